@@ -277,9 +277,14 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "kept-before-it-is-acknowledged",
-        file: "crates/target-node/src/pump/keeping.rs",
-        from: "self.context.port.submit(token(Kind::Io, io), Work::Chore { chore });",
-        to: "self.context.port.submit(token(Kind::Io, io), Work::Chore { chore }); self.kept(io, Ok(()));",
+        file: "crates/target-node/src/pump/services.rs",
+        from: "Step::Keep(keep) => return self.submit_keep(id, keep),",
+        to: "Step::Keep(keep) => {
+                    let io = self.context.remember((Key::NOBODY, id), super::Doing::Keep, None);
+                    self.context.submit_keep(io, keep);
+                    drop(self.context.ios.remove(io));
+                    return self.resume(id, Input::Kept(Ok(())));
+                }",
         class: "target",
     },
     Mutant {
@@ -327,7 +332,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "reset-waits-for-other-reactors",
         file: "crates/target-node/src/pump/management.rs",
-        from: "self.wait_for_ended_work(local);",
+        from: "self.context.wait_for_ended_work(local);",
         to: "",
         class: "disk",
     },

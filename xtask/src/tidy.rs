@@ -18,6 +18,7 @@ use anyhow::Result;
 /// Rank of each crate: it may depend on crates of lower ranks only (ARCHITECTURE.md).
 const RANKS: &[(&str, u8)] = &[
     ("lunwire-clock", 0),
+    ("lunwire-medium", 0),
     ("lunwire-wire", 0),
     ("lunwire-buf", 0),
     ("lunwire-crc", 0),
@@ -38,7 +39,7 @@ const RANKS: &[(&str, u8)] = &[
 ];
 
 /// Folders below `crates/` whose crates must not be able to name a socket, a clock or a thread.
-const PURE: &[&str] = &["clock", "wire", "iscsi", "mover", "rdma", "scsi", "store"];
+const PURE: &[&str] = &["clock", "medium", "wire", "iscsi", "mover", "rdma", "scsi", "store"];
 
 /// Folders below `crates/` that may have unsafe code.
 const UNSAFE: &[&str] = &["crc", "buf", "engine"];

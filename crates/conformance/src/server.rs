@@ -51,6 +51,8 @@ pub const BLOCK: u32 = 512;
 #[derive(Debug)]
 pub struct Server {
     target: Target,
+    /// Connections to it need no network.
+    is_local: bool,
 }
 
 /// Runs `check` against a target on each engine that this machine has (always epoll, io_uring
@@ -77,7 +79,27 @@ pub fn on_each_plan(
         adjust(&mut settings);
         let mut plan = Plan { reactors, mode, ..plan(choice, settings) };
         widen(&mut plan);
+        if std::env::var_os("LOCAL_ONLY").is_some() {
+            let mut server = Server::start(plan);
+            server.is_local = true;
+            check(&server);
+            continue;
+        }
         check(&Server::start(plan));
+    }
+}
+
+/// As [`on_each_engine`], then over local connections to one reactor and to two: for tests that do
+/// not speak of bytes.
+pub fn on_each_transport(adjust: impl Fn(&mut Settings), check: impl Fn(&Server)) {
+    on_each_engine(&adjust, &check);
+    for reactors in [1, 2] {
+        let mut settings = Settings::default();
+        adjust(&mut settings);
+        let plan = Plan { reactors, ..plan(engine::choose(Choice::Auto), settings) };
+        let mut server = Server::start(plan);
+        server.is_local = true;
+        check(&server);
     }
 }
 
@@ -179,7 +201,7 @@ impl Server {
     /// Starts what `plan` says.
     #[must_use]
     pub fn start(plan: Plan) -> Self {
-        Self { target: Target::start(plan).expect("the target starts") }
+        Self { target: Target::start(plan).expect("the target starts"), is_local: false }
     }
 
     /// The target itself.
@@ -197,7 +219,10 @@ impl Server {
     /// A connection on which nothing has been said.
     #[must_use]
     pub fn connect(&self) -> Raw {
-        Raw::connect(self.portal()).expect("the target listens")
+        match self.is_local {
+            true => Raw::local(self.target.connect_local()),
+            false => Raw::connect(self.portal()).expect("the target listens"),
+        }
     }
 
     /// A session with default keys.

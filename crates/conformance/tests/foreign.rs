@@ -107,7 +107,7 @@ impl Elsewhere {
         match op {
             Op::Read { .. } => completer.room().copy_from_slice(&state.bytes[range]),
             Op::Write { data, .. } => data.copy_to(&mut state.bytes[range]),
-            Op::Discard { .. } | Op::Zero { .. } | Op::Anchor { .. } => state.bytes[range].fill(0),
+            Op::Clear { .. } => state.bytes[range].fill(0),
             Op::Flush => {}
             Op::Status { .. } => {
                 let run = Run { space: Space::Mapped, length };

@@ -283,14 +283,8 @@ impl Port for Epoll {
                 self.submit_file(file, FileWork::write(token, offset, data, durable));
             }
             Work::Sync { file } => self.submit_file(file, FileWork::sync(token)),
-            Work::Punch { file, offset, length } => {
-                self.submit_file(file, FileWork::punch(token, offset, length));
-            }
-            Work::Reserve { file, offset, length } => {
-                self.submit_file(file, FileWork::reserve(token, offset, length));
-            }
-            Work::Zero { file, offset, length } => {
-                self.submit_file(file, FileWork::zero(token, offset, length));
+            Work::Clear { file, offset, length, leave } => {
+                self.submit_file(file, FileWork::clear(token, offset, length, leave));
             }
             Work::Allocation { file, offset } => {
                 let file = self.files.get(file).map(|file| Arc::clone(&file.fd));

@@ -16,6 +16,7 @@ use libc::EOPNOTSUPP;
 use libc::c_int;
 use libc::iovec;
 use libc::off_t;
+use medium::Space;
 
 use crate::Event;
 use crate::FileRefused;
@@ -81,12 +82,10 @@ enum What {
     Read(Buf),
     Write { data: Slice, durable: bool, bounce: Option<Mapping> },
     Sync,
-    Punch { length: u64 },
-    Zero { length: u64, punch: bool },
-    Reserve { length: u64, way: Way },
+    Clear { length: u64, leave: Space, way: Way },
 }
 
-/// How space is set aside: by one call, or by a hole that is then filled.
+/// How a range is made to read as zero: by one call, by a hole, or by a hole that is then filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     ZeroRange,
@@ -141,17 +140,12 @@ impl FileWork {
         Self { token, offset: 0, done: 0, what: What::Sync }
     }
 
-    pub(crate) const fn punch(token: Token, offset: u64, length: u64) -> Self {
-        Self { token, offset, done: 0, what: What::Punch { length } }
-    }
-
-    pub(crate) const fn zero(token: Token, offset: u64, length: u64) -> Self {
-        Self { token, offset, done: 0, what: What::Zero { length, punch: false } }
-    }
-
-    pub(crate) const fn reserve(token: Token, offset: u64, length: u64) -> Self {
-        let what = What::Reserve { length, way: Way::ZeroRange };
-        Self { token, offset, done: 0, what }
+    pub(crate) const fn clear(token: Token, offset: u64, length: u64, leave: Space) -> Self {
+        let way = match leave {
+            Space::Deallocated => Way::Punch,
+            Space::Mapped | Space::Anchored => Way::ZeroRange,
+        };
+        Self { token, offset, done: 0, what: What::Clear { length, leave, way } }
     }
 
     pub(crate) const fn kind(&self) -> Kind {
@@ -159,9 +153,7 @@ impl FileWork {
             What::Read(_) => Kind::Read,
             What::Write { durable: false, .. } => Kind::Write,
             What::Write { durable: true, .. } => Kind::DurableWrite,
-            What::Sync | What::Punch { .. } | What::Zero { .. } | What::Reserve { .. } => {
-                Kind::Other
-            }
+            What::Sync | What::Clear { .. } => Kind::Other,
         }
     }
 
@@ -195,18 +187,14 @@ impl FileWork {
                 Call::Write { base: base.wrapping_add(done), len, offset, flags }
             }
             What::Sync => return Some(Call::Sync),
-            What::Punch { length }
-            | What::Zero { length, punch: true }
-            | What::Reserve { length, way: Way::Punch } => {
-                let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            What::Clear { length, way, .. } => {
+                let how = match way {
+                    Way::ZeroRange => libc::FALLOC_FL_ZERO_RANGE,
+                    Way::Punch => libc::FALLOC_FL_PUNCH_HOLE,
+                    Way::Fill => 0,
+                };
+                let mode = how | libc::FALLOC_FL_KEEP_SIZE;
                 Call::Allocate { mode, offset, len: *length }
-            }
-            What::Zero { length, punch: false } | What::Reserve { length, way: Way::ZeroRange } => {
-                let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
-                Call::Allocate { mode, offset, len: *length }
-            }
-            What::Reserve { length, way: Way::Fill } => {
-                Call::Allocate { mode: libc::FALLOC_FL_KEEP_SIZE, offset, len: *length }
             }
         };
         let len = match call {
@@ -223,27 +211,24 @@ impl FileWork {
             Ok(bytes) => bytes,
             Err(EINTR | EAGAIN) => return Step::Again,
             Err(EOPNOTSUPP) => {
-                match &mut self.what {
-                    // A hole reads as zero just as well (tmpfs knows only this).
-                    What::Zero { punch: punch @ false, .. } => *punch = true,
-                    What::Reserve { way: way @ Way::ZeroRange, .. } => *way = Way::Punch,
-                    _ => return Step::Done(Err(EOPNOTSUPP)),
-                }
+                let What::Clear { way: way @ Way::ZeroRange, .. } = &mut self.what else {
+                    return Step::Done(Err(EOPNOTSUPP));
+                };
+                // A hole reads as zero just as well (tmpfs knows only this).
+                *way = Way::Punch;
                 return Step::Again;
             }
             Err(errno) => return Step::Done(Err(errno)),
         };
         self.done += bytes;
-        let len = match &self.what {
+        let len = match &mut self.what {
             What::Read(buf) => buf.len(),
             What::Write { data, .. } => data.len(),
-            What::Reserve { way: Way::Punch, length } => {
-                self.what = What::Reserve { way: Way::Fill, length: *length };
+            What::Clear { leave: Space::Anchored, way: way @ Way::Punch, .. } => {
+                *way = Way::Fill;
                 return Step::Again;
             }
-            What::Sync | What::Punch { .. } | What::Zero { .. } | What::Reserve { .. } => {
-                return Step::Done(Ok(0));
-            }
+            What::Sync | What::Clear { .. } => return Step::Done(Ok(0)),
         };
         if self.done >= len {
             return Step::Done(Ok(self.done));
@@ -278,8 +263,7 @@ impl FileWork {
             }
             What::Write { .. } => Event::Wrote { result: plain },
             What::Sync => Event::Synced { result: plain },
-            What::Punch { .. } => Event::Punched { result: plain },
-            What::Zero { .. } | What::Reserve { .. } => Event::Zeroed { result: plain },
+            What::Clear { .. } => Event::Cleared { result: plain },
         };
         (self.token, event)
     }
@@ -379,7 +363,7 @@ mod tests {
 
     #[test]
     fn zeroing_falls_back_to_a_hole() {
-        let mut work = FileWork::zero(Token(1), 0, 4096);
+        let mut work = FileWork::clear(Token(1), 0, 4096, Space::Mapped);
         assert_eq!(work.step(Err(EOPNOTSUPP), false), Step::Again);
         let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         assert!(matches!(work.call(), Some(Call::Allocate { mode, .. }) if mode == hole));
@@ -393,7 +377,7 @@ mod tests {
             Some(Call::Allocate { mode, offset: 512, len: 4096 }) => mode,
             call => panic!("{call:?}"),
         };
-        let mut work = FileWork::reserve(Token(1), 512, 4096);
+        let mut work = FileWork::clear(Token(1), 512, 4096, Space::Anchored);
         assert_eq!(mode(&mut work), libc::FALLOC_FL_ZERO_RANGE | keep);
         assert_eq!(work.step(Err(EOPNOTSUPP), false), Step::Again);
         assert_eq!(mode(&mut work), libc::FALLOC_FL_PUNCH_HOLE | keep);
@@ -401,7 +385,7 @@ mod tests {
         assert_eq!(mode(&mut work), keep);
         assert_eq!(work.step(Err(libc::ENOSPC), false), Step::Done(Err(libc::ENOSPC)));
         assert_eq!(work.step(Ok(0), false), Step::Done(Ok(0)));
-        let mut at_once = FileWork::reserve(Token(1), 512, 4096);
+        let mut at_once = FileWork::clear(Token(1), 512, 4096, Space::Anchored);
         assert_eq!(at_once.step(Ok(0), false), Step::Done(Ok(0)));
     }
 
@@ -423,7 +407,7 @@ mod tests {
     #[test]
     fn offsets_beyond_the_kernels_are_refused() {
         let (_file, fd) = temp(&[]);
-        let mut work = FileWork::punch(Token(1), u64::MAX - 1, 10);
+        let mut work = FileWork::clear(Token(1), u64::MAX - 1, 10, Space::Deallocated);
         assert_eq!(work.run(&fd, false), Err(libc::EINVAL));
     }
 }

@@ -47,8 +47,8 @@ use buf::Buf;
 use buf::SgList;
 use buf::Slice;
 use clock::Instant;
-use files::Allocation;
 
+pub use medium::Space;
 pub use probe::Choice;
 pub use probe::Refusal;
 pub use probe::Report;
@@ -123,32 +123,17 @@ pub enum Work {
         /// Id of `add_file`.
         file: u32,
     },
-    /// Gives space back; reads as zero afterwards.
-    Punch {
+    /// Reads as zero afterwards; the size of the file stays.
+    Clear {
         /// Id of `add_file`.
         file: u32,
         /// Bytes from the start.
         offset: u64,
         /// Bytes.
         length: u64,
-    },
-    /// Reads as zero afterwards; space is set aside, so that a later write does not lack it.
-    Reserve {
-        /// Id of `add_file`.
-        file: u32,
-        /// Bytes from the start.
-        offset: u64,
-        /// Bytes.
-        length: u64,
-    },
-    /// Reads as zero afterwards; space stays allocated where the file system can do that.
-    Zero {
-        /// Id of `add_file`.
-        file: u32,
-        /// Bytes from the start.
-        offset: u64,
-        /// Bytes.
-        length: u64,
+        /// What is to stand behind the bytes: space that is taken already, where the file system
+        /// can do that; space that is set aside, so that a later write does not lack it; or none.
+        leave: Space,
     },
     /// Asks what the file has at `offset`, and where that ends: on another thread, for the answer
     /// may need the disk.
@@ -267,19 +252,14 @@ pub enum Event<B = Chunk> {
         result: Result<(), i32>,
     },
     /// The range reads as zero.
-    Punched {
-        /// Errno; `EOPNOTSUPP`: the file cannot do it and is unchanged.
-        result: Result<(), i32>,
-    },
-    /// The range reads as zero; after a Reserve the space is set aside, too.
-    Zeroed {
+    Cleared {
         /// Errno; `EOPNOTSUPP`: the file cannot do it and is unchanged, or reads as zero.
         result: Result<(), i32>,
     },
     /// What the file has, and the byte where that ends; what follows may be the same.
     Allocation {
         /// Errno.
-        result: Result<(Allocation, u64), i32>,
+        result: Result<(Space, u64), i32>,
     },
     /// A chore is done.
     Ran {
@@ -300,8 +280,7 @@ impl<B> Event<B> {
             Self::Read { buf, result } => Event::Read { buf, result },
             Self::Wrote { result } => Event::Wrote { result },
             Self::Synced { result } => Event::Synced { result },
-            Self::Punched { result } => Event::Punched { result },
-            Self::Zeroed { result } => Event::Zeroed { result },
+            Self::Cleared { result } => Event::Cleared { result },
             Self::Accepted { connection, peer, local } => {
                 Event::Accepted { connection, peer, local }
             }

@@ -2,6 +2,7 @@
 //! A few threads that wait for files, so that the reactor of a port need not: for all work on files
 //! of an epoll port, for what is rare on every port.
 
+use medium::Space;
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
@@ -17,7 +18,6 @@ use crate::Chore;
 use crate::Event;
 use crate::Token;
 use crate::files;
-use crate::files::Allocation;
 use crate::filework::FileWork;
 use crate::filework::errno_of;
 use crate::limits::CHORE_THREADS_MAX;
@@ -36,7 +36,7 @@ pub(crate) enum Job {
 #[derive(Debug)]
 pub(crate) enum Done {
     File(FileWork, Result<usize, i32>),
-    Allocation(Token, Result<(Allocation, u64), i32>),
+    Allocation(Token, Result<(Space, u64), i32>),
     Chore(Token, Result<(), i32>),
 }
 

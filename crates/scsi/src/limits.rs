@@ -38,14 +38,12 @@ pub const STATUS_QUESTIONS_MAX: u32 = 512;
 /// Longest run that one question is about: looking at it takes a memory store some microseconds.
 pub const STATUS_LENGTH_MAX: u64 = 16 << 30;
 
-/// Longest zeroing in one step.
-pub const ZERO_MAX: u32 = 4 << 20;
+/// Longest zeroing in one step, which may set space aside: memory writes zeroes for that, as a
+/// file may.
+pub const ZERO_MAX: u64 = 4 << 20;
 
 /// Longest discard in one step: a discard costs by the extents it frees, not by its length.
 pub const DISCARD_MAX: u64 = 64 << 20;
-
-/// Bytes that are anchored in one step: memory writes zeroes for it, as a file may.
-pub const ANCHOR_MAX: u64 = ZERO_MAX as u64;
 
 /// Blocks of one UNMAP (MAXIMUM UNMAP LBA COUNT): the sum over its descriptors.
 pub const UNMAP_BLOCKS_MAX: u32 = 1 << 20;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A logical unit; [`gate`] is the way of each command into it, [`ports`] what it knows of hosts.
 
+mod check;
 mod extent;
 mod gate;
 mod making;

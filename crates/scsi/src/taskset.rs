@@ -259,6 +259,21 @@ impl TaskSet {
         !self.faulted.is_empty()
     }
 
+    /// Asserts what always holds.
+    pub(crate) fn check(&self, unit: &LogicalUnit) {
+        let tickets = || self.listed.iter().map(|task| task.ticket);
+        assert!(tickets().is_sorted_by(|one, next| one < next), "the older one stands before");
+        assert!(tickets().all(|ticket| ticket.0 < self.next), "no ticket is given out twice");
+        assert!(self.listed.len() <= limits::LISTED_TASKS_MAX, "the list is bounded");
+        assert_eq!(unit.is_special(Special::Aca), self.is_faulted(), "commands see an ACA");
+        let queued = self.is_faulted() || !self.listed.is_empty();
+        assert_eq!(unit.is_special(Special::Queued), queued, "commands see those that are listed");
+        for nexus_state in &self.faulted {
+            let own = self.faulted.iter().filter(|other| *other == nexus_state);
+            assert_eq!(own.count(), 1, "a nexus has one ACA condition");
+        }
+    }
+
     /// Makes the word of the unit ordinary again where it is.
     fn tidy(&self, unit: &LogicalUnit) {
         if self.faulted.is_empty() {

@@ -123,18 +123,17 @@ impl Disk {
                 (seen(*offset, length), Outcome::Done)
             }
             Op::Flush => (Seen::Flush, Outcome::Done),
-            Op::Discard { offset, length } => {
+            Op::Clear { offset, length, leave } => {
                 bytes[place(*offset, *length)].fill(0);
-                (Seen::Discard(*offset, *length), Outcome::Done)
-            }
-            Op::Zero { offset, length } => {
-                bytes[place(*offset, *length)].fill(0);
-                (Seen::Zero(*offset, *length), Outcome::Done)
-            }
-            Op::Anchor { offset, length } => {
-                bytes[place(*offset, *length)].fill(0);
-                self.anchored.lock().push(*offset..*offset + *length);
-                (Seen::Anchor(*offset, *length), Outcome::Done)
+                let seen = match leave {
+                    Space::Deallocated => Seen::Discard,
+                    Space::Mapped => Seen::Zero,
+                    Space::Anchored => {
+                        self.anchored.lock().push(*offset..*offset + *length);
+                        Seen::Anchor
+                    }
+                };
+                (seen(*offset, *length), Outcome::Done)
             }
             Op::Status { offset, length } => {
                 let anchored = self.anchored.lock();
@@ -345,6 +344,7 @@ pub(crate) fn run_at(nexus: &Nexus, request: Request, out: &[u8], now: Duration)
             Step::Store(op) => Input::Store(submit(&task, &op)),
         };
         step = task.resume(nexus, input);
+        nexus.units().for_each(|unit| unit.check());
     }
     panic!("no end after {STEPS_MAX} steps");
 }

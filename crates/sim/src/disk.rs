@@ -8,7 +8,7 @@ use std::collections::btree_map::Entry;
 use buf::Buf;
 use buf::Slice;
 use engine::Token;
-use engine::files::Allocation;
+use store::Space;
 use store::foreign::Completer;
 
 use crate::rng::Rng;
@@ -78,10 +78,10 @@ pub(crate) enum What {
         offset: u64,
         length: u64,
     },
-    Zero {
+    Clear {
         offset: u64,
         length: u64,
-        punch: bool,
+        leave: Space,
     },
 }
 
@@ -143,8 +143,13 @@ impl Disk {
     /// Takes work; it is to be stepped by its number.
     pub(crate) fn submit(&mut self, desk: usize, owner: Owner, what: What) -> u64 {
         let mut fails = match what {
-            What::Zero { punch: true, .. } if !self.abilities.punch => Some(EOPNOTSUPP),
-            What::Zero { punch: false, .. } if !self.abilities.zero => Some(EOPNOTSUPP),
+            What::Clear { leave, .. } => {
+                let able = match leave {
+                    Space::Deallocated => self.abilities.punch,
+                    Space::Mapped | Space::Anchored => self.abilities.zero,
+                };
+                (!able).then_some(EOPNOTSUPP)
+            }
             _ => None,
         };
         if fails.is_none() && self.errors > 0 {
@@ -167,7 +172,7 @@ impl Disk {
             What::Read { offset, buf } => (*offset, buf.len()),
             What::ReadElsewhere { offset, length } => (*offset, *length as usize),
             What::Write { offset, data, .. } => (*offset, data.len()),
-            What::Zero { offset, length, .. } => (*offset, usize::try_from(*length).unwrap_or(0)),
+            What::Clear { offset, length, .. } => (*offset, usize::try_from(*length).unwrap_or(0)),
             What::Sync | What::Allocation { .. } => (0, 0),
         };
         let left = length - work.applied;
@@ -203,7 +208,7 @@ impl Disk {
                     self.change(sector, content, id);
                 }
             }
-            What::Zero { .. } => {
+            What::Clear { .. } => {
                 for sector in begin..begin + (part / SECTOR) as u64 {
                     self.change(sector, [0; SECTOR], id);
                 }
@@ -227,7 +232,7 @@ impl Disk {
             self.step(id, rng);
         }
         let work = self.works.remove(&id)?;
-        if let What::Write { offset, .. } | What::Zero { offset, .. } = &work.what {
+        if let What::Write { offset, .. } | What::Clear { offset, .. } = &work.what {
             let begin = offset / SECTOR as u64;
             for sector in begin..begin + (work.applied / SECTOR) as u64 {
                 self.end_write(sector, id, false);
@@ -237,15 +242,15 @@ impl Disk {
     }
 
     /// What stands behind the byte at `offset`, and where that ends.
-    pub(crate) fn allocation(&self, offset: u64) -> (Allocation, u64) {
+    pub(crate) fn allocation(&self, offset: u64) -> (Space, u64) {
         let sector = offset / SECTOR as u64;
         if !self.visible.contains_key(&sector) {
             let next = self.visible.range(sector..).next().map(|(next, _)| *next);
             let end = next.or(self.end).map_or(u64::MAX, |next| next * SECTOR as u64);
-            return (Allocation::Hole, end);
+            return (Space::Deallocated, end);
         }
         let end = (sector..).find(|sector| !self.visible.contains_key(sector)).unwrap_or(sector);
-        (Allocation::Data, end * SECTOR as u64)
+        (Space::Mapped, end * SECTOR as u64)
     }
 
     /// The file gets another size, and that is on the medium.
@@ -282,7 +287,7 @@ impl Disk {
                 }
             }
             What::Sync if failed => {}
-            What::Zero { offset, length, .. } => {
+            What::Clear { offset, length, .. } => {
                 let begin = offset / SECTOR as u64;
                 for sector in begin..begin + length / SECTOR as u64 {
                     self.end_write(sector, id, false);
@@ -393,7 +398,7 @@ impl Disk {
 
     /// Whether something is under way that was submitted up to `mark` and changes blocks.
     pub(crate) fn changes_before(&self, mark: u64) -> bool {
-        let changes = |what: &What| matches!(what, What::Write { .. } | What::Zero { .. });
+        let changes = |what: &What| matches!(what, What::Write { .. } | What::Clear { .. });
         self.works.range(..=mark).any(|(_, work)| changes(&work.what))
     }
 

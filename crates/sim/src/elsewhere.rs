@@ -190,10 +190,7 @@ impl World {
                 What::Write { offset, data, durable }
             }
             Op::Flush => What::Sync,
-            Op::Discard { offset, length } => What::Zero { offset, length, punch: true },
-            Op::Zero { offset, length } | Op::Anchor { offset, length } => {
-                What::Zero { offset, length, punch: false }
-            }
+            Op::Clear { offset, length, leave } => What::Clear { offset, length, leave },
             Op::Status { offset, length } => What::Allocation { offset, length },
         };
         let id = self.disks[disk].submit(desk, Owner::Elsewhere { number, completer }, what);

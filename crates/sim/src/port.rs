@@ -139,11 +139,8 @@ impl Port for SimPort {
                 self.file(token, file, What::Write { offset, data, durable });
             }
             Work::Sync { file } => self.file(token, file, What::Sync),
-            Work::Punch { file, offset, length } => {
-                self.file(token, file, What::Zero { offset, length, punch: true });
-            }
-            Work::Zero { file, offset, length } | Work::Reserve { file, offset, length } => {
-                self.file(token, file, What::Zero { offset, length, punch: false });
+            Work::Clear { file, offset, length, leave } => {
+                self.file(token, file, What::Clear { offset, length, leave });
             }
             Work::Allocation { file, offset } => {
                 self.file(token, file, What::Allocation { offset, length: u64::MAX });

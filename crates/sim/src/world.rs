@@ -19,13 +19,11 @@ use engine::Chore;
 use engine::Event;
 use engine::Token;
 use engine::Waker;
-use engine::files::Allocation;
 use initiator::Connected;
 use initiator::Error;
 use std::sync::mpsc::Sender;
 use store::Outcome;
 use store::Run;
-use store::Space;
 use store::foreign::Completer;
 
 use crate::check::Sessions;
@@ -464,8 +462,7 @@ impl World {
                 let found = self.disks[disk].allocation(offset);
                 Event::Allocation { result: result.map(|()| found) }
             }
-            What::Zero { punch: true, .. } => Event::Punched { result },
-            What::Zero { punch: false, .. } => Event::Zeroed { result },
+            What::Clear { .. } => Event::Cleared { result },
         };
         self.tell(desk, token, event);
     }
@@ -474,12 +471,7 @@ impl World {
     fn answer(&self, disk: usize, completer: Completer, what: &What, fails: Option<i32>) {
         match (fails, what) {
             (None, What::Allocation { offset, length }) => {
-                let (found, end) = self.disks[disk].allocation(*offset);
-                let space = match found {
-                    Allocation::Data => Space::Mapped,
-                    Allocation::Reserved => Space::Anchored,
-                    Allocation::Hole => Space::Deallocated,
-                };
+                let (space, end) = self.disks[disk].allocation(*offset);
                 let length = (*length).min(end - offset);
                 completer.complete_with(Outcome::Status(Run { space, length }));
             }

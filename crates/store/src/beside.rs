@@ -41,9 +41,7 @@ impl Beside {
             Op::Write { ref data, durable, .. } => {
                 Op::Write { offset, data: data.clone(), durable }
             }
-            Op::Discard { length, .. } => Op::Discard { offset, length },
-            Op::Zero { length, .. } => Op::Zero { offset, length },
-            Op::Anchor { length, .. } => Op::Anchor { offset, length },
+            Op::Clear { length, leave, .. } => Op::Clear { offset, length, leave },
             Op::Status { length, .. } => Op::Status { offset, length },
         })
     }
@@ -132,6 +130,7 @@ impl Store for Beside {
 mod tests {
     use super::*;
     use crate::FileId;
+    use crate::Space;
     use crate::file::File;
     use crate::filter::{Delay, Delayed};
     use crate::memory::Memory;
@@ -170,7 +169,7 @@ mod tests {
         write(8, 1);
         write(SIDE + 8, 2);
         assert_eq!((read(&store, 8), read(&store, SIDE + 8)), ([1; 4].to_vec(), [2; 4].to_vec()));
-        store.submit(&Op::Discard { offset: SIDE, length: 1024 });
+        store.submit(&Op::Clear { offset: SIDE, length: 1024, leave: Space::Deallocated });
         assert_eq!((read(&store, 8), read(&store, SIDE + 8)), ([1; 4].to_vec(), [0; 4].to_vec()));
         assert!(matches!(store.submit(&Op::Flush), Submitted::Done(Outcome::Done)));
         let beyond = store.submit(&Op::Read { offset: SIDE + 1024, length: 1 });
@@ -228,7 +227,7 @@ mod tests {
         let store = Beside::new(file(1, false), file(2, true));
         assert!(store.geometry().read_only);
         for offset in [0, SIDE] {
-            let refused = store.submit(&Op::Zero { offset, length: 512 });
+            let refused = store.submit(&Op::Clear { offset, length: 512, leave: Space::Mapped });
             assert!(matches!(refused, Submitted::Done(Outcome::Failed(Error::ReadOnly))));
         }
     }

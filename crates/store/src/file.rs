@@ -77,17 +77,14 @@ impl File {
             }
             Op::Flush if self.geometry.read_only => None,
             Op::Flush => Some(Io::Sync { file }),
-            Op::Discard { offset, length } if self.geometry.discard_granularity.is_some() => {
-                Some(Io::Punch { file, offset: *offset, length: *length })
-            }
             Op::Status { offset, .. } => Some(Io::Status { file, offset: *offset }),
-            Op::Anchor { offset, length } if self.geometry.anchors => {
-                Some(Io::Reserve { file, offset: *offset, length: *length })
-            }
-            Op::Discard { offset, length }
-            | Op::Zero { offset, length }
-            | Op::Anchor { offset, length } => {
-                Some(Io::Zero { file, offset: *offset, length: *length })
+            Op::Clear { offset, length, leave } => {
+                let leave = match leave {
+                    Space::Deallocated if self.geometry.discard_granularity.is_some() => *leave,
+                    Space::Anchored if self.geometry.anchors => *leave,
+                    _ => Space::Mapped,
+                };
+                Some(Io::Clear { file, offset: *offset, length: *length, leave })
             }
         }
     }
@@ -97,17 +94,12 @@ impl File {
         let file = self.file;
         let done = Submitted::Done(Outcome::Done);
         match (op, io) {
-            (
-                Op::Discard { .. } | Op::Zero { .. } | Op::Anchor { .. },
-                Io::Write { offset, data, .. },
-            ) => {
+            (Op::Clear { .. }, Io::Write { offset, data, .. }) => {
                 // In range, as the whole was.
                 let from = offset.saturating_add(data.len() as u64);
                 self.write_zeroes(op, from).unwrap_or(done)
             }
-            (_, Io::Punch { .. } | Io::Zero { .. } | Io::Reserve { .. }) if self.sync => {
-                Submitted::Io(Io::Sync { file })
-            }
+            (_, Io::Clear { .. }) if self.sync => Submitted::Io(Io::Sync { file }),
             _ => done,
         }
     }
@@ -116,13 +108,20 @@ impl File {
     fn retreat(&self, op: &Op, io: &Io, errno: i32) -> Submitted {
         let file = self.file;
         match io {
-            Io::Punch { offset, length, .. } if is_unsupported(errno) => {
+            Io::Clear { offset, length, leave: Space::Deallocated, .. }
+                if is_unsupported(errno) =>
+            {
                 match self.geometry().check(op) {
-                    Ok(()) => Submitted::Io(Io::Zero { file, offset: *offset, length: *length }),
+                    Ok(()) => Submitted::Io(Io::Clear {
+                        file,
+                        offset: *offset,
+                        length: *length,
+                        leave: Space::Mapped,
+                    }),
                     Err(error) => Submitted::Done(Outcome::Failed(error)),
                 }
             }
-            Io::Zero { offset, .. } | Io::Reserve { offset, .. } if is_unsupported(errno) => self
+            Io::Clear { offset, .. } if is_unsupported(errno) => self
                 .write_zeroes(op, *offset)
                 .unwrap_or(Submitted::Done(Outcome::Failed(Error::Internal))),
             _ => Submitted::Done(Outcome::Failed(error_of(op, errno))),
@@ -287,9 +286,7 @@ fn numbered(submitted: Submitted, failure: u64) -> Submitted {
 fn changed(io: &Io) -> Option<(u64, u64)> {
     match io {
         Io::Write { offset, data, .. } => Some((*offset, data.len() as u64)),
-        Io::Punch { offset, length, .. }
-        | Io::Zero { offset, length, .. }
-        | Io::Reserve { offset, length, .. } => Some((*offset, *length)),
+        Io::Clear { offset, length, .. } => Some((*offset, *length)),
         Io::Read { .. }
         | Io::Sync { .. }
         | Io::Status { .. }

@@ -25,7 +25,7 @@ pub use log::Journal;
 pub use log::Log;
 pub use physical::Physical;
 
-use crate::{FileId, Geometry, Io, IoResult, Op, Outcome, Store, Submitted};
+use crate::{FileId, Geometry, Io, IoResult, Op, Outcome, Space, Store, Submitted};
 use alloc::sync::Arc;
 
 /// What a filter that changes nothing else says of the store behind it.
@@ -143,8 +143,8 @@ impl NoDiscard {
 /// What the store behind is asked for in place of `op`.
 fn kept(op: &Op) -> Option<Op> {
     match *op {
-        Op::Discard { offset, length } | Op::Anchor { offset, length } => {
-            Some(Op::Zero { offset, length })
+        Op::Clear { offset, length, leave: Space::Deallocated | Space::Anchored } => {
+            Some(Op::Clear { offset, length, leave: Space::Mapped })
         }
         _ => None,
     }

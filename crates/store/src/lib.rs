@@ -28,6 +28,8 @@ use core::time::Duration;
 use foreign::Errand;
 use health::{Health, Watched};
 
+pub use medium::Space;
+
 /// Facts about a store; only its size can change while it is open ([`Store::set_bytes`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -103,27 +105,17 @@ pub enum Op {
     },
     /// Brings all that was done before to stable storage.
     Flush,
-    /// Reads as zero afterwards; space may be given back.
-    Discard {
+    /// Reads as zero afterwards.
+    Clear {
         /// First byte.
         offset: u64,
         /// Number of bytes.
         length: u64,
-    },
-    /// Reads as zero afterwards; space stays allocated where the store knows the difference.
-    Zero {
-        /// First byte.
-        offset: u64,
-        /// Number of bytes.
-        length: u64,
-    },
-    /// Reads as zero afterwards; space is set aside, so that a later write does not lack it. A
-    /// store that cannot ([`Geometry::anchors`]) does as for a Zero.
-    Anchor {
-        /// First byte.
-        offset: u64,
-        /// Number of bytes.
-        length: u64,
+        /// What is to stand behind the bytes, where the store knows the difference: space that is
+        /// taken already, space that is set aside, so that a later write does not lack it, or none.
+        /// A store that cannot set aside ([`Geometry::anchors`]) or give back
+        /// ([`Geometry::discard_granularity`]) leaves what is mapped.
+        leave: Space,
     },
     /// Asks what stands behind the bytes at `offset`, and how far that holds; see [`Run`].
     Status {
@@ -132,18 +124,6 @@ pub enum Op {
         /// Number of bytes that matter; more than none.
         length: u64,
     },
-}
-
-/// What stands behind bytes (SBC-3 §4.7).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums)] // all states that a block can have
-pub enum Space {
-    /// Space that holds data; a store that cannot tell says so of all its bytes.
-    Mapped,
-    /// Space that was set aside and holds nothing.
-    Anchored,
-    /// No space.
-    Deallocated,
 }
 
 /// Bytes behind which the same stands.
@@ -163,19 +143,15 @@ impl Op {
             Self::Read { offset, length } => (*offset, u64::from(*length)),
             Self::Write { offset, data, .. } => (*offset, data.len() as u64),
             Self::Flush => (0, 0),
-            Self::Discard { offset, length }
-            | Self::Zero { offset, length }
-            | Self::Anchor { offset, length }
-            | Self::Status { offset, length } => (*offset, *length),
+            Self::Clear { offset, length, .. } | Self::Status { offset, length } => {
+                (*offset, *length)
+            }
         }
     }
 
     /// True if the content of the store may change.
     pub fn changes(&self) -> bool {
-        matches!(
-            self,
-            Self::Write { .. } | Self::Discard { .. } | Self::Zero { .. } | Self::Anchor { .. }
-        )
+        matches!(self, Self::Write { .. } | Self::Clear { .. })
     }
 }
 
@@ -254,32 +230,16 @@ pub enum Io {
         /// Which.
         file: FileId,
     },
-    /// Takes the space away: reads as zero, the size of the file stays.
-    Punch {
+    /// Zeroes without transferring bytes: the size of the file stays.
+    Clear {
         /// Where.
         file: FileId,
         /// First byte.
         offset: u64,
         /// Number of bytes.
         length: u64,
-    },
-    /// Zeroes without transferring bytes: the space and the size of the file stay.
-    Zero {
-        /// Where.
-        file: FileId,
-        /// First byte.
-        offset: u64,
-        /// Number of bytes.
-        length: u64,
-    },
-    /// Zeroes and sets the space aside without transferring bytes: the size of the file stays.
-    Reserve {
-        /// Where.
-        file: FileId,
-        /// First byte.
-        offset: u64,
-        /// Number of bytes.
-        length: u64,
+        /// What is to stand behind the bytes.
+        leave: Space,
     },
     /// What stands behind the bytes at `offset`, and where that changes.
     Status {
@@ -319,9 +279,7 @@ impl Io {
             Self::Part(part) => part.io.watched(),
             Self::Write { durable: false, .. }
             | Self::Read { .. }
-            | Self::Punch { .. }
-            | Self::Zero { .. }
-            | Self::Reserve { .. }
+            | Self::Clear { .. }
             | Self::Status { .. }
             | Self::Clock { .. }
             | Self::Pause { .. }
@@ -336,9 +294,7 @@ impl Io {
             Self::Read { file, .. }
             | Self::Write { file, .. }
             | Self::Sync { file }
-            | Self::Punch { file, .. }
-            | Self::Zero { file, .. }
-            | Self::Reserve { file, .. }
+            | Self::Clear { file, .. }
             | Self::Status { file, .. } => Some(*file),
             Self::Clock { .. } | Self::Pause { .. } | Self::Foreign(_) | Self::Part(_) => None,
         }

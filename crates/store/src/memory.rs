@@ -4,7 +4,9 @@
 mod pages;
 
 use crate::limits::ZERO_BY_DISCARD_MIN;
-use crate::{Error, Geometry, Io, IoResult, Op, Outcome, Store, Submitted, Usage, contradiction};
+use crate::{
+    Error, Geometry, Io, IoResult, Op, Outcome, Space, Store, Submitted, Usage, contradiction,
+};
 use alloc::sync::Arc;
 use buf::{PAGE, Region, RegionError, SystemError};
 use pages::Pages;
@@ -43,28 +45,35 @@ impl Memory {
                 self.region.write_slice(*offset, data)?;
             }
             Op::Flush => {}
-            Op::Zero { offset, length } => {
-                self.pages.write(*offset, *length);
-                if *length < ZERO_BY_DISCARD_MIN {
-                    self.region.fill_zero(*offset, *length)?;
-                } else {
-                    self.region.discard(*offset, *length)?;
-                }
-            }
-            Op::Discard { offset, length } => {
-                self.region.discard(*offset, *length)?;
-                self.pages.clear(*offset, *length);
-            }
-            Op::Anchor { offset, length } => {
-                // Zeroes that are written make the system give the pages now.
-                self.region.fill_zero(*offset, *length)?;
-                self.pages.anchor(*offset, *length);
-            }
+            Op::Clear { offset, length, leave } => self.clear(*offset, *length, *leave)?,
             Op::Status { offset, length } => {
                 return Ok(Outcome::Status(self.pages.run(*offset, *length)));
             }
         }
         Ok(Outcome::Done)
+    }
+
+    fn clear(&self, offset: u64, length: u64, leave: Space) -> Result<(), Error> {
+        match leave {
+            Space::Mapped => {
+                self.pages.write(offset, length);
+                if length < ZERO_BY_DISCARD_MIN {
+                    self.region.fill_zero(offset, length)?;
+                } else {
+                    self.region.discard(offset, length)?;
+                }
+            }
+            Space::Deallocated => {
+                self.region.discard(offset, length)?;
+                self.pages.clear(offset, length);
+            }
+            Space::Anchored => {
+                // Zeroes that are written make the system give the pages now.
+                self.region.fill_zero(offset, length)?;
+                self.pages.anchor(offset, length);
+            }
+        }
+        Ok(())
     }
 }
 

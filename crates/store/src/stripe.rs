@@ -120,21 +120,14 @@ impl Stripe {
                 let store = self.stores.get(usize::try_from(step).ok()?)?;
                 Some((store, Op::Flush, step + 1))
             }
-            Op::Discard { offset, length }
-            | Op::Zero { offset, length }
-            | Op::Anchor { offset, length } => {
+            Op::Clear { offset, length, leave } => {
                 let mut step = step;
                 loop {
                     let store = self.stores.get(usize::try_from(step).ok()?)?;
                     let share = self.share(step, *offset, *length);
                     step += 1;
                     let Some((offset, length)) = share else { continue };
-                    let part = match op {
-                        Op::Discard { .. } => Op::Discard { offset, length },
-                        Op::Anchor { .. } => Op::Anchor { offset, length },
-                        _ => Op::Zero { offset, length },
-                    };
-                    return Some((store, part, step));
+                    return Some((store, Op::Clear { offset, length, leave: *leave }, step));
                 }
             }
             Op::Read { .. } | Op::Write { .. } | Op::Status { .. } => {

@@ -2,6 +2,7 @@
 //! What a Read gives is of one moment, whatever is changed before it is used.
 
 use buf::Slice;
+use lunwire_store::Space;
 use lunwire_store::filter::{Atomic, NoDiscard};
 use lunwire_store::memory::Memory;
 use lunwire_store::stripe::Stripe;
@@ -54,11 +55,11 @@ fn no_change_reaches_what_was_read_before() {
     let changes = [
         write(0, length, 2),
         write(4096 + 512, 512, 2),
-        Op::Zero { offset: 512, length: 1024 },
-        Op::Zero { offset: 0, length: length as u64 },
-        Op::Discard { offset: 0, length: length as u64 },
-        Op::Discard { offset: 512, length: 30_000 },
-        Op::Anchor { offset: 0, length: length as u64 },
+        Op::Clear { offset: 512, length: 1024, leave: Space::Mapped },
+        Op::Clear { offset: 0, length: length as u64, leave: Space::Mapped },
+        Op::Clear { offset: 0, length: length as u64, leave: Space::Deallocated },
+        Op::Clear { offset: 512, length: 30_000, leave: Space::Deallocated },
+        Op::Clear { offset: 0, length: length as u64, leave: Space::Anchored },
     ];
     for (name, store) in stores() {
         for op in &changes {
@@ -127,7 +128,10 @@ fn a_block_is_never_of_two_writes() {
                         for (offset, length) in [(512, 512), (0, 65_536), (12_288, 8192)] {
                             change(store, &write(offset, length, byte));
                         }
-                        change(store, &Op::Discard { offset: 8192, length: 16_384 });
+                        change(
+                            store,
+                            &Op::Clear { offset: 8192, length: 16_384, leave: Space::Deallocated },
+                        );
                     }
                 });
             }

@@ -114,9 +114,7 @@ impl Subject {
             Io::Read { file, .. }
             | Io::Write { file, .. }
             | Io::Sync { file }
-            | Io::Punch { file, .. }
-            | Io::Zero { file, .. }
-            | Io::Reserve { file, .. }
+            | Io::Clear { file, .. }
             | Io::Status { file, .. } => *file,
             Io::Foreign(_) | Io::Part(_) => unreachable!("none here, or taken apart by the caller"),
         };
@@ -142,13 +140,13 @@ impl Subject {
                 file.write_all_at(&data.to_vec(), *offset).map_err(errno)
             }
             Io::Sync { .. } => file.sync_all().map_err(errno),
-            Io::Punch { offset, length, .. } => {
+            Io::Clear { offset, length, leave: Space::Deallocated, .. } => {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 let first = offset.div_ceil(PIECE);
                 forget(first..((offset + length) / PIECE).max(first));
                 self.allocate(file, Can::PunchToo, flags, *offset, *length)
             }
-            Io::Reserve { offset, length, .. } => {
+            Io::Clear { offset, length, leave: Space::Anchored, .. } => {
                 let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
                 let done = self.allocate(file, Can::PunchToo, flags, *offset, *length);
                 if done.is_ok() {
@@ -157,7 +155,7 @@ impl Subject {
                 }
                 done
             }
-            Io::Zero { offset, length, .. } => {
+            Io::Clear { offset, length, leave: Space::Mapped, .. } => {
                 let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
                 self.allocate(file, Can::ZeroToo, flags, *offset, *length)
             }
@@ -315,6 +313,10 @@ fn write(offset: u64, bytes: Vec<u8>) -> Op {
     Op::Write { offset, data: Slice::from(bytes), durable: false }
 }
 
+fn any_space() -> impl Strategy<Value = Space> {
+    prop_oneof![Just(Space::Deallocated), Just(Space::Mapped), Just(Space::Anchored)]
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let blocks = BYTES / 512;
     let range = (0..blocks + 2, 0..blocks).prop_map(|(at, len)| (at * 512, len * 512));
@@ -329,9 +331,9 @@ fn op() -> impl Strategy<Value = Op> {
             Op::Read { offset, length: u32::try_from(len).expect("short") }
         }),
         1 => Just(Op::Flush),
-        1 => any_range().prop_map(|(offset, length)| Op::Discard { offset, length }),
-        1 => any_range().prop_map(|(offset, length)| Op::Zero { offset, length }),
-        1 => any_range().prop_map(|(offset, length)| Op::Anchor { offset, length }),
+        3 => (any_range(), any_space()).prop_map(|((offset, length), leave)| {
+            Op::Clear { offset, length, leave }
+        }),
     ]
 }
 
@@ -344,7 +346,9 @@ fn model(bytes: &mut [u8], op: &Op) -> Option<Vec<u8>> {
     match op {
         Op::Read { .. } => return Some(range.to_vec()),
         Op::Write { data, .. } => range.copy_from_slice(&data.to_vec()),
-        Op::Discard { .. } | Op::Zero { .. } | Op::Anchor { .. } => range.fill(0),
+        Op::Clear { leave: Space::Deallocated, .. }
+        | Op::Clear { leave: Space::Mapped, .. }
+        | Op::Clear { leave: Space::Anchored, .. } => range.fill(0),
         Op::Flush | Op::Status { .. } => {}
     }
     Some(Vec::new())
@@ -403,9 +407,9 @@ fn ranges_that_overflow_are_refused() {
             Op::Read { offset: bytes + 1, length: 0 },
             write(u64::MAX - 511, vec![1; 512]),
             write(bytes - 511, vec![1; 512]),
-            Op::Discard { offset: 512, length: u64::MAX },
-            Op::Zero { offset: u64::MAX, length: 1 },
-            Op::Anchor { offset: bytes, length: 1 },
+            Op::Clear { offset: 512, length: u64::MAX, leave: Space::Deallocated },
+            Op::Clear { offset: u64::MAX, length: 1, leave: Space::Mapped },
+            Op::Clear { offset: bytes, length: 1, leave: Space::Anchored },
         ];
         for op in ops {
             let outcome = subject.run(&op);
@@ -454,7 +458,7 @@ fn a_discard_gives_the_space_of_a_file_back() {
     };
     let before = blocks();
     assert!(before >= 2048, "the file takes up what was written");
-    let outcome = subject.run(&Op::Discard { offset: 0, length: 1 << 20 });
+    let outcome = subject.run(&Op::Clear { offset: 0, length: 1 << 20, leave: Space::Deallocated });
     assert!(matches!(outcome, Outcome::Done));
     // A file system without holes has had zeroes written, which is as right for the reader.
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -480,7 +484,7 @@ fn status_tells_what_was_written() {
         assert_eq!(status(8192, bytes - 8192), (Mapped, 8192), "{name}");
         assert_eq!(status(8192 + 512, 512), (Mapped, 512), "{name}");
         if subject.can == Can::PunchToo && name != "discard=off" {
-            subject.run(&Op::Discard { offset: 8192, length: 4096 });
+            subject.run(&Op::Clear { offset: 8192, length: 4096, leave: Deallocated });
             assert_eq!(status(8192, 8192), (Deallocated, 4096), "{name}");
         }
     }
@@ -492,7 +496,7 @@ fn what_is_anchored_takes_space_and_holds_nothing() {
     for subject in subjects() {
         let name = subject.name;
         let anchor = |offset, length| {
-            let outcome = subject.run(&Op::Anchor { offset, length });
+            let outcome = subject.run(&Op::Clear { offset, length, leave: Space::Anchored });
             assert!(matches!(outcome, Outcome::Done), "{name}: {outcome:?}");
         };
         subject.run(&write(16_384, vec![1; 16_384]));
@@ -527,7 +531,7 @@ fn what_is_anchored_takes_space_and_holds_nothing() {
             assert_eq!(usage.used, 28_672, "{name}: as much as if it were written");
         }
         if subject.can == Can::PunchToo {
-            subject.run(&Op::Discard { offset: 8192, length: 8192 });
+            subject.run(&Op::Clear { offset: 8192, length: 8192, leave: Space::Deallocated });
             assert_eq!(subject.status(8192, 8192), (Space::Deallocated, 8192), "{name}");
         }
     }
@@ -540,9 +544,17 @@ fn a_read_only_filter_refuses_changes_and_nothing_else() {
     let geometry = subject.store.geometry();
     assert!(geometry.read_only && geometry.discard_granularity.is_none());
     let (offset, length) = (0, 512);
-    let (discard, zero) = (Op::Discard { offset, length }, Op::Zero { offset, length });
+    let (discard, zero) = (
+        Op::Clear { offset, length, leave: Space::Deallocated },
+        Op::Clear { offset, length, leave: Space::Mapped },
+    );
     assert!(!geometry.anchors);
-    for op in [write(0, vec![1; 512]), discard, zero, Op::Anchor { offset, length }] {
+    for op in [
+        write(0, vec![1; 512]),
+        discard,
+        zero,
+        Op::Clear { offset, length, leave: Space::Anchored },
+    ] {
         assert!(matches!(subject.run(&op), Outcome::Failed(Error::ReadOnly)), "{op:?}");
     }
     assert!(matches!(subject.run(&Op::Flush), Outcome::Done));
@@ -557,9 +569,12 @@ fn without_discard_space_stays() {
     assert_eq!(subject.store.geometry().discard_granularity, None);
     subject.run(&write(0, vec![1; 65_536]));
     let (offset, length) = (0, 65_536);
-    for op in [Op::Anchor { offset, length }, Op::Discard { offset, length }] {
+    for op in [
+        Op::Clear { offset, length, leave: Space::Anchored },
+        Op::Clear { offset, length, leave: Space::Deallocated },
+    ] {
         let Submitted::Io(io) = subject.store.submit(&op) else { panic!("work") };
-        assert!(matches!(io, Io::Zero { .. }), "{io:?}");
+        assert!(matches!(io, Io::Clear { leave: Space::Mapped, .. }), "{io:?}");
         assert!(matches!(subject.run(&op), Outcome::Done));
     }
     assert_eq!(subject.read(0, 65_536), vec![0; 65_536]);
@@ -650,7 +665,7 @@ fn a_file_gets_another_size_through_its_filters() {
 #[test]
 fn a_file_that_becomes_smaller_is_not_written_behind_its_end() {
     let (_, _, store) = file_store(1, BYTES, false);
-    let op = Op::Zero { offset: 0, length: BYTES };
+    let op = Op::Clear { offset: 0, length: BYTES, leave: Space::Mapped };
     let Submitted::Io(io) = store.submit(&op) else { panic!("work") };
     store.set_bytes(4096);
     let unsupported = IoResult::Other(Err(Errno::OPNOTSUPP.raw_os_error()));

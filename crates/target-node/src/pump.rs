@@ -8,9 +8,12 @@
 //!        <-SgList--       <--Op----        <-Completion--       <-Outcome--     <-Event-
 //! ```
 //!
-//! A READ enters in [`Pump::received`], reaches SCSI in [`Pump::command`] and the store in
-//! [`Pump::advance`] (`services.rs`), comes back through [`Pump::io_done`] (`storing.rs`) if the
-//! store needed the engine, and leaves in [`Pump::transmit`] (`sending.rs`).
+//! An event is about one session, connection or job, which is looked up once and lent as a view
+//! (`view.rs`) to the functions that carry it.
+//!
+//! A READ enters in [`Pump::received`], reaches SCSI in [`SessionView::command`] and the store in
+//! [`SessionView::advance`] (`services.rs`), comes back through [`Pump::io_done`] (`storing.rs`) if
+//! the store needed the engine, and leaves in [`ConnectionView::transmit`] (`sending.rs`).
 
 mod admission;
 mod awaiting_memory;
@@ -33,6 +36,7 @@ mod stopping;
 mod storing;
 mod sweep;
 mod transport;
+mod view;
 mod waiting;
 mod watching;
 
@@ -51,7 +55,6 @@ use buf::Pool;
 use clock::Instant;
 use engine::Event;
 use engine::Port;
-use engine::Socket;
 use engine::Token;
 use iscsi::datamover::TaskId;
 use iscsi::service::Indication;
@@ -64,8 +67,10 @@ use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
 use context::Context;
+use view::ConnectionView;
+use view::Effect;
+use view::SessionView;
 
-use crate::answers::Answer;
 use crate::mail::Ends;
 use crate::mail::Peer;
 use crate::registry::Identity;
@@ -86,13 +91,10 @@ pub(crate) const DESERTED_MAX: usize = 1024;
 pub(crate) struct Pump<P> {
     connections: Table<Connection>,
     sessions: Table<Session>,
+    jobs: Table<jobs::Job>,
     context: Context<P>,
-    listeners: Vec<Socket>,
-    accepted: usize,
-    /// Emptied and given to the inbox in turn.
-    answers: Vec<Answer>,
-    /// Sessions that were left without a connection, the oldest first.
-    deserted: VecDeque<Key>,
+    door: admission::Door,
+    deserted: lifecycle::Deserted,
 }
 
 #[derive(Debug)]
@@ -252,6 +254,7 @@ impl<P: Port> Pump<P> {
         self.context.watch.laps.lap(Layer::Other);
         self.flush();
         self.context.watch.laps.lap(Layer::Send);
+        debug_assert!(self.context.effects.is_empty(), "who has a view sees to what it means");
         if self.is_finished() {
             return false;
         }
@@ -259,8 +262,9 @@ impl<P: Port> Pump<P> {
             true => None,
             false => self.context.waiting.next_try(self.context.port.now()),
         };
+        let again = again.into_iter().chain(self.next_look()).min();
         let kernel = self.context.port.kernel_cycles();
-        match (self.context.send_at, again) {
+        match (self.context.sending.send_at(), again) {
             _ if !(self.context.runnable.is_empty() && self.context.job_turns.is_empty()) => {
                 self.context.port.wait(Some(self.context.port.now()))
             }
@@ -289,14 +293,10 @@ impl<P: Port> Pump<P> {
                 });
                 self.io_done(key, IoResult::Read(result));
             }
-            Event::Wrote { result }
-            | Event::Synced { result }
-            | Event::Punched { result }
-            | Event::Zeroed { result } => self.io_done(key, IoResult::Other(result)),
-            Event::Allocation { result } => {
-                let found = result.map(|(what, end)| (storing::space_of(what), end));
-                self.io_done(key, IoResult::Status(found));
+            Event::Wrote { result } | Event::Synced { result } | Event::Cleared { result } => {
+                self.io_done(key, IoResult::Other(result))
             }
+            Event::Allocation { result } => self.io_done(key, IoResult::Status(result)),
             Event::ReceiveEnded { error } => self.receive_ended(key, error),
             Event::Accepted { connection, peer, local } => {
                 self.accepted(connection, Ends { peer: Peer::Address(peer), local });
@@ -318,136 +318,181 @@ impl<P: Port> Pump<P> {
     /// Bytes of a connection: READ and WRITE begin here.
     fn received(&mut self, key: Key, bytes: &[u8]) {
         let mut rest = bytes;
-        while !rest.is_empty() {
-            let now = self.context.port.now();
-            let Some(connection) = self.connections.get_mut(key) else { return };
+        // What came before may have ended it.
+        while !rest.is_empty()
+            && let Some(mut view) = self.connection(key)
+        {
+            let now = view.context.port.now();
+            let connection = &mut *view.connection;
             match &mut connection.phase {
                 Phase::Closing => return,
                 Phase::Moving(moving) => {
-                    if moving.keep(rest) {
-                        return;
+                    if !moving.keep(rest) {
+                        self.disconnected(key, None);
                     }
-                    return self.disconnected(key, None);
+                    return;
                 }
                 Phase::Login(_) | Phase::Session { .. } => {}
             }
             let (taken, event) = transport::feed(&mut connection.mover, rest, &connection.pool);
             rest = rest.get(taken..).unwrap_or_default();
-            self.context.watch.laps.fed(taken);
+            view.context.watch.laps.fed(taken);
             if let Some(event) = event {
-                self.heard(key, event, now);
+                let next = view.take_event(event, now);
+                self.settle_next(key, next);
             }
         }
-        self.land(key);
-        self.mark_dirty(key);
-    }
-
-    /// What a mover made of bytes.
-    fn heard(&mut self, key: Key, event: iscsi::datamover::Event, now: Instant) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        match &mut connection.phase {
-            Phase::Login(login) => {
-                let mover = &connection.mover;
-                login.machine.handle_event(event, mover.header(), mover.control_data(), now);
-                self.settle_login(key);
-            }
-            Phase::Session { session, id } => {
-                let (session, id) = (*session, *id);
-                if let Some(entry) = self.sessions.get_mut(session) {
-                    if let Some(expected) = connection.mover.take_acknowledged() {
-                        entry.machine.acknowledge(id, expected, now);
-                    }
-                    let mover = &connection.mover;
-                    let (header, data) = (mover.header(), mover.control_data());
-                    entry.machine.handle_event(id, event, header, data, now);
-                }
-                self.settle(session);
-                self.context.watch.laps.lap(Layer::Protocol);
-            }
-            Phase::Moving(_) | Phase::Closing => {}
-        }
-    }
-
-    fn land(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        connection.land(&mut self.context.port);
+        self.go_on_receiving(key);
     }
 
     /// Bytes have come where they belong.
     fn landed(&mut self, key: Key, buf: Buf, bytes: usize) {
-        let now = self.context.port.now();
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(mut view) = self.connection(key) else { return };
+        let now = view.context.port.now();
+        let connection = &mut *view.connection;
         let event = transport::landed(&mut connection.mover, buf, bytes, &connection.pool);
-        self.context.watch.laps.fed(0);
+        view.context.watch.laps.fed(0);
         if let Some(event) = event {
-            self.heard(key, event, now);
+            let next = view.take_event(event, now);
+            self.settle_next(key, next);
         }
-        self.land(key);
-        self.mark_dirty(key);
+        self.go_on_receiving(key);
     }
 
-    /// Carries everything that a session has to say.
+    fn settle_next(&mut self, key: Key, next: ToSettle) {
+        match next {
+            ToSettle::Login => self.settle_login(key),
+            ToSettle::Session(session) => {
+                self.settle(session);
+                self.context.watch.laps.lap(Layer::Protocol);
+            }
+            ToSettle::Nobody => {}
+        }
+    }
+
+    /// What was received may have ended the connection.
+    fn go_on_receiving(&mut self, key: Key) {
+        if let Some(mut view) = self.connection(key) {
+            view.connection.land(&mut view.context.port);
+            view.mark_dirty();
+        }
+    }
+
+    /// Carries everything that a session has to say, and what that means for others.
     fn settle(&mut self, key: Key) {
-        while let Some(session) = self.sessions.get_mut(key) {
-            match session.machine.poll_output() {
-                Some(Output::Op(id, op)) => {
-                    let connection = session.connections.get(usize::from(id.0)).copied();
-                    if let Some(connection) = connection
-                        && let Some(entry) = self.connections.get_mut(connection)
-                    {
-                        entry.mover.submit(op);
-                        self.mark_dirty(connection);
-                    }
-                }
-                Some(Output::Indication(indication)) => self.indicate(key, indication),
-                Some(Output::Targets(only)) => self.tell_targets(key, only.as_deref()),
-                Some(Output::Reserve { task, length, staged, .. }) => {
-                    self.reserve_buf(key, task, (length, staged));
-                }
-                Some(Output::Detach { connection, task }) => self.detach_buf(key, connection, task),
-                Some(Output::Attach { connection, task }) => self.attach_buf(key, connection, task),
-                Some(Output::ConnectionClosed { connection, reason }) => {
-                    self.close_connection(key, connection, &reason);
-                }
-                Some(Output::Closed { reason }) => self.close_session(key, &reason),
-                None if self.mover_events(key) => {}
-                None => break,
+        self.carry_out_effects();
+        while let Some(mut view) = self.session(key) {
+            match view.settle() {
+                Settled::All => return,
+                Settled::Over => return self.vacate(key),
+                Settled::InPart => self.carry_out_effects(),
             }
         }
-        self.arm_session(key);
+    }
+}
+
+/// Who has something to say after an event of a mover.
+enum ToSettle {
+    Login,
+    Session(Key),
+    Nobody,
+}
+
+/// How far a session has said what it has to say.
+enum Settled {
+    All,
+    /// What it means for others comes first.
+    InPart,
+    /// It is closed, and nothing of it is under way.
+    Over,
+}
+
+impl<P: Port> ConnectionView<'_, P> {
+    /// What a mover made of bytes.
+    fn take_event(&mut self, event: iscsi::datamover::Event, now: Instant) -> ToSettle {
+        if let Phase::Login(login) = &mut self.connection.phase {
+            let mover = &self.connection.mover;
+            login.machine.handle_event(event, mover.header(), mover.control_data(), now);
+            return ToSettle::Login;
+        }
+        let Phase::Session { session: key, .. } = self.connection.phase else {
+            return ToSettle::Nobody;
+        };
+        if let Some((connection, session, id)) = self.session() {
+            if let Some(expected) = connection.mover.take_acknowledged() {
+                session.machine.acknowledge(id, expected, now);
+            }
+            let mover = &connection.mover;
+            session.machine.handle_event(id, event, mover.header(), mover.control_data(), now);
+        }
+        ToSettle::Session(key)
+    }
+}
+
+impl<P: Port> SessionView<'_, P> {
+    /// Carries what the session has to say, until that means something for others.
+    fn settle(&mut self) -> Settled {
+        while self.context.effects.is_empty() {
+            match self.session.machine.poll_output() {
+                Some(Output::Op(id, op)) => {
+                    let connection = self.session.connection(self.connections, id);
+                    if let Some((key, entry)) = connection {
+                        entry.mover.submit(op);
+                        self.context.sending.mark(key, &mut entry.dirty);
+                    }
+                }
+                Some(Output::Indication(indication)) => self.indicate(indication),
+                Some(Output::Targets(only)) => self.tell_targets(only.as_deref()),
+                Some(Output::Reserve { task, length, staged, .. }) => {
+                    self.reserve_buf(task, (length, staged));
+                }
+                Some(Output::Detach { connection, task }) => self.detach_buf(connection, task),
+                Some(Output::Attach { connection, task }) => self.attach_buf(connection, task),
+                Some(Output::ConnectionClosed { connection, reason }) => {
+                    self.close_connection(connection, &reason);
+                }
+                Some(Output::Closed { reason }) => {
+                    if self.close(&reason) {
+                        return Settled::Over;
+                    }
+                }
+                None if self.mover_events() => {}
+                None => {
+                    self.arm();
+                    return Settled::All;
+                }
+            }
+        }
+        Settled::InPart
     }
 
     /// Feeds what submitting and sending made of movers' events; false if there were none.
-    fn mover_events(&mut self, key: Key) -> bool {
+    fn mover_events(&mut self) -> bool {
         let now = self.context.port.now();
-        let Some(session) = self.sessions.get_mut(key) else { return false };
         let mut any = false;
-        for (index, connection) in (0..).zip(&session.connections) {
+        for (index, connection) in (0..).zip(&self.session.connections) {
             let Some(connection) = self.connections.get_mut(*connection) else { continue };
             while let Some(event) = connection.mover.poll_event() {
-                session.machine.handle_event(ConnectionId(index), event, &[], &[], now);
+                let id = ConnectionId(index);
+                self.session.machine.handle_event(id, event, &[], &[], now);
                 any = true;
             }
         }
         any
     }
 
-    fn indicate(&mut self, key: Key, indication: Indication) {
+    fn indicate(&mut self, indication: Indication) {
         match indication {
-            Indication::Command(command) => self.command(key, command),
-            Indication::DataOutReceived { task } => self.data_out_received(key, task),
-            Indication::Dropped { task } => {
-                self.drop_task(key, task);
-            }
-            Indication::Cleared { task } => self.clear_task(key, task),
-            Indication::Quiesce { id } => self.quiesce_for_logout(key, id),
+            Indication::Command(command) => self.command(command),
+            Indication::DataOutReceived { task } => self.data_out_received(task),
+            Indication::Dropped { task } => self.drop_task(task),
+            Indication::Cleared { task } => self.clear_task(task),
+            Indication::Quiesce { id } => self.quiesce_for_logout(id),
             // Its mover has given the buffer back.
             Indication::Ended { .. } => {}
-            Indication::Management(request) => self.manage(key, request),
-            Indication::OutOfBuffers => {
-                self.give_up_kept_data();
-            }
-            Indication::NexusLost => self.lose_nexus(key),
+            Indication::Management(request) => self.effect(Effect::Manage(request)),
+            Indication::OutOfBuffers => self.effect(Effect::GiveUpKeptData),
+            Indication::NexusLost => self.lose_nexus(),
         }
     }
 }

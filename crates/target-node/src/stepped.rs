@@ -93,9 +93,12 @@ impl<P: Port> SteppedTarget<P> {
         self.pumps.get_mut(reactor).is_some_and(Pump::turn)
     }
 
-    /// Panics if an invariant of a session does not hold.
+    /// Panics if an invariant of a session or a unit does not hold.
     pub fn check(&self) {
         self.pumps.iter().for_each(Pump::check_sessions);
+        for node in self.shared.nodes.all() {
+            node.luns().iter().for_each(|(_, unit)| unit.check());
+        }
     }
 
     /// Opens a connection that needs no network, see

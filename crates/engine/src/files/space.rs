@@ -16,37 +16,26 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use medium::Space;
 use rustix::fs::FallocateFlags;
 use rustix::fs::Mode;
 use rustix::fs::OFlags;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-/// What a file has at a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums)] // there is nothing else
-pub enum Allocation {
-    /// Data.
-    Data,
-    /// Space without data: nobody else can take it.
-    Reserved,
-    /// Nothing.
-    Hole,
-}
-
 /// What the file has at `offset`, and the byte where that ends. What follows may be the same.
 ///
 /// # Errors
 /// What the system said; files that know no holes say that they are data to their end.
-pub fn allocation(fd: &OwnedFd, offset: u64) -> io::Result<(Allocation, u64)> {
+pub fn allocation(fd: &OwnedFd, offset: u64) -> io::Result<(Space, u64)> {
     let (seen, end) = seen(fd, offset)?;
     let Ok(extents) = Extents::of(fd, offset, end) else { return Ok((seen, end)) };
     let (found, end) = extents.run(offset, end, seen);
-    if (seen, found) != (Allocation::Data, Allocation::Reserved) {
+    if (seen, found) != (Space::Mapped, Space::Anchored) {
         return Ok((found, end));
     }
     if !is_written_out(fd, offset, end) {
-        return Ok((Allocation::Data, end));
+        return Ok((Space::Mapped, end));
     }
     // What was on its way when the extents were read is in them by now.
     Ok(Extents::of(fd, offset, end)?.run(offset, end, seen))
@@ -68,20 +57,20 @@ fn trial(path: &Path, device: u64) -> io::Result<bool> {
         return Ok(false);
     }
     rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, TRIAL_LEN)?;
-    let found = Extents::of(&file, 0, TRIAL_LEN)?.run(0, TRIAL_LEN, Allocation::Hole);
-    Ok(found == (Allocation::Reserved, TRIAL_LEN))
+    let found = Extents::of(&file, 0, TRIAL_LEN)?.run(0, TRIAL_LEN, Space::Deallocated);
+    Ok(found == (Space::Anchored, TRIAL_LEN))
 }
 
 /// What lseek(2) sees.
-fn seen(fd: &OwnedFd, offset: u64) -> io::Result<(Allocation, u64)> {
+fn seen(fd: &OwnedFd, offset: u64) -> io::Result<(Space, u64)> {
     let hole = rustix::fs::seek(fd, SeekFrom::Hole(offset))?;
     if hole > offset {
-        return Ok((Allocation::Data, hole));
+        return Ok((Space::Mapped, hole));
     }
     match rustix::fs::seek(fd, SeekFrom::Data(offset)) {
-        Ok(data) => Ok((Allocation::Hole, data)),
+        Ok(data) => Ok((Space::Deallocated, data)),
         // A hole up to the end.
-        Err(Errno::NXIO) => Ok((Allocation::Hole, rustix::fs::seek(fd, SeekFrom::End(0))?)),
+        Err(Errno::NXIO) => Ok((Space::Deallocated, rustix::fs::seek(fd, SeekFrom::End(0))?)),
         Err(error) => Err(error.into()),
     }
 }
@@ -115,7 +104,7 @@ impl Extents {
 
     /// What there is at `offset`, and where that ends, at `end` at the latest. Where there is no
     /// extent there is what was `seen`.
-    fn run(&self, offset: u64, end: u64, seen: Allocation) -> (Allocation, u64) {
+    fn run(&self, offset: u64, end: u64, seen: Space) -> (Space, u64) {
         let (mut first, mut at) = (None, offset);
         for extent in &self.extents {
             let parts = [(seen, extent.offset), (extent.holds(seen), extent.end())];
@@ -153,10 +142,10 @@ impl Extent {
     }
 
     /// Space that a copy of the file shares must be found once more when it is written to.
-    const fn holds(&self, seen: Allocation) -> Allocation {
+    const fn holds(&self, seen: Space) -> Space {
         match self.flags & (EXTENT_UNWRITTEN | EXTENT_SHARED) {
-            EXTENT_UNWRITTEN => Allocation::Reserved,
-            flags if flags & EXTENT_UNWRITTEN == 0 => Allocation::Data,
+            EXTENT_UNWRITTEN => Space::Anchored,
+            flags if flags & EXTENT_UNWRITTEN == 0 => Space::Mapped,
             _ => seen,
         }
     }
@@ -231,23 +220,23 @@ mod tests {
 
     #[test]
     fn runs_join_what_is_alike() {
-        use Allocation::{Data, Hole, Reserved};
+        use Space::{Anchored, Deallocated, Mapped};
         let (unwritten, shared) = (EXTENT_UNWRITTEN, EXTENT_UNWRITTEN | EXTENT_SHARED);
         let none = extents(&[]);
-        assert_eq!(none.run(5, 9, Hole), (Hole, 9));
-        assert_eq!(none.run(5, 9, Data), (Data, 9));
+        assert_eq!(none.run(5, 9, Deallocated), (Deallocated, 9));
+        assert_eq!(none.run(5, 9, Mapped), (Mapped, 9));
         let list = [(10, 10, unwritten), (20, 10, unwritten), (40, 10, shared), (60, 10, 0)];
         let some = extents(&list);
-        assert_eq!(some.run(0, 100, Hole), (Hole, 10));
-        assert_eq!(some.run(10, 100, Hole), (Reserved, 30));
-        assert_eq!(some.run(15, 25, Hole), (Reserved, 25));
-        assert_eq!(some.run(30, 100, Hole), (Hole, 60));
-        assert_eq!(some.run(60, 100, Hole), (Data, 70));
-        assert_eq!(some.run(70, 100, Hole), (Hole, 100));
-        assert_eq!(some.run(30, 100, Data), (Data, 100));
-        assert_eq!(some.run(12, 18, Data), (Reserved, 18));
+        assert_eq!(some.run(0, 100, Deallocated), (Deallocated, 10));
+        assert_eq!(some.run(10, 100, Deallocated), (Anchored, 30));
+        assert_eq!(some.run(15, 25, Deallocated), (Anchored, 25));
+        assert_eq!(some.run(30, 100, Deallocated), (Deallocated, 60));
+        assert_eq!(some.run(60, 100, Deallocated), (Mapped, 70));
+        assert_eq!(some.run(70, 100, Deallocated), (Deallocated, 100));
+        assert_eq!(some.run(30, 100, Mapped), (Mapped, 100));
+        assert_eq!(some.run(12, 18, Mapped), (Anchored, 18));
         let cut = Extents { cut: true, ..extents(&list) };
-        assert_eq!(cut.run(30, 100, Data), (Data, 70));
+        assert_eq!(cut.run(30, 100, Mapped), (Mapped, 70));
     }
 
     /// A file of 1 MiB where space can be set aside; None, with a word, where it cannot.
@@ -264,30 +253,30 @@ mod tests {
 
     #[test]
     fn space_that_is_set_aside_is_told_from_data_and_holes() {
-        use Allocation::{Data, Hole, Reserved};
+        use Space::{Anchored, Deallocated, Mapped};
         let Some(file) = reserving() else { return };
         let fd = OwnedFd::from(file.try_clone().unwrap());
         let at = |offset| allocation(&fd, offset).unwrap();
-        assert_eq!(at(4096), (Hole, 1 << 20));
+        assert_eq!(at(4096), (Deallocated, 1 << 20));
         let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&file, flags, 65_536, 65_536).unwrap();
-        assert_eq!(at(0), (Hole, 65_536));
-        assert_eq!(at(65_536), (Reserved, 131_072));
+        assert_eq!(at(0), (Deallocated, 65_536));
+        assert_eq!(at(65_536), (Anchored, 131_072));
         file.write_all_at(&[1; 4096], 98_304).unwrap();
-        assert_eq!(at(65_536), (Reserved, 98_304), "and nothing was synced");
-        assert_eq!(at(98_304), (Data, 102_400));
+        assert_eq!(at(65_536), (Anchored, 98_304), "and nothing was synced");
+        assert_eq!(at(98_304), (Mapped, 102_400));
         file.sync_all().unwrap();
-        assert_eq!(at(98_304), (Data, 102_400));
-        assert_eq!(at(102_400), (Reserved, 131_072));
+        assert_eq!(at(98_304), (Mapped, 102_400));
+        assert_eq!(at(102_400), (Anchored, 131_072));
         // What was read is in the page cache.
         let mut seen = [1; 4096];
         file.read_exact_at(&mut seen, 65_536).unwrap();
         assert_eq!(seen, [0; 4096]);
         if is_written_out(&fd, 65_536, 69_632) {
-            assert_eq!(at(65_536).0, Reserved);
+            assert_eq!(at(65_536).0, Anchored);
         }
         file.write_all_at(&[1], 65_536).unwrap();
-        assert_eq!(at(65_536).0, Data);
+        assert_eq!(at(65_536).0, Mapped);
     }
 
     #[test]
@@ -301,7 +290,7 @@ mod tests {
         file.as_file().set_len(4096).unwrap();
         let fd = OwnedFd::from(file.reopen().unwrap());
         if !reserves(file.path(), file.as_file(), &metadata) {
-            assert_eq!(allocation(&fd, 0).unwrap(), (Allocation::Hole, 4096));
+            assert_eq!(allocation(&fd, 0).unwrap(), (Space::Deallocated, 4096));
         }
     }
 }

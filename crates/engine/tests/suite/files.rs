@@ -16,9 +16,9 @@ use engine::Config;
 use engine::Event;
 use engine::FileRefused;
 use engine::Port;
+use engine::Space;
 use engine::Token;
 use engine::Work;
-use engine::files::Allocation;
 use tempfile::NamedTempFile;
 
 use crate::rig::Random;
@@ -63,10 +63,7 @@ fn write<P: Port>(port: &mut P, offset: u64, data: Slice, durable: bool) -> Resu
 fn other<P: Port>(port: &mut P, work: Work) -> Result<(), i32> {
     port.submit(Token(2), work);
     match next(port) {
-        (
-            Token(2),
-            Event::Synced { result } | Event::Punched { result } | Event::Zeroed { result },
-        ) => result,
+        (Token(2), Event::Synced { result } | Event::Cleared { result }) => result,
         other => panic!("unexpected {other:?}"),
     }
 }
@@ -122,20 +119,21 @@ pub(crate) fn punched_and_zeroed_ranges_read_as_zero<P: Port>(make: impl Fn(&Con
     let (mut port, file, pool) = with_file(make, 0);
     file.as_file().write_all_at(&[7; 65_536], 0).unwrap();
     let (offset, length) = (4096, 8192);
-    let punched = other(&mut port, Work::Punch { file: FILE, offset, length });
+    let punched =
+        other(&mut port, Work::Clear { file: FILE, offset, length, leave: Space::Deallocated });
     if punched == Err(libc::EOPNOTSUPP) {
         println!("skipped: the temporary folder's file system has no holes");
         return;
     }
     punched.unwrap();
     let (offset, length) = (20_000, 100);
-    other(&mut port, Work::Zero { file: FILE, offset, length }).unwrap();
-    other(&mut port, Work::Zero { file: FILE, offset, length: 0 }).unwrap();
+    other(&mut port, Work::Clear { file: FILE, offset, length, leave: Space::Mapped }).unwrap();
+    other(&mut port, Work::Clear { file: FILE, offset, length: 0, leave: Space::Mapped }).unwrap();
     let mut expected = vec![7; 65_536];
     expected[4096..12_288].fill(0);
     expected[20_000..20_100].fill(0);
     let (offset, length) = (30_000, 5000);
-    match other(&mut port, Work::Reserve { file: FILE, offset, length }) {
+    match other(&mut port, Work::Clear { file: FILE, offset, length, leave: Space::Anchored }) {
         Err(libc::EOPNOTSUPP) => println!("skipped: no space can be set aside"),
         result => {
             result.unwrap();
@@ -145,7 +143,7 @@ pub(crate) fn punched_and_zeroed_ranges_read_as_zero<P: Port>(make: impl Fn(&Con
     assert!(*read(&mut port, &pool, 0, 65_536).unwrap() == *expected);
     // Nothing grows a file.
     let (offset, length) = (60_000, 100_000);
-    other(&mut port, Work::Zero { file: FILE, offset, length }).unwrap();
+    other(&mut port, Work::Clear { file: FILE, offset, length, leave: Space::Mapped }).unwrap();
     assert_eq!(file.as_file().metadata().unwrap().len(), 65_536);
 }
 
@@ -162,9 +160,9 @@ pub(crate) fn what_is_allocated_is_told<P: Port>(make: impl Fn(&Config) -> P) {
     };
     // A file system without holes has data everywhere.
     let data = ask(1, FILE, 65_536).unwrap();
-    assert!(matches!(data, (Allocation::Data, 131_072 | 1_048_576)), "{data:?}");
+    assert!(matches!(data, (Space::Mapped, 131_072 | 1_048_576)), "{data:?}");
     let hole = ask(2, FILE, 131_072).unwrap();
-    assert!(matches!(hole, (Allocation::Hole | Allocation::Data, 1_048_576)), "{hole:?}");
+    assert!(matches!(hole, (Space::Deallocated | Space::Mapped, 1_048_576)), "{hole:?}");
     assert_eq!(ask(3, FILE, 2 << 20).unwrap_err(), libc::ENXIO);
     assert_eq!(ask(4, FILE + 1, 0).unwrap_err(), libc::EBADF);
 }
@@ -202,7 +200,7 @@ pub(crate) fn errors_are_the_kernels<P: Port>(make: impl Fn(&Config) -> P) {
     port.remove_file(FILE);
     port.add_file(FILE, Arc::new(reading), false).unwrap();
     assert_eq!(write(&mut port, 0, data(), false), Err(libc::EBADF));
-    let punch = Work::Punch { file: FILE, offset: 0, length: 512 };
+    let punch = Work::Clear { file: FILE, offset: 0, length: 512, leave: Space::Deallocated };
     assert_eq!(other(&mut port, punch), Err(libc::EBADF));
     // A device without space.
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -213,7 +211,7 @@ pub(crate) fn errors_are_the_kernels<P: Port>(make: impl Fn(&Config) -> P) {
     let fd = OwnedFd::from(file.reopen().unwrap());
     port.remove_file(FILE);
     port.add_file(FILE, Arc::new(fd), false).unwrap();
-    let zero = Work::Zero { file: FILE, offset: u64::MAX - 5, length: 1000 };
+    let zero = Work::Clear { file: FILE, offset: u64::MAX - 5, length: 1000, leave: Space::Mapped };
     assert!(matches!(other(&mut port, zero), Err(libc::EINVAL | libc::EFBIG)));
     assert_eq!(pool.bytes_in_use(), 0);
 }

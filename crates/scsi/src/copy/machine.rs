@@ -29,6 +29,7 @@ use alloc::vec::Vec;
 use store::Error;
 use store::Op;
 use store::Outcome;
+use store::Space;
 use wire::scsi::copy::CopyStatus;
 
 /// A run of bytes and where it goes.
@@ -225,7 +226,11 @@ impl Copy {
         let (offset, length) = (self.offset(leg), self.piece);
         let Some(source) = &leg.source else {
             (self.stage, self.zeroed) = (Stage::Writing, true);
-            return Ok(Step::Store(Op::Zero { offset: leg.to + offset, length }));
+            return Ok(Step::Store(Op::Clear {
+                offset: leg.to + offset,
+                length,
+                leave: Space::Mapped,
+            }));
         };
         check(source, self.relative_port, Guard::Reads)?;
         self.stage = Stage::Reading;
@@ -262,7 +267,7 @@ impl Leg {
     /// Bytes of the next piece.
     fn piece(&self, done: u64) -> u64 {
         let left = self.length - done;
-        let Some(source) = &self.source else { return left.min(u64::from(limits::ZERO_MAX)) };
+        let Some(source) = &self.source else { return left.min(limits::ZERO_MAX) };
         let longest = u64::from(limits::COPY_PIECE);
         // Within one unit a piece does not overlap itself.
         let apart = self.from.abs_diff(self.to);

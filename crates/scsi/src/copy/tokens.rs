@@ -154,6 +154,20 @@ impl Tokens {
     }
 }
 
+impl Tokens {
+    /// Asserts what always holds; `shown`: writers look at them.
+    pub(crate) fn check(&self, shown: bool) {
+        let tokens = self.list.lock();
+        assert!(tokens.len() <= limits::TOKENS_MAX, "tokens are bounded");
+        let (from, to) = (self.from.load(Ordering::SeqCst), self.to.load(Ordering::SeqCst));
+        for token in tokens.iter().filter(|token| token.check().is_ok()) {
+            assert!(shown, "writers look at tokens that are good");
+            let within = token.runs.iter().all(|(start, run)| *start >= from && start + run <= to);
+            assert!(within, "writers look where tokens stand for something");
+        }
+    }
+}
+
 impl LogicalUnit {
     /// Gives a token out; the oldest one makes room for it. No writer may be under way.
     ///

@@ -43,7 +43,7 @@ pub(super) struct NexusEntry {
     initiator_port: String,
     portal_group_tag: u16,
     relative_port: u16,
-    nexus_state: Arc<NexusState>,
+    pub(super) nexus_state: Arc<NexusState>,
 }
 
 impl LogicalUnit {
@@ -216,7 +216,7 @@ impl LogicalUnit {
 }
 
 impl NexusEntry {
-    fn name(&self) -> NexusPort {
+    pub(super) fn name(&self) -> NexusPort {
         NexusPort { initiator: self.initiator_port.clone(), target: self.relative_port }
     }
 

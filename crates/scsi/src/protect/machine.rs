@@ -30,8 +30,8 @@ use super::terms::Terms;
 use crate::limits;
 use crate::lun::Extent;
 use crate::lun::LogicalUnit;
+use crate::sbc::clear;
 use crate::sbc::compare::first_difference;
-use crate::sbc::release::Release;
 use crate::sbc::same;
 use crate::sense;
 use crate::sense::Fault;
@@ -44,6 +44,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use buf::Slice;
 use store::Op;
+use store::Space;
 use wire::scsi::protection::INFORMATION_LEN;
 use wire::scsi::protection::Information;
 
@@ -97,7 +98,7 @@ pub(super) enum Work {
     /// One block for all.
     Same(Zeros),
     /// Zeros, and nothing beside them.
-    Clear(Release),
+    Clear(Space),
     /// COMPARE AND WRITE.
     Compare,
     /// ORWRITE.
@@ -127,7 +128,7 @@ pub(super) enum Against {
 pub(super) enum Zeros {
     Written,
     /// UNMAP.
-    Unmapped(Release),
+    Unmapped(Space),
 }
 
 #[derive(Debug)]
@@ -261,7 +262,7 @@ impl Protected {
             Stage::ClearingRecords(length) => {
                 task::done(input, lba)?;
                 self.stage = Stage::ClearingData(length);
-                Ok(Step::Store(self.release().op(self.at, length)))
+                Ok(Step::Store(Op::Clear { offset: self.at, length, leave: self.leave() }))
             }
             Stage::ClearingData(length) => {
                 task::done(input, lba)?;
@@ -314,10 +315,10 @@ impl Protected {
             let clears = plain && sent.iter().all(|byte| *byte == 0);
             let pattern = self.pattern(sent);
             self.sent.data = pattern;
-            if let Zeros::Unmapped(release) = zeros
+            if let Zeros::Unmapped(leave) = zeros
                 && clears
             {
-                self.work = Work::Clear(release);
+                self.work = Work::Clear(leave);
             }
         }
         Ok(())
@@ -455,21 +456,21 @@ impl Protected {
 
     /// Clears the next piece.
     fn clear(&mut self, unit: &LogicalUnit) -> Step {
-        let length = (self.end() - self.at).min(self.release().piece_max());
+        let (length, _) = clear::piece(self.at, self.end() - self.at, self.leave());
         if length == 0 {
             return Step::Complete(sense::good(self.presented));
         }
         self.stage = Stage::ClearingRecords(length);
         let (offset, length) = self.records(unit, length);
-        Step::Store(self.release().op(offset, length))
+        Step::Store(Op::Clear { offset, length, leave: self.leave() })
     }
 
     /// What becomes of the space of what is cleared, and of what is beside it: who writes to it
     /// later needs both.
-    const fn release(&self) -> Release {
+    const fn leave(&self) -> Space {
         match self.work {
-            Work::Clear(release) => release,
-            _ => Release::Deallocate,
+            Work::Clear(leave) => leave,
+            _ => Space::Deallocated,
         }
     }
 

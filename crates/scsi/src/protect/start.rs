@@ -159,7 +159,7 @@ fn verify(context: &Context<'_>, terms: Terms) -> Result<Started, Fault> {
 
 fn write_same(context: &Context<'_>, terms: Terms) -> Result<Started, Fault> {
     let (cdb, unit) = (&context.cdb, context.unit);
-    let (unmap, extent) = (same::release_of(context)?, same::extent_of(context)?);
+    let (unmap, extent) = (same::leave_of(context)?, same::extent_of(context)?);
     if cdb.opcode() != Opcode::WRITE_SAME_10 && cdb.flag(0) {
         let work = unmap.map_or(Work::Same(Zeros::Written), Work::Clear);
         let mut machine = Protected::new(work, terms, extent, 0).with_zeros(unit);

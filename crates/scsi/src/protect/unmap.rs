@@ -87,6 +87,6 @@ impl Unmap {
         let offset = records_at(unit.lba_of(offset));
         let length = unit.lba_of(length) * RECORD_LEN as u64;
         // Who writes to it later needs space beside it, too.
-        Step::Store(self.inner.release().op(offset, length))
+        Step::Store(Op::Clear { offset, length, leave: self.inner.leave() })
     }
 }

@@ -2,9 +2,9 @@
 //! Block commands (SBC-3 §5).
 
 pub(crate) mod capacity;
+pub(crate) mod clear;
 pub(crate) mod compare;
 pub(crate) mod media;
-pub(crate) mod release;
 pub(crate) mod rw;
 pub(crate) mod same;
 pub(crate) mod start_stop;

@@ -6,7 +6,7 @@ use crate::limits;
 use crate::lun::Context;
 use crate::lun::Extent;
 use crate::lun::LogicalUnit;
-use crate::sbc::release::Release;
+use crate::sbc::clear;
 use crate::sense;
 use crate::sense::Fault;
 use crate::task;
@@ -17,6 +17,7 @@ use crate::task::Step;
 use alloc::vec::Vec;
 use buf::Slice;
 use store::Op;
+use store::Space;
 use wire::scsi::opcode::Opcode;
 
 /// Addresses of pieces are multiples of this, which direct I/O needs.
@@ -31,7 +32,7 @@ pub(crate) struct Same {
     /// First byte of the operation under way.
     current: u64,
     /// UNMAP: what becomes of the space of zeros.
-    unmap: Option<Release>,
+    unmap: Option<Space>,
     /// Bytes of Data-Out.
     presented: u32,
     content: Content,
@@ -49,7 +50,7 @@ enum Content {
 
 /// What the UNMAP and ANCHOR bits of a WRITE SAME ask for; ANCHOR alone is refused (SBC-3
 /// §5.42).
-pub(crate) fn release_of(context: &Context<'_>) -> Result<Option<Release>, Fault> {
+pub(crate) fn leave_of(context: &Context<'_>) -> Result<Option<Space>, Fault> {
     let (unmap, anchor) = (context.cdb.flag(3), context.cdb.flag(4));
     if anchor && !(unmap && context.unit.can_anchor()) {
         return Err(context.flag_field(4).into());
@@ -57,7 +58,7 @@ pub(crate) fn release_of(context: &Context<'_>) -> Result<Option<Release>, Fault
     if unmap && !context.unit.can_discard() {
         return Err(context.flag_field(3).into());
     }
-    Ok(unmap.then(|| Release::of(anchor)))
+    Ok(unmap.then(|| clear::left_by(anchor)))
 }
 
 /// The blocks that a WRITE SAME(10), (16) or (32) is for. WSNZ is set: zero blocks are refused, for
@@ -75,7 +76,7 @@ pub(crate) fn extent_of(context: &Context<'_>) -> Result<Extent, Fault> {
 /// WRITE SAME(10), (16), (32).
 pub(crate) fn write_same(context: &Context<'_>) -> Result<Started, Fault> {
     let (cdb, unit) = (&context.cdb, context.unit);
-    let (unmap, extent) = (release_of(context)?, extent_of(context)?);
+    let (unmap, extent) = (leave_of(context)?, extent_of(context)?);
     let no_data_out = cdb.opcode() != Opcode::WRITE_SAME_10 && cdb.flag(0);
     if no_data_out {
         let mut same = Same::new(extent, unmap, 0);
@@ -92,7 +93,7 @@ pub(crate) fn write_same(context: &Context<'_>) -> Result<Started, Fault> {
 }
 
 impl Same {
-    const fn new(extent: Extent, unmap: Option<Release>, presented: u32) -> Self {
+    const fn new(extent: Extent, unmap: Option<Space>, presented: u32) -> Self {
         let (at, end) = (extent.offset, extent.offset + extent.length);
         Self { at, end, current: at, unmap, presented, content: Content::Awaited }
     }
@@ -124,13 +125,8 @@ impl Same {
                     None => return Step::Complete(unit.fault(sense::INTERNAL.into())),
                 }
             }
-            (Content::Zeros | Content::Awaited, Some(release)) => {
-                let length = (self.end - self.at).min(release.piece_max());
-                (length, release.op(offset, length))
-            }
-            (Content::Zeros | Content::Awaited, None) => {
-                let length = self.piece(limits::ZERO_MAX);
-                (length, Op::Zero { offset, length })
+            (Content::Zeros | Content::Awaited, unmap) => {
+                clear::piece(offset, self.end - self.at, unmap.unwrap_or(Space::Mapped))
             }
         };
         self.current = offset;

@@ -23,6 +23,7 @@ use buf::Slice;
 use store::Error;
 use store::Geometry;
 use store::Outcome;
+use store::Space;
 use wire::scsi::Lun;
 use wire::scsi::cdb::BlockCommand;
 use wire::scsi::opcode::Opcode;
@@ -348,7 +349,7 @@ fn write_same_of_zeros_zeroes_or_discards() {
     let max = limits::WRITE_SAME_MAX / 512;
     for opcode in SAMES {
         assert_eq!(bench.sense_out(&block_cdb(opcode, 0, max, 0), &[0; 512]), None);
-        let piece = u64::from(limits::ZERO_MAX);
+        let piece = limits::ZERO_MAX;
         let zeroed: Vec<_> = (0..4).map(|index| Seen::Zero(index * piece, piece)).collect();
         assert_eq!(bench.log(), zeroed);
         assert_eq!(bench.sense_out(&block_cdb(opcode, 8, 16, 0x08), &[0; 512]), None);
@@ -434,12 +435,19 @@ fn unmap_goes_in_pieces() {
     let (mut task, step) = bench.nexus.start(&request(Lun::Unit(0), &cdb, &list, 0));
     assert!(matches!(step, Step::ReceiveDataOut { length: 24 }));
     let step = task.resume(&bench.nexus, Input::DataOut(Slice::from(list)));
-    let Step::Store(store::Op::Discard { offset: 4096, length }) = step else {
+    let Step::Store(store::Op::Clear { offset: 4096, length, leave: Space::Deallocated }) = step
+    else {
         panic!("a discard, not {step:?}")
     };
     assert_eq!(length, limits::DISCARD_MAX);
     let step = task.resume(&bench.nexus, Input::Store(Outcome::Done));
-    assert!(matches!(step, Step::Store(store::Op::Discard { length: 4096, .. })), "{step:?}");
+    assert!(
+        matches!(
+            step,
+            Step::Store(store::Op::Clear { length: 4096, leave: Space::Deallocated, .. })
+        ),
+        "{step:?}"
+    );
     let step = task.resume(&bench.nexus, Input::Store(Outcome::Done));
     assert!(matches!(step, Step::Complete(Completion { status: 0, presented: 24, .. })));
 }

@@ -4,7 +4,7 @@
 use crate::limits;
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
-use crate::sbc::release::Release;
+use crate::sbc::clear;
 use crate::sense;
 use crate::sense::Fault;
 use crate::task;
@@ -13,6 +13,7 @@ use crate::task::Machine;
 use crate::task::Started;
 use crate::task::Step;
 use buf::Slice;
+use store::Space;
 use wire::scsi::unmap;
 use wire::scsi::unmap::Malformed;
 use wire::scsi::unmap::View;
@@ -29,7 +30,7 @@ pub(crate) struct Unmap {
     /// What is left of the descriptor before it: bytes.
     offset: u64,
     left: u64,
-    release: Release,
+    leave: Space,
 }
 
 /// UNMAP.
@@ -48,8 +49,8 @@ pub(crate) fn unmap(context: &Context<'_>) -> Result<Started, Fault> {
     if context.request.expected_out < length {
         return Err(sense::short_data_out(u64::from(length)));
     }
-    let release = Release::of(anchor);
-    let machine = Unmap { length, list: None, next: 0, offset: 0, left: 0, release };
+    let leave = clear::left_by(anchor);
+    let machine = Unmap { length, list: None, next: 0, offset: 0, left: 0, leave };
     Ok((Machine::Unmap(machine), Step::ReceiveDataOut { length }))
 }
 
@@ -58,8 +59,8 @@ const _: () = assert!(HEADER_LEN as usize == unmap::HEADER_LEN);
 
 impl Unmap {
     /// What becomes of the space.
-    pub(crate) const fn release(&self) -> Release {
-        self.release
+    pub(crate) const fn leave(&self) -> Space {
+        self.leave
     }
 
     pub(crate) fn resume(&mut self, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {
@@ -87,10 +88,10 @@ impl Unmap {
                 self.left = extent.length;
             }
         }
-        let (offset, length) = (self.offset, self.left.min(self.release.piece_max()));
+        let (length, op) = clear::piece(self.offset, self.left, self.leave);
         self.offset += length;
         self.left -= length;
-        Step::Store(self.release.op(offset, length))
+        Step::Store(op)
     }
 }
 

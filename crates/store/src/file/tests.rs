@@ -59,9 +59,9 @@ fn kinds(store: &File, op: &Op, unsupported: &[&'static str]) -> (Vec<&'static s
             Io::Write { durable: true, .. } => "durable write",
             Io::Write { .. } => "write",
             Io::Sync { .. } => "sync",
-            Io::Punch { .. } => "punch",
-            Io::Zero { .. } => "zero",
-            Io::Reserve { .. } => "reserve",
+            Io::Clear { leave: Space::Deallocated, .. } => "punch",
+            Io::Clear { leave: Space::Mapped, .. } => "zero",
+            Io::Clear { leave: Space::Anchored, .. } => "reserve",
             Io::Status { .. } => "status",
             other => panic!("{other:?} is not for a file"),
         };
@@ -112,8 +112,14 @@ fn what_the_system_says_becomes_what_the_disk_says() {
         assert_eq!(fails(&write(0, 512), errno), Some(on_write), "{errno}");
     }
     assert_eq!(fails(&Op::Flush, EIO), Some(Error::Write));
-    assert_eq!(fails(&Op::Discard { offset: 0, length: 512 }, EIO), Some(Error::Write));
-    for op in [Op::Zero { offset: 0, length: 512 }, Op::Anchor { offset: 0, length: 512 }] {
+    assert_eq!(
+        fails(&Op::Clear { offset: 0, length: 512, leave: Space::Deallocated }, EIO),
+        Some(Error::Write)
+    );
+    for op in [
+        Op::Clear { offset: 0, length: 512, leave: Space::Mapped },
+        Op::Clear { offset: 0, length: 512, leave: Space::Anchored },
+    ] {
         assert_eq!(fails(&op, ENOSPC), Some(Error::Space));
     }
 }
@@ -121,8 +127,8 @@ fn what_the_system_says_becomes_what_the_disk_says() {
 #[test]
 fn zeroing_takes_the_best_way_that_there_is() {
     let store = file();
-    let discard = Op::Discard { offset: 512, length: (2 << 20) + 512 };
-    let zero = Op::Zero { offset: 512, length: (2 << 20) + 512 };
+    let discard = Op::Clear { offset: 512, length: (2 << 20) + 512, leave: Space::Deallocated };
+    let zero = Op::Clear { offset: 512, length: (2 << 20) + 512, leave: Space::Mapped };
     let ways = |op, unsupported| {
         let (kinds, outcome) = kinds(&store, op, unsupported);
         assert!(matches!(outcome, Outcome::Done));
@@ -134,7 +140,7 @@ fn zeroing_takes_the_best_way_that_there_is() {
     assert_eq!(ways(&discard, &["punch", "zero"]), writes);
     assert_eq!(ways(&zero, &[]), ["zero"]);
     assert_eq!(ways(&zero, &["zero"]), writes[1..]);
-    let anchor = Op::Anchor { offset: 512, length: (2 << 20) + 512 };
+    let anchor = Op::Clear { offset: 512, length: (2 << 20) + 512, leave: Space::Anchored };
     assert_eq!(ways(&anchor, &[]), ["reserve"]);
     assert_eq!(ways(&anchor, &["reserve"]), ["reserve", "write", "write", "write"]);
     let (kinds, outcome) = kinds(&store, &zero, &["zero", "write"]);
@@ -146,7 +152,7 @@ fn zeroing_takes_the_best_way_that_there_is() {
 fn the_pieces_of_zeroes_cover_the_range_once() {
     let store = file();
     let (start, length) = (1024, (3 << 20) - 512);
-    let op = Op::Zero { offset: start, length };
+    let op = Op::Clear { offset: start, length, leave: Space::Mapped };
     let zero = first(&store, &op);
     let mut next = store.complete(&op, &zero, IoResult::Other(Err(EOPNOTSUPP)));
     let mut reached = start;
@@ -167,7 +173,10 @@ fn without_discard_nothing_is_punched() {
     let geometry = Geometry { discard_granularity: None, anchors: false, ..geometry() };
     let store = File::new(ID, geometry, false);
     let (offset, length) = (0, 512);
-    for op in [Op::Discard { offset, length }, Op::Anchor { offset, length }] {
+    for op in [
+        Op::Clear { offset, length, leave: Space::Deallocated },
+        Op::Clear { offset, length, leave: Space::Anchored },
+    ] {
         assert_eq!(kinds(&store, &op, &[]).0, ["zero"]);
     }
 }
@@ -175,11 +184,11 @@ fn without_discard_nothing_is_punched() {
 #[test]
 fn a_sync_store_brings_every_change_to_stable_storage() {
     let store = File::new(ID, Geometry { volatile_cache: false, ..geometry() }, true);
-    let discard = Op::Discard { offset: 0, length: 2 << 20 };
+    let discard = Op::Clear { offset: 0, length: 2 << 20, leave: Space::Deallocated };
     assert_eq!(kinds(&store, &write(0, 512), &[]).0, ["durable write"]);
     assert_eq!(kinds(&store, &discard, &[]).0, ["punch", "sync"]);
     assert_eq!(kinds(&store, &discard, &["punch"]).0, ["punch", "zero", "sync"]);
-    let anchor = Op::Anchor { offset: 0, length: 2 << 20 };
+    let anchor = Op::Clear { offset: 0, length: 2 << 20, leave: Space::Anchored };
     assert_eq!(kinds(&store, &anchor, &[]).0, ["reserve", "sync"]);
     let written = ["punch", "zero", "durable write", "durable write"];
     assert_eq!(kinds(&store, &discard, &["punch", "zero"]).0, written);
@@ -199,8 +208,11 @@ fn durable_is_durable_on_any_store() {
 fn a_read_only_store_refuses_before_any_io() {
     let store = File::new(ID, Geometry { read_only: true, ..geometry() }, false);
     let (offset, length) = (0, 512);
-    let (discard, zero) = (Op::Discard { offset, length }, Op::Zero { offset, length });
-    let anchor = Op::Anchor { offset, length };
+    let (discard, zero) = (
+        Op::Clear { offset, length, leave: Space::Deallocated },
+        Op::Clear { offset, length, leave: Space::Mapped },
+    );
+    let anchor = Op::Clear { offset, length, leave: Space::Anchored };
     for op in [write(0, 512), discard, zero, anchor, write(BYTES, 512)] {
         assert_eq!(failure(store.submit(&op)), Some(Error::ReadOnly));
     }
@@ -242,9 +254,11 @@ fn a_failed_sync_is_for_everybody_until_all_is_written_again_and_synced() {
     drive(&store, &write(0, 4096), Ok(())).expect("a write");
     drive(&store, &write(65_536, 4096), Err(EIO)).expect_err("a write");
     assert_eq!(drive(&store, &Op::Flush, Ok(())), Err(Error::Write));
-    drive(&store, &Op::Zero { offset: 65_536, length: 2048 }, Ok(())).expect("zeroes");
+    drive(&store, &Op::Clear { offset: 65_536, length: 2048, leave: Space::Mapped }, Ok(()))
+        .expect("zeroes");
     assert_eq!(drive(&store, &Op::Flush, Ok(())), Err(Error::Write), "half a block");
-    drive(&store, &Op::Discard { offset: 65_536, length: 4096 }, Ok(())).expect("a hole");
+    drive(&store, &Op::Clear { offset: 65_536, length: 4096, leave: Space::Deallocated }, Ok(()))
+        .expect("a hole");
     assert_eq!(drive(&store, &durable(1 << 20), Ok(())), Ok(()));
     assert_eq!(drive(&store, &Op::Flush, Ok(())), Ok(()));
     assert!(!store.health.has_failed());

@@ -175,6 +175,7 @@ impl Store for Limit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Space;
     use crate::null::Null;
     use alloc::vec::Vec;
 
@@ -280,7 +281,7 @@ mod tests {
     #[test]
     fn what_moves_no_bytes_is_free_of_a_bound_on_bytes() {
         let limit = limit(Rate::Bytes(1));
-        for op in [Op::Flush, Op::Zero { offset: 0, length: 512 }] {
+        for op in [Op::Flush, Op::Clear { offset: 0, length: 512, leave: Space::Mapped }] {
             assert!(matches!(limit.submit(&op), Submitted::Done(_)), "{op:?}");
         }
         assert!(matches!(limit.submit(&READ), Submitted::Io(Io::Clock { .. })));

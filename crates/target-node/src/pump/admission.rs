@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From an accepted connection to a session: login, access, the ISID rule (RFC 7143 §6.3).
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use engine::Port;
+use engine::Socket;
 use iscsi::target_role::Admission;
 use iscsi::target_role::AdmissionRequest;
 use iscsi::target_role::Authentication;
@@ -23,11 +25,15 @@ use super::Kind;
 use super::Phase;
 use super::Pump;
 use super::Session;
+use super::context::Context;
 use super::token;
 use super::transport::Carrier;
 use super::transport::Line;
+use super::view::ConnectionView;
+use super::view::never;
 use crate::mail::Ends;
 use crate::mail::Letter;
+use crate::mail::Peer;
 use crate::mail::without_mapping;
 use crate::node::Served;
 use crate::registry::Claim;
@@ -35,6 +41,7 @@ use crate::registry::Identity;
 use crate::strangers::Entry;
 use crate::strangers::Place;
 use crate::table::Key;
+use crate::table::Table;
 
 /// Login statuses that the node gives (RFC 7143 §11.13.5).
 pub(super) const SESSION_DOES_NOT_EXIST: u16 = 0x020a;
@@ -75,14 +82,39 @@ impl LoginPhase {
     }
 }
 
+/// Where connections come in.
+#[derive(Debug, Default)]
+pub(super) struct Door {
+    pub(super) listeners: Vec<Socket>,
+    /// Connections so far: the reactors take them in turn.
+    accepted: usize,
+}
+
+/// A connection whose login is under way.
+pub(super) struct LoginView<'a, P> {
+    key: Key,
+    pub(super) login: &'a mut LoginPhase,
+    pub(super) mover: &'a mut Mover,
+    dirty: &'a mut bool,
+    peer: Peer,
+    local: SocketAddr,
+    pub(super) sessions: &'a mut Table<Session>,
+    pub(super) context: &'a mut Context<P>,
+}
+
+/// The connection must go to this reactor, where the session lives that it wants to join.
+pub(super) struct Elsewhere {
+    pub(super) reactor: usize,
+}
+
 impl<P: Port> Pump<P> {
     /// A new connection: this reactor's own, or a letter to the next one in turn.
     pub(super) fn accepted(&mut self, fd: OwnedFd, ends: Ends) {
         if self.context.stopping.is_some() {
             return;
         }
-        let reactor = self.accepted % self.context.shared.mailboxes.len();
-        self.accepted += 1;
+        let reactor = self.door.accepted % self.context.shared.mailboxes.len();
+        self.door.accepted += 1;
         if reactor == self.context.reactor {
             self.adopt(Carrier::Socket(fd), ends);
         } else {
@@ -167,12 +199,12 @@ impl<P: Port> Pump<P> {
                 return None;
             }
         }
-        self.sweep_later();
+        self.context.sweep_later();
         if is_local {
             self.context.locals.push(key);
         }
-        if let Some(connection) = self.connections.get(key) {
-            connection.line.begin(token(Kind::Receive, key), &mut self.context.port);
+        if let Some(view) = self.connection(key) {
+            view.connection.line.begin(token(Kind::Receive, key), &mut view.context.port);
         }
         self.arm_login(key);
         Some(key)
@@ -200,106 +232,142 @@ impl<P: Port> Pump<P> {
         }
     }
 
+    /// None: it has become a session's, moves to another reactor, closes, or is gone.
+    pub(super) fn login(&mut self, key: Key) -> Option<LoginView<'_, P>> {
+        let Connection { phase, mover, dirty, peer, local, .. } = self.connections.get_mut(key)?;
+        let Phase::Login(login) = phase else { return None };
+        let (peer, local) = (*peer, *local);
+        let (sessions, context) = (&mut self.sessions, &mut self.context);
+        Some(LoginView { key, login, mover, dirty, peer, local, sessions, context })
+    }
+
     pub(super) fn arm_login(&mut self, key: Key) {
-        let Some(connection) = self.connections.get(key) else { return };
-        let Phase::Login(login) = &connection.phase else { return };
-        if let Some(deadline) = login.machine.poll_timeout() {
-            self.context.timers.set(token(Kind::ConnectionTimer, key).0, deadline);
+        if let Some(view) = self.login(key)
+            && let Some(deadline) = view.login.machine.poll_timeout()
+        {
+            view.context.timers.set(token(Kind::ConnectionTimer, key).0, deadline);
         }
     }
 
     /// Carries everything that a login has to say.
     pub(super) fn settle_login(&mut self, key: Key) {
-        loop {
-            let Some(connection) = self.connections.get_mut(key) else { return };
-            let Phase::Login(login) = &mut connection.phase else { return };
-            match login.machine.poll_output() {
+        while let Some(mut view) = self.login(key) {
+            match view.login.machine.poll_output() {
                 None => break,
                 Some(LoginOutput::Op(op)) => {
-                    connection.mover.submit(op);
-                    self.mark_dirty(key);
+                    view.mover.submit(op);
+                    view.context.sending.mark(key, view.dirty);
                 }
-                Some(LoginOutput::Admit(request)) => {
-                    let Some(admission) = self.admit(key, &request) else { return };
-                    if let Some(connection) = self.connections.get_mut(key)
-                        && let Phase::Login(login) = &mut connection.phase
-                    {
-                        login.machine.admit(admission);
-                    }
-                }
+                Some(LoginOutput::Admit(request)) => match view.admit(&request) {
+                    Ok(admission) => view.login.machine.admit(admission),
+                    Err(Elsewhere { reactor }) => self.move_login(key, reactor, request),
+                },
                 Some(LoginOutput::Establish) => self.establish(key),
-                Some(LoginOutput::Done(logged_in)) => self.enter(key, logged_in),
+                Some(LoginOutput::Done(login)) => match view.login.joins {
+                    Some(Ok(session)) => self.joined(key, session, &login),
+                    _ => self.enter(key, login),
+                },
                 Some(LoginOutput::Failed { status, reason }) => {
-                    let peer = connection.peer;
-                    match status {
-                        Some(status) => {
-                            let status = format_args!("{status:04x}");
-                            let (initiator, target) = login.asked();
-                            tracing::warn!(
-                                %peer, initiator, target, status, reason, "login refused"
-                            );
-                        }
-                        None => tracing::info!(%peer, reason, "connection closed before login"),
-                    }
+                    view.tell_failure(status, &reason);
                     self.abandon_login(key);
                 }
             }
         }
     }
 
-    /// Whether this initiator may log in to this target, and as what. None: the connection is on
-    /// its way to the session that it wants to join.
-    pub(super) fn admit(&mut self, key: Key, request: &AdmissionRequest) -> Option<Admission> {
-        let connection = self.connections.get_mut(key)?;
-        if let Phase::Login(login) = &mut connection.phase {
-            login.asked = Some((request.initiator.clone(), request.target.clone()));
+    /// A login asks for its place, when all is proved that has to be, or goes on when the place is
+    /// free; the connection may have gone meanwhile.
+    pub(super) fn establish(&mut self, key: Key) {
+        if let Some(mut view) = self.login(key)
+            && let Some(session) = view.establish()
+        {
+            // Of which it takes the place of a connection.
+            self.settle(session);
+            self.quiesce_for_join(key);
         }
-        let local = connection.local;
-        let group = self.context.shared.nodes.portal_group(local);
-        let identity = Identity::of(request, local, group);
-        let admission = self.context.shared.nodes.admit(request, group, || {
-            self.context.shared.challenges.draw(|bytes| self.context.port.random(bytes))
-        });
+    }
+
+    /// A finished login becomes a session.
+    fn enter(&mut self, key: Key, login: LoggedIn) {
+        if let Some(mut view) = self.connection(key)
+            && let Some(session) = view.enter(login)
+        {
+            self.settle(session);
+        }
+    }
+
+    /// A login ends without a session.
+    pub(super) fn abandon_login(&mut self, key: Key) {
+        if let Some(mut view) = self.connection(key) {
+            view.abandon_login();
+        }
+    }
+}
+
+impl<P: Port> LoginView<'_, P> {
+    fn tell_failure(&self, status: Option<u16>, reason: &str) {
+        let peer = self.peer;
+        match status {
+            Some(status) => {
+                let status = format_args!("{status:04x}");
+                let (initiator, target) = self.login.asked();
+                tracing::warn!(%peer, initiator, target, status, reason, "login refused");
+            }
+            None => tracing::info!(%peer, reason, "connection closed before login"),
+        }
+    }
+
+    /// Whether this initiator may log in to this target, and as what.
+    ///
+    /// # Errors
+    /// It wants to join a session of another reactor.
+    pub(super) fn admit(&mut self, request: &AdmissionRequest) -> Result<Admission, Elsewhere> {
+        self.login.asked = Some((request.initiator.clone(), request.target.clone()));
+        let Context { shared, port, .. } = &mut *self.context;
+        let group = shared.nodes.portal_group(self.local);
+        let identity = Identity::of(request, self.local, group);
+        let draw = || shared.challenges.draw(|bytes| port.random(bytes));
+        let admission = shared.nodes.admit(request, group, draw);
         let joins = match &admission {
             Admission::Granted { authentication, .. } if request.tsih != Tsih(0) => {
-                match self.find_session(key, request, &identity).transpose()? {
+                match self.find_session(request, &identity)? {
                     Err(status) if matches!(authentication, Authentication::Off) => {
-                        return Some(Admission::Refused { status, reason: reason_of(status) });
+                        return Ok(Admission::Refused { status, reason: reason_of(status) });
                     }
                     joins => Some(joins),
                 }
             }
             _ => None,
         };
-        let connection = self.connections.get_mut(key)?;
-        let Phase::Login(login) = &mut connection.phase else { return None };
-        login.joins = joins;
+        self.login.joins = joins;
         if let Admission::Granted { settings, .. } = &admission {
-            login.settings = Some(settings.clone());
+            self.login.settings = Some(settings.clone());
             let target = request.target.as_deref();
-            login.node = target.and_then(|name| self.context.shared.nodes.find(name)).cloned();
+            self.login.node = target.and_then(|name| self.context.shared.nodes.find(name)).cloned();
         }
-        login.identity = Some(identity);
-        Some(admission)
+        self.login.identity = Some(identity);
+        Ok(admission)
     }
 
     /// Takes the session's place in the registry; an older session in it is ended first (RFC 7143
-    /// §6.3.5). The login asks for it when all is proved that has to be.
-    pub(super) fn establish(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        let Phase::Login(login) = &mut connection.phase else { return };
+    /// §6.3.5). A login that joins a session gives that one if it must end another connection of it
+    /// before.
+    fn establish(&mut self) -> Option<Key> {
+        let login = &mut *self.login;
         match login.joins {
-            Some(Ok(_)) => return self.join(key),
-            Some(Err(status)) => return login.machine.establish(Err(status)),
+            Some(Ok(session)) => return self.join(session),
+            Some(Err(status)) => {
+                login.machine.establish(Err(status));
+                return None;
+            }
             None => {}
         }
-        let Some(identity) = login.identity.clone() else { return };
+        let identity = login.identity.clone();
+        debug_assert!(identity.is_some(), "who was admitted has a name");
+        let identity = identity?;
         login.user = login.machine.authenticated().map(ToOwned::to_owned);
-        match self.context.shared.registry.claim(
-            &identity,
-            login.user.as_deref(),
-            self.context.reactor,
-        ) {
+        let Context { shared, reactor: here, .. } = &*self.context;
+        match shared.registry.claim(&identity, login.user.as_deref(), *here) {
             Claim::New(tsih) => {
                 login.claimed = Some(tsih);
                 login.machine.establish(Ok(tsih));
@@ -307,29 +375,25 @@ impl<P: Port> Pump<P> {
             Claim::Exhausted => login.machine.establish(Err(OUT_OF_RESOURCES)),
             Claim::Foreign => login.machine.establish(Err(AUTHENTICATION_FAILURE)),
             Claim::Occupied(home) => {
-                let letter = Letter::Reinstate {
-                    identity,
-                    tsih: home.tsih,
-                    reactor: self.context.reactor,
-                    connection: key,
-                };
-                self.context.shared.mailboxes[home.reactor].send(letter);
+                let (tsih, reactor, connection) = (home.tsih, *here, self.key);
+                let letter = Letter::Reinstate { identity, tsih, reactor, connection };
+                shared.mailboxes[home.reactor].send(letter);
             }
         }
+        None
     }
+}
 
-    /// A finished login becomes a session.
-    fn enter(&mut self, key: Key, login: LoggedIn) {
+impl<P: Port> ConnectionView<'_, P> {
+    /// A finished login becomes a session; None if it has no place.
+    fn enter(&mut self, login: LoggedIn) -> Option<Key> {
         let now = self.context.port.now();
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        let Phase::Login(phase) = &mut connection.phase else { return };
-        if let Some(Ok(session)) = phase.joins {
-            return self.joined(key, session, &login);
-        }
-        let (Some(identity), Some(settings), Some(tsih)) =
-            (phase.identity.take(), phase.settings.take(), phase.claimed.take())
-        else {
-            return;
+        let connection = &mut *self.connection;
+        let Phase::Login(phase) = &mut connection.phase else { return None };
+        let place = (phase.identity.take(), phase.settings.take(), phase.claimed.take());
+        let (Some(identity), Some(settings), Some(tsih)) = place else {
+            never("a login is done when it has its place");
+            return None;
         };
         let node = phase.node.take();
         let group = self.context.shared.nodes.portal_group(connection.local);
@@ -358,7 +422,7 @@ impl<P: Port> Pump<P> {
             user: phase.user.take(),
             tsih,
             since: now,
-            connections: vec![key],
+            connections: vec![self.key],
             tasks: Vec::new(),
             awaiting_memory: std::collections::VecDeque::new(),
             exchanges: Vec::new(),
@@ -371,22 +435,23 @@ impl<P: Port> Pump<P> {
             bytes_in: 0,
             bytes_out: 0,
         });
+        self.context.owed.open();
         connection.phase = Phase::Session { session, id: ConnectionId(0) };
         if is_known && let Some(ticket) = connection.ticket.take() {
             self.context.shared.strangers.forget(&ticket);
         }
-        self.settle(session);
+        Some(session)
     }
 
-    /// A login ends without a session: its place is free again, the connection closes.
-    pub(super) fn abandon_login(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        let Phase::Login(login) = &mut connection.phase else { return };
+    /// A login, if it is one, ends without a session: its place is free again, the connection
+    /// closes.
+    pub(super) fn abandon_login(&mut self) {
+        let Phase::Login(login) = &mut self.connection.phase else { return };
         let claim = login.identity.take().zip(login.claimed.take());
         if let Some((identity, tsih)) = claim {
             self.context.shared.registry.release(&identity, tsih);
         }
-        self.begin_closing(key);
+        self.context.begin_closing(self.key, self.connection);
     }
 }
 

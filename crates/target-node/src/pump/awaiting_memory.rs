@@ -19,10 +19,14 @@ use store::Io;
 
 use super::Kind;
 use super::Pump;
+use super::buffers::Shortage;
 use super::services::TASK_SET_FULL;
 use super::services::empty_completion;
 use super::services::task_of;
+use super::storing::StoreUser;
 use super::token;
+use super::view::Effect;
+use super::view::SessionView;
 use crate::table::Key;
 
 /// A command that waits longer than this is refused: well below the shortest time after which hosts
@@ -86,7 +90,12 @@ impl MemoryQueue {
         self.moved_up = true;
     }
 
-    fn is_empty(&self) -> bool {
+    /// Something that somebody waits for has gone since they tried last.
+    pub(super) const fn has_moved_up(&self) -> bool {
+        self.moved_up
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
         self.sessions.is_empty() && self.connections.is_empty()
     }
 
@@ -99,46 +108,134 @@ impl MemoryQueue {
     }
 }
 
-impl<P: Port> Pump<P> {
+impl<P: Port> SessionView<'_, P> {
+    /// There is no buffer of `bytes` bytes for a command. What sessions keep only to send it again
+    /// makes room, but not for one that has to wait for others anyway.
+    #[cold]
+    pub(super) fn is_short(&mut self, shortage: Shortage, task: TaskId, want: Want, bytes: usize) {
+        match shortage {
+            Shortage::Line => self.do_without(task, want, bytes),
+            Shortage::Pool => self.effect(Effect::MakeRoom { task, want, bytes }),
+        }
+    }
+
+    /// A command does with less, or waits.
+    #[cold]
+    fn do_without(&mut self, task: TaskId, want: Want, bytes: usize) {
+        if !(matches!(want, Want::Read(_)) && self.reads_less(task, bytes)) {
+            self.await_memory(task, want, bytes);
+        }
+    }
+
     /// A command waits for a buffer of `bytes` bytes.
     #[cold]
-    pub(super) fn await_memory(&mut self, key: Key, task: TaskId, want: Want, bytes: usize) {
+    pub(super) fn await_memory(&mut self, task: TaskId, want: Want, bytes: usize) {
         let now = self.context.port.now();
-        let Some(session) = self.sessions.get_mut(key) else { return };
+        let (session, queue) = (&mut *self.session, &mut self.context.memory_queue);
         // What it holds meanwhile does not come back for it.
         let held = task_of(&mut session.tasks, task).and_then(|task| task.immediate.as_ref());
         let held = held.map(|(buf, _)| buf.len());
         if !self.context.pool.could_take([bytes].into_iter().chain(held)) {
-            return self.refuse(key, task);
+            return self.refuse(task);
         }
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        if let Some(since) = self.context.memory_queue.serving {
+        if let Some(since) = queue.serving {
             return session.awaiting_memory.push_front(Waiter { task, want, since });
         }
         if session.awaiting_memory.is_empty() {
-            self.context.timers.set(token(Kind::MemoryTimer, key).0, now + PATIENCE);
+            self.context.timers.set(token(Kind::MemoryTimer, self.key).0, now + PATIENCE);
         }
         // What came back while others waited is for them to see.
-        if self.context.memory_queue.is_empty() {
-            self.context.memory_queue.returned = self.context.pool.returned();
+        if queue.is_empty() {
+            queue.returned = self.context.pool.returned();
         }
         session.awaiting_memory.push_back(Waiter { task, want, since: now });
-        if !self.context.memory_queue.sessions.contains(&key) {
-            self.context.memory_queue.sessions.push(key);
+        if !queue.sessions.contains(&self.key) {
+            queue.sessions.push(self.key);
         }
     }
 
     /// A command that would read more than there is memory at all reads less instead, in its next
     /// turn; false if there may be memory, or it has nothing less to read.
     #[cold]
-    pub(super) fn reads_less(&mut self, key: Key, id: TaskId, bytes: usize) -> bool {
+    fn reads_less(&mut self, id: TaskId, bytes: usize) -> bool {
         if self.context.pool.could_take([bytes]) {
             return false;
         }
-        let task = self.sessions.get_mut(key).and_then(|of| task_of(&mut of.tasks, id));
+        let task = task_of(&mut self.session.tasks, id);
         let Some(step) = task.and_then(|task| task.scsi.shorten()) else { return false };
-        self.context.runnable.push_back((key, id, step));
+        self.context.runnable.push(self.key, id, step);
         true
+    }
+
+    /// A command goes on, if there is a buffer now.
+    fn go_on(&mut self, task: TaskId, want: Want) {
+        match want {
+            Want::DataOut { length } => self.receive_data_out(task, length),
+            Want::Read(reading) => {
+                let Reading { op, kept, io } = *reading;
+                self.run_io(task, op, kept, io);
+            }
+            Want::Line { op } => self.read_at_last(task, *op),
+        }
+    }
+
+    /// Those that waited too long are told to come again later.
+    pub(super) fn refuse_overdue(&mut self) {
+        let now = self.context.port.now();
+        while let Some(waiter) = self.session.awaiting_memory.front() {
+            // One that waits for a line that gets on has time.
+            let since = match waiter.want {
+                Want::Line { .. } => waiter.since.max(self.session.paid),
+                _ => waiter.since,
+            };
+            let end = since + PATIENCE;
+            if end > now {
+                self.context.timers.set(token(Kind::MemoryTimer, self.key).0, end);
+                break;
+            }
+            let task = waiter.task;
+            self.session.awaiting_memory.pop_front();
+            self.context.memory_queue.moved_up = true;
+            self.refuse(task);
+        }
+    }
+
+    /// A command waits no more.
+    #[cold]
+    pub(super) fn forget_waiter(&mut self, task: TaskId) {
+        let waiting = &mut self.session.awaiting_memory;
+        if let Some(place) = waiting.iter().position(|waiter| waiter.task == task) {
+            waiting.remove(place);
+            self.context.memory_queue.moved_up |= place == 0;
+        }
+    }
+
+    /// There is no memory for a command.
+    #[cold]
+    fn refuse(&mut self, id: TaskId) {
+        self.end(id);
+        self.session.machine.complete(id, empty_completion(TASK_SET_FULL));
+    }
+}
+
+impl<P: Port> Pump<P> {
+    /// A command is short of memory: what all sessions keep only to send it again makes room, if
+    /// there is such data.
+    #[cold]
+    pub(super) fn make_room_for_command(
+        &mut self,
+        key: Key,
+        task: TaskId,
+        want: Want,
+        bytes: usize,
+    ) {
+        let freed = self.give_up_kept_data();
+        if let Some(mut view) = self.session(key) {
+            match freed {
+                true => view.go_on(task, want),
+                false => view.do_without(task, want, bytes),
+            }
+        }
     }
 
     /// Lets those go on for which there is memory now.
@@ -150,12 +247,12 @@ impl<P: Port> Pump<P> {
         // says more, and that may wait for them.
         self.give_up_kept_data();
         let returned = self.context.pool.returned();
-        let came_back =
-            std::mem::replace(&mut self.context.memory_queue.returned, returned) != returned;
-        if !std::mem::take(&mut self.context.memory_queue.moved_up) && !came_back {
+        let queue = &mut self.context.memory_queue;
+        let came_back = std::mem::replace(&mut queue.returned, returned) != returned;
+        if !std::mem::take(&mut queue.moved_up) && !came_back {
             return;
         }
-        for key in std::mem::take(&mut self.context.memory_queue.connections) {
+        for key in std::mem::take(&mut queue.connections) {
             self.mark_dirty(key);
         }
         // They stay listed meanwhile: a command that comes to wait now is not the first one, and
@@ -172,23 +269,16 @@ impl<P: Port> Pump<P> {
     /// True if it must still wait.
     fn serve_session(&mut self, key: Key) -> bool {
         let now = self.context.port.now();
-        loop {
-            let Some(session) = self.sessions.get_mut(key) else { return false };
-            let Some(waiter) = session.awaiting_memory.pop_front() else {
+        while let Some(mut view) = self.session(key) {
+            let Some(waiter) = view.session.awaiting_memory.pop_front() else {
                 self.context.timers.cancel(token(Kind::MemoryTimer, key).0);
                 return false;
             };
             let Waiter { task, want, since } = waiter;
-            session.machine.set_now(now);
-            self.context.memory_queue.serving = Some(since);
-            match want {
-                Want::DataOut { length } => self.receive_data_out(key, task, length),
-                Want::Read(reading) => {
-                    let Reading { op, kept, io } = *reading;
-                    self.run_io(key, task, op, kept, io);
-                }
-                Want::Line { op } => self.read_at_last(key, task, *op),
-            }
+            view.session.machine.set_now(now);
+            view.context.memory_queue.serving = Some(since);
+            view.go_on(task, want);
+            self.carry_out_effects();
             self.context.memory_queue.serving = None;
             let front = self.sessions.get(key).and_then(|session| session.awaiting_memory.front());
             let waits = front.is_some_and(|front| front.task == task);
@@ -197,47 +287,6 @@ impl<P: Port> Pump<P> {
                 return true;
             }
         }
-    }
-
-    /// Those that waited too long are told to come again later.
-    pub(super) fn refuse_overdue(&mut self, key: Key) {
-        let now = self.context.port.now();
-        while let Some(session) = self.sessions.get_mut(key)
-            && let Some(waiter) = session.awaiting_memory.front()
-        {
-            // One that waits for a line that gets on has time.
-            let since = match waiter.want {
-                Want::Line { .. } => waiter.since.max(session.paid),
-                _ => waiter.since,
-            };
-            let end = since + PATIENCE;
-            if end > now {
-                self.context.timers.set(token(Kind::MemoryTimer, key).0, end);
-                break;
-            }
-            let task = waiter.task;
-            session.awaiting_memory.pop_front();
-            self.context.memory_queue.moved_up = true;
-            self.refuse(key, task);
-        }
-        self.settle(key);
-    }
-
-    /// A command waits no more.
-    #[cold]
-    pub(super) fn forget_waiter(&mut self, key: Key, task: TaskId) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let place = session.awaiting_memory.iter().position(|waiter| waiter.task == task);
-        let Some(place) = place else { return };
-        session.awaiting_memory.remove(place);
-        self.context.memory_queue.moved_up |= place == 0;
-    }
-
-    /// There is no memory for a command.
-    #[cold]
-    pub(super) fn refuse(&mut self, key: Key, id: TaskId) {
-        self.end(key, id);
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        session.machine.complete(id, empty_completion(TASK_SET_FULL));
+        false
     }
 }

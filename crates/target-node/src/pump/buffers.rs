@@ -14,28 +14,35 @@ use iscsi::target_role::Room;
 use super::Pump;
 use super::Session;
 use super::services::task_of;
+use super::view::Effect;
+use super::view::SessionView;
 use crate::table::Key;
 
-impl<P: Port> Pump<P> {
+/// Why there is no buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shortage {
+    /// Others of the session wait for one, and come first.
+    Line,
+    /// Neither the session's share of the pool has one, nor all of it.
+    Pool,
+}
+
+impl<P: Port> SessionView<'_, P> {
     /// A task leaves its connection: its buffer waits for the next one.
-    pub(super) fn detach_buf(&mut self, key: Key, id: ConnectionId, task: TaskId) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let connection = session.connections.get(usize::from(id.0)).copied();
-        let connection = connection.and_then(|key| self.connections.get_mut(key));
-        let buf = connection.and_then(|to| to.mover.submit(Op::Detach { task }));
+    pub(super) fn detach_buf(&mut self, id: ConnectionId, task: TaskId) {
+        let session = &mut *self.session;
+        let connection = session.connection(self.connections, id);
+        let buf = connection.and_then(|(_, at)| at.mover.submit(Op::Detach { task }));
         if let Some(buf) = buf {
             session.park_buf(task, buf);
         }
     }
 
     /// A task goes on over another connection, with the buffer that it had.
-    pub(super) fn attach_buf(&mut self, key: Key, id: ConnectionId, task: TaskId) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let connection = session.connections.get(usize::from(id.0)).copied();
-        let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) else {
-            return;
-        };
-        if let Some(entry) = task_of(&mut session.tasks, task)
+    pub(super) fn attach_buf(&mut self, id: ConnectionId, task: TaskId) {
+        let session = &mut *self.session;
+        if let Some((_, connection)) = session.connection(self.connections, id)
+            && let Some(entry) = task_of(&mut session.tasks, task)
             && let Some((buf, _)) = entry.immediate.take()
         {
             connection.mover.submit(Op::Attach { task, buf });
@@ -46,18 +53,25 @@ impl<P: Port> Pump<P> {
     #[cold]
     pub(super) fn reserve_buf(
         &mut self,
-        key: Key,
         task: TaskId,
         (length, staged): (u32, Option<(Buf, u32)>),
     ) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let immediate = task_of(&mut session.tasks, task).and_then(|task| task.immediate.take());
-        let length = length as usize;
-        let buf = self.widen(key, immediate.or(staged), length, Claim::Convenience).ok();
-        let Some(session) = self.sessions.get_mut(key) else { return };
+        let immediate =
+            task_of(&mut self.session.tasks, task).and_then(|task| task.immediate.take());
+        let staged = immediate.or(staged);
+        match self.widen(staged, length as usize, Claim::Convenience) {
+            Ok(buf) => self.reserved(task, Some(buf)),
+            Err((_, staged)) => self.effect(Effect::MakeRoomForData { task, length, staged }),
+        }
+    }
+
+    /// There is a buffer for such data, or not.
+    #[cold]
+    fn reserved(&mut self, task: TaskId, buf: Option<Buf>) {
+        let session = &mut *self.session;
         // None if the task has ended meanwhile.
-        let connection = session.connection_of(task);
-        let room = match (connection.and_then(|key| self.connections.get_mut(key)), buf) {
+        let connection = session.connection_of(self.connections, task);
+        let room = match (connection, buf) {
             (Some(connection), Some(buf)) => {
                 connection.mover.submit(Op::Attach { task, buf });
                 Room::Attached
@@ -69,26 +83,28 @@ impl<P: Port> Pump<P> {
 
     /// The buffer that was reserved for a task, with what came into it.
     #[cold]
-    pub(super) fn take_reserved(&mut self, key: Key, task: TaskId) -> Option<(Buf, u32)> {
-        let connection = self.sessions.get(key)?.connection_of(task)?;
-        self.connections.get_mut(connection)?.mover.submit(Op::Detach { task }).map(whole)
+    pub(super) fn take_reserved(&mut self, task: TaskId) -> Option<(Buf, u32)> {
+        let connection = self.session.connection_of(self.connections, task)?;
+        connection.mover.submit(Op::Detach { task }).map(whole)
     }
 
     /// The buffer that a task has, or one that is long enough, with what is valid of it.
     ///
     /// # Errors
-    /// There is no memory: what it has.
+    /// There is no memory: why, and what it has.
     pub(super) fn widen(
         &mut self,
-        key: Key,
         mut staged: Option<(Buf, u32)>,
         length: usize,
         claim: Claim,
-    ) -> Result<Buf, Option<(Buf, u32)>> {
+    ) -> Result<Buf, (Shortage, Option<(Buf, u32)>)> {
         if let Some((buf, _)) = staged.take_if(|(buf, _)| buf.len() >= length) {
             return Ok(buf);
         }
-        let Some(mut buf) = self.take_buf(key, length, claim) else { return Err(staged) };
+        let mut buf = match self.take_buf(length, claim) {
+            Ok(buf) => buf,
+            Err(shortage) => return Err((shortage, staged)),
+        };
         if let Some((staged, valid)) = staged {
             let valid = (valid as usize).min(staged.len()).min(buf.len());
             buf[..valid].copy_from_slice(&staged[..valid]);
@@ -99,18 +115,12 @@ impl<P: Port> Pump<P> {
 
     /// What `widen` gave back goes where it was.
     #[cold]
-    pub(super) fn put_back(
-        &mut self,
-        key: Key,
-        id: TaskId,
-        staged: Option<(Buf, u32)>,
-        is_reserved: bool,
-    ) {
-        let (Some(session), Some((buf, valid))) = (self.sessions.get_mut(key), staged) else {
-            return;
-        };
-        let connection = session.connection_of(id).filter(|_| is_reserved);
-        match connection.and_then(|key| self.connections.get_mut(key)) {
+    pub(super) fn put_back(&mut self, id: TaskId, staged: Option<(Buf, u32)>, is_reserved: bool) {
+        let Some((buf, valid)) = staged else { return };
+        let session = &mut *self.session;
+        let connection =
+            if is_reserved { session.connection_of(self.connections, id) } else { None };
+        match connection {
             Some(connection) => {
                 connection.mover.submit(Op::Attach { task: id, buf });
             }
@@ -123,44 +133,52 @@ impl<P: Port> Pump<P> {
     }
 
     /// A buffer for what is read: the first one of a command is of its session's share.
-    pub(super) fn take_to_read(&mut self, key: Key, id: TaskId, length: usize) -> Option<Buf> {
-        let task = self.sessions.get_mut(key).and_then(|of| task_of(&mut of.tasks, id));
-        let has_memory = task.is_some_and(|task| std::mem::replace(&mut task.has_memory, true));
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn take_for_read(&mut self, id: TaskId, length: usize) -> Result<Buf, Shortage> {
+        let has_memory = task_of(&mut self.session.tasks, id).is_some_and(|task| task.has_memory);
         let claim = if has_memory { Claim::Completion } else { Claim::Share };
-        let buf = self.take_buf(key, length, claim);
-        if buf.is_none()
-            && let Some(session) = self.sessions.get_mut(key)
-            && let Some(task) = task_of(&mut session.tasks, id)
-        {
-            task.has_memory = has_memory;
+        let buf = self.take_buf(length, claim)?;
+        if let Some(task) = task_of(&mut self.session.tasks, id) {
+            task.has_memory = true;
         }
-        buf
+        Ok(buf)
     }
 
-    /// A buffer from what the session has of the pool. Where there is none, data that is kept only
-    /// to be sent again makes room. Behind commands that wait for memory nobody gets any before
-    /// them but who has some already.
-    pub(super) fn take_buf(&mut self, key: Key, length: usize, claim: Claim) -> Option<Buf> {
+    /// A buffer from what the session has of the pool. Behind commands that wait for memory nobody
+    /// gets any before them but who has some already.
+    fn take_buf(&mut self, length: usize, claim: Claim) -> Result<Buf, Shortage> {
         // A session that waits for a connection takes some, too.
-        self.sweep_later();
-        let Some(session) = self.sessions.get(key) else {
-            return self.take_from(key, length, claim);
-        };
+        self.context.sweep_later();
         if claim == Claim::Share
-            && !session.awaiting_memory.is_empty()
+            && !self.session.awaiting_memory.is_empty()
             && !self.context.memory_queue.is_serving()
         {
-            return None;
+            return Err(Shortage::Line);
         }
-        self.take_from(key, length, claim)
+        self.session.pool.take_as(length, claim).ok_or(Shortage::Pool)
     }
+}
 
-    fn take_from(&mut self, key: Key, length: usize, claim: Claim) -> Option<Buf> {
-        let take = |pump: &Self| {
-            let session = pump.sessions.get(key);
-            session.map_or(&pump.context.pool, |session| &session.pool).take_as(length, claim)
-        };
-        take(self).or_else(|| if self.give_up_kept_data() { take(self) } else { None })
+impl<P: Port> Pump<P> {
+    /// There is no memory for data that comes before it was asked for: what all sessions keep only
+    /// to send it again makes room.
+    #[cold]
+    pub(super) fn make_room_for_data(
+        &mut self,
+        key: Key,
+        task: TaskId,
+        (length, staged): (u32, Option<(Buf, u32)>),
+    ) {
+        let freed = self.give_up_kept_data();
+        if let Some(mut view) = self.session(key) {
+            let buf = match freed {
+                true => view.widen(staged, length as usize, Claim::Convenience).ok(),
+                false => None,
+            };
+            view.reserved(task, buf);
+        }
     }
 
     /// Gives up what all sessions keep only to send it again; false if there was nothing.

@@ -13,6 +13,7 @@ use store::Io;
 use store::IoResult;
 use store::Op;
 use store::Outcome;
+use store::Space;
 
 use crate::reactor::Shared;
 
@@ -142,9 +143,9 @@ pub(crate) const fn name(op: &Op) -> &'static str {
         Op::Write { durable: true, .. } => "durable write",
         Op::Write { .. } => "write",
         Op::Flush => "flush",
-        Op::Discard { .. } => "discard",
-        Op::Zero { .. } => "zero",
-        Op::Anchor { .. } => "anchor",
+        Op::Clear { leave: Space::Deallocated, .. } => "discard",
+        Op::Clear { leave: Space::Mapped, .. } => "zero",
+        Op::Clear { leave: Space::Anchored, .. } => "anchor",
         Op::Status { .. } => "status",
     }
 }

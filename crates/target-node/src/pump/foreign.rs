@@ -2,10 +2,7 @@
 //! A store's work that is done elsewhere, in threads that are not ours: it is work under way like
 //! that of the engine, and ends when its answer is here ([`store::foreign`]).
 
-use std::sync::Arc;
-
 use engine::Port;
-use iscsi::datamover::TaskId;
 use store::Error;
 use store::Io;
 use store::IoResult;
@@ -15,45 +12,18 @@ use store::foreign::Errand;
 use super::Doing;
 use super::PendingIo;
 use super::Pump;
-use super::awaiting_memory::Reading;
 use crate::table::Key;
 
 impl<P: Port> Pump<P> {
-    /// Lets somebody else do a store's work; `kept` is all that the store has around it.
-    pub(super) fn begin_errand(
-        &mut self,
-        key: Key,
-        id: TaskId,
-        op: store::Op,
-        kept: Io,
-        errand: &Errand,
-    ) {
-        let room = errand.room();
-        let buf = match room {
-            0 => None,
-            _ => match self.take_to_read(key, id, room as usize) {
-                Some(buf) => Some(buf),
-                None => {
-                    let io = Io::Foreign(errand.clone());
-                    return self.read_later(key, id, Reading { op, kept, io }, room);
-                }
-            },
-        };
-        if let Some(io) = self.remember(key, id, Doing::Store { op, io: kept }) {
-            let inbox = Arc::clone(&self.context.inbox);
-            errand.begin(inbox, io.to_bits(), buf);
-        }
-    }
-
     /// Takes the answers that have come. One whose work is not known any more, since a stop has
     /// given it up, is for nobody.
     pub(super) fn take_answers(&mut self) {
-        let mut answers = std::mem::take(&mut self.answers);
+        let mut answers = std::mem::take(&mut self.context.answers);
         self.context.inbox.take(&mut answers);
         for (ticket, outcome) in answers.drain(..) {
             self.io_done(Key::from_bits(ticket), IoResult::Foreign(outcome));
         }
-        self.answers = answers;
+        self.context.answers = answers;
     }
 
     /// Whoever has not answered until now is not waited for any more: the process ends.
@@ -83,9 +53,7 @@ impl PendingIo {
             Io::Read { .. }
             | Io::Write { .. }
             | Io::Sync { .. }
-            | Io::Punch { .. }
-            | Io::Zero { .. }
-            | Io::Reserve { .. }
+            | Io::Clear { .. }
             | Io::Status { .. }
             | Io::Clock { .. }
             | Io::Pause { .. }

@@ -10,6 +10,8 @@ mod tests;
 
 use std::time::Duration;
 
+use buf::Buf;
+use buf::Claim;
 use engine::Port;
 use iscsi::datamover::TaskId;
 use scsi::Completion;
@@ -22,13 +24,22 @@ use store::Io;
 use store::IoResult;
 use store::Submitted;
 
+use super::Doing;
 use super::Kind;
 use super::Pump;
 use super::awaiting_memory::Reading;
+use super::buffers::Shortage;
 use super::complaint;
 use super::complaint::Cause;
 use super::complaint::Scene;
+use super::context::Context;
+use super::storing::StoreUser;
 use super::token;
+use super::view::Effect;
+use super::view::JobView;
+use super::view::SessionView;
+use super::view::never;
+use super::watching::Watching;
 use crate::table::Key;
 
 /// Synchronous store steps of a job before others get their turn: each may move half a MiB.
@@ -57,6 +68,14 @@ impl Job {
 /// A job that can go on: None begins, or tries again.
 pub(super) type Turn = (Key, Option<Step>);
 
+/// How far a job has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// It has another turn, or hears when it goes on.
+    UnderWay,
+    Over,
+}
+
 impl<P: Port> Pump<P> {
     /// A command leaves work behind, for which it waits if it has no `completion` yet.
     #[cold]
@@ -69,13 +88,15 @@ impl<P: Port> Pump<P> {
     ) {
         let waiter = completion.is_none().then_some((key, id));
         self.begin_job(job, waiter);
-        if let Some(completion) = completion {
-            self.complete(key, id, completion);
+        if let Some(completion) = completion
+            && let Some(mut view) = self.session(key)
+        {
+            view.complete(id, completion);
         }
     }
 
     pub(super) fn begin_job(&mut self, job: scsi::Task, waiter: Option<(Key, TaskId)>) {
-        let job = self.context.jobs.insert(Job { scsi: job, waiter, postponed: None });
+        let job = self.jobs.insert(Job { scsi: job, waiter, postponed: None });
         self.context.job_turns.push_back((job, None));
     }
 
@@ -83,49 +104,19 @@ impl<P: Port> Pump<P> {
     pub(super) fn take_job_turns(&mut self) {
         for _ in 0..self.context.job_turns.len() {
             let Some((key, step)) = self.context.job_turns.pop_front() else { return };
-            let step = match step {
-                Some(step) => step,
-                None => match self.context.jobs.get_mut(key) {
-                    Some(job) => job.scsi.work(Input::Turn),
-                    None => continue,
-                },
-            };
-            self.advance_job(key, step);
-        }
-    }
-
-    fn advance_job(&mut self, key: Key, mut step: Step) {
-        if self.drops_job(key) {
-            return;
-        }
-        for _ in 0..STEPS_PER_TURN {
-            let op = match step {
-                Step::Store(op) => op,
-                Step::Wait => return self.rest_job(key),
-                Step::Keep(keep) => return self.submit_keep(Key::NOBODY, id_of(key), keep),
-                // Jobs ask for nothing else; one that did would be over.
-                Step::Complete(_)
-                | Step::ReceiveDataOut { .. }
-                | Step::Abort { .. }
-                | Step::Clock
-                | Step::Draw
-                | Step::Spawn { .. } => return self.end_job(key),
-            };
-            let Some(job) = self.context.jobs.get_mut(key) else { return };
-            if let Some(Reading { op, kept, io }) = job.postponed.take() {
-                return self.run_io(Key::NOBODY, id_of(key), op, kept, io);
+            // It may have ended, or been dropped, since it was to go on.
+            let Some(view) = self.job(key) else { continue };
+            let step = step.unwrap_or_else(|| view.job.scsi.work(Input::Turn));
+            if self.drops_job(key) {
+                continue;
             }
-            let Some(store) = job.scsi.store() else { return };
-            match store.submit(&op) {
-                Submitted::Done(outcome) => {
-                    let scene = Scene { shared: &self.context.shared, session: None };
-                    complaint::of(scene, &job.scsi, &op, &outcome, Cause::default());
-                    step = job.scsi.work(Input::Store(outcome));
-                }
-                Submitted::Io(io) => return self.submit_io(Key::NOBODY, id_of(key), op, io),
+            if let Some(mut view) = self.job(key)
+                && view.advance(step) == Progress::Over
+            {
+                self.end_job(key);
             }
+            self.carry_out_effects();
         }
-        self.context.job_turns.push_back((key, Some(step)));
     }
 
     /// A stop does not wait for jobs: true if this one is dropped for it.
@@ -133,98 +124,185 @@ impl<P: Port> Pump<P> {
         if self.context.stopping.is_none() {
             return false;
         }
-        if self.context.jobs.remove(key).is_some() {
+        if self.jobs.remove(key).is_some() {
             tracing::warn!("stopped before FORMAT UNIT, SANITIZE or a copy was at its end");
         }
         true
     }
 
-    /// What jobs wait for ends soon if it can, so that a stop does not wait for them.
-    pub(super) fn hurry_jobs(&mut self) {
-        let of_jobs = self.context.ios.iter().filter(|(_, io)| io.session == Key::NOBODY);
-        let of_jobs: Vec<Key> = of_jobs.map(|(io, _)| io).collect();
-        for io in of_jobs {
-            self.hurry(io);
-        }
-    }
-
     fn end_job(&mut self, key: Key) {
-        let Some(job) = self.context.jobs.remove(key) else { return };
-        self.over(job.scsi);
+        let Some(job) = self.jobs.remove(key) else { return never("it has just had its turn") };
+        self.context.over(job.scsi);
         if let Some((session, task)) = job.waiter {
             self.resume(session, task, Input::Turn);
-            self.settle(session);
         }
     }
 
     /// Store work of a job is done.
     #[cold]
-    pub(super) fn job_io_done(&mut self, id: TaskId, op: &store::Op, io: &Io, result: IoResult) {
+    pub(super) fn job_io_done(&mut self, id: TaskId, op: store::Op, io: &Io, result: IoResult) {
         let key = key_of(id);
         if self.drops_job(key) {
             return;
         }
-        let Some(job) = self.context.jobs.get_mut(key) else { return };
-        let Some(store) = job.scsi.store() else { return };
-        let cause = Cause::of(io, &result);
-        match store.complete(op, io, result) {
-            Submitted::Io(next) => self.submit_io(Key::NOBODY, id, op.clone(), next),
-            Submitted::Done(outcome) => {
-                let scene = Scene { shared: &self.context.shared, session: None };
-                complaint::of(scene, &job.scsi, op, &outcome, cause);
-                let step = job.scsi.work(Input::Store(outcome));
-                self.context.job_turns.push_back((key, Some(step)));
-            }
+        if let Some(mut view) = self.job(key) {
+            view.answer(id, op, io, result);
         }
+        self.carry_out_effects();
     }
 
     /// A state that a job had kept is kept, or not: that may have been its end.
     #[cold]
     pub(super) fn job_kept(&mut self, id: TaskId, result: Result<(), KeepFailed>) {
         let key = key_of(id);
-        let Some(job) = self.context.jobs.get_mut(key) else { return };
-        match job.scsi.work(Input::Kept(result)) {
+        // A stop may have dropped it.
+        let Some(view) = self.job(key) else { return };
+        match view.job.scsi.work(Input::Kept(result)) {
             Step::Complete(_) => self.end_job(key),
-            step => self.context.job_turns.push_back((key, Some(step))),
+            step => view.context.job_turns.push_back((key, Some(step))),
         }
     }
 
-    /// Where a job works.
-    pub(super) fn job_store(&self, id: TaskId) -> Option<&std::sync::Arc<dyn store::Store>> {
-        self.context.jobs.get(key_of(id))?.scsi.store()
-    }
-
-    /// There is no buffer for an operation of a job: it takes one that needs less or, where there
-    /// is none, tries again. However little the pool has, and for how long, it gets on.
+    /// A job is short of memory: what all sessions keep only to send it again makes room, if there
+    /// is such data.
     #[cold]
-    pub(super) fn postpone_job(&mut self, id: TaskId, reading: Reading) {
-        let key = key_of(id);
-        let Some(job) = self.context.jobs.get_mut(key) else { return };
-        debug_assert!(job.postponed.is_none(), "a job does one thing at a time");
-        match job.scsi.shorten() {
-            Some(step) => self.context.job_turns.push_back((key, Some(step))),
-            None => {
-                job.scsi.postpone(reading.op.clone());
-                job.postponed = Some(reading);
-                self.rest_job(key);
+    pub(super) fn make_room_for_job(&mut self, key: Key, reading: Reading) {
+        let freed = self.give_up_kept_data();
+        if let Some(mut view) = self.job(key) {
+            match freed {
+                true => {
+                    let Reading { op, kept, io } = reading;
+                    view.run_io(id_of(key), op, kept, io);
+                }
+                false => view.postpone(reading),
             }
+        }
+    }
+}
+
+impl<P: Port> Context<P> {
+    /// What jobs wait for ends soon if it can, so that a stop does not wait for them.
+    pub(super) fn hurry_jobs(&mut self) {
+        let of_jobs = self.ios.iter().filter(|(_, io)| io.session == Key::NOBODY);
+        let of_jobs: Vec<Key> = of_jobs.map(|(io, _)| io).collect();
+        for io in of_jobs {
+            self.hurry(io);
         }
     }
 
     /// Lets a job be for a while.
     fn rest_job(&mut self, key: Key) {
-        let at = self.context.port.now() + WAIT;
-        self.context.timers.set(token(Kind::JobTimer, key).0, at);
+        let at = self.port.now() + WAIT;
+        self.timers.set(token(Kind::JobTimer, key).0, at);
     }
 
     /// A job has rested.
     pub(super) fn wake_job(&mut self, key: Key) {
-        self.context.job_turns.push_back((key, None));
+        self.job_turns.push_back((key, None));
+    }
+}
+
+impl<P: Port> JobView<'_, P> {
+    fn advance(&mut self, mut step: Step) -> Progress {
+        for _ in 0..STEPS_PER_TURN {
+            let op = match step {
+                Step::Store(op) => op,
+                Step::Wait => {
+                    self.context.rest_job(self.key);
+                    return Progress::UnderWay;
+                }
+                Step::Keep(keep) => {
+                    self.submit_keep(id_of(self.key), keep);
+                    return Progress::UnderWay;
+                }
+                // Jobs ask for nothing else; one that did would be over.
+                Step::Complete(_)
+                | Step::ReceiveDataOut { .. }
+                | Step::Abort { .. }
+                | Step::Clock
+                | Step::Draw
+                | Step::Spawn { .. } => return Progress::Over,
+            };
+            if let Some(Reading { op, kept, io }) = self.job.postponed.take() {
+                self.run_io(id_of(self.key), op, kept, io);
+                return Progress::UnderWay;
+            }
+            let Some(store) = self.job.scsi.store() else {
+                never("a job works on its unit");
+                return Progress::Over;
+            };
+            match store.submit(&op) {
+                Submitted::Done(outcome) => {
+                    let scene = Scene { shared: &self.context.shared, session: None };
+                    complaint::of(scene, &self.job.scsi, &op, &outcome, Cause::default());
+                    step = self.job.scsi.work(Input::Store(outcome));
+                }
+                Submitted::Io(io) => {
+                    self.submit_io(id_of(self.key), op, io);
+                    return Progress::UnderWay;
+                }
+            }
+        }
+        self.context.job_turns.push_back((self.key, Some(step)));
+        Progress::UnderWay
     }
 
+    /// There is no buffer for an operation of a job: it takes one that needs less or, where there
+    /// is none, tries again. However little the pool has, and for how long, it gets on.
+    #[cold]
+    fn postpone(&mut self, reading: Reading) {
+        debug_assert!(self.job.postponed.is_none(), "a job does one thing at a time");
+        match self.job.scsi.shorten() {
+            Some(step) => self.context.job_turns.push_back((self.key, Some(step))),
+            None => {
+                self.job.scsi.postpone(reading.op.clone());
+                self.job.postponed = Some(reading);
+                self.context.rest_job(self.key);
+            }
+        }
+    }
+}
+
+impl<P: Port> StoreUser<P> for JobView<'_, P> {
+    fn context(&mut self) -> &mut Context<P> {
+        self.context
+    }
+
+    fn take_to_read(&mut self, _id: TaskId, length: usize) -> Result<Buf, Shortage> {
+        self.context.sweep_later();
+        self.context.pool.take_as(length, Claim::Share).ok_or(Shortage::Pool)
+    }
+
+    #[cold]
+    fn read_later(&mut self, _id: TaskId, reading: Reading, _length: u32, _shortage: Shortage) {
+        let effect = Effect::MakeRoomForJob(Box::new(reading));
+        self.context.effects.push_back((self.key, effect));
+    }
+
+    fn answer(&mut self, id: TaskId, op: store::Op, io: &Io, result: IoResult) {
+        let Some(store) = self.job.scsi.store() else { return never("a job works on its unit") };
+        let cause = Cause::of(io, &result);
+        match store.complete(&op, io, result) {
+            Submitted::Io(next) => self.submit_io(id, op, next),
+            Submitted::Done(outcome) => {
+                let scene = Scene { shared: &self.context.shared, session: None };
+                complaint::of(scene, &self.job.scsi, &op, &outcome, cause);
+                let step = self.job.scsi.work(Input::Store(outcome));
+                self.context.job_turns.push_back((self.key, Some(step)));
+            }
+        }
+    }
+
+    fn remember(&mut self, id: TaskId, doing: Doing) -> Key {
+        let watching = Watching::of(&doing, self.job.scsi.store());
+        self.context.remember((Key::NOBODY, id), doing, watching)
+    }
+}
+
+impl<P: Port> SessionView<'_, P> {
     /// What a command cannot know by itself.
     #[cold]
-    pub(super) fn draw(&mut self, key: Key, id: TaskId) {
+    pub(super) fn draw(&mut self, id: TaskId) {
         let mut random = [0; DRAWN_LEN];
         let random = match self.context.port.random(&mut random) {
             Ok(()) => Some(random),
@@ -234,7 +312,7 @@ impl<P: Port> Pump<P> {
             }
         };
         let now = self.context.port.now();
-        self.resume(key, id, Input::Drawn(Drawn { random, now }));
+        self.resume(id, Input::Drawn(Drawn { random, now }));
     }
 }
 

@@ -20,10 +20,14 @@ use super::Kind;
 use super::Phase;
 use super::Pump;
 use super::admission::AUTHENTICATION_FAILURE;
+use super::admission::Elsewhere;
 use super::admission::LoginPhase;
+use super::admission::LoginView;
 use super::admission::SESSION_DOES_NOT_EXIST;
 use super::token;
 use super::transport::Carrier;
+use super::view::ConnectionView;
+use super::view::never;
 use crate::mail::Ends;
 use crate::mail::Letter;
 use crate::registry::Identity;
@@ -62,59 +66,126 @@ pub(crate) struct Handover {
     moving: Box<Moving>,
 }
 
-impl<P: Port> Pump<P> {
-    /// The session that a login names, if the connection may join it. None: it lives on another
-    /// reactor, where the connection goes now.
+impl<P: Port> LoginView<'_, P> {
+    /// The session that a login names, if the connection may join it, or the status of a refusal,
+    /// which must not be told before authentication.
     ///
     /// # Errors
-    /// The status of a refusal, which must not be told before authentication.
+    /// It lives on another reactor.
     pub(super) fn find_session(
         &mut self,
-        key: Key,
         request: &AdmissionRequest,
         identity: &Identity,
-    ) -> Result<Option<Key>, u16> {
-        let home =
-            self.context.shared.registry.find(identity).filter(|home| home.tsih == request.tsih);
-        let home = home.ok_or(SESSION_DOES_NOT_EXIST)?;
+    ) -> Result<Result<Key, u16>, Elsewhere> {
+        let home = self.context.shared.registry.find(identity);
+        let Some(home) = home.filter(|home| home.tsih == request.tsih) else {
+            return Ok(Err(SESSION_DOES_NOT_EXIST));
+        };
         if home.reactor != self.context.reactor {
-            self.move_login(key, home.reactor, request);
-            return Ok(None);
+            return Err(Elsewhere { reactor: home.reactor });
         }
-        let connection = self.connections.get(key).ok_or(SESSION_DOES_NOT_EXIST)?;
-        let capabilities = connection.mover.capabilities();
-        let session = self.session_by_tsih(home.tsih).ok_or(SESSION_DOES_NOT_EXIST)?;
-        let entry = self.sessions.get(session).ok_or(SESSION_DOES_NOT_EXIST)?;
-        if entry.login.discovery != request.discovery {
-            return Err(SESSION_DOES_NOT_EXIST);
+        let capabilities = self.mover.capabilities();
+        let mut sessions = self.sessions.iter();
+        let found = sessions.find(|(_, entry)| entry.tsih == home.tsih);
+        let found = found.filter(|(_, entry)| entry.login.discovery == request.discovery);
+        let found = found.ok_or(SESSION_DOES_NOT_EXIST);
+        let joins = found
+            .and_then(|(key, entry)| entry.machine.admits(request.cid, capabilities).map(|()| key));
+        if joins.is_ok() {
+            self.login.cid = request.cid;
         }
-        entry.machine.admits(request.cid, capabilities)?;
-        if let Some(connection) = self.connections.get_mut(key)
-            && let Phase::Login(login) = &mut connection.phase
-        {
-            login.cid = request.cid;
-        }
-        Ok(Some(session))
+        Ok(joins)
     }
 
-    fn move_login(&mut self, key: Key, reactor: usize, request: &AdmissionRequest) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        let phase = std::mem::replace(&mut connection.phase, Phase::Closing);
-        let Phase::Login(login) = phase else { return };
-        let request = request.clone();
+    /// A login that joins is done but for its last response: takes the place of a connection with
+    /// the same CID, whose tasks must be gone before. Gives the session if it had one.
+    pub(super) fn join(&mut self, session: Key) -> Option<Key> {
+        let now = self.context.port.now();
+        let login = &mut *self.login;
+        let (cid, capabilities) = (login.cid, self.mover.capabilities());
+        let admitted = match self.sessions.get_mut(session) {
+            None => Err(SESSION_DOES_NOT_EXIST),
+            // One identity for all connections of a session (RFC 7143 §9.2).
+            Some(entry) if entry.user.as_deref() != login.machine.authenticated() => {
+                Err(AUTHENTICATION_FAILURE)
+            }
+            Some(entry) => entry.machine.admits(cid, capabilities).map(|()| entry),
+        };
+        match admitted {
+            Err(status) => login.machine.establish(Err(status)),
+            Ok(entry) if entry.machine.connections().any(|(_, other)| other == cid) => {
+                entry.machine.replace_connection(cid, now);
+                return Some(session);
+            }
+            Ok(entry) => {
+                login.machine.join(entry.machine.command_window());
+                login.machine.establish(Ok(entry.tsih));
+            }
+        }
+        None
+    }
+}
+
+impl<P: Port> ConnectionView<'_, P> {
+    /// The socket is to be free, for another reactor.
+    fn move_away(&mut self, reactor: usize, request: AdmissionRequest) {
+        let phase = std::mem::replace(&mut self.connection.phase, Phase::Closing);
+        let Phase::Login(login) = phase else {
+            return never("only a login moves");
+        };
         let moving = Moving { reactor, login, request, early: Vec::new() };
-        connection.phase = Phase::Moving(Box::new(moving));
-        connection.line.detach(token(Kind::Receive, key), &mut self.context.port);
+        self.connection.phase = Phase::Moving(Box::new(moving));
+        let receiving = token(Kind::Receive, self.key);
+        self.connection.line.detach(receiving, &mut self.context.port);
+    }
+
+    /// A finished login becomes a connection of a session, unless that has just ended.
+    fn join(&mut self, session: Key, login: &LoggedIn) {
+        let now = self.context.port.now();
+        let Some(entry) = self.sessions.get_mut(session) else { return };
+        let connection = &mut *self.connection;
+        let id: ConnectionId = entry.machine.add_connection(login, now);
+        let index = usize::from(id.0);
+        if entry.connections.len() <= index {
+            entry.connections.resize(index + 1, self.key);
+        }
+        if let Some(slot) = entry.connections.get_mut(index) {
+            *slot = self.key;
+        }
+        tracing::info!(
+            peer = %connection.peer,
+            initiator = login.initiator,
+            tsih = entry.tsih.0,
+            cid = login.cid.0,
+            reactor = self.context.reactor,
+            "connection joined"
+        );
+        connection.pool = entry.pool.clone();
+        let level = entry.login.parameters.error_recovery_level;
+        connection.lands = login.capabilities.lands && level == 0;
+        connection.phase = Phase::Session { session, id };
+        if let Some(ticket) = connection.ticket.take() {
+            self.context.shared.strangers.forget(&ticket);
+        }
+        self.context.timers.cancel(token(Kind::ConnectionTimer, self.key).0);
+    }
+}
+
+impl<P: Port> Pump<P> {
+    pub(super) fn move_login(&mut self, key: Key, reactor: usize, request: AdmissionRequest) {
+        if let Some(mut view) = self.connection(key) {
+            view.move_away(reactor, request);
+        }
     }
 
     /// The port has given a moving connection back.
     pub(super) fn detached(&mut self, key: Key, fd: Option<OwnedFd>) {
+        // It may have been cut while it moved.
         let Some(connection) = self.connections.remove(key) else { return };
         self.context.timers.cancel(token(Kind::ConnectionTimer, key).0);
         self.context.shared.strangers.leave(connection.ticket.as_ref());
-        let Phase::Moving(moving) = connection.phase else { return };
-        let Connection { line, peer, local, mover, .. } = connection;
-        let Some(carrier) = line.into_carrier(fd) else { return };
+        let Connection { line, peer, local, mover, phase, .. } = connection;
+        let (Phase::Moving(moving), Some(carrier)) = (phase, line.into_carrier(fd)) else { return };
         let ends = Ends { peer, local };
         let reactor = moving.reactor;
         let handover = Handover { carrier, ends, mover, moving };
@@ -129,77 +200,28 @@ impl<P: Port> Pump<P> {
         let Handover { carrier, ends, mover, moving } = handover;
         let Moving { login, request, early, .. } = *moving;
         let Some(key) = self.insert_connection(carrier, ends, mover, login) else { return };
-        let admission = self.admit(key, &request);
-        if let Some(admission) = admission
-            && let Some(connection) = self.connections.get_mut(key)
-            && let Phase::Login(login) = &mut connection.phase
-        {
-            login.machine.admit(admission);
+        if let Some(mut view) = self.login(key) {
+            match view.admit(&request) {
+                Ok(admission) => view.login.machine.admit(admission),
+                Err(Elsewhere { reactor }) => self.move_login(key, reactor, request),
+            }
         }
         self.settle_login(key);
         self.received(key, &early);
     }
 
-    /// A login that joins is done but for its last response: takes the place of a connection with
-    /// the same CID, whose tasks must be gone before.
-    pub(super) fn join(&mut self, key: Key) {
-        let now = self.context.port.now();
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        let Phase::Login(login) = &mut connection.phase else { return };
-        let (Some(Ok(session)), cid) = (login.joins, login.cid) else { return };
-        let Some(entry) = self.sessions.get_mut(session) else {
-            login.machine.establish(Err(SESSION_DOES_NOT_EXIST));
-            return self.settle_login(key);
-        };
-        // One identity for all connections of a session (RFC 7143 §9.2).
-        if entry.user.as_deref() != login.machine.authenticated() {
-            login.machine.establish(Err(AUTHENTICATION_FAILURE));
-            return self.settle_login(key);
-        }
-        if let Err(status) = entry.machine.admits(cid, connection.mover.capabilities()) {
-            login.machine.establish(Err(status));
-            return self.settle_login(key);
-        }
-        if entry.machine.connections().any(|(_, other)| other == cid) {
-            entry.machine.replace_connection(cid, now);
-            self.settle(session);
-            return self.quiesce_for_join(key);
-        }
-        login.machine.join(entry.machine.command_window());
-        login.machine.establish(Ok(entry.tsih));
+    /// A login whose place is free goes on.
+    pub(super) fn go_on_joining(&mut self, key: Key) {
+        self.establish(key);
         self.settle_login(key);
     }
 
     /// A finished login becomes a connection of its session.
     pub(super) fn joined(&mut self, key: Key, session: Key, login: &LoggedIn) {
-        let now = self.context.port.now();
         self.settle(session);
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        let Some(entry) = self.sessions.get_mut(session) else { return };
-        let id: ConnectionId = entry.machine.add_connection(login, now);
-        let index = usize::from(id.0);
-        if entry.connections.len() <= index {
-            entry.connections.resize(index + 1, key);
+        if let Some(mut view) = self.connection(key) {
+            view.join(session, login);
         }
-        if let Some(slot) = entry.connections.get_mut(index) {
-            *slot = key;
-        }
-        tracing::info!(
-            peer = %connection.peer,
-            initiator = login.initiator,
-            tsih = entry.tsih.0,
-            cid = login.cid.0,
-            reactor = self.context.reactor,
-            "connection joined"
-        );
-        connection.pool = entry.pool.clone();
-        connection.lands =
-            login.capabilities.lands && entry.login.parameters.error_recovery_level == 0;
-        connection.phase = Phase::Session { session, id };
-        if let Some(ticket) = connection.ticket.take() {
-            self.context.shared.strangers.forget(&ticket);
-        }
-        self.context.timers.cancel(token(Kind::ConnectionTimer, key).0);
         self.settle(session);
     }
 }

@@ -6,16 +6,15 @@
 use engine::Chore;
 use engine::Port;
 use engine::Work;
-use iscsi::datamover::TaskId;
 use scsi::Input;
 use scsi::Keep;
 use scsi::KeepFailed;
 use scsi::Step;
 use scsi::Victims;
 
-use super::Doing;
 use super::Kind;
 use super::Pump;
+use super::context::Context;
 use super::token;
 use crate::table::Key;
 
@@ -32,16 +31,16 @@ impl Chore for Keeping {
     }
 }
 
-impl<P: Port> Pump<P> {
-    /// A command, or a job, cannot go on before this is kept.
+impl<P: Port> Context<P> {
+    /// Lets the port keep a state.
     #[cold]
-    pub(super) fn submit_keep(&mut self, key: Key, id: TaskId, keep: Keep) {
-        if let Some(io) = self.remember(key, id, Doing::Keep) {
-            let chore = Box::new(Keeping(keep));
-            self.context.port.submit(token(Kind::Io, io), Work::Chore { chore });
-        }
+    pub(super) fn submit_keep(&mut self, io: Key, keep: Keep) {
+        let chore = Box::new(Keeping(keep));
+        self.port.submit(token(Kind::Io, io), Work::Chore { chore });
     }
+}
 
+impl<P: Port> Pump<P> {
     /// It is kept, or not.
     #[cold]
     pub(super) fn kept(&mut self, key: Key, result: Result<(), i32>) {
@@ -50,10 +49,12 @@ impl<P: Port> Pump<P> {
         if key == Key::NOBODY {
             return self.job_kept(id, result);
         }
-        if self.sessions.get(key).is_some_and(|session| session.closed) {
+        // A session that has waited for just this has gone.
+        let Some(mut view) = self.session(key) else { return };
+        if view.session.closed {
             return self.vacate(key);
         }
-        self.resume(key, id, Input::Kept(result));
+        view.resume(id, Input::Kept(result));
         self.settle(key);
     }
 
@@ -83,6 +84,6 @@ impl<P: Port> Pump<P> {
             | Step::Keep(_)
             | Step::Complete(_) => {}
         }
-        self.over(task);
+        self.context.over(task);
     }
 }

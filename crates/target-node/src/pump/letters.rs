@@ -6,6 +6,7 @@ use engine::Port;
 use wire::iscsi::Tsih;
 
 use super::Connection;
+use super::Phase;
 use super::Pump;
 use super::transport::Carrier;
 use crate::mail::ConnectionSnapshot;
@@ -29,10 +30,7 @@ impl<P: Port> Pump<P> {
                     self.make_room(&identity, tsih, (reactor, connection));
                 }
                 Letter::Evict { connection } => self.evict(connection),
-                Letter::Vacated { connection } => {
-                    self.establish(connection);
-                    self.settle_login(connection);
-                }
+                Letter::Vacated { connection } => self.go_on_joining(connection),
                 Letter::AbortUnits { units, effect, whose, reactor, management } => {
                     self.abort_units(&units, effect, &whose, (reactor, management));
                 }
@@ -132,7 +130,23 @@ impl<P: Port> Pump<P> {
 
     /// Panics if an invariant of a session does not hold.
     pub(crate) fn check_sessions(&self) {
-        self.sessions.iter().for_each(|(_, session)| session.machine.check());
+        assert!(self.context.effects.is_empty(), "what an event means for others is carried out");
+        self.context.owed.check(self.sessions.len());
+        for (_, session) in self.sessions.iter() {
+            session.machine.check();
+        }
+        for (_, connection) in self.connections.iter() {
+            if let Phase::Session { session, .. } = connection.phase {
+                assert!(self.sessions.get(session).is_some(), "it closes with its session");
+            }
+        }
+        for (_, io) in self.context.ios.iter().filter(|(_, io)| io.session != Key::NOBODY) {
+            let session = self.sessions.get(io.session);
+            assert!(session.is_some(), "a session stays until its work is done");
+            let task = session.and_then(|of| of.tasks.get(io.task.index as usize)?.as_ref());
+            let is_there = task.is_some_and(|task| task.id == io.task);
+            assert_ne!(is_there, io.ended.is_some(), "work knows whether its task has ended");
+        }
     }
 
     pub(crate) fn snapshot(&self) -> Vec<SessionSnapshot> {

@@ -20,9 +20,12 @@ use wire::scsi::sam::TASK_ABORTED;
 
 use super::Doing;
 use super::Pump;
+use super::context::Context;
 use super::quiescence::Origin;
 use super::services::task_of;
 use super::storing::is_pause;
+use super::view::SessionView;
+use super::view::never;
 use crate::mail::Effect;
 use crate::mail::Letter;
 use crate::mail::Units;
@@ -43,36 +46,28 @@ enum By {
 impl<P: Port> Pump<P> {
     /// Task Management Request Received.
     pub(super) fn manage(&mut self, key: Key, request: service::Management) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let units = session.units_of(&request);
-        if let Some(answer) = session.immediate_answer(&request, &units) {
-            session.machine.task_management_done(request.id, answer);
-            return self.tell_waiting(None);
+        let Some(mut view) = self.session(key) else {
+            return never("effects come before the end of their session");
+        };
+        let units = view.session.units_of(&request);
+        if let Some(answer) = view.session.immediate_answer(&request, &units) {
+            view.session.machine.task_management_done(request.id, answer);
+            return view.context.tell_waiting(None);
         }
         let service::Management { id, function, .. } = request;
-        let peer = session.connections.iter().find_map(|key| self.connections.get(*key));
-        tracing::warn!(
-            peer = peer.map(|peer| tracing::field::display(peer.peer)),
-            initiator = session.login.initiator,
-            tsih = session.tsih.0,
-            ?function,
-            disk = units.first().map(|unit| unit.identity().serial.as_str()),
-            "task management: an initiator ends commands"
-        );
-        let units = match (function, &session.login.target) {
+        view.tell_of(function, &units);
+        let units = match (function, &view.session.login.target) {
             // Whatever this initiator sees of it.
-            (Function::TargetColdReset, Some(name)) => self.context.shared.nodes.units(name),
+            (Function::TargetColdReset, Some(name)) => view.context.shared.nodes.units(name),
             _ => units,
         };
         let origin = Origin::Session { session: key, id, function, units: Arc::clone(&units) };
-        let management = self.begin_management(origin);
+        let management = view.context.managements.begin(origin);
         if let Function::AbortTask { task } = function {
-            self.drop_task(key, task);
-            if let Some(session) = self.sessions.get_mut(key) {
-                session.machine.abort(task);
-            }
+            view.drop_task(task);
+            view.session.machine.abort(task);
         } else {
-            self.end_tasks(key, &units, By::Function(id));
+            view.end_tasks(&units, By::Function(id));
         }
         let effect = match function {
             Function::ClearTaskSet => Some(Effect::Cleared),
@@ -89,20 +84,21 @@ impl<P: Port> Pump<P> {
         if let Some(effect) = effect.filter(|_| is_shared) {
             self.abort_elsewhere(key, &units, effect, &Whose::All, management);
         }
-        self.wait_for_ended_work(management);
+        self.context.wait_for_ended_work(management);
         self.one_done(management);
     }
 
     /// TARGET COLD RESET is done: the sessions of the target end, here and on the other reactors.
     fn end_all_sessions(&mut self, target: &str) {
         let target: Arc<str> = target.into();
-        for (reactor, mailbox) in self.context.shared.mailboxes.iter().enumerate() {
-            if reactor != self.context.reactor {
+        let Context { shared, reactor: here, .. } = &self.context;
+        for (reactor, mailbox) in shared.mailboxes.iter().enumerate() {
+            if reactor != *here {
                 mailbox.send(Letter::EndSessions { target: Arc::clone(&target) });
             }
         }
         // Not at once: the session that asked has its answer to send first.
-        self.context.shared.mailboxes[self.context.reactor].send(Letter::EndSessions { target });
+        shared.mailboxes[*here].send(Letter::EndSessions { target });
     }
 
     /// The sessions of a target end here.
@@ -111,10 +107,7 @@ impl<P: Port> Pump<P> {
         let sessions = self.sessions.iter().filter(|(_, session)| is_of(session));
         let sessions: Vec<Key> = sessions.map(|(key, _)| key).collect();
         for key in sessions {
-            if let Some(session) = self.sessions.get_mut(key) {
-                session.machine.drop_session();
-            }
-            self.settle(key);
+            self.drop_session(key);
         }
     }
 
@@ -131,16 +124,17 @@ impl<P: Port> Pump<P> {
         for key in others {
             self.abort_other(key, units, effect, whose);
         }
-        self.wait_for_more(management, self.context.shared.mailboxes.len() - 1);
-        for (reactor, mailbox) in self.context.shared.mailboxes.iter().enumerate() {
-            if reactor == self.context.reactor {
+        let Context { managements, shared, reactor: here, .. } = &mut self.context;
+        managements.wait_for_more(management, shared.mailboxes.len() - 1);
+        for (reactor, mailbox) in shared.mailboxes.iter().enumerate() {
+            if reactor == *here {
                 continue;
             }
             mailbox.send(Letter::AbortUnits {
                 units: Arc::clone(units),
                 effect,
                 whose: whose.clone(),
-                reactor: self.context.reactor,
+                reactor: *here,
                 management,
             });
         }
@@ -148,11 +142,14 @@ impl<P: Port> Pump<P> {
 
     /// A command aborts the tasks of others; it goes on when none of their work is left.
     pub(super) fn preempt(&mut self, key: Key, task: TaskId, victims: Victims) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let unit = task_of(&mut session.tasks, task).and_then(|task| task.scsi.unit());
-        let Some(unit) = unit.cloned() else { return };
-        let origin = Origin::Command { session: key, task };
-        let management = self.begin_management(origin);
+        let Some(view) = self.session(key) else {
+            return never("effects come before the end of their session");
+        };
+        let unit = task_of(&mut view.session.tasks, task).and_then(|task| task.scsi.unit());
+        let Some(unit) = unit.cloned() else {
+            return never("only a command for a unit asks for it");
+        };
+        let management = view.context.managements.begin(Origin::Command { session: key, task });
         tracing::info!(?victims, "a command aborts others");
         let units: Units = [unit].into();
         if victims != Victims::OwnNexus {
@@ -162,10 +159,12 @@ impl<P: Port> Pump<P> {
             };
             self.abort_elsewhere(key, &units, Effect::Cleared, &whose, management);
         }
-        if !matches!(victims, Victims::Ports(_)) {
-            self.end_tasks(key, &units, By::Command(task));
+        if !matches!(victims, Victims::Ports(_))
+            && let Some(mut view) = self.session(key)
+        {
+            view.end_tasks(&units, By::Command(task));
         }
-        self.wait_for_ended_work(management);
+        self.context.wait_for_ended_work(management);
         self.one_done(management);
     }
 
@@ -176,10 +175,10 @@ impl<P: Port> Pump<P> {
         unit: &Arc<LogicalUnit>,
         of: &[String],
     ) {
-        let management = self.begin_management(Origin::Nobody);
+        let management = self.context.managements.begin(Origin::Nobody);
         let (units, whose) = ([Arc::clone(unit)].into(), Whose::Ports(of.into()));
         self.abort_elsewhere(session, &units, Effect::Cleared, &whose, management);
-        self.wait_for_ended_work(management);
+        self.context.wait_for_ended_work(management);
         self.one_done(management);
     }
 
@@ -192,27 +191,27 @@ impl<P: Port> Pump<P> {
         (reactor, management): (usize, Key),
     ) {
         let origin = Origin::Reactor { reactor, management };
-        let local = self.begin_management(origin);
+        let local = self.context.managements.begin(origin);
         let sessions: Vec<Key> = self.sessions.keys().collect();
         for key in sessions {
             self.abort_other(key, units, effect, whose);
         }
-        self.wait_for_ended_work(local);
+        self.context.wait_for_ended_work(local);
         self.one_done(local);
     }
 
+    /// One of the sessions that there were: the end of another one's tasks may end it.
     fn abort_other(&mut self, key: Key, units: &Units, effect: Effect, whose: &Whose) {
-        let nexus = self.sessions.get(key).and_then(|session| session.nexus.as_ref());
-        if !nexus.is_some_and(|nexus| whose.includes(nexus)) {
+        let Some(mut view) = self.session(key) else { return };
+        if !view.session.nexus.as_ref().is_some_and(|nexus| whose.includes(nexus)) {
             return;
         }
-        let ended = self.end_tasks(key, units, By::Another(effect));
+        let ended = view.end_tasks(units, By::Another(effect));
         if ended.is_empty() {
             return;
         }
         if effect == Effect::Cleared
-            && let Some(session) = self.sessions.get(key)
-            && let Some(nexus) = &session.nexus
+            && let Some(nexus) = &view.session.nexus
         {
             for unit in ended.iter().filter(|unit| !unit.reports_aborted_tasks()) {
                 nexus.commands_cleared(unit);
@@ -221,10 +220,64 @@ impl<P: Port> Pump<P> {
         self.settle(key);
     }
 
-    /// Ends the tasks of one session on `units`; returns the units that had any. Those that another
+    /// Ends the commands of all sessions for a unit that is not served any more; answers when none
+    /// of their work is left.
+    pub(super) fn end_tasks_of(&mut self, unit: &Arc<LogicalUnit>, reply: Sender<()>) {
+        let management = self.context.managements.begin(Origin::Drain { reply });
+        let units: Units = [Arc::clone(unit)].into();
+        let sessions: Vec<Key> = self.sessions.keys().collect();
+        for key in sessions {
+            self.abort_other(key, &units, Effect::Cleared, &Whose::All);
+        }
+        self.context.wait_for_ended_work(management);
+        self.one_done(management);
+    }
+
+    /// All tasks have ended: the rest of the function, and its answer, if its session is still
+    /// there.
+    pub(super) fn finish(&mut self, key: Key, id: u32, function: Function, units: &Units) {
+        let Some(SessionView { session, context, .. }) = self.session(key) else { return };
+        if let Some(nexus) = &session.nexus {
+            match function {
+                Function::LogicalUnitReset | Function::TargetWarmReset => {
+                    units.iter().for_each(|unit| nexus.logical_unit_reset(unit));
+                }
+                Function::TargetColdReset => units.iter().for_each(|unit| unit.power_on()),
+                Function::NexusReset => nexus.reset(),
+                _ => {}
+            }
+        }
+        session.machine.set_now(context.port.now());
+        session.machine.task_management_done(id, ServiceResponse::Complete);
+        let target = session.login.target.clone();
+        context.tell_waiting(None);
+        if function == Function::TargetColdReset
+            && let Some(target) = target
+        {
+            self.end_all_sessions(&target);
+        }
+    }
+}
+
+impl<P: Port> SessionView<'_, P> {
+    /// For the log.
+    fn tell_of(&self, function: Function, units: &Units) {
+        let session = &*self.session;
+        let peer = session.connections.iter().find_map(|key| self.connections.get(*key));
+        tracing::warn!(
+            peer = peer.map(|peer| tracing::field::display(peer.peer)),
+            initiator = session.login.initiator,
+            tsih = session.tsih.0,
+            ?function,
+            disk = units.first().map(|unit| unit.identity().serial.as_str()),
+            "task management: an initiator ends commands"
+        );
+    }
+
+    /// Ends the tasks of the session on `units`; returns the units that had any. Those that another
     /// session ends get status TASK ABORTED where TAS says so (SPC-4 §7.5.8), else no answer.
-    fn end_tasks(&mut self, key: Key, units: &Units, by: By) -> Vec<Arc<LogicalUnit>> {
-        let Some(session) = self.sessions.get(key) else { return Vec::new() };
+    fn end_tasks(&mut self, units: &Units, by: By) -> Vec<Arc<LogicalUnit>> {
+        let session = &*self.session;
         let mut tasks: Vec<TaskId> = Vec::new();
         let mut told: Vec<TaskId> = Vec::new();
         let mut touched: Vec<Arc<LogicalUnit>> = Vec::new();
@@ -250,32 +303,42 @@ impl<P: Port> Pump<P> {
             }
         }
         for id in tasks.iter().chain(&told) {
-            self.drop_task(key, *id);
+            self.drop_task(*id);
         }
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.machine.set_now(self.context.port.now());
-            session.machine.terminate_with(&told, TASK_ABORTED);
-            let issuer = if let By::Function(id) = by { Some(id) } else { None };
-            session.machine.terminate(&tasks, issuer);
-        }
+        let machine = &mut self.session.machine;
+        machine.set_now(self.context.port.now());
+        machine.terminate_with(&told, TASK_ABORTED);
+        let issuer = if let By::Function(id) = by { Some(id) } else { None };
+        machine.terminate(&tasks, issuer);
         touched
     }
 
     /// The device server forgets a task.
-    pub(super) fn drop_task(&mut self, key: Key, id: TaskId) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        if let Some(task) = session.slot_of(id).and_then(Option::take) {
-            self.context.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
-            self.forget_waiter(key, id);
-            self.context.waiting.forget(key, id);
-            self.keep(key, id, task.scsi);
+    pub(super) fn drop_task(&mut self, id: TaskId) {
+        if let Some(task) = self.session.slot_of(id).and_then(Option::take) {
+            let own = self.key;
+            self.context.runnable.forget(own, id);
+            self.forget_waiter(id);
+            self.context.waiting.forget(own, id);
+            self.context.keep(own, id, task.scsi);
         }
     }
 
+    /// A task has ended with its connection (RFC 7143 §11.14.5).
+    pub(super) fn clear_task(&mut self, id: TaskId) {
+        if let Some((nexus, task, _)) = self.session.at_work(id)
+            && let Some(unit) = task.scsi.unit()
+        {
+            nexus.commands_cleared_by_iscsi(unit);
+        }
+        self.drop_task(id);
+    }
+}
+
+impl<P: Port> Context<P> {
     /// A task that has ended holds what it holds of its unit until its store work is done.
     pub(super) fn keep(&mut self, key: Key, id: TaskId, mut task: scsi::Task) {
-        let of_task =
-            self.context.ios.iter_mut().find(|(_, io)| (io.session, io.task) == (key, id));
+        let of_task = self.ios.iter_mut().find(|(_, io)| (io.session, io.task) == (key, id));
         let Some((io, pending)) = of_task else { return self.over(task) };
         task.outlast();
         if let Doing::Store { op, io } = &pending.doing
@@ -286,54 +349,6 @@ impl<P: Port> Pump<P> {
         }
         pending.ended = Some(Box::new(task));
         self.hurry(io);
-    }
-
-    /// A task has ended with its connection (RFC 7143 §11.14.5).
-    pub(super) fn clear_task(&mut self, key: Key, id: TaskId) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
-            && let Some(unit) = task.scsi.unit()
-        {
-            nexus.commands_cleared_by_iscsi(unit);
-        }
-        self.drop_task(key, id);
-    }
-
-    /// Ends the commands of all sessions for a unit that is not served any more; answers when none
-    /// of their work is left.
-    pub(super) fn end_tasks_of(&mut self, unit: &Arc<LogicalUnit>, reply: Sender<()>) {
-        let management = self.begin_management(Origin::Drain { reply });
-        let units: Units = [Arc::clone(unit)].into();
-        let sessions: Vec<Key> = self.sessions.keys().collect();
-        for key in sessions {
-            self.abort_other(key, &units, Effect::Cleared, &Whose::All);
-        }
-        self.wait_for_ended_work(management);
-        self.one_done(management);
-    }
-
-    /// All tasks have ended: the rest of the function, and its answer.
-    pub(super) fn finish(&mut self, key: Key, id: u32, function: Function, units: &Units) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        if let Some(nexus) = &session.nexus {
-            match function {
-                Function::LogicalUnitReset | Function::TargetWarmReset => {
-                    units.iter().for_each(|unit| nexus.logical_unit_reset(unit));
-                }
-                Function::TargetColdReset => units.iter().for_each(|unit| unit.power_on()),
-                Function::NexusReset => nexus.reset(),
-                _ => {}
-            }
-        }
-        session.machine.set_now(self.context.port.now());
-        session.machine.task_management_done(id, ServiceResponse::Complete);
-        let target = session.login.target.clone();
-        self.tell_waiting(None);
-        if function == Function::TargetColdReset
-            && let Some(target) = target
-        {
-            self.end_all_sessions(&target);
-        }
     }
 }
 

@@ -10,14 +10,14 @@ use engine::Port;
 use iscsi::datamover::TaskId;
 use scsi::Step;
 
-use super::Pump;
 use super::awaiting_memory::Want;
 use super::services::task_of;
+use super::view::SessionView;
 use crate::table::Key;
 
 /// What all reactors lend, bytes, each its part: half of the new pages that a disk in memory may
 /// need. More is copied, as data of a file is; for what finds no memory there is another time.
-pub(super) const LENT_ALL: usize = 128 << 20;
+const LENT_ALL: usize = 128 << 20;
 
 /// What all sessions may be owed, bytes: a quarter of the new pages that a disk in memory may need.
 /// Each has its part in it, within the next two.
@@ -31,50 +31,81 @@ const OWED_MAX: usize = 16 << 20;
 /// default at most is as much as a line needs to be busy.
 pub(super) const OWED_MIN: usize = 4 << 20;
 
-impl<P: Port> Pump<P> {
-    /// What a session may be owed.
-    fn owed_max(&self) -> usize {
-        let sessions = self.sessions.len().saturating_mul(self.context.shared.mailboxes.len());
+/// What the sessions of a reactor are owed together.
+#[derive(Debug, Default)]
+pub(super) struct Owed {
+    bytes: usize,
+    sessions: usize,
+}
+
+impl Owed {
+    /// Another session is there, to which nothing is owed.
+    pub(super) const fn open(&mut self) {
+        self.sessions += 1;
+    }
+
+    /// A session has gone, to which so many bytes were owed.
+    pub(super) const fn close(&mut self, bytes: usize) {
+        self.sessions -= 1;
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    pub(super) const fn add(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// A session is owed other bytes than before.
+    const fn replace(&mut self, before: usize, now: usize) {
+        self.bytes = self.bytes.saturating_sub(before).saturating_add(now);
+    }
+
+    /// Whether so many bytes more may be lent, on one of so many reactors.
+    pub(super) fn lends(&self, bytes: usize, reactors: usize) -> bool {
+        self.bytes.saturating_add(bytes) <= LENT_ALL / reactors.max(1)
+    }
+
+    /// What a session may be owed, on one of so many reactors.
+    fn max(&self, reactors: usize) -> usize {
+        let sessions = self.sessions.saturating_mul(reactors);
         (OWED_ALL / sessions.max(1)).clamp(OWED_MIN, OWED_MAX)
     }
 
+    /// Panics if it knows of another number of sessions.
+    pub(super) fn check(&self, sessions: usize) {
+        assert_eq!(self.sessions, sessions, "each session has its part in what may be owed");
+    }
+}
+
+impl<P: Port> SessionView<'_, P> {
     /// What a command of a session to which much is owed wants of its store; None if it reads for
     /// its initiator and waits for the line.
     #[cold]
-    pub(super) fn read_or_wait(
-        &mut self,
-        key: Key,
-        id: TaskId,
-        op: store::Op,
-    ) -> Option<store::Op> {
+    pub(super) fn read_or_wait(&mut self, id: TaskId, op: store::Op) -> Option<store::Op> {
         let store::Op::Read { length, .. } = &op else { return Some(op) };
         let length = usize::try_from(*length).unwrap_or(usize::MAX);
-        let session = self.sessions.get_mut(key)?;
-        let sum = session.owed.saturating_add(length);
-        let sends = task_of(&mut session.tasks, id)?.sends;
-        if !sends || sum <= self.owed_max() {
+        let sum = self.session.owed.saturating_add(length);
+        let sends = task_of(&mut self.session.tasks, id)?.sends;
+        if !sends || sum <= self.context.owed.max(self.context.shared.mailboxes.len()) {
             return Some(op);
         }
-        self.await_memory(key, id, Want::Line { op: Box::new(op) }, 0);
+        self.await_memory(id, Want::Line { op: Box::new(op) }, 0);
         None
     }
 
-    /// A list has left on a connection of a session.
-    pub(super) fn paid(&mut self, key: Key) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
+    /// A list has left on a connection of the session.
+    pub(super) fn paid(&mut self) {
+        let (session, context) = (&mut *self.session, &mut *self.context);
         let backlog = |key: &Key| Some(self.connections.get(*key)?.mover.backlog());
         let owed = session.connections.iter().filter_map(backlog).sum();
-        self.context.owed =
-            self.context.owed.saturating_sub(std::mem::replace(&mut session.owed, owed));
-        self.context.owed = self.context.owed.saturating_add(owed);
+        context.owed.replace(std::mem::replace(&mut session.owed, owed), owed);
         if !session.awaiting_memory.is_empty() {
-            session.paid = self.context.port.now();
-            self.context.memory_queue.look_again();
+            session.paid = context.port.now();
+            context.memory_queue.look_again();
         }
     }
 
     /// Goes on with a command that has waited for its line.
-    pub(super) fn read_at_last(&mut self, key: Key, id: TaskId, op: store::Op) {
-        self.advance(key, id, Step::Store(op));
+    pub(super) fn read_at_last(&mut self, id: TaskId, op: store::Op) {
+        self.advance(id, Step::Store(op));
     }
 }

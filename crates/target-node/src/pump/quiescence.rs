@@ -11,15 +11,22 @@ use iscsi::service::Function;
 use scsi::LogicalUnit;
 
 use super::Pump;
+use super::context::Context;
 use super::jobs;
 use super::services::task_of;
+use super::view::SessionView;
 use crate::mail::Letter;
 use crate::mail::Units;
 use crate::table::Key;
+use crate::table::Table;
 
-/// A function under way on this reactor.
+/// What is under way on this reactor until nothing is pending any more.
+#[derive(Debug, Default)]
+pub(super) struct Managements(Table<Management>);
+
+/// A function under way.
 #[derive(Debug)]
-pub(super) struct Management {
+struct Management {
     origin: Origin,
     /// Store work of ended tasks, and reactors that have not answered.
     pending: usize,
@@ -43,58 +50,93 @@ pub(super) enum Origin {
     Drain { reply: Sender<()> },
 }
 
-impl<P: Port> Pump<P> {
+impl Managements {
     /// Something is under way that is answered when nothing is pending: for now itself, so that it
     /// cannot finish while it is being started.
-    pub(super) fn begin_management(&mut self, origin: Origin) -> Key {
-        self.context.managements.insert(Management { origin, pending: 1 })
+    pub(super) fn begin(&mut self, origin: Origin) -> Key {
+        self.0.insert(Management { origin, pending: 1 })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// So many other things have to be done, too.
     pub(super) fn wait_for_more(&mut self, management: Key, count: usize) {
-        if let Some(entry) = self.context.managements.get_mut(management) {
+        let entry = self.0.get_mut(management);
+        debug_assert!(entry.is_some(), "it cannot finish while it is being started");
+        if let Some(entry) = entry {
             entry.pending += count;
         }
     }
 
-    /// A session answers a logout once no work of its cleared tasks is left.
-    pub(super) fn quiesce_for_logout(&mut self, session: Key, id: u32) {
-        self.quiesce(Origin::Logout { session, id });
+    /// One of the things that it waited for is done; who waits, after the last.
+    fn one_done(&mut self, management: Key) -> Option<Origin> {
+        let entry = self.0.get_mut(management);
+        debug_assert!(entry.is_some(), "it finishes with the last of what it waits for");
+        let entry = entry?;
+        entry.pending -= 1;
+        if entry.pending > 0 { None } else { Some(self.0.remove(management)?.origin) }
     }
 
-    /// A login goes on once no work is left of the connection that it replaces.
-    pub(super) fn quiesce_for_join(&mut self, connection: Key) {
-        self.quiesce(Origin::Join { connection });
+    /// The session here that waits for it.
+    fn session(&self, management: Key) -> Option<Key> {
+        match self.0.get(management)?.origin {
+            Origin::Session { session, .. }
+            | Origin::Command { session, .. }
+            | Origin::Logout { session, .. } => Some(session),
+            Origin::Reactor { .. }
+            | Origin::Join { .. }
+            | Origin::Nobody
+            | Origin::Drain { .. } => None,
+        }
     }
+}
 
-    fn quiesce(&mut self, origin: Origin) {
-        let management = self.begin_management(origin);
-        self.wait_for_ended_work(management);
-        self.one_done(management);
-    }
-
+impl<P: Port> Context<P> {
     /// Lets a function wait for all store work of tasks that have ended, also by another function
-    /// or with their session.
+    /// or with their session, and for that of jobs.
     pub(super) fn wait_for_ended_work(&mut self, management: Key) {
-        let sessions = &mut self.sessions;
         let mut count = 0;
-        for io in self.context.ios.values_mut() {
-            let lives = sessions
-                .get_mut(io.session)
-                .is_some_and(|session| task_of(&mut session.tasks, io.task).is_some());
-            if !lives {
+        for io in self.ios.values_mut() {
+            if io.ended.is_some() || io.session == Key::NOBODY {
                 io.managements.push(management);
                 count += 1;
             }
         }
-        self.wait_for_more(management, count);
+        self.managements.wait_for_more(management, count);
+    }
+
+    /// Waits for all work of tasks that have ended; gives `origin` back if there is none.
+    fn quiesce(&mut self, origin: Origin) -> Option<Origin> {
+        let management = self.managements.begin(origin);
+        self.wait_for_ended_work(management);
+        self.managements.one_done(management)
+    }
+}
+
+impl<P: Port> SessionView<'_, P> {
+    /// The session answers a logout once no work of its cleared tasks is left.
+    pub(super) fn quiesce_for_logout(&mut self, id: u32) {
+        if self.context.quiesce(Origin::Logout { session: self.key, id }).is_some() {
+            self.session.machine.quiesced(id);
+        }
+    }
+}
+
+impl<P: Port> Pump<P> {
+    /// A login goes on once no work is left of the connection that it replaces.
+    pub(super) fn quiesce_for_join(&mut self, connection: Key) {
+        if self.context.quiesce(Origin::Join { connection }).is_some() {
+            self.go_on_joining(connection);
+        }
     }
 
     /// Answers when the engine has done all work on `unit` that it has now. A pause is none: what
     /// comes after it is checked again.
     pub(super) fn drain(&mut self, unit: &Arc<LogicalUnit>, reply: Sender<()>) {
-        let management = self.begin_management(Origin::Drain { reply });
-        let (sessions, jobs) = (&mut self.sessions, &self.context.jobs);
+        let management = self.context.managements.begin(Origin::Drain { reply });
+        let (sessions, jobs) = (&mut self.sessions, &self.jobs);
         let mut count = 0;
         for io in self.context.ios.values_mut().filter(|io| io.is_for_the_medium()) {
             let live = match io.session {
@@ -111,49 +153,40 @@ impl<P: Port> Pump<P> {
                 count += 1;
             }
         }
-        self.wait_for_more(management, count);
+        self.context.managements.wait_for_more(management, count);
         self.one_done(management);
     }
 
     /// One of the things that a function waited for is done; after the last it is answered.
     pub(super) fn one_done(&mut self, management: Key) {
-        let Some(entry) = self.context.managements.get_mut(management) else { return };
-        entry.pending -= 1;
-        if entry.pending > 0 {
-            return;
-        }
-        let Some(entry) = self.context.managements.remove(management) else { return };
-        match entry.origin {
-            Origin::Reactor { reactor, management } => {
-                self.context.shared.mailboxes[reactor].send(Letter::UnitsAborted { management });
+        match self.context.managements.one_done(management) {
+            // Who asked may have given up.
+            Some(Origin::Drain { reply }) => drop(reply.send(())),
+            Some(Origin::Reactor { reactor, management }) => {
+                let mailbox = &self.context.shared.mailboxes[reactor];
+                mailbox.send(Letter::UnitsAborted { management });
             }
-            Origin::Command { session: key, task } => self.resume(key, task, scsi::Input::Turn),
-            Origin::Logout { session, id } => {
-                if let Some(session) = self.sessions.get_mut(session) {
-                    session.machine.quiesced(id);
+            Some(Origin::Command { session, task }) => {
+                self.resume(session, task, scsi::Input::Turn);
+            }
+            // The session may have ended meanwhile.
+            Some(Origin::Logout { session, id }) => {
+                if let Some(view) = self.session(session) {
+                    view.session.machine.quiesced(id);
                 }
             }
-            Origin::Join { connection } => self.join(connection),
-            Origin::Nobody => {}
-            // Who asked may have given up.
-            Origin::Drain { reply } => drop(reply.send(())),
-            Origin::Session { session, id, function, units } => {
+            Some(Origin::Session { session, id, function, units }) => {
                 self.finish(session, id, function, &units);
             }
+            Some(Origin::Join { connection }) => self.go_on_joining(connection),
+            Some(Origin::Nobody) | None => {}
         }
     }
 
     /// As `one_done`, for store work of an ended task and for the answer of another reactor: nobody
     /// else settles the session that waits.
     pub(super) fn done_elsewhere(&mut self, management: Key) {
-        let session = match self.context.managements.get(management).map(|entry| &entry.origin) {
-            Some(
-                Origin::Session { session, .. }
-                | Origin::Command { session, .. }
-                | Origin::Logout { session, .. },
-            ) => Some(*session),
-            _ => None,
-        };
+        let session = self.context.managements.session(management);
         self.one_done(management);
         if let Some(session) = session {
             self.settle(session);

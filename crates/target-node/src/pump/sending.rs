@@ -12,7 +12,9 @@ use super::Phase;
 use super::Pump;
 use super::token;
 use super::transport;
-use super::transport::Sending;
+use super::transport::Sent;
+use super::view::ConnectionView;
+use super::view::never;
 use crate::table::Key;
 
 /// Answers are held back only while at least so many others are on their way to the initiator: they
@@ -32,121 +34,196 @@ const BACKLOG_HIGH: usize = 16 << 20;
 /// Backlog under which a connection is read again.
 const BACKLOG_LOW: usize = 4 << 20;
 
+/// Which connections send, and when.
+#[derive(Debug, Default)]
+pub(super) struct Sending {
+    /// Connections that may have something to send.
+    dirty: Vec<Key>,
+    /// `dirty` of the turn before, kept for its memory.
+    flushing: Vec<Key>,
+    /// Connections whose answers are held back.
+    held: Vec<Key>,
+    /// When the first connection whose answers are held back must send.
+    send_at: Option<Instant>,
+}
+
+impl Sending {
+    /// A connection may have something to send; `dirty` is its mark.
+    #[inline]
+    pub(super) fn mark(&mut self, key: Key, dirty: &mut bool) {
+        if !std::mem::replace(dirty, true) {
+            self.dirty.push(key);
+        }
+    }
+
+    pub(super) const fn send_at(&self) -> Option<Instant> {
+        self.send_at
+    }
+
+    fn hold(&mut self, key: Key, until: Instant) {
+        self.send_at = Some(self.send_at.map_or(until, |at| at.min(until)));
+        self.held.push(key);
+    }
+}
+
 impl<P: Port> Pump<P> {
+    /// A connection that may have gone may have something to send.
     pub(super) fn mark_dirty(&mut self, key: Key) {
-        if let Some(connection) = self.connections.get_mut(key)
-            && !connection.dirty
-        {
-            connection.dirty = true;
-            self.context.dirty.push(key);
+        if let Some(mut view) = self.connection(key) {
+            view.mark_dirty();
         }
     }
 
     /// Sends what has gathered since the last wait, many PDUs in one system call.
     pub(super) fn flush(&mut self) {
-        self.context.send_at = None;
-        if self.context.dirty.is_empty() {
+        let sending = &mut self.context.sending;
+        sending.send_at = None;
+        if sending.dirty.is_empty() {
             return;
         }
         let now = self.context.port.now();
-        let mut flushing = std::mem::take(&mut self.context.flushing);
-        while !self.context.dirty.is_empty() {
-            std::mem::swap(&mut self.context.dirty, &mut flushing);
+        let mut flushing = std::mem::take(&mut sending.flushing);
+        while !self.context.sending.dirty.is_empty() {
+            std::mem::swap(&mut self.context.sending.dirty, &mut flushing);
             for key in flushing.drain(..) {
-                match self.holds_back(key, now) {
-                    Some(until) => {
-                        self.context.send_at =
-                            Some(self.context.send_at.map_or(until, |at| at.min(until)));
-                        self.context.held.push(key);
-                    }
-                    None => self.transmit(key),
+                // It may have closed since it was marked.
+                let Some(mut view) = self.connection(key) else { continue };
+                match view.holds_back(now) {
+                    Some(until) => self.context.sending.hold(key, until),
+                    None => match view.transmit() {
+                        Transmitted::InPart => {}
+                        Transmitted::Left => self.note_left(key),
+                        Transmitted::All => self.end_connection(key),
+                    },
                 }
             }
         }
-        self.context.flushing = flushing;
-        std::mem::swap(&mut self.context.dirty, &mut self.context.held);
+        let sending = &mut self.context.sending;
+        sending.flushing = flushing;
+        std::mem::swap(&mut sending.dirty, &mut sending.held);
+    }
+
+    pub(super) fn sent(&mut self, key: Key, list: SgList, result: Result<(), i32>) {
+        let Some(ConnectionView { connection, .. }) = self.connection(key) else { return };
+        connection.line.take_back(list);
+        connection.sends.count();
+        if let Err(errno) = result {
+            return self.disconnected(key, Some(errno));
+        }
+        transport::handle_sent(&mut connection.mover);
+        self.settle_left(key);
+        self.mark_dirty(key);
+    }
+
+    /// All that was handed out has left at once.
+    fn note_left(&mut self, key: Key) {
+        let Some(mut view) = self.connection(key) else { return never("it has just sent") };
+        view.connection.sends.count();
+        // It may be read again, which the next look finds.
+        if view.connection.paused {
+            view.mark_dirty();
+        }
+        self.settle_left(key);
+        if let Some(view) = self.connection(key)
+            && view.connection.has_said_all()
+        {
+            self.end_connection(key);
+        }
+    }
+
+    /// What has left ends tasks, and lets others go on.
+    fn settle_left(&mut self, key: Key) {
+        let Some(ConnectionView { connection, .. }) = self.connection(key) else { return };
+        if let Phase::Session { session, .. } = connection.phase {
+            self.settle(session);
+            if let Some(mut view) = self.session(session) {
+                view.paid();
+            }
+        }
+    }
+}
+
+/// What came of sending what there was.
+enum Transmitted {
+    /// Something is under way, or there is more to come.
+    InPart,
+    /// Something has left.
+    Left,
+    /// The connection has said all that it has to say.
+    All,
+}
+
+impl Connection {
+    fn has_said_all(&self) -> bool {
+        !self.ended && self.mover.is_terminated()
+    }
+}
+
+impl<P: Port> ConnectionView<'_, P> {
+    pub(super) fn mark_dirty(&mut self) {
+        self.context.sending.mark(self.key, &mut self.connection.dirty);
     }
 
     /// Until when the answers of a connection wait for others to go with them.
     ///
     /// An initiator that keeps many commands outstanding gains from a short delay: it saves
     /// a wake-up for each answer that shares a segment with another; so do we.
-    pub(super) fn holds_back(&mut self, key: Key, now: Instant) -> Option<Instant> {
-        let connection = self.connections.get_mut(key)?;
-        let Phase::Session { session, id } = connection.phase else { return None };
-        if self.context.shared.hold_back.is_zero()
+    fn holds_back(&mut self, now: Instant) -> Option<Instant> {
+        let hold_back = self.context.shared.hold_back;
+        let (connection, session, id) = self.session()?;
+        if hold_back.is_zero()
             || !connection.line.gains_from_waiting()
             || !(1..HOLD_BYTES).contains(&connection.mover.backlog())
         {
             return None;
         }
-        let machine = &self.sessions.get(session)?.machine;
+        let machine = &session.machine;
         // Of those that it has not acknowledged, some have not left: nobody will answer them.
         let waiting = machine.next_stat_sn(id).steps_from(connection.told);
         let on_their_way = machine.unacknowledged(id).saturating_sub(waiting);
         if waiting >= HOLD_ANSWERS || on_their_way < HOLD_DEPTH {
             return None;
         }
-        let until = *connection.held_until.get_or_insert(now + self.context.shared.hold_back);
+        let until = *connection.held_until.get_or_insert(now + hold_back);
         (now < until).then_some(until)
     }
 
-    pub(super) fn transmit(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+    /// Sends what there is.
+    fn transmit(&mut self) -> Transmitted {
+        let (connection, context) = (&mut *self.connection, &mut *self.context);
         connection.dirty = false;
         connection.held_until = None;
         if matches!(connection.phase, Phase::Moving(_)) {
-            return;
+            return Transmitted::InPart;
         }
         let backlog = connection.mover.backlog();
         if !connection.paused && backlog > BACKLOG_HIGH {
             connection.paused = true;
-            connection.line.pause(&mut self.context.port);
+            connection.line.pause(&mut context.port);
         } else if connection.paused && backlog < BACKLOG_LOW {
             connection.paused = false;
-            connection.line.resume(&mut self.context.port);
+            connection.line.resume(&mut context.port);
         }
         let Connection { line, mover, .. } = connection;
-        match line.send(mover, token(Kind::Send, key), &mut self.context.port) {
-            Sending::UnderWay => {}
-            Sending::Begun => {
-                if let Phase::Session { session, id } = connection.phase
-                    && let Some(session) = self.sessions.get(session)
-                {
+        match line.send(mover, token(Kind::Send, self.key), &mut context.port) {
+            // Its end marks the connection again.
+            Sent::UnderWay => Transmitted::InPart,
+            Sent::Begun => {
+                if let Some((connection, session, id)) = self.session() {
                     connection.told = session.machine.next_stat_sn(id);
                 }
+                Transmitted::InPart
             }
-            Sending::Left => {
-                self.left(key);
-                self.end_if_terminated(key);
-            }
-            Sending::Nothing => {
+            Sent::Left => Transmitted::Left,
+            Sent::Nothing => {
                 if connection.mover.backlog() > 0 {
-                    self.context.memory_queue.wait_to_send(key);
+                    context.memory_queue.wait_to_send(self.key);
                 }
-                self.end_if_terminated(key);
+                match connection.has_said_all() {
+                    true => Transmitted::All,
+                    false => Transmitted::InPart,
+                }
             }
-        }
-    }
-
-    pub(super) fn sent(&mut self, key: Key, list: SgList, result: Result<(), i32>) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        connection.line.take_back(list);
-        if let Err(errno) = result {
-            return self.disconnected(key, Some(errno));
-        }
-        transport::handle_sent(&mut connection.mover);
-        self.left(key);
-        self.mark_dirty(key);
-    }
-
-    /// What was handed out has left: tasks may end, and others go on.
-    fn left(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        connection.sends.count();
-        if let Phase::Session { session, .. } = connection.phase {
-            self.settle(session);
-            self.paid(session);
         }
     }
 }

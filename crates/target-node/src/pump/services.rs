@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Border 1: commands in the hands of the device server, by the services of SAM-5 (§5.4).
 //!
-//! A command enters in [`Pump::command`], runs in [`Pump::advance`] and leaves in
-//! [`Pump::complete`]; on its way it may wait for data ([`Pump::receive_data_out`]), for the engine
-//! (`storing.rs`), for others (`waiting.rs`) or for its next turn.
+//! A command enters in [`SessionView::command`], runs in [`SessionView::advance`] and leaves in
+//! [`SessionView::complete`]; on its way it may wait for data ([`SessionView::receive_data_out`]),
+//! for the engine (`storing.rs`), for others (`waiting.rs`) or for its next turn.
 
 pub(super) use wire::scsi::sam::TASK_SET_FULL;
 
 use wire::scsi::sam::CHECK_CONDITION;
 use wire::scsi::sam::GOOD;
+
+use std::collections::VecDeque;
 
 use buf::Buf;
 use buf::Claim;
@@ -17,7 +19,6 @@ use engine::Port;
 use iscsi::datamover::Op;
 use iscsi::datamover::TaskId;
 use iscsi::service;
-use iscsi::target_role::LoggedIn;
 use scsi::Input;
 use scsi::Nexus;
 use scsi::Step;
@@ -31,8 +32,11 @@ use super::buffers;
 use super::complaint;
 use super::complaint::Cause;
 use super::complaint::Scene;
-use super::owed::LENT_ALL;
 use super::owed::OWED_MIN;
+use super::storing::StoreUser;
+use super::view::Effect;
+use super::view::SessionView;
+use super::view::never;
 use crate::reactor::Shared;
 use crate::stopwatch::Layer;
 use crate::table::Key;
@@ -60,21 +64,52 @@ pub(super) struct Task {
     pub(super) wanted: u32,
 }
 
-impl<P: Port> Pump<P> {
+/// Commands that used up their turn, with what they do next.
+#[derive(Debug, Default)]
+pub(super) struct Runnable(VecDeque<(Key, TaskId, Step)>);
+
+impl Runnable {
+    pub(super) fn push(&mut self, session: Key, id: TaskId, step: Step) {
+        self.0.push_back((session, id, step));
+    }
+
+    fn pop(&mut self) -> Option<(Key, TaskId, Step)> {
+        self.0.pop_front()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The command is over.
+    pub(super) fn forget(&mut self, session: Key, id: TaskId) {
+        self.0.retain(|(of, task, _)| (*of, *task) != (session, id));
+    }
+
+    /// The session is over.
+    pub(super) fn forget_session(&mut self, session: Key) {
+        self.0.retain(|(of, _, _)| *of != session);
+    }
+}
+
+impl<P: Port> SessionView<'_, P> {
     /// SCSI Command Received.
-    pub(super) fn command(&mut self, key: Key, command: service::Command) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
+    pub(super) fn command(&mut self, command: service::Command) {
+        let session = &mut *self.session;
         session.commands += 1;
         self.context.watch.command();
         let id = command.task;
-        if session.nexus.is_none() || command.exhausted {
-            return session.machine.complete(id, empty_completion(TASK_SET_FULL));
-        }
-        let unaware = match session.exchanges.is_empty() {
+        let unaware = match session.exchanges.is_empty() || command.exhausted {
             true => None,
             false => session.is_unaware(&command),
         };
-        let Some(nexus) = &session.nexus else { return };
+        let Some(nexus) = session.nexus.as_ref().filter(|_| !command.exhausted) else {
+            return session.machine.complete(id, empty_completion(TASK_SET_FULL));
+        };
         let (scsi, step) = nexus.start(&scsi::Request {
             lun: command.lun,
             cdb: command.cdb,
@@ -96,99 +131,94 @@ impl<P: Port> Pump<P> {
             unaware,
             wanted: 0,
         });
-        self.advance(key, id, step);
+        self.advance(id, step);
     }
 
     /// Runs a command until it waits for data, for the engine or for its next turn, or is complete.
-    pub(super) fn advance(&mut self, key: Key, id: TaskId, mut step: Step) {
+    pub(super) fn advance(&mut self, id: TaskId, mut step: Step) {
         for _ in 0..STEPS_PER_TURN {
-            let op = match step {
-                Step::ReceiveDataOut { length } => return self.receive_data_out(key, id, length),
-                Step::Complete(completion) => return self.complete(key, id, completion),
-                Step::Wait => return self.wait_for_others(key, id),
-                Step::Abort { victims } => return self.preempt(key, id, victims),
-                Step::Clock => return self.tell_time(key, id),
-                Step::Draw => return self.draw(key, id),
-                Step::Keep(keep) => return self.submit_keep(key, id, keep),
-                Step::Spawn { job, completion } => return self.spawn(key, id, *job, completion),
+            let mut op = match step {
+                Step::ReceiveDataOut { length } => return self.receive_data_out(id, length),
+                Step::Complete(completion) => return self.complete(id, completion),
+                Step::Wait => return self.wait_for_others(id),
+                Step::Abort { victims } => {
+                    return self.effect(Effect::Preempt { task: id, victims });
+                }
+                Step::Clock => return self.tell_time(id),
+                Step::Draw => return self.draw(id),
+                Step::Keep(keep) => return self.submit_keep(id, keep),
+                Step::Spawn { job, completion } => {
+                    return self.effect(Effect::Spawn { task: id, job, completion });
+                }
                 Step::Store(op) => op,
             };
-            let Some(mut session) = self.sessions.get_mut(key) else { return };
-            let mut op = op;
-            if session.owed >= OWED_MIN {
-                let Some(again) = self.read_or_wait(key, id, op) else { return };
-                let Some(same) = self.sessions.get_mut(key) else { return };
-                (op, session) = (again, same);
+            if self.session.owed >= OWED_MIN {
+                match self.read_or_wait(id, op) {
+                    Some(again) => op = again,
+                    None => return,
+                }
             }
-            let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
-            else {
-                return;
+            let Some((nexus, task, target)) = self.session.at_work(id) else {
+                return never("who ends a command takes its next step, too");
             };
-            let Some(store) = task.scsi.store() else { return };
+            let Some(store) = task.scsi.store() else {
+                return never("only a command for a unit asks a store");
+            };
             match store.submit(&op) {
                 Submitted::Done(outcome) => {
                     self.context.watch.stored(&op);
-                    let scene = scene(&self.context.shared, nexus, &session.login);
+                    let scene = scene(&self.context.shared, nexus, target);
                     complaint::of(scene, &task.scsi, &op, &outcome, Cause::default());
                     step = task.scsi.resume(nexus, Input::Store(outcome));
                     self.context.watch.laps.lap(Layer::Scsi);
                 }
-                Submitted::Io(io) => return self.submit_io(key, id, op, io),
+                Submitted::Io(io) => return self.submit_io(id, op, io),
             }
         }
         match step {
-            Step::Wait => self.wait_for_others(key, id),
+            Step::Wait => self.wait_for_others(id),
             Step::Store(_)
             | Step::Abort { .. }
             | Step::Clock
             | Step::Draw
             | Step::Keep(_)
-            | Step::Spawn { .. } => self.context.runnable.push_back((key, id, step)),
-            Step::ReceiveDataOut { length } => self.receive_data_out(key, id, length),
-            Step::Complete(completion) => self.complete(key, id, completion),
+            | Step::Spawn { .. } => self.context.runnable.push(self.key, id, step),
+            Step::ReceiveDataOut { length } => self.receive_data_out(id, length),
+            Step::Complete(completion) => self.complete(id, completion),
         }
     }
 
-    /// Gives commands that used up their turn another one.
-    pub(super) fn take_turns(&mut self) {
-        for _ in 0..self.context.runnable.len() {
-            let Some((key, id, step)) = self.context.runnable.pop_front() else { return };
-            self.advance(key, id, step);
-            self.settle(key);
+    /// Gives a command what it waits for; it may have ended meanwhile.
+    pub(super) fn resume(&mut self, id: TaskId, input: Input) {
+        if let Some((nexus, task, _)) = self.session.at_work(id) {
+            let step = task.scsi.resume(nexus, input);
+            self.advance(id, step);
         }
-    }
-
-    /// Gives a command what it waits for.
-    pub(super) fn resume(&mut self, key: Key, id: TaskId, input: Input) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) else {
-            return;
-        };
-        let step = task.scsi.resume(nexus, input);
-        self.advance(key, id, step);
     }
 
     /// Receive Data-Out: the task gets a buffer before the initiator is asked for the rest.
-    pub(super) fn receive_data_out(&mut self, key: Key, id: TaskId, length: u32) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some(task) = task_of(&mut session.tasks, id) else { return };
+    pub(super) fn receive_data_out(&mut self, id: TaskId, length: u32) {
+        let session = &mut *self.session;
+        let Some(task) = task_of(&mut session.tasks, id) else {
+            return never("who ends a command that waits takes it out of its line");
+        };
         task.wanted = length.min(task.expected_out);
         let need = session.machine.buffer_need(id, length);
         let staged = task.immediate.take();
-        let staged = if need.is_reserved { self.take_reserved(key, id).or(staged) } else { staged };
-        let buf = match self.widen(key, staged, need.length as usize, Claim::Share) {
+        let staged = if need.is_reserved { self.take_reserved(id).or(staged) } else { staged };
+        let buf = match self.widen(staged, need.length as usize, Claim::Share) {
             Ok(buf) => buf,
-            Err(staged) => {
-                self.put_back(key, id, staged, need.is_reserved);
-                return self.await_memory(key, id, Want::DataOut { length }, need.length as usize);
+            Err((shortage, staged)) => {
+                self.put_back(id, staged, need.is_reserved);
+                let want = Want::DataOut { length };
+                return self.is_short(shortage, id, want, need.length as usize);
             }
         };
-        let Some(session) = self.sessions.get_mut(key) else { return };
+        let session = &mut *self.session;
         if let Some(task) = task_of(&mut session.tasks, id) {
             task.has_memory = true;
         }
-        let connection = session.connection_of(id);
-        match connection.and_then(|key| self.connections.get_mut(key)) {
+        match session.connection_of(self.connections, id) {
             Some(connection) => {
                 connection.mover.submit(Op::Attach { task: id, buf });
             }
@@ -199,48 +229,48 @@ impl<P: Port> Pump<P> {
     }
 
     /// Data-Out Received: all write data is in the task's buffer.
-    pub(super) fn data_out_received(&mut self, key: Key, id: TaskId) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let connection = session.connection_of(id);
-        let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) else {
+    pub(super) fn data_out_received(&mut self, id: TaskId) {
+        let session = &mut *self.session;
+        let connection = session.connection_of(self.connections, id);
+        // It may have ended, or its connection, since the machine said so.
+        let detach = Op::Detach { task: id };
+        let Some(mut buf) = connection.and_then(|connection| connection.mover.submit(detach))
+        else {
             return;
         };
-        let Some(mut buf) = connection.mover.submit(Op::Detach { task: id }) else { return };
-        let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) else {
-            return;
-        };
-        buf.truncate(task.wanted as usize);
-        session.bytes_out += u64::from(task.wanted);
+        let Some((nexus, task, _)) = session.at_work(id) else { return };
+        let wanted = task.wanted;
+        buf.truncate(wanted as usize);
         self.context.watch.laps.lap(Layer::Protocol);
         let step = task.scsi.resume(nexus, Input::DataOut(buf.freeze()));
+        session.bytes_out += u64::from(wanted);
         self.context.watch.laps.lap(Layer::Scsi);
-        self.advance(key, id, step);
+        self.advance(id, step);
     }
 
     /// Send SCSI Command Complete.
-    pub(super) fn complete(&mut self, key: Key, id: TaskId, completion: scsi::Completion) {
+    pub(super) fn complete(&mut self, id: TaskId, completion: scsi::Completion) {
         let mut telling = None;
         if completion.status == CHECK_CONDITION {
-            self.tell_failed_check(key, id);
-            telling = self.sessions.get_mut(key).and_then(|session| session.telling(id));
+            self.tell_failed_check(id);
+            telling = self.session.telling(id);
         }
-        if !self.end(key, id) {
+        if !self.end(id) {
             return;
         }
-        let Some(session) = self.sessions.get_mut(key) else { return };
+        let (session, context) = (&mut *self.session, &mut *self.context);
         if completion.fence {
-            session.machine.set_now(self.context.port.now());
+            session.machine.set_now(context.port.now());
         }
         let bytes = completion.data_in.as_ref().map_or(0, |data| data.len());
-        let lends = self.context.owed.saturating_add(bytes)
-            <= LENT_ALL / self.context.shared.mailboxes.len().max(1);
+        let lends = context.owed.lends(bytes, context.shared.mailboxes.len());
         let data_in = match completion.data_in {
             Some(data) if session.machine.keeps_data() => {
-                self.context.watch.copied += data.len() as u64;
+                context.watch.copied += data.len() as u64;
                 Some(buffers::private(&session.pool, data, Claim::Convenience))
             }
             Some(data) if !lends && data.is_lent() => {
-                self.context.watch.copied += data.len() as u64;
+                context.watch.copied += data.len() as u64;
                 let data = buffers::private(&session.pool, data, Claim::Convenience);
                 // What is said of it is said once.
                 if data.is_lent() && completion.status == GOOD {
@@ -252,7 +282,7 @@ impl<P: Port> Pump<P> {
         };
         session.bytes_in += bytes as u64;
         session.owed = session.owed.saturating_add(bytes);
-        self.context.owed = self.context.owed.saturating_add(bytes);
+        context.owed.add(bytes);
         let completion = service::Completion {
             status: completion.status,
             sense: completion.sense,
@@ -265,31 +295,48 @@ impl<P: Port> Pump<P> {
             session.told(telling);
         }
     }
-}
 
-impl<P: Port> Pump<P> {
     /// What a command has found wrong is for the log, too.
     #[cold]
-    fn tell_failed_check(&mut self, key: Key, id: TaskId) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) {
-            complaint::of_check(scene(&self.context.shared, nexus, &session.login), &task.scsi);
+    fn tell_failed_check(&mut self, id: TaskId) {
+        if let Some((nexus, task, target)) = self.session.at_work(id) {
+            complaint::of_check(scene(&self.context.shared, nexus, target), &task.scsi);
         }
     }
 }
 
+impl<P: Port> Pump<P> {
+    /// Gives commands that used up their turn another one.
+    pub(super) fn take_turns(&mut self) {
+        for _ in 0..self.context.runnable.len() {
+            if let Some((key, id, step)) = self.context.runnable.pop()
+                && let Some(mut view) = self.session(key)
+            {
+                view.advance(id, step);
+                self.settle(key);
+            }
+        }
+    }
+
+    /// Gives a command of a session that may have gone what it waits for.
+    pub(super) fn resume(&mut self, key: Key, id: TaskId, input: Input) {
+        if let Some(mut view) = self.session(key) {
+            view.resume(id, input);
+        }
+        self.settle(key);
+    }
+}
+
 /// Where a command of a session is carried out.
-pub(super) fn scene<'a>(shared: &'a Shared, nexus: &'a Nexus, login: &'a LoggedIn) -> Scene<'a> {
-    Scene { shared, session: Some((nexus, login.target.as_deref())) }
+pub(super) fn scene<'a>(
+    shared: &'a Shared,
+    nexus: &'a Nexus,
+    target: Option<&'a str>,
+) -> Scene<'a> {
+    Scene { shared, session: Some((nexus, target)) }
 }
 
 impl Session {
-    /// The connection of a task that has not been answered.
-    pub(super) fn connection_of(&self, task: TaskId) -> Option<Key> {
-        let id = self.machine.connection_of(task)?;
-        self.connections.get(usize::from(id.0)).copied()
-    }
-
     /// Where a task shall stand.
     fn new_slot(&mut self, id: TaskId) -> &mut Option<Task> {
         let index = id.index as usize;

@@ -8,6 +8,7 @@ use engine::Port;
 
 use super::Phase;
 use super::Pump;
+use super::view::SessionView;
 use crate::table::Key;
 
 /// After the time for logging out, connections get so long to take our goodbye.
@@ -33,14 +34,14 @@ impl<P: Port> Pump<P> {
         if self.context.stopping.is_some() {
             return;
         }
-        for socket in std::mem::take(&mut self.listeners) {
+        for socket in std::mem::take(&mut self.door.listeners) {
             self.context.port.close(socket);
         }
         let drop_at = self.context.port.now() + grace;
         let cut_at = drop_at + GOODBYE;
         self.context.stopping = Some(Stopping { drop_at, cut_at, dropped: false });
         self.context.timers.set(0, drop_at);
-        self.hurry_jobs();
+        self.context.hurry_jobs();
         let logins: Vec<Key> = self
             .connections
             .iter()
@@ -54,8 +55,8 @@ impl<P: Port> Pump<P> {
         let seconds = u16::try_from(grace.as_secs().max(1)).unwrap_or(u16::MAX);
         let sessions: Vec<Key> = self.sessions.keys().collect();
         for key in sessions {
-            if let Some(session) = self.sessions.get_mut(key) {
-                session.machine.set_now(self.context.port.now());
+            if let Some(SessionView { session, context, .. }) = self.session(key) {
+                session.machine.set_now(context.port.now());
                 session.machine.request_logout(seconds);
             }
             self.settle(key);
@@ -70,10 +71,7 @@ impl<P: Port> Pump<P> {
             self.context.timers.set(0, cut_at);
             let sessions: Vec<Key> = self.sessions.keys().collect();
             for key in sessions {
-                if let Some(session) = self.sessions.get_mut(key) {
-                    session.machine.drop_session();
-                }
-                self.settle(key);
+                self.drop_session(key);
             }
         } else if stopping.dropped && now >= stopping.cut_at {
             let give_up_at = stopping.cut_at + LAST_ANSWERS;

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A store's work: to the engine and back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use buf::Buf;
 use engine::Port;
 use engine::Work;
-use engine::files::Allocation;
 use iscsi::datamover::TaskId;
 use scsi::Input;
+use scsi::Keep;
 use scsi::KeepFailed;
+use scsi::Step;
 use store::Io;
 use store::IoResult;
-use store::Space;
 use store::Submitted;
+use store::foreign::Errand;
 
 use super::Doing;
 use super::Kind;
@@ -20,136 +23,201 @@ use super::PendingIo;
 use super::Pump;
 use super::awaiting_memory::Reading;
 use super::awaiting_memory::Want;
+use super::buffers::Shortage;
 use super::complaint;
 use super::complaint::Cause;
+use super::context::Context;
 use super::services::scene;
-use super::services::task_of;
 use super::token;
+use super::view::SessionView;
+use super::view::never;
+use super::watching::Watching;
 use crate::stopwatch::Layer;
 use crate::table::Key;
 
-impl<P: Port> Pump<P> {
+/// Who has work for a store: a command, or a job.
+pub(super) trait StoreUser<P: Port> {
+    fn context(&mut self) -> &mut Context<P>;
+
+    /// A buffer for what is read.
+    ///
+    /// # Errors
+    /// There is none.
+    fn take_to_read(&mut self, id: TaskId, length: usize) -> Result<Buf, Shortage>;
+
+    /// There is no buffer of so many bytes for what would be read.
+    fn read_later(&mut self, id: TaskId, reading: Reading, length: u32, shortage: Shortage);
+
+    /// The answer to a question that needed no engine.
+    fn answer(&mut self, id: TaskId, op: store::Op, io: &Io, result: IoResult);
+
+    /// Work is under way until `take_done`.
+    fn remember(&mut self, id: TaskId, doing: Doing) -> Key;
+
     /// Hands a store's work to the engine.
-    pub(super) fn submit_io(&mut self, key: Key, id: TaskId, op: store::Op, io: Io) {
+    fn submit_io(&mut self, id: TaskId, op: store::Op, io: Io) {
         let kept = io.clone();
-        self.run_io(key, id, op, kept, io);
+        self.run_io(id, op, kept, io);
     }
 
     /// Runs `io`, which is all of `kept` or what `kept` is wrapped around; the store gets `kept`
     /// back with the result.
-    pub(super) fn run_io(&mut self, key: Key, id: TaskId, op: store::Op, kept: Io, io: Io) {
+    fn run_io(&mut self, id: TaskId, op: store::Op, kept: Io, io: Io) {
         let work = match io {
-            Io::Read { file, offset, length } => {
-                let Some(buf) = self.take_to_read(key, id, length as usize) else {
-                    return self.read_later(key, id, Reading { op, kept, io }, length);
-                };
-                Work::Read { file: file.0, offset, buf }
-            }
+            Io::Read { file, offset, length } => match self.take_to_read(id, length as usize) {
+                Ok(buf) => Work::Read { file: file.0, offset, buf },
+                Err(shortage) => {
+                    return self.read_later(id, Reading { op, kept, io }, length, shortage);
+                }
+            },
             Io::Write { file, offset, data, durable } => {
                 Work::Write { file: file.0, offset, data, durable }
             }
             Io::Sync { file } => Work::Sync { file: file.0 },
-            Io::Punch { file, offset, length } => Work::Punch { file: file.0, offset, length },
-            Io::Zero { file, offset, length } => Work::Zero { file: file.0, offset, length },
-            Io::Reserve { file, offset, length } => Work::Reserve { file: file.0, offset, length },
+            Io::Clear { file, offset, length, leave } => {
+                Work::Clear { file: file.0, offset, length, leave }
+            }
             Io::Status { file, offset } => Work::Allocation { file: file.0, offset },
-            Io::Clock { .. } => return self.tell_store_time(key, id, op, kept),
-            Io::Pause { length, .. } => return self.begin_pause(key, id, op, kept, length),
-            Io::Foreign(errand) => return self.begin_errand(key, id, op, kept, &errand),
-            Io::Part(part) => return self.run_io(key, id, op, kept, part.io().clone()),
+            Io::Clock { .. } => return self.tell_store_time(id, op, &kept),
+            Io::Pause { length, .. } => return self.begin_pause(id, op, kept, length),
+            Io::Foreign(errand) => return self.begin_errand(id, op, kept, &errand),
+            Io::Part(part) => return self.run_io(id, op, kept, part.io().clone()),
         };
-        if let Some(io) = self.remember(key, id, Doing::Store { op, io: kept }) {
-            self.context.port.submit(token(Kind::Io, io), work);
-        }
+        let io = self.remember(id, Doing::Store { op, io: kept });
+        self.context().port.submit(token(Kind::Io, io), work);
     }
 
-    /// There is no buffer for what would be read.
+    /// A command, or a job, cannot go on before this is kept.
     #[cold]
-    pub(super) fn read_later(&mut self, key: Key, id: TaskId, reading: Reading, length: u32) {
-        if key == Key::NOBODY {
-            return self.postpone_job(id, reading);
-        }
-        if !self.reads_less(key, id, length as usize) {
-            self.await_memory(key, id, Want::Read(Box::new(reading)), length as usize);
-        }
+    fn submit_keep(&mut self, id: TaskId, keep: Keep) {
+        let io = self.remember(id, Doing::Keep);
+        self.context().submit_keep(io, keep);
     }
 
     /// A store wants to know what time it is.
     #[cold]
-    fn tell_store_time(&mut self, key: Key, id: TaskId, op: store::Op, io: Io) {
-        let result = IoResult::Clock(self.context.port.now());
-        self.answer(key, id, op, &io, result);
+    fn tell_store_time(&mut self, id: TaskId, op: store::Op, io: &Io) {
+        let result = IoResult::Clock(self.context().port.now());
+        self.answer(id, op, io, result);
     }
 
     /// A store wants to go on when some time has passed.
     #[cold]
-    fn begin_pause(&mut self, key: Key, id: TaskId, op: store::Op, io: Io, length: Duration) {
-        let end = self.context.port.now() + length;
-        if let Some(io) = self.remember(key, id, Doing::Store { op, io }) {
-            self.context.timers.set(token(Kind::Io, io).0, end);
+    fn begin_pause(&mut self, id: TaskId, op: store::Op, io: Io, length: Duration) {
+        let end = self.context().port.now() + length;
+        let io = self.remember(id, Doing::Store { op, io });
+        self.context().timers.set(token(Kind::Io, io).0, end);
+    }
+
+    /// Lets somebody else do a store's work; `kept` is all that the store has around it.
+    fn begin_errand(&mut self, id: TaskId, op: store::Op, kept: Io, errand: &Errand) {
+        let room = errand.room();
+        let buf = match room {
+            0 => None,
+            _ => match self.take_to_read(id, room as usize) {
+                Ok(buf) => Some(buf),
+                Err(shortage) => {
+                    let io = Io::Foreign(errand.clone());
+                    return self.read_later(id, Reading { op, kept, io }, room, shortage);
+                }
+            },
+        };
+        let io = self.remember(id, Doing::Store { op, io: kept });
+        let inbox = Arc::clone(&self.context().inbox);
+        errand.begin(inbox, io.to_bits(), buf);
+    }
+}
+
+impl<P: Port> StoreUser<P> for SessionView<'_, P> {
+    fn context(&mut self) -> &mut Context<P> {
+        self.context
+    }
+
+    fn take_to_read(&mut self, id: TaskId, length: usize) -> Result<Buf, Shortage> {
+        self.take_for_read(id, length)
+    }
+
+    #[cold]
+    fn read_later(&mut self, id: TaskId, reading: Reading, length: u32, shortage: Shortage) {
+        self.is_short(shortage, id, Want::Read(Box::new(reading)), length as usize);
+    }
+
+    /// The command goes on in the next turn, for it may have many questions.
+    fn answer(&mut self, id: TaskId, op: store::Op, io: &Io, result: IoResult) {
+        if let Some(step) = self.stored(id, op, io, result) {
+            self.context.runnable.push(self.key, id, step);
         }
     }
 
-    /// Work is under way until `take_done`.
-    pub(super) fn remember(&mut self, key: Key, id: TaskId, doing: Doing) -> Option<Key> {
-        match self.sessions.get_mut(key) {
-            Some(session) => session.ios += 1,
-            None if key == Key::NOBODY => {}
-            None => return None,
+    fn remember(&mut self, id: TaskId, doing: Doing) -> Key {
+        self.session.ios += 1;
+        let store = self.session.at_work(id).and_then(|(_, task, _)| task.scsi.store());
+        let watching = Watching::of(&doing, store);
+        self.context.remember((self.key, id), doing, watching)
+    }
+}
+
+impl<P: Port> SessionView<'_, P> {
+    /// A store's work is done: what its command does next, if it has not ended and the store does
+    /// not want more.
+    fn stored(&mut self, id: TaskId, op: store::Op, io: &Io, result: IoResult) -> Option<Step> {
+        let (nexus, task, target) = self.session.at_work(id)?;
+        let store = task.scsi.store()?;
+        let cause = Cause::of(io, &result);
+        match store.complete(&op, io, result) {
+            Submitted::Io(next) => {
+                self.submit_io(id, op, next);
+                None
+            }
+            Submitted::Done(outcome) => {
+                self.context.watch.laps.lap(Layer::Store);
+                let scene = scene(&self.context.shared, nexus, target);
+                complaint::of(scene, &task.scsi, &op, &outcome, cause);
+                let step = task.scsi.resume(nexus, Input::Store(outcome));
+                self.context.watch.laps.lap(Layer::Scsi);
+                Some(step)
+            }
         }
-        let watching = match &doing {
-            Doing::Store { io, .. } => self.watching(key, id, io),
-            Doing::Keep => None,
-        };
-        Some(self.context.ios.insert(PendingIo {
-            session: key,
-            task: id,
+    }
+}
+
+impl<P: Port> Context<P> {
+    /// Work is under way, for a command of a session or for a job.
+    pub(super) fn remember(
+        &mut self,
+        (session, task): (Key, TaskId),
+        doing: Doing,
+        watching: Option<Watching>,
+    ) -> Key {
+        self.ios.insert(PendingIo {
+            session,
+            task,
             doing,
             ended: None,
             managements: Vec::new(),
-            stamp: self.context.watch.laps.stamp(),
+            stamp: self.watch.laps.stamp(),
             watching,
-        }))
-    }
-
-    /// The answer to a question that needed no engine. The command goes on in the next turn, for it
-    /// may have many questions.
-    fn answer(&mut self, key: Key, id: TaskId, op: store::Op, io: &Io, result: IoResult) {
-        if key == Key::NOBODY {
-            return self.job_io_done(id, &op, io, result);
-        }
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) else {
-            return;
-        };
-        let Some(store) = task.scsi.store() else { return };
-        let cause = Cause::of(io, &result);
-        match store.complete(&op, io, result) {
-            Submitted::Io(next) => self.submit_io(key, id, op, next),
-            Submitted::Done(outcome) => {
-                let scene = scene(&self.context.shared, nexus, &session.login);
-                complaint::of(scene, &task.scsi, &op, &outcome, cause);
-                let step = task.scsi.resume(nexus, Input::Store(outcome));
-                self.context.runnable.push_back((key, id, step));
-            }
-        }
+        })
     }
 
     /// Nobody waits for the result of work any more: a pause is over, and who does the work
     /// elsewhere is told. What the engine has goes on.
     pub(super) fn hurry(&mut self, key: Key) {
-        let now = self.context.port.now();
-        let Some(pending) = self.context.ios.get(key) else { return };
+        let now = self.port.now();
+        let Some(pending) = self.ios.get(key) else { return never("it is still under way") };
         if pending.is_pause() {
-            self.context.timers.set(token(Kind::Io, key).0, now);
+            self.timers.set(token(Kind::Io, key).0, now);
         }
         if let Some(errand) = pending.errand() {
             errand.cancel();
         }
     }
+}
 
+impl<P: Port> Pump<P> {
     /// Work is under way no more. If its task had ended, nothing waits for it any more but what is
-    /// answered here; a state that was to be kept, with what result, takes effect first.
+    /// answered here; a state that was to be kept, with what result, takes effect first. None: a
+    /// stop has given the work up before.
     pub(super) fn take_done(
         &mut self,
         key: Key,
@@ -162,7 +230,7 @@ impl<P: Port> Pump<P> {
             if let Some(result) = kept {
                 self.kept_late(key, *task, result);
             } else {
-                self.over(*task);
+                self.context.over(*task);
             }
         }
         if let Some(session) = self.sessions.get_mut(key) {
@@ -176,31 +244,19 @@ impl<P: Port> Pump<P> {
 
     /// The engine has done a store's work.
     pub(super) fn io_done(&mut self, key: Key, result: IoResult) {
-        let Some(result) = self.judged(key, result) else { return };
-        let Some((key, id, doing)) = self.take_done(key, None) else { return };
-        let Doing::Store { op, io } = doing else { return };
+        // What overlaps with it may have to end first.
+        let Some(result) = self.context.judged(key, result) else { return };
+        let Some((key, id, Doing::Store { op, io })) = self.take_done(key, None) else { return };
         if key == Key::NOBODY {
-            return self.job_io_done(id, &op, &io, result);
+            return self.job_io_done(id, op, &io, result);
         }
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        if session.closed {
+        // A session that has waited for just this has gone.
+        let Some(mut view) = self.session(key) else { return };
+        if view.session.closed {
             return self.vacate(key);
         }
-        if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
-            && let Some(store) = task.scsi.store()
-        {
-            let cause = Cause::of(&io, &result);
-            match store.complete(&op, &io, result) {
-                Submitted::Io(next) => self.submit_io(key, id, op, next),
-                Submitted::Done(outcome) => {
-                    self.context.watch.laps.lap(Layer::Store);
-                    let scene = scene(&self.context.shared, nexus, &session.login);
-                    complaint::of(scene, &task.scsi, &op, &outcome, cause);
-                    let step = task.scsi.resume(nexus, Input::Store(outcome));
-                    self.context.watch.laps.lap(Layer::Scsi);
-                    self.advance(key, id, step);
-                }
-            }
+        if let Some(step) = view.stored(id, op, &io, result) {
+            view.advance(id, step);
         }
         self.settle(key);
     }
@@ -222,13 +278,4 @@ impl PendingIo {
 /// medium.
 pub(super) fn is_pause(io: &Io) -> bool {
     matches!(io.innermost(), Io::Pause { .. })
-}
-
-/// What stands behind bytes, in the words of the store.
-pub(super) const fn space_of(what: Allocation) -> Space {
-    match what {
-        Allocation::Data => Space::Mapped,
-        Allocation::Reserved => Space::Anchored,
-        Allocation::Hole => Space::Deallocated,
-    }
 }

@@ -9,6 +9,7 @@ use engine::Port;
 use super::Kind;
 use super::Phase;
 use super::Pump;
+use super::context::Context;
 use super::token;
 use crate::table::Key;
 
@@ -52,27 +53,31 @@ impl Sends {
     }
 }
 
-impl<P: Port> Pump<P> {
+impl<P: Port> Context<P> {
     /// There is something to look at.
     pub(super) fn sweep_later(&mut self) {
-        if !self.context.sweeps {
-            self.context.sweeps = true;
-            self.context
-                .timers
-                .set(token(Kind::Sweep, Key::NOBODY).0, self.context.port.now() + INTERVAL);
+        if !self.sweeps {
+            self.sweeps = true;
+            self.sweep_at(self.port.now() + INTERVAL);
         }
     }
 
+    fn sweep_at(&mut self, at: clock::Instant) {
+        self.timers.set(token(Kind::Sweep, Key::NOBODY).0, at);
+    }
+}
+
+impl<P: Port> Pump<P> {
     pub(super) fn sweep(&mut self) {
         let now = self.context.port.now();
         let next = match self.context.pool.trim(STEP) {
-            Trimmed::InPart => return self.sweep_at(now + BETWEEN_STEPS),
+            Trimmed::InPart => return self.context.sweep_at(now + BETWEEN_STEPS),
             Trimmed::ForNow => Some(now + INTERVAL),
             Trimmed::All => self.is_used().then_some(now + INTERVAL),
         };
         self.cut_stuck();
         match next {
-            Some(at) => self.sweep_at(at),
+            Some(at) => self.context.sweep_at(at),
             None => self.context.sweeps = false,
         }
     }
@@ -81,10 +86,6 @@ impl<P: Port> Pump<P> {
     fn is_used(&self) -> bool {
         let alone = self.connections.is_empty() && self.sessions.is_empty();
         !alone || self.context.pool.bytes_in_use() > 0
-    }
-
-    fn sweep_at(&mut self, at: clock::Instant) {
-        self.context.timers.set(token(Kind::Sweep, Key::NOBODY).0, at);
     }
 
     fn cut_stuck(&mut self) {

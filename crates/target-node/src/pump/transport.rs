@@ -7,10 +7,12 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use buf::Buf;
 use buf::Pool;
 use buf::SgList;
+use clock::Instant;
 use engine::Landing;
 use engine::Port;
 use engine::Socket;
@@ -28,6 +30,7 @@ use mover::tcp::Tcp;
 use super::Connection;
 use super::Phase;
 use super::Pump;
+use super::context::Context;
 use crate::table::Key;
 
 /// Our end of a local connection.
@@ -39,6 +42,9 @@ pub type LocalEnd = End<ToTarget, ToInitiator>;
 /// How much may be under way on a local connection in each direction: two messages for each command
 /// of a window of 128, and data as on a socket before its connection is not read any more.
 const LOCAL_BOUNDS: Bounds = Bounds { count_max: 256, weight_max: 16 << 20 };
+
+/// From one look for memory to the next, while commands wait for it.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// A new local connection.
 pub(crate) fn local_ends() -> (LocalEnd, OurEnd) {
@@ -78,7 +84,7 @@ pub(crate) struct Local {
 
 /// What became of an attempt to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sending {
+pub(super) enum Sent {
     /// What was sent before is still under way.
     UnderWay,
     /// It is under way now.
@@ -132,21 +138,21 @@ impl Line {
 
     /// Hands out what `mover` has to send.
     #[inline]
-    pub(super) fn send<P: Port>(&mut self, mover: &mut Mover, of: Token, port: &mut P) -> Sending {
+    pub(super) fn send<P: Port>(&mut self, mover: &mut Mover, of: Token, port: &mut P) -> Sent {
         match (self, mover) {
             (Self::Socket { socket, list }, Mover::Tcp(mover)) => {
-                let Some(mut filling) = list.take() else { return Sending::UnderWay };
+                let Some(mut filling) = list.take() else { return Sent::UnderWay };
                 if mover.poll_transmit(&mut filling) {
                     port.submit(of, Work::Send { socket: *socket, list: filling });
-                    return Sending::Begun;
+                    return Sent::Begun;
                 }
                 *list = Some(filling);
-                Sending::Nothing
+                Sent::Nothing
             }
             (Self::Local(line), Mover::Local(mover)) => line.send(mover),
             (Self::Socket { .. }, Mover::Local(_)) | (Self::Local(_), Mover::Tcp(_)) => {
                 debug_assert!(false, "a mover for another kind of line");
-                Sending::Nothing
+                Sent::Nothing
             }
         }
     }
@@ -296,13 +302,23 @@ impl<P: Port> Pump<P> {
         self.context.locals = locals;
     }
 
+    /// When to look for memory that is waited for: a local initiator gives it back without a word.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        let Context { locals, memory_queue, port, .. } = &self.context;
+        if locals.is_empty() || memory_queue.is_empty() {
+            return None;
+        }
+        let wait = if memory_queue.has_moved_up() { Duration::ZERO } else { LOOK };
+        Some(port.now() + wait)
+    }
+
     /// Takes what has come over one of them; false if it is not here any more.
     fn converse(&mut self, key: Key) -> bool {
         let mut any = false;
         loop {
             let now = self.context.port.now();
-            let Some(connection) = self.connections.get_mut(key) else { return false };
-            let Connection { line, mover, phase, pool, .. } = connection;
+            let Some(mut view) = self.connection(key) else { return false };
+            let Connection { line, mover, phase, pool, .. } = &mut *view.connection;
             let (Line::Local(line), Mover::Local(mover)) = (line, mover) else { return false };
             if matches!(phase, Phase::Moving(_)) {
                 self.detached(key, None);
@@ -325,9 +341,10 @@ impl<P: Port> Pump<P> {
                 },
             };
             any = true;
-            self.context.watch.laps.fed(0);
+            view.context.watch.laps.fed(0);
             if let Some(event) = event {
-                self.heard(key, event, now);
+                let next = view.take_event(event, now);
+                self.settle_next(key, next);
             }
         }
         if any {
@@ -338,8 +355,8 @@ impl<P: Port> Pump<P> {
 }
 
 impl Local {
-    fn send(&mut self, mover: &mut local::Target) -> Sending {
-        let Some(end) = &self.end else { return Sending::Nothing };
+    fn send(&mut self, mover: &mut local::Target) -> Sent {
+        let Some(end) = &self.end else { return Sent::Nothing };
         let mut any = false;
         let has_room = end.send_from(|| {
             let message = mover.poll_message()?;
@@ -349,10 +366,10 @@ impl Local {
         });
         self.is_full = !has_room;
         match (any, has_room) {
-            (true, _) => Sending::Left,
-            (false, true) => Sending::Nothing,
+            (true, _) => Sent::Left,
+            (false, true) => Sent::Nothing,
             // The port is woken when there is room.
-            (false, false) => Sending::UnderWay,
+            (false, false) => Sent::UnderWay,
         }
     }
 

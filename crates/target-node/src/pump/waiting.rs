@@ -23,8 +23,10 @@ use scsi::LogicalUnit;
 pub(super) use lines::Waiting;
 
 use super::Pump;
+use super::context::Context;
 use super::services::task_of;
-use crate::table::Key;
+use super::view::SessionView;
+use super::view::never;
 
 /// Reactors on which commands wait, of whatever unit: one look tells that nobody does.
 #[derive(Debug, Default)]
@@ -53,36 +55,92 @@ fn is_shared(bit: u64) -> bool {
     bit == 1 << 63
 }
 
-impl<P: Port> Pump<P> {
+impl<P: Port> SessionView<'_, P> {
     /// A command cannot go on before others.
     #[cold]
-    pub(super) fn wait_for_others(&mut self, key: Key, id: TaskId) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some(task) = task_of(&mut session.tasks, id) else { return };
-        let overtakes = task.overtakes;
-        let Some(unit) = task.scsi.unit().cloned() else { return };
-        let bit = bit_of(self.context.reactor);
-        self.context.shared.board.0.fetch_or(bit, Ordering::SeqCst);
+    pub(super) fn wait_for_others(&mut self, id: TaskId) {
+        let Some(task) = task_of(&mut self.session.tasks, id) else {
+            return never("who ends a command takes its next step, too");
+        };
+        let Some(unit) = task.scsi.unit().cloned() else {
+            return never("who waits for others waits for those of its unit");
+        };
+        let (overtakes, context) = (task.overtakes, &mut *self.context);
+        let bit = bit_of(context.reactor);
+        context.shared.board.0.fetch_or(bit, Ordering::SeqCst);
         // What ended before the bit was there is seen by trying once more.
         let is_new = unit.watchers().add(bit);
-        let now = self.context.port.now();
-        self.context.waiting.add((key, id), unit, overtakes, now);
+        let now = context.port.now();
+        context.waiting.add((self.key, id), unit, overtakes, now);
         if is_new {
-            self.context.waiting.somebody_ended();
+            context.waiting.somebody_ended();
         }
     }
 
+    /// Ends a command, and tells those who may wait for that; false if it has ended before.
+    pub(super) fn end(&mut self, id: TaskId) -> bool {
+        let Some(slot) = self.session.slot_of(id) else { return false };
+        let unit = slot.as_ref().and_then(|task| self.context.shared.board.concerned(&task.scsi));
+        *slot = None;
+        self.context.has_ended(unit);
+        true
+    }
+
+    /// What time it is.
+    #[cold]
+    pub(super) fn tell_time(&mut self, id: TaskId) {
+        let milliseconds = self.context.port.wall_clock().as_millis();
+        self.resume(id, Input::Clock(u64::try_from(milliseconds).unwrap_or(u64::MAX)));
+    }
+}
+
+impl<P: Port> Context<P> {
+    /// Ends a task that is in nobody's table any more.
+    pub(super) fn over(&mut self, task: scsi::Task) {
+        let unit = self.shared.board.concerned(&task);
+        drop(task);
+        self.has_ended(unit);
+    }
+
+    /// Somebody may have begun to wait, perhaps for this one, since `unit` was looked up.
+    fn has_ended(&mut self, unit: Option<Arc<LogicalUnit>>) {
+        if !self.shared.board.is_empty() {
+            self.tell_waiting(unit.as_ref());
+        }
+    }
+
+    /// Something has ended that commands may wait for: of one unit, or nobody knows of which.
+    #[cold]
+    pub(super) fn tell_waiting(&mut self, unit: Option<&Arc<LogicalUnit>>) {
+        let bits = match unit {
+            Some(unit) => unit.watchers().bits(),
+            None => self.shared.board.0.load(Ordering::SeqCst),
+        };
+        if bits == 0 {
+            return;
+        }
+        for (reactor, mailbox) in self.shared.mailboxes.iter().enumerate() {
+            if bits & bit_of(reactor) == 0 {
+                continue;
+            }
+            match reactor == self.reactor {
+                true => self.waiting.somebody_ended(),
+                false => mailbox.stir(),
+            }
+        }
+    }
+}
+
+impl<P: Port> Pump<P> {
     /// Lets commands that wait try again, if there is a reason to.
     pub(super) fn try_again(&mut self) {
-        if !self.context.waiting.has_lines()
-            || (!self.context.waiting.is_empty()
-                && !self.context.waiting.begin(self.context.port.now()))
+        let waiting = &mut self.context.waiting;
+        if !waiting.has_lines() || (!waiting.is_empty() && !waiting.begin(self.context.port.now()))
         {
             return;
         }
         while let Some((key, id)) = self.context.waiting.next() {
             self.resume(key, id, Input::Turn);
-            self.settle(key);
         }
         let bit = bit_of(self.context.reactor);
         for unit in self.context.waiting.end() {
@@ -93,57 +151,5 @@ impl<P: Port> Pump<P> {
         if self.context.waiting.is_empty() && !is_shared(bit) {
             self.context.shared.board.0.fetch_and(!bit, Ordering::SeqCst);
         }
-    }
-
-    /// Ends a command, and tells those who may wait for that; false if it has ended before.
-    pub(super) fn end(&mut self, key: Key, id: TaskId) -> bool {
-        let Some(session) = self.sessions.get_mut(key) else { return false };
-        let Some(slot) = session.slot_of(id) else { return false };
-        let unit = slot.as_ref().and_then(|task| self.context.shared.board.concerned(&task.scsi));
-        *slot = None;
-        self.has_ended(unit);
-        true
-    }
-
-    /// The same for a task that is in nobody's table any more.
-    pub(super) fn over(&mut self, task: scsi::Task) {
-        let unit = self.context.shared.board.concerned(&task);
-        drop(task);
-        self.has_ended(unit);
-    }
-
-    /// Somebody may have begun to wait, perhaps for this one, since `unit` was looked up.
-    fn has_ended(&mut self, unit: Option<Arc<LogicalUnit>>) {
-        if !self.context.shared.board.is_empty() {
-            self.tell_waiting(unit.as_ref());
-        }
-    }
-
-    /// Something has ended that commands may wait for: of one unit, or nobody knows of which.
-    #[cold]
-    pub(super) fn tell_waiting(&mut self, unit: Option<&Arc<LogicalUnit>>) {
-        let bits = match unit {
-            Some(unit) => unit.watchers().bits(),
-            None => self.context.shared.board.0.load(Ordering::SeqCst),
-        };
-        if bits == 0 {
-            return;
-        }
-        for (reactor, mailbox) in self.context.shared.mailboxes.iter().enumerate() {
-            if bits & bit_of(reactor) == 0 {
-                continue;
-            }
-            match reactor == self.context.reactor {
-                true => self.context.waiting.somebody_ended(),
-                false => mailbox.stir(),
-            }
-        }
-    }
-
-    /// What time it is.
-    #[cold]
-    pub(super) fn tell_time(&mut self, key: Key, id: TaskId) {
-        let milliseconds = self.context.port.wall_clock().as_millis();
-        self.resume(key, id, Input::Clock(u64::try_from(milliseconds).unwrap_or(u64::MAX)));
     }
 }

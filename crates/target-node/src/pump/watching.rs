@@ -2,21 +2,21 @@
 //! Syncs and durable writes: what they tell of a file is for all who use it, also when nobody waits
 //! for them any more ([`store::health`]).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Instant;
 use engine::Port;
 use engine::Work;
-use iscsi::datamover::TaskId;
 use store::Io;
 use store::IoResult;
+use store::Store;
 use store::health::Verdict;
 use store::health::Watch;
 
 use super::Doing;
 use super::Kind;
-use super::Pump;
-use super::services::task_of;
+use super::context::Context;
 use super::token;
 use crate::table::Key;
 
@@ -44,28 +44,27 @@ pub(super) struct Watching {
     refused: Option<i32>,
 }
 
-impl<P: Port> Pump<P> {
-    /// A watch over `io`, if it is a sync or a durable write.
+impl Watching {
+    /// A watch over what is done for a task of this store, if that is a sync or a durable write.
     #[inline]
-    pub(super) fn watching(&mut self, key: Key, id: TaskId, io: &Io) -> Option<Watching> {
+    pub(super) fn of(doing: &Doing, store: Option<&Arc<dyn Store>>) -> Option<Self> {
+        let Doing::Store { io, .. } = doing else { return None };
         let (file, what) = io.watched()?;
-        let health = match self.sessions.get_mut(key) {
-            Some(session) => task_of(&mut session.tasks, id)?.scsi.store()?.health(file)?,
-            None if key != Key::NOBODY => return None,
-            None => self.job_store(id)?.health(file)?,
-        };
-        Some(Watching { watch: Watch::begin(&health, what), held: None, refused: None })
+        let health = store?.health(file)?;
+        Some(Self { watch: Watch::begin(&health, what), held: None, refused: None })
     }
+}
 
+impl<P: Port> Context<P> {
     /// The result of work that has ended, for all whom it concerns. None: it is not known yet.
     pub(super) fn judged(&mut self, key: Key, result: IoResult) -> Option<IoResult> {
-        let Some(pending) = self.context.ios.get_mut(key) else { return Some(result) };
+        let Some(pending) = self.ios.get_mut(key) else { return Some(result) };
         let Some(watching) = &mut pending.watching else { return Some(result) };
         let result = match (watching.refused, &result) {
             (None, IoResult::Other(Err(errno @ (ENOSPC | EDQUOT)))) => {
                 if let Some(work) = plain_write(&pending.doing) {
                     watching.refused = Some(*errno);
-                    self.context.port.submit(token(Kind::Io, key), work);
+                    self.port.submit(token(Kind::Io, key), work);
                     return None;
                 }
                 result
@@ -87,14 +86,14 @@ impl<P: Port> Pump<P> {
         let failed = watching.watch.end(well);
         let verdict = if well { watching.watch.verdict() } else { Verdict::Good };
         if verdict == Verdict::Wait {
-            let now = self.context.port.now();
+            let now = self.port.now();
             let waited = now.since(*watching.held.get_or_insert(now));
             let end = now + (waited / 4).clamp(HOLD_MIN, HOLD_MAX);
-            self.context.timers.set(token(Kind::Io, key).0, end);
+            self.timers.set(token(Kind::Io, key).0, end);
             return None;
         }
         if failed || verdict == Verdict::Repaired {
-            let found = file.and_then(|file| self.context.shared.files.find(file));
+            let found = file.and_then(|file| self.shared.files.find(file));
             let path = found.map_or_else(String::new, |file| file.path);
             if failed {
                 tracing::error!(

@@ -8,6 +8,7 @@ use crate::testing::request;
 use buf::Slice;
 use store::Op;
 use store::Outcome;
+use store::Space;
 use wire::scsi::Lun;
 
 /// Lets a command run until `left` units of change have reached the disk: a unit is a block of data
@@ -56,8 +57,8 @@ fn cut(op: &Op, skip: u64) -> Op {
             let data = data.part(size(skip)..data.len()).expect("within");
             Op::Write { offset: offset + skip, data, durable: *durable }
         }
-        Op::Discard { offset, length } => {
-            Op::Discard { offset: offset + skip, length: length - skip }
+        Op::Clear { offset, length, leave: Space::Deallocated } => {
+            Op::Clear { offset: offset + skip, length: length - skip, leave: Space::Deallocated }
         }
         other => panic!("{other:?}"),
     }

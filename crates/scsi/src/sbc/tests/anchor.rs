@@ -3,6 +3,7 @@
 
 use super::further::status_cdb;
 use super::*;
+use store::Space;
 use wire::scsi::status;
 use wire::scsi::status::Provisioning;
 
@@ -13,7 +14,7 @@ fn write_same_anchors_zeros_and_writes_the_rest() {
     let max = limits::WRITE_SAME_MAX / 512;
     for opcode in SAMES {
         assert_eq!(bench.sense_out(&block_cdb(opcode, 0, max, 0x18), &[0; 512]), None);
-        let piece = limits::ANCHOR_MAX;
+        let piece = limits::ZERO_MAX;
         let anchored: Vec<_> = (0..4).map(|index| Seen::Anchor(index * piece, piece)).collect();
         assert_eq!(bench.log(), anchored);
         assert_eq!(bench.sense_out(&block_cdb(opcode, 8, 16, 0x18), &[1; 512]), None);
@@ -63,7 +64,7 @@ fn lba_status_tells_what_is_anchored() {
     assert_eq!(states(&bench), expected);
     // Whoever cannot have blocks anchored is not told of any: they take space.
     let plain = Bench::with(Geometry { anchors: false, ..geometry() }, 512);
-    plain.disk.run(&store::Op::Anchor { offset: 8 * 512, length: 8 * 512 });
+    plain.disk.run(&store::Op::Clear { offset: 8 * 512, length: 8 * 512, leave: Space::Anchored });
     let expected = [
         (0, 8, Provisioning::Deallocated),
         (8, 8, Provisioning::Mapped),

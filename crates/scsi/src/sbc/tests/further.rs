@@ -114,7 +114,7 @@ fn a_long_disk_is_asked_about_in_pieces() {
         match step {
             Step::Complete(completion) => break completion,
             Step::Store(store::Op::Status { length, .. }) => {
-                let run = store::Run { space: store::Space::Deallocated, length };
+                let run = store::Run { space: Space::Deallocated, length };
                 step = task.resume(&bench.nexus, Input::Store(Outcome::Status(run)));
             }
             step => panic!("{step:?}"),

@@ -32,6 +32,7 @@ use crate::lun::Context;
 use crate::lun::LogicalUnit;
 use crate::lun::Special;
 use crate::nexus::Mapped;
+use crate::sbc::clear;
 use crate::sbc::same;
 use crate::sense;
 use crate::sense::Fault;
@@ -48,6 +49,7 @@ use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering;
 use protection::Reprotection;
 use store::Op;
+use store::Space;
 use wire::scsi::protection::ProtectionType;
 
 /// With what.
@@ -292,8 +294,8 @@ impl Wipe {
     fn op(&self, end: u64) -> Result<Op, Fault> {
         let (offset, left) = (self.at, end.saturating_sub(self.at));
         Ok(match &self.content {
-            Content::Discard => Op::Discard { offset, length: left.min(limits::DISCARD_MAX) },
-            Content::Zeros => Op::Zero { offset, length: left.min(u64::from(limits::ZERO_MAX)) },
+            Content::Discard => clear::piece(offset, left, Space::Deallocated).1,
+            Content::Zeros => clear::piece(offset, left, Space::Mapped).1,
             Content::Pattern { piece, complement, .. } => {
                 let piece = complement.as_ref().filter(|_| self.pass % 2 == 1).unwrap_or(piece);
                 let length = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());

@@ -10,6 +10,7 @@ use crate::nexus::Mapped;
 use crate::protect;
 use alloc::sync::Arc;
 use store::Op;
+use store::Space;
 use wire::scsi::protection::ProtectionType;
 
 /// The part of a wipe that is about protection information.
@@ -39,7 +40,7 @@ impl Reprotection {
     pub(super) fn clear(&mut self) -> Option<Op> {
         let (offset, length) = (self.at, (self.end - self.at).min(limits::DISCARD_MAX));
         self.at += length;
-        (length > 0).then_some(Op::Discard { offset, length })
+        (length > 0).then_some(Op::Clear { offset, length, leave: Space::Deallocated })
     }
 
     /// Writes how the unit is formatted from now on, if that changes.

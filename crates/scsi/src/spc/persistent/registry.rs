@@ -122,6 +122,25 @@ impl Registry {
         }
     }
 
+    /// Asserts what always holds.
+    pub(crate) fn check(&self) {
+        let Self { registrants, reservation, legacy, .. } = self;
+        assert!(registrants.len() <= limits::REGISTRANTS_MAX, "registrations are bounded");
+        for (at, one) in registrants.iter().enumerate() {
+            assert_ne!(one.key, 0, "{:?} has a key", one.port);
+            let twice = registrants.iter().skip(at + 1).any(|other| other.port == one.port);
+            assert!(!twice, "{:?} is registered once", one.port);
+        }
+        if let Some(Reservation { kind, holder }) = reservation {
+            let held = match kind.is_of_all_registrants() {
+                true => !registrants.is_empty(),
+                false => self.registrant(holder).is_some(),
+            };
+            assert!(held, "the reservation ends with its last holder: {reservation:?}");
+            assert_eq!(*legacy, None, "RESERVE stands beside no persistent reservation");
+        }
+    }
+
     /// REGISTER and REGISTER AND IGNORE EXISTING KEY (SPC-4 §5.12.7).
     pub(crate) fn register(
         &mut self,

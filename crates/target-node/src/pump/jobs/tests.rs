@@ -16,7 +16,6 @@ use engine::Socket;
 use engine::Token;
 use engine::Waker;
 use engine::Work;
-use iscsi::datamover::TaskId;
 use scsi::Identity;
 use scsi::Input;
 use scsi::LogicalUnit;
@@ -53,6 +52,7 @@ use super::WAIT;
 use super::id_of;
 use crate::authentication::AuthenticationPolicy;
 use crate::pump::Doing;
+use crate::pump::storing::StoreUser;
 use crate::stepped::SteppedPlan;
 use crate::stepped::SteppedTarget;
 use crate::table::Key;
@@ -225,7 +225,7 @@ fn copy_job(store: Arc<dyn Store>) -> scsi::Task {
 fn finish(pump: &mut Pump<Desk>) -> (u64, u64) {
     let (mut read, mut written) = (0, 0);
     for _ in 0..1_000_000 {
-        if pump.context.jobs.is_empty() {
+        if pump.jobs.is_empty() {
             return (read, written);
         }
         assert!(pump.turn(), "it is not stopped");
@@ -252,6 +252,12 @@ fn finish(pump: &mut Pump<Desk>) -> (u64, u64) {
     panic!("no end");
 }
 
+/// A job has work for its store.
+fn submit(pump: &mut Pump<Desk>, job: Key, op: Op, io: Io) {
+    pump.job(job).expect("it is there").submit_io(id_of(job), op, io);
+    pump.carry_out_effects();
+}
+
 /// A command of six bytes, all zero but the first.
 fn request(opcode: Opcode) -> Request {
     let (lun, cdb) = (LunField([0; 8]), plain(opcode));
@@ -275,11 +281,11 @@ fn a_job_without_a_buffer_rests_between_its_tries() {
     let pool = Pool::new(POOL_BYTES).expect("memory");
     let mut target = target_of(pool.clone());
     let pump = &mut target.pumps[0];
-    pump.spawn(Key::NOBODY, TaskId { index: 0, generation: 0 }, job_on_file(), None);
+    pump.begin_job(job_on_file(), None);
     let (key, _) = pump.context.job_turns.pop_front().expect("its first turn");
     let all = drain(&pool);
     let io = Io::Read { file: FileId(0), offset: 0, length: LENGTH };
-    pump.submit_io(Key::NOBODY, id_of(key), Op::Read { offset: 0, length: LENGTH }, io);
+    submit(pump, key, Op::Read { offset: 0, length: LENGTH }, io);
 
     let begin = pump.context.port.now();
     let tries = 100;
@@ -300,10 +306,10 @@ fn a_job_without_a_buffer_rests_between_its_tries() {
 fn what_a_file_has_where_is_not_asked_on_the_reactor() {
     let mut target = target_of(Pool::new(POOL_BYTES).expect("memory"));
     let pump = &mut target.pumps[0];
-    pump.spawn(Key::NOBODY, TaskId { index: 0, generation: 0 }, job_on_file(), None);
+    pump.begin_job(job_on_file(), None);
     let (key, _) = pump.context.job_turns.pop_front().expect("its first turn");
     let io = Io::Status { file: FileId(0), offset: 0 };
-    pump.submit_io(Key::NOBODY, id_of(key), Op::Status { offset: 0, length: 512 }, io);
+    submit(pump, key, Op::Status { offset: 0, length: 512 }, io);
     assert_eq!((pump.context.port.questions, pump.context.ios.len()), (1, 1));
     assert!(pump.turn(), "it goes on");
     let io = pump.context.ios.iter().next().map(|(key, _)| key).expect("it waits");
@@ -320,7 +326,7 @@ fn a_stop_does_not_wait_for_the_pause_of_a_job() {
     // The second pause would begin when the first one has ended.
     let inner = Delay::new(Arc::new(null), FilterIndex(0), Delayed::All, hour);
     let store = Arc::new(Delay::new(Arc::new(inner), FilterIndex(1), Delayed::All, hour));
-    pump.spawn(Key::NOBODY, TaskId { index: 0, generation: 0 }, job(store), None);
+    pump.begin_job(job(store), None);
     pump.take_job_turns();
     assert_eq!(pump.context.ios.len(), 1, "it is in its first pause");
 
@@ -354,12 +360,11 @@ impl Foreign for Nobody {
 fn stop_of_unanswered(gives_up: bool) -> Duration {
     let mut target = target_of(Pool::new(POOL_BYTES).expect("memory"));
     let pump = &mut target.pumps[0];
-    let id = TaskId { index: 0, generation: 0 };
-    pump.spawn(Key::NOBODY, id, job_on_file(), None);
+    pump.begin_job(job_on_file(), None);
     let (key, _) = pump.context.job_turns.pop_front().expect("its first turn");
     let work = Arc::new(Nobody { gives_up, open: Mutex::default() });
     let io = Io::Foreign(Errand::new(Arc::clone(&work) as Arc<dyn Foreign>));
-    pump.submit_io(Key::NOBODY, id_of(key), Op::Flush, io);
+    submit(pump, key, Op::Flush, io);
     assert_eq!(pump.context.ios.len(), 1);
     let begin = pump.context.port.now();
     pump.stop(Duration::from_secs(2));
@@ -386,7 +391,7 @@ fn a_drain_waits_for_the_work_of_jobs() {
     let mut target = target_of(Pool::new(POOL_BYTES).expect("memory"));
     let pump = &mut target.pumps[0];
     let (job, unit) = job_and_unit(file());
-    pump.spawn(Key::NOBODY, TaskId { index: 0, generation: 0 }, job, None);
+    pump.begin_job(job, None);
     pump.take_job_turns();
     let io = pump.context.ios.iter().next().map(|(key, _)| key).expect("it writes");
     let (reply, replies) = std::sync::mpsc::channel();
