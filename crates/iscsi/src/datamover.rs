@@ -53,6 +53,20 @@ pub struct TaskId {
     pub generation: u32,
 }
 
+impl slots::Id for TaskId {
+    fn new(index: u32, generation: u32) -> Self {
+        Self { index, generation }
+    }
+
+    fn index(self) -> u32 {
+        self.index
+    }
+
+    fn generation(self) -> u32 {
+        self.generation
+    }
+}
+
 /// What the core asks of the mover. Ops of one connection are carried out in order.
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums)] // a mover must carry out each

@@ -15,6 +15,7 @@ use engine::Event;
 use engine::Landing;
 use initiator::Connected;
 use initiator::Error;
+use initiator::Line;
 use rustix::net::AddressFamily;
 use rustix::net::SocketType;
 
@@ -111,7 +112,8 @@ impl World {
         let local = if second { SECOND_PORTAL } else { PORTAL };
         let (_, ours, peer) = self.connect(from, to, local);
         let portal = portals.first().cloned().unwrap_or_default();
-        Connected { stream: TcpStream::from(ours), peer, portal }
+        let line = Line::Stream(TcpStream::from(ours));
+        Connected { line, peer, portal }
     }
 
     /// Two ends, of which the second one is given to who listens at `local`.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire bench URL`.
 
+mod local;
+
 use std::time::Duration;
 use std::time::Instant;
 
@@ -12,6 +14,7 @@ use initiator::Event;
 use initiator::Queue;
 use initiator::SessionId;
 use initiator::scsi;
+use rustix::time::ClockId;
 use serde_json::Value;
 use serde_json::json;
 
@@ -64,26 +67,57 @@ struct Outcome {
     watched: Option<Watched>,
 }
 
+/// What all loads of a run have in common, and which there are.
+#[derive(Debug)]
+struct Wishes {
+    time: Duration,
+    blocks: Vec<u64>,
+    depths: Vec<usize>,
+    range: Option<u64>,
+}
+
+impl Wishes {
+    fn of(options: &BenchOptions, blocks: &[&str], depths: &[usize]) -> Result<Self> {
+        let time = client::time("--time", &options.time)?;
+        if time.is_zero() {
+            let text = format!("--time {}: more is right, such as 10s", options.time);
+            return Err(Usage(text).into());
+        }
+        let given: Vec<&str> = options.block.iter().map(String::as_str).collect();
+        let blocks = if given.is_empty() { blocks } else { given.as_slice() };
+        let blocks: Result<Vec<u64>> =
+            blocks.iter().map(|text| client::size("--block", text)).collect();
+        let depths = if options.depth.is_empty() { depths } else { options.depth.as_slice() };
+        if let Some(depth) = depths.iter().find(|depth| !(1..=DEPTH_MAX).contains(*depth)) {
+            return Err(Usage(format!("--depth {depth}: 1 to {DEPTH_MAX} is right")).into());
+        }
+        let range = options.range.as_deref();
+        let range = range.map(|text| client::size("--range", text)).transpose()?;
+        Ok(Self { time, blocks: blocks?, depths: depths.to_vec(), range })
+    }
+
+    /// Each combination of block size and depth.
+    fn pairs(&self) -> impl Iterator<Item = (u64, usize)> {
+        self.blocks.iter().flat_map(|block| self.depths.iter().map(|depth| (*block, *depth)))
+    }
+}
+
 /// Measures each combination of block size and depth.
 pub(crate) fn run(options: &BenchOptions) -> Result<()> {
-    if options.reads < 100 && !options.destroy_data {
+    if options.local {
+        return local::run(options);
+    }
+    let reads = options.reads.unwrap_or(100);
+    if reads < 100 && !options.destroy_data {
         let text = "--reads below 100 writes to the disk: add --destroy-data if it may be lost";
         return Err(Usage(text.into()).into());
     }
-    let time = client::time("--time", &options.time)?;
-    if time.is_zero() {
-        return Err(Usage(format!("--time {}: more is right, such as 10s", options.time)).into());
-    }
-    let blocks: Result<Vec<u64>> =
-        options.block.iter().map(|text| client::size("--block", text)).collect();
-    let blocks = blocks?;
-    if let Some(depth) = options.depth.iter().find(|depth| !(1..=DEPTH_MAX).contains(*depth)) {
-        return Err(Usage(format!("--depth {depth}: 1 to {DEPTH_MAX} is right")).into());
-    }
-    let range = options.range.as_deref().map(|text| client::size("--range", text)).transpose()?;
+    let wishes = Wishes::of(options, &["4K"], &[32])?;
+    let range = wishes.range;
     let plot = options.svg.as_deref().map(Outfile::open).transpose()?;
-    let mut queue = client::queue(&options.disk.client)?;
-    let disk = Disk::open(&mut queue, &options.disk.client, &options.disk.url)?;
+    let mut queue = client::queue(&options.client)?;
+    let url = options.url.as_deref().unwrap_or_default();
+    let disk = Disk::open(&mut queue, &options.client, url)?;
     let bytes = disk.geometry.bytes();
     if let Some(range) = range.filter(|range| *range > bytes) {
         let (url, size) = (&disk.url, control::units::bytes(bytes));
@@ -91,21 +125,20 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     }
     let mut sessions = vec![disk.session];
     for _ in 1..options.sessions {
-        let session = client::login(&mut queue, &options.disk.client, &disk.url)?;
+        let session = client::login(&mut queue, &options.client, &disk.url)?;
         sessions.push(session);
         scsi::identify(&mut queue.unit(session, disk.lun))
             .map_err(|error| client::advised(error, &disk.url))?;
     }
     let watch = options.layers.then(|| Watch::new(options.control_socket.clone())).transpose()?;
     let (mut outcomes, mut failed) = (Vec::new(), None);
-    let loads = blocks.iter().flat_map(|block| options.depth.iter().map(|depth| (*block, *depth)));
-    let loads = loads.map(|(block, depth)| {
+    let loads = wishes.pairs().map(|(block, depth)| {
         let load = Load {
             block: check_block(&disk, block)?,
             depth,
-            reads: options.reads.into(),
+            reads: reads.into(),
             sequential: options.sequential,
-            time,
+            time: wishes.time,
             range: range.unwrap_or(bytes),
             verify: options.verify,
         };
@@ -191,6 +224,18 @@ impl Load {
     fn places(&self) -> u64 {
         self.range / u64::from(self.block)
     }
+
+    fn name(&self) -> String {
+        let Self { block, depth, reads, sequential, .. } = *self;
+        let order = if sequential { "sequential" } else { "random" };
+        let size = control::units::bytes(block.into());
+        let what = match reads {
+            100 => "reads".to_owned(),
+            0 => "writes".to_owned(),
+            share => format!("{share} % reads"),
+        };
+        format!("{order} {what} of {size}, {depth} at once")
+    }
 }
 
 /// A request under way.
@@ -238,13 +283,13 @@ impl<'a> Bench<'a> {
     fn run(mut self) -> (Outcome, Result<()>) {
         let mut latencies = Histogram::default();
         let before = self.queue.times();
-        let (begin, cpu) = (Instant::now(), cpu_time());
+        let (begin, cpu) = (Instant::now(), cpu_time(ClockId::ThreadCPUTime));
         let mut end = begin;
         let mut result = self.load_up(begin, &mut latencies, &mut end);
         if result.is_ok() {
             end = Instant::now();
         }
-        let cpu_seconds = (cpu_time() - cpu).as_secs_f64();
+        let cpu_seconds = (cpu_time(ClockId::ThreadCPUTime) - cpu).as_secs_f64();
         let after = self.queue.times();
         if result.is_ok() && !client::is_interrupted() {
             result = self.read_again();
@@ -428,24 +473,12 @@ impl Outcome {
         self.latencies.total() as f64 / self.seconds.max(1e-9)
     }
 
-    fn name(&self) -> String {
-        let Load { block, depth, reads, sequential, .. } = self.load;
-        let order = if sequential { "sequential" } else { "random" };
-        let size = control::units::bytes(block.into());
-        let what = match reads {
-            100 => "reads".to_owned(),
-            0 => "writes".to_owned(),
-            share => format!("{share} % reads"),
-        };
-        format!("{order} {what} of {size}, {depth} at once")
-    }
-
     fn print(&self) {
         let bytes = self.iops() * f64::from(self.load.block);
         let cpu = self.cpu_seconds * 1e6 / (self.latencies.total().max(1) as f64);
         output::line(format!(
             "{}: {:.0} requests/s, {:.1} MiB/s, {cpu:.1} us of CPU each",
-            self.name(),
+            self.load.name(),
             self.iops(),
             bytes / f64::from(1 << 20)
         ));
@@ -510,13 +543,14 @@ impl Outcome {
 
     fn series(&self) -> Series {
         let values = POINTS.iter().map(|(share, _)| self.latencies.percentile(*share));
-        Series { name: self.name(), values: values.collect() }
+        Series { name: self.load.name(), values: values.collect() }
     }
 }
 
-/// Processor time of this thread, which does all the work.
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+/// Processor time by `clock`: that of this thread, which does all the work of our side, or of the
+/// process.
+fn cpu_time(clock: ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
     Duration::new(seconds, nanoseconds)

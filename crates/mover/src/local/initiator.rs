@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use buf::Buf;
 use buf::Slice;
+use iscsi::datamover::Capabilities;
 use iscsi::initiator::datamover::Ended;
 use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::Keys;
@@ -18,6 +19,7 @@ use iscsi::initiator::datamover::TaskId;
 use iscsi::initiator::datamover::Violation;
 use iscsi::initiator::datamover::itt;
 use iscsi::initiator::datamover::slot;
+use slots::ById;
 use wire::iscsi::CmdSn;
 use wire::iscsi::DataSn;
 use wire::iscsi::Itt;
@@ -29,13 +31,13 @@ use wire::iscsi::ScsiResponse;
 use wire::iscsi::StatSn;
 use wire::iscsi::Ttt;
 
+use super::CAPABILITIES;
 use super::message::Data;
 use super::message::Get;
 use super::message::Put;
 use super::message::ToInitiator;
 use super::message::ToTarget;
 use super::sound::read_response;
-use super::tasks::Tasks;
 use crate::stamp::stamp;
 
 /// The initiator's half of a local connection.
@@ -47,7 +49,7 @@ use crate::stamp::stamp;
 pub struct Initiator {
     keys: Keys,
     violation: Option<Violation>,
-    tasks: Tasks<Task>,
+    tasks: ById<TaskId, Task>,
     items: VecDeque<Item>,
     end: End,
     /// Data of the last control message, or sense data.
@@ -113,7 +115,7 @@ impl Default for Initiator {
         Self {
             keys: Keys::LOGIN,
             violation: None,
-            tasks: Tasks::default(),
+            tasks: ById::new(TASK_SLOTS_MAX),
             items: VecDeque::new(),
             end: End::Open,
             control: Vec::new(),
@@ -130,13 +132,21 @@ impl Initiator {
         Self::default()
     }
 
+    /// What it can do.
+    #[must_use]
+    pub const fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
     /// Takes an op; `Detach` gives the buffer of its task back. `Attach`, `Detach`, `Release`,
     /// `Quiet` and `NoticeKeys` hold at once, the rest in order. After `Terminate` nothing is sent.
     pub fn submit(&mut self, op: Op) -> Option<Buf> {
         match op {
             Op::Attach { task, write, read } => self.attach(task, write, read),
             Op::Detach { task } => return self.tasks.get_mut(task)?.read.take(),
-            Op::Release { task } => drop(self.tasks.release(task)),
+            Op::Release { task } => {
+                self.tasks.discard(task);
+            }
             Op::Quiet { task } => {
                 if let Some(task) = self.tasks.get_mut(task) {
                     task.quiet = true;
@@ -165,8 +175,7 @@ impl Initiator {
     }
 
     fn attach(&mut self, id: TaskId, write: Option<Slice>, read: Option<Buf>) {
-        debug_assert!(id.index < TASK_SLOTS_MAX, "task index {} is beyond the table", id.index);
-        if let Some(task) = self.tasks.open(id) {
+        if let Some(task) = self.tasks.open(id, Task::default) {
             *task = Task { write, read, ..Task::default() };
         }
     }
@@ -253,7 +262,7 @@ impl Initiator {
     /// Tasks that have resources here: zero when all were released.
     #[must_use]
     pub fn task_count(&self) -> usize {
-        self.tasks.count()
+        self.tasks.len()
     }
 
     /// Payload bytes that were copied.
@@ -265,7 +274,7 @@ impl Initiator {
     /// Asserts what always holds. Looks at every task: for tests and simulation.
     pub fn check(&self) {
         self.tasks.check();
-        for task in self.tasks.iter() {
+        for task in self.tasks.iter().map(|(_, task)| task) {
             assert!(task.received <= task.in_len, "data lies in the buffer");
             assert!(task.asked <= task.out_len, "what was asked for lies in the buffer");
             assert!(task.given <= task.out_len, "what was given lies in the buffer");
@@ -384,7 +393,7 @@ impl Initiator {
 
     /// The task that a message belongs to; None for one that has ended, where such may come.
     fn find(&mut self, tag: Itt) -> Result<Option<(TaskId, &mut Task)>, Violation> {
-        let found = slot(tag).and_then(|index| self.tasks.at(index));
+        let found = slot(tag).and_then(|index| self.tasks.at_mut(index));
         match found.filter(|(id, task)| task.begun && itt(*id) == tag) {
             Some(found) => Ok(Some(found)),
             None if self.keys.strays => Ok(None),

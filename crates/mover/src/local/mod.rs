@@ -11,7 +11,6 @@ mod initiator;
 mod message;
 mod sound;
 mod target;
-mod tasks;
 #[cfg(test)]
 mod tests;
 

@@ -21,6 +21,7 @@ use iscsi::datamover::Keys;
 use iscsi::datamover::Op;
 use iscsi::datamover::StreamViolation;
 use iscsi::datamover::TaskId;
+use slots::ById;
 use wire::iscsi::BHS_LEN;
 use wire::iscsi::Cdb;
 use wire::iscsi::DataOut;
@@ -44,8 +45,8 @@ use super::message::ToInitiator;
 use super::message::ToTarget;
 use super::sound::read_request;
 use super::sound::write_header;
-use super::tasks::Tasks;
 use crate::counters::Counters;
+use crate::limits::TASKS_MAX;
 use crate::staging::stage;
 
 /// Reject reason "Protocol Error" (RFC 7143 §11.17.1).
@@ -65,7 +66,7 @@ pub struct Target {
     /// Nothing has come yet: only a Login Request may begin a connection.
     first: bool,
     violation: Option<StreamViolation>,
-    tasks: Tasks<Task>,
+    tasks: ById<TaskId, Task>,
     bursts: Bursts,
     ops: VecDeque<Op>,
     /// Bytes that wait in `ops`.
@@ -116,7 +117,7 @@ impl Default for Target {
             keys: Keys::LOGIN,
             first: true,
             violation: None,
-            tasks: Tasks::default(),
+            tasks: ById::new(TASKS_MAX),
             bursts: Bursts::default(),
             ops: VecDeque::new(),
             queued: 0,
@@ -199,7 +200,7 @@ impl Target {
     pub fn submit(&mut self, op: Op) -> Option<Buf> {
         match op {
             Op::Attach { task, buf } => {
-                if let Some(task) = self.tasks.open(task) {
+                if let Some(task) = self.tasks.open(task, Task::default) {
                     task.buf = Some(buf);
                 }
             }
@@ -268,7 +269,7 @@ impl Target {
 
     /// Tasks that have resources here: zero when all were released.
     pub fn task_count(&self) -> usize {
-        self.tasks.count()
+        self.tasks.len()
     }
 
     /// Bursts that are open and not abandoned: zero when all tasks were released.
@@ -393,7 +394,7 @@ impl Target {
     }
 
     fn expect(&mut self, burst: Burst) -> Option<wire::iscsi::Ttt> {
-        self.tasks.open(burst.task)?.had_bursts = true;
+        self.tasks.open(burst.task, Task::default)?.had_bursts = true;
         self.bursts.open(burst)
     }
 
@@ -404,7 +405,7 @@ impl Target {
     }
 
     fn release(&mut self, id: TaskId) {
-        if self.tasks.release(id).is_some_and(|task| task.had_bursts) {
+        if self.tasks.remove(id).is_some_and(|task| task.had_bursts) {
             self.bursts.close(id);
         }
         self.events.push_back(Event::Released { task: id });

@@ -4,6 +4,7 @@
 
 mod burst;
 mod coverage;
+mod frame;
 pub mod initiator;
 mod marker;
 mod rx;
@@ -123,7 +124,7 @@ impl Tcp {
             Op::Forget { task } => tasks.bursts.forget(task),
             Op::NoticeKeys(keys) => {
                 tasks.bursts.set_order(keys.data_pdu_in_order);
-                rx.set_keys(keys, counters.bytes_in);
+                rx.set_keys(&keys, counters.bytes_in);
                 tx.submit(op, tasks);
             }
             op => tx.submit(op, tasks),

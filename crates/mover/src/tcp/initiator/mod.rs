@@ -2,7 +2,7 @@
 //! The initiator's end of one connection over a byte stream: places Data-In, answers R2Ts, and
 //! believes nothing that a target says about lengths, offsets and numbers.
 
-mod books;
+mod reassembly;
 mod rx;
 mod task;
 #[cfg(test)]
@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 
 use buf::Buf;
 use buf::SgList;
+use iscsi::datamover::Capabilities;
 use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
@@ -52,11 +53,18 @@ impl Tcp {
         Self::default()
     }
 
+    /// What it can do.
+    #[must_use]
+    pub const fn capabilities(&self) -> Capabilities {
+        Capabilities::STREAM
+    }
+
     /// Takes bytes up to and including the one that makes an event; returns how many, and the
     /// event. Call it again with the rest. After an [`Event::Violation`] everything is taken and
     /// the same violation told again.
     pub fn feed(&mut self, bytes: &[u8]) -> (usize, Option<Event>) {
-        self.rx.feed(bytes, &mut self.tasks, &mut self.tx)
+        let Self { rx, tx, tasks } = self;
+        rx.feed(bytes, rx::Context { tasks, tx })
     }
 
     /// Where the next bytes of the stream belong, if they are many data bytes of one PDU: a buffer,
@@ -69,7 +77,8 @@ impl Tcp {
     /// The first `bytes` bytes of what `landing` asked for are in `buf`. Gives an event as `feed`
     /// does.
     pub fn landed(&mut self, buf: Buf, bytes: usize) -> Option<Event> {
-        self.rx.landed(buf, bytes, &mut self.tasks)
+        let Self { rx, tx, tasks } = self;
+        rx.landed(buf, bytes, rx::Context { tasks, tx })
     }
 
     /// Data segment of the PDU of the last event, until the next `feed`.

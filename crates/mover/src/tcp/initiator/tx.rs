@@ -242,9 +242,9 @@ impl Tx {
                 Progress::Done
             }
             Op::SendCommand { task, mut command, immediate, unsolicited_end } => {
-                let Some(books) = tasks.get_mut(task) else { return Progress::Done };
+                let Some(entry) = tasks.get_mut(task) else { return Progress::Done };
                 command.exp_stat_sn = exp_stat_sn;
-                let data = books.write.as_ref().and_then(|data| part(data, 0, immediate));
+                let data = entry.write.as_ref().and_then(|data| part(data, 0, immediate));
                 self.push(&Request::Command(command), data, list);
                 if unsolicited_end <= immediate {
                     return Progress::Done;
@@ -287,19 +287,19 @@ impl Tx {
         tasks: &mut Tasks,
         exp_stat_sn: StatSn,
     ) -> Progress {
-        let books = tasks.get_mut(burst.task).filter(|books| !books.quiet);
-        let Some(books) = books else { return Progress::Done };
+        let entry = tasks.get_mut(burst.task).filter(|entry| !entry.quiet);
+        let Some(entry) = entry else { return Progress::Done };
         // Multiples of four, so that only the last PDU is padded (RFC 7143 §11.7.7).
         let length_max = self.keys.max_send_data_segment_length.min(SEND_SEGMENT_MAX) & !3;
         let length = (burst.end - burst.next).min(length_max.max(4));
-        let data = books.write.as_ref().and_then(|data| part(data, burst.next, length));
+        let data = entry.write.as_ref().and_then(|data| part(data, burst.next, length));
         debug_assert!(data.is_some(), "a burst lies in the buffer");
         let Some(data) = data else { return Progress::Done };
         let next = burst.next + length;
-        books.give(next);
+        entry.give(next);
         let last = next == burst.end;
         if last && burst.ttt != Ttt::NONE {
-            books.open_r2ts = books.open_r2ts.saturating_sub(1);
+            entry.open_r2ts = entry.open_r2ts.saturating_sub(1);
         }
         let pdu = DataOut {
             final_: last,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The books of bursts, by Data-Outs as an initiator should and should not send them.
+//! What is counted of bursts, by Data-Outs as an initiator should and should not send them.
 
 use super::*;
 
