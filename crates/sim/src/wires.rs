@@ -19,6 +19,7 @@ use initiator::Line;
 use rustix::net::AddressFamily;
 use rustix::net::SocketType;
 
+use crate::locals::local_portal;
 use crate::net::End;
 use crate::net::Link;
 use crate::net::LinkId;
@@ -66,7 +67,11 @@ impl World {
             return;
         }
         let result = match (refusal, dial.to) {
-            (None, Some(to)) => Ok(self.join(dial.from, to, &dial.portals)),
+            (None, Some(to)) => {
+                let local = dial.portals.first().filter(|portal| **portal == local_portal(to));
+                let joined = local.and_then(|portal| self.locals.join(to, portal));
+                Ok(joined.unwrap_or_else(|| self.join(dial.from, to, &dial.portals)))
+            }
             (reason, _) => {
                 let reason = reason.unwrap_or("unreachable").to_owned();
                 Err(Error::unreachable(&dial.portals, reason))

@@ -104,6 +104,7 @@ pub use registry::SESSIONS_MAX;
 pub use state_folder::StateFolder;
 pub use state_folder::StateFolderError;
 pub use stepped::Holdings;
+pub use stepped::LocalDoor;
 pub use stepped::SteppedPlan;
 pub use stepped::SteppedTarget;
 pub use stopwatch::Times;

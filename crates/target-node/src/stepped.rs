@@ -101,11 +101,10 @@ impl<P: Port> SteppedTarget<P> {
         }
     }
 
-    /// Opens a connection that needs no network, see
-    /// [`Target::connect_local`](crate::Target::connect_local).
+    /// Where connections that need no network come in.
     #[must_use]
-    pub fn connect_local(&self) -> LocalEnd {
-        self.shared.open_local()
+    pub fn local_door(&self) -> LocalDoor {
+        LocalDoor(Arc::clone(&self.shared))
     }
 
     /// Begins to stop, see [`Target::stop`](crate::Target::stop).
@@ -151,6 +150,19 @@ impl<P: Port> SteppedTarget<P> {
     /// What each reactor holds now: connections, sessions, store work under way, bytes of its pool.
     pub fn holdings(&self) -> impl Iterator<Item = Holdings> {
         self.pumps.iter().map(Pump::holdings)
+    }
+}
+
+/// Where connections that need no network come in, for whoever does not have the target itself.
+#[derive(Clone, Debug)]
+pub struct LocalDoor(Arc<Shared>);
+
+impl LocalDoor {
+    /// Opens one, see [`Target::connect_local`](crate::Target::connect_local). Once the target is
+    /// gone nobody answers, nor closes it while a door is left.
+    #[must_use]
+    pub fn connect(&self) -> LocalEnd {
+        self.0.open_local()
     }
 }
 
