@@ -79,28 +79,20 @@ pub fn on_each_plan(
         adjust(&mut settings);
         let mut plan = Plan { reactors, mode, ..plan(choice, settings) };
         widen(&mut plan);
-        if std::env::var_os("LOCAL_ONLY").is_some() {
-            let mut server = Server::start(plan);
-            server.is_local = true;
-            check(&server);
-            continue;
-        }
         check(&Server::start(plan));
     }
 }
 
-/// As [`on_each_engine`], then over local connections to one reactor and to two: for tests that do
-/// not speak of bytes.
+/// As [`on_each_engine`], then over local connections to two reactors: for tests that do not speak
+/// of bytes.
 pub fn on_each_transport(adjust: impl Fn(&mut Settings), check: impl Fn(&Server)) {
     on_each_engine(&adjust, &check);
-    for reactors in [1, 2] {
-        let mut settings = Settings::default();
-        adjust(&mut settings);
-        let plan = Plan { reactors, ..plan(engine::choose(Choice::Auto), settings) };
-        let mut server = Server::start(plan);
-        server.is_local = true;
-        check(&server);
-    }
+    let mut settings = Settings::default();
+    adjust(&mut settings);
+    let plan = Plan { reactors: 2, ..plan(engine::choose(Choice::Auto), settings) };
+    let mut server = Server::start(plan);
+    server.is_local = true;
+    check(&server);
 }
 
 /// One reactor, one portal, two targets.
