@@ -52,6 +52,29 @@ pub enum Line {
 pub type LocalEnd = End<ToTarget, ToInitiator>;
 
 /// A target in this process: where local connections come from.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use lunwire_initiator::Config;
+/// use lunwire_initiator::LocalTarget;
+/// use lunwire_initiator::Options;
+/// use lunwire_initiator::Queue;
+///
+/// # let name = "iqn.2026-01.com.example:disks";
+/// # let node = target::Node::new(name.to_owned(), Vec::new());
+/// # let portal = std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into();
+/// # let plan = target::Plan::new(vec![portal], vec![node], target::Stores::new());
+/// let server = Arc::new(target::Target::start(plan)?);
+/// let way = Arc::clone(&server);
+/// let way = LocalTarget::new(move || Ok(way.connect_local()));
+///
+/// let mut queue = Queue::new(&Config::default())?;
+/// let session = queue.login(Options::within_process(way, Some(name.to_owned())))?;
+/// queue.logout(session);
+/// # server.stop(std::time::Duration::from_secs(2))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct LocalTarget(Arc<dyn Fn() -> io::Result<LocalEnd> + Send + Sync>);
 

@@ -66,8 +66,7 @@ impl Link {
             let Path::Local { end, inbox } = &mut connection.path else { continue };
             end.receive(inbox);
             let epoch = connection.epoch;
-            while let Some((place, event)) = self.next_local_event(epoch) {
-                context.watch.laps.fed(1);
+            while let Some((place, event)) = self.next_local_event(epoch, context) {
                 self.heard(place, event, context);
             }
             // Whoever closes it later wakes us.
@@ -80,7 +79,11 @@ impl Link {
     }
 
     /// The next event of what a local connection has brought, if that is still there.
-    fn next_local_event(&mut self, epoch: u32) -> Option<(usize, Event)> {
+    fn next_local_event<P: Port>(
+        &mut self,
+        epoch: u32,
+        context: &mut Context<'_, P>,
+    ) -> Option<(usize, Event)> {
         let place = self.place(epoch)?;
         let connection = self.connections.get_mut(place)?;
         let (Path::Local { inbox, .. }, Mover::Local(local)) =
@@ -90,8 +93,11 @@ impl Link {
         };
         loop {
             let message = inbox.pop_front()?;
-            connection.received += message.data_len() as u64;
-            if let Some(event) = local.receive(message) {
+            let length = message.data_len();
+            connection.received += length as u64;
+            let event = local.receive(message);
+            context.watch.laps.fed(length);
+            if let Some(event) = event {
                 return Some((place, event));
             }
         }

@@ -2,6 +2,7 @@
 //! `lunwire bench URL`.
 
 mod local;
+mod outcome;
 
 use std::time::Duration;
 use std::time::Instant;
@@ -18,6 +19,7 @@ use rustix::time::ClockId;
 use serde_json::Value;
 use serde_json::json;
 
+use self::outcome::Outcome;
 use crate::args::BenchOptions;
 use crate::args::Usage;
 use crate::client;
@@ -25,11 +27,9 @@ use crate::client::contents::Contents;
 use crate::client::contents::PLACES_MAX;
 use crate::client::histogram::Histogram;
 use crate::client::layers::Watch;
-use crate::client::layers::Watched;
 use crate::client::outfile::Outfile;
 use crate::client::place::Disk;
 use crate::client::plot;
-use crate::client::plot::POINTS;
 use crate::client::plot::Series;
 use crate::client::progress::Ticker;
 use crate::output;
@@ -48,23 +48,6 @@ struct Load {
     /// Bytes of the disk that are used.
     range: u64,
     verify: bool,
-}
-
-/// What came of it.
-#[derive(Debug)]
-struct Outcome {
-    load: Load,
-    seconds: f64,
-    cpu_seconds: f64,
-    latencies: Histogram,
-    /// Payload bytes copied, and run through CRC32C, by our side.
-    copied: u64,
-    digested: u64,
-    /// How often a connection was lost, and came again.
-    lost: u64,
-    /// Reads that were found right; None: none was checked.
-    checked: Option<u64>,
-    watched: Option<Watched>,
 }
 
 /// What all loads of a run have in common, and which there are.
@@ -465,85 +448,6 @@ impl<'a> Bench<'a> {
         self.random ^= self.random << 25;
         self.random ^= self.random >> 27;
         self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-}
-
-impl Outcome {
-    fn iops(&self) -> f64 {
-        self.latencies.total() as f64 / self.seconds.max(1e-9)
-    }
-
-    fn print(&self) {
-        let bytes = self.iops() * f64::from(self.load.block);
-        let cpu = self.cpu_seconds * 1e6 / (self.latencies.total().max(1) as f64);
-        output::line(format!(
-            "{}: {:.0} requests/s, {:.1} MiB/s, {cpu:.1} us of CPU each",
-            self.load.name(),
-            self.iops(),
-            bytes / f64::from(1 << 20)
-        ));
-        let mut parts = vec![format!("mean {}", plot::time(self.latencies.mean() as f64))];
-        for (share, label) in POINTS {
-            let value = self.latencies.percentile(share) as f64;
-            parts.push(format!("{label} {}", plot::time(value)));
-        }
-        parts.push(format!("max {}", plot::time(self.latencies.max() as f64)));
-        output::line(format!("  {}", parts.join(", ")));
-        let times = |bytes: u64| bytes as f64 / self.payload().max(1) as f64;
-        let (copied, digested) = (times(self.copied), times(self.digested));
-        let kernel = crc::tier().name();
-        output::line(format!(
-            "  each byte of data copied {copied:.2} times, digested {digested:.2} times ({kernel})"
-        ));
-        if self.lost > 0 {
-            output::line(format!("  connections lost and made again: {}", self.lost));
-        }
-        if let Some(checked) = self.checked {
-            output::line(format!("  {checked} reads gave what was written last"));
-        }
-        if let Some(watched) = &self.watched {
-            watched.print(self.payload());
-        }
-    }
-
-    /// Bytes of data that were moved.
-    fn payload(&self) -> u64 {
-        self.latencies.total() * u64::from(self.load.block)
-    }
-
-    fn json(&self) -> Value {
-        let percentiles: serde_json::Map<String, Value> = POINTS
-            .iter()
-            .map(|(share, label)| ((*label).to_owned(), json!(self.latencies.percentile(*share))))
-            .collect();
-        let payload = self.payload().max(1) as f64;
-        let per_byte = |bytes: u64| output::rounded(bytes as f64 / payload);
-        json!({
-            "block_bytes": self.load.block,
-            "depth": self.load.depth,
-            "reads_percent": self.load.reads,
-            "sequential": self.load.sequential,
-            "seconds": output::rounded(self.seconds),
-            "requests": self.latencies.total(),
-            "requests_per_second": output::rounded(self.iops()),
-            "bytes_per_second": output::rounded(self.iops() * f64::from(self.load.block)),
-            "cpu_seconds": output::rounded(self.cpu_seconds),
-            "copied_per_byte": per_byte(self.copied),
-            "digested_per_byte": per_byte(self.digested),
-            "connections_lost": self.lost,
-            "checked_reads": self.checked,
-            "layers": self.watched.as_ref().map(|watched| watched.json(self.payload())),
-            "latency_ns": {
-                "mean": self.latencies.mean(),
-                "max": self.latencies.max(),
-                "percentiles": percentiles,
-            },
-        })
-    }
-
-    fn series(&self) -> Series {
-        let values = POINTS.iter().map(|(share, _)| self.latencies.percentile(*share));
-        Series { name: self.load.name(), values: values.collect() }
     }
 }
 
