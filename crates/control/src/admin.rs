@@ -98,6 +98,9 @@ pub enum Reply {
     Sessions {
         /// By TSIH.
         sessions: Vec<Session>,
+        /// Reactors that do not answer, whose sessions are missing.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        silent_reactors: Vec<usize>,
     },
     /// To `Layers`.
     Layers(Layers),
@@ -197,6 +200,9 @@ pub struct Status {
     pub targets: Vec<Target>,
     /// Sessions now.
     pub sessions: usize,
+    /// Reactors that do not answer, whose sessions are missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent_reactors: Vec<usize>,
 }
 
 /// A target as it is served.
@@ -250,7 +256,7 @@ pub struct Layers {
     pub commands: u64,
     /// In the order in which a command passes them.
     pub layers: Vec<LayerTime>,
-    /// Bytes of data moved by the sessions that are there.
+    /// Bytes of data moved.
     pub payload: u64,
     /// Payload bytes copied.
     pub copied: u64,

@@ -396,7 +396,7 @@ pub trait Port {
         since.unwrap_or_default()
     }
 
-    /// Fills `bytes` with what nobody can foretell.
+    /// Fills `bytes` from the system's generator of random numbers, fit for secrets.
     ///
     /// # Errors
     /// If the system has no randomness for us.

@@ -61,7 +61,7 @@ use crate::pump::Context;
 
 /// One session.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct SessionDriver {
     pub(crate) id: SessionId,
     options: Options,
     isid: Isid,
@@ -99,7 +99,7 @@ enum State {
     Dead(Error),
 }
 
-impl Link {
+impl SessionDriver {
     pub(crate) fn new<P: Port>(
         id: SessionId,
         options: Options,
@@ -149,7 +149,7 @@ impl Link {
         }
         let room = match &request.data {
             // Who waits for a buffer already comes first, whoever's it is.
-            Data::In(length) if *context.roomless == 0 => {
+            Data::In(length) if *context.awaiting_buffer == 0 => {
                 match context.pool.take(*length as usize) {
                     Some(buf) => Some(buf),
                     None => return Err((self.error(Kind::Full), request)),
@@ -305,7 +305,7 @@ impl Link {
     }
 
     /// Looks whether a connection stands, and what has come over those without a socket.
-    pub(crate) fn look<P: Port>(&mut self, context: &mut Context<'_, P>) {
+    pub(crate) fn poll_connect<P: Port>(&mut self, context: &mut Context<'_, P>) {
         self.look_for_messages(context);
         self.look_for_joins(context);
         let State::Connecting(attempt) = &self.state else { return };
@@ -340,7 +340,7 @@ impl Link {
 
     /// Carries everything that the machines have to say.
     fn settle<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        context.touch(self.id);
+        context.mark_dirty(self.id);
         while let Some((at, output)) = self.next_login_output() {
             self.login_output(at, output, context);
         }
@@ -396,7 +396,7 @@ impl Link {
                 self.caches.is_up();
                 self.identities.is_up();
                 if let Some(connection) = self.connections.first_mut() {
-                    connection.is_in();
+                    connection.finish_login();
                     context.tell(Event::Up { session: self.id, peer: connection.peer() });
                 }
                 match self.closing {

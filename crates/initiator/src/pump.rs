@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A READ enters in [`Pump::post`], becomes a command in `link/jobs.rs`, leaves in
-//! [`Pump::transmit`], comes back in `Link::received` and ends in `Link::ended`.
+//! [`Pump::transmit`], comes back in `SessionDriver::received` and ends in `SessionDriver::ended`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -36,7 +36,7 @@ use crate::connect;
 use crate::connect::Attempt;
 use crate::connect::Connector;
 use crate::connect::LocalTarget;
-use crate::link::Link;
+use crate::link::SessionDriver;
 use crate::stopwatch::Layer;
 use crate::stopwatch::Stopwatch;
 use crate::stopwatch::Times;
@@ -48,13 +48,13 @@ pub struct Pump<P> {
     port: P,
     connector: Box<dyn Connector>,
     pool: Pool,
-    links: Slots<SessionId, Link>,
+    links: Slots<SessionId, SessionDriver>,
     epoch: u32,
     events: VecDeque<Event>,
     /// Requests that wait for a buffer.
-    roomless: usize,
+    awaiting_buffer: usize,
     /// Sessions that may have something to send.
-    touched: Vec<SessionId>,
+    dirty: Vec<SessionId>,
     watch: Stopwatch,
 }
 
@@ -67,8 +67,8 @@ pub(crate) struct Context<'a, P> {
     epoch: &'a mut u32,
     events: &'a mut VecDeque<Event>,
     /// Requests that wait for a buffer, of all sessions.
-    pub(crate) roomless: &'a mut usize,
-    touched: &'a mut Vec<SessionId>,
+    pub(crate) awaiting_buffer: &'a mut usize,
+    dirty: &'a mut Vec<SessionId>,
     pub(crate) watch: &'a mut Stopwatch,
 }
 
@@ -98,9 +98,9 @@ impl<P: Port> Context<'_, P> {
         self.events.push_back(event);
     }
 
-    pub(crate) fn touch(&mut self, id: SessionId) {
-        if self.touched.last() != Some(&id) {
-            self.touched.push(id);
+    pub(crate) fn mark_dirty(&mut self, id: SessionId) {
+        if self.dirty.last() != Some(&id) {
+            self.dirty.push(id);
         }
     }
 
@@ -169,8 +169,8 @@ macro_rules! with_link {
             connector: &mut *pump.connector,
             epoch: &mut pump.epoch,
             events: &mut pump.events,
-            roomless: &mut pump.roomless,
-            touched: &mut pump.touched,
+            awaiting_buffer: &mut pump.awaiting_buffer,
+            dirty: &mut pump.dirty,
             watch: &mut pump.watch,
         };
         match pump.links.get_mut($id) {
@@ -193,8 +193,8 @@ impl<P: Port> Pump<P> {
             links: Slots::new(LINKS_MAX),
             epoch: 0,
             events: VecDeque::new(),
-            roomless: 0,
-            touched: Vec::new(),
+            awaiting_buffer: 0,
+            dirty: Vec::new(),
             watch: Stopwatch::default(),
         })
     }
@@ -212,11 +212,11 @@ impl<P: Port> Pump<P> {
             connector: &mut *self.connector,
             epoch: &mut self.epoch,
             events: &mut self.events,
-            roomless: &mut self.roomless,
-            touched: &mut self.touched,
+            awaiting_buffer: &mut self.awaiting_buffer,
+            dirty: &mut self.dirty,
             watch: &mut self.watch,
         };
-        let link = Link::new(id, options, &mut context)?;
+        let link = SessionDriver::new(id, options, &mut context)?;
         self.links.insert(link);
         Ok(id)
     }
@@ -293,23 +293,23 @@ impl<P: Port> Pump<P> {
 
     /// Whether no session is left.
     pub(crate) fn are_all_over(&self) -> bool {
-        self.links.values().all(Link::is_dead)
+        self.links.values().all(SessionDriver::is_dead)
     }
 
     /// Whether a session is logged in now.
     #[must_use]
     pub fn is_up(&self, session: SessionId) -> bool {
-        self.links.get(session).is_some_and(Link::is_up)
+        self.links.get(session).is_some_and(SessionDriver::is_up)
     }
 
     /// Whether a session has ended, or never was.
     pub fn is_over(&self, session: SessionId) -> bool {
-        self.links.get(session).is_none_or(Link::is_dead)
+        self.links.get(session).is_none_or(SessionDriver::is_dead)
     }
 
     /// Drops what is known of a session that has ended.
     pub fn forget(&mut self, session: SessionId) {
-        if self.links.get(session).is_some_and(Link::is_dead) {
+        if self.links.get(session).is_some_and(SessionDriver::is_dead) {
             self.links.discard(session);
         }
     }
@@ -334,9 +334,9 @@ impl<P: Port> Pump<P> {
     pub fn times(&mut self) -> Times {
         let mut times = self.watch.times();
         for link in self.links.values() {
-            let touched = link.touched();
-            times.copied += touched.copied;
-            times.digested += touched.digested;
+            let counters = link.byte_counters();
+            times.copied += counters.copied;
+            times.digested += counters.digested;
         }
         times
     }
@@ -359,7 +359,7 @@ impl<P: Port> Pump<P> {
         self.watch.begin();
         self.transmit();
         self.watch.laps.lap(Layer::Send);
-        let due = self.links.values().filter_map(Link::deadline).min();
+        let due = self.links.values().filter_map(SessionDriver::deadline).min();
         let deadline = [due, deadline].into_iter().flatten().min();
         let kernel = self.port.kernel_cycles();
         self.port.wait(deadline);
@@ -373,7 +373,7 @@ impl<P: Port> Pump<P> {
             self.dispatch(token, event);
         }
         let now = self.port.now();
-        let due = |link: &Link| link.deadline().is_some_and(|at| at <= now);
+        let due = |link: &SessionDriver| link.deadline().is_some_and(|at| at <= now);
         let late = self.links.iter().filter(|(_, link)| due(link));
         let late: Vec<SessionId> = late.map(|(id, _)| id).collect();
         for id in late {
@@ -422,13 +422,13 @@ impl<P: Port> Pump<P> {
     fn woken(&mut self) {
         for index in 0..self.links.slots() {
             let Some((id, _)) = self.links.at(index) else { continue };
-            with_link!(&mut *self, id, |link, context| link.look(&mut context));
+            with_link!(&mut *self, id, |link, context| link.poll_connect(&mut context));
         }
     }
 
     /// Hands lists to the engine, many PDUs in each.
     fn transmit(&mut self) {
-        while let Some(id) = self.touched.pop() {
+        while let Some(id) = self.dirty.pop() {
             let Some(link) = self.links.get_mut(id) else { continue };
             let port = &mut self.port;
             link.transmit(|socket, list, epoch| {

@@ -25,6 +25,8 @@ pub struct SessionId {
 }
 
 impl slots::Id for SessionId {
+    const BY_AGE: bool = true;
+
     fn new(index: u32, generation: u32) -> Self {
         Self { index, generation }
     }

@@ -17,4 +17,4 @@ mod staging;
 mod stamp;
 pub mod tcp;
 
-pub use mover::{Carried, Mover};
+pub use mover::Mover;

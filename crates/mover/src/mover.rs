@@ -20,21 +20,6 @@ pub enum Mover {
     Local(local::Target),
 }
 
-/// What a connection has carried, as far as its mover knows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Carried {
-    /// Bytes that have come.
-    pub received: u64,
-    /// Bytes that have left.
-    pub left: u64,
-    /// PDUs of write data that have come.
-    pub data_outs: u64,
-    /// Payload bytes that were copied, both ways.
-    pub copied: u64,
-    /// Bytes run through CRC32C, both ways.
-    pub digested: u64,
-}
-
 impl Mover {
     /// What it can do.
     #[inline]
@@ -118,11 +103,20 @@ impl Mover {
         }
     }
 
-    /// What the connection has carried.
-    pub fn carried(&self) -> Carried {
+    /// Bytes that have left.
+    pub fn left(&self) -> u64 {
         match self {
-            Self::Tcp(mover) => Carried::of(mover.counters(), mover.left()),
-            Self::Local(mover) => Carried::of(mover.counters(), mover.counters().bytes_out),
+            Self::Tcp(mover) => mover.left(),
+            // What is given out is there.
+            Self::Local(mover) => mover.counters().bytes_out,
+        }
+    }
+
+    /// What the connection has counted: where there are no PDUs, messages.
+    pub fn counters(&self) -> &Counters {
+        match self {
+            Self::Tcp(mover) => mover.counters(),
+            Self::Local(mover) => mover.counters(),
         }
     }
 
@@ -131,18 +125,6 @@ impl Mover {
         match self {
             Self::Tcp(mover) => mover.check(),
             Self::Local(mover) => mover.check(),
-        }
-    }
-}
-
-impl Carried {
-    const fn of(counters: &Counters, left: u64) -> Self {
-        Self {
-            received: counters.bytes_in,
-            left,
-            data_outs: counters.pdus_in.data_out,
-            copied: counters.bytes_copied,
-            digested: counters.bytes_crc,
         }
     }
 }

@@ -480,7 +480,7 @@ impl World {
             (None, What::Allocation { offset, length }) => {
                 let (space, end) = self.disks[disk].allocation(*offset);
                 let length = (*length).min(end - offset);
-                completer.complete_with(Outcome::Status(Run { space, length }));
+                completer.complete_with(Outcome::ProvisioningStatus(Run { space, length }));
             }
             (None, _) => completer.complete(Ok(())),
             (Some(ENOSPC), _) => completer.complete(Err(store::Error::Space)),

@@ -23,6 +23,10 @@ pub trait Id: Copy + PartialEq + fmt::Debug {
     /// Low bits of a generation that count, where an id has to fit somewhere.
     const GENERATION_BITS: u32 = u32::BITS;
 
+    /// Generations count the entries of the whole table, not the tenants of each slot: of two ids
+    /// the one with the higher generation is the younger one, until the count wraps.
+    const BY_AGE: bool = false;
+
     /// The id with these parts.
     fn new(index: u32, generation: u32) -> Self;
     /// The slot.
@@ -40,6 +44,8 @@ pub struct Slots<I, T> {
     len: usize,
     max: u32,
     generations: u32,
+    /// Of the youngest entry, if they go by age.
+    youngest: u32,
     ids: PhantomData<fn() -> I>,
 }
 
@@ -70,6 +76,7 @@ impl<I: Id, T> Slots<I, T> {
             len: 0,
             max,
             generations: u32::MAX >> (u32::BITS - I::GENERATION_BITS),
+            youngest: 0,
             ids: PhantomData,
         }
     }
@@ -92,13 +99,12 @@ impl<I: Id, T> Slots<I, T> {
     /// The id that the next entry gets; None if the table is full.
     #[must_use]
     pub fn next_id(&self) -> Option<I> {
-        match self.slots.get(self.empty as usize) {
-            Some(slot) => Some(I::new(self.empty, slot.generation)),
-            None => {
-                let index = u32::try_from(self.slots.len()).ok().filter(|at| *at < self.max)?;
-                Some(I::new(index, 0))
-            }
-        }
+        let (index, generation) = match self.slots.get(self.empty as usize) {
+            Some(slot) => (self.empty, slot.generation),
+            None => (u32::try_from(self.slots.len()).ok().filter(|at| *at < self.max)?, 0),
+        };
+        let younger = self.youngest.wrapping_add(1) & self.generations;
+        Some(I::new(index, if I::BY_AGE { younger } else { generation }))
     }
 
     /// Keeps a value that knows its id; None if the table is full.
@@ -108,11 +114,11 @@ impl<I: Id, T> Slots<I, T> {
         match self.slots.get_mut(id.index() as usize) {
             Some(slot) => {
                 self.empty = slot.next;
-                slot.next = NONE;
-                slot.value = value;
+                *slot = Slot { generation: id.generation(), next: NONE, value };
             }
             None => self.slots.push(Slot { generation: id.generation(), next: NONE, value }),
         }
+        self.youngest = id.generation();
         self.len += 1;
         Some(id)
     }
@@ -181,7 +187,9 @@ impl<I: Id, T> Slots<I, T> {
     /// The slot of an entry that was taken out is free.
     fn vacate(&mut self, id: I) {
         if let Some(slot) = self.slots.get_mut(id.index() as usize) {
-            slot.generation = slot.generation.wrapping_add(1) & self.generations;
+            if !I::BY_AGE {
+                slot.generation = slot.generation.wrapping_add(1) & self.generations;
+            }
             slot.next = self.empty;
             self.empty = id.index();
             self.len -= 1;

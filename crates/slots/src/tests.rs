@@ -56,6 +56,39 @@ fn generations_begin_anew_where_their_bits_end() {
     }
 }
 
+/// As [`Key`], by age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Aged(u32, u32);
+
+impl Id for Aged {
+    const GENERATION_BITS: u32 = 2;
+    const BY_AGE: bool = true;
+
+    fn new(index: u32, generation: u32) -> Self {
+        Self(index, generation)
+    }
+
+    fn index(self) -> u32 {
+        self.0
+    }
+
+    fn generation(self) -> u32 {
+        self.1
+    }
+}
+
+#[test]
+fn ids_tell_their_age() {
+    let mut table = Slots::<Aged, u8>::default();
+    let (first, second) = (table.insert(1), table.insert(2));
+    assert_eq!((first, second), (Aged(0, 1), Aged(1, 2)));
+    assert_eq!(table.remove(first), Some(1));
+    assert_eq!(table.next_id(), Some(Aged(0, 3)));
+    assert_eq!((table.insert(3), table.get(first)), (Aged(0, 3), None));
+    assert_eq!(table.insert(4), Aged(2, 0));
+    table.check();
+}
+
 #[test]
 fn entries_are_kept_by_the_ids_of_others() {
     let mut table = ById::new(10);

@@ -15,7 +15,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
-use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use std::time::Instant;
@@ -27,10 +26,12 @@ use scsi::LogicalUnit;
 use store::FileId;
 use wire::iscsi::Tsih;
 
+use crate::catalogue::Nodes;
+use crate::catalogue::Outdated;
+use crate::figures::Figures;
 use crate::pump::Handover;
 use crate::pump::OurEnd;
 use crate::registry::Identity;
-use crate::stopwatch::Times;
 use crate::stores::StoreFile;
 use crate::table::Key;
 
@@ -38,95 +39,48 @@ use crate::table::Key;
 #[derive(Debug)]
 pub(crate) enum Letter {
     /// A connection to take over.
-    Connection {
-        fd: OwnedFd,
-        ends: Ends,
-    },
+    Connection { fd: OwnedFd, ends: Ends },
     /// A connection from this process to take over.
-    Local {
-        end: OurEnd,
-        ends: Ends,
-    },
+    Local { end: OurEnd, ends: Ends },
     /// A login under way, for a session that lives here.
     TakeOver(Box<Handover>),
     /// End a session at once: a login on `reactor` reinstates it and waits in `connection`.
-    Reinstate {
-        identity: Identity,
-        tsih: Tsih,
-        reactor: usize,
-        connection: Key,
-    },
+    Reinstate { identity: Identity, tsih: Tsih, reactor: usize, connection: Key },
     /// A stranger must make room for others.
-    Evict {
-        connection: Key,
-    },
+    Evict { connection: Key },
     /// The session that `connection` waits for has gone.
-    Vacated {
-        connection: Key,
-    },
+    Vacated { connection: Key },
     /// End all tasks of `units` here, for task management that `management` on `reactor` waits for.
-    AbortUnits {
-        units: Units,
-        effect: Effect,
-        whose: Whose,
-        reactor: usize,
-        management: Key,
-    },
+    AbortUnits { units: Units, effect: Effect, whose: Whose, reactor: usize, management: Key },
     /// `AbortUnits` is done.
-    UnitsAborted {
-        management: Key,
-    },
+    UnitsAborted { management: Key },
     /// Initiators may have a new file's blocks asked for from now on.
-    AddFile {
-        file: StoreFile,
-        reply: Sender<Result<(), FileRefused>>,
-    },
+    AddFile { file: StoreFile, reply: Sender<Result<(), FileRefused>> },
     /// Nobody asks for blocks of this file any more.
-    RemoveFile {
-        id: FileId,
-        reply: Sender<()>,
-    },
+    RemoveFile { id: FileId, reply: Sender<()> },
     /// The units of a target are others now: all its sessions here see them.
-    Remap {
-        target: Arc<str>,
-        reply: Sender<()>,
-    },
+    Remap { target: Arc<str>, reply: Sender<()> },
     /// End the commands for `unit` that are under way here.
-    EndTasks {
-        unit: Arc<LogicalUnit>,
-        reply: Sender<()>,
-    },
+    EndTasks { unit: Arc<LogicalUnit>, reply: Sender<()> },
     /// Answer when the work on `unit` that is under way here is done.
-    Drain {
-        unit: Arc<LogicalUnit>,
-        reply: Sender<()>,
-    },
+    Drain { unit: Arc<LogicalUnit>, reply: Sender<()> },
     /// TARGET COLD RESET: end all sessions with this target.
-    EndSessions {
-        target: Arc<str>,
-    },
+    EndSessions { target: Arc<str> },
     /// End the session with this TSIH.
-    Drop {
-        tsih: Tsih,
-        reply: Sender<bool>,
-    },
+    Drop { tsih: Tsih, reply: Sender<bool> },
     /// Ask the initiator of the session with this TSIH to log out within so many seconds.
-    Logout {
-        tsih: Tsih,
-        seconds: u16,
-        reply: Sender<bool>,
-    },
-    Snapshot {
-        reply: Sender<Vec<SessionSnapshot>>,
-    },
-    /// Where the time went.
-    Times {
-        reply: Sender<Times>,
-    },
+    Logout { tsih: Tsih, seconds: u16, reply: Sender<bool> },
+    /// Which sessions `nodes` would not let in; they are ended within so many seconds, if that is
+    /// said, and the others have their terms from it from now on.
+    Review { nodes: Arc<Nodes>, ending: Option<u16>, reply: Sender<Vec<OutdatedSession>> },
+    /// Take connections that come to this socket.
+    Listen { fd: OwnedFd, address: SocketAddr, reply: Sender<()> },
+    /// Take none any more that come to this address; answer when its socket is closed.
+    Unlisten { address: SocketAddr, reply: Sender<()> },
+    /// What there is and what was counted.
+    Figures { reply: Sender<Figures> },
     /// Accept no more, ask initiators to log out, end what is left after `grace`, then leave.
-    Stop {
-        grace: Duration,
-    },
+    Stop { grace: Duration },
 }
 
 /// The addresses of a connection.
@@ -264,49 +218,71 @@ impl Mailbox {
 /// The answers of all reactors to a letter.
 #[derive(Debug)]
 pub struct Answers<T> {
-    replies: Receiver<T>,
-    /// Reactors that have not answered.
-    missing: usize,
+    /// Of reactors that have not answered, by number.
+    open: Vec<(usize, Receiver<T>)>,
     answers: Vec<T>,
 }
 
 impl<T> Answers<T> {
     pub(crate) fn ask(mailboxes: &[Mailbox], letter: impl Fn(Sender<T>) -> Letter) -> Self {
-        let (reply, replies) = mpsc::channel();
-        for mailbox in mailboxes {
-            mailbox.send(letter(reply.clone()));
+        let mut open = Vec::with_capacity(mailboxes.len());
+        for (reactor, mailbox) in mailboxes.iter().enumerate() {
+            let (reply, replies) = mpsc::channel();
+            mailbox.send(letter(reply));
+            open.push((reactor, replies));
         }
-        let missing = mailboxes.len();
-        Self { replies, missing, answers: Vec::with_capacity(missing) }
+        Self { open, answers: Vec::with_capacity(mailboxes.len()) }
     }
 
     /// Whether all reactors have answered.
     pub fn are_complete(&mut self) -> bool {
-        while self.missing > 0 {
-            let Ok(answer) = self.replies.try_recv() else { return false };
-            self.take(answer);
-        }
-        true
+        self.open.retain(|(_, replies)| match replies.try_recv() {
+            Ok(answer) => {
+                self.answers.push(answer);
+                false
+            }
+            Err(_) => true,
+        });
+        self.open.is_empty()
     }
 
-    /// Waits until all have answered.
-    ///
-    /// # Errors
-    /// If one has not in that time, or never will.
-    pub(crate) fn within(mut self, time: Duration) -> Result<Vec<T>, RecvTimeoutError> {
+    /// What came within that time, and which reactors have not answered.
+    pub(crate) fn within(mut self, time: Duration) -> Answered<T> {
         let deadline = Instant::now() + time;
-        while self.missing > 0 {
+        let mut silent = Vec::new();
+        for (reactor, replies) in self.open {
             let left = deadline.saturating_duration_since(Instant::now());
-            let answer = self.replies.recv_timeout(left)?;
-            self.take(answer);
+            match replies.recv_timeout(left) {
+                Ok(answer) => self.answers.push(answer),
+                Err(_) => silent.push(reactor),
+            }
         }
-        Ok(self.answers)
+        Answered { answers: self.answers, silent }
     }
+}
 
-    fn take(&mut self, answer: T) {
-        self.missing -= 1;
-        self.answers.push(answer);
-    }
+/// What reactors have answered in time.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Answered<T> {
+    /// By those that did.
+    pub answers: Vec<T>,
+    /// The numbers of those that did not, ascending.
+    pub silent: Vec<usize>,
+}
+
+/// A session that what is served now would not let in.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OutdatedSession {
+    /// Target session identifying handle.
+    pub tsih: u16,
+    /// The initiator's iSCSI name.
+    pub initiator: String,
+    /// None: a discovery session without a target.
+    pub target: Option<String>,
+    /// Why.
+    pub why: Outdated,
 }
 
 /// A session as administration shows it.
@@ -351,4 +327,27 @@ pub struct ConnectionSnapshot {
     pub peer: Peer,
     /// The portal's address.
     pub local: SocketAddr,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_waits_for_nobody_longer_than_it_said() {
+        let mailbox = || Mailbox::new(Waker::new().expect("a descriptor"));
+        let mailboxes = [mailbox(), mailbox(), mailbox()];
+        let mut answers = Answers::ask(&mailboxes, |reply| Letter::Drop { tsih: Tsih(1), reply });
+        assert!(!answers.are_complete());
+        for (mailbox, answer) in [(&mailboxes[2], true), (&mailboxes[0], false)] {
+            let Some(Letter::Drop { reply, .. }) = mailbox.take() else { panic!("a letter") };
+            reply.send(answer).expect("somebody asked");
+        }
+        assert!(!answers.are_complete(), "one is missing");
+        let begun = Instant::now();
+        let answered = answers.within(Duration::from_millis(50));
+        assert!(begun.elapsed() >= Duration::from_millis(50));
+        assert_eq!(answered.silent, [1]);
+        assert_eq!(answered.answers, [false, true], "in their order");
+    }
 }

@@ -21,15 +21,18 @@ mod buffers;
 mod complaint;
 mod context;
 mod exchange;
+mod figures;
 mod foreign;
 mod jobs;
 mod join;
 mod keeping;
 mod letters;
 mod lifecycle;
+mod listening;
 mod management;
 mod owed;
 mod quiescence;
+mod review;
 mod sending;
 mod services;
 mod stopping;
@@ -71,6 +74,8 @@ use view::ConnectionView;
 use view::Effect;
 use view::SessionView;
 
+use crate::catalogue::Terms;
+use crate::figures::Traffic;
 use crate::mail::Ends;
 use crate::mail::Peer;
 use crate::registry::Identity;
@@ -95,6 +100,8 @@ pub(crate) struct Pump<P> {
     context: Context<P>,
     door: admission::Door,
     deserted: lifecycle::Deserted,
+    /// What sessions and connections have carried that are there no more.
+    gone: Traffic,
 }
 
 #[derive(Debug)]
@@ -143,6 +150,8 @@ struct Session {
     /// What the session has of the reactor's pool: buffers of its commands, and their data.
     pool: Pool,
     login: iscsi::target_role::LoggedIn,
+    /// On which it was let in, or would be now.
+    terms: Terms,
     identity: Identity,
     /// Whom the initiator has proved to be, by CHAP; all connections must have the same.
     user: Option<String>,
@@ -296,7 +305,7 @@ impl<P: Port> Pump<P> {
             Event::Wrote { result } | Event::Synced { result } | Event::Cleared { result } => {
                 self.io_done(key, IoResult::Other(result))
             }
-            Event::Allocation { result } => self.io_done(key, IoResult::Status(result)),
+            Event::Allocation { result } => self.io_done(key, IoResult::ProvisioningStatus(result)),
             Event::ReceiveEnded { error } => self.receive_ended(key, error),
             Event::Accepted { connection, peer, local } => {
                 self.accepted(connection, Ends { peer: Peer::Address(peer), local });
@@ -304,11 +313,7 @@ impl<P: Port> Pump<P> {
             Event::Detached { connection } => self.detached(key, connection),
             Event::AcceptFailed { errno } => {
                 debug_assert_eq!(kind, Some(Kind::Accept));
-                // A stop has closed the listener.
-                if self.context.stopping.is_none() {
-                    let error = std::io::Error::from_raw_os_error(errno);
-                    tracing::warn!(%error, "could not accept a connection");
-                }
+                self.accept_failed(key, errno);
             }
             Event::Ran { result } => self.kept(key, result),
             Event::Woken => {}

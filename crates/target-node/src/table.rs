@@ -42,6 +42,8 @@ const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 
 impl slots::Id for Key {
     const GENERATION_BITS: u32 = GENERATION_BITS;
+    // Timers that are due at the same time expire in the order of their tokens.
+    const BY_AGE: bool = true;
 
     fn new(index: u32, generation: u32) -> Self {
         Self { index, generation }

@@ -93,7 +93,7 @@ impl Connection {
     }
 
     /// Full feature phase: commands of the connection before are here from now on.
-    pub(super) fn is_in(&mut self) {
+    pub(super) fn finish_login(&mut self) {
         self.login = None;
         for task in self.before.take().into_iter().flat_map(|mut before| before.carry_all()) {
             self.mover.adopt(task);

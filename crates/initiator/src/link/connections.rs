@@ -12,9 +12,9 @@ use iscsi::initiator::LoginOutput;
 use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
-use mover::tcp::initiator::Touched;
+use mover::tcp::initiator::ByteCounters;
 
-use super::Link;
+use super::SessionDriver;
 use super::State;
 use super::connection::Connection;
 use super::connection::Path;
@@ -23,7 +23,7 @@ use crate::connect::Attempt;
 use crate::pump::Context;
 use crate::stopwatch::Layer;
 
-impl Link {
+impl SessionDriver {
     /// Whether a connection is one of this link.
     fn place(&self, epoch: u32) -> Option<usize> {
         self.connections.iter().position(|connection| connection.epoch == epoch)
@@ -50,12 +50,12 @@ impl Link {
             rest = rest.get(taken..).unwrap_or_default();
             context.watch.laps.fed(taken);
             if let Some(event) = event {
-                self.heard(place, event, context);
+                self.handle_mover_event(place, event, context);
             }
         }
         self.land(epoch, context);
         // R2Ts are answered without an event.
-        context.touch(self.id);
+        context.mark_dirty(self.id);
         self.issue(context);
     }
 
@@ -67,13 +67,13 @@ impl Link {
             end.receive(inbox);
             let epoch = connection.epoch;
             while let Some((place, event)) = self.next_local_event(epoch, context) {
-                self.heard(place, event, context);
+                self.handle_mover_event(place, event, context);
             }
             // Whoever closes it later wakes us.
             if self.is_over(epoch) {
                 self.disconnected(epoch, context);
             }
-            context.touch(self.id);
+            context.mark_dirty(self.id);
             self.issue(context);
         }
     }
@@ -144,10 +144,10 @@ impl Link {
         let event = tcp.landed(buf, bytes);
         context.watch.laps.fed(0);
         if let Some(event) = event {
-            self.heard(place, event, context);
+            self.handle_mover_event(place, event, context);
         }
         self.land(epoch, context);
-        context.touch(self.id);
+        context.mark_dirty(self.id);
         self.issue(context);
     }
 
@@ -167,7 +167,12 @@ impl Link {
     }
 
     /// What a mover made of bytes.
-    fn heard<P: Port>(&mut self, place: usize, event: Event, context: &mut Context<'_, P>) {
+    fn handle_mover_event<P: Port>(
+        &mut self,
+        place: usize,
+        event: Event,
+        context: &mut Context<'_, P>,
+    ) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         let data = connection.mover.control_data();
         match (&mut connection.login, &mut self.state) {
@@ -182,9 +187,9 @@ impl Link {
     }
 
     /// What the connections that are there have done to payload bytes.
-    pub(crate) fn touched(&self) -> Touched {
-        let mut all = Touched::default();
-        for touched in self.connections.iter().map(|connection| connection.mover.touched()) {
+    pub(crate) fn byte_counters(&self) -> ByteCounters {
+        let mut all = ByteCounters::default();
+        for touched in self.connections.iter().map(|connection| connection.mover.byte_counters()) {
             all.copied += touched.copied;
             all.digested += touched.digested;
         }
@@ -227,7 +232,7 @@ impl Link {
         if result.is_err() {
             self.disconnected(epoch, context);
         }
-        context.touch(self.id);
+        context.mark_dirty(self.id);
     }
 
     /// Fills the next lists and gives them out: socket, list and epoch of each.
@@ -383,7 +388,7 @@ impl Link {
             LoginOutput::Op(_) => return,
             LoginOutput::Done(login) => {
                 if let Some(connection) = self.connections.get_mut(usize::from(at.0)) {
-                    connection.is_in();
+                    connection.finish_login();
                 }
                 if let State::Up(session) = &mut self.state {
                     session.joined(at, &login, context.now);

@@ -12,7 +12,7 @@ use iscsi::initiator::Login;
 use wire::iscsi::Cid;
 use wire::iscsi::CmdSn;
 
-use super::Link;
+use super::SessionDriver;
 use super::State;
 use crate::Error;
 use crate::limits;
@@ -34,7 +34,7 @@ impl Identifiers {
     }
 }
 
-impl Link {
+impl SessionDriver {
     /// How long to go on trying to get a session.
     pub(super) const fn patience(&self) -> Duration {
         match self.was_up {

@@ -5,9 +5,9 @@ use buf::Buf;
 use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
 use mover::local;
+use mover::tcp::initiator::ByteCounters;
 use mover::tcp::initiator::Carried;
 use mover::tcp::initiator::Tcp;
-use mover::tcp::initiator::Touched;
 
 /// One of the movers that there are.
 #[derive(Debug)]
@@ -67,10 +67,10 @@ impl Mover {
         }
     }
 
-    pub(super) const fn touched(&self) -> Touched {
+    pub(super) const fn byte_counters(&self) -> ByteCounters {
         match self {
-            Self::Tcp(mover) => mover.touched(),
-            Self::Local(mover) => Touched { copied: mover.copied(), digested: 0 },
+            Self::Tcp(mover) => mover.byte_counters(),
+            Self::Local(mover) => ByteCounters { copied: mover.copied(), digested: 0 },
         }
     }
 

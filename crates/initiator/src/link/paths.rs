@@ -9,7 +9,7 @@
 use engine::Port;
 use wire::scsi::Sense;
 
-use super::Link;
+use super::SessionDriver;
 use super::State;
 use super::connection::Connection;
 use crate::Event;
@@ -36,7 +36,7 @@ impl Access {
     }
 }
 
-impl Link {
+impl SessionDriver {
     /// A request met a unit that is not accessible here: whether it is tried over another portal.
     pub(super) fn moves_for<P: Port>(
         &mut self,

@@ -175,7 +175,7 @@ impl Role for TargetRole {
         })
     }
 
-    /// Whoever was told that there is no buffer may have made room.
+    /// After `NoBuffer` the core may have made room.
     fn resume(&mut self, context: &mut Context<'_>) {
         if let Sink::Exhausted { command, length } = self.sink {
             self.sink = Sink::stage(command, length, context.pool);

@@ -10,7 +10,7 @@ use crate::limits::TASKS_MAX;
 
 /// What one connection keeps of one task.
 #[derive(Debug, Default)]
-pub(super) struct Task {
+pub(super) struct TaskState {
     /// Filled by Data-Outs; byte 0 is byte 0 of the initiator's buffer.
     pub(super) buf: Option<Buf>,
     /// Next DataSN of Data-In or R2TSN: one series for both (RFC 7143 §4.2.2.4).
@@ -24,7 +24,7 @@ pub(super) struct Task {
 /// All tasks of one connection.
 #[derive(Debug)]
 pub(super) struct Tasks {
-    tasks: ById<TaskId, Task>,
+    tasks: ById<TaskId, TaskState>,
     pub(super) bursts: Bursts,
 }
 
@@ -37,12 +37,12 @@ impl Default for Tasks {
 impl Tasks {
     /// The task, opened if it is new. None for an id beyond the table or one whose slot another
     /// task still holds: both are faults of the core.
-    pub(super) fn open(&mut self, id: TaskId) -> Option<&mut Task> {
-        self.tasks.open(id, Task::default)
+    pub(super) fn open(&mut self, id: TaskId) -> Option<&mut TaskState> {
+        self.tasks.open(id, TaskState::default)
     }
 
     /// The task, if it has resources here.
-    pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+    pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut TaskState> {
         self.tasks.get_mut(id)
     }
 

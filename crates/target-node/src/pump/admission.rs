@@ -3,10 +3,8 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use engine::Port;
-use engine::Socket;
 use iscsi::target_role::Admission;
 use iscsi::target_role::AdmissionRequest;
 use iscsi::target_role::Authentication;
@@ -26,20 +24,24 @@ use super::Phase;
 use super::Pump;
 use super::Session;
 use super::context::Context;
+use super::listening::Listener;
 use super::token;
 use super::transport::Carrier;
 use super::transport::Line;
 use super::view::ConnectionView;
 use super::view::never;
+use crate::catalogue::Outdated;
+use crate::catalogue::Terms;
 use crate::mail::Ends;
 use crate::mail::Letter;
 use crate::mail::Peer;
 use crate::mail::without_mapping;
-use crate::node::Served;
+use crate::node::PORTAL_GROUP_TAG;
 use crate::registry::Claim;
 use crate::registry::Identity;
+use crate::served::Served;
+use crate::strangers::ConnectionPlace;
 use crate::strangers::Entry;
-use crate::strangers::Place;
 use crate::table::Key;
 use crate::table::Table;
 
@@ -58,7 +60,10 @@ pub(super) struct LoginPhase {
     /// The names that it came with: initiator, target.
     asked: Option<(String, Option<String>)>,
     identity: Option<Identity>,
-    node: Option<Arc<Served>>,
+    /// On what it is let in, and the portal group that it came to: all of one generation of what
+    /// is served.
+    terms: Option<Terms>,
+    group: u16,
     settings: Option<iscsi::target_role::Settings>,
     /// Whom the initiator has proved to be, by CHAP.
     user: Option<String>,
@@ -85,7 +90,7 @@ impl LoginPhase {
 /// Where connections come in.
 #[derive(Debug, Default)]
 pub(super) struct Door {
-    pub(super) listeners: Vec<Socket>,
+    pub(super) listeners: Table<Listener>,
     /// Connections so far: the reactors take them in turn.
     accepted: usize,
 }
@@ -141,7 +146,8 @@ impl<P: Port> Pump<P> {
             machine,
             asked: None,
             identity: None,
-            node: None,
+            terms: None,
+            group: PORTAL_GROUP_TAG,
             settings: None,
             user: None,
             claimed: None,
@@ -183,7 +189,7 @@ impl<P: Port> Pump<P> {
             told: StatSn(0),
             sends: super::sweep::Sends::default(),
         });
-        let place = Place { reactor: self.context.reactor, connection: key };
+        let place = ConnectionPlace { reactor: self.context.reactor, connection: key };
         match self.context.shared.strangers.enter(peer.ip(), place) {
             Entry::In { ticket, instead_of } => {
                 if let Some(connection) = self.connections.get_mut(key) {
@@ -211,12 +217,12 @@ impl<P: Port> Pump<P> {
     }
 
     /// A stranger makes room, on whichever reactor it is.
-    fn make_leave(&mut self, stranger: Option<Place>) {
+    fn make_leave(&mut self, stranger: Option<ConnectionPlace>) {
         match stranger {
-            Some(Place { reactor, connection }) if reactor == self.context.reactor => {
+            Some(ConnectionPlace { reactor, connection }) if reactor == self.context.reactor => {
                 self.evict(connection);
             }
-            Some(Place { reactor, connection }) => {
+            Some(ConnectionPlace { reactor, connection }) => {
                 self.context.shared.mailboxes[reactor].send(Letter::Evict { connection });
             }
             None => {}
@@ -225,7 +231,7 @@ impl<P: Port> Pump<P> {
 
     /// Ends the connection of a stranger, unless it is known by now who that is.
     pub(super) fn evict(&mut self, key: Key) {
-        let Some(connection) = self.connections.get(key) else { return };
+        let Some(ConnectionView { connection, .. }) = self.connection(key) else { return };
         if connection.ticket.is_some() {
             tracing::debug!(peer = %connection.peer, "closed a connection: too many strangers");
             self.disconnected(key, None);
@@ -290,9 +296,12 @@ impl<P: Port> Pump<P> {
     /// A finished login becomes a session.
     fn enter(&mut self, key: Key, login: LoggedIn) {
         if let Some(mut view) = self.connection(key)
-            && let Some(session) = view.enter(login)
+            && let Some((session, outdated)) = view.enter(login)
         {
             self.settle(session);
+            if let Some(why) = outdated {
+                self.end_outdated(session, why, 0);
+            }
         }
     }
 
@@ -324,10 +333,11 @@ impl<P: Port> LoginView<'_, P> {
     pub(super) fn admit(&mut self, request: &AdmissionRequest) -> Result<Admission, Elsewhere> {
         self.login.asked = Some((request.initiator.clone(), request.target.clone()));
         let Context { shared, port, .. } = &mut *self.context;
-        let group = shared.nodes.portal_group(self.local);
+        let nodes = shared.catalogue.now();
+        let group = nodes.portal_group(self.local);
         let identity = Identity::of(request, self.local, group);
         let draw = || shared.challenges.draw(|bytes| port.random(bytes));
-        let admission = shared.nodes.admit(request, group, draw);
+        let admission = nodes.admit(request, group, draw);
         let joins = match &admission {
             Admission::Granted { authentication, .. } if request.tsih != Tsih(0) => {
                 match self.find_session(request, &identity)? {
@@ -343,7 +353,9 @@ impl<P: Port> LoginView<'_, P> {
         if let Admission::Granted { settings, .. } = &admission {
             self.login.settings = Some(settings.clone());
             let target = request.target.as_deref();
-            self.login.node = target.and_then(|name| self.context.shared.nodes.find(name)).cloned();
+            // What was granted has terms.
+            self.login.terms = nodes.terms(&request.initiator, target, request.discovery).ok();
+            self.login.group = group;
         }
         self.login.identity = Some(identity);
         Ok(admission)
@@ -385,20 +397,31 @@ impl<P: Port> LoginView<'_, P> {
 }
 
 impl<P: Port> ConnectionView<'_, P> {
-    /// A finished login becomes a session; None if it has no place.
-    fn enter(&mut self, login: LoggedIn) -> Option<Key> {
+    /// A finished login becomes a session; None if it has no place. Gives why it would not be let
+    /// in any more, if so.
+    fn enter(&mut self, login: LoggedIn) -> Option<(Key, Option<Outdated>)> {
         let now = self.context.port.now();
         let connection = &mut *self.connection;
         let Phase::Login(phase) = &mut connection.phase else { return None };
         let place = (phase.identity.take(), phase.settings.take(), phase.claimed.take());
-        let (Some(identity), Some(settings), Some(tsih)) = place else {
+        let ((Some(identity), Some(settings), Some(tsih)), Some(terms)) =
+            (place, phase.terms.take())
+        else {
             never("a login is done when it has its place");
             return None;
         };
-        let node = phase.node.take();
-        let group = self.context.shared.nodes.portal_group(connection.local);
-        let node = node.as_deref().filter(|_| !login.discovery);
-        let nexus = node.map(|node| nexus(node, &login, group));
+        // What is served may have become another while the login went on. What is exchanged from
+        // here on finds the session in the table.
+        let nodes = self.context.shared.catalogue.now();
+        let (initiator, target) = (&login.initiator, login.target.as_deref());
+        let has_proved = phase.user.is_some();
+        let reviewed = nodes.review(&terms, initiator, target, login.discovery, has_proved);
+        let (terms, outdated) = match reviewed {
+            Ok(terms) => (terms, None),
+            Err(why) => (terms, Some(why)),
+        };
+        let served = terms.served().filter(|_| !login.discovery);
+        let nexus = served.map(|served| nexus(served, &login, phase.group));
         tracing::info!(
             peer = %connection.peer,
             initiator = login.initiator,
@@ -418,6 +441,7 @@ impl<P: Port> ConnectionView<'_, P> {
             nexus,
             pool,
             login,
+            terms,
             identity,
             user: phase.user.take(),
             tsih,
@@ -440,7 +464,7 @@ impl<P: Port> ConnectionView<'_, P> {
         if is_known && let Some(ticket) = connection.ticket.take() {
             self.context.shared.strangers.forget(&ticket);
         }
-        Some(session)
+        Some((session, outdated))
     }
 
     /// A login, if it is one, ends without a session: its place is free again, the connection

@@ -43,7 +43,7 @@ impl<P: Port> SessionView<'_, P> {
         let session = &mut *self.session;
         if let Some((_, connection)) = session.connection(self.connections, id)
             && let Some(entry) = task_of(&mut session.tasks, task)
-            && let Some((buf, _)) = entry.immediate.take()
+            && let Some((buf, _)) = entry.staged.take()
         {
             connection.mover.submit(Op::Attach { task, buf });
         }
@@ -56,9 +56,8 @@ impl<P: Port> SessionView<'_, P> {
         task: TaskId,
         (length, staged): (u32, Option<(Buf, u32)>),
     ) {
-        let immediate =
-            task_of(&mut self.session.tasks, task).and_then(|task| task.immediate.take());
-        let staged = immediate.or(staged);
+        let own = task_of(&mut self.session.tasks, task).and_then(|task| task.staged.take());
+        let staged = own.or(staged);
         match self.widen(staged, length as usize, Claim::Convenience) {
             Ok(buf) => self.reserved(task, Some(buf)),
             Err((_, staged)) => self.effect(Effect::MakeRoomForData { task, length, staged }),
@@ -126,7 +125,7 @@ impl<P: Port> SessionView<'_, P> {
             }
             None => {
                 if let Some(task) = task_of(&mut session.tasks, id) {
-                    task.immediate = Some((buf, valid));
+                    task.staged = Some((buf, valid));
                 }
             }
         }
@@ -193,10 +192,10 @@ impl<P: Port> Pump<P> {
 }
 
 impl Session {
-    /// Keeps the buffer of a task that has no connection, where its immediate data was.
+    /// Keeps the buffer of a task that has no connection, until it gets one.
     pub(super) fn park_buf(&mut self, id: TaskId, buf: Buf) {
         if let Some(task) = task_of(&mut self.tasks, id) {
-            task.immediate = Some(whole(buf));
+            task.staged = Some(whole(buf));
         }
     }
 }

@@ -204,7 +204,7 @@ impl Session {
         // What it alone was told of the window may not have arrived.
         let told = self.connections.iter().map(|connection| connection.told_max_cmd_sn());
         if let Some(latest) = told.reduce(|a, b| if b.is_after(a) { b } else { a }) {
-            self.numbering.heard(latest);
+            self.numbering.confirm_told(latest);
         }
     }
 }

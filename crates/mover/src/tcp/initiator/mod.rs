@@ -39,7 +39,7 @@ pub struct Tcp {
 
 /// What a connection has done to payload bytes since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Touched {
+pub struct ByteCounters {
     /// Bytes copied, both ways.
     pub copied: u64,
     /// Bytes run through CRC32C, both ways.
@@ -97,7 +97,7 @@ impl Tcp {
     /// that it did not ask for before, and when such data is given out. None if it is not here.
     #[must_use]
     pub fn progress(&self, task: TaskId) -> Option<u64> {
-        self.tasks.get(task).map(task::Task::progress)
+        self.tasks.get(task).map(task::TaskState::progress)
     }
 
     /// Bytes of the PDU under way that have not come.
@@ -179,9 +179,9 @@ impl Tcp {
 
     /// What was done to payload bytes.
     #[must_use]
-    pub const fn touched(&self) -> Touched {
-        let (rx, tx) = (self.rx.touched(), self.tx.touched());
-        Touched { copied: rx.copied + tx.copied, digested: rx.digested + tx.digested }
+    pub const fn byte_counters(&self) -> ByteCounters {
+        let (rx, tx) = (self.rx.byte_counters(), self.tx.byte_counters());
+        ByteCounters { copied: rx.copied + tx.copied, digested: rx.digested + tx.digested }
     }
 
     /// Asserts what always holds. Looks at every task: for tests and simulation.

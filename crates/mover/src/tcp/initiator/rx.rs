@@ -29,8 +29,8 @@ use super::super::frame::Role;
 use super::super::frame::Rules;
 use super::super::frame::Segment;
 use super::super::marker::Digests;
-use super::Touched;
-use super::task::Place;
+use super::ByteCounters;
+use super::task::Placement;
 use super::task::Tasks;
 use super::tx::Burst;
 use super::tx::Tx;
@@ -49,7 +49,7 @@ struct InitiatorRole {
     sink: Sink,
     /// Of the last PDU that told it.
     max_cmd_sn: CmdSn,
-    touched: Touched,
+    byte_counters: ByteCounters,
 }
 
 /// What else is needed besides the receiver itself.
@@ -77,7 +77,7 @@ impl Default for Rx {
             keys: Keys::LOGIN,
             sink: NOTHING,
             max_cmd_sn: CmdSn(0),
-            touched: Touched::default(),
+            byte_counters: ByteCounters::default(),
         };
         Self { frame: Frame::new(role, rules(&Keys::LOGIN)), position: 0 }
     }
@@ -89,8 +89,8 @@ impl Rx {
         self.frame.role_mut().keys = keys;
     }
 
-    pub(super) const fn touched(&self) -> Touched {
-        self.frame.role().touched
+    pub(super) const fn byte_counters(&self) -> ByteCounters {
+        self.frame.role().byte_counters
     }
 
     pub(super) fn control_data(&self) -> &[u8] {
@@ -184,7 +184,7 @@ impl Role for InitiatorRole {
     #[inline]
     fn place(&mut self, part: &[u8], segment: &mut Segment, context: &mut Context<'_>) {
         if segment.has_digest() {
-            self.touched.digested += part.len() as u64;
+            self.byte_counters.digested += part.len() as u64;
         }
         match &mut self.sink {
             Sink::Control(_) => segment.keep(part),
@@ -192,7 +192,7 @@ impl Role for InitiatorRole {
                 let buf = context.tasks.get_mut(*task).and_then(|task| task.read.as_mut());
                 let place = buf.and_then(|buf| buf.get_mut(*at..*at + part.len()));
                 *at += part.len();
-                self.touched.copied += segment.deposit(place, part) as u64;
+                self.byte_counters.copied += segment.deposit(place, part) as u64;
             }
             Sink::Nowhere(_) => segment.digest(part),
         }
@@ -221,7 +221,7 @@ impl Role for InitiatorRole {
             task.read.get_or_insert(buf);
         }
         if segment.has_digest() {
-            self.touched.digested += bytes as u64;
+            self.byte_counters.digested += bytes as u64;
         }
     }
 
@@ -260,11 +260,11 @@ impl InitiatorRole {
         };
         match response {
             Response::DataIn(pdu) => match entry.admit(&pdu, length, &self.keys)? {
-                Place::At(at) => {
+                Placement::At(at) => {
                     let odd = entry.reassembly.is_some() || pdu.acknowledge && self.keys.recovery;
                     Ok(Sink::Data { task, pdu, at: at as usize, odd })
                 }
-                Place::Nowhere => Ok(Sink::Nowhere(response)),
+                Placement::Nowhere => Ok(Sink::Nowhere(response)),
             },
             Response::R2t(pdu) => {
                 if entry.ask(&pdu, &self.keys)? {

@@ -25,7 +25,7 @@ use super::reassembly::ReassemblyState;
 
 /// What one connection keeps of one task.
 #[derive(Debug)]
-pub(super) struct Task {
+pub(super) struct TaskState {
     /// Sent to the target; byte 0 is byte 0 of the command's buffer.
     pub(super) write: Option<Slice>,
     /// Filled by Data-In.
@@ -64,12 +64,12 @@ pub(super) struct Task {
 #[derive(Debug)]
 pub struct Carried {
     id: TaskId,
-    task: Task,
+    task: TaskState,
 }
 
 /// Where the data of a Data-In goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Placement {
     /// Into the buffer, from this byte on.
     At(u32),
     /// Nowhere: it came before.
@@ -79,7 +79,7 @@ pub(super) enum Place {
 /// All tasks of one connection.
 #[derive(Debug)]
 pub(super) struct Tasks {
-    tasks: ById<TaskId, Task>,
+    tasks: ById<TaskId, TaskState>,
 }
 
 impl Default for Tasks {
@@ -91,7 +91,7 @@ impl Default for Tasks {
 impl Tasks {
     pub(super) fn open(&mut self, id: TaskId, write: Option<Slice>, read: Option<Buf>) {
         debug_assert!(!self.holds(id), "the task is new");
-        self.tasks.open(id, || Task {
+        self.tasks.open(id, || TaskState {
             write,
             read,
             out_len: 0,
@@ -169,16 +169,16 @@ impl Tasks {
         task.begun = true;
     }
 
-    pub(super) fn get(&self, id: TaskId) -> Option<&Task> {
+    pub(super) fn get(&self, id: TaskId) -> Option<&TaskState> {
         self.tasks.get(id)
     }
 
-    pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+    pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut TaskState> {
         self.tasks.get_mut(id)
     }
 
     /// The task that a PDU of the target belongs to.
-    pub(super) fn find(&mut self, tag: Itt) -> Result<(TaskId, &mut Task), Violation> {
+    pub(super) fn find(&mut self, tag: Itt) -> Result<(TaskId, &mut TaskState), Violation> {
         let unknown = Violation::UnknownTask(tag);
         match slot(tag).and_then(|index| self.tasks.at_mut(index)) {
             Some((id, task)) if task.begun && itt(id) == tag => Ok((id, task)),
@@ -232,25 +232,30 @@ fn after(got: u32, expected: u32) -> Result<u32, Violation> {
     got.checked_add(1).ok_or(Violation::Sequence { got, expected })
 }
 
-impl Task {
+impl TaskState {
     /// Whether a Data-In of `length` bytes may come now; counts it. Returns where it goes.
     pub(super) fn admit(
         &mut self,
         pdu: &DataIn,
         length: u32,
         keys: &Keys,
-    ) -> Result<Place, Violation> {
+    ) -> Result<Placement, Violation> {
         let is_next = pdu.data_sn.0 == self.next_sn && pdu.offset == self.received;
         if !is_next || self.reassembly.is_some() {
             return self.admit_odd(pdu, length, keys);
         }
         self.received = self.end_of(pdu, length)?;
         self.next_sn = after(pdu.data_sn.0, self.next_sn)?;
-        Ok(Place::At(pdu.offset))
+        Ok(Placement::At(pdu.offset))
     }
 
     /// One that does not come right behind the one before, or of a task where that has happened.
-    fn admit_odd(&mut self, pdu: &DataIn, length: u32, keys: &Keys) -> Result<Place, Violation> {
+    fn admit_odd(
+        &mut self,
+        pdu: &DataIn,
+        length: u32,
+        keys: &Keys,
+    ) -> Result<Placement, Violation> {
         if self.resumed && pdu.data_sn.0 <= self.next_sn && pdu.offset <= self.received {
             // The target goes on earlier than it had to: what it sends counts.
             (self.resumed, self.next_sn, self.received) = (false, pdu.data_sn.0, pdu.offset);
@@ -258,18 +263,18 @@ impl Task {
             return self.admit(pdu, length, keys);
         }
         if !self.is_of_series(pdu.data_sn.0) {
-            return Ok(Place::Nowhere);
+            return Ok(Placement::Nowhere);
         }
         if !self.count(pdu.data_sn.0, keys)? {
-            return Ok(Place::Nowhere);
+            return Ok(Placement::Nowhere);
         }
         if length == 0 {
-            return Ok(Place::At(self.received));
+            return Ok(Placement::At(self.received));
         }
         let end = self.end_of(pdu, length)?;
         if self.reassembly.is_none() && pdu.offset == self.received {
             self.received = end;
-            return Ok(Place::At(pdu.offset));
+            return Ok(Placement::At(pdu.offset));
         }
         // Where both orders are agreed and nothing may be lost, each byte comes right behind the
         // one before it (RFC 7143 §13.18, §13.19). A gap would leave old bytes in the buffer.
@@ -279,7 +284,7 @@ impl Task {
         let reassembly = self.reassembly();
         reassembly.cover(pdu.offset, end)?;
         self.received = reassembly.received();
-        Ok(Place::At(pdu.offset))
+        Ok(Placement::At(pdu.offset))
     }
 
     /// Whether a DataSN may belong to data that was asked for anew. TCP keeps the order, so what

@@ -30,7 +30,7 @@ use super::super::marker::Inserter;
 use super::super::tx::has_room;
 use super::super::tx::part;
 use super::super::tx::push_trailer;
-use super::Touched;
+use super::ByteCounters;
 use super::task::Tasks;
 use crate::limits::INLINE_DATA_MAX;
 use crate::limits::SEND_SEGMENT_MAX;
@@ -49,7 +49,7 @@ pub(super) struct Tx {
     end: End,
     /// The header under construction, kept for its memory.
     header: Vec<u8>,
-    touched: Touched,
+    byte_counters: ByteCounters,
 }
 
 #[derive(Debug)]
@@ -112,14 +112,14 @@ impl Default for Tx {
             sending: false,
             end: End::Open,
             header: Vec::new(),
-            touched: Touched::default(),
+            byte_counters: ByteCounters::default(),
         }
     }
 }
 
 impl Tx {
-    pub(super) const fn touched(&self) -> Touched {
-        self.touched
+    pub(super) const fn byte_counters(&self) -> ByteCounters {
+        self.byte_counters
     }
 
     pub(super) fn submit(&mut self, op: Op) {
@@ -331,13 +331,13 @@ impl Tx {
             crc.update(data.bytes());
         }
         if length <= INLINE_DATA_MAX {
-            self.touched.copied += length as u64;
+            self.byte_counters.copied += length as u64;
             list.push_bytes(data.bytes());
         } else {
             list.push(data);
         }
         if crc.is_some() {
-            self.touched.digested += length as u64;
+            self.byte_counters.digested += length as u64;
         }
         push_trailer(length, crc, list);
     }
