@@ -15,6 +15,7 @@
 pub mod disk;
 pub mod host;
 pub mod initiator;
+mod local;
 pub mod login;
 pub mod mock;
 pub mod proxy;
@@ -36,3 +37,4 @@ pub use raw::Raw;
 pub use server::Server;
 pub use server::on_each_engine;
 pub use server::on_each_plan;
+pub use server::on_each_transport;

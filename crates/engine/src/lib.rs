@@ -11,6 +11,7 @@
 pub mod affinity;
 pub mod counters;
 pub mod cycles;
+pub mod duplex;
 pub mod epoll;
 pub mod files;
 mod filework;

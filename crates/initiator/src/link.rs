@@ -11,13 +11,15 @@
 //! ```
 
 mod caches;
+mod connection;
+mod connections;
 mod identity;
 mod jobs;
 mod login;
+mod mover;
 mod overdue;
 mod paths;
 mod portals;
-mod wires;
 
 use std::time::Duration;
 
@@ -38,11 +40,11 @@ use wire::scsi::Lun;
 use wire::scsi::Sense;
 
 use self::caches::Caches;
+use self::connection::Connection;
 use self::identity::Identities;
 use self::jobs::Jobs;
 use self::login::Identifiers;
 use self::portals::Portals;
-use self::wires::Wire;
 use crate::Data;
 use crate::Error;
 use crate::Event;
@@ -65,7 +67,7 @@ pub(crate) struct SessionDriver {
     isid: Isid,
     state: State,
     /// The connections, by their place in the session.
-    wires: Vec<Wire>,
+    connections: Vec<Connection>,
     jobs: Jobs,
     caches: Caches,
     identities: Identities,
@@ -114,7 +116,7 @@ impl SessionDriver {
             options,
             isid,
             state: State::Waiting(context.now),
-            wires: Vec::new(),
+            connections: Vec::new(),
             jobs: Jobs::default(),
             caches: Caches::default(),
             identities: Identities::default(),
@@ -276,15 +278,15 @@ impl SessionDriver {
             State::Up(session) => session.poll_timeout(),
             State::Waiting(until) => Some(*until),
         };
-        let logins = self.wires.iter().filter_map(Wire::deadline);
+        let logins = self.connections.iter().filter_map(Connection::deadline);
         logins.chain(own).chain(self.jobs.deadline()).min()
     }
 
     /// Does what is due.
     pub(crate) fn expire<P: Port>(&mut self, context: &mut Context<'_, P>) {
         let now = context.now;
-        for wire in &mut self.wires {
-            wire.expire(now);
+        for connection in &mut self.connections {
+            connection.expire(now);
         }
         self.note_carried(context);
         match &mut self.state {
@@ -302,8 +304,9 @@ impl SessionDriver {
         self.end_overdue(context);
     }
 
-    /// Looks whether a connection stands.
+    /// Looks whether a connection stands, and what has come over those without a socket.
     pub(crate) fn poll_connect<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        self.look_for_messages(context);
         self.look_for_joins(context);
         let State::Connecting(attempt) = &self.state else { return };
         let connected = match attempt.try_recv() {
@@ -315,13 +318,13 @@ impl SessionDriver {
                 return self.lost(error.into(), Duration::ZERO, context);
             }
         };
-        let login = match self.login(None, context) {
+        let login = match self.login(None, connected.line.capabilities(), context) {
             Ok(login) => login,
             Err(error) => return self.lost(error, Duration::ZERO, context),
         };
-        let mut wire = Wire::default();
-        wire.begin(connected, login, self.id, context);
-        self.wires = vec![wire];
+        let mut connection = Connection::default();
+        connection.begin(connected, login, self.id, context);
+        self.connections = vec![connection];
         self.state = State::Login;
         self.settle(context);
     }
@@ -329,7 +332,10 @@ impl SessionDriver {
     fn connect<P: Port>(&mut self, context: &mut Context<'_, P>) {
         let (first, others) = self.portals.next();
         self.attempts += 1;
-        self.state = State::Connecting(context.connect(first, others));
+        self.state = State::Connecting(match &self.options.local {
+            Some(target) => context.connect_local(target),
+            None => context.connect(first, others),
+        });
     }
 
     /// Carries everything that the machines have to say.
@@ -346,8 +352,9 @@ impl SessionDriver {
 
     /// What a login has to say, and on which connection.
     fn next_login_output(&mut self) -> Option<(ConnectionId, LoginOutput)> {
-        let logins = self.wires.iter_mut().zip(0..);
-        let mut outputs = logins.filter_map(|(wire, at)| Some((ConnectionId(at), wire.poll()?)));
+        let logins = self.connections.iter_mut().zip(0..);
+        let mut outputs =
+            logins.filter_map(|(connection, at)| Some((ConnectionId(at), connection.poll()?)));
         outputs.next()
     }
 
@@ -369,7 +376,7 @@ impl SessionDriver {
         match output {
             LoginOutput::Op(_) => {}
             LoginOutput::Done(login) => {
-                let portal = self.wires.first().map(Wire::portal).unwrap_or_default();
+                let portal = self.connections.first().map(Connection::portal).unwrap_or_default();
                 self.portals.is_up(portal, login.portal_group_tag);
                 if let Some(got) = login.foreign_isid {
                     let (session, asked) = (self.id, self.isid);
@@ -388,9 +395,9 @@ impl SessionDriver {
                 self.jobs.is_up(context.now);
                 self.caches.is_up();
                 self.identities.is_up();
-                if let Some(wire) = self.wires.first_mut() {
-                    wire.finish_login();
-                    context.tell(Event::Up { session: self.id, peer: wire.peer() });
+                if let Some(connection) = self.connections.first_mut() {
+                    connection.finish_login();
+                    context.tell(Event::Up { session: self.id, peer: connection.peer() });
                 }
                 match self.closing {
                     true => self.close(context),
@@ -413,7 +420,7 @@ impl SessionDriver {
                     LoginError::PortalGroup { got, .. } => Some(got),
                     _ => None,
                 };
-                self.portals.failed(self.wires.first().map(Wire::portal), group);
+                self.portals.failed(self.connections.first().map(Connection::portal), group);
                 self.hang_up(context);
                 let error = self.error(match error {
                     LoginError::PortalGroup { got, expected } => Kind::Fenced { got, expected },
@@ -445,7 +452,7 @@ impl SessionDriver {
             Output::Indication(indication) => self.indicate(indication, context),
             Output::Closed { error, time2wait } => {
                 if error == SessionError::LoggedOut {
-                    self.wires.drain(..).for_each(|mut wire| wire.part(context));
+                    self.connections.drain(..).for_each(|mut connection| connection.part(context));
                 }
                 self.hang_up(context);
                 if self.closing || error == SessionError::LoggedOut {
@@ -541,8 +548,8 @@ impl SessionDriver {
 
     /// Closes all connections. What the port still tells of them meets no link.
     fn hang_up<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        for mut wire in self.wires.drain(..) {
-            wire.hang_up(context);
+        for mut connection in self.connections.drain(..) {
+            connection.hang_up(context);
         }
     }
 

@@ -20,6 +20,7 @@ use engine::Landing;
 use engine::Port;
 use engine::Socket;
 use engine::Token;
+use engine::Waker;
 use engine::Work;
 use slots::Slots;
 
@@ -31,8 +32,10 @@ use crate::Management;
 use crate::Options;
 use crate::Request;
 use crate::SessionId;
+use crate::connect;
 use crate::connect::Attempt;
 use crate::connect::Connector;
+use crate::connect::LocalTarget;
 use crate::link::SessionDriver;
 use crate::stopwatch::Layer;
 use crate::stopwatch::Stopwatch;
@@ -109,6 +112,16 @@ impl<P: Port> Context<'_, P> {
 
     pub(crate) fn connect(&mut self, first: Vec<String>, others: Vec<String>) -> Attempt {
         self.connector.connect(first, others, self.port.waker())
+    }
+
+    /// A connection to a target in this process, or why there is none: known at once.
+    pub(crate) fn connect_local(&self, target: &LocalTarget) -> Attempt {
+        connect::within_process(target, &self.port.waker())
+    }
+
+    /// Wakes the port of this pump.
+    pub(crate) fn waker(&self) -> Waker {
+        self.port.waker()
     }
 
     pub(crate) fn random(&mut self, bytes: &mut [u8]) -> io::Result<()> {
@@ -332,7 +345,7 @@ impl<P: Port> Pump<P> {
         self.port.now()
     }
 
-    pub(crate) fn waker(&self) -> engine::Waker {
+    pub(crate) fn waker(&self) -> Waker {
         self.port.waker()
     }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is served and who is let in (RFC 7143 §4.2.7, §6.3): one generation after the other.
 
+use std::net::Ipv4Addr;
+use std::net::Ipv6Addr;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::PoisonError;
@@ -130,6 +132,22 @@ impl Nodes {
         tags.sort_unstable();
         tags.dedup();
         tags
+    }
+
+    /// A portal that connections from this process count as coming to: the first one.
+    pub(crate) fn any_portal(&self) -> SocketAddr {
+        let portal = self.portals.first().map(|portal| portal.address);
+        let mut portal = portal.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        match portal {
+            SocketAddr::V4(address) if address.ip().is_unspecified() => {
+                portal.set_ip(Ipv4Addr::LOCALHOST.into());
+            }
+            SocketAddr::V6(address) if address.ip().is_unspecified() => {
+                portal.set_ip(Ipv6Addr::LOCALHOST.into());
+            }
+            _ => {}
+        }
+        portal
     }
 
     /// The addresses of all portals.

@@ -2,10 +2,14 @@
 //! Letters between reactors, and from the daemon to them. Never on the way of a command.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::net::IpAddr;
+use std::net::Ipv4Addr;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
@@ -26,6 +30,7 @@ use crate::catalogue::Nodes;
 use crate::catalogue::Outdated;
 use crate::figures::Figures;
 use crate::pump::Handover;
+use crate::pump::OurEnd;
 use crate::registry::Identity;
 use crate::stores::StoreFile;
 use crate::table::Key;
@@ -35,6 +40,8 @@ use crate::table::Key;
 pub(crate) enum Letter {
     /// A connection to take over.
     Connection { fd: OwnedFd, ends: Ends },
+    /// A connection from this process to take over.
+    Local { end: OurEnd, ends: Ends },
     /// A login under way, for a session that lives here.
     TakeOver(Box<Handover>),
     /// End a session at once: a login on `reactor` reinstates it and waits in `connection`.
@@ -80,9 +87,51 @@ pub(crate) enum Letter {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
     /// Where it came from.
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Peer,
     /// Where it came to.
     pub(crate) local: SocketAddr,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // a peer has an address, or is in the same process
+pub enum Peer {
+    /// Somebody at an address.
+    Address(SocketAddr),
+    /// Somebody in the process of the target.
+    Local,
+}
+
+impl Peer {
+    /// Where it counts among those who have not said who they are.
+    pub(crate) const fn ip(self) -> IpAddr {
+        match self {
+            Self::Address(address) => address.ip(),
+            Self::Local => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        }
+    }
+
+    /// An IPv4 peer of an IPv6 socket is shown as what it is.
+    pub(crate) fn without_mapping(self) -> Self {
+        match self {
+            Self::Address(address) => Self::Address(without_mapping(address)),
+            Self::Local => Self::Local,
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Local => f.write_str("local"),
+        }
+    }
+}
+
+/// An address without the mapping of IPv4 into IPv6.
+pub(crate) fn without_mapping(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// Units that a function is for.
@@ -120,7 +169,8 @@ pub(crate) enum Effect {
 /// The letter box of a reactor.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    letters: Mutex<VecDeque<Letter>>,
+    /// None: nobody reads it any more.
+    letters: Mutex<Option<VecDeque<Letter>>>,
     waker: Waker,
     /// Something has ended that commands may wait for there.
     stirred: AtomicBool,
@@ -128,11 +178,13 @@ pub(crate) struct Mailbox {
 
 impl Mailbox {
     pub(crate) fn new(waker: Waker) -> Self {
-        Self { letters: Mutex::default(), waker, stirred: AtomicBool::new(false) }
+        Self { letters: Mutex::new(Some(VecDeque::new())), waker, stirred: AtomicBool::new(false) }
     }
 
     pub(crate) fn send(&self, letter: Letter) {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner).push_back(letter);
+        if let Some(letters) = &mut *self.letters() {
+            letters.push_back(letter);
+        }
         self.waker.wake();
     }
 
@@ -149,7 +201,17 @@ impl Mailbox {
     }
 
     pub(crate) fn take(&self) -> Option<Letter> {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        self.letters().as_mut()?.pop_front()
+    }
+
+    /// Nobody reads it any more: what was not read, and what still comes, is dropped, so that
+    /// whoever waits for an answer hears that there is none.
+    pub(crate) fn close(&self) {
+        drop(self.letters().take());
+    }
+
+    fn letters(&self) -> MutexGuard<'_, Option<VecDeque<Letter>>> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -262,7 +324,7 @@ pub struct ConnectionSnapshot {
     /// Connection id.
     pub cid: u16,
     /// The initiator's address.
-    pub peer: SocketAddr,
+    pub peer: Peer,
     /// The portal's address.
     pub local: SocketAddr,
 }

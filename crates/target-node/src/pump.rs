@@ -38,12 +38,16 @@ mod services;
 mod stopping;
 mod storing;
 mod sweep;
+mod transport;
 mod view;
 mod waiting;
 mod watching;
 
 pub(crate) use complaint::name as name_of_op;
 pub(crate) use join::Handover;
+pub use transport::LocalEnd;
+pub(crate) use transport::OurEnd;
+pub(crate) use transport::local_ends;
 pub(crate) use waiting::Board;
 
 use std::collections::VecDeque;
@@ -51,18 +55,15 @@ use std::net::SocketAddr;
 
 use buf::Buf;
 use buf::Pool;
-use buf::SgList;
 use clock::Instant;
 use engine::Event;
-use engine::Landing;
 use engine::Port;
-use engine::Socket;
 use engine::Token;
 use iscsi::datamover::TaskId;
 use iscsi::service::Indication;
 use iscsi::target_role::ConnectionId;
 use iscsi::target_role::Output;
-use mover::tcp::Tcp;
+use mover::Mover;
 use store::Io;
 use store::IoResult;
 use wire::iscsi::StatSn;
@@ -76,6 +77,7 @@ use view::SessionView;
 use crate::catalogue::Terms;
 use crate::figures::Traffic;
 use crate::mail::Ends;
+use crate::mail::Peer;
 use crate::registry::Identity;
 use crate::stopwatch::Layer;
 use crate::strangers::Ticket;
@@ -104,17 +106,15 @@ pub(crate) struct Pump<P> {
 
 #[derive(Debug)]
 struct Connection {
-    socket: Socket,
-    peer: SocketAddr,
+    line: transport::Line,
+    peer: Peer,
     local: SocketAddr,
-    mover: Tcp,
+    mover: Mover,
     /// What its session has of the pool.
     pool: Pool,
     phase: Phase,
     /// Its entry among the strangers, until it is known who it is.
     ticket: Option<Ticket>,
-    /// The list to fill; None while it is under way.
-    list: Option<SgList>,
     dirty: bool,
     paused: bool,
     /// Data may go from the port straight to its buffer.
@@ -252,6 +252,7 @@ impl<P: Port> Pump<P> {
             self.dispatch(token, event);
         }
         self.context.watch.laps.lap(Layer::Protocol);
+        self.take_messages();
         self.letters();
         self.take_answers();
         self.expire();
@@ -270,6 +271,7 @@ impl<P: Port> Pump<P> {
             true => None,
             false => self.context.waiting.next_try(self.context.port.now()),
         };
+        let again = again.into_iter().chain(self.next_look()).min();
         let kernel = self.context.port.kernel_cycles();
         match (self.context.sending.send_at(), again) {
             _ if !(self.context.runnable.is_empty() && self.context.job_turns.is_empty()) => {
@@ -306,7 +308,7 @@ impl<P: Port> Pump<P> {
             Event::Allocation { result } => self.io_done(key, IoResult::ProvisioningStatus(result)),
             Event::ReceiveEnded { error } => self.receive_ended(key, error),
             Event::Accepted { connection, peer, local } => {
-                self.accepted(connection, Ends { peer, local });
+                self.accepted(connection, Ends { peer: Peer::Address(peer), local });
             }
             Event::Detached { connection } => self.detached(key, connection),
             Event::AcceptFailed { errno } => {
@@ -337,7 +339,7 @@ impl<P: Port> Pump<P> {
                 }
                 Phase::Login(_) | Phase::Session { .. } => {}
             }
-            let (taken, event) = connection.mover.feed(rest, &connection.pool);
+            let (taken, event) = transport::feed(&mut connection.mover, rest, &connection.pool);
             rest = rest.get(taken..).unwrap_or_default();
             view.context.watch.laps.fed(taken);
             if let Some(event) = event {
@@ -353,7 +355,7 @@ impl<P: Port> Pump<P> {
         let Some(mut view) = self.connection(key) else { return };
         let now = view.context.port.now();
         let connection = &mut *view.connection;
-        let event = connection.mover.landed(buf, bytes, &connection.pool);
+        let event = transport::landed(&mut connection.mover, buf, bytes, &connection.pool);
         view.context.watch.laps.fed(0);
         if let Some(event) = event {
             let next = view.take_event(event, now);
@@ -376,7 +378,7 @@ impl<P: Port> Pump<P> {
     /// What was received may have ended the connection.
     fn go_on_receiving(&mut self, key: Key) {
         if let Some(mut view) = self.connection(key) {
-            view.land();
+            view.connection.land(&mut view.context.port);
             view.mark_dirty();
         }
     }
@@ -429,19 +431,6 @@ impl<P: Port> ConnectionView<'_, P> {
             session.machine.handle_event(id, event, mover.header(), mover.control_data(), now);
         }
         ToSettle::Session(key)
-    }
-
-    /// Many bytes of data that are to come go straight to where they belong, if the port can do
-    /// that. Not where tasks go on over other connections: they take their buffers along.
-    fn land(&mut self) {
-        let connection = &mut *self.connection;
-        if connection.lands
-            && let Some((buf, at, end)) = connection.mover.landing()
-            && let Some(back) = self.context.port.land(connection.socket, Landing { buf, at, end })
-        {
-            let event = connection.mover.landed(back.buf, 0, &connection.pool);
-            debug_assert!(event.is_none(), "nothing has come");
-        }
     }
 }
 

@@ -8,6 +8,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
@@ -33,14 +35,18 @@ use crate::isns;
 use crate::isns::NameService;
 use crate::mail::Answered;
 use crate::mail::Answers;
+use crate::mail::Ends;
 use crate::mail::Letter;
 use crate::mail::Mailbox;
+use crate::mail::Peer;
 use crate::mail::SessionSnapshot;
 use crate::node::LunMap;
 use crate::node::Node;
 use crate::node::Portal;
 use crate::pump::Board;
+use crate::pump::LocalEnd;
 use crate::pump::Pump;
+use crate::pump::local_ends;
 use crate::registry::Registry;
 use crate::registry::SESSIONS_MAX;
 use crate::stopwatch::Times;
@@ -171,6 +177,21 @@ pub(crate) struct Shared {
     /// How long answers may wait for others to go with them; zero where reactors never spin, since
     /// sleeping for so short a time would cost more than it saves.
     pub(crate) hold_back: Duration,
+    /// Local connections so far: the reactors take them in turn.
+    pub(crate) locals: AtomicUsize,
+}
+
+impl Shared {
+    /// Opens a connection from this process to the next reactor in turn.
+    pub(crate) fn open_local(&self) -> LocalEnd {
+        let (theirs, end) = local_ends();
+        let ends = Ends { peer: Peer::Local, local: self.catalogue.now().any_portal() };
+        let number = self.locals.fetch_add(1, Ordering::Relaxed);
+        if let Some(mailbox) = self.mailboxes.get(number % self.mailboxes.len().max(1)) {
+            mailbox.send(Letter::Local { end, ends });
+        }
+        theirs
+    }
 }
 
 /// What to do where a portal cannot be opened.
@@ -283,6 +304,7 @@ impl Target {
             files: Files::new(plan.stores.files),
             login_timeout: plan.login_timeout,
             hold_back: HOLD_BACK.min(plan.spin_max),
+            locals: AtomicUsize::new(0),
         });
         let mut threads = Vec::new();
         for reactor in starting {
@@ -345,6 +367,14 @@ impl Target {
 
     pub(crate) const fn volume_lock(&self) -> &Mutex<()> {
         &self.volumes
+    }
+
+    /// Opens a connection to it that needs no network: messages instead of bytes. It logs in as any
+    /// other does; access lists and proofs hold for it. Where the target has stopped, or has as
+    /// many connections as it may have, the other end closes at once.
+    #[must_use]
+    pub fn connect_local(&self) -> LocalEnd {
+        self.shared.open_local()
     }
 
     /// The addresses that it really listens on.
@@ -472,6 +502,7 @@ impl Target {
                 tracing::error!("a reactor had panicked");
             }
         }
+        self.shared.mailboxes.iter().for_each(Mailbox::close);
         if let Some(leaving) = leaving {
             leaving.wait();
         }

@@ -3,6 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use buf::Pool;
@@ -20,6 +21,7 @@ use crate::mail::SessionSnapshot;
 use crate::node::Node;
 use crate::node::Portal;
 use crate::pump::Board;
+use crate::pump::LocalEnd;
 use crate::pump::Pump;
 use crate::reactor::LISTENING_REACTOR;
 use crate::reactor::Shared;
@@ -77,6 +79,7 @@ impl<P: Port> SteppedTarget<P> {
             files: Files::default(),
             login_timeout: plan.login_timeout,
             hold_back: plan.hold_back,
+            locals: AtomicUsize::new(0),
         });
         let ports = ports.into_iter().enumerate();
         let mut pumps: Vec<Pump<P>> = ports
@@ -104,6 +107,12 @@ impl<P: Port> SteppedTarget<P> {
         for node in self.shared.catalogue.now().all() {
             node.luns().iter().for_each(|(_, unit)| unit.check());
         }
+    }
+
+    /// Where connections that need no network come in.
+    #[must_use]
+    pub fn local_door(&self) -> LocalDoor {
+        LocalDoor(Arc::clone(&self.shared))
     }
 
     /// Begins to stop, see [`Target::stop`](crate::Target::stop).
@@ -147,6 +156,19 @@ impl<P: Port> SteppedTarget<P> {
     /// What each reactor holds now: connections, sessions, store work under way, bytes of its pool.
     pub fn holdings(&self) -> impl Iterator<Item = Holdings> {
         self.pumps.iter().map(Pump::holdings)
+    }
+}
+
+/// Where connections that need no network come in, for whoever does not have the target itself.
+#[derive(Clone, Debug)]
+pub struct LocalDoor(Arc<Shared>);
+
+impl LocalDoor {
+    /// Opens one, see [`Target::connect_local`](crate::Target::connect_local). Once the target is
+    /// gone nobody answers, nor closes it while a door is left.
+    #[must_use]
+    pub fn connect(&self) -> LocalEnd {
+        self.0.open_local()
     }
 }
 

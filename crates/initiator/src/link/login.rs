@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clock::Instant;
 use engine::Port;
+use iscsi::datamover::Capabilities;
 use iscsi::initiator::Identity;
 use iscsi::initiator::Joining;
 use iscsi::initiator::Login;
@@ -56,10 +57,11 @@ impl SessionDriver {
     pub(super) fn login<P: Port>(
         &mut self,
         joining: Option<Joining>,
+        capabilities: Capabilities,
         context: &mut Context<'_, P>,
     ) -> Result<Login, Error> {
         let options = &self.options;
-        let mut settings = options.settings.clone();
+        let mut settings = options.settings.clone().within(capabilities);
         if joining.is_none() {
             settings.login_timeout = self.login_timeout(context.now);
         }

@@ -11,7 +11,7 @@ use wire::scsi::Sense;
 
 use super::SessionDriver;
 use super::State;
-use super::wires::Wire;
+use super::connection::Connection;
 use crate::Event;
 use crate::Kind;
 use crate::limits;
@@ -44,7 +44,8 @@ impl SessionDriver {
         kind: &Kind,
         context: &mut Context<'_, P>,
     ) -> bool {
-        let here = self.wires.iter().map(Wire::portal).find(|portal| !portal.is_empty());
+        let here =
+            self.connections.iter().map(Connection::portal).find(|portal| !portal.is_empty());
         let (Some(here), Some(job)) = (here, self.jobs.get_mut(place)) else { return false };
         if self.closing || job.refused_by.iter().any(|portal| portal == here) {
             return false;

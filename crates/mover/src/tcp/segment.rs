@@ -3,13 +3,14 @@
 //!
 //! Read first: RFC 7143 §11.3 (immediate data), §11.7 (Data-Out).
 
-use buf::{BUF_LEN_MAX, Buf, Claim, Pool};
+use buf::{Buf, Pool};
 use wire::iscsi::{DataOut, Request, ScsiCommand};
 
 use super::burst::{Admission, BurstKey};
-use super::counters::Counters;
 use super::frame::Segment;
 use super::task::Tasks;
+use crate::counters::Counters;
+use crate::staging;
 
 /// Reject reason "Invalid PDU field" (RFC 7143 §11.17.1).
 const INVALID_PDU_FIELD: u8 = 0x09;
@@ -57,12 +58,7 @@ impl Sink {
 
     /// A buffer for the immediate data that can become that of the task: see `Immediate`.
     pub(super) fn stage(command: ScsiCommand, length: u32, pool: &Pool) -> Self {
-        let expected = if command.write { command.expected_length as usize } else { 0 };
-        let segment = length as usize;
-        let wanted = if expected <= BUF_LEN_MAX { expected.max(segment) } else { segment };
-        // What others could use is not taken for what only comes when it is asked for.
-        let whole = pool.take_as(wanted, Claim::Convenience);
-        match whole.or_else(|| pool.take(segment)) {
+        match staging::stage(&command, length, pool) {
             Some(data) => Self::Stage { command, data: Some(data), at: 0 },
             None => Self::Exhausted { command, length },
         }

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use engine::Port;
-use engine::Work;
 use iscsi::target_role::Admission;
 use iscsi::target_role::AdmissionRequest;
 use iscsi::target_role::Authentication;
@@ -14,7 +13,7 @@ use iscsi::target_role::LoggedIn;
 use iscsi::target_role::Login;
 use iscsi::target_role::LoginOutput;
 use iscsi::target_role::reason_of;
-use mover::tcp::Tcp;
+use mover::Mover;
 use wire::iscsi::Cid;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
@@ -27,12 +26,16 @@ use super::Session;
 use super::context::Context;
 use super::listening::Listener;
 use super::token;
+use super::transport::Carrier;
+use super::transport::Line;
 use super::view::ConnectionView;
 use super::view::never;
 use crate::catalogue::Outdated;
 use crate::catalogue::Terms;
 use crate::mail::Ends;
 use crate::mail::Letter;
+use crate::mail::Peer;
+use crate::mail::without_mapping;
 use crate::node::PORTAL_GROUP_TAG;
 use crate::registry::Claim;
 use crate::registry::Identity;
@@ -96,9 +99,9 @@ pub(super) struct Door {
 pub(super) struct LoginView<'a, P> {
     key: Key,
     pub(super) login: &'a mut LoginPhase,
-    mover: &'a mut Tcp,
+    pub(super) mover: &'a mut Mover,
     dirty: &'a mut bool,
-    peer: SocketAddr,
+    peer: Peer,
     local: SocketAddr,
     pub(super) sessions: &'a mut Table<Session>,
     pub(super) context: &'a mut Context<P>,
@@ -118,14 +121,14 @@ impl<P: Port> Pump<P> {
         let reactor = self.door.accepted % self.context.shared.mailboxes.len();
         self.door.accepted += 1;
         if reactor == self.context.reactor {
-            self.adopt(fd, ends);
+            self.adopt(Carrier::Socket(fd), ends);
         } else {
             self.context.shared.mailboxes[reactor].send(Letter::Connection { fd, ends });
         }
     }
 
     /// Begins the login phase of a connection.
-    pub(super) fn adopt(&mut self, fd: OwnedFd, ends: Ends) {
+    pub(super) fn adopt(&mut self, carrier: Carrier, ends: Ends) {
         let Ends { peer, local } = ends;
         if self.is_full() {
             let reason = match self.context.stopping {
@@ -136,7 +139,9 @@ impl<P: Port> Pump<P> {
             return;
         }
         let now = self.context.port.now();
-        let machine = Login::new(now, StatSn(1), self.context.shared.login_timeout);
+        let mover = carrier.mover();
+        let (capabilities, timeout) = (mover.capabilities(), self.context.shared.login_timeout);
+        let machine = Login::new(now, StatSn(1), timeout, capabilities);
         let login = LoginPhase {
             machine,
             asked: None,
@@ -149,8 +154,8 @@ impl<P: Port> Pump<P> {
             cid: Cid(0),
             joins: None,
         };
-        let (peer, local) = (without_mapping(peer), without_mapping(local));
-        let _ = self.insert_connection(fd, peer, local, Tcp::new(), Box::new(login));
+        let ends = Ends { peer: peer.without_mapping(), local: without_mapping(local) };
+        let _ = self.insert_connection(carrier, ends, mover, Box::new(login));
     }
 
     /// Whether another connection is one too many.
@@ -161,22 +166,21 @@ impl<P: Port> Pump<P> {
     /// Goes on with a login over this connection.
     pub(super) fn insert_connection(
         &mut self,
-        fd: OwnedFd,
-        peer: SocketAddr,
-        local: SocketAddr,
-        mover: Tcp,
+        carrier: Carrier,
+        Ends { peer, local }: Ends,
+        mover: Mover,
         login: Box<LoginPhase>,
     ) -> Option<Key> {
-        let socket = self.context.port.add_socket(fd);
+        let is_local = carrier.is_local();
+        let line = Line::open(carrier, &mut self.context.port);
         let key = self.connections.insert(Connection {
-            socket,
+            line,
             peer,
             local,
             mover,
             pool: self.context.pool.clone(),
             phase: Phase::Login(login),
             ticket: None,
-            list: Some(buf::SgList::new()),
             dirty: false,
             paused: false,
             lands: false,
@@ -195,13 +199,19 @@ impl<P: Port> Pump<P> {
             }
             Entry::Full => {
                 tracing::debug!(%peer, "refused a connection: all are in use by sessions");
-                self.connections.remove(key);
-                self.context.port.close(socket);
+                if let Some(connection) = self.connections.remove(key) {
+                    connection.line.close(&mut self.context.port);
+                }
                 return None;
             }
         }
         self.context.sweep_later();
-        self.context.port.submit(token(Kind::Receive, key), Work::Receive { socket });
+        if is_local {
+            self.context.locals.push(key);
+        }
+        if let Some(view) = self.connection(key) {
+            view.connection.line.begin(token(Kind::Receive, key), &mut view.context.port);
+        }
         self.arm_login(key);
         Some(key)
     }
@@ -421,7 +431,7 @@ impl<P: Port> ConnectionView<'_, P> {
             reactor = self.context.reactor,
             "session opened"
         );
-        connection.lands = login.parameters.error_recovery_level == 0;
+        connection.lands = login.capabilities.lands && login.parameters.error_recovery_level == 0;
         // Discovery without a proof may be anybody, and needs no more than a moment.
         let is_known = !login.discovery || phase.user.is_some();
         let pool = self.context.pool.share();
@@ -480,9 +490,4 @@ fn nexus(served: &Served, login: &LoggedIn, portal_group_tag: u16) -> scsi::Nexu
     let newer = login.parameters.protocol_level >= 2;
     let queries = if newer { scsi::Queries::All } else { scsi::Queries::None };
     scsi::Nexus::new(names, served.lun_map(&login.initiator)).with_queries(queries)
-}
-
-/// An IPv4 peer of an IPv6 socket is shown as what it is.
-fn without_mapping(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -90,7 +90,12 @@ impl MemoryQueue {
         self.moved_up = true;
     }
 
-    fn is_empty(&self) -> bool {
+    /// Something that somebody waits for has gone since they tried last.
+    pub(super) const fn has_moved_up(&self) -> bool {
+        self.moved_up
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
         self.sessions.is_empty() && self.connections.is_empty()
     }
 

@@ -7,6 +7,7 @@ use wire::iscsi::Tsih;
 
 use super::Phase;
 use super::Pump;
+use super::transport::Carrier;
 use super::view::SessionView;
 use crate::mail::Letter;
 use crate::registry::Identity;
@@ -19,7 +20,8 @@ impl<P: Port> Pump<P> {
         }
         while let Some(letter) = self.context.shared.mailboxes[self.context.reactor].take() {
             match letter {
-                Letter::Connection { fd, ends } => self.adopt(fd, ends),
+                Letter::Connection { fd, ends } => self.adopt(Carrier::Socket(fd), ends),
+                Letter::Local { end, ends } => self.adopt(Carrier::from(end), ends),
                 Letter::TakeOver(handover) => self.take_over(*handover),
                 Letter::Reinstate { identity, tsih, reactor, connection } => {
                     self.make_room(&identity, tsih, (reactor, connection));

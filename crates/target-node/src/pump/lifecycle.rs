@@ -58,6 +58,7 @@ impl<P: Port> Pump<P> {
             answers: Vec::new(),
             managements: Managements::default(),
             timers: Timers::new(),
+            locals: Vec::new(),
             sending: Sending::default(),
             owed: Owed::default(),
             runnable: Runnable::default(),
@@ -103,7 +104,7 @@ impl<P: Port> Pump<P> {
         if let Some(connection) = self.connections.remove(key) {
             self.gone.connections.join(connection.mover.counters());
             self.context.shared.strangers.leave(connection.ticket.as_ref());
-            self.context.port.close(connection.socket);
+            connection.line.close(&mut self.context.port);
             self.context.timers.cancel(token(Kind::ConnectionTimer, key).0);
         }
     }
@@ -119,7 +120,10 @@ impl<P: Port> Pump<P> {
         }
         if let Some(view) = self.connection(key) {
             view.context.begin_closing(key, view.connection);
-            view.context.port.shutdown(view.connection.socket);
+            view.connection.line.shutdown(&mut view.context.port);
+            if view.connection.line.is_over() {
+                self.remove_connection(key);
+            }
         }
     }
 
@@ -374,8 +378,9 @@ impl<P: Port> SessionView<'_, P> {
         for (index, connection) in (0..).zip(&self.session.connections) {
             let Some(connection) = self.connections.get(*connection) else { continue };
             let (mover, left) = (&connection.mover, connection.mover.left());
+            let taken = connection.line.acknowledged(&self.context.port);
             let traffic = iscsi::target_role::Traffic {
-                taken: self.context.port.acknowledged(connection.socket).unwrap_or(left),
+                taken: taken.unwrap_or(left),
                 asked: left.saturating_add(mover.backlog() as u64),
                 received: mover.counters().bytes_in,
                 data_outs: mover.counters().pdus_in.data_out,

@@ -16,6 +16,7 @@ use buf::Buf;
 use buf::Claim;
 use buf::Slice;
 use engine::Port;
+use iscsi::datamover::Op;
 use iscsi::datamover::TaskId;
 use iscsi::service;
 use scsi::Input;
@@ -220,7 +221,9 @@ impl<P: Port> SessionView<'_, P> {
             task.has_memory = true;
         }
         match session.connection_of(self.connections, id) {
-            Some(connection) => connection.mover.attach(id, buf),
+            Some(connection) => {
+                connection.mover.submit(Op::Attach { task: id, buf });
+            }
             // Its connection is gone: the buffer waits with the task for another one.
             None => session.park_buf(id, buf),
         }
@@ -232,7 +235,9 @@ impl<P: Port> SessionView<'_, P> {
         let session = &mut *self.session;
         let connection = session.connection_of(self.connections, id);
         // It may have ended, or its connection, since the machine said so.
-        let Some(mut buf) = connection.and_then(|connection| connection.mover.detach(id)) else {
+        let detach = Op::Detach { task: id };
+        let Some(mut buf) = connection.and_then(|connection| connection.mover.submit(detach))
+        else {
             return;
         };
         let Some((nexus, task, _)) = session.at_work(id) else { return };

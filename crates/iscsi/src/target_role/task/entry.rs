@@ -267,6 +267,7 @@ impl Task {
             residual,
             bidi_read_residual,
             qualified: terms.has_level_two,
+            collapses: terms.collapses,
         })
     }
 

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use buf::Buf;
 use buf::SgList;
-use buf::Slice;
+use iscsi::datamover::Capabilities;
 use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
@@ -53,6 +53,12 @@ impl Tcp {
         Self::default()
     }
 
+    /// What it can do.
+    #[must_use]
+    pub const fn capabilities(&self) -> Capabilities {
+        Capabilities::STREAM
+    }
+
     /// Takes bytes up to and including the one that makes an event; returns how many, and the
     /// event. Call it again with the rest. After an [`Event::Violation`] everything is taken and
     /// the same violation told again.
@@ -79,18 +85,6 @@ impl Tcp {
     #[must_use]
     pub fn control_data(&self) -> &[u8] {
         self.rx.control_data()
-    }
-
-    /// Gives a task its buffers, before the core's `SendCommand` is submitted: `write` holds at
-    /// least what the command sends, `read` has room for what it may get. What does not fit is
-    /// refused when it comes.
-    pub fn attach(&mut self, task: TaskId, write: Option<Slice>, read: Option<Buf>) {
-        self.tasks.open(task, write, read);
-    }
-
-    /// Takes the read buffer of a task back, with what was placed in it.
-    pub fn detach(&mut self, task: TaskId) -> Option<Buf> {
-        self.tasks.get_mut(task)?.read.take()
     }
 
     /// Whether a task is here.
@@ -129,11 +123,13 @@ impl Tcp {
         self.tasks.adopt(carried);
     }
 
-    /// Takes an op. `Release`, `Quiet`, the received side of `NoticeKeys` and keys that change
-    /// nothing but lengths hold at once, the rest in order. After `Terminate` nothing is taken but
-    /// `Release`.
-    pub fn submit(&mut self, op: Op) {
+    /// Takes an op; `Detach` gives the buffer of its task back. `Attach`, `Detach`, `Release`,
+    /// `Quiet`, the received side of `NoticeKeys` and keys that change nothing but lengths hold at
+    /// once, the rest in order. After `Terminate` nothing is sent.
+    pub fn submit(&mut self, op: Op) -> Option<Buf> {
         match op {
+            Op::Attach { task, write, read } => self.tasks.open(task, write, read),
+            Op::Detach { task } => return self.tasks.get_mut(task)?.read.take(),
             Op::Release { task } => self.tasks.release(task),
             Op::Quiet { task } => self.tasks.silence(task),
             Op::NoticeKeys(keys) => {
@@ -154,6 +150,7 @@ impl Tcp {
             }
             op => self.tx.submit(op),
         }
+        None
     }
 
     /// Fills `list`, which is cleared before, with what is to be sent next, up to the budget of

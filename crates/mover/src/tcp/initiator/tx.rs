@@ -34,6 +34,7 @@ use super::ByteCounters;
 use super::task::Tasks;
 use crate::limits::INLINE_DATA_MAX;
 use crate::limits::SEND_SEGMENT_MAX;
+use crate::stamp::stamp;
 
 /// The sending side of a connection.
 #[derive(Debug)]
@@ -272,7 +273,9 @@ impl Tx {
                 self.push(&request, None, list);
                 Progress::Done
             }
-            Op::Release { .. } | Op::Quiet { .. } => Progress::Done,
+            Op::Attach { .. } | Op::Detach { .. } | Op::Release { .. } | Op::Quiet { .. } => {
+                Progress::Done
+            }
         }
     }
 
@@ -337,21 +340,5 @@ impl Tx {
             self.byte_counters.digested += length as u64;
         }
         push_trailer(length, crc, list);
-    }
-}
-
-/// The newest ExpStatSN goes into every request (RFC 7143 §4.2.2.2).
-const fn stamp(request: &mut Request, exp_stat_sn: StatSn) {
-    match request {
-        Request::NopOut(pdu) => pdu.exp_stat_sn = exp_stat_sn,
-        Request::Command(pdu) => pdu.exp_stat_sn = exp_stat_sn,
-        Request::TaskManagement(pdu) => pdu.exp_stat_sn = exp_stat_sn,
-        Request::Login(pdu) => pdu.exp_stat_sn = exp_stat_sn,
-        Request::Text(pdu) => pdu.exp_stat_sn = exp_stat_sn,
-        Request::DataOut(pdu) => pdu.exp_stat_sn = exp_stat_sn,
-        // Of a single connection it is that of the one to be closed (RFC 7143 §11.14.4).
-        Request::Logout(pdu) if pdu.reason == 0 => pdu.exp_stat_sn = exp_stat_sn,
-        Request::Logout(_) => {}
-        Request::Snack(pdu) => pdu.exp_stat_sn = exp_stat_sn,
     }
 }

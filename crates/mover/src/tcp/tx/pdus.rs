@@ -15,9 +15,9 @@ use wire::iscsi::{
 };
 
 use super::{Context, Progress, Tx, has_room};
+use crate::counters::Counters;
 use crate::limits::INLINE_DATA_MAX;
 use crate::tcp::burst::{self, BurstKey, Kind};
-use crate::tcp::counters::Counters;
 
 impl Tx {
     /// The core never gives more data than the peer takes (RFC 7143 §13.12): which part of a text

@@ -89,7 +89,7 @@ impl PdusIn {
         self.malformed += malformed;
     }
 
-    pub(super) fn count(&mut self, request: &Request) {
+    pub(crate) fn count(&mut self, request: &Request) {
         *match request {
             Request::NopOut(_) => &mut self.nop_out,
             Request::Command(_) => &mut self.scsi_command,
@@ -129,7 +129,7 @@ impl PdusOut {
         self.reject += reject;
     }
 
-    pub(super) fn count(&mut self, response: &Response) {
+    pub(crate) fn count(&mut self, response: &Response) {
         *match response {
             Response::NopIn(_) => &mut self.nop_in,
             Response::Scsi(_) => &mut self.scsi_response,
