@@ -194,8 +194,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "zeroes-are-synced",
         file: "crates/store/src/file.rs",
-        from: "(_, Io::Punch { .. } | Io::Zero { .. } | Io::Reserve { .. }) if self.sync => {",
-        to: "(_, Io::Punch { .. } | Io::Zero { .. } | Io::Reserve { .. }) if false => {",
+        from: "(_, Io::Clear { .. }) if self.sync =>",
+        to: "(_, Io::Clear { .. }) if false =>",
         class: "target",
     },
     Mutant {

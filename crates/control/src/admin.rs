@@ -381,6 +381,22 @@ mod tests {
         assert_eq!(line, r#"{"reply":"error","message":"no session 7"}"#);
     }
 
+    /// Who reads what earlier versions told reads this, and the other way round.
+    #[test]
+    fn reactors_are_named_only_if_they_are_silent() {
+        let told = |silent_reactors| {
+            let reply = Reply::Sessions { sessions: Vec::new(), silent_reactors };
+            serde_json::to_string(&reply).unwrap()
+        };
+        let before = r#"{"reply":"sessions","sessions":[]}"#;
+        assert_eq!(told(Vec::new()), before);
+        assert_eq!(told(vec![1]), r#"{"reply":"sessions","sessions":[],"silent_reactors":[1]}"#);
+        let Reply::Sessions { silent_reactors, .. } = serde_json::from_str(before).unwrap() else {
+            panic!("of another kind")
+        };
+        assert!(silent_reactors.is_empty());
+    }
+
     #[test]
     fn unknown_requests_are_refused() {
         for line in ["{}", "[]", r#"{"request":"reboot"}"#, r#"{"request":"drop-session"}"#] {

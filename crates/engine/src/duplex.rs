@@ -56,8 +56,8 @@ pub fn duplex<A, B>(bounds: Bounds) -> (End<A, B>, End<B, A>) {
 impl<S, R> End<S, R> {
     /// From now on this port is woken: when something comes where nothing was to be received, when
     /// there is room again after there was none, when the other end closes. So whoever was woken
-    /// receives until nothing is left, and sends what waits for room. Woken at once, as all that may
-    /// have been before.
+    /// receives until nothing is left, and sends what waits for room. Woken at once, as all that
+    /// may have been before.
     pub fn attach(&self, waker: Waker) {
         self.outgoing.lock().sender = Some(waker.clone());
         self.incoming.lock().receiver = Some(waker.clone());

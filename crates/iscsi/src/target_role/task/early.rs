@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The buffer comes from the SCSI side, if it asks for data before any has come, or else from the
-//! pump by [`Output::Reserve`](crate::target_role::Output::Reserve). Only data for which there is no memory
-//! is dropped; its command ends with TASK SET FULL.
+//! pump by [`Output::Reserve`](crate::target_role::Output::Reserve). Only data for which there is
+//! no memory is dropped; its command ends with TASK SET FULL.
 
 /// The buffer that a task needs for its write data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -108,7 +108,8 @@ fn measure(
     bytes: u64,
 ) -> Result<()> {
     let mut queue = client::queue(&options.client)?;
-    let address = target.portals().first().context("the target has no portal")?;
+    let portals = target.portals();
+    let address = portals.first().context("the target has no portal")?;
     let url = format!("iscsi://{address}/{TARGET}/0");
     let tcp = Disk::open(&mut queue, &options.client, &url)?;
     let local = open_local(&mut queue, options, target, &tcp)?;
