@@ -13,6 +13,7 @@
 mod caches;
 mod identity;
 mod jobs;
+mod leaving;
 mod login;
 mod overdue;
 mod paths;
@@ -85,6 +86,8 @@ pub(crate) struct Link {
     /// The session ends for one over another portal.
     moving: bool,
     closing: bool,
+    /// How long another session is tried to be had in the place of this one, which is abandoned.
+    replace_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -127,6 +130,7 @@ impl Link {
             was_up: false,
             moving: false,
             closing: false,
+            replace_until: None,
         };
         link.connect(context);
         Ok(link)
@@ -230,35 +234,6 @@ impl Link {
             None => Err(self.error(self.cause(Kind::Ending(Ending::Lost { sent: true })))),
         };
         context.tell(Event::Managed { session: self.id, tag, result });
-    }
-
-    /// Ends the session in order.
-    pub(crate) fn close<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        self.closing = true;
-        match &mut self.state {
-            State::Up(session) => {
-                session.logout(context.now);
-                self.settle(context);
-            }
-            State::Dead(_) => {}
-            _ => {
-                self.hang_up(context);
-                self.die(None, context);
-            }
-        }
-    }
-
-    /// Ends the session at once. What it has sent may be on its way for long; once another session
-    /// is in its place the target carries out nothing of it (RFC 7143 §6.3.5).
-    pub(crate) fn abandon<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        if !matches!(self.state, State::Up(_)) || self.jobs.is_empty() {
-            return self.close(context);
-        }
-        self.closing = true;
-        self.hang_up(context);
-        self.identities.clear();
-        self.end_requests(&self.error(Kind::Closed), context);
-        self.connect(context);
     }
 
     pub(crate) const fn is_up(&self) -> bool {
@@ -402,7 +377,10 @@ impl Link {
                 self.redirects += 1;
                 if self.redirects > limits::REDIRECTS_MAX {
                     let error = self.error(Kind::Redirections(address));
-                    return self.die(Some(error), context);
+                    return match self.closing {
+                        true => self.lost(error, Duration::ZERO, context),
+                        false => self.die(Some(error), context),
+                    };
                 }
                 self.portals.moved(&address, permanent);
                 self.connect(context);
@@ -419,7 +397,7 @@ impl Link {
                     LoginError::PortalGroup { got, expected } => Kind::Fenced { got, expected },
                     error => Kind::Login(error),
                 });
-                if hopeless {
+                if hopeless && !self.closing {
                     return self.die(Some(error), context);
                 }
                 self.lost(error, Duration::ZERO, context);
@@ -446,10 +424,12 @@ impl Link {
             Output::Closed { error, time2wait } => {
                 if error == SessionError::LoggedOut {
                     self.wires.drain(..).for_each(|mut wire| wire.part(context));
+                    self.portals.settle();
+                    return self.die(None, context);
                 }
                 self.hang_up(context);
-                if self.closing || error == SessionError::LoggedOut {
-                    return self.die(None, context);
+                if self.closing {
+                    return self.lost(self.error(Kind::Session(error)), time2wait, context);
                 }
                 if std::mem::take(&mut self.moving) && error == SessionError::LogoutRequested {
                     return self.moved(context);
@@ -507,13 +487,12 @@ impl Link {
         }
         let since = *self.down_since.get_or_insert(now);
         if self.closing {
-            return self.die(None, context);
+            return self.lost_while_closing(error, context);
         }
         if now.since(since) >= self.patience() {
             return self.die(Some(error), context);
         }
-        let doublings = self.attempts.min(8);
-        let pause = (limits::BACKOFF_MIN * (1 << doublings) / 2).min(limits::BACKOFF_MAX);
+        let pause = self.pause(limits::BACKOFF_MAX);
         let pause = if self.attempts == 0 { wait } else { pause.max(wait) };
         self.state = State::Waiting(now + pause);
         context.tell(Event::Down { session: self.id, error });

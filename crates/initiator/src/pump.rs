@@ -283,10 +283,24 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    /// Begins to log out of all sessions.
-    pub(crate) fn close_all(&mut self) {
-        let all: Vec<SessionId> = self.links.iter().map(|(_, link)| link.id).collect();
-        all.into_iter().for_each(|session| self.close(session));
+    /// Begins to end all sessions, those with something under way first.
+    pub(crate) fn leave_all(&mut self) {
+        let busy = self.in_doubt();
+        let idle = self.links.iter().map(|(_, link)| link.id).filter(|id| !busy.contains(id));
+        let all: Vec<SessionId> = busy.iter().copied().chain(idle).collect();
+        all.into_iter().for_each(|session| self.abandon(session));
+    }
+
+    /// Sessions of which something may still change a unit.
+    pub(crate) fn in_doubt(&self) -> Vec<SessionId> {
+        let links = self.links.iter().filter(|(_, link)| link.is_in_doubt());
+        links.map(|(_, link)| link.id).collect()
+    }
+
+    /// See [`crate::Queue::is_being_replaced`].
+    pub(crate) fn is_being_replaced(&self, session: SessionId) -> bool {
+        let link = self.links.get(session.index as usize);
+        link.is_some_and(|link| link.id == session && link.is_being_replaced())
     }
 
     /// Whether no session is left.

@@ -233,13 +233,6 @@ impl Place {
         }
     }
 
-    /// Logs out where that is needed.
-    pub(crate) fn close(&self, queue: &mut Queue) {
-        if let Self::Disk(disk) = self {
-            client::log_out(queue, disk.session);
-        }
-    }
-
     /// Whether the user wants an end, and what is here cannot be reached.
     pub(crate) fn is_left(&self, queue: &Queue) -> bool {
         matches!(self, Self::Disk(disk) if client::is_to_leave(queue, &[disk.session]))

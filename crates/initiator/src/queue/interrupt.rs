@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How a program ends a call that waits.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+
+use clock::Instant;
+use engine::Waker;
+
+/// Ends the calls of a [`Queue`](crate::Queue) that wait for an answer, from another thread, such
+/// as one that hears of signals: those under way and those that come later give
+/// [`Kind::Interrupted`](crate::Kind::Interrupted). What was posted goes on; whoever wants an end
+/// of that too calls [`Queue::leave`](crate::Queue::leave) then.
+#[derive(Clone, Debug)]
+pub struct InterruptHandle {
+    asked: Arc<AtomicBool>,
+    waker: Waker,
+}
+
+impl InterruptHandle {
+    /// Asks for an end of all waiting, until [`Queue::resume_for`](crate::Queue::resume_for).
+    pub fn interrupt(&self) {
+        self.asked.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+}
+
+/// What the queue knows of it.
+#[derive(Debug, Default)]
+pub(super) struct Interrupt {
+    asked: Arc<AtomicBool>,
+    /// When the time is over that it was given since.
+    pub(super) limit: Option<Instant>,
+}
+
+impl Interrupt {
+    pub(super) fn handle(&self, waker: Waker) -> InterruptHandle {
+        InterruptHandle { asked: Arc::clone(&self.asked), waker }
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    pub(super) fn resume(&mut self, limit: Instant) {
+        self.asked.store(false, Ordering::Release);
+        self.limit = Some(limit);
+    }
+}
