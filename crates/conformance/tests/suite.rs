@@ -27,6 +27,7 @@ mod initiator_face;
 mod initiator_failover;
 mod initiator_flushes;
 mod initiator_identity;
+mod initiator_leaving;
 mod initiator_memory;
 mod initiator_options;
 mod initiator_overdue;

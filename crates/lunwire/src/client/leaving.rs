@@ -113,6 +113,11 @@ pub(crate) fn set_in_doubt(urls: Vec<String>) {
     *lock(&IN_DOUBT) = urls;
 }
 
+/// From now on something may be under way to the disks of which `queue` says so.
+pub(crate) fn note_doubt(queue: &Queue) {
+    set_sessions_in_doubt(&queue.in_doubt());
+}
+
 fn set_sessions_in_doubt(sessions: &[SessionId]) {
     let disks = lock(&DISKS);
     let of = |session: &SessionId| disks.iter().find(|(of, _)| of == session);
@@ -146,7 +151,7 @@ pub(super) fn tell_meanwhile(event: &Event) -> bool {
 pub(super) fn leave(queue: &mut Queue) {
     let most = REPLACED + REPLACED_AT_LAST;
     *lock(&LEAVING) = Some(Instant::now() + most + LAST_WORDS);
-    set_sessions_in_doubt(&queue.in_doubt());
+    note_doubt(queue);
     let logouts = if is_interrupted() { LOOK } else { LOGOUTS };
     let mut left = queue.leave(logouts, REPLACED);
     set_sessions_in_doubt(&left);

@@ -4,6 +4,7 @@
 mod contents;
 mod streams;
 
+pub(crate) use contents::expect_there;
 pub(crate) use streams::read_stdin;
 pub(crate) use streams::write_stdout;
 
