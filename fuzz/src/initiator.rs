@@ -525,7 +525,7 @@ impl<'a> World<'a> {
                 let write = Slice::from(vec![3; LENGTH as usize]);
                 let read = self.pool.take(LENGTH as usize);
                 if let Some(wire) = self.wires.get_mut(at) {
-                    wire.mover.attach(*task, Some(write), read);
+                    wire.mover.submit(Op::Attach { task: *task, write: Some(write), read });
                 }
             }
             Op::SendCommand { task, .. } | Op::Reassign { task, .. } => self.bring(*task, at),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Makes PDUs and commands of fuzzer's bytes: few bytes give much, and every bit can still be set.
 
+use iscsi::datamover::Capabilities;
 use iscsi::datamover::Keys;
 use iscsi::datamover::Markers;
 use iscsi::target_role::LoggedIn;
@@ -150,6 +151,7 @@ impl<'a> Input<'a> {
             stat_sn: StatSn(1),
             exp_stat_sn: StatSn(1),
             parameters,
+            capabilities: Capabilities::STREAM,
         };
         (logged_in, keys)
     }

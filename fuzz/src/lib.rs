@@ -19,6 +19,7 @@ pub use crate::machine::target_machine;
 use crate::target::Target;
 use buf::Pool;
 use clock::Instant;
+use iscsi::datamover::Capabilities;
 use iscsi::datamover::Event;
 use iscsi::datamover::Immediate;
 use iscsi::datamover::Keys;
@@ -56,7 +57,7 @@ pub fn login(data: &[u8]) {
     with_pool(|pool| {
         let mut input = Input::new(data);
         let now = Instant(0);
-        let mut machine = Login::new(now, StatSn(1), Duration::from_secs(15));
+        let mut machine = Login::new(now, StatSn(1), Duration::from_secs(15), Capabilities::STREAM);
         let mut mover = Tcp::new();
         let demand = authentication(input.byte());
         while !input.is_empty() {
@@ -89,7 +90,7 @@ fn drain_login(machine: &mut Login, mover: &mut Tcp, demand: &Authentication) ->
     let mut over = None;
     while let Some(output) = machine.poll_output() {
         match output {
-            LoginOutput::Op(op) => mover.submit(op),
+            LoginOutput::Op(op) => drop(mover.submit(op)),
             LoginOutput::Admit(request) => {
                 assert!(request.discovery || request.target.is_some(), "a session with nobody");
                 machine.admit(Admission::Granted {

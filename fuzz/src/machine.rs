@@ -16,7 +16,9 @@ use arbitrary::Unstructured;
 use buf::Pool;
 use buf::SgList;
 use clock::Instant;
+use iscsi::datamover::Capabilities;
 use iscsi::datamover::Event;
+use iscsi::datamover::Op;
 use iscsi::datamover::TaskId;
 use iscsi::service::Indication;
 use iscsi::target_role::Admission;
@@ -197,7 +199,12 @@ impl<'a> World<'a> {
     fn connect(&self) -> Connection {
         Connection {
             mover: Tcp::new(),
-            login: Some(Login::new(self.now, StatSn(1), Duration::from_secs(15))),
+            login: Some(Login::new(
+                self.now,
+                StatSn(1),
+                Duration::from_secs(15),
+                Capabilities::STREAM,
+            )),
             tsih: Tsih(0),
             cid: wire::iscsi::Cid(0),
             member: None,
@@ -245,7 +252,7 @@ impl<'a> World<'a> {
         {
             match login.poll_output() {
                 None => return,
-                Some(LoginOutput::Op(op)) => connection.mover.submit(op),
+                Some(LoginOutput::Op(op)) => drop(connection.mover.submit(op)),
                 Some(LoginOutput::Admit(request)) => {
                     (connection.tsih, connection.cid) = (request.tsih, request.cid);
                     login.admit(Admission::Granted {
@@ -281,7 +288,7 @@ impl<'a> World<'a> {
             return;
         }
         let admitted = match &self.session {
-            Some(session) if tsih == self.known.tsih() => session.admits(cid),
+            Some(session) if tsih == self.known.tsih() => session.admits(cid, Capabilities::STREAM),
             _ => Err(SESSION_DOES_NOT_EXIST),
         };
         if let Err(status) = admitted {
@@ -292,7 +299,7 @@ impl<'a> World<'a> {
         }
         self.settle();
         match &self.session {
-            Some(session) if session.admits(cid).is_ok() => {
+            Some(session) if session.admits(cid, Capabilities::STREAM).is_ok() => {
                 let window = session.command_window();
                 self.answer(at, Some(window), Ok(tsih));
             }
@@ -397,13 +404,14 @@ impl<'a> World<'a> {
                 self.reserve(connection, task, (length, staged));
             }
             Output::Detach { connection, task } => {
-                let buf = self.member(connection).and_then(|at| at.mover.detach(task));
+                let buf =
+                    self.member(connection).and_then(|at| at.mover.submit(Op::Detach { task }));
                 self.park(task, buf);
             }
             Output::Attach { connection, task } => {
                 let buf = self.unpark(task);
                 if let (Some(at), Some(buf)) = (self.member(connection), buf) {
-                    at.mover.attach(task, buf);
+                    at.mover.submit(Op::Attach { task, buf });
                 }
             }
         }
@@ -433,7 +441,7 @@ impl<'a> World<'a> {
             Indication::Quiesce { id } => self.quiesce.push_back(id),
             Indication::Ended { task } => {
                 for connection in self.connections.iter_mut().flatten() {
-                    drop(connection.mover.detach(task));
+                    drop(connection.mover.submit(Op::Detach { task }));
                 }
             }
             Indication::Management(request) => {

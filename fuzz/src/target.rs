@@ -9,6 +9,7 @@ use buf::Buf;
 use buf::Pool;
 use clock::Instant;
 use iscsi::datamover::Event;
+use iscsi::datamover::Op;
 use iscsi::datamover::TaskId;
 use iscsi::service;
 use iscsi::service::Indication;
@@ -115,10 +116,10 @@ impl<'a> Target<'a> {
 
     fn carry_out(&mut self, output: Output) {
         match output {
-            Output::Op(_, op) => self.mover.submit(op),
+            Output::Op(_, op) => drop(self.mover.submit(op)),
             Output::Reserve { task, length, staged, .. } => self.reserve(task, length, staged),
             // No other connection takes tasks over here.
-            Output::Detach { task, .. } => drop(self.mover.detach(task)),
+            Output::Detach { task, .. } => drop(self.mover.submit(Op::Detach { task })),
             Output::Attach { .. } => {}
             Output::Targets(_) => self.session.targets(vec![TargetRecord {
                 name: "iqn.2026-01.test.lunwire:disk".to_owned(),
@@ -137,7 +138,7 @@ impl<'a> Target<'a> {
                 drop(self.tasks.remove(&task));
             }
             Indication::Quiesce { id } => self.session.quiesced(id),
-            Indication::Ended { task } => drop(self.mover.detach(task)),
+            Indication::Ended { task } => drop(self.mover.submit(Op::Detach { task })),
             Indication::Management(request) => {
                 for task in self.session.tasks(None) {
                     self.tasks.remove(&task);
@@ -211,7 +212,7 @@ impl<'a> Target<'a> {
         let immediate = task.and_then(|task| task.immediate.take()).or(staged);
         let room = match buffer(self.pool, immediate, length) {
             Some(buf) => {
-                self.mover.attach(id, buf);
+                self.mover.submit(Op::Attach { task: id, buf });
                 Room::Attached
             }
             None => Room::None,
@@ -224,18 +225,21 @@ impl<'a> Target<'a> {
         task.wanted = length;
         let need = self.session.buffer_need(id, length);
         let staged = match need.is_reserved {
-            true => self.mover.detach(id).map(whole),
+            true => self.mover.submit(Op::Detach { task: id }).map(whole),
             false => task.immediate.take(),
         };
         let Some(buf) = buffer(self.pool, staged, need.length) else {
             return self.finish(id, TASK_SET_FULL);
         };
-        self.mover.attach(id, buf);
+        self.mover.submit(Op::Attach { task: id, buf });
         self.session.receive_data_out(id, length);
     }
 
     fn data_out(&mut self, id: TaskId) {
-        let mut buf = self.mover.detach(id).expect("the buffer of a task whose data is there");
+        let mut buf = self
+            .mover
+            .submit(Op::Detach { task: id })
+            .expect("the buffer of a task whose data is there");
         let Some(task) = self.tasks.get_mut(&id) else { return };
         buf.truncate(usize::try_from(task.wanted).expect("64-bit"));
         let step = task.scsi.resume(&self.disk.nexus, scsi::Input::DataOut(buf.freeze()));

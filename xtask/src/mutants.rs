@@ -33,20 +33,27 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "data-digest-initiator",
         file: "crates/mover/src/tcp/initiator/rx.rs",
-        from: "if computed != Some(self.digest.value()) {",
-        to: "if computed.is_none() {",
+        from: "Integrity::Corrupt => self.damage(pdu.length, context.tasks),",
+        to: "Integrity::Corrupt => self.complete(pdu.control, context.tasks),",
         class: "network",
     },
     Mutant {
         name: "data-digest-target",
         file: "crates/mover/src/tcp/rx.rs",
+        from: "Ok(self.end_sink(integrity, context))",
+        to: "Ok(self.end_sink(Integrity::Good, context))",
+        class: "network",
+    },
+    Mutant {
+        name: "data-digest",
+        file: "crates/mover/src/tcp/frame.rs",
         from: "if computed == Some(self.digest.value()) {",
         to: "if computed.is_some() {",
         class: "network",
     },
     Mutant {
-        name: "header-digest-target",
-        file: "crates/mover/src/tcp/rx.rs",
+        name: "header-digest",
+        file: "crates/mover/src/tcp/frame.rs",
         from: "if self.digest.value() != crc::crc32c(&self.header) {",
         to: "if false {",
         class: "network",
@@ -187,8 +194,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "zeroes-are-synced",
         file: "crates/store/src/file.rs",
-        from: "(_, Io::Punch { .. } | Io::Zero { .. } | Io::Reserve { .. }) if self.sync => {",
-        to: "(_, Io::Punch { .. } | Io::Zero { .. } | Io::Reserve { .. }) if false => {",
+        from: "(_, Io::Clear { .. }) if self.sync =>",
+        to: "(_, Io::Clear { .. }) if false =>",
         class: "target",
     },
     Mutant {

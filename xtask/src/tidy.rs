@@ -18,6 +18,7 @@ use anyhow::Result;
 /// Rank of each crate: it may depend on crates of lower ranks only (ARCHITECTURE.md).
 const RANKS: &[(&str, u8)] = &[
     ("lunwire-clock", 0),
+    ("lunwire-slots", 0),
     ("lunwire-medium", 0),
     ("lunwire-wire", 0),
     ("lunwire-buf", 0),
@@ -39,7 +40,8 @@ const RANKS: &[(&str, u8)] = &[
 ];
 
 /// Folders below `crates/` whose crates must not be able to name a socket, a clock or a thread.
-const PURE: &[&str] = &["clock", "medium", "wire", "iscsi", "mover", "rdma", "scsi", "store"];
+const PURE: &[&str] =
+    &["clock", "slots", "medium", "wire", "iscsi", "mover", "rdma", "scsi", "store"];
 
 /// Folders below `crates/` that may have unsafe code.
 const UNSAFE: &[&str] = &["crc", "buf", "engine"];

@@ -71,7 +71,7 @@ fn huge_pages_len_max() -> usize {
 
 /// Where a part of a change goes.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct CopyTarget {
     to: *mut u8,
     /// Offset in the region, if it goes to the region itself and not to a new page.
     home: Option<usize>,
@@ -197,7 +197,7 @@ impl Region {
         })
     }
 
-    fn give_back(&self, start: usize, place: Place) {
+    fn give_back(&self, start: usize, place: CopyTarget) {
         let end = start + place.len;
         let first = start.next_multiple_of(PAGE);
         let last = end - end % PAGE;
@@ -206,8 +206,8 @@ impl Region {
             return zero(place);
         }
         let tail = self.map.at(last).as_ptr();
-        zero(Place { len: first - start, ..place });
-        zero(Place { to: tail, len: end - last, ..place });
+        zero(CopyTarget { len: first - start, ..place });
+        zero(CopyTarget { to: tail, len: end - last, ..place });
     }
 
     /// Lends what a slice of it has lent already once more.
@@ -264,7 +264,7 @@ impl Region {
         start: usize,
         len: usize,
         step: usize,
-        put: impl Fn(Place),
+        put: impl Fn(CopyTarget),
     ) -> Result<(), RegionError> {
         let end = start + len;
         let mut at = start;
@@ -275,7 +275,7 @@ impl Region {
             for group in groups.clone() {
                 free &= self.words(group).lock() == Locked::Free;
             }
-            let place = |at: usize, next: usize| Place {
+            let place = |at: usize, next: usize| CopyTarget {
                 to: self.map.at(at).as_ptr(),
                 home: Some(at),
                 done: at - start,
@@ -302,8 +302,8 @@ impl Region {
     fn change_group(
         &self,
         group: usize,
-        place: Place,
-        put: &impl Fn(Place),
+        place: CopyTarget,
+        put: &impl Fn(CopyTarget),
     ) -> Result<(), RegionError> {
         let Some(start) = place.home else { return Ok(()) };
         if !self.words(group).is_lent() {
@@ -317,7 +317,7 @@ impl Region {
             let page = at / PAGE;
             let next = end.min((page + 1) * PAGE);
             let old = self.map.at(page * PAGE).as_ptr();
-            let part = |new: *mut u8| Place {
+            let part = |new: *mut u8| CopyTarget {
                 to: new.wrapping_add(at % PAGE),
                 home: None,
                 done: place.done + (at - start),
@@ -386,7 +386,7 @@ const fn pages(group: usize) -> Range<usize> {
     group * (GROUP / PAGE)..(group + 1) * (GROUP / PAGE)
 }
 
-fn zero(place: Place) {
+fn zero(place: CopyTarget) {
     // SAFETY: places of a change are writable, and nobody else uses them meanwhile.
     unsafe { ptr::write_bytes(place.to, 0, place.len) }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A blocking connection that sends any bytes and reads one PDU at a time.
+//! A blocking connection that sends any bytes and reads one PDU at a time; or any requests, over a
+//! local connection.
 
 use std::io;
 use std::io::Read;
@@ -9,11 +10,14 @@ use std::net::TcpStream;
 use std::time::Duration;
 use std::time::Instant;
 
+use target::LocalEnd;
 use wire::iscsi::BHS_LEN;
 use wire::iscsi::BhsView;
 use wire::iscsi::Request;
 use wire::iscsi::Response;
 use wire::iscsi::pad4;
+
+use crate::local::Local;
 
 /// What has not come after this time does not come.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -44,14 +48,21 @@ pub enum Heard {
     Nothing,
 }
 
-/// One TCP connection to a target.
+/// One connection to a target.
 #[derive(Debug)]
 pub struct Raw {
-    stream: TcpStream,
+    line: Line,
     /// Header digests are on in both directions.
     pub header_digest: bool,
     /// Data digests are on in both directions.
     pub data_digest: bool,
+}
+
+/// What carries it.
+#[derive(Debug)]
+enum Line {
+    Stream(TcpStream),
+    Local(Local),
 }
 
 impl Pdu {
@@ -117,9 +128,22 @@ pub fn header(request: &Request, data_length: usize) -> Vec<u8> {
 
 impl Raw {
     /// The connection itself, for who writes bytes without any help.
+    ///
+    /// # Panics
+    /// If it is a local one.
     #[must_use]
     pub fn into_stream(self) -> TcpStream {
-        self.stream
+        match self.line {
+            Line::Stream(stream) => stream,
+            Line::Local(_) => panic!("a local connection has no bytes"),
+        }
+    }
+
+    /// A connection within this process.
+    #[must_use]
+    pub fn local(end: LocalEnd) -> Self {
+        let line = Line::Local(Local::from(end));
+        Self { line, header_digest: false, data_digest: false }
     }
 
     /// Connects.
@@ -129,12 +153,16 @@ impl Raw {
     pub fn connect(portal: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&portal, PATIENCE)?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, header_digest: false, data_digest: false })
+        Ok(Self { line: Line::Stream(stream), header_digest: false, data_digest: false })
     }
 
     /// Sends bytes as they are; a connection that the target has closed takes them in vain.
     pub fn write(&mut self, bytes: &[u8]) {
-        if let Err(error) = self.stream.write_all(bytes) {
+        let stream = match &mut self.line {
+            Line::Stream(stream) => stream,
+            Line::Local(local) => return local.write(bytes),
+        };
+        if let Err(error) = stream.write_all(bytes) {
             let gone = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
             assert!(gone.contains(&error.kind()), "cannot send: {error}");
         }
@@ -147,6 +175,9 @@ impl Raw {
 
     /// Sends a header as it is, and a data segment with padding and digests.
     pub fn send_header(&mut self, header: &[u8], data: &[u8]) {
+        if let Line::Local(local) = &mut self.line {
+            return local.send(header, data);
+        }
         let bytes = self.assemble(header, data);
         self.write(&bytes);
     }
@@ -169,6 +200,9 @@ impl Raw {
 
     /// Waits for a PDU.
     pub fn hear(&mut self, patience: Duration) -> Heard {
+        if let Line::Local(local) = &mut self.line {
+            return local.hear(patience);
+        }
         let deadline = Instant::now() + patience;
         let mut header = vec![0; BHS_LEN];
         match self.fill(&mut header, deadline) {
@@ -215,10 +249,13 @@ impl Raw {
         assert_eq!(heard, Heard::Closed, "the connection must be closed");
     }
 
-    /// Half-closes: the target sees the end of the stream.
+    /// Half-closes: the target sees the end of the stream. A local connection is gone then.
     pub fn finish(&mut self) {
-        // A connection that is gone already needs no end.
-        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        match &mut self.line {
+            // A connection that is gone already needs no end.
+            Line::Stream(stream) => drop(stream.shutdown(std::net::Shutdown::Write)),
+            Line::Local(local) => local.close(),
+        }
     }
 
     fn must_fill(&mut self, length: usize, deadline: Instant) -> Vec<u8> {
@@ -229,14 +266,17 @@ impl Raw {
     }
 
     fn fill(&mut self, bytes: &mut [u8], deadline: Instant) -> Filled {
+        let Line::Stream(stream) = &mut self.line else {
+            panic!("a local connection has no bytes")
+        };
         let mut have = 0;
         while have < bytes.len() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Filled::Late(have);
             }
-            self.stream.set_read_timeout(Some(left)).expect("a time above zero");
-            match self.stream.read(bytes.get_mut(have..).unwrap_or_default()) {
+            stream.set_read_timeout(Some(left)).expect("a time above zero");
+            match stream.read(bytes.get_mut(have..).unwrap_or_default()) {
                 Ok(0) => return Filled::Closed(have),
                 Ok(count) => have += count,
                 Err(error) => match error.kind() {

@@ -51,6 +51,8 @@ pub const BLOCK: u32 = 512;
 #[derive(Debug)]
 pub struct Server {
     target: Target,
+    /// Connections to it need no network.
+    is_local: bool,
 }
 
 /// Runs `check` against a target on each engine that this machine has (always epoll, io_uring
@@ -79,6 +81,18 @@ pub fn on_each_plan(
         widen(&mut plan);
         check(&Server::start(plan));
     }
+}
+
+/// As [`on_each_engine`], then over local connections to two reactors: for tests that do not speak
+/// of bytes.
+pub fn on_each_transport(adjust: impl Fn(&mut Settings), check: impl Fn(&Server)) {
+    on_each_engine(&adjust, &check);
+    let mut settings = Settings::default();
+    adjust(&mut settings);
+    let plan = Plan { reactors: 2, ..plan(engine::choose(Choice::Auto), settings) };
+    let mut server = Server::start(plan);
+    server.is_local = true;
+    check(&server);
 }
 
 /// One reactor, one portal, two targets.
@@ -179,7 +193,7 @@ impl Server {
     /// Starts what `plan` says.
     #[must_use]
     pub fn start(plan: Plan) -> Self {
-        Self { target: Target::start(plan).expect("the target starts") }
+        Self { target: Target::start(plan).expect("the target starts"), is_local: false }
     }
 
     /// The target itself.
@@ -197,7 +211,10 @@ impl Server {
     /// A connection on which nothing has been said.
     #[must_use]
     pub fn connect(&self) -> Raw {
-        Raw::connect(self.portal()).expect("the target listens")
+        match self.is_local {
+            true => Raw::local(self.target.connect_local()),
+            false => Raw::connect(self.portal()).expect("the target listens"),
+        }
     }
 
     /// A session with default keys.

@@ -3,6 +3,7 @@
 //! of a process that has both roles.
 
 use std::alloc::System;
+use std::sync::Mutex;
 
 use buf::Slice;
 use initiator::Completion;
@@ -10,8 +11,10 @@ use initiator::CompletionQueue;
 use initiator::Config;
 use initiator::Disk;
 use initiator::Initiator;
+use initiator::LocalTarget;
 use initiator::Operation;
 use initiator::Options;
+use lunwire_conformance::server::Server;
 use lunwire_conformance::server::TARGET;
 use lunwire_conformance::server::on_each_engine;
 use stats_alloc::INSTRUMENTED_SYSTEM;
@@ -79,21 +82,33 @@ fn counted(what: &str, mut run: impl FnMut(u32)) {
     assert!(change.allocations + change.reallocations <= GROWTH_MAX, "{what}: {change:?}");
 }
 
+/// The way to a target in this process, for one session.
+fn within_process(server: &Server) -> Options {
+    let end = Mutex::new(Some(server.target().connect_local()));
+    let connect = move || {
+        let end = end.lock().expect("nobody panics").take();
+        end.ok_or_else(|| std::io::Error::other("the session was lost"))
+    };
+    Options::within_process(LocalTarget::new(connect), Some(TARGET.to_owned()))
+}
+
 #[test]
 fn an_operation_on_a_disk_allocates_nothing() {
     on_each_engine(
         |_| {},
         |server| {
             let initiator = Initiator::start(&Config::default()).expect("a thread");
-            let options = Options::new(server.portal().to_string(), Some(TARGET.to_owned()));
-            let session = initiator.connect(options).expect("a session");
-            let disk = Disk::open(&session, 0).expect("a disk");
-            let queue = CompletionQueue::new().expect("a descriptor");
-            let mut entries = Vec::with_capacity(DEPTH as usize);
-            for kind in KINDS {
-                let what = format!("{:?}", kind(0));
-                counted(&what, |count| submit(&disk, &queue, &mut entries, kind, count));
-                counted(&what, |count| wait(&disk, kind, count));
+            let tcp = Options::new(server.portal().to_string(), Some(TARGET.to_owned()));
+            for (way, options) in [("TCP", tcp), ("messages", within_process(server))] {
+                let session = initiator.connect(options).expect("a session");
+                let disk = Disk::open(&session, 0).expect("a disk");
+                let queue = CompletionQueue::new().expect("a descriptor");
+                let mut entries = Vec::with_capacity(DEPTH as usize);
+                for kind in KINDS {
+                    let what = format!("{:?} over {way}", kind(0));
+                    counted(&what, |count| submit(&disk, &queue, &mut entries, kind, count));
+                    counted(&what, |count| wait(&disk, kind, count));
+                }
             }
         },
     );

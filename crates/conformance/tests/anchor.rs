@@ -37,5 +37,5 @@ fn space_is_set_aside() {
             assert_eq!(state(&mut host, 20_480).1, 1);
         }
     };
-    on_each_engine(|_| {}, check);
+    on_each_transport(|_| {}, check);
 }

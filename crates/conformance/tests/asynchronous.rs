@@ -29,7 +29,7 @@ fn expect_no_session(server: &Server, begun: Instant) {
 /// Covers: ASY-10.
 #[test]
 fn changes_of_a_unit_are_no_asynchronous_events() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut one = session_with(server, &[]);
@@ -59,7 +59,7 @@ fn changes_of_a_unit_are_no_asynchronous_events() {
 /// Covers: ASY-05, ASY-06.
 #[test]
 fn commands_run_until_the_time_for_logging_out_is_over() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut session = session_with(server, &[]);
@@ -109,7 +109,7 @@ fn mute(server: &Server) -> Initiator {
 /// Covers: ASY-06.
 #[test]
 fn administration_ends_a_session_whatever_its_initiator_does() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             for peer in [deaf, mute] {
@@ -178,7 +178,7 @@ fn a_stop_asks_first_and_drops_then() {
 /// Covers: LGO-12.
 #[test]
 fn ordered_successors_of_tasks_ended_silently_go_on() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut one = session_with(server, &[]);

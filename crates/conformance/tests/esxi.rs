@@ -65,7 +65,7 @@ fn attached(server: &Server, host: &str, lun: u8) -> Host {
 }
 
 fn as_each_engine(check: impl Fn(&Server)) {
-    on_each_engine(|_| {}, check);
+    on_each_transport(|_| {}, check);
 }
 
 #[test]

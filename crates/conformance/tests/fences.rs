@@ -89,7 +89,7 @@ fn is_managed(response: &Response) -> bool {
 /// Covers: STS-11, STS-13.
 #[test]
 fn the_answer_to_a_reset_is_fenced() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             for function in [LOGICAL_UNIT_RESET, TARGET_WARM_RESET] {
@@ -109,7 +109,7 @@ fn the_answer_to_a_reset_is_fenced() {
 /// Covers: STS-11, STS-13.
 #[test]
 fn the_first_unit_attention_after_a_reset_is_fenced_everywhere() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             // The session that asks for the reset, and a third party.
@@ -141,7 +141,7 @@ fn reserve_out(session: &mut Initiator, action: u8, keys: [u8; 2]) -> ScsiComman
 /// Covers: STS-11, STS-13.
 #[test]
 fn the_end_of_preempt_and_abort_is_fenced() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut pair = pair(server, FENCE);
@@ -178,7 +178,7 @@ fn is_status(itt: Itt, status: u8) -> impl Fn(&Response) -> bool {
 /// Covers: STS-11, STS-13.
 #[test]
 fn auto_contingent_allegiance_is_fenced() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut pair = pair(server, FENCE);
@@ -202,7 +202,7 @@ fn auto_contingent_allegiance_is_fenced() {
 /// Covers: KEY-37, STS-12.
 #[test]
 fn without_the_promise_nothing_is_held_back() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut pair = pair(server, ("TaskReporting", "RFC3720"));
@@ -247,7 +247,7 @@ fn expect_tag_until_confirmed(session: &mut Initiator, r2t: &R2t, message: &Asyn
 /// Covers: FAB-01, FAB-04, FAB-05, FAB-07, FAB-08, STS-11.
 #[test]
 fn fast_abort_tells_each_other_connection() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut pair = pair(server, FAST);
@@ -296,7 +296,7 @@ fn fast_abort_tells_each_other_connection() {
 /// Covers: FAB-05, FAB-08.
 #[test]
 fn each_session_hears_what_it_has_agreed_to() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut old = session_with(server, &[]);
@@ -334,7 +334,7 @@ fn each_session_hears_what_it_has_agreed_to() {
 /// Covers: TMF-14, TMF-15, TMF-16.
 #[test]
 fn data_of_third_parties_is_not_waited_for() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut one = session_with(server, &[]);

@@ -109,9 +109,9 @@ impl Elsewhere {
             Op::Write { data, .. } => data.copy_to(&mut state.bytes[range]),
             Op::Clear { .. } => state.bytes[range].fill(0),
             Op::Flush => {}
-            Op::Status { .. } => {
+            Op::ProvisioningStatus { .. } => {
                 let run = Run { space: Space::Mapped, length };
-                return completer.complete_with(Outcome::Status(run));
+                return completer.complete_with(Outcome::ProvisioningStatus(run));
             }
         }
         drop(state);
@@ -432,5 +432,35 @@ fn filters_and_stripes_are_built_on_it() {
         drop(elsewhere.expect(|state| state.cancelled == 1));
         drop(works);
         assert_eq!(session.read_management(), 0);
+    });
+}
+
+/// Whoever asks for figures has those of the others in time, and hears who is silent.
+#[test]
+fn a_reactor_that_hangs_holds_up_nobody_who_asks() {
+    with_remote(|server, elsewhere| {
+        let mut first = session(server);
+        let sessions = server.target().sessions();
+        let home = sessions.iter().find(|one| one.tsih == first.tsih.0).expect("it is there");
+        // Its reactor waits for this lock.
+        let hold = elsewhere.state();
+        let itt = start_read(&mut first, 0, 1);
+        let begun = std::time::Instant::now();
+        let silent = loop {
+            let figures = server.target().figures(Duration::from_millis(100));
+            let mut all: Vec<usize> = figures.answers.iter().map(|one| one.reactor).collect();
+            all.extend(&figures.silent);
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..server.target().reactors()), "each answers or is named");
+            if !figures.silent.is_empty() {
+                break figures.silent;
+            }
+            assert!(begun.elapsed() < PATIENCE, "it has not begun to hang");
+        };
+        assert_eq!(silent, [home.reactor]);
+        drop(hold);
+        elsewhere.take(1).into_iter().for_each(|work| elsewhere.carry_out(work));
+        assert_eq!(first.finish(itt).code, GOOD);
+        assert_eq!(server.target().figures(PATIENCE).silent, [0_usize; 0]);
     });
 }

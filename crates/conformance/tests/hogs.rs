@@ -55,7 +55,7 @@ fn expect_service(server: &Server) {
 /// A window full of WRITEs whose data never comes takes from nobody else what it needs.
 #[test]
 fn writes_that_send_nothing_leave_room_for_others() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut hogs: Vec<Initiator> =
@@ -78,7 +78,7 @@ fn writes_that_send_nothing_leave_room_for_others() {
 /// Those who ask for data and do not take it have their share of the buffers, and no more.
 #[test]
 fn readers_that_do_not_read_leave_room_for_others() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let digests = [("DataDigest", "CRC32C")];

@@ -17,14 +17,14 @@ use target::AuthenticationPolicy;
 use target::Demand;
 use wire::iscsi::*;
 
-const SECRET: &[u8] = b"secretsecret1234";
+pub(crate) const SECRET: &[u8] = b"secretsecret1234";
 
 fn secret(bytes: &[u8]) -> Secret {
     Secret::new(bytes).expect("a long secret")
 }
 
 /// A policy under which initiators prove to be `host`, as much as `demand` says.
-fn policy(demand: Demand) -> AuthenticationPolicy {
+pub(crate) fn policy(demand: Demand) -> AuthenticationPolicy {
     let credentials = Credentials::new("host".into(), secret(SECRET)).expect("a name");
     let account = Some(Arc::new(Account::new(credentials, None).expect("one secret")));
     AuthenticationPolicy { demand, algorithms: vec![Algorithm::Sha256], account }
@@ -50,7 +50,7 @@ fn each_policy(demand: Demand, discovery: Demand, check: impl Fn(&Server)) {
 }
 
 /// Sends a request of the security stage; gives the answer and its keys.
-fn exchange(
+pub(crate) fn exchange(
     raw: &mut Raw,
     plan: &LoginPlan,
     transit: bool,
@@ -72,7 +72,7 @@ fn value<'a>(pairs: &'a [(String, String)], key: &str) -> &'a str {
 }
 
 /// Logs in by CHAP with `secret`; gives all responses.
-fn log_in(raw: &mut Raw, plan: &LoginPlan, secret: &[u8]) -> Vec<LoginResponse> {
+pub(crate) fn log_in(raw: &mut Raw, plan: &LoginPlan, secret: &[u8]) -> Vec<LoginResponse> {
     let mut first = plan.text();
     first.extend(text(&[("AuthMethod", "CHAP,None")]));
     let (begun, _) = exchange(raw, plan, false, &first);
@@ -91,7 +91,7 @@ fn log_in(raw: &mut Raw, plan: &LoginPlan, secret: &[u8]) -> Vec<LoginResponse> 
     vec![begun, asked, ended]
 }
 
-fn leading() -> LoginPlan {
+pub(crate) fn leading() -> LoginPlan {
     LoginPlan::new().with(&[])
 }
 

@@ -255,42 +255,64 @@ fn what_happens_while_a_call_waits_is_told_at_once() {
     queue.logout(id);
 }
 
-/// A slow line in front of a server, and a disk behind it. What is written later must stay.
-fn behind_a_slow_line(leave: impl Fn(&Line, Initiator, Disk)) {
+/// A slow line in front of a server, on which `client` leaves a write behind. What is written
+/// later must stay.
+fn behind_a_slow_line(client: impl Fn(&Line, Options)) {
     on_each_engine(
         |_| {},
         |server: &Server| {
             let line = Line::start(server.portal(), u64::MAX);
-            let name = Some(TARGET.to_owned());
             let given = |portal: SocketAddr| Options {
                 portals: vec![portal.to_string()],
-                ..Options::new(String::new(), name.clone())
+                ..Options::new(String::new(), Some(TARGET.to_owned()))
             };
-            let initiator = Initiator::start(&Config::default()).unwrap();
-            let session = initiator.connect(given(line.portal())).unwrap();
-            let disk = Disk::open(&session, 0).unwrap();
-            drop(session);
-            line.slow(0, 20_000);
-            drop(disk.write(0, &Slice::from(vec![1; 512 << 10])).unwrap());
-            thread::sleep(PAUSE);
-            leave(&line, initiator, disk);
+            client(&line, given(line.portal()));
             let other = Initiator::start(&Config::default()).unwrap();
             let disk = Disk::open(&other.connect(given(server.portal())).unwrap(), 0).unwrap();
-            disk.write_at(0, &vec![2; 512 << 10]).unwrap();
+            disk.write_at(0, &vec![2; LEFT]).unwrap();
             line.slow(0, u64::MAX);
             let begun = Instant::now();
             while line.held() > 0 && begun.elapsed() < END {
                 thread::sleep(Duration::from_millis(20));
             }
             thread::sleep(PAUSE);
-            let mut read = vec![0; 512 << 10];
+            let mut read = vec![0; LEFT];
             disk.read_at(0, &mut read).unwrap();
             assert_eq!(read.iter().filter(|byte| **byte == 1).count(), 0, "old bytes");
         },
     );
 }
 
+/// Bytes of a write that is left behind, and how many of them the line carries in a second.
+const LEFT: usize = 512 << 10;
+const SLOW: u64 = 20_000;
+
 #[test]
 fn a_disk_that_is_dropped_leaves_nothing_under_way() {
-    behind_a_slow_line(|_, initiator, disk| drop((disk, initiator)));
+    behind_a_slow_line(|line, given| {
+        let initiator = Initiator::start(&Config::default()).unwrap();
+        let disk = Disk::open(&initiator.connect(given).unwrap(), 0).unwrap();
+        line.slow(0, SLOW);
+        drop(disk.write(0, &Slice::from(vec![1; LEFT])).unwrap());
+        thread::sleep(PAUSE);
+        drop((disk, initiator));
+    });
+}
+
+/// A logout waits behind what is on the line, and not for ever.
+#[test]
+fn a_logout_that_is_not_answered_leaves_nothing_under_way() {
+    behind_a_slow_line(|line, given| {
+        let mut queue = Queue::new(&Config::default()).unwrap();
+        let id = queue.login(given).unwrap();
+        line.slow(0, SLOW);
+        let mut bytes = [0; 32];
+        (bytes[0], bytes[7], bytes[8]) = (0x2a, 4, 0);
+        let (cdb, retry) = (Cdb { bytes, len: 10 }, Retry::Always);
+        let data = Data::Out(vec![1; LEFT].into());
+        queue.post(id, 1, Wish { lun: 0, cdb, data, retry }).unwrap();
+        queue.wait_n(1, PAUSE);
+        queue.logout(id);
+        assert_eq!(queue.in_doubt(), []);
+    });
 }

@@ -34,6 +34,7 @@ use initiator::Data;
 use initiator::Error;
 use initiator::Event;
 use initiator::Kind;
+use initiator::Line;
 use initiator::Options;
 use initiator::Pump;
 use initiator::Request;
@@ -165,7 +166,9 @@ impl Connector for Plain {
         let (result, attempt) = mpsc::channel();
         let stream = TcpStream::connect(&portals[0]).unwrap();
         let peer = stream.peer_addr().unwrap();
-        result.send(Ok(Connected { stream, peer, portal: portals[0].clone() })).unwrap();
+        result
+            .send(Ok(Connected { line: Line::Stream(stream), peer, portal: portals[0].clone() }))
+            .unwrap();
         waker.wake();
         attempt
     }

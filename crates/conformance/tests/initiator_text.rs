@@ -15,6 +15,7 @@ use conformance::Server;
 use conformance::initiator::pattern;
 use conformance::mock;
 use conformance::on_each_engine;
+use conformance::on_each_transport;
 use conformance::server::TARGET;
 use initiator::Config;
 use initiator::Data;
@@ -87,7 +88,7 @@ fn change_under_a_read(
     fate: Fate,
     check: impl Fn(&Proxy, Itt),
 ) {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server: &Server| {
             let in_time = || try_change(server, length, (ill, fate), &check);

@@ -105,7 +105,7 @@ fn read(session: &mut Initiator) -> Status {
 
 #[test]
 fn a_unit_comes_and_goes_and_everybody_is_told() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let folder = tempfile::tempdir().expect("a folder");
@@ -143,7 +143,7 @@ fn a_unit_comes_and_goes_and_everybody_is_told() {
 
 #[test]
 fn numbers_are_free_or_taken() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let taken = add_at(server, Some(1), "memory:1M");
@@ -165,7 +165,7 @@ fn numbers_are_free_or_taken() {
 /// What the store works on ends well; what waits for an initiator is ended after a while.
 #[test]
 fn commands_under_way_end_cleanly() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let folder = tempfile::tempdir().expect("a folder");
@@ -206,7 +206,7 @@ fn commands_under_way_end_cleanly() {
 /// that one: neither reads nor writes, however many there are.
 #[test]
 fn what_was_sent_to_the_unit_before_does_not_reach_the_next_one() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut session = session(server);
@@ -257,7 +257,7 @@ fn what_was_sent_to_the_unit_before_does_not_reach_the_next_one() {
 /// unit says nothing about commands that have not come yet.
 #[test]
 fn an_immediate_command_lets_nothing_older_through_to_the_next_unit() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut session = session(server);
@@ -291,7 +291,7 @@ fn an_immediate_command_lets_nothing_older_through_to_the_next_unit() {
 /// With InitialR2T a WRITE waits for its initiator: nobody else can end it in time.
 #[test]
 fn a_command_that_waits_for_its_initiator_is_aborted() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut session = session(server);
@@ -315,7 +315,7 @@ fn a_command_that_waits_for_its_initiator_is_aborted() {
 /// Another unit's EXTENDED COPY ends with the piece under way.
 #[test]
 fn a_copy_to_a_unit_that_goes_ends() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let folder = tempfile::tempdir().expect("a folder");
@@ -386,7 +386,7 @@ fn see_what_is_theirs(server: &Server) {
 
 #[test]
 fn what_is_being_wiped_stays() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut session = session(server);
@@ -446,7 +446,7 @@ impl Drop for Ends<'_> {
 /// Commands of several sessions all the time, while the unit comes and goes.
 #[test]
 fn nothing_is_lost_while_units_come_and_go() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let folder = tempfile::tempdir().expect("a folder");
@@ -477,7 +477,7 @@ fn nothing_is_lost_while_units_come_and_go() {
 /// What stands beside its blocks is in a file of its own, whatever files are served already.
 #[test]
 fn a_disk_with_protection_information_comes_beside_files() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let folder = tempfile::tempdir().expect("a folder");

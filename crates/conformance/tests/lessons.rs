@@ -27,7 +27,7 @@ fn window(pdu: &Pdu) -> Numbers {
 /// must be, and room for commands, in discovery too.
 #[test]
 fn every_pdu_tells_a_window_that_is_open() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             for plan in [LoginPlan::new(), LoginPlan::discovery()] {
@@ -87,7 +87,7 @@ fn every_pdu_tells_a_window_that_is_open() {
 #[test]
 fn logins_may_race_for_one_session() {
     const RACERS: usize = 16;
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let plan = LoginPlan::new();

@@ -23,7 +23,7 @@ fn open_write(session: &mut Initiator) -> R2t {
 /// Covers: LGO-02, LGO-04, LGO-05, LGO-08, LGO-10, CLR-02.
 #[test]
 fn a_logout_ends_all_tasks_without_a_word_and_closes() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             for (reason, cid) in [(0, 1), (0, 77), (1, 1)] {
@@ -48,7 +48,7 @@ fn a_logout_ends_all_tasks_without_a_word_and_closes() {
 /// Covers: LGO-11, SES-21.
 #[test]
 fn the_next_session_hears_what_was_cleared() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             // Logout, loss of the connection, reinstatement.
@@ -86,7 +86,7 @@ fn the_next_session_hears_what_was_cleared() {
 /// Covers: LGO-07, LGO-09, OBS-10.
 #[test]
 fn a_logout_that_cannot_be_leaves_the_session_alone() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut session = server.login();
@@ -106,7 +106,7 @@ fn a_logout_that_cannot_be_leaves_the_session_alone() {
 /// Covers: ASY-01, ASY-02, ASY-06, LGO-15.
 #[test]
 fn a_target_that_stops_asks_for_logout_and_says_when_it_drops() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let (mut polite, mut deaf) = (server.login(), server.login());
@@ -132,7 +132,7 @@ fn a_target_that_stops_asks_for_logout_and_says_when_it_drops() {
 /// Covers: LGO-15.
 #[test]
 fn a_session_that_is_dropped_is_told() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut session = server.login();

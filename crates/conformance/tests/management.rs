@@ -12,7 +12,7 @@ fn session(server: &Server) -> Initiator {
 /// Covers: TMF-01, TMF-09, TMF-04, DOU-11.
 #[test]
 fn an_aborted_task_is_not_heard_of_again() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut session = session(server);
@@ -32,7 +32,7 @@ fn an_aborted_task_is_not_heard_of_again() {
 /// Covers: TMF-14, TMF-19, TMF-20.
 #[test]
 fn abort_task_set_ends_the_tasks_of_one_nexus_and_unit() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let (mut one, mut two) = (session(server), session(server));
@@ -57,7 +57,7 @@ fn abort_task_set_ends_the_tasks_of_one_nexus_and_unit() {
 /// Covers: TMF-16, TMF-20, TMF-25, TMF-26, FAB-08, KEY-37, DOU-11.
 #[test]
 fn clear_task_set_ends_the_tasks_of_all_nexuses() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             for tas in [true, false] {
@@ -109,7 +109,7 @@ fn task_set_type(session: &mut Initiator) -> u8 {
 /// Covers: TMF-20, TMF-21, FAB-08, CLR-04.
 #[test]
 fn logical_unit_reset_ends_all_tasks_and_tells_everybody() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let (mut one, mut two, mut three) = (session(server), session(server), session(server));
@@ -138,7 +138,7 @@ fn logical_unit_reset_ends_all_tasks_and_tells_everybody() {
 /// Covers: TMF-03, TMF-04.
 #[test]
 fn later_commands_live_through_abort_task_set() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut session = session(server);
@@ -166,7 +166,7 @@ fn later_commands_live_through_abort_task_set() {
 /// Covers: TMF-03.
 #[test]
 fn a_command_that_overtook_a_function_is_carried_out() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             for function in [ABORT_TASK_SET, CLEAR_TASK_SET, LOGICAL_UNIT_RESET] {
@@ -188,7 +188,7 @@ fn a_command_that_overtook_a_function_is_carried_out() {
 /// Covers: TMF-02, TMF-11.
 #[test]
 fn functions_and_units_that_are_not_there() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut session = session(server);
@@ -209,7 +209,7 @@ fn functions_and_units_that_are_not_there() {
 /// Covers: TMF-10, CMD-26.
 #[test]
 fn a_missing_command_counts_as_received_once_aborted() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut session = session(server);
@@ -229,7 +229,7 @@ fn a_missing_command_counts_as_received_once_aborted() {
 /// Covers: CMD-32.
 #[test]
 fn abort_task_with_another_unit_is_not_carried_out() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut session = session(server);

@@ -33,7 +33,7 @@ fn reserve_in(session: &mut Initiator, action: u8) -> Vec<u8> {
 /// Covers: SES-31.
 #[test]
 fn persistent_reservations_outlive_the_session() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let plan = LoginPlan::new();
@@ -61,7 +61,7 @@ fn persistent_reservations_outlive_the_session() {
 /// Covers: NAM-07.
 #[test]
 fn a_name_in_other_letters_is_the_same_initiator() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut plan = LoginPlan::new();
@@ -85,7 +85,7 @@ fn a_name_in_other_letters_is_the_same_initiator() {
 /// Covers: SES-32.
 #[test]
 fn reserve_outlives_session_reinstatement_only() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let plan = LoginPlan::new();

@@ -42,7 +42,7 @@ fn ask(session: &mut Initiator, function: u8, lun: u8, task: Itt) -> (u8, u32) {
 /// Covers: TMF-22, TMF-20, TMF-14, CLR-04.
 #[test]
 fn warm_reset_ends_the_tasks_of_all_units_and_sessions() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let [mut one, mut two] = [(); 2].map(|()| session_with(server, &[]));
@@ -76,7 +76,7 @@ fn warm_reset_ends_the_tasks_of_all_units_and_sessions() {
 /// Covers: TMF-17.
 #[test]
 fn a_target_reset_plugs_what_has_not_come() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut session = session_with(server, &[]);
@@ -130,7 +130,7 @@ fn expect_no_session(server: &Server) {
 /// Covers: TMF-22, TMF-23, CLR-05, ASY-07.
 #[test]
 fn cold_reset_is_as_power_on() {
-    on_each_engine(
+    on_each_transport(
         |settings| settings.target_reset = TargetReset::Cold,
         |server| {
             let names = ["first", "second"].map(|name| LoginPlan {
@@ -195,7 +195,7 @@ fn resets_are_refused_to_whom_they_are_forbidden() {
 /// Covers: P44-01, P44-02.
 #[test]
 fn the_newer_functions_are_for_sessions_of_level_2() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             for (keys, answer) in [(&[][..], 5), (&[("iSCSIProtocolLevel", "1")], 5)] {
@@ -217,7 +217,7 @@ fn the_newer_functions_are_for_sessions_of_level_2() {
 /// Covers: P44-03, P44-07, TMF-11.
 #[test]
 fn query_task_tells_whether_a_task_is_there() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut session = session_with(server, &PROTOCOL_LEVEL);
@@ -234,7 +234,7 @@ fn query_task_tells_whether_a_task_is_there() {
 /// Covers: P44-04, P44-07.
 #[test]
 fn query_task_set_is_about_one_nexus_and_unit() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut session = session_with(server, &PROTOCOL_LEVEL);
@@ -253,7 +253,7 @@ fn query_task_set_is_about_one_nexus_and_unit() {
 /// Covers: P44-05.
 #[test]
 fn nexus_reset_ends_the_tasks_of_one_session_on_all_units() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut session = session_with(server, &PROTOCOL_LEVEL);
@@ -284,7 +284,7 @@ fn nexus_reset_ends_the_tasks_of_one_session_on_all_units() {
 /// Covers: P44-06, P44-07.
 #[test]
 fn query_asynchronous_event_tells_what_waits() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let mut session = session_with(server, &PROTOCOL_LEVEL);

@@ -90,7 +90,7 @@ fn select(session: &mut Initiator, two: u8, three: u8, five: u8) {
 
 #[test]
 fn ordered_commands_wait_for_other_sessions() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let (mut one, mut two) = (session(server), session(server));
@@ -111,7 +111,7 @@ fn ordered_commands_wait_for_other_sessions() {
 #[test]
 fn a_write_that_is_ordered_behind_a_read_does_not_reach_its_data() {
     const COUNT: u16 = 8192;
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let (mut one, mut two) = (session(server), session(server));
@@ -148,7 +148,7 @@ fn a_write_that_is_ordered_behind_a_read_does_not_reach_its_data() {
 
 #[test]
 fn a_lost_session_is_waited_for_no_longer() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let (mut one, mut two) = (session(server), session(server));
@@ -163,7 +163,7 @@ fn a_lost_session_is_waited_for_no_longer() {
 
 #[test]
 fn an_aca_condition_lasts_until_it_is_cleared() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let (mut one, mut two) = (session(server), session(server));
@@ -189,7 +189,7 @@ fn an_aca_condition_lasts_until_it_is_cleared() {
 
 #[test]
 fn an_aca_condition_ends_with_its_session() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let (mut one, mut two) = (session(server), session(server));
@@ -204,7 +204,7 @@ fn an_aca_condition_ends_with_its_session() {
 /// Covers: TMF-16.
 #[test]
 fn with_tas_others_hear_of_their_aborted_commands() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let (mut one, mut two) = (session(server), session(server));
@@ -222,7 +222,7 @@ fn with_tas_others_hear_of_their_aborted_commands() {
 
 #[test]
 fn with_tst_clear_task_set_leaves_other_sessions_alone() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             let (mut one, mut two) = (session(server), session(server));
@@ -238,7 +238,7 @@ fn with_tst_clear_task_set_leaves_other_sessions_alone() {
 
 #[test]
 fn with_qerr_a_failure_aborts_the_task_set() {
-    on_each_engine(
+    on_each_transport(
         |_| {},
         |server| {
             for tas in [0, 0x40] {

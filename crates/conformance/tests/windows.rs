@@ -68,7 +68,7 @@ fn attached(server: &Server, host: &str, path: u8, lun: u8) -> Host {
 }
 
 fn as_each_engine(check: impl Fn(&Server)) {
-    on_each_engine(|_| {}, check);
+    on_each_transport(|_| {}, check);
 }
 
 /// A discovery session ends by a logout with an answer (Linux just hangs up: SPDK issue 198); the

@@ -98,6 +98,9 @@ pub enum Reply {
     Sessions {
         /// By TSIH.
         sessions: Vec<Session>,
+        /// Reactors that do not answer, whose sessions are missing.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        silent_reactors: Vec<usize>,
     },
     /// To `Layers`.
     Layers(Layers),
@@ -197,6 +200,9 @@ pub struct Status {
     pub targets: Vec<Target>,
     /// Sessions now.
     pub sessions: usize,
+    /// Reactors that do not answer, whose sessions are missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent_reactors: Vec<usize>,
 }
 
 /// A target as it is served.
@@ -250,7 +256,7 @@ pub struct Layers {
     pub commands: u64,
     /// In the order in which a command passes them.
     pub layers: Vec<LayerTime>,
-    /// Bytes of data moved by the sessions that are there.
+    /// Bytes of data moved.
     pub payload: u64,
     /// Payload bytes copied.
     pub copied: u64,
@@ -373,6 +379,22 @@ mod tests {
         let reply = Reply::Error { message: "no session 7".into() };
         let line = serde_json::to_string(&reply).unwrap();
         assert_eq!(line, r#"{"reply":"error","message":"no session 7"}"#);
+    }
+
+    /// Who reads what earlier versions told reads this, and the other way round.
+    #[test]
+    fn reactors_are_named_only_if_they_are_silent() {
+        let told = |silent_reactors| {
+            let reply = Reply::Sessions { sessions: Vec::new(), silent_reactors };
+            serde_json::to_string(&reply).unwrap()
+        };
+        let before = r#"{"reply":"sessions","sessions":[]}"#;
+        assert_eq!(told(Vec::new()), before);
+        assert_eq!(told(vec![1]), r#"{"reply":"sessions","sessions":[],"silent_reactors":[1]}"#);
+        let Reply::Sessions { silent_reactors, .. } = serde_json::from_str(before).unwrap() else {
+            panic!("of another kind")
+        };
+        assert!(silent_reactors.is_empty());
     }
 
     #[test]

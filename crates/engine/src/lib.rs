@@ -11,6 +11,7 @@
 pub mod affinity;
 pub mod counters;
 pub mod cycles;
+pub mod duplex;
 pub mod epoll;
 pub mod files;
 mod filework;
@@ -395,7 +396,7 @@ pub trait Port {
         since.unwrap_or_default()
     }
 
-    /// Fills `bytes` with what nobody can foretell.
+    /// Fills `bytes` from the system's generator of random numbers, fit for secrets.
     ///
     /// # Errors
     /// If the system has no randomness for us.

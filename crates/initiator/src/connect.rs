@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! TCP connections to several portals: the one that was named first has a head start, then the
-//! first one that stands is taken, so that a dead portal delays nothing for long.
+//! Connections that are to be made: over TCP to several portals, or to a target in this process.
+//!
+//! The portal that was named first has a head start, then the first one that stands is taken, so
+//! that a dead portal delays nothing for long.
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::net::TcpStream;
 use std::net::ToSocketAddrs;
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::Sender;
 use std::thread;
 
 use engine::Waker;
+use engine::duplex::End;
+use iscsi::datamover::Capabilities;
+use mover::local;
+use mover::local::ToInitiator;
+use mover::local::ToTarget;
 
 use crate::Error;
 use crate::limits::ADDRESSES_MAX;
@@ -22,11 +31,88 @@ use crate::limits::HEAD_START;
 #[derive(Debug)]
 pub struct Connected {
     /// The connection.
-    pub stream: TcpStream,
-    /// The other end.
+    pub line: Line,
+    /// The other end; without an address 0.0.0.0, port 0.
     pub peer: SocketAddr,
     /// `host:port`, as it was asked for.
     pub portal: String,
+}
+
+/// What a connection goes over.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_enums)] // a connector makes one of these
+pub enum Line {
+    /// TCP.
+    Stream(TcpStream),
+    /// Messages, within this process.
+    Local(LocalEnd),
+}
+
+/// The initiator's end of a local connection.
+pub type LocalEnd = End<ToTarget, ToInitiator>;
+
+/// A target in this process: where local connections come from.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use lunwire_initiator::Config;
+/// use lunwire_initiator::LocalTarget;
+/// use lunwire_initiator::Options;
+/// use lunwire_initiator::Queue;
+///
+/// # let name = "iqn.2026-01.com.example:disks";
+/// # let node = target::Node::new(name.to_owned(), Vec::new());
+/// # let portal = std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into();
+/// # let plan = target::Plan::new(vec![portal], vec![node], target::Stores::new());
+/// let server = Arc::new(target::Target::start(plan)?);
+/// let way = Arc::clone(&server);
+/// let way = LocalTarget::new(move || Ok(way.connect_local()));
+///
+/// let mut queue = Queue::new(&Config::default())?;
+/// let session = queue.login(Options::within_process(way, Some(name.to_owned())))?;
+/// queue.logout(session);
+/// # server.stop(std::time::Duration::from_secs(2))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct LocalTarget(Arc<dyn Fn() -> io::Result<LocalEnd> + Send + Sync>);
+
+impl LocalTarget {
+    /// `connect` makes another connection each time, without waiting for anything.
+    pub fn new(connect: impl Fn() -> io::Result<LocalEnd> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(connect))
+    }
+}
+
+impl fmt::Debug for LocalTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LocalTarget")
+    }
+}
+
+impl Line {
+    /// What a mover over it can do.
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        match self {
+            Self::Stream(_) => Capabilities::STREAM,
+            Self::Local(_) => local::CAPABILITIES,
+        }
+    }
+}
+
+/// Connects to a target in this process.
+pub(crate) fn within_process(target: &LocalTarget, waker: &Waker) -> Attempt {
+    const HERE: &str = "local";
+    let (result, attempt) = mpsc::channel();
+    let peer = SocketAddr::from(([0, 0, 0, 0], 0));
+    let connected = (target.0)()
+        .map(|end| Connected { line: Line::Local(end), peer, portal: HERE.to_owned() })
+        .map_err(|error| Error::unreachable(&[HERE.to_owned()], error.to_string()));
+    // The receiver is here.
+    let _ = result.send(connected);
+    waker.wake();
+    attempt
 }
 
 /// What comes of an attempt, once.
@@ -117,7 +203,8 @@ fn try_portal(portal: &str, found: &Sender<Result<Connected, String>>) {
                 Ok(stream)
             });
             let result = result.map_err(|error| error.to_string());
-            let _ = found.send(result.map(|stream| Connected { stream, peer, portal }));
+            let connected = |stream| Connected { line: Line::Stream(stream), peer, portal };
+            let _ = found.send(result.map(connected));
         });
     }
 }

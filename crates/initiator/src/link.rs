@@ -11,14 +11,16 @@
 //! ```
 
 mod caches;
+mod connection;
+mod connections;
 mod identity;
 mod jobs;
 mod leaving;
 mod login;
+mod mover;
 mod overdue;
 mod paths;
 mod portals;
-mod wires;
 
 use std::time::Duration;
 
@@ -39,11 +41,11 @@ use wire::scsi::Lun;
 use wire::scsi::Sense;
 
 use self::caches::Caches;
+use self::connection::Connection;
 use self::identity::Identities;
 use self::jobs::Jobs;
 use self::login::Identifiers;
 use self::portals::Portals;
-use self::wires::Wire;
 use crate::Data;
 use crate::Error;
 use crate::Event;
@@ -60,13 +62,13 @@ use crate::pump::Context;
 
 /// One session.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct SessionDriver {
     pub(crate) id: SessionId,
     options: Options,
     isid: Isid,
     state: State,
     /// The connections, by their place in the session.
-    wires: Vec<Wire>,
+    connections: Vec<Connection>,
     jobs: Jobs,
     caches: Caches,
     identities: Identities,
@@ -100,7 +102,7 @@ enum State {
     Dead(Error),
 }
 
-impl Link {
+impl SessionDriver {
     pub(crate) fn new<P: Port>(
         id: SessionId,
         options: Options,
@@ -117,7 +119,7 @@ impl Link {
             options,
             isid,
             state: State::Waiting(context.now),
-            wires: Vec::new(),
+            connections: Vec::new(),
             jobs: Jobs::default(),
             caches: Caches::default(),
             identities: Identities::default(),
@@ -151,7 +153,7 @@ impl Link {
         }
         let room = match &request.data {
             // Who waits for a buffer already comes first, whoever's it is.
-            Data::In(length) if *context.roomless == 0 => {
+            Data::In(length) if *context.awaiting_buffer == 0 => {
                 match context.pool.take(*length as usize) {
                     Some(buf) => Some(buf),
                     None => return Err((self.error(Kind::Full), request)),
@@ -251,15 +253,15 @@ impl Link {
             State::Up(session) => session.poll_timeout(),
             State::Waiting(until) => Some(*until),
         };
-        let logins = self.wires.iter().filter_map(Wire::deadline);
+        let logins = self.connections.iter().filter_map(Connection::deadline);
         logins.chain(own).chain(self.jobs.deadline()).min()
     }
 
     /// Does what is due.
     pub(crate) fn expire<P: Port>(&mut self, context: &mut Context<'_, P>) {
         let now = context.now;
-        for wire in &mut self.wires {
-            wire.expire(now);
+        for connection in &mut self.connections {
+            connection.expire(now);
         }
         self.note_carried(context);
         match &mut self.state {
@@ -277,8 +279,9 @@ impl Link {
         self.end_overdue(context);
     }
 
-    /// Looks whether a connection stands.
-    pub(crate) fn look<P: Port>(&mut self, context: &mut Context<'_, P>) {
+    /// Looks whether a connection stands, and what has come over those without a socket.
+    pub(crate) fn poll_connect<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        self.look_for_messages(context);
         self.look_for_joins(context);
         let State::Connecting(attempt) = &self.state else { return };
         let connected = match attempt.try_recv() {
@@ -290,13 +293,13 @@ impl Link {
                 return self.lost(error.into(), Duration::ZERO, context);
             }
         };
-        let login = match self.login(None, context) {
+        let login = match self.login(None, connected.line.capabilities(), context) {
             Ok(login) => login,
             Err(error) => return self.lost(error, Duration::ZERO, context),
         };
-        let mut wire = Wire::default();
-        wire.begin(connected, login, self.id, context);
-        self.wires = vec![wire];
+        let mut connection = Connection::default();
+        connection.begin(connected, login, self.id, context);
+        self.connections = vec![connection];
         self.state = State::Login;
         self.settle(context);
     }
@@ -304,12 +307,15 @@ impl Link {
     fn connect<P: Port>(&mut self, context: &mut Context<'_, P>) {
         let (first, others) = self.portals.next();
         self.attempts += 1;
-        self.state = State::Connecting(context.connect(first, others));
+        self.state = State::Connecting(match &self.options.local {
+            Some(target) => context.connect_local(target),
+            None => context.connect(first, others),
+        });
     }
 
     /// Carries everything that the machines have to say.
     fn settle<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        context.touch(self.id);
+        context.mark_dirty(self.id);
         while let Some((at, output)) = self.next_login_output() {
             self.login_output(at, output, context);
         }
@@ -321,8 +327,9 @@ impl Link {
 
     /// What a login has to say, and on which connection.
     fn next_login_output(&mut self) -> Option<(ConnectionId, LoginOutput)> {
-        let logins = self.wires.iter_mut().zip(0..);
-        let mut outputs = logins.filter_map(|(wire, at)| Some((ConnectionId(at), wire.poll()?)));
+        let logins = self.connections.iter_mut().zip(0..);
+        let mut outputs =
+            logins.filter_map(|(connection, at)| Some((ConnectionId(at), connection.poll()?)));
         outputs.next()
     }
 
@@ -344,7 +351,7 @@ impl Link {
         match output {
             LoginOutput::Op(_) => {}
             LoginOutput::Done(login) => {
-                let portal = self.wires.first().map(Wire::portal).unwrap_or_default();
+                let portal = self.connections.first().map(Connection::portal).unwrap_or_default();
                 self.portals.is_up(portal, login.portal_group_tag);
                 if let Some(got) = login.foreign_isid {
                     let (session, asked) = (self.id, self.isid);
@@ -363,9 +370,9 @@ impl Link {
                 self.jobs.is_up(context.now);
                 self.caches.is_up();
                 self.identities.is_up();
-                if let Some(wire) = self.wires.first_mut() {
-                    wire.is_in();
-                    context.tell(Event::Up { session: self.id, peer: wire.peer() });
+                if let Some(connection) = self.connections.first_mut() {
+                    connection.finish_login();
+                    context.tell(Event::Up { session: self.id, peer: connection.peer() });
                 }
                 match self.closing {
                     true => self.close(context),
@@ -391,7 +398,7 @@ impl Link {
                     LoginError::PortalGroup { got, .. } => Some(got),
                     _ => None,
                 };
-                self.portals.failed(self.wires.first().map(Wire::portal), group);
+                self.portals.failed(self.connections.first().map(Connection::portal), group);
                 self.hang_up(context);
                 let error = self.error(match error {
                     LoginError::PortalGroup { got, expected } => Kind::Fenced { got, expected },
@@ -423,7 +430,7 @@ impl Link {
             Output::Indication(indication) => self.indicate(indication, context),
             Output::Closed { error, time2wait } => {
                 if error == SessionError::LoggedOut {
-                    self.wires.drain(..).for_each(|mut wire| wire.part(context));
+                    self.connections.drain(..).for_each(|mut connection| connection.part(context));
                     self.portals.settle();
                     return self.die(None, context);
                 }
@@ -520,8 +527,8 @@ impl Link {
 
     /// Closes all connections. What the port still tells of them meets no link.
     fn hang_up<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        for mut wire in self.wires.drain(..) {
-            wire.hang_up(context);
+        for mut connection in self.connections.drain(..) {
+            connection.hang_up(context);
         }
     }
 

@@ -11,6 +11,7 @@ use iscsi::initiator::Settings;
 use wire::iscsi::Isid;
 
 use crate::Auth;
+use crate::LocalTarget;
 use crate::Url;
 use crate::limits;
 
@@ -45,6 +46,8 @@ pub struct Options {
     /// `host:port` of each portal; the first one has a short head start, then all are tried side by
     /// side.
     pub portals: Vec<String>,
+    /// A target in this process, which is then connected to instead of a portal.
+    pub local: Option<LocalTarget>,
     /// iSCSI name of the target; None for a discovery session.
     pub target: Option<String>,
     /// Our own iSCSI name.
@@ -86,6 +89,7 @@ impl Options {
     pub fn new(portal: String, target: Option<String>) -> Self {
         Self {
             portals: vec![portal],
+            local: None,
             target,
             initiator: default_initiator(),
             enterprise: None,
@@ -97,6 +101,13 @@ impl Options {
             connect_patience: Duration::ZERO,
             reconnect_patience: Duration::from_secs(60),
         }
+    }
+
+    /// For a target in this process, without authentication.
+    #[must_use]
+    pub fn within_process(at: LocalTarget, target: Option<String>) -> Self {
+        let (portals, local) = (Vec::new(), Some(at));
+        Self { portals, local, ..Self::new(String::new(), target) }
     }
 
     /// Portal, target and digests of `url`, and the hash function that it names. Its users and

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A READ enters in [`Pump::post`], becomes a command in `link/jobs.rs`, leaves in
-//! [`Pump::transmit`], comes back in `Link::received` and ends in `Link::ended`.
+//! [`Pump::transmit`], comes back in `SessionDriver::received` and ends in `SessionDriver::ended`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,8 +20,9 @@ use engine::Landing;
 use engine::Port;
 use engine::Socket;
 use engine::Token;
+use engine::Waker;
 use engine::Work;
-use slab::Slab;
+use slots::Slots;
 
 use crate::Config;
 use crate::Error;
@@ -31,9 +32,11 @@ use crate::Management;
 use crate::Options;
 use crate::Request;
 use crate::SessionId;
+use crate::connect;
 use crate::connect::Attempt;
 use crate::connect::Connector;
-use crate::link::Link;
+use crate::connect::LocalTarget;
+use crate::link::SessionDriver;
 use crate::stopwatch::Layer;
 use crate::stopwatch::Stopwatch;
 use crate::stopwatch::Times;
@@ -45,14 +48,13 @@ pub struct Pump<P> {
     port: P,
     connector: Box<dyn Connector>,
     pool: Pool,
-    links: Slab<Link>,
-    generation: u32,
+    links: Slots<SessionId, SessionDriver>,
     epoch: u32,
     events: VecDeque<Event>,
     /// Requests that wait for a buffer.
-    roomless: usize,
+    awaiting_buffer: usize,
     /// Sessions that may have something to send.
-    touched: Vec<SessionId>,
+    dirty: Vec<SessionId>,
     watch: Stopwatch,
 }
 
@@ -65,8 +67,8 @@ pub(crate) struct Context<'a, P> {
     epoch: &'a mut u32,
     events: &'a mut VecDeque<Event>,
     /// Requests that wait for a buffer, of all sessions.
-    pub(crate) roomless: &'a mut usize,
-    touched: &'a mut Vec<SessionId>,
+    pub(crate) awaiting_buffer: &'a mut usize,
+    dirty: &'a mut Vec<SessionId>,
     pub(crate) watch: &'a mut Stopwatch,
 }
 
@@ -81,7 +83,9 @@ pub(crate) struct Carried {
 /// Places of the parts of a token: what the work is, the session's slot, the connection.
 const KIND_SHIFT: u32 = 56;
 const INDEX_SHIFT: u32 = 32;
-const INDEX_MASK: u64 = 0x00ff_ffff;
+const INDEX_MASK: u64 = LINKS_MAX as u64 - 1;
+/// Sessions whose slots fit a token.
+const LINKS_MAX: u32 = 1 << 24;
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 
@@ -94,9 +98,9 @@ impl<P: Port> Context<'_, P> {
         self.events.push_back(event);
     }
 
-    pub(crate) fn touch(&mut self, id: SessionId) {
-        if self.touched.last() != Some(&id) {
-            self.touched.push(id);
+    pub(crate) fn mark_dirty(&mut self, id: SessionId) {
+        if self.dirty.last() != Some(&id) {
+            self.dirty.push(id);
         }
     }
 
@@ -108,6 +112,16 @@ impl<P: Port> Context<'_, P> {
 
     pub(crate) fn connect(&mut self, first: Vec<String>, others: Vec<String>) -> Attempt {
         self.connector.connect(first, others, self.port.waker())
+    }
+
+    /// A connection to a target in this process, or why there is none: known at once.
+    pub(crate) fn connect_local(&self, target: &LocalTarget) -> Attempt {
+        connect::within_process(target, &self.port.waker())
+    }
+
+    /// Wakes the port of this pump.
+    pub(crate) fn waker(&self) -> Waker {
+        self.port.waker()
     }
 
     pub(crate) fn random(&mut self, bytes: &mut [u8]) -> io::Result<()> {
@@ -146,7 +160,7 @@ impl<P: Port> Context<'_, P> {
 
 /// A link and what it works with, borrowed side by side.
 macro_rules! with_link {
-    ($pump:expr, $index:expr, |$link:ident, $context:ident| $body:expr) => {{
+    ($pump:expr, $id:expr, |$link:ident, $context:ident| $body:expr) => {{
         let pump = $pump;
         let mut $context = Context {
             now: pump.port.now(),
@@ -155,11 +169,11 @@ macro_rules! with_link {
             connector: &mut *pump.connector,
             epoch: &mut pump.epoch,
             events: &mut pump.events,
-            roomless: &mut pump.roomless,
-            touched: &mut pump.touched,
+            awaiting_buffer: &mut pump.awaiting_buffer,
+            dirty: &mut pump.dirty,
             watch: &mut pump.watch,
         };
-        match pump.links.get_mut($index) {
+        match pump.links.get_mut($id) {
             Some($link) => Some($body),
             None => None,
         }
@@ -176,12 +190,11 @@ impl<P: Port> Pump<P> {
             port,
             connector,
             pool: Pool::new(config.pool_bytes_max)?,
-            links: Slab::new(),
-            generation: 0,
+            links: Slots::new(LINKS_MAX),
             epoch: 0,
             events: VecDeque::new(),
-            roomless: 0,
-            touched: Vec::new(),
+            awaiting_buffer: 0,
+            dirty: Vec::new(),
             watch: Stopwatch::default(),
         })
     }
@@ -191,7 +204,7 @@ impl<P: Port> Pump<P> {
     /// # Errors
     /// [`Kind::System`], [`Kind::Full`].
     pub fn open(&mut self, options: Options) -> Result<SessionId, Error> {
-        self.generation = self.generation.wrapping_add(1);
+        let id = self.links.next_id().ok_or_else(|| Error::new(Kind::Full))?;
         let mut context = Context {
             now: self.port.now(),
             pool: &self.pool,
@@ -199,15 +212,12 @@ impl<P: Port> Pump<P> {
             connector: &mut *self.connector,
             epoch: &mut self.epoch,
             events: &mut self.events,
-            roomless: &mut self.roomless,
-            touched: &mut self.touched,
+            awaiting_buffer: &mut self.awaiting_buffer,
+            dirty: &mut self.dirty,
             watch: &mut self.watch,
         };
-        let entry = self.links.vacant_entry();
-        let index = u32::try_from(entry.key()).ok().filter(|at| u64::from(*at) <= INDEX_MASK);
-        let index = index.ok_or_else(|| Error::new(Kind::Full))?;
-        let id = SessionId { index, generation: self.generation };
-        entry.insert(Link::new(id, options, &mut context)?);
+        let link = SessionDriver::new(id, options, &mut context)?;
+        self.links.insert(link);
         Ok(id)
     }
 
@@ -221,13 +231,12 @@ impl<P: Port> Pump<P> {
         tag: u64,
         request: Request,
     ) -> Result<(), (Error, Request)> {
-        let known = self.links.get(session.index as usize).is_some_and(|link| link.id == session);
-        if !known {
+        if self.links.get(session).is_none() {
             return Err((Error::new(Kind::Closed), request));
         }
         self.watch.laps.lap(Layer::Caller);
         let mut request = Some(request);
-        let posted = with_link!(&mut *self, session.index as usize, |link, context| {
+        let posted = with_link!(&mut *self, session, |link, context| {
             request.take().map_or(Ok(()), |request| link.post(tag, request, &mut context))
         });
         self.watch.posted();
@@ -239,13 +248,11 @@ impl<P: Port> Pump<P> {
     /// # Errors
     /// The session has ended, or is busy with another exchange.
     pub fn declare_segment(&mut self, session: SessionId, length: u32) -> Result<(), Error> {
-        let known = self.links.get(session.index as usize).is_some_and(|link| link.id == session);
-        if !known {
+        if self.links.get(session).is_none() {
             return Err(Error::new(Kind::Closed));
         }
-        let declared = with_link!(self, session.index as usize, |link, context| {
-            link.declare(length, &mut context)
-        });
+        let declared =
+            with_link!(self, session, |link, context| link.declare(length, &mut context));
         declared.unwrap_or(Ok(()))
     }
 
@@ -259,11 +266,10 @@ impl<P: Port> Pump<P> {
         tag: u64,
         management: Management,
     ) -> Result<(), Error> {
-        let known = self.links.get(session.index as usize).is_some_and(|link| link.id == session);
-        if !known {
+        if self.links.get(session).is_none() {
             return Err(Error::new(Kind::Closed));
         }
-        let asked = with_link!(self, session.index as usize, |link, context| {
+        let asked = with_link!(self, session, |link, context| {
             link.manage(tag, management, &mut context)
         });
         asked.unwrap_or(Ok(()))
@@ -271,22 +277,18 @@ impl<P: Port> Pump<P> {
 
     /// Begins to log out; [`Event::Ended`] follows.
     pub fn close(&mut self, session: SessionId) {
-        if self.links.get(session.index as usize).is_some_and(|link| link.id == session) {
-            with_link!(self, session.index as usize, |link, context| link.close(&mut context));
-        }
+        with_link!(self, session, |link, context| link.close(&mut context));
     }
 
     /// Ends a session at once, see [`Queue::abandon`](crate::Queue::abandon).
     pub fn abandon(&mut self, session: SessionId) {
-        if self.links.get(session.index as usize).is_some_and(|link| link.id == session) {
-            with_link!(self, session.index as usize, |link, context| link.abandon(&mut context));
-        }
+        with_link!(self, session, |link, context| link.abandon(&mut context));
     }
 
     /// Begins to end all sessions, those with something under way first.
     pub(crate) fn leave_all(&mut self) {
         let busy = self.in_doubt();
-        let idle = self.links.iter().map(|(_, link)| link.id).filter(|id| !busy.contains(id));
+        let idle = self.links.keys().filter(|id| !busy.contains(id));
         let all: Vec<SessionId> = busy.iter().copied().chain(idle).collect();
         all.into_iter().for_each(|session| self.abandon(session));
     }
@@ -299,33 +301,29 @@ impl<P: Port> Pump<P> {
 
     /// See [`crate::Queue::is_being_replaced`].
     pub(crate) fn is_being_replaced(&self, session: SessionId) -> bool {
-        let link = self.links.get(session.index as usize);
-        link.is_some_and(|link| link.id == session && link.is_being_replaced())
+        self.links.get(session).is_some_and(SessionDriver::is_being_replaced)
     }
 
     /// Whether no session is left.
     pub(crate) fn are_all_over(&self) -> bool {
-        self.links.iter().all(|(_, link)| link.is_dead())
+        self.links.values().all(SessionDriver::is_dead)
     }
 
     /// Whether a session is logged in now.
     #[must_use]
     pub fn is_up(&self, session: SessionId) -> bool {
-        let link = self.links.get(session.index as usize);
-        link.is_some_and(|link| link.id == session && link.is_up())
+        self.links.get(session).is_some_and(SessionDriver::is_up)
     }
 
     /// Whether a session has ended, or never was.
     pub fn is_over(&self, session: SessionId) -> bool {
-        let link = self.links.get(session.index as usize);
-        link.is_none_or(|link| link.id != session || link.is_dead())
+        self.links.get(session).is_none_or(SessionDriver::is_dead)
     }
 
     /// Drops what is known of a session that has ended.
     pub fn forget(&mut self, session: SessionId) {
-        let index = session.index as usize;
-        if self.links.get(index).is_some_and(|link| link.id == session && link.is_dead()) {
-            self.links.remove(index);
+        if self.links.get(session).is_some_and(SessionDriver::is_dead) {
+            self.links.discard(session);
         }
     }
 
@@ -348,10 +346,10 @@ impl<P: Port> Pump<P> {
     #[must_use]
     pub fn times(&mut self) -> Times {
         let mut times = self.watch.times();
-        for (_, link) in &self.links {
-            let touched = link.touched();
-            times.copied += touched.copied;
-            times.digested += touched.digested;
+        for link in self.links.values() {
+            let counters = link.byte_counters();
+            times.copied += counters.copied;
+            times.digested += counters.digested;
         }
         times
     }
@@ -360,7 +358,7 @@ impl<P: Port> Pump<P> {
         self.port.now()
     }
 
-    pub(crate) fn waker(&self) -> engine::Waker {
+    pub(crate) fn waker(&self) -> Waker {
         self.port.waker()
     }
 
@@ -374,7 +372,7 @@ impl<P: Port> Pump<P> {
         self.watch.begin();
         self.transmit();
         self.watch.laps.lap(Layer::Send);
-        let due = self.links.iter().filter_map(|(_, link)| link.deadline()).min();
+        let due = self.links.values().filter_map(SessionDriver::deadline).min();
         let deadline = [due, deadline].into_iter().flatten().min();
         let kernel = self.port.kernel_cycles();
         self.port.wait(deadline);
@@ -388,11 +386,11 @@ impl<P: Port> Pump<P> {
             self.dispatch(token, event);
         }
         let now = self.port.now();
-        let due = |link: &Link| link.deadline().is_some_and(|at| at <= now);
-        let late: Vec<usize> =
-            self.links.iter().filter(|(_, link)| due(link)).map(|(index, _)| index).collect();
-        for index in late {
-            with_link!(&mut *self, index, |link, context| link.expire(&mut context));
+        let due = |link: &SessionDriver| link.deadline().is_some_and(|at| at <= now);
+        let late = self.links.iter().filter(|(_, link)| due(link));
+        let late: Vec<SessionId> = late.map(|(id, _)| id).collect();
+        for id in late {
+            with_link!(&mut *self, id, |link, context| link.expire(&mut context));
         }
         self.watch.laps.lap(Layer::Protocol);
         self.transmit();
@@ -401,46 +399,50 @@ impl<P: Port> Pump<P> {
 
     fn dispatch(&mut self, token: Token, event: engine::Event) {
         use engine::Event as E;
-        let index = usize::try_from(token.0 >> INDEX_SHIFT & INDEX_MASK).unwrap_or(usize::MAX);
+        if matches!(event, E::Woken) {
+            return self.woken();
+        }
+        let index = u32::try_from(token.0 >> INDEX_SHIFT & INDEX_MASK).unwrap_or(u32::MAX);
         let epoch = u32::try_from(token.0 & u64::from(u32::MAX)).unwrap_or(0);
+        // Whether the session is still the one that it was, the connection says by its epoch.
+        let Some((id, _)) = self.links.at(index) else { return };
         match event {
             E::Received { bytes } => {
-                with_link!(self, index, |link, context| {
+                with_link!(self, id, |link, context| {
                     link.received(epoch, &bytes, &mut context);
                 });
             }
             E::Landed { buf, bytes } => {
-                with_link!(self, index, |link, context| {
+                with_link!(self, id, |link, context| {
                     link.landed(epoch, buf, bytes, &mut context);
                 });
             }
             E::Sent { list, result } => {
-                with_link!(self, index, |link, context| {
+                with_link!(self, id, |link, context| {
                     link.sent(epoch, list, result, &mut context);
                 });
             }
             E::ReceiveEnded { .. } => {
-                with_link!(self, index, |link, context| {
+                with_link!(self, id, |link, context| {
                     link.disconnected(epoch, &mut context);
                 });
-            }
-            E::Woken => {
-                let end = self.links.iter().next_back().map_or(0, |(index, _)| index + 1);
-                for index in 0..end {
-                    with_link!(&mut *self, index, |link, context| link.look(&mut context));
-                }
             }
             _ => debug_assert!(false, "work that nobody gave to the engine"),
         }
     }
 
+    /// Other threads have something for some session.
+    fn woken(&mut self) {
+        for index in 0..self.links.slots() {
+            let Some((id, _)) = self.links.at(index) else { continue };
+            with_link!(&mut *self, id, |link, context| link.poll_connect(&mut context));
+        }
+    }
+
     /// Hands lists to the engine, many PDUs in each.
     fn transmit(&mut self) {
-        while let Some(id) = self.touched.pop() {
-            let Some(link) = self.links.get_mut(id.index as usize) else { continue };
-            if link.id != id {
-                continue;
-            }
+        while let Some(id) = self.dirty.pop() {
+            let Some(link) = self.links.get_mut(id) else { continue };
             let port = &mut self.port;
             link.transmit(|socket, list, epoch| {
                 port.submit(token(SEND, id.index, epoch), Work::Send { socket, list });

@@ -24,6 +24,22 @@ pub struct SessionId {
     pub(crate) generation: u32,
 }
 
+impl slots::Id for SessionId {
+    const BY_AGE: bool = true;
+
+    fn new(index: u32, generation: u32) -> Self {
+        Self { index, generation }
+    }
+
+    fn index(self) -> u32 {
+        self.index
+    }
+
+    fn generation(self) -> u32 {
+        self.generation
+    }
+}
+
 /// One SCSI command.
 #[derive(Debug)]
 pub struct Request {

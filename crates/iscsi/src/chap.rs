@@ -69,8 +69,8 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// `bytes`: 1 to 1024 that nobody can guess and that never came before; `identifier`: another
-    /// one than last time (RFC 1994 §2.3, §4.1). None if there are none or too many.
+    /// `bytes`: 1 to 1024 unpredictable ones that are used once; `identifier`: another one than
+    /// last time (RFC 1994 §2.3, §4.1). None if there are none or too many.
     #[must_use]
     pub fn new(identifier: u8, bytes: &[u8]) -> Option<Self> {
         let right = (1..=limits::CHAP_BINARY_LEN_MAX).contains(&bytes.len());

@@ -15,6 +15,35 @@ use alloc::vec::Vec;
 use buf::{Buf, Slice};
 use wire::iscsi::{CollapsedStatus, DataSn, Itt, LunField, Numbers, R2tSn, Request, Response, Ttt};
 
+/// What a mover can do beyond the ops that every mover carries out. A mover says it before its
+/// connection begins; the core asks for nothing else, and negotiates nothing that needs more. All
+/// connections of a session have the same (RFC 7145 §6.3 asks so of iSER).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Status may travel with the last data: `Op::PutData` with a status.
+    pub collapses_status: bool,
+    /// PDUs of data have numbers that the core may name: `Op::PutNumbered`, `Op::GetNumbered`,
+    /// `Op::AskAgain`. Without it there is no ErrorRecoveryLevel above 0.
+    pub numbers_data: bool,
+    /// CRC32C over headers and data (RFC 7143 §13.1).
+    pub digests: bool,
+    /// Markers of RFC 3720.
+    pub markers: bool,
+    /// Data may go from the port straight into its buffer.
+    pub lands: bool,
+}
+
+impl Capabilities {
+    /// Those of a byte stream.
+    pub const STREAM: Self = Self {
+        collapses_status: true,
+        numbers_data: true,
+        digests: true,
+        markers: true,
+        lands: true,
+    };
+}
+
 /// Names a task through all layers: a slot of its session's task table and the slot's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId {
@@ -24,10 +53,39 @@ pub struct TaskId {
     pub generation: u32,
 }
 
+impl slots::Id for TaskId {
+    fn new(index: u32, generation: u32) -> Self {
+        Self { index, generation }
+    }
+
+    fn index(self) -> u32 {
+        self.index
+    }
+
+    fn generation(self) -> u32 {
+        self.generation
+    }
+}
+
 /// What the core asks of the mover. Ops of one connection are carried out in order.
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums)] // a mover must carry out each
 pub enum Op {
+    /// Give a task the buffer that its write data comes into: byte 0 of it is byte 0 of the
+    /// initiator's buffer. One that it has already is replaced. Holds at once; needed before the
+    /// data comes: without a buffer the burst fails.
+    Attach {
+        /// The task.
+        task: TaskId,
+        /// Its buffer.
+        buf: Buf,
+    },
+    /// Take the buffer of a task back: submitting this op gives it, with all that has come into it.
+    /// Asked for when no burst of the task is open. Holds at once.
+    Detach {
+        /// The task.
+        task: TaskId,
+    },
     /// Send_Control (RFC 5047 §5.1): one PDU and its data segment. In a SCSI Response the mover
     /// fills ExpDataSN from its books of `task`.
     SendControl {

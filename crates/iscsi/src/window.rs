@@ -21,13 +21,13 @@ pub struct Window<T> {
     max: CmdSn,
     depth: u16,
     /// Ring of `depth` places; the one of ExpCmdSN is `head`.
-    places: Vec<Place<T>>,
+    places: Vec<WindowSlot<T>>,
     head: usize,
     held: usize,
 }
 
 #[derive(Debug)]
-enum Place<T> {
+enum WindowSlot<T> {
     Hole,
     Held(T),
     /// Counts as received although it never came (RFC 7143 §11.6.1).
@@ -53,7 +53,7 @@ impl<T> Window<T> {
     pub fn new(exp: CmdSn, depth: u16) -> Self {
         let depth = depth.max(1);
         let mut places = Vec::new();
-        places.resize_with(usize::from(depth), || Place::Hole);
+        places.resize_with(usize::from(depth), || WindowSlot::Hole);
         let max = exp.plus(u32::from(depth) - 1);
         Self { exp, max, depth, places, head: 0, held: 0 }
     }
@@ -90,8 +90,8 @@ impl<T> Window<T> {
             return Position::Outside;
         }
         match self.place(steps) {
-            Some(Place::Hole) if steps == 0 => Position::Next,
-            Some(Place::Hole) => Position::Ahead,
+            Some(WindowSlot::Hole) if steps == 0 => Position::Next,
+            Some(WindowSlot::Hole) => Position::Ahead,
             Some(_) => Position::Duplicate,
             None => Position::Outside,
         }
@@ -100,7 +100,7 @@ impl<T> Window<T> {
     /// Takes the command of ExpCmdSN past the ring: it is being delivered.
     pub fn advance(&mut self) {
         assert!(self.size() > 0, "a closed window takes nothing");
-        assert!(matches!(self.place(0), Some(Place::Hole)), "ExpCmdSN has not arrived before");
+        assert!(matches!(self.place(0), Some(WindowSlot::Hole)), "ExpCmdSN has not arrived before");
         self.step();
     }
 
@@ -110,27 +110,27 @@ impl<T> Window<T> {
         assert!(self.size() < u32::from(self.depth), "nothing was taken");
         self.exp = self.exp.minus(1);
         self.head = self.head.checked_sub(1).unwrap_or(self.places.len() - 1);
-        assert!(matches!(self.place(0), Some(Place::Hole)), "what was taken left a hole");
+        assert!(matches!(self.place(0), Some(WindowSlot::Hole)), "what was taken left a hole");
     }
 
     /// Keeps what came with `number` until its turn. False (and `item` is dropped) unless `number`
     /// is a hole of the window.
     pub fn hold(&mut self, number: CmdSn, item: T) -> bool {
-        self.fill(number, Place::Held(item))
+        self.fill(number, WindowSlot::Held(item))
     }
 
     /// Regards `number` as received. False unless it is a hole of the window.
     pub fn plug(&mut self, number: CmdSn) -> bool {
-        self.fill(number, Place::Plugged)
+        self.fill(number, WindowSlot::Plugged)
     }
 
     /// The command whose turn it is, without taking it; steps over plugs first.
     pub fn peek(&mut self) -> Option<&T> {
-        while matches!(self.place(0), Some(Place::Plugged)) && self.size() > 0 {
+        while matches!(self.place(0), Some(WindowSlot::Plugged)) && self.size() > 0 {
             self.step();
         }
         match self.place(0) {
-            Some(Place::Held(item)) => Some(item),
+            Some(WindowSlot::Held(item)) => Some(item),
             _ => None,
         }
     }
@@ -139,8 +139,8 @@ impl<T> Window<T> {
     pub fn pop(&mut self) -> Option<T> {
         self.peek()?;
         match self.step() {
-            Place::Held(item) => Some(item),
-            Place::Hole | Place::Plugged => None,
+            WindowSlot::Held(item) => Some(item),
+            WindowSlot::Hole | WindowSlot::Plugged => None,
         }
     }
 
@@ -151,8 +151,8 @@ impl<T> Window<T> {
             return None;
         }
         let place = self.place_mut(steps)?;
-        match core::mem::replace(place, Place::Plugged) {
-            Place::Held(item) => {
+        match core::mem::replace(place, WindowSlot::Plugged) {
+            WindowSlot::Held(item) => {
                 self.held -= 1;
                 Some(item)
             }
@@ -168,8 +168,8 @@ impl<T> Window<T> {
     pub fn forget(&mut self, mut lost: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut forgotten = Vec::new();
         for place in &mut self.places {
-            if matches!(place, Place::Held(item) if lost(item))
-                && let Place::Held(item) = core::mem::replace(place, Place::Hole)
+            if matches!(place, WindowSlot::Held(item) if lost(item))
+                && let WindowSlot::Held(item) = core::mem::replace(place, WindowSlot::Hole)
             {
                 self.held -= 1;
                 forgotten.push(item);
@@ -191,19 +191,19 @@ impl<T> Window<T> {
     pub fn check(&self) {
         assert!(self.size() <= u32::from(self.depth), "window larger than its depth");
         assert!(!self.max.plus(1).is_before(self.exp), "MaxCmdSN below ExpCmdSN - 1");
-        let held = self.places.iter().filter(|place| matches!(place, Place::Held(_))).count();
+        let held = self.places.iter().filter(|place| matches!(place, WindowSlot::Held(_))).count();
         assert_eq!(held, self.held, "count of held commands");
         let size = self.size();
         let beyond =
-            (size..u32::from(self.depth)).all(|n| matches!(self.place(n), Some(Place::Hole)));
+            (size..u32::from(self.depth)).all(|n| matches!(self.place(n), Some(WindowSlot::Hole)));
         assert!(beyond, "a place beyond MaxCmdSN is taken");
     }
 
-    fn fill(&mut self, number: CmdSn, with: Place<T>) -> bool {
+    fn fill(&mut self, number: CmdSn, with: WindowSlot<T>) -> bool {
         if !matches!(self.position(number), Position::Next | Position::Ahead) {
             return false;
         }
-        let holds = matches!(with, Place::Held(_));
+        let holds = matches!(with, WindowSlot::Held(_));
         let Some(place) = self.place_mut(number.steps_from(self.exp)) else { return false };
         *place = with;
         self.held += usize::from(holds);
@@ -211,21 +211,21 @@ impl<T> Window<T> {
     }
 
     /// Moves ExpCmdSN by one and gives what stood there.
-    fn step(&mut self) -> Place<T> {
+    fn step(&mut self) -> WindowSlot<T> {
         let head = self.head;
         self.exp = self.exp.plus(1);
         self.head = if head + 1 == self.places.len() { 0 } else { head + 1 };
         let place = self.places.get_mut(head).expect("head is always within the ring");
-        let place = core::mem::replace(place, Place::Hole);
-        self.held -= usize::from(matches!(place, Place::Held(_)));
+        let place = core::mem::replace(place, WindowSlot::Hole);
+        self.held -= usize::from(matches!(place, WindowSlot::Held(_)));
         place
     }
 
-    fn place(&self, steps: u32) -> Option<&Place<T>> {
+    fn place(&self, steps: u32) -> Option<&WindowSlot<T>> {
         self.places.get(self.index(steps)?)
     }
 
-    fn place_mut(&mut self, steps: u32) -> Option<&mut Place<T>> {
+    fn place_mut(&mut self, steps: u32) -> Option<&mut WindowSlot<T>> {
         let index = self.index(steps)?;
         self.places.get_mut(index)
     }

@@ -19,7 +19,6 @@ use std::time::Duration;
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
-use control::admin;
 use control::config::Source;
 use control::units;
 use engine::Choice;
@@ -59,7 +58,6 @@ pub(crate) use check::checked;
 pub(crate) use check::listened_once;
 pub(crate) use check::option;
 pub(crate) use files::Examination;
-pub(crate) use files::luns_of;
 pub(crate) use files::served_already;
 pub(crate) use lun::DraftLun;
 pub(crate) use lun::absolute;
@@ -102,7 +100,7 @@ pub(crate) struct Draft {
     accounts: Accounts,
 }
 
-/// A plan, and what administration shows of it.
+/// A plan, and what it holds.
 #[derive(Debug)]
 pub(crate) struct Opened {
     /// Ours as long as we serve.
@@ -110,7 +108,6 @@ pub(crate) struct Opened {
     pub(crate) plan: Plan,
     /// Files that this start made.
     pub(crate) made: Made,
-    pub(crate) served: Vec<admin::Target>,
 }
 
 impl Draft {
@@ -395,8 +392,8 @@ impl Draft {
         let mut stores = Stores::new();
         let opened = self.open_nodes(&mut stores);
         let made = stores.made();
-        let (nodes, served) = match opened {
-            Ok(opened) => opened,
+        let nodes = match opened {
+            Ok(nodes) => nodes,
             Err(error) => {
                 made.take_back();
                 return Err(error);
@@ -419,17 +416,15 @@ impl Draft {
             connections: self.connections,
             hide_targets: self.hide_targets,
         };
-        Ok(Opened { state_folder, plan, made, served })
+        Ok(Opened { state_folder, plan, made })
     }
 
     /// Opens the disks of all targets.
-    fn open_nodes(&self, stores: &mut Stores) -> Result<(Vec<Node>, Vec<admin::Target>)> {
+    fn open_nodes(&self, stores: &mut Stores) -> Result<Vec<Node>> {
         let maker = self.unit_maker();
         let mut nodes: Vec<Node> = Vec::new();
-        let mut served: Vec<admin::Target> = Vec::new();
         for target in &self.targets {
             let mut luns = LunMap::new();
-            let mut shown = Vec::new();
             for lun in &target.luns {
                 let taken = |naa: &[u8]| {
                     let here = lun_with(&target.name, &luns, naa);
@@ -437,15 +432,12 @@ impl Draft {
                     here.or_else(|| nodes.find_map(|node| lun_with(&node.name, &node.luns, naa)))
                 };
                 let made = maker.make(stores, &target.name, lun, &taken);
-                let (unit, facts) = made.map_err(|error| {
-                    let here = shown.iter().map(|lun| (target.name.as_str(), lun));
-                    let before = served.iter().flat_map(luns_of);
-                    served_already(error, before.chain(here))
+                let unit = made.map_err(|error| {
+                    let before = nodes.iter().flat_map(|node| labelled(&node.name, &node.luns));
+                    served_already(error, before.chain(labelled(&target.name, &luns)))
                 })?;
-                shown.push(facts);
                 luns.push((lun.number, Arc::new(unit)));
             }
-            served.push(admin::Target { name: target.name.clone(), luns: shown });
             nodes.push(Node {
                 name: target.name.clone(),
                 alias: target.alias.clone(),
@@ -456,7 +448,7 @@ impl Draft {
                 redirect: target.redirect.clone(),
             });
         }
-        Ok((nodes, served))
+        Ok(nodes)
     }
 }
 
@@ -464,6 +456,14 @@ impl Draft {
 fn read_configuration(path: &Path) -> Result<String> {
     let text = engine::files::read_text(path, CONFIG_LEN_MAX);
     text.with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The disks of a target: its name, their numbers and stores.
+fn labelled<'a>(
+    target: &'a str,
+    luns: &'a LunMap,
+) -> impl Iterator<Item = (&'a str, u16, &'a str)> {
+    luns.iter().map(move |(number, unit)| (target, *number, unit.label()))
 }
 
 /// Where the disk with this designator is among those of one target.

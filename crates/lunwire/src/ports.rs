@@ -119,11 +119,11 @@ pub(crate) const fn explicit(target: &config::Target) -> Explicit {
 pub(crate) fn shown(target: &Target) -> Vec<admin::PortGroup> {
     let mut list = Vec::new();
     for name in target.names() {
-        for (lun, unit) in target.units(name).into_iter().flatten() {
+        for (lun, unit) in target.units(&name).into_iter().flatten() {
             let configured = unit.port_groups();
             let fixed = configured.is_empty();
             list.extend(configured.into_iter().map(|group| admin::PortGroup {
-                target: name.to_owned(),
+                target: name.clone(),
                 lun,
                 group: group.number,
                 preferred: group.preferred,
@@ -133,7 +133,7 @@ pub(crate) fn shown(target: &Target) -> Vec<admin::PortGroup> {
             }));
             let tags = if fixed { target.portal_groups() } else { Vec::new() };
             list.extend(tags.into_iter().map(|tag| admin::PortGroup {
-                target: name.to_owned(),
+                target: name.clone(),
                 lun,
                 group: tag,
                 preferred: false,

@@ -218,6 +218,36 @@ fn stores_that_cannot_be_used_are_refused_at_start() {
 }
 
 #[test]
+fn a_measurement_needs_no_target_of_its_own() {
+    let words = ["bench", "--local", "--time", "200ms", "--range", "2M", "--depth", "4", "--json"];
+    let output = lunwire(&words);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let results = result["results"].as_array().unwrap();
+    let loads: Vec<_> = results
+        .iter()
+        .map(|load| (load["reads_percent"].as_u64(), load["block_bytes"].as_u64()))
+        .collect();
+    let [small, large] = [4096, 65536].map(Some);
+    assert_eq!(loads, [(Some(100), small), (Some(100), large), (Some(0), small), (Some(0), large)]);
+    for load in results {
+        for way in ["local", "tcp"] {
+            assert!(load[way]["requests_per_second"].as_f64() > Some(0.0), "{way} of {load}");
+        }
+    }
+    for (words, names) in [
+        (&["bench", "--local", "--svg", "x.svg"][..], "--svg"),
+        (&["bench", "--local", "iscsi://127.0.0.1/iqn.2026-01.com.example:disk/0"], "URL"),
+        (&["bench", "--local", "--range", "1K"], "--range"),
+        (&["bench"], "URL"),
+    ] {
+        let output = lunwire(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(names), "{words:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_daemon_says_what_it_serves_and_stops_cleanly() {
     for (engine, mode) in [("auto", "smp"), ("epoll", "smp"), ("auto", "amp"), ("epoll", "amp")] {
         let folder = tempfile::tempdir().unwrap();

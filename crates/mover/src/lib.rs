@@ -9,5 +9,12 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod counters;
 pub mod limits;
+pub mod local;
+mod mover;
+mod staging;
+mod stamp;
 pub mod tcp;
+
+pub use mover::Mover;

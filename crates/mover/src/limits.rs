@@ -25,9 +25,9 @@ pub const SOLICITED_MAX: usize = 4096;
 /// of 512.
 pub const UNSOLICITED_MAX: usize = 512;
 
-/// Ranges that the books of one burst may have where its PDUs need not come in order: a megabyte in
-/// PDUs of 512 bytes, every second one first. A burst that needs more fails. It bounds what a burst
-/// costs to 8 KiB.
+/// Ranges that the coverage of one burst may have where its PDUs need not come in order: a megabyte
+/// in PDUs of 512 bytes, every second one first. A burst that needs more fails. It bounds what a
+/// burst costs to 8 KiB.
 pub const COVERAGE_RANGES_MAX: usize = 1024;
 
 /// Runs of missing Data-In or R2Ts that an initiator keeps of one task: with more than that lost

@@ -63,6 +63,7 @@ pub use protect::ProtectionFormat;
 pub use spc::alua::groups::Explicit;
 pub use spc::alua::groups::NoSuchGroup;
 pub use spc::alua::groups::PortGroup;
+pub use statistics::Totals;
 pub use table::Supported;
 pub use table::supported_commands;
 pub use task::Completion;

@@ -45,6 +45,7 @@ use crate::table::Commands;
 use crate::task::Completion;
 use crate::taskset::Sharing;
 use crate::taskset::TaskSet;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
@@ -87,9 +88,22 @@ pub struct LogicalUnit {
     wiping: Wiping,
     atomic_max: Option<u32>,
     protection: Option<Protection>,
+    label: String,
 }
 
 impl LogicalUnit {
+    /// The same under what whoever serves it calls its store; hosts never hear of it.
+    #[must_use]
+    pub fn with_label(mut self, label: String) -> Self {
+        self.label = label;
+        self
+    }
+
+    /// What whoever serves it calls its store; empty if it has said nothing.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
     pub(crate) const fn keeper(&self) -> Option<&Arc<dyn Keeper>> {
         self.keeper.as_ref()
     }

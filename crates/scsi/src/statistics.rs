@@ -19,16 +19,24 @@ pub(crate) struct Traffic {
     bytes_written: AtomicU64,
 }
 
-/// Sums since the unit exists, or since they were reset.
+/// What a unit has done since it exists, or since hosts have reset the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Totals {
-    pub(crate) reads: u64,
-    pub(crate) writes: u64,
-    pub(crate) bytes_read: u64,
-    pub(crate) bytes_written: u64,
-    pub(crate) read_errors: u64,
-    pub(crate) write_errors: u64,
-    pub(crate) verify_errors: u64,
+#[non_exhaustive]
+pub struct Totals {
+    /// Reads that ended well.
+    pub reads: u64,
+    /// Writes that ended well.
+    pub writes: u64,
+    /// Bytes of these reads.
+    pub bytes_read: u64,
+    /// Bytes of these writes.
+    pub bytes_written: u64,
+    /// Blocks could not be read.
+    pub read_errors: u64,
+    /// Blocks could not be written.
+    pub write_errors: u64,
+    /// Blocks were not what they were compared with.
+    pub verify_errors: u64,
 }
 
 /// Which sums LOG SELECT resets, or sets.
@@ -152,7 +160,8 @@ impl Statistics {
         }
     }
 
-    fn absolute(&self, live: impl Fn(&mut Totals)) -> Totals {
+    /// All sums since the unit exists, whatever was reset.
+    pub(crate) fn absolute(&self, live: impl Fn(&mut Totals)) -> Totals {
         let mut totals = *self.retired.lock();
         live(&mut totals);
         totals.read_errors = self.read_errors.load(Ordering::Relaxed);

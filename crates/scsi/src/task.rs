@@ -51,8 +51,8 @@ use crate::sense;
 use crate::sense::Fault;
 use crate::sense::Format;
 use crate::taskset::Arrival;
-use crate::taskset::Place;
 use crate::taskset::Sharing;
+use crate::taskset::TaskSetEntry;
 use crate::taskset::Turn;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -77,7 +77,7 @@ pub struct Task {
     /// The unit that its store operation is for, if that may be another one than `mapped`: what it
     /// holds is held there.
     there: Option<Arc<Mapped>>,
-    place: Place,
+    place: TaskSetEntry,
     /// NACA.
     naca: bool,
     /// An ACA condition does not stop it.
@@ -107,7 +107,7 @@ impl Task {
         let (machine, step) = started
             .unwrap_or_else(|fault| (Machine::Done, Step::Complete(fault.complete(Format::Fixed))));
         debug_assert!(matches!(step, Step::Complete(_)), "without a unit there is nothing to do");
-        (Self::new(None, machine, Place::Nowhere), step)
+        (Self::new(None, machine, TaskSetEntry::Nowhere), step)
     }
 
     /// A command that runs.
@@ -119,7 +119,7 @@ impl Task {
     ) -> (Self, Step) {
         let (machine, step) = started_by(&mapped, started);
         let naca = asks_for_aca(&mapped.unit, request);
-        let mut task = Self::new(Some(mapped), machine, Place::Counted);
+        let mut task = Self::new(Some(mapped), machine, TaskSetEntry::Counted);
         task.naca = naca;
         let step = task.pass(step);
         (task, step)
@@ -138,7 +138,7 @@ impl Task {
         match place {
             Err(fault) => {
                 let step = Step::Complete(unit.fault(fault));
-                (Self::new(None, Machine::Done, Place::Nowhere), step)
+                (Self::new(None, Machine::Done, TaskSetEntry::Nowhere), step)
             }
             Ok(place) => {
                 let mut task = Self::new(Some(mapped), Machine::Done, place);
@@ -150,7 +150,7 @@ impl Task {
         }
     }
 
-    const fn new(mapped: Option<Arc<Mapped>>, machine: Machine, place: Place) -> Self {
+    const fn new(mapped: Option<Arc<Mapped>>, machine: Machine, place: TaskSetEntry) -> Self {
         Self {
             mapped,
             machine,
@@ -166,7 +166,7 @@ impl Task {
 
     /// Work that belongs to no nexus; begin it with Turn.
     pub(crate) const fn job(mapped: Arc<Mapped>, machine: Machine) -> Self {
-        Self::new(Some(mapped), machine, Place::Nowhere)
+        Self::new(Some(mapped), machine, TaskSetEntry::Nowhere)
     }
 
     /// Like `resume`, for a task that came with [`Step::Spawn`]. Its end means nothing for the task

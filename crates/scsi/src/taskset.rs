@@ -30,7 +30,7 @@ pub(crate) struct Running(AtomicU32);
 
 /// Where a task stands in the task set of its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum TaskSetEntry {
     /// Over, or of no unit.
     Nowhere,
     /// Counted with its nexus: it runs.
@@ -118,7 +118,7 @@ impl LinkId {
     }
 }
 
-impl Place {
+impl TaskSetEntry {
     /// The task is over.
     #[inline]
     pub(crate) fn leave(&mut self, unit: &LogicalUnit, nexus_state: &NexusState) {
@@ -161,7 +161,7 @@ impl TaskSet {
         unit: &LogicalUnit,
         nexus_state: &NexusState,
         arrival: Arrival,
-    ) -> Result<Place, Fault> {
+    ) -> Result<TaskSetEntry, Fault> {
         let nexus_state = LinkId::of(nexus_state);
         let own = self.faulted.contains(&nexus_state);
         let blocked = self.is_blocked(unit, nexus_state);
@@ -185,7 +185,7 @@ impl TaskSet {
         let attribute =
             if blocked && arrival.preempts { Attribute::Aca } else { arrival.attribute };
         self.listed.push(Listed { ticket, attribute, nexus_state });
-        Ok(Place::Listed(ticket))
+        Ok(TaskSetEntry::Listed(ticket))
     }
 
     /// True if an ACA condition stops the tasks of `nexus_state`.

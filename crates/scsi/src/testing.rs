@@ -135,7 +135,7 @@ impl Disk {
                 };
                 (seen(*offset, *length), Outcome::Done)
             }
-            Op::Status { offset, length } => {
+            Op::ProvisioningStatus { offset, length } => {
                 let anchored = self.anchored.lock();
                 let space = |at: u64| match bytes[place(at, 1)][0] {
                     1.. => Space::Mapped,
@@ -146,7 +146,7 @@ impl Disk {
                 let end = others.position(|at| space(at) != space(*offset));
                 let length = end.map_or(*length, |end| end as u64 * 512);
                 let run = Run { space: space(*offset), length };
-                (Seen::Status(*offset, length), Outcome::Status(run))
+                (Seen::Status(*offset, length), Outcome::ProvisioningStatus(run))
             }
         };
         self.log.lock().push(seen);

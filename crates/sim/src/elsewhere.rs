@@ -191,7 +191,7 @@ impl World {
             }
             Op::Flush => What::Sync,
             Op::Clear { offset, length, leave } => What::Clear { offset, length, leave },
-            Op::Status { offset, length } => What::Allocation { offset, length },
+            Op::ProvisioningStatus { offset, length } => What::Allocation { offset, length },
         };
         let id = self.disks[disk].submit(desk, Owner::Elsewhere { number, completer }, what);
         let (low, high) = remote.plan.delay;

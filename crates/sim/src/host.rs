@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clock::Instant;
+use engine::Port;
 use initiator::Config;
 use initiator::Options;
 use initiator::Pump;
@@ -25,6 +26,7 @@ use self::promises::Promises;
 use crate::claims::Action;
 use crate::claims::Nexus;
 use crate::copies::Step;
+use crate::locals::local_portal;
 use crate::model::Version;
 use crate::options::Secrets;
 use crate::options::SessionPlan;
@@ -118,6 +120,7 @@ impl Host {
         let rng = Rng::new(self.rng.next());
         let port = SimPort::new(&self.world, self.desk, rng, Vec::new());
         let connector = SimConnector { world: Shared::clone(&self.world), desk: self.desk };
+        self.world.borrow_mut().locals.begin(self.desk, port.waker());
         let config = Config { pool_bytes_max: POOL, ..Config::default() };
         let pump = Pump::new(port, Box::new(connector), &config);
         self.pump = Some(pump.expect("address space is left for a pool"));
@@ -280,6 +283,9 @@ impl Host {
 fn options(plan: &SessionPlan, host: usize, secrets: Secrets, two_groups: bool) -> Options {
     let mut portals = vec![world::portal(plan.target)];
     portals.extend(two_groups.then(|| world::second_portal(plan.target)));
+    if plan.local {
+        portals = vec![local_portal(plan.target)];
+    }
     Options {
         portals,
         account: secrets::of_initiator(plan.target, secrets),

@@ -23,6 +23,7 @@ mod hogs;
 mod host;
 mod impostors;
 mod lies;
+mod locals;
 mod logins;
 mod machine;
 mod model;

@@ -150,6 +150,9 @@ impl Machine {
         if let Some(crew) = self.world.borrow_mut().crews.get_mut(&self.desk) {
             crew.begin(ports.iter().map(|(port, _)| port.waker()));
         }
+        for (desk, (port, _)) in self.desks.iter().zip(&ports) {
+            self.world.borrow_mut().locals.begin(*desk, port.waker());
+        }
         let plan = SteppedPlan {
             portals: vec![self.portal()],
             nodes: vec![self.node()],
@@ -159,8 +162,10 @@ impl Machine {
             sessions_max: 64,
             connections: target::ConnectionLimits::default(),
         };
-        self.target = Some(SteppedTarget::new(ports, plan, vec![listener]));
+        let target = SteppedTarget::new(ports, plan, vec![listener]);
         let mut world = self.world.borrow_mut();
+        world.locals.open(self.desk, target.local_door());
+        self.target = Some(target);
         self.desks.iter().for_each(|desk| world.make_ready(*desk));
     }
 
@@ -298,6 +303,7 @@ impl Machine {
     /// may have lost what was not flushed.
     pub(crate) fn crash(&mut self, dark: bool) -> Vec<bool> {
         self.target = None;
+        self.world.borrow_mut().locals.close(self.desk);
         if let Some(cupboard) = &self.cupboard {
             cupboard.crash(dark);
         }

@@ -11,6 +11,7 @@ mod hogs;
 mod hot;
 mod keeping;
 mod latest;
+mod local;
 mod news;
 mod reactors;
 mod show;
@@ -101,6 +102,8 @@ pub struct SessionPlan {
     pub modes: u64,
     /// So many of a thousand copies that go on after their command meet a change of their disk.
     pub resized: u64,
+    /// It needs no network.
+    pub local: bool,
 }
 
 /// What a target is.
@@ -223,6 +226,7 @@ impl Options {
         options.tell_of_failures();
         options.slow_readers();
         options.add_reactors();
+        options.stay_at_home();
         options
     }
 
@@ -377,5 +381,6 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         long_copies: false,
         modes: 0,
         resized: 0,
+        local: false,
     }
 }

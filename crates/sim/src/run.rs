@@ -103,6 +103,7 @@ impl Run {
         };
         let world = Rc::new(RefCell::new(World::new(options.seed, weather)));
         world.borrow_mut().disorder = options.disorder;
+        world.borrow_mut().locals.is_used = options.hosts.iter().flatten().any(|one| one.local);
         world.borrow_mut().orders.is_judged = options.is_undisturbed();
         let seed = options.seed;
         let mut machines: Vec<Machine> = options
@@ -247,6 +248,7 @@ impl Run {
     fn judge(&mut self) {
         let broken = {
             let mut world = self.world.borrow_mut();
+            world.ring_locals();
             let believed = if world.lies.is_empty() { None } else { world.believed() };
             believed.or_else(|| world.tally.broken.pop())
         };

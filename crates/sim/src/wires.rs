@@ -15,9 +15,11 @@ use engine::Event;
 use engine::Landing;
 use initiator::Connected;
 use initiator::Error;
+use initiator::Line;
 use rustix::net::AddressFamily;
 use rustix::net::SocketType;
 
+use crate::locals::local_portal;
 use crate::net::End;
 use crate::net::Link;
 use crate::net::LinkId;
@@ -65,7 +67,11 @@ impl World {
             return;
         }
         let result = match (refusal, dial.to) {
-            (None, Some(to)) => Ok(self.join(dial.from, to, &dial.portals)),
+            (None, Some(to)) => {
+                let local = dial.portals.first().filter(|portal| **portal == local_portal(to));
+                let joined = local.and_then(|portal| self.locals.join(to, portal));
+                Ok(joined.unwrap_or_else(|| self.join(dial.from, to, &dial.portals)))
+            }
             (reason, _) => {
                 let reason = reason.unwrap_or("unreachable").to_owned();
                 Err(Error::unreachable(&dial.portals, reason))
@@ -111,7 +117,8 @@ impl World {
         let local = if second { SECOND_PORTAL } else { PORTAL };
         let (_, ours, peer) = self.connect(from, to, local);
         let portal = portals.first().cloned().unwrap_or_default();
-        Connected { stream: TcpStream::from(ours), peer, portal }
+        let line = Line::Stream(TcpStream::from(ours));
+        Connected { line, peer, portal }
     }
 
     /// Two ends, of which the second one is given to who listens at `local`.

@@ -33,6 +33,8 @@ use crate::disk::Owner;
 use crate::disk::What;
 use crate::elsewhere::Remote;
 use crate::lies::Lie;
+use crate::locals::Locals;
+use crate::locals::local_portal;
 use crate::net::LinkId;
 use crate::net::Net;
 use crate::net::Side;
@@ -70,6 +72,8 @@ pub(crate) enum Due {
     Wake(usize, u64),
     /// A reactor that has something to do gets to it, in this life of its process.
     Turn(usize, u64),
+    /// A port is woken by who has sent a message to it, in this life of its process.
+    Woken(usize, u64),
     /// A port gives a connection back.
     Detach(LinkId, Side),
     /// An attempt to connect ends.
@@ -234,6 +238,7 @@ pub(crate) struct World {
     pub(crate) remotes: BTreeMap<usize, Remote>,
     /// By target: its reactors, if it has several.
     pub(crate) crews: BTreeMap<usize, Crew>,
+    pub(crate) locals: Locals,
     pub(crate) resets: Resets,
     pub(crate) orders: Orders,
     /// Connections of initiators that break rules: nobody looks at what is sent.
@@ -274,6 +279,7 @@ impl World {
             keepers: BTreeMap::new(),
             remotes: BTreeMap::new(),
             crews: BTreeMap::new(),
+            locals: Locals::default(),
             resets: Resets::default(),
             orders: Orders::default(),
             unheard: BTreeSet::new(),
@@ -340,6 +346,7 @@ impl World {
             Some(Due::Wake(desk, wait)) if self.desks[desk].wait == wait => self.make_ready(desk),
             Some(Due::Wake(..)) => {}
             Some(Due::Turn(desk, life)) => self.come_to_its_turn(desk, life),
+            Some(Due::Woken(desk, life)) => self.hear_message(desk, life),
             Some(Due::Detach(link, side)) => self.detach(link, side),
             Some(Due::Dial(dial)) => self.dial(*dial),
             Some(Due::Kept(kept)) => self.kept(*kept),
@@ -473,7 +480,7 @@ impl World {
             (None, What::Allocation { offset, length }) => {
                 let (space, end) = self.disks[disk].allocation(*offset);
                 let length = (*length).min(end - offset);
-                completer.complete_with(Outcome::Status(Run { space, length }));
+                completer.complete_with(Outcome::ProvisioningStatus(Run { space, length }));
             }
             (None, _) => completer.complete(Ok(())),
             (Some(ENOSPC), _) => completer.complete(Err(store::Error::Space)),
@@ -505,7 +512,10 @@ pub(crate) fn second_portal(number: usize) -> String {
 impl World {
     /// The port behind a portal: targets have the first desks.
     pub(crate) fn listener(&self, address: &str) -> Option<usize> {
-        let of = |number: &usize| portal(*number) == address || second_portal(*number) == address;
+        let of = |number: &usize| {
+            let addresses = [portal(*number), second_portal(*number), local_portal(*number)];
+            addresses.iter().any(|own| own == address)
+        };
         (0..self.desks.len()).find(of)
     }
 

@@ -42,7 +42,7 @@ impl Beside {
                 Op::Write { offset, data: data.clone(), durable }
             }
             Op::Clear { length, leave, .. } => Op::Clear { offset, length, leave },
-            Op::Status { length, .. } => Op::Status { offset, length },
+            Op::ProvisioningStatus { length, .. } => Op::ProvisioningStatus { offset, length },
         })
     }
 

@@ -77,7 +77,9 @@ impl File {
             }
             Op::Flush if self.geometry.read_only => None,
             Op::Flush => Some(Io::Sync { file }),
-            Op::Status { offset, .. } => Some(Io::Status { file, offset: *offset }),
+            Op::ProvisioningStatus { offset, .. } => {
+                Some(Io::ProvisioningStatus { file, offset: *offset })
+            }
             Op::Clear { offset, length, leave } => {
                 let leave = match leave {
                     Space::Deallocated if self.geometry.discard_granularity.is_some() => *leave,
@@ -257,10 +259,12 @@ impl File {
                     core::cmp::Ordering::Greater => Outcome::Failed(Error::Internal),
                 })
             }
-            (Op::Status { offset, length }, IoResult::Status(result)) => {
-                Submitted::Done(Outcome::Status(run_of(*offset, *length, result)))
+            (Op::ProvisioningStatus { offset, length }, IoResult::ProvisioningStatus(result)) => {
+                Submitted::Done(Outcome::ProvisioningStatus(run_of(*offset, *length, result)))
             }
-            (_, IoResult::Status(_) | IoResult::Clock(_) | IoResult::Foreign(_)) => contradiction(),
+            (_, IoResult::ProvisioningStatus(_) | IoResult::Clock(_) | IoResult::Foreign(_)) => {
+                contradiction()
+            }
             (_, IoResult::Read(Err(errno)) | IoResult::Other(Err(errno))) => {
                 self.retreat(op, io, errno)
             }
@@ -289,7 +293,7 @@ fn changed(io: &Io) -> Option<(u64, u64)> {
         Io::Clear { offset, length, .. } => Some((*offset, *length)),
         Io::Read { .. }
         | Io::Sync { .. }
-        | Io::Status { .. }
+        | Io::ProvisioningStatus { .. }
         | Io::Clock { .. }
         | Io::Pause { .. }
         | Io::Foreign(_)

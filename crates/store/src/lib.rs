@@ -118,7 +118,7 @@ pub enum Op {
         leave: Space,
     },
     /// Asks what stands behind the bytes at `offset`, and how far that holds; see [`Run`].
-    Status {
+    ProvisioningStatus {
         /// First byte.
         offset: u64,
         /// Number of bytes that matter; more than none.
@@ -143,7 +143,7 @@ impl Op {
             Self::Read { offset, length } => (*offset, u64::from(*length)),
             Self::Write { offset, data, .. } => (*offset, data.len() as u64),
             Self::Flush => (0, 0),
-            Self::Clear { offset, length, .. } | Self::Status { offset, length } => {
+            Self::Clear { offset, length, .. } | Self::ProvisioningStatus { offset, length } => {
                 (*offset, *length)
             }
         }
@@ -163,8 +163,8 @@ pub enum Outcome {
     Done,
     /// The bytes of a Read, as many as asked for.
     Data(Slice),
-    /// The answer to a Status.
-    Status(Run),
+    /// The answer to a ProvisioningStatus.
+    ProvisioningStatus(Run),
     /// Not, or only in part; of a range that was to change, each byte is old or new.
     Failed(Error),
 }
@@ -242,7 +242,7 @@ pub enum Io {
         leave: Space,
     },
     /// What stands behind the bytes at `offset`, and where that changes.
-    Status {
+    ProvisioningStatus {
         /// Where.
         file: FileId,
         /// First byte.
@@ -280,7 +280,7 @@ impl Io {
             Self::Write { durable: false, .. }
             | Self::Read { .. }
             | Self::Clear { .. }
-            | Self::Status { .. }
+            | Self::ProvisioningStatus { .. }
             | Self::Clock { .. }
             | Self::Pause { .. }
             | Self::Foreign(_) => None,
@@ -295,7 +295,7 @@ impl Io {
             | Self::Write { file, .. }
             | Self::Sync { file }
             | Self::Clear { file, .. }
-            | Self::Status { file, .. } => Some(*file),
+            | Self::ProvisioningStatus { file, .. } => Some(*file),
             Self::Clock { .. } | Self::Pause { .. } | Self::Foreign(_) | Self::Part(_) => None,
         }
     }
@@ -349,7 +349,7 @@ pub enum IoResult {
     /// Holds as many bytes as were read; fewer than asked means end of file.
     Read(Result<Slice, i32>),
     /// What there is, and where that ends, bytes.
-    Status(Result<(Space, u64), i32>),
+    ProvisioningStatus(Result<(Space, u64), i32>),
     /// The time, of a Clock.
     Clock(Instant),
     /// How the operation ended, of a Foreign; not what the engine says, but the store.

@@ -46,8 +46,8 @@ impl Memory {
             }
             Op::Flush => {}
             Op::Clear { offset, length, leave } => self.clear(*offset, *length, *leave)?,
-            Op::Status { offset, length } => {
-                return Ok(Outcome::Status(self.pages.run(*offset, *length)));
+            Op::ProvisioningStatus { offset, length } => {
+                return Ok(Outcome::ProvisioningStatus(self.pages.run(*offset, *length)));
             }
         }
         Ok(Outcome::Done)

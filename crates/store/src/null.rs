@@ -26,8 +26,11 @@ impl Null {
         self.geometry().check(op)?;
         let length = match op {
             Op::Read { length, .. } => length,
-            Op::Status { length, .. } => {
-                return Ok(Outcome::Status(Run { space: Space::Mapped, length: *length }));
+            Op::ProvisioningStatus { length, .. } => {
+                return Ok(Outcome::ProvisioningStatus(Run {
+                    space: Space::Mapped,
+                    length: *length,
+                }));
             }
             _ => return Ok(Outcome::Done),
         };

@@ -130,7 +130,7 @@ impl Stripe {
                     return Some((store, Op::Clear { offset, length, leave: *leave }, step));
                 }
             }
-            Op::Read { .. } | Op::Write { .. } | Op::Status { .. } => {
+            Op::Read { .. } | Op::Write { .. } | Op::ProvisioningStatus { .. } => {
                 let (start, length) = op.range();
                 let left = length.checked_sub(step).filter(|left| *left > 0)?;
                 let at = start.checked_add(step)?;
@@ -147,7 +147,7 @@ impl Stripe {
                         Op::Write { offset, data, durable: *durable }
                     }
                     Op::Read { .. } => Op::Read { offset, length: u32::try_from(length).ok()? },
-                    _ => Op::Status { offset, length },
+                    _ => Op::ProvisioningStatus { offset, length },
                 };
                 Some((store, part, next))
             }

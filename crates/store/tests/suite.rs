@@ -115,13 +115,13 @@ impl Subject {
             | Io::Write { file, .. }
             | Io::Sync { file }
             | Io::Clear { file, .. }
-            | Io::Status { file, .. } => *file,
+            | Io::ProvisioningStatus { file, .. } => *file,
             Io::Foreign(_) | Io::Part(_) => unreachable!("none here, or taken apart by the caller"),
         };
         let (_, file) = self.files.iter().find(|(own, _)| *own == id).expect("a known file");
-        if let Io::Status { offset, .. } = io {
+        if let Io::ProvisioningStatus { offset, .. } = io {
             let is_reserved = |at: u64| self.reserved.borrow().contains(&(id, at / PIECE));
-            return IoResult::Status(allocation(file, *offset, is_reserved));
+            return IoResult::ProvisioningStatus(allocation(file, *offset, is_reserved));
         }
         let forget = |pieces: Range<u64>| {
             self.reserved.borrow_mut().retain(|(own, at)| *own != id || !pieces.contains(at));
@@ -184,8 +184,8 @@ impl Subject {
         let mut first = None;
         let mut at = offset;
         while at < end {
-            let op = Op::Status { offset: at, length: end - at };
-            let Outcome::Status(run) = self.run(&op) else { panic!("{name}: a run") };
+            let op = Op::ProvisioningStatus { offset: at, length: end - at };
+            let Outcome::ProvisioningStatus(run) = self.run(&op) else { panic!("{name}: a run") };
             assert!(run.length > 0 && at + run.length <= end, "{name}");
             if *first.get_or_insert(run.space) != run.space {
                 break;
@@ -349,7 +349,7 @@ fn model(bytes: &mut [u8], op: &Op) -> Option<Vec<u8>> {
         Op::Clear { leave: Space::Deallocated, .. }
         | Op::Clear { leave: Space::Mapped, .. }
         | Op::Clear { leave: Space::Anchored, .. } => range.fill(0),
-        Op::Flush | Op::Status { .. } => {}
+        Op::Flush | Op::ProvisioningStatus { .. } => {}
     }
     Some(Vec::new())
 }

@@ -14,8 +14,10 @@ use engine::FileRefused;
 use scsi::LogicalUnit;
 
 use crate::mail::Letter;
-use crate::node::Served;
+use crate::node::LunMap;
+
 use crate::reactor::Target;
+use crate::served::Served;
 use crate::stores::StoreFile;
 use crate::stores::Stores;
 use crate::volume::VolumeError;
@@ -57,27 +59,16 @@ impl Target {
     ) -> Result<u16, E> {
         let _one_at_a_time = self.volumes();
         let served = self.served(target)?;
-        let lun = free_number(served, wanted.number)?;
+        let lun = free_number(&served, wanted.number)?;
         if let Some(name) = wanted.initiators.iter().find(|name| !served.node().admits(name)) {
             return Err(VolumeError::NotAdmitted { name: name.clone() }.into());
         }
         let mut stores = self.files().beside();
         let unit = Arc::new(open(&mut stores, lun)?);
-        for (number, file) in (0..).zip(&stores.files) {
-            let answers = self.answers(|reply| Letter::AddFile { file: file.clone(), reply });
-            let added = answers.map_err(|_| VolumeError::Silent).and_then(|answers| {
-                Ok(answers.into_iter().collect::<Result<(), FileRefused>>()?)
-            });
-            if let Err(error) = added {
-                // Where it was refused the number is another file's.
-                let known = number + usize::from(matches!(error, VolumeError::Silent));
-                self.forget_files(stores.files.get(..known).unwrap_or_default());
-                return Err(error.into());
-            }
-        }
+        self.introduce_files(&stores.files)?;
         self.files().add(stores.files);
         served.add_lun(lun, unit, wanted.initiators);
-        self.show_luns(served);
+        self.show_luns(&served);
         tracing::info!(target, lun, "LUN added");
         Ok(lun)
     }
@@ -107,9 +98,46 @@ impl Target {
         }
         served.remove_lun(lun);
         unit.withdraw();
-        self.show_luns(served);
+        self.show_luns(&served);
         tracing::info!(target, lun, "LUN removed");
-        if !self.is_let_go(&unit) {
+        self.close_unit(lun, &unit)
+    }
+
+    /// Every reactor knows these files.
+    ///
+    /// # Errors
+    /// If one does not; none knows them then.
+    pub(crate) fn introduce_files(&self, files: &[StoreFile]) -> Result<(), VolumeError> {
+        for (number, file) in (0..).zip(files) {
+            let answers = self.answers(|reply| Letter::AddFile { file: file.clone(), reply });
+            let added = answers.ok_or(VolumeError::Silent).and_then(|answers| {
+                Ok(answers.into_iter().collect::<Result<(), FileRefused>>()?)
+            });
+            if let Err(error) = added {
+                // Where it was refused the number is another file's.
+                let known = number + usize::from(matches!(error, VolumeError::Silent));
+                self.forget_files(files.get(..known).unwrap_or_default());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes units that are in no map any more. Sessions that still have them get `grace` to end.
+    /// Gives what is wrong with them after that.
+    pub(crate) fn close_units(&self, units: LunMap, grace: Duration) -> Vec<VolumeError> {
+        let deadline = Instant::now() + grace;
+        let mut left = Vec::new();
+        for (lun, unit) in units {
+            is_held_by_us_alone(&unit, deadline.saturating_duration_since(Instant::now()));
+            unit.withdraw();
+            left.extend(self.close_unit(lun, &unit).err());
+        }
+        left
+    }
+
+    fn close_unit(&self, lun: u16, unit: &Arc<LogicalUnit>) -> Result<(), VolumeError> {
+        if !self.is_let_go(unit) {
             return Err(VolumeError::Lingers { lun });
         }
         let ids = unit.store().files();
@@ -132,8 +160,9 @@ impl Target {
         result
     }
 
-    fn served(&self, target: &str) -> Result<&Arc<Served>, VolumeError> {
-        self.nodes().find(target).ok_or_else(|| VolumeError::NoTarget(target.to_owned()))
+    fn served(&self, target: &str) -> Result<Arc<Served>, VolumeError> {
+        let nodes = self.nodes();
+        nodes.find(target).cloned().ok_or_else(|| VolumeError::NoTarget(target.to_owned()))
     }
 
     /// All sessions of a target see the units that it has now, and so will initiators that come

@@ -39,8 +39,9 @@
 //! - What is served: [`Node`] (a target: its disks, who may use it), [`Stores`] and [`Spec`] (where
 //!   the blocks are: `"file:/disk.img"`, `"memory:1G"`, with filters in front), [`LogicalUnit`]
 //!   (what hosts see of them).
-//! - While it runs: [`Target::add_lun`], [`Target::remove_lun`], [`Target::resize`],
-//!   [`Target::sessions`], [`Target::drop_session`].
+//! - While it runs: [`Target::targets`] (what is served), [`Target::figures`] (what each reactor
+//!   has and has counted), [`Target::change`] (targets, access, portals), [`Target::add_lun`],
+//!   [`Target::remove_lun`], [`Target::resize`], [`Target::sessions`], [`Target::drop_session`].
 //! - Who proves what: [`AuthenticationPolicy`], [`AccessRule`], [`Account`].
 //! - Without threads and sockets of its own: [`SteppedTarget`], over ports of the caller's.
 //!
@@ -50,16 +51,21 @@
 
 mod answers;
 mod authentication;
+mod catalogue;
+mod change;
 mod failure;
+mod figures;
 mod identity;
 mod inventory;
 mod isns;
 mod keep;
+mod listing;
 mod mail;
 mod node;
 mod pump;
 mod reactor;
 mod registry;
+mod served;
 mod state_folder;
 mod stepped;
 mod stopwatch;
@@ -70,9 +76,15 @@ mod volume;
 
 pub use authentication::AuthenticationPolicy;
 pub use authentication::Demand;
+pub use catalogue::Outdated;
+pub use change::Change;
+pub use change::ChangeError;
+pub use change::Changed;
 pub use engine::ppe::Idle;
 pub use failure::PANICKED;
 pub use failure::end_process_on_panic;
+pub use figures::Figures;
+pub use figures::Traffic;
 pub use identity::DiskNumber;
 pub use identity::IdentityError;
 pub use identity::IdentityPolicy;
@@ -83,8 +95,13 @@ pub use inventory::NewLun;
 pub use keep::Draft;
 pub use keep::Shelf;
 pub use keep::StateFile;
+pub use listing::LunSnapshot;
+pub use listing::TargetSnapshot;
+pub use mail::Answered;
 pub use mail::Answers;
 pub use mail::ConnectionSnapshot;
+pub use mail::OutdatedSession;
+pub use mail::Peer;
 pub use mail::SessionSnapshot;
 pub use node::AccessRule;
 pub use node::LunMap;
@@ -92,6 +109,7 @@ pub use node::Node;
 pub use node::PORTAL_GROUP_TAG;
 pub use node::Portal;
 pub use node::Redirect;
+pub use pump::LocalEnd;
 pub use reactor::Error;
 pub use reactor::LOGIN_TIMEOUT_DEFAULT;
 pub use reactor::Mode;
@@ -102,6 +120,7 @@ pub use registry::SESSIONS_MAX;
 pub use state_folder::StateFolder;
 pub use state_folder::StateFolderError;
 pub use stepped::Holdings;
+pub use stepped::LocalDoor;
 pub use stepped::SteppedPlan;
 pub use stepped::SteppedTarget;
 pub use stopwatch::Times;
@@ -124,6 +143,7 @@ pub use buf::Pool;
 pub use engine;
 pub use engine::Choice;
 pub use engine::FileRefused;
+pub use engine::duplex::End;
 pub use engine::files::Examined;
 pub use engine::files::FileError;
 pub use engine::files::SnapshotError;
@@ -135,6 +155,11 @@ pub use iscsi::target_role::Parameters;
 pub use iscsi::target_role::Redirection;
 pub use iscsi::target_role::Settings;
 pub use iscsi::target_role::TargetReset;
+pub use mover::local::ToInitiator;
+pub use mover::local::ToTarget;
+pub use mover::tcp::Counters;
+pub use mover::tcp::PdusIn;
+pub use mover::tcp::PdusOut;
 pub use scsi::FormatError;
 pub use scsi::Identity;
 pub use scsi::KeepFailed;
@@ -142,6 +167,7 @@ pub use scsi::Keeper;
 pub use scsi::Kept;
 pub use scsi::LogicalUnit;
 pub use scsi::ProtectionFormat;
+pub use scsi::Totals;
 pub use scsi::UnitError;
 pub use store::Store;
 pub use store::beside::Beside;

@@ -2,16 +2,19 @@
 //! Letters between reactors, and from the daemon to them. Never on the way of a command.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::net::IpAddr;
+use std::net::Ipv4Addr;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
-use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use std::time::Instant;
@@ -23,9 +26,12 @@ use scsi::LogicalUnit;
 use store::FileId;
 use wire::iscsi::Tsih;
 
+use crate::catalogue::Nodes;
+use crate::catalogue::Outdated;
+use crate::figures::Figures;
 use crate::pump::Handover;
+use crate::pump::OurEnd;
 use crate::registry::Identity;
-use crate::stopwatch::Times;
 use crate::stores::StoreFile;
 use crate::table::Key;
 
@@ -33,99 +39,99 @@ use crate::table::Key;
 #[derive(Debug)]
 pub(crate) enum Letter {
     /// A connection to take over.
-    Connection {
-        fd: OwnedFd,
-        ends: Ends,
-    },
+    Connection { fd: OwnedFd, ends: Ends },
+    /// A connection from this process to take over.
+    Local { end: OurEnd, ends: Ends },
     /// A login under way, for a session that lives here.
     TakeOver(Box<Handover>),
     /// End a session at once: a login on `reactor` reinstates it and waits in `connection`.
-    Reinstate {
-        identity: Identity,
-        tsih: Tsih,
-        reactor: usize,
-        connection: Key,
-    },
+    Reinstate { identity: Identity, tsih: Tsih, reactor: usize, connection: Key },
     /// A stranger must make room for others.
-    Evict {
-        connection: Key,
-    },
+    Evict { connection: Key },
     /// The session that `connection` waits for has gone.
-    Vacated {
-        connection: Key,
-    },
+    Vacated { connection: Key },
     /// End all tasks of `units` here, for task management that `management` on `reactor` waits for.
-    AbortUnits {
-        units: Units,
-        effect: Effect,
-        whose: Whose,
-        reactor: usize,
-        management: Key,
-    },
+    AbortUnits { units: Units, effect: Effect, whose: Whose, reactor: usize, management: Key },
     /// `AbortUnits` is done.
-    UnitsAborted {
-        management: Key,
-    },
+    UnitsAborted { management: Key },
     /// Initiators may have a new file's blocks asked for from now on.
-    AddFile {
-        file: StoreFile,
-        reply: Sender<Result<(), FileRefused>>,
-    },
+    AddFile { file: StoreFile, reply: Sender<Result<(), FileRefused>> },
     /// Nobody asks for blocks of this file any more.
-    RemoveFile {
-        id: FileId,
-        reply: Sender<()>,
-    },
+    RemoveFile { id: FileId, reply: Sender<()> },
     /// The units of a target are others now: all its sessions here see them.
-    Remap {
-        target: Arc<str>,
-        reply: Sender<()>,
-    },
+    Remap { target: Arc<str>, reply: Sender<()> },
     /// End the commands for `unit` that are under way here.
-    EndTasks {
-        unit: Arc<LogicalUnit>,
-        reply: Sender<()>,
-    },
+    EndTasks { unit: Arc<LogicalUnit>, reply: Sender<()> },
     /// Answer when the work on `unit` that is under way here is done.
-    Drain {
-        unit: Arc<LogicalUnit>,
-        reply: Sender<()>,
-    },
+    Drain { unit: Arc<LogicalUnit>, reply: Sender<()> },
     /// TARGET COLD RESET: end all sessions with this target.
-    EndSessions {
-        target: Arc<str>,
-    },
+    EndSessions { target: Arc<str> },
     /// End the session with this TSIH.
-    Drop {
-        tsih: Tsih,
-        reply: Sender<bool>,
-    },
+    Drop { tsih: Tsih, reply: Sender<bool> },
     /// Ask the initiator of the session with this TSIH to log out within so many seconds.
-    Logout {
-        tsih: Tsih,
-        seconds: u16,
-        reply: Sender<bool>,
-    },
-    Snapshot {
-        reply: Sender<Vec<SessionSnapshot>>,
-    },
-    /// Where the time went.
-    Times {
-        reply: Sender<Times>,
-    },
+    Logout { tsih: Tsih, seconds: u16, reply: Sender<bool> },
+    /// Which sessions `nodes` would not let in; they are ended within so many seconds, if that is
+    /// said, and the others have their terms from it from now on.
+    Review { nodes: Arc<Nodes>, ending: Option<u16>, reply: Sender<Vec<OutdatedSession>> },
+    /// Take connections that come to this socket.
+    Listen { fd: OwnedFd, address: SocketAddr, reply: Sender<()> },
+    /// Take none any more that come to this address; answer when its socket is closed.
+    Unlisten { address: SocketAddr, reply: Sender<()> },
+    /// What there is and what was counted.
+    Figures { reply: Sender<Figures> },
     /// Accept no more, ask initiators to log out, end what is left after `grace`, then leave.
-    Stop {
-        grace: Duration,
-    },
+    Stop { grace: Duration },
 }
 
 /// The addresses of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
     /// Where it came from.
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Peer,
     /// Where it came to.
     pub(crate) local: SocketAddr,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // a peer has an address, or is in the same process
+pub enum Peer {
+    /// Somebody at an address.
+    Address(SocketAddr),
+    /// Somebody in the process of the target.
+    Local,
+}
+
+impl Peer {
+    /// Where it counts among those who have not said who they are.
+    pub(crate) const fn ip(self) -> IpAddr {
+        match self {
+            Self::Address(address) => address.ip(),
+            Self::Local => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        }
+    }
+
+    /// An IPv4 peer of an IPv6 socket is shown as what it is.
+    pub(crate) fn without_mapping(self) -> Self {
+        match self {
+            Self::Address(address) => Self::Address(without_mapping(address)),
+            Self::Local => Self::Local,
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Local => f.write_str("local"),
+        }
+    }
+}
+
+/// An address without the mapping of IPv4 into IPv6.
+pub(crate) fn without_mapping(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// Units that a function is for.
@@ -163,7 +169,8 @@ pub(crate) enum Effect {
 /// The letter box of a reactor.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    letters: Mutex<VecDeque<Letter>>,
+    /// None: nobody reads it any more.
+    letters: Mutex<Option<VecDeque<Letter>>>,
     waker: Waker,
     /// Something has ended that commands may wait for there.
     stirred: AtomicBool,
@@ -171,11 +178,13 @@ pub(crate) struct Mailbox {
 
 impl Mailbox {
     pub(crate) fn new(waker: Waker) -> Self {
-        Self { letters: Mutex::default(), waker, stirred: AtomicBool::new(false) }
+        Self { letters: Mutex::new(Some(VecDeque::new())), waker, stirred: AtomicBool::new(false) }
     }
 
     pub(crate) fn send(&self, letter: Letter) {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner).push_back(letter);
+        if let Some(letters) = &mut *self.letters() {
+            letters.push_back(letter);
+        }
         self.waker.wake();
     }
 
@@ -192,56 +201,88 @@ impl Mailbox {
     }
 
     pub(crate) fn take(&self) -> Option<Letter> {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        self.letters().as_mut()?.pop_front()
+    }
+
+    /// Nobody reads it any more: what was not read, and what still comes, is dropped, so that
+    /// whoever waits for an answer hears that there is none.
+    pub(crate) fn close(&self) {
+        drop(self.letters().take());
+    }
+
+    fn letters(&self) -> MutexGuard<'_, Option<VecDeque<Letter>>> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The answers of all reactors to a letter.
 #[derive(Debug)]
 pub struct Answers<T> {
-    replies: Receiver<T>,
-    /// Reactors that have not answered.
-    missing: usize,
+    /// Of reactors that have not answered, by number.
+    open: Vec<(usize, Receiver<T>)>,
     answers: Vec<T>,
 }
 
 impl<T> Answers<T> {
     pub(crate) fn ask(mailboxes: &[Mailbox], letter: impl Fn(Sender<T>) -> Letter) -> Self {
-        let (reply, replies) = mpsc::channel();
-        for mailbox in mailboxes {
-            mailbox.send(letter(reply.clone()));
+        let mut open = Vec::with_capacity(mailboxes.len());
+        for (reactor, mailbox) in mailboxes.iter().enumerate() {
+            let (reply, replies) = mpsc::channel();
+            mailbox.send(letter(reply));
+            open.push((reactor, replies));
         }
-        let missing = mailboxes.len();
-        Self { replies, missing, answers: Vec::with_capacity(missing) }
+        Self { open, answers: Vec::with_capacity(mailboxes.len()) }
     }
 
     /// Whether all reactors have answered.
     pub fn are_complete(&mut self) -> bool {
-        while self.missing > 0 {
-            let Ok(answer) = self.replies.try_recv() else { return false };
-            self.take(answer);
-        }
-        true
+        self.open.retain(|(_, replies)| match replies.try_recv() {
+            Ok(answer) => {
+                self.answers.push(answer);
+                false
+            }
+            Err(_) => true,
+        });
+        self.open.is_empty()
     }
 
-    /// Waits until all have answered.
-    ///
-    /// # Errors
-    /// If one has not in that time, or never will.
-    pub(crate) fn within(mut self, time: Duration) -> Result<Vec<T>, RecvTimeoutError> {
+    /// What came within that time, and which reactors have not answered.
+    pub(crate) fn within(mut self, time: Duration) -> Answered<T> {
         let deadline = Instant::now() + time;
-        while self.missing > 0 {
+        let mut silent = Vec::new();
+        for (reactor, replies) in self.open {
             let left = deadline.saturating_duration_since(Instant::now());
-            let answer = self.replies.recv_timeout(left)?;
-            self.take(answer);
+            match replies.recv_timeout(left) {
+                Ok(answer) => self.answers.push(answer),
+                Err(_) => silent.push(reactor),
+            }
         }
-        Ok(self.answers)
+        Answered { answers: self.answers, silent }
     }
+}
 
-    fn take(&mut self, answer: T) {
-        self.missing -= 1;
-        self.answers.push(answer);
-    }
+/// What reactors have answered in time.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Answered<T> {
+    /// By those that did.
+    pub answers: Vec<T>,
+    /// The numbers of those that did not, ascending.
+    pub silent: Vec<usize>,
+}
+
+/// A session that what is served now would not let in.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OutdatedSession {
+    /// Target session identifying handle.
+    pub tsih: u16,
+    /// The initiator's iSCSI name.
+    pub initiator: String,
+    /// None: a discovery session without a target.
+    pub target: Option<String>,
+    /// Why.
+    pub why: Outdated,
 }
 
 /// A session as administration shows it.
@@ -283,7 +324,30 @@ pub struct ConnectionSnapshot {
     /// Connection id.
     pub cid: u16,
     /// The initiator's address.
-    pub peer: SocketAddr,
+    pub peer: Peer,
     /// The portal's address.
     pub local: SocketAddr,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_waits_for_nobody_longer_than_it_said() {
+        let mailbox = || Mailbox::new(Waker::new().expect("a descriptor"));
+        let mailboxes = [mailbox(), mailbox(), mailbox()];
+        let mut answers = Answers::ask(&mailboxes, |reply| Letter::Drop { tsih: Tsih(1), reply });
+        assert!(!answers.are_complete());
+        for (mailbox, answer) in [(&mailboxes[2], true), (&mailboxes[0], false)] {
+            let Some(Letter::Drop { reply, .. }) = mailbox.take() else { panic!("a letter") };
+            reply.send(answer).expect("somebody asked");
+        }
+        assert!(!answers.are_complete(), "one is missing");
+        let begun = Instant::now();
+        let answered = answers.within(Duration::from_millis(50));
+        assert!(begun.elapsed() >= Duration::from_millis(50));
+        assert_eq!(answered.silent, [1]);
+        assert_eq!(answered.answers, [false, true], "in their order");
+    }
 }

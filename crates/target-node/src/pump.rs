@@ -21,26 +21,33 @@ mod buffers;
 mod complaint;
 mod context;
 mod exchange;
+mod figures;
 mod foreign;
 mod jobs;
 mod join;
 mod keeping;
 mod letters;
 mod lifecycle;
+mod listening;
 mod management;
 mod owed;
 mod quiescence;
+mod review;
 mod sending;
 mod services;
 mod stopping;
 mod storing;
 mod sweep;
+mod transport;
 mod view;
 mod waiting;
 mod watching;
 
 pub(crate) use complaint::name as name_of_op;
 pub(crate) use join::Handover;
+pub use transport::LocalEnd;
+pub(crate) use transport::OurEnd;
+pub(crate) use transport::local_ends;
 pub(crate) use waiting::Board;
 
 use std::collections::VecDeque;
@@ -48,18 +55,15 @@ use std::net::SocketAddr;
 
 use buf::Buf;
 use buf::Pool;
-use buf::SgList;
 use clock::Instant;
 use engine::Event;
-use engine::Landing;
 use engine::Port;
-use engine::Socket;
 use engine::Token;
 use iscsi::datamover::TaskId;
 use iscsi::service::Indication;
 use iscsi::target_role::ConnectionId;
 use iscsi::target_role::Output;
-use mover::tcp::Tcp;
+use mover::Mover;
 use store::Io;
 use store::IoResult;
 use wire::iscsi::StatSn;
@@ -70,7 +74,10 @@ use view::ConnectionView;
 use view::Effect;
 use view::SessionView;
 
+use crate::catalogue::Terms;
+use crate::figures::Traffic;
 use crate::mail::Ends;
+use crate::mail::Peer;
 use crate::registry::Identity;
 use crate::stopwatch::Layer;
 use crate::strangers::Ticket;
@@ -93,21 +100,21 @@ pub(crate) struct Pump<P> {
     context: Context<P>,
     door: admission::Door,
     deserted: lifecycle::Deserted,
+    /// What sessions and connections have carried that are there no more.
+    gone: Traffic,
 }
 
 #[derive(Debug)]
 struct Connection {
-    socket: Socket,
-    peer: SocketAddr,
+    line: transport::Line,
+    peer: Peer,
     local: SocketAddr,
-    mover: Tcp,
+    mover: Mover,
     /// What its session has of the pool.
     pool: Pool,
     phase: Phase,
     /// Its entry among the strangers, until it is known who it is.
     ticket: Option<Ticket>,
-    /// The list to fill; None while it is under way.
-    list: Option<SgList>,
     dirty: bool,
     paused: bool,
     /// Data may go from the port straight to its buffer.
@@ -143,6 +150,8 @@ struct Session {
     /// What the session has of the reactor's pool: buffers of its commands, and their data.
     pool: Pool,
     login: iscsi::target_role::LoggedIn,
+    /// On which it was let in, or would be now.
+    terms: Terms,
     identity: Identity,
     /// Whom the initiator has proved to be, by CHAP; all connections must have the same.
     user: Option<String>,
@@ -243,6 +252,7 @@ impl<P: Port> Pump<P> {
             self.dispatch(token, event);
         }
         self.context.watch.laps.lap(Layer::Protocol);
+        self.take_messages();
         self.letters();
         self.take_answers();
         self.expire();
@@ -261,6 +271,7 @@ impl<P: Port> Pump<P> {
             true => None,
             false => self.context.waiting.next_try(self.context.port.now()),
         };
+        let again = again.into_iter().chain(self.next_look()).min();
         let kernel = self.context.port.kernel_cycles();
         match (self.context.sending.send_at(), again) {
             _ if !(self.context.runnable.is_empty() && self.context.job_turns.is_empty()) => {
@@ -294,19 +305,15 @@ impl<P: Port> Pump<P> {
             Event::Wrote { result } | Event::Synced { result } | Event::Cleared { result } => {
                 self.io_done(key, IoResult::Other(result))
             }
-            Event::Allocation { result } => self.io_done(key, IoResult::Status(result)),
+            Event::Allocation { result } => self.io_done(key, IoResult::ProvisioningStatus(result)),
             Event::ReceiveEnded { error } => self.receive_ended(key, error),
             Event::Accepted { connection, peer, local } => {
-                self.accepted(connection, Ends { peer, local });
+                self.accepted(connection, Ends { peer: Peer::Address(peer), local });
             }
             Event::Detached { connection } => self.detached(key, connection),
             Event::AcceptFailed { errno } => {
                 debug_assert_eq!(kind, Some(Kind::Accept));
-                // A stop has closed the listener.
-                if self.context.stopping.is_none() {
-                    let error = std::io::Error::from_raw_os_error(errno);
-                    tracing::warn!(%error, "could not accept a connection");
-                }
+                self.accept_failed(key, errno);
             }
             Event::Ran { result } => self.kept(key, result),
             Event::Woken => {}
@@ -332,7 +339,7 @@ impl<P: Port> Pump<P> {
                 }
                 Phase::Login(_) | Phase::Session { .. } => {}
             }
-            let (taken, event) = connection.mover.feed(rest, &connection.pool);
+            let (taken, event) = transport::feed(&mut connection.mover, rest, &connection.pool);
             rest = rest.get(taken..).unwrap_or_default();
             view.context.watch.laps.fed(taken);
             if let Some(event) = event {
@@ -348,7 +355,7 @@ impl<P: Port> Pump<P> {
         let Some(mut view) = self.connection(key) else { return };
         let now = view.context.port.now();
         let connection = &mut *view.connection;
-        let event = connection.mover.landed(buf, bytes, &connection.pool);
+        let event = transport::landed(&mut connection.mover, buf, bytes, &connection.pool);
         view.context.watch.laps.fed(0);
         if let Some(event) = event {
             let next = view.take_event(event, now);
@@ -371,7 +378,7 @@ impl<P: Port> Pump<P> {
     /// What was received may have ended the connection.
     fn go_on_receiving(&mut self, key: Key) {
         if let Some(mut view) = self.connection(key) {
-            view.land();
+            view.connection.land(&mut view.context.port);
             view.mark_dirty();
         }
     }
@@ -424,19 +431,6 @@ impl<P: Port> ConnectionView<'_, P> {
             session.machine.handle_event(id, event, mover.header(), mover.control_data(), now);
         }
         ToSettle::Session(key)
-    }
-
-    /// Many bytes of data that are to come go straight to where they belong, if the port can do
-    /// that. Not where tasks go on over other connections: they take their buffers along.
-    fn land(&mut self) {
-        let connection = &mut *self.connection;
-        if connection.lands
-            && let Some((buf, at, end)) = connection.mover.landing()
-            && let Some(back) = self.context.port.land(connection.socket, Landing { buf, at, end })
-        {
-            let event = connection.mover.landed(back.buf, 0, &connection.pool);
-            debug_assert!(event.is_none(), "nothing has come");
-        }
     }
 }
 

@@ -8,9 +8,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
+use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use std::time::Instant;
 
 use buf::Pool;
 use engine::Choice;
@@ -24,17 +28,25 @@ use wire::iscsi::Tsih;
 
 use crate::authentication::AuthenticationPolicy;
 use crate::authentication::Challenges;
+use crate::catalogue::Catalogue;
+use crate::catalogue::Nodes;
+use crate::figures::Figures;
 use crate::isns;
+use crate::isns::NameService;
+use crate::mail::Answered;
+use crate::mail::Answers;
+use crate::mail::Ends;
 use crate::mail::Letter;
 use crate::mail::Mailbox;
+use crate::mail::Peer;
 use crate::mail::SessionSnapshot;
 use crate::node::LunMap;
 use crate::node::Node;
-use crate::node::Nodes;
 use crate::node::Portal;
-use crate::node::takes_proof;
 use crate::pump::Board;
+use crate::pump::LocalEnd;
 use crate::pump::Pump;
+use crate::pump::local_ends;
 use crate::registry::Registry;
 use crate::registry::SESSIONS_MAX;
 use crate::stopwatch::Times;
@@ -140,6 +152,12 @@ impl Mode {
     }
 }
 
+/// Reactors that do not answer a letter for so long are given up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The reactor that listens at all portals, and deals the connections out.
+pub(crate) const LISTENING_REACTOR: usize = 0;
+
 /// Answers to an initiator with many commands outstanding wait at most so long for others.
 const HOLD_BACK: Duration = Duration::from_micros(20);
 
@@ -147,7 +165,7 @@ const HOLD_BACK: Duration = Duration::from_micros(20);
 /// connections that come, log in or go take.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) nodes: Nodes,
+    pub(crate) catalogue: Catalogue,
     pub(crate) challenges: Challenges,
     pub(crate) registry: Registry,
     pub(crate) strangers: Strangers,
@@ -159,10 +177,25 @@ pub(crate) struct Shared {
     /// How long answers may wait for others to go with them; zero where reactors never spin, since
     /// sleeping for so short a time would cost more than it saves.
     pub(crate) hold_back: Duration,
+    /// Local connections so far: the reactors take them in turn.
+    pub(crate) locals: AtomicUsize,
+}
+
+impl Shared {
+    /// Opens a connection from this process to the next reactor in turn.
+    pub(crate) fn open_local(&self) -> LocalEnd {
+        let (theirs, end) = local_ends();
+        let ends = Ends { peer: Peer::Local, local: self.catalogue.now().any_portal() };
+        let number = self.locals.fetch_add(1, Ordering::Relaxed);
+        if let Some(mailbox) = self.mailboxes.get(number % self.mailboxes.len().max(1)) {
+            mailbox.send(Letter::Local { end, ends });
+        }
+        theirs
+    }
 }
 
 /// What to do where a portal cannot be opened.
-fn listening(address: &SocketAddr, source: &io::Error) -> String {
+pub(crate) fn listening(address: &SocketAddr, source: &io::Error) -> String {
     let port = address.port();
     match source.kind() {
         io::ErrorKind::AddrInUse => {
@@ -219,9 +252,7 @@ pub struct Target {
     shared: Arc<Shared>,
     /// Empty once stopped.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// None once stopped.
-    isns: Mutex<Option<isns::Client>>,
-    portals: Vec<SocketAddr>,
+    isns: NameService,
     engine: &'static str,
     mode: Mode,
     /// Held while a disk comes, goes, or takes another size.
@@ -240,8 +271,9 @@ impl Target {
         for Portal { address, group } in plan.portals.iter().copied() {
             let failed = |source| Error::Listen { address, source };
             let listener = TcpListener::from(engine::listen(address).map_err(failed)?);
-            portals.push(Portal { address: listener.local_addr().map_err(failed)?, group });
-            listeners.push(OwnedFd::from(listener));
+            let address = listener.local_addr().map_err(failed)?;
+            portals.push(Portal { address, group });
+            listeners.push((OwnedFd::from(listener), address));
         }
         let engine = engine::choose(plan.engine);
         let mut starting = Vec::new();
@@ -252,26 +284,27 @@ impl Target {
             let seat = seats.get_mut(index).and_then(Option::take);
             starting.push(Starting::spawn(index, engine, seat, &plan)?);
         }
-        let registration = registration(&plan.nodes, &portals);
-        let isns = plan.isns.clone().zip(registration);
-        let isns = isns.map(|(server, what)| isns::Client::start(server, what)).transpose()?;
+        let nodes = Nodes::new(plan.nodes, portals, plan.discovery).hidden(plan.hide_targets);
+        let isns = NameService::new(plan.isns);
+        isns.tell(registration(&nodes))?;
         let mut mailboxes = Vec::new();
         for reactor in &starting {
             let waker = reactor.waker.recv().map_err(|_| stopped())?;
             mailboxes.push(Mailbox::new(waker.map_err(failed)?));
         }
-        let proofs = takes_proof(&plan.nodes);
+        let registry = Registry::new(plan.sessions_max);
+        registry.keep_room_for_proof(nodes.takes_proof());
         let shared = Arc::new(Shared {
-            nodes: Nodes::new(plan.nodes, portals.clone(), plan.discovery)
-                .hidden(plan.hide_targets),
+            catalogue: Catalogue::new(nodes),
             challenges: Challenges::default(),
-            registry: Registry::new(plan.sessions_max).with_room_for_proof(proofs),
+            registry,
             strangers: Strangers::new(plan.connections),
             mailboxes,
             board: Board::default(),
             files: Files::new(plan.stores.files),
             login_timeout: plan.login_timeout,
             hold_back: HOLD_BACK.min(plan.spin_max),
+            locals: AtomicUsize::new(0),
         });
         let mut threads = Vec::new();
         for reactor in starting {
@@ -283,8 +316,7 @@ impl Target {
         Ok(Self {
             shared,
             threads: Mutex::new(threads),
-            isns: Mutex::new(isns),
-            portals: portals.iter().map(|portal| portal.address).collect(),
+            isns,
             engine: engine.name(),
             mode: plan.mode,
             volumes: Mutex::new(()),
@@ -292,15 +324,37 @@ impl Target {
     }
 
     /// Every disk: target, number, unit.
-    pub(crate) fn disks(&self) -> impl Iterator<Item = (String, u16, Arc<LogicalUnit>)> + '_ {
-        self.shared.nodes.all().iter().flat_map(|served| {
-            let name = &served.node().name;
-            served.luns().into_iter().map(move |(number, unit)| (name.clone(), number, unit))
-        })
+    pub(crate) fn disks(&self) -> impl Iterator<Item = (String, u16, Arc<LogicalUnit>)> + use<> {
+        let nodes = self.nodes();
+        let disks: Vec<_> = nodes
+            .all()
+            .iter()
+            .flat_map(|served| {
+                let name = &served.node().name;
+                served.luns().into_iter().map(move |(number, unit)| (name.clone(), number, unit))
+            })
+            .collect();
+        disks.into_iter()
     }
 
-    pub(crate) fn nodes(&self) -> &Nodes {
-        &self.shared.nodes
+    /// What is served now.
+    pub(crate) fn nodes(&self) -> Arc<Nodes> {
+        self.shared.catalogue.now()
+    }
+
+    pub(crate) fn catalogue(&self) -> &Catalogue {
+        &self.shared.catalogue
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.shared.registry
+    }
+
+    /// The name server is told of these from now on.
+    pub(crate) fn register(&self, nodes: &Nodes) {
+        if let Err(error) = self.isns.tell(registration(nodes)) {
+            tracing::error!(%error, "the name server is not told of what is served");
+        }
     }
 
     pub(crate) fn files(&self) -> &Files {
@@ -315,10 +369,18 @@ impl Target {
         &self.volumes
     }
 
+    /// Opens a connection to it that needs no network: messages instead of bytes. It logs in as any
+    /// other does; access lists and proofs hold for it. Where the target has stopped, or has as
+    /// many connections as it may have, the other end closes at once.
+    #[must_use]
+    pub fn connect_local(&self) -> LocalEnd {
+        self.shared.open_local()
+    }
+
     /// The addresses that it really listens on.
     #[must_use]
-    pub fn portals(&self) -> &[SocketAddr] {
-        &self.portals
+    pub fn portals(&self) -> Vec<SocketAddr> {
+        self.nodes().addresses()
     }
 
     /// The tags of its portal groups, ascending.
@@ -345,16 +407,27 @@ impl Target {
         self.shared.mailboxes.len()
     }
 
+    /// What each reactor has and has counted, as far as they answer `within` that time: one that
+    /// hangs holds up nobody for longer.
+    #[must_use]
+    pub fn figures(&self, within: Duration) -> Answered<Figures> {
+        Answers::ask(&self.shared.mailboxes, |reply| Letter::Figures { reply }).within(within)
+    }
+
+    /// The figures of all reactors that answer at all; the log names the others.
+    fn patient_figures(&self) -> Vec<Figures> {
+        let Answered { answers, silent } = self.figures(PATIENCE);
+        if !silent.is_empty() {
+            tracing::error!(reactors = ?silent, "reactors do not answer");
+        }
+        answers
+    }
+
     /// All sessions, by TSIH.
     #[must_use]
     pub fn sessions(&self) -> Vec<SessionSnapshot> {
-        let (reply, replies) = mpsc::channel();
-        for mailbox in &self.shared.mailboxes {
-            mailbox.send(Letter::Snapshot { reply: reply.clone() });
-        }
-        drop(reply);
-        let mut sessions: Vec<SessionSnapshot> =
-            replies.iter().take(self.shared.mailboxes.len()).flatten().collect();
+        let figures = self.patient_figures();
+        let mut sessions: Vec<_> = figures.into_iter().flat_map(|one| one.sessions).collect();
         sessions.sort_by_key(|session| session.tsih);
         sessions
     }
@@ -362,48 +435,54 @@ impl Target {
     /// Where the time of the reactors went.
     #[must_use]
     pub fn times(&self) -> Times {
-        let (reply, replies) = mpsc::channel();
-        for mailbox in &self.shared.mailboxes {
-            mailbox.send(Letter::Times { reply: reply.clone() });
-        }
-        drop(reply);
         let mut all = Times::default();
-        replies.iter().take(self.shared.mailboxes.len()).for_each(|times| all.join(times));
+        self.patient_figures().into_iter().for_each(|figures| all.join(figures.times));
         all
     }
 
     /// Every unit that the target `name` has now, or none if there is no such target.
     #[must_use]
     pub fn units(&self, name: &str) -> Option<LunMap> {
-        self.shared.nodes.find(name).map(|served| served.luns())
+        self.nodes().find(name).map(|served| served.luns())
     }
 
     /// The names of all targets.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.shared.nodes.all().iter().map(|served| served.node().name.as_str())
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.nodes().all().iter().map(|served| served.node().name.clone()).collect()
     }
 
     /// Ends a session; false if there is none with this TSIH.
     #[must_use]
     pub fn drop_session(&self, tsih: u16) -> bool {
-        let (reply, replies) = mpsc::channel();
-        for mailbox in &self.shared.mailboxes {
-            mailbox.send(Letter::Drop { tsih: Tsih(tsih), reply: reply.clone() });
-        }
-        drop(reply);
-        replies.iter().take(self.shared.mailboxes.len()).any(|found| found)
+        self.some_reactor(|reply| Letter::Drop { tsih: Tsih(tsih), reply })
     }
 
     /// Asks the initiator of a session to log out within `seconds`, after which the session is
     /// dropped; false if there is none with this TSIH.
     #[must_use]
     pub fn logout_session(&self, tsih: u16, seconds: u16) -> bool {
+        self.some_reactor(|reply| Letter::Logout { tsih: Tsih(tsih), seconds, reply })
+    }
+
+    /// Whether a reactor says yes; who does is not made to wait for one that hangs.
+    fn some_reactor(&self, letter: impl Fn(Sender<bool>) -> Letter) -> bool {
         let (reply, replies) = mpsc::channel();
         for mailbox in &self.shared.mailboxes {
-            mailbox.send(Letter::Logout { tsih: Tsih(tsih), seconds, reply: reply.clone() });
+            mailbox.send(letter(reply.clone()));
         }
-        drop(reply);
-        replies.iter().take(self.shared.mailboxes.len()).any(|found| found)
+        let deadline = Instant::now() + PATIENCE;
+        for _ in &self.shared.mailboxes {
+            match replies.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(true) => return true,
+                Ok(false) => {}
+                Err(_) => {
+                    tracing::error!("a reactor does not answer: its sessions were not asked");
+                    return false;
+                }
+            }
+        }
+        false
     }
 
     /// Stops cleanly: no new connections; initiators are asked to log out and get `grace` for it;
@@ -413,8 +492,7 @@ impl Target {
     /// # Errors
     /// If a file cannot be flushed; all the rest is done first.
     pub fn stop(&self, grace: Duration) -> Result<(), Error> {
-        let isns = self.isns.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let leaving = isns.map(isns::Client::leave);
+        let leaving = self.isns.leave();
         for mailbox in &self.shared.mailboxes {
             mailbox.send(Letter::Stop { grace });
         }
@@ -424,6 +502,7 @@ impl Target {
                 tracing::error!("a reactor had panicked");
             }
         }
+        self.shared.mailboxes.iter().for_each(Mailbox::close);
         if let Some(leaving) = leaving {
             leaving.wait();
         }
@@ -448,13 +527,14 @@ impl Target {
 /// What a reactor's thread waits for once its port exists.
 struct Start {
     shared: Arc<Shared>,
-    listeners: Vec<OwnedFd>,
+    /// With the addresses that they really listen on.
+    listeners: Vec<(OwnedFd, SocketAddr)>,
 }
 
 /// A reactor whose thread runs but does not serve yet.
 struct Starting {
     waker: mpsc::Receiver<io::Result<engine::Waker>>,
-    start: mpsc::Sender<Start>,
+    start: Sender<Start>,
     thread: JoinHandle<()>,
 }
 
@@ -512,7 +592,7 @@ struct Setup {
     index: usize,
     pool: Pool,
     files: Vec<StoreFile>,
-    waker_to: mpsc::Sender<io::Result<engine::Waker>>,
+    waker_to: Sender<io::Result<engine::Waker>>,
     start_from: mpsc::Receiver<Start>,
 }
 
@@ -537,17 +617,20 @@ impl Setup {
         }
         let Ok(start) = self.start_from.recv() else { return };
         let mut pump = Pump::new(port, self.pool, start.shared, self.index);
-        pump.listen(start.listeners);
+        for (fd, address) in start.listeners {
+            pump.listen(fd, address);
+        }
         pump.serve();
     }
 }
 
 /// What a name server is told. None: there is no target.
-fn registration(nodes: &[Node], portals: &[Portal]) -> Option<isns::Registration> {
+fn registration(nodes: &Nodes) -> Option<isns::Registration> {
+    let targets = nodes.all().iter().map(|served| served.node());
     Some(isns::Registration {
-        entity: nodes.first()?.name.clone(),
-        targets: nodes.iter().map(|node| (node.name.clone(), node.alias.clone())).collect(),
-        portals: portals.to_vec(),
+        entity: nodes.all().first()?.node().name.clone(),
+        targets: targets.map(|node| (node.name.clone(), node.alias.clone())).collect(),
+        portals: nodes.portals.clone(),
     })
 }
 

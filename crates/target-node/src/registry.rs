@@ -68,8 +68,6 @@ pub(crate) enum Claim {
 pub(crate) struct Registry {
     inner: Mutex<Inner>,
     sessions_max: usize,
-    /// As many of them may be of initiators that have proved nothing.
-    unproved_max: usize,
 }
 
 #[derive(Debug, Default)]
@@ -79,6 +77,8 @@ struct Inner {
     counted: usize,
     /// As many of them have an initiator that has proved nothing.
     unproved: usize,
+    /// So many places are for initiators that have proved who they are.
+    for_proof: usize,
     last: u16,
 }
 
@@ -103,13 +103,14 @@ impl Registry {
     /// Room for `sessions_max` sessions, [`SESSIONS_MAX`] at most.
     pub(crate) fn new(sessions_max: usize) -> Self {
         let sessions_max = sessions_max.min(SESSIONS_MAX);
-        Self { inner: Mutex::default(), sessions_max, unproved_max: sessions_max }
+        Self { inner: Mutex::default(), sessions_max }
     }
 
-    /// The same, with places that only initiators get that have proved who they are.
-    pub(crate) fn with_room_for_proof(self, wanted: bool) -> Self {
-        let kept = if wanted { self.sessions_max / PROVED_SHARE } else { 0 };
-        Self { unproved_max: self.sessions_max - kept, ..self }
+    /// From now on there are places that only initiators get that have proved who they are, or none
+    /// such. Sessions that have a place keep it.
+    pub(crate) fn keep_room_for_proof(&self, wanted: bool) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.for_proof = if wanted { self.sessions_max / PROVED_SHARE } else { 0 };
     }
 
     /// Takes the place `identity` for a session on `reactor`, if it is free. `user`: whom the
@@ -128,7 +129,7 @@ impl Registry {
         let counts = user.is_some() || matches!(identity.scope, Scope::Target(..));
         let unproved = counts && user.is_none();
         let is_full = counts && inner.counted >= self.sessions_max;
-        if is_full || unproved && inner.unproved >= self.unproved_max {
+        if is_full || unproved && inner.unproved >= self.sessions_max - inner.for_proof {
             return Claim::Exhausted;
         }
         inner.counted += usize::from(counts);
@@ -220,7 +221,8 @@ mod tests {
 
     #[test]
     fn a_quarter_of_the_places_is_for_who_has_proved_itself() {
-        let registry = Registry::new(5).with_room_for_proof(true);
+        let registry = Registry::new(5);
+        registry.keep_room_for_proof(true);
         let claim = |isid, user| registry.claim(&identity("a", isid), user, 0);
         let places: Vec<Claim> = (1..=4).map(|isid| claim(isid, None)).collect();
         assert!(places.iter().all(|claim| matches!(claim, Claim::New(_))));
@@ -230,7 +232,8 @@ mod tests {
         let Claim::New(first) = places[0] else { panic!() };
         registry.release(&identity("a", 1), first);
         assert!(matches!(claim(6, None), Claim::New(_)));
-        let all = Registry::new(1).with_room_for_proof(true);
+        let all = Registry::new(1);
+        all.keep_room_for_proof(true);
         assert!(matches!(all.claim(&identity("a", 1), None, 0), Claim::New(_)));
     }
 

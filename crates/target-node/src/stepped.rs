@@ -3,6 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use buf::Pool;
@@ -11,16 +12,18 @@ use scsi::LogicalUnit;
 
 use crate::authentication::AuthenticationPolicy;
 use crate::authentication::Challenges;
+use crate::catalogue::Catalogue;
+use crate::catalogue::Nodes;
 use crate::mail::Answers;
 use crate::mail::Letter;
 use crate::mail::Mailbox;
 use crate::mail::SessionSnapshot;
 use crate::node::Node;
-use crate::node::Nodes;
 use crate::node::Portal;
-use crate::node::takes_proof;
 use crate::pump::Board;
+use crate::pump::LocalEnd;
 use crate::pump::Pump;
+use crate::reactor::LISTENING_REACTOR;
 use crate::reactor::Shared;
 use crate::registry::Registry;
 use crate::stores::Files;
@@ -59,27 +62,35 @@ pub struct SteppedTarget<P> {
 }
 
 impl<P: Port> SteppedTarget<P> {
-    /// Serves `plan` to whoever comes to `listeners`: a reactor for each port, with data buffers of
-    /// its own. As in a [`Target`](crate::Target), the first one listens for all.
+    /// Serves `plan` to whoever comes to `listeners`, one for each portal of it: a reactor for each
+    /// port, with data buffers of its own. As in a [`Target`](crate::Target), the first one listens
+    /// for all.
     pub fn new(ports: Vec<(P, Pool)>, plan: SteppedPlan, listeners: Vec<OwnedFd>) -> Self {
-        let proofs = takes_proof(&plan.nodes);
+        let nodes = Nodes::new(plan.nodes, plan.portals, plan.discovery);
+        let registry = Registry::new(plan.sessions_max);
+        registry.keep_room_for_proof(nodes.takes_proof());
         let shared = Arc::new(Shared {
-            nodes: Nodes::new(plan.nodes, plan.portals, plan.discovery),
+            catalogue: Catalogue::new(nodes),
             challenges: Challenges::default(),
-            registry: Registry::new(plan.sessions_max).with_room_for_proof(proofs),
+            registry,
             strangers: Strangers::new(plan.connections),
             mailboxes: ports.iter().map(|(port, _)| Mailbox::new(port.waker())).collect(),
             board: Board::default(),
             files: Files::default(),
             login_timeout: plan.login_timeout,
             hold_back: plan.hold_back,
+            locals: AtomicUsize::new(0),
         });
         let ports = ports.into_iter().enumerate();
         let mut pumps: Vec<Pump<P>> = ports
             .map(|(reactor, (port, pool))| Pump::new(port, pool, Arc::clone(&shared), reactor))
             .collect();
-        if let Some(first) = pumps.first_mut() {
-            first.listen(listeners);
+        if let Some(first) = pumps.get_mut(LISTENING_REACTOR) {
+            let addresses = shared.catalogue.now().addresses();
+            listeners
+                .into_iter()
+                .zip(addresses)
+                .for_each(|(fd, address)| first.listen(fd, address));
         }
         Self { pumps, shared }
     }
@@ -93,9 +104,15 @@ impl<P: Port> SteppedTarget<P> {
     /// Panics if an invariant of a session or a unit does not hold.
     pub fn check(&self) {
         self.pumps.iter().for_each(Pump::check_sessions);
-        for node in self.shared.nodes.all() {
+        for node in self.shared.catalogue.now().all() {
             node.luns().iter().for_each(|(_, unit)| unit.check());
         }
+    }
+
+    /// Where connections that need no network come in.
+    #[must_use]
+    pub fn local_door(&self) -> LocalDoor {
+        LocalDoor(Arc::clone(&self.shared))
     }
 
     /// Begins to stop, see [`Target::stop`](crate::Target::stop).
@@ -116,9 +133,7 @@ impl<P: Port> SteppedTarget<P> {
     /// be cut. None: there is no such disk, or it may have lost writes.
     pub fn begin_shrink(&self, target: &str, lun: u16, bytes: u64) -> Option<Answers<()>> {
         let unit = self.unit(target, lun)?;
-        let store = unit.store();
-        let healths = store.files().into_iter().filter_map(|file| store.health(file));
-        if healths.into_iter().any(|health| health.has_failed()) {
+        if volume::may_have_lost_writes(&unit) {
             return None;
         }
         volume::show_less(&unit, bytes);
@@ -134,13 +149,26 @@ impl<P: Port> SteppedTarget<P> {
     }
 
     fn unit(&self, target: &str, lun: u16) -> Option<Arc<LogicalUnit>> {
-        let luns = self.shared.nodes.find(target)?.luns();
+        let luns = self.shared.catalogue.now().find(target)?.luns();
         luns.into_iter().find(|(number, _)| *number == lun).map(|(_, unit)| unit)
     }
 
     /// What each reactor holds now: connections, sessions, store work under way, bytes of its pool.
     pub fn holdings(&self) -> impl Iterator<Item = Holdings> {
         self.pumps.iter().map(Pump::holdings)
+    }
+}
+
+/// Where connections that need no network come in, for whoever does not have the target itself.
+#[derive(Clone, Debug)]
+pub struct LocalDoor(Arc<Shared>);
+
+impl LocalDoor {
+    /// Opens one, see [`Target::connect_local`](crate::Target::connect_local). Once the target is
+    /// gone nobody answers, nor closes it while a door is left.
+    #[must_use]
+    pub fn connect(&self) -> LocalEnd {
+        self.0.open_local()
     }
 }
 

@@ -100,7 +100,7 @@ pub struct Times {
     pub commands: u64,
     /// Their layers by name, in the order in which a command passes them.
     pub layers: Vec<(&'static str, laps::Layer)>,
-    /// Bytes of data taken from and given to initiators by the sessions that are there.
+    /// Bytes of data taken from and given to initiators.
     pub payload: u64,
     /// Payload bytes copied by movers and pumps.
     pub copied: u64,
@@ -112,7 +112,7 @@ pub struct Times {
 
 impl Times {
     /// Those of another reactor join these.
-    pub(crate) fn join(&mut self, other: Self) {
+    pub fn join(&mut self, other: Self) {
         self.commands += other.commands;
         self.payload += other.payload;
         self.copied += other.copied;

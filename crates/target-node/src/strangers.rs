@@ -59,7 +59,7 @@ impl ConnectionLimits {
 
 /// Where a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionPlace {
     pub(crate) reactor: usize,
     pub(crate) connection: Key,
 }
@@ -80,7 +80,7 @@ pub(crate) struct Strangers {
 #[derive(Debug, Default)]
 struct Inner {
     /// By network, the oldest first.
-    networks: HashMap<IpAddr, BTreeMap<u64, Place>>,
+    networks: HashMap<IpAddr, BTreeMap<u64, ConnectionPlace>>,
     count: usize,
     next: u64,
     /// Connections of all kinds.
@@ -91,7 +91,7 @@ struct Inner {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// It may stay; another one may have to go for it.
-    In { ticket: Ticket, instead_of: Option<Place> },
+    In { ticket: Ticket, instead_of: Option<ConnectionPlace> },
     /// There is no room, and no stranger to make it.
     Full,
 }
@@ -104,7 +104,7 @@ impl Strangers {
     }
 
     /// A connection from `peer` has come.
-    pub(crate) fn enter(&self, peer: IpAddr, place: Place) -> Entry {
+    pub(crate) fn enter(&self, peer: IpAddr, place: ConnectionPlace) -> Entry {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let network = network(peer);
         let of_network = inner.networks.get(&network).map_or(0, BTreeMap::len);
@@ -143,7 +143,7 @@ impl Strangers {
 }
 
 impl Inner {
-    fn remove(&mut self, network: IpAddr, number: u64) -> Option<Place> {
+    fn remove(&mut self, network: IpAddr, number: u64) -> Option<ConnectionPlace> {
         let places = self.networks.get_mut(&network)?;
         let place = places.remove(&number)?;
         if places.is_empty() {
@@ -153,13 +153,13 @@ impl Inner {
         Some(place)
     }
 
-    fn take_oldest(&mut self, network: IpAddr) -> Option<Place> {
+    fn take_oldest(&mut self, network: IpAddr) -> Option<ConnectionPlace> {
         let oldest = *self.networks.get(&network)?.first_key_value()?.0;
         self.remove(network, oldest)
     }
 
     /// Whoever has most strangers here gives one up.
-    fn take_from_largest(&mut self) -> Option<Place> {
+    fn take_from_largest(&mut self) -> Option<ConnectionPlace> {
         let (network, _) = self.networks.iter().max_by_key(|(_, places)| places.len())?;
         self.take_oldest(*network)
     }
@@ -179,15 +179,15 @@ fn network(peer: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn place(number: u64) -> Place {
-        Place { reactor: 0, connection: Key::from_bits(number) }
+    fn place(number: u64) -> ConnectionPlace {
+        ConnectionPlace { reactor: 0, connection: Key::from_bits(number) }
     }
 
     fn limits(all: usize, strangers: usize, strangers_of_address: usize) -> Strangers {
         Strangers::new(ConnectionLimits { all, strangers, strangers_of_address })
     }
 
-    fn enter(strangers: &Strangers, peer: &str, number: u64) -> (Ticket, Option<Place>) {
+    fn enter(strangers: &Strangers, peer: &str, number: u64) -> (Ticket, Option<ConnectionPlace>) {
         match strangers.enter(peer.parse().unwrap(), place(number)) {
             Entry::In { ticket, instead_of } => (ticket, instead_of),
             Entry::Full => panic!("no room for {peer}"),

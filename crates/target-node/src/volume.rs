@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
-use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use engine::files::SnapshotError;
 use scsi::LogicalUnit;
 use store::Store;
 
+use crate::mail::Answered;
 use crate::mail::Answers;
 use crate::mail::Letter;
 use crate::reactor::Target;
@@ -342,13 +342,10 @@ impl Target {
         }
     }
 
-    /// What has become of a file of the disk `lun` of `target` that was not found by its path at
-    /// the last look: `deleted`, `replaced` or `moved`.
-    #[must_use]
-    pub fn astray(&self, target: &str, lun: u16) -> Option<&'static str> {
-        let (_, _, unit) =
-            self.disks().find(|(name, number, _)| name == target && *number == lun)?;
-        self.files_of(&unit)
+    /// What has become of a file of a disk that was not found by its path at the last look:
+    /// `deleted`, `replaced` or `moved`.
+    pub(crate) fn astray_file_of(&self, unit: &LogicalUnit) -> Option<&'static str> {
+        self.files_of(unit)
             .find_map(|file| astray(*file.name.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
@@ -370,18 +367,6 @@ impl Target {
         let bytes = bytes_of(&unit);
         tracing::info!(target, lun, path = %path.display(), bytes, "snapshot");
         Ok(bytes)
-    }
-
-    /// Whether the disk `lun` of `target` could not write back what it has acknowledged, and that
-    /// was not written again since: flushes fail.
-    #[must_use]
-    pub fn may_have_lost_writes(&self, target: &str, lun: u16) -> bool {
-        let disk = self.disks().find(|(name, number, _)| name == target && *number == lun);
-        disk.is_some_and(|(_, _, unit)| {
-            let store = unit.store();
-            let health = store.files().into_iter().filter_map(|file| store.health(file));
-            health.into_iter().any(|health| health.has_failed())
-        })
     }
 
     /// The size that hosts see of the disk `lun` of `target`, bytes.
@@ -430,18 +415,13 @@ impl Target {
 
     /// True when every reactor has answered a letter.
     pub(crate) fn ask_reactors(&self, letter: impl Fn(Sender<()>) -> Letter) -> bool {
-        self.answers(letter).is_ok()
+        self.answers(letter).is_some()
     }
 
-    /// What every reactor answers to a letter.
-    ///
-    /// # Errors
-    /// If one does not.
-    pub(crate) fn answers<T>(
-        &self,
-        letter: impl Fn(Sender<T>) -> Letter,
-    ) -> Result<Vec<T>, RecvTimeoutError> {
-        Answers::ask(self.mailboxes(), letter).within(DRAIN_MAX)
+    /// What every reactor answers to a letter; None if one does not.
+    pub(crate) fn answers<T>(&self, letter: impl Fn(Sender<T>) -> Letter) -> Option<Vec<T>> {
+        let Answered { answers, silent } = Answers::ask(self.mailboxes(), letter).within(DRAIN_MAX);
+        silent.is_empty().then_some(answers)
     }
 
     pub(crate) fn volumes(&self) -> MutexGuard<'_, ()> {
@@ -459,8 +439,16 @@ const fn astray(name: Name) -> Option<&'static str> {
     }
 }
 
+/// Whether a disk could not write back what it has acknowledged, and that was not written again
+/// since: flushes fail.
+pub(crate) fn may_have_lost_writes(unit: &LogicalUnit) -> bool {
+    let store = unit.store();
+    let health = store.files().into_iter().filter_map(|file| store.health(file));
+    health.into_iter().any(|health| health.has_failed())
+}
+
 /// Bytes that hosts see.
-fn bytes_of(unit: &LogicalUnit) -> u64 {
+pub(crate) fn bytes_of(unit: &LogicalUnit) -> u64 {
     unit.blocks() * u64::from(unit.block())
 }
 

@@ -2,6 +2,7 @@
 //! The SCSI side: commands against a small disk that answers at once or when it is told to.
 
 use buf::Buf;
+use iscsi::datamover::Op;
 use iscsi::datamover::TaskId;
 use iscsi::service;
 use iscsi::service::ServiceResponse;
@@ -117,7 +118,7 @@ impl World<'_> {
         let immediate = task.and_then(|task| task.immediate.take()).or(staged);
         let room = match (buffer(self.pool, immediate, length), self.member(at)) {
             (Some(buf), Some(connection)) => {
-                connection.mover.attach(id, buf);
+                connection.mover.submit(Op::Attach { task: id, buf });
                 Room::Attached
             }
             _ => Room::None,
@@ -136,14 +137,17 @@ impl World<'_> {
         let mut staged = task.immediate.take();
         let connection = session.connection_of(id);
         if need.is_reserved {
-            let reserved = connection.and_then(|at| self.member(at)?.mover.detach(id));
+            let reserved =
+                connection.and_then(|at| self.member(at)?.mover.submit(Op::Detach { task: id }));
             staged = reserved.map(whole).or(staged);
         }
         let Some(buf) = buffer(self.pool, staged, need.length) else {
             return self.finish(id, empty(TASK_SET_FULL));
         };
         match connection.and_then(|id| self.member(id)) {
-            Some(connection) => connection.mover.attach(id, buf),
+            Some(connection) => {
+                connection.mover.submit(Op::Attach { task: id, buf });
+            }
             // Its connection is gone: the buffer waits with the task for another one.
             None => self.park(id, Some(buf)),
         }
@@ -155,8 +159,10 @@ impl World<'_> {
     pub(super) fn data_out(&mut self, id: TaskId) {
         let connection = self.session.as_ref().and_then(|session| session.connection_of(id));
         let Some(connection) = connection.and_then(|id| self.member(id)) else { return };
-        let mut buf =
-            connection.mover.detach(id).expect("the buffer of a task whose data is there");
+        let mut buf = connection
+            .mover
+            .submit(Op::Detach { task: id })
+            .expect("the buffer of a task whose data is there");
         let Some(task) = self.tasks.get_mut(&id) else { return };
         buf.truncate(usize::try_from(task.wanted).expect("64-bit"));
         let step = task.scsi.resume(&self.disk.nexus, scsi::Input::DataOut(buf.freeze()));

@@ -5,7 +5,7 @@
 //! An extended attribute of the file tells the name of its companion, and for which two files that
 //! was written: inodes, and the times when they were born. So a copy of the file has none. A
 //! companion that was moved together with its file is looked for beside it; one that is found
-//! nowhere was removed, or is where nobody can know.
+//! nowhere was removed, or moved to a place that cannot be known.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -31,16 +31,16 @@ use super::is_whole;
 use super::length;
 use super::missing;
 use super::same;
-use super::same::Place;
+use super::same::FileIdentity;
 use super::sysfs::BlockDevice;
 
 /// What is known of a file that is not open.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Examined {
-    places: Vec<Place>,
+    places: Vec<FileIdentity>,
     /// For a partition: its disk.
-    disk: Option<Place>,
+    disk: Option<FileIdentity>,
     read_only: bool,
     /// Unit of what is read and written past the page cache, bytes.
     pub direct_block: u32,
@@ -115,7 +115,7 @@ pub fn examine(path: &Path, options: &OpenOptions) -> Result<Examined, FileError
     let disk = device.and_then(|device| device.disk());
     Ok(Examined {
         places,
-        disk: disk.and_then(|disk| disk.number()).map(Place::Device),
+        disk: disk.and_then(|disk| disk.number()).map(FileIdentity::Device),
         read_only: options.read_only,
         direct_block: queue.direct_block(),
         bytes,
@@ -149,7 +149,7 @@ fn examine_missing(path: &Path, options: &OpenOptions) -> Result<Examined, FileE
     takes_file(&whole, size, options.direct).map_err(|error| explain(path, options, error))?;
     let whole = whole.join(path.file_name().unwrap_or_default());
     Ok(Examined {
-        places: vec![Place::Name(whole)],
+        places: vec![FileIdentity::Name(whole)],
         disk: None,
         read_only: false,
         direct_block: 512,
@@ -225,10 +225,10 @@ mod tests {
             let options = OpenOptions { read_only, ..OpenOptions::default() };
             Examined { places, disk, ..examine(&path, &options).unwrap() }
         };
-        let (whole, part) = (Place::Device(u64::MAX), Place::Device(u64::MAX - 1));
+        let (whole, part) = (FileIdentity::Device(u64::MAX), FileIdentity::Device(u64::MAX - 1));
         let disk = |read_only| device(vec![whole.clone()], None, read_only);
         let first = |read_only| device(vec![part.clone()], Some(whole.clone()), read_only);
-        let second = device(vec![Place::Device(u64::MAX - 2)], Some(whole.clone()), false);
+        let second = device(vec![FileIdentity::Device(u64::MAX - 2)], Some(whole.clone()), false);
         assert!(first(false).collides(&disk(false)) && disk(false).collides(&first(false)));
         assert!(!first(true).collides(&disk(false)) && !disk(true).collides(&first(false)));
         assert!(!second.collides(&first(false)), "two partitions");

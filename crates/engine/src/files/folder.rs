@@ -71,8 +71,8 @@ pub(super) fn takes_files(folder: &Path) -> Result<(), Errno> {
 }
 
 /// Whether a new file in `folder` can have `size` bytes and be used past the page cache, if it is
-/// to be `direct`: one without a name is made so, and is gone at once. Where the file system makes
-/// none without a name nobody can tell.
+/// to be `direct`: one without a name is made so, and is gone at once. Unknown
+/// where the file system makes none without a name.
 pub(super) fn takes_file(folder: &Path, size: u64, direct: bool) -> io::Result<()> {
     // O_EXCL: it never gets a name.
     let nameless = libc::O_TMPFILE | libc::O_EXCL;

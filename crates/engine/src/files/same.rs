@@ -30,7 +30,7 @@ use crate::limits::RELEASE_PAUSE;
 
 /// What bytes are where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum FileIdentity {
     /// By device number.
     Device(u64),
     /// By file system and inode.
@@ -42,7 +42,7 @@ pub(super) enum Place {
 /// A disk that this process has open.
 #[derive(Debug)]
 struct Known {
-    places: Vec<Place>,
+    places: Vec<FileIdentity>,
     path: PathBuf,
     read_only: bool,
     fd: Weak<OwnedFd>,
@@ -159,7 +159,7 @@ pub(super) fn refuse_ours(path: &Path) -> Result<(), FileError> {
     }
 }
 
-fn refuse_known(path: &Path, places: &[Place], read_only: bool) -> Result<(), FileError> {
+fn refuse_known(path: &Path, places: &[FileIdentity], read_only: bool) -> Result<(), FileError> {
     let all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let is_same = |known: &&Known| {
         known.fd.strong_count() > 0
@@ -176,7 +176,7 @@ fn refuse_known(path: &Path, places: &[Place], read_only: bool) -> Result<(), Fi
 }
 
 /// Where the bytes of a file or device are, by all that is known of it.
-pub(super) fn places(metadata: &fs::Metadata) -> Vec<Place> {
+pub(super) fn places(metadata: &fs::Metadata) -> Vec<FileIdentity> {
     let mut places = vec![place(metadata)];
     if metadata.file_type().is_block_device() {
         let file = Backing::of(metadata.rdev()).and_then(|backing| fs::metadata(backing.file).ok());
@@ -185,11 +185,11 @@ pub(super) fn places(metadata: &fs::Metadata) -> Vec<Place> {
     places
 }
 
-pub(super) fn place(metadata: &fs::Metadata) -> Place {
+pub(super) fn place(metadata: &fs::Metadata) -> FileIdentity {
     if metadata.file_type().is_block_device() {
-        Place::Device(metadata.rdev())
+        FileIdentity::Device(metadata.rdev())
     } else {
-        Place::File(metadata.dev(), metadata.ino())
+        FileIdentity::File(metadata.dev(), metadata.ino())
     }
 }
 
@@ -391,7 +391,7 @@ mod tests {
     fn places_are_compared_not_names() {
         let path = Path::new("/nowhere/disk");
         let known = |read_only, fd: &Arc<OwnedFd>| {
-            let places = vec![Place::Device(u64::MAX), Place::File(u64::MAX, 7)];
+            let places = vec![FileIdentity::Device(u64::MAX), FileIdentity::File(u64::MAX, 7)];
             let path = path.to_path_buf();
             let known = Known { places, path, read_only, fd: Weak::new() };
             assert!(Claim { known, behind: None }.hold(fd).is_none());
@@ -399,7 +399,7 @@ mod tests {
         let fd = || Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
         let (first, other) = (fd(), Path::new("/nowhere/other"));
         known(true, &first);
-        for place in [[Place::Device(u64::MAX)], [Place::File(u64::MAX, 7)]] {
+        for place in [[FileIdentity::Device(u64::MAX)], [FileIdentity::File(u64::MAX, 7)]] {
             assert!(refuse_known(other, &place, true).is_ok(), "both only read");
             let same = refuse_known(other, &place, false).unwrap_err();
             assert!(matches!(same, FileError::SameDisk { .. }), "{same}");
@@ -407,6 +407,9 @@ mod tests {
             assert!(matches!(same, FileError::InUse { holder: Holder::Ourselves, .. }), "{same}");
         }
         drop(first);
-        assert!(refuse_known(other, &[Place::Device(u64::MAX)], false).is_ok(), "it is closed");
+        assert!(
+            refuse_known(other, &[FileIdentity::Device(u64::MAX)], false).is_ok(),
+            "it is closed"
+        );
     }
 }

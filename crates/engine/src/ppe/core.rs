@@ -57,7 +57,7 @@ pub(super) struct Guest {
     events: Producer<Report>,
     returns: Consumer<u16>,
     /// By the host's number; None: given up.
-    sockets: Vec<Option<Place>>,
+    sockets: Vec<Option<GuestSocket>>,
     files: Vec<u32>,
     /// Work under way that owns buffers or connections.
     under_way: usize,
@@ -73,7 +73,7 @@ pub(super) struct Guest {
 
 /// A socket of a guest.
 #[derive(Clone, Copy)]
-struct Place {
+struct GuestSocket {
     /// The port's number.
     socket: Socket,
     /// Receiving under way, by token of the port: it ends without a word of its own when the
@@ -137,7 +137,7 @@ impl Guest {
         known.map_or(NO_SOCKET, |place| place.socket)
     }
 
-    fn place(&mut self, socket: Socket) -> Option<&mut Place> {
+    fn place(&mut self, socket: Socket) -> Option<&mut GuestSocket> {
         self.sockets.get_mut(socket.0 as usize)?.as_mut()
     }
 
@@ -147,7 +147,7 @@ impl Guest {
             self.sockets.resize(index + 1, None);
         }
         if let Some(place) = self.sockets.get_mut(index) {
-            *place = Some(Place { socket: inner, receive: None, paused: false });
+            *place = Some(GuestSocket { socket: inner, receive: None, paused: false });
         }
     }
 

@@ -18,6 +18,7 @@ use engine::ppe::Settings;
 use engine::uring::Uring;
 
 mod chores;
+mod duplex;
 mod files;
 mod landing;
 mod rig;
@@ -89,6 +90,7 @@ suite! {
     files::dropping_the_port_waits_for_files,
     chores::they_run_beside_the_port,
     chores::dropping_the_port_waits_for_a_chore,
+    duplex::values_flow_both_ways,
     waiting::deadlines_are_kept,
     waiting::wakers_wake,
     waiting::wakers_race,

@@ -50,7 +50,7 @@ impl Caches {
     }
 
     /// The command `cdb` has ended; gives the generation in which it did.
-    pub(super) fn heard(&mut self, lun: u16, cdb: &Cdb, outcome: &Outcome) -> Generation {
+    pub(super) fn note_outcome(&mut self, lun: u16, cdb: &Cdb, outcome: &Outcome) -> Generation {
         self.note(lun, says(cdb, outcome))
     }
 
@@ -180,7 +180,7 @@ mod tests {
     impl Caches {
         /// A command that does nothing has ended.
         fn hears(&mut self, lun: u16, outcome: &Outcome) -> Generation {
-            self.heard(lun, &command::plain(Opcode::TEST_UNIT_READY), outcome)
+            self.note_outcome(lun, &command::plain(Opcode::TEST_UNIT_READY), outcome)
         }
     }
 
@@ -202,15 +202,15 @@ mod tests {
         ] {
             let outcome = ends(CHECK_CONDITION, sense(code, key));
             for (cdb, failures) in [(&read, of_read), (&flush, of_flush)] {
-                let heard = Caches::default().heard(0, cdb, &outcome);
+                let heard = Caches::default().note_outcome(0, cdb, &outcome);
                 assert_eq!(heard, Generation::of(0, failures), "{code:x}, key {key:x}");
             }
         }
         for status in [GOOD, BUSY] {
             for cdb in [&read, &flush] {
-                let heard = Caches::default().heard(0, cdb, &ends(status, sense(0x71, 3)));
+                let heard = Caches::default().note_outcome(0, cdb, &ends(status, sense(0x71, 3)));
                 assert_eq!(heard, Generation::of(0, 1), "beside status {status:x}");
-                let heard = Caches::default().heard(0, cdb, &ends(status, sense(0x70, 1)));
+                let heard = Caches::default().note_outcome(0, cdb, &ends(status, sense(0x70, 1)));
                 assert_eq!(heard, after(0), "of its own, beside status {status:x}");
             }
         }
@@ -223,8 +223,12 @@ mod tests {
             (ends(CHECK_CONDITION, Vec::new()), Generation::of(0, 1)),
             (ends(BUSY, Vec::new()), after(0)),
         ] {
-            assert_eq!(Caches::default().heard(0, &flush, &outcome), of_flush, "{outcome:?}");
-            assert_eq!(Caches::default().heard(0, &read, &outcome), after(0), "{outcome:?}");
+            assert_eq!(
+                Caches::default().note_outcome(0, &flush, &outcome),
+                of_flush,
+                "{outcome:?}"
+            );
+            assert_eq!(Caches::default().note_outcome(0, &read, &outcome), after(0), "{outcome:?}");
         }
     }
 
@@ -288,7 +292,7 @@ mod tests {
         caches.is_up();
         for code in [0x12, 0xa0, 0x03] {
             let cdb = Cdb { bytes: [code; 32], len: 10 };
-            assert_eq!(caches.heard(0, &cdb, &ends(0, Vec::new())), after(0));
+            assert_eq!(caches.note_outcome(0, &cdb, &ends(0, Vec::new())), after(0));
         }
         assert_eq!(caches.hears(0, &attention(0x29, 7)), after(0));
     }

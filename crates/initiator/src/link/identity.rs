@@ -28,7 +28,7 @@ use wire::scsi::sam::CHECK_CONDITION;
 pub(super) use self::facts::Question;
 
 use self::facts::Facts;
-use super::Link;
+use super::SessionDriver;
 use super::jobs::Job;
 use crate::Data;
 use crate::Generation;
@@ -103,7 +103,7 @@ impl Identities {
             unit.greeted = false;
             unit.doubt();
         }
-        self.look();
+        self.update_watching();
     }
 
     /// Why the commands of a unit are refused.
@@ -120,7 +120,7 @@ impl Identities {
     }
 
     /// A command has ended: some ends mean that units may be others.
-    pub(super) fn heard(&mut self, lun: u16, outcome: &Outcome) {
+    pub(super) fn note_outcome(&mut self, lun: u16, outcome: &Outcome) {
         let Outcome::Done(completion) = outcome else { return };
         if completion.status != CHECK_CONDITION {
             return;
@@ -145,7 +145,7 @@ impl Identities {
             (SenseKey::IllegalRequest, 0x25, 0x00) => self.doubt(lun),
             _ => return,
         }
-        self.look();
+        self.update_watching();
     }
 
     fn doubt(&mut self, lun: u16) {
@@ -165,10 +165,10 @@ impl Identities {
             // What all of it says counts.
             unit.doubt();
         }
-        self.look();
+        self.update_watching();
     }
 
-    fn look(&mut self) {
+    fn update_watching(&mut self) {
         self.watching = self.units.values().any(|unit| !matches!(unit.standing, Standing::Same));
     }
 
@@ -223,7 +223,7 @@ impl Identities {
             Ok(()) => Standing::Same,
             Err(kind) => Standing::Other(kind.clone()),
         };
-        self.look();
+        self.update_watching();
         Some(Next::Release(held, result))
     }
 
@@ -252,7 +252,7 @@ impl Unit {
     }
 }
 
-impl Link {
+impl SessionDriver {
     /// Whether the request at `place`, which is the next one, may go to its unit. If not, it is
     /// taken from those that are ready.
     pub(super) fn may_go<P: Port>(&mut self, place: usize, context: &mut Context<'_, P>) -> bool {

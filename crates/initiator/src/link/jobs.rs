@@ -29,7 +29,7 @@ use wire::scsi::sam::CONDITION_MET;
 use wire::scsi::sam::GOOD;
 use wire::scsi::sam::TASK_SET_FULL;
 
-use super::Link;
+use super::SessionDriver;
 use super::State;
 use super::identity::Question;
 use super::overdue::beyond_abort;
@@ -90,7 +90,7 @@ pub(super) struct Jobs {
     /// Those that wait before they are tried again.
     delayed: Vec<(Instant, usize)>,
     /// Those that wait for a buffer, and since when: who came first is served first.
-    roomless: VecDeque<(Instant, usize)>,
+    awaiting_buffer: VecDeque<(Instant, usize)>,
     /// When the pool is asked again for them.
     asks_at: Option<Instant>,
     /// Which request a task belongs to, by the slot of the task.
@@ -169,31 +169,31 @@ impl Jobs {
     /// A request is to be given to the session once more: at once, or when there is a buffer.
     fn again<P: Port>(&mut self, place: usize, context: &mut Context<'_, P>) {
         let Some(job) = self.jobs.get_mut(place) else { return };
-        if self.roomless.is_empty() && job.find_room(context.pool) || job.has_room() {
+        if self.awaiting_buffer.is_empty() && job.find_room(context.pool) || job.has_room() {
             return self.ready.push_back(place);
         }
-        self.roomless.push_back((context.now, place));
-        *context.roomless += 1;
+        self.awaiting_buffer.push_back((context.now, place));
+        *context.awaiting_buffer += 1;
         self.asks_at.get_or_insert(context.now + limits::ROOM_INTERVAL);
     }
 
     /// Asks the pool for those that wait, up to the first one for which it has nothing.
     fn find_rooms<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        while let Some((_, place)) = self.roomless.front().copied() {
+        while let Some((_, place)) = self.awaiting_buffer.front().copied() {
             if !self.jobs.get_mut(place).is_none_or(|job| job.find_room(context.pool)) {
                 break;
             }
-            self.roomless.pop_front();
-            *context.roomless -= 1;
+            self.awaiting_buffer.pop_front();
+            *context.awaiting_buffer -= 1;
             self.ready.push_back(place);
         }
-        let waiting = !self.roomless.is_empty();
+        let waiting = !self.awaiting_buffer.is_empty();
         self.asks_at = waiting.then(|| context.now + limits::ROOM_INTERVAL);
     }
 
     /// There is a session again. As with commands, no time counts while there is none.
     pub(super) fn is_up(&mut self, now: Instant) {
-        for (since, _) in &mut self.roomless {
+        for (since, _) in &mut self.awaiting_buffer {
             *since = now;
         }
     }
@@ -207,13 +207,13 @@ impl Jobs {
         moved: Option<Instant>,
         context: &mut Context<'_, P>,
     ) -> Option<Job> {
-        let (since, place) = *self.roomless.front()?;
+        let (since, place) = *self.awaiting_buffer.front()?;
         let since = moved.map_or(since, |moved| moved.max(since));
         if patience.is_zero() || context.now.since(since) < patience {
             return None;
         }
-        self.roomless.pop_front();
-        *context.roomless -= 1;
+        self.awaiting_buffer.pop_front();
+        *context.awaiting_buffer -= 1;
         self.jobs.try_remove(place)
     }
 
@@ -225,8 +225,8 @@ impl Jobs {
     pub(super) fn take_all<P: Port>(&mut self, context: &mut Context<'_, P>) -> Vec<Job> {
         self.ready.clear();
         self.delayed.clear();
-        *context.roomless -= self.roomless.len();
-        self.roomless.clear();
+        *context.awaiting_buffer -= self.awaiting_buffer.len();
+        self.awaiting_buffer.clear();
         self.asks_at = None;
         self.jobs.drain().collect()
     }
@@ -279,7 +279,7 @@ impl Jobs {
     }
 }
 
-impl Link {
+impl SessionDriver {
     /// Gives the session what it takes.
     pub(super) fn issue<P: Port>(&mut self, context: &mut Context<'_, P>) {
         let mut any = false;
@@ -346,8 +346,8 @@ impl Link {
         if let Some(sense) = attention(&outcome) {
             context.tell(Event::Attention { session: self.id, lun, sense });
         }
-        let generation = self.caches.heard(lun, &job.request.cdb, &outcome);
-        self.identities.heard(lun, &outcome);
+        let generation = self.caches.note_outcome(lun, &job.request.cdb, &outcome);
+        self.identities.note_outcome(lun, &outcome);
         let received = match &outcome {
             Outcome::Done(completion) => {
                 self.carries = true;
@@ -416,7 +416,7 @@ impl Link {
     }
 }
 
-impl Link {
+impl SessionDriver {
     /// Ends what has waited for a buffer as long as a command may take.
     pub(super) fn end_overdue<P: Port>(&mut self, context: &mut Context<'_, P>) {
         let patience = self.options.settings.command_timeout;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use engine::Port;
 
-use super::Link;
+use super::SessionDriver;
 use super::State;
 use crate::Error;
 use crate::Event;
@@ -20,7 +20,7 @@ use crate::Kind;
 use crate::limits;
 use crate::pump::Context;
 
-impl Link {
+impl SessionDriver {
     /// Ends the session in order, where that can be had.
     pub(crate) fn close<P: Port>(&mut self, context: &mut Context<'_, P>) {
         self.closing = true;

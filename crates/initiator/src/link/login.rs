@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use clock::Instant;
 use engine::Port;
+use iscsi::datamover::Capabilities;
 use iscsi::initiator::Identity;
 use iscsi::initiator::Joining;
 use iscsi::initiator::Login;
 use wire::iscsi::Cid;
 use wire::iscsi::CmdSn;
 
-use super::Link;
+use super::SessionDriver;
 use super::State;
 use crate::Error;
 use crate::limits;
@@ -33,7 +34,7 @@ impl Identifiers {
     }
 }
 
-impl Link {
+impl SessionDriver {
     /// How long to go on trying to get a session.
     pub(super) const fn patience(&self) -> Duration {
         match self.was_up {
@@ -59,10 +60,11 @@ impl Link {
     pub(super) fn login<P: Port>(
         &mut self,
         joining: Option<Joining>,
+        capabilities: Capabilities,
         context: &mut Context<'_, P>,
     ) -> Result<Login, Error> {
         let options = &self.options;
-        let mut settings = options.settings.clone();
+        let mut settings = options.settings.clone().within(capabilities);
         if joining.is_none() {
             settings.login_timeout = self.login_timeout(context.now);
         }

@@ -10,7 +10,7 @@ use iscsi::initiator::Step;
 use iscsi::initiator::datamover::TaskId;
 use wire::scsi::Lun;
 
-use super::Link;
+use super::SessionDriver;
 use super::State;
 use crate::Event;
 use crate::Kind;
@@ -25,7 +25,7 @@ pub(super) const fn beyond_abort(timeouts: u32) -> Option<Step> {
     }
 }
 
-impl Link {
+impl SessionDriver {
     /// A command is not answered; says what is done about it.
     pub(super) fn overdue<P: Port>(
         &mut self,

@@ -9,9 +9,9 @@
 use engine::Port;
 use wire::scsi::Sense;
 
-use super::Link;
+use super::SessionDriver;
 use super::State;
-use super::wires::Wire;
+use super::connection::Connection;
 use crate::Event;
 use crate::Kind;
 use crate::limits;
@@ -36,7 +36,7 @@ impl Access {
     }
 }
 
-impl Link {
+impl SessionDriver {
     /// A request met a unit that is not accessible here: whether it is tried over another portal.
     pub(super) fn moves_for<P: Port>(
         &mut self,
@@ -44,7 +44,8 @@ impl Link {
         kind: &Kind,
         context: &mut Context<'_, P>,
     ) -> bool {
-        let here = self.wires.iter().map(Wire::portal).find(|portal| !portal.is_empty());
+        let here =
+            self.connections.iter().map(Connection::portal).find(|portal| !portal.is_empty());
         let (Some(here), Some(job)) = (here, self.jobs.get_mut(place)) else { return false };
         if self.closing || job.refused_by.iter().any(|portal| portal == here) {
             return false;

@@ -76,13 +76,13 @@ pub(crate) struct Mailbox {
 #[derive(Default)]
 struct State {
     letters: Vec<Letter>,
-    places: Slab<Place>,
+    places: Slab<OutcomeSlot>,
     /// The thread has ended, and leaves nothing any more.
     over: bool,
 }
 
 /// Where an outcome is left.
-enum Place {
+enum OutcomeSlot {
     /// Nobody waits for it yet.
     Empty,
     Awaited(Sleeper),
@@ -134,7 +134,7 @@ impl Mailbox {
         if state.over {
             return Ticket { mail: Arc::clone(self), place: None };
         }
-        let place = state.places.insert(Place::Empty);
+        let place = state.places.insert(OutcomeSlot::Empty);
         state.letters.push(letter(Owner::Ticket(place)));
         drop(state);
         self.waker.wake();
@@ -166,10 +166,10 @@ impl Mailbox {
         let mut state = lock(&self.state);
         for (number, outcome) in ended.drain(..) {
             let Some(place) = state.places.get_mut(number) else { continue };
-            match std::mem::replace(place, Place::Filled(outcome)) {
-                Place::Awaited(sleeper) => sleepers.push(sleeper),
-                Place::Empty => {}
-                Place::Forgotten | Place::Filled(_) => {
+            match std::mem::replace(place, OutcomeSlot::Filled(outcome)) {
+                OutcomeSlot::Awaited(sleeper) => sleepers.push(sleeper),
+                OutcomeSlot::Empty => {}
+                OutcomeSlot::Forgotten | OutcomeSlot::Filled(_) => {
                     state.places.remove(number);
                 }
             }
@@ -184,8 +184,8 @@ impl Mailbox {
         let mut state = lock(&self.state);
         state.over = true;
         for (_, place) in &mut state.places {
-            if matches!(place, Place::Awaited(_))
-                && let Place::Awaited(sleeper) = std::mem::replace(place, Place::Empty)
+            if matches!(place, OutcomeSlot::Awaited(_))
+                && let OutcomeSlot::Awaited(sleeper) = std::mem::replace(place, OutcomeSlot::Empty)
             {
                 sleeper.wake();
             }
@@ -227,13 +227,13 @@ impl Ticket {
         let mut state = lock(&self.mail.state);
         let over = state.over;
         let Some(place) = state.places.get_mut(number) else { return closed() };
-        if !over && !matches!(place, Place::Filled(_)) {
-            *place = Place::Awaited(sleeper());
+        if !over && !matches!(place, OutcomeSlot::Filled(_)) {
+            *place = OutcomeSlot::Awaited(sleeper());
             return None;
         }
         self.place = None;
         match state.places.remove(number) {
-            Place::Filled(outcome) => Some(outcome),
+            OutcomeSlot::Filled(outcome) => Some(outcome),
             _ => closed(),
         }
     }
@@ -245,9 +245,9 @@ impl Drop for Ticket {
         let mut state = lock(&self.mail.state);
         let over = state.over;
         let Some(place) = state.places.get_mut(number) else { return };
-        match std::mem::replace(place, Place::Forgotten) {
+        match std::mem::replace(place, OutcomeSlot::Forgotten) {
             // Dropped after the lock: its buffers go back to their pool.
-            Place::Filled(outcome) => {
+            OutcomeSlot::Filled(outcome) => {
                 state.places.remove(number);
                 drop(state);
                 drop(outcome);

@@ -10,6 +10,8 @@
 
 use alloc::vec::Vec;
 
+use buf::Buf;
+use buf::Slice;
 use thiserror::Error;
 use wire::iscsi::DataSn;
 use wire::iscsi::Itt;
@@ -31,6 +33,22 @@ pub use crate::datamover::TaskId;
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums)] // a mover must carry out each
 pub enum Op {
+    /// Give a task its buffers, before its `SendCommand`. What does not fit into them is refused
+    /// when it comes. Holds at once.
+    Attach {
+        /// The task.
+        task: TaskId,
+        /// At least what the command sends.
+        write: Option<Slice>,
+        /// Room for what it may get.
+        read: Option<Buf>,
+    },
+    /// Take the read buffer of a task back: submitting this op gives it, with all that was placed
+    /// in it. Holds at once.
+    Detach {
+        /// The task.
+        task: TaskId,
+    },
     /// Send_Control (RFC 5047 §5.1): one PDU that is no SCSI command, and its data segment.
     SendControl {
         /// The PDU.

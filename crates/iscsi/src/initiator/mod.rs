@@ -41,6 +41,7 @@ use wire::iscsi::Tsih;
 
 use self::datamover::Keys;
 use self::datamover::Op;
+use crate::datamover::Capabilities;
 pub use crate::target_role::ConnectionId;
 pub use crate::target_role::Parameters;
 pub use crate::target_role::TaskReporting;
@@ -124,6 +125,22 @@ impl Default for Settings {
             ping_timeout: Duration::from_secs(10),
             command_timeout: Duration::from_secs(30),
         }
+    }
+}
+
+impl Settings {
+    /// What of this a mover can do. A digest that is required guards bytes on their way: where the
+    /// mover knows none, there are none on the way.
+    #[must_use]
+    pub fn within(mut self, capabilities: Capabilities) -> Self {
+        if !capabilities.digests {
+            (self.header_digest, self.data_digest) = (DigestOffer::Off, DigestOffer::Off);
+        }
+        if !capabilities.numbers_data {
+            self.error_recovery_level = 0;
+        }
+        self.markers &= capabilities.markers;
+        self
     }
 }
 

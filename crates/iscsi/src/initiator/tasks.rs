@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The tasks of a session: slots with generations; a task tag names slot and generation.
+//! The tasks of a session; a task tag names slot and generation.
 
 use alloc::vec::Vec;
 
 use clock::Instant;
+use slots::Slots;
 use wire::iscsi::CmdSn;
 use wire::iscsi::Itt;
 use wire::iscsi::StatSn;
@@ -60,34 +61,24 @@ pub(super) enum Home {
     Asked,
 }
 
-#[derive(Debug, Default)]
-struct Slot {
-    /// 16 bits count: those that fit a tag.
-    generation: u32,
-    task: Option<Task>,
+/// All tasks.
+#[derive(Debug)]
+pub(super) struct Tasks {
+    tasks: Slots<TaskId, Task>,
+    sent: u32,
 }
 
-/// All tasks. Slots are used again: no allocation once the table has grown to the load.
-#[derive(Debug, Default)]
-pub(super) struct Tasks {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    sent: u32,
+impl Default for Tasks {
+    fn default() -> Self {
+        // So much of a generation fits a tag.
+        Self { tasks: Slots::new(TASKS_MAX).with_generation_bits(u16::BITS), sent: 0 }
+    }
 }
 
 impl Tasks {
     /// None if there are too many.
     pub(super) fn insert(&mut self, command: Command, now: Instant) -> Option<TaskId> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None => {
-                let index = u32::try_from(self.slots.len()).ok().filter(|at| *at < TASKS_MAX)?;
-                self.slots.push(Slot::default());
-                index
-            }
-        };
-        let slot = self.slots.get_mut(index as usize)?;
-        slot.task = Some(Task {
+        self.tasks.try_insert_with(|_| Task {
             command,
             sent: None,
             connection: ConnectionId(0),
@@ -101,18 +92,15 @@ impl Tasks {
             patience: Patience::new(now),
             pace: Pace::new(now),
             resends: 0,
-        });
-        Some(TaskId { index, generation: slot.generation })
+        })
     }
 
     pub(super) fn get(&self, id: TaskId) -> Option<&Task> {
-        let slot = self.slots.get(id.index as usize)?;
-        if slot.generation == id.generation { slot.task.as_ref() } else { None }
+        self.tasks.get(id)
     }
 
     pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
-        let slot = self.slots.get_mut(id.index as usize)?;
-        if slot.generation == id.generation { slot.task.as_mut() } else { None }
+        self.tasks.get_mut(id)
     }
 
     /// The task goes out with this number.
@@ -123,7 +111,7 @@ impl Tasks {
         connection: ConnectionId,
         now: Instant,
     ) -> Option<&Task> {
-        let task = self.slots.get_mut(id.index as usize)?.task.as_mut()?;
+        let task = self.tasks.get_mut(id)?;
         assert!(task.sent.is_none(), "a command gets one number");
         task.sent = Some(number);
         task.connection = connection;
@@ -133,49 +121,34 @@ impl Tasks {
     }
 
     pub(super) fn remove(&mut self, id: TaskId) -> Option<Task> {
-        let slot = self.slots.get_mut(id.index as usize)?;
-        if slot.generation != id.generation {
-            return None;
-        }
-        let task = slot.task.take()?;
-        slot.generation = (slot.generation + 1) & 0xffff;
-        self.free.push(id.index);
+        let task = self.tasks.remove(id)?;
         self.sent -= u32::from(task.sent.is_some());
         Some(task)
     }
 
     /// The task with this tag.
     pub(super) fn find(&self, tag: Itt) -> Option<TaskId> {
-        let index = slot(tag)?;
-        let slot = self.slots.get(index as usize)?;
-        let id = TaskId { index, generation: slot.generation };
-        (slot.task.is_some() && itt(id) == tag).then_some(id)
+        let (id, _) = self.tasks.at(slot(tag)?)?;
+        (itt(id) == tag).then_some(id)
     }
 
     /// All of them, in no order.
     pub(super) fn ids(&self) -> Vec<TaskId> {
-        let live = self.slots.iter().zip(0..).filter(|(slot, _)| slot.task.is_some());
-        live.map(|(slot, index)| TaskId { index, generation: slot.generation }).collect()
+        self.tasks.keys().collect()
     }
 
     /// Those that were sent on a connection, in no order.
     pub(super) fn of(&self, connection: ConnectionId) -> Vec<TaskId> {
         let its = |task: &Task| task.sent.is_some() && task.connection == connection;
-        let live = self.slots.iter().zip(0..);
-        live.filter(|(slot, _)| slot.task.as_ref().is_some_and(its))
-            .map(|(slot, index)| TaskId { index, generation: slot.generation })
-            .collect()
+        self.tasks.iter().filter(|(_, task)| its(task)).map(|(id, _)| id).collect()
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (TaskId, &mut Task)> {
-        self.slots.iter_mut().zip(0..).filter_map(|(slot, index)| {
-            let id = TaskId { index, generation: slot.generation };
-            Some((id, slot.task.as_mut()?))
-        })
+        self.tasks.iter_mut()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.tasks.len()
     }
 
     /// Those that the target may have.
@@ -185,9 +158,8 @@ impl Tasks {
 
     /// Panics if an invariant does not hold.
     pub(super) fn check(&self) {
-        let live = self.slots.iter().filter_map(|slot| slot.task.as_ref());
-        let sent = live.clone().filter(|task| task.sent.is_some()).count();
-        assert_eq!(live.count(), self.len(), "live tasks and free slots");
+        self.tasks.check();
+        let sent = self.tasks.values().filter(|task| task.sent.is_some()).count();
         assert_eq!(sent, self.sent as usize, "count of sent tasks");
     }
 }

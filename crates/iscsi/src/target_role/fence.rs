@@ -41,7 +41,7 @@ pub(super) enum Fence {
 /// The fences of a session.
 #[derive(Debug, Default)]
 pub(super) struct Fences {
-    stage: Stage,
+    stage: FenceState,
     /// Responses that wait for their turn, and whether each is fenced; oldest first.
     line: VecDeque<(Holder, bool)>,
     /// Responses of tasks have to get in line.
@@ -51,7 +51,7 @@ pub(super) struct Fences {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+enum FenceState {
     #[default]
     Open,
     /// Its turn has come.
@@ -96,15 +96,15 @@ impl Fences {
     #[inline]
     pub(super) fn turn(&mut self) -> Turn {
         match self.stage {
-            Stage::Open => match self.line.pop_front() {
+            FenceState::Open => match self.line.pop_front() {
                 Some((holder, fenced)) => Turn::First { holder, fenced },
                 None => {
                     self.holds = false;
                     Turn::None
                 }
             },
-            Stage::Waiting(holder) => Turn::Waiting(holder),
-            Stage::Sent { connection, before } => Turn::Sent { connection, before },
+            FenceState::Waiting(holder) => Turn::Waiting(holder),
+            FenceState::Sent { connection, before } => Turn::Sent { connection, before },
         }
     }
 
@@ -115,11 +115,11 @@ impl Fences {
         holder: Holder,
         connections: impl Iterator<Item = (ConnectionId, StatSn)>,
     ) {
-        debug_assert_eq!(self.stage, Stage::Open, "one fence at a time");
+        debug_assert_eq!(self.stage, FenceState::Open, "one fence at a time");
         self.before.clear();
         self.before.extend(connections);
         self.holds = self.before.len() > 1;
-        self.stage = Stage::Waiting(holder);
+        self.stage = FenceState::Waiting(holder);
     }
 
     /// Forgets what is acknowledged; true if something is missing.
@@ -136,7 +136,7 @@ impl Fences {
     /// Nobody waits for an acknowledgement any more.
     pub(super) fn move_on(&mut self) {
         self.before.clear();
-        self.stage = Stage::Open;
+        self.stage = FenceState::Open;
     }
 
     /// The fenced response is about to leave.
@@ -147,15 +147,15 @@ impl Fences {
 
     /// It has left: nothing follows before `before` is acknowledged there.
     pub(super) fn sent(&mut self, connection: ConnectionId, before: StatSn) {
-        debug_assert_eq!(self.stage, Stage::Open, "one fence at a time");
-        self.stage = Stage::Sent { connection, before };
+        debug_assert_eq!(self.stage, FenceState::Open, "one fence at a time");
+        self.stage = FenceState::Sent { connection, before };
     }
 
     /// Nobody waits for a connection that is gone, nor for the next one of its id.
     pub(super) fn forget_connection(&mut self, id: ConnectionId) {
         self.before.retain(|(of, _)| *of != id);
-        if matches!(self.stage, Stage::Sent { connection, .. } if connection == id) {
-            self.stage = Stage::Open;
+        if matches!(self.stage, FenceState::Sent { connection, .. } if connection == id) {
+            self.stage = FenceState::Open;
         }
     }
 
@@ -166,8 +166,8 @@ impl Fences {
 
     /// Panics if an invariant does not hold.
     pub(super) fn check(&self) {
-        assert!(self.stage != Stage::Open || self.line.is_empty(), "the line moves");
-        let waits = matches!(self.stage, Stage::Waiting(_));
+        assert!(self.stage != FenceState::Open || self.line.is_empty(), "the line moves");
+        let waits = matches!(self.stage, FenceState::Waiting(_));
         assert!(waits || self.before.is_empty(), "only who waits waits for acknowledgements");
     }
 }

@@ -20,7 +20,7 @@ pub(super) const QUEUE_DEPTH_MAX: u16 = 4096;
 
 /// Task slots for each command of the window: one that runs, one whose answer is on its way out,
 /// one that was aborted before its turn.
-pub(super) const SLOTS_PER_DEPTH: usize = 3;
+pub(super) const SLOTS_PER_DEPTH: u32 = 3;
 
 /// Text that one exchange may collect by the C bit, bytes. RFC 7143 §6.1 asks for 8192.
 pub(super) const TEXT_REQUEST_MAX: usize = 16 * 1024;
@@ -116,4 +116,4 @@ pub(super) const RECOVERY_TRIES_MAX: u16 = 16;
 
 const _: () = assert!(TEXT_REQUEST_MAX >= 8192 && TEXT_REQUEST_MAX <= HELD_BYTES_MAX);
 const _: () = assert!(SILENCES_MAX < RECOVERY_TRIES_MAX);
-const _: () = assert!(RETAINED_MAX > 2 * SLOTS_PER_DEPTH * QUEUE_DEPTH_MAX as usize);
+const _: () = assert!(RETAINED_MAX > 2 * SLOTS_PER_DEPTH as usize * QUEUE_DEPTH_MAX as usize);

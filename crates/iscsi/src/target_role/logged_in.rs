@@ -2,6 +2,7 @@
 //! What a login comes to.
 
 use super::parameters::Parameters;
+use crate::datamover::Capabilities;
 use alloc::string::String;
 use wire::iscsi::Cid;
 use wire::iscsi::CmdSn;
@@ -38,4 +39,6 @@ pub struct LoggedIn {
     /// The outcome of negotiation. A login to a session that exists cannot negotiate what holds for
     /// the whole session: these values are then the defaults and mean nothing.
     pub parameters: Parameters,
+    /// What the mover of the connection can do.
+    pub capabilities: Capabilities,
 }

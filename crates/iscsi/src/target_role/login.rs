@@ -52,6 +52,7 @@ use super::admission::Admission;
 use super::admission::AdmissionRequest;
 use super::logged_in::LoggedIn;
 use super::parameters::Parameters;
+use crate::datamover::Capabilities;
 use crate::datamover::Event;
 use crate::datamover::Keys;
 use crate::datamover::Op;
@@ -72,6 +73,8 @@ pub struct Login {
     /// What responses repeat; known from the first request on.
     echo: Option<Echo>,
     outputs: VecDeque<LoginOutput>,
+    /// Of the mover.
+    capabilities: Capabilities,
 }
 
 #[derive(Debug)]
@@ -99,16 +102,22 @@ struct Echo {
 }
 
 impl Login {
-    /// A connection that was accepted at `now`. `stat_sn`: any start value. The whole login must
-    /// end within `login_timeout`, whatever comes meanwhile.
+    /// A connection that was accepted at `now`, whose mover can do `capabilities`. `stat_sn`: any
+    /// start value. The whole login must end within `login_timeout`, whatever comes meanwhile.
     #[must_use]
-    pub fn new(now: Instant, stat_sn: StatSn, login_timeout: Duration) -> Self {
+    pub fn new(
+        now: Instant,
+        stat_sn: StatSn,
+        login_timeout: Duration,
+        capabilities: Capabilities,
+    ) -> Self {
         Self {
             state: State::Start,
             deadline: now + login_timeout,
             stat_sn,
             echo: None,
             outputs: VecDeque::new(),
+            capabilities,
         }
     }
 
@@ -262,6 +271,7 @@ impl Login {
     ) -> Result<State, LoginError> {
         let (portal_group_tag, target_alias, settings, authentication) = match admission {
             Admission::Granted { portal_group_tag, target_alias, settings, authentication } => {
+                let settings = settings.within(self.capabilities);
                 (portal_group_tag, target_alias, settings, authentication)
             }
             Admission::Redirected { address, duration } => {
@@ -350,6 +360,7 @@ impl Login {
             stat_sn: self.stat_sn,
             exp_stat_sn: first.exp_stat_sn,
             parameters,
+            capabilities: self.capabilities,
         }));
     }
 
@@ -465,6 +476,7 @@ pub const fn reason_of(status: u16) -> &'static str {
     match status {
         0x0201 => "the session is of another user than the one who is proved",
         0x0206 => "the session has as many connections as it may have",
+        0x0208 => "the session is over another kind of transport",
         0x020a => "the session that it wants to join does not exist",
         0x0302 => "there are as many sessions as there may be",
         _ => "the target cannot take it",

@@ -98,7 +98,7 @@ pub(super) struct Pending {
     function: Option<Function>,
     /// What is reassigned once the answer leaves.
     claim: Option<Claim>,
-    stage: Stage,
+    stage: ManagementState,
 }
 
 /// What TASK REASSIGN was granted.
@@ -111,7 +111,7 @@ pub(super) struct Claim {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ManagementState {
     /// `until`: when data that still does not come is given up.
     Waiting {
         until: Instant,
@@ -176,7 +176,7 @@ impl Managements {
         function: Function,
         until: Instant,
     ) -> Pending {
-        let stage = Stage::Waiting { until };
+        let stage = ManagementState::Waiting { until };
         self.push(Pending { function: Some(function), stage, ..pending(connection, request) })
     }
 
@@ -188,7 +188,7 @@ impl Managements {
         function: Function,
         outputs: &mut Outputs,
     ) -> Pending {
-        let stage = Stage::WithScsi;
+        let stage = ManagementState::WithScsi;
         let new = Pending { function: Some(function), stage, ..pending(connection, request) };
         let new = self.push(new);
         let Pending { id, lun, .. } = new;
@@ -204,20 +204,20 @@ impl Managements {
         response: u8,
         claim: Option<Claim>,
     ) -> Pending {
-        let stage = Stage::Answered { response, additional: 0 };
+        let stage = ManagementState::Answered { response, additional: 0 };
         self.push(Pending { claim, stage, ..pending(connection, request) })
     }
 
     /// The SCSI side has carried the function `id` out. None if it does not have it: its connection
     /// has gone.
     pub(super) fn done(&mut self, id: u32, response: ServiceResponse) -> Option<Pending> {
-        let with_scsi = |at: &&mut Pending| at.id == id && at.stage == Stage::WithScsi;
+        let with_scsi = |at: &&mut Pending| at.id == id && at.stage == ManagementState::WithScsi;
         let pending = self.pending.iter_mut().find(with_scsi)?;
         let additional = match response {
             ServiceResponse::Succeeded { additional } => additional,
             _ => 0,
         };
-        pending.stage = Stage::Answered { response: response.code(), additional };
+        pending.stage = ManagementState::Answered { response: response.code(), additional };
         Some(*pending)
     }
 
@@ -226,7 +226,9 @@ impl Managements {
         let pending = self.pending.get(nth).copied()?;
         match pending.stage {
             // All commands below it have come (RFC 7143 §4.2.3.3).
-            Stage::Waiting { until } if !exp.is_before(pending.cmd_sn) => Some((pending, until)),
+            ManagementState::Waiting { until } if !exp.is_before(pending.cmd_sn) => {
+                Some((pending, until))
+            }
             _ => None,
         }
     }
@@ -234,7 +236,7 @@ impl Managements {
     /// The `nth` request waits no longer: the SCSI side gets it.
     pub(super) fn act(&mut self, nth: usize, outputs: &mut Outputs) {
         let Some(pending) = self.pending.get_mut(nth) else { return };
-        pending.stage = Stage::WithScsi;
+        pending.stage = ManagementState::WithScsi;
         let Pending { id, function, lun, .. } = *pending;
         debug_assert!(function.is_some(), "what waits has a function");
         if let Some(function) = function {
@@ -265,7 +267,7 @@ impl Managements {
     /// When one of them gives up waiting for data.
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         let deadlines = self.pending.iter().filter_map(|pending| match pending.stage {
-            Stage::Waiting { until } if until > now => Some(until),
+            ManagementState::Waiting { until } if until > now => Some(until),
             _ => None,
         });
         deadlines.min()
@@ -350,7 +352,7 @@ fn pending(connection: ConnectionId, request: &TaskManagementRequest) -> Pending
         immediate: request.immediate,
         function: None,
         claim: None,
-        stage: Stage::WithScsi,
+        stage: ManagementState::WithScsi,
     }
 }
 
@@ -383,15 +385,15 @@ impl Pending {
     /// Its answer, if it has one.
     pub(super) const fn answer(&self, numbers: Numbers) -> Option<TaskManagementResponse> {
         match self.stage {
-            Stage::Answered { response, additional } => {
+            ManagementState::Answered { response, additional } => {
                 Some(TaskManagementResponse { response, additional, itt: self.itt, numbers })
             }
-            Stage::Waiting { .. } | Stage::WithScsi => None,
+            ManagementState::Waiting { .. } | ManagementState::WithScsi => None,
         }
     }
 
     const fn is_answered(&self) -> bool {
-        matches!(self.stage, Stage::Answered { .. })
+        matches!(self.stage, ManagementState::Answered { .. })
     }
 
     /// How its answer stands to other responses (RFC 7143 §4.2.2.3.4, §11.6.1).
@@ -408,7 +410,8 @@ impl Pending {
 
     /// True for commands to its units that came after it: they wait until it is done.
     fn bars(&self, lun: LunField, cmd_sn: CmdSn) -> bool {
-        let acting = matches!(self.stage, Stage::Waiting { .. } | Stage::WithScsi);
+        let acting =
+            matches!(self.stage, ManagementState::Waiting { .. } | ManagementState::WithScsi);
         acting && self.is_for(lun) && !cmd_sn.is_before(self.cmd_sn)
     }
 

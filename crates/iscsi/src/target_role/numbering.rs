@@ -201,7 +201,7 @@ impl Numbering {
     }
 
     /// What the initiator has heard for certain: others may not have arrived.
-    pub(super) fn heard(&mut self, max: CmdSn) {
+    pub(super) fn confirm_told(&mut self, max: CmdSn) {
         self.told = max;
     }
 
@@ -297,7 +297,7 @@ mod tests {
         assert!(numbering.is_news());
         assert_eq!(numbering.tell(), (CmdSn(2), CmdSn(2)));
         assert!(!numbering.is_news());
-        numbering.heard(CmdSn(1));
+        numbering.confirm_told(CmdSn(1));
         assert!(numbering.is_news());
         numbering.check(0);
     }

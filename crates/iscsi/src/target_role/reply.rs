@@ -36,13 +36,15 @@ pub(super) struct Reply {
     pub(super) bidi_read_residual: Residual,
     /// Status Qualifiers are agreed on (RFC 7144 §6.2.1).
     pub(super) qualified: bool,
+    /// Its mover lets status travel with data.
+    pub(super) collapses: bool,
 }
 
 impl Reply {
     /// The status, if it travels with the last data.
     #[inline]
     pub(super) fn collapsed(&self) -> Option<CollapsedStatus> {
-        let collapses = may_collapse(self.status) && self.data.is_some();
+        let collapses = self.collapses && may_collapse(self.status) && self.data.is_some();
         collapses.then_some(CollapsedStatus { status: self.status, residual: self.residual })
     }
 

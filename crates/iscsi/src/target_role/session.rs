@@ -99,7 +99,7 @@ impl Session {
         let numbering = Numbering::new(login.exp_cmd_sn, depth);
         let mut connections = Connections::default();
         connections.insert(&login, &login.parameters, numbering.max(), now);
-        let terms = Terms::new(&login.parameters);
+        let terms = Terms::new(&login.parameters, login.capabilities);
         Self {
             patience: Patience::new(&login, settings, now),
             state: State::Active,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a node wishes and allows in negotiation, and where it bounds its initiators.
 
+use crate::datamover::Capabilities;
 use alloc::string::String;
 use core::time::Duration;
 
@@ -84,6 +85,21 @@ impl Default for Settings {
             node_architecture: None,
             target_reset: TargetReset::Warm,
         }
+    }
+}
+
+impl Settings {
+    /// What of this a mover can do. A digest that is required guards bytes on their way: where the
+    /// mover knows none, there are none on the way.
+    pub(super) fn within(mut self, capabilities: Capabilities) -> Self {
+        if !capabilities.digests {
+            (self.header_digest, self.data_digest) = (DigestPolicy::Off, DigestPolicy::Off);
+        }
+        if !capabilities.numbers_data {
+            self.error_recovery_level = 0;
+        }
+        self.markers &= capabilities.markers;
+        self
     }
 }
 

@@ -5,6 +5,7 @@
 use core::time::Duration;
 
 use clock::Instant;
+use iscsi::datamover::Capabilities;
 use iscsi::datamover::Event;
 use iscsi::datamover::Immediate;
 use iscsi::datamover::Keys;
@@ -126,8 +127,13 @@ impl Driver {
     }
 
     pub(crate) fn with(settings: Settings) -> Self {
+        Self::over(Capabilities::STREAM, settings)
+    }
+
+    /// A connection whose mover can do this.
+    pub(crate) fn over(capabilities: Capabilities, settings: Settings) -> Self {
         Self {
-            login: Login::new(Instant(0), StatSn(FIRST_STAT_SN), TIMEOUT),
+            login: Login::new(Instant(0), StatSn(FIRST_STAT_SN), TIMEOUT, capabilities),
             now: Instant(0),
             admission: Admission::Granted {
                 portal_group_tag: 1,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The result of every negotiation.
 
+use iscsi::datamover::Capabilities;
+use iscsi::datamover::Markers;
 use iscsi::target_role::DigestPolicy;
 use iscsi::target_role::Settings;
 use iscsi::target_role::TaskReporting;
@@ -603,4 +605,40 @@ fn iser_is_declined() {
     ] {
         assert_eq!(offer(&settings(), pair), None, "declared");
     }
+}
+
+/// A mover that knows no digests, numbers and markers: nobody is promised any of them.
+#[test]
+fn what_the_mover_cannot_do_is_not_agreed_on() {
+    const PLAIN: Capabilities = Capabilities {
+        collapses_status: true,
+        numbers_data: false,
+        digests: false,
+        markers: false,
+        lands: false,
+    };
+    let required = DigestPolicy::Required;
+    let settings = Settings {
+        header_digest: required,
+        data_digest: required,
+        markers: true,
+        error_recovery_level: 2,
+        ..settings()
+    };
+    let offers = ["HeaderDigest=CRC32C,None", "DataDigest=CRC32C,None", "ErrorRecoveryLevel=2"];
+    let offers = [&offers[..], &["OFMarker=Yes", "IFMarker=Yes"]].concat();
+    let over = |capabilities| {
+        let step = Driver::over(capabilities, settings.clone()).named(last(), &offers);
+        let (parameters, keys) = (step.done().parameters.clone(), step.keys.expect("told"));
+        assert_eq!(step.done().capabilities, capabilities);
+        (parameters, keys)
+    };
+    let (parameters, keys) = over(PLAIN);
+    assert_eq!(parameters.error_recovery_level, 0);
+    assert!(!keys.header_digest && !keys.data_digest);
+    assert_eq!(keys.markers, Markers::default());
+    let (parameters, keys) = over(Capabilities::STREAM);
+    assert_eq!(parameters.error_recovery_level, 2);
+    assert!(keys.header_digest && keys.data_digest);
+    assert!(keys.markers.send.is_some() && keys.markers.receive.is_some());
 }

@@ -3,7 +3,7 @@
 
 use super::driver::*;
 use core::time::Duration;
-use iscsi::datamover::{Event, Immediate, Op, StreamViolation};
+use iscsi::datamover::{Capabilities, Event, Immediate, Op, StreamViolation};
 use iscsi::service::{Indication, ServiceResponse};
 use iscsi::target_role::{ConnectionId, Output};
 use wire::iscsi::{
@@ -206,7 +206,7 @@ fn a_connection_is_replaced() {
         let mut driver = Setup::new().keys(|keys| keys.max_connections = connections).start();
         let read = driver.read(512);
         let read = driver.start(read);
-        assert_eq!(driver.session.admits(Cid(CID)), Ok(()));
+        assert_eq!(driver.session.admits(Cid(CID), Capabilities::STREAM), Ok(()));
         driver.session.replace_connection(Cid(CID), driver.now);
         let outputs = driver.drain();
         assert_eq!((cleared(&outputs), closed(&outputs)), (1, vec![OWN]));
@@ -225,14 +225,14 @@ fn a_connection_is_replaced() {
 #[test]
 fn admission_knows_cids_and_their_number() {
     let (mut driver, _) = two(|keys| keys.max_connections = 2);
-    assert_eq!(driver.session.admits(Cid(CID)), Ok(()));
-    assert_eq!(driver.session.admits(Cid(1)), Err(0x0206));
+    assert_eq!(driver.session.admits(Cid(CID), Capabilities::STREAM), Ok(()));
+    assert_eq!(driver.session.admits(Cid(1), Capabilities::STREAM), Err(0x0206));
     driver.session.request_logout(10);
     driver.drain();
-    assert_eq!(driver.session.admits(Cid(CID)), Err(0x0301));
+    assert_eq!(driver.session.admits(Cid(CID), Capabilities::STREAM), Err(0x0301));
     driver.session.drop_session();
     driver.drain();
-    assert_eq!(driver.session.admits(Cid(CID)), Err(0x020a));
+    assert_eq!(driver.session.admits(Cid(CID), Capabilities::STREAM), Err(0x020a));
 }
 
 /// Covers: SES-24, SES-23, SES-22, TMO-02, TMO-04, SES-21.
@@ -417,4 +417,13 @@ fn the_tag_of_a_logout_is_no_task() {
     }
     driver.session.quiesced(waiting);
     assert_eq!(logged_out(&driver.drain()).response, 0);
+}
+
+/// What a session has agreed on holds for all of its connections, so all of their movers must be
+/// able to do it.
+#[test]
+fn connections_over_another_kind_of_transport_do_not_join() {
+    let driver = Setup::new().keys(|keys| keys.max_connections = 4).start();
+    let other = Capabilities { numbers_data: false, ..Capabilities::STREAM };
+    assert_eq!(driver.session.admits(Cid(1), other), Err(0x0208));
 }

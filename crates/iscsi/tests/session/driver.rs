@@ -6,7 +6,7 @@ pub(crate) use wire::scsi::sam::CHECK_CONDITION;
 use buf::{Pool, Slice};
 use clock::Instant;
 use core::time::Duration;
-use iscsi::datamover::{DataError, Event, Immediate, Markers, Op, TaskId};
+use iscsi::datamover::{Capabilities, DataError, Event, Immediate, Markers, Op, TaskId};
 use iscsi::service::{Command, Completion, Indication};
 use iscsi::target_role::{
     ConnectionId, DigestPolicy, LoggedIn, Output, Parameters, Room, Session, Settings,
@@ -41,6 +41,8 @@ pub(crate) struct Setup {
     pub(crate) target: Option<String>,
     pub(crate) cmd_sn: u32,
     pub(crate) stat_sn: u32,
+    /// Of its movers.
+    pub(crate) capabilities: Capabilities,
 }
 
 impl Setup {
@@ -93,6 +95,7 @@ impl Setup {
             target,
             cmd_sn: CMD_SN,
             stat_sn: STAT_SN,
+            capabilities: Capabilities::STREAM,
         }
     }
 
@@ -184,6 +187,7 @@ impl Driver {
             stat_sn: StatSn(setup.stat_sn),
             exp_stat_sn: StatSn(0),
             parameters: setup.parameters.clone(),
+            capabilities: setup.capabilities,
         };
         let now = Instant(1_000_000_000);
         let depth = u32::from(setup.settings.queue_depth);
@@ -230,7 +234,7 @@ impl Driver {
 
     /// Another connection joins, with its login's keys as those of the first.
     pub(crate) fn join(&mut self, cid: u16, stat_sn: u32) -> (ConnectionId, Vec<Output>) {
-        self.session.admits(Cid(cid)).expect("it may join");
+        self.session.admits(Cid(cid), Capabilities::STREAM).expect("it may join");
         let stat = StatSn(stat_sn);
         let login = LoggedIn { cid: Cid(cid), stat_sn: stat, ..self.login.clone() };
         let id = self.session.add_connection(&login, self.now);
@@ -706,6 +710,9 @@ impl Watch {
                 self.parameters.max_send_data_segment_length = keys.max_send_data_segment_length;
             }
             Op::Forget { task } => assert!(self.released.contains(task), "only what has ended"),
+            Op::Attach { task, .. } | Op::Detach { task } => {
+                panic!("the SCSI side has the buffers, also that of {task:?}")
+            }
             Op::Terminate => {}
         }
     }

@@ -4,7 +4,7 @@
 
 use super::driver::*;
 use core::time::Duration;
-use iscsi::datamover::{DataError, Event, Immediate, StreamViolation, TaskId};
+use iscsi::datamover::{Capabilities, DataError, Event, Immediate, StreamViolation, TaskId};
 use iscsi::service::{Indication, ServiceResponse};
 use iscsi::target_role::{Output, Room, TargetRecord, TargetReset, TaskReporting};
 use proptest::prelude::*;
@@ -269,7 +269,7 @@ fn play(driver: &mut Driver, world: &mut World, step: Step) {
             return;
         }
         Step::Join { cid } => {
-            if driver.session.admits(Cid(cid)).is_err() {
+            if driver.session.admits(Cid(cid), Capabilities::STREAM).is_err() {
                 return;
             }
             driver.session.replace_connection(Cid(cid), driver.now);

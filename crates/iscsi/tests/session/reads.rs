@@ -2,7 +2,7 @@
 //! Data-In bursts, status, residuals.
 
 use super::driver::*;
-use iscsi::datamover::Op;
+use iscsi::datamover::{Capabilities, Op};
 use iscsi::service::Completion;
 use iscsi::target_role::Output;
 use wire::iscsi::{CollapsedStatus, Residual, ScsiCommand};
@@ -39,6 +39,25 @@ fn an_inquiry_is_answered_by_one_burst_with_status() {
     let ops: Vec<&Output> = outputs.iter().collect();
     assert!(matches!(ops[1], Output::Op(_, Op::Release { .. })));
     assert!(ended(&outputs, task));
+}
+
+#[test]
+fn status_travels_alone_where_the_mover_cannot_collapse_it() {
+    let capabilities = Capabilities { collapses_status: false, ..Capabilities::STREAM };
+    for level in [0, 1] {
+        let setup = Setup::new().keys(|keys| keys.error_recovery_level = level);
+        let mut driver = Setup { capabilities, ..setup }.start();
+        let command = driver.read(512);
+        let task = driver.start(command);
+        let outputs = driver.complete(task, data(512));
+        let collapsed = outputs.iter().any(|output| match output {
+            Output::Op(_, Op::PutData { status, .. }) => status.is_some(),
+            Output::Op(_, Op::PutNumbered(put)) => put.status.is_some(),
+            _ => false,
+        });
+        assert!(!collapsed);
+        assert_eq!(scsi(&outputs).status, 0);
+    }
 }
 
 /// Covers: DIN-01, DIN-12.

@@ -258,11 +258,11 @@ impl Sandbox {
                     let tcp = &mut self.lane(at)?.tcp;
                     if let Op::SendCommand { task, .. } = &op {
                         let (write, read) = buffers.take().unwrap_or_default();
-                        tcp.attach(*task, write, read);
+                        tcp.submit(Op::Attach { task: *task, write, read });
                         drained.sent_by = Some(at);
                     }
                     if let Op::Release { task } = &op {
-                        kept = tcp.detach(*task);
+                        kept = tcp.submit(Op::Detach { task: *task });
                     }
                     tcp.submit(op);
                 }

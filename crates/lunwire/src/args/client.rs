@@ -303,27 +303,37 @@ Examples:
   lunwire bench iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --svg latency.svg
   lunwire bench iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --reads 50 --destroy-data \\
                --verify --time 10m
-      whether a disk keeps what is written, whatever happens to its connections";
+      whether a disk keeps what is written, whatever happens to its connections
+  lunwire bench --local
+      what the protocol costs on this machine, without a network and over loopback TCP";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BenchOptions {
+    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN
+    #[arg(value_name = "URL", required_unless_present = "local")]
+    pub(crate) url: Option<String>,
     #[command(flatten)]
-    pub(crate) disk: DiskOptions,
+    pub(crate) client: ClientOptions,
+    /// Start a target with a disk in memory in this process, and measure what both roles of the
+    /// protocol cost without a network, and beside it over TCP on the loopback address
+    #[arg(long, conflicts_with_all =
+          ["url", "sessions", "verify", "layers", "svg", "destroy_data", "portal"])]
+    pub(crate) local: bool,
     /// One block behind the other instead of at random
     #[arg(long)]
     pub(crate) sequential: bool,
-    /// Percentage of reads; the others are writes
-    #[arg(long, value_name = "PERCENT", default_value_t = 100,
-          value_parser = clap::value_parser!(u8).range(0..=100))]
-    pub(crate) reads: u8,
+    /// Percentage of reads; the others are writes [default: 100; with --local 100, then 0]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) reads: Option<u8>,
     /// Writing is allowed: what is on the disk is lost
     #[arg(long)]
     pub(crate) destroy_data: bool,
-    /// Bytes of a request; several are measured one after the other
-    #[arg(long, value_name = "SIZE", default_value = "4K", value_delimiter = ',')]
+    /// Bytes of a request; several are measured one after the other [default: 4K; with --local
+    /// 4K,64K]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',')]
     pub(crate) block: Vec<String>,
-    /// Requests at once; several are measured one after the other
-    #[arg(long, value_name = "N", default_value = "32", value_delimiter = ',')]
+    /// Requests at once; several are measured one after the other [default: 32; with --local 1,32]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
     pub(crate) depth: Vec<usize>,
     /// Sessions that share the requests
     #[arg(long, value_name = "N", default_value_t = 1,
@@ -332,7 +342,7 @@ pub(crate) struct BenchOptions {
     /// How long to measure each
     #[arg(long, value_name = "TIME", default_value = "5s")]
     pub(crate) time: String,
-    /// Use the first SIZE bytes of the disk only
+    /// Use the first SIZE bytes of the disk only; with --local, so long is the disk [default: 64M]
     #[arg(long, value_name = "SIZE")]
     pub(crate) range: Option<String>,
     /// Write blocks that tell which write they are of, check each read of them, and read all

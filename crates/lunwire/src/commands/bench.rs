@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire bench URL`.
 
+mod local;
+mod outcome;
+
 use std::time::Duration;
 use std::time::Instant;
 
@@ -12,9 +15,11 @@ use initiator::Event;
 use initiator::Queue;
 use initiator::SessionId;
 use initiator::scsi;
+use rustix::time::ClockId;
 use serde_json::Value;
 use serde_json::json;
 
+use self::outcome::Outcome;
 use crate::args::BenchOptions;
 use crate::args::Usage;
 use crate::client;
@@ -22,11 +27,9 @@ use crate::client::contents::Contents;
 use crate::client::contents::PLACES_MAX;
 use crate::client::histogram::Histogram;
 use crate::client::layers::Watch;
-use crate::client::layers::Watched;
 use crate::client::outfile::Outfile;
 use crate::client::place::Disk;
 use crate::client::plot;
-use crate::client::plot::POINTS;
 use crate::client::plot::Series;
 use crate::client::progress::Ticker;
 use crate::output;
@@ -47,43 +50,57 @@ struct Load {
     verify: bool,
 }
 
-/// What came of it.
+/// What all loads of a run have in common, and which there are.
 #[derive(Debug)]
-struct Outcome {
-    load: Load,
-    seconds: f64,
-    cpu_seconds: f64,
-    latencies: Histogram,
-    /// Payload bytes copied, and run through CRC32C, by our side.
-    copied: u64,
-    digested: u64,
-    /// How often a connection was lost, and came again.
-    lost: u64,
-    /// Reads that were found right; None: none was checked.
-    checked: Option<u64>,
-    watched: Option<Watched>,
+struct Wishes {
+    time: Duration,
+    blocks: Vec<u64>,
+    depths: Vec<usize>,
+    range: Option<u64>,
+}
+
+impl Wishes {
+    fn of(options: &BenchOptions, blocks: &[&str], depths: &[usize]) -> Result<Self> {
+        let time = client::time("--time", &options.time)?;
+        if time.is_zero() {
+            let text = format!("--time {}: more is right, such as 10s", options.time);
+            return Err(Usage(text).into());
+        }
+        let given: Vec<&str> = options.block.iter().map(String::as_str).collect();
+        let blocks = if given.is_empty() { blocks } else { given.as_slice() };
+        let blocks: Result<Vec<u64>> =
+            blocks.iter().map(|text| client::size("--block", text)).collect();
+        let depths = if options.depth.is_empty() { depths } else { options.depth.as_slice() };
+        if let Some(depth) = depths.iter().find(|depth| !(1..=DEPTH_MAX).contains(*depth)) {
+            return Err(Usage(format!("--depth {depth}: 1 to {DEPTH_MAX} is right")).into());
+        }
+        let range = options.range.as_deref();
+        let range = range.map(|text| client::size("--range", text)).transpose()?;
+        Ok(Self { time, blocks: blocks?, depths: depths.to_vec(), range })
+    }
+
+    /// Each combination of block size and depth.
+    fn pairs(&self) -> impl Iterator<Item = (u64, usize)> {
+        self.blocks.iter().flat_map(|block| self.depths.iter().map(|depth| (*block, *depth)))
+    }
 }
 
 /// Measures each combination of block size and depth.
 pub(crate) fn run(options: &BenchOptions) -> Result<()> {
-    if options.reads < 100 && !options.destroy_data {
+    if options.local {
+        return local::run(options);
+    }
+    let reads = options.reads.unwrap_or(100);
+    if reads < 100 && !options.destroy_data {
         let text = "--reads below 100 writes to the disk: add --destroy-data if it may be lost";
         return Err(Usage(text.into()).into());
     }
-    let time = client::time("--time", &options.time)?;
-    if time.is_zero() {
-        return Err(Usage(format!("--time {}: more is right, such as 10s", options.time)).into());
-    }
-    let blocks: Result<Vec<u64>> =
-        options.block.iter().map(|text| client::size("--block", text)).collect();
-    let blocks = blocks?;
-    if let Some(depth) = options.depth.iter().find(|depth| !(1..=DEPTH_MAX).contains(*depth)) {
-        return Err(Usage(format!("--depth {depth}: 1 to {DEPTH_MAX} is right")).into());
-    }
-    let range = options.range.as_deref().map(|text| client::size("--range", text)).transpose()?;
+    let wishes = Wishes::of(options, &["4K"], &[32])?;
+    let range = wishes.range;
     let plot = options.svg.as_deref().map(Outfile::open).transpose()?;
-    let mut queue = client::queue(&options.disk.client)?;
-    let disk = Disk::open(&mut queue, &options.disk.client, &options.disk.url)?;
+    let mut queue = client::queue(&options.client)?;
+    let url = options.url.as_deref().unwrap_or_default();
+    let disk = Disk::open(&mut queue, &options.client, url)?;
     let bytes = disk.geometry.bytes();
     if let Some(range) = range.filter(|range| *range > bytes) {
         let (url, size) = (&disk.url, control::units::bytes(bytes));
@@ -91,24 +108,23 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     }
     let mut sessions = vec![disk.session];
     for _ in 1..options.sessions {
-        let session = client::login(&mut queue, &options.disk.client, &disk.url)?;
+        let session = client::login(&mut queue, &options.client, &disk.url)?;
         sessions.push(session);
         scsi::identify(&mut queue.unit(session, disk.lun))
             .map_err(|error| client::advised(error, &disk.url))?;
     }
-    if options.reads < 100 {
+    if reads < 100 {
         client::leaving::set_in_doubt(vec![disk.url.to_string()]);
     }
     let watch = options.layers.then(|| Watch::new(options.control_socket.clone())).transpose()?;
     let (mut outcomes, mut failed) = (Vec::new(), None);
-    let loads = blocks.iter().flat_map(|block| options.depth.iter().map(|depth| (*block, *depth)));
-    let loads = loads.map(|(block, depth)| {
+    let loads = wishes.pairs().map(|(block, depth)| {
         let load = Load {
             block: check_block(&disk, block)?,
             depth,
-            reads: options.reads.into(),
+            reads: reads.into(),
             sequential: options.sequential,
-            time,
+            time: wishes.time,
             range: range.unwrap_or(bytes),
             verify: options.verify,
         };
@@ -191,6 +207,18 @@ impl Load {
     fn places(&self) -> u64 {
         self.range / u64::from(self.block)
     }
+
+    fn name(&self) -> String {
+        let Self { block, depth, reads, sequential, .. } = *self;
+        let order = if sequential { "sequential" } else { "random" };
+        let size = control::units::bytes(block.into());
+        let what = match reads {
+            100 => "reads".to_owned(),
+            0 => "writes".to_owned(),
+            share => format!("{share} % reads"),
+        };
+        format!("{order} {what} of {size}, {depth} at once")
+    }
 }
 
 /// A request under way.
@@ -238,13 +266,13 @@ impl<'a> Bench<'a> {
     fn run(mut self) -> (Outcome, Result<()>) {
         let mut latencies = Histogram::default();
         let before = self.queue.times();
-        let (begin, cpu) = (Instant::now(), cpu_time());
+        let (begin, cpu) = (Instant::now(), cpu_time(ClockId::ThreadCPUTime));
         let mut end = begin;
         let mut result = self.load_up(begin, &mut latencies, &mut end);
         if result.is_ok() {
             end = Instant::now();
         }
-        let cpu_seconds = (cpu_time() - cpu).as_secs_f64();
+        let cpu_seconds = (cpu_time(ClockId::ThreadCPUTime) - cpu).as_secs_f64();
         let after = self.queue.times();
         if result.is_ok() && !client::is_interrupted() {
             result = self.read_again();
@@ -423,100 +451,10 @@ impl<'a> Bench<'a> {
     }
 }
 
-impl Outcome {
-    fn iops(&self) -> f64 {
-        self.latencies.total() as f64 / self.seconds.max(1e-9)
-    }
-
-    fn name(&self) -> String {
-        let Load { block, depth, reads, sequential, .. } = self.load;
-        let order = if sequential { "sequential" } else { "random" };
-        let size = control::units::bytes(block.into());
-        let what = match reads {
-            100 => "reads".to_owned(),
-            0 => "writes".to_owned(),
-            share => format!("{share} % reads"),
-        };
-        format!("{order} {what} of {size}, {depth} at once")
-    }
-
-    fn print(&self) {
-        let bytes = self.iops() * f64::from(self.load.block);
-        let cpu = self.cpu_seconds * 1e6 / (self.latencies.total().max(1) as f64);
-        output::line(format!(
-            "{}: {:.0} requests/s, {:.1} MiB/s, {cpu:.1} us of CPU each",
-            self.name(),
-            self.iops(),
-            bytes / f64::from(1 << 20)
-        ));
-        let mut parts = vec![format!("mean {}", plot::time(self.latencies.mean() as f64))];
-        for (share, label) in POINTS {
-            let value = self.latencies.percentile(share) as f64;
-            parts.push(format!("{label} {}", plot::time(value)));
-        }
-        parts.push(format!("max {}", plot::time(self.latencies.max() as f64)));
-        output::line(format!("  {}", parts.join(", ")));
-        let times = |bytes: u64| bytes as f64 / self.payload().max(1) as f64;
-        let (copied, digested) = (times(self.copied), times(self.digested));
-        let kernel = crc::tier().name();
-        output::line(format!(
-            "  each byte of data copied {copied:.2} times, digested {digested:.2} times ({kernel})"
-        ));
-        if self.lost > 0 {
-            output::line(format!("  connections lost and made again: {}", self.lost));
-        }
-        if let Some(checked) = self.checked {
-            output::line(format!("  {checked} reads gave what was written last"));
-        }
-        if let Some(watched) = &self.watched {
-            watched.print(self.payload());
-        }
-    }
-
-    /// Bytes of data that were moved.
-    fn payload(&self) -> u64 {
-        self.latencies.total() * u64::from(self.load.block)
-    }
-
-    fn json(&self) -> Value {
-        let percentiles: serde_json::Map<String, Value> = POINTS
-            .iter()
-            .map(|(share, label)| ((*label).to_owned(), json!(self.latencies.percentile(*share))))
-            .collect();
-        let payload = self.payload().max(1) as f64;
-        let per_byte = |bytes: u64| output::rounded(bytes as f64 / payload);
-        json!({
-            "block_bytes": self.load.block,
-            "depth": self.load.depth,
-            "reads_percent": self.load.reads,
-            "sequential": self.load.sequential,
-            "seconds": output::rounded(self.seconds),
-            "requests": self.latencies.total(),
-            "requests_per_second": output::rounded(self.iops()),
-            "bytes_per_second": output::rounded(self.iops() * f64::from(self.load.block)),
-            "cpu_seconds": output::rounded(self.cpu_seconds),
-            "copied_per_byte": per_byte(self.copied),
-            "digested_per_byte": per_byte(self.digested),
-            "connections_lost": self.lost,
-            "checked_reads": self.checked,
-            "layers": self.watched.as_ref().map(|watched| watched.json(self.payload())),
-            "latency_ns": {
-                "mean": self.latencies.mean(),
-                "max": self.latencies.max(),
-                "percentiles": percentiles,
-            },
-        })
-    }
-
-    fn series(&self) -> Series {
-        let values = POINTS.iter().map(|(share, _)| self.latencies.percentile(*share));
-        Series { name: self.name(), values: values.collect() }
-    }
-}
-
-/// Processor time of this thread, which does all the work.
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+/// Processor time by `clock`: that of this thread, which does all the work of our side, or of the
+/// process.
+fn cpu_time(clock: ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
     Duration::new(seconds, nanoseconds)

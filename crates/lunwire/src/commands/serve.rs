@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
-use control::admin;
 use engine::Choice;
 use signal_hook::consts::SIGALRM;
 use signal_hook::consts::SIGHUP;
@@ -57,7 +56,6 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
     let mut plan = draft.open()?;
     let left = descriptors::left_for_connections(plan.plan.reactors);
     plan.plan.connections = plan.plan.connections.within(left);
-    let served = plan.served.clone();
     let engine = plan.plan.engine;
     let target = match Target::start(plan.plan) {
         Ok(target) => Arc::new(target),
@@ -76,7 +74,7 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
         "serving"
     );
     let maker = draft.unit_maker();
-    let attended = Admin::start(draft.control_socket, Arc::clone(&target), served.clone(), maker)
+    let attended = Admin::start(draft.control_socket, Arc::clone(&target), maker)
         .and_then(|admin| Ok((Watch::start(Arc::clone(&target))?, admin)));
     let attendants = match attended {
         Ok(attendants) => attendants,
@@ -89,7 +87,7 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
     };
     // They are held no longer than they are served.
     drop(plan.made);
-    announce(&target, &served);
+    announce(&target);
     explain_epoll(engine);
     if let Some(signal) = next_end(&mut signals) {
         let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
@@ -137,9 +135,10 @@ fn explain_epoll(wanted: Choice) {
 }
 
 /// One line for each LUN and portal: the URL to use.
-fn announce(target: &Target, served: &[admin::Target]) {
+fn announce(target: &Target) {
+    let served = target.targets();
     for portal in target.portals() {
-        let mut reach = *portal;
+        let mut reach = portal;
         if reach.ip().is_unspecified() {
             // A listener on all addresses is reached on this machine by its loopback address.
             reach.set_ip(match portal {
@@ -147,7 +146,7 @@ fn announce(target: &Target, served: &[admin::Target]) {
                 std::net::SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
             });
         }
-        for node in served {
+        for node in &served {
             for lun in &node.luns {
                 output::line(format!("serving iscsi://{reach}/{}/{}", node.name, lun.number));
             }

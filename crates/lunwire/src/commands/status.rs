@@ -16,6 +16,7 @@ use crate::args::AdminOptions;
 use crate::args::SessionAction;
 use crate::args::SessionOptions;
 use crate::daemon::admin;
+use crate::daemon::shown;
 use crate::output;
 
 /// What the daemon is and does.
@@ -39,6 +40,7 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
         vec!["portals".into(), status.portals.join(", ")],
         vec!["sessions".into(), status.sessions.to_string()],
     ]);
+    tell_silent(&status.silent_reactors);
     for target in status.targets {
         output::line(format!("target {}", target.name));
         for lun in target.luns {
@@ -74,8 +76,11 @@ pub(crate) fn sessions(options: &AdminOptions) -> Result<()> {
         output::result(serde_json::to_value(&reply)?);
         return Ok(());
     }
-    let Reply::Sessions { sessions } = reply else { return Err(admin::unexpected(socket)) };
-    if sessions.is_empty() {
+    let Reply::Sessions { sessions, silent_reactors } = reply else {
+        return Err(admin::unexpected(socket));
+    };
+    tell_silent(&silent_reactors);
+    if sessions.is_empty() && silent_reactors.is_empty() {
         output::line("no sessions");
     }
     for session in sessions {
@@ -104,6 +109,13 @@ pub(crate) fn sessions(options: &AdminOptions) -> Result<()> {
     Ok(())
 }
 
+/// Sessions of reactors that do not answer are missing.
+fn tell_silent(reactors: &[usize]) {
+    if !reactors.is_empty() {
+        output::warn(shown::silent(reactors));
+    }
+}
+
 /// One session: returns when it has ended, whatever its initiator does.
 pub(crate) fn session(options: &SessionOptions) -> Result<()> {
     let (tsih, request, daemon, patience) = match &options.action {
@@ -122,10 +134,11 @@ pub(crate) fn session(options: &SessionOptions) -> Result<()> {
     };
     let deadline = Instant::now() + patience;
     loop {
-        let Reply::Sessions { sessions } = admin::ask(socket, &Request::Sessions)? else {
+        let Reply::Sessions { sessions, silent_reactors } = admin::ask(socket, &Request::Sessions)?
+        else {
             return Err(admin::unexpected(socket));
         };
-        if sessions.iter().all(|session| session.tsih != tsih) {
+        if silent_reactors.is_empty() && sessions.iter().all(|session| session.tsih != tsih) {
             if daemon.json {
                 output::result(json!({ "reply": "done", "tsih": tsih }));
             } else {

@@ -19,6 +19,7 @@ use crate::args::TopOptions;
 use crate::args::Usage;
 use crate::client;
 use crate::daemon::admin;
+use crate::daemon::shown;
 use crate::output;
 
 /// More often than this says nothing but noise; an hour is what nobody waits for by mistake.
@@ -71,7 +72,12 @@ pub(crate) fn run(options: &TopOptions) -> Result<()> {
 
 fn sessions(socket: Option<&Path>) -> Result<Vec<Session>> {
     match admin::ask(socket, &Request::Sessions)? {
-        Reply::Sessions { sessions } => Ok(sessions),
+        Reply::Sessions { sessions, silent_reactors } => {
+            if !silent_reactors.is_empty() {
+                output::warn(shown::silent(&silent_reactors));
+            }
+            Ok(sessions)
+        }
         _ => Err(admin::unexpected(socket)),
     }
 }

@@ -11,9 +11,6 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -23,17 +20,18 @@ use anyhow::bail;
 use control::admin;
 use control::admin::Reply;
 use control::admin::Request;
-use iscsi::target_role::TaskReporting;
-use scsi::ProtectionType;
+use target::Answered;
+use target::LunSnapshot;
 use target::NewLun;
 use target::Resized;
-use target::SessionSnapshot;
 use target::Shrink;
 use target::Target;
+use target::Times;
 use target::VolumeError;
 
 use super::clients::Clients;
 use super::clients::Questions;
+use super::shown;
 use crate::client::layers;
 use crate::output;
 use crate::plan;
@@ -44,6 +42,9 @@ use crate::ports;
 
 /// How long a daemon may take for what is no work.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Reactors that do not answer for so long are named instead: nobody is to wait for them.
+const ANSWER_WAIT: Duration = Duration::from_secs(2);
 
 /// Longest answer that a client takes, bytes: many thousand sessions.
 const REPLY_LEN_MAX: u64 = 64 << 20;
@@ -60,7 +61,6 @@ impl Admin {
     pub(crate) fn start(
         path: Option<PathBuf>,
         target: Arc<Target>,
-        served: Vec<admin::Target>,
         maker: UnitMaker,
     ) -> Result<Self> {
         let (path, wanted) = match path {
@@ -84,7 +84,7 @@ impl Admin {
             }
         };
         tracing::debug!(path = %path.display(), "control socket");
-        let shared = Arc::new(Shared { target, served: Mutex::new(served), begun: Instant::now() });
+        let shared = Arc::new(Shared { target, begun: Instant::now() });
         let asked = Asked(Arc::clone(&shared));
         let (mut clients, orders) =
             Clients::new(listener, asked).context("cannot serve the control socket")?;
@@ -115,7 +115,6 @@ impl Drop for Admin {
 /// What questions and orders are about.
 struct Shared {
     target: Arc<Target>,
-    served: Mutex<Vec<admin::Target>>,
     begun: Instant,
 }
 
@@ -129,31 +128,6 @@ impl Questions for Asked {
 }
 
 impl Shared {
-    fn table(&self) -> MutexGuard<'_, Vec<admin::Target>> {
-        self.served.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What is served, with the sizes of now.
-    fn served(&self) -> Vec<admin::Target> {
-        let mut served = self.table().clone();
-        for target in &mut served {
-            let units = self.target.units(&target.name).unwrap_or_default();
-            for lun in &mut target.luns {
-                if let Some((_, unit)) = units.iter().find(|(number, _)| *number == lun.number) {
-                    // A host may have formatted it otherwise.
-                    lun.protection = unit.protection_type().map(ProtectionType::number);
-                }
-                if let Some(bytes) = self.target.disk_bytes(&target.name, lun.number) {
-                    lun.bytes = bytes;
-                    lun.store = plan::store_of_now(&lun.store, bytes);
-                }
-                lun.lost_writes = self.target.may_have_lost_writes(&target.name, lun.number);
-                lun.file_lost = self.target.astray(&target.name, lun.number).map(str::to_owned);
-            }
-        }
-        served
-    }
-
     /// The answer of `order` about a target, or about the only one there is.
     fn of_target(
         &self,
@@ -166,9 +140,9 @@ impl Shared {
 
     /// The target that is meant.
     fn name_of(&self, name: Option<&str>) -> Result<String> {
-        match (name, &**self.table()) {
+        match (name, &self.target.names()[..]) {
             (Some(name), _) => Ok(name.to_owned()),
-            (None, [only]) => Ok(only.name.clone()),
+            (None, [only]) => Ok(only.clone()),
             (None, _) => bail!("there are several targets; try: --target IQN"),
         }
     }
@@ -186,27 +160,32 @@ impl Shared {
                 .map_err(|right| anyhow::anyhow!("--number {number}: {right}"))?;
         }
         let target = self.name_of(name)?;
-        let mut shown = None;
         let initiators = initiators(order).map_err(anyhow::Error::msg)?;
-        self.target.add_lun(&target, NewLun { number, initiators }, |stores, number| {
+        let new = NewLun { number, initiators };
+        let number = self.target.add_lun(&target, new, |stores, number| {
             let draft = DraftLun::from_order(number, order).map_err(anyhow::Error::msg)?;
             let taken = |naa: &[u8]| self.target.find_disk(naa);
             let unit = maker.make(stores, &target, &draft, &taken);
             let made = stores.made();
-            let (unit, facts) = unit.map_err(|error| {
+            unit.map_err(|error| {
                 made.take_back();
-                plan::served_already(error, self.table().iter().flat_map(plan::luns_of))
-            })?;
-            shown = Some(facts);
-            anyhow::Ok(unit)
+                let targets = self.target.targets();
+                let luns = targets.iter().flat_map(|target| {
+                    let luns = target.luns.iter();
+                    luns.map(|lun| (&*target.name, lun.number, &*lun.label))
+                });
+                plan::served_already(error, luns)
+            })
         })?;
-        let lun = shown.context("no unit was made")?;
-        if let Some(served) = self.table().iter_mut().find(|served| served.name == target) {
-            served.luns.push(lun.clone());
-            served.luns.sort_by_key(|lun| lun.number);
-        }
-        let for_nobody = !self.target.is_for_somebody(&target, lun.number)?;
-        Ok(Reply::Added { target, lun, for_nobody })
+        let for_nobody = !self.target.is_for_somebody(&target, number)?;
+        let lun = self.lun(&target, number).context("it was removed at once")?;
+        Ok(Reply::Added { target, lun: shown::lun(lun), for_nobody })
+    }
+
+    fn lun(&self, target: &str, number: u16) -> Option<LunSnapshot> {
+        let mut targets = self.target.targets().into_iter();
+        let mut luns = targets.find(|one| one.name == target)?.luns.into_iter();
+        luns.find(|lun| lun.number == number)
     }
 
     /// Serves a unit no more.
@@ -218,25 +197,15 @@ impl Shared {
                  try: --destroy-data, or lunwire copy it first"
             );
         }
-        let removed = self.target.remove_lun(&target, lun);
-        let is_served = self.target.disk_bytes(&target, lun).is_some();
-        if let Some(served) = self.table().iter_mut().find(|served| served.name == target)
-            && !is_served
-        {
-            served.luns.retain(|shown| shown.number != lun);
-        }
-        removed?;
+        self.target.remove_lun(&target, lun)?;
         Ok(Reply::Done)
     }
 
     /// Whether there is something on a disk that ends with it.
     fn has_data_in_memory(&self, target: &str, lun: u16) -> bool {
-        let table = self.table();
-        let mut shown = table.iter().filter(|one| one.name == target).flat_map(|one| &one.luns);
-        let spec = shown.find(|shown| shown.number == lun).map(|shown| shown.store.parse());
         let units = self.target.units(target).unwrap_or_default();
-        let unit = units.iter().find(|(number, _)| *number == lun);
-        let (Some(Ok(spec)), Some((_, unit))) = (spec, unit) else { return false };
+        let Some((_, unit)) = units.iter().find(|(number, _)| *number == lun) else { return false };
+        let Ok(spec) = unit.label().parse() else { return false };
         // Who does not count may have some.
         plan::is_in_memory(&spec) && unit.store().usage().is_none_or(|usage| usage.used > 0)
     }
@@ -244,22 +213,41 @@ impl Shared {
     /// The answer to a question, or to an order that is done at once.
     fn answer(&self, request: &Request) -> Option<Reply> {
         Some(match request {
-            Request::Status => Reply::Status(admin::Status {
-                version: env!("CARGO_PKG_VERSION").into(),
-                pid: std::process::id(),
-                uptime_s: self.begun.elapsed().as_secs(),
-                engine: self.target.engine().into(),
-                mode: self.target.mode().name().into(),
-                crc32c: crc::tier().name().into(),
-                reactors: self.target.reactors(),
-                portals: self.target.portals().iter().map(ToString::to_string).collect(),
-                targets: self.served(),
-                sessions: self.target.sessions().len(),
-            }),
-            Request::Layers => Reply::Layers(layers::told(&self.target.times())),
+            Request::Status => {
+                let Answered { answers, silent, .. } = self.target.figures(ANSWER_WAIT);
+                Reply::Status(admin::Status {
+                    version: env!("CARGO_PKG_VERSION").into(),
+                    pid: std::process::id(),
+                    uptime_s: self.begun.elapsed().as_secs(),
+                    engine: self.target.engine().into(),
+                    mode: self.target.mode().name().into(),
+                    crc32c: crc::tier().name().into(),
+                    reactors: self.target.reactors(),
+                    portals: self.target.portals().iter().map(ToString::to_string).collect(),
+                    targets: self.target.targets().into_iter().map(shown::target).collect(),
+                    sessions: answers.iter().map(|figures| figures.sessions.len()).sum(),
+                    silent_reactors: silent,
+                })
+            }
+            Request::Layers => {
+                let Answered { answers, silent, .. } = self.target.figures(ANSWER_WAIT);
+                let mut times = Times::default();
+                answers.into_iter().for_each(|figures| times.join(figures.times));
+                match &silent[..] {
+                    [] => Reply::Layers(layers::told(&times)),
+                    // What is missing would look like time that was not spent.
+                    silent => Reply::Error { message: shown::silent(silent) },
+                }
+            }
             Request::Sessions => {
-                let sessions = self.target.sessions();
-                Reply::Sessions { sessions: sessions.into_iter().map(shown).collect() }
+                let Answered { answers, silent, .. } = self.target.figures(ANSWER_WAIT);
+                let mut sessions: Vec<_> = answers
+                    .into_iter()
+                    .flat_map(|figures| figures.sessions)
+                    .map(shown::session)
+                    .collect();
+                sessions.sort_by_key(|session| session.tsih);
+                Reply::Sessions { sessions, silent_reactors: silent }
             }
             Request::PortGroups => Reply::PortGroups { groups: ports::shown(&self.target) },
             Request::LogoutSession { tsih, timeout_s } => {
@@ -434,57 +422,4 @@ fn bind(path: &Path) -> Result<UnixListener> {
     })?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     Ok(listener)
-}
-
-fn reporting(value: TaskReporting) -> &'static str {
-    match value {
-        TaskReporting::Rfc3720 => "RFC3720",
-        TaskReporting::ResponseFence => "ResponseFence",
-        TaskReporting::FastAbort => "FastAbort",
-    }
-}
-
-fn shown(session: SessionSnapshot) -> admin::Session {
-    let of = &session.parameters;
-    let yes = |on: bool| String::from(if on { "Yes" } else { "No" });
-    let digest = |on: bool| String::from(if on { "CRC32C" } else { "None" });
-    let negotiated = [
-        ("HeaderDigest", digest(of.header_digest)),
-        ("DataDigest", digest(of.data_digest)),
-        ("MaxRecvDataSegmentLength", of.max_recv_data_segment_length.to_string()),
-        ("MaxXmitDataSegmentLength", of.max_send_data_segment_length.to_string()),
-        ("MaxBurstLength", of.max_burst_length.to_string()),
-        ("FirstBurstLength", of.first_burst_length.to_string()),
-        ("InitialR2T", yes(of.initial_r2t)),
-        ("ImmediateData", yes(of.immediate_data)),
-        ("MaxOutstandingR2T", of.max_outstanding_r2t.to_string()),
-        ("MaxConnections", of.max_connections.to_string()),
-        ("ErrorRecoveryLevel", of.error_recovery_level.to_string()),
-        ("TaskReporting", reporting(of.task_reporting).to_owned()),
-        ("iSCSIProtocolLevel", of.protocol_level.to_string()),
-    ];
-    admin::Session {
-        tsih: session.tsih,
-        initiator: session.initiator,
-        initiator_alias: session.initiator_alias,
-        isid: session.isid,
-        target: session.target,
-        discovery: session.discovery,
-        age_s: session.age.as_secs(),
-        reactor: session.reactor,
-        tasks: session.tasks,
-        commands: session.commands,
-        bytes_in: session.bytes_in,
-        bytes_out: session.bytes_out,
-        negotiated: negotiated.map(|(key, value)| (key.to_owned(), value)).to_vec(),
-        connections: session
-            .connections
-            .into_iter()
-            .map(|connection| admin::Connection {
-                cid: connection.cid,
-                peer: connection.peer.to_string(),
-                portal: connection.local.to_string(),
-            })
-            .collect(),
-    }
 }

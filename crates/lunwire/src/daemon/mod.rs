@@ -6,4 +6,5 @@ mod clients;
 pub(crate) mod descriptors;
 pub(crate) mod log;
 mod moderation;
+pub(crate) mod shown;
 pub(crate) mod watch;

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
-use control::admin;
 use engine::files::Examined;
 use engine::files::FileError;
 use engine::files::Holder;
@@ -283,15 +282,11 @@ fn is_read_only(spec: &Spec) -> bool {
     }
 }
 
-/// The disks of a target, with its name.
-pub(crate) fn luns_of(target: &admin::Target) -> impl Iterator<Item = (&str, &admin::Lun)> {
-    target.luns.iter().map(|lun| (target.name.as_str(), lun))
-}
-
-/// `error` of a disk that cannot be served; it names the one of `luns` that has its file already.
+/// `error` of a disk that cannot be served; it names the one of `luns` (target, number, store) that
+/// has its file already.
 pub(crate) fn served_already<'a>(
     error: anyhow::Error,
-    mut luns: impl Iterator<Item = (&'a str, &'a admin::Lun)>,
+    mut luns: impl Iterator<Item = (&'a str, u16, &'a str)>,
 ) -> anyhow::Error {
     let Some(StoreError::File(
         FileError::InUse { path, holder: Holder::Ourselves } | FileError::SameDisk { path, .. },
@@ -303,16 +298,15 @@ pub(crate) fn served_already<'a>(
     let reading = OpenOptions { read_only: true, raw: true, ..OpenOptions::default() };
     let seen = |path: &Path| examine(path, &reading);
     let Ok(wanted) = seen(path) else { return error };
-    let has_it = |lun: &admin::Lun| {
-        let files = lun.store.parse::<Spec>().map(|spec| files_of(&spec)).unwrap_or_default();
+    let has_it = |store: &str| {
+        let files = store.parse::<Spec>().map(|spec| files_of(&spec)).unwrap_or_default();
         files.iter().any(|file| seen(file.path.as_ref()).is_ok_and(|it| it.is_same(&wanted)))
     };
-    match luns.find(|(_, lun)| has_it(lun)) {
+    match luns.find(|(_, _, store)| has_it(store)) {
         None => error,
-        Some((target, lun)) => anyhow!(
-            "{} is given twice: it is LUN {} of {target}; try: once, or readonly each time",
+        Some((target, number, _)) => anyhow!(
+            "{} is given twice: it is LUN {number} of {target}; try: once, or readonly each time",
             path.display(),
-            lun.number
         ),
     }
 }

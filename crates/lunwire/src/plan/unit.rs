@@ -9,7 +9,6 @@ use std::sync::Arc;
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
-use control::admin;
 use engine::files::SECTOR;
 use scsi::Explicit;
 use scsi::Identity;
@@ -18,7 +17,6 @@ use scsi::Keeper;
 use scsi::Kept;
 use scsi::LogicalUnit;
 use scsi::PortGroup;
-use scsi::ProtectionType;
 use store::Store;
 use store::null::Null;
 use target::DiskNumber;
@@ -71,17 +69,16 @@ impl UnitMaker {
         Self { state_dir, targets: targets.iter().map(terms).collect() }
     }
 
-    /// The unit, and what administration shows of it.
+    /// The unit, labelled with its store.
     pub(crate) fn make(
         &self,
         stores: &mut Stores,
         target: &str,
         lun: &DraftLun,
         taken: Taken<'_>,
-    ) -> Result<(LogicalUnit, admin::Lun)> {
+    ) -> Result<LogicalUnit> {
         let place = || format!("target {target}, LUN {}, store {}", lun.number, lun.store);
         let unit = self.unit(stores, lun, target, taken).with_context(place)?;
-        let geometry = unit.store().geometry();
         if unit.wipe_has_failed() {
             tracing::warn!(
                 target, lun = lun.number, store = %lun.store,
@@ -89,17 +86,7 @@ impl UnitMaker {
                  cannot read or write"
             );
         }
-        let shown = admin::Lun {
-            number: lun.number,
-            store: super::lun::store_of_now(&super::lun::absolute(&lun.store)?, geometry.bytes),
-            bytes: geometry.bytes,
-            block: unit.block(),
-            read_only: geometry.read_only,
-            protection: unit.protection_type().map(ProtectionType::number),
-            lost_writes: false,
-            file_lost: None,
-        };
-        Ok((unit, shown))
+        Ok(unit.with_label(super::lun::absolute(&lun.store)?))
     }
 
     /// Who the disk on `store` is. No two units of a daemon are one disk: they would not know of

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The books of write bursts: which Data-Out belongs where, and whether it came in order.
+//! Write bursts: which Data-Out belongs where, and whether it came in order.
 //!
 //! Read first: RFC 7143 §4.2.2.4 (DataSN), §7.8 and §7.9 (errors), §11.7 (Data-Out), §11.8 (R2T).
 //!
@@ -17,7 +17,7 @@
 //! unsolicited burst is found by its initiator task tag.
 //!
 //! With DataPDUInOrder=No the PDUs of a burst may come in any order, each byte once. DataSN still
-//! counts them as they come. The books are then those of [`Coverage`], from the first PDU on that
+//! counts them as they come. What has come is then in a [`Coverage`], from the first PDU on that
 //! is out of order.
 
 use alloc::collections::VecDeque;
@@ -27,6 +27,7 @@ use iscsi::datamover::{DataError, Event, NumberedGet, TaskId};
 use wire::iscsi::{DataOut, Itt, LunField, Ttt};
 
 use super::coverage::{Coverage, Refusal};
+use super::frame::Integrity;
 use crate::limits::{SOLICITED_MAX, UNSOLICITED_MAX};
 
 /// What makes a burst.
@@ -81,13 +82,6 @@ pub(super) enum Admission {
     Accepted { key: BurstKey, at: u32, room: u32 },
 }
 
-/// Whether the data of a PDU arrived as it was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Integrity {
-    Good,
-    Corrupt,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Burst {
     request: Request,
@@ -114,7 +108,8 @@ struct Slot {
     coverage: Coverage,
 }
 
-/// All open bursts of one connection.
+/// All open bursts of one connection. A table of its own kind: its slots are used again as late as
+/// possible, and keep the memory of their coverage.
 #[derive(Debug, Default)]
 pub(super) struct Bursts {
     slots: Vec<Slot>,
@@ -164,7 +159,7 @@ impl Bursts {
         Some(key)
     }
 
-    /// Decides on a Data-Out with `length` data bytes and enters it in the books.
+    /// Decides on a Data-Out with `length` data bytes and counts it.
     pub(super) fn admit(&mut self, pdu: &DataOut, length: u32) -> Admission {
         let Some(key) = self.find(pdu) else { return Admission::Refused };
         let any_order = self.any_order;
@@ -434,7 +429,7 @@ impl Burst {
         if self.expected != ANYWHERE {
             self.expected = ANYWHERE;
             let entered = coverage.insert(offset, offset.saturating_add(self.received).min(end));
-            debug_assert_eq!(entered, Ok(()), "the books were empty");
+            debug_assert_eq!(entered, Ok(()), "nothing was covered");
         }
         let pdu_end = pdu.offset.checked_add(length).filter(|pdu_end| *pdu_end <= end);
         let error = match pdu_end {

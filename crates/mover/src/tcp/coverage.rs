@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which bytes of a burst have come, where PDUs need not come in order (RFC 7143 §13.18).
 //!
-//! Only bursts whose PDUs did come out of order have such books; while all is in order, one number
+//! Only bursts whose PDUs did come out of order have such lists; while all is in order, one number
 //! is enough.
 
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ pub(super) struct Coverage {
 pub(super) enum Refusal {
     /// Some of its bytes came before.
     Overlap,
-    /// The books would need more than [`COVERAGE_RANGES_MAX`] ranges.
+    /// There would be more than [`COVERAGE_RANGES_MAX`] ranges.
     Scattered,
 }
 

@@ -27,14 +27,14 @@ pub(super) struct Digests {
 
 /// Where the next marker of one direction stands.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct MarkerPosition {
     /// Payload bytes from one marker to the next.
     interval: usize,
     /// Payload bytes before the next marker.
     until: usize,
 }
 
-impl Place {
+impl MarkerPosition {
     /// For markers that begin after `position` bytes of the stream. A marker that would have begun
     /// before is left out whole.
     fn new(interval: u32, position: u64) -> Self {
@@ -61,12 +61,12 @@ impl Place {
 
 /// Puts markers into what is sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Inserter(Place);
+pub(super) struct Inserter(MarkerPosition);
 
 impl Inserter {
     /// For the stream after its first `position` bytes.
     pub(super) fn new(interval: u32, position: u64) -> Self {
-        Self(Place::new(interval, position))
+        Self(MarkerPosition::new(interval, position))
     }
 
     /// Replaces a list of whole PDUs by the same with markers. The bytes are copied: markers serve
@@ -99,7 +99,7 @@ impl Inserter {
 /// Takes markers out of what is received.
 #[derive(Debug)]
 pub(super) struct Stripper {
-    place: Place,
+    place: MarkerPosition,
     /// Bytes of the marker at hand.
     marker: [u8; MARKER_LEN],
     have: usize,
@@ -119,7 +119,7 @@ pub(super) enum Next {
 impl Stripper {
     /// For the stream after its first `position` bytes.
     pub(super) fn new(interval: u32, position: u64) -> Self {
-        Self { place: Place::new(interval, position), marker: [0; MARKER_LEN], have: 0 }
+        Self { place: MarkerPosition::new(interval, position), marker: [0; MARKER_LEN], have: 0 }
     }
 
     /// Cuts bytes of a marker off the front of `rest`, if it stands there.
@@ -165,13 +165,17 @@ mod tests {
     /// The example of RFC 3720 §A.2: intervals of 512 bytes, a login of 1003 bytes.
     #[test]
     fn the_login_counts_as_if_it_had_markers() {
-        assert_eq!(Place::new(512, 1003).until, 1032 - 1003);
-        assert_eq!(Place::new(512, 0).until, 512);
-        assert_eq!(Place::new(512, 512).until, 0, "right behind the login");
-        assert_eq!(Place::new(512, 513).until, 1032 - 513, "it would have begun in the login");
-        assert_eq!(Place::new(512, 519).until, 1032 - 519);
-        assert_eq!(Place::new(512, 520).until, 512);
-        assert_eq!(Place::new(4, 12).until, 4);
+        assert_eq!(MarkerPosition::new(512, 1003).until, 1032 - 1003);
+        assert_eq!(MarkerPosition::new(512, 0).until, 512);
+        assert_eq!(MarkerPosition::new(512, 512).until, 0, "right behind the login");
+        assert_eq!(
+            MarkerPosition::new(512, 513).until,
+            1032 - 513,
+            "it would have begun in the login"
+        );
+        assert_eq!(MarkerPosition::new(512, 519).until, 1032 - 519);
+        assert_eq!(MarkerPosition::new(512, 520).until, 512);
+        assert_eq!(MarkerPosition::new(4, 12).until, 4);
     }
 
     #[test]

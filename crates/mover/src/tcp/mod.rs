@@ -3,8 +3,8 @@
 //! the other one.
 
 mod burst;
-mod counters;
 mod coverage;
+mod frame;
 pub mod initiator;
 mod marker;
 mod rx;
@@ -13,10 +13,10 @@ mod task;
 mod tx;
 
 use buf::{Buf, Pool, SgList};
-use iscsi::datamover::{Event, Op, TaskId};
+use iscsi::datamover::{Capabilities, Event, Op};
 use wire::iscsi::StatSn;
 
-pub use counters::{Counters, PdusIn, PdusOut};
+pub use crate::counters::{Counters, PdusIn, PdusOut};
 
 use burst::Kind;
 use rx::Rx;
@@ -48,6 +48,11 @@ impl Tcp {
             tasks: Tasks::default(),
             counters: Counters::default(),
         }
+    }
+
+    /// What it can do.
+    pub const fn capabilities(&self) -> Capabilities {
+        Capabilities::STREAM
     }
 
     /// Takes bytes up to and including the one that makes an event; returns how many, and the
@@ -90,26 +95,19 @@ impl Tcp {
         self.rx.take_acknowledged()
     }
 
-    /// Gives a task the buffer that its Data-Outs fill: byte 0 of it is byte 0 of the initiator's
-    /// buffer. A buffer attached before is replaced. Needed before the `feed` that brings the data:
-    /// without a buffer the burst fails.
-    pub fn attach(&mut self, task: TaskId, buf: Buf) {
-        if let Some(task) = self.tasks.open(task) {
-            task.buf = Some(buf);
-        }
-    }
-
-    /// Takes the buffer of a task back.
-    pub fn detach(&mut self, task: TaskId) -> Option<Buf> {
-        self.tasks.get_mut(task)?.buf.take()
-    }
-
-    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, `Forget`, `Suspend`,
-    /// `Overdue`, received side of `NoticeKeys`) holds at once, the rest in order. After
-    /// `Terminate` only `Release` has an effect.
-    pub fn submit(&mut self, op: Op) {
+    /// Takes an op; `Detach` gives the buffer of its task back. What concerns receiving (`Attach`,
+    /// `Detach`, `ExpectUnsolicited`, `Abandon`, `Forget`, `Suspend`, `Overdue`, received side of
+    /// `NoticeKeys`) holds at once, the rest in order. After `Terminate` of what is sent only
+    /// `Release` has an effect.
+    pub fn submit(&mut self, op: Op) -> Option<Buf> {
         let Self { rx, tx, tasks, counters } = self;
         match op {
+            Op::Attach { task, buf } => {
+                if let Some(task) = tasks.open(task) {
+                    task.buf = Some(buf);
+                }
+            }
+            Op::Detach { task } => return tasks.get_mut(task)?.buf.take(),
             Op::ExpectUnsolicited { task, itt, lun, offset, length, discard } => {
                 let kind = if discard { Kind::Discard } else { Kind::Unsolicited };
                 tasks.expect(burst::Request { kind, task, itt, lun, offset, length });
@@ -126,11 +124,12 @@ impl Tcp {
             Op::Forget { task } => tasks.bursts.forget(task),
             Op::NoticeKeys(keys) => {
                 tasks.bursts.set_order(keys.data_pdu_in_order);
-                rx.set_keys(keys, counters.bytes_in);
+                rx.set_keys(&keys, counters.bytes_in);
                 tx.submit(op, tasks);
             }
             op => tx.submit(op, tasks),
         }
+        None
     }
 
     /// Fills `list`, which is cleared before, with what is to be sent next, up to the budget of

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a connection keeps for each task: its buffer, its numbers, its bursts.
 
-use alloc::vec::Vec;
-
 use buf::Buf;
 use iscsi::datamover::{DataError, TaskId};
+use slots::ById;
 
 use super::burst::{self, BurstKey, Bursts};
 use crate::limits::TASKS_MAX;
 
-/// Books of one task on one connection.
+/// What one connection keeps of one task.
 #[derive(Debug, Default)]
-pub(super) struct Task {
+pub(super) struct TaskState {
     /// Filled by Data-Outs; byte 0 is byte 0 of the initiator's buffer.
     pub(super) buf: Option<Buf>,
     /// Next DataSN of Data-In or R2TSN: one series for both (RFC 7143 §4.2.2.4).
@@ -22,45 +21,29 @@ pub(super) struct Task {
     pub(super) had_bursts: bool,
 }
 
-#[derive(Debug, Default)]
-struct Slot {
-    generation: u32,
-    task: Option<Task>,
+/// All tasks of one connection.
+#[derive(Debug)]
+pub(super) struct Tasks {
+    tasks: ById<TaskId, TaskState>,
+    pub(super) bursts: Bursts,
 }
 
-/// All tasks of one connection, by the slot number of their id.
-#[derive(Debug, Default)]
-pub(super) struct Tasks {
-    slots: Vec<Slot>,
-    live: usize,
-    pub(super) bursts: Bursts,
+impl Default for Tasks {
+    fn default() -> Self {
+        Self { tasks: ById::new(TASKS_MAX), bursts: Bursts::default() }
+    }
 }
 
 impl Tasks {
     /// The task, opened if it is new. None for an id beyond the table or one whose slot another
     /// task still holds: both are faults of the core.
-    pub(super) fn open(&mut self, id: TaskId) -> Option<&mut Task> {
-        if id.index >= TASKS_MAX {
-            debug_assert!(false, "task index {} is beyond the table", id.index);
-            return None;
-        }
-        let index = id.index as usize;
-        if index >= self.slots.len() {
-            self.slots.resize_with(index + 1, Slot::default);
-        }
-        let slot = self.slots.get_mut(index)?;
-        if slot.task.is_none() {
-            *slot = Slot { generation: id.generation, task: Some(Task::default()) };
-            self.live += 1;
-        }
-        debug_assert_eq!(slot.generation, id.generation, "slot {index} was never released");
-        if slot.generation == id.generation { slot.task.as_mut() } else { None }
+    pub(super) fn open(&mut self, id: TaskId) -> Option<&mut TaskState> {
+        self.tasks.open(id, TaskState::default)
     }
 
     /// The task, if it has resources here.
-    pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
-        let slot = self.slots.get_mut(id.index as usize)?;
-        if slot.generation == id.generation { slot.task.as_mut() } else { None }
+    pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut TaskState> {
+        self.tasks.get_mut(id)
     }
 
     /// Opens an unsolicited burst. One too many is not opened: its Data-Outs are then refused.
@@ -85,20 +68,16 @@ impl Tasks {
         if had_bursts {
             self.bursts.close(id);
         }
-        if let Some(slot) = self.slots.get_mut(id.index as usize) {
-            slot.task = None;
-            self.live -= 1;
-        }
+        self.tasks.discard(id);
     }
 
     /// Where the next `length` bytes of a burst go, at `at` of its task's buffer. None: nobody
     /// wants them. A missing or short buffer fails the burst instead of writing beside it.
     pub(super) fn landing(&mut self, key: BurstKey, at: u32, length: usize) -> Option<&mut [u8]> {
-        let Self { slots, bursts, .. } = self;
+        let Self { tasks, bursts } = self;
         let id = bursts.landing(key)?;
         let start = at as usize;
-        let slot = slots.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation);
-        let buf = slot.and_then(|slot| slot.task.as_mut()).and_then(|task| task.buf.as_mut());
+        let buf = tasks.get_mut(id).and_then(|task| task.buf.as_mut());
         let place = buf.and_then(|buf| buf.get_mut(start..start.checked_add(length)?));
         if place.is_none() {
             bursts.fail(key, DataError::Amount);
@@ -133,13 +112,12 @@ impl Tasks {
 
     /// Asserts what always holds.
     pub(super) fn check(&self) {
-        let live = self.slots.iter().filter(|slot| slot.task.is_some()).count();
-        assert_eq!(self.live, live, "live tasks");
+        self.tasks.check();
         self.bursts.check();
     }
 
     /// Tasks that have resources here.
     pub(super) fn count(&self) -> usize {
-        self.live
+        self.tasks.len()
     }
 }

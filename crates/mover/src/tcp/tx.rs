@@ -17,9 +17,9 @@ use buf::SgList;
 use iscsi::datamover::{Event, Keys, Op, TaskId};
 use wire::iscsi::{BHS_LEN, Itt, Response};
 
-use super::counters::Counters;
 use super::marker::{Digests, Inserter};
 use super::task::Tasks;
+use crate::counters::Counters;
 use crate::limits::{PIECES_PER_PDU, TRANSMIT_BYTES_MAX, TRANSMIT_PIECES_MAX};
 
 /// The sending side of a connection.
@@ -86,8 +86,8 @@ impl Tx {
         }
     }
 
-    /// Takes an op that may send something. `ExpectUnsolicited` and `Abandon` are for the receiving
-    /// side.
+    /// Takes an op that may send something. `Attach`, `ExpectUnsolicited`, `Abandon` and their like
+    /// are for the receiving side.
     pub(super) fn submit(&mut self, op: Op, tasks: &mut Tasks) {
         match op {
             Op::Release { .. } => {}
@@ -233,7 +233,9 @@ impl Tx {
                 self.run(op, context.tasks);
                 Progress::Done
             }
-            Op::ExpectUnsolicited { .. }
+            Op::Attach { .. }
+            | Op::Detach { .. }
+            | Op::ExpectUnsolicited { .. }
             | Op::Abandon { .. }
             | Op::Forget { .. }
             | Op::Overdue { .. }

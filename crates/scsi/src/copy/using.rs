@@ -136,9 +136,12 @@ impl Populating {
             (Input::Drawn(drawn), None) => {
                 self.drawn = Some(drawn);
                 // The question itself does not matter: it is asked while no writer is under way.
-                Ok(Step::Store(Op::Status { offset: 0, length: u64::from(unit.block()) }))
+                Ok(Step::Store(Op::ProvisioningStatus {
+                    offset: 0,
+                    length: u64::from(unit.block()),
+                }))
             }
-            (Input::Store(Outcome::Status(_)), Some(drawn)) => {
+            (Input::Store(Outcome::ProvisioningStatus(_)), Some(drawn)) => {
                 self.make(unit, &drawn)?;
                 Ok(Step::Complete(sense::good(self.presented)))
             }

@@ -24,6 +24,7 @@ use crate::statistics::Statistics;
 use crate::table;
 use crate::table::Commands;
 use crate::taskset::TaskSet;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
@@ -188,6 +189,7 @@ impl LogicalUnit {
             wiping: Wiping::default(),
             atomic_max,
             protection: None,
+            label: String::new(),
         })
     }
 

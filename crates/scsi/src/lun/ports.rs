@@ -158,7 +158,12 @@ impl LogicalUnit {
         }
     }
 
-    /// What the unit has counted.
+    /// What the unit has done since it exists, whatever hosts have reset.
+    pub fn figures(&self) -> Totals {
+        self.statistics.absolute(|totals| self.sum_traffic(totals))
+    }
+
+    /// What the unit has counted, as hosts see it.
     pub(crate) fn totals(&self) -> Totals {
         self.statistics.totals(|totals| self.sum_traffic(totals))
     }

@@ -25,7 +25,7 @@ use super::ranges::Sharing;
 use super::record::RECORD_LEN;
 use super::sent;
 use super::sent::Sent;
-use super::terms::Place;
+use super::terms::BlockPosition;
 use super::terms::Terms;
 use crate::limits;
 use crate::lun::Extent;
@@ -378,7 +378,7 @@ impl Protected {
         }
         let sent = self.sent.bytes();
         for block in piece.blocks() {
-            let Place { lba, index } = block.place;
+            let BlockPosition { lba, index } = block.place;
             let at = if against == Against::One { 0 } else { index };
             let expected = part(sent, at, piece.block)?;
             if let Some(first) = first_difference(block.data, expected) {
@@ -428,7 +428,7 @@ impl Protected {
     }
 
     /// What is to stand beside a block.
-    fn information(&self, place: Place, data: &[u8], first: u64) -> Information {
+    fn information(&self, place: BlockPosition, data: &[u8], first: u64) -> Information {
         let guard = || crc::crc16_t10dif(data);
         let index = if matches!(self.work, Work::Same(_)) { 0 } else { place.index + first };
         match (self.sent.information(index), self.work) {

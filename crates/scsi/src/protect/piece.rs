@@ -4,7 +4,7 @@
 use super::format::PROTECTION_RECORDS_AT;
 use super::record::RECORD_LEN;
 use super::record::Record;
-use super::terms::Place;
+use super::terms::BlockPosition;
 use super::terms::Terms;
 use crate::lun::LogicalUnit;
 use crate::sense;
@@ -25,7 +25,7 @@ pub(super) struct Piece<'a> {
 
 /// A block of a piece.
 pub(super) struct Block<'a> {
-    pub(super) place: Place,
+    pub(super) place: BlockPosition,
     pub(super) data: &'a [u8],
     pub(super) data_crc: u32,
     pub(super) record: Record,
@@ -36,7 +36,7 @@ impl Piece<'_> {
         let (records, _) = self.records.as_chunks::<RECORD_LEN>();
         let data = self.data.chunks_exact(self.block);
         data.zip(records).zip(0..).map(|((data, record), at)| Block {
-            place: Place { lba: self.lba + at, index: self.index + at },
+            place: BlockPosition { lba: self.lba + at, index: self.index + at },
             data,
             data_crc: crc::crc32c(data),
             record: Record::parse(*record),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Blocks as they travel, with their protection information behind each, and as they are stored.
 
-use super::terms::Place;
+use super::terms::BlockPosition;
 use super::terms::Terms;
 use crate::sense;
 use crate::sense::Fault;
@@ -48,7 +48,7 @@ impl Sent {
         let Some(list) = &self.information else { return Ok(()) };
         let data = self.data.bytes();
         for ((data, found), index) in data.chunks_exact(block).zip(list).zip((0..count).cycle()) {
-            let place = Place { lba: lba.saturating_add(index), index };
+            let place = BlockPosition { lba: lba.saturating_add(index), index };
             terms
                 .check(*found, || crc::crc16_t10dif(data), place)
                 .map_err(|wrong| wrong.aborted(place.lba))?;

@@ -52,7 +52,7 @@ pub(crate) enum Wrong {
 
 /// A block of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BlockPosition {
     /// Its address.
     pub(crate) lba: u64,
     /// Which of the command's blocks it is, from 0.
@@ -114,7 +114,7 @@ impl Terms {
         &self,
         found: Information,
         guard: impl FnOnce() -> u16,
-        place: Place,
+        place: BlockPosition,
     ) -> Result<(), Wrong> {
         if self.is_escape(found) { Ok(()) } else { self.check(found, guard, place) }
     }
@@ -124,7 +124,7 @@ impl Terms {
         &self,
         found: Information,
         guard: impl FnOnce() -> u16,
-        place: Place,
+        place: BlockPosition,
     ) -> Result<(), Wrong> {
         let rules = self.rules();
         if rules.guard && found.guard != guard() {
@@ -179,7 +179,7 @@ impl Terms {
     }
 
     /// The reference tag that a block must have; None where only the application knows.
-    fn reference(&self, place: Place) -> Option<u32> {
+    fn reference(&self, place: BlockPosition) -> Option<u32> {
         match self.kind {
             ProtectionType::One => Some(low_half(place.lba)),
             ProtectionType::Two => {

@@ -50,7 +50,7 @@ pub(crate) fn get_lba_status(context: &Context<'_>) -> Result<Started, Fault> {
 
 impl Status {
     pub(crate) fn resume(&mut self, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {
-        let Input::Store(Outcome::Status(run)) = input else {
+        let Input::Store(Outcome::ProvisioningStatus(run)) = input else {
             task::done(input, self.at)?;
             return Err(sense::INTERNAL.into());
         };
@@ -102,6 +102,6 @@ impl Status {
         self.questions -= 1;
         let block = u64::from(unit.block());
         let length = (left * block).min(limits::STATUS_LENGTH_MAX);
-        Step::Store(Op::Status { offset: self.at * block, length })
+        Step::Store(Op::ProvisioningStatus { offset: self.at * block, length })
     }
 }

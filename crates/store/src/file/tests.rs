@@ -62,7 +62,7 @@ fn kinds(store: &File, op: &Op, unsupported: &[&'static str]) -> (Vec<&'static s
             Io::Clear { leave: Space::Deallocated, .. } => "punch",
             Io::Clear { leave: Space::Mapped, .. } => "zero",
             Io::Clear { leave: Space::Anchored, .. } => "reserve",
-            Io::Status { .. } => "status",
+            Io::ProvisioningStatus { .. } => "status",
             other => panic!("{other:?} is not for a file"),
         };
         kinds.push(kind);

@@ -134,7 +134,8 @@ impl Line {
 impl Store for Limit {
     fn submit(&self, op: &Op) -> Submitted {
         // What is refused takes nobody's turn.
-        let free = matches!(op, Op::Status { .. }) || self.geometry().check(op).is_err();
+        let free =
+            matches!(op, Op::ProvisioningStatus { .. }) || self.geometry().check(op).is_err();
         let moves = matches!(op, Op::Read { .. } | Op::Write { .. });
         if free || (matches!(self.rate, Rate::Bytes(_)) && !moves) {
             return self.behind.submit(op);

@@ -48,6 +48,15 @@ pub(super) enum Next {
     Over,
 }
 
+/// In whose name a registration is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entity {
+    /// That of the one before.
+    Same,
+    /// Another one.
+    Another,
+}
+
 /// For the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum News {
@@ -67,6 +76,8 @@ pub(super) enum News {
 #[derive(Debug)]
 pub(super) struct Registrar {
     registration: Registration,
+    /// Registrations under other names of ours, which are taken back first.
+    former: VecDeque<Registration>,
     state: State,
     /// The server has answered our whole registration.
     registered: bool,
@@ -115,6 +126,7 @@ impl Registrar {
     pub(super) const fn new(registration: Registration, now: Instant) -> Self {
         Self {
             registration,
+            former: VecDeque::new(),
             state: State::Resting { until: now },
             registered: false,
             mentioned: false,
@@ -128,6 +140,20 @@ impl Registrar {
             transaction: 0,
             news: VecDeque::new(),
         }
+    }
+
+    /// What is registered from now on; not while a connection is there.
+    pub(super) fn replace(&mut self, next: Registration, now: Instant) -> Entity {
+        let old = std::mem::replace(&mut self.registration, next);
+        let is_same = old.entity == self.registration.entity;
+        if !is_same && self.mentioned {
+            self.former.push_back(old);
+        }
+        (self.registered, self.uninquired, self.silent_at) = (false, false, None);
+        if let State::Resting { until } = &mut self.state {
+            *until = now;
+        }
+        if is_same { Entity::Same } else { Entity::Another }
     }
 
     pub(super) fn next(&self, now: Instant) -> Next {
@@ -169,11 +195,13 @@ impl Registrar {
             (self.registered, self.uninquired, self.silent_at) = (false, true, None);
             self.news.push_back(News::Silent);
         }
-        let requests = match (self.leaving, self.registered) {
+        let mut requests: VecDeque<Request> =
+            self.former.iter().map(Registration::deregister).collect();
+        requests.extend(match (self.leaving, self.registered) {
             (true, _) => VecDeque::from([self.registration.deregister()]),
             (false, true) => VecDeque::from([self.registration.query()]),
             (false, false) => self.registration.register(local, self.inquired_at()),
-        };
+        });
         self.state = State::Talking(Box::new(Talk {
             local,
             requests,
@@ -292,6 +320,7 @@ impl Registrar {
             }
             (Function::QUERY, Status::SUCCESS) if known => {}
             (Function::QUERY, _) => return self.forgotten(),
+            (Function::DEREGISTER, _) if self.former.pop_front().is_some() => {}
             (Function::DEREGISTER, _) => {
                 self.mentioned = false;
                 self.news.push_back(News::Deregistered);

@@ -15,6 +15,9 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::net::TcpStream;
 use std::net::ToSocketAddrs;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::sync::mpsc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -24,14 +27,62 @@ use clock::Instant;
 pub(crate) use registration::Registration;
 
 use inquiry::Posts;
+use machine::Entity;
 use machine::News;
 use machine::Next;
 use machine::Registrar;
 
+/// The name server of a daemon, and what it is told, which may become something else.
+#[derive(Debug)]
+pub(crate) struct NameService {
+    /// `HOST:PORT`; None: there is none.
+    server: Option<String>,
+    /// None: there is nothing to register, or no more.
+    client: Mutex<Option<Client>>,
+}
+
+impl NameService {
+    pub(crate) const fn new(server: Option<String>) -> Self {
+        Self { server, client: Mutex::new(None) }
+    }
+
+    /// What is registered from now on.
+    ///
+    /// # Errors
+    /// If no thread can be had.
+    pub(crate) fn tell(&self, registration: Option<Registration>) -> io::Result<()> {
+        let Some(server) = &self.server else { return Ok(()) };
+        let mut client = self.client();
+        match (registration, &*client) {
+            (Some(registration), Some(client)) => client.update(registration),
+            (Some(registration), None) => {
+                *client = Some(Client::start(server.clone(), registration)?);
+            }
+            (None, _) => {
+                // The next registration must not meet the end of this one.
+                if let Some(client) = client.take() {
+                    client.leave().wait();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to deregister, if there is something registered.
+    pub(crate) fn leave(&self) -> Option<Leaving> {
+        self.client().take().map(Client::leave)
+    }
+
+    fn client(&self) -> MutexGuard<'_, Option<Client>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A running client. Dropping it deregisters, without waiting for that.
 #[derive(Debug)]
-pub(crate) struct Client {
-    stop: mpsc::Sender<()>,
+struct Client {
+    /// What is to be registered instead; its end is that of the client.
+    updates: mpsc::Sender<Registration>,
     done: mpsc::Receiver<()>,
 }
 
@@ -41,23 +92,28 @@ impl Client {
     ///
     /// # Errors
     /// If no thread can be had.
-    pub(crate) fn start(server: String, registration: Registration) -> io::Result<Self> {
-        let (stop, stopped) = mpsc::channel();
+    fn start(server: String, registration: Registration) -> io::Result<Self> {
+        let (updates, updated) = mpsc::channel();
         let (finish, done) = mpsc::channel();
         let builder = std::thread::Builder::new().name("isns".into());
         builder.spawn(move || {
-            let thread = Thread { server, begun: std::time::Instant::now(), stopped };
+            let thread = Thread { server, begun: std::time::Instant::now(), updated };
             thread.run(registration);
             // Whoever waited may have gone.
             let _ = finish.send(());
         })?;
-        Ok(Self { stop, done })
+        Ok(Self { updates, done })
+    }
+
+    fn update(&self, registration: Registration) {
+        // A thread that has ended has panicked, and the daemon with it.
+        let _ = self.updates.send(registration);
     }
 
     /// Begins to deregister.
-    pub(crate) fn leave(self) -> Leaving {
-        let Self { stop, done } = self;
-        drop(stop);
+    fn leave(self) -> Leaving {
+        let Self { updates, done } = self;
+        drop(updates);
         Leaving(done)
     }
 }
@@ -79,38 +135,59 @@ impl Leaving {
 struct Thread {
     server: String,
     begun: std::time::Instant,
-    stopped: mpsc::Receiver<()>,
+    updated: mpsc::Receiver<Registration>,
 }
 
 impl Thread {
     fn run(&self, registration: Registration) {
         let mut posts = Posts::new(registration.entity.clone(), self.begun);
         let mut registrar = Registrar::new(registration, self.now());
+        // What came while the server was talked to.
+        let mut next = None;
         loop {
+            if let Some(registration) = next.take() {
+                posts = self.replace(&mut registrar, registration, posts);
+            }
             self.tell(&mut registrar);
             if let Some(at) = posts.asked() {
                 registrar.inquired(at);
             }
             match registrar.next(self.now()) {
                 Next::Over => return,
-                Next::Connect => self.talk(&mut registrar, &mut posts),
-                Next::Rest(pause) => {
-                    if self.stopped.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
-                        registrar.leave(self.now());
-                    }
-                }
+                Next::Connect => next = self.talk(&mut registrar, &mut posts),
+                Next::Rest(pause) => match self.updated.recv_timeout(pause) {
+                    Ok(registration) => next = Some(registration),
+                    Err(RecvTimeoutError::Disconnected) => registrar.leave(self.now()),
+                    Err(RecvTimeoutError::Timeout) => {}
+                },
             }
         }
     }
 
-    /// One connection, from its beginning to its end.
-    fn talk(&self, registrar: &mut Registrar, posts: &mut Posts) {
-        if let Err(error) = self.try_talk(registrar, posts) {
-            registrar.failed(error.to_string(), self.now());
+    /// Registers something else. Inquiries are answered in the name of one entity.
+    fn replace(&self, registrar: &mut Registrar, next: Registration, posts: Posts) -> Posts {
+        let entity = next.entity.clone();
+        match registrar.replace(next, self.now()) {
+            Entity::Same => posts,
+            Entity::Another => Posts::new(entity, self.begun),
         }
     }
 
-    fn try_talk(&self, registrar: &mut Registrar, posts: &mut Posts) -> io::Result<()> {
+    /// One connection, from its beginning to its end. Gives what is to be registered next.
+    fn talk(&self, registrar: &mut Registrar, posts: &mut Posts) -> Option<Registration> {
+        let mut next = None;
+        if let Err(error) = self.try_talk(registrar, posts, &mut next) {
+            registrar.failed(error.to_string(), self.now());
+        }
+        next
+    }
+
+    fn try_talk(
+        &self,
+        registrar: &mut Registrar,
+        posts: &mut Posts,
+        next: &mut Option<Registration>,
+    ) -> io::Result<()> {
         let (mut stream, local) = self.connect()?;
         let server = stream.peer_addr()?.ip();
         registrar.listens(posts.open(&registrar.addresses(local), server));
@@ -129,8 +206,10 @@ impl Thread {
                 Err(error) => return Err(error),
             }
             registrar.handle_timeout(self.now());
-            if self.stopped.try_recv() == Err(mpsc::TryRecvError::Disconnected) {
-                registrar.leave(self.now());
+            match self.updated.try_recv() {
+                Ok(registration) => *next = Some(registration),
+                Err(mpsc::TryRecvError::Disconnected) => registrar.leave(self.now()),
+                Err(mpsc::TryRecvError::Empty) => {}
             }
         }
         Ok(())

@@ -4,7 +4,6 @@
 use std::net::TcpListener;
 use std::net::UdpSocket;
 use std::sync::Arc;
-use std::sync::Mutex;
 
 use wire::isns::Attributes;
 use wire::isns::Flags;
@@ -95,6 +94,36 @@ fn a_daemon_registers_and_leaves() {
     assert_eq!(names, ["iqn.2026-01.com.example:a", "iqn.2026-01.com.example:b"]);
     client.leave().wait();
     assert_eq!(heard.recv_timeout(PATIENCE).unwrap().0, Function::DEREGISTER);
+}
+
+/// What is told later takes the place of what was told before; nothing at all, too.
+#[test]
+fn what_a_server_is_told_changes() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = listener.local_addr().unwrap().to_string();
+    let (send, heard) = mpsc::channel();
+    serve(listener, send);
+    let hear = || heard.recv_timeout(PATIENCE).unwrap();
+    let service = NameService::new(Some(server));
+    let [first, second] = ["iqn.2026-01.com.example:a", "iqn.2026-01.com.example:b"];
+    let only = |name: &str| Registration {
+        entity: name.to_owned(),
+        targets: vec![(name.to_owned(), None)],
+        ..registration()
+    };
+    service.tell(Some(registration())).unwrap();
+    assert_eq!(hear(), (Function::REGISTER, vec![first.to_owned(), second.to_owned()]));
+    service.tell(Some(only(first))).unwrap();
+    assert_eq!(hear(), (Function::REGISTER, vec![first.to_owned()]));
+    service.tell(Some(only(second))).unwrap();
+    assert_eq!(hear().0, Function::DEREGISTER);
+    assert_eq!(hear(), (Function::REGISTER, vec![second.to_owned()]));
+    service.tell(None).unwrap();
+    assert_eq!(hear().0, Function::DEREGISTER);
+    service.tell(Some(only(first))).unwrap();
+    assert_eq!(hear(), (Function::REGISTER, vec![first.to_owned()]));
+    service.leave().unwrap().wait();
+    assert_eq!(hear().0, Function::DEREGISTER);
 }
 
 /// The server asks where the registration said, and is answered as long as the daemon runs.

@@ -3,11 +3,8 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use engine::Port;
-use engine::Socket;
-use engine::Work;
 use iscsi::target_role::Admission;
 use iscsi::target_role::AdmissionRequest;
 use iscsi::target_role::Authentication;
@@ -16,7 +13,7 @@ use iscsi::target_role::LoggedIn;
 use iscsi::target_role::Login;
 use iscsi::target_role::LoginOutput;
 use iscsi::target_role::reason_of;
-use mover::tcp::Tcp;
+use mover::Mover;
 use wire::iscsi::Cid;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
@@ -27,16 +24,24 @@ use super::Phase;
 use super::Pump;
 use super::Session;
 use super::context::Context;
+use super::listening::Listener;
 use super::token;
+use super::transport::Carrier;
+use super::transport::Line;
 use super::view::ConnectionView;
 use super::view::never;
+use crate::catalogue::Outdated;
+use crate::catalogue::Terms;
 use crate::mail::Ends;
 use crate::mail::Letter;
-use crate::node::Served;
+use crate::mail::Peer;
+use crate::mail::without_mapping;
+use crate::node::PORTAL_GROUP_TAG;
 use crate::registry::Claim;
 use crate::registry::Identity;
+use crate::served::Served;
+use crate::strangers::ConnectionPlace;
 use crate::strangers::Entry;
-use crate::strangers::Place;
 use crate::table::Key;
 use crate::table::Table;
 
@@ -55,7 +60,10 @@ pub(super) struct LoginPhase {
     /// The names that it came with: initiator, target.
     asked: Option<(String, Option<String>)>,
     identity: Option<Identity>,
-    node: Option<Arc<Served>>,
+    /// On what it is let in, and the portal group that it came to: all of one generation of what
+    /// is served.
+    terms: Option<Terms>,
+    group: u16,
     settings: Option<iscsi::target_role::Settings>,
     /// Whom the initiator has proved to be, by CHAP.
     user: Option<String>,
@@ -82,7 +90,7 @@ impl LoginPhase {
 /// Where connections come in.
 #[derive(Debug, Default)]
 pub(super) struct Door {
-    pub(super) listeners: Vec<Socket>,
+    pub(super) listeners: Table<Listener>,
     /// Connections so far: the reactors take them in turn.
     accepted: usize,
 }
@@ -91,9 +99,9 @@ pub(super) struct Door {
 pub(super) struct LoginView<'a, P> {
     key: Key,
     pub(super) login: &'a mut LoginPhase,
-    mover: &'a mut Tcp,
+    pub(super) mover: &'a mut Mover,
     dirty: &'a mut bool,
-    peer: SocketAddr,
+    peer: Peer,
     local: SocketAddr,
     pub(super) sessions: &'a mut Table<Session>,
     pub(super) context: &'a mut Context<P>,
@@ -113,14 +121,14 @@ impl<P: Port> Pump<P> {
         let reactor = self.door.accepted % self.context.shared.mailboxes.len();
         self.door.accepted += 1;
         if reactor == self.context.reactor {
-            self.adopt(fd, ends);
+            self.adopt(Carrier::Socket(fd), ends);
         } else {
             self.context.shared.mailboxes[reactor].send(Letter::Connection { fd, ends });
         }
     }
 
     /// Begins the login phase of a connection.
-    pub(super) fn adopt(&mut self, fd: OwnedFd, ends: Ends) {
+    pub(super) fn adopt(&mut self, carrier: Carrier, ends: Ends) {
         let Ends { peer, local } = ends;
         if self.is_full() {
             let reason = match self.context.stopping {
@@ -131,20 +139,23 @@ impl<P: Port> Pump<P> {
             return;
         }
         let now = self.context.port.now();
-        let machine = Login::new(now, StatSn(1), self.context.shared.login_timeout);
+        let mover = carrier.mover();
+        let (capabilities, timeout) = (mover.capabilities(), self.context.shared.login_timeout);
+        let machine = Login::new(now, StatSn(1), timeout, capabilities);
         let login = LoginPhase {
             machine,
             asked: None,
             identity: None,
-            node: None,
+            terms: None,
+            group: PORTAL_GROUP_TAG,
             settings: None,
             user: None,
             claimed: None,
             cid: Cid(0),
             joins: None,
         };
-        let (peer, local) = (without_mapping(peer), without_mapping(local));
-        let _ = self.insert_connection(fd, peer, local, Tcp::new(), Box::new(login));
+        let ends = Ends { peer: peer.without_mapping(), local: without_mapping(local) };
+        let _ = self.insert_connection(carrier, ends, mover, Box::new(login));
     }
 
     /// Whether another connection is one too many.
@@ -155,22 +166,21 @@ impl<P: Port> Pump<P> {
     /// Goes on with a login over this connection.
     pub(super) fn insert_connection(
         &mut self,
-        fd: OwnedFd,
-        peer: SocketAddr,
-        local: SocketAddr,
-        mover: Tcp,
+        carrier: Carrier,
+        Ends { peer, local }: Ends,
+        mover: Mover,
         login: Box<LoginPhase>,
     ) -> Option<Key> {
-        let socket = self.context.port.add_socket(fd);
+        let is_local = carrier.is_local();
+        let line = Line::open(carrier, &mut self.context.port);
         let key = self.connections.insert(Connection {
-            socket,
+            line,
             peer,
             local,
             mover,
             pool: self.context.pool.clone(),
             phase: Phase::Login(login),
             ticket: None,
-            list: Some(buf::SgList::new()),
             dirty: false,
             paused: false,
             lands: false,
@@ -179,7 +189,7 @@ impl<P: Port> Pump<P> {
             told: StatSn(0),
             sends: super::sweep::Sends::default(),
         });
-        let place = Place { reactor: self.context.reactor, connection: key };
+        let place = ConnectionPlace { reactor: self.context.reactor, connection: key };
         match self.context.shared.strangers.enter(peer.ip(), place) {
             Entry::In { ticket, instead_of } => {
                 if let Some(connection) = self.connections.get_mut(key) {
@@ -189,24 +199,30 @@ impl<P: Port> Pump<P> {
             }
             Entry::Full => {
                 tracing::debug!(%peer, "refused a connection: all are in use by sessions");
-                self.connections.remove(key);
-                self.context.port.close(socket);
+                if let Some(connection) = self.connections.remove(key) {
+                    connection.line.close(&mut self.context.port);
+                }
                 return None;
             }
         }
         self.context.sweep_later();
-        self.context.port.submit(token(Kind::Receive, key), Work::Receive { socket });
+        if is_local {
+            self.context.locals.push(key);
+        }
+        if let Some(view) = self.connection(key) {
+            view.connection.line.begin(token(Kind::Receive, key), &mut view.context.port);
+        }
         self.arm_login(key);
         Some(key)
     }
 
     /// A stranger makes room, on whichever reactor it is.
-    fn make_leave(&mut self, stranger: Option<Place>) {
+    fn make_leave(&mut self, stranger: Option<ConnectionPlace>) {
         match stranger {
-            Some(Place { reactor, connection }) if reactor == self.context.reactor => {
+            Some(ConnectionPlace { reactor, connection }) if reactor == self.context.reactor => {
                 self.evict(connection);
             }
-            Some(Place { reactor, connection }) => {
+            Some(ConnectionPlace { reactor, connection }) => {
                 self.context.shared.mailboxes[reactor].send(Letter::Evict { connection });
             }
             None => {}
@@ -215,7 +231,7 @@ impl<P: Port> Pump<P> {
 
     /// Ends the connection of a stranger, unless it is known by now who that is.
     pub(super) fn evict(&mut self, key: Key) {
-        let Some(connection) = self.connections.get(key) else { return };
+        let Some(ConnectionView { connection, .. }) = self.connection(key) else { return };
         if connection.ticket.is_some() {
             tracing::debug!(peer = %connection.peer, "closed a connection: too many strangers");
             self.disconnected(key, None);
@@ -280,9 +296,12 @@ impl<P: Port> Pump<P> {
     /// A finished login becomes a session.
     fn enter(&mut self, key: Key, login: LoggedIn) {
         if let Some(mut view) = self.connection(key)
-            && let Some(session) = view.enter(login)
+            && let Some((session, outdated)) = view.enter(login)
         {
             self.settle(session);
+            if let Some(why) = outdated {
+                self.end_outdated(session, why, 0);
+            }
         }
     }
 
@@ -314,10 +333,11 @@ impl<P: Port> LoginView<'_, P> {
     pub(super) fn admit(&mut self, request: &AdmissionRequest) -> Result<Admission, Elsewhere> {
         self.login.asked = Some((request.initiator.clone(), request.target.clone()));
         let Context { shared, port, .. } = &mut *self.context;
-        let group = shared.nodes.portal_group(self.local);
+        let nodes = shared.catalogue.now();
+        let group = nodes.portal_group(self.local);
         let identity = Identity::of(request, self.local, group);
         let draw = || shared.challenges.draw(|bytes| port.random(bytes));
-        let admission = shared.nodes.admit(request, group, draw);
+        let admission = nodes.admit(request, group, draw);
         let joins = match &admission {
             Admission::Granted { authentication, .. } if request.tsih != Tsih(0) => {
                 match self.find_session(request, &identity)? {
@@ -333,7 +353,9 @@ impl<P: Port> LoginView<'_, P> {
         if let Admission::Granted { settings, .. } = &admission {
             self.login.settings = Some(settings.clone());
             let target = request.target.as_deref();
-            self.login.node = target.and_then(|name| self.context.shared.nodes.find(name)).cloned();
+            // What was granted has terms.
+            self.login.terms = nodes.terms(&request.initiator, target, request.discovery).ok();
+            self.login.group = group;
         }
         self.login.identity = Some(identity);
         Ok(admission)
@@ -375,20 +397,31 @@ impl<P: Port> LoginView<'_, P> {
 }
 
 impl<P: Port> ConnectionView<'_, P> {
-    /// A finished login becomes a session; None if it has no place.
-    fn enter(&mut self, login: LoggedIn) -> Option<Key> {
+    /// A finished login becomes a session; None if it has no place. Gives why it would not be let
+    /// in any more, if so.
+    fn enter(&mut self, login: LoggedIn) -> Option<(Key, Option<Outdated>)> {
         let now = self.context.port.now();
         let connection = &mut *self.connection;
         let Phase::Login(phase) = &mut connection.phase else { return None };
         let place = (phase.identity.take(), phase.settings.take(), phase.claimed.take());
-        let (Some(identity), Some(settings), Some(tsih)) = place else {
+        let ((Some(identity), Some(settings), Some(tsih)), Some(terms)) =
+            (place, phase.terms.take())
+        else {
             never("a login is done when it has its place");
             return None;
         };
-        let node = phase.node.take();
-        let group = self.context.shared.nodes.portal_group(connection.local);
-        let node = node.as_deref().filter(|_| !login.discovery);
-        let nexus = node.map(|node| nexus(node, &login, group));
+        // What is served may have become another while the login went on. What is exchanged from
+        // here on finds the session in the table.
+        let nodes = self.context.shared.catalogue.now();
+        let (initiator, target) = (&login.initiator, login.target.as_deref());
+        let has_proved = phase.user.is_some();
+        let reviewed = nodes.review(&terms, initiator, target, login.discovery, has_proved);
+        let (terms, outdated) = match reviewed {
+            Ok(terms) => (terms, None),
+            Err(why) => (terms, Some(why)),
+        };
+        let served = terms.served().filter(|_| !login.discovery);
+        let nexus = served.map(|served| nexus(served, &login, phase.group));
         tracing::info!(
             peer = %connection.peer,
             initiator = login.initiator,
@@ -398,7 +431,7 @@ impl<P: Port> ConnectionView<'_, P> {
             reactor = self.context.reactor,
             "session opened"
         );
-        connection.lands = login.parameters.error_recovery_level == 0;
+        connection.lands = login.capabilities.lands && login.parameters.error_recovery_level == 0;
         // Discovery without a proof may be anybody, and needs no more than a moment.
         let is_known = !login.discovery || phase.user.is_some();
         let pool = self.context.pool.share();
@@ -408,6 +441,7 @@ impl<P: Port> ConnectionView<'_, P> {
             nexus,
             pool,
             login,
+            terms,
             identity,
             user: phase.user.take(),
             tsih,
@@ -430,7 +464,7 @@ impl<P: Port> ConnectionView<'_, P> {
         if is_known && let Some(ticket) = connection.ticket.take() {
             self.context.shared.strangers.forget(&ticket);
         }
-        Some(session)
+        Some((session, outdated))
     }
 
     /// A login, if it is one, ends without a session: its place is free again, the connection
@@ -456,9 +490,4 @@ fn nexus(served: &Served, login: &LoggedIn, portal_group_tag: u16) -> scsi::Nexu
     let newer = login.parameters.protocol_level >= 2;
     let queries = if newer { scsi::Queries::All } else { scsi::Queries::None };
     scsi::Nexus::new(names, served.lun_map(&login.initiator)).with_queries(queries)
-}
-
-/// An IPv4 peer of an IPv6 socket is shown as what it is.
-fn without_mapping(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -90,7 +90,12 @@ impl MemoryQueue {
         self.moved_up = true;
     }
 
-    fn is_empty(&self) -> bool {
+    /// Something that somebody waits for has gone since they tried last.
+    pub(super) const fn has_moved_up(&self) -> bool {
+        self.moved_up
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
         self.sessions.is_empty() && self.connections.is_empty()
     }
 
@@ -128,7 +133,7 @@ impl<P: Port> SessionView<'_, P> {
         let now = self.context.port.now();
         let (session, queue) = (&mut *self.session, &mut self.context.memory_queue);
         // What it holds meanwhile does not come back for it.
-        let held = task_of(&mut session.tasks, task).and_then(|task| task.immediate.as_ref());
+        let held = task_of(&mut session.tasks, task).and_then(|task| task.staged.as_ref());
         let held = held.map(|(buf, _)| buf.len());
         if !self.context.pool.could_take([bytes].into_iter().chain(held)) {
             return self.refuse(task);

@@ -6,6 +6,7 @@ use buf::Claim;
 use buf::Pool;
 use buf::Slice;
 use engine::Port;
+use iscsi::datamover::Op;
 use iscsi::datamover::TaskId;
 use iscsi::target_role::ConnectionId;
 use iscsi::target_role::Room;
@@ -31,7 +32,8 @@ impl<P: Port> SessionView<'_, P> {
     pub(super) fn detach_buf(&mut self, id: ConnectionId, task: TaskId) {
         let session = &mut *self.session;
         let connection = session.connection(self.connections, id);
-        if let Some(buf) = connection.and_then(|(_, connection)| connection.mover.detach(task)) {
+        let buf = connection.and_then(|(_, at)| at.mover.submit(Op::Detach { task }));
+        if let Some(buf) = buf {
             session.park_buf(task, buf);
         }
     }
@@ -41,9 +43,9 @@ impl<P: Port> SessionView<'_, P> {
         let session = &mut *self.session;
         if let Some((_, connection)) = session.connection(self.connections, id)
             && let Some(entry) = task_of(&mut session.tasks, task)
-            && let Some((buf, _)) = entry.immediate.take()
+            && let Some((buf, _)) = entry.staged.take()
         {
-            connection.mover.attach(task, buf);
+            connection.mover.submit(Op::Attach { task, buf });
         }
     }
 
@@ -54,9 +56,8 @@ impl<P: Port> SessionView<'_, P> {
         task: TaskId,
         (length, staged): (u32, Option<(Buf, u32)>),
     ) {
-        let immediate =
-            task_of(&mut self.session.tasks, task).and_then(|task| task.immediate.take());
-        let staged = immediate.or(staged);
+        let own = task_of(&mut self.session.tasks, task).and_then(|task| task.staged.take());
+        let staged = own.or(staged);
         match self.widen(staged, length as usize, Claim::Convenience) {
             Ok(buf) => self.reserved(task, Some(buf)),
             Err((_, staged)) => self.effect(Effect::MakeRoomForData { task, length, staged }),
@@ -71,7 +72,7 @@ impl<P: Port> SessionView<'_, P> {
         let connection = session.connection_of(self.connections, task);
         let room = match (connection, buf) {
             (Some(connection), Some(buf)) => {
-                connection.mover.attach(task, buf);
+                connection.mover.submit(Op::Attach { task, buf });
                 Room::Attached
             }
             _ => Room::None,
@@ -82,7 +83,8 @@ impl<P: Port> SessionView<'_, P> {
     /// The buffer that was reserved for a task, with what came into it.
     #[cold]
     pub(super) fn take_reserved(&mut self, task: TaskId) -> Option<(Buf, u32)> {
-        self.session.connection_of(self.connections, task)?.mover.detach(task).map(whole)
+        let connection = self.session.connection_of(self.connections, task)?;
+        connection.mover.submit(Op::Detach { task }).map(whole)
     }
 
     /// The buffer that a task has, or one that is long enough, with what is valid of it.
@@ -118,10 +120,12 @@ impl<P: Port> SessionView<'_, P> {
         let connection =
             if is_reserved { session.connection_of(self.connections, id) } else { None };
         match connection {
-            Some(connection) => connection.mover.attach(id, buf),
+            Some(connection) => {
+                connection.mover.submit(Op::Attach { task: id, buf });
+            }
             None => {
                 if let Some(task) = task_of(&mut session.tasks, id) {
-                    task.immediate = Some((buf, valid));
+                    task.staged = Some((buf, valid));
                 }
             }
         }
@@ -188,10 +192,10 @@ impl<P: Port> Pump<P> {
 }
 
 impl Session {
-    /// Keeps the buffer of a task that has no connection, where its immediate data was.
+    /// Keeps the buffer of a task that has no connection, until it gets one.
     pub(super) fn park_buf(&mut self, id: TaskId, buf: Buf) {
         if let Some(task) = task_of(&mut self.tasks, id) {
-            task.immediate = Some(whole(buf));
+            task.staged = Some(whole(buf));
         }
     }
 }

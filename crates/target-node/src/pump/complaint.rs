@@ -39,10 +39,10 @@ impl Cause {
         let errno = match result {
             IoResult::Read(Err(errno))
             | IoResult::Other(Err(errno))
-            | IoResult::Status(Err(errno)) => Some(*errno),
+            | IoResult::ProvisioningStatus(Err(errno)) => Some(*errno),
             IoResult::Read(Ok(_))
             | IoResult::Other(Ok(()))
-            | IoResult::Status(Ok(_))
+            | IoResult::ProvisioningStatus(Ok(_))
             | IoResult::Clock(_)
             | IoResult::Foreign(_) => None,
         };
@@ -126,7 +126,8 @@ impl Scene<'_> {
         {
             return (target.map(str::to_owned), Some(lun));
         }
-        let mut all = self.shared.nodes.all().iter();
+        let nodes = self.shared.catalogue.now();
+        let mut all = nodes.all().iter();
         let place = all.find_map(|served| {
             let luns = served.luns();
             let (lun, _) = luns.into_iter().find(|(_, other)| Arc::ptr_eq(other, unit))?;
@@ -146,6 +147,6 @@ pub(crate) const fn name(op: &Op) -> &'static str {
         Op::Clear { leave: Space::Deallocated, .. } => "discard",
         Op::Clear { leave: Space::Mapped, .. } => "zero",
         Op::Clear { leave: Space::Anchored, .. } => "anchor",
-        Op::Status { .. } => "status",
+        Op::ProvisioningStatus { .. } => "status",
     }
 }

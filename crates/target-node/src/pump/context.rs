@@ -22,6 +22,7 @@ use crate::answers::Answer;
 use crate::answers::Inbox;
 use crate::reactor::Shared;
 use crate::stopwatch::Stopwatch;
+use crate::table::Key;
 use crate::table::Table;
 
 /// All of a reactor but its sessions and connections.
@@ -38,6 +39,8 @@ pub(super) struct Context<P> {
     pub(super) answers: Vec<Answer>,
     pub(super) managements: Managements,
     pub(super) timers: Timers,
+    /// Local connections, whose messages nobody brings.
+    pub(super) locals: Vec<Key>,
     pub(super) sending: Sending,
     pub(super) owed: Owed,
     pub(super) runnable: Runnable,

@@ -54,7 +54,7 @@ impl PendingIo {
             | Io::Write { .. }
             | Io::Sync { .. }
             | Io::Clear { .. }
-            | Io::Status { .. }
+            | Io::ProvisioningStatus { .. }
             | Io::Clock { .. }
             | Io::Pause { .. }
             | Io::Part(_) => None,

@@ -7,15 +7,13 @@
 //! letter brings it there with mover, login machine, the question that stands open, and bytes that
 //! came too early.
 
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use engine::Port;
-use engine::Work;
 use iscsi::target_role::AdmissionRequest;
 use iscsi::target_role::ConnectionId;
 use iscsi::target_role::LoggedIn;
-use mover::tcp::Tcp;
+use mover::Mover;
 
 use super::Connection;
 use super::Kind;
@@ -27,8 +25,10 @@ use super::admission::LoginPhase;
 use super::admission::LoginView;
 use super::admission::SESSION_DOES_NOT_EXIST;
 use super::token;
+use super::transport::Carrier;
 use super::view::ConnectionView;
 use super::view::never;
+use crate::mail::Ends;
 use crate::mail::Letter;
 use crate::registry::Identity;
 use crate::table::Key;
@@ -60,10 +60,9 @@ impl Moving {
 /// A login under way, as it goes to another reactor.
 #[derive(Debug)]
 pub(crate) struct Handover {
-    fd: OwnedFd,
-    peer: SocketAddr,
-    local: SocketAddr,
-    mover: Tcp,
+    carrier: Carrier,
+    ends: Ends,
+    mover: Mover,
     moving: Box<Moving>,
 }
 
@@ -85,11 +84,13 @@ impl<P: Port> LoginView<'_, P> {
         if home.reactor != self.context.reactor {
             return Err(Elsewhere { reactor: home.reactor });
         }
+        let capabilities = self.mover.capabilities();
         let mut sessions = self.sessions.iter();
         let found = sessions.find(|(_, entry)| entry.tsih == home.tsih);
         let found = found.filter(|(_, entry)| entry.login.discovery == request.discovery);
         let found = found.ok_or(SESSION_DOES_NOT_EXIST);
-        let joins = found.and_then(|(key, entry)| entry.machine.admits(request.cid).map(|()| key));
+        let joins = found
+            .and_then(|(key, entry)| entry.machine.admits(request.cid, capabilities).map(|()| key));
         if joins.is_ok() {
             self.login.cid = request.cid;
         }
@@ -101,14 +102,14 @@ impl<P: Port> LoginView<'_, P> {
     pub(super) fn join(&mut self, session: Key) -> Option<Key> {
         let now = self.context.port.now();
         let login = &mut *self.login;
-        let cid = login.cid;
+        let (cid, capabilities) = (login.cid, self.mover.capabilities());
         let admitted = match self.sessions.get_mut(session) {
             None => Err(SESSION_DOES_NOT_EXIST),
             // One identity for all connections of a session (RFC 7143 §9.2).
             Some(entry) if entry.user.as_deref() != login.machine.authenticated() => {
                 Err(AUTHENTICATION_FAILURE)
             }
-            Some(entry) => entry.machine.admits(cid).map(|()| entry),
+            Some(entry) => entry.machine.admits(cid, capabilities).map(|()| entry),
         };
         match admitted {
             Err(status) => login.machine.establish(Err(status)),
@@ -134,8 +135,8 @@ impl<P: Port> ConnectionView<'_, P> {
         };
         let moving = Moving { reactor, login, request, early: Vec::new() };
         self.connection.phase = Phase::Moving(Box::new(moving));
-        let work = Work::Detach { socket: self.connection.socket };
-        self.context.port.submit(token(Kind::Receive, self.key), work);
+        let receiving = token(Kind::Receive, self.key);
+        self.connection.line.detach(receiving, &mut self.context.port);
     }
 
     /// A finished login becomes a connection of a session, unless that has just ended.
@@ -160,7 +161,8 @@ impl<P: Port> ConnectionView<'_, P> {
             "connection joined"
         );
         connection.pool = entry.pool.clone();
-        connection.lands = entry.login.parameters.error_recovery_level == 0;
+        let level = entry.login.parameters.error_recovery_level;
+        connection.lands = login.capabilities.lands && level == 0;
         connection.phase = Phase::Session { session, id };
         if let Some(ticket) = connection.ticket.take() {
             self.context.shared.strangers.forget(&ticket);
@@ -182,10 +184,11 @@ impl<P: Port> Pump<P> {
         let Some(connection) = self.connections.remove(key) else { return };
         self.context.timers.cancel(token(Kind::ConnectionTimer, key).0);
         self.context.shared.strangers.leave(connection.ticket.as_ref());
-        let Connection { peer, local, mover, phase, .. } = connection;
-        let (Phase::Moving(moving), Some(fd)) = (phase, fd) else { return };
+        let Connection { line, peer, local, mover, phase, .. } = connection;
+        let (Phase::Moving(moving), Some(carrier)) = (phase, line.into_carrier(fd)) else { return };
+        let ends = Ends { peer, local };
         let reactor = moving.reactor;
-        let handover = Handover { fd, peer, local, mover, moving };
+        let handover = Handover { carrier, ends, mover, moving };
         self.context.shared.mailboxes[reactor].send(Letter::TakeOver(Box::new(handover)));
     }
 
@@ -194,9 +197,9 @@ impl<P: Port> Pump<P> {
         if self.is_full() {
             return;
         }
-        let Handover { fd, peer, local, mover, moving } = handover;
+        let Handover { carrier, ends, mover, moving } = handover;
         let Moving { login, request, early, .. } = *moving;
-        let Some(key) = self.insert_connection(fd, peer, local, mover, login) else { return };
+        let Some(key) = self.insert_connection(carrier, ends, mover, login) else { return };
         if let Some(mut view) = self.login(key) {
             match view.admit(&request) {
                 Ok(admission) => view.login.machine.admit(admission),

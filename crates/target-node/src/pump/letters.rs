@@ -5,14 +5,12 @@ use clock::Instant;
 use engine::Port;
 use wire::iscsi::Tsih;
 
-use super::Connection;
 use super::Phase;
 use super::Pump;
-use crate::mail::ConnectionSnapshot;
+use super::transport::Carrier;
+use super::view::SessionView;
 use crate::mail::Letter;
-use crate::mail::SessionSnapshot;
 use crate::registry::Identity;
-use crate::stopwatch::Times;
 use crate::table::Key;
 
 impl<P: Port> Pump<P> {
@@ -22,7 +20,8 @@ impl<P: Port> Pump<P> {
         }
         while let Some(letter) = self.context.shared.mailboxes[self.context.reactor].take() {
             match letter {
-                Letter::Connection { fd, ends } => self.adopt(fd, ends),
+                Letter::Connection { fd, ends } => self.adopt(Carrier::Socket(fd), ends),
+                Letter::Local { end, ends } => self.adopt(Carrier::from(end), ends),
                 Letter::TakeOver(handover) => self.take_over(*handover),
                 Letter::Reinstate { identity, tsih, reactor, connection } => {
                     self.make_room(&identity, tsih, (reactor, connection));
@@ -59,11 +58,16 @@ impl<P: Port> Pump<P> {
                     });
                     let _ = reply.send(found);
                 }
-                Letter::Snapshot { reply } => {
-                    let _ = reply.send(self.snapshot());
+                Letter::Review { nodes, ending, reply } => {
+                    let _ = reply.send(self.review(&nodes, ending));
                 }
-                Letter::Times { reply } => {
-                    let _ = reply.send(self.times());
+                Letter::Listen { fd, address, reply } => {
+                    self.listen(fd, address);
+                    let _ = reply.send(());
+                }
+                Letter::Unlisten { address, reply } => self.unlisten(address, reply),
+                Letter::Figures { reply } => {
+                    let _ = reply.send(self.figures());
                 }
                 Letter::Stop { grace } => self.stop(grace),
             }
@@ -72,9 +76,8 @@ impl<P: Port> Pump<P> {
 
     /// A login of another reactor reinstates the session `tsih`, if it is of the same initiator.
     fn make_room(&mut self, identity: &Identity, tsih: Tsih, (reactor, connection): (usize, Key)) {
-        let found = self.session_by_tsih(tsih);
-        match found.filter(|key| self.sessions.get(*key).is_some_and(|of| of.identity == *identity))
-        {
+        let found = self.session_by_tsih(tsih).filter(|of| of.session.identity == *identity);
+        match found.map(|view| view.key) {
             Some(key) => self.reinstate(key, (reactor, connection)),
             None => self.context.shared.mailboxes[reactor].send(Letter::Vacated { connection }),
         }
@@ -86,43 +89,27 @@ impl<P: Port> Pump<P> {
         tsih: Tsih,
         what: impl FnOnce(&mut iscsi::target_role::Session, Instant),
     ) -> bool {
-        let Some(key) = self.session_by_tsih(tsih) else { return false };
-        let now = self.context.port.now();
-        if let Some(session) = self.sessions.get_mut(key) {
-            what(&mut session.machine, now);
-        }
+        let Some(view) = self.session_by_tsih(tsih) else { return false };
+        what(&mut view.session.machine, view.context.port.now());
+        let key = view.key;
         self.settle(key);
         true
     }
 
     /// The sessions of a target see the units that it has now.
     fn remap(&mut self, target: &str) {
-        let Some(served) = self.context.shared.nodes.find(target) else { return };
+        let nodes = self.context.shared.catalogue.now();
+        let Some(served) = nodes.find(target) else { return };
         for session in self.sessions.values_mut() {
-            if session.login.target.as_deref() == Some(target)
-                && let Some(nexus) = &mut session.nexus
-            {
-                nexus.remap(served.lun_map(&session.login.initiator));
-                let exchanged = nexus.take_exchanged();
-                session.begin_exchanges(exchanged);
+            if session.login.target.as_deref() == Some(target) {
+                session.remap(served);
             }
         }
     }
 
-    pub(super) fn session_by_tsih(&self, tsih: Tsih) -> Option<Key> {
-        self.sessions.iter().find(|(_, entry)| entry.tsih == tsih).map(|(key, _)| key)
-    }
-
-    fn times(&self) -> Times {
-        let mut times = self.context.watch.times();
-        for (_, session) in self.sessions.iter() {
-            times.payload += session.bytes_in + session.bytes_out;
-        }
-        for (_, connection) in self.connections.iter() {
-            times.copied += connection.mover.counters().bytes_copied;
-            times.digested += connection.mover.counters().bytes_crc;
-        }
-        times
+    fn session_by_tsih(&mut self, tsih: Tsih) -> Option<SessionView<'_, P>> {
+        let (key, _) = self.sessions.iter().find(|(_, entry)| entry.tsih == tsih)?;
+        self.session(key)
     }
 
     /// Panics if an invariant of a session does not hold.
@@ -144,36 +131,5 @@ impl<P: Port> Pump<P> {
             let is_there = task.is_some_and(|task| task.id == io.task);
             assert_ne!(is_there, io.ended.is_some(), "work knows whether its task has ended");
         }
-    }
-
-    pub(crate) fn snapshot(&self) -> Vec<SessionSnapshot> {
-        let now = self.context.port.now();
-        let live = self.sessions.iter().filter(|(_, session)| !session.closed);
-        live.map(|(_, session)| SessionSnapshot {
-            tsih: session.tsih.0,
-            initiator: session.login.initiator.clone(),
-            initiator_alias: session.login.initiator_alias.clone(),
-            isid: session.login.isid.0.iter().map(|byte| format!("{byte:02x}")).collect(),
-            target: session.login.target.clone(),
-            discovery: session.login.discovery,
-            age: now.since(session.since),
-            reactor: self.context.reactor,
-            tasks: session.tasks.iter().flatten().count(),
-            commands: session.commands,
-            bytes_in: session.bytes_in,
-            bytes_out: session.bytes_out,
-            parameters: session.login.parameters.clone(),
-            connections: session
-                .machine
-                .connections()
-                .filter_map(|(id, cid)| {
-                    let key = session.connections.get(usize::from(id.0))?;
-                    let connection = self.connections.get(*key)?;
-                    let Connection { peer, local, .. } = *connection;
-                    Some(ConnectionSnapshot { cid: cid.0, peer, local })
-                })
-                .collect(),
-        })
-        .collect()
     }
 }

@@ -8,11 +8,8 @@ use std::time::Duration;
 use buf::Pool;
 use clock::Instant;
 use engine::Port;
-use engine::Token;
-use engine::Work;
 use engine::wheel::Timers;
 use iscsi::target_role::ConnectionId;
-use iscsi::target_role::Traffic;
 use store::IoResult;
 
 use super::Connection;
@@ -37,6 +34,7 @@ use super::view::SessionView;
 use super::view::never;
 use super::waiting::Waiting;
 use crate::answers::Inbox;
+use crate::figures::Traffic;
 use crate::mail::Letter;
 use crate::reactor::Shared;
 use crate::stepped::Holdings;
@@ -60,6 +58,7 @@ impl<P: Port> Pump<P> {
             answers: Vec::new(),
             managements: Managements::default(),
             timers: Timers::new(),
+            locals: Vec::new(),
             sending: Sending::default(),
             owed: Owed::default(),
             runnable: Runnable::default(),
@@ -77,16 +76,8 @@ impl<P: Port> Pump<P> {
             jobs: Table::default(),
             context,
             door: Door::default(),
+            gone: Traffic::default(),
             deserted: Deserted::default(),
-        }
-    }
-
-    pub(crate) fn listen(&mut self, listeners: Vec<std::os::fd::OwnedFd>) {
-        for fd in listeners {
-            let socket = self.context.port.add_socket(fd);
-            self.door.listeners.push(socket);
-            let token = Token((Kind::Accept as u64) << super::KIND_SHIFT);
-            self.context.port.submit(token, Work::Accept { socket });
         }
     }
 
@@ -111,8 +102,9 @@ impl<P: Port> Pump<P> {
 
     pub(super) fn remove_connection(&mut self, key: Key) {
         if let Some(connection) = self.connections.remove(key) {
+            self.gone.connections.join(connection.mover.counters());
             self.context.shared.strangers.leave(connection.ticket.as_ref());
-            self.context.port.close(connection.socket);
+            connection.line.close(&mut self.context.port);
             self.context.timers.cancel(token(Kind::ConnectionTimer, key).0);
         }
     }
@@ -128,7 +120,10 @@ impl<P: Port> Pump<P> {
         }
         if let Some(view) = self.connection(key) {
             view.context.begin_closing(key, view.connection);
-            view.context.port.shutdown(view.connection.socket);
+            view.connection.line.shutdown(&mut view.context.port);
+            if view.connection.line.is_over() {
+                self.remove_connection(key);
+            }
         }
     }
 
@@ -159,6 +154,7 @@ impl<P: Port> Pump<P> {
             return;
         }
         let Some(session) = self.sessions.remove(key) else { return never("it is there") };
+        self.gone.count_session(session.commands, session.bytes_in, session.bytes_out);
         self.context.owed.close(session.owed);
         let shared = &self.context.shared;
         shared.registry.release(&session.identity, session.tsih);
@@ -366,7 +362,8 @@ impl<P: Port> SessionView<'_, P> {
         let mut live = session.connections.iter().filter_map(|key| self.connections.get(*key));
         let local = live.next().map(|connection| connection.local);
         let Some(local) = local else { return never("who asks has a connection") };
-        let records = self.context.shared.nodes.records(&session.login.initiator, only, local);
+        let nodes = self.context.shared.catalogue.now();
+        let records = nodes.records(&session.login.initiator, only, local);
         session.machine.targets(records);
     }
 
@@ -381,8 +378,9 @@ impl<P: Port> SessionView<'_, P> {
         for (index, connection) in (0..).zip(&self.session.connections) {
             let Some(connection) = self.connections.get(*connection) else { continue };
             let (mover, left) = (&connection.mover, connection.mover.left());
-            let traffic = Traffic {
-                taken: self.context.port.acknowledged(connection.socket).unwrap_or(left),
+            let taken = connection.line.acknowledged(&self.context.port);
+            let traffic = iscsi::target_role::Traffic {
+                taken: taken.unwrap_or(left),
                 asked: left.saturating_add(mover.backlog() as u64),
                 received: mover.counters().bytes_in,
                 data_outs: mover.counters().pdus_in.data_out,

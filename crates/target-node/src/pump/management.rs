@@ -58,7 +58,9 @@ impl<P: Port> Pump<P> {
         view.tell_of(function, &units);
         let units = match (function, &view.session.login.target) {
             // Whatever this initiator sees of it.
-            (Function::TargetColdReset, Some(name)) => view.context.shared.nodes.units(name),
+            (Function::TargetColdReset, Some(name)) => {
+                view.context.shared.catalogue.now().units(name)
+            }
             _ => units,
         };
         let origin = Origin::Session { session: key, id, function, units: Arc::clone(&units) };

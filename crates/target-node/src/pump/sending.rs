@@ -4,14 +4,17 @@
 use buf::SgList;
 use clock::Instant;
 use engine::Port;
-use engine::Work;
 use iscsi::serial::Serial;
 
+use super::Connection;
 use super::Kind;
 use super::Phase;
 use super::Pump;
 use super::token;
+use super::transport;
+use super::transport::Sent;
 use super::view::ConnectionView;
+use super::view::never;
 use crate::table::Key;
 
 /// Answers are held back only while at least so many others are on their way to the initiator: they
@@ -87,8 +90,11 @@ impl<P: Port> Pump<P> {
                 let Some(mut view) = self.connection(key) else { continue };
                 match view.holds_back(now) {
                     Some(until) => self.context.sending.hold(key, until),
-                    None if view.transmit() => self.end_connection(key),
-                    None => {}
+                    None => match view.transmit() {
+                        Transmitted::InPart => {}
+                        Transmitted::Left => self.note_left(key),
+                        Transmitted::All => self.end_connection(key),
+                    },
                 }
             }
         }
@@ -97,22 +103,59 @@ impl<P: Port> Pump<P> {
         std::mem::swap(&mut sending.dirty, &mut sending.held);
     }
 
-    pub(super) fn sent(&mut self, key: Key, mut list: SgList, result: Result<(), i32>) {
+    pub(super) fn sent(&mut self, key: Key, list: SgList, result: Result<(), i32>) {
         let Some(ConnectionView { connection, .. }) = self.connection(key) else { return };
-        list.clear();
-        connection.list = Some(list);
+        connection.line.take_back(list);
         connection.sends.count();
         if let Err(errno) = result {
             return self.disconnected(key, Some(errno));
         }
-        connection.mover.handle_sent();
+        transport::handle_sent(&mut connection.mover);
+        self.settle_left(key);
+        self.mark_dirty(key);
+    }
+
+    /// All that was handed out has left at once.
+    fn note_left(&mut self, key: Key) {
+        let Some(mut view) = self.connection(key) else { return never("it has just sent") };
+        view.connection.sends.count();
+        // It may be read again, which the next look finds.
+        if view.connection.paused {
+            view.mark_dirty();
+        }
+        self.settle_left(key);
+        if let Some(view) = self.connection(key)
+            && view.connection.has_said_all()
+        {
+            self.end_connection(key);
+        }
+    }
+
+    /// What has left ends tasks, and lets others go on.
+    fn settle_left(&mut self, key: Key) {
+        let Some(ConnectionView { connection, .. }) = self.connection(key) else { return };
         if let Phase::Session { session, .. } = connection.phase {
             self.settle(session);
             if let Some(mut view) = self.session(session) {
                 view.paid();
             }
         }
-        self.mark_dirty(key);
+    }
+}
+
+/// What came of sending what there was.
+enum Transmitted {
+    /// Something is under way, or there is more to come.
+    InPart,
+    /// Something has left.
+    Left,
+    /// The connection has said all that it has to say.
+    All,
+}
+
+impl Connection {
+    fn has_said_all(&self) -> bool {
+        !self.ended && self.mover.is_terminated()
     }
 }
 
@@ -129,7 +172,7 @@ impl<P: Port> ConnectionView<'_, P> {
         let hold_back = self.context.shared.hold_back;
         let (connection, session, id) = self.session()?;
         if hold_back.is_zero()
-            || connection.list.is_none()
+            || !connection.line.gains_from_waiting()
             || !(1..HOLD_BYTES).contains(&connection.mover.backlog())
         {
             return None;
@@ -145,36 +188,42 @@ impl<P: Port> ConnectionView<'_, P> {
         (now < until).then_some(until)
     }
 
-    /// Sends what there is; true if the connection has said all that it has to say.
-    fn transmit(&mut self) -> bool {
+    /// Sends what there is.
+    fn transmit(&mut self) -> Transmitted {
         let (connection, context) = (&mut *self.connection, &mut *self.context);
         connection.dirty = false;
         connection.held_until = None;
         if matches!(connection.phase, Phase::Moving(_)) {
-            return false;
+            return Transmitted::InPart;
         }
         let backlog = connection.mover.backlog();
         if !connection.paused && backlog > BACKLOG_HIGH {
             connection.paused = true;
-            context.port.pause(connection.socket);
+            connection.line.pause(&mut context.port);
         } else if connection.paused && backlog < BACKLOG_LOW {
             connection.paused = false;
-            context.port.resume(connection.socket);
+            connection.line.resume(&mut context.port);
         }
-        // One list at a time; its end marks the connection again.
-        let Some(mut list) = connection.list.take() else { return false };
-        if connection.mover.poll_transmit(&mut list) {
-            if let Some((connection, session, id)) = self.session() {
-                connection.told = session.machine.next_stat_sn(id);
+        let Connection { line, mover, .. } = connection;
+        match line.send(mover, token(Kind::Send, self.key), &mut context.port) {
+            // Its end marks the connection again.
+            Sent::UnderWay => Transmitted::InPart,
+            Sent::Begun => {
+                if let Some((connection, session, id)) = self.session() {
+                    connection.told = session.machine.next_stat_sn(id);
+                }
+                Transmitted::InPart
             }
-            let work = Work::Send { socket: self.connection.socket, list };
-            self.context.port.submit(token(Kind::Send, self.key), work);
-            return false;
+            Sent::Left => Transmitted::Left,
+            Sent::Nothing => {
+                if connection.mover.backlog() > 0 {
+                    context.memory_queue.wait_to_send(self.key);
+                }
+                match connection.has_said_all() {
+                    true => Transmitted::All,
+                    false => Transmitted::InPart,
+                }
+            }
         }
-        connection.list = Some(list);
-        if connection.mover.backlog() > 0 {
-            context.memory_queue.wait_to_send(self.key);
-        }
-        !connection.ended && connection.mover.is_terminated()
     }
 }

@@ -16,6 +16,7 @@ use buf::Buf;
 use buf::Claim;
 use buf::Slice;
 use engine::Port;
+use iscsi::datamover::Op;
 use iscsi::datamover::TaskId;
 use iscsi::service;
 use scsi::Input;
@@ -48,7 +49,9 @@ const STEPS_PER_TURN: u32 = 16;
 pub(super) struct Task {
     pub(super) id: TaskId,
     pub(super) scsi: scsi::Task,
-    pub(super) immediate: Option<(Buf, u32)>,
+    /// A buffer that no connection has now, and how many bytes of it are there: immediate data,
+    /// or what a task that lost its connection takes along to the next one.
+    pub(super) staged: Option<(Buf, u32)>,
     /// It was given a buffer: from now on it gets what it needs, so that it can give all back.
     pub(super) has_memory: bool,
     /// HEAD OF QUEUE or ACA.
@@ -124,7 +127,7 @@ impl<P: Port> SessionView<'_, P> {
             scsi,
             overtakes,
             has_memory: command.immediate.is_some(),
-            immediate: command.immediate,
+            staged: command.immediate,
             expected_out: command.expected_out,
             sends: command.expected_in > 0,
             unaware,
@@ -203,7 +206,7 @@ impl<P: Port> SessionView<'_, P> {
         };
         task.wanted = length.min(task.expected_out);
         let need = session.machine.buffer_need(id, length);
-        let staged = task.immediate.take();
+        let staged = task.staged.take();
         let staged = if need.is_reserved { self.take_reserved(id).or(staged) } else { staged };
         let buf = match self.widen(staged, need.length as usize, Claim::Share) {
             Ok(buf) => buf,
@@ -218,7 +221,9 @@ impl<P: Port> SessionView<'_, P> {
             task.has_memory = true;
         }
         match session.connection_of(self.connections, id) {
-            Some(connection) => connection.mover.attach(id, buf),
+            Some(connection) => {
+                connection.mover.submit(Op::Attach { task: id, buf });
+            }
             // Its connection is gone: the buffer waits with the task for another one.
             None => session.park_buf(id, buf),
         }
@@ -230,7 +235,9 @@ impl<P: Port> SessionView<'_, P> {
         let session = &mut *self.session;
         let connection = session.connection_of(self.connections, id);
         // It may have ended, or its connection, since the machine said so.
-        let Some(mut buf) = connection.and_then(|connection| connection.mover.detach(id)) else {
+        let detach = Op::Detach { task: id };
+        let Some(mut buf) = connection.and_then(|connection| connection.mover.submit(detach))
+        else {
             return;
         };
         let Some((nexus, task, _)) = session.at_work(id) else { return };

@@ -34,9 +34,7 @@ impl<P: Port> Pump<P> {
         if self.context.stopping.is_some() {
             return;
         }
-        for socket in std::mem::take(&mut self.door.listeners) {
-            self.context.port.close(socket);
-        }
+        self.stop_listening();
         let drop_at = self.context.port.now() + grace;
         let cut_at = drop_at + GOODBYE;
         self.context.stopping = Some(Stopping { drop_at, cut_at, dropped: false });

@@ -77,7 +77,7 @@ pub(super) trait StoreUser<P: Port> {
             Io::Clear { file, offset, length, leave } => {
                 Work::Clear { file: file.0, offset, length, leave }
             }
-            Io::Status { file, offset } => Work::Allocation { file: file.0, offset },
+            Io::ProvisioningStatus { file, offset } => Work::Allocation { file: file.0, offset },
             Io::Clock { .. } => return self.tell_store_time(id, op, &kept),
             Io::Pause { length, .. } => return self.begin_pause(id, op, kept, length),
             Io::Foreign(errand) => return self.begin_errand(id, op, kept, &errand),

@@ -91,7 +91,7 @@ impl<P: Port> Pump<P> {
     fn cut_stuck(&mut self) {
         let mut stuck = Vec::new();
         for (key, connection) in self.connections.iter_mut() {
-            let under_way = connection.list.is_none();
+            let under_way = connection.line.is_busy();
             if connection.sends.is_stuck(under_way)
                 && matches!(connection.phase, Phase::Session { .. })
             {

@@ -261,7 +261,10 @@ impl ScsiCommand {
     }
 
     /// The rules between F, R, W and the lengths (RFC 7143 §11.3.1).
-    fn check(&self) -> Result<(), ParseError> {
+    ///
+    /// # Errors
+    /// [`ParseError::Inconsistent`].
+    pub fn check(&self) -> Result<(), ParseError> {
         let what = if !self.final_ && !self.write {
             "SCSI Command with F and W clear"
         } else if self.expected_length != 0 && !self.read && !self.write {

@@ -100,6 +100,22 @@ pub enum Response {
 }
 
 impl Response {
+    /// The opcode of its header.
+    pub const fn opcode(&self) -> u8 {
+        match self {
+            Self::NopIn(_) => OPCODE_NOP_IN,
+            Self::Scsi(_) => OPCODE_SCSI_RESPONSE,
+            Self::TaskManagement(_) => OPCODE_TASK_MANAGEMENT_RESPONSE,
+            Self::Login(_) => OPCODE_LOGIN_RESPONSE,
+            Self::Text(_) => OPCODE_TEXT_RESPONSE,
+            Self::DataIn(_) => OPCODE_DATA_IN,
+            Self::Logout(_) => OPCODE_LOGOUT_RESPONSE,
+            Self::R2t(_) => OPCODE_R2T,
+            Self::Async(_) => OPCODE_ASYNC_MESSAGE,
+            Self::Reject(_) => OPCODE_REJECT,
+        }
+    }
+
     /// Takes a header, without digest, apart. Bytes after it are not looked at.
     ///
     /// # Errors

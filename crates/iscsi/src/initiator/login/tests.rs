@@ -18,6 +18,7 @@ use crate::chap::Algorithm;
 use crate::chap::Challenge;
 use crate::chap::Credentials;
 use crate::chap::Secret;
+use crate::datamover::Capabilities;
 use crate::initiator::DigestOffer;
 use crate::initiator::datamover::Violation;
 
@@ -178,6 +179,34 @@ fn the_first_request_says_who_and_whom() {
     let lab = Lab::of(discovery, &Settings::default(), None);
     let text = &lab.requests[0].1;
     assert!(text.contains("SessionType=Discovery\n") && !text.contains("TargetName"));
+}
+
+#[test]
+fn what_a_mover_cannot_do_is_not_asked_for() {
+    let wishes = Settings {
+        header_digest: DigestOffer::Required,
+        data_digest: DigestOffer::Preferred,
+        error_recovery_level: 2,
+        markers: true,
+        ..Settings::default()
+    };
+    let nothing = Capabilities {
+        collapses_status: false,
+        numbers_data: false,
+        digests: false,
+        markers: false,
+        lands: false,
+    };
+    for (capabilities, wanted) in [(Capabilities::STREAM, true), (nothing, false)] {
+        let mut lab = Lab::with(&wishes.clone().within(capabilities), None);
+        lab.answer(SECURED, "AuthMethod=None\nTargetPortalGroupTag=1\n");
+        let text = &lab.requests[1].1;
+        for key in
+            ["HeaderDigest=CRC32C", "DataDigest=CRC32C", "ErrorRecoveryLevel=2", "OFMarker=Yes"]
+        {
+            assert_eq!(text.contains(key), wanted, "{key} in {text}");
+        }
+    }
 }
 
 /// The gotgt target answers with zeroes.

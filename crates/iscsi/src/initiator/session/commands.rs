@@ -48,7 +48,7 @@ impl Session {
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.resegment = false;
         let command = task.command;
-        let (immediate, unsolicited_end) = self.unasked(command.data_out, at);
+        let (immediate, unsolicited_end) = self.unsolicited_split(command.data_out, at);
         let command = ScsiCommand {
             immediate: false,
             final_: unsolicited_end == immediate,
@@ -69,7 +69,7 @@ impl Session {
 
     /// How much of `length` bytes goes as immediate data, and where unsolicited data ends (RFC 7143
     /// §13.10, §13.11, §4.2.5.2).
-    fn unasked(&self, length: u32, at: ConnectionId) -> (u32, u32) {
+    fn unsolicited_split(&self, length: u32, at: ConnectionId) -> (u32, u32) {
         let agreed = &self.login.parameters;
         let first = length.min(agreed.first_burst_length);
         let connection = self.connections.get(at);

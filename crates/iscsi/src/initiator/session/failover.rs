@@ -346,7 +346,7 @@ impl Session {
             Some((found.0, found.1.phase))
         };
         while let Some((id, Phase::CleanUp { itt, at, mut patience, .. })) = next(self) {
-            let until = self.look(&mut patience, limits::LOGOUT_TIMEOUT, (at, None), now);
+            let until = self.check_patience(&mut patience, limits::LOGOUT_TIMEOUT, (at, None), now);
             let until = until.ok_or(SessionError::LogoutTimeout)?;
             if let Some(connection) = self.connections.get_mut(id) {
                 connection.phase = Phase::CleanUp { itt, at, until, patience };

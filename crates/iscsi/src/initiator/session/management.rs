@@ -178,7 +178,7 @@ impl Session {
             Job::User(..) | Job::Reset(_) | Job::Abandoned => None,
         };
         let (limit, place) = (limits::ABORT_TIMEOUT, (management.at, about));
-        if let Some(until) = self.look(&mut management.patience, limit, place, now) {
+        if let Some(until) = self.check_patience(&mut management.patience, limit, place, now) {
             self.controls.managements.push(Management { until, ..management });
             return Ok(());
         }

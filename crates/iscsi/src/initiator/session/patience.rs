@@ -163,7 +163,7 @@ impl Patience {
     }
 
     /// When to look again; None: it is late. `before`: bytes that may stand before it now.
-    fn look(
+    fn check(
         &mut self,
         now: Instant,
         (timeout, interval): (Duration, Duration),
@@ -261,7 +261,7 @@ impl Session {
 
     /// Looks at something on a connection, and `own` of it; when to do so again, or None: it is
     /// late.
-    pub(super) fn look(
+    pub(super) fn check_patience(
         &self,
         patience: &mut Patience,
         timeout: Duration,
@@ -274,14 +274,14 @@ impl Session {
         let own = own.map_or(Bytes::NONE, |task| Bytes::of(&task.command));
         let others = connection.asked.minus(own);
         let before = connection.line.under_way.plus(others);
-        patience.look(now, (timeout, self.look_interval), &connection.line, before)
+        patience.check(now, (timeout, self.look_interval), &connection.line, before)
     }
 
     /// As [`Session::look`], of a command that was sent.
     pub(super) fn look_at_task(&mut self, id: TaskId, now: Instant) -> Option<Instant> {
         let task = self.tasks.get(id)?;
         let (mut patience, place) = (task.patience, (task.connection, Some(id)));
-        let again = self.look(&mut patience, self.command_timeout, place, now);
+        let again = self.check_patience(&mut patience, self.command_timeout, place, now);
         if let Some(task) = self.tasks.get_mut(id) {
             task.patience = patience;
         }

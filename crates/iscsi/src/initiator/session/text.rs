@@ -212,7 +212,8 @@ impl Session {
         };
         let (mut patience, place) = (text.patience, (text.at, None));
         let late = SessionError::TextTimeout(text.key());
-        let until = self.look(&mut patience, self.text_timeout(), place, now).ok_or(late)?;
+        let until =
+            self.check_patience(&mut patience, self.text_timeout(), place, now).ok_or(late)?;
         if let Some(text) = &mut self.controls.text {
             (text.until, text.patience) = (until, patience);
         }

@@ -28,4 +28,4 @@ pub(super) use retained::Retained;
 pub(super) use retained::with_window;
 pub(super) use runs::Run;
 pub(super) use transfer::Asked;
-pub(super) use transfer::Books;
+pub(super) use transfer::R2tState;

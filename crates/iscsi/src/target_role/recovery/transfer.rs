@@ -6,9 +6,9 @@ use crate::target_role::limits;
 use alloc::vec::Vec;
 use wire::iscsi::Snack;
 
-/// The books of a task's write data; at level 0 there are none.
+/// The R2Ts of a task, and what is to be asked for again; not kept at level 0.
 #[derive(Debug, Default)]
-pub(in crate::target_role) struct Books {
+pub(in crate::target_role) struct R2tState {
     /// R2Ts whose data has not come.
     asked: Vec<Asked>,
     /// Offset and length of what was lost and must be asked for again.
@@ -29,7 +29,7 @@ pub(in crate::target_role) struct Asked {
     pub(in crate::target_role) length: u32,
 }
 
-impl Books {
+impl R2tState {
     /// An R2T leaves: gives its number.
     pub(in crate::target_role) fn ask(&mut self, offset: u32, length: u32) -> u32 {
         let r2t_sn = self.next;

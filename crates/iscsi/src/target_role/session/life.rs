@@ -7,6 +7,7 @@
 
 use super::Session;
 use super::State;
+use crate::datamover::Capabilities;
 use crate::datamover::Op;
 use crate::datamover::TaskId;
 use crate::serial::Serial;
@@ -29,19 +30,21 @@ use wire::iscsi::CmdSn;
 
 /// Login statuses (RFC 7143 §11.13.5).
 const TOO_MANY_CONNECTIONS: u16 = 0x0206;
+const CANNOT_INCLUDE: u16 = 0x0208;
 const SESSION_DOES_NOT_EXIST: u16 = 0x020a;
 const SERVICE_UNAVAILABLE: u16 = 0x0301;
 
 impl Session {
-    /// Whether a connection with this CID may join (RFC 7143 §6.3.1): a CID in use asks for
-    /// connection reinstatement.
+    /// Whether a connection with this CID may join (RFC 7143 §6.3.1), over a mover of these
+    /// capabilities: a CID in use asks for connection reinstatement.
     ///
     /// # Errors
     /// The status of the refusal.
-    pub fn admits(&self, cid: Cid) -> Result<(), u16> {
+    pub fn admits(&self, cid: Cid, capabilities: Capabilities) -> Result<(), u16> {
         let max = usize::from(self.login.parameters.max_connections.max(1));
         match self.state {
             State::Closed => Err(SESSION_DOES_NOT_EXIST),
+            _ if capabilities != self.login.capabilities => Err(CANNOT_INCLUDE),
             State::LogoutRequested { .. } => Err(SERVICE_UNAVAILABLE),
             State::Active | State::Failed { .. } if self.connections.find(cid).is_some() => Ok(()),
             State::Active | State::Failed { .. } if self.connections.count() < max => Ok(()),
@@ -201,7 +204,7 @@ impl Session {
         // What it alone was told of the window may not have arrived.
         let told = self.connections.iter().map(|connection| connection.told_max_cmd_sn());
         if let Some(latest) = told.reduce(|a, b| if b.is_after(a) { b } else { a }) {
-            self.numbering.heard(latest);
+            self.numbering.confirm_told(latest);
         }
     }
 }

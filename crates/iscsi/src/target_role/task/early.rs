@@ -9,9 +9,9 @@
 //!                                     +-- complete, fail ----> Discarded -+
 //! ```
 //!
-//! Whoever is asked first gives the buffer: the SCSI side, if it wants data at once, or the pump by
-//! [`Output::Reserve`](crate::target_role::Output::Reserve). Only data for which there is no memory
-//! is dropped; its command ends with TASK SET FULL.
+//! The buffer comes from the SCSI side, if it asks for data before any has come, or else from the
+//! pump by [`Output::Reserve`](crate::target_role::Output::Reserve). Only data for which there is
+//! no memory is dropped; its command ends with TASK SET FULL.
 
 /// The buffer that a task needs for its write data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,7 +32,8 @@ pub(in crate::target_role) struct Task {
     pub(super) phase: Phase,
     /// The SCSI side was told of it.
     pub(super) indicated: bool,
-    pub(super) immediate: Immediate,
+    /// Immediate data, until the SCSI side is told of the command.
+    pub(super) staged: Immediate,
     /// Bytes of immediate data: they stay known when the buffer has moved on.
     pub(super) immediate_length: u32,
     pub(super) transfer: Transfer,
@@ -69,7 +70,7 @@ impl Task {
             command,
             phase: Phase::Held,
             indicated: false,
-            immediate: data,
+            staged: data,
             immediate_length,
             transfer: Transfer { unsolicited, ..Transfer::default() },
             completion: None,
@@ -103,7 +104,7 @@ impl Task {
 
     /// True if write data is gone for want of a buffer.
     pub(super) fn is_exhausted(&self) -> bool {
-        self.transfer.lost || matches!(self.immediate, Immediate::Exhausted { .. })
+        self.transfer.lost || matches!(self.staged, Immediate::Exhausted { .. })
     }
 
     /// True if the SCSI side waits for write data, and nothing has ended the task.
@@ -195,10 +196,10 @@ impl Task {
         debug_assert!(!self.indicated, "a command is told once");
         self.indicated = true;
         let exhausted = self.is_exhausted();
-        let immediate = match core::mem::take(&mut self.immediate) {
+        let immediate = match core::mem::take(&mut self.staged) {
             Immediate::Staged { data, length } if !exhausted => Some((data, length)),
             Immediate::Exhausted { length } => {
-                self.immediate = Immediate::Exhausted { length };
+                self.staged = Immediate::Exhausted { length };
                 None
             }
             Immediate::Staged { .. } | Immediate::None => None,
@@ -228,11 +229,11 @@ impl Task {
     /// A burst is lost: true if it will be asked for again.
     pub(super) fn recovers_burst(&mut self, offset: u32, length: u32) -> bool {
         let may_go_on = self.may_go_on() && self.transfer.silences < limits::SILENCES_MAX;
-        let books = self.transfer.books();
-        books.close(offset, length);
-        let recovers = may_go_on && books.try_again();
+        let r2ts = self.transfer.r2ts();
+        r2ts.close(offset, length);
+        let recovers = may_go_on && r2ts.try_again();
         if recovers {
-            books.miss(offset, length);
+            r2ts.miss(offset, length);
         }
         recovers
     }
@@ -241,7 +242,7 @@ impl Task {
     pub(super) fn lose_transfers(&mut self, terms: &Terms) {
         let (from, to) = (self.immediate_length, self.first_burst_end(terms));
         let lost = self.transfer.lose();
-        self.transfer.books().lose(lost.then_some((from, to - from)));
+        self.transfer.r2ts().lose(lost.then_some((from, to - from)));
     }
 
     /// True if it has its answer, ours or the SCSI side's, and no data is on its way.
@@ -266,6 +267,7 @@ impl Task {
             residual,
             bidi_read_residual,
             qualified: terms.has_level_two,
+            collapses: terms.collapses,
         })
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The task table of a session: slots with generations, found by id or by task tag.
+//! The task table of a session: tasks are found by id or by task tag.
 
 use super::entry::Phase;
 use super::entry::Task;
@@ -9,17 +9,15 @@ use crate::target_role::limits;
 use crate::target_role::names::ConnectionId;
 use crate::target_role::recovery::Answer;
 use alloc::vec::Vec;
+use slots::Slots;
 use wire::iscsi::Itt;
 
-/// All tasks of a session. Slots and lists are reused: no allocation once they have grown to the
-/// load.
+/// All tasks of a session.
 #[derive(Debug)]
 pub(super) struct Table {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    slots: Slots<TaskId, Entry>,
     /// Task tag of each slot, `Itt::NONE` unless its task is live: a short run of memory to search.
     tags: Vec<Itt>,
-    slots_max: usize,
     next_order: u64,
     running: u16,
     draining: u16,
@@ -27,24 +25,21 @@ pub(super) struct Table {
 }
 
 #[derive(Debug)]
-struct Slot {
-    generation: u32,
+struct Entry {
     /// When the task was delivered, in terms of others.
     order: u64,
-    task: Option<Task>,
+    task: Task,
 }
 
 impl Table {
     /// Room for a window of `depth` commands.
     pub(super) fn new(depth: u16) -> Self {
-        let slots_max =
-            usize::from(depth) * limits::SLOTS_PER_DEPTH + usize::from(limits::IMMEDIATE_TASKS_MAX);
+        let max =
+            u32::from(depth) * limits::SLOTS_PER_DEPTH + u32::from(limits::IMMEDIATE_TASKS_MAX);
         let capacity = usize::from(depth);
         Self {
-            slots: Vec::with_capacity(capacity),
-            free: Vec::with_capacity(capacity),
+            slots: Slots::new(max).with_capacity(capacity),
             tags: Vec::with_capacity(capacity),
-            slots_max,
             next_order: 0,
             running: 0,
             draining: 0,
@@ -69,16 +64,16 @@ impl Table {
 
     /// Makes a task in phase Held; None if there is no room.
     pub(super) fn insert(&mut self, itt: Itt, new: impl FnOnce(TaskId) -> Task) -> Option<TaskId> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None => self.grow()?,
-        };
-        let at = usize::try_from(index).ok()?;
-        let slot = self.slots.get_mut(at)?;
-        let id = TaskId { index, generation: slot.generation };
-        let task = new(id);
-        self.immediate += u16::from(task.command.immediate);
-        slot.task = Some(task);
+        let immediate = &mut self.immediate;
+        let id = self.slots.try_insert_with(|id| {
+            let task = new(id);
+            *immediate += u16::from(task.command.immediate);
+            Entry { order: 0, task }
+        })?;
+        let at = usize::try_from(id.index).ok()?;
+        if at >= self.tags.len() {
+            self.tags.resize(at + 1, Itt::NONE);
+        }
         *self.tags.get_mut(at)? = itt;
         Some(id)
     }
@@ -86,11 +81,10 @@ impl Table {
     /// The task is delivered: it runs.
     pub(super) fn start(&mut self, id: TaskId) {
         let order = self.next_order;
-        let Some(slot) = self.slot_mut(id) else { return };
-        let Some(task) = &mut slot.task else { return };
+        let Some(Entry { task, order: place }) = self.slots.get_mut(id) else { return };
         assert_eq!(task.phase, Phase::Held, "a task is delivered once");
         task.phase = Phase::Running;
-        slot.order = order;
+        *place = order;
         let numbered = !task.command.immediate;
         self.next_order += 1;
         self.running += u16::from(numbered);
@@ -98,8 +92,7 @@ impl Table {
 
     /// The task is answered or aborted: only its release is awaited.
     pub(super) fn drain(&mut self, id: TaskId) {
-        let Some(slot) = self.slot_mut(id) else { return };
-        let Some(task) = &mut slot.task else { return };
+        let Some(Entry { task, .. }) = self.slots.get_mut(id) else { return };
         assert_ne!(task.phase, Phase::Draining, "a task ends once");
         let was_running = task.phase == Phase::Running;
         task.phase = Phase::Draining;
@@ -116,14 +109,11 @@ impl Table {
     /// Forgets a draining task; true if the SCSI side was told of it. One that does not exist or
     /// still runs is left alone.
     pub(super) fn remove(&mut self, id: TaskId) -> bool {
-        let Some(slot) = self.slot_mut(id) else { return false };
-        let Some(task) = slot.task.as_ref().filter(|task| task.phase == Phase::Draining) else {
+        let Some(task) = self.get(id).filter(|task| task.phase == Phase::Draining) else {
             return false;
         };
         let (immediate, indicated) = (task.command.immediate, task.indicated);
-        slot.task = None;
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(id.index);
+        self.slots.discard(id);
         if immediate {
             self.immediate -= 1;
         } else {
@@ -134,35 +124,32 @@ impl Table {
 
     /// A task that has been delivered and not answered.
     pub(super) fn running_mut(&mut self, id: TaskId) -> Option<&mut Task> {
-        self.slot_mut(id)?.task.as_mut().filter(|task| task.phase == Phase::Running)
+        self.get_mut(id).filter(|task| task.phase == Phase::Running)
     }
 
     /// A task that has not been answered.
     pub(super) fn live_mut(&mut self, id: TaskId) -> Option<&mut Task> {
-        self.slot_mut(id)?.task.as_mut().filter(|task| task.phase != Phase::Draining)
+        self.get_mut(id).filter(|task| task.phase != Phase::Draining)
     }
 
     /// A task that has not been answered.
     pub(super) fn live_ref(&self, id: TaskId) -> Option<&Task> {
-        let slot = self.slots.get(usize::try_from(id.index).ok()?)?;
-        let task = slot.task.as_ref()?;
-        (slot.generation == id.generation && task.phase != Phase::Draining).then_some(task)
+        self.get(id).filter(|task| task.phase != Phase::Draining)
     }
 
     /// A task in whatever phase.
     pub(super) fn get(&self, id: TaskId) -> Option<&Task> {
-        let slot = self.slots.get(usize::try_from(id.index).ok()?)?;
-        slot.task.as_ref().filter(|_| slot.generation == id.generation)
+        self.slots.get(id).map(|entry| &entry.task)
     }
 
     /// A task in whatever phase.
     pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
-        self.slot_mut(id)?.task.as_mut()
+        self.slots.get_mut(id).map(|entry| &mut entry.task)
     }
 
     /// All tasks.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Task> {
-        self.slots.iter().filter_map(|slot| slot.task.as_ref())
+        self.slots.values().map(|entry| &entry.task)
     }
 
     /// The live task with this tag, or the answered one whose status is not acknowledged.
@@ -201,7 +188,7 @@ impl Table {
             return None;
         }
         let at = self.tags.iter().position(|tag| *tag == itt)?;
-        self.slots.get(at)?.task.as_ref()
+        self.slots.at(u32::try_from(at).ok()?).map(|(_, entry)| &entry.task)
     }
 
     /// Every live task.
@@ -216,23 +203,19 @@ impl Table {
 
     /// Every running task, in the order of delivery.
     pub(super) fn in_order(&self) -> Vec<&Task> {
-        let mut running: Vec<(u64, &Task)> = self
-            .slots
-            .iter()
-            .filter_map(|slot| slot.task.as_ref().map(|task| (slot.order, task)))
-            .filter(|(_, task)| task.phase == Phase::Running)
-            .collect();
-        running.sort_unstable_by_key(|(order, _)| *order);
-        running.into_iter().map(|(_, task)| task).collect()
+        let running = self.slots.values().filter(|entry| entry.task.phase == Phase::Running);
+        let mut running: Vec<&Entry> = running.collect();
+        running.sort_unstable_by_key(|entry| entry.order);
+        running.into_iter().map(|entry| &entry.task).collect()
     }
 
     /// Panics if an invariant does not hold.
     pub(super) fn check(&self, terms: &Terms) {
-        let (mut running, mut draining, mut immediate, mut empty) = (0, 0, 0, 0);
-        for (slot, tag) in self.slots.iter().zip(&self.tags) {
-            let Some(task) = &slot.task else {
+        let (mut running, mut draining, mut immediate) = (0, 0, 0);
+        self.slots.check();
+        for (tag, index) in self.tags.iter().zip(0..) {
+            let Some((_, Entry { task, .. })) = self.slots.at(index) else {
                 assert_eq!(*tag, Itt::NONE, "an empty slot has no tag");
-                empty += 1;
                 continue;
             };
             let live = task.phase != Phase::Draining;
@@ -255,23 +238,6 @@ impl Table {
         assert_eq!(running, self.running, "count of running tasks");
         assert_eq!(draining, self.draining, "count of draining tasks");
         assert_eq!(immediate, self.immediate, "count of immediate tasks");
-        assert_eq!(empty, self.free.len(), "free slots");
-        assert!(self.slots.len() <= self.slots_max, "slots");
         assert!(self.immediate <= limits::IMMEDIATE_TASKS_MAX, "immediate tasks");
-    }
-
-    fn grow(&mut self) -> Option<u32> {
-        let index = self.slots.len();
-        if index >= self.slots_max {
-            return None;
-        }
-        self.slots.push(Slot { generation: 0, order: 0, task: None });
-        self.tags.push(Itt::NONE);
-        u32::try_from(index).ok()
-    }
-
-    fn slot_mut(&mut self, id: TaskId) -> Option<&mut Slot> {
-        let slot = self.slots.get_mut(usize::try_from(id.index).ok()?)?;
-        (slot.generation == id.generation).then_some(slot)
     }
 }

@@ -153,7 +153,7 @@ impl Tasks {
         let (offset, length) = entry.transfer.next_r2t(&self.terms)?;
         self.look.expect(now);
         let recovers = self.terms.recovers;
-        let r2t_sn = recovers.then(|| entry.transfer.books().ask(offset, length));
+        let r2t_sn = recovers.then(|| entry.transfer.r2ts().ask(offset, length));
         let (itt, lun) = (entry.command.itt, entry.command.lun);
         Some(Burst { connection: entry.connection, task: id, itt, lun, offset, length, r2t_sn })
     }
@@ -198,8 +198,8 @@ impl Tasks {
     ) {
         let Some(entry) = self.table.live_mut(id) else { return };
         let unsolicited = entry.is_unsolicited(offset, length, &self.terms);
-        if let Some(books) = &mut entry.transfer.books {
-            books.close(offset, length);
+        if let Some(r2ts) = &mut entry.transfer.r2ts {
+            r2ts.close(offset, length);
         }
         entry.transfer.silences = 0;
         entry.transfer.close(unsolicited);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What was negotiated that tasks must know.
 
+use crate::datamover::Capabilities;
 use crate::target_role::limits;
 use crate::target_role::parameters::Parameters;
 
@@ -18,10 +19,12 @@ pub(in crate::target_role) struct Terms {
     pub(super) recovers: bool,
     /// iSCSIProtocolLevel is 2: priorities and Status Qualifiers count (RFC 7144 §4, §6.2.1).
     pub(super) has_level_two: bool,
+    /// Status may travel with the last data.
+    pub(super) collapses: bool,
 }
 
 impl Terms {
-    pub(in crate::target_role) fn new(parameters: &Parameters) -> Self {
+    pub(in crate::target_role) fn new(parameters: &Parameters, capabilities: Capabilities) -> Self {
         Self {
             initial_r2t: parameters.initial_r2t,
             immediate_data: parameters.immediate_data,
@@ -30,6 +33,7 @@ impl Terms {
             open_r2t_max: parameters.max_outstanding_r2t.clamp(1, limits::OPEN_R2T_MAX),
             recovers: parameters.error_recovery_level > 0,
             has_level_two: parameters.protocol_level >= 2,
+            collapses: capabilities.collapses_status,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! The write data of one command (RFC 7143 §11.7-11.8): what is on its way, and what comes next.
 
 use super::terms::Terms;
-use crate::target_role::recovery::Books;
+use crate::target_role::recovery::R2tState;
 use crate::violation::Violation;
 use alloc::boxed::Box;
 
@@ -30,7 +30,7 @@ pub(super) struct Transfer {
     /// The SCSI side was told that all is there.
     pub(super) told: bool,
     /// Above ErrorRecoveryLevel 0: what was asked for, and what was lost.
-    pub(super) books: Option<Box<Books>>,
+    pub(super) r2ts: Option<Box<R2tState>>,
 }
 
 /// The unsolicited Data-Out PDUs that a command with F=0 announces.
@@ -77,14 +77,14 @@ impl Transfer {
         }
     }
 
-    /// The books, begun if there were none.
-    pub(super) fn books(&mut self) -> &mut Books {
-        self.books.get_or_insert_default()
+    /// Its R2Ts, from now on kept.
+    pub(super) fn r2ts(&mut self) -> &mut R2tState {
+        self.r2ts.get_or_insert_default()
     }
 
     /// True if something that was lost has not been asked for again.
     fn misses(&self) -> bool {
-        self.books.as_ref().is_some_and(|books| books.misses())
+        self.r2ts.as_ref().is_some_and(|r2ts| r2ts.misses())
     }
 
     /// The place of the next R2T, which counts as open from now on. None: not now.
@@ -94,7 +94,7 @@ impl Transfer {
         if self.held_back || self.failure.is_some() || self.open_r2t >= open_max {
             return None;
         }
-        let missing = self.books.as_mut().and_then(|books| books.take_missing());
+        let missing = self.r2ts.as_mut().and_then(|r2ts| r2ts.take_missing());
         let (offset, length) = match missing {
             Some(missing) => missing,
             None if self.next >= wanted => return None,

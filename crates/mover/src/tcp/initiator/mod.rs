@@ -2,7 +2,7 @@
 //! The initiator's end of one connection over a byte stream: places Data-In, answers R2Ts, and
 //! believes nothing that a target says about lengths, offsets and numbers.
 
-mod books;
+mod reassembly;
 mod rx;
 mod task;
 #[cfg(test)]
@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use buf::Buf;
 use buf::SgList;
-use buf::Slice;
+use iscsi::datamover::Capabilities;
 use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
@@ -39,7 +39,7 @@ pub struct Tcp {
 
 /// What a connection has done to payload bytes since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Touched {
+pub struct ByteCounters {
     /// Bytes copied, both ways.
     pub copied: u64,
     /// Bytes run through CRC32C, both ways.
@@ -53,11 +53,18 @@ impl Tcp {
         Self::default()
     }
 
+    /// What it can do.
+    #[must_use]
+    pub const fn capabilities(&self) -> Capabilities {
+        Capabilities::STREAM
+    }
+
     /// Takes bytes up to and including the one that makes an event; returns how many, and the
     /// event. Call it again with the rest. After an [`Event::Violation`] everything is taken and
     /// the same violation told again.
     pub fn feed(&mut self, bytes: &[u8]) -> (usize, Option<Event>) {
-        self.rx.feed(bytes, &mut self.tasks, &mut self.tx)
+        let Self { rx, tx, tasks } = self;
+        rx.feed(bytes, rx::Context { tasks, tx })
     }
 
     /// Where the next bytes of the stream belong, if they are many data bytes of one PDU: a buffer,
@@ -70,25 +77,14 @@ impl Tcp {
     /// The first `bytes` bytes of what `landing` asked for are in `buf`. Gives an event as `feed`
     /// does.
     pub fn landed(&mut self, buf: Buf, bytes: usize) -> Option<Event> {
-        self.rx.landed(buf, bytes, &mut self.tasks)
+        let Self { rx, tx, tasks } = self;
+        rx.landed(buf, bytes, rx::Context { tasks, tx })
     }
 
     /// Data segment of the PDU of the last event, until the next `feed`.
     #[must_use]
     pub fn control_data(&self) -> &[u8] {
         self.rx.control_data()
-    }
-
-    /// Gives a task its buffers, before the core's `SendCommand` is submitted: `write` holds at
-    /// least what the command sends, `read` has room for what it may get. What does not fit is
-    /// refused when it comes.
-    pub fn attach(&mut self, task: TaskId, write: Option<Slice>, read: Option<Buf>) {
-        self.tasks.open(task, write, read);
-    }
-
-    /// Takes the read buffer of a task back, with what was placed in it.
-    pub fn detach(&mut self, task: TaskId) -> Option<Buf> {
-        self.tasks.get_mut(task)?.read.take()
     }
 
     /// Whether a task is here.
@@ -101,7 +97,7 @@ impl Tcp {
     /// that it did not ask for before, and when such data is given out. None if it is not here.
     #[must_use]
     pub fn progress(&self, task: TaskId) -> Option<u64> {
-        self.tasks.get(task).map(task::Task::progress)
+        self.tasks.get(task).map(task::TaskState::progress)
     }
 
     /// Bytes of the PDU under way that have not come.
@@ -127,11 +123,13 @@ impl Tcp {
         self.tasks.adopt(carried);
     }
 
-    /// Takes an op. `Release`, `Quiet`, the received side of `NoticeKeys` and keys that change
-    /// nothing but lengths hold at once, the rest in order. After `Terminate` nothing is taken but
-    /// `Release`.
-    pub fn submit(&mut self, op: Op) {
+    /// Takes an op; `Detach` gives the buffer of its task back. `Attach`, `Detach`, `Release`,
+    /// `Quiet`, the received side of `NoticeKeys` and keys that change nothing but lengths hold at
+    /// once, the rest in order. After `Terminate` nothing is sent.
+    pub fn submit(&mut self, op: Op) -> Option<Buf> {
         match op {
+            Op::Attach { task, write, read } => self.tasks.open(task, write, read),
+            Op::Detach { task } => return self.tasks.get_mut(task)?.read.take(),
             Op::Release { task } => self.tasks.release(task),
             Op::Quiet { task } => self.tasks.silence(task),
             Op::NoticeKeys(keys) => {
@@ -152,6 +150,7 @@ impl Tcp {
             }
             op => self.tx.submit(op),
         }
+        None
     }
 
     /// Fills `list`, which is cleared before, with what is to be sent next, up to the budget of
@@ -180,9 +179,9 @@ impl Tcp {
 
     /// What was done to payload bytes.
     #[must_use]
-    pub const fn touched(&self) -> Touched {
-        let (rx, tx) = (self.rx.touched(), self.tx.touched());
-        Touched { copied: rx.copied + tx.copied, digested: rx.digested + tx.digested }
+    pub const fn byte_counters(&self) -> ByteCounters {
+        let (rx, tx) = (self.rx.byte_counters(), self.tx.byte_counters());
+        ByteCounters { copied: rx.copied + tx.copied, digested: rx.digested + tx.digested }
     }
 
     /// Asserts what always holds. Looks at every task: for tests and simulation.

@@ -2,7 +2,6 @@
 //! What a connection keeps for each task: its buffers, and what must come next.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use buf::Buf;
 use buf::Slice;
@@ -12,6 +11,7 @@ use iscsi::initiator::datamover::TaskId;
 use iscsi::initiator::datamover::Violation;
 use iscsi::initiator::datamover::itt;
 use iscsi::initiator::datamover::slot;
+use slots::ById;
 use wire::iscsi::DataIn;
 use wire::iscsi::DataSn;
 use wire::iscsi::Itt;
@@ -20,12 +20,12 @@ use wire::iscsi::R2t;
 use wire::iscsi::ScsiCommand;
 use wire::iscsi::ScsiResponse;
 
-use super::books::Again;
-use super::books::Books;
+use super::reassembly::Again;
+use super::reassembly::ReassemblyState;
 
 /// What one connection keeps of one task.
 #[derive(Debug)]
-pub(super) struct Task {
+pub(super) struct TaskState {
     /// Sent to the target; byte 0 is byte 0 of the command's buffer.
     pub(super) write: Option<Slice>,
     /// Filled by Data-In.
@@ -57,49 +57,41 @@ pub(super) struct Task {
     /// Before this number and byte all is acknowledged to the target.
     confirmed: (u32, u32),
     /// Only of a task whose PDUs did not come in order.
-    pub(super) books: Option<Box<Books>>,
+    pub(super) reassembly: Option<Box<ReassemblyState>>,
 }
 
 /// A task on its way from one connection to another.
 #[derive(Debug)]
 pub struct Carried {
     id: TaskId,
-    task: Task,
+    task: TaskState,
 }
 
 /// Where the data of a Data-In goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Placement {
     /// Into the buffer, from this byte on.
     At(u32),
     /// Nowhere: it came before.
     Nowhere,
 }
 
-#[derive(Debug, Default)]
-struct Slot {
-    generation: u32,
-    task: Option<Task>,
+/// All tasks of one connection.
+#[derive(Debug)]
+pub(super) struct Tasks {
+    tasks: ById<TaskId, TaskState>,
 }
 
-/// All tasks of one connection, by the slot number of their id.
-#[derive(Debug, Default)]
-pub(super) struct Tasks {
-    slots: Vec<Slot>,
-    live: usize,
+impl Default for Tasks {
+    fn default() -> Self {
+        Self { tasks: ById::new(TASK_SLOTS_MAX) }
+    }
 }
 
 impl Tasks {
     pub(super) fn open(&mut self, id: TaskId, write: Option<Slice>, read: Option<Buf>) {
-        debug_assert!(id.index < TASK_SLOTS_MAX, "task index {} is beyond the table", id.index);
-        let index = id.index as usize;
-        if index >= self.slots.len() {
-            self.slots.resize_with(index + 1, Slot::default);
-        }
-        let Some(slot) = self.slots.get_mut(index) else { return };
-        debug_assert!(slot.task.is_none(), "slot {index} was never released");
-        self.live += usize::from(slot.task.is_none());
-        let task = Task {
+        debug_assert!(!self.holds(id), "the task is new");
+        self.tasks.open(id, || TaskState {
             write,
             read,
             out_len: 0,
@@ -116,25 +108,18 @@ impl Tasks {
             resumed: false,
             quiet: false,
             confirmed: (0, 0),
-            books: None,
-        };
-        *slot = Slot { generation: id.generation, task: Some(task) };
+            reassembly: None,
+        });
     }
 
     pub(super) fn holds(&self, id: TaskId) -> bool {
-        let slot = self.slots.get(id.index as usize);
-        slot.is_some_and(|slot| slot.generation == id.generation && slot.task.is_some())
+        self.tasks.get(id).is_some()
     }
 
     /// Takes a task out, for another connection. `cut`: in the middle of a Data-In.
     pub(super) fn carry(&mut self, id: TaskId, cut: bool) -> Option<Carried> {
-        let slot = self.slots.get_mut(id.index as usize)?;
-        if slot.generation != id.generation {
-            return None;
-        }
-        let mut task = slot.task.take()?;
+        let mut task = self.tasks.remove(id)?;
         task.cut |= cut;
-        self.live -= 1;
         Some(Carried { id, task })
     }
 
@@ -156,17 +141,14 @@ impl Tasks {
 
     /// All tasks.
     pub(super) fn ids(&self) -> impl Iterator<Item = TaskId> {
-        let live = self.slots.iter().zip(0..).filter(|(slot, _)| slot.task.is_some());
-        live.map(|(slot, index)| TaskId { index, generation: slot.generation })
+        self.tasks.iter().map(|(id, _)| id)
     }
 
     /// Takes a task over from another connection.
     pub(super) fn adopt(&mut self, carried: Carried) {
         let Carried { id, task } = carried;
-        self.open(id, None, None);
-        if let Some(slot) = self.slots.get_mut(id.index as usize) {
-            slot.task = Some(task);
-        }
+        debug_assert!(!self.holds(id), "the task is new");
+        self.tasks.open(id, || task);
     }
 
     /// The command goes out: what it may transfer is bounded by its buffers, too.
@@ -181,29 +163,25 @@ impl Tasks {
         // A command that is sent once more begins from its first byte.
         (task.received, task.next_sn, task.asked, task.open_r2ts) = (0, 0, 0, 0);
         task.given = 0;
-        (task.books, task.resumed, task.damaged, task.confirmed) = (None, false, false, (0, 0));
+        (task.reassembly, task.resumed, task.damaged, task.confirmed) =
+            (None, false, false, (0, 0));
         task.lun = command.lun;
         task.begun = true;
     }
 
-    pub(super) fn get(&self, id: TaskId) -> Option<&Task> {
-        let slot = self.slots.get(id.index as usize)?;
-        if slot.generation == id.generation { slot.task.as_ref() } else { None }
+    pub(super) fn get(&self, id: TaskId) -> Option<&TaskState> {
+        self.tasks.get(id)
     }
 
-    pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
-        let slot = self.slots.get_mut(id.index as usize)?;
-        if slot.generation == id.generation { slot.task.as_mut() } else { None }
+    pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut TaskState> {
+        self.tasks.get_mut(id)
     }
 
     /// The task that a PDU of the target belongs to.
-    pub(super) fn find(&mut self, tag: Itt) -> Result<(TaskId, &mut Task), Violation> {
+    pub(super) fn find(&mut self, tag: Itt) -> Result<(TaskId, &mut TaskState), Violation> {
         let unknown = Violation::UnknownTask(tag);
-        let index = slot(tag).ok_or(unknown)?;
-        let slot = self.slots.get_mut(index as usize).ok_or(unknown)?;
-        let id = TaskId { index, generation: slot.generation };
-        match &mut slot.task {
-            Some(task) if task.begun && itt(id) == tag => Ok((id, task)),
+        match slot(tag).and_then(|index| self.tasks.at_mut(index)) {
+            Some((id, task)) if task.begun && itt(id) == tag => Ok((id, task)),
             _ => Err(unknown),
         }
     }
@@ -216,24 +194,20 @@ impl Tasks {
     }
 
     pub(super) fn release(&mut self, id: TaskId) {
-        let Some(slot) = self.slots.get_mut(id.index as usize) else { return };
-        if slot.generation == id.generation && slot.task.take().is_some() {
-            self.live -= 1;
-        }
+        self.tasks.discard(id);
     }
 
     pub(super) const fn count(&self) -> usize {
-        self.live
+        self.tasks.len()
     }
 
     pub(super) fn check(&self) {
-        let live = self.slots.iter().filter(|slot| slot.task.is_some()).count();
-        assert_eq!(self.live, live, "live tasks");
-        for task in self.slots.iter().filter_map(|slot| slot.task.as_ref()) {
+        self.tasks.check();
+        for (_, task) in self.tasks.iter() {
             assert!(task.received <= task.in_len, "data lies in the buffer");
             assert!(task.asked <= task.out_len, "what was asked for lies in the buffer");
-            if let Some(books) = &task.books {
-                books.check(task.next_sn, task.in_len);
+            if let Some(reassembly) = &task.reassembly {
+                reassembly.check(task.next_sn, task.in_len);
             }
         }
     }
@@ -258,68 +232,73 @@ fn after(got: u32, expected: u32) -> Result<u32, Violation> {
     got.checked_add(1).ok_or(Violation::Sequence { got, expected })
 }
 
-impl Task {
+impl TaskState {
     /// Whether a Data-In of `length` bytes may come now; counts it. Returns where it goes.
     pub(super) fn admit(
         &mut self,
         pdu: &DataIn,
         length: u32,
         keys: &Keys,
-    ) -> Result<Place, Violation> {
+    ) -> Result<Placement, Violation> {
         let is_next = pdu.data_sn.0 == self.next_sn && pdu.offset == self.received;
-        if !is_next || self.books.is_some() {
+        if !is_next || self.reassembly.is_some() {
             return self.admit_odd(pdu, length, keys);
         }
         self.received = self.end_of(pdu, length)?;
         self.next_sn = after(pdu.data_sn.0, self.next_sn)?;
-        Ok(Place::At(pdu.offset))
+        Ok(Placement::At(pdu.offset))
     }
 
     /// One that does not come right behind the one before, or of a task where that has happened.
-    fn admit_odd(&mut self, pdu: &DataIn, length: u32, keys: &Keys) -> Result<Place, Violation> {
+    fn admit_odd(
+        &mut self,
+        pdu: &DataIn,
+        length: u32,
+        keys: &Keys,
+    ) -> Result<Placement, Violation> {
         if self.resumed && pdu.data_sn.0 <= self.next_sn && pdu.offset <= self.received {
             // The target goes on earlier than it had to: what it sends counts.
             (self.resumed, self.next_sn, self.received) = (false, pdu.data_sn.0, pdu.offset);
-            self.books = None;
+            self.reassembly = None;
             return self.admit(pdu, length, keys);
         }
         if !self.is_of_series(pdu.data_sn.0) {
-            return Ok(Place::Nowhere);
+            return Ok(Placement::Nowhere);
         }
         if !self.count(pdu.data_sn.0, keys)? {
-            return Ok(Place::Nowhere);
+            return Ok(Placement::Nowhere);
         }
         if length == 0 {
-            return Ok(Place::At(self.received));
+            return Ok(Placement::At(self.received));
         }
         let end = self.end_of(pdu, length)?;
-        if self.books.is_none() && pdu.offset == self.received {
+        if self.reassembly.is_none() && pdu.offset == self.received {
             self.received = end;
-            return Ok(Place::At(pdu.offset));
+            return Ok(Placement::At(pdu.offset));
         }
         // Where both orders are agreed and nothing may be lost, each byte comes right behind the
         // one before it (RFC 7143 §13.18, §13.19). A gap would leave old bytes in the buffer.
         if keys.data_in_order && !keys.recovery {
             return Err(Violation::Offset { offset: pdu.offset, expected: self.received });
         }
-        let books = self.books();
-        books.cover(pdu.offset, end)?;
-        self.received = books.received();
-        Ok(Place::At(pdu.offset))
+        let reassembly = self.reassembly();
+        reassembly.cover(pdu.offset, end)?;
+        self.received = reassembly.received();
+        Ok(Placement::At(pdu.offset))
     }
 
     /// Whether a DataSN may belong to data that was asked for anew. TCP keeps the order, so what
     /// comes before its first PDU was sent before; and that PDU begins the series once more if an
     /// older one had the same number.
     fn is_of_series(&mut self, number: u32) -> bool {
-        let Some(books) = &mut self.books else { return true };
-        let Some(again) = &mut books.again else { return true };
+        let Some(reassembly) = &mut self.reassembly else { return true };
+        let Some(again) = &mut reassembly.again else { return true };
         if number != again.first {
             return again.begun;
         }
         let (tag, first, begun) = (again.tag, again.first, again.begun);
         again.begun = true;
-        if begun && !books.misses(first) {
+        if begun && !reassembly.misses(first) {
             self.restart(tag, true);
         }
         true
@@ -334,10 +313,10 @@ impl Task {
 
     /// The data of an admitted Data-In was damaged on its way: as if it had not come.
     pub(super) fn retract(&mut self, pdu: &DataIn, length: u32) -> Result<(), Violation> {
-        let books = self.books();
-        books.uncover(pdu.offset, pdu.offset.saturating_add(length));
-        books.miss(pdu.data_sn.0, pdu.data_sn.0.saturating_add(1))?;
-        self.received = books.received();
+        let reassembly = self.reassembly();
+        reassembly.uncover(pdu.offset, pdu.offset.saturating_add(length));
+        reassembly.miss(pdu.data_sn.0, pdu.data_sn.0.saturating_add(1))?;
+        self.received = reassembly.received();
         Ok(())
     }
 
@@ -390,9 +369,9 @@ impl Task {
             return Err(Violation::Sequence { got, expected });
         }
         if got < expected {
-            return Ok(self.books.as_mut().is_some_and(|books| books.fill(got)));
+            return Ok(self.reassembly.as_mut().is_some_and(|reassembly| reassembly.fill(got)));
         }
-        self.books().miss(expected, got)?;
+        self.reassembly().miss(expected, got)?;
         self.next_sn = next;
         Ok(true)
     }
@@ -404,7 +383,7 @@ impl Task {
 
     /// Whether a status that names this SNACK tag is that of an older series of data.
     pub(super) fn is_outdated(&self, pdu: &ScsiResponse) -> bool {
-        let again = self.books.as_ref().and_then(|books| books.again);
+        let again = self.reassembly.as_ref().and_then(|reassembly| reassembly.again);
         pdu.response == 0 && again.is_some_and(|again| again.tag != pdu.snack_tag)
     }
 
@@ -417,21 +396,21 @@ impl Task {
         if !keys.recovery {
             return Err(Violation::Sequence { got, expected });
         }
-        self.books().miss(expected, got)?;
+        self.reassembly().miss(expected, got)?;
         self.next_sn = got;
         Ok(())
     }
 
-    /// The books, opened if there were none.
-    pub(super) fn books(&mut self) -> &mut Books {
+    /// The reassembly state, begun if there was none.
+    pub(super) fn reassembly(&mut self) -> &mut ReassemblyState {
         let received = self.received;
-        self.books.get_or_insert_with(|| Box::new(Books::new(received)))
+        self.reassembly.get_or_insert_with(|| Box::new(ReassemblyState::new(received)))
     }
 
-    /// Drops the books once they say nothing any more.
-    pub(super) fn close_books(&mut self) {
-        if self.books.as_ref().is_some_and(|books| books.are_empty()) {
-            self.books = None;
+    /// Drops the reassembly state once all is in order again.
+    pub(super) fn close_reassembly(&mut self) {
+        if self.reassembly.as_ref().is_some_and(|reassembly| reassembly.is_empty()) {
+            self.reassembly = None;
         }
     }
 
@@ -440,10 +419,10 @@ impl Task {
         self.resumed = true;
         self.open_r2ts = 0;
         self.quiet = false;
-        let books = self.books.take();
-        if books.is_some() || core::mem::take(&mut self.cut) {
+        let reassembly = self.reassembly.take();
+        if reassembly.is_some() || core::mem::take(&mut self.cut) {
             (self.next_sn, self.received) = self.confirmed;
-            self.books = books.and_then(|books| books.resume()).map(Box::new);
+            self.reassembly = reassembly.and_then(|reassembly| reassembly.resume()).map(Box::new);
         }
     }
 
@@ -451,17 +430,17 @@ impl Task {
     fn restart(&mut self, tag: u32, begun: bool) {
         (self.next_sn, self.received) = self.confirmed;
         self.resumed = false;
-        let books = self.books.take().and_then(|books| books.resume());
-        let mut books = books.unwrap_or_else(|| Books::new(self.received));
-        books.again = Some(Again { tag, first: self.next_sn, begun });
-        self.books = Some(Box::new(books));
+        let reassembly = self.reassembly.take().and_then(|reassembly| reassembly.resume());
+        let mut reassembly = reassembly.unwrap_or_else(|| ReassemblyState::new(self.received));
+        reassembly.again = Some(Again { tag, first: self.next_sn, begun });
+        self.reassembly = Some(Box::new(reassembly));
     }
 
     /// All that has come is acknowledged to the target.
     pub(super) fn confirm(&mut self) {
         self.confirmed = (self.next_sn, self.received);
-        if let Some(books) = &mut self.books {
-            books.confirm();
+        if let Some(reassembly) = &mut self.reassembly {
+            reassembly.confirm();
         }
     }
 }

@@ -117,7 +117,7 @@ fn reading(keys: Keys, length: u32) -> Tcp {
     let pool = Pool::new(1 << 20).unwrap();
     let mut tcp = Tcp::new();
     tcp.submit(Op::NoticeKeys(keys));
-    tcp.attach(TASK, None, pool.take(length as usize));
+    tcp.submit(Op::Attach { task: TASK, write: None, read: pool.take(length as usize) });
     let command = command(true, length);
     tcp.submit(Op::SendCommand { task: TASK, command, immediate: 0, unsolicited_end: 0 });
     sent(&mut tcp);
@@ -129,7 +129,7 @@ fn writing(keys: Keys, length: u32, immediate: u32, unsolicited_end: u32) -> (Tc
     let bytes: Vec<u8> = (0..length).map(|at| at.to_le_bytes()[0]).collect();
     let mut tcp = Tcp::new();
     tcp.submit(Op::NoticeKeys(keys));
-    tcp.attach(TASK, Some(Slice::from(bytes)), None);
+    tcp.submit(Op::Attach { task: TASK, write: Some(Slice::from(bytes)), read: None });
     let command = ScsiCommand { final_: immediate == unsolicited_end, ..command(false, length) };
     tcp.submit(Op::SendCommand { task: TASK, command, immediate, unsolicited_end });
     let pdus = split(keys, &sent(&mut tcp));
@@ -229,9 +229,9 @@ fn large_data_may_come_into_its_buffer_without_the_mover() {
             let (landed, told) = land(&mut tcp, &[first.clone(), rest.clone()].concat(), long);
             assert!(landed > 130_000, "{landed}");
             assert!(matches!(told.as_slice(), [.., Event::Ended { .. }]), "{told:?}");
-            let touched = tcp.touched();
-            assert_eq!(touched.copied + landed as u64, u64::from(LENGTH));
-            assert!(tcp.detach(TASK).is_some_and(|buf| buf[..] == bytes[..]));
+            let byte_counters = tcp.byte_counters();
+            assert_eq!(byte_counters.copied + landed as u64, u64::from(LENGTH));
+            assert!(tcp.submit(Op::Detach { task: TASK }).is_some_and(|buf| buf[..] == bytes[..]));
         }
     }
 }
@@ -244,7 +244,7 @@ fn a_read_that_ends_while_its_buffer_is_away_ends_without_it() {
     events(&mut tcp, &data[..BHS_LEN]);
     let (buf, at, end) = tcp.landing().unwrap();
     assert_eq!((at, end), (0, 100_000));
-    assert!(tcp.detach(TASK).is_none());
+    assert!(tcp.submit(Op::Detach { task: TASK }).is_none());
     tcp.submit(Op::Release { task: TASK });
     tcp.landed(buf, end);
     tcp.check();
@@ -271,7 +271,7 @@ fn data_lands_in_the_buffer_and_status_in_either_form() {
                 panic!("{told:?}");
             };
             assert_eq!((ended.task, ended.received, ended.damaged), (TASK, 2000, false));
-            assert_eq!(*tcp.detach(TASK).unwrap(), bytes);
+            assert_eq!(*tcp.submit(Op::Detach { task: TASK }).unwrap(), bytes);
             tcp.submit(Op::Release { task: TASK });
             assert_eq!(tcp.task_count(), 0);
         }

@@ -30,10 +30,11 @@ use super::super::marker::Inserter;
 use super::super::tx::has_room;
 use super::super::tx::part;
 use super::super::tx::push_trailer;
-use super::Touched;
+use super::ByteCounters;
 use super::task::Tasks;
 use crate::limits::INLINE_DATA_MAX;
 use crate::limits::SEND_SEGMENT_MAX;
+use crate::stamp::stamp;
 
 /// The sending side of a connection.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ pub(super) struct Tx {
     end: End,
     /// The header under construction, kept for its memory.
     header: Vec<u8>,
-    touched: Touched,
+    byte_counters: ByteCounters,
 }
 
 #[derive(Debug)]
@@ -111,14 +112,14 @@ impl Default for Tx {
             sending: false,
             end: End::Open,
             header: Vec::new(),
-            touched: Touched::default(),
+            byte_counters: ByteCounters::default(),
         }
     }
 }
 
 impl Tx {
-    pub(super) const fn touched(&self) -> Touched {
-        self.touched
+    pub(super) const fn byte_counters(&self) -> ByteCounters {
+        self.byte_counters
     }
 
     pub(super) fn submit(&mut self, op: Op) {
@@ -241,9 +242,9 @@ impl Tx {
                 Progress::Done
             }
             Op::SendCommand { task, mut command, immediate, unsolicited_end } => {
-                let Some(books) = tasks.get_mut(task) else { return Progress::Done };
+                let Some(entry) = tasks.get_mut(task) else { return Progress::Done };
                 command.exp_stat_sn = exp_stat_sn;
-                let data = books.write.as_ref().and_then(|data| part(data, 0, immediate));
+                let data = entry.write.as_ref().and_then(|data| part(data, 0, immediate));
                 self.push(&Request::Command(command), data, list);
                 if unsolicited_end <= immediate {
                     return Progress::Done;
@@ -272,7 +273,9 @@ impl Tx {
                 self.push(&request, None, list);
                 Progress::Done
             }
-            Op::Release { .. } | Op::Quiet { .. } => Progress::Done,
+            Op::Attach { .. } | Op::Detach { .. } | Op::Release { .. } | Op::Quiet { .. } => {
+                Progress::Done
+            }
         }
     }
 
@@ -284,19 +287,19 @@ impl Tx {
         tasks: &mut Tasks,
         exp_stat_sn: StatSn,
     ) -> Progress {
-        let books = tasks.get_mut(burst.task).filter(|books| !books.quiet);
-        let Some(books) = books else { return Progress::Done };
+        let entry = tasks.get_mut(burst.task).filter(|entry| !entry.quiet);
+        let Some(entry) = entry else { return Progress::Done };
         // Multiples of four, so that only the last PDU is padded (RFC 7143 §11.7.7).
         let length_max = self.keys.max_send_data_segment_length.min(SEND_SEGMENT_MAX) & !3;
         let length = (burst.end - burst.next).min(length_max.max(4));
-        let data = books.write.as_ref().and_then(|data| part(data, burst.next, length));
+        let data = entry.write.as_ref().and_then(|data| part(data, burst.next, length));
         debug_assert!(data.is_some(), "a burst lies in the buffer");
         let Some(data) = data else { return Progress::Done };
         let next = burst.next + length;
-        books.give(next);
+        entry.give(next);
         let last = next == burst.end;
         if last && burst.ttt != Ttt::NONE {
-            books.open_r2ts = books.open_r2ts.saturating_sub(1);
+            entry.open_r2ts = entry.open_r2ts.saturating_sub(1);
         }
         let pdu = DataOut {
             final_: last,
@@ -328,30 +331,14 @@ impl Tx {
             crc.update(data.bytes());
         }
         if length <= INLINE_DATA_MAX {
-            self.touched.copied += length as u64;
+            self.byte_counters.copied += length as u64;
             list.push_bytes(data.bytes());
         } else {
             list.push(data);
         }
         if crc.is_some() {
-            self.touched.digested += length as u64;
+            self.byte_counters.digested += length as u64;
         }
         push_trailer(length, crc, list);
-    }
-}
-
-/// The newest ExpStatSN goes into every request (RFC 7143 §4.2.2.2).
-const fn stamp(request: &mut Request, exp_stat_sn: StatSn) {
-    match request {
-        Request::NopOut(pdu) => pdu.exp_stat_sn = exp_stat_sn,
-        Request::Command(pdu) => pdu.exp_stat_sn = exp_stat_sn,
-        Request::TaskManagement(pdu) => pdu.exp_stat_sn = exp_stat_sn,
-        Request::Login(pdu) => pdu.exp_stat_sn = exp_stat_sn,
-        Request::Text(pdu) => pdu.exp_stat_sn = exp_stat_sn,
-        Request::DataOut(pdu) => pdu.exp_stat_sn = exp_stat_sn,
-        // Of a single connection it is that of the one to be closed (RFC 7143 §11.14.4).
-        Request::Logout(pdu) if pdu.reason == 0 => pdu.exp_stat_sn = exp_stat_sn,
-        Request::Logout(_) => {}
-        Request::Snack(pdu) => pdu.exp_stat_sn = exp_stat_sn,
     }
 }

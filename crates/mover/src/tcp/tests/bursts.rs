@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The books of bursts, by Data-Outs as an initiator should and should not send them.
+//! What is counted of bursts, by Data-Outs as an initiator should and should not send them.
 
 use super::*;
 
@@ -15,7 +15,7 @@ impl Transfer {
         let mut host = Host::logged_in(keys);
         let mut buf = host.pool.take(8192).expect("a buffer");
         buf.fill(0xee);
-        host.tcp.attach(task(1), buf);
+        host.tcp.submit(Op::Attach { task: task(1), buf });
         for offset in [0, 4096] {
             let (task, itt, numbers) = (task(1), Itt(1), numbers(1));
             host.submit(Op::GetData { task, itt, lun: LUN, offset, length: 4096, numbers });
@@ -39,7 +39,7 @@ impl Transfer {
     }
 
     fn buffer(&mut self) -> Vec<u8> {
-        self.host.tcp.detach(task(1)).expect("the buffer").to_vec()
+        self.host.tcp.submit(Op::Detach { task: task(1) }).expect("the buffer").to_vec()
     }
 }
 
@@ -298,7 +298,7 @@ fn unsolicited_data_is_found_by_its_task_tag() {
         for index in [1, 2] {
             let mut buf = host.pool.take(4096).expect("a buffer");
             buf.fill(0xee);
-            host.tcp.attach(task(index), buf);
+            host.tcp.submit(Op::Attach { task: task(index), buf });
             let (task, itt) = (task(index), Itt(index));
             let (offset, length) = (96, 4000);
             host.submit(Op::ExpectUnsolicited { task, itt, lun: LUN, offset, length, discard });
@@ -318,7 +318,7 @@ fn unsolicited_data_is_found_by_its_task_tag() {
             host.take_notes(),
             [Note::Done(task(2), 96, 4000), Note::Done(task(1), 96, 4000)]
         );
-        let buffer = host.tcp.detach(task(1)).expect("the buffer");
+        let buffer = host.tcp.submit(Op::Detach { task: task(1) }).expect("the buffer");
         let written = if discard {
             zeros(4000).iter().map(|_| 0xee).collect()
         } else {
@@ -344,10 +344,10 @@ fn a_discarded_burst_is_done_whatever_came() {
 fn a_burst_without_its_buffer_fails() {
     for length in [None, Some(100)] {
         let mut transfer = Transfer::new(PLAIN);
-        drop(transfer.host.tcp.detach(task(1)));
+        drop(transfer.host.tcp.submit(Op::Detach { task: task(1) }));
         if let Some(length) = length {
             let short = transfer.host.pool.take(length).expect("a buffer");
-            transfer.host.tcp.attach(task(1), short);
+            transfer.host.tcp.submit(Op::Attach { task: task(1), buf: short });
         }
         transfer.out(0, 0, 0..4096, 1);
         assert_eq!(transfer.host.notes[0], Note::Failed(task(1), DataError::Amount));

@@ -18,7 +18,7 @@ fn run(keys: Keys, outs: &[Range<u32>]) -> (Note, Vec<u8>) {
     let mut host = Host::logged_in(keys);
     let mut buf = host.pool.take(BUFFER).expect("a buffer");
     buf.fill(0xee);
-    host.tcp.attach(task(1), buf);
+    host.tcp.submit(Op::Attach { task: task(1), buf });
     let (offset, length) = (BURST.start, BURST.end - BURST.start);
     host.submit(Op::GetData {
         task: task(1),
@@ -46,7 +46,8 @@ fn run(keys: Keys, outs: &[Range<u32>]) -> (Note, Vec<u8>) {
             host.feed(&pdu(&Request::DataOut(request), bytes, keys));
         }
     }
-    let buffer = host.tcp.detach(task(1)).map_or_else(Vec::new, |buf| buf.to_vec());
+    let buffer =
+        host.tcp.submit(Op::Detach { task: task(1) }).map_or_else(Vec::new, |buf| buf.to_vec());
     (host.notes.first().cloned().expect("the end is told"), buffer)
 }
 

@@ -135,7 +135,7 @@ proptest! {
         let mut host = Host::logged_in(PLAIN);
         let mut buf = host.pool.take(12_288).expect("a buffer");
         buf.fill(0xff);
-        host.tcp.attach(task(1), buf);
+        host.tcp.submit(Op::Attach { task: task(1), buf });
         for offset in [0, 4096] {
             let (task, itt, numbers) = (task(1), Itt(1), numbers(1));
             host.tcp.submit(Op::GetData { task, itt, lun: LUN, offset, length: 4096, numbers });
@@ -158,7 +158,7 @@ proptest! {
                 done.push(offset);
             }
         }
-        let buf = host.tcp.detach(task(1)).expect("the buffer");
+        let buf = host.tcp.submit(Op::Detach { task: task(1) }).expect("the buffer");
         for (at, byte) in (0_u32..).zip(buf.iter()) {
             prop_assert!(*byte == 0xff || (at < 8192 && *byte == honest(at)), "byte {}", at);
             let whole = done.iter().any(|offset| (*offset..*offset + 4096).contains(&at));

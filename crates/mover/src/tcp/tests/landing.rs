@@ -122,7 +122,7 @@ fn a_buffer_that_comes_meanwhile_gets_all_that_is_there() {
             // The immediate data has no task yet.
             if host.tcp.task_count() > 0 {
                 let other = host.pool.take(LENGTH as usize).expect("room");
-                host.tcp.attach(task(2), other);
+                host.tcp.submit(Op::Attach { task: task(2), buf: other });
                 turns += 1;
             }
             if let Some(event) = host.tcp.landed(buf, length, &host.pool) {

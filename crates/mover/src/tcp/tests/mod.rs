@@ -172,7 +172,7 @@ impl Host {
             self.pool.take(command.expected_length as usize).expect("a buffer for the transfer")
         });
         buf[length as usize..].fill(0xee);
-        self.tcp.attach(task, buf);
+        self.tcp.submit(Op::Attach { task, buf });
         self.tasks.push((task, command));
         if command.final_ {
             return self.data_done(task, length);
@@ -205,7 +205,7 @@ impl Host {
             self.drain();
             return;
         }
-        let buf = self.tcp.detach(task).expect("the buffer is still there");
+        let buf = self.tcp.submit(Op::Detach { task }).expect("the buffer is still there");
         self.notes.push(Note::Written(buf.to_vec()));
         self.submit(Op::Release { task });
     }

@@ -112,7 +112,7 @@ fn a_run_is_never_cut_otherwise_than_it_was_numbered() {
 #[test]
 fn an_r2t_is_sent_again_as_it_was_while_its_burst_is_open() {
     let mut host = Host::logged_in(PLAIN);
-    host.tcp.attach(task(1), host.pool.take(8192).expect("a buffer"));
+    host.tcp.submit(Op::Attach { task: task(1), buf: host.pool.take(8192).expect("a buffer") });
     host.submit(Op::GetNumbered(get(1, 0, 3)));
     let first = r2t(&mut host).expect("an R2T");
     assert_eq!((first.r2t_sn, first.offset, first.desired_length), (R2tSn(3), 0, 4096));
@@ -132,7 +132,7 @@ fn an_r2t_is_sent_again_as_it_was_while_its_burst_is_open() {
 #[test]
 fn a_burst_is_overdue_when_nothing_came_between_two_looks() {
     let mut host = Host::logged_in(PLAIN);
-    host.tcp.attach(task(1), host.pool.take(8192).expect("a buffer"));
+    host.tcp.submit(Op::Attach { task: task(1), buf: host.pool.take(8192).expect("a buffer") });
     host.submit(Op::GetNumbered(get(1, 0, 0)));
     let asked = r2t(&mut host).expect("an R2T");
     let look = |host: &mut Host| {
@@ -153,13 +153,13 @@ fn a_burst_is_overdue_when_nothing_came_between_two_looks() {
     // What comes late is dropped without a word.
     host.feed(&pdu(&out(1, 1000), &pattern(1000), PLAIN));
     assert_eq!(host.take_notes(), []);
-    assert!(host.tcp.detach(task(1)).is_some(), "the buffer is still there");
+    assert!(host.tcp.submit(Op::Detach { task: task(1) }).is_some(), "the buffer is still there");
 }
 
 #[test]
 fn nothing_more_leaves_of_a_task_that_leaves() {
     let mut host = Host::logged_in(PLAIN);
-    host.tcp.attach(task(1), host.pool.take(8192).expect("a buffer"));
+    host.tcp.submit(Op::Attach { task: task(1), buf: host.pool.take(8192).expect("a buffer") });
     host.submit(Op::GetNumbered(get(1, 0, 0)));
     let asked = r2t(&mut host).expect("an R2T");
     let data = Slice::from(pattern(3 << 20));
@@ -192,5 +192,5 @@ fn nothing_more_leaves_of_a_task_that_leaves() {
     let out = Request::DataOut(data_out(1, asked.ttt.0, 0, 0));
     host.feed(&pdu(&out, &pattern(1000), PLAIN));
     assert_eq!(host.take_notes(), [], "what was under way is dropped");
-    assert_eq!(host.tcp.detach(task(1)).map(|buf| buf.len()), Some(8192));
+    assert_eq!(host.tcp.submit(Op::Detach { task: task(1) }).map(|buf| buf.len()), Some(8192));
 }

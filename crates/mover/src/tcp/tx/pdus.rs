@@ -15,9 +15,9 @@ use wire::iscsi::{
 };
 
 use super::{Context, Progress, Tx, has_room};
+use crate::counters::Counters;
 use crate::limits::INLINE_DATA_MAX;
 use crate::tcp::burst::{self, BurstKey, Kind};
-use crate::tcp::counters::Counters;
 
 impl Tx {
     /// The core never gives more data than the peer takes (RFC 7143 §13.12): which part of a text
@@ -86,7 +86,7 @@ impl Tx {
             let crc = self.digest(&part, context.counters);
             let end = self.progress + length;
             let last = end == total;
-            let Some(books) = context.tasks.open(*task) else { return Progress::Done };
+            let Some(entry) = context.tasks.open(*task) else { return Progress::Done };
             let status = if last { *status } else { None };
             let data_in = DataIn {
                 final_: length == left,
@@ -99,11 +99,11 @@ impl Tx {
                     Some(_) => *numbers,
                     None => Numbers { stat_sn: StatSn(0), ..*numbers },
                 },
-                data_sn: DataSn(books.next_sn),
+                data_sn: DataSn(entry.next_sn),
                 offset: offset.wrapping_add(self.progress),
             };
-            books.next_sn = books.next_sn.wrapping_add(1);
-            books.data_ins = books.data_ins.wrapping_add(1);
+            entry.next_sn = entry.next_sn.wrapping_add(1);
+            entry.data_ins = entry.data_ins.wrapping_add(1);
             context.counters.pdus_out.data_in += 1;
             self.push_header(data_in.emit(length), list, context);
             if length > 0 {
@@ -134,10 +134,10 @@ impl Tx {
             return Progress::Done;
         }
         let Some(key) = context.tasks.bursts.open(burst) else { return Progress::Waits };
-        let Some(books) = context.tasks.open(task) else { return Progress::Done };
-        books.had_bursts = true;
-        let r2t_sn = R2tSn(books.next_sn);
-        books.next_sn = books.next_sn.wrapping_add(1);
+        let Some(entry) = context.tasks.open(task) else { return Progress::Done };
+        entry.had_bursts = true;
+        let r2t_sn = R2tSn(entry.next_sn);
+        entry.next_sn = entry.next_sn.wrapping_add(1);
         let r2t = R2t { lun, itt, ttt: key.ttt(), numbers, r2t_sn, offset, desired_length: length };
         context.counters.pdus_out.r2t += 1;
         self.push_header(r2t.emit(0), list, context);
@@ -152,8 +152,8 @@ impl Tx {
         context: &mut Context<'_>,
     ) -> Progress {
         debug_assert!(get.length > 0, "an R2T asks for at least one byte (RFC 7143 §11.8.4)");
-        let Some(books) = context.tasks.open(get.task) else { return Progress::Done };
-        books.had_bursts = true;
+        let Some(entry) = context.tasks.open(get.task) else { return Progress::Done };
+        entry.had_bursts = true;
         let NumberedGet { task, itt, lun, offset, length, .. } = *get;
         let burst = burst::Request { kind: Kind::Solicited, task, itt, lun, offset, length };
         let Some(key) = context.tasks.bursts.open(burst) else { return Progress::Waits };

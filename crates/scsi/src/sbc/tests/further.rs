@@ -113,9 +113,9 @@ fn a_long_disk_is_asked_about_in_pieces() {
     let completion = loop {
         match step {
             Step::Complete(completion) => break completion,
-            Step::Store(store::Op::Status { length, .. }) => {
+            Step::Store(store::Op::ProvisioningStatus { length, .. }) => {
                 let run = store::Run { space: Space::Deallocated, length };
-                step = task.resume(&bench.nexus, Input::Store(Outcome::Status(run)));
+                step = task.resume(&bench.nexus, Input::Store(Outcome::ProvisioningStatus(run)));
             }
             step => panic!("{step:?}"),
         }

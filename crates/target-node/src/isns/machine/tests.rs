@@ -134,6 +134,62 @@ fn an_inquiry_comes_before_the_period_ends() {
 }
 
 #[test]
+fn what_is_registered_becomes_another() {
+    let mut registrar = registered(300);
+    let now = after(10);
+    assert_eq!(registrar.replace(registration(2), now), Entity::Same);
+    assert_eq!(registrar.next(now), Next::Connect, "at once");
+    registrar.connected(LOCAL, now);
+    let (request, attributes) = sent(&mut registrar, now);
+    assert_eq!(request.function, Function::REGISTER);
+    assert!(request.flags.has(Flags::REPLACE));
+    assert_eq!(attributes.iter().skip(1).filter(|(tag, _)| *tag == 32).count(), 2);
+    registrar.received(&answer(&request, Status::SUCCESS, Some(300)), now);
+    assert_eq!(registrar.poll_news(), Some(News::Registered));
+    assert_eq!(registrar.next(now), Next::Rest(Duration::from_secs(100)));
+}
+
+/// Its first target has gone, so the daemon has another name, and the old one is taken back first.
+#[test]
+fn a_new_name_is_registered_after_the_old_one_is_taken_back() {
+    let mut registrar = registered(300);
+    let name = "iqn.2026-01.com.example:other";
+    let other = Registration {
+        entity: name.to_owned(),
+        targets: vec![(name.to_owned(), None)],
+        ..registration(0)
+    };
+    let now = after(10);
+    assert_eq!(registrar.replace(other, now), Entity::Another);
+    for attempt in 0..2 {
+        registrar.connected(LOCAL, now);
+        let (request, attributes) = sent(&mut registrar, now);
+        assert_eq!(request.function, Function::DEREGISTER);
+        assert!(attributes[0].1.starts_with(b"iqn.2026-01.com.example:disk-0"));
+        if attempt == 0 {
+            // It is not lost by a failure.
+            registrar.failed("it is gone".into(), now);
+            assert!(matches!(registrar.poll_news(), Some(News::Failed { .. })));
+            continue;
+        }
+        registrar.received(&answer(&request, Status::SUCCESS, None), now);
+    }
+    let (request, attributes) = sent(&mut registrar, now);
+    assert_eq!(request.function, Function::REGISTER);
+    assert!(attributes[0].1.starts_with(name.as_bytes()));
+    registrar.received(&answer(&request, Status::SUCCESS, None), now);
+    assert_eq!(registrar.poll_news(), Some(News::Registered));
+    registrar.leave(now);
+    registrar.connected(LOCAL, now);
+    let (request, attributes) = sent(&mut registrar, now);
+    assert_eq!(request.function, Function::DEREGISTER);
+    assert!(attributes[0].1.starts_with(name.as_bytes()));
+    registrar.received(&answer(&request, Status::SUCCESS, None), now);
+    assert_eq!(registrar.poll_news(), Some(News::Deregistered));
+    assert_eq!(registrar.next(now), Next::Over);
+}
+
+#[test]
 fn whoever_is_forgotten_registers_again() {
     for (status, period) in [(Status::NO_SUCH_ENTRY, None), (Status::SUCCESS, None)] {
         let mut registrar = registered(300);

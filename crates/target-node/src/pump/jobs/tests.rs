@@ -308,12 +308,12 @@ fn what_a_file_has_where_is_not_asked_on_the_reactor() {
     let pump = &mut target.pumps[0];
     pump.begin_job(job_on_file(), None);
     let (key, _) = pump.context.job_turns.pop_front().expect("its first turn");
-    let io = Io::Status { file: FileId(0), offset: 0 };
-    submit(pump, key, Op::Status { offset: 0, length: 512 }, io);
+    let io = Io::ProvisioningStatus { file: FileId(0), offset: 0 };
+    submit(pump, key, Op::ProvisioningStatus { offset: 0, length: 512 }, io);
     assert_eq!((pump.context.port.questions, pump.context.ios.len()), (1, 1));
     assert!(pump.turn(), "it goes on");
     let io = pump.context.ios.iter().next().map(|(key, _)| key).expect("it waits");
-    pump.io_done(io, IoResult::Status(Ok((store::Space::Mapped, 512))));
+    pump.io_done(io, IoResult::ProvisioningStatus(Ok((store::Space::Mapped, 512))));
     assert!(pump.context.ios.is_empty() && !pump.context.job_turns.is_empty());
 }
 

@@ -50,7 +50,7 @@ struct Round {
     line: usize,
     /// Lines when it began.
     lines: usize,
-    place: Place,
+    place: Order,
     /// Where in the list the next one stands.
     at: usize,
     /// Who tries now.
@@ -58,7 +58,7 @@ struct Round {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Order {
     Overtaking,
     InLine,
 }
@@ -106,7 +106,7 @@ impl Waiting {
             list.insert(at, task);
             round.trying = None;
             round.at =
-                if round.all || round.place == Place::Overtaking { at + 1 } else { usize::MAX };
+                if round.all || round.place == Order::Overtaking { at + 1 } else { usize::MAX };
             self.count += 1;
             return;
         }
@@ -116,7 +116,7 @@ impl Waiting {
         }
         self.since = Some(now);
         self.count += 1;
-        let place = if overtakes { Place::Overtaking } else { Place::InLine };
+        let place = if overtakes { Order::Overtaking } else { Order::InLine };
         let found = self
             .lines
             .iter_mut()
@@ -155,7 +155,7 @@ impl Waiting {
         if all {
             self.next_of_all = now + ALL_INTERVAL;
         }
-        let (lines, place) = (self.lines.len(), Place::Overtaking);
+        let (lines, place) = (self.lines.len(), Order::Overtaking);
         self.round = Some(Round { all, line: 0, lines, place, at: 0, trying: None });
         true
     }
@@ -176,9 +176,9 @@ impl Waiting {
             }
             round.at = 0;
             match round.place {
-                Place::Overtaking => round.place = Place::InLine,
-                Place::InLine => {
-                    round.place = Place::Overtaking;
+                Order::Overtaking => round.place = Order::InLine,
+                Order::InLine => {
+                    round.place = Order::Overtaking;
                     round.line += 1;
                 }
             }
@@ -201,10 +201,10 @@ impl Waiting {
 }
 
 impl Line {
-    const fn list(&mut self, place: Place) -> &mut Vec<TaskId> {
+    const fn list(&mut self, place: Order) -> &mut Vec<TaskId> {
         match place {
-            Place::Overtaking => &mut self.overtaking,
-            Place::InLine => &mut self.tasks,
+            Order::Overtaking => &mut self.overtaking,
+            Order::InLine => &mut self.tasks,
         }
     }
 

@@ -90,9 +90,9 @@ impl Tasks {
     ) -> Result<Vec<Burst>, Violation> {
         let task = self.table.find(snack.itt).filter(|task| task.connection == id);
         let task = task.ok_or(Violation::NothingToResend(DataSn(0)))?;
-        let books = task.transfer.books.as_deref();
-        let nothing = Violation::NothingToResend(DataSn(books.map_or(0, |books| books.next())));
-        let wanted = books.and_then(|books| books.wanted(snack)).ok_or(nothing)?;
+        let r2ts = task.transfer.r2ts.as_deref();
+        let nothing = Violation::NothingToResend(DataSn(r2ts.map_or(0, |r2ts| r2ts.next())));
+        let wanted = r2ts.and_then(|r2ts| r2ts.wanted(snack)).ok_or(nothing)?;
         let (itt, lun, task) = (task.command.itt, task.command.lun, task.id);
         let burst = |asked: Asked| {
             let (offset, length, r2t_sn) = (asked.offset, asked.length, Some(asked.r2t_sn));

@@ -57,7 +57,7 @@ impl Tasks {
             return Some(Reassigned::Answered);
         }
         let has_buffer = entry.awaits_data();
-        entry.transfer.books().resume(from.0);
+        entry.transfer.r2ts().resume(from.0);
         if has_buffer {
             outputs.push(Output::Attach { connection, task: id });
         }

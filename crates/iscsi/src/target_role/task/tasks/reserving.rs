@@ -56,7 +56,7 @@ impl Tasks {
         if !is_right || entry.is_exhausted() || !entry.may_go_on() {
             return self.declare(id, Unsolicited::Discarded, now, outputs);
         }
-        let staged = match core::mem::take(&mut entry.immediate) {
+        let staged = match core::mem::take(&mut entry.staged) {
             Immediate::Staged { data, length } => Some((data, length)),
             Immediate::None | Immediate::Exhausted { .. } => None,
         };

@@ -10,7 +10,6 @@ use iscsi::initiator::datamover::Ended;
 use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::TaskId;
 use iscsi::initiator::datamover::Violation;
-use wire::iscsi::BhsView;
 use wire::iscsi::DataIn;
 use wire::iscsi::DataSn;
 use wire::iscsi::Itt;
@@ -21,25 +20,25 @@ use wire::iscsi::Response;
 use wire::iscsi::ScsiResponse;
 use wire::iscsi::StatSn;
 
-use super::Phase;
-use super::Rx;
+use super::InitiatorRole;
 use super::Sink;
 use crate::tcp::initiator::task::Tasks;
 
-impl Rx {
-    /// The data digest is wrong. Above ErrorRecoveryLevel 0 what is lost comes again. At level 0
-    /// data may be left out, as the command still ends; but a status or a control PDU that is lost
-    /// leaves a gap that nothing fills (RFC 7143 §7.8).
-    pub(super) fn damage(&mut self, tasks: &mut Tasks) -> Result<Option<Event>, Violation> {
-        self.phase = Phase::Header;
+impl InitiatorRole {
+    /// The data digest is wrong, of a segment of `length` bytes. Above ErrorRecoveryLevel 0 what is
+    /// lost comes again. At level 0 data may be left out, as the command still ends; but a status
+    /// or a control PDU that is lost leaves a gap that nothing fills (RFC 7143 §7.8).
+    pub(super) fn damage(
+        &mut self,
+        length: u32,
+        tasks: &mut Tasks,
+    ) -> Result<Option<Event>, Violation> {
         match self.sink {
             Sink::Data { task, pdu, .. } if self.keys.recovery => {
-                let length =
-                    BhsView::new_checked(&self.header).map(|bhs| bhs.data_segment_length());
-                let Some(books) = tasks.get_mut(task) else { return Ok(None) };
-                books.retract(&pdu, length.unwrap_or(0))?;
+                let Some(entry) = tasks.get_mut(task) else { return Ok(None) };
+                entry.retract(&pdu, length)?;
                 let has_status = pdu.status.is_some();
-                let lost = books.books().take_found();
+                let lost = entry.reassembly().take_found();
                 Ok(Some(Event::Incomplete { task, lost, has_status, numbers: pdu.numbers }))
             }
             Sink::Data { pdu, task, .. } if pdu.status.is_none() => {
@@ -55,23 +54,29 @@ impl Rx {
         }
     }
 
-    /// The PDU is whole: what it means to the core.
-    pub(super) fn end(&mut self, tasks: &mut Tasks) -> Result<Option<Event>, Violation> {
-        self.phase = Phase::Header;
+    /// The PDU is whole: what it means to the core. `control`: its control data, which becomes that
+    /// of the event.
+    pub(super) fn complete(
+        &mut self,
+        control: &mut Vec<u8>,
+        tasks: &mut Tasks,
+    ) -> Result<Option<Event>, Violation> {
         match self.sink {
-            Sink::Data { task, pdu, odd: true, .. } => Ok(self.end_odd(task, &pdu, tasks)?),
+            Sink::Data { task, pdu, odd: true, .. } => {
+                Ok(self.end_odd(task, &pdu, control, tasks)?)
+            }
             Sink::Data { task, pdu, .. } => match response_of(&pdu) {
                 None => Ok(self.window(pdu.numbers)),
                 Some(mut response) => {
                     self.max_cmd_sn = pdu.numbers.max_cmd_sn;
-                    let Some(books) = tasks.get_mut(task) else { return Ok(None) };
-                    response.exp_data_sn = DataSn(books.next_sn);
-                    let (received, damaged) = (books.received, books.damaged);
+                    let Some(entry) = tasks.get_mut(task) else { return Ok(None) };
+                    response.exp_data_sn = DataSn(entry.next_sn);
+                    let (received, damaged) = (entry.received, entry.damaged);
                     Ok(Some(Event::Ended(Ended { task, response, received, damaged })))
                 }
             },
-            Sink::Control(Response::R2t(pdu)) => self.end_r2t(&pdu, tasks),
-            Sink::Control(Response::Scsi(response)) => self.end_status(response, tasks),
+            Sink::Control(Response::R2t(pdu)) => self.end_r2t(&pdu, control, tasks),
+            Sink::Control(Response::Scsi(response)) => self.end_status(response, control, tasks),
             Sink::Control(response) => Ok(Some(Event::Control { response })),
             Sink::Nowhere(Response::Scsi(pdu)) => Ok(Some(Event::Stray(pdu.numbers))),
             Sink::Nowhere(Response::DataIn(pdu)) if pdu.status.is_some() => {
@@ -88,93 +93,101 @@ impl Rx {
         }
     }
 
-    fn end_r2t(&mut self, pdu: &R2t, tasks: &mut Tasks) -> Result<Option<Event>, Violation> {
-        let Ok((task, books)) = tasks.find(pdu.itt) else { return Ok(None) };
-        if books.books.is_none() {
+    fn end_r2t(
+        &mut self,
+        pdu: &R2t,
+        control: &mut Vec<u8>,
+        tasks: &mut Tasks,
+    ) -> Result<Option<Event>, Violation> {
+        let Ok((task, entry)) = tasks.find(pdu.itt) else { return Ok(None) };
+        if entry.reassembly.is_none() {
             return Ok(self.window(pdu.numbers));
         }
-        self.settle(task, pdu.numbers, tasks)
+        self.settle(task, pdu.numbers, control, tasks)
     }
 
     /// A SCSI Response: ends its task, unless something before it is missing.
     fn end_status(
         &mut self,
         response: ScsiResponse,
+        control: &mut Vec<u8>,
         tasks: &mut Tasks,
     ) -> Result<Option<Event>, Violation> {
         self.max_cmd_sn = response.numbers.max_cmd_sn;
-        let Ok((task, books)) = tasks.find(response.itt) else { return Ok(None) };
-        if books.is_outdated(&response) {
+        let Ok((task, entry)) = tasks.find(response.itt) else { return Ok(None) };
+        if entry.is_outdated(&response) {
             return Ok(Some(held(task, response.numbers)));
         }
-        if books.takes_data() {
-            books.close_count(&response, &self.keys)?;
+        if entry.takes_data() {
+            entry.close_count(&response, &self.keys)?;
         } else {
             // A target that has a status does not wait for the answer to an R2T.
-            books.books = None;
+            entry.reassembly = None;
         }
-        if books.books.is_some() && response.response == 0 {
-            books.books().held = Some((response, self.control.clone()));
-            return self.settle(task, response.numbers, tasks);
+        if entry.reassembly.is_some() && response.response == 0 {
+            entry.reassembly().held = Some((response, control.clone()));
+            return self.settle(task, response.numbers, control, tasks);
         }
-        let (received, damaged) = (books.received, books.damaged);
+        let (received, damaged) = (entry.received, entry.damaged);
         Ok(Some(Event::Ended(Ended { task, response, received, damaged })))
     }
 
-    /// A Data-In of a task that has books, or that asks for an acknowledgement.
+    /// A Data-In of a task whose PDUs did not come in order, or that asks for an acknowledgement.
     fn end_odd(
         &mut self,
         task: TaskId,
         pdu: &DataIn,
+        control: &mut Vec<u8>,
         tasks: &mut Tasks,
     ) -> Result<Option<Event>, Violation> {
         let Some(entry) = tasks.get_mut(task) else { return Ok(None) };
         match response_of(pdu) {
             // Data that was asked for anew ends with a status of its own.
-            Some(_) if entry.books().again.is_some() => {
-                let lost = entry.books().take_found();
+            Some(_) if entry.reassembly().again.is_some() => {
+                let lost = entry.reassembly().take_found();
                 let numbers = pdu.numbers;
                 return Ok(Some(Event::Incomplete { task, lost, has_status: true, numbers }));
             }
-            Some(response) => entry.books().held = Some((response, Vec::new())),
+            Some(response) => entry.reassembly().held = Some((response, Vec::new())),
             None if pdu.acknowledge && self.keys.recovery => {
-                entry.books().acknowledge = Some((pdu.lun, pdu.ttt));
+                entry.reassembly().acknowledge = Some((pdu.lun, pdu.ttt));
             }
             None => {}
         }
-        self.settle(task, pdu.numbers, tasks)
+        self.settle(task, pdu.numbers, control, tasks)
     }
 
-    /// What the books of a task say after a PDU of it.
+    /// What is missing of a task after a PDU of it.
     fn settle(
         &mut self,
         task: TaskId,
         numbers: Numbers,
+        control: &mut Vec<u8>,
         tasks: &mut Tasks,
     ) -> Result<Option<Event>, Violation> {
         let Some(entry) = tasks.get_mut(task) else { return Ok(None) };
         let (next, received) = (entry.next_sn, entry.received);
-        let books = entry.books();
-        let lost = books.take_found();
+        let reassembly = entry.reassembly();
+        let lost = reassembly.take_found();
         let is_status = |held: &(ScsiResponse, Vec<u8>)| held.0.numbers == numbers;
-        let has_status = books.held.as_ref().is_some_and(is_status);
-        if lost.is_some() || books.is_missing() && has_status {
+        let has_status = reassembly.held.as_ref().is_some_and(is_status);
+        if lost.is_some() || reassembly.is_missing() && has_status {
             return Ok(Some(Event::Incomplete { task, lost, has_status, numbers }));
         }
-        if books.is_missing() {
+        if reassembly.is_missing() {
             return Ok(self.window(numbers));
         }
-        if let Some((mut response, sense)) = books.held.take() {
-            if books.has_gap() {
+        if let Some((mut response, sense)) = reassembly.held.take() {
+            if reassembly.has_gap() {
                 return Err(Violation::Offset { offset: next, expected: received });
             }
             self.max_cmd_sn = numbers.max_cmd_sn;
-            self.control = sense;
+            *control = sense;
             response.exp_data_sn = DataSn(next);
             let damaged = entry.damaged;
             return Ok(Some(Event::Ended(Ended { task, response, received, damaged })));
         }
-        let event = match books.acknowledge.take() {
+        let event = match reassembly.acknowledge.take() {
             Some((lun, ttt)) => {
                 entry.confirm();
                 let next = DataSn(next);
@@ -182,7 +195,7 @@ impl Rx {
             }
             None => self.window(numbers),
         };
-        entry.close_books();
+        entry.close_reassembly();
         Ok(event)
     }
 

@@ -154,7 +154,7 @@ fn new_lengths_hold_at_once() {
         let bytes: Vec<u8> = (0..4096_u32).map(|at| at.to_le_bytes()[0]).collect();
         let mut tcp = Tcp::new();
         tcp.submit(Op::NoticeKeys(KEYS));
-        tcp.attach(TASK, Some(Slice::from(bytes)), None);
+        tcp.submit(Op::Attach { task: TASK, write: Some(Slice::from(bytes)), read: None });
         let command = ScsiCommand { final_, ..command(false, 4096) };
         let (task, unsolicited_end) = (TASK, unsolicited);
         tcp.submit(Op::SendCommand { task, command, immediate: 1024, unsolicited_end });

@@ -22,7 +22,7 @@ pub(super) fn damaged(mut pdu: Vec<u8>) -> Vec<u8> {
 }
 
 pub(super) fn is_whole(tcp: &mut Tcp, length: u32) {
-    let read = tcp.detach(TASK).unwrap();
+    let read = tcp.submit(Op::Detach { task: TASK }).unwrap();
     assert!(read.iter().zip(0u32..).all(|(byte, at)| *byte == at.to_le_bytes()[0]));
     assert_eq!(read.len(), length as usize);
 }

@@ -52,8 +52,44 @@ pub struct PdusOut {
     pub reject: u64,
 }
 
+impl Counters {
+    /// Those of another connection join these.
+    pub fn join(&mut self, other: &Self) {
+        let Self { bytes_in, bytes_out, bytes_copied, bytes_crc, pdus_in, pdus_out } = other;
+        self.bytes_in += bytes_in;
+        self.bytes_out += bytes_out;
+        self.bytes_copied += bytes_copied;
+        self.bytes_crc += bytes_crc;
+        self.pdus_in.join(pdus_in);
+        self.pdus_out.join(pdus_out);
+    }
+}
+
 impl PdusIn {
-    pub(super) fn count(&mut self, request: &Request) {
+    fn join(&mut self, other: &Self) {
+        let Self {
+            nop_out,
+            scsi_command,
+            task_management,
+            login,
+            text,
+            data_out,
+            logout,
+            snack,
+            malformed,
+        } = other;
+        self.nop_out += nop_out;
+        self.scsi_command += scsi_command;
+        self.task_management += task_management;
+        self.login += login;
+        self.text += text;
+        self.data_out += data_out;
+        self.logout += logout;
+        self.snack += snack;
+        self.malformed += malformed;
+    }
+
+    pub(crate) fn count(&mut self, request: &Request) {
         *match request {
             Request::NopOut(_) => &mut self.nop_out,
             Request::Command(_) => &mut self.scsi_command,
@@ -68,7 +104,32 @@ impl PdusIn {
 }
 
 impl PdusOut {
-    pub(super) fn count(&mut self, response: &Response) {
+    fn join(&mut self, other: &Self) {
+        let Self {
+            nop_in,
+            scsi_response,
+            task_management,
+            login,
+            text,
+            data_in,
+            logout,
+            r2t,
+            async_message,
+            reject,
+        } = other;
+        self.nop_in += nop_in;
+        self.scsi_response += scsi_response;
+        self.task_management += task_management;
+        self.login += login;
+        self.text += text;
+        self.data_in += data_in;
+        self.logout += logout;
+        self.r2t += r2t;
+        self.async_message += async_message;
+        self.reject += reject;
+    }
+
+    pub(crate) fn count(&mut self, response: &Response) {
         *match response {
             Response::NopIn(_) => &mut self.nop_in,
             Response::Scsi(_) => &mut self.scsi_response,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The books of a task whose data did not come in order: which numbers and which bytes are there,
+//! Reassembly of a task whose data did not come in order: which numbers and which bytes are there,
 //! and a status that waits for the rest.
 //!
 //! Read first: RFC 7143 §7.8, §7.9 (what is lost), §11.7.2 (DataACK), §11.16 (SNACK), §13.18 (data
-//! out of order). A task has no books while each PDU comes right behind the one before.
+//! out of order). A task has no such state while each PDU comes right behind the one before.
 
 use alloc::vec::Vec;
 
@@ -29,7 +29,7 @@ pub(super) struct Again {
 
 /// What is kept of a task whose PDUs did not come in order.
 #[derive(Debug, Default)]
-pub(super) struct Books {
+pub(super) struct ReassemblyState {
     coverage: Coverage,
     /// Numbers that have not come, below the next one: half open, ascending.
     missing: Vec<(u32, u32)>,
@@ -45,7 +45,7 @@ pub(super) struct Books {
     confirmed: Option<Coverage>,
 }
 
-impl Books {
+impl ReassemblyState {
     /// For a task of which `received` bytes have come in order.
     pub(super) fn new(received: u32) -> Self {
         let mut coverage = Coverage::default();
@@ -120,8 +120,8 @@ impl Books {
         self.coverage.has_gap()
     }
 
-    /// Whether the next PDU may be dealt with as if there were no books.
-    pub(super) fn are_empty(&self) -> bool {
+    /// Whether the next PDU may be dealt with as if there were no such state.
+    pub(super) fn is_empty(&self) -> bool {
         self.missing.is_empty()
             && !self.has_gap()
             && self.held.is_none()
@@ -135,7 +135,7 @@ impl Books {
         self.confirmed = self.has_gap().then(|| self.coverage.clone());
     }
 
-    /// The books of the same task on another connection: what was acknowledged. None if that is in
+    /// The state of the same task on another connection: what was acknowledged. None if that is in
     /// order.
     pub(super) fn resume(self) -> Option<Self> {
         let coverage = self.confirmed?;
@@ -166,23 +166,23 @@ mod tests {
             gaps in prop::collection::vec((1..6u32, 1..4u32), 1..10),
             come in prop::collection::vec(0..60u32, 0..40),
         ) {
-            let mut books = Books::new(0);
+            let mut state = ReassemblyState::new(0);
             let (mut next, mut missing) = (0, Vec::new());
             for (here, lost) in gaps {
-                books.miss(next + here, next + here + lost).unwrap();
-                prop_assert_eq!(books.take_found().map(|run| run.count), Some(lost));
+                state.miss(next + here, next + here + lost).unwrap();
+                prop_assert_eq!(state.take_found().map(|run| run.count), Some(lost));
                 missing.extend(next + here..next + here + lost);
                 next += here + lost;
             }
             for number in come {
                 let place = missing.iter().position(|one| *one == number);
-                prop_assert_eq!(books.fill(number), place.is_some());
+                prop_assert_eq!(state.fill(number), place.is_some());
                 if let Some(place) = place {
                     missing.remove(place);
                 }
-                books.check(next, 0);
+                state.check(next, 0);
             }
-            prop_assert_eq!(books.is_missing(), !missing.is_empty());
+            prop_assert_eq!(state.is_missing(), !missing.is_empty());
         }
     }
 }

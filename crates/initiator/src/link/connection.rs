@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One connection of a session: its mover, and what that goes over.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use buf::SgList;
+use clock::Instant;
+use engine::Port;
+use engine::Socket;
+use iscsi::initiator::Carried;
+use iscsi::initiator::Login;
+use iscsi::initiator::LoginOutput;
+use iscsi::initiator::datamover::TaskId;
+use mover::local;
+use mover::local::ToInitiator;
+use mover::tcp::initiator::Tcp;
+
+use super::mover::Mover;
+use crate::SessionId;
+use crate::connect::Attempt;
+use crate::connect::Connected;
+use crate::connect::Line;
+use crate::connect::LocalEnd;
+use crate::pump::Context;
+
+/// One connection.
+#[derive(Debug, Default)]
+pub(super) struct Connection {
+    /// Counts connections, so that late events of an old one are known; zero: there is none.
+    pub(super) epoch: u32,
+    pub(super) path: Path,
+    /// Of a connection that is being made: before it stands, and until it is logged in.
+    pub(super) attempt: Option<Attempt>,
+    pub(super) login: Option<Box<Login>>,
+    peer: Option<SocketAddr>,
+    portal: String,
+    pub(super) mover: Mover,
+    /// That of the connection before, with the commands that were under way on it.
+    before: Option<Box<Mover>>,
+    /// Bytes that have come, that the other side took, and that are on their way to it.
+    pub(super) received: u64,
+    pub(super) sent: u64,
+    pub(super) sending: u64,
+}
+
+/// What a connection goes over.
+#[derive(Debug, Default)]
+pub(super) enum Path {
+    /// It is closed, or does not stand yet.
+    #[default]
+    None,
+    Stream {
+        socket: Socket,
+        /// The list to fill; None while it is under way.
+        list: Option<SgList>,
+    },
+    Local {
+        end: LocalEnd,
+        /// What was received and not treated; empty between turns.
+        inbox: VecDeque<ToInitiator>,
+    },
+}
+
+impl Connection {
+    /// A connection stands: the login begins.
+    pub(super) fn begin<P: Port>(
+        &mut self,
+        connected: Connected,
+        login: Login,
+        session: SessionId,
+        context: &mut Context<'_, P>,
+    ) {
+        self.epoch = context.next_epoch();
+        let mover;
+        (mover, self.path) = match connected.line {
+            Line::Stream(stream) => {
+                let socket = context.take_over(stream.into(), session, self.epoch);
+                let list = Some(SgList::new());
+                (Mover::Tcp(Tcp::new()), Path::Stream { socket, list })
+            }
+            Line::Local(end) => {
+                end.attach(context.waker());
+                let inbox = VecDeque::new();
+                (Mover::Local(local::Initiator::new()), Path::Local { end, inbox })
+            }
+        };
+        let old = std::mem::replace(&mut self.mover, mover);
+        self.before = (old.task_count() > 0).then(|| Box::new(old));
+        self.login = Some(Box::new(login));
+        (self.peer, self.portal) = (Some(connected.peer), connected.portal);
+        (self.received, self.sent, self.sending) = (0, 0, 0);
+    }
+
+    /// Full feature phase: commands of the connection before are here from now on.
+    pub(super) fn finish_login(&mut self) {
+        self.login = None;
+        for task in self.before.take().into_iter().flat_map(|mut before| before.carry_all()) {
+            self.mover.adopt(task);
+        }
+    }
+
+    /// Ends the connection, on which all is said.
+    pub(super) fn part<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        if let Path::Stream { socket, .. } = std::mem::take(&mut self.path) {
+            context.part(socket);
+        }
+        self.hang_up(context);
+    }
+
+    /// Closes the connection. Its commands stay.
+    pub(super) fn hang_up<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        if let Path::Stream { socket, .. } = std::mem::take(&mut self.path) {
+            context.hang_up(socket);
+        }
+        self.epoch = 0;
+        (self.login, self.attempt) = (None, None);
+        if let Some(before) = self.before.take() {
+            self.mover = *before;
+        }
+    }
+
+    /// What its login has to say.
+    pub(super) fn poll(&mut self) -> Option<LoginOutput> {
+        self.login.as_mut()?.poll_output()
+    }
+
+    /// When its login takes too long.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.login.as_ref()?.poll_timeout()
+    }
+
+    /// Lets the time of its login be `now`.
+    pub(super) fn expire(&mut self, now: Instant) {
+        if let Some(login) = &mut self.login {
+            login.handle_timeout(now);
+        }
+    }
+
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
+    }
+
+    /// What the connection has carried; zero while there is none.
+    pub(super) fn carried<P: Port>(&self, context: &Context<'_, P>) -> Carried {
+        let known = match self.path {
+            Path::Stream { socket, .. } => context.carried(socket),
+            Path::None | Path::Local { .. } => crate::pump::Carried::default(),
+        };
+        let taken = known.taken.unwrap_or(self.sent).min(self.sent + self.sending);
+        Carried {
+            // Bytes that are landing count there and not here.
+            received: known.received.unwrap_or(0).max(self.received),
+            arriving: self.mover.arriving() as u64,
+            taken,
+            leaving: (self.sent + self.sending).saturating_sub(taken),
+        }
+    }
+
+    pub(super) fn portal(&self) -> &str {
+        &self.portal
+    }
+
+    /// Where a task is: here, or on the connection before.
+    pub(super) fn holder(&mut self, task: TaskId) -> Option<&mut Mover> {
+        if self.mover.holds(task) {
+            return Some(&mut self.mover);
+        }
+        self.before.as_deref_mut().filter(|before| before.holds(task))
+    }
+}

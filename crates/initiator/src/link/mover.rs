@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The datamover of a connection, of either kind.
+
+use buf::Buf;
+use iscsi::initiator::datamover::Op;
+use iscsi::initiator::datamover::TaskId;
+use mover::local;
+use mover::tcp::initiator::ByteCounters;
+use mover::tcp::initiator::Carried;
+use mover::tcp::initiator::Tcp;
+
+/// One of the movers that there are.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "the large one is nearly always the one")]
+pub(super) enum Mover {
+    Tcp(Tcp),
+    Local(local::Initiator),
+}
+
+impl Default for Mover {
+    fn default() -> Self {
+        Self::Tcp(Tcp::new())
+    }
+}
+
+impl Mover {
+    pub(super) fn submit(&mut self, op: Op) -> Option<Buf> {
+        match self {
+            Self::Tcp(mover) => mover.submit(op),
+            Self::Local(mover) => mover.submit(op),
+        }
+    }
+
+    pub(super) fn control_data(&self) -> &[u8] {
+        match self {
+            Self::Tcp(mover) => mover.control_data(),
+            Self::Local(mover) => mover.control_data(),
+        }
+    }
+
+    pub(super) fn holds(&self, task: TaskId) -> bool {
+        match self {
+            Self::Tcp(mover) => mover.holds(task),
+            Self::Local(mover) => mover.holds(task),
+        }
+    }
+
+    pub(super) fn progress(&self, task: TaskId) -> Option<u64> {
+        match self {
+            Self::Tcp(mover) => mover.progress(task),
+            Self::Local(mover) => mover.progress(task),
+        }
+    }
+
+    pub(super) fn task_count(&self) -> usize {
+        match self {
+            Self::Tcp(mover) => mover.task_count(),
+            Self::Local(mover) => mover.task_count(),
+        }
+    }
+
+    /// Bytes of what is under way that have not come.
+    pub(super) fn arriving(&self) -> usize {
+        match self {
+            Self::Tcp(mover) => mover.arriving(),
+            Self::Local(_) => 0,
+        }
+    }
+
+    pub(super) const fn byte_counters(&self) -> ByteCounters {
+        match self {
+            Self::Tcp(mover) => mover.byte_counters(),
+            Self::Local(mover) => ByteCounters { copied: mover.copied(), digested: 0 },
+        }
+    }
+
+    /// Takes a task out, to go on with it on another connection: without numbers there is no such
+    /// thing.
+    pub(super) fn carry(&mut self, task: TaskId) -> Option<Carried> {
+        match self {
+            Self::Tcp(mover) => mover.carry(task),
+            Self::Local(_) => None,
+        }
+    }
+
+    pub(super) fn carry_all(&mut self) -> Vec<Carried> {
+        match self {
+            Self::Tcp(mover) => mover.carry_all(),
+            Self::Local(_) => Vec::new(),
+        }
+    }
+
+    pub(super) fn adopt(&mut self, carried: Carried) {
+        match self {
+            Self::Tcp(mover) => mover.adopt(carried),
+            Self::Local(_) => debug_assert!(false, "connections of a session are of one kind"),
+        }
+    }
+}

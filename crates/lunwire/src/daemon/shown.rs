@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the library knows of targets and sessions, in the words of the control socket.
+
+use control::admin;
+use iscsi::target_role::TaskReporting;
+use scsi::ProtectionType;
+use target::LunSnapshot;
+use target::SessionSnapshot;
+use target::TargetSnapshot;
+
+use crate::plan;
+
+/// Says which reactors have not answered.
+pub(crate) fn silent(reactors: &[usize]) -> String {
+    let numbers: Vec<String> = reactors.iter().map(usize::to_string).collect();
+    let (what, verb) = match reactors {
+        [_] => ("reactor", "does"),
+        _ => ("reactors", "do"),
+    };
+    let numbers = numbers.join(", ");
+    format!("{what} {numbers} {verb} not answer; try: again, or look at the log of the daemon")
+}
+
+pub(super) fn target(target: TargetSnapshot) -> admin::Target {
+    admin::Target { name: target.name, luns: target.luns.into_iter().map(lun).collect() }
+}
+
+pub(super) fn lun(lun: LunSnapshot) -> admin::Lun {
+    admin::Lun {
+        number: lun.number,
+        store: plan::store_of_now(&lun.label, lun.bytes),
+        bytes: lun.bytes,
+        block: lun.block,
+        read_only: lun.read_only,
+        protection: lun.protection.map(ProtectionType::number),
+        lost_writes: lun.lost_writes,
+        file_lost: lun.astray.map(str::to_owned),
+    }
+}
+
+fn reporting(value: TaskReporting) -> &'static str {
+    match value {
+        TaskReporting::Rfc3720 => "RFC3720",
+        TaskReporting::ResponseFence => "ResponseFence",
+        TaskReporting::FastAbort => "FastAbort",
+    }
+}
+
+pub(super) fn session(session: SessionSnapshot) -> admin::Session {
+    let of = &session.parameters;
+    let yes = |on: bool| String::from(if on { "Yes" } else { "No" });
+    let digest = |on: bool| String::from(if on { "CRC32C" } else { "None" });
+    let negotiated = [
+        ("HeaderDigest", digest(of.header_digest)),
+        ("DataDigest", digest(of.data_digest)),
+        ("MaxRecvDataSegmentLength", of.max_recv_data_segment_length.to_string()),
+        ("MaxXmitDataSegmentLength", of.max_send_data_segment_length.to_string()),
+        ("MaxBurstLength", of.max_burst_length.to_string()),
+        ("FirstBurstLength", of.first_burst_length.to_string()),
+        ("InitialR2T", yes(of.initial_r2t)),
+        ("ImmediateData", yes(of.immediate_data)),
+        ("MaxOutstandingR2T", of.max_outstanding_r2t.to_string()),
+        ("MaxConnections", of.max_connections.to_string()),
+        ("ErrorRecoveryLevel", of.error_recovery_level.to_string()),
+        ("TaskReporting", reporting(of.task_reporting).to_owned()),
+        ("iSCSIProtocolLevel", of.protocol_level.to_string()),
+    ];
+    admin::Session {
+        tsih: session.tsih,
+        initiator: session.initiator,
+        initiator_alias: session.initiator_alias,
+        isid: session.isid,
+        target: session.target,
+        discovery: session.discovery,
+        age_s: session.age.as_secs(),
+        reactor: session.reactor,
+        tasks: session.tasks,
+        commands: session.commands,
+        bytes_in: session.bytes_in,
+        bytes_out: session.bytes_out,
+        negotiated: negotiated.map(|(key, value)| (key.to_owned(), value)).to_vec(),
+        connections: session
+            .connections
+            .into_iter()
+            .map(|connection| admin::Connection {
+                cid: connection.cid,
+                peer: connection.peer.to_string(),
+                portal: connection.local.to_string(),
+            })
+            .collect(),
+    }
+}

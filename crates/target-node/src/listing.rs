@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is served, as administration shows it: the one place that knows.
+
+use scsi::LogicalUnit;
+use scsi::Totals;
+use wire::scsi::protection::ProtectionType;
+
+use crate::reactor::Target;
+use crate::volume::bytes_of;
+use crate::volume::may_have_lost_writes;
+
+/// A target as it is served.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TargetSnapshot {
+    /// Its iSCSI name.
+    pub name: String,
+    /// Its name for people.
+    pub alias: Option<String>,
+    /// Its logical units.
+    pub luns: Vec<LunSnapshot>,
+}
+
+/// A logical unit as it is served.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LunSnapshot {
+    /// Its number.
+    pub number: u16,
+    /// What its store is called ([`LogicalUnit::with_label`]).
+    pub label: String,
+    /// Size that hosts see, bytes.
+    pub bytes: u64,
+    /// Logical block length, bytes.
+    pub block: u32,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// How it is formatted now.
+    pub protection: Option<ProtectionType>,
+    /// Blocks that were acknowledged may be lost, and were not written again since: flushes fail.
+    pub lost_writes: bool,
+    /// What has become of its file that was not found by its path at the last look: `deleted`,
+    /// `replaced` or `moved`.
+    pub astray: Option<&'static str>,
+    /// What it has done.
+    pub totals: Totals,
+}
+
+impl Target {
+    /// All that is served now, in the order in which it came.
+    #[must_use]
+    pub fn targets(&self) -> Vec<TargetSnapshot> {
+        let nodes = self.nodes();
+        let targets = nodes.all().iter().map(|served| TargetSnapshot {
+            name: served.node().name.clone(),
+            alias: served.node().alias.clone(),
+            luns: served
+                .luns()
+                .iter()
+                .map(|(number, unit)| self.snapshot_of(*number, unit))
+                .collect(),
+        });
+        targets.collect()
+    }
+
+    fn snapshot_of(&self, number: u16, unit: &LogicalUnit) -> LunSnapshot {
+        LunSnapshot {
+            number,
+            label: unit.label().to_owned(),
+            bytes: bytes_of(unit),
+            block: unit.block(),
+            read_only: unit.store().geometry().read_only,
+            protection: unit.protection_type(),
+            lost_writes: may_have_lost_writes(unit),
+            astray: self.astray_file_of(unit),
+            totals: unit.figures(),
+        }
+    }
+}

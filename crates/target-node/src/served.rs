@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A target while it is served, and its units, which come and go.
+
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::RwLock;
+use std::sync::RwLockReadGuard;
+use std::sync::RwLockWriteGuard;
+
+use scsi::LogicalUnit;
+
+use crate::node::LunMap;
+use crate::node::Node;
+
+/// A node in one generation of what is served. Its units come and go, and are the same in each
+/// generation that has the node.
+#[derive(Debug)]
+pub(crate) struct Served {
+    node: Node,
+    /// Instead of those of the node.
+    luns: Arc<RwLock<Luns>>,
+}
+
+#[derive(Debug)]
+struct Luns {
+    /// By number.
+    map: LunMap,
+    /// Units that are for these initiators alone, whatever the rules of the node say.
+    only: Vec<(u16, Vec<String>)>,
+    /// Numbers of units that have gone.
+    gone: Vec<u16>,
+}
+
+impl Luns {
+    fn shows(&self, node: &Node, initiator: &str, number: u16) -> bool {
+        match self.only.iter().find(|(of, _)| *of == number) {
+            Some((_, initiators)) => initiators.iter().any(|name| name == initiator),
+            None => node.shows(initiator, number),
+        }
+    }
+}
+
+impl Served {
+    pub(crate) fn new(mut node: Node) -> Self {
+        let map = std::mem::take(&mut node.luns);
+        let luns = Luns { map, only: Vec::new(), gone: Vec::new() };
+        Self { node, luns: Arc::new(RwLock::new(luns)) }
+    }
+
+    /// The same target with its units, on the terms of `node`.
+    pub(crate) fn on_terms_of(&self, node: Node) -> Self {
+        Self { node, luns: Arc::clone(&self.luns) }
+    }
+
+    /// Whether these are two generations of one target, and not two that had the name in turn.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.luns, &other.luns)
+    }
+
+    pub(crate) fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The units now, by number.
+    pub(crate) fn luns(&self) -> LunMap {
+        self.read().map.clone()
+    }
+
+    /// The units that `initiator` sees now.
+    pub(crate) fn lun_map(&self, initiator: &str) -> LunMap {
+        let luns = self.read();
+        let shown = luns.map.iter().filter(|(lun, _)| luns.shows(&self.node, initiator, *lun));
+        shown.cloned().collect()
+    }
+
+    /// Logins from now on see one more unit: those of `initiators`, or without any all that the
+    /// rules let see it.
+    pub(crate) fn add_lun(&self, lun: u16, unit: Arc<LogicalUnit>, initiators: Vec<String>) {
+        let mut luns = self.write();
+        luns.map.push((lun, unit));
+        luns.map.sort_by_key(|(number, _)| *number);
+        if !initiators.is_empty() {
+            luns.only.push((lun, initiators));
+        }
+    }
+
+    /// Whether there is somebody whom the rules let see the unit of this number.
+    pub(crate) fn is_for_somebody(&self, lun: u16) -> bool {
+        let luns = self.read();
+        let (node, access) = (&self.node, &self.node.access);
+        access.is_empty() || access.iter().any(|rule| luns.shows(node, &rule.initiator, lun))
+    }
+
+    /// Logins from now on see a unit no more.
+    pub(crate) fn remove_lun(&self, lun: u16) {
+        let mut luns = self.write();
+        luns.map.retain(|(number, _)| *number != lun);
+        luns.only.retain(|(number, _)| *number != lun);
+        if !luns.gone.contains(&lun) {
+            luns.gone.push(lun);
+        }
+    }
+
+    /// Logins from now on see no unit at all: the target is served no more.
+    pub(crate) fn remove_all(&self) -> LunMap {
+        std::mem::take(&mut self.write().map)
+    }
+
+    /// True if no unit had this number since the target is served.
+    pub(crate) fn is_unused(&self, lun: u16) -> bool {
+        let luns = self.read();
+        !luns.gone.contains(&lun) && !luns.map.iter().any(|(number, _)| *number == lun)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Luns> {
+        self.luns.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Luns> {
+        self.luns.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
