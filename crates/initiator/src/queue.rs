@@ -321,7 +321,7 @@ impl Queue {
     pub fn logout(&mut self, session: SessionId) {
         self.close(session);
         while !each!(self, pump => pump.is_over(session)) && self.expect_time().is_ok() {
-            let limit = self.interrupt.limit;
+            let limit = self.interrupt.limit();
             each!(self, pump => pump.turn(limit));
         }
         if !self.in_doubt().contains(&session) {
@@ -358,6 +358,11 @@ impl Queue {
     pub fn resume_for(&mut self, time: Duration) {
         let now = each!(self, pump => pump.now());
         self.interrupt.resume(after(now, time));
+    }
+
+    /// How long calls that wait for an answer go on after an interrupt; at first they do not.
+    pub fn set_grace(&mut self, grace: Duration) {
+        self.interrupt.grace = grace;
     }
 
     /// While a call waits for an answer, `listener` hears at once what happens besides. What it
@@ -401,9 +406,8 @@ impl Queue {
     }
 
     /// Fails when this program wants no longer to wait.
-    fn expect_time(&self) -> Result<(), Error> {
-        let is_late = |limit| each_ref!(self, pump => pump.now()) >= limit;
-        match self.interrupt.is_asked() || self.interrupt.limit.is_some_and(is_late) {
+    fn expect_time(&mut self) -> Result<(), Error> {
+        match self.interrupt.is_over(each_ref!(self, pump => pump.now())) {
             true => Err(Error::new(Kind::Interrupted)),
             false => Ok(()),
         }
@@ -428,7 +432,7 @@ impl Queue {
                 }
             }
             self.expect_time()?;
-            let limit = self.interrupt.limit;
+            let limit = self.interrupt.limit();
             each!(self, pump => pump.turn(limit));
         }
     }

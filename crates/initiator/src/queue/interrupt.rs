@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use clock::Instant;
 use engine::Waker;
@@ -30,8 +31,10 @@ impl InterruptHandle {
 #[derive(Debug, Default)]
 pub(super) struct Interrupt {
     asked: Arc<AtomicBool>,
-    /// When the time is over that it was given since.
-    pub(super) limit: Option<Instant>,
+    /// How long calls go on then.
+    pub(super) grace: Duration,
+    /// When calls end.
+    limit: Option<Instant>,
 }
 
 impl Interrupt {
@@ -39,8 +42,18 @@ impl Interrupt {
         InterruptHandle { asked: Arc::clone(&self.asked), waker }
     }
 
-    pub(super) fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
+    /// Whether nothing is waited for any more.
+    pub(super) fn is_over(&mut self, now: Instant) -> bool {
+        if self.asked.load(Ordering::Acquire) {
+            let end = now + self.grace;
+            self.limit = Some(self.limit.map_or(end, |limit| limit.min(end)));
+        }
+        self.limit.is_some_and(|limit| limit <= now)
+    }
+
+    /// When to look again, whatever happens.
+    pub(super) const fn limit(&self) -> Option<Instant> {
+        self.limit
     }
 
     pub(super) fn resume(&mut self, limit: Instant) {

@@ -91,7 +91,10 @@ impl Copy<'_> {
 
     /// Brings to stable storage what is done. False: some of it may be lost since the last time.
     pub(super) fn flush(&mut self) -> Result<bool> {
+        // What it brings to stable storage need not be copied again.
+        self.queue.set_grace(client::leaving::farewell_left());
         let flushed = self.try_flush();
+        self.queue.set_grace(Duration::ZERO);
         self.durable.failed |= flushed.is_err();
         flushed
     }
