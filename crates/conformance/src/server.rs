@@ -90,9 +90,7 @@ pub fn on_each_transport(adjust: impl Fn(&mut Settings), check: impl Fn(&Server)
     let mut settings = Settings::default();
     adjust(&mut settings);
     let plan = Plan { reactors: 2, ..plan(engine::choose(Choice::Auto), settings) };
-    let mut server = Server::start(plan);
-    server.is_local = true;
-    check(&server);
+    check(&Server::local(plan));
 }
 
 /// One reactor, one portal, two targets.
@@ -194,6 +192,14 @@ impl Server {
     #[must_use]
     pub fn start(plan: Plan) -> Self {
         Self { target: Target::start(plan).expect("the target starts"), is_local: false }
+    }
+
+    /// The same; connections to it need no network.
+    #[must_use]
+    pub fn local(plan: Plan) -> Self {
+        let mut server = Self::start(plan);
+        server.is_local = true;
+        server
     }
 
     /// The target itself.

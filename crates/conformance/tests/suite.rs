@@ -42,6 +42,7 @@ mod initiator_text;
 mod inventory;
 mod keeping;
 mod lessons;
+mod local;
 mod login;
 mod logout;
 mod management;

@@ -38,7 +38,7 @@ struct Args {
     #[arg(long)]
     plain: bool,
     /// Draw nothing of what was added last: types of reservations, data out of order, impostors,
-    /// writebacks that fail, hogs, slow lines, several reactors.
+    /// writebacks that fail, hogs, slow lines, several reactors, sessions without a network.
     #[arg(long, conflicts_with = "plain")]
     narrow: bool,
     /// All targets have so many reactors, instead of the one to three that are drawn; with 1, the

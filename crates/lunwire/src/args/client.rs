@@ -310,7 +310,7 @@ Examples:
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BenchOptions {
     /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN
-    #[arg(value_name = "URL", required_unless_present = "local")]
+    #[arg(value_name = "URL", required = true)]
     pub(crate) url: Option<String>,
     #[command(flatten)]
     pub(crate) client: ClientOptions,

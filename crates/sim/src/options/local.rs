@@ -23,4 +23,11 @@ impl Options {
             session.local = rng.chance(500) && !self.targets[session.target].two_groups;
         }
     }
+
+    /// All sessions need the network, as they did before.
+    pub(super) fn leave_home(&mut self) {
+        for session in self.hosts.iter_mut().flatten() {
+            session.local = false;
+        }
+    }
 }

@@ -39,6 +39,9 @@ impl Options {
     /// the seed gave before there were more.
     pub fn set_reactors(&mut self, count: usize) {
         self.draw_reactors(Some(count));
+        if count == 1 {
+            self.leave_home();
+        }
     }
 
     /// Nothing ends commands but themselves.
