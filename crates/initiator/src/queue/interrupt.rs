@@ -61,3 +61,30 @@ impl Interrupt {
         self.limit = Some(limit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn calls_go_on_as_long_as_they_are_given() {
+        let mut interrupt = Interrupt::default();
+        let begin = Instant::default();
+        assert!(!interrupt.is_over(begin) && interrupt.limit().is_none());
+        let handle = interrupt.handle(Waker::new().expect("a descriptor"));
+        interrupt.grace = SECOND * 2;
+        handle.interrupt();
+        assert!(!interrupt.is_over(begin));
+        assert_eq!(interrupt.limit(), Some(begin + SECOND * 2));
+        // Whoever comes later has no time of his own.
+        assert!(!interrupt.is_over(begin + SECOND) && interrupt.is_over(begin + SECOND * 2));
+        interrupt.resume(begin + SECOND * 5);
+        assert!(!interrupt.is_over(begin + SECOND * 4) && interrupt.is_over(begin + SECOND * 5));
+        interrupt.resume(begin + SECOND * 9);
+        interrupt.grace = Duration::ZERO;
+        handle.interrupt();
+        assert!(interrupt.is_over(begin + SECOND * 6), "it was asked for again");
+    }
+}
