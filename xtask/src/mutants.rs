@@ -116,9 +116,9 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "socket-closed",
-        file: "crates/target-node/src/pump/lifecycle.rs",
-        from: "self.context.port.close(connection.socket);",
-        to: "let _ = connection.socket;",
+        file: "crates/target-node/src/pump/transport.rs",
+        from: "Self::Socket { socket, .. } => port.close(socket),",
+        to: "Self::Socket { .. } => {}",
         class: "calm",
     },
     Mutant {
@@ -353,8 +353,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "shrink-waits-for-all-reactors",
         file: "crates/target-node/src/mail.rs",
-        from: "let missing = mailboxes.len();",
-        to: "let missing = 1;",
+        from: "        self.open.is_empty()\n",
+        to: "        !self.answers.is_empty()\n",
         class: "calm",
     },
     Mutant {

@@ -6,8 +6,8 @@
 //! which a test may bend; [`host`] an operating system that uses one logical unit through it;
 //! [`server`] starts our own target in this process, once on each engine; [`mock`] is a target that
 //! a script answers for, and [`disk`] a disk behind it; [`proxy`] is a bad network on the way to a
-//! target; [`tasks`] keeps tasks open and ends them. The tests are in `tests/`, a file for each
-//! chapter, and say in their first line which requirement they prove.
+//! target, and [`line`] a slow one; [`tasks`] keeps tasks open and ends them. The tests are in
+//! `tests/`, a file for each chapter, and say in their first line which requirement they prove.
 //!
 //! This is a library for tests: what does not come as it must ends in a panic that says so.
 #![forbid(unsafe_code)]
@@ -15,6 +15,7 @@
 pub mod disk;
 pub mod host;
 pub mod initiator;
+pub mod line;
 mod local;
 pub mod login;
 pub mod mock;
@@ -25,6 +26,7 @@ pub mod tasks;
 
 pub use host::Host;
 pub use initiator::Initiator;
+pub use line::Line;
 pub use login::LoginPlan;
 pub use mock::Mock;
 pub use proxy::Digests;

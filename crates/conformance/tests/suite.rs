@@ -28,6 +28,7 @@ mod initiator_face;
 mod initiator_failover;
 mod initiator_flushes;
 mod initiator_identity;
+mod initiator_leaving;
 mod initiator_local;
 mod initiator_memory;
 mod initiator_options;

@@ -203,6 +203,15 @@ pub enum Kind {
     /// As many requests or bytes are under way as there may be.
     #[error("as many requests or bytes are under way as there may be")]
     Full,
+    /// A session was abandoned with something under way, and no other one took its place in time.
+    #[error(
+        "no other session took the place of the one that was abandoned: some of what was written \
+         may still be carried out"
+    )]
+    NotReplaced,
+    /// This program wanted no longer to wait ([`crate::InterruptHandle`]).
+    #[error("interrupted")]
+    Interrupted,
     /// The session was closed on this side.
     #[error("the session was closed on this side")]
     Closed,

@@ -117,6 +117,7 @@ pub use options::Config;
 pub use options::Options;
 pub use options::default_initiator;
 pub use pump::Pump;
+pub use queue::InterruptHandle;
 pub use queue::Queue;
 pub use queue::QueueUnit;
 pub use request::Data;

@@ -26,6 +26,13 @@ pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Longest pause between two tries to connect.
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
+/// How long another session is tried to be had in the place of one that is abandoned: on a slow
+/// line its login waits behind what is on it.
+pub(crate) const REPLACE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Longest pause between two of these tries: somebody waits.
+pub(crate) const REPLACE_PAUSE_MAX: Duration = Duration::from_millis(400);
+
 /// How often a command may be lost with its session and sent again: one that makes a target fail
 /// must not do so for ever.
 pub(crate) const LOSSES_MAX: u32 = 6;

@@ -15,6 +15,7 @@ mod connection;
 mod connections;
 mod identity;
 mod jobs;
+mod leaving;
 mod login;
 mod mover;
 mod overdue;
@@ -87,6 +88,8 @@ pub(crate) struct SessionDriver {
     /// The session ends for one over another portal.
     moving: bool,
     closing: bool,
+    /// How long another session is tried to be had in the place of this one, which is abandoned.
+    replace_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -129,6 +132,7 @@ impl SessionDriver {
             was_up: false,
             moving: false,
             closing: false,
+            replace_until: None,
         };
         link.connect(context);
         Ok(link)
@@ -232,35 +236,6 @@ impl SessionDriver {
             None => Err(self.error(self.cause(Kind::Ending(Ending::Lost { sent: true })))),
         };
         context.tell(Event::Managed { session: self.id, tag, result });
-    }
-
-    /// Ends the session in order.
-    pub(crate) fn close<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        self.closing = true;
-        match &mut self.state {
-            State::Up(session) => {
-                session.logout(context.now);
-                self.settle(context);
-            }
-            State::Dead(_) => {}
-            _ => {
-                self.hang_up(context);
-                self.die(None, context);
-            }
-        }
-    }
-
-    /// Ends the session at once. What it has sent may be on its way for long; once another session
-    /// is in its place the target carries out nothing of it (RFC 7143 §6.3.5).
-    pub(crate) fn abandon<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        if !matches!(self.state, State::Up(_)) || self.jobs.is_empty() {
-            return self.close(context);
-        }
-        self.closing = true;
-        self.hang_up(context);
-        self.identities.clear();
-        self.end_requests(&self.error(Kind::Closed), context);
-        self.connect(context);
     }
 
     pub(crate) const fn is_up(&self) -> bool {
@@ -409,7 +384,10 @@ impl SessionDriver {
                 self.redirects += 1;
                 if self.redirects > limits::REDIRECTS_MAX {
                     let error = self.error(Kind::Redirections(address));
-                    return self.die(Some(error), context);
+                    return match self.closing {
+                        true => self.lost(error, Duration::ZERO, context),
+                        false => self.die(Some(error), context),
+                    };
                 }
                 self.portals.moved(&address, permanent);
                 self.connect(context);
@@ -426,7 +404,7 @@ impl SessionDriver {
                     LoginError::PortalGroup { got, expected } => Kind::Fenced { got, expected },
                     error => Kind::Login(error),
                 });
-                if hopeless {
+                if hopeless && !self.closing {
                     return self.die(Some(error), context);
                 }
                 self.lost(error, Duration::ZERO, context);
@@ -453,10 +431,12 @@ impl SessionDriver {
             Output::Closed { error, time2wait } => {
                 if error == SessionError::LoggedOut {
                     self.connections.drain(..).for_each(|mut connection| connection.part(context));
+                    self.portals.settle();
+                    return self.die(None, context);
                 }
                 self.hang_up(context);
-                if self.closing || error == SessionError::LoggedOut {
-                    return self.die(None, context);
+                if self.closing {
+                    return self.lost(self.error(Kind::Session(error)), time2wait, context);
                 }
                 if std::mem::take(&mut self.moving) && error == SessionError::LogoutRequested {
                     return self.moved(context);
@@ -514,13 +494,12 @@ impl SessionDriver {
         }
         let since = *self.down_since.get_or_insert(now);
         if self.closing {
-            return self.die(None, context);
+            return self.lost_while_closing(error, context);
         }
         if now.since(since) >= self.patience() {
             return self.die(Some(error), context);
         }
-        let doublings = self.attempts.min(8);
-        let pause = (limits::BACKOFF_MIN * (1 << doublings) / 2).min(limits::BACKOFF_MAX);
+        let pause = self.pause(limits::BACKOFF_MAX);
         let pause = if self.attempts == 0 { wait } else { pause.max(wait) };
         self.state = State::Waiting(now + pause);
         context.tell(Event::Down { session: self.id, error });

@@ -285,10 +285,23 @@ impl<P: Port> Pump<P> {
         with_link!(self, session, |link, context| link.abandon(&mut context));
     }
 
-    /// Begins to log out of all sessions.
-    pub(crate) fn close_all(&mut self) {
-        let all: Vec<SessionId> = self.links.keys().collect();
-        all.into_iter().for_each(|session| self.close(session));
+    /// Begins to end all sessions, those with something under way first.
+    pub(crate) fn leave_all(&mut self) {
+        let busy = self.in_doubt();
+        let idle = self.links.keys().filter(|id| !busy.contains(id));
+        let all: Vec<SessionId> = busy.iter().copied().chain(idle).collect();
+        all.into_iter().for_each(|session| self.abandon(session));
+    }
+
+    /// Sessions of which something may still change a unit.
+    pub(crate) fn in_doubt(&self) -> Vec<SessionId> {
+        let links = self.links.iter().filter(|(_, link)| link.is_in_doubt());
+        links.map(|(_, link)| link.id).collect()
+    }
+
+    /// See [`crate::Queue::is_being_replaced`].
+    pub(crate) fn is_being_replaced(&self, session: SessionId) -> bool {
+        self.links.get(session).is_some_and(SessionDriver::is_being_replaced)
     }
 
     /// Whether no session is left.

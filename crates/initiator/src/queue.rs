@@ -2,6 +2,8 @@
 //! Sessions in the caller's own thread: post, reap, wait (the asynchronous interface of the AMP
 //! study).
 
+mod interrupt;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -26,6 +28,9 @@ use crate::pump::after;
 use crate::scsi::Execute;
 use crate::stopwatch::Times;
 
+use self::interrupt::Interrupt;
+pub use self::interrupt::InterruptHandle;
+
 /// A work queue and an event queue over any number of sessions; one thread uses it, nothing runs
 /// besides.
 ///
@@ -37,12 +42,25 @@ pub struct Queue {
     /// Events that a blocking call passed over.
     aside: VecDeque<Event>,
     tag: u64,
+    /// Answers that nobody waits for any more.
+    orphans: usize,
+    interrupt: Interrupt,
+    listener: Option<fn(&Event) -> bool>,
 }
 
 #[derive(Debug)]
 enum Engine {
     Uring(Box<Pump<Uring>>),
     Epoll(Box<Pump<Epoll>>),
+}
+
+macro_rules! each_ref {
+    ($queue:expr, $pump:ident => $call:expr) => {
+        match &$queue.pump {
+            Engine::Uring($pump) => $call,
+            Engine::Epoll($pump) => $call,
+        }
+    };
 }
 
 macro_rules! each {
@@ -67,7 +85,14 @@ impl Queue {
             }
             _ => Engine::Uring(Box::new(Pump::new(Uring::new(&port)?, Box::new(Threads), config)?)),
         };
-        Ok(Self { pump, aside: VecDeque::new(), tag: OWN_TAGS })
+        Ok(Self {
+            pump,
+            aside: VecDeque::new(),
+            tag: OWN_TAGS,
+            orphans: 0,
+            interrupt: Interrupt::default(),
+            listener: None,
+        })
     }
 
     /// Begins to log in; [`Event::Up`] or [`Event::Ended`] follows. Requests may be posted at once.
@@ -84,17 +109,20 @@ impl Queue {
     /// Whatever ends the login.
     pub fn login(&mut self, options: Options) -> Result<SessionId, Error> {
         let id = self.open(options)?;
-        loop {
-            match self.until(|event| match event {
-                Event::Up { session, .. } | Event::Ended { session, .. } => *session == id,
-                _ => false,
-            }) {
-                Event::Ended { error, .. } => {
-                    self.forget(id);
-                    return Err(error.unwrap_or_else(|| Error::new(Kind::Closed)));
-                }
-                Event::Up { .. } => return Ok(id),
-                _ => {}
+        let came = self.until(|event| match event {
+            Event::Up { session, .. } | Event::Ended { session, .. } => *session == id,
+            _ => false,
+        });
+        match came {
+            Ok(Event::Up { .. }) => Ok(id),
+            Ok(Event::Ended { error, .. }) => {
+                self.forget(id);
+                Err(error.unwrap_or_else(|| Error::new(Kind::Closed)))
+            }
+            Ok(_) => Err(Error::new(Kind::Closed)),
+            Err(error) => {
+                self.close(id);
+                Err(error)
             }
         }
     }
@@ -110,15 +138,19 @@ impl Queue {
             _ => false,
         });
         match found {
-            Event::Targets { result, .. } => {
+            Ok(Event::Targets { result, .. }) => {
                 self.logout(id);
                 result
             }
-            Event::Ended { error, .. } => {
+            Ok(Event::Ended { error, .. }) => {
                 self.forget(id);
                 Err(error.unwrap_or_else(|| Error::new(Kind::Closed)))
             }
-            _ => Err(Error::new(Kind::Closed)),
+            Ok(_) => Err(Error::new(Kind::Closed)),
+            Err(error) => {
+                self.close(id);
+                Err(error)
+            }
         }
     }
 
@@ -158,8 +190,9 @@ impl Queue {
     pub fn manage(&mut self, session: SessionId, management: Management) -> Result<(), Error> {
         self.tag = self.tag.wrapping_add(1) | OWN_TAGS;
         let own = self.tag;
+        self.expect_time()?;
         self.post_management(session, own, management)?;
-        match self.until(|event| matches!(event, Event::Managed { tag, .. } if *tag == own)) {
+        match self.answer(|event| matches!(event, Event::Managed { tag, .. } if *tag == own))? {
             Event::Managed { result, .. } => result,
             _ => Err(Error::new(Kind::Closed)),
         }
@@ -187,7 +220,7 @@ impl Queue {
                 *of == session
             }
             _ => false,
-        }) {
+        })? {
             Event::Declared { result, .. } => result,
             Event::Ended { error, .. } => Err(error.unwrap_or_else(|| Error::new(Kind::Closed))),
             _ => Err(Error::new(Kind::Closed)),
@@ -196,10 +229,16 @@ impl Queue {
 
     /// The next event, without waiting.
     pub fn reap(&mut self) -> Option<Event> {
-        if let Some(event) = self.aside.pop_front() {
-            return Some(event);
+        loop {
+            let event = match self.aside.pop_front() {
+                Some(event) => event,
+                None => each!(self, pump => pump.next_event())?,
+            };
+            if self.orphans == 0 || !is_own(&event) {
+                return Some(event);
+            }
+            self.orphans -= 1;
         }
-        each!(self, pump => pump.next_event())
     }
 
     /// Sends what was posted and waits until there are `count` events to reap, or for `timeout`.
@@ -224,12 +263,14 @@ impl Queue {
     /// Posts a request and waits for its end; other events are kept for `reap`.
     ///
     /// # Errors
-    /// However the request fails.
+    /// However the request fails. [`Kind::Interrupted`] as for all calls here that wait for an
+    /// answer: what was posted goes on.
     pub fn execute(&mut self, session: SessionId, request: Request) -> Result<Done, Error> {
         self.tag = self.tag.wrapping_add(1) | OWN_TAGS;
         let own = self.tag;
+        self.expect_time()?;
         self.post(session, own, request).map_err(|(error, _)| error)?;
-        match self.until(|event| matches!(event, Event::Done { tag, .. } if *tag == own)) {
+        match self.answer(|event| matches!(event, Event::Done { tag, .. } if *tag == own))? {
             Event::Done { result, .. } => result,
             _ => Err(Error::new(Kind::Closed)),
         }
@@ -238,22 +279,35 @@ impl Queue {
     /// Whether a session is logged in now: what is posted leaves at once.
     #[must_use]
     pub fn is_up(&self, session: SessionId) -> bool {
-        match &self.pump {
-            Engine::Uring(pump) => pump.is_up(session),
-            Engine::Epoll(pump) => pump.is_up(session),
-        }
+        each_ref!(self, pump => pump.is_up(session))
     }
 
-    /// Begins to log out; [`Event::Ended`] follows.
+    /// Begins to log out; [`Event::Ended`] follows. A session that does not end in order is
+    /// abandoned.
     pub fn close(&mut self, session: SessionId) {
         each!(self, pump => pump.close(session));
     }
 
     /// Ends a session at once: what is under way gets an error. So that nothing of it reaches its
     /// unit any more, on whatever way it is, another session takes its place (RFC 7143 §6.3.5) and
-    /// logs out; [`Event::Ended`] follows then, or when that cannot be had.
+    /// logs out. [`Event::Ended`] follows then, or with [`Kind::NotReplaced`] when that cannot be
+    /// had in time. One with nothing under way that may change a unit just logs out.
     pub fn abandon(&mut self, session: SessionId) {
         each!(self, pump => pump.abandon(session));
+    }
+
+    /// Sessions of which something that was sent may still change a unit: commands are under way,
+    /// or were lost with their session and nobody has taken its place.
+    #[must_use]
+    pub fn in_doubt(&self) -> Vec<SessionId> {
+        each_ref!(self, pump => pump.in_doubt())
+    }
+
+    /// Whether the session that is to take the place of an abandoned one has a connection: on a
+    /// slow line it may need more time to log in.
+    #[must_use]
+    pub fn is_being_replaced(&self, session: SessionId) -> bool {
+        each_ref!(self, pump => pump.is_being_replaced(session))
     }
 
     /// Whether a session has ended, or never was.
@@ -262,42 +316,71 @@ impl Queue {
         each!(self, pump => pump.is_over(session))
     }
 
-    /// Logs out and waits for it, at most some seconds. [`Event::Ended`] is there to reap then.
+    /// Logs out and waits for it, at most some seconds. [`Event::Ended`] is there to reap then. A
+    /// session that is still [in doubt](Self::in_doubt) stays known.
     pub fn logout(&mut self, session: SessionId) {
         self.close(session);
-        while !each!(self, pump => pump.is_over(session)) {
-            each!(self, pump => pump.turn(None));
+        while !each!(self, pump => pump.is_over(session)) && self.expect_time().is_ok() {
+            let limit = self.interrupt.limit();
+            each!(self, pump => pump.turn(limit));
         }
-        self.forget(session);
+        if !self.in_doubt().contains(&session) {
+            self.forget(session);
+        }
     }
 
-    /// Logs out of all sessions and waits for it, at most for `patience`.
-    pub fn leave(&mut self, patience: Duration) {
-        each!(self, pump => pump.close_all());
-        let deadline = each!(self, pump => after(pump.now(), patience));
-        while !each!(self, pump => pump.are_all_over())
-            && each!(self, pump => pump.now()) < deadline
-        {
+    /// Ends all sessions: those with something under way are [abandoned](Self::abandon), all at the
+    /// same time, the others log out. Waits for the logouts for at most `patience`, and for what is
+    /// abandoned as long as `most`. Gives the sessions of which something may still come about
+    /// then. May be called again. No [`InterruptHandle`] ends it.
+    pub fn leave(&mut self, patience: Duration, most: Duration) -> Vec<SessionId> {
+        each!(self, pump => pump.leave_all());
+        let now = each!(self, pump => pump.now());
+        let (soon, last) = (after(now, patience.min(most)), after(now, most));
+        loop {
+            let (left, now) = (self.in_doubt(), each!(self, pump => pump.now()));
+            let all_is_said = each!(self, pump => pump.are_all_over());
+            if all_is_said || now >= last || left.is_empty() && now >= soon {
+                return left;
+            }
+            let deadline = if left.is_empty() { soon } else { last };
             each!(self, pump => pump.turn(Some(deadline)));
         }
+    }
+
+    /// What ends the calls of this queue that wait for an answer, from any thread.
+    #[must_use]
+    pub fn interrupt_handle(&self) -> InterruptHandle {
+        self.interrupt.handle(self.waker())
+    }
+
+    /// After an interrupt: calls wait for answers again, until `time` from now at the latest.
+    pub fn resume_for(&mut self, time: Duration) {
+        let now = each!(self, pump => pump.now());
+        self.interrupt.resume(after(now, time));
+    }
+
+    /// How long calls that wait for an answer go on after an interrupt; at first they do not.
+    pub fn set_grace(&mut self, grace: Duration) {
+        self.interrupt.grace = grace;
+    }
+
+    /// While a call waits for an answer, `listener` hears at once what happens besides. What it
+    /// says it has dealt with is not kept for `reap`.
+    pub fn listen(&mut self, listener: fn(&Event) -> bool) {
+        self.listener = Some(listener);
     }
 
     /// Where data buffers come from.
     #[must_use]
     pub fn pool(&self) -> &Pool {
-        match &self.pump {
-            Engine::Uring(pump) => pump.pool(),
-            Engine::Epoll(pump) => pump.pool(),
-        }
+        each_ref!(self, pump => pump.pool())
     }
 
     /// The engine that was chosen.
     #[must_use]
     pub fn engine(&self) -> &'static str {
-        match &self.pump {
-            Engine::Uring(pump) => pump.engine(),
-            Engine::Epoll(pump) => pump.engine(),
-        }
+        each_ref!(self, pump => pump.engine())
     }
 
     /// Where the time of this queue went.
@@ -309,10 +392,7 @@ impl Queue {
     /// Ends a wait from another thread.
     #[must_use]
     pub fn waker(&self) -> engine::Waker {
-        match &self.pump {
-            Engine::Uring(pump) => pump.waker(),
-            Engine::Epoll(pump) => pump.waker(),
-        }
+        each_ref!(self, pump => pump.waker())
     }
 
     /// Logical unit `lun` of `session`, for the functions of [`crate::scsi`].
@@ -325,17 +405,44 @@ impl Queue {
         each!(self, pump => pump.forget(session));
     }
 
+    /// Fails when this program wants no longer to wait.
+    fn expect_time(&mut self) -> Result<(), Error> {
+        match self.interrupt.is_over(each_ref!(self, pump => pump.now())) {
+            true => Err(Error::new(Kind::Interrupted)),
+            false => Ok(()),
+        }
+    }
+
+    /// As `until`, for an event that nobody else wants to have.
+    fn answer(&mut self, wanted: impl Fn(&Event) -> bool) -> Result<Event, Error> {
+        let answer = self.until(wanted);
+        self.orphans += usize::from(answer.is_err());
+        answer
+    }
+
     /// Waits for an event that `wanted` says it is; the others are kept.
-    fn until(&mut self, wanted: impl Fn(&Event) -> bool) -> Event {
+    fn until(&mut self, wanted: impl Fn(&Event) -> bool) -> Result<Event, Error> {
         loop {
             while let Some(event) = each!(self, pump => pump.next_event()) {
                 if wanted(&event) {
-                    return event;
+                    return Ok(event);
                 }
-                self.aside.push_back(event);
+                if !self.listener.is_some_and(|listener| listener(&event)) {
+                    self.aside.push_back(event);
+                }
             }
-            each!(self, pump => pump.turn(None));
+            self.expect_time()?;
+            let limit = self.interrupt.limit();
+            each!(self, pump => pump.turn(limit));
         }
+    }
+}
+
+/// Whether it answers a call of the queue itself.
+const fn is_own(event: &Event) -> bool {
+    match event {
+        Event::Done { tag, .. } | Event::Managed { tag, .. } => *tag & OWN_TAGS != 0,
+        _ => false,
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod contents;
 pub(crate) mod guest;
 pub(crate) mod histogram;
 pub(crate) mod layers;
+pub(crate) mod leaving;
 pub(crate) mod outfile;
 pub(crate) mod pipeline;
 pub(crate) mod place;
@@ -15,13 +16,7 @@ pub(crate) mod refusal;
 pub(crate) mod same;
 
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::OnceLock;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
@@ -51,9 +46,6 @@ use iscsi::chap::Credentials;
 use iscsi::chap::Secret;
 use iscsi::initiator::LoginError;
 use iscsi::initiator::SessionError;
-use signal_hook::consts::SIGINT;
-use signal_hook::consts::SIGTERM;
-use signal_hook::iterator::Signals;
 use wire::iscsi::Isid;
 use wire::scsi::Sense;
 use wire::scsi::sam::BUSY;
@@ -63,6 +55,10 @@ use wire::scsi::sam::TASK_SET_FULL;
 use crate::args::ClientOptions;
 use crate::args::Usage;
 use crate::client::guest::Guest;
+pub(crate) use crate::client::leaving::has_left_something;
+pub(crate) use crate::client::leaving::is_interrupted;
+pub(crate) use crate::client::leaving::is_to_leave;
+pub(crate) use crate::client::leaving::set_last_words;
 use crate::client::refusal::Identity;
 use crate::credentials::Accounts;
 use crate::credentials::secret_of_environment;
@@ -72,13 +68,6 @@ use crate::output;
 
 /// Between two looks whether the user wants an end.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
-
-/// How long what is under way may take once the user wants an end: a target that is well answers in
-/// far less.
-pub(crate) const FAREWELL: Duration = Duration::from_secs(2);
-
-/// So long after that the process leaves, whatever it waits for: enough to say what was done.
-const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How long to try to log in for the first time.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
@@ -157,8 +146,9 @@ pub(crate) fn queue(options: &ClientOptions) -> Result<Guest> {
         Some(other) => return Err(usage("--engine", other, "auto, uring or epoll is right")),
     };
     let config = Config { engine, ..Config::default() };
-    let queue = Queue::new(&config).context("cannot start an engine; try: lunwire explain")?;
-    catch_signals(&queue)?;
+    let mut queue = Queue::new(&config).context("cannot start an engine; try: lunwire explain")?;
+    queue.listen(leaving::tell_meanwhile);
+    leaving::catch_signals(&queue)?;
     Ok(Guest::new(queue))
 }
 
@@ -345,6 +335,7 @@ pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Res
     let options = options(client, url)?;
     let identity = Identity::of(&options);
     let session = queue.open(options).map_err(|error| refusal::advised(error, url, &identity))?;
+    leaving::leads_to(session, url);
     match first_of(queue, session, url, |event| matches!(event, Event::Up { .. }))? {
         Event::Ended { error, .. } => {
             let error = error.with_context(|| format!("{url}: the session was closed"))?;
@@ -546,72 +537,4 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
         Kind::Full => "try: fewer or smaller requests at once".into(),
         _ => return None,
     })
-}
-
-/// Set once the user wants an end.
-static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-
-/// Whether the user wants an end (SIGINT, SIGTERM).
-pub(crate) fn is_interrupted() -> bool {
-    INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
-}
-
-/// What a process that has to leave has to say besides.
-static GOODBYE: Mutex<String> = Mutex::new(String::new());
-
-/// `words` are said if what is under way does not end when the user wants an end.
-pub(crate) fn set_last_words(words: String) {
-    *GOODBYE.lock().unwrap_or_else(PoisonError::into_inner) = words;
-}
-
-/// When that was noticed.
-static NOTICED: OnceLock<Instant> = OnceLock::new();
-
-/// Whether the user wants an end, and there is nothing to wait for: none of `sessions` is up, or
-/// what is under way has had its time.
-pub(crate) fn is_to_leave(queue: &Queue, sessions: &[SessionId]) -> bool {
-    is_interrupted()
-        && (NOTICED.get_or_init(Instant::now).elapsed() >= FAREWELL
-            || !sessions.iter().any(|session| queue.is_up(*session)))
-}
-
-/// Logs out. Where the user wants an end, not for long, but nothing that is under way must reach a
-/// disk when this process is gone.
-pub(crate) fn log_out(queue: &mut Queue, session: SessionId) {
-    if !is_interrupted() {
-        return queue.logout(session);
-    }
-    queue.abandon(session);
-    let begun = *NOTICED.get_or_init(Instant::now);
-    while !queue.is_over(session) && begun.elapsed() < FAREWELL + LAST_WORDS / 2 {
-        queue.wait_n(1, LOOK);
-        while queue.reap().is_some() {}
-    }
-}
-
-/// From now on a signal asks for an end, and wakes `queue`; a second one ends the process at once.
-fn catch_signals(queue: &Queue) -> Result<()> {
-    const CANNOT: &str = "cannot catch signals";
-    let flag = Arc::clone(INTERRUPTED.get_or_init(Arc::default));
-    for signal in [SIGINT, SIGTERM] {
-        // Before the flag is set, so that it takes the second one.
-        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&flag))
-            .context(CANNOT)?;
-        signal_hook::flag::register(signal, Arc::clone(&flag)).context(CANNOT)?;
-    }
-    let waker = queue.waker();
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context(CANNOT)?;
-    let told = std::thread::Builder::new().name("signals".into()).spawn(move || {
-        if signals.forever().next().is_some() {
-            NOTICED.get_or_init(Instant::now);
-            output::say("coming to an end; once more to leave at once");
-            waker.wake();
-            std::thread::sleep(FAREWELL + LAST_WORDS);
-            let words = GOODBYE.lock().unwrap_or_else(PoisonError::into_inner);
-            let colon = if words.is_empty() { "" } else { "; " };
-            output::say(format_args!("what is under way does not end; leaving{colon}{words}"));
-            std::process::exit(1);
-        }
-    });
-    told.map(drop).context(CANNOT)
 }

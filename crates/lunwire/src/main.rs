@@ -111,6 +111,8 @@ fn main() -> ExitCode {
         Command::Lab(options) => commands::lab::run(&options),
     };
     match result {
+        // A warning has said why.
+        Ok(()) if client::has_left_something() => ExitCode::FAILURE,
         Ok(()) if has_result => told(),
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

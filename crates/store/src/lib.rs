@@ -149,6 +149,20 @@ impl Op {
         }
     }
 
+    /// What it is, in words.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Read { .. } => "read",
+            Self::Write { durable: true, .. } => "durable write",
+            Self::Write { .. } => "write",
+            Self::Flush => "flush",
+            Self::Clear { leave: Space::Deallocated, .. } => "discard",
+            Self::Clear { leave: Space::Mapped, .. } => "zero",
+            Self::Clear { leave: Space::Anchored, .. } => "anchor",
+            Self::ProvisioningStatus { .. } => "status",
+        }
+    }
+
     /// True if the content of the store may change.
     pub fn changes(&self) -> bool {
         matches!(self, Self::Write { .. } | Self::Clear { .. })

@@ -100,6 +100,20 @@ impl Outdated {
     }
 }
 
+/// A session that what is served now would not let in.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OutdatedSession {
+    /// Target session identifying handle.
+    pub tsih: u16,
+    /// The initiator's iSCSI name.
+    pub initiator: String,
+    /// None: a discovery session without a target.
+    pub target: Option<String>,
+    /// Why.
+    pub why: Outdated,
+}
+
 impl Nodes {
     /// `discovery`: what initiators have to prove in discovery sessions.
     pub(crate) fn new(

@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use crate::authentication::AuthenticationPolicy;
 use crate::catalogue::Nodes;
+use crate::catalogue::OutdatedSession;
 use crate::mail::Answers;
-use crate::mail::Letter;
-use crate::mail::OutdatedSession;
 use crate::node::LunMap;
 use crate::node::Node;
 use crate::node::Portal;
+use crate::pump::Letter;
 use crate::reactor::LISTENING_REACTOR;
 use crate::reactor::PATIENCE;
 use crate::reactor::Target;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What each reactor has and has counted: the one way to ask for it.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use iscsi::target_role::Parameters;
 use mover::tcp::Counters;
 
-use crate::mail::SessionSnapshot;
-use crate::stepped::Holdings;
+use crate::ends::Peer;
 use crate::stopwatch::Times;
 
 /// The figures of one reactor, all of one moment.
@@ -52,4 +55,69 @@ impl Traffic {
         self.bytes_in += bytes_in;
         self.bytes_out += bytes_out;
     }
+}
+
+/// What a reactor holds; all zero when nobody is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// Connections, of whatever phase.
+    pub connections: usize,
+    /// Sessions, of whatever state.
+    pub sessions: usize,
+    /// Store work under way.
+    pub ios: usize,
+    /// Task management functions under way.
+    pub managements: usize,
+    /// Commands that wait for others.
+    pub waiting: usize,
+    /// Jobs that belong to no session.
+    pub jobs: usize,
+    /// Bytes of the pool in use.
+    pub pool_bytes: usize,
+    /// Bytes of the pool that have memory, in use or not.
+    pub warm_bytes: usize,
+}
+
+/// A session as administration shows it.
+#[derive(Clone, Debug)]
+pub struct SessionSnapshot {
+    /// Target session identifying handle.
+    pub tsih: u16,
+    /// The initiator's iSCSI name.
+    pub initiator: String,
+    /// The initiator's alias, if it told one.
+    pub initiator_alias: Option<String>,
+    /// ISID as twelve hexadecimal digits.
+    pub isid: String,
+    /// None: a discovery session without a target.
+    pub target: Option<String>,
+    /// True for a discovery session.
+    pub discovery: bool,
+    /// Age since login.
+    pub age: Duration,
+    /// Reactor that serves it.
+    pub reactor: usize,
+    /// Commands in the hands of the device server now.
+    pub tasks: usize,
+    /// Commands since login.
+    pub commands: u64,
+    /// Bytes sent to the initiator as data.
+    pub bytes_in: u64,
+    /// Bytes taken from the initiator as data.
+    pub bytes_out: u64,
+    /// Negotiated values.
+    pub parameters: Parameters,
+    /// Its connections.
+    pub connections: Vec<ConnectionSnapshot>,
+}
+
+/// A connection as administration shows it.
+#[derive(Clone, Debug)]
+pub struct ConnectionSnapshot {
+    /// Connection id.
+    pub cid: u16,
+    /// The initiator's address.
+    pub peer: Peer,
+    /// The portal's address.
+    pub local: SocketAddr,
 }

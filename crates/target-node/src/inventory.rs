@@ -13,8 +13,8 @@ use std::time::Instant;
 use engine::FileRefused;
 use scsi::LogicalUnit;
 
-use crate::mail::Letter;
 use crate::node::LunMap;
+use crate::pump::Letter;
 
 use crate::reactor::Target;
 use crate::served::Served;

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
@@ -31,22 +30,20 @@ use crate::authentication::Challenges;
 use crate::catalogue::Catalogue;
 use crate::catalogue::Nodes;
 use crate::figures::Figures;
+use crate::figures::SessionSnapshot;
 use crate::isns;
 use crate::isns::NameService;
 use crate::mail::Answered;
 use crate::mail::Answers;
-use crate::mail::Ends;
-use crate::mail::Letter;
 use crate::mail::Mailbox;
-use crate::mail::Peer;
-use crate::mail::SessionSnapshot;
 use crate::node::LunMap;
 use crate::node::Node;
 use crate::node::Portal;
 use crate::pump::Board;
+use crate::pump::Letter;
 use crate::pump::LocalEnd;
 use crate::pump::Pump;
-use crate::pump::local_ends;
+use crate::pump::Shared;
 use crate::registry::Registry;
 use crate::registry::SESSIONS_MAX;
 use crate::stopwatch::Times;
@@ -160,39 +157,6 @@ pub(crate) const LISTENING_REACTOR: usize = 0;
 
 /// Answers to an initiator with many commands outstanding wait at most so long for others.
 const HOLD_BACK: Duration = Duration::from_micros(20);
-
-/// What all reactors share; read only but for the locks of registry and strangers, which only
-/// connections that come, log in or go take.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) catalogue: Catalogue,
-    pub(crate) challenges: Challenges,
-    pub(crate) registry: Registry,
-    pub(crate) strangers: Strangers,
-    pub(crate) mailboxes: Vec<Mailbox>,
-    pub(crate) board: Board,
-    /// For administration, and for the names of files in the log.
-    pub(crate) files: Files,
-    pub(crate) login_timeout: Duration,
-    /// How long answers may wait for others to go with them; zero where reactors never spin, since
-    /// sleeping for so short a time would cost more than it saves.
-    pub(crate) hold_back: Duration,
-    /// Local connections so far: the reactors take them in turn.
-    pub(crate) locals: AtomicUsize,
-}
-
-impl Shared {
-    /// Opens a connection from this process to the next reactor in turn.
-    pub(crate) fn open_local(&self) -> LocalEnd {
-        let (theirs, end) = local_ends();
-        let ends = Ends { peer: Peer::Local, local: self.catalogue.now().any_portal() };
-        let number = self.locals.fetch_add(1, Ordering::Relaxed);
-        if let Some(mailbox) = self.mailboxes.get(number % self.mailboxes.len().max(1)) {
-            mailbox.send(Letter::Local { end, ends });
-        }
-        theirs
-    }
-}
 
 /// What to do where a portal cannot be opened.
 pub(crate) fn listening(address: &SocketAddr, source: &io::Error) -> String {
@@ -361,7 +325,7 @@ impl Target {
         &self.shared.files
     }
 
-    pub(crate) fn mailboxes(&self) -> &[Mailbox] {
+    pub(crate) fn mailboxes(&self) -> &[Mailbox<Letter>] {
         &self.shared.mailboxes
     }
 

@@ -14,17 +14,18 @@ use crate::authentication::AuthenticationPolicy;
 use crate::authentication::Challenges;
 use crate::catalogue::Catalogue;
 use crate::catalogue::Nodes;
+use crate::figures::Holdings;
+use crate::figures::SessionSnapshot;
 use crate::mail::Answers;
-use crate::mail::Letter;
 use crate::mail::Mailbox;
-use crate::mail::SessionSnapshot;
 use crate::node::Node;
 use crate::node::Portal;
 use crate::pump::Board;
+use crate::pump::Letter;
 use crate::pump::LocalEnd;
 use crate::pump::Pump;
+use crate::pump::Shared;
 use crate::reactor::LISTENING_REACTOR;
-use crate::reactor::Shared;
 use crate::registry::Registry;
 use crate::stores::Files;
 use crate::strangers::ConnectionLimits;
@@ -170,25 +171,4 @@ impl LocalDoor {
     pub fn connect(&self) -> LocalEnd {
         self.0.open_local()
     }
-}
-
-/// What a reactor holds; all zero when nobody is there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holdings {
-    /// Connections, of whatever phase.
-    pub connections: usize,
-    /// Sessions, of whatever state.
-    pub sessions: usize,
-    /// Store work under way.
-    pub ios: usize,
-    /// Task management functions under way.
-    pub managements: usize,
-    /// Commands that wait for others.
-    pub waiting: usize,
-    /// Jobs that belong to no session.
-    pub jobs: usize,
-    /// Bytes of the pool in use.
-    pub pool_bytes: usize,
-    /// Bytes of the pool that have memory, in use or not.
-    pub warm_bytes: usize,
 }

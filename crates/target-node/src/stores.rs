@@ -217,7 +217,7 @@ struct Logged {
 impl Journal for Logged {
     fn ended(&self, op: &Op, outcome: &Outcome) {
         let (offset, length) = op.range();
-        let what = crate::pump::name_of_op(op);
+        let what = op.name();
         let store = &self.store;
         match outcome {
             Outcome::Failed(error) => {

@@ -20,7 +20,7 @@ use store::Store;
 
 use crate::mail::Answered;
 use crate::mail::Answers;
-use crate::mail::Letter;
+use crate::pump::Letter;
 use crate::reactor::Target;
 use crate::stores::StoreFile;
 

@@ -22,6 +22,7 @@ use wire::iscsi::Residual;
 use wire::scsi::Lun;
 use wire::scsi::Sense;
 use wire::scsi::SenseKey;
+use wire::scsi::opcode::Opcode;
 use wire::scsi::sam::BUSY;
 use wire::scsi::sam::CHECK_CONDITION;
 use wire::scsi::sam::CONDITION_MET;
@@ -216,8 +217,9 @@ impl Jobs {
         self.jobs.try_remove(place)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.jobs.is_empty()
+    /// Whether something that was given to a session may leave something behind.
+    pub(super) fn may_change(&self) -> bool {
+        self.jobs.iter().any(|(_, job)| job.attached && job.changes())
     }
 
     pub(super) fn take_all<P: Port>(&mut self, context: &mut Context<'_, P>) -> Vec<Job> {
@@ -483,9 +485,15 @@ impl Job {
         Self { question: Some(question), ..self }
     }
 
-    /// Whether it may leave something on the medium or in the unit.
+    /// Whether it may leave something on the medium or in the unit. What was written before does
+    /// not change when it comes to stable storage.
     const fn changes(&self) -> bool {
-        !matches!(self.request.data, Data::In(_))
+        let [opcode, ..] = self.request.cdb.bytes;
+        let is_harmless = matches!(
+            Opcode(opcode),
+            Opcode::TEST_UNIT_READY | Opcode::SYNCHRONIZE_CACHE_10 | Opcode::SYNCHRONIZE_CACHE_16
+        );
+        !is_harmless && !matches!(self.request.data, Data::In(_))
     }
 
     const fn has_room(&self) -> bool {

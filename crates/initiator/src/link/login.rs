@@ -47,6 +47,9 @@ impl SessionDriver {
     /// try that there is.
     fn login_timeout(&self, now: Instant) -> Duration {
         let (most, patience) = (self.options.settings.login_timeout, self.patience());
+        if let Some(until) = self.replace_until {
+            return until.since(now).max(limits::LOGIN_MIN).min(most);
+        }
         if patience.is_zero() {
             return most;
         }

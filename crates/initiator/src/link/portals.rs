@@ -79,6 +79,11 @@ impl Portals {
         self.in_doubt = true;
     }
 
+    /// The target has ended the session in order: nothing of it is left.
+    pub(super) const fn settle(&mut self) {
+        self.in_doubt = false;
+    }
+
     /// A session has begun over `portal`: it has ended the one before, or nothing was left of that.
     pub(super) fn is_up(&mut self, portal: &str, group: Option<u16>) {
         self.in_doubt = false;

@@ -175,8 +175,11 @@ impl Server {
             }
             Letter::Stop => {
                 self.stop_by = Some(Instant::now() + FAREWELL);
+                let left = self.queue.in_doubt().into_iter();
+                let left: Vec<_> = left.filter(|id| !self.open.contains(id)).collect();
+                self.open.extend(left);
                 for id in self.open.clone() {
-                    self.queue.close(id);
+                    self.queue.abandon(id);
                 }
             }
         }

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A queue that leaves no session behind, however its command ends: a target that is hung up on
-//! takes it for a lost connection and keeps the session for a while.
-
-use std::ops::Deref;
-use std::ops::DerefMut;
-use std::time::Duration;
+//! A queue that leaves no session behind, however its command ends, and nothing under way: see
+//! [`leaving`].
 
 use initiator::Queue;
+use std::ops::Deref;
+use std::ops::DerefMut;
 
-use crate::client;
-
-/// How long the logouts of a command that has failed may take; where the user wants an end,
-/// [`client::LOOK`].
-const FAREWELL: Duration = Duration::from_secs(2);
+use super::leaving;
 
 /// The queue of a command.
 #[derive(Debug)]
@@ -40,7 +34,6 @@ impl DerefMut for Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        let patience = if client::is_interrupted() { client::LOOK } else { FAREWELL };
-        self.0.leave(patience);
+        leaving::leave(&mut self.0);
     }
 }

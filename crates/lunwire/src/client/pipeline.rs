@@ -130,14 +130,10 @@ pub(crate) fn run(queue: &mut Queue, mut plan: Plan) -> Result<u64> {
     }
     let taken = allowed.and_then(|()| plan.check_room()).and_then(|()| plan.to.take_alone());
     let ready = taken.and_then(|taken| plan.to.find_durability(queue).map(|()| taken));
-    let _taken = match ready {
-        Ok(taken) => taken,
-        Err(error) => {
-            plan.from.close(queue);
-            plan.to.close(queue);
-            return Err(error);
-        }
-    };
+    let _taken = ready?;
+    if let Place::Disk(disk) = &plan.to {
+        client::leaving::set_in_doubt(vec![disk.url.to_string()]);
+    }
     let most = [&plan.from, &plan.to].into_iter().fold(PIECE, |piece, place| match place {
         Place::Disk(disk) => piece.min(disk.geometry.transfer_bytes()),
         Place::File(_) | Place::Stream => piece,
@@ -171,8 +167,6 @@ pub(crate) fn run(queue: &mut Queue, mut plan: Plan) -> Result<u64> {
         (Err(error), None) => Err(error),
         (Err(error), Some(journal)) => Err(copy.halt(error, journal)),
     };
-    copy.plan.from.close(copy.queue);
-    copy.plan.to.close(copy.queue);
     result.map(|()| total)
 }
 
@@ -211,6 +205,20 @@ impl Plan {
 
 impl Copy<'_> {
     fn carry_on(&mut self, begin: u64) -> Result<()> {
+        let moved = self.move_all(begin);
+        // Whatever waited when the user wanted an end has failed by that.
+        if moved.is_err() && client::is_interrupted() {
+            self.interrupted = true;
+            return Err(self.interruption());
+        }
+        moved?;
+        if self.plan.verify {
+            self.verify()?;
+        }
+        Ok(())
+    }
+
+    fn move_all(&mut self, begin: u64) -> Result<()> {
         // That the state can be kept shows before anything is copied.
         self.plan.journal.as_mut().map_or(Ok(()), |journal| journal.keep(begin, Pace::Going))?;
         if begin == 0 {
@@ -220,7 +228,6 @@ impl Copy<'_> {
         let mut progress = Progress::new(what, begin, self.plan.length, quiet);
         loop {
             if client::is_interrupted() {
-                self.interrupted = true;
                 return Err(self.interruption());
             }
             while !self.is_full() && self.fetch().with_context(|| self.so_far())? {}
@@ -239,9 +246,6 @@ impl Copy<'_> {
             self.flush_in_time()?;
         }
         progress.finish(self.done);
-        if self.plan.verify {
-            self.verify()?;
-        }
         Ok(())
     }
 

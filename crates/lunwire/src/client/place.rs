@@ -4,6 +4,7 @@
 mod contents;
 mod streams;
 
+pub(crate) use contents::expect_there;
 pub(crate) use streams::read_stdin;
 pub(crate) use streams::write_stdout;
 
@@ -230,13 +231,6 @@ impl Place {
                 local.sync().with_context(|| format!("cannot flush {}", local.path))
             }
             Self::Stream => flush_stdout().map_err(unwritten),
-        }
-    }
-
-    /// Logs out where that is needed.
-    pub(crate) fn close(&self, queue: &mut Queue) {
-        if let Self::Disk(disk) = self {
-            client::log_out(queue, disk.session);
         }
     }
 

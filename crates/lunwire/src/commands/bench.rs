@@ -113,6 +113,9 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         scsi::identify(&mut queue.unit(session, disk.lun))
             .map_err(|error| client::advised(error, &disk.url))?;
     }
+    if reads < 100 {
+        client::leaving::set_in_doubt(vec![disk.url.to_string()]);
+    }
     let watch = options.layers.then(|| Watch::new(options.control_socket.clone())).transpose()?;
     let (mut outcomes, mut failed) = (Vec::new(), None);
     let loads = wishes.pairs().map(|(block, depth)| {
@@ -143,9 +146,6 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         if failed.is_some() || client::is_interrupted() {
             break;
         }
-    }
-    for session in sessions {
-        client::log_out(&mut queue, session);
     }
     if options.json && (failed.is_none() || !outcomes.is_empty()) {
         let list: Vec<Value> = outcomes.iter().map(Outcome::json).collect();

@@ -114,6 +114,9 @@ impl Shell {
                 Ok(Next::Quit) => return Ok(()),
                 Err(error) => drop(output::error(&error)),
             }
+            if client::is_interrupted() {
+                bail!("interrupted");
+            }
         }
         Ok(())
     }
@@ -177,6 +180,8 @@ impl Shell {
                 bail!("{line}: unknown, or with the wrong number of words; try: help")
             }
         };
+        // What comes next may be waited for without an end.
+        client::leaving::note_doubt(&self.queue);
         self.note(line.trim(), begin, result.is_ok())?;
         result.map(|()| Next::Go)
     }

@@ -10,6 +10,7 @@ use crate::support::Files;
 use crate::support::Loop;
 use crate::support::fails;
 use crate::support::good;
+use crate::support::lunwire;
 use crate::support::stderr;
 use crate::support::stdout;
 
@@ -130,6 +131,16 @@ fn a_device_in_front_of_a_disk_with_protection_is_that_disk() {
     let serve = ["serve", "--listen", "127.0.0.1:0", "--control-socket", &files.path("socket")];
     let store = format!("file:{device}");
     fails(1, &[&serve[..], &["--lun", &store]].concat(), &[&side, device, "remove"]);
+    if !keeps_records(&disk) {
+        return;
+    }
+    // A device cannot have protection: what is advised is about the file.
+    let advice = format!("try: {disk} with protection = 1");
+    fails(1, &[&serve[..], &["--lun", &store]].concat(), &[&advice, "in place of", device]);
+    std::fs::rename(&side, files.path("away")).unwrap();
+    let astray = lunwire(&["check", "--lun", &format!("{store},readonly")]);
+    let said = stderr(&astray) + &stdout(&astray);
+    assert!(!said.contains(&format!("{device}.pi")), "{said}");
 }
 
 /// Whether the file system of a file that was served keeps what is written beside its blocks.

@@ -13,6 +13,7 @@ mod ends;
 mod flushes;
 mod foreign;
 mod inspecting;
+mod leaving;
 mod limits;
 mod messages;
 mod outputs;

@@ -306,3 +306,19 @@ fn a_device_that_is_not_there_is_not_made() {
         std::fs::remove_file(shared).unwrap();
     }
 }
+
+#[test]
+fn a_folder_that_cannot_be_reached_is_not_said_to_be_missing() {
+    let files = Files::new();
+    let image = files.with("image", &pattern(1 << 20));
+    // It may be there, but nobody who is asked knows.
+    let around = files.path("around");
+    std::os::unix::fs::symlink(&around, &around).unwrap();
+    let (to, copied) = (format!("{around}/folder/to"), files.path("copied"));
+    for arguments in [["copy", &image, &to].as_slice(), &["copy", &image, &copied, "--resume", &to]]
+    {
+        let output = crate::support::lunwire(arguments);
+        let said = stderr(&output);
+        assert!(said.contains("cannot be reached") && !said.contains("mkdir"), "{said}");
+    }
+}

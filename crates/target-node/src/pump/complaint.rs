@@ -13,9 +13,8 @@ use store::Io;
 use store::IoResult;
 use store::Op;
 use store::Outcome;
-use store::Space;
 
-use crate::reactor::Shared;
+use super::shared::Shared;
 
 /// Where something has failed.
 #[derive(Clone, Copy)]
@@ -78,7 +77,7 @@ fn tell(scene: Scene<'_>, task: &scsi::Task, op: &Op, error: store::Error, cause
         target,
         lun,
         path,
-        what = name(op),
+        what = op.name(),
         offset,
         length,
         error = error.to_string(),
@@ -134,19 +133,5 @@ impl Scene<'_> {
             Some((served.node().name.clone(), lun))
         });
         place.unzip()
-    }
-}
-
-/// What an operation is, in words.
-pub(crate) const fn name(op: &Op) -> &'static str {
-    match op {
-        Op::Read { .. } => "read",
-        Op::Write { durable: true, .. } => "durable write",
-        Op::Write { .. } => "write",
-        Op::Flush => "flush",
-        Op::Clear { leave: Space::Deallocated, .. } => "discard",
-        Op::Clear { leave: Space::Mapped, .. } => "zero",
-        Op::Clear { leave: Space::Anchored, .. } => "anchor",
-        Op::ProvisioningStatus { .. } => "status",
     }
 }

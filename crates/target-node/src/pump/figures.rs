@@ -5,10 +5,10 @@ use engine::Port;
 
 use super::Connection;
 use super::Pump;
+use crate::figures::ConnectionSnapshot;
 use crate::figures::Figures;
+use crate::figures::SessionSnapshot;
 use crate::figures::Traffic;
-use crate::mail::ConnectionSnapshot;
-use crate::mail::SessionSnapshot;
 use crate::stopwatch::Times;
 
 impl<P: Port> Pump<P> {

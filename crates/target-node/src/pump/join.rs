@@ -24,12 +24,12 @@ use super::admission::Elsewhere;
 use super::admission::LoginPhase;
 use super::admission::LoginView;
 use super::admission::SESSION_DOES_NOT_EXIST;
+use super::letter::Letter;
 use super::token;
 use super::transport::Carrier;
 use super::view::ConnectionView;
 use super::view::never;
-use crate::mail::Ends;
-use crate::mail::Letter;
+use crate::ends::Ends;
 use crate::registry::Identity;
 use crate::table::Key;
 

@@ -7,9 +7,9 @@ use wire::iscsi::Tsih;
 
 use super::Phase;
 use super::Pump;
+use super::letter::Letter;
 use super::transport::Carrier;
 use super::view::SessionView;
-use crate::mail::Letter;
 use crate::registry::Identity;
 use crate::table::Key;
 

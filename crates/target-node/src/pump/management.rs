@@ -21,15 +21,15 @@ use wire::scsi::sam::TASK_ABORTED;
 use super::Doing;
 use super::Pump;
 use super::context::Context;
+use super::letter::Effect;
+use super::letter::Letter;
+use super::letter::Units;
+use super::letter::Whose;
 use super::quiescence::Origin;
 use super::services::task_of;
 use super::storing::is_pause;
 use super::view::SessionView;
 use super::view::never;
-use crate::mail::Effect;
-use crate::mail::Letter;
-use crate::mail::Units;
-use crate::mail::Whose;
 use crate::table::Key;
 
 /// Who ended a task.

@@ -13,10 +13,10 @@ use scsi::LogicalUnit;
 use super::Pump;
 use super::context::Context;
 use super::jobs;
+use super::letter::Letter;
+use super::letter::Units;
 use super::services::task_of;
 use super::view::SessionView;
-use crate::mail::Letter;
-use crate::mail::Units;
 use crate::table::Key;
 use crate::table::Table;
 

@@ -8,8 +8,8 @@ use super::Session;
 use super::view::SessionView;
 use crate::catalogue::Nodes;
 use crate::catalogue::Outdated;
+use crate::catalogue::OutdatedSession;
 use crate::catalogue::Terms;
-use crate::mail::OutdatedSession;
 use crate::served::Served;
 use crate::table::Key;
 

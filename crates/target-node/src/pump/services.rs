@@ -33,11 +33,11 @@ use super::complaint;
 use super::complaint::Cause;
 use super::complaint::Scene;
 use super::owed::OWED_MIN;
+use super::shared::Shared;
 use super::storing::StoreUser;
 use super::view::Effect;
 use super::view::SessionView;
 use super::view::never;
-use crate::reactor::Shared;
 use crate::stopwatch::Layer;
 use crate::table::Key;
 

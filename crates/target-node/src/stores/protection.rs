@@ -111,14 +111,32 @@ pub enum ProtectionError {
     /// information stands beside the old one.
     #[error(
         "{side} holds protection information of {path}, which has another name there; try: that \
-         name, or move {side} to {path}.pi, with protection = {kind} (--protection {kind}); \
-         readonly without protection to write nothing; or remove {side} to give it up"
+         name, or move {side} to {disk}.pi, and {disk} with protection = {kind} (--protection \
+         {kind}); readonly without protection to write nothing; or remove {side} to give it up"
     )]
     Elsewhere {
         /// The file beside the other name.
         side: String,
         /// The disk.
         path: String,
+        /// A name by which it can be served with protection: that of the file behind a device.
+        disk: String,
+        /// Type of the protection information.
+        kind: u8,
+    },
+    /// The same for a device that shows a file with protection information.
+    #[error(
+        "{side} holds protection information of {disk}, which {path} shows, and which would not \
+         fit what is written without it; try: {disk} with protection = {kind} (--protection \
+         {kind}) in place of {path}, readonly to write nothing, or remove {side} to give it up"
+    )]
+    Shown {
+        /// The file beside.
+        side: String,
+        /// The device.
+        path: String,
+        /// The file behind it.
+        disk: String,
         /// Type of the protection information.
         kind: u8,
     },

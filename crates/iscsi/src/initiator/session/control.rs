@@ -94,6 +94,12 @@ impl Controls {
 }
 
 impl Session {
+    /// Whether a connection is there to say anything on.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.connections.any_up().is_some()
+    }
+
     /// Ends the session in order; `Closed` follows. Commands that have not ended are lost.
     pub fn logout(&mut self, now: Instant) {
         if matches!(self.state, State::Active | State::Draining { .. }) {

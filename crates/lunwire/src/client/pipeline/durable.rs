@@ -91,7 +91,10 @@ impl Copy<'_> {
 
     /// Brings to stable storage what is done. False: some of it may be lost since the last time.
     pub(super) fn flush(&mut self) -> Result<bool> {
+        // What it brings to stable storage need not be copied again.
+        self.queue.set_grace(client::leaving::farewell_left());
         let flushed = self.try_flush();
+        self.queue.set_grace(Duration::ZERO);
         self.durable.failed |= flushed.is_err();
         flushed
     }
@@ -145,6 +148,9 @@ impl Copy<'_> {
         self.plan.journal.as_mut().map_or(Ok(()), |journal| journal.keep(safe, Pace::Going))?;
         // What is under way would be taken for what comes in its place.
         while !self.under_way.is_empty() {
+            if client::is_interrupted() {
+                return Err(self.interruption());
+            }
             self.wait()?;
         }
         (self.next, self.done, self.ended) = (safe, safe, false);
@@ -157,8 +163,16 @@ impl Copy<'_> {
     pub(super) fn halt(&mut self, error: anyhow::Error, mut journal: Journal) -> anyhow::Error {
         // What was flushed before counts where there is nobody to flush now.
         let none = self.durable.has_failed() || self.plan.to.is_left(self.queue) || !self.drain();
+        if self.interrupted {
+            self.queue.resume_for(client::leaving::farewell_left());
+        }
         let flushed = if none { Ok(true) } else { self.flush() };
         let safe = self.durable.flushed().min(self.doubted.unwrap_or(u64::MAX));
+        // What stands in the state is true without a flush that came too late.
+        let flushed = flushed.or_else(|error| match self.interrupted {
+            true => Ok(true),
+            false => Err(error),
+        });
         let kept = flushed.and_then(|_| journal.keep(safe, Pace::Halted));
         let error = if self.interrupted { self.interruption() } else { error };
         match (kept, self.doubted) {

@@ -22,6 +22,7 @@ use tempfile::NamedTempFile;
 
 use self::who::End;
 use crate::client::place::Place;
+use crate::client::place::expect_there;
 
 /// The state of one copy.
 #[derive(Debug)]
@@ -66,12 +67,8 @@ impl Journal {
                 bail!("{path} is the {what}; the state of the copy needs a file of its own");
             }
         }
-        if let Some(folder) = folder_of(path).filter(|folder| !folder.exists()) {
-            let (path, folder) = (path.display(), folder.display());
-            bail!(
-                "cannot keep the state in {path}: the folder {folder} does not exist; try: \
-                 mkdir -p {folder}"
-            );
+        if let Some(folder) = folder_of(path) {
+            expect_there(folder, &format!("cannot keep the state in {}", path.display()))?;
         }
         let (path, ends) = (path.to_owned(), [Value::Null, Value::Null]);
         let (kept, file) = (None, None);
@@ -149,7 +146,7 @@ impl Journal {
     /// Fails for a destination that the copy has begun with and that is gone, before a new one is
     /// made in its place.
     pub(crate) fn expect(&self, destination: &str) -> Result<()> {
-        if self.done > 0 && !Path::new(destination).exists() {
+        if self.done > 0 && matches!(Path::new(destination).try_exists(), Ok(false)) {
             return Err(self.refusal(&format!("{destination} is gone")));
         }
         Ok(())

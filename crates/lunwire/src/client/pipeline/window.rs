@@ -38,10 +38,11 @@ const FIRST: u64 = 2 * PIECE_LEAST;
 const EASY: Duration = Duration::from_millis(500);
 
 /// A piece that waits longer had too much before it: less than the client has to come to an end
-/// ([`crate::client::FAREWELL`]), and far enough from [`EASY`] for disks that answer in bursts.
+/// ([`crate::client::leaving::FAREWELL`]), and far enough from [`EASY`] for disks that answer in
+/// bursts.
 const HARD: Duration = Duration::from_millis(1500);
 
-const _: () = assert!(HARD.as_millis() < crate::client::FAREWELL.as_millis());
+const _: () = assert!(HARD.as_millis() < crate::client::leaving::FAREWELL.as_millis());
 
 /// Bytes that may be under way.
 #[derive(Debug)]

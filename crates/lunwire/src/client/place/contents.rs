@@ -62,9 +62,21 @@ pub(super) fn expect_folder(text: &str) -> Result<()> {
         );
     }
     let folder = Path::new(text).parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Some(folder) = folder.filter(|folder| !folder.exists()) {
-        let folder = folder.display();
-        bail!("cannot write {text}: the folder {folder} does not exist; try: mkdir -p {folder}");
+    folder.map_or(Ok(()), |folder| expect_there(folder, &format!("cannot write {text}")))
+}
+
+/// Fails for a folder that is not there, or cannot be told to be: `cannot` says what for.
+pub(crate) fn expect_there(folder: &Path, cannot: &str) -> Result<()> {
+    let shown = folder.display();
+    match folder.try_exists() {
+        Ok(true) => {}
+        Ok(false) => {
+            bail!("{cannot}: the folder {shown} does not exist; try: mkdir -p {shown}");
+        }
+        Err(error) => bail!(
+            "{cannot}: the folder {shown} cannot be reached: {error}; try: namei -l {shown}, which \
+             shows where the way there ends"
+        ),
     }
     Ok(())
 }

@@ -138,9 +138,6 @@ fn measure(
         }
         comparisons.push(comparison);
     }
-    for session in [local.session, tcp.session] {
-        client::log_out(&mut queue, session);
-    }
     let interrupted = client::is_interrupted();
     if options.json {
         output::partial(json!({

@@ -55,6 +55,19 @@ impl fmt::Display for Astray {
 struct Sides {
     found: Vec<Found>,
     astray: Option<Astray>,
+    /// What can be served with protection: the disk, or the file behind a device.
+    disk: PathBuf,
+}
+
+impl Sides {
+    fn refusal(&self, found: &Found, path: &Path) -> ProtectionError {
+        let Found { side, kind, .. } = found;
+        let (side, path, disk, kind) = (side.clone(), text(path), text(&self.disk), *kind);
+        match disk != path && side == side_of(&disk) {
+            true => ProtectionError::Shown { side, path, disk, kind },
+            false => ProtectionError::Elsewhere { side, path, disk, kind },
+        }
+    }
 }
 
 /// Refuses the file `path`, or the device in front of it, as one that is written to by others than
@@ -66,7 +79,7 @@ pub fn expect_unprotected(path: &Path) -> Result<Option<Astray>, ProtectionError
     if !path.exists() {
         return refuse_missing(path).map(|()| None);
     }
-    let Sides { found, astray } = sides(path)?;
+    let Sides { found, astray, .. } = sides(path)?;
     match found.into_iter().next() {
         None => Ok(astray),
         Some(Found { side, kind, .. }) => {
@@ -80,23 +93,24 @@ pub fn expect_unprotected(path: &Path) -> Result<Option<Astray>, ProtectionError
 pub(super) fn refuse_left_out(disk: &FileSpec) -> Result<Option<Astray>, ProtectionError> {
     refuse_orphan(disk)?;
     let path = disk.path.clone();
-    let Sides { found, astray } = sides(Path::new(&path))?;
-    match found.into_iter().next() {
-        None => Ok(astray),
+    let sides = sides(Path::new(&path))?;
+    match sides.found.first() {
+        None => Ok(sides.astray),
         Some(Found { side, kind, beside: true }) => {
-            Err(ProtectionError::LeftOut { side, path, kind })
+            Err(ProtectionError::LeftOut { side: side.clone(), path, kind: *kind })
         }
-        Some(Found { side, kind, .. }) => Err(ProtectionError::Elsewhere { side, path, kind }),
+        Some(found) => Err(sides.refusal(found, Path::new(&path))),
     }
 }
 
 /// Refuses a disk that is to be served with protection information and has some that is not beside
 /// this name of it: two of them would each miss what is written with the other one.
 pub(super) fn refuse_elsewhere(disk: &FileSpec) -> Result<(), ProtectionError> {
-    let path = disk.path.clone();
-    match sides(Path::new(&path))?.found.into_iter().find(|found| !found.beside) {
+    let path = Path::new(&disk.path);
+    let sides = sides(path)?;
+    match sides.found.iter().find(|found| !found.beside) {
         None => Ok(()),
-        Some(Found { side, kind, .. }) => Err(ProtectionError::Elsewhere { side, path, kind }),
+        Some(found) => Err(sides.refusal(found, path)),
     }
 }
 
@@ -132,10 +146,11 @@ fn sides(path: &Path) -> Result<Sides, ProtectionError> {
     let place = |side: &Path| side.metadata().ok().map(|facts| (facts.dev(), facts.ino()));
     let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let whole = engine::files::file_behind(&whole).unwrap_or(whole);
+    let disk = if path.is_file() { path.to_owned() } else { whole.clone() };
     let (bound, astray) = match engine::files::companion(&whole, path) {
         Ok(Some(Companion::There(side))) => (Some(side), None),
         Ok(Some(Companion::Astray(side))) => {
-            (None, Some(Astray { side: text(&side), path: text(path) }))
+            (None, Some(Astray { side: text(&side), path: text(&disk) }))
         }
         Ok(None) => (None, None),
         // Who opens it tells why not, or makes it.
@@ -153,7 +168,7 @@ fn sides(path: &Path) -> Result<Sides, ProtectionError> {
             found.push(Found { side: text(&side), kind: kind.number(), beside });
         }
     }
-    Ok(Sides { found, astray })
+    Ok(Sides { found, astray, disk })
 }
 
 /// How the disk `path` is formatted by what `side` says; None if there is no such file, or it is

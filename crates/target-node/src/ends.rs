@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The two ends of a connection.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::net::Ipv4Addr;
+use std::net::SocketAddr;
+
+/// The addresses of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    /// Where it came from.
+    pub(crate) peer: Peer,
+    /// Where it came to.
+    pub(crate) local: SocketAddr,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // a peer has an address, or is in the same process
+pub enum Peer {
+    /// Somebody at an address.
+    Address(SocketAddr),
+    /// Somebody in the process of the target.
+    Local,
+}
+
+impl Peer {
+    /// Where it counts among those who have not said who they are.
+    pub(crate) const fn ip(self) -> IpAddr {
+        match self {
+            Self::Address(address) => address.ip(),
+            Self::Local => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        }
+    }
+
+    /// An IPv4 peer of an IPv6 socket is shown as what it is.
+    pub(crate) fn without_mapping(self) -> Self {
+        match self {
+            Self::Address(address) => Self::Address(without_mapping(address)),
+            Self::Local => Self::Local,
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Local => f.write_str("local"),
+        }
+    }
+}
+
+/// An address without the mapping of IPv4 into IPv6.
+pub(crate) fn without_mapping(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}

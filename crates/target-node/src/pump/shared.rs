@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the pumps of a target share.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::LocalEnd;
+use super::letter::Letter;
+use super::transport::local_ends;
+use super::waiting::Board;
+use crate::authentication::Challenges;
+use crate::catalogue::Catalogue;
+use crate::ends::Ends;
+use crate::ends::Peer;
+use crate::mail::Mailbox;
+use crate::registry::Registry;
+use crate::stores::Files;
+use crate::strangers::Strangers;
+
+/// What all reactors share; read only but for the locks of registry and strangers, which only
+/// connections that come, log in or go take.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) catalogue: Catalogue,
+    pub(crate) challenges: Challenges,
+    pub(crate) registry: Registry,
+    pub(crate) strangers: Strangers,
+    pub(crate) mailboxes: Vec<Mailbox<Letter>>,
+    pub(crate) board: Board,
+    /// For administration, and for the names of files in the log.
+    pub(crate) files: Files,
+    pub(crate) login_timeout: Duration,
+    /// How long answers may wait for others to go with them; zero where reactors never spin, since
+    /// sleeping for so short a time would cost more than it saves.
+    pub(crate) hold_back: Duration,
+    /// Local connections so far: the reactors take them in turn.
+    pub(crate) locals: AtomicUsize,
+}
+
+impl Shared {
+    /// Opens a connection from this process to the next reactor in turn.
+    pub(crate) fn open_local(&self) -> LocalEnd {
+        let (theirs, end) = local_ends();
+        let ends = Ends { peer: Peer::Local, local: self.catalogue.now().any_portal() };
+        let number = self.locals.fetch_add(1, Ordering::Relaxed);
+        if let Some(mailbox) = self.mailboxes.get(number % self.mailboxes.len().max(1)) {
+            mailbox.send(Letter::Local { end, ends });
+        }
+        theirs
+    }
+}
