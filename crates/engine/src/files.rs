@@ -123,7 +123,7 @@ pub struct OpenFile {
     pub rotational: bool,
     /// Space is given back in pieces of this many bytes; None: not at all.
     pub discard_granularity: Option<u32>,
-    /// Space can be set aside for a later write, and told from data ([`Space::Anchored`]).
+    /// Space can be set aside for a later write, and told from data ([`medium::Space::Anchored`]).
     pub reserves: bool,
     /// What was written may be lost by a crash of the host until it is synced.
     pub volatile_cache: bool,

@@ -17,6 +17,11 @@
 //! While both sides are awake they make no system call for each other and share no lock. A side
 //! that finds nothing for a while sleeps, unless it is told to poll for ever, and is rung for.
 //! One core serves one host or several; each host has rings of its own.
+//!
+//! Sockets have the host's numbers, and orders are carried out in turn, so a number can be used
+//! again at once. The core takes orders even when a ring of events is full, so neither side waits
+//! for the other in a circle. A port that is dropped waits until the core has ended its work and
+//! given all back; the last one ends the thread.
 
 mod core;
 mod host;

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Size and limits of a disk, and how transfers are cut to them.
+//!
+//! Adjacent requests are not merged into one command: they would share a status, so that one bad
+//! block or reservation fails both, and with it what may be sent again and what FUA promises; reads
+//! would end in one buffer with two owners. What it would save is a header and a status for each
+//! request, which leave and arrive many in one system call anyway.
 
 use wire::iscsi::Cdb;
 use wire::scsi::cdb::BlockCommand;

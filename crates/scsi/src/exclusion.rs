@@ -4,7 +4,9 @@
 //! A writer counts itself in its own nexus's state, whose cache line no other reactor writes to,
 //! and then looks whether the unit is claimed. Who claims the unit does it the other way round:
 //! claims, then looks at every count. One of the two sees the other, for both orders are
-//! sequentially consistent.
+//! sequentially consistent. Readers are not held up: they see blocks of before, of after, or a
+//! mixture, as with any write at the same time. Only beside writes that are to be whole (`atomic`)
+//! are they counted, too.
 //!
 //! A task may end while the store works for it: its connection is gone, or another command aborts
 //! it. Its initiator soon hears of it, in one way or another, and does the same again. What such a

@@ -394,8 +394,10 @@ impl Run {
     fn verify(&mut self) {
         self.phase = Phase::Verify;
         self.restore_all();
-        let now = self.world.borrow().now;
-        self.until = now + VERIFY_MAX;
+        let mut world = self.world.borrow_mut();
+        world.hasten_keeping();
+        self.until = world.now + VERIFY_MAX;
+        drop(world);
         self.stage.verifying = true;
         if let Some(unit) = self.stage.models.iter().position(|model| !model.is_quiet()) {
             self.stage.fail(format!("unit {} has writes under way that nobody knows", unit + 1));

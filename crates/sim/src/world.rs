@@ -383,6 +383,12 @@ impl World {
         (shuffled != Shuffled::default()).then_some(bytes)
     }
 
+    /// The media that states are kept on are slow no more. Whoever gives up sooner than a slow one
+    /// has kept what he asks for would never come to the end of it.
+    pub(crate) fn hasten_keeping(&mut self) {
+        self.keepers.values_mut().for_each(|keeper| keeper.plan.time = Keeping::QUICK);
+    }
+
     /// A port does a chore. One that keeps something is done at this moment, and ends later; maybe
     /// the power goes before.
     pub(crate) fn keep(&mut self, desk: usize, token: Token, mut chore: Box<dyn Chore>) {

@@ -2,8 +2,10 @@
 //! Seeds that are run each time: a few of every class, and those that found a defect.
 
 use lunwire_sim::Class;
+use lunwire_sim::Keeping;
 use lunwire_sim::Options;
 use lunwire_sim::run;
+use wire::scsi::persistent::Type;
 
 /// Seeds of each class. Without optimization a run takes a second or so.
 const SEEDS: u64 = 3;
@@ -29,6 +31,26 @@ fn a_seed_gives_the_same_trace_again() {
         assert_eq!(first.digest, again.digest, "{}", class.name());
         let other = run(&Options::draw(12, class), false);
         assert_ne!(first.digest, other.digest, "{}", class.name());
+    }
+}
+
+/// What is done about a reservation takes mostly longer than its guard waits: it must be taken back
+/// all the same before all is read again.
+#[test]
+fn a_guard_that_is_less_patient_than_media_are_slow_comes_to_its_end() {
+    for seed in [11, 32, 38, 39] {
+        let mut options = Options::plain(seed, Class::Disk);
+        options.faults.clear();
+        options.targets.truncate(1);
+        options.hosts.truncate(1);
+        options.hosts[0].truncate(1);
+        let (target, guard) = (&mut options.targets[0], &mut options.hosts[0][0]);
+        target.memory = false;
+        target.window = 64;
+        target.reservation = Type::ExclusiveAccess;
+        target.keeping = Some(Keeping { time: (2_000_000, 60_000_000), errors: 0, cuts: 0 });
+        (guard.target, guard.guard, guard.command_timeout) = (0, true, 5);
+        passes(&options);
     }
 }
 

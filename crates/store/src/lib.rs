@@ -39,7 +39,7 @@ pub struct Geometry {
     pub read_only: bool,
     /// Discard granularity in bytes; None: the store cannot give space back.
     pub discard_granularity: Option<u32>,
-    /// Space can be set aside for a later write ([`Op::Anchor`]) and told from space that holds
+    /// Space can be set aside for a later write ([`Op::Clear`]) and told from space that holds
     /// data ([`Space::Anchored`]).
     pub anchors: bool,
     /// True if a write can be lost by a crash of the host until a Flush (WCE, SBC-4 §6.5.6).

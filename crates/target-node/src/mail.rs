@@ -31,10 +31,19 @@ impl<L> Mailbox<L> {
     }
 
     pub(crate) fn send(&self, letter: L) {
-        if let Some(letters) = &mut *self.letters() {
+        self.is_sent(letter);
+    }
+
+    /// The same; false if nobody reads it any more.
+    pub(crate) fn is_sent(&self, letter: L) -> bool {
+        let mut letters = self.letters();
+        let is_read = letters.is_some();
+        if let Some(letters) = &mut *letters {
             letters.push_back(letter);
         }
+        drop(letters);
         self.waker.wake();
+        is_read
     }
 
     /// Lets commands that wait try again; once, however often it is said before they do.
@@ -53,10 +62,10 @@ impl<L> Mailbox<L> {
         self.letters().as_mut()?.pop_front()
     }
 
-    /// Nobody reads it any more: what was not read, and what still comes, is dropped, so that
+    /// Nobody reads it any more: gives what was not read; what still comes is dropped, so that
     /// whoever waits for an answer hears that there is none.
-    pub(crate) fn close(&self) {
-        drop(self.letters().take());
+    pub(crate) fn close(&self) -> VecDeque<L> {
+        self.letters().take().unwrap_or_default()
     }
 
     fn letters(&self) -> MutexGuard<'_, Option<VecDeque<L>>> {

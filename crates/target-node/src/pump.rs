@@ -267,6 +267,7 @@ impl<P: Port> Pump<P> {
         self.context.watch.laps.lap(Layer::Send);
         debug_assert!(self.context.effects.is_empty(), "who has a view sees to what it means");
         if self.is_finished() {
+            self.leave();
             return false;
         }
         let again = match self.context.waiting.is_empty() {

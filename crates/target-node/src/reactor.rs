@@ -466,7 +466,7 @@ impl Target {
                 tracing::error!("a reactor had panicked");
             }
         }
-        self.shared.mailboxes.iter().for_each(Mailbox::close);
+        self.shared.mailboxes.iter().for_each(|mailbox| drop(mailbox.close()));
         if let Some(leaving) = leaving {
             leaving.wait();
         }

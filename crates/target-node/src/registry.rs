@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The live sessions of a daemon: the ISID rule and TSIHs (RFC 7143 §4.4.3, §6.3.1).
 //!
-//! Only logins and their ends come here; a lock is fine.
+//! A session has a place: initiator, ISID and [`Scope`]. Another login for it ends the session that
+//! has it ([`Registry::claim`] says who may). Only logins and their ends come here; a lock is fine.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

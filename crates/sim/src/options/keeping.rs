@@ -25,6 +25,11 @@ pub struct Keeping {
     pub cuts: u64,
 }
 
+impl Keeping {
+    /// A medium that is not slow, microseconds.
+    pub(crate) const QUICK: (u64, u64) = (100, 2000);
+}
+
 impl Options {
     /// In one run of three targets keep what they are told to keep.
     pub(super) fn keep_states(&mut self) {
@@ -35,7 +40,7 @@ impl Options {
         let dark = matches!(self.class, Class::Target | Class::Mixed);
         let fails = matches!(self.class, Class::Disk | Class::Mixed | Class::Target);
         for (number, target) in self.targets.iter_mut().enumerate() {
-            let slow = rng.pick(&[(100, 2000), (10_000, 500_000), (5_000_000, 60_000_000)]);
+            let slow = rng.pick(&[Keeping::QUICK, (10_000, 500_000), (5_000_000, 60_000_000)]);
             let errors = rng.pick(&[0, 30, 150]);
             let cuts = rng.pick(&[0, 30, 100]);
             target.keeping = Some(Keeping {

@@ -127,19 +127,22 @@ impl<P: Port> Pump<P> {
             self.abort_other(key, units, effect, whose);
         }
         let Context { managements, shared, reactor: here, .. } = &mut self.context;
-        managements.wait_for_more(management, shared.mailboxes.len() - 1);
+        let mut asked = 0;
         for (reactor, mailbox) in shared.mailboxes.iter().enumerate() {
             if reactor == *here {
                 continue;
             }
-            mailbox.send(Letter::AbortUnits {
+            let is_asked = mailbox.is_sent(Letter::AbortUnits {
                 units: Arc::clone(units),
                 effect,
                 whose: whose.clone(),
                 reactor: *here,
                 management,
             });
+            // One that has stopped has none.
+            asked += usize::from(is_asked);
         }
+        managements.wait_for_more(management, asked);
     }
 
     /// A command aborts the tasks of others; it goes on when none of their work is left.

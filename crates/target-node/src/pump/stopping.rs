@@ -8,6 +8,7 @@ use engine::Port;
 
 use super::Phase;
 use super::Pump;
+use super::letter::Letter;
 use super::view::SessionView;
 use crate::table::Key;
 
@@ -88,5 +89,16 @@ impl<P: Port> Pump<P> {
         self.context.stopping.is_some()
             && self.connections.is_empty()
             && self.context.ios.is_empty()
+    }
+
+    /// It reads no more letters. Reactors that others keep going do not wait for it: it has no
+    /// tasks that they could want to end.
+    pub(super) fn leave(&self) {
+        let mailboxes = &self.context.shared.mailboxes;
+        for letter in mailboxes[self.context.reactor].close() {
+            if let Letter::AbortUnits { reactor, management, .. } = letter {
+                mailboxes[reactor].send(Letter::UnitsAborted { management });
+            }
+        }
     }
 }

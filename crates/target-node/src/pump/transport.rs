@@ -3,7 +3,7 @@
 //! the same process. The one place where the pump knows which.
 //!
 //! A connection has a mover and a line of the same kind. What a mover emits is work for the port,
-//! or messages for the other end of a [`LocalEnd`](crate::LocalEnd).
+//! or messages for the other end of a [`LocalEnd`].
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

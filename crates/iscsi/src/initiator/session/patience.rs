@@ -277,7 +277,7 @@ impl Session {
         patience.check(now, (timeout, self.look_interval), &connection.line, before)
     }
 
-    /// As [`Session::look`], of a command that was sent.
+    /// As [`Session::check_patience`], of a command that was sent.
     pub(super) fn look_at_task(&mut self, id: TaskId, now: Instant) -> Option<Instant> {
         let task = self.tasks.get(id)?;
         let (mut patience, place) = (task.patience, (task.connection, Some(id)));
@@ -288,8 +288,8 @@ impl Session {
         again
     }
 
-    /// As [`Session::look`], of a command that waits for the window: that opens when commands
-    /// before it end, and so while data moves.
+    /// As [`Session::check_patience`], of a command that waits for the window: that opens when
+    /// commands before it end, and so while data moves.
     pub(super) fn look_at_window(&self, patience: Patience, now: Instant) -> Option<Instant> {
         let since = self.moved().map_or(patience.since, |moved| moved.max(patience.since));
         let end = since + self.command_timeout;

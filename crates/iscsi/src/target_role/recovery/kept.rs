@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How much data of answers is kept to be sent again.
+//!
+//! Read data beyond that, or whatever is kept when the pool has nothing for new commands, is given
+//! up, the oldest first: a SNACK for it gets Reject 03h, and a task that is reassigned without it
+//! ends with 0B/11/13.
 
 /// Bytes of answered reads that a session keeps.
 #[derive(Debug)]

@@ -135,9 +135,14 @@ impl Port for Desk {
 }
 
 fn target_of(pool: Pool) -> SteppedTarget<Desk> {
+    target_of_reactors([pool])
+}
+
+/// A reactor for each pool.
+fn target_of_reactors<const COUNT: usize>(pools: [Pool; COUNT]) -> SteppedTarget<Desk> {
     let now = Instant(1_000_000_000);
-    let desk =
-        Desk { now, waits: 0, reads: 0, questions: 0, waker: Waker::new().expect("a descriptor") };
+    let waker = || Waker::new().expect("a descriptor");
+    let desk = || Desk { now, waits: 0, reads: 0, questions: 0, waker: waker() };
     let plan = SteppedPlan {
         portals: Vec::new(),
         nodes: Vec::new(),
@@ -147,7 +152,8 @@ fn target_of(pool: Pool) -> SteppedTarget<Desk> {
         sessions_max: 1,
         connections: crate::ConnectionLimits::default(),
     };
-    SteppedTarget::new(vec![(desk, pool)], plan, Vec::new())
+    let ports = pools.into_iter().map(|pool| (desk(), pool)).collect();
+    SteppedTarget::new(ports, plan, Vec::new())
 }
 
 /// FORMAT UNIT of a disk in a file, as a job.
@@ -383,6 +389,29 @@ fn a_stop_waits_for_foreign_work_but_not_for_ever() {
     assert!(stop_of_unanswered(true) < Duration::from_secs(2));
     let longest = stop_of_unanswered(false);
     assert!(longest > Duration::from_secs(10), "it has some time: {longest:?}");
+}
+
+/// Reactors stop one after the other: task management of those that still have sessions, which
+/// waits for the answers of all, does not wait for one that has gone.
+#[test]
+fn a_reactor_that_has_stopped_does_not_hold_up_task_management() {
+    let pool = || Pool::new(POOL_BYTES).expect("memory");
+    let unit = job_and_unit(file()).1;
+    for is_gone in [true, false] {
+        let mut target = target_of_reactors([pool(), pool()]);
+        let [first, second] = &mut target.pumps[..] else { panic!("two") };
+        if is_gone {
+            second.stop(Duration::ZERO);
+            while second.turn() {}
+        }
+        first.preempt_for_nobody(Key::NOBODY, &unit, &[]);
+        if !is_gone {
+            // The letter came behind the last look.
+            second.leave();
+        }
+        first.letters();
+        assert_eq!(first.holdings().managements, 0, "gone before: {is_gone}");
+    }
 }
 
 /// A file does not become smaller while a job writes to it: the write would make it longer again.
