@@ -59,7 +59,9 @@ impl Scene {
     }
 
     fn client(&self, arguments: &[&str]) -> Child {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+        // Who runs the tests may have ours ignore it (nohup).
+        let mut command = Command::new("env");
+        command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_lunwire")]);
         command.args(arguments).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
