@@ -4,7 +4,7 @@
 mod check;
 mod files;
 mod lun;
-mod machine;
+pub(crate) mod machine;
 mod mode;
 mod node;
 mod transfer;

@@ -239,6 +239,7 @@ fn a_measurement_needs_no_target_of_its_own() {
         (&["bench", "--local", "--svg", "x.svg"][..], "--svg"),
         (&["bench", "--local", "iscsi://127.0.0.1/iqn.2026-01.com.example:disk/0"], "URL"),
         (&["bench", "--local", "--range", "1K"], "--range"),
+        (&["bench", "--local", "--range", "1T"], "--range 1T: the disk is in memory"),
         (&["bench"], "URL"),
     ] {
         let output = lunwire(words);

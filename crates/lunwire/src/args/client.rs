@@ -342,7 +342,8 @@ pub(crate) struct BenchOptions {
     /// How long to measure each
     #[arg(long, value_name = "TIME", default_value = "5s")]
     pub(crate) time: String,
-    /// Use the first SIZE bytes of the disk only; with --local, so long is the disk [default: 64M]
+    /// Use the first SIZE bytes of the disk only; with --local the disk in memory has so many, half
+    /// of the free memory at most, and is filled first [default: all; with --local 64M]
     #[arg(long, value_name = "SIZE")]
     pub(crate) range: Option<String>,
     /// Write blocks that tell which write they are of, check each read of them, and read all
