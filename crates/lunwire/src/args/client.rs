@@ -347,7 +347,7 @@ pub(crate) struct BenchOptions {
     #[arg(long, value_name = "SIZE")]
     pub(crate) range: Option<String>,
     /// Write blocks that tell which write they are of, check each read of them, and read all
-    /// again at the end; at the cost of speed
+    /// again at the end; at the cost of speed. Needs --reads below 100
     #[arg(long, requires = "destroy_data")]
     pub(crate) verify: bool,
     /// Also print where the time of a command went, on both sides if the target is ours

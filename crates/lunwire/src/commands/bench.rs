@@ -95,6 +95,10 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         let text = "--reads below 100 writes to the disk: add --destroy-data if it may be lost";
         return Err(Usage(text.into()).into());
     }
+    if reads == 100 && options.verify {
+        let text = "--verify needs --reads below 100: it checks what was written";
+        return Err(Usage(text.into()).into());
+    }
     let wishes = Wishes::of(options, &["4K"], &[32])?;
     let range = wishes.range;
     let plot = options.svg.as_deref().map(Outfile::open).transpose()?;
