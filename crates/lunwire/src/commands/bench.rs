@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
-use anyhow::bail;
+use anyhow::anyhow;
 use buf::Slice;
 use initiator::Event;
 use initiator::Queue;
@@ -151,31 +151,28 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
             break;
         }
     }
-    if options.json && (failed.is_none() || !outcomes.is_empty()) {
-        let list: Vec<Value> = outcomes.iter().map(Outcome::json).collect();
-        let url = disk.url.to_string();
-        let (engine, interrupted) = (queue.engine(), client::is_interrupted());
-        output::partial(json!({
-            "ok": failed.is_none() && !interrupted,
-            "url": url,
-            "engine": engine,
-            "interrupted": interrupted,
-            "error": failed.as_ref().map(|error| output::masked(&output::chain(error))),
-            "results": list,
-        }));
+    let is_told = failed.is_none() || !outcomes.is_empty();
+    let interrupted = client::is_interrupted();
+    if interrupted && failed.is_none() {
+        failed = Some(anyhow!("interrupted: the figures are those up to then"));
+    }
+    if options.json && is_told {
+        output::measured(
+            failed.as_ref(),
+            json!({
+                "url": disk.url.to_string(),
+                "engine": queue.engine(),
+                "interrupted": interrupted,
+                "results": outcomes.iter().map(Outcome::json).collect::<Vec<Value>>(),
+            }),
+        );
     }
     if let Some(mut plot) = plot {
         let series: Vec<Series> = outcomes.iter().map(Outcome::series).collect();
         let svg = plot::draw(&disk.url.to_string(), &series);
         plot.write(svg.as_bytes())?;
     }
-    if let Some(error) = failed {
-        return Err(error);
-    }
-    match client::is_interrupted() {
-        true => bail!("interrupted: the figures are those up to then"),
-        false => Ok(()),
-    }
+    failed.map_or(Ok(()), Err)
 }
 
 fn check_block(disk: &Disk, block: u64) -> Result<u32> {

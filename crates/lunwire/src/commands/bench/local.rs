@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
-use anyhow::bail;
+use anyhow::anyhow;
 use buf::Slice;
 use control::units;
 use initiator::LocalTarget;
@@ -150,26 +150,29 @@ fn measure(
     }
     let mut comparisons = Vec::new();
     for load in loads {
+        if client::is_interrupted() {
+            break;
+        }
         let Some(comparison) = compare(&mut queue, [&local, &tcp], load)? else { break };
         if !options.json {
             comparison.print();
         }
         comparisons.push(comparison);
     }
-    let interrupted = client::is_interrupted();
+    let failed = client::is_interrupted()
+        .then(|| anyhow!("interrupted: the figures are those of the loads that were measured"));
     if options.json {
-        output::partial(json!({
-            "ok": !interrupted,
-            "engine": queue.engine(),
-            "interrupted": interrupted,
-            "rounds": ROUNDS,
-            "results": comparisons.iter().map(Comparison::json).collect::<Vec<Value>>(),
-        }));
+        output::measured(
+            failed.as_ref(),
+            json!({
+                "engine": queue.engine(),
+                "interrupted": failed.is_some(),
+                "rounds": ROUNDS,
+                "results": comparisons.iter().map(Comparison::json).collect::<Vec<Value>>(),
+            }),
+        );
     }
-    match interrupted {
-        true => bail!("interrupted: the figures are those of the loads that were measured"),
-        false => Ok(()),
-    }
+    failed.map_or(Ok(()), Err)
 }
 
 /// The disk that `tcp` is, without a network.
