@@ -19,10 +19,10 @@ const DEPTH: usize = 32;
 const BYTES: u64 = 256 << 10;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let url = Url::parse(&std::env::args().nth(1).ok_or("usage: poll iscsi://HOST/IQN/LUN")?)?;
+    let url = Url::parse_disk(&std::env::args().nth(1).ok_or("usage: poll iscsi://HOST/IQN/LUN")?)?;
     let initiator = Initiator::start(&Config::default())?;
     let session = initiator.connect(Options::of_url(&url))?;
-    let disk = Disk::open(&session, url.lun.unwrap_or(0))?;
+    let disk = Disk::open(&session, url.lun.ok_or("the URL names no LUN")?)?;
     let queue = CompletionQueue::new()?;
     disk.watch(&queue, 0);
 
