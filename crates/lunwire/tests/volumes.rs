@@ -139,6 +139,22 @@ fn a_disk_that_nobody_sees_is_told() {
 }
 
 #[test]
+fn a_disk_in_memory_that_no_machine_has_is_told() {
+    let files = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(files.path(), 1, &["--lun", "memory:1M"]);
+    let (code, said) = daemon.ask(&["lun", "add", "memory:1M"]);
+    assert!(code == Some(0) && !said.contains("warning"), "{said}");
+    let (code, said) = daemon.ask(&["lun", "add", "memory:4T"]);
+    assert!(code == Some(0) && said.contains("warning: the disks in memory have 4"), "{said}");
+    // With what is served already, and for a program.
+    let (_, said) = daemon.ask(&["lun", "add", "memory:1M", "--json"]);
+    assert!(said.contains("\"warning\":\"the disks in memory have"), "{said}");
+    // A disk that takes none is no cause for it.
+    let (_, said) = daemon.ask(&["lun", "add", "null:1M"]);
+    assert!(!said.contains("warning"), "{said}");
+}
+
+#[test]
 fn disks_are_added_and_removed() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path(), 1, &["--lun", "memory:1M"]);

@@ -48,13 +48,16 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             plan::initiators(&lun).map_err(Usage)?;
             let request = Request::AddLun { target: place.target.clone(), number: *number, lun };
             let reply = ask(&place.daemon, &request)?;
-            if let Reply::Added { target, lun, for_nobody: true } = &reply {
+            if let Reply::Added { target, lun, for_nobody: true, .. } = &reply {
                 let number = lun.number;
                 output::warn(format_args!(
                     "no initiator sees LUN {number} of {target}: each has a list of luns, and it \
                      is on none; try: lunwire lun remove {number} --target {target}, then lunwire \
                      lun add with --initiator IQN, or its number in the configuration"
                 ));
+            }
+            if let Reply::Added { warning: Some(warning), .. } = &reply {
+                output::warn(warning);
             }
             if place.daemon.json {
                 output::result(serde_json::to_value(&reply)?);
