@@ -29,6 +29,7 @@ use target::Target;
 use target::Times;
 use target::VolumeError;
 
+use super::advice::reaching;
 use super::clients::Clients;
 use super::clients::Questions;
 use super::shown;
@@ -333,6 +334,7 @@ pub(crate) fn ask_patiently(
     request: &Request,
     patience: Duration,
 ) -> Result<Reply> {
+    let given = path;
     let Some(path) = path.map(Path::to_path_buf).or_else(default_path) else {
         bail!("no default control socket here; try: --control-socket PATH");
     };
@@ -360,7 +362,7 @@ pub(crate) fn ask_patiently(
         );
     }
     match serde_json::from_str(&answer).with_context(|| other_version(&daemon))? {
-        Reply::Error { message } => bail!(message),
+        Reply::Error { message } => bail!(reaching(&message, given)),
         reply => Ok(reply),
     }
 }
