@@ -26,6 +26,7 @@ use crate::client;
 use crate::client::contents::Contents;
 use crate::client::contents::PLACES_MAX;
 use crate::client::histogram::Histogram;
+use crate::client::layers::Own;
 use crate::client::layers::Watch;
 use crate::client::outfile::Outfile;
 use crate::client::place::Disk;
@@ -120,7 +121,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     if reads < 100 {
         client::leaving::set_in_doubt(vec![disk.url.to_string()]);
     }
-    let watch = options.layers.then(|| Watch::new(options.control_socket.clone())).transpose()?;
+    let watch = options.layers.then(|| watch(options, &disk)).transpose()?;
     let (mut outcomes, mut failed) = (Vec::new(), None);
     let loads = wishes.pairs().map(|(block, depth)| {
         let load = Load {
@@ -173,6 +174,13 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         plot.write(svg.as_bytes())?;
     }
     failed.map_or(Ok(()), Err)
+}
+
+/// What tells where the time of the commands to `disk` goes.
+fn watch(options: &BenchOptions, disk: &Disk) -> Result<Watch> {
+    let initiator = client::options(&options.client, &disk.url)?.initiator;
+    let target = disk.url.target.as_deref().unwrap_or_default();
+    Watch::new(options.control_socket.clone(), &Own { target, initiator: &initiator })
 }
 
 fn check_block(disk: &Disk, block: u64) -> Result<u32> {

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use crate::support::Daemon;
 use crate::support::Files;
+use crate::support::TARGET;
 use crate::support::fails;
 use crate::support::good;
 use crate::support::stderr;
@@ -21,6 +22,18 @@ const LUN: &str = "[[target.lun]]\nstore = \"memory:1M\"\n";
 fn warned(files: &Files, text: &str) -> String {
     let file = files.with("good.toml", text.as_bytes());
     stderr(&good(&["check", &file]))
+}
+
+/// The figures of a daemon are of no use to who measures another one.
+#[test]
+fn the_layers_of_another_daemon_are_refused() {
+    let folders = [Files::new(), Files::new()];
+    let [here, there] =
+        folders.each_ref().map(|files| Daemon::start(files.folder.path(), &["memory:1M"], &[]));
+    let words = ["bench", &here.urls[0], "--time", "50ms", "--layers", "--control-socket"];
+    let said = [&there.socket, "does not serve this session with", TARGET, "; try: "];
+    fails(1, &[&words[..], &[&there.socket]].concat(), &said);
+    good(&[&words[..], &[&here.socket]].concat());
 }
 
 #[test]
