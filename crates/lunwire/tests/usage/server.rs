@@ -237,6 +237,19 @@ fn who_gives_no_length_does_not_hear_of_it() {
     fails(2, &words, &["--offset and --length"]);
 }
 
+/// That is wrong usage, as it is where a disk is read.
+#[test]
+fn who_writes_over_the_end_hears_where_that_is() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let (url, image) = (daemon.urls[0].as_str(), files.with("image", &[7; 64 << 10]));
+    let said = ["--offset 1000K: the range ends at byte 1089536, the disk at byte 1048576"];
+    fails(2, &["write", url, &image, "--offset", "1000K"], &said);
+    let said = ["--offset 1M: the disk ends at byte 1048576"];
+    fails(2, &["write", url, "--offset", "1M"], &said);
+    good(&["write", url, &image, "--offset", "960K", "--quiet"]);
+}
+
 #[test]
 fn memory_with_data_is_not_removed_without_a_word() {
     let files = Files::new();
