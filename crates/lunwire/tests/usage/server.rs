@@ -215,7 +215,7 @@ fn port_groups_that_nobody_has_configured_are_shown() {
         text.contains("LUN 0: group 1 (portal groups 1) is active-optimized, always"),
         "{text}"
     );
-    let set = ["alua", "set", crate::support::TARGET, "1", "standby"];
+    let set = ["alua", "set", TARGET, "1", "standby"];
     fails(1, &[&set[..], &socket].concat(), &["[[target.port-group]]", "always active"]);
 }
 

@@ -200,20 +200,22 @@ fn open_local(
 fn fill(queue: &mut Queue, disk: &Disk, bytes: u64) -> Result<()> {
     const PIECE: u64 = 1 << 20;
     let piece = Slice::from(vec![0x5a; 1 << 20]);
-    if bytes > DISK_BYTES {
+    let is_quick = bytes <= DISK_BYTES;
+    if !is_quick {
         output::say(format_args!("filling a disk of {} in memory", units::bytes(bytes)));
     }
-    let mut progress = Progress::new("filled", 0, Some(bytes), false);
+    let mut progress = Progress::new("filled", 0, Some(bytes), is_quick);
     for offset in (0..bytes / u64::from(BLOCK) * u64::from(BLOCK)).step_by(1 << 20) {
         let length = usize::try_from(PIECE.min(bytes - offset)).unwrap_or(1 << 20);
         let length = length / BLOCK as usize * BLOCK as usize;
         let data = piece.part(0..length).unwrap_or_default();
         if client::is_interrupted() {
-            break;
+            return Ok(());
         }
         queue.execute(disk.session, disk.write(offset, data))?;
         progress.show(offset, || None);
     }
+    progress.finish(bytes);
     Ok(())
 }
 
