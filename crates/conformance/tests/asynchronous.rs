@@ -8,6 +8,7 @@ use lunwire_conformance::server::FILE_LUN;
 use lunwire_conformance::server::plan;
 use lunwire_conformance::tasks::*;
 use lunwire_conformance::*;
+use target::Found;
 use wire::iscsi::*;
 
 /// What ends whatever the peer does has ended after this time, on a machine under load too.
@@ -67,7 +68,7 @@ fn commands_run_until_the_time_for_logging_out_is_over() {
             // Silence before does not count.
             std::thread::sleep(Duration::from_millis(1500));
             let begun = Instant::now();
-            assert!(server.target().logout_session(session.tsih.0, 2));
+            assert_eq!(server.target().logout_session(session.tsih.0, 2), Found::Here);
             match session.read().response() {
                 Response::Async(message) => {
                     assert_eq!((message.event, message.parameter3), (LOGOUT_REQUESTED, 2));
@@ -118,9 +119,9 @@ fn administration_ends_a_session_whatever_its_initiator_does() {
                     let begun = Instant::now();
                     let tsih = session.tsih.0;
                     if drops {
-                        assert!(server.target().drop_session(tsih));
+                        assert_eq!(server.target().drop_session(tsih), Found::Here);
                     } else {
-                        assert!(server.target().logout_session(tsih, 1));
+                        assert_eq!(server.target().logout_session(tsih, 1), Found::Here);
                     }
                     assert!(begun.elapsed() < BOUND, "administration itself does not wait");
                     expect_no_session(server, begun);

@@ -11,6 +11,7 @@ use lunwire_conformance::server::FILE_LUN;
 use lunwire_conformance::server::plan;
 use lunwire_conformance::*;
 use std::time::Duration;
+use target::Found;
 use target::Redirect;
 use wire::iscsi::*;
 
@@ -482,7 +483,7 @@ fn a_session_ends_in_time_whatever_its_initiator_does() {
             let (mut first, plan) = leading(server);
             let mut second = join(server, &plan, 2, &first);
             open_write(&mut second, 90);
-            assert!(server.target().logout_session(first.tsih.0, 1));
+            assert_eq!(server.target().logout_session(first.tsih.0, 1), Found::Here);
             for session in [&mut first, &mut second] {
                 match session.read().response() {
                     Response::Async(message) => {
@@ -496,7 +497,7 @@ fn a_session_ends_in_time_whatever_its_initiator_does() {
             // It does as it is asked.
             let (mut first, plan) = leading(server);
             let mut second = join(server, &plan, 2, &first);
-            assert!(server.target().logout_session(first.tsih.0, 30));
+            assert_eq!(server.target().logout_session(first.tsih.0, 30), Found::Here);
             first.read();
             second.read();
             assert_eq!(logout(&mut first, 0, 0).response, 0);
@@ -505,11 +506,11 @@ fn a_session_ends_in_time_whatever_its_initiator_does() {
 
             // Nobody is asked.
             let (mut first, _) = leading(server);
-            assert!(server.target().drop_session(first.tsih.0));
+            assert_eq!(server.target().drop_session(first.tsih.0), Found::Here);
             assert_eq!(first.expect_dropped().event, 3);
             expect_no_session(server, Duration::from_secs(1));
-            assert!(!server.target().drop_session(first.tsih.0));
-            assert!(!server.target().logout_session(first.tsih.0, 1));
+            assert_eq!(server.target().drop_session(first.tsih.0), Found::Nowhere);
+            assert_eq!(server.target().logout_session(first.tsih.0, 1), Found::Nowhere);
         },
     );
 }
@@ -528,9 +529,9 @@ fn a_deserted_session_can_be_ended() {
                 }
                 assert_eq!(server.target().sessions().len(), 1);
                 if drop_it {
-                    assert!(server.target().drop_session(plan.tsih.0));
+                    assert_eq!(server.target().drop_session(plan.tsih.0), Found::Here);
                 } else {
-                    assert!(server.target().logout_session(plan.tsih.0, 30));
+                    assert_eq!(server.target().logout_session(plan.tsih.0, 30), Found::Here);
                 }
                 expect_no_session(server, Duration::from_secs(1));
             }

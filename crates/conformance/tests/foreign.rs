@@ -41,6 +41,7 @@ use store::foreign::Completer;
 use store::foreign::Errand;
 use store::foreign::Foreign;
 use store::stripe::Stripe;
+use target::Found;
 use target::Plan;
 use wire::iscsi::*;
 
@@ -458,6 +459,10 @@ fn a_reactor_that_hangs_holds_up_nobody_who_asks() {
             assert!(begun.elapsed() < PATIENCE, "it has not begun to hang");
         };
         assert_eq!(silent, [home.reactor]);
+        let begun = std::time::Instant::now();
+        let nobody = server.target().drop_session(0x7777);
+        assert_eq!(nobody, Found::Unknown(silent), "it may have such a session");
+        assert!(begun.elapsed() < PATIENCE, "it is not waited for any longer than for figures");
         drop(hold);
         elsewhere.take(1).into_iter().for_each(|work| elsewhere.carry_out(work));
         assert_eq!(first.finish(itt).code, GOOD);

@@ -32,6 +32,7 @@ use initiator::Operation;
 use initiator::Options;
 use initiator::Session;
 use initiator::Space;
+use target::Found;
 use target::Shrink;
 use wire::iscsi::*;
 use wire::scsi::sam::CHECK_CONDITION;
@@ -234,7 +235,7 @@ fn watchers_hear_that_a_session_is_lost_and_back_and_over() {
     let (disk, queue) = (Disk::open(&session, 0).unwrap(), CompletionQueue::new().unwrap());
     disk.watch(&queue, 9);
     let tsih = server.target().sessions()[0].tsih;
-    assert!(server.target().drop_session(tsih));
+    assert_eq!(server.target().drop_session(tsih), Found::Here);
     let lost = event(&queue, 9);
     assert!(matches!(lost, DiskEvent::Lost(_)), "{lost:?}");
     let back = event(&queue, 9);

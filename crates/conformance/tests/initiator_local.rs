@@ -36,6 +36,7 @@ use iscsi::chap::Credentials;
 use iscsi::target_role::Settings;
 use target::AuthenticationPolicy;
 use target::Demand;
+use target::Found;
 use target::Peer;
 use target::Plan;
 use target::Target;
@@ -251,7 +252,7 @@ fn a_session_that_the_target_ends_comes_back() {
             let bytes = vec![round; 128 << 10];
             disk.write_at(0, &bytes).unwrap();
             let tsih = target.sessions()[0].tsih;
-            assert!(target.drop_session(tsih));
+            assert_eq!(target.drop_session(tsih), Found::Here);
             let mut back = vec![0; 128 << 10];
             disk.read_at(0, &mut back).unwrap();
             assert!(back == bytes);

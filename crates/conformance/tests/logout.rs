@@ -3,6 +3,7 @@
 
 use lunwire_conformance::*;
 use std::time::Duration;
+use target::Found;
 use wire::iscsi::*;
 
 fn log_out(session: &mut Initiator, request: LogoutRequest) -> LogoutResponse {
@@ -136,8 +137,8 @@ fn a_session_that_is_dropped_is_told() {
         |_| {},
         |server| {
             let mut session = server.login();
-            assert!(server.target().drop_session(session.tsih.0));
-            assert!(!server.target().drop_session(0x7777));
+            assert_eq!(server.target().drop_session(session.tsih.0), Found::Here);
+            assert_eq!(server.target().drop_session(0x7777), Found::Nowhere);
             session.expect_dropped();
         },
     );

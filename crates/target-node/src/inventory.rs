@@ -169,7 +169,7 @@ impl Target {
     /// back.
     fn show_luns(&self, served: &Served) {
         let target: Arc<str> = served.node().name.as_str().into();
-        if !self.ask_reactors(|reply| Letter::Remap { target: Arc::clone(&target), reply }) {
+        if !self.tell_reactors(|reply| Letter::Remap { target: Arc::clone(&target), reply }) {
             tracing::error!(%target, "a reactor does not answer: its sessions see the old LUNs");
         }
         for (_, unit) in served.luns() {
@@ -184,14 +184,14 @@ impl Target {
             return true;
         }
         tracing::info!("commands for a LUN that was removed are ended");
-        self.ask_reactors(|reply| Letter::EndTasks { unit: Arc::clone(unit), reply });
+        self.tell_reactors(|reply| Letter::EndTasks { unit: Arc::clone(unit), reply });
         is_held_by_us_alone(unit, END_MAX)
     }
 
     /// No reactor knows these files any more.
     fn forget_files(&self, files: &[StoreFile]) {
         for StoreFile { id, .. } in files {
-            self.ask_reactors(|reply| Letter::RemoveFile { id: *id, reply });
+            self.tell_reactors(|reply| Letter::RemoveFile { id: *id, reply });
         }
         let ids: Vec<_> = files.iter().map(|file| file.id).collect();
         self.files().remove(&ids);

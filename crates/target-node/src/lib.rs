@@ -115,6 +115,7 @@ pub use node::Portal;
 pub use node::Redirect;
 pub use pump::LocalEnd;
 pub use reactor::Error;
+pub use reactor::Found;
 pub use reactor::LOGIN_TIMEOUT_DEFAULT;
 pub use reactor::Mode;
 pub use reactor::POOL_BYTES_DEFAULT;

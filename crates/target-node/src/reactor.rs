@@ -152,6 +152,21 @@ impl Mode {
 /// Reactors that do not answer a letter for so long are given up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a reactor has to say whether it has a session.
+const SESSION_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Whether there was a session to be ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // there is one, there is none, or nobody knows
+pub enum Found {
+    /// It ends.
+    Here,
+    /// There is none with this TSIH.
+    Nowhere,
+    /// These reactors do not answer. If one of them has it, it ends when that reactor goes on.
+    Unknown(Vec<usize>),
+}
+
 /// The reactor that listens at all portals, and deals the connections out.
 pub(crate) const LISTENING_REACTOR: usize = 0;
 
@@ -416,37 +431,40 @@ impl Target {
         self.nodes().all().iter().map(|served| served.node().name.clone()).collect()
     }
 
-    /// Ends a session; false if there is none with this TSIH.
+    /// Ends a session.
     #[must_use]
-    pub fn drop_session(&self, tsih: u16) -> bool {
+    pub fn drop_session(&self, tsih: u16) -> Found {
         self.some_reactor(|reply| Letter::Drop { tsih: Tsih(tsih), reply })
     }
 
     /// Asks the initiator of a session to log out within `seconds`, after which the session is
-    /// dropped; false if there is none with this TSIH.
+    /// dropped.
     #[must_use]
-    pub fn logout_session(&self, tsih: u16, seconds: u16) -> bool {
+    pub fn logout_session(&self, tsih: u16, seconds: u16) -> Found {
         self.some_reactor(|reply| Letter::Logout { tsih: Tsih(tsih), seconds, reply })
     }
 
     /// Whether a reactor says yes; who does is not made to wait for one that hangs.
-    fn some_reactor(&self, letter: impl Fn(Sender<bool>) -> Letter) -> bool {
+    fn some_reactor(&self, letter: impl Fn(Sender<(usize, bool)>) -> Letter) -> Found {
         let (reply, replies) = mpsc::channel();
         for mailbox in &self.shared.mailboxes {
             mailbox.send(letter(reply.clone()));
         }
-        let deadline = Instant::now() + PATIENCE;
-        for _ in &self.shared.mailboxes {
-            match replies.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(true) => return true,
-                Ok(false) => {}
-                Err(_) => {
-                    tracing::error!("a reactor does not answer: its sessions were not asked");
-                    return false;
-                }
+        drop(reply);
+        let deadline = Instant::now() + SESSION_PATIENCE;
+        let mut silent: Vec<usize> = (0..self.shared.mailboxes.len()).collect();
+        while let Ok((reactor, found)) =
+            replies.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+        {
+            silent.retain(|number| *number != reactor);
+            if found {
+                return Found::Here;
             }
         }
-        false
+        match silent.is_empty() {
+            true => Found::Nowhere,
+            false => Found::Unknown(silent),
+        }
     }
 
     /// Stops cleanly: no new connections; initiators are asked to log out and get `grace` for it;

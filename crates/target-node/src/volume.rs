@@ -21,6 +21,7 @@ use store::Store;
 use crate::mail::Answered;
 use crate::mail::Answers;
 use crate::pump::Letter;
+use crate::reactor::PATIENCE;
 use crate::reactor::Target;
 use crate::stores::StoreFile;
 
@@ -413,14 +414,19 @@ impl Target {
         self.ask_reactors(|reply| Letter::Drain { unit: Arc::clone(unit), reply })
     }
 
-    /// True when every reactor has answered a letter.
-    pub(crate) fn ask_reactors(&self, letter: impl Fn(Sender<()>) -> Letter) -> bool {
+    /// True when every reactor has answered a letter that may wait for work under way.
+    fn ask_reactors(&self, letter: impl Fn(Sender<()>) -> Letter) -> bool {
+        Answers::ask(self.mailboxes(), letter).within(DRAIN_MAX).silent.is_empty()
+    }
+
+    /// True when every reactor has answered a letter that waits for nothing.
+    pub(crate) fn tell_reactors(&self, letter: impl Fn(Sender<()>) -> Letter) -> bool {
         self.answers(letter).is_some()
     }
 
-    /// What every reactor answers to a letter; None if one does not.
+    /// What every reactor answers to a letter that waits for nothing; None if one does not.
     pub(crate) fn answers<T>(&self, letter: impl Fn(Sender<T>) -> Letter) -> Option<Vec<T>> {
-        let Answered { answers, silent } = Answers::ask(self.mailboxes(), letter).within(DRAIN_MAX);
+        let Answered { answers, silent } = Answers::ask(self.mailboxes(), letter).within(PATIENCE);
         silent.is_empty().then_some(answers)
     }
 

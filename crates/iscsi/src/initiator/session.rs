@@ -16,6 +16,7 @@
 //! - `statuses`: which statuses of a connection have come.
 //! - `recovery`: above ErrorRecoveryLevel 0, what is lost is asked for (SNACK).
 //! - `failover`: what becomes of the commands of a connection that is gone.
+//! - `doubt`: what becomes of commands that a lost function may have ended.
 //! - `text`: SendTargets and what is negotiated in full feature phase.
 //! - `patience`: how long all that may take on a slow line.
 //! - `management`: task management; `control`: all else that is no SCSI command.
@@ -23,6 +24,7 @@
 mod commands;
 mod connection;
 mod control;
+mod doubt;
 mod failover;
 mod management;
 mod patience;
@@ -63,6 +65,7 @@ use self::connection::Connection;
 use self::connection::Connections;
 use self::connection::LEADING;
 use self::control::Controls;
+use self::doubt::Doubts;
 use self::failover::Failover;
 use self::patience::Bytes;
 use self::statuses::Arrival;
@@ -104,6 +107,7 @@ pub struct Session {
     deadlines: VecDeque<(Instant, TaskId)>,
     controls: Controls,
     failover: Failover,
+    doubts: Doubts,
     /// Why it is closed.
     ended_by: Option<SessionError>,
     outputs: VecDeque<(ConnectionId, Output)>,
@@ -145,6 +149,7 @@ impl Session {
             deadlines: VecDeque::new(),
             controls: Controls::default(),
             failover: Failover::default(),
+            doubts: Doubts::default(),
             ended_by: None,
             outputs: VecDeque::new(),
             login,
@@ -341,6 +346,7 @@ impl Session {
             assert_eq!(asked, connection.asked, "what they move on connection {}", id.0);
         }
         self.check_failover();
+        self.check_doubts();
     }
 
     /// MaxCmdSN and ExpCmdSN of a PDU: never backwards, and both ignored where they contradict each
@@ -409,6 +415,7 @@ impl Session {
         }
         self.deadlines.clear();
         self.end_controls();
+        self.end_doubts();
         self.end_connections();
         let time2wait = time2wait.unwrap_or(self.login.parameters.time2wait);
         let time2wait = Duration::from_secs(time2wait.into());

@@ -130,16 +130,23 @@ pub(crate) fn session(options: &SessionOptions) -> Result<()> {
         }
     };
     let socket = daemon.daemon.control_socket.as_deref();
+    let look = || match admin::ask(socket, &Request::Sessions)? {
+        Reply::Sessions { sessions, silent_reactors } => {
+            let reactor = sessions.iter().find(|one| one.tsih == tsih).map(|one| one.reactor);
+            Ok((reactor, silent_reactors))
+        }
+        _ => Err(admin::unexpected(socket)),
+    };
+    let (home, _) = look()?;
     let Reply::Done = admin::ask(socket, &request)? else {
         return Err(admin::unexpected(socket));
     };
     let deadline = Instant::now() + patience;
     loop {
-        let Reply::Sessions { sessions, silent_reactors } = admin::ask(socket, &Request::Sessions)?
-        else {
-            return Err(admin::unexpected(socket));
-        };
-        if silent_reactors.is_empty() && sessions.iter().all(|session| session.tsih != tsih) {
+        let (found, silent) = look()?;
+        // Nobody waits for a reactor that never had it.
+        let is_told = home.map_or(silent.is_empty(), |home| !silent.contains(&home));
+        if is_told && found.is_none() {
             if daemon.json {
                 output::result(json!({ "reply": "done", "tsih": tsih }));
             } else {

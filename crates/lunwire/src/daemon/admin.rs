@@ -21,6 +21,7 @@ use control::admin;
 use control::admin::Reply;
 use control::admin::Request;
 use target::Answered;
+use target::Found;
 use target::LunSnapshot;
 use target::NewLun;
 use target::Resized;
@@ -316,11 +317,16 @@ impl Shared {
     }
 }
 
-fn of_session(tsih: u16, found: bool) -> Reply {
-    match found {
-        true => Reply::Done,
-        false => Reply::Error { message: format!("no session {tsih}; try: lunwire sessions") },
-    }
+fn of_session(tsih: u16, found: Found) -> Reply {
+    let message = match found {
+        Found::Here => return Reply::Done,
+        Found::Nowhere => format!("no session {tsih}; try: lunwire sessions"),
+        Found::Unknown(reactors) => format!(
+            "{}; if session {tsih} is there, it ends when that goes on",
+            shown::silent(&reactors)
+        ),
+    };
+    Reply::Error { message }
 }
 
 /// Asks the daemon behind `path`, or behind the default control socket.

@@ -53,10 +53,10 @@ pub(crate) enum Letter {
     Drain { unit: Arc<LogicalUnit>, reply: Sender<()> },
     /// TARGET COLD RESET: end all sessions with this target.
     EndSessions { target: Arc<str> },
-    /// End the session with this TSIH.
-    Drop { tsih: Tsih, reply: Sender<bool> },
+    /// End the session with this TSIH; the answer has the number of the reactor.
+    Drop { tsih: Tsih, reply: Sender<(usize, bool)> },
     /// Ask the initiator of the session with this TSIH to log out within so many seconds.
-    Logout { tsih: Tsih, seconds: u16, reply: Sender<bool> },
+    Logout { tsih: Tsih, seconds: u16, reply: Sender<(usize, bool)> },
     /// Which sessions `nodes` would not let in; they are ended within so many seconds, if that is
     /// said, and the others have their terms from it from now on.
     Review { nodes: Arc<Nodes>, ending: Option<u16>, reply: Sender<Vec<OutdatedSession>> },

@@ -49,14 +49,14 @@ impl<P: Port> Pump<P> {
                 }
                 Letter::Drop { tsih, reply } => {
                     let found = self.with_session(tsih, |session, _| session.drop_session());
-                    let _ = reply.send(found);
+                    let _ = reply.send((self.context.reactor, found));
                 }
                 Letter::Logout { tsih, seconds, reply } => {
                     let found = self.with_session(tsih, |session, now| {
                         session.set_now(now);
                         session.request_logout(seconds);
                     });
-                    let _ = reply.send(found);
+                    let _ = reply.send((self.context.reactor, found));
                 }
                 Letter::Review { nodes, ending, reply } => {
                     let _ = reply.send(self.review(&nodes, ending));

@@ -199,6 +199,7 @@ impl Session {
             self.clean_up(other, now);
         }
         self.reassign_more(now);
+        self.abort_doubtful(now);
     }
 
     /// Has a connection logged out that is gone: by another one or, where there is none, by the
@@ -378,5 +379,7 @@ impl Session {
             }
         }
         assert!(self.connections.any_up().is_none() || self.failover.patience.is_none());
+        let can = self.connections.any_up().is_some() && self.controls.has_room();
+        assert!(!can || self.failover.reassign.is_empty(), "reassigned as soon as it can be");
     }
 }

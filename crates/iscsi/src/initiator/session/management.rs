@@ -66,6 +66,8 @@ pub(super) enum Job {
     Abandoned,
     /// The connection of a command is gone.
     Reassign(TaskId),
+    /// A function that is lost may have ended it.
+    Doubtful(TaskId),
 }
 
 impl Controls {
@@ -88,7 +90,11 @@ impl Controls {
         for management in &mut self.managements {
             management.concluded |= match management.job {
                 Job::User(_, Function::AbortTask(of)) | Job::Expired(of) => of == task,
-                Job::User(..) | Job::Reassign(_) | Job::Reset(_) | Job::Abandoned => false,
+                Job::User(..)
+                | Job::Reassign(_)
+                | Job::Doubtful(_)
+                | Job::Reset(_)
+                | Job::Abandoned => false,
             };
         }
     }
@@ -173,7 +179,7 @@ impl Session {
         let Some(place) = self.controls.managements.iter().position(due) else { return Ok(()) };
         let mut management = self.controls.managements.swap_remove(place);
         let about = match management.job {
-            Job::Expired(task) | Job::Reassign(task) => Some(task),
+            Job::Expired(task) | Job::Reassign(task) | Job::Doubtful(task) => Some(task),
             Job::User(_, Function::AbortTask(task)) => Some(task),
             Job::User(..) | Job::Reset(_) | Job::Abandoned => None,
         };
@@ -184,7 +190,10 @@ impl Session {
         }
         match management.job {
             // It has ended meanwhile.
-            Job::Expired(task) if self.tasks.get(task).is_none() => Ok(()),
+            Job::Expired(task) | Job::Doubtful(task) if self.tasks.get(task).is_none() => {
+                self.ask_more(now);
+                Ok(())
+            }
             Job::Expired(task) => {
                 let (at, until) = (management.at, now + limits::ABORT_TIMEOUT);
                 let patience = Patience::new(now);
@@ -193,7 +202,10 @@ impl Session {
                 self.reset_unit_of(task, at, now);
                 Ok(())
             }
-            Job::Abandoned => Ok(()),
+            Job::Abandoned => {
+                self.ask_more(now);
+                Ok(())
+            }
             job => {
                 self.tell_managed(job, None);
                 Err(SessionError::AbortTimeout)
@@ -227,7 +239,13 @@ impl Session {
         self.close(SessionError::AbortTimeout, None);
     }
 
-    fn send_management(&mut self, job: Job, function: Function, at: ConnectionId, now: Instant) {
+    pub(super) fn send_management(
+        &mut self,
+        job: Job,
+        function: Function,
+        at: ConnectionId,
+        now: Instant,
+    ) {
         let (code, lun) = match function {
             Function::AbortTask(_) => (1, LunField::default()),
             Function::AbortTaskSet(lun) => (2, lun),
@@ -322,19 +340,29 @@ impl Session {
     ) -> Result<(), SessionError> {
         let management = self.controls.managements.swap_remove(place);
         match management.job {
-            Job::Reassign(task) => return self.reassigned(task, response, now),
+            Job::Reassign(task) => {
+                self.reassigned(task, response, now)?;
+                self.abort_doubtful(now);
+                return Ok(());
+            }
             Job::Reset(_) if response != 0 => return Err(SessionError::AbortTimeout),
             Job::Expired(task) if response > 1 && !management.concluded => {
                 self.reset_unit_of(task, management.at, now);
                 return Ok(());
             }
-            Job::Abandoned => return Ok(()),
+            Job::Doubtful(task) if response > 1 => self.refused_doubtful(task)?,
             _ => {}
         }
-        self.conclude(&management, response);
+        self.conclude(&management, response, now);
         self.tell_managed(management.job, Some(response));
-        self.reassign_more(now);
+        self.ask_more(now);
         Ok(())
+    }
+
+    /// A function has ended: others have waited for that.
+    fn ask_more(&mut self, now: Instant) {
+        self.reassign_more(now);
+        self.abort_doubtful(now);
     }
 
     fn tell_managed(&mut self, job: Job, response: Option<u8>) {
@@ -345,40 +373,60 @@ impl Session {
 
     /// Ends the tasks that a function ended (RFC 7143 §4.2.3.3). Their status, if there was one,
     /// came before this response.
-    fn conclude(&mut self, management: &Management, response: u8) {
+    fn conclude(&mut self, management: &Management, response: u8, now: Instant) {
         let (done, gone) = (response == 0, response <= 1);
         let (function, ending) = match management.job {
             Job::User(_, function) => (function, Ending::Aborted),
             Job::Reset(lun) => (Function::LogicalUnitReset(lun), Ending::Reset),
+            Job::Doubtful(task) => (Function::AbortTask(task), Ending::Aborted),
             Job::Expired(task) | Job::Reassign(task) => {
                 (Function::AbortTask(task), Ending::TimedOut)
             }
             Job::Abandoned => return,
         };
-        let lun = match function {
+        match function {
             Function::AbortTask(task) if gone => {
                 self.end_task(task, Outcome::Failed(ending));
-                return;
             }
-            Function::AbortTask(task) => {
-                if let Some(entry) = self.tasks.get_mut(task) {
-                    entry.aborting = false;
+            Function::AbortTask(task) => self.watch_again(task, now),
+            _ if done => {
+                for id in self.covered(function, management.cmd_sn) {
+                    let late = self.tasks.get(id).is_some_and(|task| task.aborting);
+                    let late = late && ending == Ending::Reset;
+                    let ending = if late { Ending::TimedOut } else { ending };
+                    self.end_task(id, Outcome::Failed(ending));
                 }
-                return;
             }
+            _ => {}
+        }
+    }
+
+    /// The commands that a function over many is for: those of its units that were sent before it
+    /// (RFC 7143 §11.5.1).
+    fn covered(&self, function: Function, cmd_sn: CmdSn) -> Vec<TaskId> {
+        let lun = match function {
+            Function::AbortTask(_) => return Vec::new(),
             Function::AbortTaskSet(lun)
             | Function::ClearTaskSet(lun)
             | Function::LogicalUnitReset(lun) => Some(lun),
             Function::TargetWarmReset => None,
         };
-        for id in if done { self.tasks.ids() } else { Vec::new() } {
-            let Some(task) = self.tasks.get(id) else { continue };
-            let hit = task.sent.is_some_and(|number| number.is_before(management.cmd_sn))
-                && lun.is_none_or(|lun| lun == task.command.lun);
-            if hit {
-                let late = task.aborting && ending == Ending::Reset;
-                self.end_task(id, Outcome::Failed(if late { Ending::TimedOut } else { ending }));
-            }
+        let is_covered = |task: &Task| {
+            task.sent.is_some_and(|number| number.is_before(cmd_sn))
+                && lun.is_none_or(|lun| lun == task.command.lun)
+        };
+        let mut tasks = self.tasks.ids();
+        tasks.retain(|id| self.tasks.get(*id).is_some_and(is_covered));
+        tasks
+    }
+
+    /// A command is not being aborted any more: its time begins again.
+    fn watch_again(&mut self, task: TaskId, now: Instant) {
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        (entry.aborting, entry.patience) = (false, Patience::new(now));
+        if !self.command_timeout.is_zero() {
+            self.deadlines.retain(|(_, of)| *of != task);
+            self.look_again_at(now + self.command_timeout, task);
         }
     }
 
@@ -396,27 +444,18 @@ impl Session {
                 // What waits for it begins to wait again.
                 Job::Reset(lun) => {
                     for task in self.tasks.ids() {
-                        if let Some(entry) = self.tasks.get_mut(task)
-                            && entry.command.lun == lun
-                            && core::mem::take(&mut entry.aborting)
-                        {
-                            entry.patience = Patience::new(now);
-                            self.look_again_at(now + self.command_timeout, task);
+                        let waits = |entry: &Task| entry.command.lun == lun && entry.aborting;
+                        if self.tasks.get(task).is_some_and(waits) {
+                            self.watch_again(task, now);
                         }
                     }
                 }
-                Job::Expired(task) => {
-                    if let Some(entry) = self.tasks.get_mut(task) {
-                        (entry.aborting, entry.patience) = (false, Patience::new(now));
-                        self.look_again_at(now + self.command_timeout, task);
-                    }
-                }
+                Job::Expired(task) | Job::Doubtful(task) => self.watch_again(task, now),
                 Job::User(_, function) => {
-                    if let Function::AbortTask(task) = function
-                        && let Some(entry) = self.tasks.get_mut(task)
-                    {
-                        entry.aborting = false;
+                    if let Function::AbortTask(task) = function {
+                        self.watch_again(task, now);
                     }
+                    self.doubt(self.covered(function, management.cmd_sn));
                     self.tell_managed(management.job, None);
                 }
             }

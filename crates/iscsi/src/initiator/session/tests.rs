@@ -743,3 +743,6 @@ mod text;
 
 #[path = "tests/patience.rs"]
 mod patience;
+
+#[path = "tests/doubt.rs"]
+mod doubt;

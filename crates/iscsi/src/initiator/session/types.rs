@@ -141,7 +141,7 @@ pub enum Indication {
         /// Names the request.
         id: u32,
         /// RFC 7143 §11.6.1: 0 done, 255 rejected. None: its connection or the session ended
-        /// before, and nobody knows.
+        /// before, and nobody knows. Commands that it was to end are then aborted one by one.
         response: Option<u8>,
     },
     /// The answer to SendTargets.
