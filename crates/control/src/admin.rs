@@ -127,6 +127,9 @@ pub enum Reply {
         /// No initiator sees it: each has a list of numbers, and this one is on none.
         #[serde(default)]
         for_nobody: bool,
+        /// What is to be thought of, such as more disks in memory than the machine has.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        warning: Option<String>,
     },
     /// To `RescanLuns`.
     Rescanned {

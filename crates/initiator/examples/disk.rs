@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::error::Error;
+use std::process::ExitCode;
 
 use lunwire_initiator::Config;
 use lunwire_initiator::Disk;
@@ -15,11 +16,21 @@ use lunwire_initiator::Url;
 
 const BYTES: usize = 64 << 10;
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let url = Url::parse(&std::env::args().nth(1).ok_or("usage: disk iscsi://HOST/IQN/LUN")?)?;
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let url = Url::parse_disk(&std::env::args().nth(1).ok_or("usage: disk iscsi://HOST/IQN/LUN")?)?;
     let initiator = Initiator::start(&Config::default())?;
     let session = initiator.connect(Options::of_url(&url))?;
-    let disk = Disk::open(&session, url.lun.unwrap_or(0))?;
+    let disk = Disk::open(&session, url.lun.ok_or("the URL names no LUN")?)?;
     println!("{} bytes in blocks of {}", disk.size(), disk.geometry().block);
 
     let written: Vec<u8> = (0..BYTES).map(|at| u8::try_from(at % 251).unwrap_or(0)).collect();

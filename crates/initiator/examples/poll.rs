@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 use std::error::Error;
+use std::process::ExitCode;
 
 use lunwire_initiator::Completion;
 use lunwire_initiator::CompletionQueue;
@@ -18,11 +19,21 @@ use lunwire_initiator::Url;
 const DEPTH: usize = 32;
 const BYTES: u64 = 256 << 10;
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let url = Url::parse(&std::env::args().nth(1).ok_or("usage: poll iscsi://HOST/IQN/LUN")?)?;
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let url = Url::parse_disk(&std::env::args().nth(1).ok_or("usage: poll iscsi://HOST/IQN/LUN")?)?;
     let initiator = Initiator::start(&Config::default())?;
     let session = initiator.connect(Options::of_url(&url))?;
-    let disk = Disk::open(&session, url.lun.unwrap_or(0))?;
+    let disk = Disk::open(&session, url.lun.ok_or("the URL names no LUN")?)?;
     let queue = CompletionQueue::new()?;
     disk.watch(&queue, 0);
 

@@ -23,10 +23,13 @@ use wire::scsi::opcode::Opcode;
 use wire::scsi::sam;
 
 /// Why something failed, and at which target, unit and block. Cheap to clone.
-#[derive(Clone, Debug)]
+///
+/// [`Debug`](fmt::Debug) writes what [`Display`](fmt::Display) does: that is what a `main` prints
+/// that returns it. Its parts have methods.
+#[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Inner {
     kind: Kind,
     target: Option<String>,
@@ -304,6 +307,12 @@ impl fmt::Display for Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl std::error::Error for Error {}
 
 impl From<io::Error> for Error {
@@ -411,6 +420,8 @@ mod tests {
             "iqn.a, LUN 3: READ(16) of 8 blocks at block 100: MEDIUM ERROR: unrecovered read error \
              (11h/00h), at block 103"
         );
+        // A main that returns it prints it so.
+        assert_eq!(format!("{error:?}"), error.to_string());
         assert_eq!(error.sense(), Some(sense));
         let sense = Some(sense.of_an_earlier_command());
         let text = Error::new(Kind::Status { status: 2, sense, raw: Vec::new() }).to_string();

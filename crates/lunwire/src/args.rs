@@ -69,7 +69,7 @@ pub(crate) enum Command {
     #[command(after_help = COPY_EXAMPLES)]
     Copy(CopyOptions),
     /// Measure a disk
-    #[command(after_help = BENCH_EXAMPLES)]
+    #[command(after_help = BENCH_EXAMPLES, override_usage = BENCH_USAGE)]
     Bench(BenchOptions),
     /// Send commands one by one, from a prompt or a script
     #[command(after_help = SHELL_EXAMPLES)]

@@ -132,6 +132,20 @@ pub(crate) fn partial(result: impl std::fmt::Display) {
     line(result);
 }
 
+/// The figures of a measurement, for a program, and why there are no more of them, as a failure
+/// tells it; what says so ends the command with exit status 1.
+pub(crate) fn measured(failed: Option<&anyhow::Error>, mut figures: Value) {
+    if let Value::Object(members) = &mut figures {
+        members.insert("ok".to_owned(), failed.is_none().into());
+        let error = failed.map(|error| masked(&chain(error)));
+        members.insert("error".to_owned(), error.into());
+        if failed.is_some() {
+            members.insert("exit_status".to_owned(), 1.into());
+        }
+    }
+    partial(figures);
+}
+
 /// That something is done which has no other result.
 pub(crate) fn done(json: bool, text: &str) {
     if json {

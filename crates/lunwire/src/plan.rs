@@ -4,7 +4,7 @@
 mod check;
 mod files;
 mod lun;
-mod machine;
+pub(crate) mod machine;
 mod mode;
 mod node;
 mod transfer;
@@ -63,6 +63,7 @@ pub(crate) use lun::DraftLun;
 pub(crate) use lun::absolute;
 pub(crate) use lun::initiators;
 pub(crate) use lun::is_in_memory;
+pub(crate) use lun::memory_of;
 pub(crate) use lun::number as lun_number;
 pub(crate) use lun::store_of_now;
 pub(crate) use unit::UnitMaker;

@@ -239,12 +239,27 @@ fn a_measurement_needs_no_target_of_its_own() {
         (&["bench", "--local", "--svg", "x.svg"][..], "--svg"),
         (&["bench", "--local", "iscsi://127.0.0.1/iqn.2026-01.com.example:disk/0"], "URL"),
         (&["bench", "--local", "--range", "1K"], "--range"),
+        (&["bench", "--local", "--range", "1T"], "--range 1T: the disk is in memory"),
         (&["bench"], "URL"),
     ] {
         let output = lunwire(words);
         assert_eq!(output.status.code(), Some(2), "{words:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(names), "{words:?}: {}", stderr(&output));
     }
+}
+
+#[test]
+fn both_ways_to_measure_are_shown() {
+    let forms = "Usage: lunwire bench [OPTIONS] <URL>\n       lunwire bench --local [OPTIONS]\n";
+    let wrong = ["bench", "--local", "iscsi://127.0.0.1/iqn.2026-01.com.example:disk/0"];
+    let said = stderr(&lunwire(&wrong));
+    assert!(said.contains(forms), "{said}");
+    let help = String::from_utf8(lunwire(&["bench", "--help"]).stdout).unwrap();
+    let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let refused =
+        "not with a URL, --sessions, --verify, --layers, --svg, --destroy-data or --portal";
+    assert!(help.contains(forms) && words.contains(refused), "{help}");
+    assert!(words.contains("with --local both ways together"), "{help}");
 }
 
 #[test]

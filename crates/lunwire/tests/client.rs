@@ -195,6 +195,9 @@ fn bench_checks_what_it_reads() {
     let bytes = std::fs::read(&disk).unwrap();
     assert_eq!(bytes[4096 * 3 + 16..][..8], (4096_u64 * 3 + 16).to_be_bytes());
     fails(2, &["bench", &daemon.urls[0], "--verify"], &["--destroy-data"]);
+    let nothing = ["bench", &daemon.urls[0], "--verify", "--destroy-data", "--time", "50ms"];
+    fails(2, &nothing, &["--verify needs --reads below 100"]);
+    fails(2, &[&nothing[..], &["--reads", "100"]].concat(), &["--verify needs --reads below 100"]);
     fails(2, &[&load[..], &["--range", "64K", "--depth", "17"]].concat(), &["--range", "17"]);
 }
 

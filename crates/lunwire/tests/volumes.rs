@@ -128,6 +128,15 @@ fn a_disk_that_nobody_sees_is_told() {
     let (code, said) = daemon.ask(&["lun", "add", "memory:1M"]);
     assert!(code == Some(0) && said.contains("no initiator sees LUN 1 of iqn."), "{said}");
     assert!(said.contains("--initiator IQN"), "{said}");
+    // The commands that are proposed reach the same daemon.
+    let socket = format!("--control-socket {}", daemon.socket);
+    assert!(said.contains(&format!("lunwire lun remove {socket} 1 --target iqn.")), "{said}");
+    for (words, command) in
+        [(&["session", "drop", "77"][..], "sessions"), (&["lun", "remove", "7"], "status")]
+    {
+        let (code, said) = daemon.ask(words);
+        assert!(code == Some(1) && said.contains(&format!("lunwire {command} {socket}")), "{said}");
+    }
     // That of a number on a list is seen, and that for somebody.
     assert_eq!(daemon.ask(&["lun", "remove", "0"]).0, Some(0));
     for more in [&["--number", "0"][..], &["--initiator", host]] {
@@ -136,6 +145,22 @@ fn a_disk_that_nobody_sees_is_told() {
     }
     let (_, said) = daemon.ask(&["lun", "add", "memory:1M", "--json"]);
     assert!(said.contains("\"for_nobody\":true"), "{said}");
+}
+
+#[test]
+fn a_disk_in_memory_that_no_machine_has_is_told() {
+    let files = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(files.path(), 1, &["--lun", "memory:1M"]);
+    let (code, said) = daemon.ask(&["lun", "add", "memory:1M"]);
+    assert!(code == Some(0) && !said.contains("warning"), "{said}");
+    let (code, said) = daemon.ask(&["lun", "add", "memory:4T"]);
+    assert!(code == Some(0) && said.contains("warning: the disks in memory have 4"), "{said}");
+    // With what is served already, and for a program.
+    let (_, said) = daemon.ask(&["lun", "add", "memory:1M", "--json"]);
+    assert!(said.contains("\"warning\":\"the disks in memory have"), "{said}");
+    // A disk that takes none is no cause for it.
+    let (_, said) = daemon.ask(&["lun", "add", "null:1M"]);
+    assert!(!said.contains("warning"), "{said}");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,17 @@ use lunwire_target::Target;
 
 const NAME: &str = "iqn.2026-01.com.example:memory";
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let mut stores = Stores::new();
     let store = stores.open(&"memory:64M".parse()?)?;
     let unit = LogicalUnit::new(Identity::derive(NAME, 0, "EXAMPLE", "MEMORY"), store, 512)?;

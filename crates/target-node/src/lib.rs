@@ -39,6 +39,8 @@
 //! - What is served: [`Node`] (a target: its disks, who may use it), [`Stores`] and [`Spec`] (where
 //!   the blocks are: `"file:/disk.img"`, `"memory:1G"`, with filters in front), [`LogicalUnit`]
 //!   (what hosts see of them).
+//! - A store of one's own: [`Store`], with [`Op`] and what it answers with; `examples/own_store.rs`
+//!   is a whole one.
 //! - While it runs: [`Target::targets`] (what is served), [`Target::figures`] (what each reactor
 //!   has and has counted), [`Target::change`] (targets, access, portals), [`Target::add_lun`],
 //!   [`Target::remove_lun`], [`Target::resize`], [`Target::sessions`], [`Target::drop_session`].
@@ -141,7 +143,10 @@ pub use volume::VolumeError;
 
 // What the signatures above name of other crates, so that nobody needs those at the same versions.
 // Whoever brings a port of their own for a `SteppedTarget` finds its parts in `engine`.
+pub use buf::Buf;
 pub use buf::Pool;
+pub use buf::Slice;
+pub use clock;
 pub use engine;
 pub use engine::Choice;
 pub use engine::FileRefused;
@@ -171,8 +176,21 @@ pub use scsi::LogicalUnit;
 pub use scsi::ProtectionFormat;
 pub use scsi::Totals;
 pub use scsi::UnitError;
+pub use store::Error as OpError;
+pub use store::FileId;
+pub use store::Geometry;
+pub use store::Io;
+pub use store::IoResult;
+pub use store::Op;
+pub use store::Outcome;
+pub use store::Run;
+pub use store::Space;
 pub use store::Store;
+pub use store::Submitted;
+pub use store::Usage;
 pub use store::beside::Beside;
+pub use store::foreign;
+pub use store::health::Health;
 pub use store::spec::FileSpec;
 pub use store::spec::Spec;
 pub use store::spec::SpecError;

@@ -293,6 +293,10 @@ pub(crate) struct CopyOptions {
     pub(crate) at_destination: AccountAtDestination,
 }
 
+pub(crate) const BENCH_USAGE: &str = "\
+lunwire bench [OPTIONS] <URL>
+       lunwire bench --local [OPTIONS]";
+
 pub(crate) const BENCH_EXAMPLES: &str = "\
 Examples:
   lunwire bench iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0
@@ -315,7 +319,8 @@ pub(crate) struct BenchOptions {
     #[command(flatten)]
     pub(crate) client: ClientOptions,
     /// Start a target with a disk in memory in this process, and measure what both roles of the
-    /// protocol cost without a network, and beside it over TCP on the loopback address
+    /// protocol cost without a network, and beside it over TCP on the loopback address; not with a
+    /// URL, --sessions, --verify, --layers, --svg, --destroy-data or --portal
     #[arg(long, conflicts_with_all =
           ["url", "sessions", "verify", "layers", "svg", "destroy_data", "portal"])]
     pub(crate) local: bool,
@@ -339,14 +344,15 @@ pub(crate) struct BenchOptions {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) sessions: u16,
-    /// How long to measure each
+    /// How long to measure each; with --local both ways together
     #[arg(long, value_name = "TIME", default_value = "5s")]
     pub(crate) time: String,
-    /// Use the first SIZE bytes of the disk only; with --local, so long is the disk [default: 64M]
+    /// Use the first SIZE bytes of the disk only; with --local the disk in memory has so many, half
+    /// of the free memory at most, and is filled first [default: all; with --local 64M]
     #[arg(long, value_name = "SIZE")]
     pub(crate) range: Option<String>,
     /// Write blocks that tell which write they are of, check each read of them, and read all
-    /// again at the end; at the cost of speed
+    /// again at the end; at the cost of speed. Needs --reads below 100
     #[arg(long, requires = "destroy_data")]
     pub(crate) verify: bool,
     /// Also print where the time of a command went, on both sides if the target is ours

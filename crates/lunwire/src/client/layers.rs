@@ -3,6 +3,7 @@
 //! byte of data was touched.
 
 use anyhow::Result;
+use anyhow::bail;
 use control::admin;
 use control::admin::LayerTime;
 use control::admin::Reply;
@@ -11,6 +12,7 @@ use engine::laps::Layer;
 use initiator::Queue;
 use serde_json::Value;
 use serde_json::json;
+use std::path::Path;
 use std::path::PathBuf;
 
 use crate::daemon::admin::ask;
@@ -45,14 +47,45 @@ pub(crate) struct Watched {
     target: Option<Side>,
 }
 
+/// The session that is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own<'a> {
+    pub(crate) target: &'a str,
+    pub(crate) initiator: &'a str,
+}
+
+impl Own<'_> {
+    /// Fails if the daemon behind `socket` has no such session: its figures are of others.
+    fn expect_at(&self, socket: Option<&Path>) -> Result<()> {
+        let Reply::Sessions { sessions, silent_reactors } = ask(socket, &Request::Sessions)? else {
+            return Err(unexpected(socket));
+        };
+        let is_own = |session: &admin::Session| {
+            session.target.as_deref().is_some_and(|name| name.eq_ignore_ascii_case(self.target))
+                && session.initiator.eq_ignore_ascii_case(self.initiator)
+        };
+        if !silent_reactors.is_empty() || sessions.iter().any(is_own) {
+            return Ok(());
+        }
+        let daemon = socket.map_or_else(String::new, |path| format!(" at {}", path.display()));
+        let target = self.target.escape_debug();
+        bail!(
+            "the daemon{daemon} does not serve this session with {target}; try: --control-socket \
+             with the path of the daemon that does"
+        )
+    }
+}
+
 impl Watch {
     /// `socket`: that of the daemon that serves, if it is ours; None: its default place. A target
-    /// that cannot be asked is left out, unless a socket was named.
-    pub(crate) fn new(socket: Option<PathBuf>) -> Result<Self> {
+    /// that cannot be asked, or is another one than that of `own`, is left out, unless a socket was
+    /// named.
+    pub(crate) fn new(socket: Option<PathBuf>, own: &Own<'_>) -> Result<Self> {
         let named = socket.is_some();
         let cycles_per_second = engine::cycles::per_second();
-        let mut watch = Self { control_socket: Some(socket), cycles_per_second };
-        if let Err(error) = watch.target() {
+        let mut watch = Self { control_socket: Some(socket.clone()), cycles_per_second };
+        let asked = own.expect_at(socket.as_deref()).and_then(|()| watch.target());
+        if let Err(error) = asked {
             if named {
                 return Err(error);
             }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
-use anyhow::bail;
+use anyhow::anyhow;
 use buf::Slice;
 use initiator::Event;
 use initiator::Queue;
@@ -26,6 +26,7 @@ use crate::client;
 use crate::client::contents::Contents;
 use crate::client::contents::PLACES_MAX;
 use crate::client::histogram::Histogram;
+use crate::client::layers::Own;
 use crate::client::layers::Watch;
 use crate::client::outfile::Outfile;
 use crate::client::place::Disk;
@@ -95,6 +96,10 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         let text = "--reads below 100 writes to the disk: add --destroy-data if it may be lost";
         return Err(Usage(text.into()).into());
     }
+    if reads == 100 && options.verify {
+        let text = "--verify needs --reads below 100: it checks what was written";
+        return Err(Usage(text.into()).into());
+    }
     let wishes = Wishes::of(options, &["4K"], &[32])?;
     let range = wishes.range;
     let plot = options.svg.as_deref().map(Outfile::open).transpose()?;
@@ -116,7 +121,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     if reads < 100 {
         client::leaving::set_in_doubt(vec![disk.url.to_string()]);
     }
-    let watch = options.layers.then(|| Watch::new(options.control_socket.clone())).transpose()?;
+    let watch = options.layers.then(|| watch(options, &disk)).transpose()?;
     let (mut outcomes, mut failed) = (Vec::new(), None);
     let loads = wishes.pairs().map(|(block, depth)| {
         let load = Load {
@@ -147,31 +152,35 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
             break;
         }
     }
-    if options.json && (failed.is_none() || !outcomes.is_empty()) {
-        let list: Vec<Value> = outcomes.iter().map(Outcome::json).collect();
-        let url = disk.url.to_string();
-        let (engine, interrupted) = (queue.engine(), client::is_interrupted());
-        output::partial(json!({
-            "ok": failed.is_none() && !interrupted,
-            "url": url,
-            "engine": engine,
-            "interrupted": interrupted,
-            "error": failed.as_ref().map(|error| output::masked(&output::chain(error))),
-            "results": list,
-        }));
+    let is_told = failed.is_none() || !outcomes.is_empty();
+    let interrupted = client::is_interrupted();
+    if interrupted && failed.is_none() {
+        failed = Some(anyhow!("interrupted: the figures are those up to then"));
+    }
+    if options.json && is_told {
+        output::measured(
+            failed.as_ref(),
+            json!({
+                "url": disk.url.to_string(),
+                "engine": queue.engine(),
+                "interrupted": interrupted,
+                "results": outcomes.iter().map(Outcome::json).collect::<Vec<Value>>(),
+            }),
+        );
     }
     if let Some(mut plot) = plot {
         let series: Vec<Series> = outcomes.iter().map(Outcome::series).collect();
         let svg = plot::draw(&disk.url.to_string(), &series);
         plot.write(svg.as_bytes())?;
     }
-    if let Some(error) = failed {
-        return Err(error);
-    }
-    match client::is_interrupted() {
-        true => bail!("interrupted: the figures are those up to then"),
-        false => Ok(()),
-    }
+    failed.map_or(Ok(()), Err)
+}
+
+/// What tells where the time of the commands to `disk` goes.
+fn watch(options: &BenchOptions, disk: &Disk) -> Result<Watch> {
+    let initiator = client::options(&options.client, &disk.url)?.initiator;
+    let target = disk.url.target.as_deref().unwrap_or_default();
+    Watch::new(options.control_socket.clone(), &Own { target, initiator: &initiator })
 }
 
 fn check_block(disk: &Disk, block: u64) -> Result<u32> {

@@ -16,6 +16,7 @@ use crate::args::LunAction;
 use crate::args::LunOptions;
 use crate::args::Usage;
 use crate::daemon::admin;
+use crate::daemon::advice::reaching;
 use crate::output;
 use crate::plan;
 use crate::plan::DraftLun;
@@ -48,13 +49,17 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             plan::initiators(&lun).map_err(Usage)?;
             let request = Request::AddLun { target: place.target.clone(), number: *number, lun };
             let reply = ask(&place.daemon, &request)?;
-            if let Reply::Added { target, lun, for_nobody: true } = &reply {
+            if let Reply::Added { target, lun, for_nobody: true, .. } = &reply {
                 let number = lun.number;
-                output::warn(format_args!(
+                let said = format!(
                     "no initiator sees LUN {number} of {target}: each has a list of luns, and it \
                      is on none; try: lunwire lun remove {number} --target {target}, then lunwire \
                      lun add with --initiator IQN, or its number in the configuration"
-                ));
+                );
+                output::warn(reaching(&said, place.daemon.daemon.control_socket.as_deref()));
+            }
+            if let Reply::Added { warning: Some(warning), .. } = &reply {
+                output::warn(warning);
             }
             if place.daemon.json {
                 output::result(serde_json::to_value(&reply)?);
@@ -99,14 +104,15 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             for found in luns {
                 let (target, lun) = (found.target, found.lun);
                 let (before, now) = (units::bytes(found.before), units::bytes(found.now));
-                output::line(if found.now > found.before {
+                let said = if found.now > found.before {
                     format!("{target} LUN {lun}: {before} before, {now} now")
                 } else {
                     format!(
                         "{target} LUN {lun}: its file has {now}, less than the {before} that hosts \
                          see; try: lunwire lun resize {lun} SIZE, with --shrink if need be"
                     )
-                });
+                };
+                output::line(reaching(&said, options.daemon.control_socket.as_deref()));
             }
         }
         LunAction::Snapshot { lun, path, place } => {

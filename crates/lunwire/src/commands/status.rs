@@ -16,6 +16,7 @@ use crate::args::AdminOptions;
 use crate::args::SessionAction;
 use crate::args::SessionOptions;
 use crate::daemon::admin;
+use crate::daemon::advice::reaching;
 use crate::daemon::shown;
 use crate::output;
 
@@ -157,7 +158,9 @@ pub(crate) fn session(options: &SessionOptions) -> Result<()> {
             match &options.action {
                 SessionAction::Drop { .. } => bail!("session {tsih} has not ended in time"),
                 SessionAction::Logout { .. } => {
-                    bail!("session {tsih} has not ended in time; try: lunwire session drop {tsih}")
+                    let drop = format!("lunwire session drop {tsih}");
+                    let drop = reaching(&drop, socket);
+                    bail!("session {tsih} has not ended in time; try: {drop}")
                 }
             }
         }

@@ -65,6 +65,7 @@ pub(crate) fn write(options: &WriteOptions) -> Result<()> {
     check_range(&to, offset, 0, "--offset")?;
     from.expect_contents(&to)?;
     let length = from.size();
+    check_end(&to, offset, length, &options.offset)?;
     let plan = Plan {
         from,
         from_offset: 0,
@@ -205,4 +206,21 @@ fn check_range(place: &Place, offset: u64, length: u64, flags: &str) -> Result<(
         Ok(_) => Ok(()),
         Err(error) => Err(Usage(format!("{}: {flags}: {error}", disk.url)).into()),
     }
+}
+
+/// What is written from `offset` on, which was `given`, has to fit; of a stream at least one byte.
+fn check_end(place: &Place, offset: u64, length: Option<u64>, given: &str) -> Result<()> {
+    let Place::Disk(disk) = place else { return Ok(()) };
+    let (end, size) = (offset.saturating_add(length.unwrap_or(1)), disk.geometry.bytes());
+    if offset == 0 || end <= size {
+        return Ok(());
+    }
+    let url = &disk.url;
+    let text = match length {
+        Some(_) => {
+            format!("--offset {given}: the range ends at byte {end}, the disk at byte {size}")
+        }
+        None => format!("--offset {given}: the disk ends at byte {size}"),
+    };
+    Err(Usage(format!("{url}: {text}")).into())
 }

@@ -30,6 +30,7 @@ use target::Target;
 use target::Times;
 use target::VolumeError;
 
+use super::advice::reaching;
 use super::clients::Clients;
 use super::clients::Questions;
 use super::shown;
@@ -180,7 +181,20 @@ impl Shared {
         })?;
         let for_nobody = !self.target.is_for_somebody(&target, number)?;
         let lun = self.lun(&target, number).context("it was removed at once")?;
-        Ok(Reply::Added { target, lun: shown::lun(lun), for_nobody })
+        let is_in_memory = lun.label.parse().is_ok_and(|spec| plan::memory_of(&spec) > 0);
+        let warning = is_in_memory.then(|| self.too_much_memory()).flatten();
+        if let Some(warning) = &warning {
+            tracing::warn!("{warning}");
+        }
+        Ok(Reply::Added { target, lun: shown::lun(lun), for_nobody, warning })
+    }
+
+    /// A warning if hosts can write more to what is served from memory than this machine has.
+    fn too_much_memory(&self) -> Option<String> {
+        let targets = self.target.targets();
+        let specs = targets.iter().flat_map(|target| &target.luns).map(|lun| lun.label.parse());
+        let disks = specs.flatten().map(|spec| plan::memory_of(&spec));
+        plan::machine::too_much_memory(disks.fold(0, u64::saturating_add))
     }
 
     fn lun(&self, target: &str, number: u16) -> Option<LunSnapshot> {
@@ -326,6 +340,7 @@ pub(crate) fn ask_patiently(
     request: &Request,
     patience: Duration,
 ) -> Result<Reply> {
+    let given = path;
     let Some(path) = path.map(Path::to_path_buf).or_else(default_path) else {
         bail!("no default control socket here; try: --control-socket PATH");
     };
@@ -353,7 +368,7 @@ pub(crate) fn ask_patiently(
         );
     }
     match serde_json::from_str(&answer).with_context(|| other_version(&daemon))? {
-        Reply::Error { message } => bail!(message),
+        Reply::Error { message } => bail!(reaching(&message, given)),
         reply => Ok(reply),
     }
 }

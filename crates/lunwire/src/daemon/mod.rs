@@ -2,6 +2,7 @@
 //! What a running daemon has beside its reactors.
 
 pub(crate) mod admin;
+pub(crate) mod advice;
 mod clients;
 pub(crate) mod descriptors;
 pub(crate) mod log;

@@ -158,7 +158,7 @@ pub(crate) fn is_in_memory(spec: &Spec) -> bool {
 }
 
 /// Bytes of memory that hosts can fill.
-pub(super) fn memory_of(spec: &Spec) -> u64 {
+pub(crate) fn memory_of(spec: &Spec) -> u64 {
     match spec {
         Spec::Memory { bytes } => *bytes,
         Spec::Stripe { stores, .. } => stores.iter().map(memory_of).fold(0, u64::saturating_add),

@@ -32,16 +32,50 @@ impl Draft {
     pub(super) fn too_much_memory(&self) -> Option<String> {
         let luns = self.targets.iter().flat_map(|target| &target.luns);
         let disks = luns.map(|lun| memory_of(&lun.spec)).fold(0, u64::saturating_add);
+        too_much_memory(disks)
+    }
+}
+
+/// A warning if disks in memory of so many bytes can be filled beyond what this machine has.
+pub(crate) fn too_much_memory(disks: u64) -> Option<String> {
+    let machine = rustix::system::sysinfo();
+    let machine = machine.totalram.saturating_mul(machine.mem_unit.into());
+    (disks > machine).then(|| {
+        format!(
+            "the disks in memory have {} in all, and this machine has {}: the system ends the \
+             daemon when hosts have filled them so far, and what is on them is lost; try: \
+             smaller ones, or file:PATH,size=SIZE",
+            units::bytes(disks),
+            units::bytes(machine)
+        )
+    })
+}
+
+/// Bytes that a program can have without harm to the others.
+pub(crate) fn free_memory() -> u64 {
+    let facts = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    available(&facts).unwrap_or_else(|| {
         let machine = rustix::system::sysinfo();
-        let machine = machine.totalram.saturating_mul(machine.mem_unit.into());
-        (disks > machine).then(|| {
-            format!(
-                "the disks in memory have {} in all, and this machine has {}: the system ends the \
-                 daemon when hosts have filled them so far, and what is on them is lost; try: \
-                 smaller ones, or file:PATH,size=SIZE",
-                units::bytes(disks),
-                units::bytes(machine)
-            )
-        })
+        machine.freeram.saturating_mul(machine.mem_unit.into())
+    })
+}
+
+/// What proc(5) calls MemAvailable.
+fn available(facts: &str) -> Option<u64> {
+    let line = facts.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1 << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_available_is_read_as_the_kernel_tells_it() {
+        let facts = "MemTotal:  200 kB\nMemFree:  10 kB\nMemAvailable:   100 kB\nBuffers: 1 kB\n";
+        assert_eq!(available(facts), Some(100 << 10));
+        assert_eq!(available("MemTotal:  200 kB\n"), None);
+        assert!(free_memory() > 0);
     }
 }

@@ -222,6 +222,30 @@ fn keys_of_64_bits_are_texts() {
     assert_eq!(told["reservation"]["key"], "0xfffffffffffffffd", "{told}");
 }
 
+/// As each failure does.
+#[track_caller]
+fn says_so(told: &Value) {
+    assert_eq!((&told["ok"], &told["exit_status"]), (&false.into(), &1.into()), "{told}");
+    assert!(told["error"].as_str().is_some_and(|text| text.contains("interrupted")), "{told}");
+}
+
+#[test]
+fn an_interrupted_bench_of_this_machine_fails_as_all_do() {
+    for range in ["1M", "256M"] {
+        let words = ["bench", "--local", "--json", "--time", "60s", "--range", range];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        assert_eq!(stderr(&output).contains("filling a disk"), range == "256M");
+        says_so(&serde_json::from_slice(&output.stdout).unwrap());
+    }
+}
+
 #[test]
 fn an_interrupted_bench_tells_what_it_measured() {
     let files = Files::new();
@@ -246,6 +270,7 @@ fn an_interrupted_bench_tells_what_it_measured() {
             let told: Value = serde_json::from_slice(&output.stdout).unwrap();
             let results = told["results"].as_array().unwrap();
             assert_eq!((results.len(), &told["interrupted"]), (1, &true.into()), "{told}");
+            says_so(&told);
             assert!(results[0]["requests"].as_u64().unwrap() > 0, "{told}");
         } else {
             assert!(stdout(&output).contains("requests/s"), "{}", stdout(&output));

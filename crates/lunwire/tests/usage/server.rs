@@ -8,6 +8,7 @@ use std::process::Command;
 
 use crate::support::Daemon;
 use crate::support::Files;
+use crate::support::TARGET;
 use crate::support::fails;
 use crate::support::good;
 use crate::support::stderr;
@@ -21,6 +22,18 @@ const LUN: &str = "[[target.lun]]\nstore = \"memory:1M\"\n";
 fn warned(files: &Files, text: &str) -> String {
     let file = files.with("good.toml", text.as_bytes());
     stderr(&good(&["check", &file]))
+}
+
+/// The figures of a daemon are of no use to who measures another one.
+#[test]
+fn the_layers_of_another_daemon_are_refused() {
+    let folders = [Files::new(), Files::new()];
+    let [here, there] =
+        folders.each_ref().map(|files| Daemon::start(files.folder.path(), &["memory:1M"], &[]));
+    let words = ["bench", &here.urls[0], "--time", "50ms", "--layers", "--control-socket"];
+    let said = [&there.socket, "does not serve this session with", TARGET, "; try: "];
+    fails(1, &[&words[..], &[&there.socket]].concat(), &said);
+    good(&[&words[..], &[&here.socket]].concat());
 }
 
 #[test]
@@ -202,7 +215,7 @@ fn port_groups_that_nobody_has_configured_are_shown() {
         text.contains("LUN 0: group 1 (portal groups 1) is active-optimized, always"),
         "{text}"
     );
-    let set = ["alua", "set", crate::support::TARGET, "1", "standby"];
+    let set = ["alua", "set", TARGET, "1", "standby"];
     fails(1, &[&set[..], &socket].concat(), &["[[target.port-group]]", "always active"]);
 }
 
@@ -222,6 +235,19 @@ fn who_gives_no_length_does_not_hear_of_it() {
     }
     let words = ["read", url, &back, "--offset", "0", "--length", "100"];
     fails(2, &words, &["--offset and --length"]);
+}
+
+/// That is wrong usage, as it is where a disk is read.
+#[test]
+fn who_writes_over_the_end_hears_where_that_is() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let (url, image) = (daemon.urls[0].as_str(), files.with("image", &[7; 64 << 10]));
+    let said = ["--offset 1000K: the range ends at byte 1089536, the disk at byte 1048576"];
+    fails(2, &["write", url, &image, "--offset", "1000K"], &said);
+    let said = ["--offset 1M: the disk ends at byte 1048576"];
+    fails(2, &["write", url, "--offset", "1M"], &said);
+    good(&["write", url, &image, "--offset", "960K", "--quiet"]);
 }
 
 #[test]

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
-use anyhow::bail;
+use anyhow::anyhow;
 use buf::Slice;
+use control::units;
 use initiator::LocalTarget;
 use initiator::Options;
 use initiator::Queue;
@@ -35,11 +36,14 @@ use super::Wishes;
 use super::check_block;
 use super::check_range;
 use crate::args::BenchOptions;
+use crate::args::Usage;
 use crate::client;
 use crate::client::place::Disk;
 use crate::client::place::Durability;
 use crate::client::plot;
+use crate::client::progress::Progress;
 use crate::output;
+use crate::plan::machine;
 
 /// How often each load is measured over each way.
 const ROUNDS: u32 = 5;
@@ -47,6 +51,10 @@ const ROUNDS: u32 = 5;
 /// Bytes of the disk where nobody says otherwise: more than the caches of a core, and filled in no
 /// time.
 const DISK_BYTES: u64 = 64 << 20;
+
+/// The disk takes no more than this part of the free memory: both roles, the kernel and others need
+/// some, too, and a machine without any ends processes.
+const PART_OF_FREE_MEMORY: u64 = 2;
 
 /// Bytes in a block of the disk.
 const BLOCK: u32 = 512;
@@ -85,6 +93,16 @@ struct Comparison {
 pub(super) fn run(options: &BenchOptions) -> Result<()> {
     let wishes = Wishes::of(options, &["4K", "64K"], &[1, 32])?;
     let bytes = wishes.range.unwrap_or(DISK_BYTES);
+    let most = machine::free_memory() / PART_OF_FREE_MEMORY;
+    if bytes > most {
+        let (wanted, most) = (units::bytes(bytes), units::bytes(most));
+        let given = options.range.as_deref().unwrap_or(&wanted);
+        let text = format!(
+            "--range {given}: the disk is in memory, and half of what is free is {most}; try: a \
+             smaller --range"
+        );
+        return Err(Usage(text).into());
+    }
     let target = Arc::new(start(bytes)?);
     let result = measure(options, &wishes, &target, bytes);
     let stopped = target.stop(Duration::ZERO).context("cannot stop the target");
@@ -132,26 +150,29 @@ fn measure(
     }
     let mut comparisons = Vec::new();
     for load in loads {
+        if client::is_interrupted() {
+            break;
+        }
         let Some(comparison) = compare(&mut queue, [&local, &tcp], load)? else { break };
         if !options.json {
             comparison.print();
         }
         comparisons.push(comparison);
     }
-    let interrupted = client::is_interrupted();
+    let failed = client::is_interrupted()
+        .then(|| anyhow!("interrupted: the figures are those of the loads that were measured"));
     if options.json {
-        output::partial(json!({
-            "ok": !interrupted,
-            "engine": queue.engine(),
-            "interrupted": interrupted,
-            "rounds": ROUNDS,
-            "results": comparisons.iter().map(Comparison::json).collect::<Vec<Value>>(),
-        }));
+        output::measured(
+            failed.as_ref(),
+            json!({
+                "engine": queue.engine(),
+                "interrupted": failed.is_some(),
+                "rounds": ROUNDS,
+                "results": comparisons.iter().map(Comparison::json).collect::<Vec<Value>>(),
+            }),
+        );
     }
-    match interrupted {
-        true => bail!("interrupted: the figures are those of the loads that were measured"),
-        false => Ok(()),
-    }
+    failed.map_or(Ok(()), Err)
 }
 
 /// The disk that `tcp` is, without a network.
@@ -174,16 +195,27 @@ fn open_local(
     Ok(Disk { url: tcp.url.clone(), session, lun: 0, geometry, durability })
 }
 
-/// Writes all of the disk: what was never written is read from a page of zeroes, which costs less.
+/// Writes all of the disk, unless the user wants an end: what was never written is read from a page
+/// of zeroes, which costs less, and takes its memory when it is written first, which costs more.
 fn fill(queue: &mut Queue, disk: &Disk, bytes: u64) -> Result<()> {
     const PIECE: u64 = 1 << 20;
     let piece = Slice::from(vec![0x5a; 1 << 20]);
+    let is_quick = bytes <= DISK_BYTES;
+    if !is_quick {
+        output::say(format_args!("filling a disk of {} in memory", units::bytes(bytes)));
+    }
+    let mut progress = Progress::new("filled", 0, Some(bytes), is_quick);
     for offset in (0..bytes / u64::from(BLOCK) * u64::from(BLOCK)).step_by(1 << 20) {
         let length = usize::try_from(PIECE.min(bytes - offset)).unwrap_or(1 << 20);
         let length = length / BLOCK as usize * BLOCK as usize;
         let data = piece.part(0..length).unwrap_or_default();
+        if client::is_interrupted() {
+            return Ok(());
+        }
         queue.execute(disk.session, disk.write(offset, data))?;
+        progress.show(offset, || None);
     }
+    progress.finish(bytes);
     Ok(())
 }
 
