@@ -3,7 +3,10 @@
 //! built yet into docs/COMPLIANCE.md.
 
 use crate::catalogue;
+use crate::catalogue::ALL_IS_PROVEN;
 use crate::catalogue::NotYet;
+use crate::catalogue::Part;
+use crate::catalogue::ROLES;
 use crate::catalogue::Row;
 use crate::covers;
 use crate::covers::Cover;
@@ -52,25 +55,30 @@ pub(crate) fn check() -> Result<()> {
 /// Prints the requirements that have neither test nor reason.
 pub(crate) fn list_open() -> Result<()> {
     let facts = Facts::gather()?;
-    for row in facts.rows.iter().filter(|row| matches!(facts.state(row), State::Open)) {
-        println!("{}\t{}\t{}\t{}", row.id, row.role, row.level, row.requirement);
+    for row in &facts.rows {
+        for role in row.roles().filter(|role| matches!(facts.state(row, *role), State::Open)) {
+            println!("{}\t{}\t{}", row.name_in(role), row.level, row.requirement);
+        }
     }
     Ok(())
 }
 
-/// Where a requirement stands.
+/// Where a requirement stands, for one role.
 enum State<'a> {
-    Covered(&'a [String]),
+    Covered,
     NotYet(&'a str),
     Open,
 }
+
+/// The part that is shown, and the test.
+type Shown = (Option<Part>, String);
 
 #[derive(Debug)]
 struct Facts {
     rows: Vec<Row>,
     not_yet: Vec<NotYet>,
-    /// Tests by requirement.
-    covers: BTreeMap<String, Vec<String>>,
+    /// Tests by requirement, each with the part that it shows, where it says so.
+    covers: BTreeMap<String, Vec<Shown>>,
     /// Lines that name requirements in the wrong form.
     malformed: Vec<String>,
 }
@@ -95,11 +103,20 @@ impl Facts {
         })
     }
 
-    fn state(&self, row: &Row) -> State<'_> {
-        if let Some(tests) = self.covers.get(&row.id) {
-            return State::Covered(tests);
+    fn shown(&self, row: &Row) -> &[Shown] {
+        self.covers.get(&row.id).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn is_tested(&self, row: &Row, role: Part) -> bool {
+        let mut parts = self.shown(row).iter().filter_map(|(named, _)| row.part_of(*named));
+        parts.any(|part| part.is_of(role))
+    }
+
+    fn state(&self, row: &Row, role: Part) -> State<'_> {
+        if self.is_tested(row, role) {
+            return State::Covered;
         }
-        match self.not_yet.iter().find(|entry| entry.holds_for(&row.id)) {
+        match self.not_yet.iter().find(|entry| entry.holds_for(row, role)) {
             Some(entry) => State::NotYet(&entry.reason),
             None => State::Open,
         }
@@ -107,31 +124,40 @@ impl Facts {
 
     fn problems(&self) -> Vec<String> {
         let mut problems = self.malformed.clone();
-        for (id, tests) in &self.covers {
-            if !self.rows.iter().any(|row| row.id == *id) {
-                problems.push(format!("{}: {id} is not in {CATALOGUE}", tests.join(", ")));
-            }
-            if self.not_yet.iter().any(|entry| entry.names(id)) {
-                problems.push(format!("{NOT_YET}: {id} has a test: {}", tests.join(", ")));
+        for (id, shown) in &self.covers {
+            match self.rows.iter().find(|row| row.id == *id) {
+                Some(row) => problems.extend(shown.iter().filter_map(|one| wrong_part(row, one))),
+                None => {
+                    let tests: Vec<&str> = shown.iter().map(|(_, test)| test.as_str()).collect();
+                    problems.push(format!("{}: {id} is not in {CATALOGUE}", tests.join(", ")));
+                }
             }
         }
+        let all = || self.rows.iter().flat_map(|row| row.roles().map(move |role| (row, role)));
         for entry in &self.not_yet {
-            if !self.rows.iter().any(|row| entry.holds_for(&row.id)) {
+            if !all().any(|(row, role)| entry.holds_for(row, role)) {
                 problems.push(format!("{NOT_YET}: {} is not in {CATALOGUE}", entry.pattern));
             }
+            for (row, role) in all().filter(|(row, role)| entry.names(row, *role)) {
+                if self.is_tested(row, role) && (ALL_IS_PROVEN || !row.is_of_both()) {
+                    problems.push(format!("{NOT_YET}: {} has a test", row.name_in(role)));
+                }
+            }
         }
-        for row in self.rows.iter().filter(|row| row.level == "MUST") {
-            if matches!(self.state(row), State::Open) {
-                problems.push(format!("{}: no test, no reason: {}", row.id, row.requirement));
+        for (row, role) in all().filter(|(row, _)| row.level == "MUST") {
+            let is_shown = !ALL_IS_PROVEN && !self.shown(row).is_empty();
+            if matches!(self.state(row, role), State::Open) && !is_shown {
+                let name = row.name_in(role);
+                problems.push(format!("{name}: no test, no reason: {}", row.requirement));
             }
         }
         problems
     }
 
     fn readme(&self) -> Result<String> {
-        let of_target = self.rows.iter().filter(|row| row.is_of_target());
-        let requirements: Vec<Requirement<'_>> = of_target
-            .map(|row| Requirement { id: &row.id, tested: self.covers.contains_key(&row.id) })
+        let all = self.rows.iter().flat_map(|row| row.roles().map(move |role| (row, role)));
+        let requirements: Vec<Requirement<'_>> = all
+            .map(|(row, role)| Requirement { id: &row.id, role, tested: self.is_tested(row, role) })
             .collect();
         let now = std::fs::read_to_string(workspace::root().join(README)).context(README)?;
         readme::renew(&now, &requirements)
@@ -140,23 +166,22 @@ impl Facts {
     fn summary(&self) -> String {
         let mut text = String::from("| level | requirements | tested | not yet | open |\n");
         text.push_str("|---|---|---|---|---|\n");
-        for (role, of_target) in [("target", true), ("initiator", false)] {
+        for (name, role) in ["target", "initiator"].into_iter().zip(ROLES) {
             for level in ["MUST", "SHOULD", "MAY"] {
-                let rows = self.rows.iter().filter(|row| row.level == level);
-                let rows = rows.filter(|row| row.is_of_target() == of_target);
-                line(&mut text, &format!("{role}: {level}"), &self.count(rows));
+                let rows = self.rows.iter().filter(|row| row.level == level && row.is_of(role));
+                line(&mut text, &format!("{name}: {level}"), &self.count(rows, role));
             }
         }
         text
     }
 
     /// All, covered, not yet, open.
-    fn count<'a>(&self, rows: impl Iterator<Item = &'a Row>) -> [usize; 4] {
+    fn count<'a>(&self, rows: impl Iterator<Item = &'a Row>, role: Part) -> [usize; 4] {
         let mut counts = [0; 4];
         for row in rows {
             counts[0] += 1;
-            counts[match self.state(row) {
-                State::Covered(_) => 1,
+            counts[match self.state(row, role) {
+                State::Covered => 1,
                 State::NotYet(_) => 2,
                 State::Open => 3,
             }] += 1;
@@ -168,18 +193,22 @@ impl Facts {
         let mut text = String::from(
             "# Compliance\n\nGenerated by `cargo xtask compliance` from `conformance/iscsi.tsv`, \
              the tests that name a requirement\n(`/// Covers: ID.`) and `conformance/not-yet.tsv`. \
-             Role: T target, I initiator, B both; what holds for both is counted with the \
-             target.\n\n",
+             Role: T target, I initiator, B both; what holds for both\nis counted for each, and \
+             its tests say of whom they are: T, I, or S for code that both run.\n\n",
         );
         text.push_str(&self.summary());
         text.push_str("\n| id | RFC, section | role | level | requirement | test |\n");
         text.push_str("|---|---|---|---|---|---|\n");
         for row in &self.rows {
-            let tests = match self.state(row) {
-                State::Covered(tests) => tests_cell(tests),
-                State::NotYet(reason) => format!("not yet: {reason}"),
-                State::Open => "no test".to_owned(),
-            };
+            let mut cell = tests_cell(row, self.shown(row));
+            for role in row.roles() {
+                let missing = match self.state(row, role) {
+                    State::Covered => continue,
+                    State::NotYet(reason) => format!("not yet: {reason}"),
+                    State::Open => "no test".to_owned(),
+                };
+                cell.push(with_part(row, Some(role), &missing));
+            }
             let requirement = shortened(&row.requirement);
             // Writing to a String cannot fail.
             let _ = writeln!(
@@ -189,7 +218,7 @@ impl Facts {
                 row.section,
                 row.role,
                 row.level,
-                escaped(&tests)
+                escaped(&cell.join("<br>"))
             );
         }
         text
@@ -201,10 +230,19 @@ fn line(text: &mut String, label: &str, counts: &[usize; 4]) {
     let _ = writeln!(text, "| {label} | {all} | {covered} | {not_yet} | {open} |");
 }
 
-fn by_requirement(covers: Vec<Cover>) -> BTreeMap<String, Vec<String>> {
-    let mut map: BTreeMap<String, Vec<String>> = BTreeMap::new();
+/// What is wrong with the part that a test names of a row.
+fn wrong_part(row: &Row, (named, test): &Shown) -> Option<String> {
+    match row.part_of(*named) {
+        None => Some(format!("{test}: {0} holds for both: {0}/T, /I or /S", row.id)),
+        Some(part) if row.roles().any(|role| part.is_of(role)) => None,
+        Some(part) => Some(format!("{test}: {} is not of role {}", row.id, part.letter())),
+    }
+}
+
+fn by_requirement(covers: Vec<Cover>) -> BTreeMap<String, Vec<Shown>> {
+    let mut map: BTreeMap<String, Vec<Shown>> = BTreeMap::new();
     for cover in covers {
-        map.entry(cover.id).or_default().push(cover.test);
+        map.entry(cover.id).or_default().push((cover.part, cover.test));
     }
     for tests in map.values_mut() {
         tests.sort();
@@ -213,13 +251,22 @@ fn by_requirement(covers: Vec<Cover>) -> BTreeMap<String, Vec<String>> {
     map
 }
 
-fn tests_cell(tests: &[String]) -> String {
-    let mut cell: Vec<String> =
-        tests.iter().take(TESTS_MAX).map(|test| format!("`{test}`")).collect();
-    if tests.len() > TESTS_MAX {
-        cell.push(format!("{} more", tests.len() - TESTS_MAX));
+fn tests_cell(row: &Row, shown: &[Shown]) -> Vec<String> {
+    let named = shown.iter().take(TESTS_MAX);
+    let named = named.map(|(part, test)| with_part(row, row.part_of(*part), &format!("`{test}`")));
+    let mut cell: Vec<String> = named.collect();
+    if shown.len() > TESTS_MAX {
+        cell.push(format!("{} more", shown.len() - TESTS_MAX));
     }
-    cell.join("<br>")
+    cell
+}
+
+/// With whose part it is, where there are two.
+fn with_part(row: &Row, part: Option<Part>, what: &str) -> String {
+    match part.filter(|_| row.is_of_both()) {
+        Some(part) => format!("{}: {what}", part.letter()),
+        None => what.to_owned(),
+    }
 }
 
 /// Cut at a word, and without what a table cell cannot hold.
@@ -246,7 +293,8 @@ mod tests {
                     A-03\t7143\t3\tB\tMAY\tThree | four.\t-\n";
         let covers = covered
             .iter()
-            .map(|&id| Cover { id: id.to_owned(), test: "file: test".to_owned() })
+            .map(|name| covers::id_and_part(name).unwrap())
+            .map(|(id, part)| Cover { id, part, test: "file: test".to_owned() })
             .collect();
         Facts {
             rows: catalogue::parse_rows(rows).unwrap(),
@@ -278,11 +326,32 @@ mod tests {
     }
 
     #[test]
+    fn what_holds_for_both_is_counted_for_each() {
+        let count = |covered: &[&str]| {
+            let text = facts(covered, "").summary();
+            ["target: MAY | 1 | 1", "initiator: MAY | 1 | 1"].map(|line| text.contains(line))
+        };
+        assert_eq!(count(&["A-03/T"]), [true, false]);
+        assert_eq!(count(&["A-03/I"]), [false, true]);
+        assert_eq!(count(&["A-03/T", "A-03/I"]), [true, true]);
+        assert_eq!(count(&["A-03/S"]), [true, true]);
+        let text = facts(&["A-03/I"], "A-03/T\tlater").document();
+        assert!(text.contains("I: `file: test`<br>T: not yet: later |"), "{text}");
+    }
+
+    #[test]
+    fn a_role_that_a_row_has_not_is_found() {
+        assert_eq!(facts(&["A-01", "A-02", "A-01/I"], "").problems().len(), 1);
+        assert_eq!(facts(&["A-01/T", "A-02/S"], "").problems(), [""; 0]);
+    }
+
+    #[test]
     fn the_document_has_counts_and_rows() {
         let text = facts(&["A-01"], "").document();
         assert!(text.contains("| target: MUST | 1 | 1 | 0 | 0 |"));
         assert!(text.contains("| target: MAY | 1 | 0 | 0 | 1 |"));
         assert!(text.contains("| initiator: MUST | 1 | 0 | 0 | 1 |"));
+        assert!(text.contains("| initiator: MAY | 1 | 0 | 0 | 1 |"));
         assert!(text.contains("| A-01 | 7143 1 | T | MUST | One. | `file: test` |"));
         assert!(text.contains("Three \\| four."));
     }

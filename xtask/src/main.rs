@@ -15,6 +15,7 @@ mod mutants;
 mod readme;
 mod scsi;
 mod tidy;
+mod tree;
 mod units;
 mod unused;
 mod workspace;
@@ -32,7 +33,7 @@ usage: cargo xtask TASK
   mutants [NAME...]     breaks lines in a copy; the simulator must notice each within a minute
   scsi                  writes docs/SCSI.md
   scsi --check          fails when it is stale, or a command is named by no test
-  compliance --open     lists the requirements of the target without test and without reason
+  compliance --open     lists what a role must do that has neither test nor reason
   units                 builds all tests and runs them, several binaries at once
   units --timings       the same; then says which binaries and which tests took long";
 

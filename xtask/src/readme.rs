@@ -6,6 +6,9 @@ use std::fmt::Write;
 use anyhow::Context;
 use anyhow::Result;
 
+use crate::catalogue::Part;
+use crate::catalogue::ROLES;
+
 /// The part of README.md that is generated stands between these lines.
 const BEGIN: &str = "<!-- works: begin (cargo xtask compliance) -->\n";
 const END: &str = "<!-- works: end -->";
@@ -27,9 +30,10 @@ const GROUPS: [(&str, &[&str]); 13] = [
     ("RFC 7144", &["P44"]),
 ];
 
-/// One requirement: its id, and whether a test proves it.
+/// One requirement of a role: its id, and whether a test proves it.
 pub(crate) struct Requirement<'a> {
     pub(crate) id: &'a str,
+    pub(crate) role: Part,
     pub(crate) tested: bool,
 }
 
@@ -44,19 +48,23 @@ pub(crate) fn renew(readme: &str, requirements: &[Requirement<'_>]) -> Result<St
 }
 
 fn table(requirements: &[Requirement<'_>]) -> String {
-    let mut text = String::from("\n| of RFC 7143 and 7144, target role | proven by tests |\n");
-    text.push_str("|---|---|\n");
+    let mut text =
+        String::from("\n| of RFC 7143 and 7144, proven by tests | target | initiator |\n");
+    text.push_str("|---|---|---|\n");
     for (title, prefixes) in GROUPS {
-        let of_group = requirements.iter().filter(|requirement| {
-            requirement.id.split_once('-').is_some_and(|(prefix, _)| prefixes.contains(&prefix))
+        let cells = ROLES.map(|role| {
+            let of_group = requirements.iter().filter(|requirement| {
+                let prefix = requirement.id.split_once('-').map(|(prefix, _)| prefix);
+                requirement.role == role && prefix.is_some_and(|prefix| prefixes.contains(&prefix))
+            });
+            let tested = of_group.clone().filter(|requirement| requirement.tested).count();
+            match of_group.count() {
+                0 => "-".to_owned(),
+                all => format!("{tested} of {all}"),
+            }
         });
-        let (mut all, mut tested) = (0, 0);
-        for requirement in of_group {
-            all += 1;
-            tested += usize::from(requirement.tested);
-        }
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "| {title} | {tested} of {all} |");
+        let _ = writeln!(text, "| {title} | {} |", cells.join(" | "));
     }
     text.push('\n');
     text
@@ -70,14 +78,15 @@ mod tests {
     fn the_part_between_the_lines_is_made_anew() {
         let readme = format!("before\n{BEGIN}old\n{END}\nafter\n");
         let requirements = [
-            Requirement { id: "NAM-01", tested: true },
-            Requirement { id: "SES-01", tested: false },
-            Requirement { id: "FAB-01", tested: true },
+            Requirement { id: "NAM-01", role: Part::Target, tested: true },
+            Requirement { id: "NAM-01", role: Part::Initiator, tested: false },
+            Requirement { id: "SES-01", role: Part::Target, tested: false },
+            Requirement { id: "FAB-01", role: Part::Target, tested: true },
         ];
         let new = renew(&readme, &requirements).unwrap();
         assert!(new.starts_with("before\n") && new.ends_with("\nafter\n"));
-        assert!(new.contains("| names, sessions and the ISID rule | 1 of 2 |"));
-        assert!(new.contains("| FastAbort | 1 of 1 |"));
+        assert!(new.contains("| names, sessions and the ISID rule | 1 of 2 | 0 of 1 |"));
+        assert!(new.contains("| FastAbort | 1 of 1 | - |"));
         assert!(!new.contains("old"));
         assert_eq!(renew(&new, &requirements).unwrap(), new);
         assert!(renew("nothing", &requirements).is_err());
