@@ -30,11 +30,11 @@ const GROUPS: [(&str, &[&str]); 13] = [
     ("RFC 7144", &["P44"]),
 ];
 
-/// One requirement of a role: its id, and whether a test proves it.
+/// One requirement of a role: its id, and whether it is proven.
 pub(crate) struct Requirement<'a> {
     pub(crate) id: &'a str,
     pub(crate) role: Part,
-    pub(crate) tested: bool,
+    pub(crate) proven: bool,
 }
 
 /// `readme` with the generated part made anew.
@@ -48,8 +48,7 @@ pub(crate) fn renew(readme: &str, requirements: &[Requirement<'_>]) -> Result<St
 }
 
 fn table(requirements: &[Requirement<'_>]) -> String {
-    let mut text =
-        String::from("\n| of RFC 7143 and 7144, proven by tests | target | initiator |\n");
+    let mut text = String::from("\n| of RFC 7143 and 7144, proven | target | initiator |\n");
     text.push_str("|---|---|---|\n");
     for (title, prefixes) in GROUPS {
         let cells = ROLES.map(|role| {
@@ -57,10 +56,10 @@ fn table(requirements: &[Requirement<'_>]) -> String {
                 let prefix = requirement.id.split_once('-').map(|(prefix, _)| prefix);
                 requirement.role == role && prefix.is_some_and(|prefix| prefixes.contains(&prefix))
             });
-            let tested = of_group.clone().filter(|requirement| requirement.tested).count();
+            let proven = of_group.clone().filter(|requirement| requirement.proven).count();
             match of_group.count() {
                 0 => "-".to_owned(),
-                all => format!("{tested} of {all}"),
+                all => format!("{proven} of {all}"),
             }
         });
         // Writing to a String cannot fail.
@@ -78,10 +77,10 @@ mod tests {
     fn the_part_between_the_lines_is_made_anew() {
         let readme = format!("before\n{BEGIN}old\n{END}\nafter\n");
         let requirements = [
-            Requirement { id: "NAM-01", role: Part::Target, tested: true },
-            Requirement { id: "NAM-01", role: Part::Initiator, tested: false },
-            Requirement { id: "SES-01", role: Part::Target, tested: false },
-            Requirement { id: "FAB-01", role: Part::Target, tested: true },
+            Requirement { id: "NAM-01", role: Part::Target, proven: true },
+            Requirement { id: "NAM-01", role: Part::Initiator, proven: false },
+            Requirement { id: "SES-01", role: Part::Target, proven: false },
+            Requirement { id: "FAB-01", role: Part::Target, proven: true },
         ];
         let new = renew(&readme, &requirements).unwrap();
         assert!(new.starts_with("before\n") && new.ends_with("\nafter\n"));
