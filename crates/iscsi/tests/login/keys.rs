@@ -325,7 +325,7 @@ fn markers_are_agreed_to_where_they_are_wanted() {
     }
 }
 
-/// Covers: KEY-35, KEY-38, P44-01.
+/// Covers: KEY-35, KEY-38.
 #[test]
 fn newer_behaviour_is_agreed_to() {
     assert_offers(&[
@@ -343,7 +343,7 @@ fn newer_behaviour_is_agreed_to() {
     ]);
 }
 
-/// Covers: KEY-35, KEY-38, P44-01.
+/// Covers: KEY-35, KEY-38.
 #[test]
 fn what_was_agreed_on_is_in_force() {
     let parameters = |pairs: &[&str]| {

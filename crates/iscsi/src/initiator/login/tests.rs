@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
+mod rules;
+
 use alloc::format;
 use alloc::string::String;
 use alloc::string::ToString;
@@ -30,6 +32,8 @@ struct Lab {
     login: Login,
     requests: Vec<(LoginRequest, String)>,
     ends: Vec<LoginOutput>,
+    /// The connection is to be closed.
+    terminated: bool,
     stat_sn: u32,
 }
 
@@ -62,8 +66,12 @@ impl Lab {
     }
 
     fn of(identity: Identity, settings: &Settings, client: Option<Client>) -> Self {
-        let login = Login::new(identity, settings, client, CmdSn(40), START);
-        let mut lab = Self { login, requests: Vec::new(), ends: Vec::new(), stat_sn: 100 };
+        Self::run(Login::new(identity, settings, client, CmdSn(40), START))
+    }
+
+    fn run(login: Login) -> Self {
+        let (requests, ends) = (Vec::new(), Vec::new());
+        let mut lab = Self { login, requests, ends, terminated: false, stat_sn: 100 };
         lab.drain();
         lab
     }
@@ -79,8 +87,13 @@ impl Lab {
                     let text = String::from_utf8(data).unwrap().replace('\0', "\n");
                     self.requests.push((request, text));
                 }
+                LoginOutput::Op(Op::Terminate) => self.terminated = true,
                 LoginOutput::Op(_) => {}
-                end => self.ends.push(end),
+                end => {
+                    let goes_on = matches!(end, LoginOutput::Done(_));
+                    assert!(goes_on || self.terminated, "the connection is closed first");
+                    self.ends.push(end);
+                }
             }
         }
     }

@@ -488,5 +488,7 @@ proptest! {
 
 #[path = "tests/anew.rs"]
 mod anew;
+#[path = "tests/framing.rs"]
+mod framing;
 #[path = "tests/recovery.rs"]
 mod recovery;

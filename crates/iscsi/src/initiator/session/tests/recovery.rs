@@ -217,8 +217,10 @@ fn commands_are_sent_again_or_reassigned_when_the_logout_has_succeeded() {
     let commands = lab.commands();
     let (again, ..) = commands.last().unwrap();
     assert_eq!((again.cmd_sn, again.itt), (numbers[1], super::itt(of_other[1])));
+    let before = lab.session.cmd_sn;
     let joining = join(&mut lab, OTHER);
-    assert_eq!((joining.cid, joining.cmd_sn), (Cid(1), lab.session.cmd_sn));
+    assert_eq!((joining.cid, joining.cmd_sn), (Cid(1), before));
+    assert_eq!(lab.session.cmd_sn, before, "a login uses up no number");
     let management = lab.reassignments.last().copied().unwrap();
     assert!(management.immediate && management.function == 8);
     let answer = TaskManagementResponse {
@@ -350,6 +352,64 @@ fn pdus_that_are_made_wrong_end_the_session() {
     let ended = lab.status(task, CHECK_CONDITION);
     lab.event(Event::Ended(ended), &[]);
     assert_eq!(lab.closed.map(|(error, _)| error), Some(SessionError::NoSense));
+}
+
+/// Nothing that such a target says on any connection can be relied on.
+///
+/// Covers: FMT-16.
+#[test]
+fn a_format_error_ends_all_connections_of_the_session() {
+    let violations = [
+        Violation::Malformed { opcode: 0x21 },
+        Violation::SegmentTooLong { length: 8196, limit: 8192 },
+    ];
+    let end = |level, violation| {
+        let mut lab = pair(level);
+        lab.session.handle_event_at(OTHER, Event::Violation(violation), &[], START);
+        let (mut terminated, mut closed) = (Vec::new(), None);
+        while let Some((at, output)) = lab.session.poll_output_at() {
+            match output {
+                Output::Op(Op::Terminate) => terminated.push(at),
+                Output::Closed { error, .. } => closed = Some(error),
+                _ => {}
+            }
+        }
+        terminated.sort_unstable_by_key(|at| at.0);
+        (terminated, closed)
+    };
+    for level in 0..=2 {
+        for violation in violations {
+            let closed = Some(SessionError::Violation(violation));
+            assert_eq!(end(level, violation), (vec![LEADING, OTHER], closed), "level {level}");
+        }
+    }
+    // A wrong digest is none: the other connection goes on.
+    assert_eq!(end(2, Violation::HeaderDigest), (vec![OTHER], None));
+}
+
+/// Covers: P44-02.
+#[test]
+fn what_needs_protocol_level_2_is_not_asked_for() {
+    let unit = LunField::default();
+    let functions: [fn(TaskId, LunField) -> Function; 5] = [
+        |task, _| Function::AbortTask(task),
+        |_, unit| Function::AbortTaskSet(unit),
+        |_, unit| Function::ClearTaskSet(unit),
+        |_, unit| Function::LogicalUnitReset(unit),
+        |_, _| Function::TargetWarmReset,
+    ];
+    for function in functions {
+        let mut lab = level(0);
+        let task = lab.command(512, 0);
+        lab.command(0, 512);
+        assert!(lab.commands().iter().all(|(command, ..)| command.priority == 0));
+        lab.session.manage(function(task, unit), START).unwrap();
+        lab.drain();
+        let Some(Request::TaskManagement(request)) = lab.requests().last().copied() else {
+            panic!("a request");
+        };
+        assert!((1..=8).contains(&request.function), "{request:?}");
+    }
 }
 
 /// An R2T may be late for many reasons; what is waited for too long is aborted instead.
