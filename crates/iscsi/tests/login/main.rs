@@ -9,4 +9,5 @@ mod headers;
 mod keys;
 mod names;
 mod property;
+mod reach;
 mod texts;

@@ -207,7 +207,7 @@ fn the_target_introduces_itself() {
     }
 }
 
-/// Covers: KEY-10.
+/// Covers: KEY-10/T.
 #[test]
 fn an_alias_identifies_nobody() {
     let plain = Driver::new().named(last(), &[]).admit.expect("asked");

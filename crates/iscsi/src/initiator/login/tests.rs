@@ -22,6 +22,8 @@ use crate::datamover::Capabilities;
 use crate::initiator::DigestOffer;
 use crate::initiator::datamover::Violation;
 
+mod keys;
+
 const START: Instant = Instant(5);
 const ISID: Isid = Isid([0x80, 1, 2, 3, 4, 5]);
 
@@ -62,7 +64,10 @@ impl Lab {
     }
 
     fn of(identity: Identity, settings: &Settings, client: Option<Client>) -> Self {
-        let login = Login::new(identity, settings, client, CmdSn(40), START);
+        Self::of_login(Login::new(identity, settings, client, CmdSn(40), START))
+    }
+
+    fn of_login(login: Login) -> Self {
         let mut lab = Self { login, requests: Vec::new(), ends: Vec::new(), stat_sn: 100 };
         lab.drain();
         lab
@@ -231,7 +236,7 @@ fn another_isid_fails_only_a_login_that_rests_on_it() {
     assert_eq!(lab.done().foreign_isid, None);
 }
 
-/// Covers: KEY-31.
+/// Covers: KEY-31/I.
 #[test]
 fn one_r2t_at_a_time_is_offered_where_sequences_come_in_order_and_may_be_lost() {
     for (error_recovery_level, data_sequence_in_order, offer) in
@@ -295,7 +300,7 @@ fn a_text_in_pieces_is_asked_for_by_empty_requests() {
     assert_eq!(lab.done().parameters.max_burst_length, 32768);
 }
 
-/// Covers: LGN-18, NEG-17, NEG-28, NEG-31.
+/// Covers: LGN-18, NEG-31/I.
 #[test]
 fn inadmissible_keys_end_the_login() {
     let cases = [
@@ -322,6 +327,7 @@ fn inadmissible_keys_end_the_login() {
     }
 }
 
+/// Covers: NEG-20/I, NEG-21/I.
 #[test]
 fn reserved_answers_leave_the_defaults() {
     let mut lab = Lab::operational();
@@ -383,6 +389,7 @@ fn a_login_that_is_not_secured_ends() {
     }
 }
 
+/// Covers: NEG-22/I.
 #[test]
 fn digests_that_are_required_are_insisted_on() {
     let digest = DigestOffer::Required;
@@ -528,7 +535,7 @@ fn markers_that_the_target_wants_are_refused() {
 
 /// FastAbort is wished for beside what every target knows, never alone.
 ///
-/// Covers: KEY-36.
+/// Covers: KEY-36/I.
 #[test]
 fn task_reporting_is_proposed_with_what_every_target_knows() {
     for fast_abort in [false, true] {
