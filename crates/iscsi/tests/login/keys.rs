@@ -73,14 +73,28 @@ fn numbers_are_combined() {
         ("MaxOutstandingR2T=1", "1"),
         ("MaxOutstandingR2T=4", "4"),
         ("MaxOutstandingR2T=65535", "8"),
+        ("MaxConnections=1", "1"),
         ("MaxConnections=4", "4"),
         ("MaxConnections=65535", "4"),
         ("ErrorRecoveryLevel=0", "0"),
         ("ErrorRecoveryLevel=2", "0"),
     ]);
+    let settings = Settings { error_recovery_level: 1, ..settings() };
+    for (pair, result) in [("0", "0"), ("1", "1"), ("2", "1")] {
+        let answer = offer(&settings, &format!("ErrorRecoveryLevel={pair}"));
+        assert_eq!(answer.as_deref(), Some(result));
+    }
+    // Without a word there are the defaults.
+    let silent = Driver::with(settings).named(last(), &[]);
+    let agreed = &silent.done().parameters;
+    assert_eq!((agreed.max_burst_length, agreed.first_burst_length), (262_144, 65536));
+    assert_eq!((agreed.time2wait, agreed.time2retain), (2, 20));
+    assert_eq!((agreed.max_connections, agreed.max_outstanding_r2t), (1, 1));
+    assert_eq!(agreed.error_recovery_level, 0);
 }
 
-/// Covers: NEG-30/T, NEG-21/T, NEG-32/T.
+/// Covers: NEG-30/T, NEG-21/T, NEG-32/T, KEY-05a/T, KEY-14a/T, KEY-15a/T, KEY-23a/T, KEY-24a/T,
+/// KEY-26a/T, KEY-27a/T, KEY-28a/T, KEY-29a/T, KEY-32a/T.
 #[test]
 fn inadmissible_offers_are_rejected_and_change_nothing() {
     assert_offers(&[
@@ -93,9 +107,11 @@ fn inadmissible_offers_are_rejected_and_change_nothing() {
         ("MaxBurstLength=many", "Reject"),
         ("MaxBurstLength=1024~2048", "Reject"),
         ("FirstBurstLength=511", "Reject"),
+        ("FirstBurstLength=16777216", "Reject"),
         ("DefaultTime2Wait=3601", "Reject"),
         ("DefaultTime2Retain=3601", "Reject"),
         ("MaxOutstandingR2T=0", "Reject"),
+        ("MaxOutstandingR2T=65536", "Reject"),
         ("ErrorRecoveryLevel=3", "Reject"),
         ("InitialR2T=yes", "Reject"),
         ("ImmediateData=1", "Reject"),

@@ -51,6 +51,7 @@ fn fetch(driver: &mut Driver, records: Vec<TargetRecord>) -> String {
         let part = answer(&outputs);
         assert_eq!(part.final_, part.ttt == Ttt::NONE);
         if part.final_ {
+            assert!(!part.continue_);
             return all;
         }
         assert!(part.continue_);
