@@ -291,7 +291,7 @@ fn an_immediate_function_waits_for_the_commands_before_it() {
     assert!(driver.session.tasks(None).is_empty());
 }
 
-/// Covers: TMF-14, KEY-37.
+/// Covers: TMF-14, KEY-37/T.
 #[test]
 fn a_function_waits_for_the_data_it_was_promised() {
     let setup = Setup::new().keys(|keys| {

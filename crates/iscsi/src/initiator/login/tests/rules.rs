@@ -20,7 +20,7 @@ fn joining(client: Option<Client>) -> Lab {
         exp_stat_sn: StatSn(0),
         parameters: session.done().parameters.clone(),
     };
-    Lab::run(Login::join(identity(), &Settings::default(), client, joining, START))
+    Lab::of_login(Login::join(identity(), &Settings::default(), client, joining, START))
 }
 
 /// Every way in which a login begins.
