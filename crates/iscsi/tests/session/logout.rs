@@ -21,7 +21,7 @@ fn event(outputs: &[Output]) -> AsyncMessage {
     }
 }
 
-/// Covers: LGO-04, LGO-05, LGO-08, LGO-10, SES-21.
+/// Covers: LGO-04a, LGO-05/T, LGO-08, LGO-10, SES-21.
 #[test]
 fn closing_the_session_answers_and_then_closes() {
     let mut driver = Setup::new().start();
@@ -68,7 +68,7 @@ fn closing_the_only_connection_closes_the_session() {
     assert!(driver.closed.is_some());
 }
 
-/// Covers: LGO-07, LGO-09.
+/// Covers: LGO-07a, LGO-09.
 #[test]
 fn refused_logouts_change_nothing() {
     let mut driver = Setup::new().keys(|keys| keys.time2retain = 20).start();
