@@ -447,3 +447,21 @@ fn the_tag_of_a_text_exchange_is_no_task() {
     management.referenced_task = open.itt;
     assert_eq!(managed(&driver.manage(management)), 1);
 }
+
+/// Covers: TMF-01.
+#[test]
+fn functions_are_answered_where_they_came_from() {
+    let (mut driver, second) = two(|_| {});
+    for at in [second, OWN] {
+        driver.on(at);
+        // What is refused at once, and what the SCSI side carries out.
+        let refused = driver.management(127);
+        let outputs = driver.manage(refused);
+        assert_eq!((managed(&outputs), places(&outputs)), (5, vec![at]));
+        let reset = driver.management(5);
+        let asked = management(&driver.manage(reset));
+        driver.session.task_management_done(asked.id, ServiceResponse::Complete);
+        let outputs = driver.drain();
+        assert_eq!((managed(&outputs), places(&outputs)), (0, vec![at]));
+    }
+}

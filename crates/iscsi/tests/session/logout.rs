@@ -24,7 +24,7 @@ fn event(outputs: &[Output]) -> AsyncMessage {
 /// Covers: LGO-04a, LGO-05/T, LGO-08, LGO-10, SES-21.
 #[test]
 fn closing_the_session_answers_and_then_closes() {
-    let mut driver = Setup::new().start();
+    let mut driver = Setup::new().keys(|keys| keys.time2retain = 20).start();
     let request = LogoutRequest { cid: Cid(0x5555), ..driver.logout(0) };
     let outputs = driver.log_out(request);
     let response = answer(&outputs);

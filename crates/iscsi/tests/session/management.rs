@@ -86,6 +86,7 @@ fn aborting_a_running_task() {
     assert!(driver.complete(task, good()).is_empty());
 }
 
+/// Covers: TMF-09.
 #[test]
 fn aborting_a_finished_or_unknown_task() {
     let mut driver = Setup::new().start();
@@ -425,6 +426,7 @@ fn there_is_a_bound_on_immediate_functions() {
     }
 }
 
+/// Covers: TMF-04.
 #[test]
 fn the_scsi_side_may_miss_a_task() {
     let mut driver = Setup::new().start();
