@@ -124,7 +124,7 @@ fn r2ts_ask_for_adjoining_ranges_a_few_at_a_time() {
 
 /// Every combination of InitialR2T and ImmediateData, and every way to send that it allows.
 ///
-/// Covers: SCC-16, SCC-14, KEY-14a/T, KEY-15a/T.
+/// Covers: SCC-14, KEY-14a/T, KEY-15a/T, SCC-16/T.
 #[test]
 fn data_comes_solicited_and_unsolicited() {
     on_each_engine(
@@ -429,7 +429,7 @@ fn equal_tags_of_two_sessions_do_not_meet() {
     );
 }
 
-/// Covers: OBS-03.
+/// Covers: OBS-03/T.
 #[test]
 fn no_markers_stand_in_the_stream() {
     on_each_engine(

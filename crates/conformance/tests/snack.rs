@@ -355,7 +355,7 @@ fn data_is_given_up_when_it_is_acknowledged() {
     );
 }
 
-/// Covers: SNK-09, SNK-01.
+/// Covers: SNK-09, SNK-01, SRS-11.
 #[test]
 fn data_is_cut_anew_after_the_segment_length_changed() {
     on_each_engine(

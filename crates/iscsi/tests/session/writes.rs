@@ -109,7 +109,7 @@ fn bursts_may_end_in_any_order() {
     assert!(received(&driver.done(task, 1000, 1000), task));
 }
 
-/// Covers: SCC-16.
+/// Covers: SCC-16/T.
 #[test]
 fn every_combination_around_every_limit() {
     for (initial_r2t, immediate_data) in

@@ -510,6 +510,7 @@ fn another_portal_group_is_refused() {
     assert_eq!(lab.requests.len(), 1, "before the login takes effect there");
 }
 
+/// Covers: PER-05/I.
 #[test]
 fn a_target_that_never_ends_is_left() {
     let mut lab = Lab::operational();
@@ -560,3 +561,6 @@ fn task_reporting_is_proposed_with_what_every_target_knows() {
         }
     }
 }
+
+#[path = "tests/obsolete.rs"]
+mod obsolete;

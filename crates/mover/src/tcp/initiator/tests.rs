@@ -278,7 +278,7 @@ fn data_lands_in_the_buffer_and_status_in_either_form() {
     }
 }
 
-/// Covers: DSN-07, TXT-14.
+/// Covers: DSN-07.
 #[test]
 fn what_a_target_may_not_say() {
     let small = [0; 100];
@@ -378,7 +378,7 @@ fn damage_is_found() {
     violates(&mut tcp, &stream, |v| *v == Violation::DataDigest);
 }
 
-/// Covers: DSN-02, DOU-01, DOU-02, DOU-03, DOU-04, DOU-05, DOU-06, DOU-09, SCC-10, KEY-21a/I.
+/// Covers: DSN-02, DOU-01, DOU-02, DOU-03, DOU-04, DOU-05, DOU-06, DOU-09, KEY-21a/I.
 #[test]
 fn write_data_goes_out_as_it_was_asked_for() {
     for keys in [KEYS, DIGESTS] {
@@ -488,8 +488,11 @@ proptest! {
 
 #[path = "tests/anew.rs"]
 mod anew;
-#[path = "tests/framing.rs"]
+#[path = "tests/agreed.rs"]
 mod agreed;
+#[path = "tests/framing.rs"]
 mod framing;
+#[path = "tests/order.rs"]
+mod order;
 #[path = "tests/recovery.rs"]
 mod recovery;
