@@ -82,6 +82,15 @@ fn commands_are_ordered_over_connections_and_keep_to_theirs() {
     assert_eq!(driver.session.connection_of(tasks[1]), Some(second));
     assert!(places(&driver.complete(tasks[1], data(512))).iter().all(|id| *id == second));
     assert!(places(&driver.complete(tasks[0], data(512))).iter().all(|id| *id == OWN));
+    // R2Ts, and the status of a write.
+    driver.on(second);
+    let write = driver.write(4096);
+    let (task, outputs) = driver.start_write(write, Immediate::None, 4096);
+    assert_eq!((asked(&outputs), places(&outputs)), (vec![(0, 4096)], vec![second]));
+    driver.done(task, 0, 4096);
+    let outputs = driver.complete(task, good());
+    assert_eq!(scsi(&outputs).itt, write.itt);
+    assert!(places(&outputs).iter().all(|id| *id == second));
 }
 
 /// Covers: CMD-20, CMD-30.

@@ -239,6 +239,11 @@ fn the_window_never_moves_back() {
     assert_eq!(lab.session.exp_cmd_sn, CmdSn(u32::MAX));
     lab.event(window(10, 9), &[]);
     assert_eq!((lab.session.exp_cmd_sn, lab.session.max_cmd_sn), (CmdSn(10), CmdSn(9)));
+    // Each of both by itself: an old PDU may know of more room.
+    lab.event(window(5, 12), &[]);
+    assert_eq!((lab.session.exp_cmd_sn, lab.session.max_cmd_sn), (CmdSn(10), CmdSn(12)));
+    lab.event(window(11, 10), &[]);
+    assert_eq!((lab.session.exp_cmd_sn, lab.session.max_cmd_sn), (CmdSn(11), CmdSn(12)));
 }
 
 /// Covers: KEY-16, KEY-18, KEY-19, SCC-01, SCC-02, SCC-03, SCC-05, SCC-06, SCC-07.
@@ -734,6 +739,9 @@ fn answers_to_nothing_end_the_session() {
 fn control_itt_of_nobody() -> Itt {
     crate::initiator::datamover::control_itt(999)
 }
+
+#[path = "tests/numbers.rs"]
+mod numbers;
 
 #[path = "tests/recovery.rs"]
 mod recovery;

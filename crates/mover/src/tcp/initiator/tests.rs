@@ -490,3 +490,5 @@ proptest! {
 mod anew;
 #[path = "tests/recovery.rs"]
 mod recovery;
+#[path = "tests/sequences.rs"]
+mod sequences;
