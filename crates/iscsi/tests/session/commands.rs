@@ -31,7 +31,7 @@ fn commands_are_delivered_in_order() {
     assert_eq!(order, commands.iter().map(|command| command.itt).collect::<Vec<_>>());
 }
 
-/// Covers: CMD-01.
+/// Covers: CMD-01/T.
 #[test]
 fn the_numbers_wrap() {
     let setup = Setup { cmd_sn: 0xffff_fffd, stat_sn: 0xffff_fffe, ..Setup::new() };
@@ -112,6 +112,7 @@ fn the_reserved_tag_is_rejected() {
     assert_eq!(driver.exp_cmd_sn(), CMD_SN);
 }
 
+/// Covers: CMD-32b/T.
 #[test]
 fn unsolicited_data_without_a_write_is_rejected() {
     let mut driver = Setup::new().start();

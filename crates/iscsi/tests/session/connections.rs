@@ -66,7 +66,7 @@ fn places(outputs: &[Output]) -> Vec<ConnectionId> {
     ops.collect()
 }
 
-/// Covers: MCS-01, CMD-05, CMD-31, STS-01.
+/// Covers: MCS-01, CMD-05, CMD-31/T, STS-01.
 #[test]
 fn commands_are_ordered_over_connections_and_keep_to_theirs() {
     let (mut driver, second) = two(|_| {});
@@ -295,7 +295,7 @@ fn a_session_without_a_connection_can_be_dropped() {
     }
 }
 
-/// Covers: TMF-19, STS-12.
+/// Covers: TMF-19, STS-12a, STS-12b.
 #[test]
 fn a_fenced_response_is_alone_on_all_connections() {
     let (mut driver, second) = two(|_| {});

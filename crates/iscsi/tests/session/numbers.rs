@@ -7,7 +7,7 @@ use wire::iscsi::{Itt, Request, ScsiCommand, Ttt};
 
 /// Each kind of response takes the next StatSN; the driver compares each with the one before.
 ///
-/// Covers: STS-01, STS-03.
+/// Covers: STS-01, STS-03/T.
 #[test]
 fn every_response_takes_the_next_number() {
     let mut driver = Setup::new().start();

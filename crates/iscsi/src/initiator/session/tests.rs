@@ -210,7 +210,7 @@ impl Lab {
     }
 }
 
-/// Covers: CMD-02, CMD-04, CMD-15, CMD-28, LGN-33.
+/// Covers: CMD-04, CMD-15, LGN-33, CMD-01/I.
 #[test]
 fn commands_are_numbered_in_order_and_wait_for_the_window() {
     let mut lab = Lab::new();
@@ -273,7 +273,7 @@ fn unsolicited_data_is_what_the_keys_allow() {
     }
 }
 
-/// Covers: STS-04, STS-10, DIN-05.
+/// Covers: STS-04, STS-10.
 #[test]
 fn statuses_are_counted_and_old_ones_dropped() {
     let mut lab = Lab::new();
@@ -288,7 +288,7 @@ fn statuses_are_counted_and_old_ones_dropped() {
     assert!(lab.closed.is_none());
 }
 
-/// Covers: STS-05, STS-07.
+/// Covers: STS-07a.
 #[test]
 fn a_lost_status_ends_the_session() {
     let mut lab = Lab::new();

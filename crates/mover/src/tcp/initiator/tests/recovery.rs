@@ -55,6 +55,7 @@ fn data_may_come_in_any_order_where_that_was_agreed() {
     }
 }
 
+/// Covers: DSN-07a.
 #[test]
 fn what_is_lost_is_told_and_fits_in_later() {
     let mut tcp = reading(RECOVERY, 500);
@@ -100,6 +101,7 @@ fn no_command_has_as_many_pdus_as_there_are_numbers() {
     violates(&mut tcp, &stream, |v| matches!(v, Violation::Sequence { .. }));
 }
 
+/// Covers: DSN-07c.
 #[test]
 fn sense_data_waits_with_its_status() {
     let mut tcp = reading(RECOVERY, 200);

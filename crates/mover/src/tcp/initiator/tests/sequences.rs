@@ -169,7 +169,7 @@ fn what_does_not_fit_the_direction_of_its_command_is_an_error() {
     assert!(matches!(told.as_slice(), [Event::Ended(_)]), "{told:?}");
 }
 
-/// Covers: DGT-02a/I, DGT-02b/I, DGT-03/I.
+/// Covers: DGT-02a/I, DGT-02b/I, DGT-03/I, DGT-01/I.
 #[test]
 fn digests_cover_headers_with_all_they_have_and_data_with_its_padding() {
     let mut tcp = Tcp::new();
