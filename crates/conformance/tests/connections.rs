@@ -74,7 +74,7 @@ fn connections(server: &Server) -> Vec<u16> {
     sessions.iter().flat_map(|session| &session.connections).map(|one| one.cid).collect()
 }
 
-/// Covers: MCS-01, SES-11, SES-06, CMD-31, MCS-02.
+/// Covers: MCS-01, SES-11, SES-06, CMD-31/T, MCS-02.
 #[test]
 fn two_connections_do_io() {
     on_each_engine(
@@ -388,7 +388,7 @@ fn nobody_joins_a_login() {
     );
 }
 
-/// Covers: TMF-19, STS-12.
+/// Covers: TMF-19, STS-12a, STS-12b.
 #[test]
 fn a_fenced_response_waits_for_every_connection() {
     on_each_engine(
@@ -443,7 +443,7 @@ fn redirected(server: &Server, plan: &LoginPlan, status: u16) {
     raw.expect_closed();
 }
 
-/// Covers: RDR-01, RDR-02, RDR-06, KEY-12.
+/// Covers: RDR-01, RDR-02, RDR-06/T, KEY-12.
 #[test]
 fn a_target_that_has_moved_says_where() {
     let durations = [(Redirection::Temporary, 0x0101), (Redirection::Permanent, 0x0102)];

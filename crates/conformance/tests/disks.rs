@@ -288,7 +288,7 @@ fn a_dead_portal_delays_nothing() {
     assert!(Disk::open(&session, 0).is_ok());
 }
 
-/// Covers: ERL-09, SES-20.
+/// Covers: ERL-09, SES-20, ERL-01/I.
 #[test]
 fn a_lost_session_is_reinstated_and_commands_go_on() {
     let server = Server::start(conformance::server::plan(

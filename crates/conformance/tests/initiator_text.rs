@@ -159,7 +159,7 @@ fn check_r_data(proxy: &Proxy, itt: Itt) {
 /// The last two PDUs are lost with the status, so that the loss is found when the change is in
 /// force.
 ///
-/// Covers: SNK-08, SNK-05, SNK-10, SNK-11, SNK-13, TXT-01, TXT-03.
+/// Covers: SNK-08, SNK-05, SNK-10, SNK-13, TXT-01, TXT-03, SNK-11b.
 #[test]
 fn data_from_before_a_change_is_cut_anew() {
     for length in [2048, 32 << 10] {

@@ -15,6 +15,7 @@
 //! - `connection`: which connections there are and where a command goes.
 //! - `statuses`: which statuses of a connection have come.
 //! - `recovery`: above ErrorRecoveryLevel 0, what is lost is asked for (SNACK).
+//! - `retries`: how far numbers may go on behind a command that was sent again.
 //! - `failover`: what becomes of the commands of a connection that is gone.
 //! - `doubt`: what becomes of commands that a lost function may have ended.
 //! - `text`: SendTargets and what is negotiated in full feature phase.
@@ -29,6 +30,7 @@ mod failover;
 mod management;
 mod patience;
 mod recovery;
+mod retries;
 mod statuses;
 #[cfg(test)]
 mod tests;
@@ -68,6 +70,7 @@ use self::control::Controls;
 use self::doubt::Doubts;
 use self::failover::Failover;
 use self::patience::Bytes;
+use self::retries::Retries;
 use self::statuses::Arrival;
 use super::ConnectionId;
 use super::LoggedIn;
@@ -106,6 +109,7 @@ pub struct Session {
     /// When to look whether commands have taken too long, in order; ended ones stay in it.
     deadlines: VecDeque<(Instant, TaskId)>,
     controls: Controls,
+    retries: Retries,
     failover: Failover,
     doubts: Doubts,
     /// Why it is closed.
@@ -148,6 +152,7 @@ impl Session {
             waiting: VecDeque::new(),
             deadlines: VecDeque::new(),
             controls: Controls::default(),
+            retries: Retries::default(),
             failover: Failover::default(),
             doubts: Doubts::default(),
             ended_by: None,
@@ -363,6 +368,7 @@ impl Session {
         }
         if numbers.exp_cmd_sn.is_after(self.exp_cmd_sn) {
             self.exp_cmd_sn = numbers.exp_cmd_sn;
+            self.retries.acknowledged(numbers.exp_cmd_sn);
         }
     }
 

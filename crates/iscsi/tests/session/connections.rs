@@ -66,7 +66,7 @@ fn places(outputs: &[Output]) -> Vec<ConnectionId> {
     ops.collect()
 }
 
-/// Covers: MCS-01, CMD-05, CMD-31, STS-01.
+/// Covers: MCS-01, CMD-05, CMD-31/T, STS-01.
 #[test]
 fn commands_are_ordered_over_connections_and_keep_to_theirs() {
     let (mut driver, second) = two(|_| {});
@@ -82,6 +82,15 @@ fn commands_are_ordered_over_connections_and_keep_to_theirs() {
     assert_eq!(driver.session.connection_of(tasks[1]), Some(second));
     assert!(places(&driver.complete(tasks[1], data(512))).iter().all(|id| *id == second));
     assert!(places(&driver.complete(tasks[0], data(512))).iter().all(|id| *id == OWN));
+    // R2Ts, and the status of a write.
+    driver.on(second);
+    let write = driver.write(4096);
+    let (task, outputs) = driver.start_write(write, Immediate::None, 4096);
+    assert_eq!((asked(&outputs), places(&outputs)), (vec![(0, 4096)], vec![second]));
+    driver.done(task, 0, 4096);
+    let outputs = driver.complete(task, good());
+    assert_eq!(scsi(&outputs).itt, write.itt);
+    assert!(places(&outputs).iter().all(|id| *id == second));
 }
 
 /// Covers: CMD-20, CMD-30.
@@ -286,7 +295,7 @@ fn a_session_without_a_connection_can_be_dropped() {
     }
 }
 
-/// Covers: TMF-19, STS-12.
+/// Covers: TMF-19, STS-12a, STS-12b.
 #[test]
 fn a_fenced_response_is_alone_on_all_connections() {
     let (mut driver, second) = two(|_| {});

@@ -89,7 +89,7 @@ fn small_bursts_cost_no_more_operations() {
     }
 }
 
-/// Covers: DIN-03, SRS-08.
+/// Covers: SRS-08, DIN-03b.
 #[test]
 fn bad_status_never_travels_with_data() {
     let mut driver = Setup::new().start();
@@ -132,7 +132,7 @@ fn every_status_code_passes_unchanged() {
 
 /// The residual table: expected length, bytes of the SCSI side, travelled, residual.
 ///
-/// Covers: SRS-03, SRS-04, SRS-05, SCC-15, DIN-13.
+/// Covers: SRS-03, SRS-04, SRS-05, SCC-15, DIN-13/T.
 #[test]
 fn residuals_of_reads() {
     let table = [

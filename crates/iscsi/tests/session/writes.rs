@@ -314,7 +314,7 @@ fn a_held_command_keeps_its_immediate_data() {
     assert!(received(&outputs, task));
 }
 
-/// Covers: DIN-14.
+/// Covers: DIN-14/T.
 #[test]
 fn a_burst_of_no_bytes_is_taken() {
     let mut driver = Setup::new().keys(|keys| keys.first_burst_length = 512).start();

@@ -187,6 +187,7 @@ impl Session {
         };
         connection.ping = None;
         connection.phase = Phase::Down;
+        self.retries.forget(at);
         self.op(at, Op::Terminate);
         for id in self.tasks.of(at) {
             if let Some(task) = self.tasks.get_mut(id) {
@@ -294,6 +295,7 @@ impl Session {
                     (entry.connection, entry.home) = (to, Home::There);
                     entry.patience = Patience::new(now);
                     self.connections.shift_load(Some(from), Some(to), &entry.command);
+                    self.retries.note(to, number);
                     self.send(task, number, to);
                 }
                 _ if reassigns => {

@@ -240,6 +240,10 @@ impl TaskState {
         length: u32,
         keys: &Keys,
     ) -> Result<Placement, Violation> {
+        if self.in_len == 0 && self.out_len > 0 {
+            // Not even an empty one: the command writes (RFC 7143 §4.2.5.3).
+            return Err(Violation::Range { offset: pdu.offset, length, buffer: 0 });
+        }
         let is_next = pdu.data_sn.0 == self.next_sn && pdu.offset == self.received;
         if !is_next || self.reassembly.is_some() {
             return self.admit_odd(pdu, length, keys);

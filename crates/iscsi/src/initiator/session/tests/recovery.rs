@@ -127,7 +127,7 @@ fn data_that_is_refused_fails_its_command_when_its_status_is_there() {
     }
 }
 
-/// Covers: CMD-19, CMD-23, CMD-25.
+/// Covers: CMD-19/I, CMD-25, CMD-23b.
 #[test]
 fn a_command_that_was_damaged_is_sent_again_under_its_number() {
     let mut lab = level(0);
@@ -198,7 +198,7 @@ fn a_connection_is_replaced_only_when_it_is_gone() {
     assert!(matches!(lab.closed, Some((SessionError::Disconnected, _))));
 }
 
-/// Covers: REA-01, TMF-06, TMF-28, LGN-34.
+/// Covers: REA-01, TMF-06, TMF-28, LGN-34, CMD-23c, ERL-05/I.
 #[test]
 fn commands_are_sent_again_or_reassigned_when_the_logout_has_succeeded() {
     let mut lab = pair(2);
@@ -304,7 +304,7 @@ fn below_level_two_commands_end_with_their_connection() {
     assert!(matches!(lab.closed, Some((SessionError::Disconnected, _))), "the last one");
 }
 
-/// Covers: FAB-02, FAB-03, FAB-06.
+/// Covers: FAB-02, FAB-03, FAB-06b, FAB-01/I.
 #[test]
 fn fast_abort_stops_data_at_once() {
     let mut lab = Lab::with(false, |parameters| {

@@ -209,7 +209,7 @@ fn a_wish_to_negotiate_is_met_by_a_text_request() {
     assert!(lab.told.is_empty() && lab.session.is_active());
 }
 
-/// Covers: SNK-08, SNK-11, SNK-13.
+/// Covers: SNK-08, SNK-13, SNK-11b, SNK-11c.
 #[test]
 fn data_from_before_the_change_is_asked_for_as_a_whole() {
     let mut lab = Lab::with(false, |parameters| parameters.error_recovery_level = 1);

@@ -163,6 +163,7 @@ fn a_status_before_its_data_tells_what_is_missing() {
     is_whole(&mut tcp, 500);
 }
 
+/// Covers: SNK-06.
 #[test]
 fn acknowledged_data_does_not_come_again() {
     let mut tcp = reading(RECOVERY, 500);
