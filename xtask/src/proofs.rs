@@ -38,6 +38,9 @@ use crate::workspace;
 /// Of the rows that must be kept, less than one in so many stands without a mutant.
 const NAMED_SHARE: usize = 10;
 
+/// So many that are built alone are among those that are drawn.
+const DRAWN_ALONE_MAX: usize = 1;
+
 /// What is asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
@@ -89,6 +92,12 @@ impl Options {
             };
             println!("seed {seed}");
             chosen.sort_by_key(|one| table::hash([seed.as_str(), one.mutant.name.as_str()]));
+            // Each of these costs a build.
+            let mut alone = 0;
+            chosen.retain(|one| {
+                alone += usize::from(one.alone);
+                !one.alone || alone <= DRAWN_ALONE_MAX
+            });
             chosen.truncate(number);
             chosen.sort_by(|a, b| a.mutant.name.cmp(&b.mutant.name));
         }
