@@ -341,7 +341,7 @@ fn markers_are_agreed_to_where_they_are_wanted() {
     }
 }
 
-/// Covers: KEY-35a/T, KEY-38/T, P44-01.
+/// Covers: KEY-35a/T, KEY-38/T.
 #[test]
 fn newer_behaviour_is_agreed_to() {
     assert_offers(&[
@@ -359,7 +359,7 @@ fn newer_behaviour_is_agreed_to() {
     ]);
 }
 
-/// Covers: KEY-35a/T, KEY-38/T, P44-01.
+/// Covers: KEY-35a/T, KEY-38/T.
 #[test]
 fn what_was_agreed_on_is_in_force() {
     let parameters = |pairs: &[&str]| {
@@ -388,7 +388,7 @@ fn task_reporting_is_not_proposed() {
     }
 }
 
-/// Covers: OBS-01, OBS-02.
+/// Covers: OBS-01/T, OBS-02/T.
 #[test]
 fn markers_are_rejected_and_understood() {
     for pair in [
@@ -403,7 +403,7 @@ fn markers_are_rejected_and_understood() {
     }
 }
 
-/// Covers: OBS-07, NEG-16/T.
+/// Covers: NEG-16/T, OBS-07/T.
 #[test]
 fn unknown_keys_are_not_understood() {
     for pair in ["X-com.example.foo=1", "X#Foo=1", "Foo=bar", "SPKM_REQ=x", "MaxBurstlength=1024"] {

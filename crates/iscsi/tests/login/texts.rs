@@ -3,6 +3,7 @@
 
 use wire::iscsi::LoginRequest;
 use wire::iscsi::Stage;
+use wire::iscsi::Tsih;
 
 use crate::driver::Driver;
 use crate::driver::INITIATOR;
@@ -10,6 +11,7 @@ use crate::driver::TARGET;
 use crate::driver::last;
 use crate::driver::operational;
 use crate::driver::request;
+use crate::driver::security;
 use crate::driver::text;
 
 fn continued() -> LoginRequest {
@@ -29,6 +31,17 @@ fn a_pair_may_be_cut_anywhere() {
         assert_eq!(step.answer("MaxBurstLength").as_deref(), Some("65536"), "cut at {cut}");
         assert_eq!(step.done().parameters.max_burst_length, 65536);
     }
+    // Nor do later requests have an answer before they are whole.
+    let whole = text(&["MaxBurstLength=65536", "MaxConnections=2"]);
+    for cut in 0..=whole.len() {
+        let mut driver = Driver::new();
+        driver.named(operational(), &[]);
+        let step = driver.send(continued(), &whole[..cut]);
+        assert!(step.reply().data.is_empty() && !step.reply().header.transit, "cut at {cut}");
+        let step = driver.send(last(), &whole[cut..]);
+        assert_eq!(step.answers(), ["MaxBurstLength=65536", "MaxConnections=2"], "cut at {cut}");
+        step.done();
+    }
 }
 
 /// Covers: LGN-20.
@@ -42,6 +55,13 @@ fn the_portal_group_tag_comes_with_the_first_whole_text() {
     assert!(driver.keys(continued(), &[INITIATOR]).answers().is_empty());
     let step = driver.keys(last(), &[TARGET]);
     assert_eq!(step.answer("TargetPortalGroupTag").as_deref(), Some("1"));
+    // In whichever stage the login begins, and on each connection of a session.
+    let joins = LoginRequest { tsih: Tsih(7), ..last() };
+    let secured = request(Stage::Security, Some(Stage::Operational));
+    for first in [security(), secured, joins] {
+        let step = Driver::new().named(first, &[]);
+        assert_eq!(step.answer("TargetPortalGroupTag").as_deref(), Some("1"), "{first:?}");
+    }
 }
 
 /// Covers: LGN-54.

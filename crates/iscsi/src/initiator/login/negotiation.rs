@@ -88,13 +88,20 @@ impl Negotiation {
         session_wide: Option<Parameters>,
     ) -> Self {
         let session = if identity.discovery { SessionType::Discovery } else { SessionType::Normal };
+        let mut wish = wishes(settings);
+        if session == SessionType::Discovery {
+            // It has one connection, and nothing to recover (RFC 7143 §7.4.1, §13.21).
+            wish.set(Id::MaxConnections, 1);
+            wish.set(Id::ErrorRecoveryLevel, 0);
+            wish.set(Id::DefaultTime2Retain, 0);
+        }
         Self {
             session,
             digests: [
                 (Id::HeaderDigest, settings.header_digest),
                 (Id::DataDigest, settings.data_digest),
             ],
-            wish: wishes(settings),
+            wish,
             values: Values::defaults(),
             offered: KeySet::default(),
             seen: KeySet::default(),

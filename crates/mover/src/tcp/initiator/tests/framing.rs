@@ -1,79 +1,114 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How long segments are, and which PDUs have digests.
+//! What a PDU is made of, both ways.
 
 use super::*;
 
-/// Covers: KEY-21a/I.
+/// Covers: FMT-04, FMT-10, FMT-18.
 #[test]
-fn no_segment_is_longer_than_the_target_takes() {
-    for max_send_data_segment_length in [512, 513, 1000, 16_777_215] {
-        let limit = max_send_data_segment_length;
-        let keys = Keys { max_send_data_segment_length, max_burst_length: 1 << 20, ..KEYS };
-        let (mut tcp, mut sent_pdus) = writing(keys, 600_001, 512, 100_000);
-        events(&mut tcp, &pdu(keys, Response::R2t(r2t(0, 100_000, 500_001)), &[]));
-        sent_pdus.extend(split(keys, &sent(&mut tcp)));
-        assert!(sent_pdus.iter().all(|(_, data)| data.len() <= limit as usize), "{limit}");
-        let all: usize = sent_pdus.iter().map(|(_, data)| data.len()).sum();
-        assert_eq!(all, 600_001);
+fn control_data_is_counted_without_padding_and_digests() {
+    for keys in [KEYS, DIGESTS] {
+        for length in 0..9 {
+            let mut tcp = Tcp::new();
+            tcp.submit(Op::NoticeKeys(keys));
+            let text = TextRequest {
+                immediate: true,
+                final_: true,
+                continue_: false,
+                lun: LunField::default(),
+                itt: Itt(1),
+                ttt: Ttt::NONE,
+                cmd_sn: CmdSn(1),
+                exp_stat_sn: StatSn(0),
+            };
+            let data = vec![b'x'; length];
+            tcp.submit(Op::SendControl { request: Request::Text(text), data: data.clone() });
+            let bytes = sent(&mut tcp);
+            assert_eq!(usize::from(bytes[7]), length);
+            assert_eq!(bytes[4..7], [0; 3], "no AHS, and no more than that");
+            let header = if keys.header_digest { BHS_LEN + 4 } else { BHS_LEN };
+            let digest = if keys.data_digest && length > 0 { 4 } else { 0 };
+            assert_eq!(bytes.len(), header + length.next_multiple_of(4) + digest);
+            assert_eq!(bytes[header..header + length], data);
+            let (request, back) = split(keys, &bytes).remove(0);
+            assert!(matches!(request, Request::Text(_)) && back == data);
+        }
     }
 }
 
-fn login() -> Request {
-    Request::Login(LoginRequest {
-        transit: true,
-        continue_: false,
-        current: Stage::Operational,
-        next: Some(Stage::FullFeature),
-        version_max: 0,
-        version_min: 0,
-        isid: Isid([0x80, 1, 2, 3, 4, 5]),
-        tsih: Tsih(0),
-        itt: Itt(1),
-        cid: Cid(0),
-        cmd_sn: CmdSn(1),
-        exp_stat_sn: StatSn(0),
-    })
+/// BHS, AHS, digest of both, data, digest of the data.
+///
+/// Covers: FMT-18.
+#[test]
+fn the_header_digest_stands_behind_the_additional_header() {
+    let mut tcp = Tcp::new();
+    tcp.submit(Op::NoticeKeys(DIGESTS));
+    let data = Slice::from(vec![7_u8; 9]);
+    tcp.submit(Op::Attach { task: TASK, write: Some(data), read: None });
+    let cdb = Cdb { bytes: [0x7f; 32], len: 32 };
+    let command = ScsiCommand { cdb, ..command(false, 9) };
+    tcp.submit(Op::SendCommand { task: TASK, command, immediate: 9, unsolicited_end: 9 });
+    let bytes = sent(&mut tcp);
+    let header = BHS_LEN + 20;
+    assert_eq!(bytes[4], 5, "words of AHS");
+    assert_eq!(bytes[BHS_LEN..BHS_LEN + 4], [0, 17, 1, 0]);
+    assert_eq!(bytes[header..header + 4], crc::crc32c(&bytes[..header]).to_le_bytes());
+    let data = &bytes[header + 4..header + 16];
+    assert_eq!(data, [7, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0]);
+    assert_eq!(bytes[header + 16..], crc::crc32c(data).to_le_bytes());
 }
 
-/// Commands, data, pings, text and task management; the last request of the login has none.
-///
-/// Covers: KEY-03/I.
+fn login_response() -> LoginResponse {
+    LoginResponse {
+        transit: false,
+        continue_: false,
+        current: Stage::Operational,
+        next: None,
+        version_max: 0,
+        version_active: 0,
+        isid: Isid([0x80, 0, 0, 0, 0, 1]),
+        tsih: Tsih(1),
+        itt: Itt(1),
+        numbers: numbers(9),
+        status: 0,
+    }
+}
+
+/// Covers: LGN-06.
 #[test]
-fn every_pdu_after_the_login_has_its_digests() {
-    for (header_digest, data_digest) in [(true, true), (true, false), (false, true)] {
-        let keys = Keys { header_digest, data_digest, ..KEYS };
+fn a_login_response_has_8192_bytes_at_most() {
+    let response = Response::Login(login_response());
+    for (length, fits) in [(8192, true), (8193, false), (8196, false)] {
         let mut tcp = Tcp::new();
-        tcp.submit(Op::SendControl { request: login(), data: b"DataDigest=CRC32C\0".to_vec() });
-        let bytes = sent(&mut tcp);
-        assert_eq!(bytes.len(), BHS_LEN + 20);
-        assert_eq!(split(Keys::LOGIN, &bytes).len(), 1);
-        tcp.submit(Op::NoticeKeys(keys));
-        let write = Some(Slice::from(vec![7; 4096]));
-        tcp.submit(Op::Attach { task: TASK, write, read: None });
-        let command = ScsiCommand { final_: false, ..command(false, 4096) };
-        let (immediate, unsolicited_end) = (512, 1024);
-        tcp.submit(Op::SendCommand { task: TASK, command, immediate, unsolicited_end });
-        let (lun, cmd_sn, exp_stat_sn) = (UNIT, CmdSn(2), StatSn(0));
-        let (itt, ttt) = (Itt(2), Ttt::NONE);
-        let nop = NopOut { immediate: true, lun, itt, ttt, cmd_sn, exp_stat_sn };
-        let (final_, continue_, immediate) = (true, false, true);
-        let text = TextRequest { immediate, final_, continue_, lun, itt, ttt, cmd_sn, exp_stat_sn };
-        for (request, data) in [
-            (Request::NopOut(nop), &b"ping"[..]),
-            (Request::NopOut(nop), b""),
-            (Request::Text(text), b"SendTargets=\0"),
-        ] {
-            tcp.submit(Op::SendControl { request, data: data.to_vec() });
+        let bytes = pdu(Keys::LOGIN, response, &vec![b'x'; length]);
+        if fits {
+            let events = events(&mut tcp, &bytes);
+            assert!(matches!(events[..], [Event::Control { response: Response::Login(_) }]));
+        } else {
+            violates(&mut tcp, &bytes, |violation| {
+                matches!(violation, Violation::SegmentTooLong { limit: 8192, .. })
+            });
         }
-        let mut told = sent(&mut tcp);
-        events(&mut tcp, &pdu(keys, Response::R2t(r2t(0, 1024, 3072)), &[]));
-        told.extend(sent(&mut tcp));
-        // Each digest is where it belongs, or this cannot be taken apart.
-        let pdus = split(keys, &told);
-        assert_eq!(pdus.len(), 8);
-        let length: usize = pdus.iter().map(|(_, data)| BHS_LEN + pad4(data.len())).sum();
-        let with_data = pdus.iter().filter(|(_, data)| !data.is_empty()).count();
-        let digests = usize::from(header_digest) * 8 + usize::from(data_digest) * with_data;
-        assert_eq!(told.len(), length + 4 * digests);
+    }
+}
+
+/// Covers: FMT-03.
+#[test]
+fn reserved_codes_of_a_target_are_errors() {
+    for (at, value) in [(1, 0x08), (1, 0x82), (1, 0x86)] {
+        let mut bytes = pdu(Keys::LOGIN, Response::Login(login_response()), &[]);
+        bytes[at] = value;
+        violates(&mut Tcp::new(), &bytes, |violation| {
+            matches!(violation, Violation::Malformed { opcode: 0x23 })
+        });
+    }
+    // Opcodes that are reserved, or that only an initiator has.
+    for opcode in (0..0x40).filter(|code| !matches!(code, 0x20..=0x26 | 0x31 | 0x32 | 0x3f)) {
+        let mut bytes = [0; BHS_LEN];
+        bytes[0] = opcode;
+        violates(
+            &mut Tcp::new(),
+            &bytes,
+            |violation| matches!(violation, Violation::Malformed { opcode: of } if *of == opcode),
+        );
     }
 }
