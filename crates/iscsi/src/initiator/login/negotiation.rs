@@ -287,8 +287,8 @@ impl Negotiation {
     }
 }
 
-/// A target that does not understand a key of RFC 3720 is none; one that does not understand a later
-/// key does without (RFC 7143 §6.2).
+/// A target that does not understand a key of RFC 3720 is none; one that does not understand a
+/// later key does without (RFC 7143 §6.2).
 fn must_be_known(key: &'static Key, value: &str) -> Result<(), LoginError> {
     if value == negotiate::NOT_UNDERSTOOD && !key.id.is_later() {
         return Err(wrong(key, value));
