@@ -276,7 +276,13 @@ impl Negotiation {
 
     /// An offer of the target.
     fn answer(&mut self, key: &'static Key, offer: &str, answers: &mut TextWriter) {
-        match negotiate::answer(key, offer, self.wish.get(key.id)) {
+        // A connection that joins has no say in what is the session's.
+        let answer = if self.session_wide.is_some() && key.usage == Use::LeadingOnly {
+            Answer::Reject
+        } else {
+            negotiate::answer(key, offer, self.wish.get(key.id))
+        };
+        match answer {
             Answer::Agreed(value) => {
                 self.values.set(key.id, value);
                 push(answers, key.name, &negotiate::text(key, value));
