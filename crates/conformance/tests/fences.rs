@@ -211,7 +211,7 @@ fn auto_contingent_allegiance_is_fenced() {
     );
 }
 
-/// Covers: KEY-37, STS-12.
+/// Covers: KEY-37/T, STS-12.
 #[test]
 fn without_the_promise_nothing_is_held_back() {
     on_each_transport(

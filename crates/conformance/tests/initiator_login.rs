@@ -60,7 +60,7 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
 
 /// A proxy, and so another address for the target, for each of two sessions and for discovery.
 ///
-/// Covers: NAM-01.
+/// Covers: NAM-01/I.
 #[test]
 fn a_node_has_one_name_wherever_it_goes() {
     let server = Server::start(plan(engine::Choice::Epoll, Settings::default()));
@@ -79,7 +79,7 @@ fn a_node_has_one_name_wherever_it_goes() {
     sessions.into_iter().for_each(|session| session.logout());
 }
 
-/// Covers: CHP-22.
+/// Covers: CHP-22a/I, CHP-22b/I.
 #[test]
 fn every_login_has_a_challenge_of_its_own() {
     let credentials = |name: &str, secret: &[u8]| {

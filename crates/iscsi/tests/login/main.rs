@@ -10,4 +10,5 @@ mod keys;
 mod levels;
 mod names;
 mod property;
+mod reach;
 mod texts;

@@ -18,7 +18,7 @@ fn continued() -> LoginRequest {
     LoginRequest { continue_: true, ..operational() }
 }
 
-/// Covers: NEG-02, LGN-35.
+/// Covers: NEG-02/T, LGN-35.
 #[test]
 fn a_pair_may_be_cut_anywhere() {
     let whole = text(&[INITIATOR, TARGET, "MaxBurstLength=65536"]);
@@ -94,7 +94,7 @@ fn an_empty_text_with_the_c_bit_is_harmless() {
     driver.send(last(), &[]).assert_failed(0x0207);
 }
 
-/// Covers: NEG-09, NEG-16.
+/// Covers: NEG-09/T, NEG-16/T.
 #[test]
 fn eight_kibibytes_of_private_keys_are_answered() {
     let mut whole = text(&[INITIATOR, TARGET]);
@@ -122,7 +122,7 @@ fn eight_kibibytes_of_private_keys_are_answered() {
     step.done();
 }
 
-/// Covers: NEG-11.
+/// Covers: NEG-11a/T.
 #[test]
 fn t_and_c_together_are_refused() {
     let mut driver = Driver::new();
@@ -131,6 +131,8 @@ fn t_and_c_together_are_refused() {
 }
 
 /// Long answers go out over several responses with the C bit, each asked for by an empty request.
+///
+/// Covers: NEG-11a/T.
 #[test]
 fn long_answers_are_continued() {
     let mut driver = Driver::new();
@@ -172,7 +174,7 @@ fn answers_are_bounded() {
     driver.send(operational(), &many).assert_failed(0x0302);
 }
 
-/// Covers: NEG-01.
+/// Covers: NEG-01/T.
 #[test]
 fn every_pair_ends_with_a_null() {
     let mut driver = Driver::new();
@@ -190,7 +192,7 @@ fn every_pair_ends_with_a_null() {
 }
 
 /// CVE-2013-2850: the answer to an over-long key.
-/// Covers: NEG-03.
+/// Covers: NEG-03/T.
 #[test]
 fn an_over_long_key_is_refused_or_not_understood() {
     for length in [63, 64, 255, 8000] {
@@ -206,7 +208,7 @@ fn an_over_long_key_is_refused_or_not_understood() {
     }
 }
 
-/// Covers: NEG-04.
+/// Covers: NEG-04/T.
 #[test]
 fn the_value_begins_after_the_first_equals_sign() {
     let mut driver = Driver::new();
@@ -214,7 +216,7 @@ fn the_value_begins_after_the_first_equals_sign() {
     assert_eq!(step.done().initiator_alias.as_deref(), Some("a=b"));
 }
 
-/// Covers: NEG-05, KEY-39.
+/// Covers: NEG-05/T, KEY-39/T.
 #[test]
 fn simple_values_hold_255_bytes() {
     for key in ["InitiatorAlias", "X#NodeArchitecture"] {
@@ -227,7 +229,7 @@ fn simple_values_hold_255_bytes() {
     Driver::new().named(last(), &twice).assert_failed_for(0x0200, "twice");
 }
 
-/// Covers: NEG-37.
+/// Covers: NEG-37/T.
 #[test]
 fn padding_makes_no_empty_key() {
     let mut whole = text(&[INITIATOR, TARGET]);
@@ -237,7 +239,7 @@ fn padding_makes_no_empty_key() {
     step.done();
 }
 
-/// Covers: NEG-12.
+/// Covers: NEG-12/T.
 #[test]
 fn a_response_is_empty_only_if_a_rule_says_so() {
     let mut driver = Driver::new();

@@ -44,7 +44,7 @@ fn released(outputs: &[Output], id: TaskId) -> bool {
     outputs.iter().any(|o| matches!(o, Output::Op(_, Op::Release { task }) if *task == id))
 }
 
-/// Covers: TMF-01, TMF-02, TMF-24, P44-02, REA-02.
+/// Covers: TMF-01, TMF-02, TMF-24, P44-02/T, REA-02.
 #[test]
 fn every_function_code_has_an_answer() {
     let mut driver = Setup::new().start();
@@ -291,7 +291,7 @@ fn an_immediate_function_waits_for_the_commands_before_it() {
     assert!(driver.session.tasks(None).is_empty());
 }
 
-/// Covers: TMF-14, KEY-37.
+/// Covers: TMF-14, KEY-37/T.
 #[test]
 fn a_function_waits_for_the_data_it_was_promised() {
     let setup = Setup::new().keys(|keys| {

@@ -72,7 +72,7 @@ fn the_same_write_with_immediate_data_only() {
     assert_eq!(asked(&driver.done(task, 32768, 262_144)), [(294_912, 5088)]);
 }
 
-/// Covers: R2T-01, R2T-03, R2T-04, R2T-08, KEY-28, KEY-42.
+/// Covers: R2T-01, R2T-03, R2T-04, R2T-08, KEY-28a/T, KEY-42.
 #[test]
 fn as_many_r2ts_are_open_as_was_negotiated() {
     for open_max in [1_u16, 4] {

@@ -24,6 +24,8 @@ use crate::datamover::Capabilities;
 use crate::initiator::DigestOffer;
 use crate::initiator::datamover::Violation;
 
+mod keys;
+
 const START: Instant = Instant(5);
 const ISID: Isid = Isid([0x80, 1, 2, 3, 4, 5]);
 
@@ -66,10 +68,10 @@ impl Lab {
     }
 
     fn of(identity: Identity, settings: &Settings, client: Option<Client>) -> Self {
-        Self::run(Login::new(identity, settings, client, CmdSn(40), START))
+        Self::of_login(Login::new(identity, settings, client, CmdSn(40), START))
     }
 
-    fn run(login: Login) -> Self {
+    fn of_login(login: Login) -> Self {
         let (requests, ends) = (Vec::new(), Vec::new());
         let mut lab = Self { login, requests, ends, terminated: false, stat_sn: 100 };
         lab.drain();
@@ -244,7 +246,7 @@ fn another_isid_fails_only_a_login_that_rests_on_it() {
     assert_eq!(lab.done().foreign_isid, None);
 }
 
-/// Covers: KEY-31.
+/// Covers: KEY-31/I.
 #[test]
 fn one_r2t_at_a_time_is_offered_where_sequences_come_in_order_and_may_be_lost() {
     for (error_recovery_level, data_sequence_in_order, offer) in
@@ -308,7 +310,7 @@ fn a_text_in_pieces_is_asked_for_by_empty_requests() {
     assert_eq!(lab.done().parameters.max_burst_length, 32768);
 }
 
-/// Covers: LGN-18, NEG-17, NEG-28, NEG-31.
+/// Covers: LGN-18, LGN-49/I, NEG-31/I.
 #[test]
 fn inadmissible_keys_end_the_login() {
     let cases = [
@@ -332,9 +334,16 @@ fn inadmissible_keys_end_the_login() {
         let mut lab = Lab::operational();
         lab.answer(DONE, text);
         assert!(lab.error().to_string().contains(said), "{text}: {}", lab.error());
+        assert!(lab.terminated);
     }
+    // Twice in a login is twice, also in two responses.
+    let mut lab = Lab::operational();
+    lab.answer(MORE, "MaxBurstLength=32768\n");
+    lab.answer(DONE, "MaxBurstLength=32768\n");
+    assert_eq!(*lab.error(), LoginError::Repeated("MaxBurstLength".into()));
 }
 
+/// Covers: NEG-20/I, NEG-21/I.
 #[test]
 fn reserved_answers_leave_the_defaults() {
     let mut lab = Lab::operational();
@@ -361,7 +370,7 @@ fn chap_begins_as_soon_as_it_is_chosen() {
     assert_eq!(lab.done().authentication, Authenticated::Initiator);
 }
 
-/// Covers: LGN-27.
+/// Covers: LGN-27, LGN-51/I.
 #[test]
 fn a_login_that_is_not_secured_ends() {
     let steps: [&[(Stages, &str)]; 6] = [
@@ -396,6 +405,7 @@ fn a_login_that_is_not_secured_ends() {
     }
 }
 
+/// Covers: NEG-22/I.
 #[test]
 fn digests_that_are_required_are_insisted_on() {
     let digest = DigestOffer::Required;
@@ -506,6 +516,7 @@ fn another_portal_group_is_refused() {
     assert_eq!(lab.requests.len(), 1, "before the login takes effect there");
 }
 
+/// Covers: LGN-48/I.
 #[test]
 fn a_target_that_never_ends_is_left() {
     let mut lab = Lab::operational();
@@ -541,7 +552,7 @@ fn markers_that_the_target_wants_are_refused() {
 
 /// FastAbort is wished for beside what every target knows, never alone.
 ///
-/// Covers: KEY-36.
+/// Covers: KEY-36/I.
 #[test]
 fn task_reporting_is_proposed_with_what_every_target_knows() {
     for fast_abort in [false, true] {

@@ -241,7 +241,8 @@ fn the_window_never_moves_back() {
     assert_eq!((lab.session.exp_cmd_sn, lab.session.max_cmd_sn), (CmdSn(10), CmdSn(9)));
 }
 
-/// Covers: KEY-16, KEY-18, KEY-19, SCC-01, SCC-02, SCC-03, SCC-05, SCC-06, SCC-07.
+/// Covers: KEY-16, KEY-18, KEY-19, SCC-01, SCC-02, SCC-03, SCC-05, SCC-06, SCC-07,
+/// KEY-21b/I, KEY-22b.
 #[test]
 fn unsolicited_data_is_what_the_keys_allow() {
     // InitialR2T, ImmediateData, length; immediate bytes, end of unsolicited data.

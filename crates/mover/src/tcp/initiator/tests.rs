@@ -325,7 +325,7 @@ fn what_a_target_may_not_say() {
     violates(&mut tcp, &with_ahs, |v| matches!(v, Violation::Malformed { .. }));
 }
 
-/// Covers: DOU-07, R2T-10, CMD-32.
+/// Covers: DOU-07, R2T-10, CMD-32, KEY-22a, KEY-28a/I.
 #[test]
 fn r2ts_that_ask_for_too_much_are_refused() {
     for (r2ts, expected) in [
@@ -378,7 +378,7 @@ fn damage_is_found() {
     violates(&mut tcp, &stream, |v| *v == Violation::DataDigest);
 }
 
-/// Covers: DSN-02, DOU-01, DOU-02, DOU-03, DOU-04, DOU-05, DOU-06, DOU-09, SCC-10, KEY-22.
+/// Covers: DSN-02, DOU-01, DOU-02, DOU-03, DOU-04, DOU-05, DOU-06, DOU-09, SCC-10, KEY-21a/I.
 #[test]
 fn write_data_goes_out_as_it_was_asked_for() {
     for keys in [KEYS, DIGESTS] {
@@ -486,9 +486,10 @@ proptest! {
     }
 }
 
+#[path = "tests/framing.rs"]
+mod agreed;
 #[path = "tests/anew.rs"]
 mod anew;
-#[path = "tests/framing.rs"]
 mod framing;
 #[path = "tests/recovery.rs"]
 mod recovery;

@@ -331,6 +331,33 @@ fn fast_abort_stops_data_at_once() {
     assert_eq!(nop.exp_stat_sn, told.plus(1), "the message is acknowledged");
 }
 
+/// R2Ts are answered up to the response, and news of ended tasks is none.
+///
+/// Covers: KEY-37/I.
+#[test]
+fn without_fast_abort_data_is_sent_as_it_is_asked_for() {
+    for reporting in [TaskReporting::Rfc3720, TaskReporting::ResponseFence] {
+        for function in [
+            Function::AbortTaskSet(LunField::default()),
+            Function::LogicalUnitReset(LunField::default()),
+            Function::TargetWarmReset,
+        ] {
+            let mut lab = Lab::with(false, |parameters| parameters.task_reporting = reporting);
+            let task = lab.command(1 << 20, 0);
+            lab.session.manage(function, START).unwrap();
+            lab.drain();
+            let asked = lab.requests().len();
+            assert!(asked > 0);
+            let message = lab.asynchronous(5, (0, 0, 0));
+            lab.control(message, &[]);
+            assert_eq!(lab.requests().len(), asked, "no promise that no data follows");
+            let silenced = |op: &Op| matches!(op, Op::Quiet { .. } | Op::Release { .. });
+            assert!(!lab.ops.iter().any(silenced), "{reporting:?}, {function:?}");
+            assert_eq!(lab.outcome(task), None);
+        }
+    }
+}
+
 /// Covers: FMT-17.
 #[test]
 fn pdus_that_are_made_wrong_end_the_session() {
@@ -356,7 +383,7 @@ fn pdus_that_are_made_wrong_end_the_session() {
 
 /// Nothing that such a target says on any connection can be relied on.
 ///
-/// Covers: FMT-16.
+/// Covers: FMT-16/I.
 #[test]
 fn a_format_error_ends_all_connections_of_the_session() {
     let violations = [
@@ -387,7 +414,7 @@ fn a_format_error_ends_all_connections_of_the_session() {
     assert_eq!(end(2, Violation::HeaderDigest), (vec![OTHER], None));
 }
 
-/// Covers: P44-02.
+/// Covers: P44-02/I.
 #[test]
 fn what_needs_protocol_level_2_is_not_asked_for() {
     let unit = LunField::default();

@@ -71,6 +71,7 @@ fn a_connection_that_logs_in_late_declares_what_was_declared_meanwhile() {
     }
 }
 
+/// Covers: NEG-13/I, NEG-23/I, KEY-01/I, KEY-20/I, NEG-11b/I.
 #[test]
 fn a_declaration_takes_effect_with_the_last_response() {
     let mut lab = Lab::new();
@@ -81,6 +82,7 @@ fn a_declaration_takes_effect_with_the_last_response() {
     assert!(first.final_ && !first.continue_ && first.ttt == Ttt::NONE);
     assert_eq!(lab.session.declare(1024, START), Err(Refused::Full));
     assert_eq!(lab.session.send_targets(START), Err(Refused::Full));
+    assert_eq!(lab.texts().len(), 1, "one is unanswered");
     // In two steps, the first one cut in two.
     lab.text(Some(Ttt(7)), true, b"MaxRecvDataSegm");
     assert_eq!(lab.texts().last().map(|(text, data)| (text.ttt, data.len())), Some((Ttt(7), 0)));
@@ -96,6 +98,7 @@ fn a_declaration_takes_effect_with_the_last_response() {
         (4096, 1024)
     );
     assert_eq!(keys.max_burst_length, 65536, "nothing else has changed");
+    assert!(lab.texts().iter().all(|(text, _)| text.final_ != text.continue_), "F or C");
     assert_eq!(lab.declared(), Some(Ok(())));
     // Commands are cut to what the target takes now.
     lab.command(8192, 0);
@@ -104,7 +107,7 @@ fn a_declaration_takes_effect_with_the_last_response() {
     assert_eq!((command.final_, *immediate, *end), (false, 1024, 8192));
 }
 
-/// Covers: TXT-12, TXT-13.
+/// Covers: TXT-12, TXT-13, NEG-23/I.
 #[test]
 fn a_key_that_comes_twice_begins_the_negotiation_anew() {
     let twice = b"MaxRecvDataSegmentLength=1024\0MaxRecvDataSegmentLength=512\0".as_slice();

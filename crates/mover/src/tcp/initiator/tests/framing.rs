@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// Covers: FMT-04, FMT-10, FMT-18.
+/// Covers: FMT-04/I, FMT-10/I, FMT-18/I.
 #[test]
 fn control_data_is_counted_without_padding_and_digests() {
     for keys in [KEYS, DIGESTS] {
@@ -37,7 +37,7 @@ fn control_data_is_counted_without_padding_and_digests() {
 
 /// BHS, AHS, digest of both, data, digest of the data.
 ///
-/// Covers: FMT-18.
+/// Covers: FMT-18/I.
 #[test]
 fn the_header_digest_stands_behind_the_additional_header() {
     let mut tcp = Tcp::new();
@@ -73,7 +73,7 @@ fn login_response() -> LoginResponse {
     }
 }
 
-/// Covers: LGN-06.
+/// Covers: LGN-06/I.
 #[test]
 fn a_login_response_has_8192_bytes_at_most() {
     let response = Response::Login(login_response());
@@ -91,7 +91,7 @@ fn a_login_response_has_8192_bytes_at_most() {
     }
 }
 
-/// Covers: FMT-03.
+/// Covers: FMT-03/I.
 #[test]
 fn reserved_codes_of_a_target_are_errors() {
     for (at, value) in [(1, 0x08), (1, 0x82), (1, 0x86)] {
