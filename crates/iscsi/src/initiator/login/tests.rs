@@ -163,7 +163,7 @@ const STAYS: Stages = (Stage::Security, None);
 const DONE: Stages = (Stage::Operational, Some(Stage::FullFeature));
 const MORE: Stages = (Stage::Operational, None);
 
-/// Covers: NAM-04, NAM-15, NAM-16, LGN-01, LGN-07, LGN-29, KEY-09, SES-27, SES-33.
+/// Covers: LGN-01, LGN-07, LGN-29, KEY-09, SES-27, SES-33.
 #[test]
 fn the_first_request_says_who_and_whom() {
     assert_eq!(Lab::new().requests.len(), 1, "at once");

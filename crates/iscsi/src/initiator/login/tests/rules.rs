@@ -252,7 +252,7 @@ fn no_secret_is_sent_or_shown() {
     }
 }
 
-/// Covers: CHP-02/I.
+/// Covers: CHP-02/I, CHP-27/I.
 #[test]
 fn each_connection_offers_its_methods() {
     let offers = ["AuthMethod=None", "AuthMethod=CHAP,None", "AuthMethod=CHAP"];
