@@ -6,7 +6,7 @@ use lunwire_conformance::*;
 use wire::iscsi::*;
 use wire::scsi::sam::BUSY;
 
-/// Covers: FMT-16/T, FMT-09/T, FMT-19, LGO-15, ASY-07.
+/// Covers: FMT-19, LGO-15/T, ASY-07, FMT-16/T, FMT-09/T.
 #[test]
 fn lengths_that_cannot_be_trusted_end_the_session() {
     on_each_engine(

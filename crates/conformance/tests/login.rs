@@ -101,7 +101,7 @@ fn sessions_may_use_the_same_cid() {
     );
 }
 
-/// Covers: SES-10, ERL-08, ERL-10, CLR-02.
+/// Covers: SES-10, ERL-08/T, ERL-10, CLR-02.
 #[test]
 fn reinstatement_ends_the_old_session_silently() {
     on_each_engine(
@@ -284,7 +284,7 @@ fn a_lost_connection_is_recovered_by_a_new_session() {
     );
 }
 
-/// Covers: ERL-04.
+/// Covers: ERL-04/T.
 #[test]
 fn recovery_has_no_place_in_the_login_phase() {
     on_each_engine(

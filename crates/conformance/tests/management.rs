@@ -226,7 +226,7 @@ fn a_missing_command_counts_as_received_once_aborted() {
     );
 }
 
-/// Covers: CMD-32.
+/// Covers: CMD-32a/T.
 #[test]
 fn abort_task_with_another_unit_is_not_carried_out() {
     on_each_transport(

@@ -302,7 +302,7 @@ fn the_tsih_comes_with_the_final_response() {
     driver.named(last(), &[]).assert_failed(0x0300);
 }
 
-/// Covers: LGN-28/T, LGN-30/T, SES-28.
+/// Covers: SES-28/T, LGN-28/T, LGN-30/T.
 #[test]
 fn what_names_the_login_stays_the_same() {
     type Change = fn(&mut LoginRequest);

@@ -388,7 +388,7 @@ fn task_reporting_is_not_proposed() {
     }
 }
 
-/// Covers: OBS-01, OBS-02.
+/// Covers: OBS-01/T, OBS-02/T.
 #[test]
 fn markers_are_rejected_and_understood() {
     for pair in [
@@ -403,7 +403,7 @@ fn markers_are_rejected_and_understood() {
     }
 }
 
-/// Covers: OBS-07, NEG-16/T.
+/// Covers: NEG-16/T, OBS-07/T.
 #[test]
 fn unknown_keys_are_not_understood() {
     for pair in ["X-com.example.foo=1", "X#Foo=1", "Foo=bar", "SPKM_REQ=x", "MaxBurstlength=1024"] {

@@ -226,7 +226,7 @@ fn the_first_acceptable_method_is_chosen() {
     }
 }
 
-/// Covers: LGN-26, OBS-05, LGN-49/T.
+/// Covers: LGN-26, OBS-05/T, LGN-49/T.
 #[test]
 fn no_acceptable_method_is_an_authentication_failure() {
     for offer in ["CHAP", "SPKM1,SPKM2", "KRB5", "Foo"] {
@@ -246,7 +246,7 @@ fn keys_of_a_method_need_the_method() {
     }
 }
 
-/// Covers: SES-30, KEY-14a/T, KEY-15a/T, KEY-29a/T, KEY-30a/T.
+/// Covers: KEY-14a/T, KEY-15a/T, KEY-29a/T, KEY-30a/T, SES-30/T.
 #[test]
 fn every_login_begins_with_the_defaults() {
     let offers = ["MaxBurstLength=1048576", "HeaderDigest=CRC32C", "InitialR2T=No"];

@@ -126,7 +126,7 @@ fn a_normal_session_may_not_ask_for_others() {
     assert_eq!(text(&driver.ask(request, b"SendTargets=\0")), "SendTargets=Reject\0");
 }
 
-/// Covers: DIS-09, TXT-05, TXT-16, NEG-11b/T.
+/// Covers: DIS-09, TXT-05, TXT-16, NEG-11b/T, TXT-14b.
 #[test]
 fn a_long_list_comes_in_parts() {
     let setup = Setup { discovery: true, target: None, ..Setup::new() };
@@ -262,7 +262,7 @@ fn a_key_may_come_once() {
     assert_eq!(reject(&driver.ask(last, b"MaxRecvDataSegmentLength=1024\0")), 4);
 }
 
-/// Covers: TXT-13, NEG-23/T.
+/// Covers: NEG-23/T, TXT-13/T.
 #[test]
 fn a_failed_exchange_changes_nothing() {
     let mut driver = Setup::new().start();

@@ -34,8 +34,8 @@ struct Lab {
     login: Login,
     requests: Vec<(LoginRequest, String)>,
     ends: Vec<LoginOutput>,
-    /// The connection is to be closed.
-    terminated: bool,
+    /// The connection was to be closed, and nothing was said after that.
+    closes: bool,
     stat_sn: u32,
 }
 
@@ -73,7 +73,7 @@ impl Lab {
 
     fn of_login(login: Login) -> Self {
         let (requests, ends) = (Vec::new(), Vec::new());
-        let mut lab = Self { login, requests, ends, terminated: false, stat_sn: 100 };
+        let mut lab = Self { login, requests, ends, closes: false, stat_sn: 100 };
         lab.drain();
         lab
     }
@@ -84,16 +84,17 @@ impl Lab {
 
     fn drain(&mut self) {
         while let Some(output) = self.login.poll_output() {
+            assert!(!self.closes || !matches!(output, LoginOutput::Op(_)), "the last op");
             match output {
                 LoginOutput::Op(Op::SendControl { request: Request::Login(request), data }) => {
                     let text = String::from_utf8(data).unwrap().replace('\0', "\n");
                     self.requests.push((request, text));
                 }
-                LoginOutput::Op(Op::Terminate) => self.terminated = true,
+                LoginOutput::Op(Op::Terminate) => self.closes = true,
                 LoginOutput::Op(_) => {}
                 end => {
                     let goes_on = matches!(end, LoginOutput::Done(_));
-                    assert!(goes_on || self.terminated, "the connection is closed first");
+                    assert!(goes_on || self.closes, "the connection is closed first");
                     self.ends.push(end);
                 }
             }
@@ -334,7 +335,7 @@ fn inadmissible_keys_end_the_login() {
         let mut lab = Lab::operational();
         lab.answer(DONE, text);
         assert!(lab.error().to_string().contains(said), "{text}: {}", lab.error());
-        assert!(lab.terminated);
+        assert!(lab.closes);
     }
     // Twice in a login is twice, also in two responses.
     let mut lab = Lab::operational();
@@ -417,7 +418,7 @@ fn digests_that_are_required_are_insisted_on() {
     assert_eq!(*lab.error(), LoginError::DigestRequired("DataDigest"));
 }
 
-/// Covers: RDR-03, RDR-04.
+/// Covers: RDR-03, RDR-04, RDR-06/I.
 #[test]
 fn redirections_are_taken_in_each_stage() {
     let moved = |lab: &Lab, stages, status| LoginResponse {
@@ -433,14 +434,35 @@ fn redirections_are_taken_in_each_stage() {
         panic!("{:?}", lab.ends);
     };
     assert_eq!(address, "[2001:db8::1]:3261");
+    assert!(lab.closes, "this connection is of no use any more");
     let mut lab = Lab::operational();
     let response = moved(&lab, STAYS, 0x0102);
     lab.feed(response, "TargetAddress=other:3260\n");
     assert!(matches!(lab.ends.as_slice(), [LoginOutput::Redirected { permanent: true, .. }]));
+    assert!(lab.closes);
     let mut lab = Lab::new();
     let response = moved(&lab, STAYS, 0x0101);
     lab.feed(response, "");
     assert_eq!(*lab.error(), LoginError::RedirectWithoutAddress);
+}
+
+/// No segment and no burst is shorter than 512 bytes: 2^32 bytes make less than 2^32 PDUs.
+///
+/// Covers: DSN-05/I.
+#[test]
+fn lengths_below_512_are_not_agreed_upon() {
+    for key in ["MaxRecvDataSegmentLength", "MaxBurstLength", "FirstBurstLength"] {
+        for (value, is_right) in [("0", false), ("1", false), ("511", false), ("512", true)] {
+            let mut lab = Lab::operational();
+            let text = format!("{key}={value}\n");
+            lab.answer(DONE, &text);
+            assert_eq!(matches!(lab.ends[..], [LoginOutput::Done(_)]), is_right, "{text}");
+            if !is_right {
+                let wrong = matches!(lab.error(), LoginError::Answer { key: of, .. } if *of == key);
+                assert!(wrong, "{text}: {:?}", lab.error());
+            }
+        }
+    }
 }
 
 /// Covers: LGN-46.
@@ -455,7 +477,7 @@ fn only_class_3_may_succeed_later() {
     }
 }
 
-/// Covers: LGN-04, TMO-06.
+/// Covers: LGN-04, TMO-06, ERL-04/I.
 #[test]
 fn other_pdus_and_time_end_a_login() {
     let mut lab = Lab::new();
@@ -465,10 +487,12 @@ fn other_pdus_and_time_end_a_login() {
     lab.login.handle_event(Event::Control { response }, &[], START);
     lab.drain();
     assert_eq!(*lab.error(), LoginError::OtherPdu);
+    assert!(lab.closes && lab.requests.len() == 1, "nothing is asked for again");
     let mut lab = Lab::new();
     lab.login.handle_event(Event::Violation(Violation::HeaderDigest), &[], START);
     lab.drain();
     assert!(matches!(lab.error(), LoginError::Stream(_)));
+    assert!(lab.closes && lab.requests.len() == 1);
     let mut lab = Lab::new();
     let at = lab.login.poll_timeout().unwrap();
     assert_eq!(at, START + Settings::default().login_timeout);
@@ -516,7 +540,7 @@ fn another_portal_group_is_refused() {
     assert_eq!(lab.requests.len(), 1, "before the login takes effect there");
 }
 
-/// Covers: LGN-48/I.
+/// Covers: PER-05/I, LGN-48/I.
 #[test]
 fn a_target_that_never_ends_is_left() {
     let mut lab = Lab::operational();
@@ -567,3 +591,6 @@ fn task_reporting_is_proposed_with_what_every_target_knows() {
         }
     }
 }
+
+#[path = "tests/obsolete.rs"]
+mod obsolete;

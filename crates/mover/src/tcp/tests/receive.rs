@@ -79,7 +79,7 @@ fn whole(keys: Keys) -> (Vec<u8>, Vec<Note>) {
     (stream, notes)
 }
 
-/// Covers: FMT-04/T, FMT-06/T, FMT-18/T, DGT-02, DGT-03, DIN-14, FMT-08, PER-04.
+/// Covers: DGT-03/T, DIN-14/T, FMT-08, PER-04, DGT-02a/T, FMT-04/T, FMT-06/T, FMT-18/T.
 #[test]
 fn a_session_of_all_kinds_is_understood() {
     for keys in [PLAIN, DIGESTS] {
@@ -156,7 +156,7 @@ proptest! {
     }
 }
 
-/// Covers: DGT-01, DGT-02.
+/// Covers: DGT-01/T, DGT-02b/T.
 #[test]
 fn vectors_with_digests_are_taken() {
     let mut host = Host::logged_in(DIGESTS);
@@ -175,7 +175,7 @@ fn vectors_with_digests_are_taken() {
     assert_eq!((nop.itt, &data[..]), (Itt(0x22), &b"hello"[..]));
 }
 
-/// Covers: FMT-05/T, DGT-02.
+/// Covers: DGT-02b/T, FMT-05/T.
 #[test]
 fn padding_may_have_any_value() {
     for keys in [PLAIN, DIGESTS] {
@@ -193,7 +193,7 @@ fn padding_may_have_any_value() {
     }
 }
 
-/// Covers: DGT-04.
+/// Covers: DGT-04/T.
 #[test]
 fn a_wrong_header_digest_ends_the_stream() {
     let stream = pdu(&Request::Command(write(1, 4)), b"data", DIGESTS);

@@ -17,17 +17,27 @@ fn level(level: u8) -> Lab {
 
 /// A session with two connections.
 fn pair(level: u8) -> Lab {
-    let mut lab = alone(level);
+    two(level, |_| {})
+}
+
+/// As [`pair`], where something else is agreed on, too.
+pub(super) fn two(level: u8, adjust: impl FnOnce(&mut Parameters)) -> Lab {
+    let mut lab = alone_with(level, adjust);
     join(&mut lab, OTHER);
     lab
 }
 
 /// One that is to have two, and has one.
 pub(super) fn alone(level: u8) -> Lab {
+    alone_with(level, |_| {})
+}
+
+fn alone_with(level: u8, adjust: impl FnOnce(&mut Parameters)) -> Lab {
     let mut lab = Lab::with(false, |parameters| {
         parameters.error_recovery_level = level;
         parameters.max_connections = 2;
         parameters.time2retain = 20;
+        adjust(parameters);
     });
     let settings = Settings { connections: 4, policy: Policy::RoundRobin, ..Settings::default() };
     let login = lab.session.login().clone();
@@ -117,7 +127,7 @@ fn data_that_is_refused_fails_its_command_when_its_status_is_there() {
     }
 }
 
-/// Covers: CMD-19, CMD-23, CMD-25.
+/// Covers: CMD-19/I, CMD-25, CMD-23b.
 #[test]
 fn a_command_that_was_damaged_is_sent_again_under_its_number() {
     let mut lab = level(0);
@@ -158,7 +168,7 @@ fn the_window_keeps_later_commands_near_an_open_number() {
     assert_eq!(lab.session.max_cmd_sn.steps_from(open), (1 << 31) - 2);
 }
 
-/// Covers: SES-15, SES-14, SES-33, TMO-01.
+/// Covers: SES-15, SES-14, SES-33, TMO-01, TMO-02/I.
 #[test]
 fn a_connection_is_replaced_only_when_it_is_gone() {
     let mut lab = level(2);
@@ -180,12 +190,15 @@ fn a_connection_is_replaced_only_when_it_is_gone() {
     assert_eq!((joining.exp_stat_sn, joining.cmd_sn), (acknowledged, lab.session.cmd_sn));
     // Nobody comes back: the session is over after Time2Retain.
     lab.session.join_failed(LEADING, false, later);
+    lab.session.handle_timeout(later + Duration::from_millis(19_999));
+    lab.drain();
+    assert!(lab.closed.is_none(), "Time2Retain is not over");
     lab.session.handle_timeout(later + Duration::from_secs(20));
     lab.drain();
     assert!(matches!(lab.closed, Some((SessionError::Disconnected, _))));
 }
 
-/// Covers: REA-01, TMF-28, LGN-34.
+/// Covers: REA-01, TMF-06, TMF-28, LGN-34, CMD-23c, ERL-05/I.
 #[test]
 fn commands_are_sent_again_or_reassigned_when_the_logout_has_succeeded() {
     let mut lab = pair(2);
@@ -223,6 +236,7 @@ fn commands_are_sent_again_or_reassigned_when_the_logout_has_succeeded() {
     assert_eq!(lab.session.cmd_sn, before, "a login uses up no number");
     let management = lab.reassignments.last().copied().unwrap();
     assert!(management.immediate && management.function == 8);
+    assert_eq!(management.referenced_task, super::itt(of_other[0]));
     let answer = TaskManagementResponse {
         response: 0,
         additional: 0,
@@ -290,7 +304,7 @@ fn below_level_two_commands_end_with_their_connection() {
     assert!(matches!(lab.closed, Some((SessionError::Disconnected, _))), "the last one");
 }
 
-/// Covers: FAB-02, FAB-03, FAB-06.
+/// Covers: FAB-02, FAB-03, FAB-06b, FAB-01/I.
 #[test]
 fn fast_abort_stops_data_at_once() {
     let mut lab = Lab::with(false, |parameters| {
@@ -475,7 +489,7 @@ fn more_than_sense_data_does_no_harm() {
         Some(Outcome::Done(Completion { sense, .. })) if *sense == [0x70, 0]));
 }
 
-/// Covers: TMO-05.
+/// Covers: TMO-05/I.
 #[test]
 fn the_timers_of_iscsi_are_shorter_than_those_of_commands() {
     let settings = Settings::default();
