@@ -31,6 +31,13 @@ const TESTS_PER_PROCESSOR: usize = 2;
 /// have no more tests at once than there are processors.
 const MEASURING: &[&str] = &["lab: fast05"];
 
+/// So many tests of a whole run may fail beside others and pass alone: a machine that stands still
+/// makes one late, a defect makes many fail.
+const FAILED_ONCE_MAX: usize = 2;
+
+/// So often such a test has to pass alone.
+const AGAIN: usize = 3;
+
 /// How often a binary is asked whether it is done.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -58,7 +65,7 @@ struct Binary {
 /// How a binary ended.
 #[derive(Debug)]
 struct Run {
-    name: String,
+    binary: Binary,
     passed: bool,
     seconds: f64,
     /// Of all its threads, and of the processes that it waited for.
@@ -84,6 +91,7 @@ pub(crate) fn run(timings: bool) -> Result<()> {
     let processors = thread::available_parallelism()?.get();
     let tests = processors * TESTS_PER_PROCESSOR;
     let mut runs = run_all(others, &How { binaries: processors, tests, timings })?;
+    let failed_once = run_again(&mut runs)?;
     if runs.iter().all(|run| run.passed) {
         let how = How { binaries: 1, tests: processors, timings };
         runs.extend(run_all(measuring, &how)?);
@@ -91,7 +99,11 @@ pub(crate) fn run(timings: bool) -> Result<()> {
     if timings {
         print!("{}", table(&runs));
     }
-    let failed: Vec<_> = runs.iter().filter(|run| !run.passed).map(|run| &*run.name).collect();
+    for test in failed_once {
+        println!("FAILED ONCE, passed {AGAIN} times alone: {test}");
+    }
+    let failed: Vec<_> =
+        runs.iter().filter(|run| !run.passed).map(|run| &*run.binary.name).collect();
     match failed.is_empty() {
         true => Ok(()),
         false => bail!("failed: {}", failed.join("; ")),
@@ -145,7 +157,48 @@ struct How {
     timings: bool,
 }
 
-/// After a binary that failed no other begins, and those that run are stopped and not spoken of.
+/// Runs what failed again, each test alone, where so few failed that the machine may be the cause.
+/// Returns those that passed then: somebody has to look at them, but they hold nobody up.
+fn run_again(runs: &mut [Run]) -> Result<Vec<String>> {
+    let mut passed = Vec::new();
+    if !runs.iter().all(|run| run.passed || may_pass_alone(run))
+        || failed_tests_of(runs) > FAILED_ONCE_MAX
+    {
+        return Ok(passed);
+    }
+    for run in runs.iter_mut().filter(|run| !run.passed) {
+        let tests: Vec<_> = failed_tests(&run.output).map(str::to_owned).collect();
+        run.passed = true;
+        for test in tests {
+            let mut binary = run.binary.clone();
+            binary.name = format!("{}: {test}, alone", binary.name);
+            binary.command.extend(["--exact".to_owned(), test.clone()]);
+            let alone = How { binaries: 1, tests: 1, timings: false };
+            let again = run_all(vec![binary; AGAIN], &alone)?;
+            run.passed &= again.len() == AGAIN && again.iter().all(|run| run.passed);
+            passed.push(format!("{}: {test}", run.binary.name));
+        }
+    }
+    Ok(passed)
+}
+
+/// Whether a binary that failed named tests of its own; one that died did not.
+fn may_pass_alone(run: &Run) -> bool {
+    run.binary.command.len() == 1 && failed_tests(&run.output).next().is_some()
+}
+
+fn failed_tests_of(runs: &[Run]) -> usize {
+    runs.iter().map(|run| failed_tests(&run.output).count()).sum()
+}
+
+/// The names of the tests that failed, of the list at the end of what a binary prints.
+fn failed_tests(output: &str) -> impl Iterator<Item = &str> {
+    let list = output.rsplit_once("\nfailures:\n").map_or("", |(_, list)| list);
+    list.lines().map_while(|line| line.strip_prefix("    "))
+}
+
+/// After a binary whose failure is no matter of a late machine no other begins, and those that run
+/// are stopped and not spoken of.
 fn run_all(binaries: Vec<Binary>, how: &How) -> Result<Vec<Run>> {
     let waiting = Mutex::new(binaries.into_iter().enumerate().collect::<VecDeque<_>>());
     let runs = Mutex::new(Vec::new());
@@ -161,10 +214,11 @@ fn run_all(binaries: Vec<Binary>, how: &How) -> Result<Vec<Run>> {
             let mut runs = runs.lock().unwrap_or_else(PoisonError::into_inner);
             print!("{}", report(&run));
             std::io::stdout().flush()?;
-            if !run.passed {
+            let hopeless = !run.passed && !may_pass_alone(&run);
+            runs.push(run);
+            if hopeless || failed_tests_of(&runs) > FAILED_ONCE_MAX {
                 stop.store(true, Ordering::Relaxed);
             }
-            runs.push(run);
         }
     };
     thread::scope(|scope| {
@@ -211,7 +265,7 @@ fn run_one(binary: &Binary, log_path: &Path, how: &How, stop: &AtomicBool) -> Re
     let output = String::from_utf8_lossy(&std::fs::read(log_path)?).into_owned();
     std::fs::remove_file(log_path)?;
     Ok(status.map(|status| Run {
-        name: binary.name.clone(),
+        binary: binary.clone(),
         passed: status.success(),
         seconds: begin.elapsed().as_secs_f64(),
         processor_seconds,
@@ -231,7 +285,7 @@ fn processor_seconds_of(process: u32) -> Option<f64> {
 
 /// A line for what passed; all but the names of the tests that passed for what failed.
 fn report(run: &Run) -> String {
-    let Run { name, seconds, output, .. } = run;
+    let Run { binary: Binary { name, .. }, seconds, output, .. } = run;
     if run.passed {
         let count: u32 = output.lines().filter_map(passed_in).sum();
         return format!("{name}: {count} passed ({seconds:.1} s)\n");
@@ -260,12 +314,14 @@ fn table(runs: &[Run]) -> String {
     let mut runs: Vec<_> = runs.iter().collect();
     runs.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     let mut text = "\n seconds  processor  binary\n".to_owned();
-    for Run { name, seconds, processor_seconds, .. } in &runs {
+    for Run { binary: Binary { name, .. }, seconds, processor_seconds, .. } in &runs {
         text.push_str(&format!("{seconds:8.1} {processor_seconds:10.1}  {name}\n"));
     }
     let mut tests: Vec<_> = runs
         .iter()
-        .flat_map(|run| run.output.lines().filter_map(test_time).map(|test| (test, &run.name)))
+        .flat_map(|run| {
+            run.output.lines().filter_map(test_time).map(|test| (test, &run.binary.name))
+        })
         .collect();
     tests.sort_by(|((a, _), _), ((b, _), _)| b.total_cmp(a));
     text.push_str("\n seconds  slowest tests\n");
@@ -306,16 +362,45 @@ mod tests {
 
     #[test]
     fn what_failed_is_shown_without_what_passed() {
-        let output = "test a ... ok\ntest b ... FAILED\n---- b stdout ----\nno\n";
-        let run = Run {
-            name: "x: y".to_owned(),
+        let said = report(&failed("true"));
+        assert!(said.contains("x: y FAILED") && said.contains("b stdout"), "{said}");
+        assert!(!said.contains("test a"), "{said}");
+    }
+
+    /// A run in which the test `b` failed, of a binary that `program` stands for.
+    fn failed(program: &str) -> Run {
+        let output = "test a ... ok\ntest b ... FAILED\n\nfailures:\n\n---- b stdout ----\nno\n\n\
+                      failures:\n    b\n\ntest result: FAILED. 1 passed; 1 failed\n";
+        Run {
+            binary: Binary {
+                name: "x: y".to_owned(),
+                command: vec![program.to_owned()],
+                folder: workspace::root(),
+                waits: false,
+                bytes: 0,
+            },
             passed: false,
             seconds: 1.0,
             processor_seconds: 0.5,
             output: output.to_owned(),
-        };
-        let said = report(&run);
-        assert!(said.contains("x: y FAILED") && said.contains("b stdout"), "{said}");
-        assert!(!said.contains("test a"), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_fails_once_passes_only_when_it_passes_alone() {
+        assert_eq!(failed_tests(&failed("true").output).collect::<Vec<_>>(), ["b"]);
+        let mut runs = vec![failed("true")];
+        assert_eq!(run_again(&mut runs).unwrap(), ["x: y: b"]);
+        assert!(runs[0].passed);
+        let mut runs = vec![failed("false")];
+        run_again(&mut runs).unwrap();
+        assert!(!runs[0].passed);
+        // Many that fail, or a binary that dies, are no matter of a late machine.
+        let mut runs = vec![failed("true"), failed("true"), failed("true")];
+        assert_eq!(run_again(&mut runs).unwrap(), [""; 0]);
+        assert!(runs.iter().all(|run| !run.passed));
+        let mut runs = vec![Run { output: "test a ...\n".to_owned(), ..failed("true") }];
+        assert_eq!(run_again(&mut runs).unwrap(), [""; 0]);
+        assert!(!runs[0].passed);
     }
 }

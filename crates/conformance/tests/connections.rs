@@ -120,7 +120,7 @@ fn commands_run_in_order_over_all_connections() {
     );
 }
 
-/// Covers: MCS-04.
+/// Covers: MCS-04/T.
 #[test]
 fn each_connection_has_its_own_segments_and_digests() {
     on_each_engine(
@@ -157,7 +157,7 @@ fn open_write(session: &mut Initiator, block: u32) -> (R2t, Vec<u8>) {
     (session.read_r2t(), pattern(512, 99))
 }
 
-/// Covers: LGO-06, LGO-02, LGO-05, LGO-11, CLR-03, MCS-05.
+/// Covers: LGO-06, LGO-02, LGO-05/T, LGO-11, CLR-03, MCS-05.
 #[test]
 fn a_connection_is_logged_out_from_another() {
     on_each_engine(
@@ -187,7 +187,7 @@ fn a_connection_is_logged_out_from_another() {
     );
 }
 
-/// Covers: LGO-07, MCS-05.
+/// Covers: LGO-07a, MCS-05.
 #[test]
 fn a_connection_logs_itself_out() {
     on_each_engine(
@@ -303,7 +303,7 @@ fn a_login_that_fails_disturbs_nobody() {
     );
 }
 
-/// Covers: SES-24, TMO-02.
+/// Covers: SES-24, TMO-02/T.
 #[test]
 fn a_session_is_continued() {
     on_each_engine(
@@ -673,7 +673,7 @@ fn connections_join_and_leave_under_load() {
     );
 }
 
-/// Covers: MCS-03.
+/// Covers: MCS-03/T.
 #[test]
 fn a_session_stays_within_its_portal_group() {
     let portal = |group| target::Portal { address: ([127, 0, 0, 1], 0).into(), group };

@@ -124,7 +124,7 @@ fn r2ts_ask_for_adjoining_ranges_a_few_at_a_time() {
 
 /// Every combination of InitialR2T and ImmediateData, and every way to send that it allows.
 ///
-/// Covers: SCC-16, SCC-14, KEY-14, KEY-15.
+/// Covers: SCC-14, KEY-14a/T, KEY-15a/T, SCC-16/T.
 #[test]
 fn data_comes_solicited_and_unsolicited() {
     on_each_engine(
@@ -428,7 +428,7 @@ fn equal_tags_of_two_sessions_do_not_meet() {
     );
 }
 
-/// Covers: OBS-03.
+/// Covers: OBS-03/T.
 #[test]
 fn no_markers_stand_in_the_stream() {
     on_each_engine(
@@ -465,7 +465,7 @@ fn answer_backwards(session: &mut Initiator, r2t: &R2t, data: &[u8]) {
     }
 }
 
-/// Covers: KEY-29.
+/// Covers: KEY-29a/T.
 #[test]
 fn pdus_of_a_sequence_come_in_any_order_where_agreed() {
     for (word, sense) in [("No", None), ("Yes", Some(LOST_DATA))] {
@@ -500,7 +500,7 @@ fn pdus_of_a_sequence_come_in_any_order_where_agreed() {
 
 /// Bytes that come twice are more than was asked for, whatever the order.
 ///
-/// Covers: KEY-29.
+/// Covers: KEY-29a/T.
 #[test]
 fn overlapping_data_fails_the_command() {
     on_each_engine(
@@ -528,7 +528,7 @@ fn overlapping_data_fails_the_command() {
 
 /// With DataSequenceInOrder=No sequences end in any order, as many at once as were asked for.
 ///
-/// Covers: KEY-28, KEY-30, R2T-03.
+/// Covers: KEY-28a/T, KEY-30a/T, R2T-03.
 #[test]
 fn sequences_come_in_any_order() {
     on_each_engine(

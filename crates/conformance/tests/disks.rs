@@ -109,7 +109,7 @@ fn a_node_has_one_name_in_both_roles() {
 
 /// A dead connection is noticed and replaced before a command is given up.
 ///
-/// Covers: TMO-05.
+/// Covers: TMO-05/I.
 #[test]
 fn timers_of_the_transport_are_shorter_than_those_of_commands() {
     let settings = Settings::default();

@@ -211,7 +211,7 @@ fn auto_contingent_allegiance_is_fenced() {
     );
 }
 
-/// Covers: KEY-37.
+/// Covers: KEY-37/T.
 #[test]
 fn without_the_promise_nothing_is_held_back() {
     on_each_transport(
@@ -343,7 +343,7 @@ fn each_session_hears_what_it_has_agreed_to() {
 /// The target waits for the data of the session that asks, and for nobody else's: what comes late
 /// for tasks of others is dropped.
 ///
-/// Covers: TMF-14, TMF-15, TMF-16.
+/// Covers: TMF-14, TMF-16.
 #[test]
 fn data_of_third_parties_is_not_waited_for() {
     on_each_transport(

@@ -90,7 +90,7 @@ fn a_full_window_of_writes() {
     );
 }
 
-/// Covers: LGO-02, LGO-04.
+/// Covers: LGO-02, LGO-04a.
 #[test]
 fn a_logout_in_the_middle_of_data_ends_the_stream_cleanly() {
     on_each_engine(

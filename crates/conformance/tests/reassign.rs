@@ -437,7 +437,7 @@ fn a_connection_is_cleaned_up_over_a_second_one_where_only_one_is_allowed() {
     );
 }
 
-/// Covers: REA-05, REA-08.
+/// Covers: REA-05, REA-08/T.
 #[test]
 fn only_a_valid_exp_data_sn_counts() {
     on_each_engine(

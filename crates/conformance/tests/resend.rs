@@ -185,7 +185,7 @@ fn what_is_corrupt_again_and_again_fails() {
     );
 }
 
-/// Covers: SNK-01, SNK-02, SNK-04, REJ-09, KEY-31.
+/// Covers: SNK-01, SNK-02, SNK-04, REJ-09, KEY-31/T.
 #[test]
 fn r2ts_are_sent_again_while_their_data_is_missing() {
     on_each_engine(

@@ -246,10 +246,12 @@ impl Session {
     pub fn handle_timeout(&mut self, now: Instant) {
         match self.state {
             State::Closed => return,
-            State::Draining { until } if now >= until => self.begin_logout(now, true),
+            State::Draining { until } if now >= until => return self.begin_logout(now, true),
             State::LoggingOut { until, .. } if now >= until => {
                 return self.close(SessionError::LogoutTimeout, None);
             }
+            // All that is late now ends with the logout.
+            State::LoggingOut { .. } => return,
             _ => {}
         }
         if self.looks_at().is_some_and(|at| at <= now) {
@@ -279,7 +281,8 @@ impl Session {
         let state = match self.state {
             State::Closed => return None,
             State::Active => None,
-            State::Draining { until } | State::LoggingOut { until, .. } => Some(until),
+            State::Draining { until } => Some(until),
+            State::LoggingOut { until, .. } => return Some(until),
         };
         // Those that find no room to be aborted wait for an answer.
         let command = self.deadlines.front().filter(|_| self.controls.has_room());
@@ -401,7 +404,7 @@ impl Session {
     /// A connection has failed, or what came on it: what it means for the session.
     fn fail(&mut self, at: ConnectionId, error: SessionError, now: Instant) {
         if error.is_of_connection() && self.may_go_on(at) {
-            self.lose(at, now);
+            self.lose(at, None, now);
         } else {
             self.close(error, None);
         }
@@ -428,8 +431,11 @@ impl Session {
         self.outputs.push_back((LEADING, Output::Closed { error, time2wait }));
     }
 
+    /// Nothing is asked on any connection once the session is being logged out (RFC 7143 §11.14).
     fn op(&mut self, at: ConnectionId, op: Op) {
-        self.outputs.push_back((at, Output::Op(op)));
+        if !(self.is_logging_out() && op.is_request()) {
+            self.outputs.push_back((at, Output::Op(op)));
+        }
     }
 
     fn indicate(&mut self, indication: Indication) {

@@ -280,7 +280,7 @@ fn the_numbering_trace_of_immediate_commands() {
     assert_eq!(driver.commands.len(), 2);
 }
 
-/// Covers: SCC-04.
+/// Covers: SCC-04/T.
 #[test]
 fn task_attributes_pass_unchanged() {
     let attributes = [

@@ -128,7 +128,7 @@ fn a_session_hears_of_the_functions_of_others_if_it_agreed_to() {
     }
 }
 
-/// Covers: FAB-08, KEY-37.
+/// Covers: FAB-08, KEY-37/T.
 #[test]
 fn without_fast_abort_the_data_is_waited_for() {
     for reporting in [TaskReporting::ResponseFence, TaskReporting::Rfc3720] {

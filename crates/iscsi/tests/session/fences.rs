@@ -98,7 +98,7 @@ fn the_answers_of_functions_that_end_many_tasks_are_fenced() {
     }
 }
 
-/// Covers: KEY-37.
+/// Covers: KEY-37/T.
 #[test]
 fn without_the_promise_there_is_no_fence() {
     let (mut driver, _) = unacknowledged(TaskReporting::Rfc3720);

@@ -21,10 +21,10 @@ fn event(outputs: &[Output]) -> AsyncMessage {
     }
 }
 
-/// Covers: LGO-04, LGO-05, LGO-08, LGO-10, SES-21.
+/// Covers: LGO-04a, LGO-05/T, LGO-08, LGO-10, SES-21.
 #[test]
 fn closing_the_session_answers_and_then_closes() {
-    let mut driver = Setup::new().start();
+    let mut driver = Setup::new().keys(|keys| keys.time2retain = 20).start();
     let request = LogoutRequest { cid: Cid(0x5555), ..driver.logout(0) };
     let outputs = driver.log_out(request);
     let response = answer(&outputs);
@@ -68,7 +68,7 @@ fn closing_the_only_connection_closes_the_session() {
     assert!(driver.closed.is_some());
 }
 
-/// Covers: LGO-07, LGO-09.
+/// Covers: LGO-07a, LGO-09.
 #[test]
 fn refused_logouts_change_nothing() {
     let mut driver = Setup::new().keys(|keys| keys.time2retain = 20).start();

@@ -190,7 +190,7 @@ fn data_for_an_initiator_that_expects_to_send_stays_here() {
     assert_eq!(scsi(&outputs).residual, Residual::Underflow(512));
 }
 
-/// Covers: SCC-12, SRS-07, DIN-04.
+/// Covers: SCC-12, SRS-07a, DIN-04.
 #[test]
 fn bidirectional_commands_are_refused_with_both_residuals() {
     let mut driver = Setup::new().start();

@@ -203,7 +203,7 @@ fn a_burst_that_does_not_end_is_asked_for_again() {
 
 /// Hosts give a command up after 30 s as a rule: there is time for several tries before.
 ///
-/// Covers: TMO-05.
+/// Covers: TMO-05/T.
 #[test]
 fn lost_data_is_asked_for_several_times_before_a_host_gives_up() {
     let mut driver = recovering();

@@ -278,7 +278,7 @@ fn data_lands_in_the_buffer_and_status_in_either_form() {
     }
 }
 
-/// Covers: TXT-14, DSN-07a, DSN-07c, DIN-13/I.
+/// Covers: DSN-07a, DSN-07c, DIN-13/I.
 #[test]
 fn what_a_target_may_not_say() {
     let small = [0; 100];
@@ -325,7 +325,7 @@ fn what_a_target_may_not_say() {
     violates(&mut tcp, &with_ahs, |v| matches!(v, Violation::Malformed { .. }));
 }
 
-/// Covers: DOU-07, R2T-10, CMD-32a/I, DSN-07b.
+/// Covers: KEY-22a, KEY-28a/I, DOU-07, R2T-10, CMD-32a/I, DSN-07b.
 #[test]
 fn r2ts_that_ask_for_too_much_are_refused() {
     for (r2ts, expected) in [
@@ -378,7 +378,7 @@ fn damage_is_found() {
     violates(&mut tcp, &stream, |v| *v == Violation::DataDigest);
 }
 
-/// Covers: DSN-02, DOU-01, DOU-02, DOU-03, DOU-04, DOU-09, SCC-10, KEY-22.
+/// Covers: KEY-21a/I, DSN-02, DOU-01, DOU-02, DOU-03, DOU-04, DOU-09.
 #[test]
 fn write_data_goes_out_as_it_was_asked_for() {
     for keys in [KEYS, DIGESTS] {
@@ -486,8 +486,14 @@ proptest! {
     }
 }
 
+#[path = "tests/agreed.rs"]
+mod agreed;
 #[path = "tests/anew.rs"]
 mod anew;
+#[path = "tests/framing.rs"]
+mod framing;
+#[path = "tests/order.rs"]
+mod order;
 #[path = "tests/recovery.rs"]
 mod recovery;
 #[path = "tests/sequences.rs"]

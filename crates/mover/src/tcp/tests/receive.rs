@@ -295,6 +295,20 @@ fn a_segment_that_is_too_long_is_a_violation() {
     }
 }
 
+/// Covers: LGN-06.
+#[test]
+fn a_login_request_has_8192_bytes_at_most() {
+    for (length, fits) in [(8192, true), (8193, false), (8196, false)] {
+        let mut host = Host::new(PLAIN);
+        let mut header = login()[..BHS_LEN].to_vec();
+        header[5..8].copy_from_slice(&u32::to_be_bytes(length)[1..]);
+        host.feed(&header);
+        let limit = 8192;
+        let violation = Note::Violation(StreamViolation::SegmentTooLong { length, limit });
+        assert_eq!(host.notes, if fits { vec![] } else { vec![violation] });
+    }
+}
+
 /// Covers: FMT-09.
 #[test]
 fn an_ahs_belongs_to_commands_only() {

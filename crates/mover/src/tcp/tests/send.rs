@@ -95,7 +95,7 @@ fn a_read_of_two_bursts_is_segmented_and_numbered() {
     }
 }
 
-/// Covers: KEY-21, DIN-02.
+/// Covers: KEY-21a/T, DIN-02.
 #[test]
 fn no_segment_is_longer_than_the_peer_takes() {
     for max_send in [512, 513, 1000, 16_777_215] {
@@ -107,6 +107,7 @@ fn no_segment_is_longer_than_the_peer_takes() {
             let (last, full) = sent.split_last().expect("PDUs");
             assert!(full.iter().all(|(data_in, data)| data.len() % 4 == 0 && !data_in.final_));
             assert!(last.0.final_ && last.0.status.is_some());
+            assert!(sent.iter().all(|(_, data)| data.len() <= max_send as usize));
             let all: Vec<u8> = sent.iter().flat_map(|(_, data)| data.clone()).collect();
             assert_eq!(all, pattern(600_001));
         }
