@@ -365,7 +365,7 @@ fn data_is_given_up_when_it_is_acknowledged() {
     );
 }
 
-/// Covers: SRS-11, SNK-01, SNK-09a, SNK-09b.
+/// Covers: SNK-01, SRS-11, SNK-09a, SNK-09b.
 #[test]
 fn data_is_cut_anew_after_the_segment_length_changed() {
     on_each_engine(

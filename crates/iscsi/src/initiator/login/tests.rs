@@ -34,8 +34,8 @@ struct Lab {
     login: Login,
     requests: Vec<(LoginRequest, String)>,
     ends: Vec<LoginOutput>,
-    /// The connection is to be closed.
-    terminated: bool,
+    /// The connection was to be closed, and nothing was said after that.
+    closes: bool,
     stat_sn: u32,
 }
 
@@ -73,7 +73,7 @@ impl Lab {
 
     fn of_login(login: Login) -> Self {
         let (requests, ends) = (Vec::new(), Vec::new());
-        let mut lab = Self { login, requests, ends, terminated: false, stat_sn: 100 };
+        let mut lab = Self { login, requests, ends, closes: false, stat_sn: 100 };
         lab.drain();
         lab
     }
@@ -84,17 +84,17 @@ impl Lab {
 
     fn drain(&mut self) {
         while let Some(output) = self.login.poll_output() {
-            assert!(!self.terminated || !matches!(output, LoginOutput::Op(_)), "the last op");
+            assert!(!self.closes || !matches!(output, LoginOutput::Op(_)), "the last op");
             match output {
                 LoginOutput::Op(Op::SendControl { request: Request::Login(request), data }) => {
                     let text = String::from_utf8(data).unwrap().replace('\0', "\n");
                     self.requests.push((request, text));
                 }
-                LoginOutput::Op(Op::Terminate) => self.terminated = true,
+                LoginOutput::Op(Op::Terminate) => self.closes = true,
                 LoginOutput::Op(_) => {}
                 end => {
                     let goes_on = matches!(end, LoginOutput::Done(_));
-                    assert!(goes_on || self.terminated, "the connection is closed first");
+                    assert!(goes_on || self.closes, "the connection is closed first");
                     self.ends.push(end);
                 }
             }
@@ -428,12 +428,12 @@ fn redirections_are_taken_in_each_stage() {
         panic!("{:?}", lab.ends);
     };
     assert_eq!(address, "[2001:db8::1]:3261");
-    assert!(lab.terminated, "this connection is of no use any more");
+    assert!(lab.closes, "this connection is of no use any more");
     let mut lab = Lab::operational();
     let response = moved(&lab, STAYS, 0x0102);
     lab.feed(response, "TargetAddress=other:3260\n");
     assert!(matches!(lab.ends.as_slice(), [LoginOutput::Redirected { permanent: true, .. }]));
-    assert!(lab.terminated);
+    assert!(lab.closes);
     let mut lab = Lab::new();
     let response = moved(&lab, STAYS, 0x0101);
     lab.feed(response, "");
@@ -481,12 +481,12 @@ fn other_pdus_and_time_end_a_login() {
     lab.login.handle_event(Event::Control { response }, &[], START);
     lab.drain();
     assert_eq!(*lab.error(), LoginError::OtherPdu);
-    assert!(lab.terminated && lab.requests.len() == 1, "nothing is asked for again");
+    assert!(lab.closes && lab.requests.len() == 1, "nothing is asked for again");
     let mut lab = Lab::new();
     lab.login.handle_event(Event::Violation(Violation::HeaderDigest), &[], START);
     lab.drain();
     assert!(matches!(lab.error(), LoginError::Stream(_)));
-    assert!(lab.terminated && lab.requests.len() == 1);
+    assert!(lab.closes && lab.requests.len() == 1);
     let mut lab = Lab::new();
     let at = lab.login.poll_timeout().unwrap();
     assert_eq!(at, START + Settings::default().login_timeout);

@@ -325,7 +325,7 @@ fn what_a_target_may_not_say() {
     violates(&mut tcp, &with_ahs, |v| matches!(v, Violation::Malformed { .. }));
 }
 
-/// Covers: KEY-22a, KEY-28a/I, DOU-07, R2T-10, CMD-32a/I, DSN-07b.
+/// Covers: DOU-07, R2T-10, KEY-22a, KEY-28a/I, CMD-32a/I, DSN-07b.
 #[test]
 fn r2ts_that_ask_for_too_much_are_refused() {
     for (r2ts, expected) in [
@@ -378,7 +378,7 @@ fn damage_is_found() {
     violates(&mut tcp, &stream, |v| *v == Violation::DataDigest);
 }
 
-/// Covers: KEY-21a/I, DSN-02, DOU-01, DOU-02, DOU-03, DOU-04, DOU-09.
+/// Covers: DSN-02, DOU-01, DOU-02, DOU-03, DOU-04, DOU-09, KEY-21a/I.
 #[test]
 fn write_data_goes_out_as_it_was_asked_for() {
     for keys in [KEYS, DIGESTS] {
