@@ -7,6 +7,7 @@ pub(crate) mod guest;
 pub(crate) mod histogram;
 pub(crate) mod layers;
 pub(crate) mod leaving;
+pub(crate) mod meant;
 pub(crate) mod outfile;
 pub(crate) mod pipeline;
 pub(crate) mod place;
@@ -92,21 +93,6 @@ pub(crate) fn is_url(text: &str) -> bool {
     text.contains("://")
 }
 
-/// Fails for what has too few slashes to be a URL: it is no file either.
-pub(crate) fn refuse_nearly_url(what: &str, text: &str) -> Result<()> {
-    let shown = initiator::without_secrets(text);
-    match nearly_url(&shown) {
-        Some(meant) => Err(usage(what, &shown, format!("did you mean {meant}?"))),
-        None => Ok(()),
-    }
-}
-
-/// The URL that `text` is but for its slashes.
-fn nearly_url(text: &str) -> Option<String> {
-    let rest = text.strip_prefix("iscsi:").filter(|rest| !rest.starts_with("//"))?;
-    Some(format!("iscsi://{}", rest.trim_start_matches('/')))
-}
-
 /// A URL with target and LUN.
 pub(crate) fn disk_url(text: &str) -> Result<Url> {
     Url::parse_disk(text).map_err(|error| wrong_url("URL", text, "", &error))
@@ -116,7 +102,7 @@ pub(crate) fn disk_url(text: &str) -> Result<Url> {
 fn wrong_url(what: &str, text: &str, cut: &str, error: &UrlError) -> anyhow::Error {
     let given = initiator::without_secrets(text);
     let given = given.strip_prefix(cut).unwrap_or(&given);
-    if let Some(meant) = nearly_url(given) {
+    if let Some(meant) = meant::url_of(given) {
         return usage(what, given, format!("did you mean {meant}?"));
     }
     let meant = match error {
@@ -131,6 +117,10 @@ fn wrong_url(what: &str, text: &str, cut: &str, error: &UrlError) -> anyhow::Err
 
 /// A portal: a URL without target, or a bare address.
 pub(crate) fn portal_url(text: &str) -> Result<Url> {
+    if let Some(place) = meant::behind_scheme(&initiator::without_secrets(text)) {
+        let shown = initiator::without_secrets(text);
+        return Err(usage("PORTAL", &shown, format!("did you mean iscsi://{place}?")));
+    }
     let cut = if is_url(text) { "" } else { "iscsi://" };
     let full = format!("{cut}{text}");
     Url::parse(&full).map_err(|error| wrong_url("PORTAL", &full, cut, &error))

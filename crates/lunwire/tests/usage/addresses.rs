@@ -25,6 +25,54 @@ const NAMES: [(&str, bool); 4] = [
     ("IQN.2026-01.com.example:a", false),
 ];
 
+/// Nobody means a file by the name of a target, nor by an address.
+#[test]
+fn a_forgotten_scheme_makes_no_file() {
+    let files = Files::new();
+    let image = files.with("image", &[7; 4096]);
+    let run = |words: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_lunwire"))
+            .args(words)
+            .current_dir(files.folder.path())
+            .output()
+            .unwrap()
+    };
+    let target = "iqn.2026-01.com.example:slow";
+    for (name, meant) in [
+        ("127.0.0.1:18880".to_owned(), "127.0.0.1:18880/TARGET/LUN".to_owned()),
+        (format!("127.0.0.1:18880/{target}/0"), format!("127.0.0.1:18880/{target}/0")),
+        (format!("localhost/{target}"), format!("localhost/{target}/LUN")),
+        (target.to_owned(), format!("HOST/{target}/LUN")),
+        (format!("{target}/0"), format!("HOST/{target}/0")),
+        (format!("iscsi//127.0.0.1/{target}/0"), format!("127.0.0.1/{target}/0")),
+        (format!("iscis://127.0.0.1/{target}/0"), format!("127.0.0.1/{target}/0")),
+    ] {
+        let url = format!("iscsi://127.0.0.1:1/{TARGET}/0");
+        for words in [
+            ["copy", &image, &name],
+            ["copy", &name, &image],
+            ["write", &url, &name],
+            ["read", &url, &name],
+            ["read", &name, &image],
+        ] {
+            let output = run(&words);
+            let text = stderr(&output);
+            assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+            // Of the commands that take one file alone, one says that this is a URL.
+            let is_told = text.contains(&format!("did you mean iscsi://{meant}?"));
+            assert!(is_told || text.contains("try: lunwire copy"), "{words:?}: {text}");
+        }
+        assert!(!files.folder.path().join(&name).exists(), "{name}");
+    }
+    // Who means a file says so, or it is there.
+    let output = run(&["copy", &image, &format!("./{target}"), "--quiet"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let output = run(&["copy", target, "copied", "--quiet"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let output = run(&["discover", "iscsi//127.0.0.1"]);
+    assert!(stderr(&output).contains("did you mean iscsi://127.0.0.1?"), "{}", stderr(&output));
+}
+
 #[test]
 fn what_discovery_prints_can_be_used_as_it_is() {
     let targets = NAMES.map(|(name, _)| format!("TargetName={name}\0")).concat().into_bytes();
