@@ -113,6 +113,7 @@ pub use node::Node;
 pub use node::PORTAL_GROUP_TAG;
 pub use node::Portal;
 pub use node::Redirect;
+pub use pump::LOGIN_REFUSED;
 pub use pump::LocalEnd;
 pub use reactor::Error;
 pub use reactor::Found;

@@ -15,6 +15,7 @@ mod foreign;
 mod inspecting;
 mod leaving;
 mod limits;
+mod logs;
 mod messages;
 mod outputs;
 mod places;
