@@ -102,7 +102,7 @@ pub(crate) fn disk_url(text: &str) -> Result<Url> {
 fn wrong_url(what: &str, text: &str, cut: &str, error: &UrlError) -> anyhow::Error {
     let given = initiator::without_secrets(text);
     let given = given.strip_prefix(cut).unwrap_or(&given);
-    if let Some(meant) = meant::url_of(given) {
+    if let (UrlError::Scheme, Some(meant)) = (error, meant::url_of(given)) {
         return usage(what, given, format!("did you mean {meant}?"));
     }
     let meant = match error {

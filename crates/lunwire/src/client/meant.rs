@@ -3,6 +3,7 @@
 //! with one that is misspelt.
 
 use std::net::IpAddr;
+use std::net::Ipv6Addr;
 use std::path::Path;
 
 use anyhow::Result;
@@ -81,8 +82,13 @@ fn has_port(word: &str) -> bool {
 
 /// A URL of a disk, with words for what is missing.
 fn completed(place: &str) -> String {
-    let host = if place.split('/').next().is_some_and(is_target) { "HOST/" } else { "" };
-    let url = format!("{SCHEME}://{host}{place}");
+    let (first, rest) = place.split_at(place.find('/').unwrap_or(place.len()));
+    let authority = match first {
+        target if is_target(target) => format!("HOST/{target}"),
+        address if address.parse::<Ipv6Addr>().is_ok() => format!("[{address}]"),
+        host => host.to_owned(),
+    };
+    let url = format!("{SCHEME}://{authority}{rest}");
     match Url::parse(&url) {
         Ok(Url { target: None, .. }) => format!("{url}/TARGET/LUN"),
         Ok(Url { lun: None, .. }) => format!("{url}/LUN"),
@@ -101,6 +107,7 @@ mod tests {
             ("127.0.0.1:18880".to_owned(), "127.0.0.1:18880/TARGET/LUN".to_owned()),
             ("10.0.0.1".into(), "10.0.0.1/TARGET/LUN".into()),
             ("[::1]:3260".into(), "[::1]:3260/TARGET/LUN".into()),
+            ("::1".into(), "[::1]/TARGET/LUN".into()),
             ("host:3260/x/0".into(), "host:3260/x/0".into()),
             (target.into(), format!("HOST/{target}/LUN")),
             (format!("{target}/0"), format!("HOST/{target}/0")),
