@@ -7,6 +7,7 @@ mod lun;
 pub(crate) mod machine;
 mod mode;
 mod node;
+mod place;
 mod transfer;
 mod unit;
 
@@ -34,6 +35,7 @@ use target::Portal;
 use target::SESSIONS_MAX;
 use target::StateFolder;
 use target::Stores;
+use toml::Spanned;
 
 use crate::args::ServeOptions;
 use crate::args::Usage;
@@ -60,12 +62,13 @@ pub(crate) use check::option;
 pub(crate) use files::Examination;
 pub(crate) use files::served_already;
 pub(crate) use lun::DraftLun;
-pub(crate) use lun::absolute;
 pub(crate) use lun::initiators;
 pub(crate) use lun::is_in_memory;
 pub(crate) use lun::memory_of;
 pub(crate) use lun::number as lun_number;
 pub(crate) use lun::store_of_now;
+pub(crate) use place::absolute;
+pub(crate) use place::of_file as path_of_file;
 pub(crate) use unit::UnitMaker;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:3260";
@@ -138,11 +141,9 @@ impl Draft {
 
     /// Reads and checks a configuration file.
     pub(crate) fn from_file(path: &Path) -> Result<Self> {
-        let name = path.display().to_string();
-        let text = read_configuration(path)?;
         let mut draft = Self::new();
-        draft.take_file(&Source::new(name.clone(), text))?;
-        draft.take_defaults().context(name)?;
+        draft.take_file(&read_configuration(path)?)?;
+        draft.take_defaults().with_context(|| path.display().to_string())?;
         Ok(draft)
     }
 
@@ -150,9 +151,7 @@ impl Draft {
     pub(crate) fn from_options(options: &ServeOptions) -> Result<Self> {
         let mut draft = Self::new();
         if let Some(path) = &options.config {
-            let name = path.display().to_string();
-            let text = read_configuration(path)?;
-            draft.take_file(&Source::new(name, text))?;
+            draft.take_file(&read_configuration(path)?)?;
         }
         let of_file = draft.targets.len();
         draft.take_options(options)?;
@@ -209,8 +208,14 @@ impl Draft {
         if let Some(value) = &config.isns {
             self.isns = Some(checked(source, "isns", value, |text| transfer::name_server(text))?);
         }
-        self.control_socket = config.control_socket.map(|path| path.into_inner().into());
-        self.state_dir = config.state_dir.map(|path| path.into_inner().into());
+        let path = |field: &str, value: &Option<Spanned<String>>| {
+            let named = value
+                .as_ref()
+                .map(|value| checked(source, field, value, |text| place::of_file(source, text)));
+            anyhow::Ok(named.transpose()?.map(PathBuf::from))
+        };
+        self.control_socket = path("control-socket", &config.control_socket)?;
+        self.state_dir = path("state-dir", &config.state_dir)?;
         self.portal_groups = ports::portal_groups(source, &config.portal_group, &self.listen)?;
         for target in &config.target {
             let mut draft = DraftTarget::from_file(source, target, &self.targets)?;
@@ -453,10 +458,11 @@ impl Draft {
     }
 }
 
-/// The text of a configuration; it may come through a pipe.
-fn read_configuration(path: &Path) -> Result<String> {
+/// A configuration; it may come through a pipe.
+fn read_configuration(path: &Path) -> Result<Source> {
     let text = engine::files::read_text(path, CONFIG_LEN_MAX);
-    text.with_context(|| format!("cannot read {}", path.display()))
+    let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(Source::new(path.display().to_string(), text).in_folder(place::folder_of(path)))
 }
 
 /// The disks of a target: its name, their numbers and stores.

@@ -11,6 +11,7 @@ mod beside;
 mod checks;
 mod ends;
 mod flushes;
+mod folders;
 mod foreign;
 mod inspecting;
 mod leaving;
