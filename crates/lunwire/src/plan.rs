@@ -53,6 +53,7 @@ use lun::protection;
 use lun::serial;
 use mode::DraftMode;
 use node::DraftTarget;
+use node::Open;
 
 pub(crate) use check::addresses;
 pub(crate) use check::allowed_cpu;
@@ -343,21 +344,26 @@ impl Draft {
         warnings
     }
 
-    /// A warning if some disk is for everybody in every network that this machine is in.
-    fn open_to_everybody(&self) -> Option<String> {
+    /// Warnings of disks that are for everybody in every network that this machine is in.
+    fn open_to_everybody(&self) -> Vec<String> {
         let portals = self.listen.iter().copied();
         let mut portals = portals.chain(self.portal_groups.iter().map(|portal| portal.address));
-        let portal = portals.find(|address| address.ip().is_unspecified())?;
-        let open = self.targets.iter().filter(|target| target.is_open());
-        let open: Vec<&str> = open.map(|target| target.name.as_str()).collect();
-        if open.is_empty() {
-            return None;
-        }
-        Some(format!(
-            "{} can be used by everybody who reaches any address of this machine ({portal}); \
-             try: --listen (listen) with one address, chap-user, or [[target.initiator]]",
-            open.join(", ")
-        ))
+        let Some(portal) = portals.find(|address| address.ip().is_unspecified()) else {
+            return Vec::new();
+        };
+        let warning = |open: Open, whom: &str| {
+            let targets = self.targets.iter().filter(|target| target.open() == Some(open));
+            let targets: Vec<&str> = targets.map(|target| target.name.as_str()).collect();
+            (!targets.is_empty()).then(|| {
+                format!(
+                    "{} can be used by everybody who reaches any address of this machine \
+                     ({portal}){whom}; try: --listen (listen) with one address, or chap-user",
+                    targets.join(", ")
+                )
+            })
+        };
+        let named = " and tells a name of its list of initiators, which nobody has to prove";
+        [warning(Open::ToAll, ""), warning(Open::ToNames, named)].into_iter().flatten().collect()
     }
 
     /// What nobody said.
