@@ -155,16 +155,6 @@ fn isid(text: &str) -> Result<Isid> {
 /// Everything that a login to `url` needs.
 pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     let mut options = Options { connect_patience: FIRST_PATIENCE, ..Options::of_url(url) };
-    for portal in &client.portal {
-        if portal.contains('@') {
-            let shown = initiator::without_secrets(portal);
-            return Err(usage("--portal", &shown, "ADDR[:PORT] is right; users go into the URL"));
-        }
-        if let Err(error @ UrlError::Brackets(_)) = Url::parse(&format!("iscsi://{portal}")) {
-            return Err(usage("--portal", portal, error));
-        }
-        options.portals.push(portal.clone());
-    }
     if let Some(target) = &url.target
         && let Some(departure) = iscsi::name::departure(target)
     {
@@ -175,8 +165,26 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     Ok(options)
 }
 
+/// A portal of `--portal`.
+fn further_portal(text: &str) -> Result<String> {
+    let shown = initiator::without_secrets(text);
+    if text.contains('@') {
+        return Err(usage("--portal", &shown, "ADDR[:PORT] is right; users go into the URL"));
+    }
+    if text.contains(['/', '?']) {
+        return Err(usage("--portal", &shown, "ADDR[:PORT] alone is right"));
+    }
+    match Url::parse(&format!("iscsi://{text}")) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(usage("--portal", &shown, error)),
+    }
+}
+
 /// What holds for all URLs.
 fn take(client: &ClientOptions, options: &mut Options) -> Result<()> {
+    let portals: Result<Vec<String>> =
+        client.portal.iter().map(|text| further_portal(text)).collect();
+    options.portals.extend(portals?);
     if let Some(name) = &client.initiator {
         options.initiator = iscsi::name::normalize_configured(name)
             .map_err(|error| usage("--initiator", name, error))?;

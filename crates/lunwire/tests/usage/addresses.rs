@@ -25,6 +25,28 @@ const NAMES: [(&str, bool); 4] = [
     ("IQN.2026-01.com.example:a", false),
 ];
 
+/// A portal that is none is told at once, and not on the day when the first one fails.
+#[test]
+fn each_portal_is_one() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let url = daemon.urls[0].as_str();
+    for (portal, said) in [
+        ("127.0.0.1:99999", "no port"),
+        ("foo:bar:baz/zz", "ADDR[:PORT] alone is right"),
+        ("127.0.0.1/iqn.2026-01.com.example:a", "ADDR[:PORT] alone is right"),
+        ("127.0.0.1?auth=none", "ADDR[:PORT] alone is right"),
+        ("iscsi://127.0.0.1", "ADDR[:PORT] alone is right"),
+        ("me@127.0.0.1", "users go into the URL"),
+        ("::1", "brackets: [::1]"),
+        ("127.0.0.1:", "no port"),
+    ] {
+        fails(2, &["inspect", url, "--portal", portal], &["--portal", said]);
+        fails(2, &["bench", url, "--time", "10ms", "--portal", portal], &["--portal", said]);
+    }
+    good(&["inspect", url, "--portal", "localhost", "--portal", "[::1]:3260"]);
+}
+
 /// Nobody means a file by the name of a target, nor by an address.
 #[test]
 fn a_forgotten_scheme_makes_no_file() {

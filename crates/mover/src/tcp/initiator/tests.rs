@@ -486,10 +486,10 @@ proptest! {
     }
 }
 
-#[path = "tests/anew.rs"]
-mod anew;
 #[path = "tests/agreed.rs"]
 mod agreed;
+#[path = "tests/anew.rs"]
+mod anew;
 #[path = "tests/framing.rs"]
 mod framing;
 #[path = "tests/order.rs"]
