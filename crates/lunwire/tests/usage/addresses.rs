@@ -2,9 +2,14 @@
 //! How disks are named: targets with the names that they have, the options of libiscsi, and secrets
 //! that are never shown.
 
+use std::io::Read;
+use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::process::Output;
+use std::time::Duration;
+use std::time::Instant;
 
 use crate::foreign::Character;
 use crate::foreign::Foreign;
@@ -24,6 +29,38 @@ const NAMES: [(&str, bool); 4] = [
     ("iqn.2004-04.com.qnap:ts-453be:iscsi.my_disk.1A2B3C", true),
     ("IQN.2026-01.com.example:a", false),
 ];
+
+/// Who has the port says so, or its first bytes do.
+#[test]
+fn what_does_not_speak_iscsi_is_told() {
+    let files = Files::new();
+    for (banner, first) in [
+        (&b"SSH-2.0-OpenSSH_9.2p1\r\n"[..], true),
+        (b"220 mail.example.com ESMTP\r\n", true),
+        (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", false),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let portal = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let mut held = Vec::new();
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                if !first {
+                    let _ = stream.read(&mut [0; 64]);
+                }
+                let _ = stream.write_all(banner);
+                held.push(stream);
+            }
+        });
+        let url = format!("iscsi://{portal}/{TARGET}/0");
+        let said = ["does not speak iscsi", "is the port right?"];
+        let begun = Instant::now();
+        fails(1, &["inspect", &url], &said);
+        fails(1, &["discover", &portal], &said);
+        fails(1, &["copy", &url, &files.path("copy")], &said);
+        assert!(begun.elapsed() < Duration::from_secs(8), "it was waited for");
+    }
+}
 
 /// A portal that is none is told at once, and not on the day when the first one fails.
 #[test]
