@@ -52,7 +52,7 @@ fn whole(mut lab: Lab) -> Lab {
     }
     lab.answer(DONE, "");
     lab.done();
-    assert!(!lab.terminated);
+    assert!(!lab.closes);
     lab
 }
 
@@ -174,7 +174,7 @@ fn a_status_other_than_success_closes_the_connection() {
             let mut lab = if stages == STAYS { Lab::new() } else { Lab::operational() };
             let response = LoginResponse { status, ..lab.response(stages) };
             lab.feed(response, "TargetAddress=192.0.2.7:3260\n");
-            assert!(lab.terminated && lab.ends.len() == 1, "{status:04x}");
+            assert!(lab.closes && lab.ends.len() == 1, "{status:04x}");
             assert_eq!(lab.login.poll_timeout(), None);
         }
     }
