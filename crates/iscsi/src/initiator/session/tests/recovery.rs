@@ -198,7 +198,7 @@ fn a_connection_is_replaced_only_when_it_is_gone() {
     assert!(matches!(lab.closed, Some((SessionError::Disconnected, _))));
 }
 
-/// Covers: REA-01, TMF-06, TMF-28, LGN-34, CMD-23c, ERL-05/I.
+/// Covers: REA-01, TMF-06, TMF-28, LGN-34, CMD-23c, ERL-05/I, LGO-14.
 #[test]
 fn commands_are_sent_again_or_reassigned_when_the_logout_has_succeeded() {
     let mut lab = pair(2);

@@ -141,10 +141,39 @@ fn reserved_codes_of_a_target_are_errors() {
     for opcode in (0..0x40).filter(|code| !matches!(code, 0x20..=0x26 | 0x31 | 0x32 | 0x3f)) {
         let mut bytes = [0; BHS_LEN];
         bytes[0] = opcode;
+        let mut tcp = Tcp::new();
+        events(&mut tcp, &pdu(Keys::LOGIN, Response::Login(login_response()), &[]));
         violates(
-            &mut Tcp::new(),
+            &mut tcp,
             &bytes,
             |violation| matches!(violation, Violation::Malformed { opcode: of } if *of == opcode),
         );
     }
+}
+
+/// Servers of other protocols are known before a header is whole, which may never come.
+#[test]
+fn a_stream_that_is_none_of_a_target_is_known_by_its_first_bytes() {
+    for line in [&b"SSH-2.0-x\r\n"[..], b"HTTP/1.1 400", b"220 mail", b"\xff\xfd", b"\x15\x03"] {
+        for split in 0..line.len() {
+            let (first, second) = line.split_at(split);
+            let mut tcp = Tcp::new();
+            events(&mut tcp, first);
+            violates(&mut tcp, second, |violation| *violation == Violation::NotIscsi);
+        }
+    }
+    // What a target may send is none of it, reserved bits or not, nor what follows a header.
+    let response = pdu(Keys::LOGIN, Response::Login(login_response()), &[]);
+    for reserved in [0, 0x40, 0x80] {
+        let mut bytes = response.clone();
+        bytes[0] |= reserved;
+        for split in 0..=2 {
+            let mut tcp = Tcp::new();
+            let (_, event) = tcp.feed(&bytes[..split]);
+            assert!(event.is_none(), "{reserved:#x}, {split}: {event:?}");
+        }
+    }
+    let mut tcp = Tcp::new();
+    events(&mut tcp, &response);
+    assert!(tcp.feed(b"SSH").1.is_none());
 }
