@@ -376,7 +376,7 @@ fn keys_in_the_middle_of_an_answer_are_an_error() {
     assert_eq!(reject(&driver.ask(second, b"SendTargets=All\0")), 4);
 }
 
-/// Covers: DIS-12, DIS-15.
+/// Covers: DIS-12b, DIS-12c, DIS-15.
 #[test]
 fn a_discovery_session_takes_text_and_logout_only() {
     let mut driver = Setup::discovery().start();
@@ -407,7 +407,7 @@ fn a_discovery_session_takes_text_and_logout_only() {
     assert!(matches!(only(&outputs), Response::Logout(response) if response.response == 0));
 }
 
-/// Covers: DIS-12.
+/// Covers: DIS-12a.
 #[test]
 fn a_discovery_session_takes_send_targets_alone() {
     let mut driver = Setup::discovery().start();

@@ -372,21 +372,22 @@ fn without_fast_abort_data_is_sent_as_it_is_asked_for() {
     }
 }
 
-/// Covers: FMT-17.
+/// Covers: FMT-17a, FMT-17b, FMT-17c.
 #[test]
 fn pdus_that_are_made_wrong_end_the_session() {
     let lab = level(0);
     let mut both = lab.nop_in(Itt(0xfffe), Ttt(3));
     let mut strange = lab.nop_in(Itt::NONE, Ttt(3));
-    for (response, lun) in [(&mut both, 0x00), (&mut strange, 0xc7)] {
+    for (response, lun, last) in [(&mut both, 0x00, 0), (&mut strange, 0xc7, 9)] {
         if let Response::NopIn(pdu) = response {
-            pdu.lun = LunField([lun, 1, 0, 0, 0, 0, 0, 9]);
+            pdu.lun = LunField([lun, 1, 0, 0, 0, 0, 0, last]);
         }
     }
-    for response in [both, strange] {
+    for (response, what) in [(both, "both tags"), (strange, "a strange lun")] {
         let mut lab = level(0);
         lab.control(response, &[]);
-        assert!(matches!(lab.closed, Some((SessionError::Malformed(_), _))), "{response:?}");
+        let Some((SessionError::Malformed(said), _)) = lab.closed else { panic!("{response:?}") };
+        assert!(said.contains(what), "{said}");
     }
     let mut lab = level(0);
     let task = lab.command(0, 512);
