@@ -163,7 +163,7 @@ fn a_logout_whose_connection_is_lost_is_not_answered() {
     assert_eq!((driver.open(), driver.closed.as_ref()), (vec![], None));
 }
 
-/// Covers: MCS-06, CMD-06, CMD-27.
+/// Covers: MCS-06, CMD-27.
 #[test]
 fn what_waited_on_a_lost_connection_counts_as_not_received() {
     let (mut driver, second) = two(|_| {});
