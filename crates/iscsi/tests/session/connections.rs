@@ -384,7 +384,7 @@ fn every_connection_is_asked_to_log_out() {
     assert!(driver.closed.is_some());
 }
 
-/// Covers: FMT-16.
+/// Covers: FMT-16/T.
 #[test]
 fn a_format_error_ends_all_connections_of_the_session() {
     let violations = [

@@ -397,7 +397,7 @@ fn pdus_that_are_made_wrong_end_the_session() {
 
 /// Nothing that such a target says on any connection can be relied on.
 ///
-/// Covers: FMT-16.
+/// Covers: FMT-16/I.
 #[test]
 fn a_format_error_ends_all_connections_of_the_session() {
     let violations = [
@@ -428,7 +428,7 @@ fn a_format_error_ends_all_connections_of_the_session() {
     assert_eq!(end(2, Violation::HeaderDigest), (vec![OTHER], None));
 }
 
-/// Covers: P44-02.
+/// Covers: P44-02/I.
 #[test]
 fn what_needs_protocol_level_2_is_not_asked_for() {
     let unit = LunField::default();
