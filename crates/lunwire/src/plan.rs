@@ -490,7 +490,7 @@ fn lun_with(target: &str, luns: &LunMap, naa: &[u8]) -> Option<(String, u16)> {
 mod tests {
     use super::*;
 
-    /// Covers: NAM-17.
+    /// Covers: NAM-17/T.
     #[test]
     fn the_port_is_3260_unless_another_one_is_named() {
         let mut draft = Draft::new();

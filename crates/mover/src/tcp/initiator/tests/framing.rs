@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// Covers: FMT-04, FMT-10, FMT-18.
+/// Covers: FMT-04/I, FMT-10/I, FMT-18/I.
 #[test]
 fn control_data_is_counted_without_padding_and_digests() {
     for keys in [KEYS, DIGESTS] {
@@ -29,15 +29,51 @@ fn control_data_is_counted_without_padding_and_digests() {
             let digest = if keys.data_digest && length > 0 { 4 } else { 0 };
             assert_eq!(bytes.len(), header + length.next_multiple_of(4) + digest);
             assert_eq!(bytes[header..header + length], data);
+            let padding = &bytes[header + length..bytes.len() - digest];
+            assert!(padding.iter().all(|byte| *byte == 0));
             let (request, back) = split(keys, &bytes).remove(0);
             assert!(matches!(request, Request::Text(_)) && back == data);
         }
     }
 }
 
+/// Covers: FMT-05/I.
+#[test]
+fn padding_is_zero_and_may_have_any_value() {
+    for keys in [KEYS, DIGESTS] {
+        for length in 1..=4_u8 {
+            let nop = NopIn {
+                lun: LunField::default(),
+                itt: Itt(1),
+                ttt: Ttt::NONE,
+                numbers: numbers(9),
+            };
+            let mut tcp = Tcp::new();
+            tcp.submit(Op::NoticeKeys(keys));
+            let data = vec![b'x'; usize::from(length)];
+            let mut padded = data.clone();
+            padded.resize(4, 0xa5);
+            // As if all of it were data, but for what the header says.
+            let plain = Keys { header_digest: false, ..keys };
+            let mut bytes = pdu(plain, Response::NopIn(nop), &padded);
+            bytes[7] = length;
+            if keys.header_digest {
+                let digest = crc::crc32c(&bytes[..BHS_LEN]).to_le_bytes();
+                bytes.splice(BHS_LEN..BHS_LEN, digest);
+            }
+            let events = events(&mut tcp, &bytes);
+            assert!(
+                matches!(events[..], [Event::Control { response: Response::NopIn(_) }]),
+                "{events:?}"
+            );
+            assert_eq!(tcp.control_data(), data);
+        }
+    }
+}
+
 /// BHS, AHS, digest of both, data, digest of the data.
 ///
-/// Covers: FMT-18.
+/// Covers: FMT-18/I.
 #[test]
 fn the_header_digest_stands_behind_the_additional_header() {
     let mut tcp = Tcp::new();
@@ -73,7 +109,7 @@ fn login_response() -> LoginResponse {
     }
 }
 
-/// Covers: LGN-06.
+/// Covers: LGN-06/I.
 #[test]
 fn a_login_response_has_8192_bytes_at_most() {
     let response = Response::Login(login_response());
@@ -91,7 +127,7 @@ fn a_login_response_has_8192_bytes_at_most() {
     }
 }
 
-/// Covers: FMT-03.
+/// Covers: FMT-03/I.
 #[test]
 fn reserved_codes_of_a_target_are_errors() {
     for (at, value) in [(1, 0x08), (1, 0x82), (1, 0x86)] {
