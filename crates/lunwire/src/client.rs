@@ -5,6 +5,7 @@
 pub(crate) mod contents;
 pub(crate) mod guest;
 pub(crate) mod histogram;
+pub(crate) mod isid;
 pub(crate) mod layers;
 pub(crate) mod leaving;
 pub(crate) mod outfile;
@@ -46,7 +47,6 @@ use iscsi::chap::Credentials;
 use iscsi::chap::Secret;
 use iscsi::initiator::LoginError;
 use iscsi::initiator::SessionError;
-use wire::iscsi::Isid;
 use wire::scsi::Sense;
 use wire::scsi::sam::BUSY;
 use wire::scsi::sam::RESERVATION_CONFLICT;
@@ -152,16 +152,6 @@ pub(crate) fn queue(options: &ClientOptions) -> Result<Guest> {
     Ok(Guest::new(queue))
 }
 
-/// Six bytes in hex.
-fn isid(text: &str) -> Result<Isid> {
-    let digits = u64::from_str_radix(text, 16).ok().filter(|_| text.len() == 12);
-    let Some(digits) = digits.filter(|_| text.bytes().all(|byte| byte.is_ascii_hexdigit())) else {
-        return Err(usage("--isid", text, "12 hex digits are right, for example 80c0ffee0001"));
-    };
-    let [_, _, isid @ ..] = digits.to_be_bytes();
-    Ok(Isid(isid))
-}
-
 /// Everything that a login to `url` needs.
 pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     let mut options = Options { connect_patience: FIRST_PATIENCE, ..Options::of_url(url) };
@@ -193,7 +183,7 @@ fn take(client: &ClientOptions, options: &mut Options) -> Result<()> {
     }
     negotiate(client, &mut options.settings)?;
     options.enterprise = client.enterprise_number;
-    options.isid = client.isid.as_deref().map(isid).transpose()?;
+    options.isid = client.isid.as_deref().map(isid::parse).transpose()?;
     if let Some(patience) = &client.patience {
         options.reconnect_patience = time("--patience", patience)?;
         options.connect_patience = options.reconnect_patience;

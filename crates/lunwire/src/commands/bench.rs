@@ -100,6 +100,9 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         let text = "--verify needs --reads below 100: it checks what was written";
         return Err(Usage(text.into()).into());
     }
+    if options.sessions > 1 {
+        client::isid::refuse_for_two(&options.client, "of --sessions")?;
+    }
     let wishes = Wishes::of(options, &["4K"], &[32])?;
     let range = wishes.range;
     let plot = options.svg.as_deref().map(Outfile::open).transpose()?;

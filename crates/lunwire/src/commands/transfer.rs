@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use anyhow::bail;
+use initiator::Url;
 use serde_json::json;
 
 use crate::args::ClientOptions;
@@ -87,12 +88,18 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     let (source, destination) = (&options.source, &options.destination);
     client::refuse_nearly_url("SOURCE", source)?;
     client::refuse_nearly_url("DESTINATION", destination)?;
-    let (mut from_name, mut to_name) = (source.clone(), destination.clone());
-    for name in [&mut from_name, &mut to_name] {
-        if client::is_url(name) {
-            *name = client::disk_url(name)?.to_string();
-        }
+    let disk = |name: &str| client::is_url(name).then(|| client::disk_url(name)).transpose();
+    let disks = (disk(source)?, disk(destination)?);
+    if let (Some(from), Some(to)) = &disks
+        && from.target == to.target
+        && (from.portal() == to.portal() || !options.client.portal.is_empty())
+    {
+        client::isid::refuse_for_two(&options.client, "of the copy")?;
     }
+    let named = |disk: &Option<Url>, name: &str| {
+        disk.as_ref().map_or_else(|| name.to_owned(), Url::to_string)
+    };
+    let (from_name, to_name) = (named(&disks.0, source), named(&disks.1, destination));
     if destination == STANDARD && (options.verify || options.resume.is_some()) {
         let text = "--verify and --resume: standard output cannot be read back";
         return Err(Usage(text.into()).into());
