@@ -21,5 +21,6 @@ mod places;
 mod reader;
 mod secrets;
 mod server;
+mod sharing;
 mod slow;
 mod zeroes;
