@@ -382,7 +382,7 @@ fn first_of(
                     return Ok(event);
                 }
                 Event::Down { session: of, error } if of == session => {
-                    let error = error.to_string();
+                    let error = besides(&error, url);
                     if told != error {
                         output::say(format_args!(
                             "{url}: {error}; trying to reach the target for a while"
@@ -417,9 +417,22 @@ pub(crate) fn tell(event: &Event) {
 
 /// An error with what to do about it, where there is something to do.
 pub(crate) fn advised(error: Error, url: &Url) -> anyhow::Error {
+    let what = besides(&error, url);
     match advice(&error, url) {
-        Some(advice) => anyhow!("{url}: {error}; {advice}"),
-        None => anyhow!("{url}: {error}"),
+        Some(advice) => anyhow!("{url}: {what}; {advice}"),
+        None => anyhow!("{url}: {what}"),
+    }
+}
+
+/// What an error says besides the target and the LUN that `url` names before it.
+fn besides(error: &Error, url: &Url) -> String {
+    let text = error.to_string();
+    let target = url.target.as_deref().unwrap_or_default().escape_debug().to_string();
+    let lun = format!(", LUN {}", url.lun.unwrap_or(0));
+    let rest = text.strip_prefix(&target).map(|rest| rest.strip_prefix(&lun).unwrap_or(rest));
+    match rest.and_then(|rest| rest.strip_prefix(": ")) {
+        Some(rest) => rest.to_owned(),
+        None => text,
     }
 }
 
@@ -439,6 +452,7 @@ pub(crate) fn no_unit(
         return advised(error, url);
     }
     luns.sort_unstable();
+    let error = besides(&error, url);
     let shown: Vec<_> = luns.iter().take(LUNS_SHOWN_MAX).map(u16::to_string).collect();
     match (shown.join(", "), luns.len().saturating_sub(LUNS_SHOWN_MAX)) {
         (_, _) if luns.is_empty() => anyhow!("{url}: {error}, and no other one for us"),

@@ -428,3 +428,20 @@ fn numbers_and_sizes_that_cannot_be_are_explained() {
         assert!(!text.contains("invalid digit") && !text.contains("error:"), "{text}");
     }
 }
+
+#[test]
+fn an_error_names_its_target_once() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let none = daemon.urls[0].replace("disk/0", "none/0");
+    let lun = daemon.urls[0].replace("disk/0", "disk/9");
+    for url in [none, lun] {
+        for words in [&["inspect", &url][..], &["bench", &url], &["read", &url, "--verify", "x"]] {
+            let output = lunwire(words);
+            let said = stderr(&output);
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            let error = said.split("; try").next().unwrap();
+            assert_eq!(error.matches("iqn.").count(), 1, "{said}");
+        }
+    }
+}
