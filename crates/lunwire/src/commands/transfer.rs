@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use anyhow::bail;
+use initiator::Url;
 use serde_json::json;
 
 use crate::args::ClientOptions;
@@ -89,6 +90,13 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     let (source, destination) = (&options.source, &options.destination);
     let from_name = plain_name("SOURCE", source)?;
     let to_name = plain_name("DESTINATION", destination)?;
+    let disk = |name: &str| client::is_url(name).then(|| client::disk_url(name)).transpose();
+    if let (Some(from), Some(to)) = (disk(source)?, disk(destination)?)
+        && from.target == to.target
+        && (from.portal() == to.portal() || !options.client.portal.is_empty())
+    {
+        client::isid::refuse_for_two(&options.client, "of the copy")?;
+    }
     if destination == STANDARD && (options.verify || options.resume.is_some()) {
         let text = "--verify and --resume: standard output cannot be read back";
         return Err(Usage(text.into()).into());
