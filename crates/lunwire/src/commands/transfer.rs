@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use anyhow::Result;
 use anyhow::bail;
-use initiator::Url;
 use serde_json::json;
 
 use crate::args::ClientOptions;
