@@ -196,7 +196,7 @@ fn the_options_of_libiscsi_do_what_they_say() {
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         let told = loop {
             let words = ["sessions", "--json", "--control-socket", &daemon.socket];
             let told: serde_json::Value = serde_json::from_slice(&good(&words).stdout).unwrap();

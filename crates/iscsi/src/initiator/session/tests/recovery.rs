@@ -71,7 +71,7 @@ fn reject(lab: &mut Lab, reason: u8, request: Request) {
     lab.control(Response::Reject(reject), &header);
 }
 
-/// Covers: ERL-12, SNK-05.
+/// Covers: ERL-12, SNK-05, DGT-09.
 #[test]
 fn a_status_before_its_data_is_not_acknowledged() {
     let mut lab = level(1);
@@ -148,7 +148,6 @@ fn a_command_that_was_damaged_is_sent_again_under_its_number() {
     panic!("no end of tries");
 }
 
-/// Covers: CMD-21.
 #[test]
 fn the_window_keeps_later_commands_near_an_open_number() {
     // While a number is open the target's ExpCmdSN stands still, and a MaxCmdSN that is further
@@ -198,7 +197,7 @@ fn a_connection_is_replaced_only_when_it_is_gone() {
     assert!(matches!(lab.closed, Some((SessionError::Disconnected, _))));
 }
 
-/// Covers: REA-01, TMF-06, TMF-28, LGN-34, CMD-23c, ERL-05/I, LGO-14.
+/// Covers: REA-01, TMF-06, TMF-28, LGN-34, ERL-05/I, LGO-14.
 #[test]
 fn commands_are_sent_again_or_reassigned_when_the_logout_has_succeeded() {
     let mut lab = pair(2);
