@@ -67,6 +67,21 @@ pub(crate) fn list_open() -> Result<()> {
     Ok(())
 }
 
+/// A test that names so many requirements shows little of each, more often than not.
+const IDS_MANY: usize = 6;
+/// Who promises this needs a test with two of them.
+const SEVERAL: &[&str] = &["all connections", "order", "same connection"];
+
+/// Prints what somebody should look at: tests that name many requirements, and requirements that
+/// speak of several things, with their tests.
+pub(crate) fn list_doubtful() -> Result<()> {
+    let facts = Facts::gather()?;
+    for line in facts.doubtful() {
+        println!("{line}");
+    }
+    Ok(())
+}
+
 /// Where a requirement stands, for one role.
 enum State<'a> {
     /// A mutant breaks it, which its tests must notice.
@@ -194,6 +209,36 @@ impl Facts {
             }
         }
         problems
+    }
+
+    fn doubtful(&self) -> Vec<String> {
+        let mut by_test: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (id, shown) in &self.covers {
+            for (_, test) in shown {
+                by_test.entry(test).or_default().push(id);
+            }
+        }
+        for ids in by_test.values_mut() {
+            ids.dedup();
+        }
+        let many = by_test
+            .iter()
+            .filter(|(test, ids)| !test.starts_with("interop/") && ids.len() >= IDS_MANY);
+        let mut lines: Vec<String> = many
+            .map(|(test, ids)| format!("{test} names {}: {}", ids.len(), ids.join(", ")))
+            .collect();
+        for row in &self.rows {
+            let text = row.requirement.to_lowercase();
+            let words = text.split(|c: char| !c.is_alphanumeric());
+            let text = words.collect::<Vec<_>>().join(" ");
+            let is_there = |word: &&&str| format!(" {text} ").contains(&format!(" {word} "));
+            if let Some(word) = SEVERAL.iter().find(is_there) {
+                let tests: Vec<&str> =
+                    self.shown(row).iter().map(|(_, test)| test.as_str()).collect();
+                lines.push(format!("{} says \"{word}\": {}", row.id, tests.join(", ")));
+            }
+        }
+        lines
     }
 
     fn readme(&self) -> Result<String> {
@@ -421,6 +466,19 @@ mod tests {
         assert_eq!(facts.tests_of("A-03", Some(Part::Target)), [""; 0]);
         assert_eq!(facts.tests_of("A-03", Some(Part::Shared)), ["file: test"]);
         assert_eq!(facts.tests_of("A-01", None), ["file: test"]);
+    }
+
+    #[test]
+    fn what_says_much_is_doubtful() {
+        let mut facts = facts(&["A-01", "A-02"], "");
+        assert_eq!(facts.doubtful(), [""; 0]);
+        facts.rows[0].requirement = "Keep the order: in (all connections).".to_owned();
+        facts.rows[1].requirement = "Keep what was ordered.".to_owned();
+        assert_eq!(facts.doubtful(), ["A-01 says \"all connections\": file: test"]);
+        let ids = (0..IDS_MANY).map(|number| format!("B-0{number}"));
+        let test = || (None, "file: test".to_owned());
+        facts.covers = ids.map(|id| (id, vec![test(), test()])).collect();
+        assert!(facts.doubtful()[0].starts_with("file: test names 6: B-00, B-01"));
     }
 
     #[test]

@@ -152,7 +152,7 @@ fn immediate_commands_pass_a_closed_window() {
     );
 }
 
-/// Covers: SCC-04/T, OBS-08, FMT-03.
+/// Covers: SCC-04/T, OBS-08, FMT-03/T.
 #[test]
 fn attributes_that_there_are_and_reserved_ones() {
     on_each_engine(

@@ -22,7 +22,6 @@ const SIMPLE: u8 = 1;
 const ORDERED: u8 = 2;
 const HEAD_OF_QUEUE: u8 = 3;
 const TAG: usize = 16;
-const CMD_SN: usize = 24;
 const CDB: usize = 32;
 /// READ and WRITE, of 10 and 16 bytes.
 const TRANSFERS: [u8; 4] = [0x28, 0x2a, 0x88, 0x8a];
@@ -46,9 +45,6 @@ pub(crate) struct Orders {
     /// Every command of the run ends with a status of its own.
     pub(crate) is_judged: bool,
     open: BTreeMap<(LinkId, u32), Open>,
-    /// What the last command of each connection and tag became: its CmdSN, its attribute. Sent
-    /// again after a Reject it must be as it was.
-    drawn: BTreeMap<(LinkId, u32), (u32, u8)>,
     /// Moments are counted.
     moment: u64,
     pub(crate) broken: Vec<String>,
@@ -110,47 +106,31 @@ impl World {
     ) {
         let Some(link) = self.net.links.get(&id) else { return };
         let home = self.desks[link.ends[1].desk].home;
-        // What is sent again must be as it was.
-        if side != 0 || !link.tap.is_bare() || link.tap.checks.recovers() {
+        // What is sent again must be as it was: for recovery, or after a Reject of damaged data.
+        if side != 0 || !link.tap.is_bare() || link.tap.has_digests() || link.tap.checks.recovers()
+        {
             return;
         }
         for at in headers {
             let Some(header) = bytes.get_mut(*at..) else { continue };
             let is_transfer = header.get(CDB).is_some_and(|code| TRANSFERS.contains(code));
-            let (Some(tag), Some(cmd_sn), Some([opcode, flags])) =
-                (word(header, TAG), word(header, CMD_SN), header.first_chunk_mut::<2>())
-            else {
+            let (Some(tag), Some([opcode, flags])) = (
+                header.get(TAG..).and_then(|tag| tag.first_chunk::<4>().copied()),
+                header.first_chunk_mut::<2>(),
+            ) else {
                 continue;
             };
             if *opcode & 0x3f != COMMAND || *flags & ATTRIBUTE != SIMPLE || !is_transfer {
                 continue;
             }
-            let before = self.orders.drawn.get(&(id, tag)).filter(|(known, _)| *known == cmd_sn);
-            let attribute = match before {
-                Some((_, attribute)) => *attribute,
-                None => match self.draws_attribute(home) {
-                    None => SIMPLE,
-                    Some(true) => HEAD_OF_QUEUE,
-                    Some(false) => ORDERED,
-                },
-            };
-            self.orders.drawn.insert((id, tag), (cmd_sn, attribute));
-            *flags = *flags & !ATTRIBUTE | attribute;
-            match attribute {
-                HEAD_OF_QUEUE => self.tally.mark("command goes to the head"),
-                ORDERED => self.tally.mark("command in order"),
-                _ => {}
-            }
+            let Some(head) = self.draws_attribute(home) else { continue };
+            *flags = *flags & !ATTRIBUTE | if head { HEAD_OF_QUEUE } else { ORDERED };
+            self.tally.mark(if head { "command goes to the head" } else { "command in order" });
             let moment = self.orders.moment;
-            let open = self.orders.open.get_mut(&(id, tag));
-            if let Some(open) = open.filter(|_| attribute == ORDERED) {
+            let open = self.orders.open.get_mut(&(id, u32::from_be_bytes(tag)));
+            if let Some(open) = open.filter(|_| !head) {
                 open.ordered = Some(moment);
             }
         }
     }
-}
-
-/// A word of a header.
-fn word(header: &[u8], at: usize) -> Option<u32> {
-    header.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
 }

@@ -103,6 +103,24 @@ pub struct Stores {
     taken: Vec<FileId>,
     /// Files that were not there before.
     made: Made,
+    /// What is odd about others.
+    odd: Vec<OddSize>,
+}
+
+/// A file that was there with another size than the one to make it with, and keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{path} is there with {bytes} bytes and not {wanted}, and keeps its size: size= is for one that \
+     is made"
+)]
+#[non_exhaustive]
+pub struct OddSize {
+    /// Its path.
+    pub path: String,
+    /// What it has.
+    pub bytes: u64,
+    /// What it would have been made with.
+    pub wanted: u64,
 }
 
 /// Files that were made for stores.
@@ -235,6 +253,12 @@ impl Stores {
         Self::default()
     }
 
+    /// The files of other sizes that were opened since the last time that somebody asked.
+    #[must_use]
+    pub fn odd_sizes(&mut self) -> Vec<OddSize> {
+        std::mem::take(&mut self.odd)
+    }
+
     /// The files that were made since the last time that somebody asked.
     #[must_use]
     pub fn made(&mut self) -> Made {
@@ -339,6 +363,7 @@ impl Stores {
                 wanted,
                 "the file is there with another size, which it keeps: size= is for one that is made"
             );
+            self.odd.push(OddSize { path: spec.path.clone(), bytes: open.bytes, wanted });
         }
         let id = self.free_id();
         let geometry = store::Geometry {

@@ -36,6 +36,8 @@ use crate::workspace;
 
 /// So many tests run at once: others work on the machine, too.
 const RUNS_MAX: usize = 2;
+/// A test has noticed when it failed twice in so many runs.
+const TRIES_MAX: usize = 3;
 /// So many times the tree is built without those that did not compile.
 const BUILDS_MAX: usize = 12;
 
@@ -239,16 +241,24 @@ impl<'a> Workshop<'a> {
             known.iter().find(same).map_or(0.0, |(_, seconds)| *seconds)
         };
         found.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
+        let log = self.log.join(worker.to_string());
         let mut whole = 0.0;
         for test in found {
-            let log = self.log.join(worker.to_string());
-            let (ended, seconds) = trial::run(&test, number, &log)?;
-            whole += seconds;
-            match ended {
-                Ended::Passed => {}
-                Ended::Failed => return Ok(Outcome::Noticed(test.name, whole, false)),
-                Ended::TooLate => return Ok(Outcome::Noticed(test.name, whole, true)),
-                Ended::NotRun => bail!("{} is not run", test.name),
+            // Once may be the machine's fault, not the mutant's.
+            let mut failures = 0;
+            for round in 0..TRIES_MAX {
+                let (ended, seconds) = trial::run(&test, number, &log)?;
+                whole += seconds;
+                match ended {
+                    Ended::Failed => failures += 1,
+                    Ended::Passed if round > 0 && failures > 0 => {}
+                    Ended::Passed => break,
+                    Ended::TooLate => return Ok(Outcome::Noticed(test.name, whole, true)),
+                    Ended::NotRun => bail!("{} is not run", test.name),
+                }
+                if failures > 1 {
+                    return Ok(Outcome::Noticed(test.name, whole, false));
+                }
             }
         }
         Ok(Outcome::Survived)

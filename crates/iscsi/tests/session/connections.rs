@@ -384,7 +384,7 @@ fn every_connection_is_asked_to_log_out() {
     assert!(driver.closed.is_some());
 }
 
-/// Covers: FMT-16.
+/// Covers: FMT-16/T.
 #[test]
 fn a_format_error_ends_all_connections_of_the_session() {
     let violations = [
@@ -472,5 +472,64 @@ fn functions_are_answered_where_they_came_from() {
         driver.session.task_management_done(asked.id, ServiceResponse::Complete);
         let outputs = driver.drain();
         assert_eq!((managed(&outputs), places(&outputs)), (0, vec![at]));
+    }
+}
+
+/// Covers: MCS-04/T.
+#[test]
+fn a_connection_has_what_the_session_agreed_on() {
+    let setup = Setup::new().keys(|keys| {
+        keys.max_connections = 4;
+        keys.immediate_data = false;
+        keys.data_pdu_in_order = false;
+        keys.first_burst_length = 4096;
+    });
+    let mut driver = setup.start();
+    let (_, outputs) = driver.join_with(SECOND_CID, 9000, |own| {
+        own.immediate_data = true;
+        own.data_pdu_in_order = true;
+        own.first_burst_length = 65536;
+        own.max_send_data_segment_length = 512;
+        own.header_digest = true;
+    });
+    let [Output::Op(_, Op::NoticeKeys(keys))] = outputs[..] else { panic!("{outputs:?}") };
+    assert_eq!((keys.first_burst_length, keys.data_pdu_in_order), (0, false));
+    assert_eq!((keys.max_send_data_segment_length, keys.header_digest), (512, true));
+}
+
+/// Covers: CLR-02.
+#[test]
+fn a_session_that_ends_has_no_tasks_left() {
+    // The target drops it, as for its reinstatement; its last connection goes; it times out.
+    for end in 0..3 {
+        let setup = Setup::new().keys(|keys| {
+            keys.max_connections = 4;
+            (keys.error_recovery_level, keys.time2retain) = (2, 20);
+            if end == 1 {
+                keys.time2retain = 0;
+            }
+        });
+        let mut driver = setup.start();
+        let read = driver.read(512);
+        let read = driver.start(read);
+        let write = driver.write(4096);
+        let (write, _) = driver.start_write(write, Immediate::None, 4096);
+        let missing = driver.take_cmd_sn();
+        let held = driver.command();
+        driver.send(held);
+        match end {
+            0 => driver.session.drop_session(),
+            1 => drop(driver.lose(OWN)),
+            _ => {
+                driver.lose(OWN);
+                driver.wait(Duration::from_secs(22));
+            }
+        }
+        driver.drain();
+        assert!(driver.closed.is_some(), "end {end}, without {missing:?}");
+        assert!(driver.session.tasks(None).is_empty(), "end {end}");
+        assert!(driver.complete(read, data(512)).is_empty());
+        let done = Event::DataDone { task: write, offset: 0, length: 4096 };
+        assert!(driver.event(done, &[]).is_empty());
     }
 }

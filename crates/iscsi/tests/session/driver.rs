@@ -234,9 +234,20 @@ impl Driver {
 
     /// Another connection joins, with its login's keys as those of the first.
     pub(crate) fn join(&mut self, cid: u16, stat_sn: u32) -> (ConnectionId, Vec<Output>) {
+        self.join_with(cid, stat_sn, |_| {})
+    }
+
+    /// Another connection joins, whose login has agreed on something else.
+    pub(crate) fn join_with(
+        &mut self,
+        cid: u16,
+        stat_sn: u32,
+        change: impl FnOnce(&mut Parameters),
+    ) -> (ConnectionId, Vec<Output>) {
         self.session.admits(Cid(cid), Capabilities::STREAM).expect("it may join");
         let stat = StatSn(stat_sn);
-        let login = LoggedIn { cid: Cid(cid), stat_sn: stat, ..self.login.clone() };
+        let mut login = LoggedIn { cid: Cid(cid), stat_sn: stat, ..self.login.clone() };
+        change(&mut login.parameters);
         let id = self.session.add_connection(&login, self.now);
         assert_eq!(self.watch.stat_sn.insert(id, stat_sn), None, "the id is free");
         self.watch.gone.remove(&id);

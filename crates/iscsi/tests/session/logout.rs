@@ -21,7 +21,7 @@ fn event(outputs: &[Output]) -> AsyncMessage {
     }
 }
 
-/// Covers: LGO-04a, LGO-05/T, LGO-08, LGO-10, SES-21.
+/// Covers: LGO-04a, LGO-05/T, LGO-08, LGO-10, SES-21, SES-22.
 #[test]
 fn closing_the_session_answers_and_then_closes() {
     let mut driver = Setup::new().keys(|keys| keys.time2retain = 20).start();

@@ -4,7 +4,9 @@
 use super::driver::*;
 use iscsi::datamover::Op;
 use iscsi::target_role::{Output, TargetRecord};
-use wire::iscsi::{Itt, Request, Response, StatSn, TextRequest, TextResponse, Ttt};
+use wire::iscsi::{
+    Itt, LunField, Request, Response, Snack, StatSn, TextRequest, TextResponse, Ttt,
+};
 
 const OTHER: &str = "iqn.2001-04.com.example:other";
 
@@ -368,8 +370,20 @@ fn a_discovery_session_takes_text_and_logout_only() {
     assert_eq!(reject(&driver.manage(request)), 4);
     let nop = driver.nop(Itt(5), Ttt::NONE);
     assert_eq!(reject(&driver.request(Request::NopOut(nop), &[])), 4);
-    let request = driver.logout(1);
-    assert_eq!(reject(&driver.log_out(request)), 4);
+    for reason in [1, 2] {
+        let request = driver.logout(reason);
+        assert_eq!(reject(&driver.log_out(request)), 4);
+    }
+    let snack = Snack {
+        kind: 1,
+        lun: LunField::default(),
+        itt: Itt::NONE,
+        tag: u32::MAX,
+        exp_stat_sn: StatSn(driver.exp_stat_sn),
+        beg_run: 0,
+        run_length: 0,
+    };
+    assert_eq!(reject(&driver.request(Request::Snack(snack), &[])), 4);
     driver.cmd_sn = CMD_SN;
     assert_eq!(fetch(&mut driver, Vec::new()), "");
     let request = driver.logout(0);

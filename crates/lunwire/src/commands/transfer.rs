@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use anyhow::Result;
 use anyhow::bail;
-use initiator::Url;
 use serde_json::json;
 
 use crate::args::ClientOptions;
@@ -15,6 +14,7 @@ use crate::args::ReadOptions;
 use crate::args::Usage;
 use crate::args::WriteOptions;
 use crate::client;
+use crate::client::meant;
 use crate::client::pipeline;
 use crate::client::pipeline::Journal;
 use crate::client::pipeline::Plan;
@@ -33,6 +33,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
     }
     refuse_json_beside_data(&options.file, options.json)?;
     refuse_terminal(&options.file)?;
+    expect_no_url(&options.file)?;
     let mut queue = client::queue(&options.disk.client)?;
     let from = Place::source(&mut queue, &options.disk.client, &options.disk.url)?;
     let size = from.size().unwrap_or(0);
@@ -86,20 +87,9 @@ pub(crate) fn write(options: &WriteOptions) -> Result<()> {
 /// Between any two places.
 pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     let (source, destination) = (&options.source, &options.destination);
-    client::refuse_nearly_url("SOURCE", source)?;
-    client::refuse_nearly_url("DESTINATION", destination)?;
-    let disk = |name: &str| client::is_url(name).then(|| client::disk_url(name)).transpose();
-    let disks = (disk(source)?, disk(destination)?);
-    if let (Some(from), Some(to)) = &disks
-        && from.target == to.target
-        && (from.portal() == to.portal() || !options.client.portal.is_empty())
-    {
-        client::isid::refuse_for_two(&options.client, "of the copy")?;
-    }
-    let named = |disk: &Option<Url>, name: &str| {
-        disk.as_ref().map_or_else(|| name.to_owned(), Url::to_string)
-    };
-    let (from_name, to_name) = (named(&disks.0, source), named(&disks.1, destination));
+    let from_name = plain_name("SOURCE", source)?;
+    let to_name = plain_name("DESTINATION", destination)?;
+    expect_two_ports(options)?;
     if destination == STANDARD && (options.verify || options.resume.is_some()) {
         let text = "--verify and --resume: standard output cannot be read back";
         return Err(Usage(text.into()).into());
@@ -143,6 +133,29 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
         journal,
     };
     carry_out(&mut queue, plan, options.json)
+}
+
+/// What an end is called, whose URL may have more in it.
+fn plain_name(what: &str, text: &str) -> Result<String> {
+    if client::is_url(text) {
+        return Ok(client::disk_url(text)?.to_string());
+    }
+    meant::expect_file(what, text)?;
+    Ok(text.to_owned())
+}
+
+/// Both ends log in: where that is at one target, the sessions of one ISID end each other.
+fn expect_two_ports(options: &CopyOptions) -> Result<()> {
+    let (source, destination) = (&options.source, &options.destination);
+    if !client::is_url(source) || !client::is_url(destination) {
+        return Ok(());
+    }
+    let (from, to) = (client::disk_url(source)?, client::disk_url(destination)?);
+    let is_one_portal = from.portal() == to.portal() || !options.client.portal.is_empty();
+    if from.target == to.target && is_one_portal {
+        client::isid::refuse_for_two(&options.client, "of the copy")?;
+    }
+    Ok(())
 }
 
 /// Moves everything, and tells a program what came of it.
@@ -199,11 +212,16 @@ fn file_or_stream(
     options: &ClientOptions,
     file: &str,
 ) -> Result<Place> {
+    expect_no_url(file)?;
+    Place::source(queue, options, file)
+}
+
+fn expect_no_url(file: &str) -> Result<()> {
     if client::is_url(file) {
-        let text = format!("FILE {file}: a URL; try: lunwire copy");
+        let text = format!("FILE {}: a URL; try: lunwire copy", initiator::without_secrets(file));
         return Err(Usage(text).into());
     }
-    Place::source(queue, options, file)
+    meant::expect_file("FILE", file)
 }
 
 /// Disks are read and written in whole blocks. `flags`: those that said which.
