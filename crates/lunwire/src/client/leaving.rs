@@ -180,8 +180,8 @@ fn warn_of_doubt() {
     }
 }
 
-/// From now on a signal that was not ignored asks for an end, and ends the calls of `queue` that wait; a second one ends
-/// the process at once.
+/// From now on a signal that was not ignored asks for an end, and ends the calls of `queue` that
+/// wait; a second one ends the process at once.
 pub(super) fn catch_signals(queue: &Queue) -> Result<()> {
     const CANNOT: &str = "cannot catch signals";
     let flag = Arc::clone(INTERRUPTED.get_or_init(Arc::default));
@@ -244,7 +244,7 @@ fn end_at_once(why: &str) -> ! {
     std::process::exit(1);
 }
 
-/// The signals that who started us wants us to outlive (nohup, `&` in a script), bit 0 for signal 1.
+/// The signals that who started us wants us to outlive (nohup, `&` in a script): bit 0 is signal 1.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
