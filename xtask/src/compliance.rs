@@ -3,7 +3,6 @@
 //! built yet into docs/COMPLIANCE.md.
 
 use crate::catalogue;
-use crate::catalogue::ALL_IS_PROVEN;
 use crate::catalogue::NotYet;
 use crate::catalogue::Part;
 use crate::catalogue::ROLES;
@@ -86,7 +85,7 @@ pub(crate) fn list_doubtful() -> Result<()> {
 enum State<'a> {
     /// A mutant breaks it, which its tests must notice.
     Proven,
-    /// Tests name it; why no mutant can stand for it, where that is known.
+    /// Tests name it, or it is known why no mutant can stand for it.
     Named(Option<&'a str>),
     NotYet(&'a str),
     Open,
@@ -166,12 +165,12 @@ impl Facts {
     }
 
     fn state(&self, row: &Row, role: Part) -> State<'_> {
-        if self.is_tested(row, role) {
-            let named = self.named.iter().find(|named| named.holds_for(row, role));
-            return match self.has_mutant(row, role) {
-                true => State::Proven,
-                false => State::Named(named.map(|named| named.reason.as_str())),
-            };
+        let named = self.named.iter().find(|named| named.holds_for(row, role));
+        match (self.is_tested(row, role), named) {
+            (true, None) if self.has_mutant(row, role) => return State::Proven,
+            (true, None) => return State::Named(None),
+            (_, Some(named)) => return State::Named(Some(&named.reason)),
+            (false, None) => {}
         }
         match self.not_yet.iter().find(|entry| entry.holds_for(row, role)) {
             Some(entry) => State::NotYet(&entry.reason),
@@ -196,14 +195,17 @@ impl Facts {
                 problems.push(format!("{NOT_YET}: {} is not in {CATALOGUE}", entry.pattern));
             }
             for (row, role) in all().filter(|(row, role)| entry.names(row, *role)) {
-                if self.is_tested(row, role) && (ALL_IS_PROVEN || !row.is_of_both()) {
-                    problems.push(format!("{NOT_YET}: {} has a test", row.name_in(role)));
+                let name = row.name_in(role);
+                if self.is_tested(row, role) {
+                    problems.push(format!("{NOT_YET}: {name} has a test"));
+                }
+                if self.named.iter().any(|named| named.holds_for(row, role)) {
+                    problems.push(format!("{NOT_YET}: {name} is in {}, too", table::NAMED));
                 }
             }
         }
         for (row, role) in all().filter(|(row, _)| row.level == "MUST") {
-            let is_shown = !ALL_IS_PROVEN && !self.shown(row).is_empty();
-            if matches!(self.state(row, role), State::Open) && !is_shown {
+            if matches!(self.state(row, role), State::Open) {
                 let name = row.name_in(role);
                 problems.push(format!("{name}: no test, no reason: {}", row.requirement));
             }
@@ -241,8 +243,10 @@ impl Facts {
         lines
     }
 
+    /// What must be kept, and whether it is proven.
     fn readme(&self) -> Result<String> {
-        let all = self.rows.iter().flat_map(|row| row.roles().map(move |role| (row, role)));
+        let musts = self.rows.iter().filter(|row| row.level == "MUST");
+        let all = musts.flat_map(|row| row.roles().map(move |role| (row, role)));
         let requirements: Vec<Requirement<'_>> = all
             .map(|(row, role)| Requirement {
                 id: &row.id,
@@ -308,8 +312,8 @@ impl Facts {
              Role: T target, I initiator, B both; what holds for both\nis counted for each, and \
              its tests say of whom they are: T, I, or S for code that both run.\n\n\
              Proven: a mutant in `conformance/mutants` breaks the rule in a copy, and one of its \
-             tests must notice\n(`cargo xtask proofs`). Named: tests name it, and no mutant is \
-             there, or none can be.\n\n",
+             tests must notice\n(`cargo xtask proofs`). Named: no mutant is there; why none \
+             can be stands there, where it must be kept.\n\n",
         );
         text.push_str(&self.summary());
         text.push_str("\n| id | RFC, section | role | level | requirement | proof | test |\n");

@@ -151,7 +151,7 @@ fn a_session_is_over_after_logout_and_after_its_connection() {
     );
 }
 
-/// Covers: LGN-42.
+/// Covers: LGN-42a, LGN-42b.
 #[test]
 fn unknown_targets_and_unwelcome_initiators_are_told_apart() {
     on_each_engine(

@@ -483,12 +483,10 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
             let discover = discover.trim_start_matches(';');
             format!("is the target running there?{discover}")
         }
-        Kind::Login(LoginError::NotIscsi) => {
-            "is the port right? That of iSCSI is 3260".into()
-        }
+        Kind::Login(LoginError::NotIscsi) => "is the port right? That of iSCSI is 3260".into(),
         Kind::Login(LoginError::Timeout) => {
-            "is it an iSCSI target that listens there, and the port right? --patience TIME says how \
-             long to try"
+            "is it an iSCSI target that listens there, and the port right? --patience TIME says \
+             how long to try"
                 .into()
         }
         Kind::Login(LoginError::Refused(0x0203)) => return alone(&discover),

@@ -110,8 +110,8 @@ pub struct Stores {
 /// A file that was there with another size than the one to make it with, and keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{path} is there with {bytes} bytes and not {wanted}, and keeps its size: size= is for one that \
-     is made"
+    "{path} is there with {bytes} bytes and not {wanted}, and keeps its size: size= is for one \
+     that is made"
 )]
 #[non_exhaustive]
 pub struct OddSize {

@@ -33,7 +33,7 @@ fn a_discovery_login_may_name_a_target() {
     assert_eq!(step.done().target.as_deref(), Some("iqn.2001-04.com.example:disk"));
 }
 
-/// Covers: LGN-41.
+/// Covers: LGN-41a, LGN-41b.
 #[test]
 fn missing_names_are_told() {
     Driver::new().keys(last(), &[TARGET]).assert_failed_for(0x0207, "InitiatorName");

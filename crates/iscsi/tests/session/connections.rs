@@ -107,7 +107,7 @@ fn a_task_tag_is_unique_in_the_session() {
     assert!(driver.send(command).is_empty(), "a retry of a command that runs is dropped");
 }
 
-/// Covers: LGO-02, LGO-06, LGO-11, CLR-03, MCS-05.
+/// Covers: LGO-02, LGO-06, LGO-10, LGO-11, CLR-03, MCS-05.
 #[test]
 fn a_logout_waits_for_the_tasks_of_its_connection() {
     let (mut driver, second) = two(|_| {});
@@ -122,7 +122,9 @@ fn a_logout_waits_for_the_tasks_of_its_connection() {
     assert_eq!((cleared(&outputs), closed(&outputs)), (1, vec![second]));
     driver.session.quiesced(quiesce(&outputs).unwrap());
     let outputs = driver.drain();
-    assert_eq!((logged_out(&outputs).response, places(&outputs)), (0, vec![OWN]));
+    let answer = logged_out(&outputs);
+    assert_eq!((answer.response, places(&outputs)), (0, vec![OWN]));
+    assert_eq!((answer.time2wait, answer.time2retain), (0, 0), "there is nothing to come back to");
     assert_eq!(scsi(&driver.complete(kept, good())).status, 0);
     let (again, _) = driver.join(9, 77);
     assert_eq!(again, second, "the id is free again");
@@ -163,7 +165,7 @@ fn a_logout_whose_connection_is_lost_is_not_answered() {
     assert_eq!((driver.open(), driver.closed.as_ref()), (vec![], None));
 }
 
-/// Covers: MCS-06, CMD-06, CMD-27.
+/// Covers: MCS-06, CMD-27.
 #[test]
 fn what_waited_on_a_lost_connection_counts_as_not_received() {
     let (mut driver, second) = two(|_| {});

@@ -278,7 +278,7 @@ fn both_forms_of_a_lun_are_one_unit() {
     assert!(released(&carry_out(&mut driver, asked), task));
 }
 
-/// Covers: TMF-30.
+/// Covers: TMF-14, TMF-30.
 #[test]
 fn an_immediate_function_waits_for_the_commands_before_it() {
     let mut driver = Setup::new().start();

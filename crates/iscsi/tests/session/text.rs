@@ -292,6 +292,22 @@ fn a_new_segment_limit_holds_after_the_answer() {
     assert_eq!(segment(&outputs).len(), 512);
 }
 
+/// Covers: KEY-20/T.
+#[test]
+fn a_segment_limit_is_that_of_its_connection() {
+    let mut driver = Setup::new().keys(|keys| keys.max_connections = 2).start();
+    let (second, _) = driver.join(8, 9000);
+    driver.on(second);
+    let request = driver.text();
+    driver.ask(request, b"MaxRecvDataSegmentLength=512\0");
+    for (connection, length) in [(second, 512), (OWN, 4096)] {
+        driver.on(connection);
+        let nop = driver.nop(Itt(77), Ttt::NONE);
+        let outputs = driver.request(Request::NopOut(nop), &[1; 4096]);
+        assert_eq!(segment(&outputs).len(), length);
+    }
+}
+
 #[test]
 fn segment_limits_out_of_range_are_refused() {
     for value in ["511", "16777216", "-1", "many", ""] {
@@ -360,7 +376,7 @@ fn keys_in_the_middle_of_an_answer_are_an_error() {
     assert_eq!(reject(&driver.ask(second, b"SendTargets=All\0")), 4);
 }
 
-/// Covers: DIS-12, DIS-15.
+/// Covers: DIS-12b, DIS-12c, DIS-15.
 #[test]
 fn a_discovery_session_takes_text_and_logout_only() {
     let mut driver = Setup::discovery().start();
@@ -391,7 +407,7 @@ fn a_discovery_session_takes_text_and_logout_only() {
     assert!(matches!(only(&outputs), Response::Logout(response) if response.response == 0));
 }
 
-/// Covers: DIS-12.
+/// Covers: DIS-12a.
 #[test]
 fn a_discovery_session_takes_send_targets_alone() {
     let mut driver = Setup::discovery().start();

@@ -2,8 +2,8 @@
 //! Bounds what one peer, or one disk that fails, can cause to be logged in a second.
 //!
 //! Events say whom they are about in a field `peer`, `initiator` or `disk`; others are ours and
-//! always pass. What goes well, what does not, and logins that are refused have a bound each: a busy
-//! host hides neither its troubles nor one that tries secrets.
+//! always pass. What goes well, what does not, and logins that are refused have a bound each: a
+//! busy host hides neither its troubles nor one that tries secrets.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -19,11 +19,11 @@ const CONFIG: &str = "listen = [\"127.0.0.1:0\"]\ncontrol-socket = \"socket\"\n\
 
 /// A folder with a configuration and its secret, and another one.
 fn folders(files: &Files, config: &str) -> (String, String) {
-    let (home, elsewhere) = (files.path("home"), files.path("elsewhere"));
+    let (home, elsewhere) = (files.path("own"), files.path("elsewhere"));
     std::fs::create_dir(&home).unwrap();
     std::fs::create_dir(&elsewhere).unwrap();
-    files.with("home/lunwire.toml", config.as_bytes());
-    let secret = files.with("home/secret", b"a secret of a host");
+    files.with("own/lunwire.toml", config.as_bytes());
+    let secret = files.with("own/secret", b"a secret of a host");
     std::fs::set_permissions(secret, PermissionsExt::from_mode(0o600)).unwrap();
     (home, elsewhere)
 }
@@ -50,7 +50,7 @@ fn names(folder: &str) -> Vec<String> {
 fn paths_count_from_the_folder_of_the_configuration() {
     let files = Files::new();
     let (home, elsewhere) = folders(&files, CONFIG);
-    let given = "../home/lunwire.toml";
+    let given = "../own/lunwire.toml";
     let checked = run(&elsewhere, &["check", given]);
     assert!(checked.status.success(), "{}", stderr(&checked));
     let mut child =
@@ -75,13 +75,13 @@ fn what_lies_in_the_current_folder_is_not_made_anew() {
         let files = Files::new();
         let (home, elsewhere) = folders(&files, CONFIG);
         if name == "secret" {
-            std::fs::rename(files.path("home/secret"), files.path("elsewhere/secret")).unwrap();
+            std::fs::rename(files.path("own/secret"), files.path("elsewhere/secret")).unwrap();
         } else {
             files.with(&format!("elsewhere/{name}"), &[0; 4096]);
         }
         let before = names(&home);
         for words in
-            [&["check", "../home/lunwire.toml"][..], &["serve", "--config", "../home/lunwire.toml"]]
+            [&["check", "../own/lunwire.toml"][..], &["serve", "--config", "../own/lunwire.toml"]]
         {
             let refused = run(&elsewhere, words);
             let text = stderr(&refused);

@@ -144,7 +144,7 @@ fn bursts_end_where_they_should() {
     }
 }
 
-/// Covers: DGT-01/T, FMT-01/T.
+/// Covers: FMT-01/T.
 #[test]
 fn the_answer_to_the_inquiry_is_as_recorded() {
     let mut host = Host::logged_in(PLAIN);
