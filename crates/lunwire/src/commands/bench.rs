@@ -169,7 +169,8 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     if let Some(mut plot) = plot {
         let series: Vec<Series> = outcomes.iter().map(Outcome::series).collect();
         let svg = plot::draw(&disk.url.to_string(), &series);
-        failed = failed.or(plot.write(svg.as_bytes()).err());
+        let unwritten = plot.write(svg.as_bytes()).err();
+        failed = failed.or(unwritten);
     }
     if options.json && is_told {
         output::measured(

@@ -89,6 +89,7 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     let (source, destination) = (&options.source, &options.destination);
     let from_name = plain_name("SOURCE", source)?;
     let to_name = plain_name("DESTINATION", destination)?;
+<<<<<<< HEAD
     let disk = |name: &str| client::is_url(name).then(|| client::disk_url(name)).transpose();
     if let (Some(from), Some(to)) = (disk(source)?, disk(destination)?)
         && from.target == to.target
@@ -96,6 +97,35 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     {
         client::isid::refuse_for_two(&options.client, "of the copy")?;
     }
+||||||| merged common ancestors
+||||||||| d032043e
+    client::refuse_nearly_url("SOURCE", source)?;
+    client::refuse_nearly_url("DESTINATION", destination)?;
+    let (mut from_name, mut to_name) = (source.clone(), destination.clone());
+    for name in [&mut from_name, &mut to_name] {
+        if client::is_url(name) {
+            *name = client::disk_url(name)?.to_string();
+        }
+    }
+=========
+    client::refuse_nearly_url("SOURCE", source)?;
+    client::refuse_nearly_url("DESTINATION", destination)?;
+    let disk = |name: &str| client::is_url(name).then(|| client::disk_url(name)).transpose();
+    let disks = (disk(source)?, disk(destination)?);
+    if let (Some(from), Some(to)) = &disks
+        && from.target == to.target
+        && (from.portal() == to.portal() || !options.client.portal.is_empty())
+    {
+        client::isid::refuse_for_two(&options.client, "of the copy")?;
+    }
+    let named = |disk: &Option<Url>, name: &str| {
+        disk.as_ref().map_or_else(|| name.to_owned(), Url::to_string)
+    };
+    let (from_name, to_name) = (named(&disks.0, source), named(&disks.1, destination));
+>>>>>>>>> Temporary merge branch 2
+=======
+    expect_two_ports(options)?;
+>>>>>>> mend8c
     if destination == STANDARD && (options.verify || options.resume.is_some()) {
         let text = "--verify and --resume: standard output cannot be read back";
         return Err(Usage(text.into()).into());
@@ -148,6 +178,20 @@ fn plain_name(what: &str, text: &str) -> Result<String> {
     }
     meant::expect_file(what, text)?;
     Ok(text.to_owned())
+}
+
+/// Both ends log in: where that is at one target, the sessions of one ISID end each other.
+fn expect_two_ports(options: &CopyOptions) -> Result<()> {
+    let (source, destination) = (&options.source, &options.destination);
+    if !client::is_url(source) || !client::is_url(destination) {
+        return Ok(());
+    }
+    let (from, to) = (client::disk_url(source)?, client::disk_url(destination)?);
+    let is_one_portal = from.portal() == to.portal() || !options.client.portal.is_empty();
+    if from.target == to.target && is_one_portal {
+        client::isid::refuse_for_two(&options.client, "of the copy")?;
+    }
+    Ok(())
 }
 
 /// Moves everything, and tells a program what came of it.
