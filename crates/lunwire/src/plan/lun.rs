@@ -139,8 +139,16 @@ fn make_absolute(spec: &mut Spec) -> Result<()> {
         Spec::Iso { path } => path,
         Spec::Stripe { stores, .. } => return stores.iter_mut().try_for_each(make_absolute),
         Spec::Filtered { behind, .. } => return make_absolute(behind),
+        Spec::Rbd(image) => {
+            let files = [&mut image.conf, &mut image.keyring];
+            return files.into_iter().flatten().try_for_each(make_path_absolute);
+        }
         Spec::Memory { .. } | Spec::Null { .. } => return Ok(()),
     };
+    make_path_absolute(path)
+}
+
+fn make_path_absolute(path: &mut String) -> Result<()> {
     let whole = std::path::absolute(&*path).with_context(|| format!("cannot name {path}"))?;
     let Some(text) = whole.to_str() else { bail!("the name of {path} must be UTF-8") };
     text.clone_into(path);
@@ -153,7 +161,7 @@ pub(crate) fn is_in_memory(spec: &Spec) -> bool {
         Spec::Memory { .. } => true,
         Spec::Stripe { stores, .. } => stores.iter().any(is_in_memory),
         Spec::Filtered { behind, .. } => is_in_memory(behind),
-        Spec::File(_) | Spec::Iso { .. } | Spec::Null { .. } => false,
+        Spec::File(_) | Spec::Iso { .. } | Spec::Null { .. } | Spec::Rbd(_) => false,
     }
 }
 
@@ -163,7 +171,7 @@ pub(crate) fn memory_of(spec: &Spec) -> u64 {
         Spec::Memory { bytes } => *bytes,
         Spec::Stripe { stores, .. } => stores.iter().map(memory_of).fold(0, u64::saturating_add),
         Spec::Filtered { behind, .. } => memory_of(behind),
-        Spec::File(_) | Spec::Iso { .. } | Spec::Null { .. } => 0,
+        Spec::File(_) | Spec::Iso { .. } | Spec::Null { .. } | Spec::Rbd(_) => 0,
     }
 }
 

@@ -9,7 +9,8 @@ use alloc::vec;
 use core::time::Duration;
 use proptest::prelude::*;
 
-const USAGE: &str = "memory:SIZE, file:PATH, iso:PATH, stripe:CHUNK(STORE;STORE;...) or null:SIZE";
+const USAGE: &str = "memory:SIZE, file:PATH, rbd:POOL/IMAGE, iso:PATH, \
+                     stripe:CHUNK(STORE;STORE;...) or null:SIZE";
 
 fn file(path: &str) -> FileSpec {
     FileSpec {
@@ -52,7 +53,7 @@ fn errors_say_what_would_be_right() {
         ("memory", "store `memory` has no argument: write memory:SIZE, such as memory:1G"),
         ("", &format!("store `` has no argument: write {USAGE}")),
         ("ramdisk:1G", &format!("store kind `ramdisk` is unknown: write {USAGE}")),
-        ("rbd:pool/image", &format!("store kind `rbd` is not built yet: this build has {USAGE}")),
+        ("scsi:sg0", &format!("store kind `scsi` is not built yet: this build has {USAGE}")),
         (
             "memory:1GX",
             "size of store `memory:` is `1GX`: \

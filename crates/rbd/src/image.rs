@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An open image.
+
+use crate::api::Api;
+use crate::api::ConfigOption;
+use crate::api::Info;
+use crate::api::Raw;
+use crate::api::THICK;
+use crate::cache::Options;
+use crate::cluster::Handle;
+use crate::cluster::IoContext;
+use crate::cluster::Refused;
+use crate::cluster::argument;
+use crate::cluster::check;
+use crate::cluster::pointer;
+use crate::cluster::text;
+use crate::cluster::until_zero;
+use crate::error::Doing;
+use crate::flight;
+use crate::flight::Counted;
+use crate::flight::Deed;
+use crate::flight::Flight;
+use crate::flight::FlightId;
+use crate::flight::What;
+use crate::limits::LINGER_LOOK;
+use crate::limits::LINGER_MAX;
+use crate::limits::OPTIONS_MAX;
+use buf::Slice;
+use std::ffi::CStr;
+use std::ffi::c_char;
+use std::ffi::c_int;
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::ptr::null;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use store::Error;
+use store::Run;
+use store::Space;
+use store::foreign::Completer;
+use store::spec::RbdSpec;
+
+/// An open image. Closed when it is dropped, which waits for the cluster: never on a reactor.
+#[derive(Debug)]
+pub(crate) struct Image {
+    handle: Handle,
+    /// Open as long as the image is.
+    context: ManuallyDrop<IoContext>,
+    /// `POOL/IMAGE`.
+    name: Arc<str>,
+    under_way: Arc<AtomicUsize>,
+    watch: Option<u64>,
+}
+
+/// What an image is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) bytes: u64,
+    /// Bytes that lie in one object, or in one row of objects.
+    pub(crate) row: u64,
+    pub(crate) options: Options,
+    /// Which image it is, wherever it is served and whatever it is called.
+    pub(crate) identity: String,
+}
+
+impl Image {
+    /// Opens the image, or the snapshot, of `spec`.
+    pub(crate) fn open(context: IoContext, spec: &RbdSpec) -> Result<Self, Refused> {
+        let api = context.api();
+        let name = text(Doing::Open, &spec.image)?;
+        let snapshot = spec.snapshot.as_deref().map(|name| text(Doing::Open, name)).transpose()?;
+        let open = if snapshot.is_some() { api.rbd_open_read_only } else { api.rbd_open };
+        let mut raw = null_mut();
+        // SAFETY: the context is open and stays so; names are null or end with a zero; the place is
+        // ours.
+        let result = unsafe {
+            open(context.handle.0, name.as_ptr(), &raw mut raw, pointer(snapshot.as_ref()))
+        };
+        check(Doing::Open, result)?;
+        Ok(Self {
+            handle: Handle(raw),
+            context: ManuallyDrop::new(context),
+            name: spec.place().to_string().into(),
+            under_way: Arc::default(),
+            watch: None,
+        })
+    }
+
+    fn api(&self) -> &'static Api {
+        self.context.api()
+    }
+
+    pub(crate) fn facts(&self, spec: &RbdSpec) -> Result<Facts, Refused> {
+        let mut info = Info {
+            size: 0,
+            object_size: 0,
+            objects: 0,
+            order: 0,
+            prefix: [0; 24],
+            parent_pool: 0,
+            parent_name: [0; 96],
+        };
+        // SAFETY: the image is open, and the place has the length that is said.
+        let result =
+            unsafe { (self.api().rbd_stat)(self.handle.0, &raw mut info, size_of::<Info>()) };
+        check(Doing::Facts, result)?;
+        let mut stripes = 1_u64;
+        // SAFETY: the image is open, and the place is ours.
+        let result = unsafe { (self.api().rbd_get_stripe_count)(self.handle.0, &raw mut stripes) };
+        check(Doing::Facts, result)?;
+        let row = info.object_size.saturating_mul(stripes.max(1));
+        let fsid = self.context.cluster.fsid();
+        let (pool, id) = (self.context.pool_number(), self.id().unwrap_or(spec.image.clone()));
+        let identity = format!(
+            "{fsid}/{pool}/{}/{id}@{}",
+            spec.namespace.as_deref().unwrap_or_default(),
+            spec.snapshot.as_deref().unwrap_or_default()
+        );
+        Ok(Facts { bytes: info.size, row, options: self.options(), identity })
+    }
+
+    /// The number of the image, which its name does not change. Images of old form have none.
+    fn id(&self) -> Option<String> {
+        let mut buffer = [0_u8; 128];
+        let to = buffer.as_mut_ptr().cast::<c_char>();
+        // SAFETY: the image is open, and as many bytes as are said are there.
+        let result = unsafe { (self.api().rbd_get_id)(self.handle.0, to, buffer.len()) };
+        (result >= 0).then(|| until_zero(&buffer)).filter(|id| !id.is_empty())
+    }
+
+    /// The options that are in force; none if they are not told.
+    fn options(&self) -> Options {
+        let mut count: c_int = 0;
+        // SAFETY: the image is open; there is room for no option, which is said.
+        unsafe { (self.api().rbd_config_image_list)(self.handle.0, null_mut(), &raw mut count) };
+        let room = usize::try_from(count).unwrap_or(0).min(OPTIONS_MAX);
+        let empty = ConfigOption { name: null_mut(), value: null_mut(), source: 0 };
+        let mut list = vec![empty; room];
+        let mut count = c_int::try_from(room).unwrap_or(0);
+        // SAFETY: the image is open, and there is room for as many options as are said.
+        let result = unsafe {
+            (self.api().rbd_config_image_list)(self.handle.0, list.as_mut_ptr(), &raw mut count)
+        };
+        if result < 0 {
+            return Options::default();
+        }
+        let given = usize::try_from(count).unwrap_or(0).min(room);
+        let option = |option: &ConfigOption| Some((owned(option.name)?, owned(option.value)?));
+        let options = list.iter().take(given).filter_map(option).collect();
+        // SAFETY: the list is the one that the library has filled, with as many options as it said.
+        unsafe { (self.api().rbd_config_image_list_cleanup)(list.as_mut_ptr(), count) };
+        Options::new(options)
+    }
+
+    /// Its size now, bytes.
+    pub(crate) fn bytes(&self) -> Result<u64, Refused> {
+        let mut bytes = 0;
+        // SAFETY: the image is open, and the place is ours.
+        let result = unsafe { (self.api().rbd_get_size)(self.handle.0, &raw mut bytes) };
+        check(Doing::Facts, result)?;
+        Ok(bytes)
+    }
+
+    /// From now on `updated` is called with `number` when the image may have changed.
+    pub(crate) fn watch(
+        &mut self,
+        updated: unsafe extern "C" fn(*mut c_void),
+        number: usize,
+    ) -> Result<(), Refused> {
+        let mut watch = 0;
+        // SAFETY: the image is open, the place is ours, and the argument is a number, no place.
+        let result = unsafe {
+            let update = self.api().rbd_update_watch;
+            update(self.handle.0, &raw mut watch, updated, argument(number))
+        };
+        check(Doing::Watch, result)?;
+        self.watch = Some(watch);
+        Ok(())
+    }
+
+    /// What stands behind the bytes at `offset`. Waits for the cluster.
+    pub(crate) fn status(&self, offset: u64, length: u64) -> Result<Run, Error> {
+        let mut look = Look { offset, mapped: None };
+        let (parents, whole_objects) = (1, 1);
+        // SAFETY: the image is open; `extent` is called before this returns only, with `look`,
+        // which outlives the call.
+        let result = unsafe {
+            (self.api().rbd_diff_iterate2)(
+                self.handle.0,
+                null(),
+                offset,
+                length,
+                parents,
+                whole_objects,
+                extent,
+                (&raw mut look).cast(),
+            )
+        };
+        if result < 0 {
+            return Err(Error::Read);
+        }
+        Ok(look.run(length))
+    }
+
+    /// Begins to read as much as the buffer of `completer` has room for.
+    pub(crate) fn read(&self, offset: u64, mut completer: Completer) {
+        let room = completer.room();
+        let (to, length) = (room.as_mut_ptr().cast::<c_char>(), room.len());
+        let deed = Deed { what: What::Read, offset, length: length as u64 };
+        self.begin(deed, completer, Slice::empty(), |api, image, completion| {
+            // SAFETY: the image is open. The buffer is that of the completer, which stays where it
+            // is and whose only owner is the table of flights until the operation has ended.
+            unsafe { (api.rbd_aio_read)(image, offset, length, to, completion) }
+        });
+    }
+
+    pub(crate) fn write(&self, offset: u64, data: Slice, completer: Completer) {
+        let (from, length) = (data.as_ptr().cast::<c_char>(), data.len());
+        let deed = Deed { what: What::Write, offset, length: length as u64 };
+        self.begin(deed, completer, data, |api, image, completion| {
+            // SAFETY: the image is open. The bytes are those of the slice, which nobody changes and
+            // which the table of flights keeps until the operation has ended.
+            unsafe { (api.rbd_aio_write)(image, offset, length, from, completion) }
+        });
+    }
+
+    /// Begins to zero; gives the space back, or keeps it.
+    pub(crate) fn zero(&self, offset: u64, length: u64, leave: Space, completer: Completer) {
+        let deed = Deed { what: What::Zero, offset, length };
+        let flags = if leave == Space::Deallocated { 0 } else { THICK };
+        let Ok(length) = usize::try_from(length) else {
+            return completer.complete(Err(Error::Range));
+        };
+        self.begin(deed, completer, Slice::empty(), |api, image, completion| {
+            // SAFETY: the image is open.
+            unsafe { (api.rbd_aio_write_zeroes)(image, offset, length, completion, flags, 0) }
+        });
+    }
+
+    pub(crate) fn flush(&self, completer: Completer) {
+        let deed = Deed { what: What::Flush, offset: 0, length: 0 };
+        self.begin(deed, completer, Slice::empty(), |api, image, completion| {
+            // SAFETY: the image is open.
+            unsafe { (api.rbd_aio_flush)(image, completion) }
+        });
+    }
+
+    /// Lets `call` begin the operation with a completion of its own.
+    fn begin(
+        &self,
+        deed: Deed,
+        completer: Completer,
+        data: Slice,
+        call: impl FnOnce(&'static Api, Raw, Raw) -> c_int,
+    ) {
+        let (api, image) = (self.api(), Arc::clone(&self.name));
+        let counted = Counted::new(&self.under_way);
+        // Without room the completer is dropped, which says that the operation has failed.
+        let flight = Flight { api, deed, completer, _data: data, image, counted };
+        let Some(id) = flight::depart(flight) else { return };
+        let mut completion = null_mut();
+        // SAFETY: the argument is a number, no place; the place of the completion is ours.
+        let result = unsafe {
+            let create = api.rbd_aio_create_completion;
+            create(argument(id.number()), flight::completed, &raw mut completion)
+        };
+        if result < 0 {
+            return fail(id, result);
+        }
+        let result = call(api, self.handle.0, completion);
+        if result < 0
+            && let Some(flight) = flight::arrive(id)
+        {
+            // SAFETY: the operation has not begun, and whoever takes the flight out of the table
+            // releases its completion.
+            unsafe { (api.rbd_aio_release)(completion) };
+            flight.end(result as isize);
+        }
+    }
+}
+
+fn fail(id: FlightId, result: c_int) {
+    if let Some(flight) = flight::arrive(id) {
+        flight.end(result as isize);
+    }
+}
+
+/// The text that the library points to; None if it points nowhere.
+fn owned(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: the library gives texts that end with a zero and are valid until the list that they
+    // are in is cleaned up, which is after this.
+    let text = unsafe { CStr::from_ptr(text) };
+    Some(text.to_string_lossy().into_owned())
+}
+
+/// What is known of the bytes from `offset` on.
+#[derive(Debug)]
+struct Look {
+    offset: u64,
+    /// The first run that is mapped: begin and end.
+    mapped: Option<(u64, u64)>,
+}
+
+impl Look {
+    fn note(&mut self, offset: u64, length: u64) {
+        let end = offset.saturating_add(length);
+        match &mut self.mapped {
+            None => self.mapped = Some((offset, end)),
+            Some((_, known)) if *known == offset => *known = end,
+            Some(_) => {}
+        }
+    }
+
+    /// What stands behind the first of `length` bytes, and of how many.
+    fn run(&self, length: u64) -> Run {
+        let end = self.offset.saturating_add(length);
+        match self.mapped {
+            Some((from, to)) if from <= self.offset && to > self.offset => {
+                Run { space: Space::Mapped, length: to.min(end) - self.offset }
+            }
+            Some((from, _)) if from > self.offset => {
+                Run { space: Space::Deallocated, length: from.min(end) - self.offset }
+            }
+            _ => Run { space: Space::Deallocated, length },
+        }
+    }
+}
+
+unsafe extern "C" fn extent(offset: u64, length: usize, exists: c_int, look: *mut c_void) -> c_int {
+    // SAFETY: the library hands on what `status` has given it, calls one after the other, and not
+    // after `status` has returned.
+    let look = unsafe { look.cast::<Look>().as_mut() };
+    if let Some(look) = look
+        && exists != 0
+    {
+        look.note(offset, length as u64);
+    }
+    0
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let begin = Instant::now();
+        while self.under_way.load(Ordering::Acquire) > 0 {
+            if begin.elapsed() > LINGER_MAX {
+                let (image, left) = (&*self.name, self.under_way.load(Ordering::Relaxed));
+                tracing::error!(image, left, "stays open: operations have not ended");
+                return;
+            }
+            std::thread::sleep(LINGER_LOOK);
+        }
+        if let Some(watch) = self.watch {
+            // SAFETY: the image is open, and this is its watch.
+            unsafe { (self.api().rbd_update_unwatch)(self.handle.0, watch) };
+        }
+        // SAFETY: the image is open, nothing is under way, and nobody else has its handle.
+        let result = unsafe { (self.api().rbd_close)(self.handle.0) };
+        if result < 0 {
+            let (image, errno) = (&*self.name, result.saturating_neg());
+            tracing::error!(image, errno, "closed, but what was written last may be lost");
+        }
+        // SAFETY: dropped once, here, and not used any more: the image is closed.
+        unsafe { ManuallyDrop::drop(&mut self.context) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_begin_where_they_are_asked_for() {
+        let run = |extents: &[(u64, u64)]| {
+            let mut look = Look { offset: 1000, mapped: None };
+            extents.iter().for_each(|(offset, length)| look.note(*offset, *length));
+            let Run { space, length } = look.run(500);
+            (space, length)
+        };
+        assert_eq!(run(&[]), (Space::Deallocated, 500));
+        assert_eq!(run(&[(1000, 100), (1100, 100), (1300, 9)]), (Space::Mapped, 200));
+        assert_eq!(run(&[(0, 4096)]), (Space::Mapped, 500));
+        assert_eq!(run(&[(1200, 9)]), (Space::Deallocated, 200));
+        assert_eq!(run(&[(0, 10)]), (Space::Deallocated, 500));
+        assert_eq!(run(&[(9000, 10)]), (Space::Deallocated, 500));
+    }
+}
