@@ -10,7 +10,11 @@ use crate::worker;
 use crate::worker::Chore;
 use crate::worker::Opened;
 use buf::Slice;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use store::Geometry;
@@ -31,6 +35,7 @@ use store::spec::RbdSpec;
 #[derive(Debug)]
 pub struct Rbd {
     opened: Arc<Opened>,
+    _claim: Option<Claim>,
     /// All but the size.
     geometry: Geometry,
     bytes: AtomicU64,
@@ -51,11 +56,43 @@ pub struct Seen {
 pub fn examine(spec: &RbdSpec) -> Result<Seen, RbdError> {
     let size = spec.size.filter(|_| spec.create);
     let spec = RbdSpec { create: false, ..spec.clone() };
-    match (Rbd::open(&spec), size) {
+    match (Rbd::open_by(Api::load()?, &spec, Use::Look), size) {
         (Ok(image), _) => Ok(Seen { bytes: image.geometry().bytes }),
         (Err(error), Some(bytes)) if error.is_no_image() => Ok(Seen { bytes }),
         (Err(error), _) => Err(error),
     }
+}
+
+/// What an image is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Serve,
+    Look,
+}
+
+/// The right to serve an image that is written to. Two disks on one image would each know nothing
+/// of what hosts of the other one write and reserve.
+#[derive(Debug)]
+struct Claim(String);
+
+/// The images that this process serves.
+static CLAIMED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+impl Claim {
+    fn of(identity: &str) -> Option<Self> {
+        claimed().insert(identity.to_owned()).then(|| Self(identity.to_owned()))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        claimed().remove(&self.0);
+    }
+}
+
+fn claimed() -> MutexGuard<'static, BTreeSet<String>> {
+    // What the lock guards is whole between any two statements.
+    CLAIMED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Rbd {
@@ -64,11 +101,11 @@ impl Rbd {
     /// # Errors
     /// There is no library, no cluster, no image, or it is not for us; the text says what to do.
     pub fn open(spec: &RbdSpec) -> Result<Self, RbdError> {
-        Self::open_by(Api::load()?, spec)
+        Self::open_by(Api::load()?, spec, Use::Serve)
     }
 
     /// The same by functions that are not the library's: tests have some.
-    pub(crate) fn open_by(api: &'static Api, spec: &RbdSpec) -> Result<Self, RbdError> {
+    pub(crate) fn open_by(api: &'static Api, spec: &RbdSpec, to: Use) -> Result<Self, RbdError> {
         let opened = worker::open(api, spec)?;
         let facts = &opened.facts;
         let (bytes, place) = (facts.bytes, spec.place().to_string());
@@ -84,6 +121,13 @@ impl Rbd {
             );
         }
         let read_only = spec.snapshot.is_some();
+        let claim = match to {
+            Use::Serve if !read_only => Some(
+                Claim::of(&facts.identity)
+                    .ok_or_else(|| RbdError::InUse { place: place.clone() })?,
+            ),
+            Use::Serve | Use::Look => None,
+        };
         let volatile_cache = !read_only && facts.options.may_lose_acknowledged();
         tracing::info!(image = place, bytes, volatile_cache, "an image of Ceph is open");
         let geometry = Geometry {
@@ -95,7 +139,7 @@ impl Rbd {
             physical_block: PHYSICAL_BLOCK,
             rotational: false,
         };
-        Ok(Self { opened: Arc::new(opened), geometry, bytes: AtomicU64::new(bytes) })
+        Ok(Self { opened: Arc::new(opened), _claim: claim, geometry, bytes: AtomicU64::new(bytes) })
     }
 
     /// Which image of which cluster this is, whoever serves it and whatever it is called.

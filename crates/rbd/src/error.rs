@@ -92,6 +92,12 @@ pub enum RbdError {
         /// What the system says.
         source: io::Error,
     },
+    /// It is a disk already.
+    #[error("rbd:{place} is given twice: it is served already; try: once")]
+    InUse {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+    },
     /// An image that no disk can be made of.
     #[error("rbd:{place}: {bytes} bytes is no size of a disk; try: rbd resize --size 1G {place}")]
     Size {

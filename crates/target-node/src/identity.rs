@@ -138,9 +138,7 @@ impl Stores {
         let find = |id| self.files.iter().find(|file| file.id == id);
         let files: Vec<_> = store.files().into_iter().take(leaves.files).filter_map(find).collect();
         let own = match &*files {
-            [file] if !leaves.fleeting && leaves.chunks.is_empty() && leaves.images.is_empty() => {
-                Some(*file)
-            }
+            [file] if !leaves.fleeting && leaves.chunks.is_empty() => Some(*file),
             _ => None,
         };
         let recorded = own.map(recorded).transpose()?.flatten();
