@@ -12,11 +12,12 @@ pub(crate) const OPEN_MAX: Duration = Duration::from_secs(60);
 
 /// Whoever closes an image waits so long: a cluster that is well takes some milliseconds, and one
 /// that is not must not keep a daemon from ending.
-pub(crate) const CLOSE_MAX: Duration = Duration::from_secs(10);
+pub(crate) const CLOSE_MAX: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 10_000 });
 
 /// An image that is closed waits so long for operations that have not ended. Then it stays open:
 /// the library may still write into their memory, which stays theirs too.
-pub(crate) const LINGER_MAX: Duration = Duration::from_secs(60);
+pub(crate) const LINGER_MAX: Duration =
+    Duration::from_millis(if cfg!(test) { 100 } else { 60_000 });
 
 /// How often it looks meanwhile.
 pub(crate) const LINGER_LOOK: Duration = Duration::from_millis(2);
