@@ -117,7 +117,7 @@ impl Rbd {
                 image = place,
                 bytes,
                 wanted,
-                "the image is there with another size, which it keeps: size= is for one that is made"
+                "the image is there with another size, which it keeps: size= is for a new one"
             );
         }
         let read_only = spec.snapshot.is_some();

@@ -62,7 +62,11 @@ pub enum RbdError {
     #[error(transparent)]
     Library(#[from] LibraryError),
     /// Ceph says no.
-    #[error("rbd:{place}: {}: {source}{}", InWords(*.doing), advice(*.doing, .source, .conf.as_deref()))]
+    #[error(
+        "rbd:{place}: {}: {source}{}",
+        InWords(*.doing),
+        advice(*.doing, .source, .conf.as_deref())
+    )]
     Failed {
         /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
         place: String,

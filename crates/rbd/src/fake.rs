@@ -101,6 +101,10 @@ struct Completion {
     releases: AtomicUsize,
 }
 
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("small")
+}
+
 fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -124,7 +128,7 @@ impl Fake {
         let cache = if manner == "safe" { "false" } else { "true" };
         Arc::new(Self {
             manner,
-            bytes: Mutex::new(vec![0; usize::try_from(bytes).expect("small")]),
+            bytes: Mutex::new(vec![0; size(bytes)]),
             held: Mutex::default(),
             done: Mutex::default(),
             watch: Mutex::default(),
@@ -400,13 +404,13 @@ unsafe extern "C" fn rbd_diff_iterate2(
 ) -> c_int {
     misuse(from.is_null());
     let bytes = of_image(image).bytes();
-    let objects = bytes.chunks(OBJECT as usize).zip(0_u64..);
+    let objects = bytes.chunks(size(OBJECT)).zip(0_u64..);
     for (object, number) in objects {
         let begin = (number * OBJECT).max(offset);
         let end = (number * OBJECT + object.len() as u64).min(offset + length);
         if begin < end && object.iter().any(|byte| *byte != 0) {
             // SAFETY: with the argument of who calls, before this returns.
-            unsafe { extent(begin, (end - begin) as usize, 1, argument) };
+            unsafe { extent(begin, size(end - begin), 1, argument) };
         }
     }
     0
@@ -450,7 +454,7 @@ unsafe extern "C" fn rbd_aio_read(
 ) -> c_int {
     let image = of_image(image);
     let bytes = image.bytes();
-    let from = bytes.get(offset as usize..).unwrap_or_default();
+    let from = bytes.get(size(offset)..).unwrap_or_default();
     let there = length.min(from.len());
     // SAFETY: who calls gives a place for so many bytes.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.cast(), there) };
@@ -485,7 +489,7 @@ unsafe extern "C" fn rbd_aio_write_zeroes(
 }
 
 fn change(image: &Fake, offset: u64, length: usize, change: impl FnOnce(&mut [u8])) {
-    let offset = offset as usize;
+    let offset = size(offset);
     if let Some(place) = locked(&image.bytes).get_mut(offset..offset + length) {
         change(place);
     }

@@ -113,7 +113,8 @@ impl Image {
         check(Doing::Facts, result)?;
         let row = info.object_size.saturating_mul(stripes.max(1));
         let fsid = self.context.cluster.fsid();
-        let (pool, id) = (self.context.pool_number(), self.id().unwrap_or(spec.image.clone()));
+        let (pool, id) = (self.context.pool_number(), self.id());
+        let id = id.unwrap_or_else(|| spec.image.clone());
         let identity = format!(
             "{fsid}/{pool}/{}/{id}@{}",
             spec.namespace.as_deref().unwrap_or_default(),

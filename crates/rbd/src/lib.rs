@@ -11,9 +11,9 @@
 //! ```
 //!
 //! Ends come by librbd's call back and not by its completion queue and descriptor: the library
-//! writes to such a descriptor for each operation, and a queue belongs to one reader, while an image
-//! is shared by all reactors. By call back the answer goes into the inbox of the reactor that has
-//! asked, which is woken once for all that come until it looks.
+//! writes to such a descriptor for each operation, and a queue belongs to one reader, while an
+//! image is shared by all reactors. By call back the answer goes into the inbox of the reactor that
+//! has asked, which is woken once for all that come until it looks.
 
 mod api;
 mod cache;
