@@ -17,6 +17,7 @@ use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
+use store::Error;
 use store::Geometry;
 use store::Io;
 use store::IoResult;
@@ -193,6 +194,10 @@ impl Store for Rbd {
 
     fn bytes_behind(&self) -> Option<u64> {
         self.opened.watched.bytes()
+    }
+
+    fn finish(&self) -> Result<(), Error> {
+        self.opened.worker.close()
     }
 
     fn submit(&self, op: &Op) -> Submitted {

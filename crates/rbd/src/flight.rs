@@ -71,14 +71,14 @@ pub(crate) struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
     pub(crate) fn new(under_way: &Arc<AtomicUsize>) -> Self {
-        under_way.fetch_add(1, Ordering::Relaxed);
+        under_way.fetch_add(1, Ordering::SeqCst);
         Self(Arc::clone(under_way))
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Release);
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -34,6 +34,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::null;
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -43,7 +44,7 @@ use store::Space;
 use store::foreign::Completer;
 use store::spec::RbdSpec;
 
-/// An open image. Closed when it is dropped, which waits for the cluster: never on a reactor.
+/// An open image. One that was not closed when it is dropped, and cannot be, stays open for ever.
 #[derive(Debug)]
 pub(crate) struct Image {
     handle: Handle,
@@ -51,7 +52,12 @@ pub(crate) struct Image {
     context: ManuallyDrop<IoContext>,
     /// `POOL/IMAGE`.
     name: Arc<str>,
+    /// Operations, and calls that begin them.
     under_way: Arc<AtomicUsize>,
+    /// Nothing begins any more.
+    is_closed: AtomicBool,
+    /// The library has it no more.
+    is_gone: AtomicBool,
     watch: Option<u64>,
 }
 
@@ -85,6 +91,8 @@ impl Image {
             context: ManuallyDrop::new(context),
             name: spec.place().to_string().into(),
             under_way: Arc::default(),
+            is_closed: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
             watch: None,
         })
     }
@@ -258,7 +266,13 @@ impl Image {
         call: impl FnOnce(&'static Api, Raw, Raw) -> c_int,
     ) {
         let (api, image) = (self.api(), Arc::clone(&self.name));
+        // The image is not closed before both have gone: the operation may end before its call.
+        let _called = Counted::new(&self.under_way);
         let counted = Counted::new(&self.under_way);
+        // In this order: `close` says that it is closed, and looks then.
+        if self.is_closed.load(Ordering::SeqCst) {
+            return completer.complete(Err(Error::Internal));
+        }
         // Without room the completer is dropped, which says that the operation has failed.
         let flight = Flight { api, deed, completer, _data: data, image, counted };
         let Some(id) = flight::depart(flight) else { return };
@@ -345,16 +359,22 @@ unsafe extern "C" fn extent(offset: u64, length: usize, exists: c_int, look: *mu
     0
 }
 
-impl Drop for Image {
-    fn drop(&mut self) {
+impl Image {
+    /// Closes it, once, when all that is under way has ended; the errno if what was written last
+    /// may be lost. Only the thread of the image calls it, or whoever drops it.
+    pub(crate) fn close(&self) -> Result<(), i32> {
+        self.is_closed.store(true, Ordering::SeqCst);
         let begin = Instant::now();
-        while self.under_way.load(Ordering::Acquire) > 0 {
+        while self.under_way.load(Ordering::SeqCst) > 0 {
             if begin.elapsed() > LINGER_MAX {
                 let (image, left) = (&*self.name, self.under_way.load(Ordering::Relaxed));
                 tracing::error!(image, left, "stays open: operations have not ended");
-                return;
+                return Err(ETIMEDOUT);
             }
             std::thread::sleep(LINGER_LOOK);
+        }
+        if self.is_gone.swap(true, Ordering::SeqCst) {
+            return Ok(());
         }
         if let Some(watch) = self.watch {
             // SAFETY: the image is open, and this is its watch.
@@ -365,11 +385,27 @@ impl Drop for Image {
         if result < 0 {
             let (image, errno) = (&*self.name, result.saturating_neg());
             tracing::error!(image, errno, "closed, but what was written last may be lost");
+            return Err(errno);
         }
-        // SAFETY: dropped once, here, and not used any more: the image is closed.
-        unsafe { ManuallyDrop::drop(&mut self.context) };
+        Ok(())
     }
 }
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // Without waiting: who can wait has closed it before. An error was told.
+        if self.under_way.load(Ordering::SeqCst) == 0 {
+            let _ = self.close();
+        }
+        if self.is_gone.load(Ordering::SeqCst) {
+            // SAFETY: dropped once, here, and not used any more: the image is closed.
+            unsafe { ManuallyDrop::drop(&mut self.context) };
+        }
+    }
+}
+
+/// Linux.
+const ETIMEDOUT: i32 = 110;
 
 #[cfg(test)]
 mod tests {

@@ -18,10 +18,14 @@ use crate::watches;
 use crate::watches::Watched;
 use std::io;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::Sender;
 use std::thread;
+use store::Error;
 use store::Outcome;
 use store::foreign::Completer;
 use store::spec::RbdSpec;
@@ -53,7 +57,7 @@ pub(crate) struct Opened {
 #[derive(Debug)]
 pub(crate) struct Worker {
     chores: Sender<Chore>,
-    closed: std::sync::Mutex<Receiver<()>>,
+    closed: Mutex<Receiver<Result<(), i32>>>,
 }
 
 impl Worker {
@@ -63,16 +67,31 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Worker {
     /// Waits until the image is closed, if that does not take too long: the next one who opens it
-    /// may have to wait for our lock otherwise.
-    fn drop(&mut self) {
+    /// may have to wait for our lock otherwise. The second time there is nothing to do.
+    ///
+    /// # Errors
+    /// What was acknowledged may be lost, or nobody can tell.
+    pub(crate) fn close(&self) -> Result<(), Error> {
         self.ask(Chore::Close);
-        let closed = self.closed.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // It is closed, too, when nobody is there any more.
-        if closed.recv_timeout(CLOSE_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {
-            tracing::warn!("an image of Ceph is not closed in time: the cluster does not answer");
+        let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        match closed.recv_timeout(CLOSE_MAX) {
+            // It was closed before when nobody is there any more.
+            Ok(Ok(())) | Err(RecvTimeoutError::Disconnected) => Ok(()),
+            Ok(Err(_)) => Err(Error::Write),
+            Err(RecvTimeoutError::Timeout) => {
+                tracing::warn!("an image of Ceph is not closed: the cluster does not answer");
+                Err(Error::Write)
+            }
         }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Who wants to know has closed it before.
+        let _ = self.close();
     }
 }
 
@@ -94,9 +113,9 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
                 serve(image, &watched, &asked);
             }
             watches::forget(&watched);
-            drop(image);
+            let closed = image.map_or(Ok(()), |image| image.close());
             // Nobody may wait any more.
-            let _ = end.send(());
+            let _ = end.send(closed);
         })
     };
     spawned.map_err(|source| RbdError::Thread { place: place.clone(), source })?;

@@ -75,6 +75,10 @@ macro_rules! behind {
             self.behind.optimal_io()
         }
 
+        fn finish(&self) -> Result<(), crate::Error> {
+            self.behind.finish()
+        }
+
         fn expect_write(&self, offset: u64, length: u32) {
             self.behind.expect_write(offset, length);
         }

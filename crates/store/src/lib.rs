@@ -448,6 +448,16 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Nothing is submitted any more: what was acknowledged goes to stable storage, and what is
+    /// behind the store is let go. Waits for that. A file is flushed and closed by whoever opened
+    /// it.
+    ///
+    /// # Errors
+    /// What was acknowledged may be lost, or nobody can tell.
+    fn finish(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// The file of [`Store::file`], or what [`Store::bytes_behind`] tells of, has, or is about to
     /// have, this many bytes: what is submitted from now on is held against it. False if the store
     /// has no such thing.
