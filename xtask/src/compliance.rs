@@ -3,11 +3,18 @@
 //! built yet into docs/COMPLIANCE.md.
 
 use crate::catalogue;
+use crate::catalogue::ALL_IS_PROVEN;
 use crate::catalogue::NotYet;
+use crate::catalogue::Part;
+use crate::catalogue::ROLES;
 use crate::catalogue::Row;
 use crate::covers;
 use crate::covers::Cover;
 use crate::judge;
+use crate::proofs::table;
+use crate::proofs::table::Mutant;
+use crate::proofs::table::Named;
+use crate::proofs::table::Subject;
 use crate::readme;
 use crate::readme::Requirement;
 use crate::workspace;
@@ -52,31 +59,43 @@ pub(crate) fn check() -> Result<()> {
 /// Prints the requirements that have neither test nor reason.
 pub(crate) fn list_open() -> Result<()> {
     let facts = Facts::gather()?;
-    for row in facts.rows.iter().filter(|row| matches!(facts.state(row), State::Open)) {
-        println!("{}\t{}\t{}\t{}", row.id, row.role, row.level, row.requirement);
+    for row in &facts.rows {
+        for role in row.roles().filter(|role| matches!(facts.state(row, *role), State::Open)) {
+            println!("{}\t{}\t{}", row.name_in(role), row.level, row.requirement);
+        }
     }
     Ok(())
 }
 
-/// Where a requirement stands.
+/// Where a requirement stands, for one role.
 enum State<'a> {
-    Covered(&'a [String]),
+    /// A mutant breaks it, which its tests must notice.
+    Proven,
+    /// Tests name it; why no mutant can stand for it, where that is known.
+    Named(Option<&'a str>),
     NotYet(&'a str),
     Open,
 }
 
+/// The part that is shown, and the test.
+type Shown = (Option<Part>, String);
+
 #[derive(Debug)]
-struct Facts {
-    rows: Vec<Row>,
+pub(crate) struct Facts {
+    pub(crate) rows: Vec<Row>,
     not_yet: Vec<NotYet>,
-    /// Tests by requirement.
-    covers: BTreeMap<String, Vec<String>>,
+    /// Tests by requirement, each with the part that it shows, where it says so.
+    covers: BTreeMap<String, Vec<Shown>>,
     /// Lines that name requirements in the wrong form.
     malformed: Vec<String>,
+    pub(crate) mutants: Vec<Mutant>,
+    /// Blocks that are no mutants.
+    pub(crate) broken_blocks: Vec<String>,
+    pub(crate) named: Vec<Named>,
 }
 
 impl Facts {
-    fn gather() -> Result<Self> {
+    pub(crate) fn gather() -> Result<Self> {
         let (mut all, mut malformed) = (Vec::new(), Vec::new());
         let files = workspace::files()?;
         for file in files.iter().filter(|file| !file.path.starts_with("xtask/")) {
@@ -87,7 +106,12 @@ impl Facts {
         let read = |path: &str| {
             std::fs::read_to_string(workspace::root().join(path)).with_context(|| path.to_owned())
         };
+        let (mutants, broken_blocks) = table::mutants(&files);
+        let named = std::fs::read_to_string(workspace::root().join(table::NAMED));
         Ok(Self {
+            mutants,
+            broken_blocks,
+            named: table::named(&named.unwrap_or_default())?,
             rows: catalogue::parse_rows(&read(CATALOGUE)?)?,
             not_yet: catalogue::parse_not_yet(&read(NOT_YET)?)?,
             covers: by_requirement(all),
@@ -95,11 +119,46 @@ impl Facts {
         })
     }
 
-    fn state(&self, row: &Row) -> State<'_> {
-        if let Some(tests) = self.covers.get(&row.id) {
-            return State::Covered(tests);
+    fn shown(&self, row: &Row) -> &[Shown] {
+        self.covers.get(&row.id).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The tests that show this part of a requirement; None: that of the only role that has it.
+    pub(crate) fn tests_of(&self, id: &str, part: Option<Part>) -> Vec<&str> {
+        let Some(row) = self.rows.iter().find(|row| row.id == id) else { return Vec::new() };
+        let wanted = row.part_of(part);
+        let shows = |named: Option<Part>| match (row.part_of(named), wanted) {
+            (Some(shown), Some(wanted)) => wanted == Part::Shared || shown.is_of(wanted),
+            _ => false,
+        };
+        let shown = self.shown(row).iter().filter(|(named, _)| shows(*named));
+        shown.map(|(_, test)| test.as_str()).collect()
+    }
+
+    /// Whether a mutant breaks it in this role.
+    pub(crate) fn has_mutant(&self, row: &Row, role: Part) -> bool {
+        self.mutants.iter().any(|mutant| match &mutant.subject {
+            Subject::Row(id, part) => {
+                *id == row.id && row.part_of(*part).is_some_and(|part| part.is_of(role))
+            }
+            Subject::Command(_) => false,
+        })
+    }
+
+    fn is_tested(&self, row: &Row, role: Part) -> bool {
+        let mut parts = self.shown(row).iter().filter_map(|(named, _)| row.part_of(*named));
+        parts.any(|part| part.is_of(role))
+    }
+
+    fn state(&self, row: &Row, role: Part) -> State<'_> {
+        if self.is_tested(row, role) {
+            let named = self.named.iter().find(|named| named.holds_for(row, role));
+            return match self.has_mutant(row, role) {
+                true => State::Proven,
+                false => State::Named(named.map(|named| named.reason.as_str())),
+            };
         }
-        match self.not_yet.iter().find(|entry| entry.holds_for(&row.id)) {
+        match self.not_yet.iter().find(|entry| entry.holds_for(row, role)) {
             Some(entry) => State::NotYet(&entry.reason),
             None => State::Open,
         }
@@ -107,104 +166,145 @@ impl Facts {
 
     fn problems(&self) -> Vec<String> {
         let mut problems = self.malformed.clone();
-        for (id, tests) in &self.covers {
-            if !self.rows.iter().any(|row| row.id == *id) {
-                problems.push(format!("{}: {id} is not in {CATALOGUE}", tests.join(", ")));
-            }
-            if self.not_yet.iter().any(|entry| entry.names(id)) {
-                problems.push(format!("{NOT_YET}: {id} has a test: {}", tests.join(", ")));
+        for (id, shown) in &self.covers {
+            match self.rows.iter().find(|row| row.id == *id) {
+                Some(row) => problems.extend(shown.iter().filter_map(|one| wrong_part(row, one))),
+                None => {
+                    let tests: Vec<&str> = shown.iter().map(|(_, test)| test.as_str()).collect();
+                    problems.push(format!("{}: {id} is not in {CATALOGUE}", tests.join(", ")));
+                }
             }
         }
+        let all = || self.rows.iter().flat_map(|row| row.roles().map(move |role| (row, role)));
         for entry in &self.not_yet {
-            if !self.rows.iter().any(|row| entry.holds_for(&row.id)) {
+            if !all().any(|(row, role)| entry.holds_for(row, role)) {
                 problems.push(format!("{NOT_YET}: {} is not in {CATALOGUE}", entry.pattern));
             }
+            for (row, role) in all().filter(|(row, role)| entry.names(row, *role)) {
+                if self.is_tested(row, role) && (ALL_IS_PROVEN || !row.is_of_both()) {
+                    problems.push(format!("{NOT_YET}: {} has a test", row.name_in(role)));
+                }
+            }
         }
-        for row in self.rows.iter().filter(|row| row.level == "MUST") {
-            if matches!(self.state(row), State::Open) {
-                problems.push(format!("{}: no test, no reason: {}", row.id, row.requirement));
+        for (row, role) in all().filter(|(row, _)| row.level == "MUST") {
+            let is_shown = !ALL_IS_PROVEN && !self.shown(row).is_empty();
+            if matches!(self.state(row, role), State::Open) && !is_shown {
+                let name = row.name_in(role);
+                problems.push(format!("{name}: no test, no reason: {}", row.requirement));
             }
         }
         problems
     }
 
     fn readme(&self) -> Result<String> {
-        let of_target = self.rows.iter().filter(|row| row.is_of_target());
-        let requirements: Vec<Requirement<'_>> = of_target
-            .map(|row| Requirement { id: &row.id, tested: self.covers.contains_key(&row.id) })
+        let all = self.rows.iter().flat_map(|row| row.roles().map(move |role| (row, role)));
+        let requirements: Vec<Requirement<'_>> = all
+            .map(|(row, role)| Requirement {
+                id: &row.id,
+                role,
+                proven: matches!(self.state(row, role), State::Proven),
+            })
             .collect();
         let now = std::fs::read_to_string(workspace::root().join(README)).context(README)?;
         readme::renew(&now, &requirements)
     }
 
     fn summary(&self) -> String {
-        let mut text = String::from("| level | requirements | tested | not yet | open |\n");
-        text.push_str("|---|---|---|---|---|\n");
-        for (role, of_target) in [("target", true), ("initiator", false)] {
+        let mut text = String::from("| level | requirements | proven | named | not yet | open |\n");
+        text.push_str("|---|---|---|---|---|---|\n");
+        for (name, role) in ["target", "initiator"].into_iter().zip(ROLES) {
             for level in ["MUST", "SHOULD", "MAY"] {
-                let rows = self.rows.iter().filter(|row| row.level == level);
-                let rows = rows.filter(|row| row.is_of_target() == of_target);
-                line(&mut text, &format!("{role}: {level}"), &self.count(rows));
+                let rows = self.rows.iter().filter(|row| row.level == level && row.is_of(role));
+                line(&mut text, &format!("{name}: {level}"), &self.count(rows, role));
             }
         }
         text
     }
 
-    /// All, covered, not yet, open.
-    fn count<'a>(&self, rows: impl Iterator<Item = &'a Row>) -> [usize; 4] {
-        let mut counts = [0; 4];
+    /// All, proven, named, not yet, open.
+    fn count<'a>(&self, rows: impl Iterator<Item = &'a Row>, role: Part) -> [usize; 5] {
+        let mut counts = [0; 5];
         for row in rows {
             counts[0] += 1;
-            counts[match self.state(row) {
-                State::Covered(_) => 1,
-                State::NotYet(_) => 2,
-                State::Open => 3,
+            counts[match self.state(row, role) {
+                State::Proven => 1,
+                State::Named(_) => 2,
+                State::NotYet(_) => 3,
+                State::Open => 4,
             }] += 1;
         }
         counts
+    }
+
+    /// Where it stands: once for both roles, where it is the same.
+    fn proofs(&self, row: &Row) -> String {
+        let told = |role: Part| match self.state(row, role) {
+            State::Proven => "proven".to_owned(),
+            State::Named(None) => "named".to_owned(),
+            State::Named(Some(reason)) => format!("named: {reason}"),
+            State::NotYet(reason) => format!("not yet: {reason}"),
+            State::Open => "no test".to_owned(),
+        };
+        let mut proofs: Vec<(Part, String)> = row.roles().map(|role| (role, told(role))).collect();
+        proofs.dedup_by(|(_, b), (_, a)| a == b);
+        match proofs.as_slice() {
+            [(_, proof)] => proof.clone(),
+            several => {
+                let one = |(role, proof): &(Part, String)| format!("{}: {proof}", role.letter());
+                several.iter().map(one).collect::<Vec<_>>().join("<br>")
+            }
+        }
     }
 
     fn document(&self) -> String {
         let mut text = String::from(
             "# Compliance\n\nGenerated by `cargo xtask compliance` from `conformance/iscsi.tsv`, \
              the tests that name a requirement\n(`/// Covers: ID.`) and `conformance/not-yet.tsv`. \
-             Role: T target, I initiator, B both; what holds for both is counted with the \
-             target.\n\n",
+             Role: T target, I initiator, B both; what holds for both\nis counted for each, and \
+             its tests say of whom they are: T, I, or S for code that both run.\n\n\
+             Proven: a mutant in `conformance/mutants` breaks the rule in a copy, and one of its \
+             tests must notice\n(`cargo xtask proofs`). Named: tests name it, and no mutant is \
+             there, or none can be.\n\n",
         );
         text.push_str(&self.summary());
-        text.push_str("\n| id | RFC, section | role | level | requirement | test |\n");
-        text.push_str("|---|---|---|---|---|---|\n");
+        text.push_str("\n| id | RFC, section | role | level | requirement | proof | test |\n");
+        text.push_str("|---|---|---|---|---|---|---|\n");
         for row in &self.rows {
-            let tests = match self.state(row) {
-                State::Covered(tests) => tests_cell(tests),
-                State::NotYet(reason) => format!("not yet: {reason}"),
-                State::Open => "no test".to_owned(),
-            };
-            let requirement = shortened(&row.requirement);
             // Writing to a String cannot fail.
             let _ = writeln!(
                 text,
-                "| {} | {} | {} | {} | {requirement} | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} |",
                 row.id,
                 row.section,
                 row.role,
                 row.level,
-                escaped(&tests)
+                shortened(&row.requirement),
+                escaped(&self.proofs(row)),
+                escaped(&tests_cell(row, self.shown(row)).join("<br>"))
             );
         }
         text
     }
 }
 
-fn line(text: &mut String, label: &str, counts: &[usize; 4]) {
-    let [all, covered, not_yet, open] = counts;
-    let _ = writeln!(text, "| {label} | {all} | {covered} | {not_yet} | {open} |");
+fn line(text: &mut String, label: &str, counts: &[usize; 5]) {
+    let [all, proven, named, not_yet, open] = counts;
+    let _ = writeln!(text, "| {label} | {all} | {proven} | {named} | {not_yet} | {open} |");
 }
 
-fn by_requirement(covers: Vec<Cover>) -> BTreeMap<String, Vec<String>> {
-    let mut map: BTreeMap<String, Vec<String>> = BTreeMap::new();
+/// What is wrong with the part that a test names of a row.
+fn wrong_part(row: &Row, (named, test): &Shown) -> Option<String> {
+    match row.part_of(*named) {
+        None => Some(format!("{test}: {0} holds for both: {0}/T, /I or /S", row.id)),
+        Some(part) if row.roles().any(|role| part.is_of(role)) => None,
+        Some(part) => Some(format!("{test}: {} is not of role {}", row.id, part.letter())),
+    }
+}
+
+fn by_requirement(covers: Vec<Cover>) -> BTreeMap<String, Vec<Shown>> {
+    let mut map: BTreeMap<String, Vec<Shown>> = BTreeMap::new();
     for cover in covers {
-        map.entry(cover.id).or_default().push(cover.test);
+        map.entry(cover.id).or_default().push((cover.part, cover.test));
     }
     for tests in map.values_mut() {
         tests.sort();
@@ -213,13 +313,17 @@ fn by_requirement(covers: Vec<Cover>) -> BTreeMap<String, Vec<String>> {
     map
 }
 
-fn tests_cell(tests: &[String]) -> String {
-    let mut cell: Vec<String> =
-        tests.iter().take(TESTS_MAX).map(|test| format!("`{test}`")).collect();
-    if tests.len() > TESTS_MAX {
-        cell.push(format!("{} more", tests.len() - TESTS_MAX));
+fn tests_cell(row: &Row, shown: &[Shown]) -> Vec<String> {
+    let named = shown.iter().take(TESTS_MAX);
+    let named = named.map(|(part, test)| match row.part_of(*part) {
+        Some(part) if row.is_of_both() => format!("{}: `{test}`", part.letter()),
+        _ => format!("`{test}`"),
+    });
+    let mut cell: Vec<String> = named.collect();
+    if shown.len() > TESTS_MAX {
+        cell.push(format!("{} more", shown.len() - TESTS_MAX));
     }
-    cell.join("<br>")
+    cell
 }
 
 /// Cut at a word, and without what a table cell cannot hold.
@@ -240,19 +344,24 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::File;
 
     fn facts(covered: &[&str], not_yet: &str) -> Facts {
         let rows = "head\nA-01\t7143\t1\tT\tMUST\tOne.\t-\nA-02\t7143\t2\tI\tMUST\tTwo.\t-\n\
                     A-03\t7143\t3\tB\tMAY\tThree | four.\t-\n";
         let covers = covered
             .iter()
-            .map(|&id| Cover { id: id.to_owned(), test: "file: test".to_owned() })
+            .map(|name| covers::id_and_part(name).unwrap())
+            .map(|(id, part)| Cover { id, part, test: "file: test".to_owned() })
             .collect();
         Facts {
             rows: catalogue::parse_rows(rows).unwrap(),
             not_yet: catalogue::parse_not_yet(not_yet).unwrap(),
             covers: by_requirement(covers),
             malformed: Vec::new(),
+            mutants: Vec::new(),
+            broken_blocks: Vec::new(),
+            named: Vec::new(),
         }
     }
 
@@ -278,12 +387,50 @@ mod tests {
     }
 
     #[test]
+    fn what_holds_for_both_is_counted_for_each() {
+        let count = |covered: &[&str]| {
+            let text = facts(covered, "").summary();
+            ["target: MAY | 1 | 0 | 1", "initiator: MAY | 1 | 0 | 1"]
+                .map(|line| text.contains(line))
+        };
+        assert_eq!(count(&["A-03/T"]), [true, false]);
+        assert_eq!(count(&["A-03/I"]), [false, true]);
+        assert_eq!(count(&["A-03/T", "A-03/I"]), [true, true]);
+        assert_eq!(count(&["A-03/S"]), [true, true]);
+        let text = facts(&["A-03/I"], "A-03/T\tlater").document();
+        assert!(text.contains("| T: not yet: later<br>I: named | I: `file: test` |"), "{text}");
+    }
+
+    #[test]
+    fn a_role_that_a_row_has_not_is_found() {
+        assert_eq!(facts(&["A-01", "A-02", "A-01/I"], "").problems().len(), 1);
+        assert_eq!(facts(&["A-01/T", "A-02/S"], "").problems(), [""; 0]);
+    }
+
+    #[test]
+    fn a_mutant_proves_and_a_reason_names() {
+        let text = "A-01 a.rs\n- a\n\nA-03/S a.rs\n- b\n";
+        let path = "conformance/mutants/A.txt".to_owned();
+        let mut facts = facts(&["A-01", "A-02", "A-03/I"], "");
+        facts.mutants = table::mutants(&[File { path, text: text.to_owned() }]).0;
+        facts.named = table::named("A-02\tno code does it\n").unwrap();
+        let row = |index: usize| facts.proofs(&facts.rows[index]);
+        assert_eq!(row(0), "proven");
+        assert_eq!(row(1), "named: no code does it");
+        assert_eq!(row(2), "T: no test<br>I: proven");
+        assert_eq!(facts.tests_of("A-03", Some(Part::Target)), [""; 0]);
+        assert_eq!(facts.tests_of("A-03", Some(Part::Shared)), ["file: test"]);
+        assert_eq!(facts.tests_of("A-01", None), ["file: test"]);
+    }
+
+    #[test]
     fn the_document_has_counts_and_rows() {
         let text = facts(&["A-01"], "").document();
-        assert!(text.contains("| target: MUST | 1 | 1 | 0 | 0 |"));
-        assert!(text.contains("| target: MAY | 1 | 0 | 0 | 1 |"));
-        assert!(text.contains("| initiator: MUST | 1 | 0 | 0 | 1 |"));
-        assert!(text.contains("| A-01 | 7143 1 | T | MUST | One. | `file: test` |"));
+        assert!(text.contains("| target: MUST | 1 | 0 | 1 | 0 | 0 |"));
+        assert!(text.contains("| target: MAY | 1 | 0 | 0 | 0 | 1 |"));
+        assert!(text.contains("| initiator: MUST | 1 | 0 | 0 | 0 | 1 |"));
+        assert!(text.contains("| initiator: MAY | 1 | 0 | 0 | 0 | 1 |"));
+        assert!(text.contains("| A-01 | 7143 1 | T | MUST | One. | named | `file: test` |"));
         assert!(text.contains("Three \\| four."));
     }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Finds the lines by which a test says which requirements it proves: `/// Covers: LGN-05, LGN-06.`
-//! directly above a Rust test, `# Covers: LGN-05.` in a script of `interop/`.
+//! Finds the lines by which a test says which requirements it proves: `/// Covers: LGN-05,
+//! KEY-31/I.` directly above a Rust test, `# Covers: LGN-05.` in a script of `interop/`. What holds
+//! for both roles is named with the role that is shown to keep it.
 
+use crate::catalogue::Part;
 use crate::workspace::File;
 
 /// One requirement named by one test.
@@ -9,6 +11,8 @@ use crate::workspace::File;
 pub(crate) struct Cover {
     /// The requirement.
     pub(crate) id: String,
+    /// Whose part of it, where it says so.
+    pub(crate) part: Option<Part>,
     /// `crates/iscsi/src/window.rs: name_of_the_test`.
     pub(crate) test: String,
 }
@@ -30,42 +34,48 @@ pub(crate) fn find(file: &File) -> (Vec<Cover>, Vec<String>) {
         };
         let at = format!("{}:{}", file.path, index + 1);
         match (test, ids(&lines, index)) {
-            (Some(test), Some(ids)) => found.0.extend(ids.into_iter().map(|id| {
+            (Some(test), Some(ids)) => found.0.extend(ids.into_iter().map(|(id, part)| {
                 let test = if test.is_empty() {
                     file.path.clone()
                 } else {
                     format!("{}: {test}", file.path)
                 };
-                Cover { id, test }
+                Cover { id, part, test }
             })),
             (None, _) => found.1.push(format!("{at}: no #[test] below this line")),
-            (_, None) => found.1.push(format!("{at}: wanted `Covers: ABC-01, ABC-02.`")),
+            (_, None) => found.1.push(format!("{at}: wanted `Covers: ABC-01, ABC-02/T.`")),
         }
     }
     found
 }
 
 /// The ids between the mark and the full stop, which may be on a later comment line.
-fn ids(lines: &[&str], index: usize) -> Option<Vec<String>> {
+fn ids(lines: &[&str], index: usize) -> Option<Vec<(String, Option<Part>)>> {
     let mut text = String::new();
     for line in lines.get(index..)? {
         let body = line.strip_prefix("///").or_else(|| line.strip_prefix('#'))?.trim();
         text.push_str(body.strip_prefix("Covers:").unwrap_or(body).trim());
         if let Some(list) = text.strip_suffix('.') {
-            let ids: Vec<&str> = list.split(',').map(str::trim).collect();
-            return ids
-                .iter()
-                .all(|id| is_id(id))
-                .then(|| ids.iter().map(|&id| id.to_owned()).collect());
+            return list.split(',').map(|word| id_and_part(word.trim())).collect();
         }
         text.push(' ');
     }
     None
 }
 
-/// `ABC-01`: capitals and digits, a hyphen, digits.
+/// `ABC-01`, `ABC-01a`, `ABC-01/T`.
+pub(crate) fn id_and_part(word: &str) -> Option<(String, Option<Part>)> {
+    let (id, part) = match word.split_once('/') {
+        Some((id, part)) => (id, Some(Part::parse(part)?)),
+        None => (word, None),
+    };
+    is_id(id).then(|| (id.to_owned(), part))
+}
+
+/// `ABC-01`: capitals and digits, a hyphen, digits; a small letter where a row has several clauses.
 fn is_id(word: &str) -> bool {
     word.split_once('-').is_some_and(|(family, number)| {
+        let number = number.strip_suffix(|c: char| c.is_ascii_lowercase()).unwrap_or(number);
         !family.is_empty()
             && !number.is_empty()
             && family.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit())
@@ -123,6 +133,20 @@ mod tests {
     }
 
     #[test]
+    fn what_holds_for_both_roles_is_named_with_one() {
+        let text = "/// Covers: KEY-31/T, KEY-24a/I, FMT-01/S, CMD-02b.\n#[test]\nfn x() {}\n";
+        let file = File { path: "a.rs".to_owned(), text: text.to_owned() };
+        let covers = find(&file).0.into_iter().map(|cover| (cover.id, cover.part));
+        let wanted = [
+            ("KEY-31", Some(Part::Target)),
+            ("KEY-24a", Some(Part::Initiator)),
+            ("FMT-01", Some(Part::Shared)),
+            ("CMD-02b", None),
+        ];
+        assert!(covers.eq(wanted.map(|(id, part)| (id.to_owned(), part))));
+    }
+
+    #[test]
     fn the_list_may_go_on_in_the_next_line() {
         let text = "/// Covers: LGN-05,\n/// LGN-06.\n/// And prose.\n#[test]\nfn x() {}\n";
         assert_eq!(find_in("a.rs", text).0.len(), 2);
@@ -135,6 +159,9 @@ mod tests {
         for text in [
             "/// Covers: LGN-05.\nfn helper() {}\n",
             "/// Covers: LGN-05\n#[test]\nfn x() {}\n",
+            "/// Covers: LGN-05/B.\n#[test]\nfn x() {}\n",
+            "/// Covers: LGN-05ab.\n#[test]\nfn x() {}\n",
+            "/// Covers: LGN-a.\n#[test]\nfn x() {}\n",
             "/// Covers: login.\n#[test]\nfn x() {}\n",
             "/// Covers: LGN-05.\n\n#[test]\nfn x() {}\n",
         ] {

@@ -12,9 +12,11 @@ mod lessons;
 mod lexer;
 mod metadata;
 mod mutants;
+mod proofs;
 mod readme;
 mod scsi;
 mod tidy;
+mod tree;
 mod units;
 mod unused;
 mod workspace;
@@ -30,9 +32,12 @@ usage: cargo xtask TASK
   compliance --check    fails when it is stale, wrong or leaves a requirement of ours open
   configuration         writes docs/CONFIGURATION.md
   mutants [NAME...]     breaks lines in a copy; the simulator must notice each within a minute
+  proofs [ID|FAMILY...] breaks rules in a copy; the tests that name each rule must notice
+  proofs --random N     some of them; drawn by --seed TEXT or the commit
+  proofs --check        fails when a mutant has no place or a rule no mutant; builds nothing
   scsi                  writes docs/SCSI.md
   scsi --check          fails when it is stale, or a command is named by no test
-  compliance --open     lists the requirements of the target without test and without reason
+  compliance --open     lists what a role must do that has neither test nor reason
   units                 builds all tests and runs them, several binaries at once
   units --timings       the same; then says which binaries and which tests took long";
 
@@ -47,6 +52,7 @@ fn main() -> ExitCode {
         ["configuration"] => configuration::write(),
         ["compliance", "--check"] => compliance::check(),
         ["mutants", names @ ..] => mutants::run(names),
+        ["proofs", words @ ..] => proofs::run(words),
         ["compliance", "--open"] => compliance::list_open(),
         ["units"] => units::run(false),
         ["units", "--timings"] => units::run(true),

@@ -23,6 +23,19 @@ pub(crate) struct Package {
     pub(crate) library: Option<String>,
     /// The folder of its manifest.
     pub(crate) folder: PathBuf,
+    /// All that is built of it.
+    pub(crate) targets: Vec<Target>,
+}
+
+/// A library, a program, or a program of its folder `tests`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// As Cargo calls it.
+    pub(crate) name: String,
+    /// `lib`, `bin`, `test`, `example`.
+    pub(crate) kind: String,
+    /// Its first source, below the folder of the package: `src/lib.rs`.
+    pub(crate) root: String,
 }
 
 /// A dependency as a manifest declares it.
@@ -59,6 +72,16 @@ fn read(package: &Value, members: &[Value]) -> Package {
         kinds.iter().any(|kind| matches!(kind.as_str(), Some("lib" | "rlib" | "proc-macro")))
     };
     let manifest = PathBuf::from(word(&package["manifest_path"]));
+    let folder = manifest.parent().map(Path::to_path_buf).unwrap_or_default();
+    let target = |target: &Value| {
+        let root = PathBuf::from(word(&target["src_path"]));
+        let root = root.strip_prefix(&folder).unwrap_or(&root);
+        Target {
+            name: word(&target["name"]),
+            kind: word(&target["kind"][0]),
+            root: root.to_string_lossy().into_owned(),
+        }
+    };
     Package {
         name: word(&package["name"]),
         member: members.contains(&package["id"]),
@@ -76,7 +99,8 @@ fn read(package: &Value, members: &[Value]) -> Package {
             })
             .collect(),
         library: list(&package["targets"]).iter().find(is_library).map(|lib| word(&lib["name"])),
-        folder: manifest.parent().map(Path::to_path_buf).unwrap_or_default(),
+        targets: list(&package["targets"]).iter().map(target).collect(),
+        folder,
     }
 }
 
@@ -100,11 +124,14 @@ mod tests {
     fn a_dependency_keeps_its_name_here_and_a_library_its_own() {
         let text = r#"{"workspace_members": ["a 1"], "packages": [
             {"id": "a 1", "name": "a", "manifest_path": "/x/a/Cargo.toml", "targets": [
-                {"kind": ["test"], "name": "mod"}, {"kind": ["lib"], "name": "the_a"}],
+                {"kind": ["test"], "name": "mod", "src_path": "/x/a/tests/mod.rs"},
+                {"kind": ["lib"], "name": "the_a"}],
              "dependencies": [{"name": "b", "kind": "dev", "rename": "c"}]}]}"#;
         let package = &parse(text).unwrap()[0];
         assert_eq!(package.library.as_deref(), Some("the_a"));
         assert_eq!(package.folder, Path::new("/x/a"));
+        let target = &package.targets[0];
+        assert_eq!((target.kind.as_str(), target.root.as_str()), ("test", "tests/mod.rs"));
         let declared = &package.declared[0];
         assert_eq!((declared.name.as_str(), declared.dev), ("b", true));
         assert_eq!(declared.rename.as_deref(), Some("c"));

@@ -2,9 +2,8 @@
 //! Proves that the simulator sees: breaks one line of the product in a copy, and the simulator must
 //! notice within a minute.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 use std::time::Instant;
@@ -13,6 +12,7 @@ use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
 
+use crate::tree;
 use crate::workspace;
 
 /// One broken line.
@@ -376,7 +376,7 @@ const MUTANTS: &[Mutant] = &[
 /// Runs the mutants with these names, or all.
 pub(crate) fn run(names: &[&str]) -> Result<()> {
     let tree = workspace::root().join("target/mutants/tree");
-    copy_to(&tree)?;
+    tree::write(&tree, &BTreeMap::new())?;
     let mut missed = Vec::new();
     let mut ran = 0;
     for mutant in MUTANTS.iter().filter(|one| names.is_empty() || names.contains(&one.name)) {
@@ -445,41 +445,6 @@ fn simulate(tree: &Path, class: &str) -> Result<Option<String>> {
     let what = what.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     let what: String = what.chars().take(200).collect();
     Ok(Some(format!("noticed after {took:.1} s: {what}")))
-}
-
-/// Copies what belongs to the workspace, and nothing else is there then; files that have not
-/// changed keep their times.
-fn copy_to(tree: &Path) -> Result<()> {
-    let root = workspace::root();
-    let paths = workspace::paths()?;
-    prune(tree, tree, &paths.iter().map(PathBuf::from).collect())?;
-    for path in paths {
-        let Ok(bytes) = std::fs::read(root.join(&path)) else { continue };
-        let to: PathBuf = tree.join(&path);
-        if std::fs::read(&to).is_ok_and(|there| there == bytes) {
-            continue;
-        }
-        let folder = to.parent().context("a file is in a folder")?;
-        std::fs::create_dir_all(folder)?;
-        std::fs::write(&to, bytes)?;
-    }
-    Ok(())
-}
-
-/// Removes the files below `folder` that are not among `paths`, which are below `tree`.
-fn prune(tree: &Path, folder: &Path, paths: &HashSet<PathBuf>) -> Result<()> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
-    for entry in entries {
-        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
-        if kind.is_dir() {
-            prune(tree, &path, paths)?;
-            // One that is not empty stays.
-            drop(std::fs::remove_dir(path));
-        } else if path.strip_prefix(tree).is_ok_and(|below| !paths.contains(below)) {
-            std::fs::remove_file(path)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

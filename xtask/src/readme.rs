@@ -6,6 +6,9 @@ use std::fmt::Write;
 use anyhow::Context;
 use anyhow::Result;
 
+use crate::catalogue::Part;
+use crate::catalogue::ROLES;
+
 /// The part of README.md that is generated stands between these lines.
 const BEGIN: &str = "<!-- works: begin (cargo xtask compliance) -->\n";
 const END: &str = "<!-- works: end -->";
@@ -27,10 +30,11 @@ const GROUPS: [(&str, &[&str]); 13] = [
     ("RFC 7144", &["P44"]),
 ];
 
-/// One requirement: its id, and whether a test proves it.
+/// One requirement of a role: its id, and whether it is proven.
 pub(crate) struct Requirement<'a> {
     pub(crate) id: &'a str,
-    pub(crate) tested: bool,
+    pub(crate) role: Part,
+    pub(crate) proven: bool,
 }
 
 /// `readme` with the generated part made anew.
@@ -44,19 +48,22 @@ pub(crate) fn renew(readme: &str, requirements: &[Requirement<'_>]) -> Result<St
 }
 
 fn table(requirements: &[Requirement<'_>]) -> String {
-    let mut text = String::from("\n| of RFC 7143 and 7144, target role | proven by tests |\n");
-    text.push_str("|---|---|\n");
+    let mut text = String::from("\n| of RFC 7143 and 7144, proven | target | initiator |\n");
+    text.push_str("|---|---|---|\n");
     for (title, prefixes) in GROUPS {
-        let of_group = requirements.iter().filter(|requirement| {
-            requirement.id.split_once('-').is_some_and(|(prefix, _)| prefixes.contains(&prefix))
+        let cells = ROLES.map(|role| {
+            let of_group = requirements.iter().filter(|requirement| {
+                let prefix = requirement.id.split_once('-').map(|(prefix, _)| prefix);
+                requirement.role == role && prefix.is_some_and(|prefix| prefixes.contains(&prefix))
+            });
+            let proven = of_group.clone().filter(|requirement| requirement.proven).count();
+            match of_group.count() {
+                0 => "-".to_owned(),
+                all => format!("{proven} of {all}"),
+            }
         });
-        let (mut all, mut tested) = (0, 0);
-        for requirement in of_group {
-            all += 1;
-            tested += usize::from(requirement.tested);
-        }
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "| {title} | {tested} of {all} |");
+        let _ = writeln!(text, "| {title} | {} |", cells.join(" | "));
     }
     text.push('\n');
     text
@@ -70,14 +77,15 @@ mod tests {
     fn the_part_between_the_lines_is_made_anew() {
         let readme = format!("before\n{BEGIN}old\n{END}\nafter\n");
         let requirements = [
-            Requirement { id: "NAM-01", tested: true },
-            Requirement { id: "SES-01", tested: false },
-            Requirement { id: "FAB-01", tested: true },
+            Requirement { id: "NAM-01", role: Part::Target, proven: true },
+            Requirement { id: "NAM-01", role: Part::Initiator, proven: false },
+            Requirement { id: "SES-01", role: Part::Target, proven: false },
+            Requirement { id: "FAB-01", role: Part::Target, proven: true },
         ];
         let new = renew(&readme, &requirements).unwrap();
         assert!(new.starts_with("before\n") && new.ends_with("\nafter\n"));
-        assert!(new.contains("| names, sessions and the ISID rule | 1 of 2 |"));
-        assert!(new.contains("| FastAbort | 1 of 1 |"));
+        assert!(new.contains("| names, sessions and the ISID rule | 1 of 2 | 0 of 1 |"));
+        assert!(new.contains("| FastAbort | 1 of 1 | - |"));
         assert!(!new.contains("old"));
         assert_eq!(renew(&new, &requirements).unwrap(), new);
         assert!(renew("nothing", &requirements).is_err());

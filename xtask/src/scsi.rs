@@ -36,6 +36,18 @@ pub(crate) fn check() -> Result<()> {
     judge("scsi", &problems)
 }
 
+/// The tests of each command, by its key; `FILE: FUNCTION`.
+pub(crate) fn tests_by_command() -> Result<BTreeMap<String, Vec<String>>> {
+    let facts = Facts::gather()?;
+    let mut tests: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for command in &facts.commands {
+        let key = key_of(command);
+        let named = facts.tests.get(&key).into_iter().flatten();
+        tests.entry(key.clone()).or_default().extend(named.map(|test| format!("crates/{test}")));
+    }
+    Ok(tests)
+}
+
 #[derive(Debug)]
 struct Facts {
     commands: Vec<Supported>,
@@ -127,7 +139,8 @@ fn key_of(command: &Supported) -> String {
     key(command.device == DRIVE, &code_of(command))
 }
 
-fn key(of_drive: bool, code: &str) -> String {
+/// As a command of a drive, or of a disk, is told from others.
+pub(crate) fn key(of_drive: bool, code: &str) -> String {
     if of_drive { format!("{DRIVE} {code}") } else { code.to_owned() }
 }
 
@@ -182,7 +195,8 @@ fn codes(lines: &[&str], index: usize) -> Option<Vec<String>> {
     None
 }
 
-fn is_code(word: &str) -> bool {
+/// `28`, `5F/01`, `7F/0009`.
+pub(crate) fn is_code(word: &str) -> bool {
     let is_hex = |part: &str| {
         !part.is_empty() && part.chars().all(|c| c.is_ascii_digit() || ('A'..='F').contains(&c))
     };

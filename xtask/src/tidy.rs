@@ -10,6 +10,7 @@ use crate::lexer;
 use crate::lexer::Split;
 use crate::metadata;
 use crate::metadata::Package;
+use crate::proofs;
 use crate::unused;
 use crate::workspace;
 use crate::workspace::File;
@@ -71,6 +72,7 @@ pub(crate) fn run() -> Result<()> {
     problems.extend(pure_roots(&files));
     problems.extend(lessons::problems(&files));
     problems.extend(configuration::problems()?);
+    problems.extend(proofs::problems()?);
     judge("tidy", &problems)
 }
 
@@ -249,6 +251,7 @@ mod tests {
             declared: Vec::new(),
             library: None,
             folder: PathBuf::new(),
+            targets: Vec::new(),
         }
     }
 

@@ -91,6 +91,7 @@ mod tests {
             declared,
             library: Some(library.to_owned()),
             folder: PathBuf::from("/a/crates").join(name),
+            targets: Vec::new(),
         }
     }
 

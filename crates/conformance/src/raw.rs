@@ -243,6 +243,20 @@ impl Raw {
         }
     }
 
+    /// Whether the other side still takes bytes: one that has closed its socket whole answers with
+    /// a reset, and then nothing more can be sent.
+    ///
+    /// # Panics
+    /// On a local connection, which has no halves.
+    pub fn takes(&mut self, bytes: &[u8]) -> bool {
+        let Line::Stream(stream) = &mut self.line else {
+            panic!("a local connection has no bytes")
+        };
+        let first = stream.write_all(bytes).is_ok();
+        std::thread::sleep(Duration::from_millis(100));
+        first && stream.write_all(bytes).is_ok()
+    }
+
     /// Panics unless the stream ends here, without another PDU.
     pub fn expect_closed(&mut self) {
         let heard = self.hear(PATIENCE);

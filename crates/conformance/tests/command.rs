@@ -58,7 +58,7 @@ fn commands_outside_the_window_and_duplicates_are_ignored() {
     );
 }
 
-/// Covers: CMD-01, LGN-32.
+/// Covers: CMD-01/T, LGN-32.
 #[test]
 fn command_numbers_wrap() {
     on_each_engine(
@@ -76,7 +76,7 @@ fn command_numbers_wrap() {
     );
 }
 
-/// Covers: CMD-17.
+/// Covers: CMD-17/T.
 #[test]
 fn a_closed_window_takes_no_numbered_command() {
     on_each_engine(
@@ -152,7 +152,7 @@ fn immediate_commands_pass_a_closed_window() {
     );
 }
 
-/// Covers: SCC-04, OBS-08, FMT-03.
+/// Covers: SCC-04/T, OBS-08, FMT-03.
 #[test]
 fn attributes_that_there_are_and_reserved_ones() {
     on_each_engine(
@@ -178,7 +178,7 @@ fn attributes_that_there_are_and_reserved_ones() {
     );
 }
 
-/// Covers: SRS-03, SRS-04, SRS-05, SCC-15, SRS-01, SRS-13, DSN-06.
+/// Covers: SRS-03, SRS-04, SRS-05, SCC-15, SRS-01, SRS-13.
 #[test]
 fn residuals_say_how_much_more_or_less_there_was() {
     on_each_engine(

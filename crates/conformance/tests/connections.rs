@@ -74,7 +74,7 @@ fn connections(server: &Server) -> Vec<u16> {
     sessions.iter().flat_map(|session| &session.connections).map(|one| one.cid).collect()
 }
 
-/// Covers: MCS-01, SES-11, SES-06, CMD-31, MCS-02.
+/// Covers: MCS-01, SES-11, SES-06, CMD-31/T, MCS-02.
 #[test]
 fn two_connections_do_io() {
     on_each_engine(
@@ -120,7 +120,7 @@ fn commands_run_in_order_over_all_connections() {
     );
 }
 
-/// Covers: MCS-04.
+/// Covers: MCS-04/T.
 #[test]
 fn each_connection_has_its_own_segments_and_digests() {
     on_each_engine(
@@ -157,7 +157,7 @@ fn open_write(session: &mut Initiator, block: u32) -> (R2t, Vec<u8>) {
     (session.read_r2t(), pattern(512, 99))
 }
 
-/// Covers: LGO-06, LGO-02, LGO-05, LGO-11, CLR-03, MCS-05.
+/// Covers: LGO-06, LGO-02, LGO-05/T, LGO-11, CLR-03, MCS-05.
 #[test]
 fn a_connection_is_logged_out_from_another() {
     on_each_engine(
@@ -187,7 +187,7 @@ fn a_connection_is_logged_out_from_another() {
     );
 }
 
-/// Covers: LGO-07, MCS-05.
+/// Covers: LGO-07a, MCS-05.
 #[test]
 fn a_connection_logs_itself_out() {
     on_each_engine(
@@ -303,7 +303,7 @@ fn a_login_that_fails_disturbs_nobody() {
     );
 }
 
-/// Covers: SES-24, TMO-02.
+/// Covers: SES-24, TMO-02/T.
 #[test]
 fn a_session_is_continued() {
     on_each_engine(
@@ -388,7 +388,7 @@ fn nobody_joins_a_login() {
     );
 }
 
-/// Covers: TMF-19, STS-12.
+/// Covers: TMF-19, STS-12a, STS-12b.
 #[test]
 fn a_fenced_response_waits_for_every_connection() {
     on_each_engine(
@@ -443,7 +443,7 @@ fn redirected(server: &Server, plan: &LoginPlan, status: u16) {
     raw.expect_closed();
 }
 
-/// Covers: RDR-01, RDR-02, RDR-06, KEY-12.
+/// Covers: RDR-01, RDR-02, RDR-06/T, KEY-12.
 #[test]
 fn a_target_that_has_moved_says_where() {
     let durations = [(Redirection::Temporary, 0x0101), (Redirection::Permanent, 0x0102)];
@@ -673,7 +673,7 @@ fn connections_join_and_leave_under_load() {
     );
 }
 
-/// Covers: MCS-03.
+/// Covers: MCS-03/T.
 #[test]
 fn a_session_stays_within_its_portal_group() {
     let portal = |group| target::Portal { address: ([127, 0, 0, 1], 0).into(), group };

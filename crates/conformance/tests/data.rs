@@ -30,7 +30,7 @@ fn written(session: &mut Initiator, count: u16) -> Vec<u8> {
     session.run(&read).data
 }
 
-/// Covers: DIN-01, DIN-02, DIN-03, DIN-07, DIN-10, DIN-11, DIN-12, DIN-13, DIN-15, DSN-01, STS-03.
+/// Covers: DIN-01, DIN-02, DIN-11, DIN-12, DIN-13/T, DIN-15/T, DSN-01, DIN-03a, DIN-07a, DIN-10b.
 #[test]
 fn data_in_comes_in_sequences_within_all_bounds() {
     on_each_engine(
@@ -124,7 +124,7 @@ fn r2ts_ask_for_adjoining_ranges_a_few_at_a_time() {
 
 /// Every combination of InitialR2T and ImmediateData, and every way to send that it allows.
 ///
-/// Covers: SCC-16, SCC-14, KEY-14, KEY-15.
+/// Covers: SCC-14, KEY-14a/T, KEY-15a/T, SCC-16/T.
 #[test]
 fn data_comes_solicited_and_unsolicited() {
     on_each_engine(
@@ -300,7 +300,7 @@ fn an_answer_of_the_wrong_length_fails_the_command() {
     );
 }
 
-/// Covers: DOU-12, DSN-08.
+/// Covers: DSN-08, DOU-12a.
 #[test]
 fn offsets_and_numbers_out_of_order_fail_the_command() {
     on_each_engine(
@@ -360,7 +360,7 @@ fn data_for_no_transfer_is_rejected_and_the_session_lives() {
     );
 }
 
-/// Covers: CMD-32.
+/// Covers: CMD-32a/T.
 #[test]
 fn data_for_another_unit_is_rejected() {
     on_each_engine(
@@ -380,7 +380,7 @@ fn data_for_another_unit_is_rejected() {
     );
 }
 
-/// Covers: DIN-14.
+/// Covers: DIN-14/T.
 #[test]
 fn an_empty_data_pdu_is_taken() {
     on_each_engine(
@@ -403,7 +403,6 @@ fn an_empty_data_pdu_is_taken() {
     );
 }
 
-/// Covers: CMD-31.
 #[test]
 fn equal_tags_of_two_sessions_do_not_meet() {
     on_each_engine(
@@ -429,7 +428,7 @@ fn equal_tags_of_two_sessions_do_not_meet() {
     );
 }
 
-/// Covers: OBS-03.
+/// Covers: OBS-03/T.
 #[test]
 fn no_markers_stand_in_the_stream() {
     on_each_engine(
@@ -466,7 +465,7 @@ fn answer_backwards(session: &mut Initiator, r2t: &R2t, data: &[u8]) {
     }
 }
 
-/// Covers: KEY-29.
+/// Covers: KEY-29a/T.
 #[test]
 fn pdus_of_a_sequence_come_in_any_order_where_agreed() {
     for (word, sense) in [("No", None), ("Yes", Some(LOST_DATA))] {
@@ -501,7 +500,7 @@ fn pdus_of_a_sequence_come_in_any_order_where_agreed() {
 
 /// Bytes that come twice are more than was asked for, whatever the order.
 ///
-/// Covers: KEY-29.
+/// Covers: KEY-29a/T.
 #[test]
 fn overlapping_data_fails_the_command() {
     on_each_engine(
@@ -529,7 +528,7 @@ fn overlapping_data_fails_the_command() {
 
 /// With DataSequenceInOrder=No sequences end in any order, as many at once as were asked for.
 ///
-/// Covers: KEY-28, KEY-30, R2T-03.
+/// Covers: KEY-28a/T, KEY-30a/T, R2T-03.
 #[test]
 fn sequences_come_in_any_order() {
     on_each_engine(

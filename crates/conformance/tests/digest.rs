@@ -22,7 +22,7 @@ fn corrupt(session: &Initiator, request: &Request, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Covers: KEY-02.
+/// Covers: KEY-02/T.
 #[test]
 fn the_first_known_digest_of_the_list_is_taken() {
     on_each_engine(
@@ -53,7 +53,7 @@ fn the_first_known_digest_of_the_list_is_taken() {
 
 /// The reader of this crate checks the digests of every PDU that comes.
 ///
-/// Covers: KEY-03, DGT-01, DGT-02, DGT-03, FMT-18.
+/// Covers: KEY-03/T, FMT-18, DGT-01/T, DGT-03/T, DGT-02b/T.
 #[test]
 fn every_pdu_after_the_login_has_its_digests() {
     on_each_engine(
@@ -87,7 +87,7 @@ fn every_pdu_after_the_login_has_its_digests() {
     );
 }
 
-/// Covers: DGT-04.
+/// Covers: DGT-04/T.
 #[test]
 fn a_wrong_header_digest_closes_the_connection() {
     on_each_engine(
@@ -176,7 +176,7 @@ fn a_corrupt_last_pdu_is_rejected_and_ends_the_command() {
 /// A path that corrupts a command again and again: its retries have the number that it has, nothing
 /// that comes later runs before it, and it runs once.
 ///
-/// Covers: CMD-19.
+/// Covers: CMD-19/T.
 #[test]
 fn a_command_keeps_its_number_however_often_it_is_sent() {
     on_each_engine(

@@ -109,7 +109,7 @@ fn a_node_has_one_name_in_both_roles() {
 
 /// A dead connection is noticed and replaced before a command is given up.
 ///
-/// Covers: TMO-05.
+/// Covers: TMO-05/I.
 #[test]
 fn timers_of_the_transport_are_shorter_than_those_of_commands() {
     let settings = Settings::default();
@@ -288,7 +288,7 @@ fn a_dead_portal_delays_nothing() {
     assert!(Disk::open(&session, 0).is_ok());
 }
 
-/// Covers: ERL-09, SES-20.
+/// Covers: ERL-09, SES-20, ERL-01/I.
 #[test]
 fn a_lost_session_is_reinstated_and_commands_go_on() {
     let server = Server::start(conformance::server::plan(

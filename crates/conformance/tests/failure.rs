@@ -66,7 +66,7 @@ fn write_until(session: &mut Initiator, data: &[u8], count: usize) -> bool {
     }
 }
 
-/// Covers: ERL-01.
+/// Covers: ERL-01/T.
 #[test]
 fn connections_lost_between_any_two_pdus_are_recovered_by_a_new_session() {
     on_each_engine(
@@ -98,7 +98,7 @@ fn connections_lost_between_any_two_pdus_are_recovered_by_a_new_session() {
     );
 }
 
-/// Covers: ERL-01.
+/// Covers: ERL-01/T.
 #[test]
 fn a_connection_lost_within_a_pdu_is_recovered_by_a_new_session() {
     on_each_engine(

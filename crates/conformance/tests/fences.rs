@@ -98,7 +98,7 @@ fn is_managed(response: &Response) -> bool {
     matches!(response, Response::TaskManagement(answer) if answer.response == 0)
 }
 
-/// Covers: STS-11, STS-13.
+/// Covers: STS-11, STS-13a.
 #[test]
 fn the_answer_to_a_reset_is_fenced() {
     on_each_transport(
@@ -118,7 +118,7 @@ fn the_answer_to_a_reset_is_fenced() {
     );
 }
 
-/// Covers: STS-11, STS-13.
+/// Covers: STS-11, STS-13b.
 #[test]
 fn the_first_unit_attention_after_a_reset_is_fenced_everywhere() {
     on_each_transport(
@@ -150,7 +150,7 @@ fn reserve_out(session: &mut Initiator, action: u8, keys: [u8; 2]) -> ScsiComman
     command
 }
 
-/// Covers: STS-11, STS-13.
+/// Covers: STS-11, STS-13f.
 #[test]
 fn the_end_of_preempt_and_abort_is_fenced() {
     on_each_transport(
@@ -187,7 +187,7 @@ fn is_status(itt: Itt, status: u8) -> impl Fn(&Response) -> bool {
 
 /// Its beginning, the news that it blocks a command, and its end.
 ///
-/// Covers: STS-11, STS-13.
+/// Covers: STS-11, STS-13c, STS-13d, STS-13e.
 #[test]
 fn auto_contingent_allegiance_is_fenced() {
     on_each_transport(
@@ -211,7 +211,7 @@ fn auto_contingent_allegiance_is_fenced() {
     );
 }
 
-/// Covers: KEY-37, STS-12.
+/// Covers: KEY-37/T.
 #[test]
 fn without_the_promise_nothing_is_held_back() {
     on_each_transport(
@@ -256,7 +256,7 @@ fn expect_tag_until_confirmed(session: &mut Initiator, r2t: &R2t, message: &Asyn
     session.expect_reject(0x09);
 }
 
-/// Covers: FAB-01, FAB-04, FAB-05, FAB-07, FAB-08, STS-11.
+/// Covers: FAB-01/T, FAB-04, FAB-07, FAB-08, STS-11, FAB-05a, FAB-05b.
 #[test]
 fn fast_abort_tells_each_other_connection() {
     on_each_transport(
@@ -305,7 +305,7 @@ fn fast_abort_tells_each_other_connection() {
     );
 }
 
-/// Covers: FAB-05, FAB-08.
+/// Covers: FAB-08, FAB-05b, FAB-05c.
 #[test]
 fn each_session_hears_what_it_has_agreed_to() {
     on_each_transport(
@@ -343,7 +343,7 @@ fn each_session_hears_what_it_has_agreed_to() {
 /// The target waits for the data of the session that asks, and for nobody else's: what comes late
 /// for tasks of others is dropped.
 ///
-/// Covers: TMF-14, TMF-15, TMF-16.
+/// Covers: TMF-14, TMF-16.
 #[test]
 fn data_of_third_parties_is_not_waited_for() {
     on_each_transport(

@@ -6,7 +6,7 @@ use lunwire_conformance::*;
 use wire::iscsi::*;
 use wire::scsi::sam::BUSY;
 
-/// Covers: FMT-16, FMT-09, FMT-19, LGO-15, ASY-07.
+/// Covers: FMT-16, FMT-09, FMT-19, LGO-15/T, ASY-07.
 #[test]
 fn lengths_that_cannot_be_trusted_end_the_session() {
     on_each_engine(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who may join a session, and what strangers learn of sessions (RFC 7143 §9.2, §12.1).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,6 +131,32 @@ fn all_connections_of_a_session_have_one_identity() {
             let expected = if proved == joins_proved { 0 } else { 0x0201 };
             assert_eq!(response.status, expected, "{proved} {joins_proved}");
         }
+    });
+}
+
+/// Side by side and one after the other, on one reactor and on two.
+///
+/// Covers: CHP-22.
+#[test]
+fn every_login_has_a_challenge_of_its_own() {
+    each_server(Demand::Required, |server| {
+        let (mut challenges, mut identifiers) = (HashSet::new(), Vec::new());
+        for _ in 0..4 {
+            let mut connections = [(); 3].map(|()| (server.connect(), leading()));
+            for (raw, plan) in &mut connections {
+                let mut first = plan.text();
+                first.extend(text(&[("AuthMethod", "CHAP")]));
+                assert_eq!(exchange(raw, plan, false, &first).0.status, 0);
+            }
+            for (raw, plan) in &mut connections {
+                let (_, pairs) = exchange(raw, plan, false, b"CHAP_A=7\0");
+                let challenge = value(&pairs, "CHAP_C").to_owned();
+                assert!(challenge.len() >= 2 + 32, "{challenge}");
+                assert!(challenges.insert(challenge), "the challenge came before");
+                identifiers.push(value(&pairs, "CHAP_I").to_owned());
+            }
+        }
+        assert!(identifiers.windows(2).all(|pair| pair[0] != pair[1]), "{identifiers:?}");
     });
 }
 

@@ -105,7 +105,7 @@ fn cut(outward: bool, index: usize, times: usize) -> impl FnMut(&Passing) -> Fat
     }
 }
 
-/// Covers: REA-01, REA-06, REA-07, SES-14, SES-33, TMF-28, ERL-05.
+/// Covers: REA-01, REA-06, REA-07, SES-14, SES-33, TMF-28, ERL-05/I.
 #[test]
 fn commands_outlive_their_only_connection() {
     on_each_engine(short_waits, |server: &Server| {

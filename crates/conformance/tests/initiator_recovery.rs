@@ -109,7 +109,7 @@ fn is_data_in(pdu: &Passing) -> Option<DataIn> {
     }
 }
 
-/// Covers: DGT-08, DGT-09, SNK-05, SNK-10, SNK-11, ERL-12.
+/// Covers: DGT-08, DGT-09, SNK-05, SNK-10, ERL-12, SNK-11c.
 #[test]
 fn damaged_data_is_asked_for_before_its_status_is_acknowledged() {
     let damage = |pdu: &Passing| match is_data_in(pdu) {
@@ -164,7 +164,7 @@ fn check_acknowledgements(passed: &[Passing]) {
     }
 }
 
-/// Covers: DIN-09, SNK-06, SNK-10, SNK-11, SNK-13.
+/// Covers: DIN-09, SNK-06, SNK-10, SNK-13, SNK-11a.
 #[test]
 fn data_is_acknowledged_where_the_target_asks_for_it() {
     // Late, and some of them where the target asks: what comes after a hole is not acknowledged.
@@ -211,7 +211,7 @@ fn check_not_asked_again(passed: &[Passing], asked: &[DataIn]) {
     }
 }
 
-/// Covers: DGT-12, DGT-13, SNK-10, SNK-11.
+/// Covers: DGT-12, DGT-13, SNK-10, SNK-11c, STS-07b.
 #[test]
 fn lost_statuses_are_asked_for() {
     fn with_sense(pdu: &Passing) -> Option<[u32; 2]> {
@@ -269,7 +269,7 @@ fn read(block: u32, count: u16, retry: Retry) -> Post {
     Post { lun: 0, cdb: Cdb { bytes, len: 10 }, data, retry }
 }
 
-/// Covers: CMD-19, CMD-23, CMD-25.
+/// Covers: CMD-19/I, CMD-25, CMD-23b.
 #[test]
 fn write_data_that_was_damaged_is_sent_again() {
     let script = || -> Box<dyn FnMut(&Passing) -> Fate + Send> {
@@ -315,7 +315,7 @@ fn write_data_that_was_damaged_is_sent_again() {
     );
 }
 
-/// Covers: DSN-09.
+/// Covers: DSN-09a, DSN-09b.
 #[test]
 fn what_comes_twice_counts_once() {
     let twice = |pdu: &Passing| match pdu.response() {
@@ -342,7 +342,7 @@ fn what_comes_twice_counts_once() {
     );
 }
 
-/// Covers: R2T-10, DSN-07.
+/// Covers: R2T-10, DSN-07a, DSN-07b.
 #[test]
 fn a_lost_r2t_is_asked_for_by_its_number() {
     fn lost(pdu: &Passing) -> Option<[u32; 2]> {

@@ -159,7 +159,7 @@ fn check_r_data(proxy: &Proxy, itt: Itt) {
 /// The last two PDUs are lost with the status, so that the loss is found when the change is in
 /// force.
 ///
-/// Covers: SNK-08, SNK-05, SNK-10, SNK-11, SNK-13, TXT-01, TXT-03.
+/// Covers: SNK-08, SNK-05, SNK-10, SNK-13, TXT-01, TXT-03, SNK-11b.
 #[test]
 fn data_from_before_a_change_is_cut_anew() {
     for length in [2048, 32 << 10] {
@@ -189,7 +189,7 @@ fn data_that_is_lost_during_a_change_is_cut_anew() {
     change_under_a_read(1024, |number| number.0 == 2, Fate::Damage, check_r_data);
 }
 
-/// Covers: TXT-14.
+/// Covers: TXT-14a.
 #[test]
 fn each_connection_of_a_session_declares() {
     on_each_engine(
@@ -278,7 +278,7 @@ fn a_key_that_a_target_names_twice_begins_the_negotiation_anew() {
     session.logout();
 }
 
-/// Covers: TXT-13.
+/// Covers: TXT-13/I.
 #[test]
 fn a_session_goes_on_when_the_target_does_not_negotiate() {
     let mock = Mock::start(|request, _, numbers| match request {

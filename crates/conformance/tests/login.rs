@@ -101,7 +101,7 @@ fn sessions_may_use_the_same_cid() {
     );
 }
 
-/// Covers: SES-10, ERL-08, ERL-10, CLR-02.
+/// Covers: SES-10, ERL-08/T, ERL-10, CLR-02.
 #[test]
 fn reinstatement_ends_the_old_session_silently() {
     on_each_engine(
@@ -284,7 +284,7 @@ fn a_lost_connection_is_recovered_by_a_new_session() {
     );
 }
 
-/// Covers: ERL-04.
+/// Covers: ERL-04/T.
 #[test]
 fn recovery_has_no_place_in_the_login_phase() {
     on_each_engine(
@@ -347,6 +347,40 @@ fn discover(session: &mut Initiator) -> Vec<(String, String)> {
     let pdu = session.read();
     assert!(matches!(pdu.response(), Response::Text(answer) if answer.final_), "{pdu:x?}");
     pdu.pairs()
+}
+
+/// Covers: DIS-02, DIS-07.
+#[test]
+fn an_initiator_hears_of_the_targets_that_it_may_use_and_of_no_other() {
+    let names = |server: &Server, initiator: Option<&str>, value: &str| -> Vec<String> {
+        let plan = LoginPlan::discovery();
+        let initiator = initiator.map(ToOwned::to_owned).or(plan.initiator.clone());
+        let mut session = server.login_with(&LoginPlan { initiator, ..plan });
+        let request = session.text();
+        session.send(&Request::Text(request), &text(&[("SendTargets", value)]));
+        let records = session.read().pairs();
+        records.into_iter().filter(|(key, _)| key == "TargetName").map(|(_, name)| name).collect()
+    };
+    on_each_engine(
+        |_| {},
+        |server| {
+            assert_eq!(names(server, None, "All"), [TARGET]);
+            assert_eq!(names(server, Some(FRIEND), "All"), [TARGET, CLOSED_TARGET]);
+            assert_eq!(names(server, None, CLOSED_TARGET), [""; 0]);
+            assert_eq!(names(server, Some(FRIEND), CLOSED_TARGET), [CLOSED_TARGET]);
+        },
+    );
+    // Nothing at all, where there is nothing for it.
+    on_each_plan(
+        |_| {},
+        |plan| drop(plan.nodes.remove(0)),
+        |server| {
+            for value in ["All", CLOSED_TARGET, TARGET] {
+                assert_eq!(names(server, None, value), [""; 0], "{value}");
+            }
+            assert_eq!(names(server, Some(FRIEND), "All"), [CLOSED_TARGET]);
+        },
+    );
 }
 
 /// A target with three portals, one of them IPv6 where there is IPv6.

@@ -21,7 +21,7 @@ fn open_write(session: &mut Initiator) -> R2t {
     session.read_r2t()
 }
 
-/// Covers: LGO-02, LGO-04, LGO-05, LGO-08, LGO-10, CLR-02.
+/// Covers: LGO-02, LGO-04a, LGO-05/T, LGO-08, LGO-10, CLR-02.
 #[test]
 fn a_logout_ends_all_tasks_without_a_word_and_closes() {
     on_each_transport(
@@ -42,6 +42,23 @@ fn a_logout_ends_all_tasks_without_a_word_and_closes() {
                 let read = next.read_blocks(0, 0, 1);
                 assert_eq!(next.run(&read).data, [0; 512]);
             }
+        },
+    );
+}
+
+/// The target closes its half and waits for the initiator to close the other one.
+///
+/// Covers: LGO-04a.
+#[test]
+fn a_logout_leaves_the_initiators_half_open() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut session = server.login();
+            let request = session.logout(0);
+            assert_eq!(log_out(&mut session, request).response, 0);
+            session.expect_closed();
+            assert!(session.raw.takes(&[0; 48]), "the other half is open");
         },
     );
 }
@@ -84,7 +101,7 @@ fn the_next_session_hears_what_was_cleared() {
     );
 }
 
-/// Covers: LGO-07, LGO-09, OBS-10.
+/// Covers: LGO-07a, LGO-09, OBS-10.
 #[test]
 fn a_logout_that_cannot_be_leaves_the_session_alone() {
     on_each_transport(
@@ -104,7 +121,7 @@ fn a_logout_that_cannot_be_leaves_the_session_alone() {
     );
 }
 
-/// Covers: ASY-01, ASY-02, ASY-06, LGO-15.
+/// Covers: ASY-01, ASY-02, ASY-06, LGO-15/T.
 #[test]
 fn a_target_that_stops_asks_for_logout_and_says_when_it_drops() {
     on_each_transport(
@@ -130,7 +147,7 @@ fn a_target_that_stops_asks_for_logout_and_says_when_it_drops() {
 
 /// A session that administration ends says so.
 ///
-/// Covers: LGO-15.
+/// Covers: LGO-15/T.
 #[test]
 fn a_session_that_is_dropped_is_told() {
     on_each_transport(

@@ -54,7 +54,7 @@ fn abort_task_set_ends_the_tasks_of_one_nexus_and_unit() {
     );
 }
 
-/// Covers: TMF-16, TMF-20, TMF-25, TMF-26, FAB-08, KEY-37, DOU-11.
+/// Covers: TMF-16, TMF-20, TMF-25, TMF-26, FAB-08, KEY-37/T, DOU-11.
 #[test]
 fn clear_task_set_ends_the_tasks_of_all_nexuses() {
     on_each_transport(
@@ -226,7 +226,7 @@ fn a_missing_command_counts_as_received_once_aborted() {
     );
 }
 
-/// Covers: CMD-32.
+/// Covers: CMD-32a/T.
 #[test]
 fn abort_task_with_another_unit_is_not_carried_out() {
     on_each_transport(

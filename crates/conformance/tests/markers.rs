@@ -194,7 +194,7 @@ fn a_wrong_marker_closes_the_connection() {
     );
 }
 
-/// Covers: OBS-01, OBS-02.
+/// Covers: OBS-01/T, OBS-02/T.
 #[test]
 fn without_a_wish_for_markers_their_keys_are_rejected() {
     on_each_engine(

@@ -6,7 +6,7 @@ use lunwire_conformance::raw::text;
 use lunwire_conformance::*;
 use wire::iscsi::*;
 
-/// Covers: NEG-16.
+/// Covers: NEG-16/T.
 #[test]
 fn what_was_not_understood_is_not_done() {
     on_each_engine(
@@ -31,7 +31,7 @@ fn what_was_not_understood_is_not_done() {
     );
 }
 
-/// Covers: NEG-23, LGN-49.
+/// Covers: NEG-23/T, LGN-49.
 #[test]
 fn a_login_that_fails_leaves_no_values_behind() {
     on_each_engine(
@@ -62,7 +62,8 @@ fn a_login_that_fails_leaves_no_values_behind() {
 
 /// Offers and what must come of them: result functions, ranges, answers that are due.
 ///
-/// Covers: KEY-05, KEY-23, KEY-24, KEY-26, KEY-27, KEY-28, KEY-29, KEY-30, KEY-32, KEY-38, NEG-15.
+/// Covers: KEY-05a/T, KEY-23a/T, KEY-24a/T, KEY-26a/T, KEY-27a/T, KEY-28a/T, KEY-29a/T, KEY-30a/T,
+/// KEY-32a/T, KEY-35a/T, KEY-38/T.
 #[test]
 fn every_key_has_its_result_function() {
     on_each_engine(
@@ -111,7 +112,7 @@ fn every_key_has_its_result_function() {
     );
 }
 
-/// Covers: NEG-02, LGN-35, NEG-09.
+/// Covers: NEG-02/T, LGN-35.
 #[test]
 fn a_pair_may_be_cut_anywhere() {
     on_each_engine(
@@ -151,7 +152,7 @@ fn a_pair_may_be_cut_anywhere() {
 
 /// No segment and no burst is shorter than 512 bytes: 2^32 bytes make less than 2^32 PDUs.
 ///
-/// Covers: DSN-05, KEY-20.
+/// Covers: KEY-20/T, DSN-05/T.
 #[test]
 fn lengths_below_512_are_not_agreed_upon() {
     on_each_engine(

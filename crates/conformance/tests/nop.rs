@@ -46,7 +46,7 @@ fn a_nop_without_a_tag_has_no_answer() {
     );
 }
 
-/// Covers: NOP-06, NOP-07, NOP-10, STS-02.
+/// Covers: NOP-06, NOP-07, NOP-10/T, STS-02.
 #[test]
 fn a_silent_initiator_is_pinged_and_dropped() {
     on_each_engine(

@@ -90,7 +90,7 @@ fn a_full_window_of_writes() {
     );
 }
 
-/// Covers: LGO-02, LGO-04.
+/// Covers: LGO-02, LGO-04a.
 #[test]
 fn a_logout_in_the_middle_of_data_ends_the_stream_cleanly() {
     on_each_engine(
@@ -290,7 +290,7 @@ fn lengths_and_directions_that_do_not_fit_the_command() {
 
 /// Initiators that come and go while others work.
 ///
-/// Covers: ERL-05.
+/// Covers: ERL-05/T.
 #[test]
 fn connections_may_be_cut_at_any_byte() {
     on_each_engine(

@@ -104,7 +104,7 @@ fn rest(session: &mut Initiator, task: Itt, from: u32) -> Vec<u8> {
 
 /// The connection is cut after each PDU of a read: what did not come comes over another one.
 ///
-/// Covers: REA-03, REA-04, REA-05, SES-19, ERL-05.
+/// Covers: REA-03, REA-04, REA-05, SES-19, ERL-05/T.
 #[test]
 fn a_read_goes_on_wherever_it_was_cut() {
     on_each_engine(
@@ -192,7 +192,7 @@ fn a_write_goes_on_wherever_it_was_cut() {
 /// The header digest of each PDU of a write is wrong once: the stream cannot be trusted any more,
 /// the connection is dropped, and the write goes on over another one.
 ///
-/// Covers: ERL-05, DGT-04, REA-10.
+/// Covers: ERL-05/T, DGT-04/T, REA-10.
 #[test]
 fn a_write_goes_on_after_a_wrong_header_digest() {
     on_each_engine(
@@ -437,7 +437,7 @@ fn a_connection_is_cleaned_up_over_a_second_one_where_only_one_is_allowed() {
     );
 }
 
-/// Covers: REA-05, REA-08.
+/// Covers: REA-05, REA-08/T.
 #[test]
 fn only_a_valid_exp_data_sn_counts() {
     on_each_engine(
@@ -503,7 +503,7 @@ fn a_status_that_the_logout_acknowledges_is_not_sent_again() {
 
 /// Data that could not be kept: the command ends with an error instead of data.
 ///
-/// Covers: DGT-10, REA-04.
+/// Covers: REA-04, DGT-10b.
 #[test]
 fn a_read_whose_data_is_gone_ends_with_an_error() {
     on_each_engine(
@@ -537,7 +537,7 @@ fn a_read_whose_data_is_gone_ends_with_an_error() {
 
 /// Session recovery is always possible: what waits to be reassigned ends with the old session.
 ///
-/// Covers: ERL-08, CLR-02.
+/// Covers: ERL-08/T, CLR-02.
 #[test]
 fn session_reinstatement_ends_what_waits() {
     on_each_engine(

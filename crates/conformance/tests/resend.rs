@@ -72,7 +72,7 @@ fn read_back(session: &mut Initiator, blocks: u16) -> Vec<u8> {
 
 /// Each digest of each burst is wrong once; each PDU but the last of a burst is lost once.
 ///
-/// Covers: DGT-06, DGT-05, R2T-07.
+/// Covers: DGT-06, DGT-05, R2T-07, DSN-03.
 #[test]
 fn what_was_corrupt_or_lost_is_asked_for_again() {
     on_each_engine(
@@ -185,7 +185,7 @@ fn what_is_corrupt_again_and_again_fails() {
     );
 }
 
-/// Covers: SNK-01, SNK-02, SNK-04, REJ-09, KEY-31.
+/// Covers: SNK-01, SNK-02, SNK-04, REJ-09, KEY-31/T.
 #[test]
 fn r2ts_are_sent_again_while_their_data_is_missing() {
     on_each_engine(

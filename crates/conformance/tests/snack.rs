@@ -120,7 +120,7 @@ fn a_long_read_in_the_smallest_bursts() {
     );
 }
 
-/// Covers: ERL-02, ERL-03, REA-02.
+/// Covers: ERL-02/T, ERL-03/T, REA-02.
 #[test]
 fn the_lower_level_is_agreed_on() {
     for own in [0, 1, 2] {
@@ -134,10 +134,18 @@ fn the_lower_level_is_agreed_on() {
                     let agreed = own.min(offer);
                     assert_eq!(session.answer("ErrorRecoveryLevel"), Some(&*agreed.to_string()));
                     session.settle(0);
-                    let snack = session.snack(STATUS, session.exp_stat_sn);
+                    // A status that was not acknowledged is sent again above level 0.
+                    session.expect_quiet();
+                    let before = session.exp_stat_sn;
+                    let ready = session.test_unit_ready(0);
+                    session.start(&ready);
+                    let status = session.read();
+                    let snack = session.snack(STATUS, before);
                     send_snack(&mut session, snack);
                     if agreed == 0 {
                         session.expect_reject(0x05);
+                    } else {
+                        assert_eq!(replica(&session.raw.read()), replica(&status));
                     }
                     let reassign = session.management(8, 0, Itt(0x7777));
                     session.send(&Request::TaskManagement(reassign), &[]);
@@ -157,7 +165,7 @@ fn the_lower_level_is_agreed_on() {
     }
 }
 
-/// Covers: SNK-02, SNK-12, STS-09, STS-06.
+/// Covers: SNK-02, SNK-12/T, STS-09, STS-06.
 #[test]
 fn responses_are_sent_again_until_they_are_acknowledged() {
     on_each_engine(
@@ -202,7 +210,9 @@ fn responses_are_sent_again_until_they_are_acknowledged() {
                 let snack = Snack { beg_run, run_length, ..session.snack(STATUS, before) };
                 send_snack(&mut session, snack);
                 for old in &heard[wanted] {
-                    assert_eq!(replica(&session.raw.read()), replica(old));
+                    let again = session.raw.read();
+                    assert_eq!(replica(&again), replica(old));
+                    assert_eq!(again.word(28), session.cmd_sn.0, "ExpCmdSN is that of now");
                 }
             }
             // Never sent, or beyond what was sent.
@@ -223,7 +233,7 @@ fn responses_are_sent_again_until_they_are_acknowledged() {
     );
 }
 
-/// Covers: SNK-03, SNK-12, SNK-04, REJ-09.
+/// Covers: SNK-03, SNK-12/T, SNK-04, REJ-09.
 #[test]
 fn data_is_sent_again_as_it_was() {
     on_each_engine(
@@ -294,7 +304,7 @@ fn data_that_was_overwritten_since_is_sent_again_as_it_was() {
     );
 }
 
-/// Covers: SNK-07, REJ-07, SNK-01.
+/// Covers: SNK-07, REJ-07, SNK-01, DIN-07b, DIN-10b.
 #[test]
 fn data_is_given_up_when_it_is_acknowledged() {
     on_each_engine(
@@ -355,7 +365,7 @@ fn data_is_given_up_when_it_is_acknowledged() {
     );
 }
 
-/// Covers: SNK-09, SNK-01.
+/// Covers: SNK-01, SRS-11, SNK-09a, SNK-09b.
 #[test]
 fn data_is_cut_anew_after_the_segment_length_changed() {
     on_each_engine(
@@ -434,7 +444,7 @@ fn data_is_cut_anew_after_the_segment_length_changed() {
     );
 }
 
-/// Covers: SNK-09.
+/// Covers: SNK-09a, SNK-09b.
 #[test]
 fn data_is_cut_anew_from_what_was_acknowledged() {
     on_each_engine(
@@ -476,7 +486,7 @@ fn data_is_cut_anew_from_what_was_acknowledged() {
     );
 }
 
-/// Covers: DGT-10.
+/// Covers: DGT-10a.
 #[test]
 fn data_that_was_not_kept_is_refused() {
     on_each_engine(

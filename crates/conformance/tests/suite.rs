@@ -30,6 +30,7 @@ mod initiator_flushes;
 mod initiator_identity;
 mod initiator_leaving;
 mod initiator_local;
+mod initiator_login;
 mod initiator_memory;
 mod initiator_options;
 mod initiator_overdue;

@@ -28,7 +28,7 @@ fn segment_length(session: &mut Initiator) -> usize {
     length
 }
 
-/// Covers: NEG-23, TXT-13, KEY-20, KEY-21, TXT-11.
+/// Covers: NEG-23/T, KEY-20/T, KEY-21a/T, TXT-11, TXT-13/T.
 #[test]
 fn values_take_effect_together_at_the_end_or_not_at_all() {
     on_each_engine(
@@ -101,7 +101,7 @@ fn each_text_request_has_one_answer() {
     );
 }
 
-/// Covers: DIS-05, DIS-04, TXT-18, KEY-01.
+/// Covers: DIS-05, DIS-04, TXT-18, KEY-01/T.
 #[test]
 fn a_normal_session_asks_for_its_own_target_only() {
     on_each_engine(

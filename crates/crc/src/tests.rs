@@ -50,7 +50,7 @@ fn vectors() -> Vec<(Vec<u8>, u32, [u8; 4])> {
     ]
 }
 
-/// Covers: DGT-01.
+/// Covers: DGT-01/S.
 #[test]
 fn every_kernel_gives_the_vectors_of_the_standard() {
     for (bytes, crc, wire) in vectors() {

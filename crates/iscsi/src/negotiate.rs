@@ -6,6 +6,7 @@ use alloc::string::ToString;
 
 use wire::iscsi::keys;
 
+use crate::limits;
 use crate::params::Irrelevant;
 use crate::params::Key;
 use crate::params::Rule;
@@ -62,6 +63,13 @@ pub fn answer(key: &Key, offer: &str, wish: u32) -> Answer {
     agreed.map_or(Answer::Reject, Answer::Agreed)
 }
 
+/// Whether `text` may be declared as the value of a key: neither too long (RFC 7143 §6.1) nor a word
+/// that has a meaning of its own (§6.2).
+pub(crate) fn may_be_declared(text: &str) -> bool {
+    let reserved = text == "None" || RESERVED.contains(&text);
+    text.len() <= limits::TEXT_VALUE_LEN_MAX && !text.contains('\0') && !reserved
+}
+
 /// A number of a key value within `range`.
 #[must_use]
 pub fn number(text: &str, range: &core::ops::RangeInclusive<u32>) -> Option<u32> {
@@ -113,6 +121,7 @@ mod tests {
         assert_eq!(found, expected, "{name}={offer}");
     }
 
+    /// Covers: NEG-25/S, NEG-26/S, NEG-27/S, NEG-29/S, NEG-30/S, NEG-32/S, NEG-33/S.
     #[test]
     fn the_truth_table() {
         assert_answer("InitialR2T", "Yes", 0, "Yes");
@@ -121,14 +130,20 @@ mod tests {
         assert_answer("ImmediateData", "Yes", 1, "Yes");
         assert_answer("ImmediateData", "Yes", 0, "No");
         assert_answer("ImmediateData", "No", 1, "No");
+        assert_answer("ImmediateData", "No", 0, "No");
         assert_answer("MaxBurstLength", "1048576", 262_144, "262144");
         assert_answer("MaxBurstLength", "16384", 262_144, "16384");
         assert_answer("MaxBurstLength", "511", 262_144, "Reject");
+        // No key of ours has a range: 512 would not be within this one.
+        assert_answer("MaxBurstLength", "1024~2048", 512, "Reject");
         assert_answer("DefaultTime2Wait", "0", 2, "2");
         assert_answer("DefaultTime2Retain", "3600", 20, "20");
         assert_answer("HeaderDigest", "CRC32C,None", 0b01, "None");
         assert_answer("HeaderDigest", "CRC32C", 0b01, "Reject");
         assert_answer("HeaderDigest", "FOO,CRC32C", 0b11, "CRC32C");
+        assert_answer("HeaderDigest", "CRC32C,None", 0b11, "CRC32C");
+        assert_answer("HeaderDigest", "None,CRC32C", 0b11, "None");
+        assert_answer("HeaderDigest", "FOO", 0b11, "Reject");
         assert_answer("TaskReporting", "FastAbort,ResponseFence,RFC3720", 0b111, "FastAbort");
         assert_answer("iSCSIProtocolLevel", "2", 1, "1");
     }

@@ -201,6 +201,23 @@ impl Id {
     pub fn key(self) -> &'static Key {
         &TABLE[self as usize]
     }
+
+    /// Whether it is younger than RFC 3720, so that a peer may not understand it (RFC 7143 §6.2).
+    pub(crate) const fn is_later(self) -> bool {
+        matches!(
+            self,
+            Self::TaskReporting
+                | Self::ProtocolLevel
+                | Self::NodeArchitecture
+                | Self::RdmaExtensions
+                | Self::TargetRecvDataSegmentLength
+                | Self::InitiatorRecvDataSegmentLength
+                | Self::MaxOutstandingUnexpectedPdus
+                | Self::MaxAhsLength
+                | Self::TaggedBufferForSolicitedDataOnly
+                | Self::IserHelloRequired
+        )
+    }
 }
 
 /// One number for each key: what is in force, or what a side wishes.
@@ -288,7 +305,7 @@ mod tests {
         assert_eq!(find("maxburstlength"), None);
     }
 
-    /// Covers: NEG-35.
+    /// Covers: NEG-35/S.
     #[test]
     fn no_key_of_ours_is_a_new_extension() {
         for key in &TABLE {
@@ -306,7 +323,7 @@ mod tests {
         }
     }
 
-    /// Covers: KEY-04.
+    /// Covers: KEY-04/S.
     #[test]
     fn no_digest_of_ours_is_private() {
         assert!(DIGESTS.iter().all(|digest| ["None", "CRC32C"].contains(digest)), "{DIGESTS:?}");

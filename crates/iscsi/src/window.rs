@@ -255,7 +255,7 @@ mod tests {
         window
     }
 
-    /// Covers: CMD-01, CMD-08, CMD-17.
+    /// Covers: CMD-01/T, CMD-08, CMD-17/T.
     #[test]
     fn positions_of_the_window_cases() {
         use Position::{Ahead, Next, Outside};

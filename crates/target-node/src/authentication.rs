@@ -136,6 +136,21 @@ mod tests {
         assert!(seen.iter().all(|challenge| challenge.len() == CHALLENGE_LEN));
     }
 
+    /// Covers: CHP-22.
+    #[test]
+    fn a_challenge_is_random_from_its_first_byte_to_its_last() {
+        let drawn = std::cell::Cell::new(0);
+        let random = |bytes: &mut [u8]| {
+            drawn.set(drawn.get() + 1);
+            (0..).zip(bytes).for_each(|(at, byte)| *byte = 0xa0 + at);
+            Ok(())
+        };
+        let challenge = Challenges::default().draw(random).unwrap();
+        let expected: Vec<u8> = (0xa0..).take(CHALLENGE_LEN).collect();
+        assert_eq!((challenge.as_bytes(), drawn.get()), (&expected[..], 1));
+        assert!(Challenges::default().draw(|_| Err(io::Error::other("none"))).is_none());
+    }
+
     #[test]
     fn demand_and_accounts_give_the_policy() {
         for (common, own) in [(false, false), (false, true), (true, false), (true, true)] {

@@ -199,6 +199,36 @@ mod tests {
         assert!(first != second && second != third && first != third);
     }
 
+    /// What a login says, at a portal of a group.
+    fn of_login(initiator: &str, isid: u8, target: &str, group: u16) -> Identity {
+        let request = AdmissionRequest {
+            initiator: initiator.into(),
+            target: Some(target.into()),
+            discovery: false,
+            isid: Isid([0x80, 0, 0, 0, 0, isid]),
+            tsih: Tsih(0),
+            cid: wire::iscsi::Cid(0),
+        };
+        Identity::of(&request, SocketAddr::from(([127, 0, 0, 1], 3260)), group)
+    }
+
+    /// Covers: SES-01, SES-04, SES-05, MCS-03/T.
+    #[test]
+    fn logins_that_differ_in_anything_are_of_different_sessions() {
+        let registry = Registry::new(SESSIONS_MAX);
+        let first = of_login("a", 1, "t", 1);
+        assert!(matches!(registry.claim(&first, None, 0), Claim::New(_)));
+        assert!(matches!(registry.claim(&of_login("a", 1, "t", 1), None, 0), Claim::Occupied(_)));
+        for other in [
+            of_login("b", 1, "t", 1),
+            of_login("a", 2, "t", 1),
+            of_login("a", 1, "u", 1),
+            of_login("a", 1, "t", 2),
+        ] {
+            assert!(matches!(registry.claim(&other, None, 0), Claim::New(_)), "{other:?}");
+        }
+    }
+
     #[test]
     fn the_same_isid_at_another_portal_group_is_another_session() {
         let registry = Registry::new(SESSIONS_MAX);

@@ -303,6 +303,51 @@ mod tests {
         }
     }
 
+    /// Covers: CHP-05.
+    #[test]
+    fn md5_is_always_offered_and_the_order_is_kept() {
+        let offer = |algorithms: &[Algorithm]| {
+            let challenge = Challenge::new(9, &[2; 16]).unwrap();
+            Client::new(account(), algorithms.to_vec(), challenge).offer()
+        };
+        assert_eq!(offer(&Algorithm::ALL), "8,7,6,5");
+        assert_eq!(offer(&[Algorithm::Md5, Algorithm::Sha256]), "5,7");
+        assert_eq!(offer(&[Algorithm::Sha1, Algorithm::Sha3_256]), "6,8,5");
+        assert_eq!(offer(&[]), "5");
+    }
+
+    /// Covers: CHP-13.
+    #[test]
+    fn binary_values_have_at_most_1024_bytes_in_either_form() {
+        let base64 = |groups: usize| format!("0b{}", "AQEB".repeat(groups));
+        let cases = [
+            (hex(&[1; 1024]), true),
+            (base64(341), true),
+            (hex(&[1; 1025]), false),
+            (base64(342), false),
+            (hex(&[]), false),
+        ];
+        for (value, good) in &cases {
+            let keys = Keys {
+                algorithms: Some("5"),
+                identifier: Some("7"),
+                challenge: Some(value),
+                ..Keys::default()
+            };
+            match client(account()).handle(&keys) {
+                Ok(_) => assert!(good, "{} digits", value.len()),
+                Err(error) => {
+                    assert!(!good, "{} digits", value.len());
+                    assert_eq!(error, ClientError::Malformed("CHAP_C"));
+                }
+            }
+            let keys = Keys { name: Some("disk"), response: Some(value), ..Keys::default() };
+            let expected =
+                if *good { ClientError::Response } else { ClientError::Malformed("CHAP_R") };
+            assert_eq!(proved(account()).handle(&keys).unwrap_err(), expected);
+        }
+    }
+
     fn proved(account: Arc<Account>) -> Client {
         let mut client = client(account);
         let bytes = hex(&[1; 16]);
@@ -312,11 +357,14 @@ mod tests {
             challenge: Some(&bytes),
             ..Keys::default()
         };
-        client.handle(&keys).unwrap();
+        let ClientReply::Proof { challenge, .. } = client.handle(&keys).unwrap() else {
+            panic!("no proof");
+        };
+        assert_eq!(challenge, Challenge::new(9, &[2; 16]), "its own, not the target's");
         client
     }
 
-    /// Covers: CHP-10.
+    /// Covers: CHP-10, CHP-15.
     #[test]
     fn a_target_that_does_not_prove_itself_is_left() {
         let wrong = hex(&[0; 16]);

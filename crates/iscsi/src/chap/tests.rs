@@ -133,7 +133,7 @@ fn answer(algorithm: Algorithm, challenge: &Challenge, secret: &str) -> String {
     format!("0x{}", digits.collect::<String>())
 }
 
-/// Covers: CHP-14, NEG-08.
+/// Covers: CHP-14, NEG-08/T.
 #[test]
 fn vectors_in_every_form() {
     for vector in &VECTORS {

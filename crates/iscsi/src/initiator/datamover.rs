@@ -102,6 +102,24 @@ pub enum Op {
     Terminate,
 }
 
+impl Op {
+    /// Whether it begins something at the target: a logout of the session is the last one.
+    pub(super) const fn is_request(&self) -> bool {
+        match self {
+            Self::SendControl { .. }
+            | Self::SendCommand { .. }
+            | Self::Reassign { .. }
+            | Self::Resegment { .. } => true,
+            Self::Attach { .. }
+            | Self::Detach { .. }
+            | Self::Quiet { .. }
+            | Self::Release { .. }
+            | Self::NoticeKeys(_)
+            | Self::Terminate => false,
+        }
+    }
+}
+
 /// The negotiated values that a mover must know. In effect for every PDU after it: sent (from this
 /// op on) and received (from the first byte after the PDU that is being handled).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

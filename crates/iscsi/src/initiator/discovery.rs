@@ -94,6 +94,22 @@ mod tests {
         assert_eq!(targets[1].addresses, []);
     }
 
+    /// Covers: NAM-03.
+    #[test]
+    fn names_hold_223_bytes() {
+        for (length, good) in [(1, true), (223, true), (224, false)] {
+            let name = "n".repeat(length);
+            let text = alloc::format!("TargetName={name}\0TargetAddress=192.0.2.1:3260,1\0");
+            match parse(text.as_bytes()) {
+                Ok(targets) => assert!(good && targets[0].name == name, "{length}"),
+                Err(error) => {
+                    assert!(!good, "{length}");
+                    assert_eq!(error, DiscoveryError::Name(NameError::TooLong(length)));
+                }
+            }
+        }
+    }
+
     #[test]
     fn nonsense_is_refused() {
         assert_eq!(parse(b"TargetAddress=a:1,1\0"), Err(DiscoveryError::AddressFirst));

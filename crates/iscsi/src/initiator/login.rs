@@ -50,6 +50,7 @@ use super::datamover::Op;
 use super::datamover::control_itt;
 use crate::chap::Client;
 use crate::limits;
+use crate::negotiate;
 use crate::params;
 use crate::params::Id;
 use crate::serial::Serial;
@@ -204,7 +205,9 @@ impl Login {
     fn introduce(&mut self) {
         let mut text = TextWriter::new(limits::LOGIN_SEGMENT_LEN_MAX);
         push(&mut text, Id::InitiatorName.key().name, &self.identity.initiator);
-        if let Some(alias) = &self.identity.initiator_alias {
+        // Ornament: one that does not fit the protocol is left out.
+        let alias = self.identity.initiator_alias.as_ref();
+        if let Some(alias) = alias.filter(|alias| negotiate::may_be_declared(alias)) {
             push(&mut text, Id::InitiatorAlias.key().name, alias);
         }
         let kind = usize::from(self.identity.discovery);

@@ -173,7 +173,7 @@ pub enum DigestOffer {
 pub struct Identity {
     /// InitiatorName.
     pub initiator: String,
-    /// InitiatorAlias, at most 255 bytes.
+    /// InitiatorAlias; one of more than 255 bytes, or a reserved word, is not sent.
     pub initiator_alias: Option<String>,
     /// TargetName; None only in a discovery session.
     pub target: Option<String>,

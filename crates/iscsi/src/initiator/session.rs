@@ -15,6 +15,7 @@
 //! - `connection`: which connections there are and where a command goes.
 //! - `statuses`: which statuses of a connection have come.
 //! - `recovery`: above ErrorRecoveryLevel 0, what is lost is asked for (SNACK).
+//! - `retries`: how far numbers may go on behind a command that was sent again.
 //! - `failover`: what becomes of the commands of a connection that is gone.
 //! - `doubt`: what becomes of commands that a lost function may have ended.
 //! - `text`: SendTargets and what is negotiated in full feature phase.
@@ -29,6 +30,7 @@ mod failover;
 mod management;
 mod patience;
 mod recovery;
+mod retries;
 mod statuses;
 #[cfg(test)]
 mod tests;
@@ -68,6 +70,7 @@ use self::control::Controls;
 use self::doubt::Doubts;
 use self::failover::Failover;
 use self::patience::Bytes;
+use self::retries::Retries;
 use self::statuses::Arrival;
 use super::ConnectionId;
 use super::LoggedIn;
@@ -106,6 +109,7 @@ pub struct Session {
     /// When to look whether commands have taken too long, in order; ended ones stay in it.
     deadlines: VecDeque<(Instant, TaskId)>,
     controls: Controls,
+    retries: Retries,
     failover: Failover,
     doubts: Doubts,
     /// Why it is closed.
@@ -148,6 +152,7 @@ impl Session {
             waiting: VecDeque::new(),
             deadlines: VecDeque::new(),
             controls: Controls::default(),
+            retries: Retries::default(),
             failover: Failover::default(),
             doubts: Doubts::default(),
             ended_by: None,
@@ -241,10 +246,12 @@ impl Session {
     pub fn handle_timeout(&mut self, now: Instant) {
         match self.state {
             State::Closed => return,
-            State::Draining { until } if now >= until => self.begin_logout(now, true),
+            State::Draining { until } if now >= until => return self.begin_logout(now, true),
             State::LoggingOut { until, .. } if now >= until => {
                 return self.close(SessionError::LogoutTimeout, None);
             }
+            // All that is late now ends with the logout.
+            State::LoggingOut { .. } => return,
             _ => {}
         }
         if self.looks_at().is_some_and(|at| at <= now) {
@@ -274,7 +281,8 @@ impl Session {
         let state = match self.state {
             State::Closed => return None,
             State::Active => None,
-            State::Draining { until } | State::LoggingOut { until, .. } => Some(until),
+            State::Draining { until } => Some(until),
+            State::LoggingOut { until, .. } => return Some(until),
         };
         // Those that find no room to be aborted wait for an answer.
         let command = self.deadlines.front().filter(|_| self.controls.has_room());
@@ -360,6 +368,7 @@ impl Session {
         }
         if numbers.exp_cmd_sn.is_after(self.exp_cmd_sn) {
             self.exp_cmd_sn = numbers.exp_cmd_sn;
+            self.retries.acknowledged(numbers.exp_cmd_sn);
         }
     }
 
@@ -395,7 +404,7 @@ impl Session {
     /// A connection has failed, or what came on it: what it means for the session.
     fn fail(&mut self, at: ConnectionId, error: SessionError, now: Instant) {
         if error.is_of_connection() && self.may_go_on(at) {
-            self.lose(at, now);
+            self.lose(at, None, now);
         } else {
             self.close(error, None);
         }
@@ -422,8 +431,11 @@ impl Session {
         self.outputs.push_back((LEADING, Output::Closed { error, time2wait }));
     }
 
+    /// Nothing is asked on any connection once the session is being logged out (RFC 7143 §11.14).
     fn op(&mut self, at: ConnectionId, op: Op) {
-        self.outputs.push_back((at, Output::Op(op)));
+        if !(self.is_logging_out() && op.is_request()) {
+            self.outputs.push_back((at, Output::Op(op)));
+        }
     }
 
     fn indicate(&mut self, indication: Indication) {

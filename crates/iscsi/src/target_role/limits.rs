@@ -4,14 +4,16 @@
 use core::time::Duration;
 
 /// Immediate SCSI commands of a session that exist at once: they are outside the window, so they
-/// need a bound of their own. RFC 7143 §4.2.2.1 asks for one.
+/// need a bound of their own. A connection that has none may have one beyond it: RFC 7143 §4.2.2.1
+/// asks for one for each.
 pub(super) const IMMEDIATE_TASKS_MAX: u16 = 8;
 
 /// R2Ts of a task that are open at once, whatever MaxOutstandingR2T allows: 64 bursts of 512 bytes,
 /// the smallest, still keep a path busy, and a task cannot fill the mover's table of bursts.
 pub(super) const OPEN_R2T_MAX: u16 = 64;
 
-/// Immediate task management requests that wait at once; RFC 7143 §4.2.2.1 asks for one.
+/// Immediate task management requests that wait at once; a connection that has none may have one
+/// beyond it, as RFC 7143 §4.2.2.1 asks.
 pub(super) const IMMEDIATE_MANAGEMENT_MAX: u16 = 8;
 
 /// Largest command window: a task costs about half a kilobyte, so a session stays below a few

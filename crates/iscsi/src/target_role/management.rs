@@ -130,8 +130,14 @@ impl Managements {
     }
 
     /// What a request comes to whose turn it is, or an immediate one.
-    pub(super) fn course(&self, request: &TaskManagementRequest) -> Result<Course, Violation> {
-        let full = self.immediate() >= usize::from(limits::IMMEDIATE_MANAGEMENT_MAX);
+    pub(super) fn course(
+        &self,
+        id: ConnectionId,
+        request: &TaskManagementRequest,
+    ) -> Result<Course, Violation> {
+        let own = |pending: &Pending| pending.immediate && pending.connection == id;
+        let full = self.immediate() >= usize::from(limits::IMMEDIATE_MANAGEMENT_MAX)
+            && self.pending.iter().any(own);
         if request.immediate && full {
             return Err(Violation::TooManyImmediate);
         }
@@ -319,7 +325,7 @@ impl Managements {
 
     /// Panics if an invariant does not hold. `lives`: whether a connection is open.
     pub(super) fn check(&self, lives: impl Fn(ConnectionId) -> bool) {
-        let most = usize::from(limits::IMMEDIATE_MANAGEMENT_MAX);
+        let most = usize::from(limits::IMMEDIATE_MANAGEMENT_MAX + limits::CONNECTIONS_MAX);
         assert!(self.immediate() <= most, "immediate requests");
         for (at, pending) in self.pending.iter().enumerate() {
             assert!(lives(pending.connection), "a request outlived its connection");

@@ -371,8 +371,7 @@ impl Session {
     /// What can be wrong with a PDU whatever the order.
     fn check_request(&self, pdu: &Pdu<'_>, request: &Request) -> Result<(), Violation> {
         match request {
-            Request::Login(_) => Err(Violation::LoginRequest),
-            Request::Text(_) => Ok(()),
+            Request::Login(_) | Request::Text(_) => Ok(()),
             Request::Logout(logout) => logout::check(logout, self.is_discovery()),
             _ if self.is_discovery() => Err(Violation::NotInDiscovery),
             Request::NopOut(nop) => match self.connections.get(pdu.connection) {

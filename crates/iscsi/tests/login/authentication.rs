@@ -155,7 +155,7 @@ fn the_list_of_the_initiator_decides_among_what_is_allowed() {
 
 /// Only methods with items of a few kilobytes are taken.
 ///
-/// Covers: CHP-27, OBS-05, NEG-10.
+/// Covers: CHP-27, NEG-10/T, OBS-05/T.
 #[test]
 fn methods_that_are_not_known_are_skipped() {
     for offer in ["AuthMethod=KRB5,SRP,CHAP", "AuthMethod=SPKM1,SPKM2,CHAP", "AuthMethod=Z-a,CHAP"]

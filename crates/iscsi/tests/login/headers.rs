@@ -238,6 +238,16 @@ fn no_transition_unless_asked_for() {
     let step = driver.keys(operational(), &[]);
     assert!(!step.reply().header.transit && step.failed.is_none());
     assert!(driver.keys(last(), &[]).done.is_some());
+    // The same where the first request of all has T=1.
+    let mut driver = Driver::new();
+    let first =
+        [&crate::driver::text(&[crate::driver::INITIATOR, crate::driver::TARGET]), &many[..]]
+            .concat();
+    assert!(!driver.send(last(), &first).reply().header.transit);
+    let step = driver.keys(operational(), &[]);
+    assert!(!step.reply().header.transit && step.failed.is_none());
+    assert!(!driver.keys(operational(), &[]).reply().header.transit);
+    assert!(driver.keys(last(), &[]).done.is_some());
 }
 
 /// Covers: LGN-15.
@@ -256,8 +266,10 @@ fn a_transition_carries_no_offer_of_ours() {
 #[test]
 fn the_final_response_answers_the_final_request() {
     let mut driver = Driver::new();
-    let step = driver.named(operational(), &[]);
+    let step = driver.named(request(Stage::Security, Some(Stage::Operational)), &[]);
     assert!(!step.established && step.done.is_none());
+    let step = driver.keys(operational(), &[]);
+    assert!(!step.established && step.done.is_none() && !step.reply().header.transit);
     let step = driver.keys(last(), &[]);
     assert!(step.established);
     assert_eq!(step.reply().header.next, Some(Stage::FullFeature));
@@ -290,7 +302,7 @@ fn the_tsih_comes_with_the_final_response() {
     driver.named(last(), &[]).assert_failed(0x0300);
 }
 
-/// Covers: LGN-28, LGN-30, SES-28.
+/// Covers: LGN-28, LGN-30, SES-28/T.
 #[test]
 fn what_names_the_login_stays_the_same() {
     type Change = fn(&mut LoginRequest);

@@ -34,7 +34,7 @@ fn assert_offers(cases: &[(&str, &str)]) {
     }
 }
 
-/// Covers: NEG-33, NEG-34, KEY-14, KEY-15.
+/// Covers: NEG-33/T, KEY-14a/T, KEY-15a/T.
 #[test]
 fn booleans_are_combined() {
     for ours in [true, false] {
@@ -53,7 +53,7 @@ fn booleans_are_combined() {
     }
 }
 
-/// Covers: NEG-29, KEY-23, KEY-26, KEY-27, KEY-05, KEY-32.
+/// Covers: NEG-29/T, KEY-05a/T, KEY-23a/T, KEY-24a/T, KEY-26a/T, KEY-27a/T, KEY-28a/T, KEY-32a/T.
 #[test]
 fn numbers_are_combined() {
     assert_offers(&[
@@ -73,14 +73,28 @@ fn numbers_are_combined() {
         ("MaxOutstandingR2T=1", "1"),
         ("MaxOutstandingR2T=4", "4"),
         ("MaxOutstandingR2T=65535", "8"),
+        ("MaxConnections=1", "1"),
         ("MaxConnections=4", "4"),
         ("MaxConnections=65535", "4"),
         ("ErrorRecoveryLevel=0", "0"),
         ("ErrorRecoveryLevel=2", "0"),
     ]);
+    let settings = Settings { error_recovery_level: 1, ..settings() };
+    for (pair, result) in [("0", "0"), ("1", "1"), ("2", "1")] {
+        let answer = offer(&settings, &format!("ErrorRecoveryLevel={pair}"));
+        assert_eq!(answer.as_deref(), Some(result));
+    }
+    // Without a word there are the defaults.
+    let silent = Driver::with(settings).named(last(), &[]);
+    let agreed = &silent.done().parameters;
+    assert_eq!((agreed.max_burst_length, agreed.first_burst_length), (262_144, 65536));
+    assert_eq!((agreed.time2wait, agreed.time2retain), (2, 20));
+    assert_eq!((agreed.max_connections, agreed.max_outstanding_r2t), (1, 1));
+    assert_eq!(agreed.error_recovery_level, 0);
 }
 
-/// Covers: NEG-30, NEG-21, NEG-32.
+/// Covers: NEG-30/T, NEG-21/T, NEG-32/T, KEY-05a/T, KEY-14a/T, KEY-15a/T, KEY-23a/T, KEY-24a/T,
+/// KEY-26a/T, KEY-27a/T, KEY-28a/T, KEY-29a/T, KEY-32a/T.
 #[test]
 fn inadmissible_offers_are_rejected_and_change_nothing() {
     assert_offers(&[
@@ -93,9 +107,11 @@ fn inadmissible_offers_are_rejected_and_change_nothing() {
         ("MaxBurstLength=many", "Reject"),
         ("MaxBurstLength=1024~2048", "Reject"),
         ("FirstBurstLength=511", "Reject"),
+        ("FirstBurstLength=16777216", "Reject"),
         ("DefaultTime2Wait=3601", "Reject"),
         ("DefaultTime2Retain=3601", "Reject"),
         ("MaxOutstandingR2T=0", "Reject"),
+        ("MaxOutstandingR2T=65536", "Reject"),
         ("ErrorRecoveryLevel=3", "Reject"),
         ("InitialR2T=yes", "Reject"),
         ("ImmediateData=1", "Reject"),
@@ -107,7 +123,7 @@ fn inadmissible_offers_are_rejected_and_change_nothing() {
     assert_eq!(step.done().parameters.max_burst_length, 262_144);
 }
 
-/// Covers: NEG-06, NEG-07.
+/// Covers: NEG-06/T, NEG-07/T.
 #[test]
 fn numbers_are_decimal_or_hexadecimal() {
     assert_offers(&[
@@ -122,7 +138,7 @@ fn numbers_are_decimal_or_hexadecimal() {
     ]);
 }
 
-/// Covers: NEG-25, NEG-26, NEG-27.
+/// Covers: NEG-25/T, NEG-26/T, NEG-27/T, KEY-02/T.
 #[test]
 fn digests_are_chosen_from_the_offer() {
     for key in ["HeaderDigest", "DataDigest"] {
@@ -153,7 +169,7 @@ fn digests_are_chosen_from_the_offer() {
     }
 }
 
-/// Covers: NEG-22.
+/// Covers: NEG-22/T.
 #[test]
 fn a_required_digest_is_required() {
     let required = DigestPolicy::Required;
@@ -170,7 +186,7 @@ fn a_required_digest_is_required() {
     driver.keys(last(), &["DataDigest=CRC32C"]).assert_failed_for(0x0200, "HeaderDigest");
 }
 
-/// Covers: KEY-20, NEG-36.
+/// Covers: KEY-20/T, NEG-36/T.
 #[test]
 fn each_side_declares_its_segment_length() {
     for (declared, length) in [("512", 512), ("16777215", 16_777_215), ("0x200", 512)] {
@@ -219,7 +235,7 @@ fn wishes_beyond_the_range_of_a_key_are_cut() {
     assert_eq!(step.answer("DefaultTime2Wait").as_deref(), Some("3600"));
 }
 
-/// Covers: KEY-24, KEY-25, NEG-24.
+/// Covers: KEY-25/T, NEG-24.
 #[test]
 fn the_first_burst_is_no_longer_than_a_burst() {
     // In either order within one text it is corrected.
@@ -243,7 +259,7 @@ fn the_first_burst_is_no_longer_than_a_burst() {
 /// FirstBurstLength means nothing where no data may come unasked: it is answered by its value and
 /// ends no login.
 ///
-/// Covers: KEY-24.
+/// Covers: KEY-24d/T.
 #[test]
 fn the_first_burst_is_irrelevant_without_unsolicited_data() {
     let alone = ["InitialR2T=Yes", "ImmediateData=No"];
@@ -269,7 +285,7 @@ fn the_first_burst_is_irrelevant_without_unsolicited_data() {
     }
 }
 
-/// Covers: KEY-29, KEY-30.
+/// Covers: KEY-29a/T, KEY-30a/T.
 #[test]
 fn the_order_of_data_is_combined() {
     for ours in [true, false] {
@@ -325,7 +341,7 @@ fn markers_are_agreed_to_where_they_are_wanted() {
     }
 }
 
-/// Covers: KEY-35, KEY-38, P44-01.
+/// Covers: KEY-35a/T, KEY-38/T.
 #[test]
 fn newer_behaviour_is_agreed_to() {
     assert_offers(&[
@@ -343,7 +359,7 @@ fn newer_behaviour_is_agreed_to() {
     ]);
 }
 
-/// Covers: KEY-35, KEY-38, P44-01.
+/// Covers: KEY-35a/T, KEY-38/T.
 #[test]
 fn what_was_agreed_on_is_in_force() {
     let parameters = |pairs: &[&str]| {
@@ -359,6 +375,8 @@ fn what_was_agreed_on_is_in_force() {
 }
 
 /// The target leaves it to the initiator.
+///
+/// Covers: KEY-36/T.
 #[test]
 fn task_reporting_is_not_proposed() {
     let all = ["MaxBurstLength=65536", "iSCSIProtocolLevel=2", "MaxConnections=4"];
@@ -370,7 +388,7 @@ fn task_reporting_is_not_proposed() {
     }
 }
 
-/// Covers: OBS-01, OBS-02.
+/// Covers: OBS-01/T, OBS-02/T.
 #[test]
 fn markers_are_rejected_and_understood() {
     for pair in [
@@ -385,7 +403,7 @@ fn markers_are_rejected_and_understood() {
     }
 }
 
-/// Covers: OBS-07, NEG-16.
+/// Covers: NEG-16/T, OBS-07/T.
 #[test]
 fn unknown_keys_are_not_understood() {
     for pair in ["X-com.example.foo=1", "X#Foo=1", "Foo=bar", "SPKM_REQ=x", "MaxBurstlength=1024"] {
@@ -395,7 +413,7 @@ fn unknown_keys_are_not_understood() {
     assert_eq!(step.answer("X-com.example.foo").as_deref(), Some("NotUnderstood"));
 }
 
-/// Covers: KEY-34.
+/// Covers: KEY-34/T.
 #[test]
 fn private_keys_do_not_disturb() {
     let step = Driver::new().named(last(), &["X-com.example.foo=1", "MaxBurstLength=65536"]);
@@ -404,7 +422,7 @@ fn private_keys_do_not_disturb() {
     assert!(step.answers().iter().all(|pair| !pair.starts_with("X-")));
 }
 
-/// Covers: KEY-40.
+/// Covers: KEY-40/T.
 #[test]
 fn the_node_architecture_changes_nothing() {
     let plain = Driver::new().named(last(), &[]);
@@ -415,7 +433,7 @@ fn the_node_architecture_changes_nothing() {
     }
 }
 
-/// Covers: KEY-41, KEY-39.
+/// Covers: KEY-41/T, KEY-39/T.
 #[test]
 fn the_node_architecture_is_told_where_configured() {
     let told = |kind: Option<&str>, request: LoginRequest| {
@@ -432,7 +450,7 @@ fn the_node_architecture_is_told_where_configured() {
 
 /// The one private key that the target sends.
 ///
-/// Covers: NEG-18.
+/// Covers: NEG-18/T.
 #[test]
 fn a_private_key_that_is_not_understood_is_dropped() {
     let node_architecture = Some("a,b".to_owned());
@@ -444,7 +462,7 @@ fn a_private_key_that_is_not_understood_is_dropped() {
     assert_eq!(step.done().parameters, Driver::new().named(last(), &[]).done().parameters);
 }
 
-/// Covers: NEG-19, NEG-17.
+/// Covers: NEG-17/T.
 #[test]
 fn reserved_words_are_no_offers() {
     for word in ["Reject", "Irrelevant", "NotUnderstood"] {
@@ -492,7 +510,7 @@ fn a_key_has_its_stage() {
     }
 }
 
-/// Covers: KEY-01.
+/// Covers: KEY-01/T.
 #[test]
 fn a_key_has_its_phase_and_its_sender() {
     // Full feature phase only.
@@ -517,7 +535,7 @@ fn a_key_has_its_phase_and_its_sender() {
     step.done();
 }
 
-/// Covers: LGN-50, NEG-15, NEG-14.
+/// Covers: LGN-50, NEG-15/T, NEG-14/T.
 #[test]
 fn every_key_of_the_standard_is_understood_and_answered() {
     let offers = [
@@ -558,7 +576,7 @@ fn every_key_of_the_standard_is_understood_and_answered() {
     assert_eq!(step.answers(), ["TargetPortalGroupTag=1"]);
 }
 
-/// Covers: DIS-13, NEG-20.
+/// Covers: DIS-13.
 #[test]
 fn discovery_has_no_use_for_most_keys() {
     let irrelevant = [
@@ -589,6 +607,8 @@ fn discovery_has_no_use_for_most_keys() {
 }
 
 /// The iSER keys on a connection without iSER (RFC 7145 §6).
+///
+/// Covers: NEG-20/T.
 #[test]
 fn iser_is_declined() {
     assert_offers(&[

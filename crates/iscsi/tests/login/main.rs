@@ -7,6 +7,8 @@ mod authentication;
 mod driver;
 mod headers;
 mod keys;
+mod levels;
 mod names;
 mod property;
+mod reach;
 mod texts;

@@ -207,7 +207,7 @@ fn the_target_introduces_itself() {
     }
 }
 
-/// Covers: KEY-10.
+/// Covers: KEY-10/T.
 #[test]
 fn an_alias_identifies_nobody() {
     let plain = Driver::new().named(last(), &[]).admit.expect("asked");
@@ -226,7 +226,7 @@ fn the_first_acceptable_method_is_chosen() {
     }
 }
 
-/// Covers: LGN-26, OBS-05, LGN-49.
+/// Covers: LGN-26, OBS-05/T, LGN-49.
 #[test]
 fn no_acceptable_method_is_an_authentication_failure() {
     for offer in ["CHAP", "SPKM1,SPKM2", "KRB5", "Foo"] {
@@ -246,7 +246,7 @@ fn keys_of_a_method_need_the_method() {
     }
 }
 
-/// Covers: SES-30.
+/// Covers: KEY-14a/T, KEY-15a/T, KEY-29a/T, KEY-30a/T, SES-30/T.
 #[test]
 fn every_login_begins_with_the_defaults() {
     let offers = ["MaxBurstLength=1048576", "HeaderDigest=CRC32C", "InitialR2T=No"];

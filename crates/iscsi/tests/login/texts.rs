@@ -3,6 +3,7 @@
 
 use wire::iscsi::LoginRequest;
 use wire::iscsi::Stage;
+use wire::iscsi::Tsih;
 
 use crate::driver::Driver;
 use crate::driver::INITIATOR;
@@ -10,13 +11,14 @@ use crate::driver::TARGET;
 use crate::driver::last;
 use crate::driver::operational;
 use crate::driver::request;
+use crate::driver::security;
 use crate::driver::text;
 
 fn continued() -> LoginRequest {
     LoginRequest { continue_: true, ..operational() }
 }
 
-/// Covers: NEG-02, LGN-35.
+/// Covers: NEG-02/T, LGN-35.
 #[test]
 fn a_pair_may_be_cut_anywhere() {
     let whole = text(&[INITIATOR, TARGET, "MaxBurstLength=65536"]);
@@ -28,6 +30,17 @@ fn a_pair_may_be_cut_anywhere() {
         let step = driver.send(last(), &whole[cut..]);
         assert_eq!(step.answer("MaxBurstLength").as_deref(), Some("65536"), "cut at {cut}");
         assert_eq!(step.done().parameters.max_burst_length, 65536);
+    }
+    // Nor do later requests have an answer before they are whole.
+    let whole = text(&["MaxBurstLength=65536", "MaxConnections=2"]);
+    for cut in 0..=whole.len() {
+        let mut driver = Driver::new();
+        driver.named(operational(), &[]);
+        let step = driver.send(continued(), &whole[..cut]);
+        assert!(step.reply().data.is_empty() && !step.reply().header.transit, "cut at {cut}");
+        let step = driver.send(last(), &whole[cut..]);
+        assert_eq!(step.answers(), ["MaxBurstLength=65536", "MaxConnections=2"], "cut at {cut}");
+        step.done();
     }
 }
 
@@ -42,6 +55,13 @@ fn the_portal_group_tag_comes_with_the_first_whole_text() {
     assert!(driver.keys(continued(), &[INITIATOR]).answers().is_empty());
     let step = driver.keys(last(), &[TARGET]);
     assert_eq!(step.answer("TargetPortalGroupTag").as_deref(), Some("1"));
+    // In whichever stage the login begins, and on each connection of a session.
+    let joins = LoginRequest { tsih: Tsih(7), ..last() };
+    let secured = request(Stage::Security, Some(Stage::Operational));
+    for first in [security(), secured, joins] {
+        let step = Driver::new().named(first, &[]);
+        assert_eq!(step.answer("TargetPortalGroupTag").as_deref(), Some("1"), "{first:?}");
+    }
 }
 
 /// Covers: LGN-54.
@@ -74,7 +94,7 @@ fn an_empty_text_with_the_c_bit_is_harmless() {
     driver.send(last(), &[]).assert_failed(0x0207);
 }
 
-/// Covers: NEG-09, NEG-16.
+/// Covers: NEG-09/T, NEG-16/T.
 #[test]
 fn eight_kibibytes_of_private_keys_are_answered() {
     let mut whole = text(&[INITIATOR, TARGET]);
@@ -102,7 +122,7 @@ fn eight_kibibytes_of_private_keys_are_answered() {
     step.done();
 }
 
-/// Covers: NEG-11.
+/// Covers: NEG-11a/T.
 #[test]
 fn t_and_c_together_are_refused() {
     let mut driver = Driver::new();
@@ -111,6 +131,8 @@ fn t_and_c_together_are_refused() {
 }
 
 /// Long answers go out over several responses with the C bit, each asked for by an empty request.
+///
+/// Covers: NEG-11a/T.
 #[test]
 fn long_answers_are_continued() {
     let mut driver = Driver::new();
@@ -152,7 +174,7 @@ fn answers_are_bounded() {
     driver.send(operational(), &many).assert_failed(0x0302);
 }
 
-/// Covers: NEG-01.
+/// Covers: NEG-01/T.
 #[test]
 fn every_pair_ends_with_a_null() {
     let mut driver = Driver::new();
@@ -170,7 +192,7 @@ fn every_pair_ends_with_a_null() {
 }
 
 /// CVE-2013-2850: the answer to an over-long key.
-/// Covers: NEG-03.
+/// Covers: NEG-03/T.
 #[test]
 fn an_over_long_key_is_refused_or_not_understood() {
     for length in [63, 64, 255, 8000] {
@@ -186,7 +208,7 @@ fn an_over_long_key_is_refused_or_not_understood() {
     }
 }
 
-/// Covers: NEG-04.
+/// Covers: NEG-04/T.
 #[test]
 fn the_value_begins_after_the_first_equals_sign() {
     let mut driver = Driver::new();
@@ -194,7 +216,7 @@ fn the_value_begins_after_the_first_equals_sign() {
     assert_eq!(step.done().initiator_alias.as_deref(), Some("a=b"));
 }
 
-/// Covers: NEG-05, KEY-39.
+/// Covers: NEG-05/T, KEY-39/T.
 #[test]
 fn simple_values_hold_255_bytes() {
     for key in ["InitiatorAlias", "X#NodeArchitecture"] {
@@ -207,7 +229,7 @@ fn simple_values_hold_255_bytes() {
     Driver::new().named(last(), &twice).assert_failed_for(0x0200, "twice");
 }
 
-/// Covers: NEG-37.
+/// Covers: NEG-37/T.
 #[test]
 fn padding_makes_no_empty_key() {
     let mut whole = text(&[INITIATOR, TARGET]);
@@ -217,7 +239,7 @@ fn padding_makes_no_empty_key() {
     step.done();
 }
 
-/// Covers: NEG-12.
+/// Covers: NEG-12/T.
 #[test]
 fn a_response_is_empty_only_if_a_rule_says_so() {
     let mut driver = Driver::new();

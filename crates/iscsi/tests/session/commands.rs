@@ -5,7 +5,10 @@ use super::driver::*;
 use iscsi::datamover::Immediate;
 use iscsi::service::Indication;
 use iscsi::target_role::Output;
-use wire::iscsi::{Attribute, CmdSn, Itt, NopOut, Request, Response, ScsiCommand, Ttt};
+use wire::iscsi::{
+    Attribute, CmdSn, Itt, LunField, NopOut, Request, Response, ScsiCommand, TaskManagementRequest,
+    Ttt,
+};
 
 /// Covers: CMD-05, CMD-06.
 #[test]
@@ -28,7 +31,7 @@ fn commands_are_delivered_in_order() {
     assert_eq!(order, commands.iter().map(|command| command.itt).collect::<Vec<_>>());
 }
 
-/// Covers: CMD-01.
+/// Covers: CMD-01/T.
 #[test]
 fn the_numbers_wrap() {
     let setup = Setup { cmd_sn: 0xffff_fffd, stat_sn: 0xffff_fffe, ..Setup::new() };
@@ -60,6 +63,9 @@ fn a_retry_is_not_executed_again() {
     let held = driver.command();
     driver.send(held);
     assert!(driver.send(held).is_empty());
+    // Its number is taken, whatever the tag.
+    let other = ScsiCommand { itt: driver.next_itt(), ..held };
+    assert!(driver.send(other).is_empty());
     driver.send(hole);
     assert_eq!(driver.commands.len(), 2);
     assert!(driver.send(hole).is_empty());
@@ -106,6 +112,7 @@ fn the_reserved_tag_is_rejected() {
     assert_eq!(driver.exp_cmd_sn(), CMD_SN);
 }
 
+/// Covers: CMD-32b/T.
 #[test]
 fn unsolicited_data_without_a_write_is_rejected() {
     let mut driver = Setup::new().start();
@@ -124,6 +131,10 @@ fn the_window_closes_and_opens_with_the_commands() {
     let beyond = driver.command();
     assert!(driver.send(beyond).is_empty());
     assert_eq!(driver.commands.len(), 2);
+    let ping = driver.nop(Itt(0x77), Ttt::NONE);
+    let Response::NopIn(pong) = only(&driver.request(Request::NopOut(ping), &[])) else { panic!() };
+    let told = (pong.numbers.exp_cmd_sn.0, pong.numbers.max_cmd_sn.0);
+    assert_eq!(told, (CMD_SN + 2, CMD_SN + 1), "closed, and no further");
     let numbers = scsi(&driver.complete(second, good())).numbers;
     assert_eq!((numbers.exp_cmd_sn.0, numbers.max_cmd_sn.0), (CMD_SN + 2, CMD_SN + 2));
     driver.send(beyond);
@@ -183,6 +194,47 @@ fn immediate_commands_pass_a_closed_window() {
     let task = driver.start(command);
     assert_eq!(scsi(&driver.complete(task, good())).status, 0);
     assert_eq!(driver.exp_cmd_sn(), CMD_SN + 1, "an immediate command takes no number");
+    // Whatever it is, within the window or far from it.
+    for number in [0, CMD_SN - 1, CMD_SN, CMD_SN + 5, CMD_SN + 1000, CMD_SN + (1 << 31)] {
+        let command = driver.command();
+        let command = driver.immediate(command);
+        let task = driver.start(ScsiCommand { cmd_sn: CmdSn(number), ..command });
+        assert_eq!(scsi(&driver.complete(task, good())).itt, command.itt, "{number}");
+        let ping = NopOut { cmd_sn: CmdSn(number), ..driver.nop(Itt(0x77), Ttt::NONE) };
+        let outputs = driver.request(Request::NopOut(ping), b"ping");
+        assert!(matches!(only(&outputs), Response::NopIn(_)), "{number}");
+    }
+}
+
+/// What one connection has under way leaves each other one what it may have.
+///
+/// Covers: CMD-11.
+#[test]
+fn each_connection_may_have_an_immediate_command_and_function() {
+    let setup = Setup::new().depth(1).keys(|keys| keys.max_connections = 4);
+    let mut driver = setup.start();
+    let others = [8, 9, 10].map(|cid| driver.join(cid, 9000).0);
+    let urgent = |driver: &mut Driver| {
+        let command = driver.command();
+        let command = driver.immediate(command);
+        driver.send(ScsiCommand { lun: LunField([0, 1, 0, 0, 0, 0, 0, 0]), ..command })
+    };
+    while responses(&urgent(&mut driver)).is_empty() {}
+    let taken = driver.commands.len();
+    // They wait for a command that does not come.
+    let reset = |driver: &mut Driver| {
+        let request = driver.management(5);
+        driver.manage(TaskManagementRequest { cmd_sn: CmdSn(CMD_SN + 1), ..request })
+    };
+    while responses(&reset(&mut driver)).is_empty() {}
+    for (nth, connection) in (1..).zip(others) {
+        driver.on(connection);
+        assert!(responses(&urgent(&mut driver)).is_empty(), "a command on connection {nth}");
+        assert_eq!(driver.commands.len(), taken + nth);
+        assert!(responses(&reset(&mut driver)).is_empty(), "a function on connection {nth}");
+        assert_eq!(reject(&urgent(&mut driver)), 6, "and no more");
+        assert_eq!(reject(&reset(&mut driver)), 6, "and no more");
+    }
 }
 
 /// Covers: CMD-12.
@@ -228,7 +280,7 @@ fn the_numbering_trace_of_immediate_commands() {
     assert_eq!(driver.commands.len(), 2);
 }
 
-/// Covers: SCC-04.
+/// Covers: SCC-04/T.
 #[test]
 fn task_attributes_pass_unchanged() {
     let attributes = [

@@ -7,7 +7,7 @@ use iscsi::datamover::{Capabilities, Event, Immediate, Op, StreamViolation};
 use iscsi::service::{Indication, ServiceResponse};
 use iscsi::target_role::{ConnectionId, Output};
 use wire::iscsi::{
-    Cid, Itt, LogoutRequest, LogoutResponse, NopOut, Request, Response, StatSn, Ttt,
+    Cid, Itt, LogoutRequest, LogoutResponse, NopOut, Request, Response, StatSn, TextRequest, Ttt,
 };
 
 const SECOND_CID: u16 = 8;
@@ -66,7 +66,7 @@ fn places(outputs: &[Output]) -> Vec<ConnectionId> {
     ops.collect()
 }
 
-/// Covers: MCS-01, CMD-05, CMD-31, STS-01.
+/// Covers: MCS-01, CMD-05, CMD-31/T, STS-01.
 #[test]
 fn commands_are_ordered_over_connections_and_keep_to_theirs() {
     let (mut driver, second) = two(|_| {});
@@ -82,6 +82,15 @@ fn commands_are_ordered_over_connections_and_keep_to_theirs() {
     assert_eq!(driver.session.connection_of(tasks[1]), Some(second));
     assert!(places(&driver.complete(tasks[1], data(512))).iter().all(|id| *id == second));
     assert!(places(&driver.complete(tasks[0], data(512))).iter().all(|id| *id == OWN));
+    // R2Ts, and the status of a write.
+    driver.on(second);
+    let write = driver.write(4096);
+    let (task, outputs) = driver.start_write(write, Immediate::None, 4096);
+    assert_eq!((asked(&outputs), places(&outputs)), (vec![(0, 4096)], vec![second]));
+    driver.done(task, 0, 4096);
+    let outputs = driver.complete(task, good());
+    assert_eq!(scsi(&outputs).itt, write.itt);
+    assert!(places(&outputs).iter().all(|id| *id == second));
 }
 
 /// Covers: CMD-20, CMD-30.
@@ -119,7 +128,7 @@ fn a_logout_waits_for_the_tasks_of_its_connection() {
     assert_eq!(again, second, "the id is free again");
 }
 
-/// Covers: LGO-04, LGO-05, MCS-05.
+/// Covers: LGO-04a, LGO-05/T, MCS-05.
 #[test]
 fn a_connection_may_log_itself_out() {
     let (mut driver, second) = two(|_| {});
@@ -235,7 +244,7 @@ fn admission_knows_cids_and_their_number() {
     assert_eq!(driver.session.admits(Cid(CID), Capabilities::STREAM), Err(0x020a));
 }
 
-/// Covers: SES-24, SES-23, SES-22, TMO-02, TMO-04, SES-21.
+/// Covers: SES-24, SES-23, SES-22, TMO-02/T, TMO-04, SES-21.
 #[test]
 fn a_session_without_a_connection_is_kept_for_a_time() {
     let setup = || Setup::new().keys(|keys| keys.time2retain = 20);
@@ -258,7 +267,7 @@ fn a_session_without_a_connection_is_kept_for_a_time() {
     assert_eq!(driver.closed.as_deref(), Some("connection lost"));
 }
 
-/// Covers: TMO-03, LGO-15.
+/// Covers: TMO-03/T, LGO-15/T.
 #[test]
 fn a_dropped_connection_has_the_times_that_were_told() {
     let mut driver = Setup::new().keys(|keys| keys.time2retain = 5).start();
@@ -286,7 +295,7 @@ fn a_session_without_a_connection_can_be_dropped() {
     }
 }
 
-/// Covers: TMF-19, STS-12.
+/// Covers: TMF-19, STS-12a, STS-12b.
 #[test]
 fn a_fenced_response_is_alone_on_all_connections() {
     let (mut driver, second) = two(|_| {});
@@ -346,7 +355,7 @@ fn a_fence_falls_with_its_connection() {
     assert!(responses(&outputs).iter().any(|r| matches!(r, Response::TaskManagement(_))));
 }
 
-/// Covers: NOP-10.
+/// Covers: NOP-10/T.
 #[test]
 fn each_connection_is_pinged() {
     let mut setup = Setup::new().keys(|keys| {
@@ -399,7 +408,7 @@ fn a_format_error_ends_all_connections_of_the_session() {
     assert_eq!((driver.open(), driver.closed.as_deref()), (vec![OWN], None));
 }
 
-/// Covers: TMF-29.
+/// Covers: TMF-29c.
 #[test]
 fn the_tag_of_a_logout_is_no_task() {
     let (mut driver, second) = two(|keys| keys.error_recovery_level = 2);
@@ -426,4 +435,42 @@ fn connections_over_another_kind_of_transport_do_not_join() {
     let driver = Setup::new().keys(|keys| keys.max_connections = 4).start();
     let other = Capabilities { numbers_data: false, ..Capabilities::STREAM };
     assert_eq!(driver.session.admits(Cid(1), other), Err(0x0208));
+}
+
+/// Covers: TMF-29b.
+#[test]
+fn the_tag_of_a_text_exchange_is_no_task() {
+    let (mut driver, second) = two(|keys| keys.error_recovery_level = 2);
+    driver.on(second);
+    let open = TextRequest { final_: false, ..driver.text() };
+    driver.ask(open, b"X-com.example.key=1\0");
+    driver.on(OWN);
+    for function in [1, 8] {
+        let mut management = driver.management(function);
+        management.referenced_task = open.itt;
+        assert_eq!(managed(&driver.manage(management)), 255, "{function}");
+    }
+    // Once it is over, or is gone with its connection, the tag is of nothing.
+    driver.lose(second);
+    let mut management = driver.management(8);
+    management.referenced_task = open.itt;
+    assert_eq!(managed(&driver.manage(management)), 1);
+}
+
+/// Covers: TMF-01.
+#[test]
+fn functions_are_answered_where_they_came_from() {
+    let (mut driver, second) = two(|_| {});
+    for at in [second, OWN] {
+        driver.on(at);
+        // What is refused at once, and what the SCSI side carries out.
+        let refused = driver.management(127);
+        let outputs = driver.manage(refused);
+        assert_eq!((managed(&outputs), places(&outputs)), (5, vec![at]));
+        let reset = driver.management(5);
+        let asked = management(&driver.manage(reset));
+        driver.session.task_management_done(asked.id, ServiceResponse::Complete);
+        let outputs = driver.drain();
+        assert_eq!((managed(&outputs), places(&outputs)), (0, vec![at]));
+    }
 }

@@ -54,7 +54,7 @@ fn nop(driver: &mut Driver, lun: LunField) -> Vec<Output> {
     driver.request(Request::NopOut(nop), &[])
 }
 
-/// Covers: FAB-01, FAB-04, FAB-05, FAB-07.
+/// Covers: FAB-01/T, FAB-04, FAB-07, FAB-05a.
 #[test]
 fn tasks_end_at_once_and_each_other_connection_hears_of_it() {
     let (mut driver, second) = start(TaskReporting::FastAbort);
@@ -88,7 +88,7 @@ fn tasks_end_at_once_and_each_other_connection_hears_of_it() {
     assert!(driver.open_burst(other_unit).is_some());
 }
 
-/// Covers: FAB-05.
+/// Covers: FAB-05c.
 #[test]
 fn a_reset_of_the_target_is_told_for_each_unit() {
     let (mut driver, second) = start(TaskReporting::FastAbort);
@@ -107,7 +107,7 @@ fn a_reset_of_the_target_is_told_for_each_unit() {
     assert_eq!(units, [LunField::default(), LUN_1]);
 }
 
-/// Covers: FAB-05, FAB-07, FAB-08.
+/// Covers: FAB-07, FAB-08, FAB-05b.
 #[test]
 fn a_session_hears_of_the_functions_of_others_if_it_agreed_to() {
     for reporting in
@@ -128,7 +128,7 @@ fn a_session_hears_of_the_functions_of_others_if_it_agreed_to() {
     }
 }
 
-/// Covers: FAB-08, KEY-37.
+/// Covers: FAB-08, KEY-37/T.
 #[test]
 fn without_fast_abort_the_data_is_waited_for() {
     for reporting in [TaskReporting::ResponseFence, TaskReporting::Rfc3720] {
@@ -180,7 +180,7 @@ fn what_nobody_confirms_is_bounded() {
 
 /// Where TAS says that each task of another nexus is answered.
 ///
-/// Covers: FAB-05.
+/// Covers: FAB-05b.
 #[test]
 fn tasks_may_end_with_a_status() {
     const TASK_ABORTED: u8 = 0x40;

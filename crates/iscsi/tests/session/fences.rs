@@ -79,7 +79,7 @@ fn a_fenced_completion_comes_after_all_before_and_before_all_after() {
     }
 }
 
-/// Covers: STS-11.
+/// Covers: STS-11, STS-13a, STS-13e.
 #[test]
 fn the_answers_of_functions_that_end_many_tasks_are_fenced() {
     for function in [CLEAR_ACA, LOGICAL_UNIT_RESET, TARGET_WARM_RESET, I_T_NEXUS_RESET] {
@@ -98,7 +98,7 @@ fn the_answers_of_functions_that_end_many_tasks_are_fenced() {
     }
 }
 
-/// Covers: KEY-37.
+/// Covers: KEY-37/T.
 #[test]
 fn without_the_promise_there_is_no_fence() {
     let (mut driver, _) = unacknowledged(TaskReporting::Rfc3720);

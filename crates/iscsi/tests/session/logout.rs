@@ -21,10 +21,10 @@ fn event(outputs: &[Output]) -> AsyncMessage {
     }
 }
 
-/// Covers: LGO-04, LGO-05, LGO-08, LGO-10, SES-21.
+/// Covers: LGO-04a, LGO-05/T, LGO-08, LGO-10, SES-21.
 #[test]
 fn closing_the_session_answers_and_then_closes() {
-    let mut driver = Setup::new().start();
+    let mut driver = Setup::new().keys(|keys| keys.time2retain = 20).start();
     let request = LogoutRequest { cid: Cid(0x5555), ..driver.logout(0) };
     let outputs = driver.log_out(request);
     let response = answer(&outputs);
@@ -68,7 +68,7 @@ fn closing_the_only_connection_closes_the_session() {
     assert!(driver.closed.is_some());
 }
 
-/// Covers: LGO-07, LGO-09.
+/// Covers: LGO-07a, LGO-09.
 #[test]
 fn refused_logouts_change_nothing() {
     let mut driver = Setup::new().keys(|keys| keys.time2retain = 20).start();
@@ -120,7 +120,7 @@ fn nothing_is_taken_after_the_logout() {
     assert!(driver.drain().is_empty());
 }
 
-/// Covers: ERL-05, CMD-27.
+/// Covers: ERL-05/T, CMD-27, ERL-01/T.
 #[test]
 fn a_lost_connection_ends_the_session() {
     let mut driver = Setup::new().start();
@@ -175,7 +175,7 @@ fn a_dropped_session_says_so() {
     assert!(nexus_lost(&outputs) && driver.terminated);
 }
 
-/// Covers: DGT-04, DGT-14.
+/// Covers: DGT-04/T, DGT-14/T.
 #[test]
 fn a_broken_stream_ends_the_connection() {
     let breaks = [
@@ -205,7 +205,7 @@ fn an_acknowledgement_of_the_future_harms_nothing() {
 
 /// The session may end in each phase of a write, and nothing is said of the write.
 ///
-/// Covers: ERL-08, ERL-10.
+/// Covers: ERL-08/T, ERL-10.
 #[test]
 fn a_write_may_be_cut_in_each_phase() {
     for phase in 0..7 {

@@ -44,7 +44,7 @@ fn released(outputs: &[Output], id: TaskId) -> bool {
     outputs.iter().any(|o| matches!(o, Output::Op(_, Op::Release { task }) if *task == id))
 }
 
-/// Covers: TMF-01, TMF-02, TMF-24, P44-02, REA-02.
+/// Covers: TMF-01, TMF-02, TMF-24, TMF-27/T, P44-02, REA-02.
 #[test]
 fn every_function_code_has_an_answer() {
     let mut driver = Setup::new().start();
@@ -56,13 +56,15 @@ fn every_function_code_has_an_answer() {
             7 => 6,
             ABORT_TASK_SET..=TARGET_WARM_RESET => {
                 let asked = management(&outputs);
-                assert_eq!(managed(&carry_out(&mut driver, asked)), 0);
+                let outputs = carry_out(&mut driver, asked);
+                assert_eq!((managed(&outputs), segment(&outputs).len()), (0, 0));
                 continue;
             }
             8 => 4,
             _ => 5,
         };
         assert_eq!(managed(&outputs), response, "function {function}");
+        assert!(segment(&outputs).is_empty());
     }
 }
 
@@ -84,6 +86,7 @@ fn aborting_a_running_task() {
     assert!(driver.complete(task, good()).is_empty());
 }
 
+/// Covers: TMF-09.
 #[test]
 fn aborting_a_finished_or_unknown_task() {
     let mut driver = Setup::new().start();
@@ -161,7 +164,7 @@ fn aborting_a_task_whose_status_waits_for_data() {
     assert!(released(&outputs, task) && !has_management(&outputs));
 }
 
-/// Covers: TMF-08, TMF-29.
+/// Covers: TMF-08, TMF-29a.
 #[test]
 fn task_management_cannot_be_aborted() {
     let mut driver = Setup::new().start();
@@ -291,7 +294,7 @@ fn an_immediate_function_waits_for_the_commands_before_it() {
     assert!(driver.session.tasks(None).is_empty());
 }
 
-/// Covers: TMF-14, KEY-37.
+/// Covers: TMF-14, KEY-37/T.
 #[test]
 fn a_function_waits_for_the_data_it_was_promised() {
     let setup = Setup::new().keys(|keys| {
@@ -423,6 +426,7 @@ fn there_is_a_bound_on_immediate_functions() {
     }
 }
 
+/// Covers: TMF-04.
 #[test]
 fn the_scsi_side_may_miss_a_task() {
     let mut driver = Setup::new().start();

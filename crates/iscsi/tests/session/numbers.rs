@@ -7,13 +7,19 @@ use wire::iscsi::{Itt, Request, ScsiCommand, Ttt};
 
 /// Each kind of response takes the next StatSN; the driver compares each with the one before.
 ///
-/// Covers: STS-01, STS-03.
+/// Covers: STS-01, STS-03/T.
 #[test]
 fn every_response_takes_the_next_number() {
     let mut driver = Setup::new().start();
     let read = driver.read(4096);
     let read = driver.start(read);
     driver.complete(read, data(4096));
+    // Data whose status does not travel with it takes no number.
+    let read = driver.read(4096);
+    let read = driver.start(read);
+    let failed = iscsi::service::Completion { status: CHECK_CONDITION, ..data(4096) };
+    let response = scsi(&driver.complete(read, failed));
+    assert_eq!(response.numbers.stat_sn.0, STAT_SN + 1);
     let write = driver.write(4096);
     let (write, outputs) = driver.start_write(write, iscsi::datamover::Immediate::None, 4096);
     assert_eq!(asked(&outputs).len(), 1);
@@ -30,7 +36,7 @@ fn every_response_takes_the_next_number() {
     driver.drain();
     let logout = driver.logout(0);
     driver.log_out(logout);
-    assert_eq!(driver.exp_stat_sn, STAT_SN + 8);
+    assert_eq!(driver.exp_stat_sn, STAT_SN + 9);
 }
 
 #[test]

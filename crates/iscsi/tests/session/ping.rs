@@ -100,7 +100,7 @@ fn a_silent_initiator_is_pinged() {
     assert_eq!(next.numbers.stat_sn, ping.numbers.stat_sn, "a ping does not advance StatSN");
 }
 
-/// Covers: NOP-10, ASY-07, LGO-15.
+/// Covers: NOP-10/T, ASY-07, LGO-15/T.
 #[test]
 fn a_ping_without_answer_ends_the_connection() {
     let mut driver = pinging();

@@ -89,7 +89,7 @@ fn small_bursts_cost_no_more_operations() {
     }
 }
 
-/// Covers: DIN-03, SRS-08.
+/// Covers: SRS-08, DIN-03b.
 #[test]
 fn bad_status_never_travels_with_data() {
     let mut driver = Setup::new().start();
@@ -132,7 +132,7 @@ fn every_status_code_passes_unchanged() {
 
 /// The residual table: expected length, bytes of the SCSI side, travelled, residual.
 ///
-/// Covers: SRS-03, SRS-04, SRS-05, SCC-15, DIN-13.
+/// Covers: SRS-03, SRS-04, SRS-05, SCC-15, DIN-13/T.
 #[test]
 fn residuals_of_reads() {
     let table = [
@@ -190,7 +190,7 @@ fn data_for_an_initiator_that_expects_to_send_stays_here() {
     assert_eq!(scsi(&outputs).residual, Residual::Underflow(512));
 }
 
-/// Covers: SCC-12, SRS-07, DIN-04.
+/// Covers: SCC-12, SRS-07a, DIN-04.
 #[test]
 fn bidirectional_commands_are_refused_with_both_residuals() {
     let mut driver = Setup::new().start();

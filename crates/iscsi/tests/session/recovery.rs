@@ -7,7 +7,10 @@ use core::time::Duration;
 use iscsi::datamover::{DataError, Event, Immediate, Op};
 use iscsi::service::{Indication, ServiceResponse};
 use iscsi::target_role::{ConnectionId, Output};
-use wire::iscsi::{Itt, NopOut, Request, Response, Snack, StatSn, TaskManagementRequest, Ttt};
+use wire::iscsi::{
+    Itt, LunField, NopOut, Request, Response, ScsiCommand, Snack, StatSn, TaskManagementRequest,
+    Ttt,
+};
 
 fn recovering() -> Driver {
     Setup::new().keys(|keys| keys.error_recovery_level = 1).start()
@@ -31,6 +34,35 @@ fn a_task_is_kept_until_its_status_is_acknowledged() {
     let outputs = driver.acknowledge();
     assert_eq!(released(&outputs), 1);
     assert!(ended(&outputs, task));
+}
+
+/// Each run but the last asks to be acknowledged, by a tag of its own and the unit of the command.
+///
+/// Covers: DIN-10a.
+#[test]
+fn what_is_to_be_acknowledged_names_its_unit() {
+    let setup = Setup::new().keys(|keys| {
+        keys.error_recovery_level = 1;
+        keys.max_burst_length = 1024;
+    });
+    let mut driver = setup.start();
+    let lun = LunField([0, 3, 0, 0, 0, 0, 0, 0]);
+    let read = ScsiCommand { lun, ..driver.read(4096) };
+    let task = driver.start(read);
+    let outputs = driver.complete(task, data(4096));
+    let asks: Vec<Option<(Ttt, LunField)>> = outputs
+        .iter()
+        .filter_map(|output| match output {
+            Output::Op(_, Op::PutNumbered(put)) => Some(put.acknowledge),
+            _ => None,
+        })
+        .collect();
+    let [Some((first, a)), Some((second, b)), Some((third, c)), None] = asks[..] else {
+        panic!("{asks:?}")
+    };
+    assert_eq!([a, b, c], [lun; 3]);
+    assert!(![first, second, third].contains(&Ttt::NONE));
+    assert!(first != second && second != third && first != third);
 }
 
 /// Covers: ERL-07.
@@ -171,7 +203,7 @@ fn a_burst_that_does_not_end_is_asked_for_again() {
 
 /// Hosts give a command up after 30 s as a rule: there is time for several tries before.
 ///
-/// Covers: TMO-05.
+/// Covers: TMO-05/T.
 #[test]
 fn lost_data_is_asked_for_several_times_before_a_host_gives_up() {
     let mut driver = recovering();
@@ -283,6 +315,28 @@ fn tasks_that_nobody_logs_out_end_too() {
     assert!(
         matches!(only(&recover(&mut driver)), Response::Logout(answer) if answer.response == 1)
     );
+}
+
+/// One that was not numbered ends with its connection.
+///
+/// Covers: CMD-27.
+#[test]
+fn an_immediate_command_is_not_reassigned() {
+    let (mut driver, other) = reassigning();
+    let urgent = driver.command();
+    let urgent = driver.immediate(urgent);
+    let task = driver.start(urgent);
+    let numbered = driver.command();
+    driver.start(numbered);
+    let outputs = driver.lose(OWN);
+    let cleared = |i: &&Indication| matches!(i, Indication::Cleared { task: t } if *t == task);
+    assert!(indications(&outputs).iter().any(cleared));
+    assert!(ended(&outputs, task));
+    driver.on(other);
+    driver.acknowledge();
+    recover(&mut driver);
+    assert_eq!(first(&reassign(&mut driver, urgent.itt)), 1, "there is no such task");
+    assert_eq!(first(&reassign(&mut driver, numbered.itt)), 0);
 }
 
 /// SCSI goes on while the task has no connection; nothing leaves before the reassignment.

@@ -102,7 +102,7 @@ fn a_data_out_that_reaches_the_session_names_no_transfer() {
 
 /// Every violation has its reaction.
 ///
-/// Covers: OBS-06.
+/// Covers: OBS-06/T.
 #[test]
 fn all_violations() {
     let aborted = |code, qualifier| Reaction::FailTask(Sense { key: 0x0b, code, qualifier });

@@ -108,20 +108,42 @@ fn a_reset_holds_back_later_commands_of_every_unit() {
     assert_eq!(driver.commands.len(), 1, "it lives");
 }
 
-/// Covers: P44-02.
+/// Below level 2 nobody is asked, so that nobody can say that a function succeeded.
+///
+/// Covers: P44-02, P44-07.
 #[test]
 fn the_newer_functions_need_protocol_level_2() {
     for level in [0, 1] {
         let mut driver = Setup::new().keys(|keys| keys.protocol_level = level).start();
+        let command = driver.command();
+        let task = driver.start(command);
         for function in QUERY_TASK..=QUERY_ASYNCHRONOUS_EVENT {
-            let request = driver.management(function);
-            assert_eq!(managed(&driver.manage(request)), 5, "function {function}");
+            let referenced_task = command.itt;
+            let request = TaskManagementRequest { referenced_task, ..driver.management(function) };
+            let outputs = driver.manage(request);
+            assert!(!has_management(&outputs), "function {function}");
+            assert_eq!(managed(&outputs), 5, "function {function}");
         }
+        assert_eq!(driver.session.tasks(None), [task]);
     }
     let mut driver = level_2();
     for function in [13, 14, 0x7f] {
         let request = driver.management(function);
         assert_eq!(managed(&driver.manage(request)), 5, "function {function}");
+    }
+}
+
+/// What a discovery session takes does not hang on its level.
+///
+/// Covers: P44-01.
+#[test]
+fn the_protocol_level_means_nothing_in_discovery() {
+    for level in 0..=2 {
+        let mut driver = Setup::discovery().keys(|keys| keys.protocol_level = level).start();
+        for function in 1..=QUERY_ASYNCHRONOUS_EVENT {
+            let request = driver.management(function);
+            assert_eq!(reject(&driver.manage(request)), 4, "level {level}, function {function}");
+        }
     }
 }
 
@@ -187,7 +209,7 @@ fn nexus_reset_ends_the_tasks_of_every_unit() {
     assert!(driver.session.tasks(None).is_empty());
 }
 
-/// Covers: P44-08.
+/// Covers: P44-02, P44-08.
 #[test]
 fn priority_counts_at_protocol_level_2_only() {
     for (level, priority) in [(0, 0), (1, 0), (2, 9)] {
@@ -198,7 +220,7 @@ fn priority_counts_at_protocol_level_2_only() {
     }
 }
 
-/// Covers: P44-09.
+/// Covers: P44-02, P44-09.
 #[test]
 fn a_command_that_found_no_room_hears_when_to_come_back() {
     for (level, code, qualifier) in [(2, 0x28, 1), (2, 8, 1), (2, 2, 0), (2, 0, 0), (1, 0x28, 0)] {

@@ -51,6 +51,7 @@ fn fetch(driver: &mut Driver, records: Vec<TargetRecord>) -> String {
         let part = answer(&outputs);
         assert_eq!(part.final_, part.ttt == Ttt::NONE);
         if part.final_ {
+            assert!(!part.continue_);
             return all;
         }
         assert!(part.continue_);
@@ -123,7 +124,7 @@ fn a_normal_session_may_not_ask_for_others() {
     assert_eq!(text(&driver.ask(request, b"SendTargets=\0")), "SendTargets=Reject\0");
 }
 
-/// Covers: DIS-09, TXT-05, TXT-16.
+/// Covers: DIS-09, TXT-05, TXT-16, NEG-11b/T, TXT-14b.
 #[test]
 fn a_long_list_comes_in_parts() {
     let setup = Setup { discovery: true, target: None, ..Setup::new() };
@@ -209,7 +210,7 @@ fn a_new_request_starts_over() {
     assert_eq!(text(&driver.targets(records)), start);
 }
 
-/// Covers: NEG-13.
+/// Covers: NEG-13/T.
 #[test]
 fn a_second_request_before_the_answer_is_rejected() {
     let mut driver = Setup { discovery: true, target: None, ..Setup::new() }.start();
@@ -259,7 +260,7 @@ fn a_key_may_come_once() {
     assert_eq!(reject(&driver.ask(last, b"MaxRecvDataSegmentLength=1024\0")), 4);
 }
 
-/// Covers: TXT-13.
+/// Covers: NEG-23/T, TXT-13/T.
 #[test]
 fn a_failed_exchange_changes_nothing() {
     let mut driver = Setup::new().start();
@@ -275,7 +276,7 @@ fn a_failed_exchange_changes_nothing() {
     assert_eq!(segment(&outputs).len(), 4096);
 }
 
-/// Covers: KEY-20, KEY-21.
+/// Covers: KEY-20/T, KEY-21b/T.
 #[test]
 fn a_new_segment_limit_holds_after_the_answer() {
     let mut driver = Setup::new().start();
@@ -300,7 +301,7 @@ fn segment_limits_out_of_range_are_refused() {
     }
 }
 
-/// Covers: TXT-18, KEY-01.
+/// Covers: TXT-18, KEY-01/T.
 #[test]
 fn keys_of_the_login_are_refused() {
     let mut driver = Setup::new().start();

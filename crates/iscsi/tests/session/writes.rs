@@ -72,7 +72,7 @@ fn the_same_write_with_immediate_data_only() {
     assert_eq!(asked(&driver.done(task, 32768, 262_144)), [(294_912, 5088)]);
 }
 
-/// Covers: R2T-01, R2T-03, R2T-04, R2T-08, KEY-28, KEY-42.
+/// Covers: R2T-01, R2T-03, R2T-04, R2T-08, KEY-28a/T, KEY-42.
 #[test]
 fn as_many_r2ts_are_open_as_was_negotiated() {
     for open_max in [1_u16, 4] {
@@ -109,7 +109,7 @@ fn bursts_may_end_in_any_order() {
     assert!(received(&driver.done(task, 1000, 1000), task));
 }
 
-/// Covers: SCC-16.
+/// Covers: SCC-16/T.
 #[test]
 fn every_combination_around_every_limit() {
     for (initial_r2t, immediate_data) in
@@ -314,7 +314,7 @@ fn a_held_command_keeps_its_immediate_data() {
     assert!(received(&outputs, task));
 }
 
-/// Covers: DIN-14.
+/// Covers: DIN-14/T.
 #[test]
 fn a_burst_of_no_bytes_is_taken() {
     let mut driver = Setup::new().keys(|keys| keys.first_burst_length = 512).start();

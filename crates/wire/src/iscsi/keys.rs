@@ -203,7 +203,7 @@ mod tests {
         );
     }
 
-    /// Covers: NEG-37.
+    /// Covers: NEG-37/S.
     #[test]
     fn padding_is_no_key() {
         assert_eq!(split(b""), Ok([].to_vec()));
@@ -212,13 +212,14 @@ mod tests {
         assert_eq!(split(b"A=1\0\0B=2\0"), Err(TextError::NoValue));
     }
 
-    /// Covers: NEG-04.
+    /// Covers: NEG-04/S.
     #[test]
     fn first_equals_sign_splits() {
         assert_eq!(split(b"TargetAlias=a=b\0").unwrap(), [("TargetAlias", "a=b")]);
         assert_eq!(split(b"TargetAlias==\0").unwrap(), [("TargetAlias", "=")]);
     }
 
+    /// Covers: NEG-01/S.
     #[test]
     fn broken_text() {
         assert_eq!(split(b"A=1"), Err(TextError::Unterminated));
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(pairs.next(), None, "an error ends the list");
     }
 
-    /// Covers: NEG-03.
+    /// Covers: NEG-03/S.
     #[test]
     fn key_names() {
         let name = |len: usize| format!("X-{}", "a".repeat(len - 2));
@@ -247,7 +248,7 @@ mod tests {
         assert_eq!(check_key(&name(64)), Err(TextError::KeyTooLong));
     }
 
-    /// Covers: NEG-05.
+    /// Covers: NEG-05/S.
     #[test]
     fn value_length() {
         let text = |len: usize| format!("TargetAlias={}\0", "x".repeat(len));

@@ -466,6 +466,31 @@ mod tests {
         }
     }
 
+    /// A response, too: stage 2 is reserved, and counts for nothing only where NSG does.
+    ///
+    /// Covers: LGN-10.
+    #[test]
+    fn the_reserved_stage_is_an_error_either_way() {
+        let reserved = |field| Err(ParseError::ReservedValue { field, value: 2 });
+        for (byte, field) in [(0x08, "CSG"), (0x82, "NSG"), (0x86, "NSG"), (0x8b, "CSG")] {
+            let mut bytes = [0; 48];
+            bytes[1] = byte;
+            bytes[0] = 0x43;
+            assert_eq!(Request::parse(&bytes), reserved(field), "0x{byte:02x}");
+            bytes[0] = 0x23;
+            assert_eq!(
+                Response::parse(&bytes).map(drop),
+                reserved(field).map(drop),
+                "0x{byte:02x}"
+            );
+        }
+        for first in [0x43, 0x23] {
+            let mut bytes = [0; 48];
+            (bytes[0], bytes[1]) = (first, 0x02);
+            assert!(Request::parse(&bytes).is_ok() || Response::parse(&bytes).is_ok());
+        }
+    }
+
     #[test]
     fn isid_kinds() {
         let kind = |first| Isid([first, 0, 0, 0, 0, 0]).kind();

@@ -250,6 +250,20 @@ mod tests {
         assert_eq!(Response::parse(&bytes), Ok(Response::Scsi(response)));
     }
 
+    /// A count without a flag is reserved.
+    ///
+    /// Covers: SRS-06.
+    #[test]
+    fn a_count_without_a_flag_is_none() {
+        let pdu = ScsiResponse { response: 0, residual: Residual::Underflow(9), ..failed() };
+        let mut bytes = pdu.emit(0);
+        assert_eq!(bytes[44..], 9_u32.to_be_bytes());
+        bytes[1] = 0x80;
+        bytes[40..44].copy_from_slice(&7_u32.to_be_bytes());
+        let Ok(Response::Scsi(parsed)) = Response::parse(&bytes) else { panic!("a response") };
+        assert_eq!((parsed.residual, parsed.bidi_read_residual), (Residual::None, Residual::None));
+    }
+
     /// Covers: SRS-03.
     #[test]
     fn flags_exclude_each_other() {

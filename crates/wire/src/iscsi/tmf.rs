@@ -172,7 +172,7 @@ mod tests {
     use super::super::*;
     use super::*;
 
-    /// Covers: TMF-27.
+    /// Covers: TMF-27/S.
     #[test]
     fn request() {
         let pdu = TaskManagementRequest {
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(reject_reason_with(&bytes, 1, 0xff), None, "functions are not judged here");
     }
 
-    /// Covers: TMF-27.
+    /// Covers: TMF-27/S.
     #[test]
     fn response() {
         let pdu = TaskManagementResponse {

@@ -88,13 +88,20 @@ impl Negotiation {
         session_wide: Option<Parameters>,
     ) -> Self {
         let session = if identity.discovery { SessionType::Discovery } else { SessionType::Normal };
+        let mut wish = wishes(settings);
+        if session == SessionType::Discovery {
+            // It has one connection, and nothing to recover (RFC 7143 §7.4.1, §13.21).
+            wish.set(Id::MaxConnections, 1);
+            wish.set(Id::ErrorRecoveryLevel, 0);
+            wish.set(Id::DefaultTime2Retain, 0);
+        }
         Self {
             session,
             digests: [
                 (Id::HeaderDigest, settings.header_digest),
                 (Id::DataDigest, settings.data_digest),
             ],
-            wish: wishes(settings),
+            wish,
             values: Values::defaults(),
             offered: KeySet::default(),
             seen: KeySet::default(),
@@ -178,11 +185,28 @@ impl Negotiation {
             }
         }
         let declared = if self.declared { &self.wish } else { &Values::defaults() };
-        let agreed = Parameters::agreed(&self.values, declared, self.markers.agreed());
+        let agreed = Parameters::agreed(&self.results(), declared, self.markers.agreed());
         Ok(match &self.session_wide {
             Some(session) => agreed.joining(session.clone()),
             None => agreed,
         })
+    }
+
+    /// What was answered, and what an offer alone decides: a target may be silent then (RFC 7143
+    /// §6.2.2).
+    fn results(&self) -> Values {
+        let mut values = self.values;
+        for id in NORMAL.iter().copied() {
+            if !self.offered.contains(id) || self.seen.contains(id) {
+                continue;
+            }
+            match id.key().rule {
+                Rule::And if !self.wish.is_yes(id) => values.set(id, 0),
+                Rule::Or if self.wish.is_yes(id) => values.set(id, 1),
+                _ => {}
+            }
+        }
+        values
     }
 
     /// Whether the target may send `key` here. TargetAddress alone may come several times, with
@@ -208,7 +232,7 @@ impl Negotiation {
 
     fn declare(&mut self, key: &'static Key, value: &str) -> Result<(), LoginError> {
         if negotiate::RESERVED.contains(&value) {
-            return Ok(());
+            return must_be_known(key, value);
         }
         match (key.id, &key.rule) {
             (Id::TargetAlias, _) => self.target_alias = Some(value.to_string()),
@@ -230,9 +254,8 @@ impl Negotiation {
     /// The answer to an offer of ours. Where there is none that means something, the value without
     /// negotiation stays in force (RFC 7143 §6.2).
     fn conclude(&mut self, key: &'static Key, value: &str) -> Result<(), LoginError> {
-        // Every key that we offer is one of RFC 7143: nobody may not understand it (§6.2).
-        if negotiate::RESERVED.contains(&value) && value != negotiate::NOT_UNDERSTOOD {
-            return Ok(());
+        if negotiate::RESERVED.contains(&value) {
+            return must_be_known(key, value);
         }
         let wish = self.wish.get(key.id);
         let agreed = match &key.rule {
@@ -262,6 +285,15 @@ impl Negotiation {
             Answer::Irrelevant => push(answers, key.name, negotiate::IRRELEVANT),
         }
     }
+}
+
+/// A target that does not understand a key of RFC 3720 is none; one that does not understand a later
+/// key does without (RFC 7143 §6.2).
+fn must_be_known(key: &'static Key, value: &str) -> Result<(), LoginError> {
+    if value == negotiate::NOT_UNDERSTOOD && !key.id.is_later() {
+        return Err(wrong(key, value));
+    }
+    Ok(())
 }
 
 pub(super) fn wrong(key: &'static Key, value: &str) -> LoginError {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
+mod rules;
+
 use alloc::format;
 use alloc::string::String;
 use alloc::string::ToString;
@@ -22,6 +24,8 @@ use crate::datamover::Capabilities;
 use crate::initiator::DigestOffer;
 use crate::initiator::datamover::Violation;
 
+mod keys;
+
 const START: Instant = Instant(5);
 const ISID: Isid = Isid([0x80, 1, 2, 3, 4, 5]);
 
@@ -30,6 +34,8 @@ struct Lab {
     login: Login,
     requests: Vec<(LoginRequest, String)>,
     ends: Vec<LoginOutput>,
+    /// The connection was to be closed, and nothing was said after that.
+    closes: bool,
     stat_sn: u32,
 }
 
@@ -62,8 +68,12 @@ impl Lab {
     }
 
     fn of(identity: Identity, settings: &Settings, client: Option<Client>) -> Self {
-        let login = Login::new(identity, settings, client, CmdSn(40), START);
-        let mut lab = Self { login, requests: Vec::new(), ends: Vec::new(), stat_sn: 100 };
+        Self::of_login(Login::new(identity, settings, client, CmdSn(40), START))
+    }
+
+    fn of_login(login: Login) -> Self {
+        let (requests, ends) = (Vec::new(), Vec::new());
+        let mut lab = Self { login, requests, ends, closes: false, stat_sn: 100 };
         lab.drain();
         lab
     }
@@ -74,13 +84,19 @@ impl Lab {
 
     fn drain(&mut self) {
         while let Some(output) = self.login.poll_output() {
+            assert!(!self.closes || !matches!(output, LoginOutput::Op(_)), "the last op");
             match output {
                 LoginOutput::Op(Op::SendControl { request: Request::Login(request), data }) => {
                     let text = String::from_utf8(data).unwrap().replace('\0', "\n");
                     self.requests.push((request, text));
                 }
+                LoginOutput::Op(Op::Terminate) => self.closes = true,
                 LoginOutput::Op(_) => {}
-                end => self.ends.push(end),
+                end => {
+                    let goes_on = matches!(end, LoginOutput::Done(_));
+                    assert!(goes_on || self.closes, "the connection is closed first");
+                    self.ends.push(end);
+                }
             }
         }
     }
@@ -231,7 +247,7 @@ fn another_isid_fails_only_a_login_that_rests_on_it() {
     assert_eq!(lab.done().foreign_isid, None);
 }
 
-/// Covers: KEY-31.
+/// Covers: KEY-31/I.
 #[test]
 fn one_r2t_at_a_time_is_offered_where_sequences_come_in_order_and_may_be_lost() {
     for (error_recovery_level, data_sequence_in_order, offer) in
@@ -295,7 +311,7 @@ fn a_text_in_pieces_is_asked_for_by_empty_requests() {
     assert_eq!(lab.done().parameters.max_burst_length, 32768);
 }
 
-/// Covers: LGN-18, NEG-17, NEG-28, NEG-31.
+/// Covers: LGN-18, NEG-31/I.
 #[test]
 fn inadmissible_keys_end_the_login() {
     let cases = [
@@ -322,6 +338,7 @@ fn inadmissible_keys_end_the_login() {
     }
 }
 
+/// Covers: NEG-20/I, NEG-21/I.
 #[test]
 fn reserved_answers_leave_the_defaults() {
     let mut lab = Lab::operational();
@@ -383,6 +400,7 @@ fn a_login_that_is_not_secured_ends() {
     }
 }
 
+/// Covers: NEG-22/I.
 #[test]
 fn digests_that_are_required_are_insisted_on() {
     let digest = DigestOffer::Required;
@@ -394,7 +412,7 @@ fn digests_that_are_required_are_insisted_on() {
     assert_eq!(*lab.error(), LoginError::DigestRequired("DataDigest"));
 }
 
-/// Covers: RDR-03, RDR-04.
+/// Covers: RDR-03, RDR-04, RDR-06/I.
 #[test]
 fn redirections_are_taken_in_each_stage() {
     let moved = |lab: &Lab, stages, status| LoginResponse {
@@ -410,14 +428,35 @@ fn redirections_are_taken_in_each_stage() {
         panic!("{:?}", lab.ends);
     };
     assert_eq!(address, "[2001:db8::1]:3261");
+    assert!(lab.closes, "this connection is of no use any more");
     let mut lab = Lab::operational();
     let response = moved(&lab, STAYS, 0x0102);
     lab.feed(response, "TargetAddress=other:3260\n");
     assert!(matches!(lab.ends.as_slice(), [LoginOutput::Redirected { permanent: true, .. }]));
+    assert!(lab.closes);
     let mut lab = Lab::new();
     let response = moved(&lab, STAYS, 0x0101);
     lab.feed(response, "");
     assert_eq!(*lab.error(), LoginError::RedirectWithoutAddress);
+}
+
+/// No segment and no burst is shorter than 512 bytes: 2^32 bytes make less than 2^32 PDUs.
+///
+/// Covers: DSN-05/I.
+#[test]
+fn lengths_below_512_are_not_agreed_upon() {
+    for key in ["MaxRecvDataSegmentLength", "MaxBurstLength", "FirstBurstLength"] {
+        for (value, is_right) in [("0", false), ("1", false), ("511", false), ("512", true)] {
+            let mut lab = Lab::operational();
+            let text = format!("{key}={value}\n");
+            lab.answer(DONE, &text);
+            assert_eq!(matches!(lab.ends[..], [LoginOutput::Done(_)]), is_right, "{text}");
+            if !is_right {
+                let wrong = matches!(lab.error(), LoginError::Answer { key: of, .. } if *of == key);
+                assert!(wrong, "{text}: {:?}", lab.error());
+            }
+        }
+    }
 }
 
 /// Covers: LGN-46.
@@ -432,7 +471,7 @@ fn only_class_3_may_succeed_later() {
     }
 }
 
-/// Covers: LGN-04, TMO-06.
+/// Covers: LGN-04, TMO-06, ERL-04/I.
 #[test]
 fn other_pdus_and_time_end_a_login() {
     let mut lab = Lab::new();
@@ -442,10 +481,12 @@ fn other_pdus_and_time_end_a_login() {
     lab.login.handle_event(Event::Control { response }, &[], START);
     lab.drain();
     assert_eq!(*lab.error(), LoginError::OtherPdu);
+    assert!(lab.closes && lab.requests.len() == 1, "nothing is asked for again");
     let mut lab = Lab::new();
     lab.login.handle_event(Event::Violation(Violation::HeaderDigest), &[], START);
     lab.drain();
     assert!(matches!(lab.error(), LoginError::Stream(_)));
+    assert!(lab.closes && lab.requests.len() == 1);
     let mut lab = Lab::new();
     let at = lab.login.poll_timeout().unwrap();
     assert_eq!(at, START + Settings::default().login_timeout);
@@ -493,6 +534,7 @@ fn another_portal_group_is_refused() {
     assert_eq!(lab.requests.len(), 1, "before the login takes effect there");
 }
 
+/// Covers: PER-05/I.
 #[test]
 fn a_target_that_never_ends_is_left() {
     let mut lab = Lab::operational();
@@ -528,7 +570,7 @@ fn markers_that_the_target_wants_are_refused() {
 
 /// FastAbort is wished for beside what every target knows, never alone.
 ///
-/// Covers: KEY-36.
+/// Covers: KEY-36/I.
 #[test]
 fn task_reporting_is_proposed_with_what_every_target_knows() {
     for fast_abort in [false, true] {
@@ -543,3 +585,6 @@ fn task_reporting_is_proposed_with_what_every_target_knows() {
         }
     }
 }
+
+#[path = "tests/obsolete.rs"]
+mod obsolete;

@@ -29,8 +29,10 @@ impl Session {
         while self.state == State::Active
             && !self.cmd_sn.is_after(self.max_cmd_sn)
             && !self.waiting.is_empty()
+            && self.retries.allow(self.cmd_sn)
         {
-            let Some(at) = self.connections.choose() else { return };
+            let at = self.retries.wants().or_else(|| self.connections.choose());
+            let Some(at) = at else { return };
             let Some(id) = self.waiting.pop_front() else { return };
             let number = self.cmd_sn;
             self.cmd_sn = number.plus(1);
@@ -39,6 +41,7 @@ impl Session {
             }
             let Some(task) = self.tasks.mark_sent(id, number, at, now) else { return };
             self.connections.shift_load(None, Some(at), &task.command);
+            self.retries.sent(at, number);
             self.send(id, number, at);
         }
     }

@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! Wanted --login--> Joining --> Up --gone--> CleanUp --logged out--> Wanted
-//!    |                 |         |              (another connection asks for it)
+//!    |                 |         |    (another connection asks for it; before and after that
+//!    |                 |         |     Respite, where the target told Time2Wait)
 //!    |                 `-fails---+--gone, no other--> Wanted (its login stands for the logout)
 //!    `--no hope--> Down
 //! ```
@@ -51,6 +52,9 @@ pub(super) enum Phase {
     Up,
     /// Another connection logs it out: CLEANUP_WAIT.
     CleanUp { itt: Itt, at: ConnectionId, until: Instant, patience: Patience },
+    /// CLEANUP_WAIT, and the target told to wait until then: with the logout or, if it is logged
+    /// out, with its commands (RFC 7143 §7.5.2).
+    Respite { until: Instant, logged_out: bool },
     /// A login is wanted from then on: CLEANUP_WAIT if there was a connection, else FREE.
     Wanted { from: Instant, tries: u32 },
     /// A login is under way.

@@ -120,7 +120,6 @@ impl Session {
         let Some(at) = self.connections.any_up() else { return self.close(ending_of(asked), None) };
         let itt = self.controls.next_itt();
         let until = now + limits::LOGOUT_TIMEOUT;
-        self.state = State::LoggingOut { itt, until, asked };
         self.controls.logout_at = at;
         let request = LogoutRequest {
             immediate: true,
@@ -131,6 +130,7 @@ impl Session {
             exp_stat_sn: self.exp_stat_sn_at(at),
         };
         self.send_control(at, Request::Logout(request), Vec::new());
+        self.state = State::LoggingOut { itt, until, asked };
     }
 
     pub(super) fn logout_if_drained(&mut self, now: Instant) {
@@ -194,7 +194,7 @@ impl Session {
                 return Err(lost);
             }
             connection.statuses.expect(next).map_err(|_| lost)?;
-            if pdu.ttt != Ttt::NONE && !self.is_logging_out() {
+            if pdu.ttt != Ttt::NONE {
                 self.send_nop(at, pdu.lun, Itt::NONE, pdu.ttt);
             }
             return Ok(());
@@ -230,7 +230,7 @@ impl Session {
         pdu: &LogoutResponse,
         now: Instant,
     ) -> Result<(), SessionError> {
-        if self.cleaned_up(pdu.itt, pdu.response, now)? {
+        if self.cleaned_up(pdu.itt, pdu.response, pdu.time2wait, now)? {
             return Ok(());
         }
         match self.state {
@@ -280,7 +280,9 @@ impl Session {
             .iter()
             .find(|(_, connection)| connection.cid.0 == pdu.parameter1 && named(connection.phase));
         match found.map(|(id, _)| id) {
-            Some(id) if self.may_go_on(id) => self.lose(id, now),
+            Some(id) if self.may_go_on(id) && (pdu.parameter3 > 0 || self.has_other(id)) => {
+                self.lose(id, Some((pdu.parameter2, pdu.parameter3)), now);
+            }
             Some(_) => self.close(SessionError::Dropped, Some(pdu.parameter2)),
             None => {}
         }
@@ -314,7 +316,7 @@ impl Session {
         if self.is_logging_out() {
             return Err(SessionError::LogoutTimeout);
         }
-        self.cleaned_up(tag, LOGOUT_REJECTED, now).map(drop)
+        self.cleaned_up(tag, LOGOUT_REJECTED, 0, now).map(drop)
     }
 
     pub(super) const fn is_logging_out(&self) -> bool {

@@ -168,19 +168,26 @@ impl Session {
 
     /// Whether the session can do without this connection.
     pub(super) fn may_go_on(&self, at: ConnectionId) -> bool {
-        let others = self.connections.iter().any(|(id, other)| id != at && other.is_up());
         let agreed = &self.login.parameters;
         let waits = agreed.error_recovery_level >= 2 && agreed.time2retain > 0;
-        matches!(self.state, State::Active) && !self.login.discovery && (others || waits)
+        let is_active = matches!(self.state, State::Active) && !self.login.discovery;
+        is_active && (waits || self.has_other(at))
     }
 
-    /// A connection is gone, and the session goes on.
-    pub(super) fn lose(&mut self, at: ConnectionId, now: Instant) {
+    /// Whether another connection is there.
+    pub(super) fn has_other(&self, at: ConnectionId) -> bool {
+        self.connections.iter().any(|(id, other)| id != at && other.is_up())
+    }
+
+    /// A connection is gone, and the session goes on. `announced`: the Time2Wait and Time2Retain
+    /// that the target told, seconds.
+    pub(super) fn lose(&mut self, at: ConnectionId, announced: Option<(u16, u16)>, now: Instant) {
         let Some(connection) = self.connections.get_mut(at).filter(|gone| gone.is_up()) else {
             return;
         };
         connection.ping = None;
         connection.phase = Phase::Down;
+        self.retries.forget(at);
         self.op(at, Op::Terminate);
         for id in self.tasks.of(at) {
             if let Some(task) = self.tasks.get_mut(id) {
@@ -191,7 +198,10 @@ impl Session {
             }
         }
         self.requests_lost(at, now);
-        self.clean_up(at, now);
+        match announced {
+            None => self.clean_up(at, now),
+            Some((wait, retain)) => self.rest(at, wait, retain, now),
+        }
         // Those that it was to log out need another one.
         let its = |phase| matches!(phase, Phase::CleanUp { at: by, .. } if by == at);
         let others = self.connections.iter().filter(|(_, other)| its(other.phase));
@@ -202,22 +212,38 @@ impl Session {
         self.abort_doubtful(now);
     }
 
+    /// As [`Session::clean_up`], after Time2Wait.
+    fn rest(&mut self, id: ConnectionId, wait: u16, retain: u16, now: Instant) {
+        let until = now + Duration::from_secs(wait.into());
+        if self.connections.any_up().is_none() {
+            self.await_successor(id, until, retain);
+        } else if wait == 0 {
+            self.clean_up(id, now);
+        } else if let Some(connection) = self.connections.get_mut(id) {
+            connection.phase = Phase::Respite { until, logged_out: false };
+        }
+    }
+
+    /// The next login of a connection stands for its logout, for Time2Retain from then on.
+    fn await_successor(&mut self, id: ConnectionId, from: Instant, retain: u16) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.phase = Phase::Wanted { from, tries: 0 };
+        let until = from + Duration::from_secs(retain.into());
+        self.failover.patience.get_or_insert(until);
+    }
+
     /// Has a connection logged out that is gone: by another one or, where there is none, by the
     /// login of its successor.
     fn clean_up(&mut self, id: ConnectionId, now: Instant) {
         let agreed = &self.login.parameters;
-        let (wait, retain) = (agreed.time2wait.into(), agreed.time2retain.into());
+        let (wait, retain) = (agreed.time2wait, agreed.time2retain);
         let reason = if self.reassigns() { RECOVER_CONNECTION } else { CLOSE_CONNECTION };
-        let by = self.connections.any_up();
+        let Some(by) = self.connections.any_up() else {
+            return self.await_successor(id, now + Duration::from_secs(wait.into()), retain);
+        };
         let itt = self.controls.next_itt();
         let until = now + limits::LOGOUT_TIMEOUT;
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let Some(by) = by else {
-            let from = now + Duration::from_secs(wait);
-            connection.phase = Phase::Wanted { from, tries: 0 };
-            self.failover.patience.get_or_insert_with(|| from + Duration::from_secs(retain));
-            return;
-        };
         let patience = Patience::new(now);
         connection.phase = Phase::CleanUp { itt, at: by, until, patience };
         let (cid, exp_stat_sn) = (connection.cid, connection.statuses.expected());
@@ -231,14 +257,22 @@ impl Session {
         &mut self,
         tag: Itt,
         response: u8,
+        time2wait: u16,
         now: Instant,
     ) -> Result<bool, SessionError> {
+        let reassigns = self.reassigns();
         let its = |phase| matches!(phase, Phase::CleanUp { itt, .. } if itt == tag);
         let found = self.connections.iter_mut().find(|(_, connection)| its(connection.phase));
         let Some((id, connection)) = found else { return Ok(false) };
         // One that the target does not know has ended there with all that was its own.
         if !matches!(response, LOGGED_OUT | NO_SUCH_CONNECTION) {
             return Err(SessionError::NotRecovered);
+        }
+        // Of tasks that the target keeps it says when it takes them again (RFC 7143 §11.15.3).
+        if response == LOGGED_OUT && reassigns && time2wait > 0 {
+            let until = now + Duration::from_secs(time2wait.into());
+            connection.phase = Phase::Respite { until, logged_out: true };
+            return Ok(true);
         }
         connection.phase = Phase::Wanted { from: now, tries: 0 };
         self.recovered(id, now);
@@ -261,6 +295,7 @@ impl Session {
                     (entry.connection, entry.home) = (to, Home::There);
                     entry.patience = Patience::new(now);
                     self.connections.shift_load(Some(from), Some(to), &entry.command);
+                    self.retries.note(to, number);
                     self.send(task, number, to);
                 }
                 _ if reassigns => {
@@ -326,7 +361,7 @@ impl Session {
     /// When something is due.
     pub(super) fn failover_deadline(&self) -> Option<Instant> {
         let of = |phase| match phase {
-            Phase::CleanUp { until, .. } => Some(until),
+            Phase::CleanUp { until, .. } | Phase::Respite { until, .. } => Some(until),
             Phase::Wanted { from, .. } if self.state == State::Active => Some(from),
             _ => None,
         };
@@ -339,6 +374,14 @@ impl Session {
     pub(super) fn expire_failover(&mut self, now: Instant) -> Result<(), SessionError> {
         if self.failover.patience.is_some_and(|at| at <= now) {
             return Err(SessionError::Disconnected);
+        }
+        while let Some((id, logged_out)) = self.rested(now) {
+            if logged_out && let Some(connection) = self.connections.get_mut(id) {
+                connection.phase = Phase::Wanted { from: now, tries: 0 };
+                self.recovered(id, now);
+            } else {
+                self.clean_up(id, now);
+            }
         }
         let due = |phase| matches!(phase, Phase::CleanUp { until, .. } if until <= now);
         let next = |session: &Self| {
@@ -354,6 +397,14 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// A connection whose respite is over, and whether it is logged out.
+    fn rested(&self, now: Instant) -> Option<(ConnectionId, bool)> {
+        self.connections.iter().find_map(|(id, connection)| match connection.phase {
+            Phase::Respite { until, logged_out } if until <= now => Some((id, logged_out)),
+            _ => None,
+        })
     }
 
     /// The session is over: so are its connections.

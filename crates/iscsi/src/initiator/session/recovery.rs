@@ -248,6 +248,7 @@ impl Session {
         entry.resends += 1;
         let (number, at) = (entry.sent, entry.connection);
         if let Some(number) = number {
+            self.retries.note(at, number);
             self.send(task, number, at);
         }
     }

@@ -178,6 +178,7 @@ mod tests {
         Some(Run { first: START.plus(first).0, count })
     }
 
+    /// Covers: STS-04.
     #[test]
     fn gaps_are_asked_for_once() {
         let mut statuses = Statuses::new(START);
@@ -202,6 +203,7 @@ mod tests {
         assert_eq!((statuses.expected(), statuses.are_in_order()), (START.plus(6), true));
     }
 
+    /// Covers: ERL-12.
     #[test]
     fn what_is_held_is_neither_asked_for_nor_acknowledged() {
         let mut statuses = Statuses::new(START);
@@ -213,6 +215,7 @@ mod tests {
         assert_eq!(statuses.expected(), START.plus(2));
     }
 
+    /// Covers: STS-05.
     #[test]
     fn patience_is_bounded() {
         let mut statuses = Statuses::new(START);

@@ -275,9 +275,7 @@ impl Session {
     }
 
     fn answer_text(&mut self, at: ConnectionId, pdu: &TextResponse, data: Vec<u8>) {
-        if !self.is_logging_out() {
-            self.send_text(at, pdu.itt, pdu.ttt, pdu.lun, data);
-        }
+        self.send_text(at, pdu.itt, pdu.ttt, pdu.lun, data);
     }
 
     /// All that the target says in one step of a negotiation is there.
@@ -298,9 +296,7 @@ impl Session {
                 let (length, told) = (negotiation.length, negotiation.told);
                 **negotiation = Negotiation::new(length, negotiation.resets + 1, told);
                 let (itt, again) = (exchange.itt, negotiation.text());
-                if !self.is_logging_out() {
-                    self.send_text(at, itt, Ttt::NONE, LunField::default(), again);
-                }
+                self.send_text(at, itt, Ttt::NONE, LunField::default(), again);
             }
             Err(Nonsense) => self.declared(Err(DeclareError::Nonsense), now),
         }

@@ -15,6 +15,7 @@ use super::negotiation::Introduction;
 use super::negotiation::Names;
 use super::negotiation::Negotiation;
 use crate::limits;
+use crate::negotiate;
 use crate::negotiate::SessionType;
 use crate::target_role::admission::Authentication;
 use crate::target_role::parameters::Parameters;
@@ -96,13 +97,13 @@ impl Phase {
         }
         // An alias is ornament: one that does not fit the protocol is left out.
         let alias = target_alias
-            .filter(|alias| alias.len() <= limits::TEXT_VALUE_LEN_MAX && !alias.contains('\0'))
+            .filter(|alias| negotiate::may_be_declared(alias))
             .filter(|_| names.session == SessionType::Normal);
         let leading = self.first.tsih == Tsih(0);
         let architecture = settings
             .node_architecture
             .clone()
-            .filter(|kind| leading && kind.len() <= limits::TEXT_VALUE_LEN_MAX);
+            .filter(|kind| leading && negotiate::may_be_declared(kind));
         let introduction = Introduction { alias, architecture };
         let negotiation = Negotiation::new(names, leading, settings, authentication, introduction);
         self.negotiation = Some(negotiation);

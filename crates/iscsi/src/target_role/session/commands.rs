@@ -90,7 +90,8 @@ impl Session {
         }
         self.check_task_tag(&command)?;
         if command.immediate {
-            if self.tasks.has_all_immediate() || self.managements.bar_lun(command.lun) {
+            if self.tasks.has_all_immediate(pdu.connection) || self.managements.bar_lun(command.lun)
+            {
                 return Err(Violation::TooManyImmediate);
             }
             let task = self.tasks.arrive(pdu.connection, command, data)?;

@@ -74,7 +74,7 @@ impl Session {
         request: &TaskManagementRequest,
     ) -> Result<(), Violation> {
         let id = pdu.connection;
-        let function = match self.managements.course(request)? {
+        let function = match self.managements.course(id, request)? {
             Course::AbortTask => {
                 self.run_abort_task(id, request);
                 return Ok(());

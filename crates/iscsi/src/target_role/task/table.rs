@@ -34,8 +34,8 @@ struct Entry {
 impl Table {
     /// Room for a window of `depth` commands.
     pub(super) fn new(depth: u16) -> Self {
-        let max =
-            u32::from(depth) * limits::SLOTS_PER_DEPTH + u32::from(limits::IMMEDIATE_TASKS_MAX);
+        let immediate = u32::from(limits::IMMEDIATE_TASKS_MAX) + u32::from(limits::CONNECTIONS_MAX);
+        let max = u32::from(depth) * limits::SLOTS_PER_DEPTH + immediate;
         let capacity = usize::from(depth);
         Self {
             slots: Slots::new(max).with_capacity(capacity),
@@ -238,6 +238,7 @@ impl Table {
         assert_eq!(running, self.running, "count of running tasks");
         assert_eq!(draining, self.draining, "count of draining tasks");
         assert_eq!(immediate, self.immediate, "count of immediate tasks");
-        assert!(self.immediate <= limits::IMMEDIATE_TASKS_MAX, "immediate tasks");
+        let most = limits::IMMEDIATE_TASKS_MAX + limits::CONNECTIONS_MAX;
+        assert!(self.immediate <= most, "immediate tasks");
     }
 }

@@ -389,10 +389,12 @@ impl Tasks {
         self.table.live_ref(id).is_some_and(Task::is_with_scsi)
     }
 
-    /// True if no other immediate command is taken.
+    /// True if no other immediate command of a connection is taken. One is, however many the others
+    /// have (RFC 7143 §4.2.2.1).
     #[inline]
-    pub(in crate::target_role) const fn has_all_immediate(&self) -> bool {
-        self.table.immediate() >= limits::IMMEDIATE_TASKS_MAX
+    pub(in crate::target_role) fn has_all_immediate(&self, connection: ConnectionId) -> bool {
+        let of = |task: &Task| task.command.immediate && task.connection == connection;
+        self.table.immediate() >= limits::IMMEDIATE_TASKS_MAX && self.table.iter().any(of)
     }
 
     /// Delivered tasks that take a place in the command window.

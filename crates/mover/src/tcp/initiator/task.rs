@@ -240,6 +240,10 @@ impl TaskState {
         length: u32,
         keys: &Keys,
     ) -> Result<Placement, Violation> {
+        if self.in_len == 0 && self.out_len > 0 {
+            // Not even an empty one: the command writes (RFC 7143 §4.2.5.3).
+            return Err(Violation::Range { offset: pdu.offset, length, buffer: 0 });
+        }
         let is_next = pdu.data_sn.0 == self.next_sn && pdu.offset == self.received;
         if !is_next || self.reassembly.is_some() {
             return self.admit_odd(pdu, length, keys);
@@ -256,9 +260,11 @@ impl TaskState {
         length: u32,
         keys: &Keys,
     ) -> Result<Placement, Violation> {
-        if self.resumed && pdu.data_sn.0 <= self.next_sn && pdu.offset <= self.received {
+        // What is behind the first gap may come again, and is no beginning then.
+        let resumed = core::mem::take(&mut self.resumed);
+        if resumed && pdu.data_sn.0 <= self.next_sn && pdu.offset <= self.received {
             // The target goes on earlier than it had to: what it sends counts.
-            (self.resumed, self.next_sn, self.received) = (false, pdu.data_sn.0, pdu.offset);
+            (self.next_sn, self.received) = (pdu.data_sn.0, pdu.offset);
             self.reassembly = None;
             return self.admit(pdu, length, keys);
         }
@@ -322,8 +328,8 @@ impl TaskState {
 
     /// Whether an R2T may come now; counts it. False for one that came before.
     pub(super) fn ask(&mut self, pdu: &R2t, keys: &Keys) -> Result<bool, Violation> {
-        if self.resumed && pdu.r2t_sn.0 <= self.next_sn {
-            (self.resumed, self.next_sn) = (false, pdu.r2t_sn.0);
+        if core::mem::take(&mut self.resumed) && pdu.r2t_sn.0 <= self.next_sn {
+            self.next_sn = pdu.r2t_sn.0;
         }
         if !self.count(pdu.r2t_sn.0, keys)? {
             return Ok(false);

@@ -251,7 +251,7 @@ fn a_read_that_ends_while_its_buffer_is_away_ends_without_it() {
     assert_eq!(tcp.task_count(), 0);
 }
 
-/// Covers: DIN-05, DIN-06, DIN-08.
+/// Covers: DIN-05.
 #[test]
 fn data_lands_in_the_buffer_and_status_in_either_form() {
     for keys in [KEYS, DIGESTS] {
@@ -278,7 +278,7 @@ fn data_lands_in_the_buffer_and_status_in_either_form() {
     }
 }
 
-/// Covers: DSN-07, TXT-14.
+/// Covers: DSN-07a, DSN-07c, DIN-13/I.
 #[test]
 fn what_a_target_may_not_say() {
     let small = [0; 100];
@@ -325,7 +325,7 @@ fn what_a_target_may_not_say() {
     violates(&mut tcp, &with_ahs, |v| matches!(v, Violation::Malformed { .. }));
 }
 
-/// Covers: DOU-07, R2T-10, CMD-32.
+/// Covers: DOU-07, R2T-10, KEY-22a, KEY-28a/I, CMD-32a/I, DSN-07b.
 #[test]
 fn r2ts_that_ask_for_too_much_are_refused() {
     for (r2ts, expected) in [
@@ -350,7 +350,7 @@ fn r2ts_that_ask_for_too_much_are_refused() {
     }
 }
 
-/// Covers: DGT-08.
+/// Covers: DGT-08, DGT-04/I, DGT-14/I.
 #[test]
 fn damage_is_found() {
     let bytes = [7; 200];
@@ -378,7 +378,7 @@ fn damage_is_found() {
     violates(&mut tcp, &stream, |v| *v == Violation::DataDigest);
 }
 
-/// Covers: DSN-02, DOU-01, DOU-02, DOU-03, DOU-04, DOU-05, DOU-06, DOU-09, SCC-10, KEY-22.
+/// Covers: DSN-02, DOU-01, DOU-02, DOU-03, DOU-04, DOU-09, KEY-21a/I.
 #[test]
 fn write_data_goes_out_as_it_was_asked_for() {
     for keys in [KEYS, DIGESTS] {
@@ -486,7 +486,15 @@ proptest! {
     }
 }
 
+#[path = "tests/agreed.rs"]
+mod agreed;
 #[path = "tests/anew.rs"]
 mod anew;
+#[path = "tests/framing.rs"]
+mod framing;
+#[path = "tests/order.rs"]
+mod order;
 #[path = "tests/recovery.rs"]
 mod recovery;
+#[path = "tests/sequences.rs"]
+mod sequences;

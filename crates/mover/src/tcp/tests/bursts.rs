@@ -46,7 +46,7 @@ impl Transfer {
 /// DataSN, first and last offset, F.
 type Out = (u32, core::ops::Range<u32>, u8);
 
-/// Covers: DSN-08, DOU-12, DIN-14.
+/// Covers: DSN-08, DIN-14/T, DOU-12a.
 #[test]
 fn every_disorder_of_a_burst_is_told_at_its_end() {
     let done = Note::Done(task(1), 0, 4096);
@@ -93,7 +93,7 @@ fn every_disorder_of_a_burst_is_told_at_its_end() {
     }
 }
 
-/// Covers: DOU-12.
+/// Covers: DOU-12a.
 #[test]
 fn nothing_is_written_beside_a_burst() {
     for offset in [4095, 4097, 8191, 0x7fff_ffff, u32::MAX - 3, u32::MAX] {
@@ -110,6 +110,46 @@ fn nothing_is_written_beside_a_burst() {
     let buffer = transfer.buffer();
     assert_eq!(buffer[..4096], pattern(4096));
     assert!(buffer[4096..].iter().all(|byte| *byte == 0xee), "the excess is dropped");
+}
+
+/// What an initiator sends unasked has its place behind the immediate data, and ends where the
+/// first burst does: with each order of PDUs.
+///
+/// Covers: DOU-12b.
+#[test]
+fn nothing_is_written_beside_the_first_burst() {
+    let any_order = Keys { data_pdu_in_order: false, ..PLAIN };
+    // The command has 8192 bytes, of which 512 came with it; unsolicited are those up to 1024.
+    for keys in [PLAIN, any_order] {
+        for offset in [0, 256, 511, 513, 1024, 4096, 7680, 8192, u32::MAX - 511, u32::MAX] {
+            let mut host = Host::logged_in(keys);
+            let mut buf = host.pool.take(8192).expect("a buffer");
+            buf.fill(0xee);
+            host.tcp.submit(Op::Attach { task: task(1), buf });
+            let (task, itt) = (task(1), Itt(1));
+            let (at, length) = (512, 512);
+            host.submit(Op::ExpectUnsolicited {
+                task,
+                itt,
+                lun: LUN,
+                offset: at,
+                length,
+                discard: false,
+            });
+            let request = DataOut { final_: true, ..data_out(1, u32::MAX, 0, offset) };
+            let bytes = pdu(&Request::DataOut(request), &pattern(512), keys);
+            let (before, last) = bytes.split_at(bytes.len() - 1);
+            host.feed(before);
+            let buffer = host.tcp.submit(Op::Detach { task }).expect("the buffer").to_vec();
+            assert!(buffer.iter().all(|byte| *byte == 0xee), "offset {offset:#x}");
+            host.feed(last);
+            assert!(
+                matches!(host.notes[..], [Note::Failed(..), ..]),
+                "{offset:#x} {:?}",
+                host.notes
+            );
+        }
+    }
 }
 
 #[test]
@@ -158,7 +198,7 @@ fn bursts_of_one_task_may_be_mixed() {
     assert_eq!(transfer.host.tcp.open_bursts(), 0);
 }
 
-/// Covers: DOU-10, PER-04.
+/// Covers: DOU-10, PER-04, CMD-32a/T.
 #[test]
 fn a_data_out_of_no_burst_is_rejected_and_skipped() {
     let wrong_lun = |mut pdu: DataOut| {
@@ -185,6 +225,29 @@ fn a_data_out_of_no_burst_is_rejected_and_skipped() {
             assert_eq!(transfer.host.take_notes(), [Note::Done(task(1), 0, 4096)]);
             assert_eq!(transfer.buffer()[..4096], pattern(4096));
         }
+    }
+}
+
+/// Nobody waits for data of a command that reads.
+///
+/// Covers: CMD-32b/T.
+#[test]
+fn a_data_out_for_a_read_is_rejected() {
+    for keys in [PLAIN, DIGESTS] {
+        let mut host = Host::logged_in(keys);
+        let read = ScsiCommand { read: true, write: false, ..write(1, 512) };
+        host.feed(&pdu(&Request::Command(read), &[], keys));
+        host.take_notes();
+        for ttt in [u32::MAX, 0, 0x0001_0000] {
+            let request = DataOut { final_: true, ..data_out(1, ttt, 0, 0) };
+            let bytes = pdu(&Request::DataOut(request), &pattern(512), keys);
+            host.feed(&bytes);
+            let rejected = Note::Rejected(0x09, bytes[..BHS_LEN].to_vec());
+            assert_eq!(host.take_notes(), [rejected], "{ttt:#x}");
+        }
+        host.submit(put(1, Slice::from(pattern(512)), 0, Some(1)));
+        let sent = responses(&host.drain(), keys);
+        assert!(matches!(sent[..], [(Response::DataIn(_), _)]), "the read goes on: {sent:?}");
     }
 }
 

@@ -93,6 +93,8 @@ fn every_order_of_a_burst_gives_the_same_bytes() {
 
 /// Five PDUs with one fault: in each of the 120 orders the burst fails, and nothing is written
 /// beside it.
+///
+/// Covers: DOU-12a.
 #[test]
 fn every_fault_is_found_in_every_order() {
     let amount = Note::Failed(task(1), DataError::Amount);

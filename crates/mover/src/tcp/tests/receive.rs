@@ -79,7 +79,7 @@ fn whole(keys: Keys) -> (Vec<u8>, Vec<Note>) {
     (stream, notes)
 }
 
-/// Covers: FMT-04, FMT-06, FMT-18, DGT-02, DGT-03, DIN-14, FMT-08, PER-04.
+/// Covers: FMT-04, FMT-06, FMT-18, DGT-03/T, DIN-14/T, FMT-08, PER-04, DGT-02a/T.
 #[test]
 fn a_session_of_all_kinds_is_understood() {
     for keys in [PLAIN, DIGESTS] {
@@ -156,7 +156,7 @@ proptest! {
     }
 }
 
-/// Covers: DGT-01, DGT-02.
+/// Covers: DGT-01/T, DGT-02b/T.
 #[test]
 fn vectors_with_digests_are_taken() {
     let mut host = Host::logged_in(DIGESTS);
@@ -175,7 +175,7 @@ fn vectors_with_digests_are_taken() {
     assert_eq!((nop.itt, &data[..]), (Itt(0x22), &b"hello"[..]));
 }
 
-/// Covers: FMT-05, DGT-02.
+/// Covers: FMT-05, DGT-02b/T.
 #[test]
 fn padding_may_have_any_value() {
     for keys in [PLAIN, DIGESTS] {
@@ -193,7 +193,7 @@ fn padding_may_have_any_value() {
     }
 }
 
-/// Covers: DGT-04.
+/// Covers: DGT-04/T.
 #[test]
 fn a_wrong_header_digest_ends_the_stream() {
     let stream = pdu(&Request::Command(write(1, 4)), b"data", DIGESTS);
@@ -290,6 +290,20 @@ fn a_segment_that_is_too_long_is_a_violation() {
         Request::NopOut(nop_out(1)).emit(length, &mut header);
         let mut host = Host::logged_in(PLAIN);
         host.feed(&header);
+        let violation = Note::Violation(StreamViolation::SegmentTooLong { length, limit });
+        assert_eq!(host.notes, if fits { vec![] } else { vec![violation] });
+    }
+}
+
+/// Covers: LGN-06.
+#[test]
+fn a_login_request_has_8192_bytes_at_most() {
+    for (length, fits) in [(8192, true), (8193, false), (8196, false)] {
+        let mut host = Host::new(PLAIN);
+        let mut header = login()[..BHS_LEN].to_vec();
+        header[5..8].copy_from_slice(&u32::to_be_bytes(length)[1..]);
+        host.feed(&header);
+        let limit = 8192;
         let violation = Note::Violation(StreamViolation::SegmentTooLong { length, limit });
         assert_eq!(host.notes, if fits { vec![] } else { vec![violation] });
     }

@@ -45,6 +45,7 @@ fn r2t(host: &mut Host) -> Option<R2t> {
     }
 }
 
+/// Covers: DIN-07b, DIN-10a, DIN-10b.
 #[test]
 fn a_run_goes_out_under_its_numbers() {
     for keys in [PLAIN, DIGESTS] {

@@ -58,7 +58,7 @@ fn r2ts(sent: &[(Response, Vec<u8>)]) -> Vec<R2t> {
 
 /// The 300,000 byte read of two bursts.
 ///
-/// Covers: DSN-01, DSN-06, DIN-02, DIN-07, DIN-10, DIN-11, DIN-15, FMT-10.
+/// Covers: DSN-01, DSN-06, DIN-02, DIN-11, DIN-15/T, FMT-10, DIN-07a, DIN-10b.
 #[test]
 fn a_read_of_two_bursts_is_segmented_and_numbered() {
     for keys in [PLAIN, DIGESTS] {
@@ -95,7 +95,7 @@ fn a_read_of_two_bursts_is_segmented_and_numbered() {
     }
 }
 
-/// Covers: KEY-21, DIN-02.
+/// Covers: KEY-21a/T, DIN-02.
 #[test]
 fn no_segment_is_longer_than_the_peer_takes() {
     for max_send in [512, 513, 1000, 16_777_215] {
@@ -107,6 +107,7 @@ fn no_segment_is_longer_than_the_peer_takes() {
             let (last, full) = sent.split_last().expect("PDUs");
             assert!(full.iter().all(|(data_in, data)| data.len() % 4 == 0 && !data_in.final_));
             assert!(last.0.final_ && last.0.status.is_some());
+            assert!(sent.iter().all(|(_, data)| data.len() <= max_send as usize));
             let all: Vec<u8> = sent.iter().flat_map(|(_, data)| data.clone()).collect();
             assert_eq!(all, pattern(600_001));
         }
@@ -115,7 +116,7 @@ fn no_segment_is_longer_than_the_peer_takes() {
 
 /// One operation, many bursts: the last PDU of each has F, and no PDU is in two.
 ///
-/// Covers: DIN-01.
+/// Covers: DIN-01, DIN-12.
 #[test]
 fn bursts_end_where_they_should() {
     for (length_max, burst) in [(512, 2048), (8192, 512), (1000, 2500), (600, 1001)] {
@@ -143,7 +144,7 @@ fn bursts_end_where_they_should() {
     }
 }
 
-/// Covers: FMT-01, DGT-01.
+/// Covers: FMT-01, DGT-01/T.
 #[test]
 fn the_answer_to_the_inquiry_is_as_recorded() {
     let mut host = Host::logged_in(PLAIN);
@@ -161,7 +162,7 @@ fn the_answer_to_the_inquiry_is_as_recorded() {
     assert_eq!(host.drain()[..BHS_LEN], expected);
 }
 
-/// Covers: FMT-04, FMT-05, DGT-01, DGT-02.
+/// Covers: FMT-04, FMT-05, DGT-01/T, DGT-02b/T.
 #[test]
 fn the_echo_of_the_ping_is_as_recorded() {
     let mut host = Host::logged_in(DIGESTS);
@@ -176,7 +177,7 @@ fn the_echo_of_the_ping_is_as_recorded() {
     assert_eq!(host.drain(), expected);
 }
 
-/// Covers: DGT-03, DIN-14.
+/// Covers: DGT-03/T.
 #[test]
 fn an_empty_segment_has_no_data_digest() {
     let mut host = Host::logged_in(DIGESTS);

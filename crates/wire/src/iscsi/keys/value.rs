@@ -173,7 +173,7 @@ mod tests {
         binary(value, &mut [0xee; 64]).map(<[u8]>::to_vec)
     }
 
-    /// Covers: NEG-06.
+    /// Covers: NEG-06/S.
     #[test]
     fn numbers() {
         for value in ["262144", "0x40000", "0X40000", "0x00040000"] {
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// Covers: NEG-07.
+    /// Covers: NEG-07/S.
     #[test]
     fn numbers_end_below_2_to_the_64() {
         assert_eq!(numeric("18446744073709551615"), Some(u64::MAX));
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(list("A,,B").collect::<Vec<_>>(), ["A", "", "B"]);
     }
 
-    /// Covers: NEG-08.
+    /// Covers: NEG-08/S.
     #[test]
     fn binary_in_hex_and_base64() {
         let cases: [(&str, &str, &[u8]); 3] = [

@@ -117,6 +117,16 @@ proptest! {
         prop_assert_eq!(response.emit(0)[4], 0);
     }
 
+    /// Covers: FMT-06, FMT-07.
+    #[test]
+    fn each_side_sends_opcodes_of_its_own(request in request(), response in response()) {
+        let bytes = emitted(&request);
+        prop_assert!(matches!(bytes[0] & 0x3f, 0x00..=0x06 | 0x10), "0x{:02x}", bytes[0]);
+        let bytes = response.emit(0);
+        prop_assert!(matches!(bytes[0], 0x20..=0x26 | 0x31 | 0x32 | 0x3f), "0x{:02x}", bytes[0]);
+        prop_assert_eq!(bytes[0], response.opcode());
+    }
+
     #[test]
     fn cut_headers_are_refused(request in request(), response in response(), cut in 1_usize..200) {
         let bytes = emitted(&request);

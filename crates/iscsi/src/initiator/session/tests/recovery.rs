@@ -17,17 +17,27 @@ fn level(level: u8) -> Lab {
 
 /// A session with two connections.
 fn pair(level: u8) -> Lab {
-    let mut lab = alone(level);
+    two(level, |_| {})
+}
+
+/// As [`pair`], where something else is agreed on, too.
+pub(super) fn two(level: u8, adjust: impl FnOnce(&mut Parameters)) -> Lab {
+    let mut lab = alone_with(level, adjust);
     join(&mut lab, OTHER);
     lab
 }
 
 /// One that is to have two, and has one.
 pub(super) fn alone(level: u8) -> Lab {
+    alone_with(level, |_| {})
+}
+
+fn alone_with(level: u8, adjust: impl FnOnce(&mut Parameters)) -> Lab {
     let mut lab = Lab::with(false, |parameters| {
         parameters.error_recovery_level = level;
         parameters.max_connections = 2;
         parameters.time2retain = 20;
+        adjust(parameters);
     });
     let settings = Settings { connections: 4, policy: Policy::RoundRobin, ..Settings::default() };
     let login = lab.session.login().clone();
@@ -117,7 +127,7 @@ fn data_that_is_refused_fails_its_command_when_its_status_is_there() {
     }
 }
 
-/// Covers: CMD-19, CMD-23, CMD-25.
+/// Covers: CMD-19/I, CMD-25, CMD-23b.
 #[test]
 fn a_command_that_was_damaged_is_sent_again_under_its_number() {
     let mut lab = level(0);
@@ -158,7 +168,7 @@ fn the_window_keeps_later_commands_near_an_open_number() {
     assert_eq!(lab.session.max_cmd_sn.steps_from(open), (1 << 31) - 2);
 }
 
-/// Covers: SES-15, SES-14, SES-33, TMO-01.
+/// Covers: SES-15, SES-14, SES-33, TMO-01, TMO-02/I.
 #[test]
 fn a_connection_is_replaced_only_when_it_is_gone() {
     let mut lab = level(2);
@@ -180,12 +190,15 @@ fn a_connection_is_replaced_only_when_it_is_gone() {
     assert_eq!((joining.exp_stat_sn, joining.cmd_sn), (acknowledged, lab.session.cmd_sn));
     // Nobody comes back: the session is over after Time2Retain.
     lab.session.join_failed(LEADING, false, later);
+    lab.session.handle_timeout(later + Duration::from_millis(19_999));
+    lab.drain();
+    assert!(lab.closed.is_none(), "Time2Retain is not over");
     lab.session.handle_timeout(later + Duration::from_secs(20));
     lab.drain();
     assert!(matches!(lab.closed, Some((SessionError::Disconnected, _))));
 }
 
-/// Covers: REA-01, TMF-28, LGN-34.
+/// Covers: REA-01, TMF-06, TMF-28, LGN-34, CMD-23c, ERL-05/I.
 #[test]
 fn commands_are_sent_again_or_reassigned_when_the_logout_has_succeeded() {
     let mut lab = pair(2);
@@ -217,10 +230,13 @@ fn commands_are_sent_again_or_reassigned_when_the_logout_has_succeeded() {
     let commands = lab.commands();
     let (again, ..) = commands.last().unwrap();
     assert_eq!((again.cmd_sn, again.itt), (numbers[1], super::itt(of_other[1])));
+    let before = lab.session.cmd_sn;
     let joining = join(&mut lab, OTHER);
-    assert_eq!((joining.cid, joining.cmd_sn), (Cid(1), lab.session.cmd_sn));
+    assert_eq!((joining.cid, joining.cmd_sn), (Cid(1), before));
+    assert_eq!(lab.session.cmd_sn, before, "a login uses up no number");
     let management = lab.reassignments.last().copied().unwrap();
     assert!(management.immediate && management.function == 8);
+    assert_eq!(management.referenced_task, super::itt(of_other[0]));
     let answer = TaskManagementResponse {
         response: 0,
         additional: 0,
@@ -288,7 +304,7 @@ fn below_level_two_commands_end_with_their_connection() {
     assert!(matches!(lab.closed, Some((SessionError::Disconnected, _))), "the last one");
 }
 
-/// Covers: FAB-02, FAB-03, FAB-06.
+/// Covers: FAB-02, FAB-03, FAB-06b, FAB-01/I.
 #[test]
 fn fast_abort_stops_data_at_once() {
     let mut lab = Lab::with(false, |parameters| {
@@ -329,6 +345,33 @@ fn fast_abort_stops_data_at_once() {
     assert_eq!(nop.exp_stat_sn, told.plus(1), "the message is acknowledged");
 }
 
+/// R2Ts are answered up to the response, and news of ended tasks is none.
+///
+/// Covers: KEY-37/I.
+#[test]
+fn without_fast_abort_data_is_sent_as_it_is_asked_for() {
+    for reporting in [TaskReporting::Rfc3720, TaskReporting::ResponseFence] {
+        for function in [
+            Function::AbortTaskSet(LunField::default()),
+            Function::LogicalUnitReset(LunField::default()),
+            Function::TargetWarmReset,
+        ] {
+            let mut lab = Lab::with(false, |parameters| parameters.task_reporting = reporting);
+            let task = lab.command(1 << 20, 0);
+            lab.session.manage(function, START).unwrap();
+            lab.drain();
+            let asked = lab.requests().len();
+            assert!(asked > 0);
+            let message = lab.asynchronous(5, (0, 0, 0));
+            lab.control(message, &[]);
+            assert_eq!(lab.requests().len(), asked, "no promise that no data follows");
+            let silenced = |op: &Op| matches!(op, Op::Quiet { .. } | Op::Release { .. });
+            assert!(!lab.ops.iter().any(silenced), "{reporting:?}, {function:?}");
+            assert_eq!(lab.outcome(task), None);
+        }
+    }
+}
+
 /// Covers: FMT-17.
 #[test]
 fn pdus_that_are_made_wrong_end_the_session() {
@@ -350,6 +393,64 @@ fn pdus_that_are_made_wrong_end_the_session() {
     let ended = lab.status(task, CHECK_CONDITION);
     lab.event(Event::Ended(ended), &[]);
     assert_eq!(lab.closed.map(|(error, _)| error), Some(SessionError::NoSense));
+}
+
+/// Nothing that such a target says on any connection can be relied on.
+///
+/// Covers: FMT-16.
+#[test]
+fn a_format_error_ends_all_connections_of_the_session() {
+    let violations = [
+        Violation::Malformed { opcode: 0x21 },
+        Violation::SegmentTooLong { length: 8196, limit: 8192 },
+    ];
+    let end = |level, violation| {
+        let mut lab = pair(level);
+        lab.session.handle_event_at(OTHER, Event::Violation(violation), &[], START);
+        let (mut terminated, mut closed) = (Vec::new(), None);
+        while let Some((at, output)) = lab.session.poll_output_at() {
+            match output {
+                Output::Op(Op::Terminate) => terminated.push(at),
+                Output::Closed { error, .. } => closed = Some(error),
+                _ => {}
+            }
+        }
+        terminated.sort_unstable_by_key(|at| at.0);
+        (terminated, closed)
+    };
+    for level in 0..=2 {
+        for violation in violations {
+            let closed = Some(SessionError::Violation(violation));
+            assert_eq!(end(level, violation), (vec![LEADING, OTHER], closed), "level {level}");
+        }
+    }
+    // A wrong digest is none: the other connection goes on.
+    assert_eq!(end(2, Violation::HeaderDigest), (vec![OTHER], None));
+}
+
+/// Covers: P44-02.
+#[test]
+fn what_needs_protocol_level_2_is_not_asked_for() {
+    let unit = LunField::default();
+    let functions: [fn(TaskId, LunField) -> Function; 5] = [
+        |task, _| Function::AbortTask(task),
+        |_, unit| Function::AbortTaskSet(unit),
+        |_, unit| Function::ClearTaskSet(unit),
+        |_, unit| Function::LogicalUnitReset(unit),
+        |_, _| Function::TargetWarmReset,
+    ];
+    for function in functions {
+        let mut lab = level(0);
+        let task = lab.command(512, 0);
+        lab.command(0, 512);
+        assert!(lab.commands().iter().all(|(command, ..)| command.priority == 0));
+        lab.session.manage(function(task, unit), START).unwrap();
+        lab.drain();
+        let Some(Request::TaskManagement(request)) = lab.requests().last().copied() else {
+            panic!("a request");
+        };
+        assert!((1..=8).contains(&request.function), "{request:?}");
+    }
 }
 
 /// An R2T may be late for many reasons; what is waited for too long is aborted instead.
@@ -388,7 +489,7 @@ fn more_than_sense_data_does_no_harm() {
         Some(Outcome::Done(Completion { sense, .. })) if *sense == [0x70, 0]));
 }
 
-/// Covers: TMO-05.
+/// Covers: TMO-05/I.
 #[test]
 fn the_timers_of_iscsi_are_shorter_than_those_of_commands() {
     let settings = Settings::default();

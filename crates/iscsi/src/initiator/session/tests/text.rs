@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is negotiated in full feature phase.
 
+use alloc::format;
+use alloc::string::String;
+
 use super::recovery::OTHER;
 use super::recovery::alone;
 use super::recovery::join;
@@ -71,6 +74,7 @@ fn a_connection_that_logs_in_late_declares_what_was_declared_meanwhile() {
     }
 }
 
+/// Covers: NEG-13/I, NEG-23/I, KEY-01/I, KEY-20/I, NEG-11b/I.
 #[test]
 fn a_declaration_takes_effect_with_the_last_response() {
     let mut lab = Lab::new();
@@ -81,6 +85,7 @@ fn a_declaration_takes_effect_with_the_last_response() {
     assert!(first.final_ && !first.continue_ && first.ttt == Ttt::NONE);
     assert_eq!(lab.session.declare(1024, START), Err(Refused::Full));
     assert_eq!(lab.session.send_targets(START), Err(Refused::Full));
+    assert_eq!(lab.texts().len(), 1, "one is unanswered");
     // In two steps, the first one cut in two.
     lab.text(Some(Ttt(7)), true, b"MaxRecvDataSegm");
     assert_eq!(lab.texts().last().map(|(text, data)| (text.ttt, data.len())), Some((Ttt(7), 0)));
@@ -96,6 +101,7 @@ fn a_declaration_takes_effect_with_the_last_response() {
         (4096, 1024)
     );
     assert_eq!(keys.max_burst_length, 65536, "nothing else has changed");
+    assert!(lab.texts().iter().all(|(text, _)| text.final_ != text.continue_), "F or C");
     assert_eq!(lab.declared(), Some(Ok(())));
     // Commands are cut to what the target takes now.
     lab.command(8192, 0);
@@ -104,7 +110,7 @@ fn a_declaration_takes_effect_with_the_last_response() {
     assert_eq!((command.final_, *immediate, *end), (false, 1024, 8192));
 }
 
-/// Covers: TXT-12, TXT-13.
+/// Covers: TXT-12, NEG-23/I, TXT-13/I.
 #[test]
 fn a_key_that_comes_twice_begins_the_negotiation_anew() {
     let twice = b"MaxRecvDataSegmentLength=1024\0MaxRecvDataSegmentLength=512\0".as_slice();
@@ -137,7 +143,7 @@ fn a_key_that_comes_twice_begins_the_negotiation_anew() {
     assert_eq!(lab.notices()[0].max_send_data_segment_length, 512, "nothing of the first try");
 }
 
-/// Covers: TXT-13.
+/// Covers: TXT-13/I.
 #[test]
 fn what_the_target_refuses_leaves_all_as_it_was() {
     let mut lab = Lab::new();
@@ -203,7 +209,7 @@ fn a_wish_to_negotiate_is_met_by_a_text_request() {
     assert!(lab.told.is_empty() && lab.session.is_active());
 }
 
-/// Covers: SNK-08, SNK-11, SNK-13.
+/// Covers: SNK-08, SNK-13, SNK-11b, SNK-11c.
 #[test]
 fn data_from_before_the_change_is_asked_for_as_a_whole() {
     let mut lab = Lab::with(false, |parameters| parameters.error_recovery_level = 1);
@@ -234,4 +240,17 @@ fn data_from_before_the_change_is_asked_for_as_a_whole() {
     let new = lab.command(0, 65536);
     assert!(is_plain(lose(&mut lab, new)), "it was sent after the change");
     assert!(is_plain(lose(&mut lab, write)), "an R2T has no data");
+}
+
+/// Whatever the target wants to be answered: 512 bytes is what every peer takes.
+///
+/// Covers: TXT-14a.
+#[test]
+fn text_fits_the_smallest_segment() {
+    let mut lab = Lab::new();
+    lab.declare(4096);
+    let keys: Vec<String> = (0..16).map(|n| format!("X-{n}{}=1\0", "k".repeat(50))).collect();
+    lab.text(Some(Ttt(9)), false, keys.concat().as_bytes());
+    let texts = lab.texts();
+    assert!(texts.len() > 1 && texts.iter().all(|(_, data)| data.len() <= 512), "{texts:?}");
 }

@@ -14,11 +14,13 @@ use wire::iscsi::DataSn;
 
 impl Tasks {
     /// Takes a task from a connection that is gone: it waits for another one as one of `lost`.
-    /// Nothing more of it leaves; a command that SCSI has goes on.
+    /// Nothing more of it leaves; a command that SCSI has goes on. An immediate command stays where
+    /// it is, to end with its connection (RFC 7143 §7.14).
     pub(in crate::target_role) fn suspend(&mut self, id: TaskId, lost: u32, outputs: &mut Outputs) {
         let Some(entry) = self.table.get_mut(id) else { return };
         let waits = match entry.phase {
             Phase::Held => false,
+            Phase::Running if entry.command.immediate => return,
             Phase::Running => true,
             Phase::Draining => entry.answer.is_some(),
         };

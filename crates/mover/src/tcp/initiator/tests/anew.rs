@@ -72,6 +72,41 @@ fn what_was_sent_before_counts_for_nothing() {
     is_whole(&mut tcp, 500);
 }
 
+/// What was asked for anew comes plain, where it was not complete, over the next connection.
+///
+/// Covers: REA-08/I.
+#[test]
+fn a_snack_tag_stays_with_its_connection() {
+    let mut old = asked_anew();
+    events(&mut old, &cut(0, 50));
+    let mut new = Tcp::new();
+    new.submit(Op::NoticeKeys(RECOVERY));
+    for carried in old.carry_all() {
+        new.adopt(carried);
+    }
+    let request = TaskManagementRequest {
+        immediate: true,
+        function: 8,
+        lun: LunField::default(),
+        itt: Itt(1),
+        referenced_task: itt(TASK),
+        cmd_sn: CmdSn(1),
+        exp_stat_sn: StatSn(0),
+        ref_cmd_sn: CmdSn(0),
+        exp_data_sn: DataSn(0),
+    };
+    new.submit(Op::Reassign { task: TASK, request });
+    let asked = split(RECOVERY, &sent(&mut new));
+    let [(Request::TaskManagement(request), _)] = asked.as_slice() else { panic!("{asked:?}") };
+    assert_eq!(request.exp_data_sn, DataSn(0), "nothing is acknowledged");
+    for number in 0..10 {
+        events(&mut new, &cut(number, 50));
+    }
+    let told = events(&mut new, &tagged(0, 10));
+    assert!(matches!(told.as_slice(), [Event::Ended(ended)] if ended.received == 500), "{told:?}");
+    is_whole(&mut new, 500);
+}
+
 #[test]
 fn what_comes_anew_may_be_lost_again() {
     let mut tcp = asked_anew();
@@ -128,6 +163,7 @@ fn a_status_before_its_data_tells_what_is_missing() {
     is_whole(&mut tcp, 500);
 }
 
+/// Covers: SNK-06.
 #[test]
 fn acknowledged_data_does_not_come_again() {
     let mut tcp = reading(RECOVERY, 500);

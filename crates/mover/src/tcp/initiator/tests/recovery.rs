@@ -55,6 +55,7 @@ fn data_may_come_in_any_order_where_that_was_agreed() {
     }
 }
 
+/// Covers: DSN-07a.
 #[test]
 fn what_is_lost_is_told_and_fits_in_later() {
     let mut tcp = reading(RECOVERY, 500);
@@ -100,6 +101,7 @@ fn no_command_has_as_many_pdus_as_there_are_numbers() {
     violates(&mut tcp, &stream, |v| matches!(v, Violation::Sequence { .. }));
 }
 
+/// Covers: DSN-07c.
 #[test]
 fn sense_data_waits_with_its_status() {
     let mut tcp = reading(RECOVERY, 200);
@@ -121,6 +123,7 @@ fn sense_data_waits_with_its_status() {
     assert!(matches!(told.as_slice(), [Event::StatusLost(StatSn(5))]), "{told:?}");
 }
 
+/// Covers: DIN-09.
 #[test]
 fn acknowledgements_are_asked_for_when_nothing_is_missing() {
     let mut tcp = reading(RECOVERY, 400);
@@ -141,8 +144,11 @@ fn acknowledgements_are_asked_for_when_nothing_is_missing() {
     );
     let told = events(&mut tcp, &asks(2));
     assert!(matches!(told.as_slice(), [Event::Incomplete { .. }]), "{told:?}");
+    let told = events(&mut tcp, &part(RECOVERY, 3, 9));
+    let acknowledges = |event: &Event| matches!(event, Event::Acknowledge { .. });
+    assert!(!told.iter().any(acknowledges), "not while there is a hole: {told:?}");
     let told = events(&mut tcp, &part(RECOVERY, 1, 9));
-    let [Event::Acknowledge { ttt: Ttt(68), next: DataSn(3), lun, .. }] = told.as_slice() else {
+    let [Event::Acknowledge { ttt: Ttt(68), next: DataSn(4), lun, .. }] = told.as_slice() else {
         panic!("{told:?}");
     };
     assert_eq!(lun.0[1], 9);
@@ -213,6 +219,95 @@ fn a_task_goes_on_at_another_connection_from_what_it_has() {
         assert!(matches!(told.last(), Some(Event::Ended(ended)) if ended.received == 500));
         is_whole(&mut new, 500);
     }
+}
+
+/// What is lost on the way to the next connection is asked for by its number there, which is not
+/// below what the reassignment told; what had come behind the gap counts.
+fn goes_on_behind_a_gap(lost_from: u32) {
+    let mut old = reading(RECOVERY, 500);
+    for number in 0..2 {
+        events(&mut old, &part(RECOVERY, number, 5));
+    }
+    let mut new = Tcp::new();
+    new.submit(Op::NoticeKeys(RECOVERY));
+    for carried in old.carry_all() {
+        new.adopt(carried);
+    }
+    let request = TaskManagementRequest {
+        immediate: true,
+        function: 8,
+        lun: LunField::default(),
+        itt: Itt(1),
+        referenced_task: itt(TASK),
+        cmd_sn: CmdSn(1),
+        exp_stat_sn: StatSn(0),
+        ref_cmd_sn: CmdSn(0),
+        exp_data_sn: DataSn(0),
+    };
+    new.submit(Op::Reassign { task: TASK, request });
+    let asked = split(RECOVERY, &sent(&mut new));
+    let [(Request::TaskManagement(request), _)] = asked.as_slice() else { panic!("{asked:?}") };
+    let from = request.exp_data_sn.0;
+    // The target goes on from there; of what it sends some parts before the last one are lost.
+    for number in from..lost_from {
+        events(&mut new, &part(RECOVERY, number, 5));
+    }
+    let told = events(&mut new, &part(RECOVERY, 4, 5));
+    let lost = told.iter().find_map(|event| match event {
+        Event::Incomplete { lost, .. } => *lost,
+        _ => None,
+    });
+    let lost = lost.expect("a gap");
+    assert_eq!((lost.first, lost.first + lost.count), (lost_from, 4));
+    assert!(lost.first >= from);
+    let rest: Vec<u8> = (lost_from..4).flat_map(|number| part(RECOVERY, number, 5)).collect();
+    let told = events(&mut new, &rest);
+    assert!(matches!(told.last(), Some(Event::Ended(ended)) if ended.received == 500), "{told:?}");
+    is_whole(&mut new, 500);
+}
+
+/// Covers: REA-07.
+#[test]
+fn nothing_below_a_reassignment_is_asked_for() {
+    for lost_from in [2, 3] {
+        goes_on_behind_a_gap(lost_from);
+    }
+}
+
+/// The same for R2Ts.
+#[test]
+fn r2ts_behind_a_gap_count_after_a_reassignment() {
+    let (mut old, _) = writing(RECOVERY, 8192, 0, 0);
+    events(&mut old, &pdu(RECOVERY, Response::R2t(r2t(0, 0, 1024)), &[]));
+    sent(&mut old);
+    let mut new = Tcp::new();
+    new.submit(Op::NoticeKeys(Keys { max_outstanding_r2t: 4, ..RECOVERY }));
+    for carried in old.carry_all() {
+        new.adopt(carried);
+    }
+    let request = TaskManagementRequest {
+        immediate: true,
+        function: 8,
+        lun: LunField::default(),
+        itt: Itt(1),
+        referenced_task: itt(TASK),
+        cmd_sn: CmdSn(1),
+        exp_stat_sn: StatSn(0),
+        ref_cmd_sn: CmdSn(0),
+        exp_data_sn: DataSn(0),
+    };
+    new.submit(Op::Reassign { task: TASK, request });
+    sent(&mut new);
+    // The second one is lost, and comes again.
+    let told = events(&mut new, &pdu(RECOVERY, Response::R2t(r2t(2, 2048, 1024)), &[]));
+    let lost = |told: &[Event]| told.iter().any(|event| matches!(event, Event::Incomplete { .. }));
+    assert!(lost(&told), "{told:?}");
+    for r2t in [r2t(1, 1024, 1024), r2t(3, 3072, 1024)] {
+        let told = events(&mut new, &pdu(RECOVERY, Response::R2t(r2t), &[]));
+        assert!(!lost(&told), "{told:?}");
+    }
+    let outs = split(RECOVERY, &sent(&mut new));
+    assert_eq!(outs.len(), 3);
 }
 
 #[test]

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Proves that tests prove what they name: each mutant of `conformance/mutants` breaks one rule in
+//! a copy, and one of the tests that name the rule in that role must fail.
+
+mod build;
+mod compose;
+mod killers;
+mod rounds;
+mod seed;
+mod source;
+mod switch;
+pub(crate) mod table;
+mod trial;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Instant;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::bail;
+
+use crate::catalogue::ALL_IS_PROVEN;
+use crate::compliance::Facts;
+use crate::judge;
+use crate::metadata;
+use crate::proofs::compose::Placed;
+use crate::proofs::rounds::Job;
+use crate::proofs::rounds::Outcome;
+use crate::proofs::rounds::Workshop;
+use crate::proofs::source::Source;
+use crate::proofs::table::Mutant;
+use crate::proofs::table::Subject;
+use crate::scsi;
+use crate::workspace;
+
+/// Of the rows that must be kept, less than one in so many stands without a mutant.
+const NAMED_SHARE: usize = 10;
+
+/// What is asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Options {
+    check: bool,
+    /// So many, drawn from the seed.
+    random: Option<usize>,
+    seed: Option<String>,
+    /// Ids, ids with roles, families.
+    names: Vec<String>,
+}
+
+impl Options {
+    fn parse(words: &[&str]) -> Result<Self> {
+        let mut options = Self::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            match *word {
+                "--check" => options.check = true,
+                "--random" => {
+                    let number = words.next().and_then(|number| number.parse().ok());
+                    options.random = Some(number.context("--random: how many?")?);
+                }
+                "--seed" => {
+                    let seed = words.next().context("--seed: which?")?;
+                    options.seed = Some((*seed).to_owned());
+                }
+                option if option.starts_with('-') => bail!("proofs: what is {option}?"),
+                name => options.names.push(name.to_owned()),
+            }
+        }
+        Ok(options)
+    }
+
+    /// Those that are meant, in the order of the tables.
+    fn choose<'a>(&self, placed: &'a [Placed<'a>]) -> Result<Vec<&'a Placed<'a>>> {
+        for name in &self.names {
+            if !placed.iter().any(|one| is_called(one.mutant, name)) {
+                bail!("{name}: no mutant has that name");
+            }
+        }
+        let is_meant = |one: &&Placed<'_>| {
+            self.names.is_empty() || self.names.iter().any(|name| is_called(one.mutant, name))
+        };
+        let mut chosen: Vec<&Placed<'_>> = placed.iter().filter(is_meant).collect();
+        if let Some(number) = self.random {
+            let seed = match &self.seed {
+                Some(seed) => seed.clone(),
+                None => workspace::output_of("git", &["rev-parse", "HEAD"])?.trim().to_owned(),
+            };
+            println!("seed {seed}");
+            chosen.sort_by_key(|one| table::hash([seed.as_str(), one.mutant.name.as_str()]));
+            chosen.truncate(number);
+            chosen.sort_by(|a, b| a.mutant.name.cmp(&b.mutant.name));
+        }
+        Ok(chosen)
+    }
+}
+
+/// Whether it is `KEY-24a/I`, `KEY-24a`, `KEY-24` or `KEY` that is asked for.
+fn is_called(mutant: &Mutant, name: &str) -> bool {
+    let own = mutant.name.split(' ').next().unwrap_or_default();
+    let family = own.split('-').next();
+    let row = match &mutant.subject {
+        Subject::Row(id, _) => id.as_str(),
+        Subject::Command(_) => own,
+    };
+    let whole = row.trim_end_matches(|c: char| c.is_ascii_lowercase());
+    own == name || mutant.name == name || row == name || whole == name || family == Some(name)
+}
+
+/// Runs what the words ask for.
+pub(crate) fn run(words: &[&str]) -> Result<()> {
+    let options = Options::parse(words)?;
+    let facts = Facts::gather()?;
+    let commands = scsi::tests_by_command()?;
+    let mut sources = BTreeMap::new();
+    let (placed, mut problems) = place(&facts, &mut sources);
+    problems.extend(table_problems(&facts, &commands));
+    let missing = missing(&facts, &commands);
+    if options.check {
+        if ALL_IS_PROVEN {
+            problems.extend(missing);
+        } else {
+            println!("proofs: {} mutants, {} missing", facts.mutants.len(), missing.len());
+        }
+        return judge("proofs", &problems);
+    }
+    for problem in &problems {
+        println!("{problem}");
+    }
+    let chosen = options.choose(&placed)?;
+    let jobs: Vec<Job<'_>> = chosen
+        .into_iter()
+        .map(|placed| Job { placed, tests: tests_of(placed.mutant, &facts, &commands) })
+        .filter(|job| !job.tests.is_empty())
+        .collect();
+    let packages = metadata::packages()?;
+    let workshop = Workshop::new(&packages, &sources)?;
+    let begin = Instant::now();
+    let outcomes = Mutex::new(Vec::new());
+    workshop.run(&placed, &jobs, |job, outcome| {
+        let name = &job.placed.mutant.name;
+        println!("{name}: {}", told(&outcome));
+        let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        outcomes.push((name.clone(), job.placed.mutant.at.clone(), outcome));
+    })?;
+    let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    outcomes.sort_by(|(_, a, _), (_, b, _)| a.cmp(b));
+    let count = |is: fn(&Outcome) -> bool| outcomes.iter().filter(|(_, _, one)| is(one)).count();
+    println!(
+        "{} mutants in {} s: {} noticed, {} survived, {} useless",
+        outcomes.len(),
+        begin.elapsed().as_secs(),
+        count(|one| matches!(one, Outcome::Noticed(..))),
+        count(|one| matches!(one, Outcome::Survived)),
+        count(|one| matches!(one, Outcome::Useless(_))),
+    );
+    for (name, at, outcome) in &outcomes {
+        match outcome {
+            Outcome::Noticed(..) => {}
+            Outcome::Survived => problems.push(format!("{at}: {name} SURVIVED")),
+            Outcome::Useless(_) => problems.push(format!("{at}: {name} does not compile")),
+        }
+    }
+    judge("proofs", &problems)
+}
+
+fn told(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Noticed(test, seconds, false) => format!("noticed by {test} after {seconds:.1} s"),
+        Outcome::Noticed(test, seconds, true) => {
+            format!("noticed by {test}, which had not ended after {seconds:.0} s")
+        }
+        Outcome::Survived => "SURVIVED".to_owned(),
+        Outcome::Useless(why) => why.clone(),
+    }
+}
+
+/// What is wrong with the tables, for tidy.
+pub(crate) fn problems() -> Result<Vec<String>> {
+    let facts = Facts::gather()?;
+    let (_, mut problems) = place(&facts, &mut BTreeMap::new());
+    problems.extend(table_problems(&facts, &scsi::tests_by_command()?));
+    Ok(problems)
+}
+
+fn place<'a>(
+    facts: &'a Facts,
+    sources: &mut BTreeMap<String, Source>,
+) -> (Vec<Placed<'a>>, Vec<String>) {
+    let read = |file: &str| std::fs::read_to_string(workspace::root().join(file)).ok();
+    compose::place(&facts.mutants, sources, read)
+}
+
+/// The tests in Rust that name what it breaks, in its role.
+fn tests_of<'a>(
+    mutant: &Mutant,
+    facts: &'a Facts,
+    commands: &'a BTreeMap<String, Vec<String>>,
+) -> Vec<&'a str> {
+    let tests: Vec<&str> = match &mutant.subject {
+        Subject::Command(code) => {
+            commands.get(code).into_iter().flatten().map(String::as_str).collect()
+        }
+        Subject::Row(id, part) => facts.tests_of(id, *part),
+    };
+    tests.into_iter().filter(|test| killers::file_and_name(test).is_some()).collect()
+}
+
+/// Ids, roles and reasons that do not fit the catalogue.
+fn table_problems(facts: &Facts, commands: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    let mut problems = facts.broken_blocks.clone();
+    for mutant in &facts.mutants {
+        let (at, name) = (&mutant.at, &mutant.name);
+        if let Subject::Row(id, part) = &mutant.subject {
+            match facts.rows.iter().find(|row| row.id == *id) {
+                None => {
+                    problems.push(format!("{at}: {name} is not in the catalogue"));
+                    continue;
+                }
+                Some(row) if row.is_of_both() && part.is_none() => {
+                    problems.push(format!("{at}: {id} holds for both: {id}/T, /I or /S"));
+                    continue;
+                }
+                Some(row) if part.is_some_and(|part| !row.roles().any(|role| part.is_of(role))) => {
+                    problems.push(format!("{at}: {id} is not of that role"));
+                    continue;
+                }
+                Some(_) => {}
+            }
+        } else if let Subject::Command(code) = &mutant.subject
+            && !commands.contains_key(code)
+        {
+            problems.push(format!("{at}: there is no command {name}"));
+            continue;
+        }
+        if tests_of(mutant, facts, commands).is_empty() {
+            problems.push(format!("{at}: no test in Rust names {name}"));
+        }
+    }
+    problems.extend(named_problems(facts));
+    problems
+}
+
+/// What is wrong with the rows without mutants.
+fn named_problems(facts: &Facts) -> Vec<String> {
+    let mut problems = Vec::new();
+    for named in &facts.named {
+        let is_row = |role| {
+            facts
+                .rows
+                .iter()
+                .find(|row| row.id == named.id)
+                .filter(|row| named.holds_for(row, role))
+        };
+        let rows: Vec<_> = crate::catalogue::ROLES
+            .into_iter()
+            .filter_map(|role| is_row(role).map(|row| (row, role)))
+            .collect();
+        if rows.is_empty() {
+            problems.push(format!("{}: {} is not in the catalogue", table::NAMED, named.id));
+        }
+        for (row, role) in rows {
+            if facts.has_mutant(row, role) {
+                let name = row.name_in(role);
+                problems.push(format!("{}: {name} has a mutant", table::NAMED));
+            }
+        }
+    }
+    for role in crate::catalogue::ROLES {
+        let musts = facts.rows.iter().filter(|row| row.level == "MUST" && row.is_of(role));
+        let all = musts.clone().count();
+        let named = musts.filter(|row| facts.named.iter().any(|one| one.holds_for(row, role)));
+        let named = named.count();
+        if named * NAMED_SHARE >= all && named > 0 {
+            let letter = role.letter();
+            problems.push(format!("{}: {named} of {all} rows of {letter}: too many", table::NAMED));
+        }
+    }
+    problems
+}
+
+/// What must be kept and has neither a mutant nor a reason why it has none.
+fn missing(facts: &Facts, commands: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    let mut missing = Vec::new();
+    for row in facts.rows.iter().filter(|row| row.level == "MUST") {
+        for role in row.roles() {
+            let is_named = facts.named.iter().any(|named| named.holds_for(row, role));
+            if !is_named && !facts.has_mutant(row, role) {
+                missing.push(format!("{}: no mutant", row.name_in(role)));
+            }
+        }
+    }
+    for code in commands.keys() {
+        if !facts.mutants.iter().any(|one| one.subject == Subject::Command(code.clone())) {
+            missing.push(format!("command {code}: no mutant"));
+        }
+    }
+    missing
+}

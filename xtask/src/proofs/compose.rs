@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Puts all mutants into one tree: the body of each function that one changes becomes a choice, by
+//! the number that the process was started with.
+//!
+//! ```text
+//! fn f() -> u8 { match ::mutant_switch::number() {
+//! 17 => { the body as mutant 17 has it }
+//! _ => { the body } } }
+//! ```
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::bail;
+
+use crate::proofs::source;
+use crate::proofs::source::Edit;
+use crate::proofs::source::Function;
+use crate::proofs::source::Source;
+use crate::proofs::table::Mutant;
+
+/// Where a mutant may be: the product.
+const PRODUCT: &str = "crates/";
+/// Below it, what tests it.
+const NO_PRODUCT: &[&str] = &["crates/conformance/", "crates/sim/", "crates/lab/"];
+
+/// A mutant and where it changes its file.
+#[derive(Debug)]
+pub(crate) struct Placed<'a> {
+    pub(crate) mutant: &'a Mutant,
+    edits: Vec<Edit>,
+    /// Whether it has to be built without others: it changes more than bodies of functions.
+    pub(crate) alone: bool,
+}
+
+/// A file with mutants in it.
+#[derive(Debug, Default)]
+pub(crate) struct Composed {
+    pub(crate) text: String,
+    arms: Vec<Arm>,
+    /// Functions that are no longer `const`, by name, with their mutants.
+    constants: Vec<(String, Vec<u32>)>,
+}
+
+/// Which lines, counted from 1, are whose.
+#[derive(Debug)]
+struct Arm {
+    lines: RangeInclusive<usize>,
+    /// One: its own body. Several: what they have in common.
+    numbers: Vec<u32>,
+}
+
+impl Composed {
+    /// Who can be to blame for what is wrong in this line.
+    pub(crate) fn at_line(&self, line: usize) -> &[u32] {
+        let arms = self.arms.iter().filter(|arm| arm.lines.contains(&line));
+        let closest = arms.min_by_key(|arm| arm.lines.end() - arm.lines.start());
+        closest.map_or(&[], |arm| &arm.numbers)
+    }
+
+    /// Who has made a function variable that an error of the compiler names.
+    pub(crate) fn named_in(&self, text: &str) -> impl Iterator<Item = u32> {
+        let names = |name: &str| {
+            let is_word = |(at, _): (usize, &str)| {
+                let before = text.get(..at).and_then(|head| head.chars().next_back());
+                let after = text.get(at + name.len()..).and_then(|tail| tail.chars().next());
+                let ends = |c: Option<char>| !c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+                ends(before) && ends(after)
+            };
+            text.match_indices(name).any(is_word)
+        };
+        let named = self.constants.iter().filter(move |(name, _)| names(name));
+        named.flat_map(|(_, numbers)| numbers.iter().copied())
+    }
+}
+
+/// Finds the place of each mutant; the texts of the files are kept in `sources`.
+pub(crate) fn place<'a>(
+    mutants: &'a [Mutant],
+    sources: &mut BTreeMap<String, Source>,
+    read: impl Fn(&str) -> Option<String>,
+) -> (Vec<Placed<'a>>, Vec<String>) {
+    let (mut placed, mut problems) = (Vec::new(), Vec::new());
+    for mutant in mutants {
+        if !sources.contains_key(&mutant.file)
+            && let Some(text) = read(&mutant.file)
+        {
+            sources.insert(mutant.file.clone(), Source::new(&text));
+        }
+        match place_one(mutant, sources.get(&mutant.file)) {
+            Ok(one) => placed.push(one),
+            Err(error) => problems.push(format!("{}: {}: {error:#}", mutant.at, mutant.name)),
+        }
+    }
+    (placed, problems)
+}
+
+fn place_one<'a>(mutant: &'a Mutant, source: Option<&Source>) -> Result<Placed<'a>> {
+    let file = &mutant.file;
+    let source = source.with_context(|| format!("there is no file {file}"))?;
+    let is_product = file.starts_with(PRODUCT) && file.contains("/src/") && file.ends_with(".rs");
+    if !is_product || NO_PRODUCT.iter().any(|folder| file.starts_with(folder)) {
+        bail!("{file} is no source of the product");
+    }
+    let edits: Vec<Edit> = mutant
+        .changes
+        .iter()
+        .map(|change| source.edit(change, mutant.function.as_deref()))
+        .collect::<Result<_>>()?;
+    let mut places: Vec<_> = edits.iter().map(|edit| &edit.place).collect();
+    places.sort_by_key(|place| place.start);
+    if places.windows(2).any(|pair| matches!(pair, [a, b] if a.end > b.start)) {
+        bail!("changes the same place twice");
+    }
+    let whole = source.edited(0..source.text.len(), &edits.iter().collect::<Vec<_>>());
+    if !source::is_balanced(&whole) {
+        bail!("its brackets do not match");
+    }
+    let alone = edits.iter().any(|edit| source.function_around(&edit.place).is_none());
+    Ok(Placed { mutant, edits, alone })
+}
+
+/// The file of a mutant with it alone.
+pub(crate) fn alone(placed: &Placed<'_>, source: &Source) -> String {
+    source.edited(0..source.text.len(), &placed.edits.iter().collect::<Vec<_>>())
+}
+
+/// The files of those that can be together.
+pub(crate) fn together(
+    placed: &[&Placed<'_>],
+    sources: &BTreeMap<String, Source>,
+) -> BTreeMap<String, Composed> {
+    let mut files: BTreeMap<&str, Vec<&Placed<'_>>> = BTreeMap::new();
+    for one in placed {
+        files.entry(&one.mutant.file).or_default().push(one);
+    }
+    let compose = |(file, placed): (&str, Vec<&Placed<'_>>)| {
+        let source = sources.get(file)?;
+        Some((file.to_owned(), compose_file(source, &placed)))
+    };
+    files.into_iter().filter_map(compose).collect()
+}
+
+fn compose_file(source: &Source, placed: &[&Placed<'_>]) -> Composed {
+    // By the beginning of the body: the function, and the edits of each mutant.
+    let mut bodies: BTreeMap<usize, (&Function, BTreeMap<u32, Vec<&Edit>>)> = BTreeMap::new();
+    for one in placed {
+        for edit in &one.edits {
+            let Some(function) = source.function_around(&edit.place) else { continue };
+            let body = bodies.entry(function.body.start);
+            let (_, choices) = body.or_insert_with(|| (function, BTreeMap::new()));
+            choices.entry(one.mutant.number).or_default().push(edit);
+        }
+    }
+    let mut composed = Composed::default();
+    let mut at = 0;
+    for (start, (function, choices)) in bodies {
+        let end = function.body.end;
+        let variable = function.constant.clone().map(|place| Edit { place, text: String::new() });
+        composed.push(&source.edited(at..start, &variable.iter().collect::<Vec<_>>()));
+        let first = composed.line();
+        composed.push("{ match ::mutant_switch::number() {\n");
+        for (number, edits) in &choices {
+            let line = composed.line();
+            let body = source.edited(start..end, edits);
+            composed.push(&format!("{number} => {body}\n"));
+            let last = composed.line() - 1;
+            composed.arms.push(Arm { lines: line..=last, numbers: vec![*number] });
+        }
+        composed.push(&format!("_ => {} }} }}", source.edited(start..end, &[])));
+        let numbers: Vec<u32> = choices.into_keys().collect();
+        if variable.is_some() {
+            composed.constants.push((function.name.clone(), numbers.clone()));
+        }
+        let last = composed.line();
+        composed.arms.push(Arm { lines: first..=last, numbers });
+        at = end;
+    }
+    composed.push(&source.edited(at..source.text.len(), &[]));
+    composed
+}
+
+impl Composed {
+    fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    /// In which line the next character stands.
+    fn line(&self) -> usize {
+        self.text.matches('\n').count() + 1
+    }
+}

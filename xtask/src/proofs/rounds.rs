@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Builds the copy with all mutants in it, and runs for each of them the tests that must notice.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::collections::VecDeque;
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::thread;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::bail;
+
+use crate::metadata::Package;
+use crate::proofs::build;
+use crate::proofs::build::Built;
+use crate::proofs::build::Fault;
+use crate::proofs::build::Wanted;
+use crate::proofs::compose;
+use crate::proofs::compose::Composed;
+use crate::proofs::compose::Placed;
+use crate::proofs::killers;
+use crate::proofs::killers::Home;
+use crate::proofs::killers::Test;
+use crate::proofs::killers::Tests;
+use crate::proofs::seed;
+use crate::proofs::source::Source;
+use crate::proofs::switch;
+use crate::proofs::trial;
+use crate::proofs::trial::Ended;
+use crate::tree;
+use crate::workspace;
+
+/// So many tests run at once: others work on the machine, too.
+const RUNS_MAX: usize = 2;
+/// So many times the tree is built without those that did not compile.
+const BUILDS_MAX: usize = 12;
+
+/// A mutant and the tests that must notice it, `FILE: FUNCTION`.
+#[derive(Debug)]
+pub(crate) struct Job<'a> {
+    pub(crate) placed: &'a Placed<'a>,
+    pub(crate) tests: Vec<&'a str>,
+}
+
+/// What became of a mutant.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// By which test, after how many seconds, and whether it was stopped.
+    Noticed(String, f64, bool),
+    Survived,
+    /// It tells nothing: why.
+    Useless(String),
+}
+
+/// The copy and what it is made of.
+#[derive(Debug)]
+pub(crate) struct Workshop<'a> {
+    tree: PathBuf,
+    target: PathBuf,
+    log: PathBuf,
+    packages: &'a [Package],
+    sources: &'a BTreeMap<String, Source>,
+    /// The manifests, and the crate that tells the number.
+    added: BTreeMap<String, String>,
+}
+
+impl<'a> Workshop<'a> {
+    pub(crate) fn new(
+        packages: &'a [Package],
+        sources: &'a BTreeMap<String, Source>,
+    ) -> Result<Self> {
+        let root = workspace::root();
+        let mut added = BTreeMap::from(switch::files());
+        for package in packages.iter().filter(|package| package.member) {
+            let below = package.folder.strip_prefix(&root)?.join("Cargo.toml");
+            let path = below.to_string_lossy().into_owned();
+            if path.starts_with("crates/") {
+                let text = std::fs::read_to_string(root.join(&below))?;
+                added.insert(path, switch::manifest_with(&text)?);
+            }
+        }
+        let folder = root.join("target/proofs");
+        Ok(Self {
+            tree: folder.join("tree"),
+            target: folder.join("target"),
+            log: folder.join("log"),
+            packages,
+            sources,
+            added,
+        })
+    }
+
+    /// Runs the jobs, and tells each outcome as it is known; `all` are in the tree, so that it is
+    /// the same whichever of them are chosen.
+    pub(crate) fn run(
+        &self,
+        all: &[Placed<'_>],
+        jobs: &[Job<'_>],
+        tell: impl Fn(&Job<'_>, Outcome) + Sync,
+    ) -> Result<()> {
+        std::fs::create_dir_all(&self.log)?;
+        seed::seed(&workspace::root().join("target"), &self.target)?;
+        let homes = self.homes(jobs)?;
+        let (binaries, composed, unfit) = self.build_together(all, jobs, &homes)?;
+        let tests = Tests::list(binaries, &homes.values().collect::<Vec<_>>())?;
+        let known = self.try_without(jobs, &homes, &tests)?;
+        let (alone, together): (Vec<&Job<'_>>, Vec<&Job<'_>>) = jobs
+            .iter()
+            .filter(|job| !matches!(unfit.get(&job.number()), Some(Unfit::Broken(_))))
+            .partition(|job| job.placed.alone || unfit.contains_key(&job.number()));
+        for job in jobs {
+            if let Some(Unfit::Broken(text)) = unfit.get(&job.number()) {
+                tell(job, Outcome::Useless(format!("does not compile:\n{text}")));
+            }
+        }
+        side_by_side(together, |job, worker| {
+            let outcome = self.try_on(job, &homes, &tests, &known, job.number(), worker)?;
+            tell(job, outcome);
+            Ok(())
+        })?;
+        for job in alone {
+            tell(job, self.build_alone(job, &composed, &homes, &known)?);
+        }
+        Ok(())
+    }
+
+    /// Where the tests of each file are.
+    fn homes(&self, jobs: &[Job<'_>]) -> Result<BTreeMap<String, Home>> {
+        let mut homes = BTreeMap::new();
+        for (file, _) in jobs.iter().flat_map(Job::files_and_names) {
+            if !homes.contains_key(file) {
+                let home = killers::home_of(file, self.packages);
+                let home = home.with_context(|| format!("no program has the tests of {file}"))?;
+                homes.insert(file.to_owned(), home);
+            }
+        }
+        Ok(homes)
+    }
+
+    /// Builds all that can be together; who cannot is left out, with the reason.
+    fn build_together(
+        &self,
+        all: &[Placed<'_>],
+        jobs: &[Job<'_>],
+        homes: &BTreeMap<String, Home>,
+    ) -> Result<(Vec<build::Binary>, Files, BTreeMap<u32, Unfit>)> {
+        let mut wanted = Wanted::default();
+        homes.values().for_each(|home| wanted.add(home));
+        let mut unfit = BTreeMap::new();
+        for _ in 0..BUILDS_MAX {
+            let fit = |one: &&Placed<'_>| !one.alone && !unfit.contains_key(&one.mutant.number);
+            let composed =
+                compose::together(&all.iter().filter(fit).collect::<Vec<_>>(), self.sources);
+            let texts = composed.iter().map(|(file, one)| (file.clone(), one.text.clone()));
+            tree::write(&self.tree, &self.added.clone().into_iter().chain(texts).collect())?;
+            match build::build(&self.tree, &self.target, &wanted)? {
+                Built::Binaries(binaries) => return Ok((binaries, composed, unfit)),
+                Built::Faults(faults) => {
+                    let blamed = blame(&faults, &composed);
+                    if blamed.is_empty() {
+                        let text: Vec<&str> =
+                            faults.iter().map(|fault| fault.text.as_str()).collect();
+                        bail!("the copy does not build:\n{}", text.join("\n"));
+                    }
+                    for number in blamed.keys() {
+                        let names = all.iter().filter(|one| one.mutant.number == *number);
+                        let is_chosen = jobs.iter().any(|job| job.number() == *number);
+                        for one in names.filter(|_| !is_chosen) {
+                            println!(
+                                "{}: left out, does not compile with the others",
+                                one.mutant.name
+                            );
+                        }
+                    }
+                    unfit.extend(blamed);
+                }
+            }
+        }
+        bail!("the copy does not build, whatever is left out")
+    }
+
+    /// Each test with nothing broken: how long it takes.
+    fn try_without(
+        &self,
+        jobs: &[Job<'_>],
+        homes: &BTreeMap<String, Home>,
+        tests: &Tests,
+    ) -> Result<BTreeMap<Test, f64>> {
+        let mut wanted = BTreeSet::new();
+        for (file, name) in jobs.iter().flat_map(Job::files_and_names) {
+            let home = homes.get(file).context("each file has a home")?;
+            wanted.insert(tests.find(home, file, name)?);
+        }
+        let known = Mutex::new(BTreeMap::new());
+        let failed = Mutex::new(Vec::new());
+        side_by_side(wanted.iter().collect(), |test, worker| {
+            let log = self.log.join(worker.to_string());
+            let mut ended = trial::run(test, 0, &log)?;
+            if ended.0 == Ended::Failed {
+                // The machine may have been busy.
+                ended = trial::run(test, 0, &log)?;
+            }
+            match ended {
+                (Ended::Passed, seconds) => {
+                    lock(&known).insert(test.clone(), seconds);
+                }
+                (ended, _) => lock(&failed).push(format!("{}: {ended:?}", test.name)),
+            }
+            Ok(())
+        })?;
+        let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if !failed.is_empty() {
+            bail!("with nothing broken:\n{}", failed.join("\n"));
+        }
+        Ok(known.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Runs the tests of a mutant, the quickest first.
+    fn try_on(
+        &self,
+        job: &Job<'_>,
+        homes: &BTreeMap<String, Home>,
+        tests: &Tests,
+        known: &BTreeMap<Test, f64>,
+        number: u32,
+        worker: usize,
+    ) -> Result<Outcome> {
+        let mut found = Vec::new();
+        for (file, name) in job.files_and_names() {
+            let home = homes.get(file).context("each file has a home")?;
+            found.push(tests.find(home, file, name)?);
+        }
+        let seconds = |test: &Test| {
+            let same = |(other, _): &(&Test, &f64)| other.name == test.name;
+            known.iter().find(same).map_or(0.0, |(_, seconds)| *seconds)
+        };
+        found.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
+        let mut whole = 0.0;
+        for test in found {
+            let log = self.log.join(worker.to_string());
+            let (ended, seconds) = trial::run(&test, number, &log)?;
+            whole += seconds;
+            match ended {
+                Ended::Passed => {}
+                Ended::Failed => return Ok(Outcome::Noticed(test.name, whole, false)),
+                Ended::TooLate => return Ok(Outcome::Noticed(test.name, whole, true)),
+                Ended::NotRun => bail!("{} is not run", test.name),
+            }
+        }
+        Ok(Outcome::Survived)
+    }
+
+    /// One that cannot be a choice: in a build of its own.
+    fn build_alone(
+        &self,
+        job: &Job<'_>,
+        composed: &Files,
+        homes: &BTreeMap<String, Home>,
+        known: &BTreeMap<Test, f64>,
+    ) -> Result<Outcome> {
+        let file = &job.placed.mutant.file;
+        let source = self.sources.get(file).context("its file was read")?;
+        tree::renew(&self.tree, file, compose::alone(job.placed, source).as_bytes())?;
+        let own: Vec<&Home> =
+            job.files_and_names().filter_map(|(file, _)| homes.get(file)).collect();
+        let mut wanted = Wanted::default();
+        own.iter().for_each(|home| wanted.add(home));
+        let outcome = match build::build(&self.tree, &self.target, &wanted)? {
+            Built::Faults(faults) => {
+                let text: Vec<&str> = faults.iter().map(|fault| fault.text.as_str()).collect();
+                Outcome::Useless(format!("does not compile:\n{}", text.join("\n")))
+            }
+            Built::Binaries(binaries) => {
+                let tests = Tests::list(binaries, &own)?;
+                self.try_on(job, homes, &tests, known, 0, 0)?
+            }
+        };
+        let text = match composed.get(file) {
+            Some(composed) => composed.text.clone(),
+            None => source.edited(0..source.text.len(), &[]),
+        };
+        tree::renew(&self.tree, file, text.as_bytes())?;
+        Ok(outcome)
+    }
+}
+
+/// The files that are not as in the workspace.
+type Files = BTreeMap<String, Composed>;
+
+/// Why a mutant is not among the others.
+#[derive(Debug)]
+enum Unfit {
+    /// What the compiler says of it.
+    Broken(String),
+    /// It may be whole alone.
+    Alone,
+}
+
+impl Job<'_> {
+    fn number(&self) -> u32 {
+        self.placed.mutant.number
+    }
+
+    fn files_and_names(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.tests.iter().filter_map(|test| killers::file_and_name(test))
+    }
+}
+
+/// Whose faults these are.
+fn blame(faults: &[Fault], composed: &Files) -> BTreeMap<u32, Unfit> {
+    let mut blamed = BTreeMap::new();
+    for fault in faults {
+        // A constant was wanted of what is no longer one.
+        let is_of_constant = fault.text.starts_with("error[E0015]");
+        for composed in composed.values().filter(|_| is_of_constant) {
+            for number in composed.named_in(&fault.text) {
+                blamed.entry(number).or_insert(Unfit::Alone);
+            }
+        }
+        for (file, line) in fault.places.iter().filter(|_| !is_of_constant) {
+            let Some(composed) = composed.get(file) else { continue };
+            match composed.at_line(*line) {
+                [number] => {
+                    blamed.insert(*number, Unfit::Broken(fault.text.clone()));
+                }
+                several => {
+                    for number in several {
+                        blamed.entry(*number).or_insert(Unfit::Alone);
+                    }
+                }
+            }
+        }
+    }
+    blamed
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does something with each of them, a few at once; what is done knows the number of its worker.
+fn side_by_side<T: Send>(
+    items: Vec<T>,
+    work: impl Fn(T, usize) -> Result<()> + Sync,
+) -> Result<()> {
+    let waiting = Mutex::new(VecDeque::from(items));
+    let (waiting, work) = (&waiting, &work);
+    thread::scope(|scope| {
+        let one = |worker: usize| {
+            move || -> Result<()> {
+                loop {
+                    let next = lock(waiting).pop_front();
+                    let Some(item) = next else { return Ok(()) };
+                    if let Err(error) = work(item, worker) {
+                        lock(waiting).clear();
+                        return Err(error);
+                    }
+                }
+            }
+        };
+        let workers: Vec<_> = (0..RUNS_MAX).map(|worker| scope.spawn(one(worker))).collect();
+        workers.into_iter().try_for_each(|worker| {
+            worker.join().map_err(|_| anyhow::anyhow!("a thread that runs tests panicked"))?
+        })
+    })
+}
