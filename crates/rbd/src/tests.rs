@@ -292,6 +292,28 @@ fn another_size_is_heard_and_a_watch_that_is_late_harms_nobody() {
 }
 
 #[test]
+fn an_image_that_is_let_go_is_closed_whoever_still_has_the_store() {
+    let (store, fake) = open("late.finished");
+    let driver = Driver::new();
+    let write = write(0, data(1, 4096));
+    let Submitted::Io(io) = store.submit(&write) else { panic!("done") };
+    driver.begin(&io, 1);
+    assert_eq!(store.finish(), Ok(()));
+    assert!(!fake.is_open());
+    let (_, outcome) = driver.answers.recv_timeout(PATIENCE).expect("an end");
+    assert!(matches!(outcome, Outcome::Done), "it waits for what is under way: {outcome:?}");
+    fails(&driver.run(&store, &Op::Flush), Error::Internal);
+    assert_eq!(store.finish(), Ok(()), "again");
+    let (stuck, fake) = open("never.finished");
+    let Submitted::Io(io) = stuck.submit(&Op::Flush) else { panic!("done") };
+    driver.begin(&io, 2);
+    assert_eq!(stuck.finish(), Err(Error::Write));
+    assert!(fake.is_open(), "the library has it still");
+    fake.end_all();
+    nothing_was_misused();
+}
+
+#[test]
 fn an_image_says_what_it_is() {
     let (store, _) = open("well.facts");
     let geometry = store.geometry();

@@ -184,6 +184,14 @@ pub enum VolumeError {
         /// What the kernel says.
         source: io::Error,
     },
+    /// The same of what is no file.
+    #[error("LUN {lun} is not served any more, but cannot be closed: {source}")]
+    Finish {
+        /// The number.
+        lun: u16,
+        /// What is wrong.
+        source: store::Error,
+    },
     /// A reactor has no place for a file.
     #[error("a file of the disk cannot be served: {0}")]
     Refused(#[from] FileRefused),
