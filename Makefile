@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 
-.PHONY: help run build install test test-long test-quick lint docs bench bench-crc fuzz sim sim-long interop vm-test \
+.PHONY: help run build install test test-long test-quick lint docs bench bench-crc fuzz proofs sim sim-long interop vm-test \
     clean
 
 help: ## Lists the targets
@@ -48,6 +48,9 @@ bench-crc: ## CRC32C and copying with it, beside other crates and memcpy, about 
 
 fuzz: ## Fuzzes each target with a new seed; SECONDS_EACH=30
 	@SEED=$${SEED:-0} scripts/fuzz
+
+proofs: ## Breaks each rule in a copy, and its tests must notice; ONLY="KEY SES-01" for some
+	$(CARGO) xtask proofs $(ONLY)
 
 sim: ## Simulates initiators and targets under faults for 60 seconds; SECONDS_SIM=60
 	@scripts/sim $${SECONDS_SIM:-60}

@@ -76,14 +76,9 @@ impl Row {
         ROLES.into_iter().filter(|role| self.is_of(*role))
     }
 
-    /// Whose part is meant where none is named; None: it has to be. Until all tags have one
-    /// ([`ALL_IS_PROVEN`]), what holds for both is shown of the target.
+    /// Whose part is meant where none is named: that of the only role; None: there are two.
     pub(crate) fn part_of(&self, named: Option<Part>) -> Option<Part> {
-        match (named, self.role.as_str()) {
-            (Some(part), _) => Some(part),
-            (None, "B") => (!ALL_IS_PROVEN).then_some(Part::Target),
-            (None, role) => Part::parse(role),
-        }
+        named.or_else(|| Part::parse(&self.role))
     }
 
     /// `KEY-31/I`, or the id alone where only one role is meant.
@@ -94,11 +89,6 @@ impl Row {
         }
     }
 }
-
-/// Whether the rules hold for each role: a test of what holds for both says of which one, each row
-/// has tests of both, and each MUST a mutant or a reason why none can stand for it. Until then
-/// these are counted, not demanded.
-pub(crate) const ALL_IS_PROVEN: bool = false;
 
 /// Requirements that have no test, and why.
 #[derive(Debug)]

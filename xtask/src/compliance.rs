@@ -3,7 +3,6 @@
 //! built yet into docs/COMPLIANCE.md.
 
 use crate::catalogue;
-use crate::catalogue::ALL_IS_PROVEN;
 use crate::catalogue::NotYet;
 use crate::catalogue::Part;
 use crate::catalogue::ROLES;
@@ -67,11 +66,26 @@ pub(crate) fn list_open() -> Result<()> {
     Ok(())
 }
 
+/// A test that names so many requirements shows little of each, more often than not.
+const IDS_MANY: usize = 6;
+/// Who promises this needs a test with two of them.
+const SEVERAL: &[&str] = &["all connections", "order", "same connection"];
+
+/// Prints what somebody should look at: tests that name many requirements, and requirements that
+/// speak of several things, with their tests.
+pub(crate) fn list_doubtful() -> Result<()> {
+    let facts = Facts::gather()?;
+    for line in facts.doubtful() {
+        println!("{line}");
+    }
+    Ok(())
+}
+
 /// Where a requirement stands, for one role.
 enum State<'a> {
     /// A mutant breaks it, which its tests must notice.
     Proven,
-    /// Tests name it; why no mutant can stand for it, where that is known.
+    /// Tests name it, or it is known why no mutant can stand for it.
     Named(Option<&'a str>),
     NotYet(&'a str),
     Open,
@@ -151,12 +165,12 @@ impl Facts {
     }
 
     fn state(&self, row: &Row, role: Part) -> State<'_> {
-        if self.is_tested(row, role) {
-            let named = self.named.iter().find(|named| named.holds_for(row, role));
-            return match self.has_mutant(row, role) {
-                true => State::Proven,
-                false => State::Named(named.map(|named| named.reason.as_str())),
-            };
+        let named = self.named.iter().find(|named| named.holds_for(row, role));
+        match (self.is_tested(row, role), named) {
+            (true, None) if self.has_mutant(row, role) => return State::Proven,
+            (true, None) => return State::Named(None),
+            (_, Some(named)) => return State::Named(Some(&named.reason)),
+            (false, None) => {}
         }
         match self.not_yet.iter().find(|entry| entry.holds_for(row, role)) {
             Some(entry) => State::NotYet(&entry.reason),
@@ -181,14 +195,17 @@ impl Facts {
                 problems.push(format!("{NOT_YET}: {} is not in {CATALOGUE}", entry.pattern));
             }
             for (row, role) in all().filter(|(row, role)| entry.names(row, *role)) {
-                if self.is_tested(row, role) && (ALL_IS_PROVEN || !row.is_of_both()) {
-                    problems.push(format!("{NOT_YET}: {} has a test", row.name_in(role)));
+                let name = row.name_in(role);
+                if self.is_tested(row, role) {
+                    problems.push(format!("{NOT_YET}: {name} has a test"));
+                }
+                if self.named.iter().any(|named| named.holds_for(row, role)) {
+                    problems.push(format!("{NOT_YET}: {name} is in {}, too", table::NAMED));
                 }
             }
         }
         for (row, role) in all().filter(|(row, _)| row.level == "MUST") {
-            let is_shown = !ALL_IS_PROVEN && !self.shown(row).is_empty();
-            if matches!(self.state(row, role), State::Open) && !is_shown {
+            if matches!(self.state(row, role), State::Open) {
                 let name = row.name_in(role);
                 problems.push(format!("{name}: no test, no reason: {}", row.requirement));
             }
@@ -196,8 +213,40 @@ impl Facts {
         problems
     }
 
+    fn doubtful(&self) -> Vec<String> {
+        let mut by_test: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (id, shown) in &self.covers {
+            for (_, test) in shown {
+                by_test.entry(test).or_default().push(id);
+            }
+        }
+        for ids in by_test.values_mut() {
+            ids.dedup();
+        }
+        let many = by_test
+            .iter()
+            .filter(|(test, ids)| !test.starts_with("interop/") && ids.len() >= IDS_MANY);
+        let mut lines: Vec<String> = many
+            .map(|(test, ids)| format!("{test} names {}: {}", ids.len(), ids.join(", ")))
+            .collect();
+        for row in &self.rows {
+            let text = row.requirement.to_lowercase();
+            let words = text.split(|c: char| !c.is_alphanumeric());
+            let text = words.collect::<Vec<_>>().join(" ");
+            let is_there = |word: &&&str| format!(" {text} ").contains(&format!(" {word} "));
+            if let Some(word) = SEVERAL.iter().find(is_there) {
+                let tests: Vec<&str> =
+                    self.shown(row).iter().map(|(_, test)| test.as_str()).collect();
+                lines.push(format!("{} says \"{word}\": {}", row.id, tests.join(", ")));
+            }
+        }
+        lines
+    }
+
+    /// What must be kept, and whether it is proven.
     fn readme(&self) -> Result<String> {
-        let all = self.rows.iter().flat_map(|row| row.roles().map(move |role| (row, role)));
+        let musts = self.rows.iter().filter(|row| row.level == "MUST");
+        let all = musts.flat_map(|row| row.roles().map(move |role| (row, role)));
         let requirements: Vec<Requirement<'_>> = all
             .map(|(row, role)| Requirement {
                 id: &row.id,
@@ -263,8 +312,8 @@ impl Facts {
              Role: T target, I initiator, B both; what holds for both\nis counted for each, and \
              its tests say of whom they are: T, I, or S for code that both run.\n\n\
              Proven: a mutant in `conformance/mutants` breaks the rule in a copy, and one of its \
-             tests must notice\n(`cargo xtask proofs`). Named: tests name it, and no mutant is \
-             there, or none can be.\n\n",
+             tests must notice\n(`cargo xtask proofs`). Named: no mutant is there; why none \
+             can be stands there, where it must be kept.\n\n",
         );
         text.push_str(&self.summary());
         text.push_str("\n| id | RFC, section | role | level | requirement | proof | test |\n");
@@ -421,6 +470,19 @@ mod tests {
         assert_eq!(facts.tests_of("A-03", Some(Part::Target)), [""; 0]);
         assert_eq!(facts.tests_of("A-03", Some(Part::Shared)), ["file: test"]);
         assert_eq!(facts.tests_of("A-01", None), ["file: test"]);
+    }
+
+    #[test]
+    fn what_says_much_is_doubtful() {
+        let mut facts = facts(&["A-01", "A-02"], "");
+        assert_eq!(facts.doubtful(), [""; 0]);
+        facts.rows[0].requirement = "Keep the order: in (all connections).".to_owned();
+        facts.rows[1].requirement = "Keep what was ordered.".to_owned();
+        assert_eq!(facts.doubtful(), ["A-01 says \"all connections\": file: test"]);
+        let ids = (0..IDS_MANY).map(|number| format!("B-0{number}"));
+        let test = || (None, "file: test".to_owned());
+        facts.covers = ids.map(|id| (id, vec![test(), test()])).collect();
+        assert!(facts.doubtful()[0].starts_with("file: test names 6: B-00, B-01"));
     }
 
     #[test]

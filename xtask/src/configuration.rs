@@ -31,7 +31,9 @@ const HEAD: &str = "\
 
 Every key of the file that `lunwire serve --config FILE` reads (TOML). `lunwire check FILE` \
 validates one, and looks at the files, addresses and memory that it needs. Options of the command \
-line add to it or replace what it says. Times are whole numbers with a unit: `100us`, `10ms`, \
+line add to it or replace what it says. Relative paths count from the folder of the file, wherever \
+the daemon is started; those of a file that comes through a pipe, and of options, from the current \
+folder. Times are whole numbers with a unit: `100us`, `10ms`, \
 `15s`, `2m`. Sizes are `512`, `64K`, `1.5G`, `2T` (powers of 1024; also `KiB` and so on) or \
 `1GB`, `2TB` (of 1000), and multiples of 512.
 ";

@@ -38,6 +38,7 @@ usage: cargo xtask TASK
   scsi                  writes docs/SCSI.md
   scsi --check          fails when it is stale, or a command is named by no test
   compliance --open     lists what a role must do that has neither test nor reason
+  compliance --doubtful lists tests that name much, and rows that speak of several things
   units                 builds all tests and runs them, several binaries at once
   units --timings       the same; then says which binaries and which tests took long";
 
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         ["mutants", names @ ..] => mutants::run(names),
         ["proofs", words @ ..] => proofs::run(words),
         ["compliance", "--open"] => compliance::list_open(),
+        ["compliance", "--doubtful"] => compliance::list_doubtful(),
         ["units"] => units::run(false),
         ["units", "--timings"] => units::run(true),
         _ => {

@@ -48,7 +48,7 @@ pub(crate) fn renew(readme: &str, requirements: &[Requirement<'_>]) -> Result<St
 }
 
 fn table(requirements: &[Requirement<'_>]) -> String {
-    let mut text = String::from("\n| of RFC 7143 and 7144, proven | target | initiator |\n");
+    let mut text = String::from("\n| MUST of RFC 7143 and 7144, proven | target | initiator |\n");
     text.push_str("|---|---|---|\n");
     for (title, prefixes) in GROUPS {
         let cells = ROLES.map(|role| {

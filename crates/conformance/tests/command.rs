@@ -12,7 +12,7 @@ fn session(server: &Server) -> Initiator {
     session
 }
 
-/// Covers: CMD-05, CMD-06, CMD-18.
+/// Covers: CMD-05, CMD-18.
 #[test]
 fn commands_run_in_the_order_of_their_numbers() {
     on_each_engine(
@@ -37,7 +37,7 @@ fn commands_run_in_the_order_of_their_numbers() {
     );
 }
 
-/// Covers: CMD-08, CMD-09.
+/// Covers: CMD-08.
 #[test]
 fn commands_outside_the_window_and_duplicates_are_ignored() {
     on_each_engine(
@@ -152,7 +152,7 @@ fn immediate_commands_pass_a_closed_window() {
     );
 }
 
-/// Covers: SCC-04/T, OBS-08, FMT-03.
+/// Covers: SCC-04/T, OBS-08, FMT-03/T.
 #[test]
 fn attributes_that_there_are_and_reserved_ones() {
     on_each_engine(

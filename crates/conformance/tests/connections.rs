@@ -230,7 +230,7 @@ fn a_lost_connection_leaves_the_others() {
     );
 }
 
-/// Covers: MCS-06, CMD-06.
+/// Covers: MCS-06.
 #[test]
 fn commands_of_a_lost_connection_may_be_sent_again() {
     on_each_engine(

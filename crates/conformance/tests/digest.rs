@@ -53,7 +53,7 @@ fn the_first_known_digest_of_the_list_is_taken() {
 
 /// The reader of this crate checks the digests of every PDU that comes.
 ///
-/// Covers: KEY-03/T, FMT-18, DGT-01/T, DGT-03/T, DGT-02b/T.
+/// Covers: KEY-03/T, DGT-01/T, DGT-03/T, DGT-02b/T, FMT-18/T.
 #[test]
 fn every_pdu_after_the_login_has_its_digests() {
     on_each_engine(

@@ -84,7 +84,7 @@ fn what_is_written_is_read() {
 /// A process that serves disks and uses disks is one node: it logs in under the name that it is
 /// discovered by, here even to itself.
 ///
-/// Covers: NAM-02.
+/// Covers: NAM-02/T, NAM-02/I.
 #[test]
 fn a_node_has_one_name_in_both_roles() {
     on_each_engine(

@@ -213,7 +213,6 @@ fn status(session: &mut Initiator, itt: Itt) {
     }
 }
 
-/// Covers: CMD-05.
 #[test]
 fn unsolicited_data_of_a_command_that_waits_for_other_tasks_is_kept() {
     on_each_engine(

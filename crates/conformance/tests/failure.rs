@@ -98,6 +98,40 @@ fn connections_lost_between_any_two_pdus_are_recovered_by_a_new_session() {
     );
 }
 
+/// The connection of the old session is well, whatever its WRITE waits for.
+///
+/// Covers: ERL-08/T, ERL-10.
+#[test]
+fn a_session_may_be_reinstated_in_each_phase_of_a_write() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let plan = LoginPlan::new().with(&KEYS);
+            let mut done = false;
+            for count in 1..=BOUNDARIES + 2 {
+                let data = pattern(4096, u8::try_from(count).expect("few"));
+                let mut old = server.login_with(&plan);
+                old.settle(0);
+                done = write_until(&mut old, &data, count);
+                let mut new = server.login_with(&plan);
+                assert_ne!(new.tsih, old.tsih);
+                new.settle(0);
+                // What was said to the old one before its end may be there still.
+                while let heard @ (Heard::Pdu(_) | Heard::Nothing) = old.raw.hear(raw::PATIENCE) {
+                    assert!(matches!(heard, Heard::Pdu(_)), "the old session has ended");
+                }
+                assert_eq!(server.target().sessions().len(), 1);
+                let command = new.read_blocks(0, 0, 8);
+                let read = new.run(&command).data;
+                assert!(!done || read == data, "an acknowledged write is there");
+                assert!(write_until(&mut new, &data, usize::MAX), "the new session works");
+                new.leave();
+            }
+            assert!(done, "the last round is a whole command");
+        },
+    );
+}
+
 /// Covers: ERL-01/T.
 #[test]
 fn a_connection_lost_within_a_pdu_is_recovered_by_a_new_session() {

@@ -114,7 +114,7 @@ fn session(server: &Server, proved: bool) -> (Raw, LoginPlan) {
 
 /// A connection that replaces the first one, as any login may that names its CID.
 ///
-/// Covers: CHP-24, CHP-25.
+/// Covers: CHP-24/T, CHP-25/T.
 #[test]
 fn all_connections_of_a_session_have_one_identity() {
     each_server(Demand::Optional, |server| {
@@ -136,7 +136,7 @@ fn all_connections_of_a_session_have_one_identity() {
 
 /// Side by side and one after the other, on one reactor and on two.
 ///
-/// Covers: CHP-22.
+/// Covers: CHP-22a/T, CHP-22b/T.
 #[test]
 fn every_login_has_a_challenge_of_its_own() {
     each_server(Demand::Required, |server| {
@@ -162,7 +162,7 @@ fn every_login_has_a_challenge_of_its_own() {
 
 /// Whoever cannot prove who it is gets the same answers whether the session exists or not.
 ///
-/// Covers: CHP-24.
+/// Covers: CHP-24/T.
 #[test]
 fn strangers_learn_nothing_of_sessions() {
     each_server(Demand::Required, |server| {
@@ -202,7 +202,7 @@ fn expect_alive(server: &Server, raw: &mut Raw, tsih: Tsih, what: &str) {
 /// Discovery may be open where the target is not, and the other way round: neither gives a way to
 /// end sessions of the other kind, by their name, ISID, TSIH and CID.
 ///
-/// Covers: CHP-24, DIS-18.
+/// Covers: CHP-24/T, DIS-18.
 #[test]
 fn a_login_reinstates_no_session_of_another_type() {
     let policies = [(Demand::Required, Demand::Off), (Demand::Off, Demand::Required)];
@@ -231,7 +231,7 @@ fn a_login_reinstates_no_session_of_another_type() {
 /// Where a proof is optional, a session that gave it ends for nobody who does not; who gives
 /// one may end a session that anybody could end.
 ///
-/// Covers: CHP-24, CHP-25.
+/// Covers: CHP-24/T, CHP-25/T.
 #[test]
 fn a_login_reinstates_no_session_of_another_identity() {
     each_server(Demand::Optional, |server| {
@@ -283,7 +283,7 @@ fn friend() -> LoginPlan {
 /// Where a proof is optional, a name with an account of its own has to be proved all the same, by
 /// whoever uses it: reservations belong to it, and it may be away just now.
 ///
-/// Covers: CHP-24.
+/// Covers: CHP-24/T.
 #[test]
 fn a_name_that_can_be_proved_is_nobody_elses() {
     let server = Server::start(with_a_friend());

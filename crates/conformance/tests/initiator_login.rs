@@ -60,7 +60,7 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
 
 /// A proxy, and so another address for the target, for each of two sessions and for discovery.
 ///
-/// Covers: NAM-01.
+/// Covers: NAM-01/I.
 #[test]
 fn a_node_has_one_name_wherever_it_goes() {
     let server = Server::start(plan(engine::Choice::Epoll, Settings::default()));
@@ -79,7 +79,9 @@ fn a_node_has_one_name_wherever_it_goes() {
     sessions.into_iter().for_each(|session| session.logout());
 }
 
-/// Covers: CHP-22.
+/// The same account on each of them, and never none.
+///
+/// Covers: CHP-22a/I, CHP-22b/I, CHP-24/I, CHP-25/I.
 #[test]
 fn every_login_has_a_challenge_of_its_own() {
     let credentials = |name: &str, secret: &[u8]| {
@@ -109,5 +111,7 @@ fn every_login_has_a_challenge_of_its_own() {
     assert_eq!(distinct.len(), challenges.len(), "{challenges:?}");
     assert!(challenges.iter().all(|one| one.len() >= 2 + 32), "{challenges:?}");
     assert!(identifiers.windows(2).all(|pair| pair[0] != pair[1]), "{identifiers:?}");
+    assert!(values(&proxy, "AuthMethod").iter().all(|offer| offer == "CHAP"));
+    assert!(values(&proxy, "CHAP_N").iter().all(|name| name == "host"));
     drop(session);
 }

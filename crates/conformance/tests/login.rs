@@ -151,7 +151,7 @@ fn a_session_is_over_after_logout_and_after_its_connection() {
     );
 }
 
-/// Covers: LGN-42.
+/// Covers: LGN-42a, LGN-42b.
 #[test]
 fn unknown_targets_and_unwelcome_initiators_are_told_apart() {
     on_each_engine(
@@ -216,7 +216,7 @@ fn a_target_that_serves_nothing_is_unavailable() {
     LoginPlan::discovery().expect_refused(server.connect(), 0x0301);
 }
 
-/// Covers: NAM-07.
+/// Covers: NAM-07/T.
 #[test]
 fn names_are_prepared_and_then_compared_byte_for_byte() {
     on_each_engine(
@@ -394,7 +394,7 @@ fn with_portals(engine: engine::Choice) -> Server {
     Server::start(plan)
 }
 
-/// Covers: NAM-01, DIS-01, KEY-11.
+/// Covers: NAM-01/T, DIS-01, DIS-02, KEY-11.
 #[test]
 fn every_portal_tells_of_one_name_and_all_addresses() {
     let server = with_portals(engine::Choice::Epoll);
@@ -460,7 +460,7 @@ fn named_discovery_sessions_obey_the_plain_isid_rule() {
     );
 }
 
-/// Covers: DIS-14.
+/// Covers: DIS-14/T.
 #[test]
 fn a_discovery_session_has_one_connection() {
     on_each_engine(

@@ -98,6 +98,32 @@ fn clear_task_set(server: &Server, mut one: Initiator, tas: bool) {
     three.expect_quiet();
 }
 
+/// Covers: TMF-21.
+#[test]
+fn logical_unit_reset_ends_reservations_and_changes_of_modes() {
+    on_each_transport(
+        |_| {},
+        |server| {
+            let (mut one, mut two) = (session(server), session(server));
+            protect(&mut one);
+            assert_eq!(attention(&mut two, 0), (0x06, 0x2a, 0x01), "modes have changed");
+            let reserve = one.command(0, &[0x16, 0, 0, 0, 0, 0]);
+            assert_eq!(one.run(&reserve).code, 0);
+            let ready = two.test_unit_ready(0);
+            assert_eq!(two.run(&ready).code, 0x18, "RESERVATION CONFLICT");
+            manage(&mut two, LOGICAL_UNIT_RESET, 0, Itt::NONE);
+            assert_eq!(managed(&mut two), 0);
+            for session in [&mut one, &mut two] {
+                let (key, code, _) = attention(session, 0);
+                assert_eq!((key, code), (0x06, 0x29));
+            }
+            let ready = two.test_unit_ready(0);
+            assert_eq!(two.run(&ready).code, 0);
+            assert!(!is_protected(&mut two));
+        },
+    );
+}
+
 /// TST of the control mode page (SPC-4 §7.5.8).
 fn task_set_type(session: &mut Initiator) -> u8 {
     let command = session.command(0, &[0x1a, 0x08, 0x0a, 0, 64, 0]);

@@ -31,7 +31,7 @@ fn what_was_not_understood_is_not_done() {
     );
 }
 
-/// Covers: NEG-23/T, LGN-49.
+/// Covers: NEG-23/T, LGN-49/T.
 #[test]
 fn a_login_that_fails_leaves_no_values_behind() {
     on_each_engine(

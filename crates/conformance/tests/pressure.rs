@@ -49,7 +49,7 @@ fn reads_that_nobody_takes_come_whole_later() {
 
 /// A full window of WRITEs in one go, each with immediate data and R2Ts.
 ///
-/// Covers: CMD-06, R2T-08.
+/// Covers: R2T-08.
 #[test]
 fn a_full_window_of_writes() {
     on_each_engine(

@@ -58,7 +58,7 @@ fn persistent_reservations_outlive_the_session() {
 /// One initiator in two ways of writing is one: a login with the same ISID replaces the session,
 /// and has what its port has registered and reserved.
 ///
-/// Covers: NAM-07.
+/// Covers: NAM-07/T.
 #[test]
 fn a_name_in_other_letters_is_the_same_initiator() {
     on_each_transport(

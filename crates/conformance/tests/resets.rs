@@ -192,7 +192,7 @@ fn resets_are_refused_to_whom_they_are_forbidden() {
     assert_eq!(attention(&mut friend, 0), NOTHING, "another target");
 }
 
-/// Covers: P44-01, P44-02.
+/// Covers: P44-01a/T, P44-02/T.
 #[test]
 fn the_newer_functions_are_for_sessions_of_level_2() {
     on_each_transport(

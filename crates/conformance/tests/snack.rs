@@ -165,7 +165,7 @@ fn the_lower_level_is_agreed_on() {
     }
 }
 
-/// Covers: SNK-02, SNK-12/T, STS-09, STS-06.
+/// Covers: SNK-02, SNK-12/T, STS-09, STS-06, REJ-05.
 #[test]
 fn responses_are_sent_again_until_they_are_acknowledged() {
     on_each_engine(

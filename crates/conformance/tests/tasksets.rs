@@ -220,6 +220,7 @@ fn with_tas_others_hear_of_their_aborted_commands() {
     );
 }
 
+/// Covers: TMF-25.
 #[test]
 fn with_tst_clear_task_set_leaves_other_sessions_alone() {
     on_each_transport(

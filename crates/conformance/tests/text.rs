@@ -125,7 +125,7 @@ fn a_normal_session_asks_for_its_own_target_only() {
     );
 }
 
-/// Covers: DIS-12, DIS-15.
+/// Covers: DIS-12b, DIS-12c, DIS-15.
 #[test]
 fn a_discovery_session_takes_text_and_logout_only() {
     on_each_engine(

@@ -117,6 +117,9 @@ pub enum Reply {
         before: u64,
         /// What they see now.
         now: u64,
+        /// What is to be thought of, such as a file system with less room.
+        #[serde(default)]
+        warnings: Vec<String>,
     },
     /// To `AddLun`.
     Added {
@@ -128,8 +131,8 @@ pub enum Reply {
         #[serde(default)]
         for_nobody: bool,
         /// What is to be thought of, such as more disks in memory than the machine has.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        warning: Option<String>,
+        #[serde(default)]
+        warnings: Vec<String>,
     },
     /// To `RescanLuns`.
     Rescanned {
@@ -213,6 +216,13 @@ pub struct Status {
 pub struct Target {
     /// iSCSI name.
     pub name: String,
+    /// Names of the initiators that may log in; if empty, everybody.
+    #[serde(default)]
+    pub access: Vec<String>,
+    /// What initiators have to prove, as in the configuration: `off`, `optional`, `required` or
+    /// `mutual`; empty: an earlier version did not tell.
+    #[serde(default)]
+    pub authentication: String,
     /// Logical units.
     pub luns: Vec<Lun>,
 }
@@ -224,6 +234,12 @@ pub struct Lun {
     pub number: u16,
     /// Its store, as configured.
     pub store: String,
+    /// Serial number.
+    #[serde(default)]
+    pub serial: String,
+    /// Names of the initiators that see it; none: all that may log in.
+    #[serde(default)]
+    pub initiators: Option<Vec<String>>,
     /// Size, bytes.
     pub bytes: u64,
     /// Logical block length, bytes.
@@ -243,6 +259,16 @@ pub struct Lun {
 }
 
 impl Lun {
+    /// Who sees it, where that are not all that may log in.
+    #[must_use]
+    pub fn initiators_shown(&self) -> Option<String> {
+        let names = self.initiators.as_ref()?;
+        Some(match names.is_empty() {
+            true => "nobody".to_owned(),
+            false => format!("{} alone", names.join(", ")),
+        })
+    }
+
     /// Its protection information, to follow what is said of it otherwise.
     #[must_use]
     pub fn protection_shown(&self) -> String {

@@ -5,6 +5,8 @@ mod problem;
 
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -74,13 +76,13 @@ pub struct Config {
     /// Default: `info`.
     pub log: Option<Spanned<String>>,
     /// Path of the control socket.
-    /// Values: a path.
+    /// Values: a path, from the folder of this file.
     /// Default: `lunwire.sock` in `$XDG_RUNTIME_DIR`, or in `/run` as root.
     pub control_socket: Option<Spanned<String>>,
     /// Folder for what outlives the daemon: reservations that hosts ask to persist (APTPL), mode
     /// parameters, identifying information, wipes that have not ended. It is made if it is missing,
     /// but not the folder that it is in.
-    /// Values: a path.
+    /// Values: a path, from the folder of this file.
     /// Default: none, and hosts are told so.
     pub state_dir: Option<Spanned<String>>,
     /// Name server (iSNS) to register with.
@@ -234,7 +236,7 @@ pub struct Target {
     pub chap_user: Option<Spanned<String>>,
     /// File that holds the secret of `chap-user`, 12 bytes or more: text, hex after `0x` or base64
     /// after `0b`.
-    /// Values: a path.
+    /// Values: a path, from the folder of this file.
     /// Default: none.
     pub chap_secret_file: Option<Spanned<String>>,
     /// Environment variable that holds it instead.
@@ -246,7 +248,7 @@ pub struct Target {
     /// Default: none.
     pub mutual_user: Option<Spanned<String>>,
     /// File that holds the secret of `mutual-user`, another one than the initiator's.
-    /// Values: a path.
+    /// Values: a path, from the folder of this file.
     /// Default: none.
     pub mutual_secret_file: Option<Spanned<String>>,
     /// Environment variable that holds it instead.
@@ -290,7 +292,8 @@ pub struct Lun {
     pub number: Option<Spanned<u16>>,
     /// What backs it.
     /// Values: `KIND:ARGUMENT[,OPTION[=VALUE]]...`: `memory:`, `file:`, `rbd:`, `iso:`,
-    /// `stripe:`, `null:`.
+    /// `stripe:`, `null:`; paths count from the folder of
+    /// this file.
     pub store: Spanned<String>,
     /// Filters in front of it, as options of a store are written; the last one meets a command
     /// first.
@@ -340,7 +343,7 @@ pub struct Initiator {
     pub chap_user: Option<Spanned<String>>,
     /// File that holds the secret of `chap-user`, 12 bytes or more: text, hex after `0x` or base64
     /// after `0b`.
-    /// Values: a path.
+    /// Values: a path, from the folder of this file.
     /// Default: none.
     pub chap_secret_file: Option<Spanned<String>>,
     /// Environment variable that holds it instead.
@@ -352,7 +355,7 @@ pub struct Initiator {
     /// Default: none.
     pub mutual_user: Option<Spanned<String>>,
     /// File that holds the secret of `mutual-user`, another one than the initiator's.
-    /// Values: a path.
+    /// Values: a path, from the folder of this file.
     /// Default: none.
     pub mutual_secret_file: Option<Spanned<String>>,
     /// Environment variable that holds it instead.
@@ -379,7 +382,7 @@ pub struct Discovery {
     pub chap_user: Option<Spanned<String>>,
     /// File that holds the secret of `chap-user`, 12 bytes or more: text, hex after `0x` or base64
     /// after `0b`.
-    /// Values: a path.
+    /// Values: a path, from the folder of this file.
     /// Default: none.
     pub chap_secret_file: Option<Spanned<String>>,
     /// Environment variable that holds it instead.
@@ -391,7 +394,7 @@ pub struct Discovery {
     /// Default: none.
     pub mutual_user: Option<Spanned<String>>,
     /// File that holds the secret of `mutual-user`, another one than the initiator's.
-    /// Values: a path.
+    /// Values: a path, from the folder of this file.
     /// Default: none.
     pub mutual_secret_file: Option<Spanned<String>>,
     /// Environment variable that holds it instead.
@@ -439,6 +442,7 @@ chap_fields!(Target Initiator Discovery);
 pub struct Source {
     name: String,
     text: String,
+    folder: Option<PathBuf>,
 }
 
 /// What is wrong, where, and what would be right.
@@ -458,7 +462,19 @@ impl Source {
     /// `name`: the file's path as the user gave it.
     #[must_use]
     pub const fn new(name: String, text: String) -> Self {
-        Self { name, text }
+        Self { name, text, folder: None }
+    }
+
+    /// The same, with the folder that its paths count from.
+    #[must_use]
+    pub fn in_folder(self, folder: Option<PathBuf>) -> Self {
+        Self { folder, ..self }
+    }
+
+    /// The folder that paths count from; none: the current one.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
     }
 
     /// Reads the text.

@@ -306,6 +306,7 @@ mod tests {
         assert_eq!(url.target.as_deref(), Some("iqn.2026-01.com.example:disk/1"));
     }
 
+    /// Covers: NAM-17/I.
     #[test]
     fn short_forms() {
         let url = Url::parse("iscsi://[::1]").unwrap();

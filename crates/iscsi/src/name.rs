@@ -125,12 +125,6 @@ pub fn initiator_port(name: &str, isid: Isid) -> String {
     format!("{name},i,{}\0", isid_text(isid))
 }
 
-/// The SCSI target port name, with the null that ends it in a designator (RFC 7143 §4.4.2).
-#[must_use]
-pub fn target_port(name: &str, portal_group_tag: u16) -> String {
-    format!("{name},t,0x{portal_group_tag:04x}\0")
-}
-
 /// An ISID as names and logs show it: `0x` and 12 hexadecimal digits.
 #[must_use]
 pub fn isid_text(isid: Isid) -> String {
@@ -176,14 +170,14 @@ mod tests {
     use super::*;
     use alloc::string::ToString;
 
-    /// Covers: NAM-06.
+    /// Covers: NAM-06/S.
     #[test]
     fn typed_in_names_are_lower_cased() {
         let name = normalize_configured("IQN.2001-04.COM.Example:A");
         assert_eq!(name.as_deref(), Ok("iqn.2001-04.com.example:a"));
     }
 
-    /// Covers: NAM-07.
+    /// Covers: NAM-07/S.
     #[test]
     fn names_are_compared_as_they_are_prepared() {
         let [synology, lower] = [
@@ -199,7 +193,7 @@ mod tests {
         assert_eq!(departure("iqn.2001-04.com.example:my_disk"), Some(NameError::Character('_')));
     }
 
-    /// Covers: NAM-08.
+    /// Covers: NAM-08/S.
     #[test]
     fn a_name_needs_a_known_designator() {
         for name in ["iq.2001-04.com.example", "disk", "t10.abc", "iqn", "xiqn.2001-04.com.example"]
@@ -208,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Covers: NAM-05.
+    /// Covers: NAM-05/S.
     #[test]
     fn characters_that_stringprep_cannot_give_are_refused() {
         let cases = [(' ', "a b"), ('\n', "a\n"), ('_', "a_b"), ('/', "a/b"), ('\u{e4}', "\u{e4}")];
@@ -218,7 +212,7 @@ mod tests {
         }
     }
 
-    /// Covers: NAM-09.
+    /// Covers: NAM-09/S.
     #[test]
     fn qualified_names_have_a_date_and_a_domain() {
         let good = [
@@ -249,7 +243,7 @@ mod tests {
         }
     }
 
-    /// Covers: NAM-10.
+    /// Covers: NAM-10/S.
     #[test]
     fn eui_names_have_sixteen_digits() {
         assert!(normalize_configured("eui.02004567A425678D").is_ok());
@@ -259,7 +253,7 @@ mod tests {
         }
     }
 
-    /// Covers: NAM-11.
+    /// Covers: NAM-11/S.
     #[test]
     fn naa_names_have_sixteen_or_thirty_two_digits() {
         for name in ["naa.52004567BA64678D", "naa.62004567BA64678D0123456789ABCDEF"] {
@@ -280,21 +274,13 @@ mod tests {
         assert_eq!(validate_received("IQN.2001-04.com.Example"), Ok(()));
     }
 
-    /// Covers: NAM-12.
+    /// Covers: NAM-12/T.
     #[test]
     fn an_initiator_port_name_ends_in_the_isid() {
         let isid = Isid([0x80, 0, 0x12, 0x34, 0x56, 0x78]);
         let port = initiator_port("iqn.2001-04.com.example:host", isid);
         assert_eq!(port, "iqn.2001-04.com.example:host,i,0x800012345678\0");
         assert_eq!(port.rsplit(',').next().map(str::len), Some(15));
-    }
-
-    /// Covers: NAM-13.
-    #[test]
-    fn a_target_port_name_ends_in_the_portal_group_tag() {
-        let port = target_port("iqn.2001-04.com.example:disk", 1);
-        assert_eq!(port, "iqn.2001-04.com.example:disk,t,0x0001\0");
-        assert_eq!(port.rsplit(',').next().map(str::len), Some(7));
     }
 
     #[test]

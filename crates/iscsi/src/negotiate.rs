@@ -63,8 +63,8 @@ pub fn answer(key: &Key, offer: &str, wish: u32) -> Answer {
     agreed.map_or(Answer::Reject, Answer::Agreed)
 }
 
-/// Whether `text` may be declared as the value of a key: neither too long (RFC 7143 §6.1) nor a word
-/// that has a meaning of its own (§6.2).
+/// Whether `text` may be declared as the value of a key: neither too long (RFC 7143 §6.1) nor a
+/// word that has a meaning of its own (§6.2).
 pub(crate) fn may_be_declared(text: &str) -> bool {
     let reserved = text == "None" || RESERVED.contains(&text);
     text.len() <= limits::TEXT_VALUE_LEN_MAX && !text.contains('\0') && !reserved

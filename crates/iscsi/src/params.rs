@@ -314,7 +314,7 @@ mod tests {
         }
     }
 
-    /// Covers: CHP-28.
+    /// Covers: CHP-28/S.
     #[test]
     fn no_method_of_ours_is_private() {
         for method in AUTH_METHODS {

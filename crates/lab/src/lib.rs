@@ -13,7 +13,7 @@ mod html;
 mod measure;
 mod report;
 
-pub use report::{Conclusion, PAGE, Report, Section, Table};
+pub use report::{Conclusion, PAGE, RESULTS, Report, Section, Table, is_report};
 
 /// Why a study cannot be run.
 #[derive(Debug, thiserror::Error)]

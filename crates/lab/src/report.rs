@@ -14,6 +14,17 @@ use crate::html;
 /// The page of a report within its folder.
 pub const PAGE: &str = "index.html";
 
+/// The figures of a report, for programs.
+pub const RESULTS: &str = "results.json";
+
+/// Whether `folder` holds a report of some study.
+#[must_use]
+pub fn is_report(folder: &Path) -> bool {
+    let results = fs::read(folder.join(RESULTS)).ok();
+    let results = results.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+    results.is_some_and(|results| results["study"].is_string() && results["sections"].is_array())
+}
+
 /// What a study found, figure by figure.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -151,7 +162,7 @@ impl Report {
         for figure in self.sections.iter().flat_map(|section| &section.figures) {
             fs::write(folder.join(format!("{}.svg", figure.file)), figure.svg())?;
         }
-        fs::write(folder.join("results.json"), format!("{:#}\n", self.json()))?;
+        fs::write(folder.join(RESULTS), format!("{:#}\n", self.json()))?;
         let page = folder.join(PAGE);
         fs::write(&page, html::page(self))?;
         Ok(page)

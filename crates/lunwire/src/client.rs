@@ -7,6 +7,7 @@ pub(crate) mod guest;
 pub(crate) mod histogram;
 pub(crate) mod layers;
 pub(crate) mod leaving;
+pub(crate) mod meant;
 pub(crate) mod outfile;
 pub(crate) mod pipeline;
 pub(crate) mod place;
@@ -92,21 +93,6 @@ pub(crate) fn is_url(text: &str) -> bool {
     text.contains("://")
 }
 
-/// Fails for what has too few slashes to be a URL: it is no file either.
-pub(crate) fn refuse_nearly_url(what: &str, text: &str) -> Result<()> {
-    let shown = initiator::without_secrets(text);
-    match nearly_url(&shown) {
-        Some(meant) => Err(usage(what, &shown, format!("did you mean {meant}?"))),
-        None => Ok(()),
-    }
-}
-
-/// The URL that `text` is but for its slashes.
-fn nearly_url(text: &str) -> Option<String> {
-    let rest = text.strip_prefix("iscsi:").filter(|rest| !rest.starts_with("//"))?;
-    Some(format!("iscsi://{}", rest.trim_start_matches('/')))
-}
-
 /// A URL with target and LUN.
 pub(crate) fn disk_url(text: &str) -> Result<Url> {
     Url::parse_disk(text).map_err(|error| wrong_url("URL", text, "", &error))
@@ -116,7 +102,7 @@ pub(crate) fn disk_url(text: &str) -> Result<Url> {
 fn wrong_url(what: &str, text: &str, cut: &str, error: &UrlError) -> anyhow::Error {
     let given = initiator::without_secrets(text);
     let given = given.strip_prefix(cut).unwrap_or(&given);
-    if let Some(meant) = nearly_url(given) {
+    if let (UrlError::Scheme, Some(meant)) = (error, meant::url_of(given)) {
         return usage(what, given, format!("did you mean {meant}?"));
     }
     let meant = match error {
@@ -131,6 +117,10 @@ fn wrong_url(what: &str, text: &str, cut: &str, error: &UrlError) -> anyhow::Err
 
 /// A portal: a URL without target, or a bare address.
 pub(crate) fn portal_url(text: &str) -> Result<Url> {
+    if let Some(place) = meant::behind_scheme(&initiator::without_secrets(text)) {
+        let shown = initiator::without_secrets(text);
+        return Err(usage("PORTAL", &shown, format!("did you mean iscsi://{place}?")));
+    }
     let cut = if is_url(text) { "" } else { "iscsi://" };
     let full = format!("{cut}{text}");
     Url::parse(&full).map_err(|error| wrong_url("PORTAL", &full, cut, &error))
@@ -165,16 +155,6 @@ fn isid(text: &str) -> Result<Isid> {
 /// Everything that a login to `url` needs.
 pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     let mut options = Options { connect_patience: FIRST_PATIENCE, ..Options::of_url(url) };
-    for portal in &client.portal {
-        if portal.contains('@') {
-            let shown = initiator::without_secrets(portal);
-            return Err(usage("--portal", &shown, "ADDR[:PORT] is right; users go into the URL"));
-        }
-        if let Err(error @ UrlError::Brackets(_)) = Url::parse(&format!("iscsi://{portal}")) {
-            return Err(usage("--portal", portal, error));
-        }
-        options.portals.push(portal.clone());
-    }
     if let Some(target) = &url.target
         && let Some(departure) = iscsi::name::departure(target)
     {
@@ -185,8 +165,26 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     Ok(options)
 }
 
+/// A portal of `--portal`.
+fn further_portal(text: &str) -> Result<String> {
+    let shown = initiator::without_secrets(text);
+    if text.contains('@') {
+        return Err(usage("--portal", &shown, "ADDR[:PORT] is right; users go into the URL"));
+    }
+    if text.contains(['/', '?']) {
+        return Err(usage("--portal", &shown, "ADDR[:PORT] alone is right"));
+    }
+    match Url::parse(&format!("iscsi://{text}")) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(usage("--portal", &shown, error)),
+    }
+}
+
 /// What holds for all URLs.
 fn take(client: &ClientOptions, options: &mut Options) -> Result<()> {
+    let portals: Result<Vec<String>> =
+        client.portal.iter().map(|text| further_portal(text)).collect();
+    options.portals.extend(portals?);
     if let Some(name) = &client.initiator {
         options.initiator = iscsi::name::normalize_configured(name)
             .map_err(|error| usage("--initiator", name, error))?;
@@ -480,6 +478,12 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
         Kind::Unreachable { .. } => {
             let discover = discover.trim_start_matches(';');
             format!("is the target running there?{discover}")
+        }
+        Kind::Login(LoginError::NotIscsi) => "is the port right? That of iSCSI is 3260".into(),
+        Kind::Login(LoginError::Timeout) => {
+            "is it an iSCSI target that listens there, and the port right? --patience TIME says \
+             how long to try"
+                .into()
         }
         Kind::Login(LoginError::Refused(0x0203)) => return alone(&discover),
         Kind::Login(LoginError::Refused(0x0201 | 0x0202) | LoginError::AuthMethod) => {

@@ -26,6 +26,7 @@ use crate::args::ServeOptions;
 use crate::args::Usage;
 use crate::plan::checked;
 use crate::plan::option;
+use crate::plan::path_of_file;
 
 /// Longest file of a secret, bytes: the longest secret in hex, with room for a line end.
 const SECRET_FILE_LEN_MAX: usize = 4096;
@@ -277,7 +278,10 @@ impl Side<'_> {
     fn error<V>(&self, name: &str, value: &Spanned<String>, problem: impl Display) -> Result<V> {
         let field = self.field(name);
         let harmless = match name {
-            "secret-file" => is_file(value.get_ref()),
+            "secret-file" => {
+                let named = path_of_file(self.source, value.get_ref());
+                named.as_deref().is_ok_and(is_file) || is_file(value.get_ref())
+            }
             "secret-env" => variable(value.get_ref()).is_some(),
             _ => shown_user(value.get_ref()) == *value.get_ref(),
         };
@@ -302,7 +306,8 @@ impl Side<'_> {
                 return self.error("secret-env", env, problem);
             }
             (Some(path), None) => {
-                let secret = accounts.secret_file(path.get_ref());
+                let named = path_of_file(self.source, path.get_ref());
+                let secret = named.and_then(|named| accounts.secret_file(&named));
                 Some(secret.or_else(|problem| self.error("secret-file", path, problem))?)
             }
             (None, Some(name)) => {

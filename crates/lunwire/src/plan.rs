@@ -7,6 +7,7 @@ mod lun;
 pub(crate) mod machine;
 mod mode;
 mod node;
+mod place;
 mod transfer;
 mod unit;
 
@@ -34,6 +35,7 @@ use target::Portal;
 use target::SESSIONS_MAX;
 use target::StateFolder;
 use target::Stores;
+use toml::Spanned;
 
 use crate::args::ServeOptions;
 use crate::args::Usage;
@@ -51,6 +53,7 @@ use lun::protection;
 use lun::serial;
 use mode::DraftMode;
 use node::DraftTarget;
+use node::Open;
 
 pub(crate) use check::addresses;
 pub(crate) use check::allowed_cpu;
@@ -60,12 +63,13 @@ pub(crate) use check::option;
 pub(crate) use files::Examination;
 pub(crate) use files::served_already;
 pub(crate) use lun::DraftLun;
-pub(crate) use lun::absolute;
 pub(crate) use lun::initiators;
 pub(crate) use lun::is_in_memory;
 pub(crate) use lun::memory_of;
 pub(crate) use lun::number as lun_number;
 pub(crate) use lun::store_of_now;
+pub(crate) use place::absolute;
+pub(crate) use place::of_file as path_of_file;
 pub(crate) use unit::UnitMaker;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:3260";
@@ -138,11 +142,9 @@ impl Draft {
 
     /// Reads and checks a configuration file.
     pub(crate) fn from_file(path: &Path) -> Result<Self> {
-        let name = path.display().to_string();
-        let text = read_configuration(path)?;
         let mut draft = Self::new();
-        draft.take_file(&Source::new(name.clone(), text))?;
-        draft.take_defaults().context(name)?;
+        draft.take_file(&read_configuration(path)?)?;
+        draft.take_defaults().with_context(|| path.display().to_string())?;
         Ok(draft)
     }
 
@@ -150,9 +152,7 @@ impl Draft {
     pub(crate) fn from_options(options: &ServeOptions) -> Result<Self> {
         let mut draft = Self::new();
         if let Some(path) = &options.config {
-            let name = path.display().to_string();
-            let text = read_configuration(path)?;
-            draft.take_file(&Source::new(name, text))?;
+            draft.take_file(&read_configuration(path)?)?;
         }
         let of_file = draft.targets.len();
         draft.take_options(options)?;
@@ -209,8 +209,14 @@ impl Draft {
         if let Some(value) = &config.isns {
             self.isns = Some(checked(source, "isns", value, |text| transfer::name_server(text))?);
         }
-        self.control_socket = config.control_socket.map(|path| path.into_inner().into());
-        self.state_dir = config.state_dir.map(|path| path.into_inner().into());
+        let path = |field: &str, value: &Option<Spanned<String>>| {
+            let named = value
+                .as_ref()
+                .map(|value| checked(source, field, value, |text| place::of_file(source, text)));
+            anyhow::Ok(named.transpose()?.map(PathBuf::from))
+        };
+        self.control_socket = path("control-socket", &config.control_socket)?;
+        self.state_dir = path("state-dir", &config.state_dir)?;
         self.portal_groups = ports::portal_groups(source, &config.portal_group, &self.listen)?;
         for target in &config.target {
             let mut draft = DraftTarget::from_file(source, target, &self.targets)?;
@@ -335,24 +341,30 @@ impl Draft {
         let mut warnings = self.accounts.warnings().to_vec();
         warnings.extend(self.open_to_everybody());
         warnings.extend(self.too_much_memory());
+        warnings.extend(self.too_little_room());
         warnings
     }
 
-    /// A warning if some disk is for everybody in every network that this machine is in.
-    fn open_to_everybody(&self) -> Option<String> {
+    /// Warnings of disks that are for everybody in every network that this machine is in.
+    fn open_to_everybody(&self) -> Vec<String> {
         let portals = self.listen.iter().copied();
         let mut portals = portals.chain(self.portal_groups.iter().map(|portal| portal.address));
-        let portal = portals.find(|address| address.ip().is_unspecified())?;
-        let open = self.targets.iter().filter(|target| target.is_open());
-        let open: Vec<&str> = open.map(|target| target.name.as_str()).collect();
-        if open.is_empty() {
-            return None;
-        }
-        Some(format!(
-            "{} can be used by everybody who reaches any address of this machine ({portal}); \
-             try: --listen (listen) with one address, chap-user, or [[target.initiator]]",
-            open.join(", ")
-        ))
+        let Some(portal) = portals.find(|address| address.ip().is_unspecified()) else {
+            return Vec::new();
+        };
+        let warning = |open: Open, whom: &str| {
+            let targets = self.targets.iter().filter(|target| target.open() == Some(open));
+            let targets: Vec<&str> = targets.map(|target| target.name.as_str()).collect();
+            (!targets.is_empty()).then(|| {
+                format!(
+                    "{} can be used by everybody who reaches any address of this machine \
+                     ({portal}){whom}; try: --listen (listen) with one address, or chap-user",
+                    targets.join(", ")
+                )
+            })
+        };
+        let named = " and tells a name of its list of initiators, which nobody has to prove";
+        [warning(Open::ToAll, ""), warning(Open::ToNames, named)].into_iter().flatten().collect()
     }
 
     /// What nobody said.
@@ -453,10 +465,11 @@ impl Draft {
     }
 }
 
-/// The text of a configuration; it may come through a pipe.
-fn read_configuration(path: &Path) -> Result<String> {
+/// A configuration; it may come through a pipe.
+fn read_configuration(path: &Path) -> Result<Source> {
     let text = engine::files::read_text(path, CONFIG_LEN_MAX);
-    text.with_context(|| format!("cannot read {}", path.display()))
+    let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(Source::new(path.display().to_string(), text).in_folder(place::folder_of(path)))
 }
 
 /// The disks of a target: its name, their numbers and stores.
@@ -477,7 +490,7 @@ fn lun_with(target: &str, luns: &LunMap, naa: &[u8]) -> Option<(String, u16)> {
 mod tests {
     use super::*;
 
-    /// Covers: NAM-17.
+    /// Covers: NAM-17/T.
     #[test]
     fn the_port_is_3260_unless_another_one_is_named() {
         let mut draft = Draft::new();

@@ -161,7 +161,7 @@ fn wrong_credentials_name_line_field_value_and_what_is_right() {
     }
 }
 
-/// Covers: CHP-16.
+/// Covers: CHP-16/T.
 #[test]
 fn one_secret_for_both_directions_is_refused() {
     let folder = tempfile::tempdir().unwrap();

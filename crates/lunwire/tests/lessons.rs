@@ -128,7 +128,7 @@ fn listeners(pid: u32) -> BTreeSet<u16> {
 
 /// No port of the service location protocol either (427): others find us by SendTargets and iSNS.
 ///
-/// Covers: DIS-20.
+/// Covers: DIS-20/T.
 #[test]
 fn a_daemon_listens_on_its_portals_and_nowhere_else() {
     let folder = folder();

@@ -33,14 +33,15 @@ impl Daemon {
 
     /// Exit status, and what was said.
     fn ask(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        let output = Command::new(BINARY)
-            .args(arguments)
-            .args(["--control-socket", &self.socket])
-            .output()
-            .unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8(said).unwrap())
+        run(&[arguments, &["--control-socket", &self.socket]].concat())
     }
+}
+
+/// Exit status, and what was said.
+fn run(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(BINARY).args(arguments).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(said).unwrap())
 }
 
 impl Drop for Daemon {
@@ -157,10 +158,97 @@ fn a_disk_in_memory_that_no_machine_has_is_told() {
     assert!(code == Some(0) && said.contains("warning: the disks in memory have 4"), "{said}");
     // With what is served already, and for a program.
     let (_, said) = daemon.ask(&["lun", "add", "memory:1M", "--json"]);
-    assert!(said.contains("\"warning\":\"the disks in memory have"), "{said}");
+    assert!(said.contains("\"warnings\":[\"the disks in memory have"), "{said}");
     // A disk that takes none is no cause for it.
     let (_, said) = daemon.ask(&["lun", "add", "null:1M"]);
     assert!(!said.contains("warning"), "{said}");
+}
+
+/// Who added a disk sees who may use it, and a name that was mistyped.
+#[test]
+fn whom_a_disk_is_for_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lunwire.toml");
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "a secret of a host").unwrap();
+    let (a, b) = ("iqn.2026-01.com.example:a", "iqn.2026-01.com.example:b");
+    let text = format!(
+        "[[target]]\nname = \"iqn.2026-01.com.example:open\"\n\
+         [[target.lun]]\nstore = \"memory:1M\"\nserial = \"one\"\n\
+         [[target]]\nname = \"iqn.2026-01.com.example:closed\"\nchap-user = \"u\"\n\
+         chap-secret-file = \"{}\"\n[[target.lun]]\nstore = \"memory:1M\"\n\
+         [[target.lun]]\nstore = \"memory:1M\"\n\
+         [[target.initiator]]\nname = \"{a}\"\n[[target.initiator]]\nname = \"{b}\"\nluns = [1]\n",
+        secret.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    let daemon = Daemon::start(folder.path(), 3, &["--config", &file.display().to_string()]);
+    let typo = "iqn.2026-01.com.example:typo";
+    let open = ["--target", "iqn.2026-01.com.example:open"];
+    let add = [&["lun", "add", "memory:1M", "--initiator", typo, "--serial", "two"][..], &open];
+    let (_, said) = daemon.ask(&add.concat());
+    assert!(said.contains(&format!("serial two, seen by {typo} alone")), "{said}");
+    let (_, said) = daemon.ask(&["status"]);
+    for told in [
+        "for everybody, without a proof of who that is",
+        &format!("for {a}, {b}, with a proof (CHAP)"),
+        "serial one",
+        &format!("seen by {typo} alone"),
+        &format!("seen by {a} alone"),
+    ] {
+        assert!(said.contains(told), "{told}: {said}");
+    }
+    let (_, said) = daemon.ask(&["status", "--json"]);
+    for told in [
+        format!("\"access\":[\"{a}\",\"{b}\"],\"authentication\":\"required\""),
+        "\"access\":[],\"authentication\":\"off\"".into(),
+        "\"serial\":\"one\"".into(),
+        format!("\"initiators\":[\"{typo}\"]"),
+        format!("\"initiators\":[\"{a}\"]"),
+    ] {
+        assert!(said.contains(&told), "{told}: {said}");
+    }
+}
+
+/// Who orders a disk hears what is odd about it, and not the log alone.
+#[test]
+fn sizes_that_are_not_had_are_told_to_who_asks() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let daemon = Daemon::start(folder.path(), 1, &["--lun", "memory:1M"]);
+    std::fs::write(path("old"), vec![0; 1 << 20]).unwrap();
+    let store = format!("file:{},size=2M", path("old"));
+    let (code, said) = daemon.ask(&["lun", "add", &store, "--number", "1"]);
+    let odd = format!("{} is there with 1048576 bytes and not 2097152", path("old"));
+    assert!(code == Some(0) && said.contains(&format!("warning: {odd}")), "{said}");
+    assert_eq!(daemon.ask(&["lun", "remove", "1"]).0, Some(0));
+    let (_, said) = daemon.ask(&["lun", "add", &store, "--number", "1", "--json"]);
+    assert!(said.contains(&format!("\"warnings\":[\"{odd}")), "{said}");
+    // Files that their file system has no room for, if it takes them at all.
+    let (code, said) = daemon.ask(&["lun", "resize", "1", "15T"]);
+    if code != Some(0) {
+        println!("skipped: {said}");
+        return;
+    }
+    let room = "what hosts may still write to disks there takes ";
+    assert!(said.contains("warning: the file system of") && said.contains(room), "{said}");
+    let (_, said) = daemon.ask(&["lun", "resize", "1", "1M", "--shrink", "--json"]);
+    assert!(said.contains("\"warnings\":[]"), "{said}");
+    let large = format!("file:{},size=15T", path("large"));
+    let (_, said) = daemon.ask(&["lun", "add", &large, "--json"]);
+    assert!(said.contains("\"warnings\":[\"the file system of") && said.contains(room), "{said}");
+    // It has no part in that.
+    let (_, said) = daemon.ask(&["lun", "add", "null:1M", "--json"]);
+    assert!(said.contains("\"warnings\":[]"), "{said}");
+    let config = path("c.toml");
+    let text = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n\
+                [[target.lun]]\nstore = \"file:new,size=15T\"\n";
+    std::fs::write(&config, text).unwrap();
+    let (code, said) = run(&["check", &config]);
+    assert!(code == Some(0) && said.contains(room), "{said}");
+    std::fs::write(&config, text.replace("15T", "15M")).unwrap();
+    let (code, said) = run(&["check", &config]);
+    assert!(code == Some(0) && !said.contains("warning"), "{said}");
 }
 
 #[test]

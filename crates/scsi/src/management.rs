@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(nexus.pending_sense(unit), Some(PendingSense { sense: last, more: false }));
     }
 
-    /// Covers: STS-11, STS-13b.
+    /// Covers: STS-13b.
     #[test]
     fn attentions_about_the_tasks_of_many_are_fenced() {
         let bench = Bench::new();

@@ -100,6 +100,9 @@ const ABORT_TASK_SET: u8 = 2;
 const CLEAR_TASK_SET: u8 = 4;
 const UNIT_RESET: u8 = 5;
 
+/// Event of an Async Message: the target drops the connection (RFC 7143 §11.9.1).
+const CONNECTION_DROPPED: u8 = 2;
+
 /// Why something is wrong.
 type Judgement = Result<(), String>;
 
@@ -406,6 +409,16 @@ impl Checks {
                     });
                 }
                 Ok(())
+            }
+            // Statuses that were not sent yet go to another connection, with their tasks.
+            Response::Async(pdu)
+                if self.keys.error_recovery_level == 2
+                    && pdu.event == CONNECTION_DROPPED
+                    && pdu.parameter1 == self.cid.0
+                    && pdu.numbers.stat_sn.is_after(self.stat_sn) =>
+            {
+                self.stat_sn = pdu.numbers.stat_sn.plus(1);
+                self.window(pdu.numbers)
             }
             Response::Async(pdu) => self.status(pdu.numbers),
             Response::Reject(pdu) => self.status(pdu.numbers),

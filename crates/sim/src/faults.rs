@@ -141,7 +141,8 @@ impl Run {
 
     fn stop(&mut self, index: usize, dark: bool, length: u32) -> bool {
         let machine = &mut self.machines[index];
-        if machine.target.is_none() || machine.plan.memory {
+        let speaks = self.world.borrow().locals.is_under_way();
+        if machine.target.is_none() || machine.plan.memory || speaks {
             return false;
         }
         let lost = machine.crash(dark);

@@ -5,6 +5,7 @@
 //! woken by the other end, and gets to it as it gets to everything else.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use engine::Event;
@@ -29,6 +30,8 @@ pub(crate) struct Locals {
     bells: BTreeMap<usize, Waker>,
     /// Some session is local.
     pub(crate) is_used: bool,
+    /// Desks to which something was said that they have not heard.
+    unheard: BTreeSet<usize>,
 }
 
 /// What a host calls a target in its own process.
@@ -54,6 +57,12 @@ impl Locals {
         self.doors.remove(&home);
     }
 
+    /// Something is under way between two ends. They are of one process, which cannot end between
+    /// what one has said and what the other has heard.
+    pub(crate) fn is_under_way(&self) -> bool {
+        !self.unheard.is_empty()
+    }
+
     /// A connection to a target, which is up.
     pub(crate) fn join(&self, home: usize, portal: &str) -> Option<Connected> {
         let end = self.doors.get(&home)?.connect();
@@ -70,12 +79,14 @@ impl World {
             bells.filter(|(_, waker)| waker.answer()).map(|(desk, _)| *desk).collect();
         for desk in woken {
             let life = self.desks[desk].life;
+            self.locals.unheard.insert(desk);
             self.after(HOP, Due::Woken(desk, life));
         }
     }
 
     /// A message has come, unless the process has gone meanwhile.
     pub(crate) fn hear_message(&mut self, desk: usize, life: u64) {
+        self.locals.unheard.remove(&desk);
         if self.desks[desk].life == life {
             self.tally.mark("woken by a message");
             self.tell(desk, Token(0), Event::Woken);

@@ -106,8 +106,9 @@ impl World {
     ) {
         let Some(link) = self.net.links.get(&id) else { return };
         let home = self.desks[link.ends[1].desk].home;
-        // What is sent again must be as it was.
-        if side != 0 || !link.tap.is_bare() || link.tap.checks.recovers() {
+        // What is sent again must be as it was: for recovery, or after a Reject of damaged data.
+        if side != 0 || !link.tap.is_bare() || link.tap.has_digests() || link.tap.checks.recovers()
+        {
             return;
         }
         for at in headers {

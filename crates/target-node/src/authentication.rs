@@ -120,7 +120,7 @@ mod tests {
         policy.authentication(own.as_ref(), || Challenges::default().draw(system))
     }
 
-    /// Covers: CHP-22.
+    /// Covers: CHP-22a/T, CHP-22b/T.
     #[test]
     fn challenges_never_repeat() {
         let (challenges, others) = (Challenges::default(), Challenges::default());
@@ -136,7 +136,7 @@ mod tests {
         assert!(seen.iter().all(|challenge| challenge.len() == CHALLENGE_LEN));
     }
 
-    /// Covers: CHP-22.
+    /// Covers: CHP-22a/T.
     #[test]
     fn a_challenge_is_random_from_its_first_byte_to_its_last() {
         let drawn = std::cell::Cell::new(0);

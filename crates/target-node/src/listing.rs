@@ -5,7 +5,9 @@ use scsi::LogicalUnit;
 use scsi::Totals;
 use wire::scsi::protection::ProtectionType;
 
+use crate::authentication::Demand;
 use crate::reactor::Target;
+use crate::served::Served;
 use crate::volume::bytes_of;
 use crate::volume::may_have_lost_writes;
 
@@ -17,6 +19,10 @@ pub struct TargetSnapshot {
     pub name: String,
     /// Its name for people.
     pub alias: Option<String>,
+    /// Names of the initiators that may log in; if empty, everybody.
+    pub access: Vec<String>,
+    /// What they have to prove.
+    pub demand: Demand,
     /// Its logical units.
     pub luns: Vec<LunSnapshot>,
 }
@@ -29,6 +35,10 @@ pub struct LunSnapshot {
     pub number: u16,
     /// What its store is called ([`LogicalUnit::with_label`]).
     pub label: String,
+    /// Its serial number.
+    pub serial: String,
+    /// Names of the initiators that see it; None: all that may log in.
+    pub initiators: Option<Vec<String>>,
     /// Size that hosts see, bytes.
     pub bytes: u64,
     /// Logical block length, bytes.
@@ -54,19 +64,23 @@ impl Target {
         let targets = nodes.all().iter().map(|served| TargetSnapshot {
             name: served.node().name.clone(),
             alias: served.node().alias.clone(),
+            access: served.node().access.iter().map(|rule| rule.initiator.clone()).collect(),
+            demand: served.node().authentication.demand,
             luns: served
                 .luns()
                 .iter()
-                .map(|(number, unit)| self.snapshot_of(*number, unit))
+                .map(|(number, unit)| self.snapshot_of(served, *number, unit))
                 .collect(),
         });
         targets.collect()
     }
 
-    fn snapshot_of(&self, number: u16, unit: &LogicalUnit) -> LunSnapshot {
+    fn snapshot_of(&self, served: &Served, number: u16, unit: &LogicalUnit) -> LunSnapshot {
         LunSnapshot {
             number,
             label: unit.label().to_owned(),
+            serial: unit.identity().serial.clone(),
+            initiators: served.initiators_of(number),
             bytes: bytes_of(unit),
             block: unit.block(),
             read_only: unit.store().geometry().read_only,

@@ -45,6 +45,7 @@ mod view;
 mod waiting;
 mod watching;
 
+pub use admission::LOGIN_REFUSED;
 pub(crate) use join::Handover;
 pub(crate) use letter::Letter;
 pub(crate) use shared::Shared;

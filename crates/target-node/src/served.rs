@@ -91,6 +91,18 @@ impl Served {
         access.is_empty() || access.iter().any(|rule| luns.shows(node, &rule.initiator, lun))
     }
 
+    /// The initiators that alone see the unit of this number; None: all that may log in.
+    pub(crate) fn initiators_of(&self, lun: u16) -> Option<Vec<String>> {
+        let luns = self.read();
+        let (node, access) = (&self.node, &self.node.access);
+        if access.is_empty() {
+            return luns.only.iter().find(|(of, _)| *of == lun).map(|(_, names)| names.clone());
+        }
+        let rules = access.iter().filter(|rule| luns.shows(node, &rule.initiator, lun));
+        let names: Vec<String> = rules.map(|rule| rule.initiator.clone()).collect();
+        (names.len() < access.len()).then_some(names)
+    }
+
     /// Logins from now on see a unit no more.
     pub(crate) fn remove_lun(&self, lun: u16) {
         let mut luns = self.write();

@@ -108,6 +108,24 @@ pub struct Stores {
     made: Made,
     /// Images of Ceph that were opened, and which they are.
     images: Vec<(RbdSpec, String)>,
+    /// What is odd about others.
+    odd: Vec<OddSize>,
+}
+
+/// A file that was there with another size than the one to make it with, and keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{path} is there with {bytes} bytes and not {wanted}, and keeps its size: size= is for one \
+     that is made"
+)]
+#[non_exhaustive]
+pub struct OddSize {
+    /// Its path.
+    pub path: String,
+    /// What it has.
+    pub bytes: u64,
+    /// What it would have been made with.
+    pub wanted: u64,
 }
 
 /// Files that were made for stores.
@@ -243,6 +261,12 @@ impl Stores {
         Self::default()
     }
 
+    /// The files of other sizes that were opened since the last time that somebody asked.
+    #[must_use]
+    pub fn odd_sizes(&mut self) -> Vec<OddSize> {
+        std::mem::take(&mut self.odd)
+    }
+
     /// The files that were made since the last time that somebody asked.
     #[must_use]
     pub fn made(&mut self) -> Made {
@@ -369,6 +393,7 @@ impl Stores {
                 wanted,
                 "the file is there with another size, which it keeps: size= is for one that is made"
             );
+            self.odd.push(OddSize { path: spec.path.clone(), bytes: open.bytes, wanted });
         }
         let id = self.free_id();
         let geometry = store::Geometry {

@@ -192,3 +192,110 @@ impl Composed {
         self.text.matches('\n').count() + 1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proofs::table;
+    use crate::workspace::File;
+
+    const FILE: &str = "crates/a/src/b.rs";
+    const TEXT: &str = "\
+const LIMIT: u8 = 3;
+pub const fn f(a: u8) -> u8 {
+    a + 1
+}
+fn g() -> u8 {
+    let b = f(1);
+    b * LIMIT
+}
+";
+
+    /// The mutants of a table, put into one file.
+    fn composed(blocks: &str) -> (Vec<Mutant>, Composed, Vec<bool>) {
+        let path = "conformance/mutants/A.txt".to_owned();
+        let (mutants, problems) = table::mutants(&[File { path, text: blocks.to_owned() }]);
+        assert_eq!(problems, [""; 0]);
+        let mut sources = BTreeMap::new();
+        let (placed, problems) = place(&mutants, &mut sources, |_| Some(TEXT.to_owned()));
+        assert_eq!(problems, [""; 0]);
+        let alone = placed.iter().map(|one| one.alone).collect();
+        let fit: Vec<&Placed<'_>> = placed.iter().filter(|one| !one.alone).collect();
+        let composed = together(&fit, &sources).remove(FILE).unwrap_or_default();
+        drop(placed);
+        (mutants, composed, alone)
+    }
+
+    fn blocks(mutants: &[&str]) -> String {
+        let block = |text: &&str| format!("A-01 {FILE}\n{text}\n\n");
+        mutants.iter().map(block).collect()
+    }
+
+    #[test]
+    fn a_body_becomes_a_choice() {
+        let (mutants, composed, _) = composed(&blocks(&["- b * LIMIT\n+ b"]));
+        let number = mutants[0].number;
+        let body = "{\n    let b = f(1);\n    b";
+        let wanted = format!(
+            "fn g() -> u8 {{ match ::mutant_switch::number() {{\n\
+             {number} => {body}\n}}\n_ => {body} * LIMIT\n}} }} }}\n"
+        );
+        let text = composed.text.strip_prefix(&TEXT[..TEXT.find("fn g").unwrap()]).unwrap();
+        assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn several_in_a_function_are_one_choice_and_errors_have_an_owner() {
+        let changes = ["- b * LIMIT\n+ b", "- let b = f(1);\n+ let b = 1;"];
+        let (mutants, composed, _) = composed(&blocks(&changes));
+        assert_eq!(composed.text.matches("match ::mutant").count(), 1);
+        let line = |text: &str| {
+            let at = composed.text.find(text).unwrap();
+            composed.text[..at].matches('\n').count() + 1
+        };
+        assert_eq!(composed.at_line(line("let b = 1;")), [mutants[1].number]);
+        let mut both = [mutants[0].number, mutants[1].number];
+        both.sort_unstable();
+        assert_eq!(composed.at_line(line("_ => ")), both);
+        assert_eq!(composed.at_line(1), [0; 0]);
+    }
+
+    #[test]
+    fn one_mutant_may_change_two_functions() {
+        let (mutants, composed, _) = composed(&blocks(&["- a + 1\n+ a\n- b * LIMIT\n+ b + LIMIT"]));
+        assert_eq!(composed.text.matches(&format!("\n{} => ", mutants[0].number)).count(), 2);
+    }
+
+    #[test]
+    fn a_constant_function_becomes_variable() {
+        let (mutants, composed, _) = composed(&blocks(&["- a + 1\n+ a"]));
+        assert!(composed.text.contains("pub  fn f(a: u8) -> u8 { match"), "{}", composed.text);
+        let blamed: Vec<u32> = composed.named_in("cannot call `f` in constants").collect();
+        assert_eq!(blamed, [mutants[0].number]);
+        assert_eq!(composed.named_in("cannot call `of` in constants").count(), 0);
+    }
+
+    #[test]
+    fn what_is_in_no_body_is_built_alone() {
+        let (_, composed, alone) =
+            composed(&blocks(&["- const LIMIT: u8 = 3;\n+ const LIMIT: u8 = 4;"]));
+        assert_eq!((alone, composed.text.as_str()), (vec![true], ""));
+    }
+
+    #[test]
+    fn what_has_no_place_is_told() {
+        let told = |file: &str, change: &str| {
+            let path = "conformance/mutants/A.txt".to_owned();
+            let text = format!("A-01 {file}\n{change}\n");
+            let (mutants, _) = table::mutants(&[File { path, text }]);
+            let read = |file: &str| (!file.contains("gone")).then(|| TEXT.to_owned());
+            place(&mutants, &mut BTreeMap::new(), read).1.len()
+        };
+        assert_eq!(told(FILE, "- b * LIMIT\n+ b"), 0);
+        assert_eq!(told("crates/a/src/gone.rs", "- b * LIMIT\n+ b"), 1);
+        assert_eq!(told("crates/a/tests/b.rs", "- b * LIMIT\n+ b"), 1);
+        assert_eq!(told("crates/conformance/src/b.rs", "- b * LIMIT\n+ b"), 1);
+        assert_eq!(told(FILE, "- b * LIMIT\n+ (b"), 1);
+        assert_eq!(told(FILE, "- b * LIMIT\n+ b\n- LIMIT\n+ 2"), 1);
+    }
+}

@@ -155,3 +155,70 @@ fn modules_of(file: &str, root: &str) -> Vec<String> {
     let modules = below.split('/').filter(|part| !matches!(*part, "mod" | "lib" | "main"));
     modules.map(str::to_owned).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package() -> Package {
+        let target = |(kind, name, root): &(&str, &str, &str)| Target {
+            name: (*name).to_owned(),
+            kind: (*kind).to_owned(),
+            root: (*root).to_owned(),
+        };
+        let targets = [
+            ("lib", "a", "src/lib.rs"),
+            ("test", "login", "tests/login/main.rs"),
+            ("test", "single", "tests/single.rs"),
+        ];
+        Package {
+            name: "a-package".to_owned(),
+            member: true,
+            dependencies: Vec::new(),
+            declared: Vec::new(),
+            library: None,
+            folder: workspace::root().join("crates/a"),
+            targets: targets.iter().map(target).collect(),
+        }
+    }
+
+    #[test]
+    fn files_are_of_programs() {
+        let roots = |file: &str| {
+            let home = home_of(file, &[package()])?;
+            Some(home.roots().collect::<Vec<_>>())
+        };
+        assert_eq!(roots("crates/a/src/x/y.rs").unwrap(), ["crates/a/src/lib.rs"]);
+        assert_eq!(
+            roots("crates/a/tests/login/names.rs").unwrap(),
+            ["crates/a/tests/login/main.rs"]
+        );
+        assert_eq!(roots("crates/a/tests/single.rs").unwrap(), ["crates/a/tests/single.rs"]);
+        assert_eq!(roots("crates/a/tests/other.rs"), None);
+        assert_eq!(roots("crates/ab/src/lib.rs"), None);
+        let mut wanted = Wanted::default();
+        wanted.add(&home_of("crates/a/tests/single.rs", &[package()]).unwrap());
+        wanted.add(&home_of("crates/a/src/lib.rs", &[package()]).unwrap());
+        assert!(wanted.targets.iter().eq(["--lib", "--test=single"]));
+    }
+
+    #[test]
+    fn of_tests_with_one_name_the_module_decides() {
+        let home = home_of("crates/a/src/x/y.rs", &[package()]).unwrap();
+        let binary = Binary {
+            root: "crates/a/src/lib.rs".to_owned(),
+            folder: PathBuf::new(),
+            program: PathBuf::new(),
+        };
+        let names = ["x::z::tests::works", "x::y::tests::works", "x::y::tests::works_not"];
+        let names = names.map(str::to_owned).to_vec();
+        let root = binary.root.clone();
+        let tests = Tests { programs: BTreeMap::from([(root, (binary, names))]) };
+        let found = |file: &str, name: &str| tests.find(&home, file, name).map(|test| test.name);
+        assert_eq!(found("crates/a/src/x/y.rs", "works").unwrap(), "x::y::tests::works");
+        assert_eq!(found("crates/a/src/x/z.rs", "works").unwrap(), "x::z::tests::works");
+        assert!(found("crates/a/src/x/y.rs", "work").is_err());
+        assert_eq!(modules_of("crates/a/tests/suite.rs", "crates/a/tests/suite.rs"), ["suite"]);
+        assert_eq!(modules_of("crates/a/src/x/mod.rs", "crates/a/src/lib.rs"), ["x"]);
+    }
+}

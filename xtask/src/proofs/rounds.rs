@@ -36,6 +36,8 @@ use crate::workspace;
 
 /// So many tests run at once: others work on the machine, too.
 const RUNS_MAX: usize = 2;
+/// A test has noticed when it failed twice in so many runs.
+const TRIES_MAX: usize = 3;
 /// So many times the tree is built without those that did not compile.
 const BUILDS_MAX: usize = 12;
 
@@ -239,16 +241,24 @@ impl<'a> Workshop<'a> {
             known.iter().find(same).map_or(0.0, |(_, seconds)| *seconds)
         };
         found.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
+        let log = self.log.join(worker.to_string());
         let mut whole = 0.0;
         for test in found {
-            let log = self.log.join(worker.to_string());
-            let (ended, seconds) = trial::run(&test, number, &log)?;
-            whole += seconds;
-            match ended {
-                Ended::Passed => {}
-                Ended::Failed => return Ok(Outcome::Noticed(test.name, whole, false)),
-                Ended::TooLate => return Ok(Outcome::Noticed(test.name, whole, true)),
-                Ended::NotRun => bail!("{} is not run", test.name),
+            // Once may be the machine's fault, not the mutant's.
+            let mut failures = 0;
+            for round in 0..TRIES_MAX {
+                let (ended, seconds) = trial::run(&test, number, &log)?;
+                whole += seconds;
+                match ended {
+                    Ended::Failed => failures += 1,
+                    Ended::Passed if round > 0 && failures > 0 => {}
+                    Ended::Passed => break,
+                    Ended::TooLate => return Ok(Outcome::Noticed(test.name, whole, true)),
+                    Ended::NotRun => bail!("{} is not run", test.name),
+                }
+                if failures > 1 {
+                    return Ok(Outcome::Noticed(test.name, whole, false));
+                }
             }
         }
         Ok(Outcome::Survived)
@@ -367,4 +377,53 @@ fn side_by_side<T: Send>(
             worker.join().map_err(|_| anyhow::anyhow!("a thread that runs tests panicked"))?
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proofs::table;
+    use crate::workspace::File;
+
+    const FILE: &str = "crates/a/src/b.rs";
+
+    #[test]
+    fn an_error_has_an_owner_or_several() {
+        let blocks = format!("A-01 {FILE}\n- one();\n+ two();\n\nA-01 {FILE}\n- c();\n+ d();\n");
+        let path = "conformance/mutants/A.txt".to_owned();
+        let (mutants, _) = table::mutants(&[File { path, text: blocks }]);
+        let mut sources = BTreeMap::new();
+        let text = "const fn f() {\n    one();\n    c();\n}\n";
+        let (placed, _) = compose::place(&mutants, &mut sources, |_| Some(text.to_owned()));
+        let composed = compose::together(&placed.iter().collect::<Vec<_>>(), &sources);
+        let lines: Vec<&str> = composed.get(FILE).unwrap().text.lines().collect();
+        let line_of = |text: &str| lines.iter().position(|line| line.contains(text)).unwrap() + 1;
+        let blamed = |text: &str, line: usize| {
+            let places = vec![(FILE.to_owned(), line)];
+            blame(&[Fault { places, text: text.to_owned() }], &composed)
+        };
+        let own = blamed("error[E0425]: no", line_of("two();"));
+        assert!(matches!(own.get(&mutants[0].number), Some(Unfit::Broken(_))));
+        assert_eq!(own.len(), 1);
+        let all = |blamed: BTreeMap<u32, Unfit>| {
+            blamed.len() == 2 && blamed.values().all(|unfit| matches!(unfit, Unfit::Alone))
+        };
+        assert!(all(blamed("error[E0308]: no", line_of("_ => "))));
+        assert!(all(blamed("error[E0015]: cannot call `f` in constants", 1)));
+        assert!(blamed("error[E0425]: no", lines.len() + 1).is_empty());
+    }
+
+    #[test]
+    fn all_is_done_whoever_does_it_and_an_error_ends_it() {
+        let done = Mutex::new(Vec::new());
+        let work = |number: i32, _: usize| {
+            lock(&done).push(number);
+            Ok(())
+        };
+        side_by_side((0..10).collect(), work).unwrap();
+        lock(&done).sort_unstable();
+        assert_eq!(*lock(&done), (0..10).collect::<Vec<_>>());
+        let fails = |number: i32, _: usize| if number == 3 { bail!("no") } else { Ok(()) };
+        assert!(side_by_side((0..10).collect(), fails).is_err());
+    }
 }

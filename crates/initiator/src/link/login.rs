@@ -105,7 +105,7 @@ impl SessionDriver {
 mod tests {
     use super::*;
 
-    /// Covers: CHP-22.
+    /// Covers: CHP-22b/I.
     #[test]
     fn no_login_has_the_identifier_of_the_one_before() {
         let mut identifiers = Identifiers::new(250);

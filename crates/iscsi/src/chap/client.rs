@@ -252,7 +252,7 @@ mod tests {
         Client::new(account, Algorithm::ALL.to_vec(), Challenge::new(9, &[2; 16]).unwrap())
     }
 
-    /// Covers: CHP-05, CHP-07.
+    /// Covers: CHP-01/T, CHP-01/I, CHP-05, CHP-07.
     #[test]
     fn both_sides_prove_themselves_by_each_algorithm() {
         for algorithm in Algorithm::ALL {
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(offer(&[]), "5");
     }
 
-    /// Covers: CHP-13.
+    /// Covers: CHP-13/I.
     #[test]
     fn binary_values_have_at_most_1024_bytes_in_either_form() {
         let base64 = |groups: usize| format!("0b{}", "AQEB".repeat(groups));
@@ -364,7 +364,7 @@ mod tests {
         client
     }
 
-    /// Covers: CHP-10, CHP-15.
+    /// Covers: CHP-10, CHP-15/I, CHP-23/I.
     #[test]
     fn a_target_that_does_not_prove_itself_is_left() {
         let wrong = hex(&[0; 16]);

@@ -133,7 +133,7 @@ fn answer(algorithm: Algorithm, challenge: &Challenge, secret: &str) -> String {
     format!("0x{}", digits.collect::<String>())
 }
 
-/// Covers: CHP-14, NEG-08/T.
+/// Covers: CHP-14/S, NEG-08/T.
 #[test]
 fn vectors_in_every_form() {
     for vector in &VECTORS {
@@ -304,7 +304,7 @@ fn identifiers_are_one_byte() {
     }
 }
 
-/// Covers: CHP-13.
+/// Covers: CHP-13/T.
 #[test]
 fn binary_values_have_at_most_1024_bytes() {
     let right = || challenged(policy("secretsecret1234", Some(TARGET_SECRET)));
@@ -324,7 +324,7 @@ fn binary_values_have_at_most_1024_bytes() {
     assert_eq!(Challenge::new(0, &[0; 1025]), None);
 }
 
-/// Covers: CHP-15, CHP-18.
+/// Covers: CHP-15/T, CHP-18.
 #[test]
 fn reflection_is_refused() {
     let right = || challenged(policy("secretsecret1234", Some(TARGET_SECRET)));
@@ -342,7 +342,7 @@ fn reflection_is_refused() {
     }
 }
 
-/// Covers: CHP-16.
+/// Covers: CHP-16/S.
 #[test]
 fn each_direction_has_its_own_secret() {
     let one = || credentials("hostuser", "secretsecret1234");
@@ -354,7 +354,7 @@ fn each_direction_has_its_own_secret() {
     assert!(Account::new(one(), Some(credentials("hostuser", TARGET_SECRET))).is_ok());
 }
 
-/// Covers: CHP-19, CHP-20, CHP-21.
+/// Covers: CHP-19/S, CHP-20/S, CHP-21/S.
 #[test]
 fn secrets_are_whole_bytes_of_96_bits_at_least() {
     let bytes = |text: &[u8]| Secret::from_text(text).map(|secret| secret.as_bytes().to_vec());
@@ -392,7 +392,7 @@ fn names_fit_a_text_value() {
     assert_eq!((error.status(), error), (0x0200, Error::Malformed("CHAP_N")));
 }
 
-/// Covers: CHP-26.
+/// Covers: CHP-26/S.
 #[test]
 fn no_text_of_ours_holds_a_secret() {
     let policy = policy("secretsecret1234", Some(TARGET_SECRET));

@@ -237,6 +237,9 @@ pub struct Ended {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Violation {
+    /// RFC 7143 §11.2.1: no target begins a connection with such bytes.
+    #[error("what answers there does not speak iscsi")]
+    NotIscsi,
     /// RFC 7143 §7.8: the lengths in the header mean nothing.
     #[error("wrong header digest")]
     HeaderDigest,

@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(targets[1].addresses, []);
     }
 
-    /// Covers: NAM-03.
+    /// Covers: NAM-03/I.
     #[test]
     fn names_hold_223_bytes() {
         for (length, good) in [(1, true), (223, true), (224, false)] {

@@ -47,6 +47,7 @@ use super::LoginOutput;
 use super::Settings;
 use super::datamover::Event;
 use super::datamover::Op;
+use super::datamover::Violation;
 use super::datamover::control_itt;
 use crate::chap::Client;
 use crate::limits;
@@ -162,6 +163,7 @@ impl Login {
         }
         let handled = match event {
             Event::Control { response: Response::Login(response) } => self.response(response, data),
+            Event::Violation(Violation::NotIscsi) => Err(LoginError::NotIscsi),
             Event::Violation(violation) => Err(LoginError::Stream(violation)),
             _ => Err(LoginError::OtherPdu),
         };

@@ -93,7 +93,7 @@ fn assert_moved(step: &Step, next: Option<Stage>) {
     assert_eq!(step.reply().header.next, next);
 }
 
-/// Covers: CHP-01, CHP-04.
+/// Covers: CHP-01/T, CHP-04/T.
 #[test]
 fn one_way() {
     for next in [Stage::Operational, Stage::FullFeature] {
@@ -113,7 +113,7 @@ fn one_way() {
     late.assert_failed(0x0200);
 }
 
-/// Covers: LGN-51.
+/// Covers: LGN-51/T, CHP-01/T.
 #[test]
 fn mutual_as_in_the_example() {
     for policies in [Policies::Required, Policies::Mutual] {
@@ -128,7 +128,7 @@ fn mutual_as_in_the_example() {
     step.assert_failed_for(0x0201, "prove itself");
 }
 
-/// Covers: CHP-02, LGN-24.
+/// Covers: CHP-02/T, LGN-24.
 #[test]
 fn the_list_of_the_initiator_decides_among_what_is_allowed() {
     let pick =
@@ -155,7 +155,7 @@ fn the_list_of_the_initiator_decides_among_what_is_allowed() {
 
 /// Only methods with items of a few kilobytes are taken.
 ///
-/// Covers: CHP-27, NEG-10/T, OBS-05/T.
+/// Covers: NEG-10/T, OBS-05/T, CHP-27/T.
 #[test]
 fn methods_that_are_not_known_are_skipped() {
     for offer in ["AuthMethod=KRB5,SRP,CHAP", "AuthMethod=SPKM1,SPKM2,CHAP", "AuthMethod=Z-a,CHAP"]

@@ -122,7 +122,7 @@ fn another_pdu_during_login_is_invalid() {
     driver.event(Event::Rejected { reason: 5 }, &[0x1c; 48], &[]).assert_failed(0x020b);
 }
 
-/// Covers: LGN-05.
+/// Covers: LGN-05/T.
 #[test]
 fn a_request_before_the_answer_ends_login() {
     let mut driver = Driver::new();
@@ -135,7 +135,7 @@ fn a_request_before_the_answer_ends_login() {
     assert!(driver.login.poll_timeout().is_none(), "over");
 }
 
-/// Covers: LGN-06.
+/// Covers: LGN-06/T.
 #[test]
 fn login_segments_hold_8192_bytes_whatever_was_declared() {
     let mut driver = Driver::new();
@@ -162,7 +162,7 @@ fn an_additional_header_segment_ends_login() {
     assert_eq!(step.reply().header.isid, Isid([0x80, 1, 0x23, 0x45, 0, 1]));
 }
 
-/// Covers: LGN-08.
+/// Covers: LGN-08/T.
 #[test]
 fn either_stage_or_both_lead_to_full_feature() {
     let mut driver = Driver::new();
@@ -181,7 +181,7 @@ fn either_stage_or_both_lead_to_full_feature() {
     driver.keys(security(), &[]).assert_failed_for(0x0200, "Security");
 }
 
-/// Covers: LGN-09.
+/// Covers: LGN-09/T.
 #[test]
 fn other_transitions_are_refused() {
     let steps = [
@@ -200,7 +200,7 @@ fn other_transitions_are_refused() {
     driver.keys(operational(), &[]).assert_failed(0x0200);
 }
 
-/// Covers: LGN-10.
+/// Covers: LGN-10/T.
 #[test]
 fn the_reserved_stage_is_refused() {
     for byte1 in [0x08, 0x82, 0x86] {
@@ -223,7 +223,7 @@ fn the_next_stage_is_the_one_asked_for() {
     assert_eq!(step.reply().header.next, Some(Stage::Operational));
 }
 
-/// Covers: LGN-12, LGN-13.
+/// Covers: LGN-12, LGN-13/T.
 #[test]
 fn no_transition_unless_asked_for() {
     let mut driver = Driver::new();
@@ -302,7 +302,7 @@ fn the_tsih_comes_with_the_final_response() {
     driver.named(last(), &[]).assert_failed(0x0300);
 }
 
-/// Covers: LGN-28, LGN-30, SES-28/T.
+/// Covers: SES-28/T, LGN-28/T, LGN-30/T.
 #[test]
 fn what_names_the_login_stays_the_same() {
     type Change = fn(&mut LoginRequest);
@@ -325,7 +325,7 @@ fn what_names_the_login_stays_the_same() {
     }
 }
 
-/// Covers: LGN-31.
+/// Covers: LGN-31, LGN-30/T.
 #[test]
 fn version_zero_must_be_in_the_range() {
     let mut driver = Driver::new();
@@ -367,7 +367,7 @@ fn stat_sn_counts_responses() {
     assert_eq!(step.done().stat_sn, StatSn(2));
 }
 
-/// Covers: LGN-38.
+/// Covers: LGN-38/T.
 #[test]
 fn a_refusal_closes_the_connection() {
     let step = Driver::new().keys(last(), &[]);
@@ -375,7 +375,7 @@ fn a_refusal_closes_the_connection() {
     assert!(step.terminated);
 }
 
-/// Covers: LGN-47.
+/// Covers: LGN-47/T.
 #[test]
 fn seven_exchanges_are_no_reason_to_give_up() {
     let mut driver = Driver::new();
@@ -386,7 +386,7 @@ fn seven_exchanges_are_no_reason_to_give_up() {
     assert!(driver.keys(last(), &[]).done.is_some());
 }
 
-/// Covers: LGN-48.
+/// Covers: LGN-48/T.
 #[test]
 fn endless_exchanges_are() {
     let mut driver = Driver::new();

@@ -535,7 +535,7 @@ fn a_key_has_its_phase_and_its_sender() {
     step.done();
 }
 
-/// Covers: LGN-50, NEG-15/T, NEG-14/T.
+/// Covers: LGN-50/T, NEG-15/T, NEG-14/T.
 #[test]
 fn every_key_of_the_standard_is_understood_and_answered() {
     let offers = [
@@ -576,7 +576,7 @@ fn every_key_of_the_standard_is_understood_and_answered() {
     assert_eq!(step.answers(), ["TargetPortalGroupTag=1"]);
 }
 
-/// Covers: DIS-13.
+/// Covers: DIS-13/T.
 #[test]
 fn discovery_has_no_use_for_most_keys() {
     let irrelevant = [

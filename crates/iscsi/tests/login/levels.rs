@@ -16,7 +16,7 @@ use crate::driver::settings;
 
 const KEY: &str = "iSCSIProtocolLevel";
 
-/// Covers: P44-01.
+/// Covers: P44-01a/T.
 #[test]
 fn the_smaller_protocol_level_is_agreed_on() {
     let cases = [("0", "0", 0), ("1", "1", 1), ("2", "2", 2), ("3", "2", 2), ("31", "2", 2)];
@@ -28,7 +28,7 @@ fn the_smaller_protocol_level_is_agreed_on() {
     }
 }
 
-/// Covers: P44-01.
+/// Covers: P44-01b/T.
 #[test]
 fn the_protocol_level_is_a_matter_of_the_leading_login() {
     let joins = |request| LoginRequest { tsih: Tsih(7), ..request };
@@ -39,7 +39,7 @@ fn the_protocol_level_is_a_matter_of_the_leading_login() {
     driver.keys(joins(last()), &[&format!("{KEY}=2")]).assert_failed_for(0x0200, KEY);
 }
 
-/// Covers: P44-01.
+/// Covers: P44-01d/T.
 #[test]
 fn the_protocol_level_is_1_where_nobody_speaks_of_it() {
     for first in [last(), request(Stage::Security, Some(Stage::FullFeature))] {
@@ -51,7 +51,7 @@ fn the_protocol_level_is_1_where_nobody_speaks_of_it() {
 
 /// Whatever a node is set to, and whatever is offered.
 ///
-/// Covers: DIS-13, DIS-14.
+/// Covers: DIS-13/T, DIS-14/T.
 #[test]
 fn a_discovery_session_has_one_connection_and_level_0() {
     for level in 0..=2 {

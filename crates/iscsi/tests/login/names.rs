@@ -33,7 +33,7 @@ fn a_discovery_login_may_name_a_target() {
     assert_eq!(step.done().target.as_deref(), Some("iqn.2001-04.com.example:disk"));
 }
 
-/// Covers: LGN-41.
+/// Covers: LGN-41a, LGN-41b.
 #[test]
 fn missing_names_are_told() {
     Driver::new().keys(last(), &[TARGET]).assert_failed_for(0x0207, "InitiatorName");
@@ -65,7 +65,7 @@ fn the_session_type_is_normal_or_discovery() {
     driver.keys(last(), &["SessionType=Normal"]).assert_failed_for(0x0200, "SessionType");
 }
 
-/// Covers: NAM-03.
+/// Covers: NAM-03/T.
 #[test]
 fn names_hold_223_bytes() {
     for key in ["InitiatorName", "TargetName"] {
@@ -226,7 +226,7 @@ fn the_first_acceptable_method_is_chosen() {
     }
 }
 
-/// Covers: LGN-26, OBS-05/T, LGN-49.
+/// Covers: LGN-26, OBS-05/T, LGN-49/T.
 #[test]
 fn no_acceptable_method_is_an_authentication_failure() {
     for offer in ["CHAP", "SPKM1,SPKM2", "KRB5", "Foo"] {

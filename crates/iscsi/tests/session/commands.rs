@@ -55,7 +55,7 @@ fn commands_outside_the_window_are_ignored() {
     assert!(driver.commands.is_empty());
 }
 
-/// Covers: CMD-09, CMD-20.
+/// Covers: CMD-09.
 #[test]
 fn a_retry_is_not_executed_again() {
     let mut driver = Setup::new().start();

@@ -107,7 +107,7 @@ fn a_task_tag_is_unique_in_the_session() {
     assert!(driver.send(command).is_empty(), "a retry of a command that runs is dropped");
 }
 
-/// Covers: LGO-02, LGO-06, LGO-11, CLR-03, MCS-05.
+/// Covers: LGO-02, LGO-06, LGO-10, LGO-11, CLR-03, MCS-05.
 #[test]
 fn a_logout_waits_for_the_tasks_of_its_connection() {
     let (mut driver, second) = two(|_| {});
@@ -122,7 +122,9 @@ fn a_logout_waits_for_the_tasks_of_its_connection() {
     assert_eq!((cleared(&outputs), closed(&outputs)), (1, vec![second]));
     driver.session.quiesced(quiesce(&outputs).unwrap());
     let outputs = driver.drain();
-    assert_eq!((logged_out(&outputs).response, places(&outputs)), (0, vec![OWN]));
+    let answer = logged_out(&outputs);
+    assert_eq!((answer.response, places(&outputs)), (0, vec![OWN]));
+    assert_eq!((answer.time2wait, answer.time2retain), (0, 0), "there is nothing to come back to");
     assert_eq!(scsi(&driver.complete(kept, good())).status, 0);
     let (again, _) = driver.join(9, 77);
     assert_eq!(again, second, "the id is free again");
@@ -163,7 +165,7 @@ fn a_logout_whose_connection_is_lost_is_not_answered() {
     assert_eq!((driver.open(), driver.closed.as_ref()), (vec![], None));
 }
 
-/// Covers: MCS-06, CMD-06, CMD-27.
+/// Covers: MCS-06, CMD-27.
 #[test]
 fn what_waited_on_a_lost_connection_counts_as_not_received() {
     let (mut driver, second) = two(|_| {});
@@ -384,7 +386,7 @@ fn every_connection_is_asked_to_log_out() {
     assert!(driver.closed.is_some());
 }
 
-/// Covers: FMT-16.
+/// Covers: FMT-16/T.
 #[test]
 fn a_format_error_ends_all_connections_of_the_session() {
     let violations = [
@@ -472,5 +474,64 @@ fn functions_are_answered_where_they_came_from() {
         driver.session.task_management_done(asked.id, ServiceResponse::Complete);
         let outputs = driver.drain();
         assert_eq!((managed(&outputs), places(&outputs)), (0, vec![at]));
+    }
+}
+
+/// Covers: MCS-04/T.
+#[test]
+fn a_connection_has_what_the_session_agreed_on() {
+    let setup = Setup::new().keys(|keys| {
+        keys.max_connections = 4;
+        keys.immediate_data = false;
+        keys.data_pdu_in_order = false;
+        keys.first_burst_length = 4096;
+    });
+    let mut driver = setup.start();
+    let (_, outputs) = driver.join_with(SECOND_CID, 9000, |own| {
+        own.immediate_data = true;
+        own.data_pdu_in_order = true;
+        own.first_burst_length = 65536;
+        own.max_send_data_segment_length = 512;
+        own.header_digest = true;
+    });
+    let [Output::Op(_, Op::NoticeKeys(keys))] = outputs[..] else { panic!("{outputs:?}") };
+    assert_eq!((keys.first_burst_length, keys.data_pdu_in_order), (0, false));
+    assert_eq!((keys.max_send_data_segment_length, keys.header_digest), (512, true));
+}
+
+/// Covers: CLR-02.
+#[test]
+fn a_session_that_ends_has_no_tasks_left() {
+    // The target drops it, as for its reinstatement; its last connection goes; it times out.
+    for end in 0..3 {
+        let setup = Setup::new().keys(|keys| {
+            keys.max_connections = 4;
+            (keys.error_recovery_level, keys.time2retain) = (2, 20);
+            if end == 1 {
+                keys.time2retain = 0;
+            }
+        });
+        let mut driver = setup.start();
+        let read = driver.read(512);
+        let read = driver.start(read);
+        let write = driver.write(4096);
+        let (write, _) = driver.start_write(write, Immediate::None, 4096);
+        let missing = driver.take_cmd_sn();
+        let held = driver.command();
+        driver.send(held);
+        match end {
+            0 => driver.session.drop_session(),
+            1 => drop(driver.lose(OWN)),
+            _ => {
+                driver.lose(OWN);
+                driver.wait(Duration::from_secs(22));
+            }
+        }
+        driver.drain();
+        assert!(driver.closed.is_some(), "end {end}, without {missing:?}");
+        assert!(driver.session.tasks(None).is_empty(), "end {end}");
+        assert!(driver.complete(read, data(512)).is_empty());
+        let done = Event::DataDone { task: write, offset: 0, length: 4096 };
+        assert!(driver.event(done, &[]).is_empty());
     }
 }

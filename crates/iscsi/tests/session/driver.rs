@@ -158,6 +158,8 @@ struct Watch {
     max_cmd_sn: u32,
     depth: u32,
     parameters: Parameters,
+    /// The longest segment that an initiator takes, where it has declared it anew.
+    segments: HashMap<ConnectionId, u32>,
     bursts: HashMap<TaskId, Vec<(u32, u32)>>,
     asked_to: HashMap<TaskId, u32>,
     answered: HashSet<TaskId>,
@@ -213,6 +215,7 @@ impl Driver {
             watch: Watch {
                 stat_sn: HashMap::from([(OWN, setup.stat_sn)]),
                 last_stat_sn: HashMap::new(),
+                segments: HashMap::new(),
                 allegiance: HashMap::new(),
                 exp_cmd_sn: setup.cmd_sn,
                 max_cmd_sn: setup.cmd_sn.wrapping_add(depth).wrapping_sub(1),
@@ -234,11 +237,23 @@ impl Driver {
 
     /// Another connection joins, with its login's keys as those of the first.
     pub(crate) fn join(&mut self, cid: u16, stat_sn: u32) -> (ConnectionId, Vec<Output>) {
+        self.join_with(cid, stat_sn, |_| {})
+    }
+
+    /// Another connection joins, whose login has agreed on something else.
+    pub(crate) fn join_with(
+        &mut self,
+        cid: u16,
+        stat_sn: u32,
+        change: impl FnOnce(&mut Parameters),
+    ) -> (ConnectionId, Vec<Output>) {
         self.session.admits(Cid(cid), Capabilities::STREAM).expect("it may join");
         let stat = StatSn(stat_sn);
-        let login = LoggedIn { cid: Cid(cid), stat_sn: stat, ..self.login.clone() };
+        let mut login = LoggedIn { cid: Cid(cid), stat_sn: stat, ..self.login.clone() };
+        change(&mut login.parameters);
         let id = self.session.add_connection(&login, self.now);
         assert_eq!(self.watch.stat_sn.insert(id, stat_sn), None, "the id is free");
+        self.watch.segments.remove(&id);
         self.watch.gone.remove(&id);
         self.elsewhere.insert(id, stat_sn);
         if id == self.at {
@@ -623,7 +638,9 @@ impl Watch {
                 } else {
                     self.see_numbers(id, numbers, advances);
                 }
-                assert!(data.len() <= self.parameters.max_send_data_segment_length as usize);
+                let segment = self.segments.get(&id).copied();
+                let longest = segment.unwrap_or(self.parameters.max_send_data_segment_length);
+                assert!(data.len() <= longest as usize);
                 if let Some(task) = task {
                     self.see_allegiance(id, *task);
                     assert!(matches!(response, Response::Scsi(_)));
@@ -707,7 +724,7 @@ impl Watch {
                 self.bursts.remove(task);
             }
             Op::NoticeKeys(keys) => {
-                self.parameters.max_send_data_segment_length = keys.max_send_data_segment_length;
+                self.segments.insert(id, keys.max_send_data_segment_length);
             }
             Op::Forget { task } => assert!(self.released.contains(task), "only what has ended"),
             Op::Attach { task, .. } | Op::Detach { task } => {

@@ -21,7 +21,7 @@ fn event(outputs: &[Output]) -> AsyncMessage {
     }
 }
 
-/// Covers: LGO-04a, LGO-05/T, LGO-08, LGO-10, SES-21.
+/// Covers: LGO-04a, LGO-05/T, LGO-08, LGO-10, SES-21, SES-22.
 #[test]
 fn closing_the_session_answers_and_then_closes() {
     let mut driver = Setup::new().keys(|keys| keys.time2retain = 20).start();
@@ -120,7 +120,7 @@ fn nothing_is_taken_after_the_logout() {
     assert!(driver.drain().is_empty());
 }
 
-/// Covers: ERL-05/T, CMD-27, ERL-01/T.
+/// Covers: ERL-05/T, ERL-01/T.
 #[test]
 fn a_lost_connection_ends_the_session() {
     let mut driver = Setup::new().start();
@@ -205,7 +205,7 @@ fn an_acknowledgement_of_the_future_harms_nothing() {
 
 /// The session may end in each phase of a write, and nothing is said of the write.
 ///
-/// Covers: ERL-08/T, ERL-10.
+/// Covers: ERL-08/T.
 #[test]
 fn a_write_may_be_cut_in_each_phase() {
     for phase in 0..7 {

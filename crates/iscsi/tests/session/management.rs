@@ -44,7 +44,7 @@ fn released(outputs: &[Output], id: TaskId) -> bool {
     outputs.iter().any(|o| matches!(o, Output::Op(_, Op::Release { task }) if *task == id))
 }
 
-/// Covers: TMF-01, TMF-02, TMF-24, TMF-27/T, P44-02, REA-02.
+/// Covers: TMF-01, TMF-02, TMF-24, TMF-27/T, REA-02, P44-02/T.
 #[test]
 fn every_function_code_has_an_answer() {
     let mut driver = Setup::new().start();
@@ -278,7 +278,7 @@ fn both_forms_of_a_lun_are_one_unit() {
     assert!(released(&carry_out(&mut driver, asked), task));
 }
 
-/// Covers: TMF-30.
+/// Covers: TMF-14, TMF-30.
 #[test]
 fn an_immediate_function_waits_for_the_commands_before_it() {
     let mut driver = Setup::new().start();

@@ -60,7 +60,7 @@ fn status_travels_alone_where_the_mover_cannot_collapse_it() {
     }
 }
 
-/// Covers: DIN-01, DIN-12.
+/// Covers: DIN-01.
 #[test]
 fn a_read_of_300000_bytes_is_two_bursts() {
     let mut driver = Setup::new().start();

@@ -110,7 +110,7 @@ fn a_reset_holds_back_later_commands_of_every_unit() {
 
 /// Below level 2 nobody is asked, so that nobody can say that a function succeeded.
 ///
-/// Covers: P44-02, P44-07.
+/// Covers: P44-02/T, P44-07.
 #[test]
 fn the_newer_functions_need_protocol_level_2() {
     for level in [0, 1] {
@@ -135,7 +135,7 @@ fn the_newer_functions_need_protocol_level_2() {
 
 /// What a discovery session takes does not hang on its level.
 ///
-/// Covers: P44-01.
+/// Covers: P44-01c/T.
 #[test]
 fn the_protocol_level_means_nothing_in_discovery() {
     for level in 0..=2 {
@@ -209,7 +209,7 @@ fn nexus_reset_ends_the_tasks_of_every_unit() {
     assert!(driver.session.tasks(None).is_empty());
 }
 
-/// Covers: P44-02, P44-08.
+/// Covers: P44-02/T, P44-08.
 #[test]
 fn priority_counts_at_protocol_level_2_only() {
     for (level, priority) in [(0, 0), (1, 0), (2, 9)] {
@@ -220,7 +220,7 @@ fn priority_counts_at_protocol_level_2_only() {
     }
 }
 
-/// Covers: P44-02, P44-09.
+/// Covers: P44-02/T, P44-09.
 #[test]
 fn a_command_that_found_no_room_hears_when_to_come_back() {
     for (level, code, qualifier) in [(2, 0x28, 1), (2, 8, 1), (2, 2, 0), (2, 0, 0), (1, 0x28, 0)] {

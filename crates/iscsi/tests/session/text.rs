@@ -4,7 +4,9 @@
 use super::driver::*;
 use iscsi::datamover::Op;
 use iscsi::target_role::{Output, TargetRecord};
-use wire::iscsi::{Itt, Request, Response, StatSn, TextRequest, TextResponse, Ttt};
+use wire::iscsi::{
+    Itt, LunField, Request, Response, Snack, StatSn, TextRequest, TextResponse, Ttt,
+};
 
 const OTHER: &str = "iqn.2001-04.com.example:other";
 
@@ -290,6 +292,22 @@ fn a_new_segment_limit_holds_after_the_answer() {
     assert_eq!(segment(&outputs).len(), 512);
 }
 
+/// Covers: KEY-20/T.
+#[test]
+fn a_segment_limit_is_that_of_its_connection() {
+    let mut driver = Setup::new().keys(|keys| keys.max_connections = 2).start();
+    let (second, _) = driver.join(8, 9000);
+    driver.on(second);
+    let request = driver.text();
+    driver.ask(request, b"MaxRecvDataSegmentLength=512\0");
+    for (connection, length) in [(second, 512), (OWN, 4096)] {
+        driver.on(connection);
+        let nop = driver.nop(Itt(77), Ttt::NONE);
+        let outputs = driver.request(Request::NopOut(nop), &[1; 4096]);
+        assert_eq!(segment(&outputs).len(), length);
+    }
+}
+
 #[test]
 fn segment_limits_out_of_range_are_refused() {
     for value in ["511", "16777216", "-1", "many", ""] {
@@ -358,7 +376,7 @@ fn keys_in_the_middle_of_an_answer_are_an_error() {
     assert_eq!(reject(&driver.ask(second, b"SendTargets=All\0")), 4);
 }
 
-/// Covers: DIS-12, DIS-15.
+/// Covers: DIS-12b, DIS-12c, DIS-15.
 #[test]
 fn a_discovery_session_takes_text_and_logout_only() {
     let mut driver = Setup::discovery().start();
@@ -368,8 +386,20 @@ fn a_discovery_session_takes_text_and_logout_only() {
     assert_eq!(reject(&driver.manage(request)), 4);
     let nop = driver.nop(Itt(5), Ttt::NONE);
     assert_eq!(reject(&driver.request(Request::NopOut(nop), &[])), 4);
-    let request = driver.logout(1);
-    assert_eq!(reject(&driver.log_out(request)), 4);
+    for reason in [1, 2] {
+        let request = driver.logout(reason);
+        assert_eq!(reject(&driver.log_out(request)), 4);
+    }
+    let snack = Snack {
+        kind: 1,
+        lun: LunField::default(),
+        itt: Itt::NONE,
+        tag: u32::MAX,
+        exp_stat_sn: StatSn(driver.exp_stat_sn),
+        beg_run: 0,
+        run_length: 0,
+    };
+    assert_eq!(reject(&driver.request(Request::Snack(snack), &[])), 4);
     driver.cmd_sn = CMD_SN;
     assert_eq!(fetch(&mut driver, Vec::new()), "");
     let request = driver.logout(0);
@@ -377,7 +407,7 @@ fn a_discovery_session_takes_text_and_logout_only() {
     assert!(matches!(only(&outputs), Response::Logout(response) if response.response == 0));
 }
 
-/// Covers: DIS-12.
+/// Covers: DIS-12a.
 #[test]
 fn a_discovery_session_takes_send_targets_alone() {
     let mut driver = Setup::discovery().start();

@@ -95,6 +95,21 @@ fn as_many_r2ts_are_open_as_was_negotiated() {
     }
 }
 
+/// Covers: KEY-28a/T.
+#[test]
+fn each_task_has_r2ts_of_its_own() {
+    let setup = Setup::new().keys(|keys| {
+        keys.max_outstanding_r2t = 2;
+        keys.max_burst_length = 512;
+    });
+    let mut driver = setup.start();
+    let tasks = [(); 2].map(|()| {
+        let command = driver.write(512 * 5);
+        driver.start_write(command, Immediate::None, 512 * 5).0
+    });
+    assert_eq!(tasks.map(|task| driver.open_bursts(task)), [2, 2]);
+}
+
 #[test]
 fn bursts_may_end_in_any_order() {
     let setup = Setup::new().keys(|keys| {

@@ -367,6 +367,9 @@ pub(crate) struct BenchOptions {
     /// Draw the latencies
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
+    /// Replace what is in the FILE of --svg
+    #[arg(long, requires = "svg")]
+    pub(crate) overwrite: bool,
 }
 
 pub(crate) const SHELL_EXAMPLES: &str = "\

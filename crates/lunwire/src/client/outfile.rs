@@ -39,6 +39,20 @@ pub(super) fn expect_unprotected(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether the user wants to lose what is in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overwrite {
+    Allowed,
+    Refused,
+}
+
+impl Overwrite {
+    /// As `--overwrite` says.
+    pub(crate) const fn said(flag: bool) -> Self {
+        if flag { Self::Allowed } else { Self::Refused }
+    }
+}
+
 impl Outfile {
     /// # Errors
     /// It cannot be written; others use it, as the daemon that serves it does; it is a device that
@@ -73,6 +87,17 @@ impl Outfile {
                 units::bytes(metadata.len())
             ),
             _ => Ok(out),
+        }
+    }
+
+    /// `overwrite`: what is in it may be replaced.
+    ///
+    /// # Errors
+    /// As for `open` or `open_empty`.
+    pub(crate) fn open_for(path: &Path, overwrite: Overwrite) -> Result<Self> {
+        match overwrite {
+            Overwrite::Allowed => Self::open(path),
+            Overwrite::Refused => Self::open_empty(path),
         }
     }
 

@@ -78,8 +78,8 @@ fn advice(error: &Error, identity: &Identity) -> Option<String> {
             super::for_destination()
         ),
         (LoginError::Refused(0x0201), Proof::Mutual) => format!(
-            "we are {initiator}; try: another --chap-user or secret{hashes}, or, for the target \
-             may not use CHAP at all, without --mutual-user, and without --chap-user"
+            "we are {initiator}; try: another --chap-user or secret{hashes}; if these are right \
+             the target may not use CHAP, which who runs it can tell"
         ),
         (LoginError::Chap(_) | LoginError::AuthenticationSkipped, Proof::Mutual) => {
             "try: another --mutual-user or --mutual-secret-file, if you trust the target".to_owned()

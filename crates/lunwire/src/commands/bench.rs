@@ -29,6 +29,7 @@ use crate::client::histogram::Histogram;
 use crate::client::layers::Own;
 use crate::client::layers::Watch;
 use crate::client::outfile::Outfile;
+use crate::client::outfile::Overwrite;
 use crate::client::place::Disk;
 use crate::client::plot;
 use crate::client::plot::Series;
@@ -102,7 +103,8 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     }
     let wishes = Wishes::of(options, &["4K"], &[32])?;
     let range = wishes.range;
-    let plot = options.svg.as_deref().map(Outfile::open).transpose()?;
+    let overwrite = Overwrite::said(options.overwrite);
+    let plot = options.svg.as_deref().map(|path| Outfile::open_for(path, overwrite)).transpose()?;
     let mut queue = client::queue(&options.client)?;
     let url = options.url.as_deref().unwrap_or_default();
     let disk = Disk::open(&mut queue, &options.client, url)?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::bail;
 use clap::Subcommand;
 use serde_json::json;
 
@@ -92,8 +93,26 @@ fn amp(options: &AmpOptions) -> Result<()> {
 
 /// Makes the folder of a report, and sees that its page can be written there.
 fn prepare(folder: &Path) -> Result<Outfile> {
+    expect_report_or_nothing(folder)?;
     let made = std::fs::create_dir_all(folder).map_err(anyhow::Error::from);
     made.and_then(|()| Outfile::open(&folder.join(lab::PAGE))).with_context(|| cannot(folder))
+}
+
+/// Fails where a report would replace what is none.
+fn expect_report_or_nothing(folder: &Path) -> Result<()> {
+    if lab::is_report(folder) {
+        return Ok(());
+    }
+    let holds = |name: &str| {
+        std::fs::metadata(folder.join(name)).is_ok_and(|found| !found.is_file() || found.len() > 0)
+    };
+    match [lab::PAGE, lab::RESULTS].into_iter().find(|name| holds(name)) {
+        None => Ok(()),
+        Some(name) => bail!(
+            "{} exists and is of no report; try: another folder with --out",
+            folder.join(name).display()
+        ),
+    }
 }
 
 fn cannot(folder: &Path) -> String {

@@ -58,9 +58,7 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
                 );
                 output::warn(reaching(&said, place.daemon.daemon.control_socket.as_deref()));
             }
-            if let Reply::Added { warning: Some(warning), .. } = &reply {
-                output::warn(warning);
-            }
+            tell_warnings(&reply);
             if place.daemon.json {
                 output::result(serde_json::to_value(&reply)?);
                 return Ok(());
@@ -68,7 +66,11 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             let Reply::Added { target, lun, .. } = reply else { return other(&place.daemon) };
             let size = units::bytes(lun.bytes);
             let (store, protection) = (&lun.store, lun.protection_shown());
-            output::line(format!("{target} LUN {}: {size}, {store}{protection}", lun.number));
+            let seen = lun.initiators_shown().map(|by| format!(", seen by {by}"));
+            let (number, serial, seen) = (lun.number, &lun.serial, seen.unwrap_or_default());
+            output::line(format!(
+                "{target} LUN {number}: {size}, {store}{protection}, serial {serial}{seen}"
+            ));
         }
         LunAction::Remove { lun, destroy_data, place } => {
             let (target, lun, destroy_data) = (place.target.clone(), *lun, *destroy_data);
@@ -83,11 +85,12 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             let (target, lun, shrink) = (place.target.clone(), *lun, *shrink);
             let request = Request::ResizeLun { target, lun, bytes, shrink };
             let reply = ask(&place.daemon, &request)?;
+            tell_warnings(&reply);
             if place.daemon.json {
                 output::result(serde_json::to_value(&reply)?);
                 return Ok(());
             }
-            let Reply::Resized { before, now } = reply else { return other(&place.daemon) };
+            let Reply::Resized { before, now, .. } = reply else { return other(&place.daemon) };
             let (before, now) = (units::bytes(before), units::bytes(now));
             output::line(format!("LUN {lun}: {before} before, {now} now"));
         }
@@ -135,6 +138,12 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn tell_warnings(reply: &Reply) {
+    if let Reply::Added { warnings, .. } | Reply::Resized { warnings, .. } = reply {
+        warnings.iter().for_each(output::warn);
+    }
 }
 
 fn ask(daemon: &AdminOptions, request: &Request) -> Result<Reply> {

@@ -44,13 +44,28 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
     tell_silent(&status.silent_reactors);
     for target in status.targets {
         output::line(format!("target {}", target.name));
+        let who = match target.access.is_empty() {
+            true => "everybody".to_owned(),
+            false => target.access.join(", "),
+        };
+        let proof = match &*target.authentication {
+            "off" => ", without a proof of who that is",
+            "optional" => ", with or without a proof (CHAP)",
+            "required" => ", with a proof (CHAP)",
+            "mutual" => ", with proofs of both (mutual CHAP)",
+            _ => "",
+        };
+        output::line(format!("  for {who}{proof}"));
         for lun in target.luns {
             let access = if lun.read_only { ", read only" } else { "" };
             let protection = lun.protection_shown();
             let size = units::bytes(lun.bytes);
-            let (number, store, block) = (lun.number, lun.store, lun.block);
+            let seen = lun.initiators_shown().map(|by| format!(", seen by {by}"));
+            let (number, store, block, serial) = (lun.number, lun.store, lun.block, lun.serial);
+            let seen = seen.unwrap_or_default();
             output::line(format!(
-                "  LUN {number}: {store} ({size}, {block}-byte blocks{access}{protection})"
+                "  LUN {number}: {store} ({size}, {block}-byte blocks{access}{protection}), serial \
+                 {serial}{seen}"
             ));
             if let Some(how) = &lun.file_lost {
                 output::line(format!(

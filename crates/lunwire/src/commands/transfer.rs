@@ -14,6 +14,7 @@ use crate::args::ReadOptions;
 use crate::args::Usage;
 use crate::args::WriteOptions;
 use crate::client;
+use crate::client::meant;
 use crate::client::pipeline;
 use crate::client::pipeline::Journal;
 use crate::client::pipeline::Plan;
@@ -32,6 +33,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
     }
     refuse_json_beside_data(&options.file, options.json)?;
     refuse_terminal(&options.file)?;
+    expect_no_url(&options.file)?;
     let mut queue = client::queue(&options.disk.client)?;
     let from = Place::source(&mut queue, &options.disk.client, &options.disk.url)?;
     let size = from.size().unwrap_or(0);
@@ -85,14 +87,8 @@ pub(crate) fn write(options: &WriteOptions) -> Result<()> {
 /// Between any two places.
 pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     let (source, destination) = (&options.source, &options.destination);
-    client::refuse_nearly_url("SOURCE", source)?;
-    client::refuse_nearly_url("DESTINATION", destination)?;
-    let (mut from_name, mut to_name) = (source.clone(), destination.clone());
-    for name in [&mut from_name, &mut to_name] {
-        if client::is_url(name) {
-            *name = client::disk_url(name)?.to_string();
-        }
-    }
+    let from_name = plain_name("SOURCE", source)?;
+    let to_name = plain_name("DESTINATION", destination)?;
     if destination == STANDARD && (options.verify || options.resume.is_some()) {
         let text = "--verify and --resume: standard output cannot be read back";
         return Err(Usage(text.into()).into());
@@ -136,6 +132,15 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
         journal,
     };
     carry_out(&mut queue, plan, options.json)
+}
+
+/// What an end is called, whose URL may have more in it.
+fn plain_name(what: &str, text: &str) -> Result<String> {
+    if client::is_url(text) {
+        return Ok(client::disk_url(text)?.to_string());
+    }
+    meant::expect_file(what, text)?;
+    Ok(text.to_owned())
 }
 
 /// Moves everything, and tells a program what came of it.
@@ -192,11 +197,16 @@ fn file_or_stream(
     options: &ClientOptions,
     file: &str,
 ) -> Result<Place> {
+    expect_no_url(file)?;
+    Place::source(queue, options, file)
+}
+
+fn expect_no_url(file: &str) -> Result<()> {
     if client::is_url(file) {
-        let text = format!("FILE {file}: a URL; try: lunwire copy");
+        let text = format!("FILE {}: a URL; try: lunwire copy", initiator::without_secrets(file));
         return Err(Usage(text).into());
     }
-    Place::source(queue, options, file)
+    meant::expect_file("FILE", file)
 }
 
 /// Disks are read and written in whole blocks. `flags`: those that said which.

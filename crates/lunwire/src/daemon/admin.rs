@@ -20,6 +20,7 @@ use anyhow::bail;
 use control::admin;
 use control::admin::Reply;
 use control::admin::Request;
+use store::spec::Spec;
 use target::Answered;
 use target::Found;
 use target::LunSnapshot;
@@ -164,11 +165,13 @@ impl Shared {
         let target = self.name_of(name)?;
         let initiators = initiators(order).map_err(anyhow::Error::msg)?;
         let new = NewLun { number, initiators };
+        let mut warnings = Vec::new();
         let number = self.target.add_lun(&target, new, |stores, number| {
             let draft = DraftLun::from_order(number, order).map_err(anyhow::Error::msg)?;
             let taken = |naa: &[u8]| self.target.find_disk(naa);
             let unit = maker.make(stores, &target, &draft, &taken);
             let made = stores.made();
+            warnings.extend(stores.odd_sizes().iter().map(ToString::to_string));
             unit.map_err(|error| {
                 made.take_back();
                 let targets = self.target.targets();
@@ -181,20 +184,24 @@ impl Shared {
         })?;
         let for_nobody = !self.target.is_for_somebody(&target, number)?;
         let lun = self.lun(&target, number).context("it was removed at once")?;
-        let is_in_memory = lun.label.parse().is_ok_and(|spec| plan::memory_of(&spec) > 0);
-        let warning = is_in_memory.then(|| self.too_much_memory()).flatten();
-        if let Some(warning) = &warning {
-            tracing::warn!("{warning}");
-        }
-        Ok(Reply::Added { target, lun: shown::lun(lun), for_nobody, warning })
+        let told = self.odd_about(&lun);
+        told.iter().for_each(|warning| tracing::warn!("{warning}"));
+        warnings.extend(told);
+        Ok(Reply::Added { target, lun: shown::lun(lun), for_nobody, warnings })
     }
 
-    /// A warning if hosts can write more to what is served from memory than this machine has.
-    fn too_much_memory(&self) -> Option<String> {
+    /// What hosts can write, and this machine has no room for, where this disk has a part in it.
+    fn odd_about(&self, lun: &LunSnapshot) -> Vec<String> {
         let targets = self.target.targets();
-        let specs = targets.iter().flat_map(|target| &target.luns).map(|lun| lun.label.parse());
-        let disks = specs.flatten().map(|spec| plan::memory_of(&spec));
-        plan::machine::too_much_memory(disks.fold(0, u64::saturating_add))
+        let labels = targets.iter().flat_map(|target| &target.luns).map(|lun| lun.label.parse());
+        let all: Vec<Spec> = labels.flatten().collect();
+        let Ok(this) = lun.label.parse() else { return Vec::new() };
+        let mut odd = plan::machine::too_little_room(&all, Some(&this));
+        if plan::memory_of(&this) > 0 {
+            let disks = all.iter().map(plan::memory_of).fold(0, u64::saturating_add);
+            odd.extend(plan::machine::too_much_memory(disks));
+        }
+        odd
     }
 
     fn lun(&self, target: &str, number: u16) -> Option<LunSnapshot> {
@@ -280,7 +287,10 @@ impl Shared {
                 self.of_target(target.as_deref(), |target| {
                     let Resized { before, now } =
                         self.target.resize(target, *lun, *bytes, shrink)?;
-                    Ok(Reply::Resized { before, now })
+                    let grown = self.lun(target, *lun).filter(|_| now > before);
+                    let warnings = grown.map(|lun| self.odd_about(&lun)).unwrap_or_default();
+                    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+                    Ok(Reply::Resized { before, now, warnings })
                 })
             }
             Request::AddLun { target, number, lun } => {

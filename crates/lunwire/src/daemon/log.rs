@@ -22,6 +22,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::moderation::LeftOut;
 use super::moderation::Moderation;
 
 /// Lines that wait for a slow reader: a second of a busy log, some hundred KiB.
@@ -167,8 +168,8 @@ impl<W: Write> Writer<W> {
         if lost > 0 {
             tracing::warn!(left_out = lost, "lines left out: the log is not read fast enough");
         }
-        for (whom, left_out) in self.moderation.take_left_out() {
-            tracing::warn!(about = whom, left_out, "lines about this peer or disk left out");
+        for LeftOut { kind, whom, lines } in self.moderation.take_left_out() {
+            tracing::warn!(about = whom, left_out = lines, "{}", kind.left_out());
         }
     }
 }

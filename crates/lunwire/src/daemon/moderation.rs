@@ -2,7 +2,8 @@
 //! Bounds what one peer, or one disk that fails, can cause to be logged in a second.
 //!
 //! Events say whom they are about in a field `peer`, `initiator` or `disk`; others are ours and
-//! always pass.
+//! always pass. What goes well, what does not, and logins that are refused have a bound each: a
+//! busy host hides neither its troubles nor one that tries secrets.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use tracing::Event;
+use tracing::Level;
 use tracing::Metadata;
 use tracing::Subscriber;
 use tracing::field::Field;
@@ -23,7 +25,8 @@ use tracing::field::Visit;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::layer::Filter;
 
-/// Lines about one of them in a second: enough for a login, its end and some trouble between.
+/// Lines of one kind about one of them in a second: enough for a login, its end and some trouble
+/// between.
 const LINES_PER_SECOND: u32 = 20;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -36,7 +39,39 @@ const OTHERS: &str = "others";
 
 /// Who has been talked about lately.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Moderation(Arc<Mutex<HashMap<String, Window>>>);
+pub(crate) struct Moderation(Arc<Mutex<HashMap<Kind, HashMap<String, Window>>>>);
+
+/// What a line tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// Somebody was not let in.
+    Refusal,
+    /// Something else is wrong.
+    Trouble,
+    /// Nothing is wrong.
+    Other,
+}
+
+impl Kind {
+    fn of(metadata: &Metadata<'_>) -> Self {
+        if metadata.name() == target::LOGIN_REFUSED {
+            Self::Refusal
+        } else if *metadata.level() <= Level::WARN {
+            Self::Trouble
+        } else {
+            Self::Other
+        }
+    }
+
+    /// The lines that were left out.
+    pub(crate) const fn left_out(self) -> &'static str {
+        match self {
+            Self::Refusal => "refused logins of this peer left out",
+            Self::Trouble => "warnings about this peer or disk left out",
+            Self::Other => "lines about this peer or disk left out",
+        }
+    }
+}
 
 #[derive(Debug)]
 struct Window {
@@ -46,14 +81,15 @@ struct Window {
 }
 
 impl Moderation {
-    fn windows(&self) -> MutexGuard<'_, HashMap<String, Window>> {
+    fn windows(&self) -> MutexGuard<'_, HashMap<Kind, HashMap<String, Window>>> {
         // Whole between any two statements.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if there may be another line about `whom`.
-    fn admits(&self, whom: &str, now: Instant) -> bool {
+    /// True if there may be another line of this kind about `whom`.
+    fn admits(&self, kind: Kind, whom: &str, now: Instant) -> bool {
         let mut windows = self.windows();
+        let windows = windows.entry(kind).or_default();
         let is_known = windows.contains_key(whom) || windows.len() < KNOWN_MAX;
         let whom = if is_known { whom } else { OTHERS };
         let window = windows.entry(whom.to_owned());
@@ -70,17 +106,28 @@ impl Moderation {
     }
 
     /// Of whom how many lines were left out since the last time; who is quiet is forgotten.
-    pub(crate) fn take_left_out(&self) -> Vec<(String, u64)> {
+    pub(crate) fn take_left_out(&self) -> Vec<LeftOut> {
         let mut left_out = Vec::new();
         let now = Instant::now();
-        self.windows().retain(|whom, window| {
-            if window.left_out > 0 {
-                left_out.push((whom.clone(), std::mem::take(&mut window.left_out)));
-            }
-            now.saturating_duration_since(window.since) < SECOND
-        });
+        for (kind, windows) in self.windows().iter_mut() {
+            windows.retain(|whom, window| {
+                if window.left_out > 0 {
+                    let lines = std::mem::take(&mut window.left_out);
+                    left_out.push(LeftOut { kind: *kind, whom: whom.clone(), lines });
+                }
+                now.saturating_duration_since(window.since) < SECOND
+            });
+        }
         left_out
     }
+}
+
+/// What was not told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LeftOut {
+    pub(crate) kind: Kind,
+    pub(crate) whom: String,
+    pub(crate) lines: u64,
 }
 
 impl<S: Subscriber> Filter<S> for Moderation {
@@ -92,7 +139,7 @@ impl<S: Subscriber> Filter<S> for Moderation {
         let mut about = About::default();
         event.record(&mut about);
         match about.whom() {
-            Some(whom) => self.admits(whom, Instant::now()),
+            Some(whom) => self.admits(Kind::of(event.metadata()), whom, Instant::now()),
             None => true,
         }
     }
@@ -136,24 +183,33 @@ mod tests {
     fn each_has_its_share_of_each_second() {
         let moderation = Moderation::default();
         let begin = Instant::now();
-        let admitted =
-            |whom: &str, now: Instant| (0..100).filter(|_| moderation.admits(whom, now)).count();
-        assert_eq!(admitted("a", begin), 20);
-        assert_eq!(admitted("b", begin), 20);
-        assert_eq!(admitted("a", begin + SECOND / 2), 0);
-        assert_eq!(admitted("a", begin + SECOND), 20);
-        let mut left_out = moderation.take_left_out();
-        left_out.sort();
-        assert_eq!(left_out, [("a".to_owned(), 260), ("b".to_owned(), 80)]);
-        assert_eq!(moderation.take_left_out(), []);
+        let admitted = |kind, whom: &str, now: Instant| {
+            (0..100).filter(|_| moderation.admits(kind, whom, now)).count()
+        };
+        assert_eq!(admitted(Kind::Other, "a", begin), 20);
+        assert_eq!(admitted(Kind::Other, "b", begin), 20);
+        assert_eq!(admitted(Kind::Other, "a", begin + SECOND / 2), 0);
+        assert_eq!(admitted(Kind::Refusal, "a", begin + SECOND / 2), 20);
+        assert_eq!(admitted(Kind::Trouble, "a", begin + SECOND / 2), 20);
+        assert_eq!(admitted(Kind::Other, "a", begin + SECOND), 20);
+        let left_out = moderation.take_left_out();
+        let lines = |kind, whom: &str| {
+            left_out.iter().find(|one| one.kind == kind && one.whom == whom).map(|one| one.lines)
+        };
+        assert_eq!(lines(Kind::Other, "a"), Some(260));
+        assert_eq!(lines(Kind::Other, "b"), Some(80));
+        assert_eq!(lines(Kind::Refusal, "a"), Some(80));
+        assert_eq!(lines(Kind::Trouble, "a"), Some(80));
+        assert_eq!((left_out.len(), moderation.take_left_out().len()), (4, 0));
     }
 
     #[test]
     fn strangers_share_a_place_when_there_are_many() {
         let moderation = Moderation::default();
         let now = Instant::now();
-        let told = (0..KNOWN_MAX * 2).filter(|peer| moderation.admits(&peer.to_string(), now));
-        assert!(told.count() <= KNOWN_MAX + 20);
-        assert!(moderation.windows().len() <= KNOWN_MAX + 1);
+        let admitted = |peer: &usize| moderation.admits(Kind::Other, &peer.to_string(), now);
+        assert!((0..KNOWN_MAX * 2).filter(admitted).count() <= KNOWN_MAX + 20);
+        assert!(moderation.windows()[&Kind::Other].len() <= KNOWN_MAX + 1);
+        assert!(moderation.admits(Kind::Refusal, "one more", now));
     }
 }

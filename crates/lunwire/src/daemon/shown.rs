@@ -4,6 +4,7 @@
 use control::admin;
 use iscsi::target_role::TaskReporting;
 use scsi::ProtectionType;
+use target::Demand;
 use target::LunSnapshot;
 use target::SessionSnapshot;
 use target::TargetSnapshot;
@@ -22,13 +23,29 @@ pub(crate) fn silent(reactors: &[usize]) -> String {
 }
 
 pub(super) fn target(target: TargetSnapshot) -> admin::Target {
-    admin::Target { name: target.name, luns: target.luns.into_iter().map(lun).collect() }
+    admin::Target {
+        name: target.name,
+        access: target.access,
+        authentication: demand(target.demand).to_owned(),
+        luns: target.luns.into_iter().map(lun).collect(),
+    }
+}
+
+const fn demand(demand: Demand) -> &'static str {
+    match demand {
+        Demand::Off => "off",
+        Demand::Optional => "optional",
+        Demand::Required => "required",
+        Demand::Mutual => "mutual",
+    }
 }
 
 pub(super) fn lun(lun: LunSnapshot) -> admin::Lun {
     admin::Lun {
         number: lun.number,
         store: plan::store_of_now(&lun.label, lun.bytes),
+        serial: lun.serial,
+        initiators: lun.initiators,
         bytes: lun.bytes,
         block: lun.block,
         read_only: lun.read_only,

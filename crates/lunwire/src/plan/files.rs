@@ -313,6 +313,12 @@ pub(crate) fn served_already<'a>(
     }
 }
 
+/// The files that hosts may write to.
+pub(super) fn files_written(spec: &Spec) -> Vec<FileSpec> {
+    let files = if is_read_only(spec) { Vec::new() } else { files_of(spec) };
+    files.into_iter().filter(|file| !file.read_only).collect()
+}
+
 /// All files of a store.
 fn files_of(spec: &Spec) -> Vec<FileSpec> {
     match spec {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A logical unit of the configuration.
 
-use anyhow::Context;
 use anyhow::Result;
-use anyhow::bail;
 use control::admin::NewLun;
 use control::config;
 use control::config::Source;
@@ -13,7 +11,7 @@ use store::spec::Spec;
 use target::LUN_NUMBER_MAX;
 
 use super::checked;
-use crate::args::Usage;
+use super::place;
 
 #[derive(Debug)]
 pub(crate) struct DraftLun {
@@ -72,9 +70,10 @@ impl DraftLun {
     }
 
     pub(super) fn from_file(source: &Source, number: u16, lun: &config::Lun) -> Result<Self> {
-        let word = lun.store.get_ref();
-        let spec = checked(source, "target.lun.store", &lun.store, |text| text.parse::<Spec>())?;
-        let mut draft = Self::new(number, word, spec);
+        let field = "target.lun.store";
+        let word = checked(source, field, &lun.store, |text| place::store_of_file(source, text))?;
+        let spec = checked(source, field, &lun.store, |_| word.parse::<Spec>())?;
+        let mut draft = Self::new(number, &word, spec);
         for word in &lun.filters {
             draft.spec = checked(source, "target.lun.filters", word, |text| {
                 let filter: Filter = text.parse()?;
@@ -122,37 +121,6 @@ pub(crate) fn store_of_now(word: &str, bytes: u64) -> String {
         _ => option.to_owned(),
     };
     word.split(',').map(now).collect::<Vec<_>>().join(",")
-}
-
-/// The store with its paths made absolute: a daemon may have been started elsewhere
-/// than who asks it.
-pub(crate) fn absolute(word: &str) -> Result<String> {
-    let mut spec = word.parse::<Spec>().map_err(|error| Usage(format!("STORE {word}: {error}")))?;
-    let given = spec.clone();
-    make_absolute(&mut spec)?;
-    Ok(if spec == given { word.to_owned() } else { spec.to_string() })
-}
-
-fn make_absolute(spec: &mut Spec) -> Result<()> {
-    let path = match spec {
-        Spec::File(file) => &mut file.path,
-        Spec::Iso { path } => path,
-        Spec::Stripe { stores, .. } => return stores.iter_mut().try_for_each(make_absolute),
-        Spec::Filtered { behind, .. } => return make_absolute(behind),
-        Spec::Rbd(image) => {
-            let files = [&mut image.conf, &mut image.keyring];
-            return files.into_iter().flatten().try_for_each(make_path_absolute);
-        }
-        Spec::Memory { .. } | Spec::Null { .. } => return Ok(()),
-    };
-    make_path_absolute(path)
-}
-
-fn make_path_absolute(path: &mut String) -> Result<()> {
-    let whole = std::path::absolute(&*path).with_context(|| format!("cannot name {path}"))?;
-    let Some(text) = whole.to_str() else { bail!("the name of {path} must be UTF-8") };
-    text.clone_into(path);
-    Ok(())
 }
 
 /// Whether a store is memory, or a part of it is.

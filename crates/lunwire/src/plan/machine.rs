@@ -2,13 +2,19 @@
 //! A look at what a configuration needs of the machine besides files.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::path::PathBuf;
 
 use control::units;
 use engine::Choice;
+use store::spec::FileSpec;
+use store::spec::Spec;
 use target::Error;
 use target::Portal;
 
 use super::Draft;
+use super::files::files_written;
 use super::lun::memory_of;
 
 impl Draft {
@@ -29,6 +35,13 @@ impl Draft {
     }
 
     /// A warning if hosts can write more to disks in memory than this machine has.
+    /// As [`too_little_room`], for all disks.
+    pub(super) fn too_little_room(&self) -> Vec<String> {
+        let luns = self.targets.iter().flat_map(|target| &target.luns);
+        let disks: Vec<Spec> = luns.map(|lun| lun.spec.clone()).collect();
+        too_little_room(&disks, None)
+    }
+
     pub(super) fn too_much_memory(&self) -> Option<String> {
         let luns = self.targets.iter().flat_map(|target| &target.luns);
         let disks = luns.map(|lun| memory_of(&lun.spec)).fold(0, u64::saturating_add);
@@ -49,6 +62,69 @@ pub(crate) fn too_much_memory(disks: u64) -> Option<String> {
             units::bytes(machine)
         )
     })
+}
+
+/// A warning for each file system that has less room than the files of these disks may still take.
+/// `about`: only where the files of this one are.
+pub(crate) fn too_little_room(disks: &[Spec], about: Option<&Spec>) -> Vec<String> {
+    let growing = |spec: &Spec| -> Vec<Growth> {
+        files_written(spec).iter().filter_map(Growth::of).collect()
+    };
+    let wanted: Option<Vec<u64>> =
+        about.map(|spec| growing(spec).iter().map(|growth| growth.device).collect());
+    let mut systems: Vec<Growth> = Vec::new();
+    for growth in disks.iter().flat_map(growing) {
+        match systems.iter_mut().find(|system| system.device == growth.device) {
+            Some(system) => system.bytes = system.bytes.saturating_add(growth.bytes),
+            None => systems.push(growth),
+        }
+    }
+    let is_wanted = |device| wanted.as_ref().is_none_or(|wanted| wanted.contains(device));
+    let lacking = systems.iter().filter(|system| is_wanted(&system.device)).filter_map(|system| {
+        let free = free_room(&system.folder).filter(|free| *free < system.bytes)?;
+        Some(format!(
+            "the file system of {} has {} free, and what hosts may still write to disks there \
+             takes {}: writes fail when it is full; try: smaller ones, more room, or space-warning \
+             (--space-warning), which warns hosts before",
+            system.folder.display(),
+            units::bytes(free),
+            units::bytes(system.bytes)
+        ))
+    });
+    lacking.collect()
+}
+
+/// By how much a file may still grow where it is.
+struct Growth {
+    device: u64,
+    folder: PathBuf,
+    bytes: u64,
+}
+
+impl Growth {
+    /// None for what takes no room of a file system.
+    fn of(file: &FileSpec) -> Option<Self> {
+        let path = std::path::absolute(&file.path).ok()?;
+        let folder = path.parent()?.to_path_buf();
+        let (device, bytes) = match path.metadata() {
+            Ok(found) if found.is_file() => {
+                let has = found.blocks().saturating_mul(BLOCK);
+                (found.dev(), found.len().saturating_sub(has))
+            }
+            Ok(_) => return None,
+            Err(_) => (folder.metadata().ok()?.dev(), file.size?),
+        };
+        Some(Self { device, folder, bytes })
+    }
+}
+
+/// Unit of `st_blocks` (inode(7)).
+const BLOCK: u64 = 512;
+
+/// Bytes that a program without rights can still write there; None where that is not counted.
+fn free_room(folder: &Path) -> Option<u64> {
+    let system = rustix::fs::statvfs(folder).ok().filter(|system| system.f_blocks > 0)?;
+    Some(system.f_bavail.saturating_mul(system.f_frsize))
 }
 
 /// Bytes that a program can have without harm to the others.

@@ -41,6 +41,14 @@ pub(crate) struct DraftTarget {
     pub(super) identity: IdentityPolicy,
 }
 
+/// Who can use disks without a proof of who that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Open {
+    ToAll,
+    /// Names that everybody can tell.
+    ToNames,
+}
+
 impl DraftTarget {
     pub(super) fn new(name: String) -> Self {
         Self {
@@ -58,10 +66,20 @@ impl DraftTarget {
     }
 
     /// Whether its disks are for everybody who reaches it.
-    pub(super) fn is_open(&self) -> bool {
-        let demand = self.authentication.demand;
-        let is_proved = matches!(demand, Demand::Required | Demand::Mutual);
-        !is_proved && self.access.is_empty() && self.redirect.is_none()
+    pub(super) fn open(&self) -> Option<Open> {
+        let all_prove = match self.authentication.demand {
+            Demand::Required | Demand::Mutual => true,
+            // Whoever has an account has to prove its name.
+            Demand::Optional => {
+                !self.access.is_empty() && self.access.iter().all(|rule| rule.account.is_some())
+            }
+            Demand::Off => false,
+        };
+        match (all_prove || self.redirect.is_some(), self.access.is_empty()) {
+            (true, _) => None,
+            (false, true) => Some(Open::ToAll),
+            (false, false) => Some(Open::ToNames),
+        }
     }
 
     pub(super) fn from_file(

@@ -86,7 +86,7 @@ impl UnitMaker {
                  cannot read or write"
             );
         }
-        Ok(unit.with_label(super::lun::absolute(&lun.store)?))
+        Ok(unit.with_label(super::place::absolute(&lun.store)?))
     }
 
     /// Who the disk on `store` is. No two units of a daemon are one disk: they would not know of

@@ -2,9 +2,14 @@
 //! How disks are named: targets with the names that they have, the options of libiscsi, and secrets
 //! that are never shown.
 
+use std::io::Read;
+use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::process::Output;
+use std::time::Duration;
+use std::time::Instant;
 
 use crate::foreign::Character;
 use crate::foreign::Foreign;
@@ -24,6 +29,108 @@ const NAMES: [(&str, bool); 4] = [
     ("iqn.2004-04.com.qnap:ts-453be:iscsi.my_disk.1A2B3C", true),
     ("IQN.2026-01.com.example:a", false),
 ];
+
+/// Who has the port says so, or its first bytes do.
+#[test]
+fn what_does_not_speak_iscsi_is_told() {
+    let files = Files::new();
+    for (banner, first) in [
+        (&b"SSH-2.0-OpenSSH_9.2p1\r\n"[..], true),
+        (b"220 mail.example.com ESMTP\r\n", true),
+        (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", false),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let portal = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let mut held = Vec::new();
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                if !first {
+                    let _ = stream.read(&mut [0; 64]);
+                }
+                let _ = stream.write_all(banner);
+                held.push(stream);
+            }
+        });
+        let url = format!("iscsi://{portal}/{TARGET}/0");
+        let said = ["does not speak iscsi", "is the port right?"];
+        let begun = Instant::now();
+        fails(1, &["inspect", &url], &said);
+        fails(1, &["discover", &portal], &said);
+        fails(1, &["copy", &url, &files.path("copy")], &said);
+        assert!(begun.elapsed() < Duration::from_secs(8), "it was waited for");
+    }
+}
+
+/// A portal that is none is told at once, and not on the day when the first one fails.
+#[test]
+fn each_portal_is_one() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let url = daemon.urls[0].as_str();
+    for (portal, said) in [
+        ("127.0.0.1:99999", "no port"),
+        ("foo:bar:baz/zz", "ADDR[:PORT] alone is right"),
+        ("127.0.0.1/iqn.2026-01.com.example:a", "ADDR[:PORT] alone is right"),
+        ("127.0.0.1?auth=none", "ADDR[:PORT] alone is right"),
+        ("iscsi://127.0.0.1", "ADDR[:PORT] alone is right"),
+        ("me@127.0.0.1", "users go into the URL"),
+        ("::1", "brackets: [::1]"),
+        ("127.0.0.1:", "no port"),
+    ] {
+        fails(2, &["inspect", url, "--portal", portal], &["--portal", said]);
+        fails(2, &["bench", url, "--time", "10ms", "--portal", portal], &["--portal", said]);
+    }
+    good(&["inspect", url, "--portal", "localhost", "--portal", "[::1]:3260"]);
+}
+
+/// Nobody means a file by the name of a target, nor by an address.
+#[test]
+fn a_forgotten_scheme_makes_no_file() {
+    let files = Files::new();
+    let image = files.with("image", &[7; 4096]);
+    let run = |words: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_lunwire"))
+            .args(words)
+            .current_dir(files.folder.path())
+            .output()
+            .unwrap()
+    };
+    let target = "iqn.2026-01.com.example:slow";
+    for (name, meant) in [
+        ("127.0.0.1:18880".to_owned(), "127.0.0.1:18880/TARGET/LUN".to_owned()),
+        (format!("127.0.0.1:18880/{target}/0"), format!("127.0.0.1:18880/{target}/0")),
+        (format!("localhost/{target}"), format!("localhost/{target}/LUN")),
+        (target.to_owned(), format!("HOST/{target}/LUN")),
+        (format!("{target}/0"), format!("HOST/{target}/0")),
+        (format!("iscsi//127.0.0.1/{target}/0"), format!("127.0.0.1/{target}/0")),
+        (format!("iscis://127.0.0.1/{target}/0"), format!("127.0.0.1/{target}/0")),
+    ] {
+        let url = format!("iscsi://127.0.0.1:1/{TARGET}/0");
+        for words in [
+            ["copy", &image, &name],
+            ["copy", &name, &image],
+            ["write", &url, &name],
+            ["read", &url, &name],
+            ["read", &name, &image],
+        ] {
+            let output = run(&words);
+            let text = stderr(&output);
+            assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+            // Of the commands that take one file alone, one says that this is a URL.
+            let is_told = text.contains(&format!("did you mean iscsi://{meant}?"));
+            assert!(is_told || text.contains("try: lunwire copy"), "{words:?}: {text}");
+        }
+        assert!(!files.folder.path().join(&name).exists(), "{name}");
+    }
+    // Who means a file says so, or it is there.
+    let output = run(&["copy", &image, &format!("./{target}"), "--quiet"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let output = run(&["copy", target, "copied", "--quiet"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let output = run(&["discover", "iscsi//127.0.0.1"]);
+    assert!(stderr(&output).contains("did you mean iscsi://127.0.0.1?"), "{}", stderr(&output));
+}
 
 #[test]
 fn what_discovery_prints_can_be_used_as_it_is() {
@@ -89,7 +196,7 @@ fn the_options_of_libiscsi_do_what_they_say() {
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         let told = loop {
             let words = ["sessions", "--json", "--control-socket", &daemon.socket];
             let told: serde_json::Value = serde_json::from_slice(&good(&words).stdout).unwrap();

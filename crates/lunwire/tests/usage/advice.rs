@@ -44,6 +44,8 @@ fn a_target_without_chap_may_be_why_mutual_chap_fails() {
     let mutual = ["--mutual-user", "b", "--mutual-secret-file", &theirs];
     let text = said(1, &[&words[..], &mutual].concat());
     assert!(text.contains("0201") && text.contains("may not use CHAP"), "{text}");
+    // Who asked for proofs is not told to do without them.
+    assert!(!text.contains("without --"), "{text}");
     assert!(!text.contains("?;"), "{text}");
 }
 

@@ -12,6 +12,7 @@ use crate::support::Files;
 use crate::support::Loop;
 use crate::support::fails;
 use crate::support::good;
+use crate::support::lunwire;
 use crate::support::pattern;
 use crate::support::stderr;
 
@@ -124,6 +125,13 @@ fn no_command_empties_a_file_that_it_was_not_told_to() {
     let bench = ["bench", url, "--time", "50ms", "--svg", &image];
     fails(1, &bench, &[&image, "in use by process"]);
     assert!(std::fs::read(&image).unwrap() == pattern(1 << 20), "{bench:?}");
+    let kept = files.with("kept", b"precious");
+    let bench = ["bench", url, "--time", "50ms", "--svg", &kept];
+    fails(1, &bench, &[&kept, "8 B", "--overwrite"]);
+    assert!(std::fs::read(&kept).unwrap() == b"precious", "{bench:?}");
+    good(&[&bench[..], &["--overwrite"]].concat());
+    assert!(std::fs::read_to_string(&kept).unwrap().contains("<svg"));
+    fails(2, &["bench", url, "--overwrite"], &["--svg"]);
     good(&["shell", &script(&format!("read 0 8 {old} --overwrite"))]);
     assert!(std::fs::read(&old).unwrap() == [0; 4096]);
     good(&["shell", &script(&format!("read 0 1 {old} --overwrite"))]);
@@ -133,6 +141,30 @@ fn no_command_empties_a_file_that_it_was_not_told_to() {
         std::fs::read_to_string(&old).unwrap().starts_with(|digit: char| digit.is_ascii_digit())
     );
     good(&["shell", &script("read 0 1 /dev/null")]);
+}
+
+/// Where there was another page, a report goes elsewhere.
+#[test]
+fn a_report_replaces_reports_alone() {
+    let files = Files::new();
+    let run = |out: &str| {
+        lunwire(&["lab", "run", "fast05", "--rounds", "1", "--size-max", "512", "--out", out])
+    };
+    for name in ["index.html", "results.json"] {
+        let out = files.path(&format!("with-{name}"));
+        std::fs::create_dir(&out).unwrap();
+        let page = files.with(&format!("with-{name}/{name}"), b"precious");
+        let refused = run(&out);
+        assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+        let said = ["is of no report", "--out", &page];
+        assert!(said.iter().all(|part| stderr(&refused).contains(part)), "{}", stderr(&refused));
+        assert!(std::fs::read(&page).unwrap() == b"precious");
+    }
+    let out = files.path("report");
+    for _ in 0..2 {
+        let ran = run(&out);
+        assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
+    }
 }
 
 /// What is not there any more is not zeroes.
@@ -317,7 +349,7 @@ fn a_folder_that_cannot_be_reached_is_not_said_to_be_missing() {
     let (to, copied) = (format!("{around}/folder/to"), files.path("copied"));
     for arguments in [["copy", &image, &to].as_slice(), &["copy", &image, &copied, "--resume", &to]]
     {
-        let output = crate::support::lunwire(arguments);
+        let output = lunwire(arguments);
         let said = stderr(&output);
         assert!(said.contains("cannot be reached") && !said.contains("mkdir"), "{said}");
     }

@@ -48,7 +48,7 @@ fn a_disk_for_everybody_is_warned_of() {
         ("0.0.0.0:0", "", true),
         ("[::]:0", "", true),
         ("127.0.0.1:0", "", false),
-        ("0.0.0.0:0", initiator, false),
+        ("0.0.0.0:0", initiator, true),
         ("0.0.0.0:0", &*chap, false),
     ] {
         // The keys of a target stand before its tables.
@@ -59,6 +59,9 @@ fn a_disk_for_everybody_is_warned_of() {
         let said = warned(&files, &text);
         assert_eq!(said.contains(open), warns, "{text}: {said}");
         assert_eq!(said.contains("iqn.2026-01.com.example:a"), warns, "{text}: {said}");
+        // Names are no defence, and not recommended as one.
+        assert_eq!(said.contains("nobody has to prove"), more == initiator, "{text}: {said}");
+        assert!(!said.contains("[[target.initiator]]"), "{said}");
     }
     let group = "[[portal-group]]\ntag = 2\nlisten = [\"0.0.0.0:0\"]\n";
     let said = warned(&files, &format!("{group}{TABLE}{LUN}"));

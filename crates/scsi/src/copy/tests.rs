@@ -294,6 +294,7 @@ fn reservations_and_write_protection_of_the_destination_count() {
     assert_eq!(copied(segment(0, 1, 1, 0, 0)), (0, 0, 0), "it may read there");
 }
 
+/// Covers-scsi: 83/00.
 #[test]
 fn lists_are_checked_before_anything_is_copied() {
     let hosts = hosts();
@@ -611,6 +612,7 @@ fn the_unit_says_what_it_can_copy() {
     assert_eq!(commands[..16], [15, 0x83, 5, 0, 1, 0x10, 0x11, 0x1c, 0x84, 6, 0, 1, 3, 5, 6, 7]);
     let parameters = data(&hosts.all, 0, &results(copy::OPERATING_PARAMETERS, 0));
     assert_eq!(parameters[8..12], [0, 16, 0, 64]);
+    assert_eq!(parameters[37], 9, "segments are of whole blocks of 512 bytes");
 }
 
 #[test]

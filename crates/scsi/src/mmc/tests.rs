@@ -54,6 +54,7 @@ fn inquiry_says_what_it_is() {
     assert!(standard.version_descriptors.contains(&0x04e0));
     assert_eq!(bench.data(&[0x12, 1, 0, 0, 255, 0]), [5, 0, 0, 3, 0, 0x80, 0x83]);
     assert_eq!(bench.data(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 0, 0])[3], 8, "REPORT LUNS");
+    assert_eq!(bench.data(&[0xa0, 0, 2, 0, 0, 0, 0, 0, 0, 255, 0, 0])[3], 16, "all of them");
     assert_eq!(bench.data(&[0x12, 1, 0x83, 0, 255, 0])[0], 5);
     for page in [0x86, 0xb0, 0xb1, 0xb2] {
         assert_eq!(codes(bench.sense(&[0x12, 1, page, 0, 255, 0])), (5, 0x24, 0), "{page:x}");
@@ -105,6 +106,9 @@ fn a_drive_writes_nothing() {
     for page in [0x01, 0x0d, 0x1c, 0x1d, 0x2a] {
         assert!(mode.page(page).is_some(), "{page:x}");
     }
+    let changeable = bench.data(&[0x5a, 0, 0x6a, 0, 0, 0, 0, 1, 0, 0]);
+    assert_eq!(changeable[8], 0x2a);
+    assert!(changeable[10..].iter().all(|byte| *byte == 0), "{changeable:?}");
     let six = bench.data(&[0x1a, 8, 0x2a, 0, 255, 0]);
     assert_eq!((usize::from(six[0]), six[4]), (six.len() - 1, 0x2a));
     assert_eq!(codes(bench.sense(&[0x1a, 0, 0x08, 0, 255, 0])), (5, 0x24, 0));

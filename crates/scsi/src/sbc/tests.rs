@@ -60,7 +60,7 @@ fn what_was_written_is_read_in_each_form() {
     let bench = Bench::new();
     for (index, (write, read)) in (0_u8..).zip(WRITES.into_iter().zip(READS)) {
         let data: Vec<u8> = pattern(1024).iter().map(|byte| byte ^ index).collect();
-        let lba = 16 * u64::from(index);
+        let lba = 3 + 16 * u64::from(index);
         let written = bench.run(&block_cdb(write, lba, 2, 0), &data, 0);
         assert_eq!((written.status, written.presented), (0, 1024));
         let got = bench.run(&block_cdb(read, lba, 2, 0), &[], 1024);
@@ -312,6 +312,10 @@ fn synchronize_cache_flushes() {
             assert_eq!(bench.sense(&block_cdb(opcode, lba, length, flags)), None);
             assert_eq!(bench.log(), [Seen::Flush]);
         }
+        *bench.disk.error.lock() = Some(Error::Write);
+        assert_eq!(codes(bench.sense(&block_cdb(opcode, 0, 0, 0))), (3, 0x0c, 0));
+        *bench.disk.error.lock() = None;
+        bench.log();
     }
 }
 
@@ -525,6 +529,7 @@ fn a_stopped_unit_is_not_ready_until_it_starts() {
     {
         assert_eq!(codes(bench.sense(&entry.bare())), (2, 4, 2), "{:?}", entry.opcode.name());
     }
+    assert_eq!(codes(bench.sense(&[0; 6])), (2, 4, 2), "TEST UNIT READY");
     assert_eq!(bench.sense(&[0x12, 0, 0, 0, 36, 0]), None);
     assert_eq!(bench.data(&[3, 0, 0, 0, 18, 0])[12..14], [4, 2]);
     assert_eq!(stop(1), None);

@@ -57,8 +57,16 @@ impl Options {
     pub(crate) fn windows(&self) -> (u64, u64) {
         let (low, high) = self.window;
         let several = self.targets.iter().any(|target| target.reactors.is_some());
-        let slow = self.hogs.iter().any(|(_, hog)| matches!(hog, Hog::Takes(_)));
-        if several && slow { (low, low) } else { (low, high) }
+        let rates = self.hogs.iter().filter_map(|(_, hog)| match hog {
+            Hog::Takes(rate) => Some(*rate as u64),
+            _ => None,
+        });
+        let ping = self.targets.iter().map(|target| target.ping).min().unwrap_or_default();
+        match rates.min() {
+            None => (low, high),
+            Some(_) if several => (low, low),
+            Some(rate) => (low, high.min(rate * ping).max(low)),
+        }
     }
 
     fn draw_reactors(&mut self, forced: Option<usize>) {

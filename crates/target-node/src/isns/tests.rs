@@ -81,7 +81,7 @@ fn registration() -> Registration {
     }
 }
 
-/// Covers: DIS-21.
+/// Covers: DIS-21/T.
 #[test]
 fn a_daemon_registers_and_leaves() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -45,6 +45,10 @@ use crate::strangers::Entry;
 use crate::table::Key;
 use crate::table::Table;
 
+/// The name of the event which tells that somebody was not let in: who bounds what a peer can have
+/// logged does not leave these out for the logins that went well.
+pub const LOGIN_REFUSED: &str = "lunwire login refused";
+
 /// Login statuses that the node gives (RFC 7143 §11.13.5).
 pub(super) const SESSION_DOES_NOT_EXIST: u16 = 0x020a;
 pub(super) const OUT_OF_RESOURCES: u16 = 0x0302;
@@ -320,7 +324,9 @@ impl<P: Port> LoginView<'_, P> {
             Some(status) => {
                 let status = format_args!("{status:04x}");
                 let (initiator, target) = self.login.asked();
-                tracing::warn!(%peer, initiator, target, status, reason, "login refused");
+                tracing::warn!(
+                    name: LOGIN_REFUSED, %peer, initiator, target, status, reason, "login refused"
+                );
             }
             None => tracing::info!(%peer, reason, "connection closed before login"),
         }

@@ -468,7 +468,7 @@ mod tests {
 
     /// A response, too: stage 2 is reserved, and counts for nothing only where NSG does.
     ///
-    /// Covers: LGN-10.
+    /// Covers: LGN-10/S.
     #[test]
     fn the_reserved_stage_is_an_error_either_way() {
         let reserved = |field| Err(ParseError::ReservedValue { field, value: 2 });

@@ -20,6 +20,9 @@ pub enum LoginError {
     /// RFC 7143 §8.1.2: timers T6 and T7.
     #[error("no answer within the login timeout")]
     Timeout,
+    /// RFC 7143 §11.2.1: it is no target at all.
+    #[error("what answers there does not speak iscsi")]
+    NotIscsi,
     /// RFC 7143 §4.2.4.
     #[error("the target sent another pdu than a login response")]
     OtherPdu,

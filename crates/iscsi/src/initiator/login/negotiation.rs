@@ -276,7 +276,13 @@ impl Negotiation {
 
     /// An offer of the target.
     fn answer(&mut self, key: &'static Key, offer: &str, answers: &mut TextWriter) {
-        match negotiate::answer(key, offer, self.wish.get(key.id)) {
+        // A connection that joins has no say in what is the session's.
+        let answer = if self.session_wide.is_some() && key.usage == Use::LeadingOnly {
+            Answer::Reject
+        } else {
+            negotiate::answer(key, offer, self.wish.get(key.id))
+        };
+        match answer {
             Answer::Agreed(value) => {
                 self.values.set(key.id, value);
                 push(answers, key.name, &negotiate::text(key, value));
@@ -287,8 +293,8 @@ impl Negotiation {
     }
 }
 
-/// A target that does not understand a key of RFC 3720 is none; one that does not understand a later
-/// key does without (RFC 7143 §6.2).
+/// A target that does not understand a key of RFC 3720 is none; one that does not understand a
+/// later key does without (RFC 7143 §6.2).
 fn must_be_known(key: &'static Key, value: &str) -> Result<(), LoginError> {
     if value == negotiate::NOT_UNDERSTOOD && !key.id.is_later() {
         return Err(wrong(key, value));

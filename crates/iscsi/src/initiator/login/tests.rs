@@ -164,7 +164,7 @@ const STAYS: Stages = (Stage::Security, None);
 const DONE: Stages = (Stage::Operational, Some(Stage::FullFeature));
 const MORE: Stages = (Stage::Operational, None);
 
-/// Covers: NAM-04, NAM-15, NAM-16, LGN-01, LGN-07, LGN-29, KEY-09, SES-27, SES-33.
+/// Covers: LGN-01, LGN-07, LGN-29, KEY-09, SES-27, SES-33.
 #[test]
 fn the_first_request_says_who_and_whom() {
     assert_eq!(Lab::new().requests.len(), 1, "at once");
@@ -311,7 +311,7 @@ fn a_text_in_pieces_is_asked_for_by_empty_requests() {
     assert_eq!(lab.done().parameters.max_burst_length, 32768);
 }
 
-/// Covers: LGN-18, NEG-31/I.
+/// Covers: LGN-18, LGN-49/I, NEG-31/I.
 #[test]
 fn inadmissible_keys_end_the_login() {
     let cases = [
@@ -335,7 +335,13 @@ fn inadmissible_keys_end_the_login() {
         let mut lab = Lab::operational();
         lab.answer(DONE, text);
         assert!(lab.error().to_string().contains(said), "{text}: {}", lab.error());
+        assert!(lab.closes);
     }
+    // Twice in a login is twice, also in two responses.
+    let mut lab = Lab::operational();
+    lab.answer(MORE, "MaxBurstLength=32768\n");
+    lab.answer(DONE, "MaxBurstLength=32768\n");
+    assert_eq!(*lab.error(), LoginError::Repeated("MaxBurstLength".into()));
 }
 
 /// Covers: NEG-20/I, NEG-21/I.
@@ -365,7 +371,7 @@ fn chap_begins_as_soon_as_it_is_chosen() {
     assert_eq!(lab.done().authentication, Authenticated::Initiator);
 }
 
-/// Covers: LGN-27.
+/// Covers: LGN-27, LGN-51/I.
 #[test]
 fn a_login_that_is_not_secured_ends() {
     let steps: [&[(Stages, &str)]; 6] = [
@@ -534,7 +540,7 @@ fn another_portal_group_is_refused() {
     assert_eq!(lab.requests.len(), 1, "before the login takes effect there");
 }
 
-/// Covers: PER-05/I.
+/// Covers: PER-05/I, LGN-48/I.
 #[test]
 fn a_target_that_never_ends_is_left() {
     let mut lab = Lab::operational();

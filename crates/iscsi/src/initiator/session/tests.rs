@@ -699,17 +699,26 @@ fn whatever_ends_a_session_ends_everything_in_it() {
 /// Covers: REJ-10.
 #[test]
 fn a_rejected_command_is_not_sent_again() {
-    for (reason, expected) in [(0x09, Ending::Rejected(9)), (0x02, Ending::Lost { sent: true })] {
+    // What was not taken may be sent again only if its digest was wrong; what was taken never.
+    for (reason, open, expected) in [
+        (0x09, false, Ending::Rejected(9)),
+        (0x09, true, Ending::Rejected(9)),
+        (0x04, true, Ending::Rejected(4)),
+        (0x02, false, Ending::Lost { sent: true }),
+    ] {
         let mut lab = Lab::new();
         let task = lab.command(0, 512);
         let mut header = Vec::new();
         Request::Command(lab.commands()[0].0).emit(0, &mut header);
-        let numbers = lab.numbers(0);
+        let mut numbers = lab.numbers(0);
+        if open {
+            numbers.exp_cmd_sn = lab.session.exp_cmd_sn;
+        }
         let reject = Reject { reason, numbers, data_sn: DataSn(0) };
         lab.control(Response::Reject(reject), &header);
         assert_eq!(lab.outcome(task), Some(&Outcome::Failed(expected)));
         assert!(matches!(lab.closed, Some((SessionError::Rejected(_), _))));
-        assert!(lab.requests().is_empty());
+        assert!(lab.requests().is_empty() && lab.commands().len() == 1);
     }
 }
 

@@ -17,6 +17,7 @@ use wire::iscsi::CmdSn;
 use wire::iscsi::DataIn;
 use wire::iscsi::Itt;
 use wire::iscsi::Numbers;
+use wire::iscsi::OPCODE_LOGIN_RESPONSE;
 use wire::iscsi::Response;
 use wire::iscsi::StatSn;
 
@@ -46,6 +47,8 @@ pub(super) struct Rx {
 #[derive(Debug)]
 struct InitiatorRole {
     keys: Keys,
+    /// The header of a PDU has come.
+    has_begun: bool,
     sink: Sink,
     /// Of the last PDU that told it.
     max_cmd_sn: CmdSn,
@@ -75,6 +78,7 @@ impl Default for Rx {
     fn default() -> Self {
         let role = InitiatorRole {
             keys: Keys::LOGIN,
+            has_begun: false,
             sink: NOTHING,
             max_cmd_sn: CmdSn(0),
             byte_counters: ByteCounters::default(),
@@ -86,7 +90,9 @@ impl Default for Rx {
 impl Rx {
     pub(super) fn set_keys(&mut self, keys: Keys) {
         self.frame.set_rules(rules(&keys), self.position);
-        self.frame.role_mut().keys = keys;
+        let role = self.frame.role_mut();
+        // They were agreed on in a login.
+        (role.keys, role.has_begun) = (keys, true);
     }
 
     pub(super) const fn byte_counters(&self) -> ByteCounters {
@@ -144,6 +150,25 @@ const fn rules(keys: &Keys) -> Rules {
     }
 }
 
+/// Whether the first bytes of a stream may be those of a target. Servers of other protocols begin
+/// with a line of text, often before they are asked anything: "SSH-", "HTTP/", "220 ".
+fn may_be_of_target(header: &[u8]) -> bool {
+    let Some(first) = header.first() else { return true };
+    let is_text = || header.get(1).is_some_and(|second| (b' '..=b'~').contains(second));
+    match first & OPCODE_MASK {
+        OPCODE_LOGIN_RESPONSE => true,
+        opcode => opcode == *first && is_target_opcode(opcode) && !is_text(),
+    }
+}
+
+/// RFC 7143 §11.2.1.2.
+const fn is_target_opcode(opcode: u8) -> bool {
+    matches!(opcode, 0x20..=0x26 | 0x31 | 0x32 | 0x3f)
+}
+
+/// Of the first byte (RFC 7143 §11.2.1).
+const OPCODE_MASK: u8 = 0x3f;
+
 impl Role for InitiatorRole {
     type Event = Event;
     type Violation = Violation;
@@ -165,11 +190,20 @@ impl Role for InitiatorRole {
     }
 
     #[inline]
+    fn check_start(&self, header: &[u8]) -> Result<(), Violation> {
+        match self.has_begun || may_be_of_target(header) {
+            true => Ok(()),
+            false => Err(Violation::NotIscsi),
+        }
+    }
+
+    #[inline]
     fn begin(
         &mut self,
         pdu: Pdu<'_>,
         context: &mut Context<'_>,
     ) -> Result<Begun<Event>, Violation> {
+        self.has_begun = true;
         let response = Response::parse(pdu.header).map_err(|_| {
             let opcode = BhsView::new_checked(pdu.header).map_or(0, |bhs| bhs.opcode());
             Violation::Malformed { opcode }

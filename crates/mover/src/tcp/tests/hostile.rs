@@ -17,7 +17,7 @@ fn carries_only(notes: &[Note], clean: &[Note]) -> bool {
     })
 }
 
-/// Covers: DGT-01/T, DGT-04/T.
+/// Covers: DGT-04/T.
 #[test]
 fn no_corrupt_byte_is_ever_taken_for_data() {
     let parts = receive::session(DIGESTS);

@@ -58,7 +58,7 @@ fn r2ts(sent: &[(Response, Vec<u8>)]) -> Vec<R2t> {
 
 /// The 300,000 byte read of two bursts.
 ///
-/// Covers: DSN-01, DSN-06, DIN-02, DIN-11, DIN-15/T, FMT-10, DIN-07a, DIN-10b.
+/// Covers: DSN-01, DSN-06, DIN-02, DIN-11, DIN-15/T, DIN-07a, DIN-10b, FMT-10/T.
 #[test]
 fn a_read_of_two_bursts_is_segmented_and_numbered() {
     for keys in [PLAIN, DIGESTS] {
@@ -144,7 +144,7 @@ fn bursts_end_where_they_should() {
     }
 }
 
-/// Covers: FMT-01, DGT-01/T.
+/// Covers: FMT-01/T.
 #[test]
 fn the_answer_to_the_inquiry_is_as_recorded() {
     let mut host = Host::logged_in(PLAIN);
@@ -162,7 +162,7 @@ fn the_answer_to_the_inquiry_is_as_recorded() {
     assert_eq!(host.drain()[..BHS_LEN], expected);
 }
 
-/// Covers: FMT-04, FMT-05, DGT-01/T, DGT-02b/T.
+/// Covers: DGT-01/T, DGT-02b/T, FMT-04/T, FMT-05/T, FMT-10/T, FMT-18/T.
 #[test]
 fn the_echo_of_the_ping_is_as_recorded() {
     let mut host = Host::logged_in(DIGESTS);

@@ -33,11 +33,17 @@ fn write_and_verify_reads_back_what_is_on_stable_storage() {
     }
 }
 
-/// Covers-scsi: 2E.
+/// Covers-scsi: 2E, AE, 8E.
 #[test]
 fn write_and_verify_finds_a_difference() {
+    for opcode in BOTH {
+        finds_a_difference(opcode);
+    }
+}
+
+fn finds_a_difference(opcode: Opcode) {
     let bench = Bench::new();
-    let cdb = block_cdb(Opcode::WRITE_AND_VERIFY_16, 0, 1, 2);
+    let cdb = block_cdb(opcode, 0, 1, 2);
     let (mut task, _) = bench.nexus.start(&request(Lun::Unit(0), &cdb, &[1; 512], 0));
     task.resume(&bench.nexus, Input::DataOut(Slice::from(vec![1; 512])));
     let step = task.resume(&bench.nexus, Input::Store(Outcome::Done));

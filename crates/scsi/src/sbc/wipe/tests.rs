@@ -114,7 +114,7 @@ fn block_erase_gives_the_space_back() {
     assert_eq!(fixed.data(&[0x12, 1, 0xb1, 0, 64, 0])[7], 0);
 }
 
-/// Covers-scsi: 48/01.
+/// Covers-scsi: 48/01, 48/02, 48/1F.
 #[test]
 fn lists_that_are_wrong_are_refused() {
     let bench = Bench::new();

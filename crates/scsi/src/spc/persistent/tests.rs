@@ -369,7 +369,9 @@ fn preempt_and_abort_names_whose_tasks_end() {
     assert_eq!(initiator_ports, [port(A)]);
     assert_eq!(world.write(A), CONFLICT, "fenced before its tasks are gone");
     let step = task.resume(nexus, Input::Turn);
-    assert!(matches!(step, Step::Complete(Completion { status: 0, presented: 24, .. })));
+    let Step::Complete(done) = step else { panic!("{step:?}") };
+    assert_eq!((done.status, done.presented), (0, 24));
+    assert!(done.fence, "others hear of it first");
 }
 
 fn move_list(keys: (u64, u64), flags: u8, target: u16, initiator: &str) -> Vec<u8> {
@@ -434,6 +436,7 @@ fn initiators_register_others() {
     assert_eq!(run(C, REGISTER, &both), CONFLICTS, "b is registered");
     world.out(B, RESERVE, 3, (4, 0), 0);
     let data = world.data(&in_cdb(READ_FULL_STATUS));
+    assert_eq!(data[..4], [0, 0, 0, 1], "one REGISTER had an effect");
     assert_eq!(data[8 + 12] & 3, 3, "b holds, at all target ports");
     assert_eq!(data[8 + 13], 3);
     let later = Nexus::new(names(&port(7)), vec![(0, Arc::clone(&world.bench.unit))]);
@@ -654,6 +657,7 @@ fn kept(shelf: &Arc<Shelf>) -> World {
     World::of(bench)
 }
 
+/// Covers-scsi: 5E/02.
 #[test]
 fn what_persists_survives_a_loss_of_power() {
     let shelf = Arc::new(Shelf::default());

@@ -49,6 +49,7 @@ fn sense_data_may_be_in_descriptor_format() {
     assert_eq!(failed.sense[0], 0xf0);
 }
 
+/// Covers-scsi: 15.
 #[test]
 fn others_are_told_of_new_values() {
     let bench = Bench::new();
@@ -140,6 +141,8 @@ fn log_pages_are_listed_and_there() {
         assert_eq!(bytes[0], *page);
         assert_eq!(usize::from(bytes[3]), bytes.len() - 4);
     }
+    let from_the_second = bench.data(&[0x4d, 0, 0x4d, 0, 0, 0, 1, 1, 0, 0]);
+    assert_eq!(from_the_second, [0x0d, 0, 0, 6, 0, 1, 3, 2, 0, 0xff]);
     assert_eq!(field_of(&bench, &[0x4d, 0, 0x41, 0, 0, 0, 0, 1, 0, 0]), Some((2, Some(5))));
     assert_eq!(field_of(&bench, &[0x4d, 0, 0x42, 1, 0, 0, 0, 1, 0, 0]), Some((3, None)));
     assert_eq!(field_of(&bench, &[0x4d, 0, 0x02, 0, 0, 0, 0, 1, 0, 0]), Some((2, Some(7))));

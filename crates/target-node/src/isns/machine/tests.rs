@@ -80,7 +80,7 @@ fn registered(period: u32) -> Registrar {
     registrar
 }
 
-/// Covers: DIS-21.
+/// Covers: DIS-21/T.
 #[test]
 fn a_registration_names_entity_portals_targets_and_groups() {
     let mut registrar = talking(1);

@@ -145,6 +145,7 @@ fn write_base64(out: &mut TextWriter, group: &[u8]) -> fmt::Result {
 mod tests {
     use super::*;
 
+    /// Covers: NEG-01/S.
     #[test]
     fn all_kinds_of_values() {
         let mut text = TextWriter::new(200);

@@ -89,21 +89,21 @@ proptest! {
         prop_assert_eq!(Response::parse(&response.emit(0)), Ok(response));
     }
 
-    /// Covers: FMT-01.
+    /// Covers: FMT-01/S.
     #[test]
     fn reserved_bits_are_sent_as_zero(request in request(), response in response()) {
         prop_assert!(is_clean(&emitted(&request)));
         prop_assert!(is_clean(&response.emit(0)));
     }
 
-    /// Covers: FMT-02.
+    /// Covers: FMT-02/S.
     #[test]
     fn reserved_bits_are_ignored(request in request(), response in response(), noise: [u8; 48]) {
         prop_assert_eq!(Request::parse(&with_noise(&emitted(&request), noise)), Ok(request));
         prop_assert_eq!(Response::parse(&with_noise(&response.emit(0), noise)), Ok(response));
     }
 
-    /// Covers: FMT-09, SRS-13.
+    /// Covers: FMT-09/S, SRS-13.
     #[test]
     fn only_commands_have_ahs(request in request(), response in response()) {
         let mut bytes = emitted(&request);
@@ -117,7 +117,7 @@ proptest! {
         prop_assert_eq!(response.emit(0)[4], 0);
     }
 
-    /// Covers: FMT-06, FMT-07.
+    /// Covers: FMT-06/S, FMT-07/T, FMT-07/I.
     #[test]
     fn each_side_sends_opcodes_of_its_own(request in request(), response in response()) {
         let bytes = emitted(&request);
@@ -164,7 +164,7 @@ proptest! {
     }
 }
 
-/// Covers: FMT-06, FMT-07.
+/// Covers: FMT-06/S, FMT-07/T, FMT-07/I.
 #[test]
 fn opcodes() {
     let initiator = [0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x10];
@@ -207,7 +207,7 @@ fn tasks_have_a_tag() {
     }
 }
 
-/// Covers: FMT-11.
+/// Covers: FMT-11/T, FMT-11/I.
 #[test]
 fn lun_stands_in_bytes_8_to_15() {
     for lun in ["0000", "00ff", "4100", "7fff"] {

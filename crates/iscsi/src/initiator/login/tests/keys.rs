@@ -234,6 +234,10 @@ fn a_connection_that_joins_negotiates_its_own_keys_only() {
     assert_eq!(offer(&lab, "SessionType"), None);
     assert_eq!(offer(&lab, "HeaderDigest"), Some("CRC32C,None"));
     assert_eq!(offer(&lab, "MaxRecvDataSegmentLength"), Some("262144"));
+    // The target may not speak of the others either.
+    lab.answer(MORE, &OF_SESSION.map(|(key, value)| format!("{key}={value}\n")).concat());
+    let answers = &lab.requests.last().unwrap().1;
+    assert_eq!(answers, &OF_SESSION.map(|(key, _)| format!("{key}=Reject\n")).concat());
     lab.answer(DONE, "HeaderDigest=CRC32C\nMaxRecvDataSegmentLength=1024\n");
     let connection = &lab.done().parameters;
     for (key, _) in OF_SESSION {
@@ -255,6 +259,12 @@ fn discovery_offers_no_key_of_commands() {
         assert_eq!(offer(&lab, key).is_some(), of_all.contains(&key), "{key}");
     }
     assert_eq!(offer(&lab, "SendTargets"), None, "asked by a Text Request");
+    // Nor does it matter what the target offers.
+    for (key, value) in OF_SESSION.into_iter().filter(|(key, _)| !of_all.contains(key)) {
+        lab.answer(MORE, &format!("{key}={value}\n"));
+        let answer = &lab.requests.last().unwrap().1;
+        assert!(answer.starts_with(&format!("{key}=")) && !answer.contains("NotUnderstood"));
+    }
     lab.answer(DONE, "");
     assert_eq!(lab.done().parameters.max_connections, 1);
 }

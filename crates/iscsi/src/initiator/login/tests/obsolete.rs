@@ -172,3 +172,18 @@ fn a_session_spans_one_portal_group() {
         }
     }
 }
+
+/// A session that may still be there at the target makes room for this one.
+///
+/// Covers: SES-20.
+#[test]
+fn a_session_is_reinstated_by_its_isid_without_a_tsih() {
+    for reinstates in [false, true] {
+        let mut lab = Lab::of(Identity { reinstates, ..identity() }, &Settings::default(), None);
+        lab.answer(SECURED, "AuthMethod=None\n");
+        lab.answer(DONE, "");
+        let named = |(request, _): &(LoginRequest, String)| (request.tsih, request.isid);
+        assert!(lab.requests.iter().map(named).all(|name| name == (Tsih(0), ISID)));
+        assert_eq!(lab.done().tsih, Tsih(9));
+    }
+}

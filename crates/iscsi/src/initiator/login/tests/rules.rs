@@ -79,7 +79,7 @@ fn every_connection_says_who_and_whom_and_says_it_once() {
     }
 }
 
-/// Covers: LGN-28, LGN-30.
+/// Covers: LGN-28/I, LGN-30/I.
 #[test]
 fn what_names_the_login_stays_the_same() {
     for lab in beginnings() {
@@ -95,7 +95,7 @@ fn what_names_the_login_stays_the_same() {
     }
 }
 
-/// Covers: LGN-05.
+/// Covers: LGN-05/I.
 #[test]
 fn each_response_is_followed_by_one_request() {
     for mut lab in beginnings() {
@@ -115,7 +115,7 @@ fn each_response_is_followed_by_one_request() {
     }
 }
 
-/// Covers: LGN-08, LGN-09.
+/// Covers: LGN-08/I, LGN-09/I.
 #[test]
 fn stages_come_in_their_order() {
     let stages = |lab: &Lab| -> Vec<(Stage, Option<Stage>)> {
@@ -145,7 +145,7 @@ fn stages_come_in_their_order() {
     }
 }
 
-/// Covers: LGN-13.
+/// Covers: LGN-13/I.
 #[test]
 fn a_transition_that_was_refused_is_asked_for_again() {
     let mut lab = Lab::new();
@@ -166,7 +166,7 @@ fn a_transition_that_was_refused_is_asked_for_again() {
     assert_eq!(lab.done().target_alias.as_deref(), Some("a disk"));
 }
 
-/// Covers: LGN-38.
+/// Covers: LGN-38/I.
 #[test]
 fn a_status_other_than_success_closes_the_connection() {
     for status in [0x0101, 0x0102, 0x0200, 0x0203, 0x020b, 0x0300, 0x0302, 0x0401] {
@@ -180,7 +180,7 @@ fn a_status_other_than_success_closes_the_connection() {
     }
 }
 
-/// Covers: LGN-47.
+/// Covers: LGN-47/I.
 #[test]
 fn seven_exchanges_are_no_reason_to_give_up() {
     let mut lab = Lab::operational();
@@ -191,7 +191,7 @@ fn seven_exchanges_are_no_reason_to_give_up() {
     lab.done();
 }
 
-/// Covers: CHP-04.
+/// Covers: CHP-04/I.
 #[test]
 fn the_security_stage_has_its_own_keys_only() {
     const ALLOWED: [&str; 10] = [
@@ -218,7 +218,7 @@ fn the_security_stage_has_its_own_keys_only() {
     assert!(matches!(lab.error(), LoginError::KeyStage { key: "MaxRecvDataSegmentLength", .. }));
 }
 
-/// Covers: CHP-01, CHP-07, CHP-17.
+/// Covers: CHP-01/I, CHP-07, CHP-17.
 #[test]
 fn both_sides_prove_themselves() {
     let lab = whole(Lab::with(&Settings::default(), Some(client(true))));
@@ -235,7 +235,7 @@ fn both_sides_prove_themselves() {
 
 /// A secret is never in what is sent, nor in what is logged.
 ///
-/// Covers: CHP-26.
+/// Covers: CHP-26/I.
 #[test]
 fn no_secret_is_sent_or_shown() {
     for mutual in [false, true] {
@@ -252,7 +252,7 @@ fn no_secret_is_sent_or_shown() {
     }
 }
 
-/// Covers: CHP-02.
+/// Covers: CHP-02/I, CHP-27/I.
 #[test]
 fn each_connection_offers_its_methods() {
     let offers = ["AuthMethod=None", "AuthMethod=CHAP,None", "AuthMethod=CHAP"];
@@ -281,7 +281,7 @@ fn discovery() -> Lab {
     lab
 }
 
-/// Covers: DIS-13, DIS-14, P44-01.
+/// Covers: DIS-13/I, DIS-14/I, P44-01c/I.
 #[test]
 fn a_discovery_session_is_a_plain_one() {
     let mut lab = discovery();
@@ -299,7 +299,7 @@ fn a_discovery_session_is_a_plain_one() {
     assert_eq!((agreed.error_recovery_level, agreed.max_connections), (0, 1));
 }
 
-/// Covers: P44-01.
+/// Covers: P44-01a/I.
 #[test]
 fn a_protocol_level_is_answered_by_the_smaller_one() {
     let cases = [("0", "0", 0), ("1", "1", 1), ("2", "1", 1), ("3", "1", 1), ("31", "1", 1)];
@@ -313,7 +313,7 @@ fn a_protocol_level_is_answered_by_the_smaller_one() {
     }
 }
 
-/// Covers: P44-01.
+/// Covers: P44-01b/I, P44-01d/I.
 #[test]
 fn the_protocol_level_is_the_sessions() {
     let session = whole(Lab::new());
@@ -332,7 +332,7 @@ fn the_protocol_level_is_the_sessions() {
     }
 }
 
-/// Covers: LGN-50.
+/// Covers: LGN-50/I.
 #[test]
 fn every_key_of_the_standard_is_understood() {
     let negotiated = [

@@ -347,7 +347,7 @@ fn a_gap_may_be_only_so_wide() {
     }
 }
 
-/// Covers: DGT-12, DGT-13.
+/// Covers: DGT-12.
 #[test]
 fn a_damaged_status_is_asked_for() {
     let mut lab = level(1);

@@ -71,7 +71,7 @@ fn reject(lab: &mut Lab, reason: u8, request: Request) {
     lab.control(Response::Reject(reject), &header);
 }
 
-/// Covers: ERL-12, SNK-05.
+/// Covers: ERL-12, SNK-05, DGT-09.
 #[test]
 fn a_status_before_its_data_is_not_acknowledged() {
     let mut lab = level(1);
@@ -148,7 +148,6 @@ fn a_command_that_was_damaged_is_sent_again_under_its_number() {
     panic!("no end of tries");
 }
 
-/// Covers: CMD-21.
 #[test]
 fn the_window_keeps_later_commands_near_an_open_number() {
     // While a number is open the target's ExpCmdSN stands still, and a MaxCmdSN that is further
@@ -198,7 +197,7 @@ fn a_connection_is_replaced_only_when_it_is_gone() {
     assert!(matches!(lab.closed, Some((SessionError::Disconnected, _))));
 }
 
-/// Covers: REA-01, TMF-06, TMF-28, LGN-34, CMD-23c, ERL-05/I.
+/// Covers: REA-01, TMF-06, TMF-28, LGN-34, ERL-05/I, LGO-14.
 #[test]
 fn commands_are_sent_again_or_reassigned_when_the_logout_has_succeeded() {
     let mut lab = pair(2);
@@ -372,21 +371,22 @@ fn without_fast_abort_data_is_sent_as_it_is_asked_for() {
     }
 }
 
-/// Covers: FMT-17.
+/// Covers: FMT-17a, FMT-17b, FMT-17c.
 #[test]
 fn pdus_that_are_made_wrong_end_the_session() {
     let lab = level(0);
     let mut both = lab.nop_in(Itt(0xfffe), Ttt(3));
     let mut strange = lab.nop_in(Itt::NONE, Ttt(3));
-    for (response, lun) in [(&mut both, 0x00), (&mut strange, 0xc7)] {
+    for (response, lun, last) in [(&mut both, 0x00, 0), (&mut strange, 0xc7, 9)] {
         if let Response::NopIn(pdu) = response {
-            pdu.lun = LunField([lun, 1, 0, 0, 0, 0, 0, 9]);
+            pdu.lun = LunField([lun, 1, 0, 0, 0, 0, 0, last]);
         }
     }
-    for response in [both, strange] {
+    for (response, what) in [(both, "both tags"), (strange, "a strange lun")] {
         let mut lab = level(0);
         lab.control(response, &[]);
-        assert!(matches!(lab.closed, Some((SessionError::Malformed(_), _))), "{response:?}");
+        let Some((SessionError::Malformed(said), _)) = lab.closed else { panic!("{response:?}") };
+        assert!(said.contains(what), "{said}");
     }
     let mut lab = level(0);
     let task = lab.command(0, 512);
@@ -397,7 +397,7 @@ fn pdus_that_are_made_wrong_end_the_session() {
 
 /// Nothing that such a target says on any connection can be relied on.
 ///
-/// Covers: FMT-16.
+/// Covers: FMT-16/I.
 #[test]
 fn a_format_error_ends_all_connections_of_the_session() {
     let violations = [
@@ -428,7 +428,7 @@ fn a_format_error_ends_all_connections_of_the_session() {
     assert_eq!(end(2, Violation::HeaderDigest), (vec![OTHER], None));
 }
 
-/// Covers: P44-02.
+/// Covers: P44-02/I.
 #[test]
 fn what_needs_protocol_level_2_is_not_asked_for() {
     let unit = LunField::default();

@@ -77,6 +77,13 @@ fn what_was_sent_before_counts_for_nothing() {
 /// Covers: REA-08/I.
 #[test]
 fn a_snack_tag_stays_with_its_connection() {
+    // Also where the first part is lost there.
+    for first in [0, 1] {
+        goes_on_without_a_tag(first);
+    }
+}
+
+fn goes_on_without_a_tag(first: u32) {
     let mut old = asked_anew();
     events(&mut old, &cut(0, 50));
     let mut new = Tcp::new();
@@ -99,7 +106,10 @@ fn a_snack_tag_stays_with_its_connection() {
     let asked = split(RECOVERY, &sent(&mut new));
     let [(Request::TaskManagement(request), _)] = asked.as_slice() else { panic!("{asked:?}") };
     assert_eq!(request.exp_data_sn, DataSn(0), "nothing is acknowledged");
-    for number in 0..10 {
+    for number in first..10 {
+        events(&mut new, &cut(number, 50));
+    }
+    for number in 0..first {
         events(&mut new, &cut(number, 50));
     }
     let told = events(&mut new, &tagged(0, 10));

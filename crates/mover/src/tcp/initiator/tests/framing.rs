@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// Covers: FMT-04, FMT-10, FMT-18.
+/// Covers: FMT-04/I, FMT-10/I, FMT-18/I.
 #[test]
 fn control_data_is_counted_without_padding_and_digests() {
     for keys in [KEYS, DIGESTS] {
@@ -29,15 +29,51 @@ fn control_data_is_counted_without_padding_and_digests() {
             let digest = if keys.data_digest && length > 0 { 4 } else { 0 };
             assert_eq!(bytes.len(), header + length.next_multiple_of(4) + digest);
             assert_eq!(bytes[header..header + length], data);
+            let padding = &bytes[header + length..bytes.len() - digest];
+            assert!(padding.iter().all(|byte| *byte == 0));
             let (request, back) = split(keys, &bytes).remove(0);
             assert!(matches!(request, Request::Text(_)) && back == data);
         }
     }
 }
 
+/// Covers: FMT-05/I.
+#[test]
+fn padding_is_zero_and_may_have_any_value() {
+    for keys in [KEYS, DIGESTS] {
+        for length in 1..=4_u8 {
+            let nop = NopIn {
+                lun: LunField::default(),
+                itt: Itt(1),
+                ttt: Ttt::NONE,
+                numbers: numbers(9),
+            };
+            let mut tcp = Tcp::new();
+            tcp.submit(Op::NoticeKeys(keys));
+            let data = vec![b'x'; usize::from(length)];
+            let mut padded = data.clone();
+            padded.resize(4, 0xa5);
+            // As if all of it were data, but for what the header says.
+            let plain = Keys { header_digest: false, ..keys };
+            let mut bytes = pdu(plain, Response::NopIn(nop), &padded);
+            bytes[7] = length;
+            if keys.header_digest {
+                let digest = crc::crc32c(&bytes[..BHS_LEN]).to_le_bytes();
+                bytes.splice(BHS_LEN..BHS_LEN, digest);
+            }
+            let events = events(&mut tcp, &bytes);
+            assert!(
+                matches!(events[..], [Event::Control { response: Response::NopIn(_) }]),
+                "{events:?}"
+            );
+            assert_eq!(tcp.control_data(), data);
+        }
+    }
+}
+
 /// BHS, AHS, digest of both, data, digest of the data.
 ///
-/// Covers: FMT-18.
+/// Covers: FMT-18/I.
 #[test]
 fn the_header_digest_stands_behind_the_additional_header() {
     let mut tcp = Tcp::new();
@@ -73,7 +109,7 @@ fn login_response() -> LoginResponse {
     }
 }
 
-/// Covers: LGN-06.
+/// Covers: LGN-06/I.
 #[test]
 fn a_login_response_has_8192_bytes_at_most() {
     let response = Response::Login(login_response());
@@ -91,7 +127,7 @@ fn a_login_response_has_8192_bytes_at_most() {
     }
 }
 
-/// Covers: FMT-03.
+/// Covers: FMT-03/I.
 #[test]
 fn reserved_codes_of_a_target_are_errors() {
     for (at, value) in [(1, 0x08), (1, 0x82), (1, 0x86)] {
@@ -105,10 +141,39 @@ fn reserved_codes_of_a_target_are_errors() {
     for opcode in (0..0x40).filter(|code| !matches!(code, 0x20..=0x26 | 0x31 | 0x32 | 0x3f)) {
         let mut bytes = [0; BHS_LEN];
         bytes[0] = opcode;
+        let mut tcp = Tcp::new();
+        events(&mut tcp, &pdu(Keys::LOGIN, Response::Login(login_response()), &[]));
         violates(
-            &mut Tcp::new(),
+            &mut tcp,
             &bytes,
             |violation| matches!(violation, Violation::Malformed { opcode: of } if *of == opcode),
         );
     }
+}
+
+/// Servers of other protocols are known before a header is whole, which may never come.
+#[test]
+fn a_stream_that_is_none_of_a_target_is_known_by_its_first_bytes() {
+    for line in [&b"SSH-2.0-x\r\n"[..], b"HTTP/1.1 400", b"220 mail", b"\xff\xfd", b"\x15\x03"] {
+        for split in 0..line.len() {
+            let (first, second) = line.split_at(split);
+            let mut tcp = Tcp::new();
+            events(&mut tcp, first);
+            violates(&mut tcp, second, |violation| *violation == Violation::NotIscsi);
+        }
+    }
+    // What a target may send is none of it, reserved bits or not, nor what follows a header.
+    let response = pdu(Keys::LOGIN, Response::Login(login_response()), &[]);
+    for reserved in [0, 0x40, 0x80] {
+        let mut bytes = response.clone();
+        bytes[0] |= reserved;
+        for split in 0..=2 {
+            let mut tcp = Tcp::new();
+            let (_, event) = tcp.feed(&bytes[..split]);
+            assert!(event.is_none(), "{reserved:#x}, {split}: {event:?}");
+        }
+    }
+    let mut tcp = Tcp::new();
+    events(&mut tcp, &response);
+    assert!(tcp.feed(b"SSH").1.is_none());
 }
