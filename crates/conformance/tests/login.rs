@@ -354,7 +354,7 @@ fn discover(session: &mut Initiator) -> Vec<(String, String)> {
 fn an_initiator_hears_of_the_targets_that_it_may_use_and_of_no_other() {
     let names = |server: &Server, initiator: Option<&str>, value: &str| -> Vec<String> {
         let plan = LoginPlan::discovery();
-        let initiator = initiator.map(ToOwned::to_owned).or(plan.initiator.clone());
+        let initiator = initiator.map(ToOwned::to_owned).or_else(|| plan.initiator.clone());
         let mut session = server.login_with(&LoginPlan { initiator, ..plan });
         let request = session.text();
         session.send(&Request::Text(request), &text(&[("SendTargets", value)]));

@@ -5,6 +5,7 @@
 pub(crate) mod contents;
 pub(crate) mod guest;
 pub(crate) mod histogram;
+pub(crate) mod isid;
 pub(crate) mod layers;
 pub(crate) mod leaving;
 pub(crate) mod meant;
@@ -47,7 +48,6 @@ use iscsi::chap::Credentials;
 use iscsi::chap::Secret;
 use iscsi::initiator::LoginError;
 use iscsi::initiator::SessionError;
-use wire::iscsi::Isid;
 use wire::scsi::Sense;
 use wire::scsi::sam::BUSY;
 use wire::scsi::sam::RESERVATION_CONFLICT;
@@ -142,16 +142,6 @@ pub(crate) fn queue(options: &ClientOptions) -> Result<Guest> {
     Ok(Guest::new(queue))
 }
 
-/// Six bytes in hex.
-fn isid(text: &str) -> Result<Isid> {
-    let digits = u64::from_str_radix(text, 16).ok().filter(|_| text.len() == 12);
-    let Some(digits) = digits.filter(|_| text.bytes().all(|byte| byte.is_ascii_hexdigit())) else {
-        return Err(usage("--isid", text, "12 hex digits are right, for example 80c0ffee0001"));
-    };
-    let [_, _, isid @ ..] = digits.to_be_bytes();
-    Ok(Isid(isid))
-}
-
 /// Everything that a login to `url` needs.
 pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     let mut options = Options { connect_patience: FIRST_PATIENCE, ..Options::of_url(url) };
@@ -191,7 +181,7 @@ fn take(client: &ClientOptions, options: &mut Options) -> Result<()> {
     }
     negotiate(client, &mut options.settings)?;
     options.enterprise = client.enterprise_number;
-    options.isid = client.isid.as_deref().map(isid).transpose()?;
+    options.isid = client.isid.as_deref().map(isid::parse).transpose()?;
     if let Some(patience) = &client.patience {
         options.reconnect_patience = time("--patience", patience)?;
         options.connect_patience = options.reconnect_patience;
@@ -390,7 +380,7 @@ fn first_of(
                     return Ok(event);
                 }
                 Event::Down { session: of, error } if of == session => {
-                    let error = error.to_string();
+                    let error = besides(&error, url);
                     if told != error {
                         output::say(format_args!(
                             "{url}: {error}; trying to reach the target for a while"
@@ -425,9 +415,22 @@ pub(crate) fn tell(event: &Event) {
 
 /// An error with what to do about it, where there is something to do.
 pub(crate) fn advised(error: Error, url: &Url) -> anyhow::Error {
+    let what = besides(&error, url);
     match advice(&error, url) {
-        Some(advice) => anyhow!("{url}: {error}; {advice}"),
-        None => anyhow!("{url}: {error}"),
+        Some(advice) => anyhow!("{url}: {what}; {advice}"),
+        None => anyhow!("{url}: {what}"),
+    }
+}
+
+/// What an error says besides the target and the LUN that `url` names before it.
+fn besides(error: &Error, url: &Url) -> String {
+    let text = error.to_string();
+    let target = url.target.as_deref().unwrap_or_default().escape_debug().to_string();
+    let lun = format!(", LUN {}", url.lun.unwrap_or(0));
+    let rest = text.strip_prefix(&target).map(|rest| rest.strip_prefix(&lun).unwrap_or(rest));
+    match rest.and_then(|rest| rest.strip_prefix(": ")) {
+        Some(rest) => rest.to_owned(),
+        None => text,
     }
 }
 
@@ -447,6 +450,7 @@ pub(crate) fn no_unit(
         return advised(error, url);
     }
     luns.sort_unstable();
+    let error = besides(&error, url);
     let shown: Vec<_> = luns.iter().take(LUNS_SHOWN_MAX).map(u16::to_string).collect();
     match (shown.join(", "), luns.len().saturating_sub(LUNS_SHOWN_MAX)) {
         (_, _) if luns.is_empty() => anyhow!("{url}: {error}, and no other one for us"),

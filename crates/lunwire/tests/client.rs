@@ -21,6 +21,7 @@ use support::lunwire;
 use support::pattern;
 use support::stderr;
 use support::stdout;
+use support::that_takes_signals;
 use support::wait_for;
 
 #[test]
@@ -105,7 +106,7 @@ fn an_interrupted_copy_goes_on() {
     let (source, state) = (files.path("fifo-less"), files.path("state"));
     let bytes = pattern(64 << 20);
     std::fs::write(&source, &bytes).unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+    let mut child = that_takes_signals()
         .args(["copy", &source, &daemon.urls[0], "--resume", &state, "--quiet"])
         .stderr(Stdio::piped())
         .spawn()
@@ -478,7 +479,7 @@ fn a_full_file_system_is_named() {
 fn an_interrupt_ends_a_read_with_a_message() {
     let files = Files::new();
     let daemon = Daemon::start(files.folder.path(), &["memory:1G"], &[]);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+    let mut child = that_takes_signals()
         .args(["bench", &daemon.urls[0], "--time", "60s"])
         .stderr(Stdio::piped())
         .spawn()

@@ -6,7 +6,6 @@ mod support;
 
 use std::net::TcpListener;
 use std::process::Child;
-use std::process::Command;
 use std::process::Output;
 use std::process::Stdio;
 use std::time::Duration;
@@ -21,6 +20,7 @@ use rustix::process::kill_process;
 use support::Daemon;
 use support::stderr;
 use support::stdout;
+use support::that_takes_signals;
 
 /// Until a client is at work, or has noticed that its target is gone.
 const PAUSE: Duration = Duration::from_millis(1500);
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(1500);
 const END: Duration = Duration::from_secs(20);
 
 fn client(arguments: &[&str]) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+    let mut command = that_takes_signals();
     command.args(arguments).args(["--patience", "300s"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -94,7 +94,7 @@ fn a_client_that_waits_for_its_input_ends_at_once() {
     let daemon = Daemon::start(folder.path(), &["memory:16M"], &[]);
     let url = daemon.urls[0].as_str();
     for arguments in [["write", url, "-"], ["copy", "-", url]] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+        let mut command = that_takes_signals();
         command.args(arguments).arg("--quiet").stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();

@@ -20,12 +20,13 @@ use support::good;
 use support::lunwire;
 use support::pattern;
 use support::stderr;
+use support::that_takes_signals;
 
 const SIZE: usize = 16 << 20;
 
 /// Begins a copy, whose disk takes seconds for it, and ends it by `signal` in its middle.
 fn begin(from: &str, to: &str, state: &str, signal: Signal) {
-    let child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+    let child = that_takes_signals()
         .args(["copy", from, to, "--resume", state, "--quiet", "--overwrite"])
         .stderr(Stdio::piped())
         .spawn()

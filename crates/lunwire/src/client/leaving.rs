@@ -180,14 +180,15 @@ fn warn_of_doubt() {
     }
 }
 
-/// From now on a signal asks for an end, and ends the calls of `queue` that wait; a second one ends
-/// the process at once.
+/// From now on a signal that was not ignored asks for an end, and ends the calls of `queue` that
+/// wait; a second one ends the process at once.
 pub(super) fn catch_signals(queue: &Queue) -> Result<()> {
     const CANNOT: &str = "cannot catch signals";
     let flag = Arc::clone(INTERRUPTED.get_or_init(Arc::default));
     let speaking = Arc::new(AtomicBool::new(false));
-    let signals: Vec<i32> =
-        [SIGINT, SIGTERM].into_iter().chain((!hangup_is_ignored()).then_some(SIGHUP)).collect();
+    let ignored = ignored_signals();
+    let is_caught = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
+    let signals: Vec<i32> = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_caught).collect();
     for signal in &signals {
         // Who hears of signals may wait for somebody to read what it says.
         signal_hook::flag::register_conditional_shutdown(*signal, 1, Arc::clone(&speaking))
@@ -243,10 +244,9 @@ fn end_at_once(why: &str) -> ! {
     std::process::exit(1);
 }
 
-/// Whether who started us wants us to outlive our terminal (nohup).
-fn hangup_is_ignored() -> bool {
+/// The signals that who started us wants us to outlive (nohup, `&` in a script): bit 0 is signal 1.
+fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask >> (SIGHUP - 1) & 1 == 1)
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }

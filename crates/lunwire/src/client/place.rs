@@ -120,10 +120,7 @@ impl Place {
         }
         if client::is_url(text) {
             let disk = Disk::open(queue, options, text)?;
-            if disk.geometry.read_only {
-                let inspect = client::try_command("inspect", &disk.url);
-                bail!("{}: the disk is write protected{inspect}", disk.url);
-            }
+            disk.expect_writable()?;
             return Ok(Self::Disk(disk));
         }
         client::outfile::expect_unprotected(Path::new(text))?;
@@ -253,6 +250,15 @@ impl Disk {
                 Err(error)
             }
         }
+    }
+
+    /// Fails before anything is written to a disk that takes no writes.
+    pub(crate) fn expect_writable(&self) -> Result<()> {
+        if self.geometry.read_only {
+            let inspect = client::try_command("inspect", &self.url);
+            bail!("{}: the disk is write protected{inspect}", self.url);
+        }
+        Ok(())
     }
 
     /// A cache that cannot be flushed is written through, or this fails: before anything is

@@ -54,7 +54,7 @@ impl Identity {
 /// An error of a login with what to do about it, where there is something to do.
 pub(crate) fn advised(error: Error, url: &Url, identity: &Identity) -> anyhow::Error {
     match advice(&error, identity) {
-        Some(advice) => anyhow::anyhow!("{url}: {error}; {advice}"),
+        Some(advice) => anyhow::anyhow!("{url}: {}; {advice}", super::besides(&error, url)),
         None => super::advised(error, url),
     }
 }

@@ -101,6 +101,9 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         let text = "--verify needs --reads below 100: it checks what was written";
         return Err(Usage(text.into()).into());
     }
+    if options.sessions > 1 {
+        client::isid::refuse_for_two(&options.client, "of --sessions")?;
+    }
     let wishes = Wishes::of(options, &["4K"], &[32])?;
     let range = wishes.range;
     let overwrite = Overwrite::said(options.overwrite);
@@ -108,6 +111,9 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     let mut queue = client::queue(&options.client)?;
     let url = options.url.as_deref().unwrap_or_default();
     let disk = Disk::open(&mut queue, &options.client, url)?;
+    if reads < 100 {
+        disk.expect_writable()?;
+    }
     let bytes = disk.geometry.bytes();
     if let Some(range) = range.filter(|range| *range > bytes) {
         let (url, size) = (&disk.url, control::units::bytes(bytes));
@@ -159,6 +165,13 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     if interrupted && failed.is_none() {
         failed = Some(anyhow!("interrupted: the figures are those up to then"));
     }
+    // What is told says whether that went well, too.
+    if let Some(mut plot) = plot {
+        let series: Vec<Series> = outcomes.iter().map(Outcome::series).collect();
+        let svg = plot::draw(&disk.url.to_string(), &series);
+        let unwritten = plot.write(svg.as_bytes()).err();
+        failed = failed.or(unwritten);
+    }
     if options.json && is_told {
         output::measured(
             failed.as_ref(),
@@ -169,11 +182,6 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
                 "results": outcomes.iter().map(Outcome::json).collect::<Vec<Value>>(),
             }),
         );
-    }
-    if let Some(mut plot) = plot {
-        let series: Vec<Series> = outcomes.iter().map(Outcome::series).collect();
-        let svg = plot::draw(&disk.url.to_string(), &series);
-        plot.write(svg.as_bytes())?;
     }
     failed.map_or(Ok(()), Err)
 }

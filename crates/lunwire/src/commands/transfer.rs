@@ -89,6 +89,7 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     let (source, destination) = (&options.source, &options.destination);
     let from_name = plain_name("SOURCE", source)?;
     let to_name = plain_name("DESTINATION", destination)?;
+    expect_two_ports(options)?;
     if destination == STANDARD && (options.verify || options.resume.is_some()) {
         let text = "--verify and --resume: standard output cannot be read back";
         return Err(Usage(text.into()).into());
@@ -141,6 +142,20 @@ fn plain_name(what: &str, text: &str) -> Result<String> {
     }
     meant::expect_file(what, text)?;
     Ok(text.to_owned())
+}
+
+/// Both ends log in: where that is at one target, the sessions of one ISID end each other.
+fn expect_two_ports(options: &CopyOptions) -> Result<()> {
+    let (source, destination) = (&options.source, &options.destination);
+    if !client::is_url(source) || !client::is_url(destination) {
+        return Ok(());
+    }
+    let (from, to) = (client::disk_url(source)?, client::disk_url(destination)?);
+    let is_one_portal = from.portal() == to.portal() || !options.client.portal.is_empty();
+    if from.target == to.target && is_one_portal {
+        client::isid::refuse_for_two(&options.client, "of the copy")?;
+    }
+    Ok(())
 }
 
 /// Moves everything, and tells a program what came of it.

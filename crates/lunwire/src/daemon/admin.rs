@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::io::Read;
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
@@ -55,7 +56,37 @@ const REPLY_LEN_MAX: u64 = 64 << 20;
 /// Answers on the control socket until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Admin {
-    path: Option<PathBuf>,
+    _socket: Option<Socket>,
+}
+
+/// The file by which the daemon is found.
+#[derive(Debug)]
+struct Socket {
+    path: PathBuf,
+    /// Device and inode: which of the files of that name it is.
+    identity: (u64, u64),
+}
+
+impl Socket {
+    fn of(path: PathBuf) -> Result<Self> {
+        let identity = identity(&path).with_context(|| path.display().to_string())?;
+        Ok(Self { path, identity })
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // Somebody may have removed it, and another daemon may have its own there. The inode is
+        // not used again as long as we listen.
+        if identity(&self.path).is_ok_and(|there| there == self.identity) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Device and inode of what is at `path`.
+fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|facts| (facts.dev(), facts.ino()))
 }
 
 impl Admin {
@@ -74,7 +105,7 @@ impl Admin {
                     tracing::warn!(
                         "no control socket: XDG_RUNTIME_DIR is not set; try: --control-socket PATH"
                     );
-                    return Ok(Self { path: None });
+                    return Ok(Self { _socket: None });
                 }
             },
         };
@@ -83,10 +114,11 @@ impl Admin {
             Err(error) if wanted => return Err(error),
             Err(error) => {
                 tracing::warn!("no control socket: {error:#}");
-                return Ok(Self { path: None });
+                return Ok(Self { _socket: None });
             }
         };
         tracing::debug!(path = %path.display(), "control socket");
+        let socket = Socket::of(path)?;
         let shared = Arc::new(Shared { target, begun: Instant::now() });
         let asked = Asked(Arc::clone(&shared));
         let (mut clients, orders) =
@@ -102,16 +134,7 @@ impl Admin {
                 }
             })
             .context("cannot start the control thread")?;
-        Ok(Self { path: Some(path) })
-    }
-}
-
-impl Drop for Admin {
-    fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            // Somebody else may have removed it; the daemon is leaving anyway.
-            let _ = std::fs::remove_file(path);
-        }
+        Ok(Self { _socket: Some(socket) })
     }
 }
 
@@ -440,6 +463,13 @@ fn bind(path: &Path) -> Result<UnixListener> {
     if is_socket {
         // If it cannot be removed, binding says so.
         let _ = std::fs::remove_file(path);
+    } else if let Ok(facts) = std::fs::symlink_metadata(path) {
+        let what = match facts.file_type() {
+            kind if kind.is_dir() => "a folder",
+            kind if kind.is_file() => "a file",
+            _ => "there, and no socket",
+        };
+        bail!("{} is {what}; try: --control-socket with another path", path.display());
     }
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let listener = UnixListener::bind(path);

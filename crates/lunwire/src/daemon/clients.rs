@@ -10,7 +10,11 @@
 //! ```
 //!
 //! A question is answered at once. An order may take long, so another thread carries orders out,
-//! one after the other, and questions are answered meanwhile.
+//! one after the other, and questions are answered meanwhile. An order whose client is gone when
+//! its turn comes is dropped: whoever interrupts a command does not want it any more.
+
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::io::ErrorKind;
@@ -18,6 +22,8 @@ use std::io::Read;
 use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::Weak;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::Sender;
@@ -62,10 +68,31 @@ pub(super) trait Questions: Send + 'static {
     fn answer(&self, request: &Request) -> Option<Reply>;
 }
 
+/// What a client wants done.
+#[derive(Debug)]
+struct Order {
+    client: u64,
+    /// By which its client waits for the answer.
+    stream: Weak<UnixStream>,
+    request: Request,
+}
+
+impl Order {
+    /// Whether somebody still waits for it.
+    fn is_wanted(&self) -> bool {
+        let Some(stream) = self.stream.upgrade() else { return false };
+        // Who has said all, and listens, has not hung up.
+        let mut fds = [PollFd::new(&stream, PollFlags::empty())];
+        let known = rustix::event::poll(&mut fds, Some(&Timespec::default()));
+        let gone = PollFlags::HUP | PollFlags::ERR;
+        known.is_err() || !fds.iter().any(|fd| fd.revents().intersects(gone))
+    }
+}
+
 /// Orders that are to be carried out, one after the other.
 #[derive(Debug)]
 pub(super) struct Orders {
-    orders: Receiver<(u64, Request)>,
+    orders: Receiver<Order>,
     done: Sender<(u64, Reply)>,
     waker: UnixStream,
 }
@@ -73,8 +100,14 @@ pub(super) struct Orders {
 impl Orders {
     /// Carries out what comes, until there is nobody any more whom it could come from.
     pub(super) fn run(mut self, mut carry_out: impl FnMut(&Request) -> Reply) {
-        while let Ok((client, request)) = self.orders.recv() {
-            if self.done.send((client, carry_out(&request))).is_err() {
+        while let Ok(order) = self.orders.recv() {
+            let reply = if order.is_wanted() {
+                carry_out(&order.request)
+            } else {
+                tracing::info!("dropped an order before its turn: its client is gone");
+                Reply::Error { message: "the order was dropped: its client is gone".to_owned() }
+            };
+            if self.done.send((order.client, reply)).is_err() {
                 return;
             }
             // If there is no room, it is awake already.
@@ -91,7 +124,7 @@ pub(super) struct Clients<Q> {
     /// The oldest first.
     clients: Vec<Client>,
     next: u64,
-    orders: SyncSender<(u64, Request)>,
+    orders: SyncSender<Order>,
     done: Receiver<(u64, Reply)>,
     woken: UnixStream,
     /// No connections are accepted before.
@@ -145,7 +178,7 @@ impl<Q: Questions> Clients<Q> {
         for client in &self.clients {
             let Some((flags, deadline)) = client.awaits() else { continue };
             until = Some(until.map_or(deadline, |until| until.min(deadline)));
-            fds.push(PollFd::new(&client.stream, flags));
+            fds.push(PollFd::new(&*client.stream, flags));
         }
         // A moment more, so that the deadline has passed then.
         let pause = until.map(|at| at.saturating_duration_since(now) + Duration::from_millis(1));
@@ -234,7 +267,7 @@ fn is_for(stream: &UnixStream) -> bool {
 #[derive(Debug)]
 struct Client {
     number: u64,
-    stream: UnixStream,
+    stream: Arc<UnixStream>,
     state: State,
 }
 
@@ -251,6 +284,7 @@ enum State {
 
 impl Client {
     fn new(number: u64, stream: UnixStream, now: Instant) -> Self {
+        let stream = Arc::new(stream);
         Self { number, stream, state: State::Asking(Vec::new(), now + TIMEOUT) }
     }
 
@@ -293,7 +327,7 @@ impl Client {
             let mut bytes = [0; 4096];
             let room = bytes.len().min(REQUEST_LEN_MAX.saturating_sub(line.len()));
             let Some(part) = bytes.get_mut(..room) else { return };
-            match self.stream.read(part) {
+            match (&*self.stream).read(part) {
                 // It has said all, or more than any request.
                 Ok(0) => break,
                 Ok(length) => line.extend(bytes.iter().take(length)),
@@ -313,7 +347,8 @@ impl Client {
         if let Some(reply) = questions.answer(&request) {
             return self.tell(&reply, now);
         }
-        match orders.try_send((self.number, request)) {
+        let stream = Arc::downgrade(&self.stream);
+        match orders.try_send(Order { client: self.number, stream, request }) {
             Ok(()) => self.state = State::Waiting,
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 let busy = "the daemon is busy with other orders; try: again later";
@@ -337,7 +372,7 @@ impl Client {
     fn send(&mut self) {
         let State::Answered(text, sent, _) = &mut self.state else { return };
         while let Some(rest) = text.get(*sent..).filter(|rest| !rest.is_empty()) {
-            match self.stream.write(rest) {
+            match (&*self.stream).write(rest) {
                 Ok(length @ 1..) => *sent += length,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -349,96 +384,4 @@ impl Client {
 }
 
 /// Where orders go.
-type Sending = SyncSender<(u64, Request)>;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::path::PathBuf;
-
-    /// Far less than any deadline.
-    const SOON: Duration = Duration::from_secs(3);
-
-    /// Answers each question with so many bytes.
-    struct Long(usize);
-
-    impl Questions for Long {
-        fn answer(&self, request: &Request) -> Option<Reply> {
-            let message = "x".repeat(self.0);
-            (*request == Request::Status).then_some(Reply::Error { message })
-        }
-    }
-
-    fn served(answer_len: usize) -> (Clients<Long>, Orders, PathBuf, tempfile::TempDir) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("control");
-        let listener = UnixListener::bind(&path).unwrap();
-        let (clients, orders) = Clients::new(listener, Long(answer_len)).unwrap();
-        (clients, orders, path, folder)
-    }
-
-    fn ask(path: &PathBuf, request: &Request) -> UnixStream {
-        let mut stream = UnixStream::connect(path).unwrap();
-        let mut line = serde_json::to_vec(request).unwrap();
-        line.push(b'\n');
-        stream.write_all(&line).unwrap();
-        stream.set_read_timeout(Some(SOON)).unwrap();
-        stream
-    }
-
-    fn answer(mut stream: UnixStream) -> usize {
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        answer.len()
-    }
-
-    #[test]
-    fn answers_that_nobody_takes_are_bounded_and_hold_nobody_up() {
-        const LEN: usize = 8 << 20;
-        let (mut clients, _orders, path, _folder) = served(LEN);
-        let deaf: Vec<UnixStream> = (0..12).map(|_| ask(&path, &Request::Status)).collect();
-        while clients.next < 12 {
-            clients.turn();
-        }
-        let kept: usize = clients.clients.iter().map(Client::answer_len).sum();
-        assert!((LEN..=ANSWERS_BYTES_MAX).contains(&kept), "{kept} bytes");
-        std::thread::spawn(move || {
-            loop {
-                clients.turn();
-            }
-        });
-        assert!(answer(ask(&path, &Request::Status)) > LEN);
-        drop(deaf);
-    }
-
-    #[test]
-    fn questions_do_not_wait_for_orders_and_there_is_an_end_of_orders() {
-        let (mut clients, orders, path, _folder) = served(10);
-        std::thread::spawn(move || {
-            loop {
-                clients.turn();
-            }
-        });
-        let (go, gate) = mpsc::channel::<()>();
-        std::thread::spawn(move || {
-            orders.run(|_| {
-                let _ = gate.recv();
-                Reply::Done
-            });
-        });
-        // One is under way, the others wait or are refused; none of them has to go.
-        let ordered: Vec<UnixStream> =
-            (0..CLIENTS_MAX + 10).map(|_| ask(&path, &Request::RescanLuns)).collect();
-        let idle: Vec<UnixStream> =
-            (0..CLIENTS_MAX + 10).map(|_| UnixStream::connect(&path).unwrap()).collect();
-        assert!(answer(ask(&path, &Request::Status)) > 10);
-        drop(go);
-        let mut answers: Vec<usize> = ordered.into_iter().map(answer).collect();
-        answers.sort_unstable();
-        let done = serde_json::to_vec(&Reply::Done).unwrap().len() + 1;
-        let carried_out = answers.iter().filter(|length| **length == done).count();
-        assert!((ORDERS_MAX..=ORDERS_MAX + 1).contains(&carried_out), "{carried_out}");
-        assert!(answers.iter().all(|length| *length > 0), "the others are told");
-        drop(idle);
-    }
-}
+type Sending = SyncSender<Order>;

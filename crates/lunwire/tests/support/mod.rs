@@ -18,6 +18,13 @@ pub(crate) fn lunwire(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_lunwire")).args(arguments).output().unwrap()
 }
 
+/// One that takes signals: who runs the tests may have ours ignore some (nohup, `&` in a script).
+pub(crate) fn that_takes_signals() -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_lunwire")]);
+    command
+}
+
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

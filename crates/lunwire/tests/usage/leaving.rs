@@ -18,6 +18,7 @@ use crate::support::Daemon;
 use crate::support::Files;
 use crate::support::good;
 use crate::support::stderr;
+use crate::support::that_takes_signals;
 
 /// Bytes of the disk.
 const SIZE: usize = 32 << 20;
@@ -59,9 +60,7 @@ impl Scene {
     }
 
     fn client(&self, arguments: &[&str]) -> Child {
-        // Who runs the tests may have ours ignore it (nohup).
-        let mut command = Command::new("env");
-        command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_lunwire")]);
+        let mut command = that_takes_signals();
         command.args(arguments).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
@@ -145,18 +144,20 @@ fn every_signal_ends_a_copy_and_what_it_has_under_way() {
 
 /// Whoever starts it so wants it to go on.
 #[test]
-fn a_copy_outlives_its_terminal_under_nohup() {
+fn a_copy_outlives_signals_that_were_ignored_at_its_start() {
     let scene = Scene::new();
     scene.line.slow_others(64 << 20);
     let (old, url) = (scene.files.path("old"), scene.url());
     let mut command = Command::new("sh");
     let program = env!("CARGO_BIN_EXE_lunwire");
-    let line = format!("trap '' HUP; exec {program} copy - {url} --quiet");
+    let line = format!("trap '' HUP INT TERM; exec {program} copy - {url} --quiet");
     command.args(["-c", &line]).stdin(Stdio::piped());
     let mut copy = command.spawn().unwrap();
     std::thread::sleep(PAUSE);
-    send(&copy, Signal::HUP);
-    std::thread::sleep(Duration::from_millis(500));
+    for signal in [Signal::HUP, Signal::INT, Signal::TERM] {
+        send(&copy, signal);
+        std::thread::sleep(Duration::from_millis(200));
+    }
     let input = copy.stdin.take().unwrap();
     std::io::Write::write_all(&mut &input, &std::fs::read(old).unwrap()).unwrap();
     drop(input);

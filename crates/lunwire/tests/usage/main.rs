@@ -23,5 +23,6 @@ mod places;
 mod reader;
 mod secrets;
 mod server;
+mod sharing;
 mod slow;
 mod zeroes;

@@ -17,6 +17,7 @@ use crate::support::lunwire;
 use crate::support::pattern;
 use crate::support::stderr;
 use crate::support::stdout;
+use crate::support::that_takes_signals;
 
 #[test]
 fn nobody_is_advised_to_do_what_just_failed() {
@@ -233,7 +234,7 @@ fn says_so(told: &Value) {
 fn an_interrupted_bench_of_this_machine_fails_as_all_do() {
     for range in ["1M", "256M"] {
         let words = ["bench", "--local", "--json", "--time", "60s", "--range", range];
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+        let mut command = that_takes_signals();
         command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
         std::thread::sleep(Duration::from_millis(1500));
@@ -254,7 +255,7 @@ fn an_interrupted_bench_tells_what_it_measured() {
     for more in [vec!["--json"], vec!["--svg", &svg]] {
         let words = ["bench", &daemon.urls[0], "--time", "60s", "--block", "4K,8K"];
         let words = [&words[..], &more].concat();
-        let child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        let child = that_takes_signals()
             .args(words)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -425,5 +426,22 @@ fn numbers_and_sizes_that_cannot_be_are_explained() {
         fails(2, words, said);
         let text = stderr(&lunwire(words));
         assert!(!text.contains("invalid digit") && !text.contains("error:"), "{text}");
+    }
+}
+
+#[test]
+fn an_error_names_its_target_once() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let none = daemon.urls[0].replace("disk/0", "none/0");
+    let lun = daemon.urls[0].replace("disk/0", "disk/9");
+    for url in [none, lun] {
+        for words in [&["inspect", &url][..], &["bench", &url], &["read", &url, "--verify", "x"]] {
+            let output = lunwire(words);
+            let said = stderr(&output);
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            let error = said.split("; try").next().unwrap();
+            assert_eq!(error.matches("iqn.").count(), 1, "{said}");
+        }
     }
 }

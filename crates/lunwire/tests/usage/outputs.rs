@@ -260,3 +260,32 @@ fn a_command_that_fails_logs_out() {
     let lost: Vec<_> = closed.iter().filter(|line| line.contains("connection lost")).collect();
     assert!(lost.is_empty(), "{lost:#?}");
 }
+
+/// What a program reads says how the command ends.
+#[test]
+fn a_plot_that_cannot_be_written_is_told_with_the_figures() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:8M"], &[]);
+    let words = ["bench", &daemon.urls[0], "--time", "50ms", "--json", "--svg", "/dev/full"];
+    let output = lunwire(&words);
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert_eq!((&told["ok"], &told["exit_status"]), (&false.into(), &1.into()), "{told}");
+    assert!(told["error"].as_str().unwrap().contains("/dev/full"), "{told}");
+    assert!(told["results"][0]["requests"].as_u64().unwrap() > 0, "{told}");
+}
+
+#[test]
+fn a_bench_that_writes_refuses_a_read_only_disk_at_once() {
+    let files = Files::new();
+    let image = format!("file:{},readonly", files.with("image", &[7; 1 << 20]));
+    let daemon = Daemon::start(files.folder.path(), &[&image], &[]);
+    let url = daemon.urls[0].as_str();
+    for share in ["0", "99"] {
+        let output = lunwire(&["bench", url, "--reads", share, "--destroy-data", "--time", "50ms"]);
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        assert!(stderr(&output).contains("write protected"), "{}", stderr(&output));
+        assert_eq!(stdout(&output), "", "there is nothing to measure");
+    }
+    assert!(lunwire(&["bench", url, "--time", "50ms"]).status.success());
+}

@@ -384,5 +384,5 @@ fn status_shows_the_size_that_a_disk_has() {
         .current_dir(files.folder.path())
         .output()
         .unwrap();
-    assert!(stdout(&output).contains("/more,size=10M\n"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("/more,size=10M, serial "), "{}", stdout(&output));
 }

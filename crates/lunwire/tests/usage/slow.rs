@@ -6,7 +6,6 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::net::TcpStream;
 use std::process::Child;
-use std::process::Command;
 use std::process::Output;
 use std::process::Stdio;
 use std::thread;
@@ -22,6 +21,7 @@ use crate::support::Files;
 use crate::support::good;
 use crate::support::pattern;
 use crate::support::stderr;
+use crate::support::that_takes_signals;
 
 const SIZE: usize = 8 << 20;
 
@@ -60,7 +60,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream) {
 }
 
 fn begin(arguments: &[&str]) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+    let mut command = that_takes_signals();
     command.args(arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 

@@ -122,6 +122,7 @@ impl Copy<'_> {
         }
         self.doubted = Some(0);
         let again = if self.plan.journal.is_some() { "" } else { "; try: again" };
+        let error = client::besides(error, &disk.url);
         bail!("{}: {error}, and was said to be on stable storage{again}", disk.url)
     }
 

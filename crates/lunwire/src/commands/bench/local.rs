@@ -91,6 +91,7 @@ struct Comparison {
 
 /// Measures each load over both ways.
 pub(super) fn run(options: &BenchOptions) -> Result<()> {
+    client::isid::refuse_for_two(&options.client, "of --local")?;
     let wishes = Wishes::of(options, &["4K", "64K"], &[1, 32])?;
     let bytes = wishes.range.unwrap_or(DISK_BYTES);
     let most = machine::free_memory() / PART_OF_FREE_MEMORY;

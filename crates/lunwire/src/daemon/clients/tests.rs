@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Clients that wait, go away, or ask nothing.
+
+use super::*;
+use std::path::PathBuf;
+
+/// Far less than any deadline.
+const SOON: Duration = Duration::from_secs(3);
+
+/// Answers each question with so many bytes.
+struct Long(usize);
+
+impl Questions for Long {
+    fn answer(&self, request: &Request) -> Option<Reply> {
+        let message = "x".repeat(self.0);
+        (*request == Request::Status).then_some(Reply::Error { message })
+    }
+}
+
+fn served(answer_len: usize) -> (Clients<Long>, Orders, PathBuf, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control");
+    let listener = UnixListener::bind(&path).unwrap();
+    let (clients, orders) = Clients::new(listener, Long(answer_len)).unwrap();
+    (clients, orders, path, folder)
+}
+
+fn ask(path: &PathBuf, request: &Request) -> UnixStream {
+    let mut stream = UnixStream::connect(path).unwrap();
+    let mut line = serde_json::to_vec(request).unwrap();
+    line.push(b'\n');
+    stream.write_all(&line).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream
+}
+
+fn answer(mut stream: UnixStream) -> usize {
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    answer.len()
+}
+
+#[test]
+fn answers_that_nobody_takes_are_bounded_and_hold_nobody_up() {
+    const LEN: usize = 8 << 20;
+    let (mut clients, _orders, path, _folder) = served(LEN);
+    let deaf: Vec<UnixStream> = (0..12).map(|_| ask(&path, &Request::Status)).collect();
+    while clients.next < 12 {
+        clients.turn();
+    }
+    let kept: usize = clients.clients.iter().map(Client::answer_len).sum();
+    assert!((LEN..=ANSWERS_BYTES_MAX).contains(&kept), "{kept} bytes");
+    std::thread::spawn(move || {
+        loop {
+            clients.turn();
+        }
+    });
+    assert!(answer(ask(&path, &Request::Status)) > LEN);
+    drop(deaf);
+}
+
+/// Whoever interrupts a command does not want it any more; what has begun goes on.
+#[test]
+fn an_order_whose_client_is_gone_before_its_turn_is_dropped() {
+    let (mut clients, orders, path, _folder) = served(10);
+    let (go, gate) = mpsc::channel::<()>();
+    let (tell, told) = mpsc::channel();
+    let carrying = std::thread::spawn(move || {
+        orders.run(|order| {
+            let _ = tell.send(order.clone());
+            let _ = gate.recv();
+            Reply::Done
+        });
+    });
+    let remove = |lun| Request::RemoveLun { target: None, lun, destroy_data: true };
+    let first = ask(&path, &remove(0));
+    clients.turn();
+    assert_eq!(told.recv_timeout(SOON), Ok(remove(0)));
+    let interrupted = ask(&path, &remove(1));
+    let patient = ask(&path, &remove(2));
+    // It has said all, and waits for its answer.
+    patient.shutdown(std::net::Shutdown::Write).unwrap();
+    while clients.clients.len() < 3 {
+        clients.turn();
+    }
+    drop((first, interrupted));
+    drop(go);
+    std::thread::spawn(move || {
+        loop {
+            clients.turn();
+        }
+    });
+    assert!(answer(patient) > 0);
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [remove(2)]);
+    drop(carrying);
+}
+
+#[test]
+fn questions_do_not_wait_for_orders_and_there_is_an_end_of_orders() {
+    let (mut clients, orders, path, _folder) = served(10);
+    std::thread::spawn(move || {
+        loop {
+            clients.turn();
+        }
+    });
+    let (go, gate) = mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        orders.run(|_| {
+            let _ = gate.recv();
+            Reply::Done
+        });
+    });
+    // One is under way, the others wait or are refused; none of them has to go.
+    let ordered: Vec<UnixStream> =
+        (0..CLIENTS_MAX + 10).map(|_| ask(&path, &Request::RescanLuns)).collect();
+    let idle: Vec<UnixStream> =
+        (0..CLIENTS_MAX + 10).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    assert!(answer(ask(&path, &Request::Status)) > 10);
+    drop(go);
+    let mut answers: Vec<usize> = ordered.into_iter().map(answer).collect();
+    answers.sort_unstable();
+    let done = serde_json::to_vec(&Reply::Done).unwrap().len() + 1;
+    let carried_out = answers.iter().filter(|length| **length == done).count();
+    assert!((ORDERS_MAX..=ORDERS_MAX + 1).contains(&carried_out), "{carried_out}");
+    assert!(answers.iter().all(|length| *length > 0), "the others are told");
+    drop(idle);
+}
