@@ -172,13 +172,16 @@ class Guest:
 
     def release(self, disk):
         """Takes a disk from the kernel's disk driver, which sends commands of its own; the name by
-        which it is still there."""
+        which it is still there. What the driver would have been told next (a unit attention, where
+        its session was there before) is heard."""
         return self.run(f"""set -e
             modprobe sg
             folder=$(readlink -f /sys/block/{os.path.basename(disk)}/device)
             udevadm settle --timeout=60 > /dev/null 2>&1 || true
             basename $folder > /sys/bus/scsi/drivers/sd/unbind
-            echo /dev/$(ls $folder/scsi_generic)""").strip()
+            sg=/dev/$(ls $folder/scsi_generic)
+            for i in 1 2 3; do ! sg_turs $sg > /dev/null 2>&1 || break; done
+            echo $sg""").strip()
 
     def take(self, sg):
         """Undoes `release`; the disk may have another name afterwards."""

@@ -192,7 +192,8 @@ fn memory_that_has_begun_anew_is_another_disk_by_the_same_name() {
 #[test]
 fn a_copy_that_does_not_verify_is_mended_by_the_same_command() {
     let files = Files::new();
-    let image = files.with("image", &pattern(SIZE));
+    let content = pattern(SIZE);
+    let image = files.with("image", &content);
     let disk = files.with("disk", &vec![0; SIZE]);
     let lun = format!("file:{disk},limit=8M/s");
     let daemon = Daemon::start(files.folder.path(), &[&lun], &[]);
@@ -207,7 +208,7 @@ fn a_copy_that_does_not_verify_is_mended_by_the_same_command() {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&disk).unwrap();
     let at = 1 << 20;
     let mut found = [0; 8];
-    while found != pattern(SIZE)[at..at + 8] {
+    while found != content[at..at + 8] {
         std::thread::sleep(Duration::from_millis(10));
         file.read_exact_at(&mut found, at as u64).unwrap();
     }
@@ -218,6 +219,6 @@ fn a_copy_that_does_not_verify_is_mended_by_the_same_command() {
     assert!(text.contains("between bytes 1048576 and "), "{text}");
     assert!(text.contains("the same command copies again from byte 1048576 on"), "{text}");
     good(&arguments);
-    assert!(std::fs::read(&disk).unwrap() == pattern(SIZE));
+    assert!(std::fs::read(&disk).unwrap() == content);
     assert!(!Path::new(&state).exists());
 }

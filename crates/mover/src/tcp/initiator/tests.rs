@@ -488,6 +488,28 @@ proptest! {
 
 #[path = "tests/agreed.rs"]
 mod agreed;
+/// Another connection, which all tasks of `old` have moved to and where TASK is reassigned.
+fn reassigned(old: &mut Tcp, keys: Keys) -> Tcp {
+    let mut new = Tcp::new();
+    new.submit(Op::NoticeKeys(keys));
+    for carried in old.carry_all() {
+        new.adopt(carried);
+    }
+    let request = TaskManagementRequest {
+        immediate: true,
+        function: 8,
+        lun: LunField::default(),
+        itt: Itt(1),
+        referenced_task: itt(TASK),
+        cmd_sn: CmdSn(1),
+        exp_stat_sn: StatSn(0),
+        ref_cmd_sn: CmdSn(0),
+        exp_data_sn: DataSn(0),
+    };
+    new.submit(Op::Reassign { task: TASK, request });
+    new
+}
+
 #[path = "tests/anew.rs"]
 mod anew;
 #[path = "tests/framing.rs"]

@@ -86,23 +86,7 @@ fn a_snack_tag_stays_with_its_connection() {
 fn goes_on_without_a_tag(first: u32) {
     let mut old = asked_anew();
     events(&mut old, &cut(0, 50));
-    let mut new = Tcp::new();
-    new.submit(Op::NoticeKeys(RECOVERY));
-    for carried in old.carry_all() {
-        new.adopt(carried);
-    }
-    let request = TaskManagementRequest {
-        immediate: true,
-        function: 8,
-        lun: LunField::default(),
-        itt: Itt(1),
-        referenced_task: itt(TASK),
-        cmd_sn: CmdSn(1),
-        exp_stat_sn: StatSn(0),
-        ref_cmd_sn: CmdSn(0),
-        exp_data_sn: DataSn(0),
-    };
-    new.submit(Op::Reassign { task: TASK, request });
+    let mut new = reassigned(&mut old, RECOVERY);
     let asked = split(RECOVERY, &sent(&mut new));
     let [(Request::TaskManagement(request), _)] = asked.as_slice() else { panic!("{asked:?}") };
     assert_eq!(request.exp_data_sn, DataSn(0), "nothing is acknowledged");

@@ -228,23 +228,7 @@ fn goes_on_behind_a_gap(lost_from: u32) {
     for number in 0..2 {
         events(&mut old, &part(RECOVERY, number, 5));
     }
-    let mut new = Tcp::new();
-    new.submit(Op::NoticeKeys(RECOVERY));
-    for carried in old.carry_all() {
-        new.adopt(carried);
-    }
-    let request = TaskManagementRequest {
-        immediate: true,
-        function: 8,
-        lun: LunField::default(),
-        itt: Itt(1),
-        referenced_task: itt(TASK),
-        cmd_sn: CmdSn(1),
-        exp_stat_sn: StatSn(0),
-        ref_cmd_sn: CmdSn(0),
-        exp_data_sn: DataSn(0),
-    };
-    new.submit(Op::Reassign { task: TASK, request });
+    let mut new = reassigned(&mut old, RECOVERY);
     let asked = split(RECOVERY, &sent(&mut new));
     let [(Request::TaskManagement(request), _)] = asked.as_slice() else { panic!("{asked:?}") };
     let from = request.exp_data_sn.0;
@@ -280,23 +264,7 @@ fn r2ts_behind_a_gap_count_after_a_reassignment() {
     let (mut old, _) = writing(RECOVERY, 8192, 0, 0);
     events(&mut old, &pdu(RECOVERY, Response::R2t(r2t(0, 0, 1024)), &[]));
     sent(&mut old);
-    let mut new = Tcp::new();
-    new.submit(Op::NoticeKeys(Keys { max_outstanding_r2t: 4, ..RECOVERY }));
-    for carried in old.carry_all() {
-        new.adopt(carried);
-    }
-    let request = TaskManagementRequest {
-        immediate: true,
-        function: 8,
-        lun: LunField::default(),
-        itt: Itt(1),
-        referenced_task: itt(TASK),
-        cmd_sn: CmdSn(1),
-        exp_stat_sn: StatSn(0),
-        ref_cmd_sn: CmdSn(0),
-        exp_data_sn: DataSn(0),
-    };
-    new.submit(Op::Reassign { task: TASK, request });
+    let mut new = reassigned(&mut old, Keys { max_outstanding_r2t: 4, ..RECOVERY });
     sent(&mut new);
     // The second one is lost, and comes again.
     let told = events(&mut new, &pdu(RECOVERY, Response::R2t(r2t(2, 2048, 1024)), &[]));
