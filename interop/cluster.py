@@ -7,6 +7,7 @@
 Its processes die with this one, and all that it keeps is below `folder`.
 """
 import os
+import re
 import subprocess
 import time
 import uuid
@@ -53,6 +54,8 @@ memstore page set = false
 osd class load list = *
 osd class default list = *
 osd heartbeat grace = 600
+# Who was killed keeps its locks for so long; 30 as a rule.
+osd client watch timeout = 10
 osd fast shutdown = true
 """
 
@@ -132,6 +135,11 @@ class Cluster:
             if time.monotonic() > deadline:
                 raise RuntimeError("the OSD did not start")
             time.sleep(0.2)
+
+    def shut_out(self, image):
+        """The cluster takes nothing any more from who has the image open."""
+        for client in re.findall(r"watcher=(\S+)", self.rbd("status", image)):
+            self.ceph("osd", "blocklist", "add", client)
 
     def watchers(self, image):
         """How many clients have an image open."""

@@ -6,6 +6,7 @@ use crate::api::Api;
 use crate::error::RbdError;
 use crate::image::Image;
 use crate::limits::CLEAR_PIECE_LEN;
+use crate::limits::PHYSICAL_BLOCK;
 use crate::worker;
 use crate::worker::Chore;
 use crate::worker::Opened;
@@ -271,6 +272,3 @@ impl Foreign for Piece {
 
 /// Sizes of stores are multiples of it, bytes.
 const BLOCK_MIN: u64 = 512;
-
-/// What an OSD writes without reading something around it, bytes (`bluestore_min_alloc_size`).
-const PHYSICAL_BLOCK: u32 = 4096;

@@ -11,6 +11,7 @@ use crate::api::Raw;
 use crate::api::THICK;
 use crate::api::Updated;
 use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::ffi::CString;
 use std::ffi::c_char;
@@ -82,6 +83,8 @@ pub(crate) struct Fake {
     /// What was done, by name.
     done: Mutex<Vec<&'static str>>,
     watch: Mutex<Option<(Updated, usize)>>,
+    /// What flushes end with, the next one first; then they end well.
+    flush_ends: Mutex<VecDeque<i32>>,
     /// Open handles.
     handles: AtomicUsize,
     options: Vec<(&'static str, &'static str)>,
@@ -132,6 +135,7 @@ impl Fake {
             held: Mutex::default(),
             done: Mutex::default(),
             watch: Mutex::default(),
+            flush_ends: Mutex::default(),
             handles: AtomicUsize::new(0),
             options: vec![("rbd_cache", cache), ("rbd_discard_granularity_bytes", "65536")],
         })
@@ -158,6 +162,16 @@ impl Fake {
             unsafe { updated(crate::cluster::argument(argument)) }
         });
         told.join().expect("no panic");
+    }
+
+    /// The next flush fails so: that is how the library tells, once, that it has lost writes.
+    pub(crate) fn fail_flush(&self, errno: i32) {
+        locked(&self.flush_ends).push_back(-errno);
+    }
+
+    /// Ends that are held back.
+    pub(crate) fn held(&self) -> usize {
+        locked(&self.held).len()
     }
 
     /// What was held back ends after all.
@@ -496,7 +510,9 @@ fn change(image: &Fake, offset: u64, length: usize, change: impl FnOnce(&mut [u8
 }
 
 unsafe extern "C" fn rbd_aio_flush(image: Raw, completion: Raw) -> c_int {
-    of_image(image).end("flush", completion, 0)
+    let image = of_image(image);
+    let value = locked(&image.flush_ends).pop_front().unwrap_or(0);
+    image.end("flush", completion, value as isize)
 }
 
 #[test]

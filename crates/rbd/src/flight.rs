@@ -5,9 +5,10 @@
 //! the library names that number, and nothing is there any more when it does so again: an end that
 //! comes late, twice or never can harm nobody. What never ends keeps its memory for ever.
 
-use crate::api::Api;
 use crate::api::Raw;
 use crate::error::of_operation;
+use crate::flushes::Noted;
+use crate::image::Core;
 use crate::limits::FLIGHTS_MAX;
 use crate::limits::SHARDS;
 use buf::Slice;
@@ -54,14 +55,13 @@ impl What {
 /// An operation that the library has, with the memory that it works on.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    pub(crate) api: &'static Api,
+    pub(crate) core: Arc<Core>,
     pub(crate) deed: Deed,
-    /// Has the buffer of a read.
-    pub(crate) completer: Completer,
+    pub(crate) noted: Option<Noted>,
+    /// Has the buffer of a read. None: a flush, and those who wait for it are known elsewhere.
+    pub(crate) completer: Option<Completer>,
     /// What is written.
     pub(crate) _data: Slice,
-    /// `POOL/IMAGE`.
-    pub(crate) image: Arc<str>,
     pub(crate) counted: Counted,
 }
 
@@ -154,22 +154,33 @@ pub(crate) unsafe extern "C" fn completed(completion: Raw, argument: *mut c_void
     let Some(flight) = arrive(FlightId::of_number(argument.addr())) else { return };
     // SAFETY: the flight was there, so this is the first end of the operation, and the completion
     // is the one that it was begun with, which nobody has released.
-    let value = unsafe { (flight.api.rbd_aio_get_return_value)(completion) };
+    let value = unsafe { (flight.core.api.rbd_aio_get_return_value)(completion) };
     // SAFETY: the same; whoever takes the flight out of the table releases the completion.
-    unsafe { (flight.api.rbd_aio_release)(completion) };
+    unsafe { (flight.core.api.rbd_aio_release)(completion) };
     flight.end(value);
 }
 
 impl Flight {
     /// The operation has ended with `value`: the bytes that were read, or the negative of an errno.
     pub(crate) fn end(self, value: isize) {
-        let Self { deed, completer, image, counted, _data: data, .. } = self;
+        let Self { core, deed, noted, completer, counted, _data: data } = self;
         let result = outcome(deed, value);
-        if let Err((error, errno)) = result {
-            tell(&image, deed, error, errno);
+        match (result, noted) {
+            (Ok(()), Some(noted)) => core.flushes.note_end(noted, deed.offset, deed.length),
+            (Ok(()), None) => {}
+            (Err((error, errno)), _) => {
+                tell(&core.name, deed, error, errno);
+                if errno == ESHUTDOWN && core.flushes.lose_unknown() {
+                    tell_loss(&core.name);
+                }
+            }
         }
         drop(data);
-        completer.complete(result.map_err(|(error, _)| error));
+        let result = result.map_err(|(error, _)| error);
+        match completer {
+            Some(completer) => completer.complete(result),
+            None => core.flushed(result),
+        }
         drop(counted);
     }
 }
@@ -204,6 +215,16 @@ fn tell(image: &str, deed: Deed, error: Error, errno: i32) {
     };
     let what = what.name();
     tracing::warn!(image, what, offset, length, %error, cause, "Ceph has not done it");
+}
+
+/// What was acknowledged may be lost.
+#[cold]
+pub(crate) fn tell_loss(image: &str) {
+    tracing::error!(
+        image,
+        "Ceph has not kept what it had acknowledged: flushes and durable writes fail until it is \
+         written again and flushed, or the daemon is started again"
+    );
 }
 
 const ENOENT: i32 = 2;

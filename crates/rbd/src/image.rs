@@ -22,9 +22,13 @@ use crate::flight::Deed;
 use crate::flight::Flight;
 use crate::flight::FlightId;
 use crate::flight::What;
+use crate::flushes::Flushes;
+use crate::flushes::Next;
+use crate::flushes::Rider;
 use crate::limits::LINGER_LOOK;
 use crate::limits::LINGER_MAX;
 use crate::limits::OPTIONS_MAX;
+use crate::limits::PHYSICAL_BLOCK;
 use buf::Slice;
 use std::ffi::CStr;
 use std::ffi::c_char;
@@ -47,18 +51,27 @@ use store::spec::RbdSpec;
 /// An open image. One that was not closed when it is dropped, and cannot be, stays open for ever.
 #[derive(Debug)]
 pub(crate) struct Image {
-    handle: Handle,
+    core: Arc<Core>,
     /// Open as long as the image is.
     context: ManuallyDrop<IoContext>,
-    /// `POOL/IMAGE`.
-    name: Arc<str>,
-    /// Operations, and calls that begin them.
-    under_way: Arc<AtomicUsize>,
     /// Nothing begins any more.
     is_closed: AtomicBool,
     /// The library has it no more.
     is_gone: AtomicBool,
     watch: Option<u64>,
+}
+
+/// What operations need of their image until they end.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) api: &'static Api,
+    /// Open while anything is under way.
+    handle: Handle,
+    /// `POOL/IMAGE`.
+    pub(crate) name: Arc<str>,
+    /// Operations, and calls that begin them.
+    under_way: Arc<AtomicUsize>,
+    pub(crate) flushes: Flushes,
 }
 
 /// What an image is made of.
@@ -87,18 +100,30 @@ impl Image {
         };
         check(Doing::Open, result)?;
         Ok(Self {
-            handle: Handle(raw),
+            core: Arc::new(Core {
+                api,
+                handle: Handle(raw),
+                name: spec.place().to_string().into(),
+                under_way: Arc::default(),
+                flushes: Flushes::new(0, PHYSICAL_BLOCK, true),
+            }),
             context: ManuallyDrop::new(context),
-            name: spec.place().to_string().into(),
-            under_way: Arc::default(),
             is_closed: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             watch: None,
         })
     }
 
+    /// It is what `facts` say. Before anything is under way.
+    pub(crate) fn prepare(&mut self, facts: &Facts) {
+        if let Some(core) = Arc::get_mut(&mut self.core) {
+            let volatile = facts.options.may_lose_acknowledged();
+            core.flushes = Flushes::new(facts.bytes, PHYSICAL_BLOCK, volatile);
+        }
+    }
+
     fn api(&self) -> &'static Api {
-        self.context.api()
+        self.core.api
     }
 
     pub(crate) fn facts(&self, spec: &RbdSpec) -> Result<Facts, Refused> {
@@ -113,11 +138,12 @@ impl Image {
         };
         // SAFETY: the image is open, and the place has the length that is said.
         let result =
-            unsafe { (self.api().rbd_stat)(self.handle.0, &raw mut info, size_of::<Info>()) };
+            unsafe { (self.api().rbd_stat)(self.core.handle.0, &raw mut info, size_of::<Info>()) };
         check(Doing::Facts, result)?;
         let mut stripes = 1_u64;
         // SAFETY: the image is open, and the place is ours.
-        let result = unsafe { (self.api().rbd_get_stripe_count)(self.handle.0, &raw mut stripes) };
+        let result =
+            unsafe { (self.api().rbd_get_stripe_count)(self.core.handle.0, &raw mut stripes) };
         check(Doing::Facts, result)?;
         let row = info.object_size.saturating_mul(stripes.max(1));
         let fsid = self.context.cluster.fsid();
@@ -136,7 +162,7 @@ impl Image {
         let mut buffer = [0_u8; 128];
         let to = buffer.as_mut_ptr().cast::<c_char>();
         // SAFETY: the image is open, and as many bytes as are said are there.
-        let result = unsafe { (self.api().rbd_get_id)(self.handle.0, to, buffer.len()) };
+        let result = unsafe { (self.api().rbd_get_id)(self.core.handle.0, to, buffer.len()) };
         (result >= 0).then(|| until_zero(&buffer)).filter(|id| !id.is_empty())
     }
 
@@ -144,14 +170,20 @@ impl Image {
     fn options(&self) -> Options {
         let mut count: c_int = 0;
         // SAFETY: the image is open; there is room for no option, which is said.
-        unsafe { (self.api().rbd_config_image_list)(self.handle.0, null_mut(), &raw mut count) };
+        unsafe {
+            (self.api().rbd_config_image_list)(self.core.handle.0, null_mut(), &raw mut count)
+        };
         let room = usize::try_from(count).unwrap_or(0).min(OPTIONS_MAX);
         let empty = ConfigOption { name: null_mut(), value: null_mut(), source: 0 };
         let mut list = vec![empty; room];
         let mut count = c_int::try_from(room).unwrap_or(0);
         // SAFETY: the image is open, and there is room for as many options as are said.
         let result = unsafe {
-            (self.api().rbd_config_image_list)(self.handle.0, list.as_mut_ptr(), &raw mut count)
+            (self.api().rbd_config_image_list)(
+                self.core.handle.0,
+                list.as_mut_ptr(),
+                &raw mut count,
+            )
         };
         if result < 0 {
             return Options::default();
@@ -168,7 +200,7 @@ impl Image {
     pub(crate) fn bytes(&self) -> Result<u64, Refused> {
         let mut bytes = 0;
         // SAFETY: the image is open, and the place is ours.
-        let result = unsafe { (self.api().rbd_get_size)(self.handle.0, &raw mut bytes) };
+        let result = unsafe { (self.api().rbd_get_size)(self.core.handle.0, &raw mut bytes) };
         check(Doing::Facts, result)?;
         Ok(bytes)
     }
@@ -183,7 +215,7 @@ impl Image {
         // SAFETY: the image is open, the place is ours, and the argument is a number, no place.
         let result = unsafe {
             let update = self.api().rbd_update_watch;
-            update(self.handle.0, &raw mut watch, updated, argument(number))
+            update(self.core.handle.0, &raw mut watch, updated, argument(number))
         };
         check(Doing::Watch, result)?;
         self.watch = Some(watch);
@@ -198,7 +230,7 @@ impl Image {
         // which outlives the call.
         let result = unsafe {
             (self.api().rbd_diff_iterate2)(
-                self.handle.0,
+                self.core.handle.0,
                 null(),
                 offset,
                 length,
@@ -250,11 +282,15 @@ impl Image {
     }
 
     pub(crate) fn flush(&self, completer: Completer) {
-        let deed = Deed { what: What::Flush, offset: 0, length: 0 };
-        self.begin(deed, completer, Slice::empty(), |api, image, completion| {
-            // SAFETY: the image is open.
-            unsafe { (api.rbd_aio_flush)(image, completion) }
-        });
+        // The image is not closed before it has begun.
+        let _called = Counted::new(&self.core.under_way);
+        let counted = Counted::new(&self.core.under_way);
+        if self.is_closed.load(Ordering::SeqCst) {
+            return completer.complete(Err(Error::Internal));
+        }
+        if self.core.flushes.join(Rider { completer, counted }) == Next::Begin {
+            self.core.begin_flush();
+        }
     }
 
     /// Lets `call` begin the operation with a completion of its own.
@@ -265,17 +301,58 @@ impl Image {
         data: Slice,
         call: impl FnOnce(&'static Api, Raw, Raw) -> c_int,
     ) {
-        let (api, image) = (self.api(), Arc::clone(&self.name));
         // The image is not closed before both have gone: the operation may end before its call.
-        let _called = Counted::new(&self.under_way);
-        let counted = Counted::new(&self.under_way);
+        let _called = Counted::new(&self.core.under_way);
+        let counted = Counted::new(&self.core.under_way);
         // In this order: `close` says that it is closed, and looks then.
         if self.is_closed.load(Ordering::SeqCst) {
             return completer.complete(Err(Error::Internal));
         }
-        // Without room the completer is dropped, which says that the operation has failed.
-        let flight = Flight { api, deed, completer, _data: data, image, counted };
-        let Some(id) = flight::depart(flight) else { return };
+        self.core.begin(deed, Some(completer), data, counted, call);
+    }
+}
+
+impl Core {
+    /// Gives the library the flush that is next. The counter of whom it is for keeps the image open.
+    fn begin_flush(self: &Arc<Self>) {
+        let deed = Deed { what: What::Flush, offset: 0, length: 0 };
+        let counted = Counted::new(&self.under_way);
+        let began = self.begin(deed, None, Slice::empty(), counted, |api, image, completion| {
+            // SAFETY: the image is open.
+            unsafe { (api.rbd_aio_flush)(image, completion) }
+        });
+        if !began {
+            self.flushed(Err(Error::Internal));
+        }
+    }
+
+    /// A flush that the library had has ended.
+    pub(crate) fn flushed(self: &Arc<Self>, result: Result<(), Error>) {
+        let (next, failed) = self.flushes.ended(result);
+        if failed {
+            flight::tell_loss(&self.name);
+        }
+        if next == Next::Begin {
+            self.begin_flush();
+        }
+    }
+
+    /// Lets `call` begin the operation. False if there is no room for it: then its completer was
+    /// dropped, which says that it has failed.
+    fn begin(
+        self: &Arc<Self>,
+        deed: Deed,
+        completer: Option<Completer>,
+        data: Slice,
+        counted: Counted,
+        call: impl FnOnce(&'static Api, Raw, Raw) -> c_int,
+    ) -> bool {
+        let api = self.api;
+        let changes = matches!(deed.what, What::Write | What::Zero);
+        let noted = changes.then(|| self.flushes.note_begin(deed.offset, deed.length));
+        let core = Arc::clone(self);
+        let flight = Flight { core, deed, noted, completer, _data: data, counted };
+        let Some(id) = flight::depart(flight) else { return false };
         let mut completion = null_mut();
         // SAFETY: the argument is a number, no place; the place of the completion is ours.
         let result = unsafe {
@@ -283,7 +360,8 @@ impl Image {
             create(argument(id.number()), flight::completed, &raw mut completion)
         };
         if result < 0 {
-            return fail(id, result);
+            fail(id, result);
+            return true;
         }
         let result = call(api, self.handle.0, completion);
         if result < 0
@@ -294,6 +372,7 @@ impl Image {
             unsafe { (api.rbd_aio_release)(completion) };
             flight.end(result as isize);
         }
+        true
     }
 }
 
@@ -365,9 +444,9 @@ impl Image {
     pub(crate) fn close(&self) -> Result<(), i32> {
         self.is_closed.store(true, Ordering::SeqCst);
         let begin = Instant::now();
-        while self.under_way.load(Ordering::SeqCst) > 0 {
+        while self.core.under_way.load(Ordering::SeqCst) > 0 {
             if begin.elapsed() > LINGER_MAX {
-                let (image, left) = (&*self.name, self.under_way.load(Ordering::Relaxed));
+                let (image, left) = (&*self.core.name, self.core.under_way.load(Ordering::Relaxed));
                 tracing::error!(image, left, "stays open: operations have not ended");
                 return Err(ETIMEDOUT);
             }
@@ -378,12 +457,12 @@ impl Image {
         }
         if let Some(watch) = self.watch {
             // SAFETY: the image is open, and this is its watch.
-            unsafe { (self.api().rbd_update_unwatch)(self.handle.0, watch) };
+            unsafe { (self.api().rbd_update_unwatch)(self.core.handle.0, watch) };
         }
         // SAFETY: the image is open, nothing is under way, and nobody else has its handle.
-        let result = unsafe { (self.api().rbd_close)(self.handle.0) };
+        let result = unsafe { (self.api().rbd_close)(self.core.handle.0) };
         if result < 0 {
-            let (image, errno) = (&*self.name, result.saturating_neg());
+            let (image, errno) = (&*self.core.name, result.saturating_neg());
             tracing::error!(image, errno, "closed, but what was written last may be lost");
             return Err(errno);
         }
@@ -394,7 +473,7 @@ impl Image {
 impl Drop for Image {
     fn drop(&mut self) {
         // Without waiting: who can wait has closed it before. An error was told.
-        if self.under_way.load(Ordering::SeqCst) == 0 {
+        if self.core.under_way.load(Ordering::SeqCst) == 0 {
             let _ = self.close();
         }
         if self.is_gone.load(Ordering::SeqCst) {

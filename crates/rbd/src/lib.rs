@@ -6,6 +6,7 @@
 //! image.rs      begins it: a flight gets a number, the library gets the number
 //! flight.rs     the library says the number when it is over, from a thread of its own; the
 //!               completer of the flight tells the reactor
+//! flushes.rs    one flush at a time, and what is lost when one fails; safe code
 //! worker.rs     a thread for each image, for what waits; safe code
 //! api.rs        the functions of the libraries, found by name
 //! ```
@@ -21,6 +22,7 @@ mod cluster;
 mod disk;
 mod error;
 mod flight;
+mod flushes;
 mod image;
 mod limits;
 mod watches;

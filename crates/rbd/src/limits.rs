@@ -40,4 +40,7 @@ pub(crate) const STATUS_LEN_MAX: u64 = 1 << 30;
 /// Options of an image that are read: Pacific has 60.
 pub(crate) const OPTIONS_MAX: usize = 4096;
 
+/// What an OSD writes without reading something around it, bytes (`bluestore_min_alloc_size`).
+pub(crate) const PHYSICAL_BLOCK: u32 = 4096;
+
 const _: () = assert!(SHARDS.is_power_of_two());

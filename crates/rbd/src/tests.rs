@@ -200,7 +200,9 @@ fn errors_of_the_library_are_what_hosts_understand() {
             let (store, _) = open(&format!("{manner}-{errno}.errors"));
             fails(&driver.run(&store, &read()), of_read);
             fails(&driver.run(&store, &write(0, data(1, 512))), of_write);
-            fails(&driver.run(&store, &Op::Flush), of_write);
+            // Who was shut out has lost what nobody can name.
+            let of_flush = if errno == 108 { Error::Write } else { of_write };
+            fails(&driver.run(&store, &Op::Flush), of_flush);
             fails(&driver.run(&store, &clear(Space::Deallocated)), of_write);
             fails(&driver.run(&store, &clear(Space::Mapped)), of_write);
         }
@@ -223,6 +225,78 @@ fn what_must_last_is_flushed_unless_all_lasts() {
     assert!(!safe.geometry().volatile_cache);
     assert!(matches!(driver.run(&safe, &durable), Outcome::Done));
     assert_eq!(fake.done(), ["write"]);
+    nothing_was_misused();
+}
+
+#[test]
+fn a_failed_flush_is_for_everybody_until_all_is_written_again() {
+    let driver = Driver::new();
+    let durable = |offset| Op::Write { offset, data: data(3, 8192), durable: true };
+    let (store, fake) = open("other.lost");
+    let done = |op: &Op| assert!(matches!(driver.run(&store, op), Outcome::Done), "{op:?}");
+    done(&write(8192, data(1, 4096)));
+    done(&write(65_536, data(1, 4096)));
+    fake.fail_flush(5);
+    fails(&driver.run(&store, &Op::Flush), Error::Write);
+    // The library has told it, and knows nothing of it any more.
+    fails(&driver.run(&store, &Op::Flush), Error::Write);
+    fails(&driver.run(&store, &durable(8192)), Error::Write);
+    assert!(matches!(driver.run(&store, &Op::Read { offset: 0, length: 512 }), Outcome::Data(_)));
+    done(&write(65_536, data(2, 4096)));
+    done(&Op::Flush);
+    done(&durable(0));
+    // Zeroes count as written, and a second failure as another one.
+    done(&write(0, data(1, 65_536)));
+    fake.fail_flush(28);
+    fails(&driver.run(&store, &Op::Flush), Error::Space);
+    done(&Op::Clear { offset: 0, length: 65_536, leave: Space::Mapped });
+    fake.fail_flush(5);
+    fails(&driver.run(&store, &Op::Flush), Error::Write);
+    fails(&driver.run(&store, &Op::Flush), Error::Write);
+    nothing_was_misused();
+}
+
+#[test]
+fn who_was_shut_out_by_the_cluster_flushes_nothing_any_more() {
+    let driver = Driver::new();
+    for name in ["well.shut-out", "safe.shut-out"] {
+        let (store, fake) = open(name);
+        let outcome = driver.run(&store, &write(0, data(1, 4096)));
+        assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
+        fake.fail_flush(108);
+        fails(&driver.run(&store, &Op::Flush), Error::Internal);
+        fails(&driver.run(&store, &Op::Flush), Error::Write);
+        let outcome = driver.run(&store, &write(0, data(1, 4096)));
+        assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
+        fails(&driver.run(&store, &Op::Flush), Error::Write);
+        drop(store);
+        // Whoever opens it again knows nothing that could be lost.
+        let (store, _) = open(name);
+        assert!(matches!(driver.run(&store, &Op::Flush), Outcome::Done));
+    }
+    nothing_was_misused();
+}
+
+#[test]
+fn flushes_go_one_after_the_other_and_those_that_wait_go_together() {
+    let (store, fake) = open("never.flushes");
+    let driver = Driver::new();
+    let begin = |ticket| {
+        let Submitted::Io(io) = store.submit(&Op::Flush) else { panic!("done") };
+        driver.begin(&io, ticket);
+    };
+    (0..4).for_each(begin);
+    assert_eq!((fake.held(), fake.done().len()), (1, 1));
+    let ended = || driver.answers.try_iter().map(|(ticket, _)| ticket).collect::<Vec<_>>();
+    assert!(ended().is_empty());
+    fake.end_all();
+    assert_eq!(ended(), [0]);
+    assert_eq!((fake.held(), fake.done().len()), (1, 2), "one for the three others");
+    begin(4);
+    fake.end_all();
+    assert_eq!(ended(), [1, 2, 3]);
+    fake.end_all();
+    assert_eq!(ended(), [4]);
     nothing_was_misused();
 }
 

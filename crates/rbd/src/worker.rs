@@ -151,6 +151,7 @@ fn begin(
     };
     image.watch(watches::updated, watches::remember(watched))?;
     let facts = image.facts(spec)?;
+    image.prepare(&facts);
     Ok((Arc::new(image), facts, made))
 }
 

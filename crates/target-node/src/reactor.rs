@@ -503,7 +503,7 @@ impl Target {
     }
 
     /// Lets go of what is no file.
-    fn finish_stores(&self) -> Result<(), Error> {
+    pub(crate) fn finish_stores(&self) -> Result<(), Error> {
         let mut result = Ok(());
         for served in self.nodes().all() {
             for (lun, unit) in served.luns() {
