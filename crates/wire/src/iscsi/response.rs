@@ -224,7 +224,7 @@ mod tests {
         );
     }
 
-    /// Covers: P44-09.
+    /// Covers: P44-09, FMT-01/S.
     #[test]
     fn status_qualifier() {
         let response = ScsiResponse { status: 0x28, status_qualifier: 0x8001, ..failed() };

@@ -394,7 +394,7 @@ impl TaskState {
     }
 
     /// A status says how many Data-Ins there were (RFC 7143 §11.4.8). Our number counts R2Ts as
-    /// well, as targets of RFC 3720 do there: no target is said to have lost what it does not count.
+    /// well, as targets of RFC 3720 do there: so less than it is no loss.
     pub(super) fn close_count(&mut self, pdu: &ScsiResponse, keys: &Keys) -> Result<(), Violation> {
         let (got, expected) = (pdu.exp_data_sn.0, self.next_sn);
         if pdu.response != 0 || got <= expected {
