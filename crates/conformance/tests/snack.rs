@@ -88,7 +88,7 @@ fn write(session: &mut Initiator, block: u32, data: &[u8]) {
 /// An initiator that wants the smallest bursts gets them, each with F; few of them ask to be
 /// acknowledged, and any part comes again just as it was.
 ///
-/// Covers: DIN-01, SNK-07.
+/// Covers: DIN-01, SNK-07, SNK-03.
 #[test]
 fn a_long_read_in_the_smallest_bursts() {
     on_each_engine(
