@@ -72,7 +72,7 @@ fn read_back(session: &mut Initiator, blocks: u16) -> Vec<u8> {
 
 /// Each digest of each burst is wrong once; each PDU but the last of a burst is lost once.
 ///
-/// Covers: DGT-06, DGT-05, R2T-07, DSN-03.
+/// Covers: DGT-06, DGT-05, R2T-07, DSN-03, ERL-02/T.
 #[test]
 fn what_was_corrupt_or_lost_is_asked_for_again() {
     on_each_engine(

@@ -37,7 +37,7 @@ fn control_data_is_counted_without_padding_and_digests() {
     }
 }
 
-/// Covers: FMT-05/I.
+/// Covers: FMT-05/I, DGT-02b/I.
 #[test]
 fn padding_is_zero_and_may_have_any_value() {
     for keys in [KEYS, DIGESTS] {
