@@ -38,7 +38,7 @@ fn a_task_is_kept_until_its_status_is_acknowledged() {
 
 /// Each run but the last asks to be acknowledged, by a tag of its own and the unit of the command.
 ///
-/// Covers: DIN-10a, DIN-12, DSN-01.
+/// Covers: DIN-10a, DIN-12, DSN-01, DIN-02.
 #[test]
 fn what_is_to_be_acknowledged_names_its_unit() {
     let setup = Setup::new().keys(|keys| {

@@ -4,6 +4,7 @@
 use super::recovery::OTHER;
 use super::recovery::two;
 use super::*;
+use crate::initiator::TaskReporting;
 
 impl Lab {
     /// The function that went out last, and where.
@@ -178,5 +179,22 @@ fn reserved_codes_in_answers_are_errors() {
         };
         lab.control(Response::Logout(answer), &[]);
         assert!(matches!(lab.closed, Some((SessionError::NotRecovered, _))), "{:?}", lab.closed);
+    }
+}
+
+/// With FastAbort, or several connections, what a function has ended may still be answered.
+///
+/// Covers: FAB-03.
+#[test]
+fn late_answers_are_passed_over_where_there_may_be_some() {
+    for (reporting, connections, expected) in [
+        (TaskReporting::FastAbort, 1, true),
+        (TaskReporting::ResponseFence, 2, true),
+        (TaskReporting::Rfc3720, 1, false),
+    ] {
+        let lab = Lab::with(false, |agreed| {
+            (agreed.task_reporting, agreed.max_connections) = (reporting, connections);
+        });
+        assert_eq!(lab.session.login().keys().strays, expected, "{reporting:?} {connections}");
     }
 }
