@@ -88,7 +88,7 @@ fn write(session: &mut Initiator, block: u32, data: &[u8]) {
 /// An initiator that wants the smallest bursts gets them, each with F; few of them ask to be
 /// acknowledged, and any part comes again just as it was.
 ///
-/// Covers: DIN-01, SNK-07.
+/// Covers: DIN-01, SNK-07, SNK-03.
 #[test]
 fn a_long_read_in_the_smallest_bursts() {
     on_each_engine(
@@ -165,7 +165,7 @@ fn the_lower_level_is_agreed_on() {
     }
 }
 
-/// Covers: SNK-02, SNK-12/T, STS-09, STS-06, REJ-05.
+/// Covers: SNK-02, SNK-12/T, STS-09, STS-06, REJ-05, SNK-04, FMT-03/T.
 #[test]
 fn responses_are_sent_again_until_they_are_acknowledged() {
     on_each_engine(
@@ -304,7 +304,7 @@ fn data_that_was_overwritten_since_is_sent_again_as_it_was() {
     );
 }
 
-/// Covers: SNK-07, REJ-07, SNK-01, DIN-07b, DIN-10b.
+/// Covers: SNK-07, REJ-07, SNK-01, DIN-07b, DIN-10b, SNK-04, SNK-12/T.
 #[test]
 fn data_is_given_up_when_it_is_acknowledged() {
     on_each_engine(
