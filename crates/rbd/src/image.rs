@@ -313,7 +313,8 @@ impl Image {
 }
 
 impl Core {
-    /// Gives the library the flush that is next. The counter of whom it is for keeps the image open.
+    /// Gives the library the flush that is next. The counter of whom it is for keeps the image
+    /// open.
     fn begin_flush(self: &Arc<Self>) {
         let deed = Deed { what: What::Flush, offset: 0, length: 0 };
         let counted = Counted::new(&self.under_way);
