@@ -365,6 +365,43 @@ fn data_is_given_up_when_it_is_acknowledged() {
     );
 }
 
+/// An initiator that has got all of two reads acknowledges status and data at once: its DataACKs
+/// carry the ExpStatSN that makes an end of both tasks.
+///
+/// Covers: SNK-07.
+#[test]
+fn data_may_be_acknowledged_with_its_status() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut session = recovering(server, &[("MaxBurstLength", "16384")]);
+            let mut asked = Vec::new();
+            for _ in 0..2 {
+                let read = session.read_blocks(0, 0, 128);
+                for pdu in read_pdus(&mut session, &read) {
+                    if let Response::DataIn(part) = pdu.response()
+                        && part.acknowledge
+                    {
+                        asked.push(part);
+                    }
+                }
+            }
+            assert_eq!(asked.len(), 6, "three bursts of each read but its last one");
+            let acknowledged = session.exp_stat_sn;
+            for part in &asked {
+                let beg_run = part.data_sn.0 + 1;
+                let ack = session.snack(DATA_ACK, acknowledged);
+                send_snack(&mut session, Snack { lun: part.lun, tag: part.ttt.0, beg_run, ..ack });
+            }
+            session.expect_quiet();
+            // One that was never asked for is wrong all the same.
+            let tag = asked.iter().map(|part| part.ttt.0).max().expect("six of them") + 1;
+            let ack = Snack { tag, beg_run: 2, ..session.snack(DATA_ACK, acknowledged) };
+            refused(&mut session, ack, 0x08);
+        },
+    );
+}
+
 /// Covers: SNK-01, SRS-11, SNK-09a, SNK-09b.
 #[test]
 fn data_is_cut_anew_after_the_segment_length_changed() {

@@ -231,6 +231,11 @@ impl Answer {
         self.runs.iter().any(|run| run.tag == Some(tag))
     }
 
+    /// The last tag with which it asked for a DataACK.
+    pub(in crate::target_role) fn last_tag(&self) -> Option<Ttt> {
+        self.runs.iter().rev().find_map(|run| run.tag)
+    }
+
     /// The SCSI Response and its data segment.
     pub(in crate::target_role) fn status(&self) -> (Response, &Vec<u8>) {
         // Data-In alone is counted, whatever numbers R2Ts have taken (§11.4.8).
