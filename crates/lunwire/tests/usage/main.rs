@@ -9,6 +9,7 @@ mod addresses;
 mod advice;
 mod beside;
 mod checks;
+mod daemons;
 mod ends;
 mod flushes;
 mod folders;
