@@ -26,4 +26,5 @@ mod secrets;
 mod server;
 mod sharing;
 mod slow;
+mod terminals;
 mod zeroes;
