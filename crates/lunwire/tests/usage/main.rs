@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod accounts;
 mod addresses;
 mod advice;
 mod beside;
