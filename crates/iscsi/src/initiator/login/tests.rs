@@ -594,3 +594,5 @@ fn task_reporting_is_proposed_with_what_every_target_knows() {
 
 #[path = "tests/obsolete.rs"]
 mod obsolete;
+
+mod answers;

@@ -332,7 +332,7 @@ fn the_protocol_level_is_the_sessions() {
     }
 }
 
-/// Covers: LGN-50/I.
+/// Covers: LGN-50/I, NEG-15/I.
 #[test]
 fn every_key_of_the_standard_is_understood() {
     let negotiated = [
