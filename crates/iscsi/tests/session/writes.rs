@@ -198,6 +198,7 @@ fn immediate_data_against_the_keys() {
     assert!(driver.commands.is_empty(), "the SCSI side never hears of it");
 }
 
+/// Covers: KEY-17.
 #[test]
 fn announced_data_against_the_keys_is_waited_for() {
     let mut driver = Setup::new().keys(|keys| keys.initial_r2t = true).start();
