@@ -127,7 +127,9 @@ fn the_answer_of_a_cold_reset_is_fenced() {
             false => driver.lose(second),
         };
         assert_eq!(answers(&outputs), 1);
-        assert!(driver.closed.is_some(), "all connections close");
+        let ends = |o: &&Output| matches!(o, Output::Op(_, iscsi::datamover::Op::Terminate));
+        assert_eq!(outputs.iter().filter(ends).count(), 2, "all connections close: {outputs:?}");
+        assert!(driver.closed.is_some());
     }
     let mut driver = Setup::new().start();
     driver.session.reset();
