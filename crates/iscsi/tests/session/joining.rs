@@ -60,7 +60,7 @@ fn data_is_asked_for_as_the_session_agreed() {
     let (_, outputs) = driver.start_write(command, Immediate::None, 4096 * 3);
     assert_eq!(asked(&outputs), [(0, 4096)], "one R2T, of one burst");
     let unsolicited = driver.write_more(4096);
-    assert_eq!(expected(&driver.send(unsolicited)), [(0, 4096, true)], "it is dropped");
+    assert_eq!(expected(&driver.send(unsolicited)), [(0, 2048, true)], "it is dropped");
 }
 
 /// Covers: KEY-05b/T.
