@@ -227,6 +227,16 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// What was written to a disk that is no file may not last.
+    #[error("cannot close LUN {lun} of {target}: {source}; what was not yet flushed may be lost")]
+    Finish {
+        /// The target.
+        target: String,
+        /// The number.
+        lun: u16,
+        /// What is wrong.
+        source: store::Error,
+    },
 }
 
 /// A running target.
@@ -493,7 +503,22 @@ impl Target {
         if let Some(leaving) = leaving {
             leaving.wait();
         }
-        self.flush()
+        let flushed = self.flush();
+        self.finish_stores().and(flushed)
+    }
+
+    /// Lets go of what is no file.
+    pub(crate) fn finish_stores(&self) -> Result<(), Error> {
+        let mut result = Ok(());
+        for served in self.nodes().all() {
+            for (lun, unit) in served.luns() {
+                if let Err(source) = unit.store().finish() {
+                    let target = served.node().name.clone();
+                    result = Err(Error::Finish { target, lun, source });
+                }
+            }
+        }
+        result
     }
 
     /// Brings what was written to the files of all disks to stable storage.
