@@ -147,7 +147,7 @@ fn witness(target: SocketAddr) -> (SocketAddr, Receiver<bool>) {
                     while !gone.load(Ordering::SeqCst) && Instant::now() < until {
                         thread::sleep(Duration::from_millis(5));
                     }
-                    drop(tell.send(gone.load(Ordering::SeqCst)));
+                    let _ = tell.send(gone.load(Ordering::SeqCst));
                 }
                 drop(io::copy(&mut &client, &mut &server));
                 gone.store(true, Ordering::SeqCst);

@@ -269,7 +269,7 @@ fn read(block: u32, count: u16, retry: Retry) -> Post {
     Post { lun: 0, cdb: Cdb { bytes, len: 10 }, data, retry }
 }
 
-/// Covers: CMD-19/I, CMD-25, CMD-23b.
+/// Covers: CMD-19, CMD-25, CMD-23b.
 #[test]
 fn write_data_that_was_damaged_is_sent_again() {
     let script = || -> Box<dyn FnMut(&Passing) -> Fate + Send> {

@@ -394,3 +394,24 @@ fn no_write_reaches_the_medium_after_a_reset() {
         },
     );
 }
+
+/// Covers: LGO-02.
+#[test]
+fn no_write_reaches_the_medium_after_a_logout() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut other = server.login_with(&LoginPlan::new().with(&FIRST_BURST));
+            other.settle(FILE_LUN);
+            for reason in [0, 1, 0, 1] {
+                let mut writing = server.login_with(&LoginPlan::new().with(&FIRST_BURST));
+                writing.settle(FILE_LUN);
+                flood(&mut writing);
+                let request = writing.logout(reason);
+                writing.send(&Request::Logout(request), &[]);
+                while !matches!(writing.read().response(), Response::Logout(_)) {}
+                overwrite(&mut other);
+            }
+        },
+    );
+}

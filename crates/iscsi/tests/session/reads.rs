@@ -131,7 +131,7 @@ fn condition_met_travels_with_data_and_alone() {
     assert_eq!(scsi(&driver.complete(task, status(4))).status, 4);
 }
 
-/// Covers: SRS-01, SRS-11, SRS-12.
+/// Covers: SRS-01a, SRS-11, SRS-12.
 #[test]
 fn every_status_code_passes_unchanged() {
     let mut driver = Setup::new().start();

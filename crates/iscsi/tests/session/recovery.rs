@@ -350,7 +350,7 @@ fn tasks_that_nobody_logs_out_end_too() {
 
 /// One that was not numbered ends with its connection.
 ///
-/// Covers: CMD-27.
+/// Covers: CMD-27, CLR-01b.
 #[test]
 fn an_immediate_command_is_not_reassigned() {
     let (mut driver, other) = reassigning();

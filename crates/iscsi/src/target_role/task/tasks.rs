@@ -18,7 +18,6 @@ use crate::datamover::TaskId;
 use crate::service::Completion;
 use crate::service::Indication;
 use crate::target_role::fence::Fence;
-use crate::target_role::leaving::Cleared;
 use crate::target_role::limits;
 use crate::target_role::names::ConnectionId;
 use crate::target_role::names::NOWHERE;
@@ -301,7 +300,7 @@ impl Tasks {
     }
 
     /// Takes out a task whose connection is gone, whatever its state.
-    pub(in crate::target_role) fn discard(&mut self, id: TaskId, outputs: &mut Outputs) -> Cleared {
+    pub(in crate::target_role) fn discard(&mut self, id: TaskId, outputs: &mut Outputs) {
         let with_scsi = self.is_with_scsi(id);
         if self.table.live_ref(id).is_some() {
             self.table.drain(id);
@@ -310,7 +309,6 @@ impl Tasks {
             outputs.indicate(Indication::Cleared { task: id });
         }
         self.release(id, outputs);
-        if with_scsi { Cleared::Tasks } else { Cleared::Nothing }
     }
 
     /// Ends every task of the session (RFC 7143 §7.6).

@@ -255,3 +255,29 @@ fn text_fits_the_smallest_segment() {
     let texts = lab.texts();
     assert!(texts.len() > 1 && texts.iter().all(|(_, data)| data.len() <= 512), "{texts:?}");
 }
+
+/// What comes with the last response names nothing, also where lengths are declared.
+///
+/// Covers: TXT-07.
+#[test]
+fn the_tag_of_a_last_response_is_ignored() {
+    let mut lab = Lab::new();
+    lab.session.declare(4096, START).unwrap();
+    lab.drain();
+    let Some(Request::Text(first)) = lab.requests().last().copied() else { panic!("a request") };
+    let last = TextResponse {
+        final_: true,
+        continue_: false,
+        lun: LunField([0, 3, 0, 0, 0, 0, 0, 0]),
+        itt: first.itt,
+        ttt: Ttt(5),
+        numbers: lab.numbers(0),
+    };
+    lab.control(Response::Text(last), b"");
+    assert_eq!(lab.requests().len(), 1, "nothing is left to be said");
+    assert!(matches!(lab.told.last(), Some(Indication::Declared(Ok(())))));
+    lab.session.declare(8192, START).unwrap();
+    lab.drain();
+    let Some(Request::Text(next)) = lab.requests().last().copied() else { panic!("a request") };
+    assert_eq!((next.ttt, next.lun), (Ttt::NONE, LunField::default()));
+}
