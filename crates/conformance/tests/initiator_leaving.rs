@@ -121,6 +121,28 @@ fn begin_write(queue: &mut Queue, session: SessionId) {
     assert!(queue.in_doubt().contains(&session));
 }
 
+/// The target has answered the logout and keeps its half open.
+///
+/// Covers: LGO-04b.
+#[test]
+fn a_connection_is_closed_both_ways_after_the_logout() {
+    let mock = Mock::that_stays(|request, _, numbers| lazy(request, numbers));
+    let mut queue = Queue::new(&Config::default()).unwrap();
+    let id = queue.login(options(&[mock.portal()])).unwrap();
+    let begun = Instant::now();
+    while mock.said().is_empty() && begun.elapsed() < END {
+        queue.wait_n(1, Duration::from_millis(50));
+    }
+    queue.logout(id);
+    assert!(end_of(&mut queue, id).is_none(), "it ends as it was asked to");
+    // The queue lives on: it is not its end that closes the connection.
+    let begun = Instant::now();
+    while !mock.was_closed() && begun.elapsed() < END {
+        queue.wait_n(1, Duration::from_millis(20));
+    }
+    assert!(mock.was_closed(), "the connection is still open");
+}
+
 /// A login to another portal group would be another session beside it.
 #[test]
 fn a_session_is_replaced_in_its_own_portal_group() {
