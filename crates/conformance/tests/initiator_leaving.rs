@@ -129,6 +129,7 @@ fn a_connection_is_closed_both_ways_after_the_logout() {
     let mock = Mock::that_stays(|request, _, numbers| lazy(request, numbers));
     let mut queue = Queue::new(&Config::default()).unwrap();
     let id = queue.login(options(&[mock.portal()])).unwrap();
+    queue.post(id, 1, flush()).unwrap();
     let begun = Instant::now();
     while mock.said().is_empty() && begun.elapsed() < END {
         queue.wait_n(1, Duration::from_millis(50));
