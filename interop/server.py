@@ -366,13 +366,16 @@ def engines(amp=False):
 
 def matrix(folder, amp=()):
     """The servers that every client meets: (label, store, engine), `file:` in `folder`. Of stores
-    named in `amp` also with polling cores."""
+    named in `amp` also with polling cores. A store in STORES that is a whole word, such as
+    `rbd:rbd/disk`, is served as it stands."""
     stores = os.environ.get("STORES", "file memory").split()
     for engine in engines(bool(amp)):
         for kind in stores:
             if engine == "amp" and amp and kind not in amp:
                 continue
-            if kind == "memory":
+            if ":" in kind:
+                yield f"{engine}/{kind.split(':')[0]}", kind, engine
+            elif kind == "memory":
                 yield f"{engine}/memory", "memory:256M", engine
             else:
                 path = f"{folder}/{engine}.img"

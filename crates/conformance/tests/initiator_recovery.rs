@@ -109,7 +109,7 @@ fn is_data_in(pdu: &Passing) -> Option<DataIn> {
     }
 }
 
-/// Covers: DGT-08, DGT-09, SNK-05, SNK-10, ERL-12, SNK-11c.
+/// Covers: DGT-08, DGT-09, SNK-05, SNK-10, ERL-12, SNK-11c, ERL-02/I.
 #[test]
 fn damaged_data_is_asked_for_before_its_status_is_acknowledged() {
     let damage = |pdu: &Passing| match is_data_in(pdu) {

@@ -290,7 +290,7 @@ fn lengths_and_directions_that_do_not_fit_the_command() {
 
 /// Initiators that come and go while others work.
 ///
-/// Covers: ERL-05/T.
+/// Covers: ERL-05a/T.
 #[test]
 fn connections_may_be_cut_at_any_byte() {
     on_each_engine(

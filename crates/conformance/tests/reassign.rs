@@ -104,7 +104,7 @@ fn rest(session: &mut Initiator, task: Itt, from: u32) -> Vec<u8> {
 
 /// The connection is cut after each PDU of a read: what did not come comes over another one.
 ///
-/// Covers: REA-03, REA-04, REA-05, SES-19, ERL-05/T.
+/// Covers: REA-03, REA-04, REA-05, SES-19, ERL-05a/T.
 #[test]
 fn a_read_goes_on_wherever_it_was_cut() {
     on_each_engine(
@@ -192,7 +192,7 @@ fn a_write_goes_on_wherever_it_was_cut() {
 /// The header digest of each PDU of a write is wrong once: the stream cannot be trusted any more,
 /// the connection is dropped, and the write goes on over another one.
 ///
-/// Covers: ERL-05/T, DGT-04/T, REA-10.
+/// Covers: ERL-05a/T, DGT-04/T, REA-10.
 #[test]
 fn a_write_goes_on_after_a_wrong_header_digest() {
     on_each_engine(

@@ -67,6 +67,18 @@ macro_rules! behind {
             self.behind.usage()
         }
 
+        fn bytes_behind(&self) -> Option<u64> {
+            self.behind.bytes_behind()
+        }
+
+        fn optimal_io(&self) -> Option<u32> {
+            self.behind.optimal_io()
+        }
+
+        fn finish(&self) -> Result<(), crate::Error> {
+            self.behind.finish()
+        }
+
         fn expect_write(&self, offset: u64, length: u32) {
             self.behind.expect_write(offset, length);
         }

@@ -67,7 +67,7 @@ pub enum Verdict {
 impl Health {
     /// Of a file of `bytes` that is written in blocks of `block` bytes. Of a very large one several
     /// blocks are one here.
-    pub(crate) fn new(bytes: u64, block: u32, shares_news: bool) -> Self {
+    pub fn new(bytes: u64, block: u32, shares_news: bool) -> Self {
         let coarse = bytes.div_ceil(MARKED_BLOCKS_MAX).max(1).next_power_of_two().ilog2();
         let shift = block.max(512).ilog2().max(coarse);
         let marks = || Marks::new(bytes, shift);
@@ -82,7 +82,7 @@ impl Health {
     }
 
     /// It fails for good: blocks are lost that nobody can name, so nobody can write them again.
-    pub(crate) fn lose_unknown(&self) {
+    pub fn lose_unknown(&self) {
         let mut log = self.log.lock();
         self.lost.add_unknown();
         self.fail(&mut log);
@@ -95,20 +95,20 @@ impl Health {
 
     /// The failure that is not repaired.
     #[inline]
-    pub(crate) fn failure(&self) -> Option<u64> {
+    pub fn failure(&self) -> Option<u64> {
         let failure = self.failure.load(SeqCst);
         (failure != 0).then_some(failure)
     }
 
     /// Bytes are about to be written, or were: what is acknowledged of them waits for a sync.
     #[inline]
-    pub(crate) fn note_write(&self, offset: u64, length: u64) {
+    pub fn note_write(&self, offset: u64, length: u64) {
         self.dirty.add(offset, length);
     }
 
     /// Bytes were written that were handed to the system after `failure`.
     #[cold]
-    pub(crate) fn note_rewrite(&self, offset: u64, length: u64, failure: u64) {
+    pub fn note_rewrite(&self, offset: u64, length: u64, failure: u64) {
         let log = self.log.lock();
         if log.failures == failure {
             self.lost.remove(offset, length);
@@ -117,7 +117,7 @@ impl Health {
 
     /// Whether all that was lost has been written again.
     #[cold]
-    pub(crate) fn is_whole_again(&self) -> bool {
+    pub fn is_whole_again(&self) -> bool {
         self.lost.is_empty()
     }
 

@@ -403,6 +403,12 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Bytes that are best read or written at once, since they lie together in one place; None: the
+    /// store has no such unit.
+    fn optimal_io(&self) -> Option<u32> {
+        None
+    }
+
     /// A Write of this range is likely to be submitted soon: its data is about to come.
     fn expect_write(&self, _offset: u64, _length: u32) {}
 
@@ -436,8 +442,25 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
-    /// The file of [`Store::file`] has, or is about to have, this many bytes: what is submitted
-    /// from now on is held against it. False if the store has no such file.
+    /// The bytes that there are by now behind what is served, if the store has heard that somebody
+    /// else has changed them. A store in a file does not hear that: its file is asked.
+    fn bytes_behind(&self) -> Option<u64> {
+        None
+    }
+
+    /// Nothing is submitted any more: what was acknowledged goes to stable storage, and what is
+    /// behind the store is let go. Waits for that. A file is flushed and closed by whoever opened
+    /// it.
+    ///
+    /// # Errors
+    /// What was acknowledged may be lost, or nobody can tell.
+    fn finish(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The file of [`Store::file`], or what [`Store::bytes_behind`] tells of, has, or is about to
+    /// have, this many bytes: what is submitted from now on is held against it. False if the store
+    /// has no such thing.
     fn set_bytes(&self, _bytes: u64) -> bool {
         false
     }

@@ -6,11 +6,13 @@
 
 mod error;
 mod filter;
+mod rbd;
 mod size;
 
 pub use error::SpecError;
 pub use error::Unprotectable;
 pub use filter::Filter;
+pub use rbd::RbdSpec;
 pub use size::Exactly;
 pub use size::SizeError;
 pub use size::parse_bytes;
@@ -42,6 +44,9 @@ pub enum Spec {
         /// Size, a multiple of 512.
         bytes: u64,
     },
+    /// `rbd:POOL[/NAMESPACE]/IMAGE[@SNAP][,id=USER][,conf=FILE][,keyring=FILE][,create,size=SIZE]`:
+    /// an image of Ceph.
+    Rbd(RbdSpec),
     /// `iso:PATH`: a CD or DVD, read only.
     Iso {
         /// Not empty; ends at the first comma.
@@ -107,6 +112,7 @@ impl Spec {
             Self::Memory { .. } | Self::File(_) => Ok(()),
             Self::Null { .. } => Err(Unprotectable::Null),
             Self::Iso { .. } => Err(Unprotectable::Iso),
+            Self::Rbd(_) => Err(Unprotectable::Rbd),
             Self::Stripe { .. } => Err(Unprotectable::Stripe),
             Self::Filtered { filter: Filter::Atomic, .. } => Err(Unprotectable::Atomic),
             Self::Filtered { behind, .. } => behind.protectable(),
@@ -157,7 +163,11 @@ impl Spec {
                 let (spec, options) = parse_stripe(rest, depth)?;
                 ("stripe", spec, options)
             }
-            "scsi" | "rbd" => return Err(SpecError::NotBuiltYet { kind: kind.to_owned() }),
+            "rbd" => {
+                let (place, options) = split_argument(rest);
+                ("rbd", Self::Rbd(RbdSpec::new(place)?), options)
+            }
+            "scsi" => return Err(SpecError::NotBuiltYet { kind: kind.to_owned() }),
             _ if is_path(kind) => return Err(SpecError::Path { word: word.to_owned() }),
             _ => return Err(SpecError::UnknownKind { kind: kind.to_owned() }),
         };
@@ -166,9 +176,12 @@ impl Spec {
                 Some((option, value)) => (option, Some(value)),
                 None => (option, None),
             };
-            if let Self::File(file) = unfiltered(&mut spec)
-                && file.take(option, value)?
-            {
+            let is_its_own = match unfiltered(&mut spec) {
+                Self::File(file) => file.take(option, value)?,
+                Self::Rbd(image) => image.take(option, value)?,
+                _ => false,
+            };
+            if is_its_own {
                 continue;
             }
             let Some(filter) = Filter::parse(kind, option, value)? else {
@@ -179,6 +192,9 @@ impl Spec {
             if spec.filters() > FILTERS_MAX {
                 return Err(SpecError::TooManyFilters);
             }
+        }
+        if let Self::Rbd(image) = spec.unfiltered() {
+            image.check()?;
         }
         Ok(spec)
     }
@@ -282,7 +298,7 @@ impl FileSpec {
             _ => return Ok(false),
         };
         if taken {
-            return Err(SpecError::Repeated { option });
+            return Err(SpecError::Repeated { kind: "file", option });
         }
         match (option, value) {
             ("size", value) => {
@@ -314,6 +330,7 @@ impl fmt::Display for Spec {
             Self::Null { bytes } => write!(f, "null:{}", Exactly(*bytes)),
             Self::File(file) => write!(f, "file:{file}"),
             Self::Iso { path } => write!(f, "iso:{path}"),
+            Self::Rbd(image) => write!(f, "rbd:{image}"),
             Self::Stripe { chunk, stores } => {
                 write!(f, "stripe:{}(", Exactly(*chunk))?;
                 for (index, store) in stores.iter().enumerate() {

@@ -13,7 +13,8 @@
 use crate::health::Health;
 use crate::limits::{SIZE_MAX, STRIPE_CHUNK_MAX, STRIPE_CHUNK_MIN, STRIPE_STORES_MAX};
 use crate::{
-    FileId, Geometry, Io, IoResult, Op, Outcome, Part, Store, Submitted, Usage, contradiction,
+    Error, FileId, Geometry, Io, IoResult, Op, Outcome, Part, Store, Submitted, Usage,
+    contradiction,
 };
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -247,6 +248,11 @@ impl Store for Stripe {
             whole.shared |= usage.shared;
         }
         Some(whole)
+    }
+
+    /// Each of them, and the first error.
+    fn finish(&self) -> Result<(), Error> {
+        self.stores.iter().map(|store| store.finish()).fold(Ok(()), Result::and)
     }
 
     fn submit(&self, op: &Op) -> Submitted {

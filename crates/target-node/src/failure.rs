@@ -17,10 +17,10 @@ use crate::reactor::Target;
 /// Exit status of a process that has ended so: "internal software error" of sysexits(3).
 pub const PANICKED: i32 = 70;
 
-/// Flushing may take so long. The kernel has what was acknowledged all the same.
+/// Flushing may take so long. The kernel has what was acknowledged of files all the same.
 const FLUSH_MAX: Duration = Duration::from_secs(3);
 
-/// From now on a panic, on whatever thread, flushes the files of `target`, calls `last_word`, and
+/// From now on a panic, on whatever thread, flushes all disks of `target`, calls `last_word`, and
 /// ends the process with [`PANICKED`].
 pub fn end_process_on_panic(target: &Arc<Target>, last_word: impl Fn() + Send + Sync + 'static) {
     let target = Arc::downgrade(target);
@@ -46,8 +46,10 @@ fn flush(target: &Weak<Target>) {
     let Some(target) = target.upgrade() else { return };
     let (done, flushed) = mpsc::channel();
     let flush = move || {
-        if let Err(error) = target.flush() {
-            tracing::error!("{error}");
+        for result in [target.flush(), target.finish_stores()] {
+            if let Err(error) = result {
+                tracing::error!("{error}");
+            }
         }
         // Who waited may have given up.
         let _ = done.send(());

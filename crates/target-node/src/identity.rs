@@ -20,6 +20,7 @@ use engine::files;
 use scsi::Identity;
 use scsi::Kept;
 use store::Store;
+use store::spec::RbdSpec;
 use store::spec::Spec;
 
 use crate::keep;
@@ -95,6 +96,8 @@ struct Leaves {
     fleeting: bool,
     /// What makes other content of the same files.
     chunks: Vec<u8>,
+    /// Images of Ceph.
+    images: Vec<RbdSpec>,
 }
 
 impl Leaves {
@@ -108,6 +111,7 @@ impl Leaves {
         match spec {
             Spec::File(_) | Spec::Iso { .. } => self.files += 1,
             Spec::Memory { .. } | Spec::Null { .. } => self.fleeting = true,
+            Spec::Rbd(image) => self.images.push(image.clone()),
             Spec::Filtered { behind, .. } => self.gather(behind),
             Spec::Stripe { chunk, stores } => {
                 self.chunks.extend_from_slice(&chunk.to_be_bytes());
@@ -143,7 +147,9 @@ impl Stores {
         {
             return Ok(DiskNumber { number, lasting: true });
         }
-        if let Some(number) = former(&files, leaves.fleeting, sought)? {
+        let images: Vec<&str> =
+            leaves.images.iter().filter_map(|image| self.image_of(image)).collect();
+        if let Some(number) = former(&files, &images, leaves.fleeting, sought)? {
             if let Some(file) = own.filter(|file| file.writable && recorded != Some(number)) {
                 record(file, number)?;
             }
@@ -156,7 +162,17 @@ impl Stores {
         if let Some(file) = own {
             return Ok(DiskNumber { number: number_of(file, sought)?, lasting: true });
         }
+        // The same for every gateway, and when the image is renamed.
+        if let ([image], true) = (&*images, leaves.chunks.is_empty()) {
+            return Ok(DiskNumber {
+                number: Identity::number_of(b"rbd", image.as_bytes()),
+                lasting: true,
+            });
+        }
         let mut members = leaves.chunks;
+        for image in images {
+            members.extend_from_slice(&Identity::number_of(b"rbd", image.as_bytes()).to_be_bytes());
+        }
         for file in files {
             members.extend_from_slice(&number_of(file, sought)?.to_be_bytes());
         }
@@ -177,6 +193,7 @@ pub fn content_number(spec: &Spec) -> Result<Option<u64>, IdentityError> {
 /// The number that earlier versions gave the disk, if it is this disk's.
 fn former(
     files: &[&StoreFile],
+    images: &[&str],
     fleeting: bool,
     sought: Sought<'_>,
 ) -> Result<Option<u64>, IdentityError> {
@@ -185,12 +202,18 @@ fn former(
     let Some(folder) = sought.state_dir else { return Ok(by_name.then_some(number)) };
     let naa = Identity::of(number, "", "").naa;
     let has_state = || Kept::ALL.iter().any(|kept| keep::place(folder, &naa, kept.name()).exists());
-    if !by_name && (fleeting || !has_state() || !have_content(files)?) {
+    // Those who named disks by their places alone knew no images.
+    let is_new = fleeting || !images.is_empty();
+    if !by_name && (is_new || !has_state() || !have_content(files)?) {
         return Ok(None);
     }
     let owner = keep::place(folder, &naa, "disk");
     let wrong = |source| IdentityError::Owner { path: owner.display().to_string(), source };
     let mut disk = String::new();
+    for image in images {
+        disk.push_str(image);
+        disk.push('\n');
+    }
     for file in files {
         disk.push_str(&facts(file)?);
         disk.push('\n');

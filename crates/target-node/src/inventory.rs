@@ -151,6 +151,9 @@ impl Target {
                 result = Err(VolumeError::Flush { lun, path, source });
             }
         }
+        if let Err(source) = unit.store().finish() {
+            result = Err(VolumeError::Finish { lun, source });
+        }
         // A polling core lets go of them a little later. Then they can be served again at once.
         for file in &files {
             if !is_held_by_us_alone(&file.fd, GRACE) {

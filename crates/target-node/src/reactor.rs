@@ -38,6 +38,7 @@ use crate::mail::Answers;
 use crate::mail::Mailbox;
 use crate::node::LunMap;
 use crate::node::Node;
+use crate::node::NodeError;
 use crate::node::Portal;
 use crate::pump::Board;
 use crate::pump::Letter;
@@ -194,6 +195,9 @@ pub(crate) fn listening(address: &SocketAddr, source: &io::Error) -> String {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// A name that is none.
+    #[error(transparent)]
+    Name(#[from] NodeError),
     /// A portal cannot be opened.
     #[error("cannot listen on {address}: {source}{}", listening(address, source))]
     Listen {
@@ -223,6 +227,16 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// What was written to a disk that is no file may not last.
+    #[error("cannot close LUN {lun} of {target}: {source}; what was not yet flushed may be lost")]
+    Finish {
+        /// The target.
+        target: String,
+        /// The number.
+        lun: u16,
+        /// What is wrong.
+        source: store::Error,
+    },
 }
 
 /// A running target.
@@ -242,9 +256,10 @@ impl Target {
     /// Opens the portals and starts the reactors.
     ///
     /// # Errors
-    /// If a portal, the engine, a thread or its buffers cannot be had; nothing is left running
-    /// then.
+    /// If a name is none, or a portal, the engine, a thread or its buffers cannot be had; nothing is
+    /// left running then.
     pub fn start(plan: Plan) -> Result<Self, Error> {
+        plan.nodes.iter().try_for_each(Node::check)?;
         let mut listeners = Vec::new();
         let mut portals = Vec::new();
         for Portal { address, group } in plan.portals.iter().copied() {
@@ -488,7 +503,22 @@ impl Target {
         if let Some(leaving) = leaving {
             leaving.wait();
         }
-        self.flush()
+        let flushed = self.flush();
+        self.finish_stores().and(flushed)
+    }
+
+    /// Lets go of what is no file.
+    pub(crate) fn finish_stores(&self) -> Result<(), Error> {
+        let mut result = Ok(());
+        for served in self.nodes().all() {
+            for (lun, unit) in served.luns() {
+                if let Err(source) = unit.store().finish() {
+                    let target = served.node().name.clone();
+                    result = Err(Error::Finish { target, lun, source });
+                }
+            }
+        }
+        result
     }
 
     /// Brings what was written to the files of all disks to stable storage.

@@ -21,6 +21,8 @@ use engine::files::FileError;
 use engine::files::Name;
 use engine::files::OpenFile;
 use engine::files::OpenOptions;
+use rbd::Rbd;
+use rbd::RbdError;
 use store::FileId;
 use store::FilterIndex;
 use store::Op;
@@ -34,6 +36,7 @@ use store::health::Watch;
 use store::health::Watched;
 use store::spec::FileSpec;
 use store::spec::Filter;
+use store::spec::RbdSpec;
 use store::spec::Spec;
 use store::stripe::Stripe;
 use store::stripe::StripeError;
@@ -103,6 +106,8 @@ pub struct Stores {
     taken: Vec<FileId>,
     /// Files that were not there before.
     made: Made,
+    /// Images of Ceph that were opened, and which they are.
+    images: Vec<(RbdSpec, String)>,
     /// What is odd about others.
     odd: Vec<OddSize>,
 }
@@ -218,6 +223,9 @@ pub enum StoreError {
         /// That of the disk.
         block: u32,
     },
+    /// The image of Ceph behind it.
+    #[error(transparent)]
+    Rbd(#[from] RbdError),
     /// Stores that are no stripe.
     #[error("cannot stripe these stores: {0}")]
     Stripe(#[from] StripeError),
@@ -323,6 +331,7 @@ impl Stores {
             }
             Spec::File(file) => self.open_file(file)?,
             Spec::Iso { path } => self.open_file(&FileSpec::disc(path.clone()))?,
+            Spec::Rbd(image) => self.open_image(image)?,
             Spec::Stripe { chunk, stores } => {
                 let mut open = |spec| Ok::<_, StoreError>(self.open_layered(spec)?.0);
                 let stores: Result<Vec<_>, _> = stores.iter().map(&mut open).collect();
@@ -336,6 +345,27 @@ impl Stores {
             }
         };
         Ok((store, FilterIndex(0)))
+    }
+
+    fn open_image(&mut self, spec: &RbdSpec) -> Result<Arc<dyn Store>, StoreError> {
+        let image = Rbd::open(spec)?;
+        self.images.push((spec.clone(), image.identity().to_owned()));
+        Ok(Arc::new(image))
+    }
+
+    /// The size of an image of Ceph that could be served, or would be made, bytes. Waits for the
+    /// cluster.
+    ///
+    /// # Errors
+    /// It cannot be served.
+    pub fn examine_image(spec: &RbdSpec) -> Result<u64, StoreError> {
+        Ok(rbd::examine(spec)?.bytes)
+    }
+
+    /// Which image of Ceph was opened by `spec`.
+    pub(crate) fn image_of(&self, spec: &RbdSpec) -> Option<&str> {
+        let opened = self.images.iter().find(|(known, _)| known == spec);
+        opened.map(|(_, identity)| identity.as_str())
     }
 
     /// A number that no file has: small ones, since engines have a table of them.

@@ -184,6 +184,14 @@ pub enum VolumeError {
         /// What the kernel says.
         source: io::Error,
     },
+    /// The same of what is no file.
+    #[error("LUN {lun} is not served any more, but cannot be closed: {source}")]
+    Finish {
+        /// The number.
+        lun: u16,
+        /// What is wrong.
+        source: store::Error,
+    },
     /// A reactor has no place for a file.
     #[error("a file of the disk cannot be served: {0}")]
     Refused(#[from] FileRefused),
@@ -269,21 +277,35 @@ impl Target {
         Ok(Resized { before, now: bytes })
     }
 
-    /// Looks at the files behind all disks, and takes over the size of those that grew. Gives the
+    /// Looks at what is behind all disks, and takes over the size of what grew. Gives the
     /// ones whose size is another one; those that are smaller stay as they are.
     pub fn rescan(&self) -> Vec<Rescanned> {
         self.note_names();
+        self.take_over_sizes(|target, lun, unit| match self.file_of(unit) {
+            None => unit.store().bytes_behind(),
+            Some(file) => match engine::files::size(&file.fd) {
+                Ok(bytes) => Some(bytes),
+                Err(error) => {
+                    tracing::warn!(target, lun, %error, "cannot ask for the size of a disk");
+                    None
+                }
+            },
+        })
+    }
+
+    /// The same for disks whose stores hear by themselves of another size. Costs nothing.
+    pub fn note_sizes(&self) -> Vec<Rescanned> {
+        self.take_over_sizes(|_, _, unit| unit.store().bytes_behind())
+    }
+
+    fn take_over_sizes(
+        &self,
+        size: impl Fn(&str, u16, &LogicalUnit) -> Option<u64>,
+    ) -> Vec<Rescanned> {
         let _one_at_a_time = self.volumes();
         let mut changed = Vec::new();
         for (target, lun, unit) in self.disks() {
-            let Some(file) = self.file_of(&unit) else { continue };
-            let bytes = match engine::files::size(&file.fd) {
-                Ok(bytes) => bytes,
-                Err(error) => {
-                    tracing::warn!(target, lun, %error, "cannot ask for the size of a disk");
-                    continue;
-                }
-            };
+            let Some(bytes) = size(&target, lun, &unit) else { continue };
             let (before, now) = (bytes_of(&unit), bytes - bytes % u64::from(unit.block()));
             if now == before {
                 continue;

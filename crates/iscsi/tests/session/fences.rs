@@ -67,6 +67,40 @@ fn fenced() -> Completion {
     Completion { fence: true, ..status(CHECK_CONDITION) }
 }
 
+/// Whichever is the last to acknowledge what it was sent, that which the answer leaves on, too.
+///
+/// Covers: STS-12a.
+#[test]
+fn every_connection_is_waited_for() {
+    for last in 0..3 {
+        let setup = Setup::new().keys(|keys| {
+            keys.max_connections = 3;
+            keys.task_reporting = TaskReporting::ResponseFence;
+        });
+        let mut driver = setup.start();
+        driver.silent = true;
+        let (second, third) = (driver.join(8, 9000).0, driver.join(9, 7000).0);
+        let places = [(OWN, STAT_SN), (second, 9000), (third, 7000)];
+        for (at, _) in places {
+            driver.on(at);
+            let command = driver.command();
+            let task = driver.start(command);
+            scsi(&driver.complete(task, good()));
+        }
+        driver.on(OWN);
+        let command = driver.command();
+        let task = driver.start(command);
+        assert_eq!(answers(&driver.complete(task, fenced())), 0);
+        for place in [(last + 1) % 3, (last + 2) % 3, last] {
+            let (at, stat_sn) = places[place];
+            driver.on(at);
+            driver.exp_stat_sn = stat_sn + 1;
+            let outputs = driver.acknowledge();
+            assert_eq!(answers(&outputs), usize::from(place == last), "{place} of {last}");
+        }
+    }
+}
+
 /// Covers: STS-11.
 #[test]
 fn a_fenced_completion_comes_after_all_before_and_before_all_after() {

@@ -183,7 +183,7 @@ fn nothing_is_taken_after_the_logout() {
     assert!(driver.drain().is_empty());
 }
 
-/// Covers: ERL-05/T, ERL-01/T.
+/// Covers: ERL-05a/T, ERL-01/T.
 #[test]
 fn a_lost_connection_ends_the_session() {
     let mut driver = Setup::new().start();

@@ -35,6 +35,7 @@ impl Watch {
                 loop {
                     target.note_usage();
                     target.note_names();
+                    let _ = target.note_sizes();
                     if stopped.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
                         return;
                     }

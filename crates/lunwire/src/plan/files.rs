@@ -230,6 +230,7 @@ fn look_at(spec: &Spec, block: u32, found: &mut Found) -> Result<u64> {
             found.memory.push(Stores::new().open(spec)?);
             return Ok(*bytes);
         }
+        Spec::Rbd(image) => return Ok(Stores::examine_image(image)?),
         Spec::Filtered { behind, .. } => return look_at(behind, block, found),
         Spec::Stripe { chunk, stores } => {
             let sizes: Result<Vec<u64>> =
@@ -278,6 +279,7 @@ fn is_read_only(spec: &Spec) -> bool {
         Spec::File(file) => file.read_only,
         Spec::Filtered { behind, filter } => *filter == Filter::ReadOnly || is_read_only(behind),
         Spec::Iso { .. } => true,
+        Spec::Rbd(image) => image.snapshot.is_some(),
         Spec::Stripe { .. } | Spec::Memory { .. } | Spec::Null { .. } => false,
     }
 }
@@ -324,6 +326,6 @@ fn files_of(spec: &Spec) -> Vec<FileSpec> {
         Spec::Iso { path } => vec![FileSpec::disc(path.clone())],
         Spec::Stripe { stores, .. } => stores.iter().flat_map(files_of).collect(),
         Spec::Filtered { behind, .. } => files_of(behind),
-        Spec::Memory { .. } | Spec::Null { .. } => Vec::new(),
+        Spec::Memory { .. } | Spec::Null { .. } | Spec::Rbd(_) => Vec::new(),
     }
 }

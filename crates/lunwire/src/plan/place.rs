@@ -82,6 +82,10 @@ fn each_path<E>(
             stores.iter_mut().try_for_each(|store| each_path(store, change))
         }
         Spec::Filtered { behind, .. } => each_path(behind, change),
+        Spec::Rbd(image) => {
+            let files = [&mut image.conf, &mut image.keyring];
+            files.into_iter().flatten().try_for_each(change)
+        }
         Spec::Memory { .. } | Spec::Null { .. } => Ok(()),
     }
 }

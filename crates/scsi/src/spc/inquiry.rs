@@ -203,13 +203,15 @@ fn block_limits(unit: &LogicalUnit) -> BlockLimits {
     let geometry = unit.geometry();
     // What hosts do well to write at once is a page, even where less costs the same.
     let transfer_granularity = unit.blocks_in(geometry.physical_block.max(PAGE_LEN)).max(1);
+    let transfer_optimal = unit.store().optimal_io().unwrap_or(limits::TRANSFER_OPTIMAL);
+    let transfer_optimal = transfer_optimal.clamp(PAGE_LEN, limits::TRANSFER_MAX);
     let mut limits = BlockLimits {
         write_same_non_zero: true,
         transfer_granularity: u16::try_from(transfer_granularity).unwrap_or(0),
         transfer_max: unit.blocks_in(limits::TRANSFER_MAX),
         compare_and_write_max: u8::try_from(unit.blocks_in(limits::COMPARE_MAX)).unwrap_or(u8::MAX),
         prefetch_max: unit.blocks_in(limits::PREFETCH_MAX),
-        transfer_optimal: unit.blocks_in(limits::TRANSFER_OPTIMAL),
+        transfer_optimal: unit.blocks_in(transfer_optimal),
         write_same_max: u64::from(unit.blocks_in(limits::WRITE_SAME_MAX)),
         atomic_max: unit.atomic_max().map_or(0, |bytes| unit.blocks_in(bytes)),
         ..BlockLimits::default()

@@ -43,6 +43,23 @@ pub enum SpecError {
         /// What is right.
         usage: &'static str,
     },
+    /// `rbd:` without the name of an image.
+    #[error("`{place}` names no image of Ceph: write {usage}")]
+    Image {
+        /// As written.
+        place: String,
+        /// What is right.
+        usage: &'static str,
+    },
+    /// `create` without a size, or the other way round.
+    #[error(
+        "an image of Ceph is made with `create` and `size` together, such as \
+         rbd:rbd/disk,create,size=100G; one that is there has its size: leave both out"
+    )]
+    CreateAndSize,
+    /// A snapshot is not made by being served.
+    #[error("a snapshot cannot be made by `create`: leave that out, or @SNAP")]
+    CreateSnapshot,
     /// A size that cannot be.
     #[error("{field} of store `{kind}:` is `{value}`: {error}")]
     Size {
@@ -66,8 +83,10 @@ pub enum SpecError {
         options: &'static str,
     },
     /// An option twice.
-    #[error("option `{option}` of store `file:` is given twice: leave one out")]
+    #[error("option `{option}` of store `{kind}:` is given twice: leave one out")]
     Repeated {
+        /// The kind.
+        kind: &'static str,
         /// Its name.
         option: &'static str,
     },
@@ -134,6 +153,9 @@ pub enum Unprotectable {
     /// No disk.
     #[error("a CD or DVD has no protection information: leave it out")]
     Iso,
+    /// Nowhere to keep it beside the image.
+    #[error("`rbd:` has no place for protection information beside the image: use file:")]
+    Rbd,
     /// Several.
     #[error("`stripe:` has no one file beside which to keep protection information: use file:")]
     Stripe,
@@ -152,6 +174,7 @@ fn usage_of(word: &str) -> &'static str {
         "null" => "null:SIZE, such as null:1G",
         "file" => FILE_USAGE,
         "iso" => ISO_USAGE,
+        "rbd" => RBD_USAGE,
         "stripe" => STRIPE_USAGE,
         _ => USAGE,
     }
@@ -161,14 +184,18 @@ fn usage_of(word: &str) -> &'static str {
 pub(super) fn options_of(kind: &str) -> &'static str {
     match kind {
         "file" => FILE_OPTIONS,
+        "rbd" => RBD_OPTIONS,
         "memory" | "null" => FORGETFUL_OPTIONS,
         _ => FILTERS,
     }
 }
 
-const USAGE: &str = "memory:SIZE, file:PATH, iso:PATH, stripe:CHUNK(STORE;STORE;...) or null:SIZE";
+const USAGE: &str = "memory:SIZE, file:PATH, rbd:POOL/IMAGE, iso:PATH, \
+                     stripe:CHUNK(STORE;STORE;...) or null:SIZE";
 pub(super) const FILE_USAGE: &str = "file:PATH[,size=SIZE][,direct][,readonly][,sync][,format=raw]";
 pub(super) const ISO_USAGE: &str = "iso:PATH, such as iso:/srv/install.iso";
+pub(super) const RBD_USAGE: &str = "rbd:POOL[/NAMESPACE]/IMAGE[@SNAP][,id=USER][,conf=FILE]\
+                                    [,keyring=FILE][,create,size=SIZE]";
 const STRIPE_USAGE: &str =
     "stripe:CHUNK(STORE;STORE;...), such as stripe:64K(file:/dev/sdb;file:/dev/sdc)";
 const FILTERS: &str = "readonly, discard=off, physical=, delay=, error=, limit= and log";
@@ -176,3 +203,5 @@ const FORGETFUL_OPTIONS: &str =
     "readonly, discard=off, physical=, atomic, delay=, error=, limit= and log";
 const FILE_OPTIONS: &str = "size=SIZE, direct, readonly, sync, format=raw, discard=off, physical=, \
                             delay=, error=, limit= and log";
+const RBD_OPTIONS: &str = "id=USER, conf=FILE, keyring=FILE, create, size=SIZE, readonly, \
+                           discard=off, physical=, delay=, error=, limit= and log";

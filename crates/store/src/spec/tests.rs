@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-use super::{Exactly, FileSpec, Filter, SizeError, Spec, parse_bytes, parse_size};
+use super::{Exactly, FileSpec, Filter, RbdSpec, SizeError, Spec, parse_bytes, parse_size};
 use crate::filter::{Delayed, Fault, Rate, When};
 use alloc::boxed::Box;
 use alloc::format;
@@ -9,7 +9,8 @@ use alloc::vec;
 use core::time::Duration;
 use proptest::prelude::*;
 
-const USAGE: &str = "memory:SIZE, file:PATH, iso:PATH, stripe:CHUNK(STORE;STORE;...) or null:SIZE";
+const USAGE: &str = "memory:SIZE, file:PATH, rbd:POOL/IMAGE, iso:PATH, \
+                     stripe:CHUNK(STORE;STORE;...) or null:SIZE";
 
 fn file(path: &str) -> FileSpec {
     FileSpec {
@@ -47,12 +48,73 @@ fn words_of_each_kind() {
 }
 
 #[test]
+fn an_image_of_ceph_has_a_place_and_options() {
+    let image = |pool: &str, name: &str| RbdSpec {
+        pool: pool.to_string(),
+        namespace: None,
+        image: name.to_string(),
+        snapshot: None,
+        user: None,
+        conf: None,
+        keyring: None,
+        create: false,
+        size: None,
+    };
+    let some = |text: &str| Some(text.to_string());
+    for (word, spec) in [
+        ("rbd:rbd/disk", image("rbd", "disk")),
+        ("rbd:a b:c/x;y=z(1)", image("a b:c", "x;y=z(1)")),
+        (
+            "rbd:p/n/i@s,id=u,conf=/a/c,keyring=/a/k",
+            RbdSpec {
+                namespace: some("n"),
+                snapshot: some("s"),
+                user: some("u"),
+                conf: some("/a/c"),
+                keyring: some("/a/k"),
+                ..image("p", "i")
+            },
+        ),
+        (
+            "rbd:p/i,size=1G,create",
+            RbdSpec { create: true, size: Some(1 << 30), ..image("p", "i") },
+        ),
+    ] {
+        assert_eq!(word.parse(), Ok(Spec::Rbd(spec.clone())), "{word}");
+        assert_eq!(format!("rbd:{spec}").parse(), Ok(Spec::Rbd(spec)), "{word}");
+    }
+    let read_only = Spec::Rbd(image("p", "i")).filtered(Filter::ReadOnly);
+    assert_eq!("rbd:p/i,readonly".parse(), Ok(read_only));
+    for word in ["", "p", "p/", "/i", "p//i", "p/n/i/x", "p/i@", "@s", "p/i@s@t", "p@s/i"] {
+        let error = format!("rbd:{word}").parse::<Spec>().expect_err(word).to_string();
+        assert!(error.contains("names no image of Ceph: write rbd:POOL"), "{error}");
+    }
+    for (options, said) in [
+        ("create", "`create` and `size` together"),
+        ("size=1G", "`create` and `size` together"),
+        ("id=", "option `id` of store `rbd:` has the value ``"),
+        ("conf", "option `conf` of store `rbd:`"),
+        ("keyring=a,keyring=b", "option `keyring` of store `rbd:` is given twice"),
+        ("create,create,size=1M", "option `create` of store `rbd:` is given twice"),
+        ("create=1,size=1M", "it takes none"),
+        ("size=7,create", "a size is at least 512 bytes"),
+        ("atomic", "option `atomic` of store `rbd:` is unknown: it has id=USER"),
+        ("sync", "option `sync` of store `rbd:` is unknown"),
+    ] {
+        let error = format!("rbd:p/i,{options}").parse::<Spec>().expect_err(options).to_string();
+        assert!(error.contains(said), "{options}: {error}");
+    }
+    let error = "rbd:p/i@s,create,size=1M".parse::<Spec>().expect_err("no").to_string();
+    assert!(error.contains("a snapshot cannot be made"), "{error}");
+}
+
+#[test]
 fn errors_say_what_would_be_right() {
     let errors = [
         ("memory", "store `memory` has no argument: write memory:SIZE, such as memory:1G"),
         ("", &format!("store `` has no argument: write {USAGE}")),
         ("ramdisk:1G", &format!("store kind `ramdisk` is unknown: write {USAGE}")),
-        ("rbd:pool/image", &format!("store kind `rbd` is not built yet: this build has {USAGE}")),
+        ("scsi:sg0", &format!("store kind `scsi` is not built yet: this build has {USAGE}")),
         (
             "memory:1GX",
             "size of store `memory:` is `1GX`: \
@@ -310,6 +372,7 @@ proptest! {
         let _ = word.parse::<Spec>();
         let _ = format!("file:{word}").parse::<Spec>();
         let _ = format!("stripe:{word}").parse::<Spec>();
+        let _ = format!("rbd:{word}").parse::<Spec>();
         let _ = format!("memory:1M,{word}").parse::<Spec>();
         let _ = word.parse::<Filter>();
         let _ = parse_size(&word);

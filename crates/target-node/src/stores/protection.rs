@@ -266,9 +266,11 @@ impl Stores {
                     stores.iter().map(Self::examine_unprotected).collect();
                 Ok(each?.concat())
             }
-            Spec::File(_) | Spec::Iso { .. } | Spec::Memory { .. } | Spec::Null { .. } => {
-                Ok(Vec::new())
-            }
+            Spec::File(_)
+            | Spec::Iso { .. }
+            | Spec::Memory { .. }
+            | Spec::Null { .. }
+            | Spec::Rbd(_) => Ok(Vec::new()),
         }
     }
 

@@ -31,6 +31,7 @@ use clock::Instant;
 use wire::iscsi::Itt;
 use wire::iscsi::LunField;
 use wire::iscsi::ScsiCommand;
+use wire::iscsi::Ttt;
 
 /// The tasks of a session. What is to be done goes into the queue that each call is given; what
 /// needs numbers, or a place in a line, is returned.
@@ -327,11 +328,12 @@ impl Tasks {
         }
     }
 
-    /// Forgets the answer of a task: it is acknowledged, or nobody waits for it any more.
-    pub(in crate::target_role) fn forget_answer(&mut self, id: TaskId) {
-        if let Some(answer) = self.table.get_mut(id).and_then(|entry| entry.answer.take()) {
-            self.kept.give_back(answer.kept_bytes());
-        }
+    /// Forgets the answer of a task: it is acknowledged, or nobody waits for it any more. Gives the
+    /// last tag with which it asked for a DataACK.
+    pub(in crate::target_role) fn forget_answer(&mut self, id: TaskId) -> Option<Ttt> {
+        let answer = self.table.get_mut(id).and_then(|entry| entry.answer.take())?;
+        self.kept.give_back(answer.kept_bytes());
+        answer.last_tag()
     }
 
     /// A task in whatever phase.

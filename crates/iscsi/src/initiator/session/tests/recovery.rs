@@ -71,7 +71,7 @@ fn reject(lab: &mut Lab, reason: u8, request: Request) {
     lab.control(Response::Reject(reject), &header);
 }
 
-/// Covers: ERL-12, SNK-05, DGT-09.
+/// Covers: ERL-12, SNK-05, DGT-09, SNK-10.
 #[test]
 fn a_status_before_its_data_is_not_acknowledged() {
     let mut lab = level(1);
@@ -222,7 +222,7 @@ fn a_connection_is_replaced_only_when_it_is_gone() {
     assert!(matches!(lab.closed, Some((SessionError::Disconnected, _))));
 }
 
-/// Covers: REA-01, TMF-06, TMF-28, LGN-34, ERL-05/I, LGO-14, CMD-19.
+/// Covers: REA-01, TMF-06, TMF-28, LGN-34, ERL-05b, ERL-05c, LGO-14, CMD-19.
 #[test]
 fn commands_are_sent_again_or_reassigned_when_the_logout_has_succeeded() {
     let mut lab = pair(2);
@@ -422,7 +422,7 @@ fn pdus_that_are_made_wrong_end_the_session() {
 
 /// Nothing that such a target says on any connection can be relied on.
 ///
-/// Covers: FMT-16/I.
+/// Covers: FMT-16/I, DGT-04/I.
 #[test]
 fn a_format_error_ends_all_connections_of_the_session() {
     let violations = [

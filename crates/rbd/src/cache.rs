@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an acknowledged write means, by what Ceph's configuration says of the image's caches.
+#![forbid(unsafe_code)]
+
+/// Options of an image that are in force: the configuration, the pool's and the image's own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options(Vec<(String, String)>);
+
+impl Options {
+    pub(crate) fn new(options: Vec<(String, String)>) -> Self {
+        Self(options)
+    }
+
+    fn find(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
+    }
+
+    /// Whether what was acknowledged may be lost with this process or this host until a flush. What
+    /// is not told counts as such.
+    ///
+    /// - `rbd_cache` keeps writes in this process, in every policy but `writethrough`, or without
+    ///   dirty bytes. That it begins as one which writes through
+    ///   (`rbd_cache_writethrough_until_flush`) does not count: it ends with the first flush.
+    /// - `rbd_persistent_cache_mode` keeps them on this host.
+    pub(crate) fn may_lose_acknowledged(&self) -> bool {
+        let in_memory = self.find("rbd_cache") != Some("false")
+            && self.find("rbd_cache_policy") != Some("writethrough")
+            && self.find("rbd_cache_max_dirty") != Some("0");
+        let on_this_host =
+            !matches!(self.find("rbd_persistent_cache_mode"), None | Some("" | "disabled"));
+        in_memory || on_this_host
+    }
+
+    /// What can be given back at once, bytes: the unit that librbd goes by.
+    pub(crate) fn discard_granularity(&self) -> u32 {
+        let bytes = self.find("rbd_discard_granularity_bytes").and_then(|text| text.parse().ok());
+        let right = |bytes: &u32| bytes.is_power_of_two() && (512..=32 << 20).contains(bytes);
+        bytes.filter(right).unwrap_or(GRANULARITY)
+    }
+}
+
+/// Ceph's own default, bytes.
+const GRANULARITY: u32 = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(list: &[(&str, &str)]) -> Options {
+        Options::new(list.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect())
+    }
+
+    #[test]
+    fn caches_are_told_as_what_they_promise() {
+        let cache = |on| ("rbd_cache", on);
+        for (list, lost) in [
+            (vec![], true),
+            (vec![cache("true")], true),
+            (vec![cache("false")], false),
+            (vec![cache("true"), ("rbd_cache_policy", "writearound")], true),
+            (vec![cache("true"), ("rbd_cache_policy", "writeback")], true),
+            (vec![cache("true"), ("rbd_cache_policy", "writethrough")], false),
+            (vec![cache("true"), ("rbd_cache_max_dirty", "0")], false),
+            (vec![cache("true"), ("rbd_cache_writethrough_until_flush", "true")], true),
+            (vec![cache("false"), ("rbd_persistent_cache_mode", "ssd")], true),
+            (vec![cache("false"), ("rbd_persistent_cache_mode", "disabled")], false),
+        ] {
+            assert_eq!(options(&list).may_lose_acknowledged(), lost, "{list:?}");
+        }
+    }
+
+    #[test]
+    fn granularities_that_cannot_be_are_not_believed() {
+        let of = |text| options(&[("rbd_discard_granularity_bytes", text)]).discard_granularity();
+        for (text, bytes) in
+            [("4096", 4096), ("", GRANULARITY), ("3", GRANULARITY), ("-1", GRANULARITY)]
+        {
+            assert_eq!(of(text), bytes, "{text}");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An image as a store: `rbd:POOL/IMAGE`.
+#![forbid(unsafe_code)]
+
+use crate::api::Api;
+use crate::error::RbdError;
+use crate::image::Image;
+use crate::limits::CLEAR_PIECE_LEN;
+use crate::limits::PHYSICAL_BLOCK;
+use crate::worker;
+use crate::worker::Chore;
+use crate::worker::Opened;
+use buf::Slice;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use store::Error;
+use store::Geometry;
+use store::Io;
+use store::IoResult;
+use store::Op;
+use store::Outcome;
+use store::Space;
+use store::Store;
+use store::Submitted;
+use store::foreign;
+use store::foreign::Completer;
+use store::foreign::Errand;
+use store::foreign::Foreign;
+use store::spec::RbdSpec;
+
+/// An image of Ceph.
+#[derive(Debug)]
+pub struct Rbd {
+    opened: Arc<Opened>,
+    _claim: Option<Claim>,
+    /// All but the size.
+    geometry: Geometry,
+    bytes: AtomicU64,
+}
+
+/// What an image is, without being served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Seen {
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// Looks at the image of `spec`, or at what would be made.
+///
+/// # Errors
+/// It cannot be served.
+pub fn examine(spec: &RbdSpec) -> Result<Seen, RbdError> {
+    let size = spec.size.filter(|_| spec.create);
+    let spec = RbdSpec { create: false, ..spec.clone() };
+    match (Rbd::open_by(Api::load()?, &spec, Use::Look), size) {
+        (Ok(image), _) => Ok(Seen { bytes: image.geometry().bytes }),
+        (Err(error), Some(bytes)) if error.is_no_image() => Ok(Seen { bytes }),
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// What an image is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Serve,
+    Look,
+}
+
+/// The right to serve an image that is written to. Two disks on one image would each know nothing
+/// of what hosts of the other one write and reserve.
+#[derive(Debug)]
+struct Claim(String);
+
+/// The images that this process serves.
+static CLAIMED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+impl Claim {
+    fn of(identity: &str) -> Option<Self> {
+        claimed().insert(identity.to_owned()).then(|| Self(identity.to_owned()))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        claimed().remove(&self.0);
+    }
+}
+
+fn claimed() -> MutexGuard<'static, BTreeSet<String>> {
+    // What the lock guards is whole between any two statements.
+    CLAIMED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Rbd {
+    /// Opens the image of `spec`, or makes it. Waits for the cluster.
+    ///
+    /// # Errors
+    /// There is no library, no cluster, no image, or it is not for us; the text says what to do.
+    pub fn open(spec: &RbdSpec) -> Result<Self, RbdError> {
+        Self::open_by(Api::load()?, spec, Use::Serve)
+    }
+
+    /// The same by functions that are not the library's: tests have some.
+    pub(crate) fn open_by(api: &'static Api, spec: &RbdSpec, to: Use) -> Result<Self, RbdError> {
+        let opened = worker::open(api, spec)?;
+        let facts = &opened.facts;
+        let (bytes, place) = (facts.bytes, spec.place().to_string());
+        if bytes == 0 || !bytes.is_multiple_of(BLOCK_MIN) {
+            return Err(RbdError::Size { place, bytes });
+        }
+        if let Some(wanted) = spec.size.filter(|wanted| !opened.made && *wanted != bytes) {
+            tracing::warn!(
+                image = place,
+                bytes,
+                wanted,
+                "the image is there with another size, which it keeps: size= is for a new one"
+            );
+        }
+        let read_only = spec.snapshot.is_some();
+        let claim = match to {
+            Use::Serve if !read_only => Some(
+                Claim::of(&facts.identity)
+                    .ok_or_else(|| RbdError::InUse { place: place.clone() })?,
+            ),
+            Use::Serve | Use::Look => None,
+        };
+        let volatile_cache = !read_only && facts.options.may_lose_acknowledged();
+        tracing::info!(image = place, bytes, volatile_cache, "an image of Ceph is open");
+        let geometry = Geometry {
+            bytes,
+            read_only,
+            discard_granularity: (!read_only).then(|| facts.options.discard_granularity()),
+            anchors: false,
+            volatile_cache,
+            physical_block: PHYSICAL_BLOCK,
+            rotational: false,
+        };
+        Ok(Self { opened: Arc::new(opened), _claim: claim, geometry, bytes: AtomicU64::new(bytes) })
+    }
+
+    /// Which image of which cluster this is, whoever serves it and whatever it is called.
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        &self.opened.facts.identity
+    }
+
+    /// Whether the image was made when it was opened.
+    #[must_use]
+    pub fn was_made(&self) -> bool {
+        self.opened.made
+    }
+
+    fn ask(&self, deed: Deed, room: u32, step: u64) -> Submitted {
+        let work = Arc::new(Piece { opened: Arc::clone(&self.opened), deed });
+        Submitted::Io(Io::Foreign(Errand::reading(work, room).at_step(step)))
+    }
+
+    /// The piece of a Clear that begins `done` bytes behind its first one; over if there is none.
+    fn clear(&self, op: &Op, done: u64) -> Submitted {
+        let Op::Clear { offset, length, leave } = *op else { return over() };
+        let piece = length.saturating_sub(done).min(CLEAR_PIECE_LEN);
+        if piece == 0 {
+            return over();
+        }
+        self.ask(Deed::Zero { offset: offset + done, length: piece, leave }, 0, done)
+    }
+}
+
+const fn over() -> Submitted {
+    Submitted::Done(Outcome::Done)
+}
+
+/// A step of a Write: the second one is the flush that makes it last.
+const FLUSH: u64 = 1;
+
+impl Store for Rbd {
+    fn geometry(&self) -> Geometry {
+        Geometry { bytes: self.bytes.load(Ordering::Acquire), ..self.geometry.clone() }
+    }
+
+    fn set_bytes(&self, bytes: u64) -> bool {
+        self.bytes.store(bytes, Ordering::Release);
+        true
+    }
+
+    fn optimal_io(&self) -> Option<u32> {
+        u32::try_from(self.opened.facts.row).ok()
+    }
+
+    fn bytes_behind(&self) -> Option<u64> {
+        self.opened.watched.bytes()
+    }
+
+    fn finish(&self) -> Result<(), Error> {
+        self.opened.worker.close()
+    }
+
+    fn submit(&self, op: &Op) -> Submitted {
+        if let Err(error) = self.geometry().check(op) {
+            return Submitted::Done(Outcome::Failed(error));
+        }
+        match op {
+            Op::Read { length: 0, .. } => Submitted::Done(Outcome::Data(Slice::empty())),
+            Op::Read { offset, length } => self.ask(Deed::Read { offset: *offset }, *length, 0),
+            Op::Write { data, .. } if data.is_empty() => over(),
+            Op::Write { offset, data, .. } => {
+                self.ask(Deed::Write { offset: *offset, data: data.clone() }, 0, 0)
+            }
+            Op::Flush => self.ask(Deed::Flush, 0, 0),
+            Op::Clear { .. } => self.clear(op, 0),
+            Op::ProvisioningStatus { offset, length } => {
+                self.ask(Deed::Status { offset: *offset, length: *length }, 0, 0)
+            }
+        }
+    }
+
+    fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
+        let step = if let Io::Foreign(errand) = io { errand.step() } else { 0 };
+        match (op, foreign::ended(result)) {
+            // Without a volatile cache what is written lasts.
+            (Op::Write { durable: true, .. }, Submitted::Done(Outcome::Done))
+                if step != FLUSH && self.geometry.volatile_cache =>
+            {
+                self.ask(Deed::Flush, 0, FLUSH)
+            }
+            (Op::Clear { .. }, Submitted::Done(Outcome::Done)) => {
+                self.clear(op, step.saturating_add(CLEAR_PIECE_LEN))
+            }
+            (_, ended) => ended,
+        }
+    }
+}
+
+/// What the library is asked for.
+#[derive(Debug)]
+enum Deed {
+    Read { offset: u64 },
+    Write { offset: u64, data: Slice },
+    Zero { offset: u64, length: u64, leave: Space },
+    Flush,
+    Status { offset: u64, length: u64 },
+}
+
+/// One operation on its way to the library, which cannot be told that nobody waits any more.
+#[derive(Debug)]
+struct Piece {
+    opened: Arc<Opened>,
+    deed: Deed,
+}
+
+impl Foreign for Piece {
+    fn begin(&self, completer: Completer) {
+        let Opened { image, worker, .. } = &*self.opened;
+        let image: &Image = image;
+        match &self.deed {
+            Deed::Read { offset } => image.read(*offset, completer),
+            Deed::Write { offset, data } => image.write(*offset, data.clone(), completer),
+            Deed::Zero { offset, length, leave } => image.zero(*offset, *length, *leave, completer),
+            Deed::Flush => image.flush(completer),
+            Deed::Status { offset, length } => {
+                worker.ask(Chore::Status { offset: *offset, length: *length, completer });
+            }
+        }
+    }
+}
+
+/// Sizes of stores are multiples of it, bytes.
+const BLOCK_MIN: u64 = 512;

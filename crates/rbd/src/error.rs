@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What fails, in words: what was done, with which image, why, and what to do about it.
+
+use std::fmt;
+use std::io;
+
+/// Why Ceph's libraries cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LibraryError {
+    /// Not there, or not to be loaded.
+    #[error(
+        "rbd: needs {file}, which cannot be loaded: {said}; \
+         try: install librbd1 (Debian, Ubuntu: apt-get install librbd1; \
+         Fedora, RHEL, openSUSE: the package is librbd1, too)"
+    )]
+    Missing {
+        /// The file that was looked for.
+        file: &'static str,
+        /// What the loader says.
+        said: String,
+    },
+    /// There, and of another time.
+    #[error("rbd: needs {name}, which {file} does not have; try: librbd1 of Ceph 16 or newer")]
+    TooOld {
+        /// The file.
+        file: &'static str,
+        /// The function.
+        name: &'static str,
+    },
+}
+
+/// What was done when it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Doing {
+    /// Setting up the library.
+    Begin,
+    /// Reading Ceph's configuration.
+    Configuration,
+    /// Changing an option of the library.
+    Option(&'static str),
+    /// Talking to the monitors.
+    Connect,
+    /// Looking for the pool.
+    Pool,
+    /// Making the image.
+    Create,
+    /// Opening the image.
+    Open,
+    /// Asking for its size and what it is made of.
+    Facts,
+    /// Watching for another size.
+    Watch,
+}
+
+/// Why an image cannot be a store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RbdError {
+    /// There is no library for it.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// Ceph says no.
+    #[error(
+        "rbd:{place}: {}: {source}{}",
+        InWords(*.doing),
+        advice(*.doing, .source, .conf.as_deref())
+    )]
+    Failed {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+        /// The configuration, where one was named.
+        conf: Option<String>,
+        /// What was done.
+        doing: Doing,
+        /// What Ceph says.
+        source: io::Error,
+    },
+    /// It says nothing.
+    #[error(
+        "rbd:{place}: the cluster does not answer within {seconds} s; \
+         try: ceph health detail (OSDs that are down keep an image from being opened)"
+    )]
+    Silent {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+        /// How long it had.
+        seconds: u64,
+    },
+    /// The system has no thread for it.
+    #[error("rbd:{place}: cannot start a thread: {source}")]
+    Thread {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It is a disk already.
+    #[error("rbd:{place} is given twice: it is served already; try: once")]
+    InUse {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+    },
+    /// An image that no disk can be made of.
+    #[error("rbd:{place}: {bytes} bytes is no size of a disk; try: rbd resize --size 1G {place}")]
+    Size {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+        /// Its size.
+        bytes: u64,
+    },
+}
+
+impl RbdError {
+    /// Whether the only thing that is wrong is that the image is not there.
+    pub(crate) fn is_no_image(&self) -> bool {
+        let Self::Failed { doing: Doing::Open, source, .. } = self else { return false };
+        source.kind() == io::ErrorKind::NotFound
+    }
+}
+
+struct InWords(Doing);
+
+impl fmt::Display for InWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Doing::Begin => "cannot set up librados",
+            Doing::Configuration => "cannot read Ceph's configuration",
+            Doing::Option(name) => return write!(f, "cannot set {name}"),
+            Doing::Connect => "cannot connect to the cluster",
+            Doing::Pool => "cannot use the pool",
+            Doing::Create => "cannot create the image",
+            Doing::Open => "cannot open the image",
+            Doing::Facts => "cannot ask what the image is",
+            Doing::Watch => "cannot watch the image",
+        })
+    }
+}
+
+/// What to try, if we know.
+fn advice(doing: Doing, source: &io::Error, conf: Option<&str>) -> String {
+    let conf = conf.unwrap_or("the default one, /etc/ceph/ceph.conf");
+    match (doing, source.kind()) {
+        (Doing::Configuration, _) => {
+            format!(" ({conf}); try: conf=FILE with the one of the cluster")
+        }
+        (Doing::Connect, io::ErrorKind::NotFound) => format!(
+            "; try: conf=FILE with a configuration that names the monitors (now: {conf}), and \
+             keyring=FILE with the key of the user"
+        ),
+        (Doing::Connect, io::ErrorKind::TimedOut) => {
+            "; try: ceph status (no monitor answers; are they up, and is the network?)".to_owned()
+        }
+        (Doing::Connect | Doing::Pool | Doing::Open, io::ErrorKind::PermissionDenied) => {
+            "; try: id=USER and keyring=FILE of a user with caps mon 'profile rbd' osd \
+             'profile rbd pool=POOL'"
+                .to_owned()
+        }
+        (Doing::Pool, io::ErrorKind::NotFound) => {
+            "; there is no such pool; try: ceph osd pool ls".to_owned()
+        }
+        (Doing::Open, io::ErrorKind::NotFound) => {
+            "; there is no such image, namespace or snapshot; try: rbd ls -l POOL, or \
+             create,size=SIZE for a new image"
+                .to_owned()
+        }
+        (Doing::Open, io::ErrorKind::ReadOnlyFilesystem) => {
+            "; the image is not to be written (a mirror that is not primary?); try: a snapshot of \
+             it"
+            .to_owned()
+        }
+        _ => String::new(),
+    }
+}
+
+/// What an error of an operation means to hosts. `EBLOCKLISTED` is `ESHUTDOWN`: another client has
+/// taken the image over.
+pub(crate) fn of_operation(errno: i32, failed: store::Error) -> store::Error {
+    match errno {
+        ENOSPC | EDQUOT => store::Error::Space,
+        EROFS => store::Error::ReadOnly,
+        EINVAL => store::Error::Range,
+        ENOENT | ESHUTDOWN | ETIMEDOUT | EPERM | EACCES => store::Error::Internal,
+        _ => failed,
+    }
+}
+
+// Linux.
+const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+const EINVAL: i32 = 22;
+const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
+const ESHUTDOWN: i32 = 108;
+const ETIMEDOUT: i32 = 110;
+const EDQUOT: i32 = 122;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_the_image_and_what_to_try() {
+        let failed = |doing, errno| {
+            RbdError::Failed {
+                place: "rbd/disk".to_owned(),
+                conf: None,
+                doing,
+                source: io::Error::from_raw_os_error(errno),
+            }
+            .to_string()
+        };
+        let text = failed(Doing::Pool, ENOENT);
+        assert!(text.starts_with("rbd:rbd/disk: cannot use the pool: No such file"), "{text}");
+        assert!(text.ends_with("try: ceph osd pool ls"), "{text}");
+        let text = failed(Doing::Connect, ETIMEDOUT);
+        assert!(text.contains("ceph status"), "{text}");
+        let text = failed(Doing::Connect, EACCES);
+        assert!(text.contains("keyring=FILE"), "{text}");
+        let text = failed(Doing::Create, ENOSPC);
+        assert!(text.ends_with("cannot create the image: No space left on device (os error 28)"));
+    }
+
+    #[test]
+    fn a_missing_library_is_told_with_its_file_and_its_package() {
+        let error = LibraryError::Missing { file: "librbd.so.1", said: "not there".to_owned() };
+        let text = error.to_string();
+        assert!(text.contains("librbd.so.1") && text.contains("install librbd1"), "{text}");
+    }
+
+    #[test]
+    fn hosts_are_told_what_they_can_act_on() {
+        use store::Error::*;
+        for (errno, error) in
+            [(ENOSPC, Space), (EDQUOT, Space), (EROFS, ReadOnly), (EINVAL, Range), (5, Write)]
+        {
+            assert_eq!(of_operation(errno, Write), error);
+        }
+        for errno in [ENOENT, ESHUTDOWN, ETIMEDOUT, EPERM, EACCES] {
+            assert_eq!(of_operation(errno, Read), Internal, "{errno}");
+        }
+    }
+}

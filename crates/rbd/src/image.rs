@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An open image.
+
+use crate::api::Api;
+use crate::api::ConfigOption;
+use crate::api::Info;
+use crate::api::Raw;
+use crate::api::THICK;
+use crate::cache::Options;
+use crate::cluster::Handle;
+use crate::cluster::IoContext;
+use crate::cluster::Refused;
+use crate::cluster::argument;
+use crate::cluster::check;
+use crate::cluster::pointer;
+use crate::cluster::text;
+use crate::cluster::until_zero;
+use crate::error::Doing;
+use crate::flight;
+use crate::flight::Counted;
+use crate::flight::Deed;
+use crate::flight::Flight;
+use crate::flight::FlightId;
+use crate::flight::What;
+use crate::flushes::Flushes;
+use crate::flushes::Next;
+use crate::flushes::Rider;
+use crate::limits::LINGER_LOOK;
+use crate::limits::LINGER_MAX;
+use crate::limits::OPTIONS_MAX;
+use crate::limits::PHYSICAL_BLOCK;
+use buf::Slice;
+use std::ffi::CStr;
+use std::ffi::c_char;
+use std::ffi::c_int;
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::ptr::null;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use store::Error;
+use store::Run;
+use store::Space;
+use store::foreign::Completer;
+use store::spec::RbdSpec;
+
+/// An open image. One that was not closed when it is dropped, and cannot be, stays open for ever.
+#[derive(Debug)]
+pub(crate) struct Image {
+    core: Arc<Core>,
+    /// Open as long as the image is.
+    context: ManuallyDrop<IoContext>,
+    /// Nothing begins any more.
+    is_closed: AtomicBool,
+    /// The library has it no more.
+    is_gone: AtomicBool,
+    watch: Option<u64>,
+}
+
+/// What operations need of their image until they end.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) api: &'static Api,
+    /// Open while anything is under way.
+    handle: Handle,
+    /// `POOL/IMAGE`.
+    pub(crate) name: Arc<str>,
+    /// Operations, and calls that begin them.
+    under_way: Arc<AtomicUsize>,
+    pub(crate) flushes: Flushes,
+}
+
+/// What an image is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) bytes: u64,
+    /// Bytes that lie in one object, or in one row of objects.
+    pub(crate) row: u64,
+    pub(crate) options: Options,
+    /// Which image it is, wherever it is served and whatever it is called.
+    pub(crate) identity: String,
+}
+
+impl Image {
+    /// Opens the image, or the snapshot, of `spec`.
+    pub(crate) fn open(context: IoContext, spec: &RbdSpec) -> Result<Self, Refused> {
+        let api = context.api();
+        let name = text(Doing::Open, &spec.image)?;
+        let snapshot = spec.snapshot.as_deref().map(|name| text(Doing::Open, name)).transpose()?;
+        let open = if snapshot.is_some() { api.rbd_open_read_only } else { api.rbd_open };
+        let mut raw = null_mut();
+        // SAFETY: the context is open and stays so; names are null or end with a zero; the place is
+        // ours.
+        let result = unsafe {
+            open(context.handle.0, name.as_ptr(), &raw mut raw, pointer(snapshot.as_ref()))
+        };
+        check(Doing::Open, result)?;
+        Ok(Self {
+            core: Arc::new(Core {
+                api,
+                handle: Handle(raw),
+                name: spec.place().to_string().into(),
+                under_way: Arc::default(),
+                flushes: Flushes::new(0, PHYSICAL_BLOCK, true),
+            }),
+            context: ManuallyDrop::new(context),
+            is_closed: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
+            watch: None,
+        })
+    }
+
+    /// It is what `facts` say. Before anything is under way.
+    pub(crate) fn prepare(&mut self, facts: &Facts) {
+        if let Some(core) = Arc::get_mut(&mut self.core) {
+            let volatile = facts.options.may_lose_acknowledged();
+            core.flushes = Flushes::new(facts.bytes, PHYSICAL_BLOCK, volatile);
+        }
+    }
+
+    fn api(&self) -> &'static Api {
+        self.core.api
+    }
+
+    pub(crate) fn facts(&self, spec: &RbdSpec) -> Result<Facts, Refused> {
+        let mut info = Info {
+            size: 0,
+            object_size: 0,
+            objects: 0,
+            order: 0,
+            prefix: [0; 24],
+            parent_pool: 0,
+            parent_name: [0; 96],
+        };
+        // SAFETY: the image is open, and the place has the length that is said.
+        let result =
+            unsafe { (self.api().rbd_stat)(self.core.handle.0, &raw mut info, size_of::<Info>()) };
+        check(Doing::Facts, result)?;
+        let mut stripes = 1_u64;
+        // SAFETY: the image is open, and the place is ours.
+        let result =
+            unsafe { (self.api().rbd_get_stripe_count)(self.core.handle.0, &raw mut stripes) };
+        check(Doing::Facts, result)?;
+        let row = info.object_size.saturating_mul(stripes.max(1));
+        let fsid = self.context.cluster.fsid();
+        let (pool, id) = (self.context.pool_number(), self.id());
+        let id = id.unwrap_or_else(|| spec.image.clone());
+        let identity = format!(
+            "{fsid}/{pool}/{}/{id}@{}",
+            spec.namespace.as_deref().unwrap_or_default(),
+            spec.snapshot.as_deref().unwrap_or_default()
+        );
+        Ok(Facts { bytes: info.size, row, options: self.options(), identity })
+    }
+
+    /// The number of the image, which its name does not change. Images of old form have none.
+    fn id(&self) -> Option<String> {
+        let mut buffer = [0_u8; 128];
+        let to = buffer.as_mut_ptr().cast::<c_char>();
+        // SAFETY: the image is open, and as many bytes as are said are there.
+        let result = unsafe { (self.api().rbd_get_id)(self.core.handle.0, to, buffer.len()) };
+        (result >= 0).then(|| until_zero(&buffer)).filter(|id| !id.is_empty())
+    }
+
+    /// The options that are in force; none if they are not told.
+    fn options(&self) -> Options {
+        let mut count: c_int = 0;
+        // SAFETY: the image is open; there is room for no option, which is said.
+        unsafe {
+            (self.api().rbd_config_image_list)(self.core.handle.0, null_mut(), &raw mut count)
+        };
+        let room = usize::try_from(count).unwrap_or(0).min(OPTIONS_MAX);
+        let empty = ConfigOption { name: null_mut(), value: null_mut(), source: 0 };
+        let mut list = vec![empty; room];
+        let mut count = c_int::try_from(room).unwrap_or(0);
+        // SAFETY: the image is open, and there is room for as many options as are said.
+        let result = unsafe {
+            (self.api().rbd_config_image_list)(
+                self.core.handle.0,
+                list.as_mut_ptr(),
+                &raw mut count,
+            )
+        };
+        if result < 0 {
+            return Options::default();
+        }
+        let given = usize::try_from(count).unwrap_or(0).min(room);
+        let option = |option: &ConfigOption| Some((owned(option.name)?, owned(option.value)?));
+        let options = list.iter().take(given).filter_map(option).collect();
+        // SAFETY: the list is the one that the library has filled, with as many options as it said.
+        unsafe { (self.api().rbd_config_image_list_cleanup)(list.as_mut_ptr(), count) };
+        Options::new(options)
+    }
+
+    /// Its size now, bytes.
+    pub(crate) fn bytes(&self) -> Result<u64, Refused> {
+        let mut bytes = 0;
+        // SAFETY: the image is open, and the place is ours.
+        let result = unsafe { (self.api().rbd_get_size)(self.core.handle.0, &raw mut bytes) };
+        check(Doing::Facts, result)?;
+        Ok(bytes)
+    }
+
+    /// From now on `updated` is called with `number` when the image may have changed.
+    pub(crate) fn watch(
+        &mut self,
+        updated: unsafe extern "C" fn(*mut c_void),
+        number: usize,
+    ) -> Result<(), Refused> {
+        let mut watch = 0;
+        // SAFETY: the image is open, the place is ours, and the argument is a number, no place.
+        let result = unsafe {
+            let update = self.api().rbd_update_watch;
+            update(self.core.handle.0, &raw mut watch, updated, argument(number))
+        };
+        check(Doing::Watch, result)?;
+        self.watch = Some(watch);
+        Ok(())
+    }
+
+    /// What stands behind the bytes at `offset`. Waits for the cluster.
+    pub(crate) fn status(&self, offset: u64, length: u64) -> Result<Run, Error> {
+        let mut look = Look { offset, mapped: None };
+        let (parents, whole_objects) = (1, 1);
+        // SAFETY: the image is open; `extent` is called before this returns only, with `look`,
+        // which outlives the call.
+        let result = unsafe {
+            (self.api().rbd_diff_iterate2)(
+                self.core.handle.0,
+                null(),
+                offset,
+                length,
+                parents,
+                whole_objects,
+                extent,
+                (&raw mut look).cast(),
+            )
+        };
+        if result < 0 {
+            return Err(Error::Read);
+        }
+        Ok(look.run(length))
+    }
+
+    /// Begins to read as much as the buffer of `completer` has room for.
+    pub(crate) fn read(&self, offset: u64, mut completer: Completer) {
+        let room = completer.room();
+        let (to, length) = (room.as_mut_ptr().cast::<c_char>(), room.len());
+        let deed = Deed { what: What::Read, offset, length: length as u64 };
+        self.begin(deed, completer, Slice::empty(), |api, image, completion| {
+            // SAFETY: the image is open. The buffer is that of the completer, which stays where it
+            // is and whose only owner is the table of flights until the operation has ended.
+            unsafe { (api.rbd_aio_read)(image, offset, length, to, completion) }
+        });
+    }
+
+    pub(crate) fn write(&self, offset: u64, data: Slice, completer: Completer) {
+        let (from, length) = (data.as_ptr().cast::<c_char>(), data.len());
+        let deed = Deed { what: What::Write, offset, length: length as u64 };
+        self.begin(deed, completer, data, |api, image, completion| {
+            // SAFETY: the image is open. The bytes are those of the slice, which nobody changes and
+            // which the table of flights keeps until the operation has ended.
+            unsafe { (api.rbd_aio_write)(image, offset, length, from, completion) }
+        });
+    }
+
+    /// Begins to zero; gives the space back, or keeps it.
+    pub(crate) fn zero(&self, offset: u64, length: u64, leave: Space, completer: Completer) {
+        let deed = Deed { what: What::Zero, offset, length };
+        let flags = if leave == Space::Deallocated { 0 } else { THICK };
+        let Ok(length) = usize::try_from(length) else {
+            return completer.complete(Err(Error::Range));
+        };
+        self.begin(deed, completer, Slice::empty(), |api, image, completion| {
+            // SAFETY: the image is open.
+            unsafe { (api.rbd_aio_write_zeroes)(image, offset, length, completion, flags, 0) }
+        });
+    }
+
+    pub(crate) fn flush(&self, completer: Completer) {
+        // The image is not closed before it has begun.
+        let _called = Counted::new(&self.core.under_way);
+        let counted = Counted::new(&self.core.under_way);
+        if self.is_closed.load(Ordering::SeqCst) {
+            return completer.complete(Err(Error::Internal));
+        }
+        if self.core.flushes.join(Rider { completer, counted }) == Next::Begin {
+            self.core.begin_flush();
+        }
+    }
+
+    /// Lets `call` begin the operation with a completion of its own.
+    fn begin(
+        &self,
+        deed: Deed,
+        completer: Completer,
+        data: Slice,
+        call: impl FnOnce(&'static Api, Raw, Raw) -> c_int,
+    ) {
+        // The image is not closed before both have gone: the operation may end before its call.
+        let _called = Counted::new(&self.core.under_way);
+        let counted = Counted::new(&self.core.under_way);
+        // In this order: `close` says that it is closed, and looks then.
+        if self.is_closed.load(Ordering::SeqCst) {
+            return completer.complete(Err(Error::Internal));
+        }
+        self.core.begin(deed, Some(completer), data, counted, call);
+    }
+}
+
+impl Core {
+    /// Gives the library the flush that is next. The counter of whom it is for keeps the image
+    /// open.
+    fn begin_flush(self: &Arc<Self>) {
+        let deed = Deed { what: What::Flush, offset: 0, length: 0 };
+        let counted = Counted::new(&self.under_way);
+        let began = self.begin(deed, None, Slice::empty(), counted, |api, image, completion| {
+            // SAFETY: the image is open.
+            unsafe { (api.rbd_aio_flush)(image, completion) }
+        });
+        if !began {
+            self.flushed(Err(Error::Internal));
+        }
+    }
+
+    /// A flush that the library had has ended.
+    pub(crate) fn flushed(self: &Arc<Self>, result: Result<(), Error>) {
+        let (next, failed) = self.flushes.ended(result);
+        if failed {
+            flight::tell_loss(&self.name);
+        }
+        if next == Next::Begin {
+            self.begin_flush();
+        }
+    }
+
+    /// Lets `call` begin the operation. False if there is no room for it: then its completer was
+    /// dropped, which says that it has failed.
+    fn begin(
+        self: &Arc<Self>,
+        deed: Deed,
+        completer: Option<Completer>,
+        data: Slice,
+        counted: Counted,
+        call: impl FnOnce(&'static Api, Raw, Raw) -> c_int,
+    ) -> bool {
+        let api = self.api;
+        let changes = matches!(deed.what, What::Write | What::Zero);
+        let noted = changes.then(|| self.flushes.note_begin(deed.offset, deed.length));
+        let core = Arc::clone(self);
+        let flight = Flight { core, deed, noted, completer, _data: data, counted };
+        let Some(id) = flight::depart(flight) else { return false };
+        let mut completion = null_mut();
+        // SAFETY: the argument is a number, no place; the place of the completion is ours.
+        let result = unsafe {
+            let create = api.rbd_aio_create_completion;
+            create(argument(id.number()), flight::completed, &raw mut completion)
+        };
+        if result < 0 {
+            fail(id, result);
+            return true;
+        }
+        let result = call(api, self.handle.0, completion);
+        if result < 0
+            && let Some(flight) = flight::arrive(id)
+        {
+            // SAFETY: the operation has not begun, and whoever takes the flight out of the table
+            // releases its completion.
+            unsafe { (api.rbd_aio_release)(completion) };
+            flight.end(result as isize);
+        }
+        true
+    }
+}
+
+fn fail(id: FlightId, result: c_int) {
+    if let Some(flight) = flight::arrive(id) {
+        flight.end(result as isize);
+    }
+}
+
+/// The text that the library points to; None if it points nowhere.
+fn owned(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: the library gives texts that end with a zero and are valid until the list that they
+    // are in is cleaned up, which is after this.
+    let text = unsafe { CStr::from_ptr(text) };
+    Some(text.to_string_lossy().into_owned())
+}
+
+/// What is known of the bytes from `offset` on.
+#[derive(Debug)]
+struct Look {
+    offset: u64,
+    /// The first run that is mapped: begin and end.
+    mapped: Option<(u64, u64)>,
+}
+
+impl Look {
+    fn note(&mut self, offset: u64, length: u64) {
+        let end = offset.saturating_add(length);
+        match &mut self.mapped {
+            None => self.mapped = Some((offset, end)),
+            Some((_, known)) if *known == offset => *known = end,
+            Some(_) => {}
+        }
+    }
+
+    /// What stands behind the first of `length` bytes, and of how many.
+    fn run(&self, length: u64) -> Run {
+        let end = self.offset.saturating_add(length);
+        match self.mapped {
+            Some((from, to)) if from <= self.offset && to > self.offset => {
+                Run { space: Space::Mapped, length: to.min(end) - self.offset }
+            }
+            Some((from, _)) if from > self.offset => {
+                Run { space: Space::Deallocated, length: from.min(end) - self.offset }
+            }
+            _ => Run { space: Space::Deallocated, length },
+        }
+    }
+}
+
+unsafe extern "C" fn extent(offset: u64, length: usize, exists: c_int, look: *mut c_void) -> c_int {
+    // SAFETY: the library hands on what `status` has given it, calls one after the other, and not
+    // after `status` has returned.
+    let look = unsafe { look.cast::<Look>().as_mut() };
+    if let Some(look) = look
+        && exists != 0
+    {
+        look.note(offset, length as u64);
+    }
+    0
+}
+
+impl Image {
+    /// Closes it, once, when all that is under way has ended; the errno if what was written last
+    /// may be lost. Only the thread of the image calls it, or whoever drops it.
+    pub(crate) fn close(&self) -> Result<(), i32> {
+        self.is_closed.store(true, Ordering::SeqCst);
+        let begin = Instant::now();
+        while self.core.under_way.load(Ordering::SeqCst) > 0 {
+            if begin.elapsed() > LINGER_MAX {
+                let (image, left) = (&*self.core.name, self.core.under_way.load(Ordering::Relaxed));
+                tracing::error!(image, left, "stays open: operations have not ended");
+                return Err(ETIMEDOUT);
+            }
+            std::thread::sleep(LINGER_LOOK);
+        }
+        if self.is_gone.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        if let Some(watch) = self.watch {
+            // SAFETY: the image is open, and this is its watch.
+            unsafe { (self.api().rbd_update_unwatch)(self.core.handle.0, watch) };
+        }
+        // SAFETY: the image is open, nothing is under way, and nobody else has its handle.
+        let result = unsafe { (self.api().rbd_close)(self.core.handle.0) };
+        if result < 0 {
+            let (image, errno) = (&*self.core.name, result.saturating_neg());
+            tracing::error!(image, errno, "closed, but what was written last may be lost");
+            return Err(errno);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // Without waiting: who can wait has closed it before. An error was told.
+        if self.core.under_way.load(Ordering::SeqCst) == 0 {
+            let _ = self.close();
+        }
+        if self.is_gone.load(Ordering::SeqCst) {
+            // SAFETY: dropped once, here, and not used any more: the image is closed.
+            unsafe { ManuallyDrop::drop(&mut self.context) };
+        }
+    }
+}
+
+/// Linux.
+const ETIMEDOUT: i32 = 110;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_begin_where_they_are_asked_for() {
+        let run = |extents: &[(u64, u64)]| {
+            let mut look = Look { offset: 1000, mapped: None };
+            extents.iter().for_each(|(offset, length)| look.note(*offset, *length));
+            let Run { space, length } = look.run(500);
+            (space, length)
+        };
+        assert_eq!(run(&[]), (Space::Deallocated, 500));
+        assert_eq!(run(&[(1000, 100), (1100, 100), (1300, 9)]), (Space::Mapped, 200));
+        assert_eq!(run(&[(0, 4096)]), (Space::Mapped, 500));
+        assert_eq!(run(&[(1200, 9)]), (Space::Deallocated, 200));
+        assert_eq!(run(&[(0, 10)]), (Space::Deallocated, 500));
+        assert_eq!(run(&[(9000, 10)]), (Space::Deallocated, 500));
+    }
+}

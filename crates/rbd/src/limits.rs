@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The limits of this crate, each with its reason.
+
+use std::time::Duration;
+
+/// Monitors have so long to answer at the start, seconds, as Ceph's configuration is written: who
+/// starts a daemon waits for it, and Ceph's own 300 s look like a hang.
+pub(crate) const CONNECT_SECONDS_MAX: &str = "30";
+
+/// Whoever opens an image waits so long: longer than for monitors, since OSDs come after them.
+pub(crate) const OPEN_MAX: Duration = Duration::from_secs(60);
+
+/// Whoever closes an image waits so long: a cluster that is well takes some milliseconds, and one
+/// that is not must not keep a daemon from ending.
+pub(crate) const CLOSE_MAX: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 10_000 });
+
+/// An image that is closed waits so long for operations that have not ended. Then it stays open:
+/// the library may still write into their memory, which stays theirs too.
+pub(crate) const LINGER_MAX: Duration =
+    Duration::from_millis(if cfg!(test) { 100 } else { 60_000 });
+
+/// How often it looks meanwhile.
+pub(crate) const LINGER_LOOK: Duration = Duration::from_millis(2);
+
+/// Tables of operations under way. Each has a lock, held for some nanoseconds: with so many of them
+/// reactors and the library's threads seldom meet.
+pub(crate) const SHARDS: usize = 16;
+
+/// Operations under way in one of them: more than all sessions together may have.
+pub(crate) const FLIGHTS_MAX: u32 = 1 << 20;
+
+/// Bytes that are zeroed by one call: 256 objects of the usual size, so that an unmap of a whole
+/// disk lets others have their turn.
+pub(crate) const CLEAR_PIECE_LEN: u64 = 1 << 30;
+
+/// Bytes of an image that are looked at for one answer about what stands behind them: without an
+/// object map each object is asked for.
+pub(crate) const STATUS_LEN_MAX: u64 = 1 << 30;
+
+/// Options of an image that are read: Pacific has 60.
+pub(crate) const OPTIONS_MAX: usize = 4096;
+
+/// What an OSD writes without reading something around it, bytes (`bluestore_min_alloc_size`).
+pub(crate) const PHYSICAL_BLOCK: u32 = 4096;
+
+const _: () = assert!(SHARDS.is_power_of_two());

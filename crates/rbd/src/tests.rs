@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The store over a library that completes late, twice, never, from other threads, and with errors.
+
+use crate::RbdError;
+use crate::disk::Rbd;
+use crate::disk::Use;
+use crate::fake;
+use crate::fake::Fake;
+use crate::fake::MISUSES;
+use buf::Pool;
+use buf::Slice;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+use std::time::Instant;
+use store::Error;
+use store::Io;
+use store::IoResult;
+use store::Op;
+use store::Outcome;
+use store::Run;
+use store::Space;
+use store::Store;
+use store::Submitted;
+use store::foreign::Answers;
+use store::spec::RbdSpec;
+use store::spec::Spec;
+
+/// Longer than anything takes here.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn spec(word: &str) -> RbdSpec {
+    let Ok(Spec::Rbd(spec)) = word.parse() else { panic!("{word}") };
+    spec
+}
+
+fn opened(word: &str) -> Result<Rbd, RbdError> {
+    Rbd::open_by(&fake::API, &spec(word), Use::Serve)
+}
+
+fn open(image: &str) -> (Rbd, Arc<Fake>) {
+    (opened(&format!("rbd:pool/{image}")).expect("opens"), Fake::of(image))
+}
+
+/// A reactor's inbox.
+#[derive(Debug)]
+struct Inbox(Mutex<Sender<(u64, Outcome)>>);
+
+impl Answers for Inbox {
+    fn answer(&self, ticket: u64, outcome: Outcome) {
+        // Who has gone does not want to know.
+        let _ = self.0.lock().expect("no panic").send((ticket, outcome));
+    }
+}
+
+/// What a pump does for a store.
+#[derive(Debug)]
+struct Driver {
+    pool: Pool,
+    inbox: Arc<Inbox>,
+    answers: Receiver<(u64, Outcome)>,
+}
+
+impl Driver {
+    fn new() -> Self {
+        let (sender, answers) = mpsc::channel();
+        let pool = Pool::new(64 << 20).expect("room");
+        Self { pool, inbox: Arc::new(Inbox(Mutex::new(sender))), answers }
+    }
+
+    fn begin(&self, io: &Io, ticket: u64) {
+        let Io::Foreign(errand) = io else { panic!("{io:?}") };
+        let room = errand.room() as usize;
+        let buf = (room > 0).then(|| self.pool.take(room).expect("room"));
+        errand.begin(Arc::clone(&self.inbox) as Arc<dyn Answers>, ticket, buf);
+    }
+
+    fn run(&self, store: &dyn Store, op: &Op) -> Outcome {
+        let mut submitted = store.submit(op);
+        loop {
+            match submitted {
+                Submitted::Done(outcome) => return outcome,
+                Submitted::Io(io) => {
+                    self.begin(&io, 7);
+                    let (ticket, outcome) = self.answers.recv_timeout(PATIENCE).expect("an end");
+                    assert_eq!(ticket, 7);
+                    submitted = store.complete(op, &io, IoResult::Foreign(outcome));
+                }
+            }
+        }
+    }
+}
+
+fn data(byte: u8, length: usize) -> Slice {
+    Slice::from(vec![byte; length])
+}
+
+fn write(offset: u64, data: Slice) -> Op {
+    Op::Write { offset, data, durable: false }
+}
+
+fn nothing_was_misused() {
+    assert_eq!(MISUSES.load(Ordering::SeqCst), 0);
+}
+
+#[track_caller]
+fn fails(outcome: &Outcome, error: Error) {
+    assert!(matches!(outcome, Outcome::Failed(failed) if *failed == error), "{outcome:?}");
+}
+
+#[test]
+fn what_is_written_is_read_however_ends_come() {
+    for manner in ["well", "late", "twice", "other"] {
+        let (store, fake) = open(&format!("{manner}.read"));
+        let driver = Driver::new();
+        for round in 1..20_u8 {
+            let offset = u64::from(round) * 8192;
+            let outcome = driver.run(&store, &write(offset, data(round, 4096)));
+            assert!(matches!(outcome, Outcome::Done), "{manner}: {outcome:?}");
+            let op = Op::Read { offset: offset - 512, length: 5120 };
+            let Outcome::Data(read) = driver.run(&store, &op) else { panic!("{manner}") };
+            let expected = [vec![0; 512], vec![round; 4096], vec![0; 512]].concat();
+            assert_eq!(read.to_vec(), expected, "{manner}");
+        }
+        assert!(fake.bytes()[8192..12_288].iter().all(|byte| *byte == 1));
+        drop(store);
+        assert!(!fake.is_open(), "{manner}: closed when nobody has it any more");
+        assert!(driver.answers.try_recv().is_err(), "{manner}: each is answered once");
+        assert_eq!(driver.pool.bytes_in_use(), 0, "{manner}");
+    }
+    nothing_was_misused();
+}
+
+#[test]
+fn many_at_once_end_in_any_order_and_each_once() {
+    let (store, _) = open("late.many");
+    let driver = Driver::new();
+    let mut begun = Vec::new();
+    for ticket in 0..300_u64 {
+        let op = match ticket % 3 {
+            0 => write(ticket * 512, data(1, 512)),
+            1 => Op::Read { offset: ticket * 512, length: 512 },
+            _ => Op::Flush,
+        };
+        let Submitted::Io(io) = store.submit(&op) else { panic!("{op:?}") };
+        driver.begin(&io, ticket);
+        begun.push(io);
+    }
+    let end = |_| driver.answers.recv_timeout(PATIENCE).expect("an end").0;
+    let mut tickets: Vec<u64> = (0..begun.len()).map(end).collect();
+    tickets.sort_unstable();
+    assert_eq!(tickets, (0..300).collect::<Vec<_>>());
+    nothing_was_misused();
+}
+
+#[test]
+fn an_operation_that_never_ends_keeps_its_memory_and_its_image() {
+    let (store, fake) = open("never.read");
+    let driver = Driver::new();
+    let read = Op::Read { offset: 0, length: 65_536 };
+    let Submitted::Io(io) = store.submit(&read) else { panic!("done") };
+    driver.begin(&io, 3);
+    let in_use = driver.pool.bytes_in_use();
+    assert!(in_use >= 65_536);
+    drop((io, store));
+    // Nobody waits for ever, and the library may still write to the buffer.
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(fake.is_open());
+    assert_eq!(driver.pool.bytes_in_use(), in_use);
+    fake.end_all();
+    let (ticket, outcome) = driver.answers.recv_timeout(PATIENCE).expect("an end");
+    assert_eq!(ticket, 3);
+    assert!(matches!(outcome, Outcome::Data(_)));
+    drop(outcome);
+    assert_eq!(driver.pool.bytes_in_use(), 0);
+    nothing_was_misused();
+}
+
+#[test]
+fn errors_of_the_library_are_what_hosts_understand() {
+    let driver = Driver::new();
+    let read = || Op::Read { offset: 0, length: 4096 };
+    let clear = |leave| Op::Clear { offset: 0, length: 65_536, leave };
+    for manner in ["ends", "begins"] {
+        for (errno, of_read, of_write) in [
+            (5, Error::Read, Error::Write),
+            (28, Error::Space, Error::Space),
+            (122, Error::Space, Error::Space),
+            (30, Error::ReadOnly, Error::ReadOnly),
+            (2, Error::Internal, Error::Internal),
+            (108, Error::Internal, Error::Internal),
+            (110, Error::Internal, Error::Internal),
+            (22, Error::Range, Error::Range),
+            (133, Error::Read, Error::Write),
+        ] {
+            let (store, _) = open(&format!("{manner}-{errno}.errors"));
+            fails(&driver.run(&store, &read()), of_read);
+            fails(&driver.run(&store, &write(0, data(1, 512))), of_write);
+            // Who was shut out has lost what nobody can name.
+            let of_flush = if errno == 108 { Error::Write } else { of_write };
+            fails(&driver.run(&store, &Op::Flush), of_flush);
+            fails(&driver.run(&store, &clear(Space::Deallocated)), of_write);
+            fails(&driver.run(&store, &clear(Space::Mapped)), of_write);
+        }
+    }
+    let (short, _) = open("short.errors");
+    fails(&driver.run(&short, &read()), Error::Range);
+    assert_eq!(driver.pool.bytes_in_use(), 0);
+    nothing_was_misused();
+}
+
+#[test]
+fn what_must_last_is_flushed_unless_all_lasts() {
+    let driver = Driver::new();
+    let durable = Op::Write { offset: 0, data: data(1, 512), durable: true };
+    let (cached, fake) = open("well.cached");
+    assert!(cached.geometry().volatile_cache);
+    assert!(matches!(driver.run(&cached, &durable), Outcome::Done));
+    assert_eq!(fake.done(), ["write", "flush"]);
+    let (safe, fake) = open("safe.through");
+    assert!(!safe.geometry().volatile_cache);
+    assert!(matches!(driver.run(&safe, &durable), Outcome::Done));
+    assert_eq!(fake.done(), ["write"]);
+    nothing_was_misused();
+}
+
+#[test]
+fn a_failed_flush_is_for_everybody_until_all_is_written_again() {
+    let driver = Driver::new();
+    let durable = |offset| Op::Write { offset, data: data(3, 8192), durable: true };
+    let (store, fake) = open("other.lost");
+    let done = |op: &Op| assert!(matches!(driver.run(&store, op), Outcome::Done), "{op:?}");
+    done(&write(8192, data(1, 4096)));
+    done(&write(65_536, data(1, 4096)));
+    fake.fail_flush(5);
+    fails(&driver.run(&store, &Op::Flush), Error::Write);
+    // The library has told it, and knows nothing of it any more.
+    fails(&driver.run(&store, &Op::Flush), Error::Write);
+    fails(&driver.run(&store, &durable(8192)), Error::Write);
+    assert!(matches!(driver.run(&store, &Op::Read { offset: 0, length: 512 }), Outcome::Data(_)));
+    done(&write(65_536, data(2, 4096)));
+    done(&Op::Flush);
+    done(&durable(0));
+    // Zeroes count as written, and a second failure as another one.
+    done(&write(0, data(1, 65_536)));
+    fake.fail_flush(28);
+    fails(&driver.run(&store, &Op::Flush), Error::Space);
+    done(&Op::Clear { offset: 0, length: 65_536, leave: Space::Mapped });
+    fake.fail_flush(5);
+    fails(&driver.run(&store, &Op::Flush), Error::Write);
+    fails(&driver.run(&store, &Op::Flush), Error::Write);
+    nothing_was_misused();
+}
+
+#[test]
+fn who_was_shut_out_by_the_cluster_flushes_nothing_any_more() {
+    let driver = Driver::new();
+    for name in ["well.shut-out", "safe.shut-out"] {
+        let (store, fake) = open(name);
+        let outcome = driver.run(&store, &write(0, data(1, 4096)));
+        assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
+        fake.fail_flush(108);
+        fails(&driver.run(&store, &Op::Flush), Error::Internal);
+        fails(&driver.run(&store, &Op::Flush), Error::Write);
+        let outcome = driver.run(&store, &write(0, data(1, 4096)));
+        assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
+        fails(&driver.run(&store, &Op::Flush), Error::Write);
+        drop(store);
+        // Whoever opens it again knows nothing that could be lost.
+        let (store, _) = open(name);
+        assert!(matches!(driver.run(&store, &Op::Flush), Outcome::Done));
+    }
+    nothing_was_misused();
+}
+
+#[test]
+fn flushes_go_one_after_the_other_and_those_that_wait_go_together() {
+    let (store, fake) = open("never.flushes");
+    let driver = Driver::new();
+    let begin = |ticket| {
+        let Submitted::Io(io) = store.submit(&Op::Flush) else { panic!("done") };
+        driver.begin(&io, ticket);
+    };
+    (0..4).for_each(begin);
+    assert_eq!((fake.held(), fake.done().len()), (1, 1));
+    let ended = || driver.answers.try_iter().map(|(ticket, _)| ticket).collect::<Vec<_>>();
+    assert!(ended().is_empty());
+    fake.end_all();
+    assert_eq!(ended(), [0]);
+    assert_eq!((fake.held(), fake.done().len()), (1, 2), "one for the three others");
+    begin(4);
+    fake.end_all();
+    assert_eq!(ended(), [1, 2, 3]);
+    fake.end_all();
+    assert_eq!(ended(), [4]);
+    nothing_was_misused();
+}
+
+#[test]
+fn zeroes_and_discards_are_told_apart_and_seen() {
+    let driver = Driver::new();
+    let (store, fake) = open("other.clear");
+    driver.run(&store, &write(0, data(7, 3 * 65_536)));
+    let status = |offset, length| {
+        let outcome = driver.run(&store, &Op::ProvisioningStatus { offset, length });
+        let Outcome::ProvisioningStatus(run) = outcome else { panic!("{outcome:?}") };
+        run
+    };
+    let run = |space, length| Run { space, length };
+    assert_eq!(status(0, 1 << 20), run(Space::Mapped, 3 * 65_536));
+    let clear = |offset, length, leave| {
+        let outcome = driver.run(&store, &Op::Clear { offset, length, leave });
+        assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
+    };
+    clear(65_536, 65_536, Space::Deallocated);
+    clear(0, 512, Space::Mapped);
+    assert_eq!(fake.done(), ["write", "discard", "zero"]);
+    assert_eq!(status(0, 1 << 20), run(Space::Mapped, 65_536));
+    assert_eq!(status(65_536, 4096), run(Space::Deallocated, 4096));
+    assert_eq!(status(70_000, 1 << 17), run(Space::Deallocated, 131_072 - 70_000));
+    assert!(fake.bytes()[..512].iter().all(|byte| *byte == 0));
+    assert_eq!(fake.bytes()[512], 7);
+    nothing_was_misused();
+}
+
+#[test]
+fn operations_that_cannot_be_never_reach_the_library() {
+    let driver = Driver::new();
+    let (store, fake) = open("well.refused");
+    fails(&driver.run(&store, &Op::Read { offset: fake::BYTES, length: 512 }), Error::Range);
+    fails(&driver.run(&store, &write(fake::BYTES - 512, data(1, 1024))), Error::Range);
+    assert!(matches!(driver.run(&store, &write(0, Slice::empty())), Outcome::Done));
+    let none = Op::Clear { offset: 0, length: 0, leave: Space::Deallocated };
+    assert!(matches!(driver.run(&store, &none), Outcome::Done));
+    let read = driver.run(&store, &Op::Read { offset: 0, length: 0 });
+    assert!(matches!(read, Outcome::Data(data) if data.is_empty()));
+    assert!(fake.done().is_empty());
+    let snapshot = opened("rbd:pool/well.snapshot@monday").expect("opens");
+    assert!(snapshot.geometry().read_only);
+    assert!(!snapshot.geometry().volatile_cache, "nothing to lose");
+    fails(&driver.run(&snapshot, &write(0, data(1, 512))), Error::ReadOnly);
+    nothing_was_misused();
+}
+
+#[test]
+fn another_size_is_heard_and_a_watch_that_is_late_harms_nobody() {
+    let (store, fake) = open("well.resized");
+    assert_eq!(store.bytes_behind(), None);
+    fake.resize(2 << 20);
+    let begin = Instant::now();
+    while store.bytes_behind().is_none() {
+        assert!(begin.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(store.bytes_behind(), Some(2 << 20));
+    assert_eq!(store.geometry().bytes, 1 << 20, "until somebody has told the hosts");
+    assert!(store.set_bytes(2 << 20));
+    assert_eq!(store.geometry().bytes, 2 << 20);
+    drop(store);
+    fake.resize(1 << 20);
+    nothing_was_misused();
+}
+
+#[test]
+fn an_image_that_is_let_go_is_closed_whoever_still_has_the_store() {
+    let (store, fake) = open("late.finished");
+    let driver = Driver::new();
+    let write = write(0, data(1, 4096));
+    let Submitted::Io(io) = store.submit(&write) else { panic!("done") };
+    driver.begin(&io, 1);
+    assert_eq!(store.finish(), Ok(()));
+    assert!(!fake.is_open());
+    let (_, outcome) = driver.answers.recv_timeout(PATIENCE).expect("an end");
+    assert!(matches!(outcome, Outcome::Done), "it waits for what is under way: {outcome:?}");
+    fails(&driver.run(&store, &Op::Flush), Error::Internal);
+    assert_eq!(store.finish(), Ok(()), "again");
+    let (stuck, fake) = open("never.finished");
+    let Submitted::Io(io) = stuck.submit(&Op::Flush) else { panic!("done") };
+    driver.begin(&io, 2);
+    assert_eq!(stuck.finish(), Err(Error::Write));
+    assert!(fake.is_open(), "the library has it still");
+    fake.end_all();
+    nothing_was_misused();
+}
+
+#[test]
+fn an_image_says_what_it_is() {
+    let (store, _) = open("well.facts");
+    let geometry = store.geometry();
+    assert_eq!((geometry.bytes, geometry.discard_granularity), (fake::BYTES, Some(65_536)));
+    assert_eq!(store.optimal_io(), Some(131_072), "a row of objects");
+    assert!(store.identity().starts_with("f51d/3//0x"), "{}", store.identity());
+    let again = opened("rbd:pool/well.facts").expect_err("served already").to_string();
+    assert!(again.contains("given twice"), "{again}");
+    let word = "rbd:pool/well.facts";
+    assert!(Rbd::open_by(&fake::API, &spec(word), Use::Look).is_ok(), "looking is no harm");
+}
+
+#[test]
+fn an_image_that_is_missing_is_made_if_that_is_asked_for() {
+    let (store, made) = (opened("rbd:pool/missing.new,create,size=4M").expect("made"), true);
+    assert_eq!((store.geometry().bytes, store.was_made()), (4 << 20, made));
+    drop(store);
+    let again = opened("rbd:pool/missing.new,create,size=8M").expect("there");
+    assert_eq!((again.geometry().bytes, again.was_made()), (4 << 20, false));
+    let empty = opened("rbd:pool/missing.small,create,size=4M").expect("made");
+    drop(empty);
+    Fake::of("missing.small").resize(100);
+    let error = opened("rbd:pool/missing.small").expect_err("no disk").to_string();
+    assert!(error.contains("100 bytes is no size"), "{error}");
+}
+
+#[test]
+fn what_does_not_open_says_why() {
+    for (word, said) in [
+        ("rbd:missing/disk", "rbd:missing/disk: cannot use the pool: No such file"),
+        ("rbd:forbidden/disk", "cannot use the pool: Operation not permitted"),
+        ("rbd:pool/missing.disk", "cannot open the image: No such file"),
+        ("rbd:pool/disk,conf=missing.conf", "(missing.conf); try: conf=FILE"),
+        ("rbd:pool/disk,keyring=bad", "cannot set keyring: Invalid argument"),
+        ("rbd:pool/disk,id=nobody", "cannot set up librados: Invalid argument"),
+    ] {
+        let error = opened(word).expect_err(word).to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    nothing_was_misused();
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The thread of an image, for what makes it wait for the cluster: opening and closing, its size
+//! after a change, what stands behind its bytes. Reads and writes never meet it.
+#![forbid(unsafe_code)]
+
+use crate::api::Api;
+use crate::cluster::Cluster;
+use crate::cluster::IoContext;
+use crate::cluster::Refused;
+use crate::error::Doing;
+use crate::error::RbdError;
+use crate::image::Facts;
+use crate::image::Image;
+use crate::limits::CLOSE_MAX;
+use crate::limits::OPEN_MAX;
+use crate::limits::STATUS_LEN_MAX;
+use crate::watches;
+use crate::watches::Watched;
+use std::io;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::Sender;
+use std::thread;
+use store::Error;
+use store::Outcome;
+use store::foreign::Completer;
+use store::spec::RbdSpec;
+
+/// What the thread is asked for.
+#[derive(Debug)]
+pub(crate) enum Chore {
+    /// What stands behind these bytes.
+    Status { offset: u64, length: u64, completer: Completer },
+    /// The image may have another size.
+    Look,
+    /// Nobody has the image any more.
+    Close,
+}
+
+/// An image that was opened, and its thread.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    // Let go before the worker is told to close it.
+    pub(crate) image: Arc<Image>,
+    pub(crate) worker: Worker,
+    pub(crate) facts: Facts,
+    pub(crate) watched: Arc<Watched>,
+    /// The image was made.
+    pub(crate) made: bool,
+}
+
+/// The end of a thread that does chores.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    chores: Sender<Chore>,
+    closed: Mutex<Receiver<Result<(), i32>>>,
+}
+
+impl Worker {
+    pub(crate) fn ask(&self, chore: Chore) {
+        // A thread that is gone lets the completer fall, which says that it has failed.
+        let _ = self.chores.send(chore);
+    }
+}
+
+impl Worker {
+    /// Waits until the image is closed, if that does not take too long: the next one who opens it
+    /// may have to wait for our lock otherwise. The second time there is nothing to do.
+    ///
+    /// # Errors
+    /// What was acknowledged may be lost, or nobody can tell.
+    pub(crate) fn close(&self) -> Result<(), Error> {
+        self.ask(Chore::Close);
+        let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        match closed.recv_timeout(CLOSE_MAX) {
+            // It was closed before when nobody is there any more.
+            Ok(Ok(())) | Err(RecvTimeoutError::Disconnected) => Ok(()),
+            Ok(Err(_)) => Err(Error::Write),
+            Err(RecvTimeoutError::Timeout) => {
+                tracing::warn!("an image of Ceph is not closed: the cluster does not answer");
+                Err(Error::Write)
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Who wants to know has closed it before.
+        let _ = self.close();
+    }
+}
+
+/// Opens the image of `spec`.
+pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError> {
+    let place = spec.place().to_string();
+    let (chores, asked) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    let (end, closed) = mpsc::channel();
+    let watched = Watched::new(chores.clone());
+    let spawned = {
+        let (spec, watched) = (spec.clone(), Arc::clone(&watched));
+        thread::Builder::new().name("rbd".into()).spawn(move || {
+            let opened = begin(api, &spec, &watched);
+            let image = opened.as_ref().ok().map(|(image, ..)| Arc::clone(image));
+            if tell.send(opened).is_ok()
+                && let Some(image) = &image
+            {
+                serve(image, &watched, &asked);
+            }
+            watches::forget(&watched);
+            let closed = image.map_or(Ok(()), |image| image.close());
+            // Nobody may wait any more.
+            let _ = end.send(closed);
+        })
+    };
+    spawned.map_err(|source| RbdError::Thread { place: place.clone(), source })?;
+    let opened = told.recv_timeout(OPEN_MAX);
+    let opened = opened
+        .map_err(|_| RbdError::Silent { place: place.clone(), seconds: OPEN_MAX.as_secs() })?;
+    let (image, facts, made) = opened.map_err(|Refused { doing, errno }| RbdError::Failed {
+        place,
+        conf: spec.conf.clone(),
+        doing,
+        source: io::Error::from_raw_os_error(errno),
+    })?;
+    let worker = Worker { chores, closed: closed.into() };
+    Ok(Opened { image, worker, facts, watched, made })
+}
+
+fn begin(
+    api: &'static Api,
+    spec: &RbdSpec,
+    watched: &Arc<Watched>,
+) -> Result<(Arc<Image>, Facts, bool), Refused> {
+    let cluster = Arc::new(Cluster::connect(api, spec)?);
+    let open = || Image::open(IoContext::open(&cluster, spec)?, spec);
+    let (mut image, made) = match (open(), spec.size.filter(|_| spec.create)) {
+        (Err(Refused { doing: Doing::Open, errno: ENOENT }), Some(bytes)) => {
+            match IoContext::open(&cluster, spec)?.create(&spec.image, bytes) {
+                // Somebody else has made it meanwhile.
+                Ok(()) | Err(Refused { errno: EEXIST, .. }) => (open()?, true),
+                Err(refused) => return Err(refused),
+            }
+        }
+        (opened, _) => (opened?, false),
+    };
+    image.watch(watches::updated, watches::remember(watched))?;
+    let facts = image.facts(spec)?;
+    image.prepare(&facts);
+    Ok((Arc::new(image), facts, made))
+}
+
+fn serve(image: &Arc<Image>, watched: &Watched, asked: &Receiver<Chore>) {
+    for chore in asked {
+        match chore {
+            Chore::Status { offset, length, completer } => {
+                let run = image.status(offset, length.min(STATUS_LEN_MAX));
+                completer.complete_with(match run {
+                    Ok(run) => Outcome::ProvisioningStatus(run),
+                    Err(error) => Outcome::Failed(error),
+                });
+            }
+            Chore::Look => match image.bytes() {
+                Ok(bytes) => watched.note(bytes),
+                Err(Refused { errno, .. }) => {
+                    let error = io::Error::from_raw_os_error(errno);
+                    tracing::warn!(%error, "cannot ask for the size of an image of Ceph");
+                }
+            },
+            Chore::Close => return,
+        }
+    }
+}
+
+// Linux.
+const ENOENT: i32 = 2;
+const EEXIST: i32 = 17;

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""A cluster of Ceph on the loopback address: one monitor and one OSD in memory, without keys.
+
+    with cluster.start(folder) as ceph:
+        ceph.rbd("create", "rbd/disk", "--size", "64M")
+
+Its processes die with this one, and all that it keeps is below `folder`.
+"""
+import os
+import re
+import subprocess
+import time
+import uuid
+
+import server
+
+START_SECONDS = 60
+STEP_SECONDS = 60
+MEMORY = 2 << 30
+CONFIGURATION = """[global]
+fsid = {fsid}
+mon host = v2:127.0.0.1:{port}/0
+ms bind ipv6 = false
+public addr = 127.0.0.1
+public network = 127.0.0.0/8
+auth cluster required = none
+auth service required = none
+auth client required = none
+run dir = {folder}
+admin socket = {folder}/$name.$pid.asok
+log file = {folder}/$name.log
+crash dir = {folder}
+keyring = {folder}/keyring
+osd pool default size = 1
+osd pool default min size = 1
+osd pool default pg num = 8
+osd pool default pgp num = 8
+osd pool default pg autoscale mode = off
+osd crush chooseleaf type = 0
+mon allow pool size one = true
+mon data avail crit = 1
+mon data avail warn = 2
+[mon]
+mon data = {folder}/mon
+mon initial members = a
+mon osd down out interval = 0
+mon cluster log file = {folder}/cluster.log
+paxos propose interval = 0.05
+[osd]
+osd data = {folder}/osd
+osd objectstore = memstore
+memstore device bytes = {memory}
+memstore page set = false
+osd class load list = *
+osd class default list = *
+osd heartbeat grace = 600
+# Who was killed keeps its locks for so long; 30 as a rule.
+osd client watch timeout = 10
+osd fast shutdown = true
+"""
+
+
+class Cluster:
+    def __init__(self, folder):
+        self.folder, self.conf = folder, f"{folder}/ceph.conf"
+        self.processes = {}
+        fsid, port = str(uuid.uuid4()), server.free_port()
+        for name in ("mon", "osd"):
+            os.makedirs(f"{folder}/{name}")
+        with open(f"{folder}/keyring", "w"):
+            pass
+        with open(self.conf, "w") as file:
+            file.write(CONFIGURATION.format(fsid=fsid, port=port, folder=folder, memory=MEMORY))
+        self.run("monmaptool", "--create", "--fsid", fsid, "--addv", "a",
+                 f"[v2:127.0.0.1:{port}]", "--set-min-mon-release", "16", f"{folder}/monmap")
+        self.run("ceph-mon", "-c", self.conf, "-i", "a", "--mkfs", "--monmap",
+                 f"{folder}/monmap", "--keyring", f"{folder}/keyring")
+        self.launch("mon")
+        number = str(uuid.uuid4())
+        self.patiently("osd", "new", number)
+        self.run("ceph-osd", "-c", self.conf, "-i", "0", "--mkfs", "--osd-uuid", number,
+                 "--no-mon-config")
+        self.patiently("osd", "crush", "add", "osd.0", "1.0", "root=default", "host=here")
+        self.launch("osd")
+        self.wait_up()
+        self.ceph("osd", "pool", "create", "rbd", "8", "8", "replicated")
+        self.ceph("osd", "pool", "application", "enable", "rbd", "rbd")
+
+    def run(self, *command, text=True):
+        ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, timeout=STEP_SECONDS, text=text)
+        if ended.returncode != 0:
+            said = ended.stderr if text else ended.stderr.decode(errors="replace")
+            raise RuntimeError(f"status {ended.returncode}: {' '.join(command)}\n{said}")
+        return ended.stdout
+
+    def ceph(self, *words):
+        return self.run("ceph", "-c", self.conf, "--connect-timeout", "10", *words)
+
+    def rbd(self, *words):
+        return self.run("rbd", "-c", self.conf, *words)
+
+    def export(self, image):
+        """The bytes of an image, as Ceph's own client reads them."""
+        return self.run("rbd", "-c", self.conf, "export", "--no-progress", image, "-", text=False)
+
+    def patiently(self, *words):
+        """What a monitor that has just begun may not answer yet."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return self.ceph(*words)
+            except (RuntimeError, subprocess.TimeoutExpired):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+    def launch(self, daemon):
+        name = "a" if daemon == "mon" else "0"
+        with open(f"{self.folder}/{daemon}.said", "ab") as said:
+            self.processes[daemon] = subprocess.Popen(
+                [f"ceph-{daemon}", "-f", "-c", self.conf, "-i", name], stdin=subprocess.DEVNULL,
+                stdout=said, stderr=said, preexec_fn=server.die_with_parent)
+
+    def halt(self, daemon):
+        """It does not go on, as one whose host is gone: nobody is told."""
+        self.processes[daemon].send_signal(19)
+
+    def go_on(self, daemon):
+        self.processes[daemon].send_signal(18)
+
+    def wait_up(self):
+        deadline = time.monotonic() + START_SECONDS
+        while " 1 up" not in self.ceph("osd", "stat"):
+            if time.monotonic() > deadline:
+                raise RuntimeError("the OSD did not start")
+            time.sleep(0.2)
+
+    def shut_out(self, image):
+        """The cluster takes nothing any more from who has the image open."""
+        for client in re.findall(r"watcher=(\S+)", self.rbd("status", image)):
+            self.ceph("osd", "blocklist", "add", client)
+
+    def watchers(self, image):
+        """How many clients have an image open."""
+        return self.rbd("status", image).count("watcher=")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+
+def start(folder):
+    return Cluster(folder)
