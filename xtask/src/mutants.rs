@@ -228,6 +228,13 @@ const MUTANTS: &[Mutant] = &[
         class: "calm",
     },
     Mutant {
+        name: "claims-take-turns",
+        file: "crates/scsi/src/exclusion.rs",
+        from: "since == Some(former) || self.count(former).load(Ordering::SeqCst) == 0",
+        to: "since == Some(former) || since != Some(former)",
+        class: "calm",
+    },
+    Mutant {
         name: "slow-lines-have-time",
         file: "crates/iscsi/src/target_role/ping.rs",
         from: "            ping.deadline = now + timeout;",

@@ -178,7 +178,7 @@ fn attributes_that_there_are_and_reserved_ones() {
     );
 }
 
-/// Covers: SRS-03, SRS-04, SRS-05, SCC-15, SRS-01, SRS-13.
+/// Covers: SRS-03, SRS-04, SRS-05, SCC-15, SRS-01a, SRS-13.
 #[test]
 fn residuals_say_how_much_more_or_less_there_was() {
     on_each_engine(

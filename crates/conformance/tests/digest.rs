@@ -176,7 +176,6 @@ fn a_corrupt_last_pdu_is_rejected_and_ends_the_command() {
 /// A path that corrupts a command again and again: its retries have the number that it has, nothing
 /// that comes later runs before it, and it runs once.
 ///
-/// Covers: CMD-19/T.
 #[test]
 fn a_command_keeps_its_number_however_often_it_is_sent() {
     on_each_engine(

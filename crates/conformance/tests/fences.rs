@@ -256,7 +256,7 @@ fn expect_tag_until_confirmed(session: &mut Initiator, r2t: &R2t, message: &Asyn
     session.expect_reject(0x09);
 }
 
-/// Covers: FAB-01/T, FAB-04, FAB-07, FAB-08, STS-11, FAB-05a, FAB-05b.
+/// Covers: FAB-01/T, FAB-04, FAB-07, FAB-08, STS-11, FAB-05a, FAB-05b, DOU-11.
 #[test]
 fn fast_abort_tells_each_other_connection() {
     on_each_transport(

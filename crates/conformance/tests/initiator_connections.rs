@@ -105,7 +105,7 @@ fn cut(outward: bool, index: usize, times: usize) -> impl FnMut(&Passing) -> Fat
     }
 }
 
-/// Covers: REA-01, REA-06, REA-07, SES-14, SES-33, TMF-28, ERL-05/I.
+/// Covers: REA-01, REA-06, REA-07, SES-14, SES-33, TMF-28, ERL-05b, ERL-05c.
 #[test]
 fn commands_outlive_their_only_connection() {
     on_each_engine(short_waits, |server: &Server| {
@@ -179,7 +179,7 @@ fn check_successor(passed: &[Passing], at: usize, login: &LoginRequest) {
     }
 }
 
-/// Covers: LGN-34, SES-27, MCS-01.
+/// Covers: LGN-34, SES-27, MCS-01, STS-04.
 #[test]
 fn commands_are_shared_out_over_connections() {
     for policy in [Policy::RoundRobin, Policy::LeastOutstanding] {
@@ -203,7 +203,33 @@ fn commands_are_shared_out_over_connections() {
                 assert!(commands >= 6, "{commands} commands on connection {connection}");
             }
             check_numbers(&proxy.requests());
+            check_statuses(&proxy.passed());
         });
+    }
+}
+
+/// Each connection acknowledges what came on it, and nothing else.
+fn check_statuses(passed: &[Passing]) {
+    for connection in 0..3 {
+        let (mut next, mut told) = (None::<StatSn>, Vec::new());
+        for pdu in passed.iter().filter(|pdu| pdu.connection == connection) {
+            let numbers = match pdu.response() {
+                Some(Response::Login(pdu)) => Some(pdu.numbers),
+                Some(Response::Scsi(pdu)) => Some(pdu.numbers),
+                Some(Response::DataIn(pdu)) => pdu.status.map(|_| pdu.numbers),
+                _ => None,
+            };
+            if let Some(numbers) = numbers {
+                next = Some(StatSn(numbers.stat_sn.0.wrapping_add(1)));
+            }
+            if let (Some(Request::Command(command)), Some(next)) = (pdu.request(), next) {
+                let ahead = next.0.wrapping_sub(command.exp_stat_sn.0);
+                assert!(ahead < 64, "{next:?} and {:?} on {connection}", command.exp_stat_sn);
+                told.push(command.exp_stat_sn);
+            }
+        }
+        let moved = told.last().unwrap().0.wrapping_sub(told.first().unwrap().0);
+        assert!(moved > 0, "connection {connection}");
     }
 }
 

@@ -109,7 +109,7 @@ fn is_data_in(pdu: &Passing) -> Option<DataIn> {
     }
 }
 
-/// Covers: DGT-08, DGT-09, SNK-05, SNK-10, ERL-12, SNK-11c.
+/// Covers: DGT-08, DGT-09, SNK-05, SNK-10, ERL-12, SNK-11c, ERL-02/I.
 #[test]
 fn damaged_data_is_asked_for_before_its_status_is_acknowledged() {
     let damage = |pdu: &Passing| match is_data_in(pdu) {
@@ -269,7 +269,7 @@ fn read(block: u32, count: u16, retry: Retry) -> Post {
     Post { lun: 0, cdb: Cdb { bytes, len: 10 }, data, retry }
 }
 
-/// Covers: CMD-19/I, CMD-25, CMD-23b.
+/// Covers: CMD-19, CMD-25, CMD-23b.
 #[test]
 fn write_data_that_was_damaged_is_sent_again() {
     let script = || -> Box<dyn FnMut(&Passing) -> Fate + Send> {

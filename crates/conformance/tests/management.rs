@@ -96,6 +96,12 @@ fn clear_task_set(server: &Server, mut one: Initiator, tas: bool) {
     complete(&mut two, &other_unit);
     expect_untouched(&mut one, 0, 2);
     three.expect_quiet();
+    // Who had no task that ended hears of nothing, on no unit.
+    let mut four = session(server);
+    for lun in [0, 1] {
+        assert_eq!(attention(&mut four, lun), (0, 0, 0));
+    }
+    assert_eq!(attention(&mut two, 1), (0, 0, 0));
 }
 
 /// Covers: TMF-21.

@@ -290,7 +290,7 @@ fn lengths_and_directions_that_do_not_fit_the_command() {
 
 /// Initiators that come and go while others work.
 ///
-/// Covers: ERL-05/T.
+/// Covers: ERL-05a/T.
 #[test]
 fn connections_may_be_cut_at_any_byte() {
     on_each_engine(
@@ -390,6 +390,27 @@ fn no_write_reaches_the_medium_after_a_reset() {
                 assert_eq!(resetting.read_management(), 0);
                 overwrite(&mut resetting);
                 drop(kept);
+            }
+        },
+    );
+}
+
+/// Covers: LGO-02.
+#[test]
+fn no_write_reaches_the_medium_after_a_logout() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut other = server.login_with(&LoginPlan::new().with(&FIRST_BURST));
+            other.settle(FILE_LUN);
+            for reason in [0, 1, 0, 1] {
+                let mut writing = server.login_with(&LoginPlan::new().with(&FIRST_BURST));
+                writing.settle(FILE_LUN);
+                flood(&mut writing);
+                let request = writing.logout(reason);
+                writing.send(&Request::Logout(request), &[]);
+                while !matches!(writing.read().response(), Response::Logout(_)) {}
+                overwrite(&mut other);
             }
         },
     );

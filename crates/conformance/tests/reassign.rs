@@ -104,7 +104,7 @@ fn rest(session: &mut Initiator, task: Itt, from: u32) -> Vec<u8> {
 
 /// The connection is cut after each PDU of a read: what did not come comes over another one.
 ///
-/// Covers: REA-03, REA-04, REA-05, SES-19, ERL-05/T.
+/// Covers: REA-03, REA-04, REA-05, SES-19, ERL-05a/T.
 #[test]
 fn a_read_goes_on_wherever_it_was_cut() {
     on_each_engine(
@@ -140,7 +140,7 @@ fn a_read_goes_on_wherever_it_was_cut() {
 
 /// The connection is cut after each PDU of a write; the data that did not come is asked for again.
 ///
-/// Covers: REA-10, REA-04, CLR-01, SES-19.
+/// Covers: REA-10, REA-04, CLR-01a, CLR-01e, SES-19.
 #[test]
 fn a_write_goes_on_wherever_it_was_cut() {
     on_each_engine(
@@ -192,7 +192,7 @@ fn a_write_goes_on_wherever_it_was_cut() {
 /// The header digest of each PDU of a write is wrong once: the stream cannot be trusted any more,
 /// the connection is dropped, and the write goes on over another one.
 ///
-/// Covers: ERL-05/T, DGT-04/T, REA-10.
+/// Covers: ERL-05a/T, DGT-04/T, REA-10.
 #[test]
 fn a_write_goes_on_after_a_wrong_header_digest() {
     on_each_engine(
@@ -476,7 +476,7 @@ fn only_a_valid_exp_data_sn_counts() {
 
 /// The login that replaces a connection acknowledges what that one sent, and so does a logout.
 ///
-/// Covers: REA-04.
+/// Covers: REA-04, CLR-01f.
 #[test]
 fn a_status_that_the_logout_acknowledges_is_not_sent_again() {
     on_each_engine(

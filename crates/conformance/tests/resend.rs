@@ -72,7 +72,7 @@ fn read_back(session: &mut Initiator, blocks: u16) -> Vec<u8> {
 
 /// Each digest of each burst is wrong once; each PDU but the last of a burst is lost once.
 ///
-/// Covers: DGT-06, DGT-05, R2T-07, DSN-03.
+/// Covers: DGT-06, DGT-05, R2T-07, DSN-03, ERL-02/T.
 #[test]
 fn what_was_corrupt_or_lost_is_asked_for_again() {
     on_each_engine(
@@ -185,7 +185,7 @@ fn what_is_corrupt_again_and_again_fails() {
     );
 }
 
-/// Covers: SNK-01, SNK-02, SNK-04, REJ-09, KEY-31/T.
+/// Covers: SNK-01, SNK-02, SNK-04, REJ-09, KEY-31/T, SNK-12/T.
 #[test]
 fn r2ts_are_sent_again_while_their_data_is_missing() {
     on_each_engine(
@@ -228,6 +228,14 @@ fn r2ts_are_sent_again_while_their_data_is_missing() {
                 send_burst(&mut session, &out, &data[..BURST], None);
                 let second = session.read_r2t();
                 assert_eq!(second.r2t_sn, R2tSn(1));
+                // Whatever is not answered yet: the second one alone.
+                session.send(&Request::Snack(of), &[]);
+                match session.raw.read().response() {
+                    Response::R2t(again) => {
+                        assert_eq!((again.r2t_sn, again.ttt), (second.r2t_sn, second.ttt));
+                    }
+                    other => panic!("{other:?}"),
+                }
                 // The first one's data is here.
                 session.send(&Request::Snack(Snack { run_length: 1, ..of }), &[]);
                 assert_eq!(session.expect_reject(0x04).word(36), 2);

@@ -88,7 +88,7 @@ fn write(session: &mut Initiator, block: u32, data: &[u8]) {
 /// An initiator that wants the smallest bursts gets them, each with F; few of them ask to be
 /// acknowledged, and any part comes again just as it was.
 ///
-/// Covers: DIN-01, SNK-07.
+/// Covers: DIN-01, SNK-07, SNK-03.
 #[test]
 fn a_long_read_in_the_smallest_bursts() {
     on_each_engine(
@@ -165,7 +165,7 @@ fn the_lower_level_is_agreed_on() {
     }
 }
 
-/// Covers: SNK-02, SNK-12/T, STS-09, STS-06, REJ-05.
+/// Covers: SNK-02, SNK-12/T, STS-09, STS-06, REJ-05, SNK-04, FMT-03/T.
 #[test]
 fn responses_are_sent_again_until_they_are_acknowledged() {
     on_each_engine(
@@ -304,7 +304,7 @@ fn data_that_was_overwritten_since_is_sent_again_as_it_was() {
     );
 }
 
-/// Covers: SNK-07, REJ-07, SNK-01, DIN-07b, DIN-10b.
+/// Covers: SNK-07, REJ-07, SNK-01, DIN-07b, DIN-10b, SNK-04, SNK-12/T.
 #[test]
 fn data_is_given_up_when_it_is_acknowledged() {
     on_each_engine(
@@ -361,6 +361,43 @@ fn data_is_given_up_when_it_is_acknowledged() {
                 );
             }
             session.expect_quiet();
+        },
+    );
+}
+
+/// An initiator that has got all of two reads acknowledges status and data at once: its DataACKs
+/// carry the ExpStatSN that makes an end of both tasks.
+///
+/// Covers: SNK-07.
+#[test]
+fn data_may_be_acknowledged_with_its_status() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut session = recovering(server, &[("MaxBurstLength", "16384")]);
+            let mut asked = Vec::new();
+            for _ in 0..2 {
+                let read = session.read_blocks(0, 0, 128);
+                for pdu in read_pdus(&mut session, &read) {
+                    if let Response::DataIn(part) = pdu.response()
+                        && part.acknowledge
+                    {
+                        asked.push(part);
+                    }
+                }
+            }
+            assert_eq!(asked.len(), 6, "three bursts of each read but its last one");
+            let acknowledged = session.exp_stat_sn;
+            for part in &asked {
+                let beg_run = part.data_sn.0 + 1;
+                let ack = session.snack(DATA_ACK, acknowledged);
+                send_snack(&mut session, Snack { lun: part.lun, tag: part.ttt.0, beg_run, ..ack });
+            }
+            session.expect_quiet();
+            // One that was never asked for is wrong all the same.
+            let tag = asked.iter().map(|part| part.ttt.0).max().expect("six of them") + 1;
+            let ack = Snack { tag, beg_run: 2, ..session.snack(DATA_ACK, acknowledged) };
+            refused(&mut session, ack, 0x08);
         },
     );
 }

@@ -226,12 +226,26 @@ fn with_tst_clear_task_set_leaves_other_sessions_alone() {
     on_each_transport(
         |_| {},
         |server| {
-            let (mut one, mut two) = (session(server), session(server));
+            // Two blocks, of which one comes.
+            let small = [("MaxBurstLength", "512"), ("FirstBurstLength", "512")];
+            let keys = [("InitialR2T", "Yes"), ("ImmediateData", "No"), small[0], small[1]];
+            let mut one = server.login_with(&LoginPlan::new().with(&keys));
+            one.settle(0);
+            let mut two = session(server);
             select(&mut one, 0x20, 0, 0);
             two.settle(0);
             let open = open_write(&mut two, Attribute::Simple, 0);
             assert_eq!(code(&mut one, Attribute::Ordered, &READY), GOOD, "another task set");
-            assert_eq!(manage(&mut one, CLEAR_TASK_SET), 0);
+            let write = one.write_blocks(0, 1, 2);
+            one.start(&write);
+            let own = one.read_r2t();
+            // The data that was asked for still comes, and the function waits for it.
+            let request = one.management(CLEAR_TASK_SET, 0, Itt::NONE);
+            one.send(&Request::TaskManagement(request), &[]);
+            let data = one.data_out(&own);
+            one.send(&Request::DataOut(data), &[1; 512]);
+            assert_eq!(one.read_management(), 0);
+            one.expect_quiet();
             assert_eq!(finish_write(&mut two, &open).code, GOOD);
         },
     );

@@ -354,10 +354,10 @@ pub struct Session {
     pub tasks: usize,
     /// Commands since login.
     pub commands: u64,
-    /// Data sent to the initiator, bytes.
-    pub bytes_in: u64,
-    /// Data taken from the initiator, bytes.
-    pub bytes_out: u64,
+    /// Data that the initiator has read, bytes.
+    pub read_bytes: u64,
+    /// Data that it has written, bytes.
+    pub written_bytes: u64,
     /// Negotiated values, by key.
     pub negotiated: Vec<(String, String)>,
     /// Its connections.

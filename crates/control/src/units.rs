@@ -23,6 +23,20 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
     number.checked_mul(*nanos).map(Duration::from_nanos).ok_or("it is too long")
 }
 
+/// Reads whole seconds where a number alone has always been one of seconds: `30`, `30s`, `2m`.
+///
+/// # Errors
+/// A text that says what would be right.
+pub fn seconds(text: &str) -> Result<u16, &'static str> {
+    const RIGHT: &str = "whole seconds are right, at most 65535, for example 30s";
+    if let Ok(seconds) = text.parse() {
+        return Ok(seconds);
+    }
+    let time = duration(text).map_err(|_| RIGHT)?;
+    let whole = time.subsec_nanos() == 0;
+    u16::try_from(time.as_secs()).ok().filter(|_| whole).ok_or(RIGHT)
+}
+
 /// Bytes for people: `1.5 GiB`.
 #[must_use]
 pub fn bytes(count: u64) -> String {
@@ -57,6 +71,16 @@ mod tests {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
         assert!(duration("18446744073709551615m").is_err());
+    }
+
+    #[test]
+    fn seconds_may_have_their_unit() {
+        for (text, right) in [("30", 30), ("30s", 30), ("2m", 120), ("1000ms", 1), ("0", 0)] {
+            assert_eq!(seconds(text), Ok(right), "{text}");
+        }
+        for wrong in ["", "s", "500ms", "65536", "65536s", "-1", "+", "1.5s", "1h"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

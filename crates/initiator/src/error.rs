@@ -22,6 +22,8 @@ use wire::scsi::cdb::Group;
 use wire::scsi::opcode::Opcode;
 use wire::scsi::sam;
 
+use crate::OptionsError;
+
 /// Why something failed, and at which target, unit and block. Cheap to clone.
 ///
 /// [`Debug`](fmt::Debug) writes what [`Display`](fmt::Display) does: that is what a `main` prints
@@ -41,6 +43,9 @@ struct Inner {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Kind {
+    /// The options make no session.
+    #[error("{0}")]
+    Options(OptionsError),
     /// No portal took a connection.
     #[error("cannot connect to {portals}: {reason}")]
     Unreachable {

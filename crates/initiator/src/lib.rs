@@ -115,6 +115,7 @@ pub use operation::Operation;
 pub use operation::Space;
 pub use options::Config;
 pub use options::Options;
+pub use options::OptionsError;
 pub use options::default_initiator;
 pub use pump::Pump;
 pub use queue::InterruptHandle;

@@ -108,6 +108,7 @@ impl SessionDriver {
         options: Options,
         context: &mut Context<'_, P>,
     ) -> Result<Self, Error> {
+        let options = options.checked().map_err(|error| Error::new(Kind::Options(error)))?;
         let mut random = [0; 6];
         context.random(&mut random)?;
         let [identifier, random @ ..] = random;

@@ -8,6 +8,8 @@ use engine::Choice;
 use iscsi::chap::Account;
 use iscsi::chap::Algorithm;
 use iscsi::initiator::Settings;
+use iscsi::name;
+use iscsi::name::NameError;
 use wire::iscsi::Isid;
 
 use crate::Auth;
@@ -18,6 +20,9 @@ use crate::limits;
 /// The strongest first, but SHA-256 last: some targets mean SHA-1 by its number.
 const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::Sha3_256, Algorithm::Sha1, Algorithm::Md5, Algorithm::Sha256];
+
+/// Enterprise numbers have 24 bits in an ISID.
+const ENTERPRISE_MAX: u32 = (1 << 24) - 1;
 
 /// How a [`Queue`](crate::Queue) or an [`Initiator`](crate::Initiator) is made.
 #[derive(Clone, Debug)]
@@ -50,7 +55,7 @@ pub struct Options {
     pub local: Option<LocalTarget>,
     /// iSCSI name of the target; None for a discovery session.
     pub target: Option<String>,
-    /// Our own iSCSI name.
+    /// Our own iSCSI name; letters are put in lower case.
     pub initiator: String,
     /// The enterprise number that IANA gave to our vendor, 24 bits: it goes into the ISID (RFC 7143
     /// §11.12.5). None: random bits do.
@@ -76,7 +81,58 @@ pub struct Options {
     pub reconnect_patience: Duration,
 }
 
+/// Why options make no session.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// RFC 7143 §4.2.7.
+    #[error("the initiator cannot be named {name:?}: {reason}")]
+    Initiator {
+        /// As it was given.
+        name: String,
+        /// What is wrong with it.
+        reason: NameError,
+    },
+    /// RFC 7143 §4.2.7.1: what no target can be called.
+    #[error("no target is named {name:?}: {reason}")]
+    Target {
+        /// As it was given.
+        name: String,
+        /// What is wrong with it.
+        reason: NameError,
+    },
+    /// RFC 7143 §11.12.5.
+    #[error(
+        "the ISID {0} has none of the forms of RFC 7143: its first byte is 00 to 3f and an OUI \
+         follows, 40 and an enterprise number follows, or 80"
+    )]
+    Isid(Isid),
+    /// RFC 7143 §11.12.5.
+    #[error("the enterprise number {0} does not fit into the 24 bits that an ISID has for it")]
+    Enterprise(u32),
+}
+
 impl Options {
+    /// As they go on the wire.
+    pub(crate) fn checked(mut self) -> Result<Self, OptionsError> {
+        let name = self.initiator;
+        self.initiator = match name::normalize_configured(&name) {
+            Ok(name) => name,
+            Err(reason) => return Err(OptionsError::Initiator { name, reason }),
+        };
+        if let Some(Err(reason)) = self.target.as_deref().map(name::validate_received) {
+            let name = self.target.unwrap_or_default();
+            return Err(OptionsError::Target { name, reason });
+        }
+        if let Some(isid) = self.isid.filter(|isid| !isid.is_proper()) {
+            return Err(OptionsError::Isid(isid));
+        }
+        if let Some(number) = self.enterprise.filter(|number| *number > ENTERPRISE_MAX) {
+            return Err(OptionsError::Enterprise(number));
+        }
+        Ok(self)
+    }
+
     /// How long a target may be busy for one command.
     pub(crate) fn busy_patience(&self) -> Duration {
         let limits = [self.settings.command_timeout, self.reconnect_patience];
@@ -166,5 +222,50 @@ mod tests {
         let random = [0xff, 0xfe, 0xfd, 0xfc, 0xfb];
         assert_eq!(isid(None, random), Isid([0x80, 0xff, 0xfe, 0xfd, 0xfc, 0xfb]));
         assert_eq!(isid(Some(32473), random), Isid([0x40, 0, 0x7e, 0xd9, 0xfc, 0xfb]));
+        assert_eq!(isid(Some(0x00ab_cdef), random), Isid([0x40, 0xab, 0xcd, 0xef, 0xfc, 0xfb]));
+    }
+
+    fn options() -> Options {
+        Options::new("192.0.2.1:3260".to_owned(), Some("iqn.2026-01.com.example:disk".to_owned()))
+    }
+
+    /// Covers: SES-25.
+    #[test]
+    fn a_session_id_of_the_caller_has_one_of_the_three_forms() {
+        for first in 0..=0xff {
+            let isid = Isid([first, 1, 2, 3, 4, 5]);
+            let checked = Options { isid: Some(isid), ..options() }.checked();
+            let proper = matches!(first, 0..=0x3f | 0x40 | 0x80);
+            assert_eq!(checked.is_ok(), proper, "{first:#x}");
+            assert_eq!(checked.err(), (!proper).then_some(OptionsError::Isid(isid)));
+        }
+        for (number, fits) in [(0, true), (0x00ff_ffff, true), (1 << 24, false), (u32::MAX, false)]
+        {
+            let checked = Options { enterprise: Some(number), ..options() }.checked();
+            assert_eq!(checked.err(), (!fits).then_some(OptionsError::Enterprise(number)));
+        }
+    }
+
+    /// Covers: NAM-08/I.
+    #[test]
+    fn an_initiator_has_an_iscsi_name() {
+        let named = |name: &str| Options { initiator: name.to_owned(), ..options() }.checked();
+        for good in ["iqn.2026-01.com.example:a", "eui.02004567a425678d", "naa.52004567ba64678d"] {
+            assert_eq!(named(good).map(|options| options.initiator).as_deref(), Ok(good));
+        }
+        let lower = named("IQN.2026-01.com.example:A").map(|options| options.initiator);
+        assert_eq!(lower.as_deref(), Ok("iqn.2026-01.com.example:a"));
+        for bad in ["host", "t10.abc", "xiqn.2026-01.com.example", "iqniqn.2026-01.com.example", ""]
+        {
+            let error = named(bad).err();
+            let is_name =
+                matches!(&error, Some(OptionsError::Initiator { name, .. }) if name == bad);
+            assert!(is_name, "{bad}: {error:?}");
+        }
+        let target = |name: &str| Options { target: Some(name.to_owned()), ..options() }.checked();
+        for bad in ["", "a b", &"x".repeat(224)] {
+            assert!(matches!(target(bad), Err(OptionsError::Target { .. })), "{bad}");
+        }
+        assert!(target("iqn.test:My_Disk").is_ok(), "targets are called as they are");
     }
 }

@@ -202,7 +202,7 @@ impl<P: Port> Pump<P> {
     /// Begins to log in; [`Event::Up`] or [`Event::Ended`] follows.
     ///
     /// # Errors
-    /// [`Kind::System`], [`Kind::Full`].
+    /// [`Kind::Options`], [`Kind::System`], [`Kind::Full`].
     pub fn open(&mut self, options: Options) -> Result<SessionId, Error> {
         let id = self.links.next_id().ok_or_else(|| Error::new(Kind::Full))?;
         let mut context = Context {

@@ -31,8 +31,8 @@ pub enum Indication {
         /// The task.
         task: TaskId,
     },
-    /// Answer with `quiesced` when nothing of the tasks dropped or cleared before is left: no work
-    /// of them may reach the medium after that.
+    /// Answer with `quiesced` when nothing of the tasks that have ended, however that was, is left:
+    /// no work of them may reach the medium after that.
     Quiesce {
         /// Names the question.
         id: u32,

@@ -16,6 +16,7 @@ use std::sync::LazyLock;
 use clap::Args as ClapArgs;
 use clap::Parser;
 use clap::Subcommand;
+use control::units;
 
 /// iSCSI disks without a kernel module.
 #[derive(Debug, Parser)]
@@ -47,7 +48,7 @@ pub(crate) enum Command {
     Top(TopOptions),
     /// Act on one session of a running daemon
     #[command(
-        after_help = "Examples:\n  lunwire session logout 3 --timeout 30\n  lunwire session drop 3"
+        after_help = "Examples:\n  lunwire session logout 3 --timeout 30s\n  lunwire session drop 3"
     )]
     Session(SessionOptions),
     /// Act on the disks of a running daemon: add, remove, resize, rescan, snapshot
@@ -56,7 +57,7 @@ pub(crate) enum Command {
     /// List the targets behind a portal
     #[command(after_help = DISCOVER_EXAMPLES)]
     Discover(DiscoverOptions),
-    /// Show what a logical unit is and can do
+    /// Show what a logical unit is and can do, or which ones a target has
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectOptions),
     /// Read from a disk into a file or to standard output
@@ -418,12 +419,12 @@ pub(crate) struct SessionOptions {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionAction {
     /// Ask the initiator to log out; end the session if it does not
-    #[command(after_help = "Example:\n  lunwire session logout 3 --timeout 30")]
+    #[command(after_help = "Example:\n  lunwire session logout 3 --timeout 30s")]
     Logout {
         /// The session's TSIH, as `lunwire sessions` shows it
         tsih: u16,
-        /// Seconds that the initiator gets
-        #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+        /// How long the initiator gets, in whole seconds
+        #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::seconds)]
         timeout: u16,
         #[command(flatten)]
         daemon: AdminOptions,

@@ -2,6 +2,7 @@
 //! What all commands that use disks share: how they log in, how they are interrupted, and how they
 //! say what is wrong.
 
+mod account;
 pub(crate) mod contents;
 pub(crate) mod guest;
 pub(crate) mod histogram;
@@ -17,7 +18,6 @@ pub(crate) mod progress;
 pub(crate) mod refusal;
 pub(crate) mod same;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -27,7 +27,6 @@ use anyhow::bail;
 use control::units;
 use control::words;
 use engine::Choice;
-use initiator::Auth;
 use initiator::Config;
 use initiator::DigestOffer;
 use initiator::Discovered;
@@ -42,10 +41,7 @@ use initiator::SessionId;
 use initiator::Settings;
 use initiator::Url;
 use initiator::UrlError;
-use iscsi::chap::Account;
 use iscsi::chap::Algorithm;
-use iscsi::chap::Credentials;
-use iscsi::chap::Secret;
 use iscsi::initiator::LoginError;
 use iscsi::initiator::SessionError;
 use wire::scsi::Sense;
@@ -55,16 +51,13 @@ use wire::scsi::sam::TASK_SET_FULL;
 
 use crate::args::ClientOptions;
 use crate::args::Usage;
+pub(crate) use crate::client::account::for_destination;
 use crate::client::guest::Guest;
 pub(crate) use crate::client::leaving::has_left_something;
 pub(crate) use crate::client::leaving::is_interrupted;
 pub(crate) use crate::client::leaving::is_to_leave;
 pub(crate) use crate::client::leaving::set_last_words;
 use crate::client::refusal::Identity;
-use crate::credentials::Accounts;
-use crate::credentials::secret_of_environment;
-use crate::credentials::shown_user;
-use crate::credentials::shown_variable;
 use crate::output;
 
 /// Between two looks whether the user wants an end.
@@ -98,12 +91,24 @@ pub(crate) fn disk_url(text: &str) -> Result<Url> {
     Url::parse_disk(text).map_err(|error| wrong_url("URL", text, "", &error))
 }
 
+/// A URL with target, and LUN where one is meant.
+pub(crate) fn target_url(text: &str) -> Result<Url> {
+    match Url::parse(text) {
+        Ok(url) if url.target.is_some() => Ok(url),
+        _ => disk_url(text),
+    }
+}
+
 /// A URL that is none, with what may have been meant. `cut`: what nobody wrote before it.
 fn wrong_url(what: &str, text: &str, cut: &str, error: &UrlError) -> anyhow::Error {
     let given = initiator::without_secrets(text);
     let given = given.strip_prefix(cut).unwrap_or(&given);
     if let (UrlError::Scheme, Some(meant)) = (error, meant::url_of(given)) {
         return usage(what, given, format!("did you mean {meant}?"));
+    }
+    if let (UrlError::NoLun, Ok(url)) = (error, Url::parse(text)) {
+        let why = format!("{error}; try: lunwire inspect {url}, which shows those that are there");
+        return usage(what, given, why);
     }
     let meant = match error {
         UrlError::Option(name) => words::nearest(name, initiator::URL_OPTIONS),
@@ -151,7 +156,7 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
         output::warn(format!("target {}: {departure}; it is sent as it is", target.escape_debug()));
     }
     take(client, &mut options)?;
-    options.account = account(client, url)?;
+    options.account = account::of(client, url)?;
     Ok(options)
 }
 
@@ -233,89 +238,6 @@ fn digest(flag: &str, text: &str) -> Result<DigestOffer> {
         "required" => Ok(DigestOffer::Required),
         other => Err(usage(flag, other, "off, allowed, preferred or required is right")),
     }
-}
-
-/// By what we prove who we are; options come before the URL.
-fn account(client: &ClientOptions, url: &Url) -> Result<Option<Arc<Account>>> {
-    if url.auth == Some(Auth::None) && client.chap_user.is_none() {
-        return Ok(None);
-    }
-    let end = client.account_prefix;
-    for secret in [&url.secret, &url.target_secret].into_iter().flatten() {
-        output::hide(secret);
-        if std::env::args_os().any(|word| word.to_string_lossy().contains(secret.as_str())) {
-            output::warn(format_args!(
-                "the secret in the URL shows to everybody on this machine (ps); \
-                 try: --{end}chap-secret-file FILE and --{end}mutual-secret-file FILE{}",
-                for_destination()
-            ));
-        }
-    }
-    let mut accounts = Accounts::default();
-    let own = match (&client.chap_secret_env, &client.chap_secret_file, &url.secret) {
-        (Some(variable), _, _) => {
-            let user = client.chap_user.as_ref().or(url.user.as_ref());
-            let given = shown_variable(&format!("--{end}chap-secret-env"), variable);
-            let wrong = |why: String| anyhow::Error::from(Usage(format!("{given}: {why}")));
-            let user = user.ok_or_else(|| wrong(format!("--{end}chap-user is missing")))?;
-            let secret = secret_of_environment(variable).map_err(wrong)?;
-            Some(credentials(user, secret)?)
-        }
-        (None, None, Some(secret)) => {
-            let user = client.chap_user.as_ref().or(url.user.as_ref());
-            let secret = Secret::from_text(secret.as_bytes())
-                .map_err(|error| usage("URL", &url.to_string(), error))?;
-            user.map(|user| credentials(user, secret)).transpose()?
-        }
-        (None, None, _) if client.chap_user.is_none() && url.user.is_some() => {
-            let why = format!("its user has no secret; try: --{end}chap-secret-file FILE");
-            return Err(usage("URL", &url.to_string(), why));
-        }
-        (None, file, _) => {
-            let user = client.chap_user.as_ref().or(url.user.as_ref());
-            accounts.pair(&format!("{end}chap"), user, file.as_ref())?
-        }
-    };
-    let (user, file) = (client.mutual_user.as_ref(), client.mutual_secret_file.as_ref());
-    let target = match (file, &url.target_user, &url.target_secret) {
-        (None, Some(named), Some(secret)) => {
-            let secret = Secret::from_text(secret.as_bytes())
-                .map_err(|error| usage("URL", &url.to_string(), error))?;
-            Some(credentials(user.unwrap_or(named), secret)?)
-        }
-        _ => accounts.pair(&format!("{end}mutual"), user, file)?,
-    };
-    if url.auth.is_some() && own.is_none() {
-        return Err(usage("URL", &url.to_string(), "auth: a user and its secret are missing"));
-    }
-    for warning in accounts.warnings() {
-        output::warn(warning);
-    }
-    match (own, target) {
-        (None, None) => Ok(None),
-        (None, Some(_)) => {
-            let missing =
-                format!("--{end}mutual-user: --{end}chap-user and its secret are missing");
-            Err(Usage(missing).into())
-        }
-        (Some(own), target) => {
-            let account = Account::new(own, target);
-            Ok(Some(Arc::new(account.map_err(|error| Usage(error.to_string()))?)))
-        }
-    }
-}
-
-/// Which options give the account at one end of a copy alone, behind those that are for both.
-pub(crate) fn for_destination() -> &'static str {
-    match output::command().as_deref() {
-        Some("copy") => " (--to-chap-user, --to-chap-secret-file and so on at the destination)",
-        _ => "",
-    }
-}
-
-fn credentials(user: &str, secret: Secret) -> Result<Credentials> {
-    Credentials::new(user.to_owned(), secret)
-        .map_err(|error| usage("--chap-user", &shown_user(user), error))
 }
 
 /// Logs in.

@@ -353,7 +353,7 @@ fn variable(name: &str) -> Option<OsString> {
 }
 
 /// An option and its value, unless that names no file: it may be the secret itself.
-fn shown_file(flag: &str, path: &str) -> String {
+pub(crate) fn shown_file(flag: &str, path: &str) -> String {
     if is_file(path) { format!("{flag} {path}") } else { flag.to_owned() }
 }
 

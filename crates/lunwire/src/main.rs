@@ -10,6 +10,7 @@ mod client;
 mod commands;
 mod credentials;
 mod daemon;
+mod inherited;
 mod output;
 mod plan;
 mod ports;

@@ -31,6 +31,9 @@ static TOLD: AtomicBool = AtomicBool::new(false);
 /// Why standard output could not be written.
 static UNWRITTEN: Mutex<Option<std::io::Error>> = Mutex::new(None);
 
+/// A line stands on the terminal that is rewritten.
+static REWRITTEN: AtomicBool = AtomicBool::new(false);
+
 /// What was warned of.
 static WARNED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -226,8 +229,22 @@ pub(crate) fn written() -> Result<bool> {
     }
 }
 
+/// Rewrites the line that shows on a terminal how far something has come.
+pub(crate) fn rewrite(text: &str) {
+    REWRITTEN.store(true, Ordering::Relaxed);
+    let _ = write!(std::io::stderr(), "\r{text}\x1b[K");
+}
+
+/// Takes that line away.
+pub(crate) fn clear() {
+    if REWRITTEN.swap(false, Ordering::Relaxed) {
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
+    }
+}
+
 /// Tells people what happens meanwhile. Whoever does not hear it sees the result.
 pub(crate) fn say(text: impl std::fmt::Display) {
+    clear();
     let _ = writeln!(std::io::stderr(), "lunwire: {text}");
 }
 

@@ -8,6 +8,11 @@
 //! mixture, as with any write at the same time. Only beside writes that are to be whole (`atomic`)
 //! are they counted, too.
 //!
+//! Who has to wait is counted by epoch, of which two last at a time. Nobody claims the unit before
+//! those who waited in the former epoch, and a claim that finds none of them left begins the next
+//! one. So nobody waits for more claims than one and those that others waited for with it, however
+//! many come.
+//!
 //! A task may end while the store works for it: its connection is gone, or another command aborts
 //! it. Its initiator soon hears of it, in one way or another, and does the same again. What such a
 //! work does to the medium must not come behind what is done later, so as long as any of it lasts,
@@ -26,6 +31,20 @@ const OUT: u32 = Special::Claimed as u32 | Special::Wiping as u32;
 /// Writers of one nexus that are under way.
 #[derive(Debug, Default)]
 pub(crate) struct Writers(AtomicU32);
+
+/// Tasks that wait, by the parity of the epoch in which they began to.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    epoch: AtomicU32,
+    counts: [AtomicU32; 2],
+}
+
+/// One of two epochs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parity {
+    Even,
+    Odd,
+}
 
 /// What a command needs for its next store operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +65,8 @@ pub(crate) enum Access {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
     Nothing,
+    /// Waits, since such an epoch.
+    Waits(Parity),
     Shared,
     /// Has claimed the unit; writers may still be under way.
     Claimed,
@@ -79,8 +100,33 @@ impl Hold {
                 }
                 true
             }
-            (Access::Shared, _) => self.share(unit, nexus_state, op),
-            (Access::Exclusive | Access::Sole | Access::There, _) => self.claim(access, unit, op),
+            (Access::Shared, _) => {
+                self.share(unit, nexus_state, op) || self.wait_for_claim(unit.waiters())
+            }
+            (Access::Exclusive | Access::Sole | Access::There, _) => {
+                self.claim(access, unit, op) || self.wait_for_claim(unit.waiters())
+            }
+        }
+    }
+
+    /// Is counted among those who wait, if it holds nothing; false.
+    #[cold]
+    fn wait_for_claim(&mut self, waiters: &Waiters) -> bool {
+        if *self == Self::Nothing {
+            *self = Self::Waits(waiters.join());
+        }
+        false
+    }
+
+    pub(crate) const fn waits(&self) -> bool {
+        matches!(self, Self::Waits(_))
+    }
+
+    /// Gets something instead of waiting for it.
+    #[inline]
+    fn become_holder(&mut self, hold: Self, unit: &LogicalUnit) {
+        if let Self::Waits(since) = core::mem::replace(self, hold) {
+            unit.waiters().leave(since);
         }
     }
 
@@ -101,7 +147,7 @@ impl Hold {
                 unit.revoke_tokens(op.range());
             }
         }
-        *self = Self::Shared;
+        self.become_holder(Self::Shared, unit);
         true
     }
 
@@ -110,8 +156,18 @@ impl Hold {
         if access != Access::Sole && unit.is_special(Special::Wiping) {
             return false;
         }
-        if *self == Self::Nothing && unit.make_special(Special::Claimed) {
-            *self = Self::Claimed;
+        let since = match *self {
+            Self::Nothing => Some(None),
+            Self::Waits(since) => Some(Some(since)),
+            _ => None,
+        };
+        // Who keeps everybody out need not wait for them.
+        if let Some(since) = since
+            && (access == Access::Sole || unit.waiters().let_claim(since))
+            && unit.make_special(Special::Claimed)
+        {
+            unit.waiters().claimed();
+            self.become_holder(Self::Claimed, unit);
         }
         if *self == Self::Claimed && !unit.any_nexus(|nexus_state| nexus_state.writers.any()) {
             *self = Self::Exclusive;
@@ -128,7 +184,7 @@ impl Hold {
         let exclusive = match *self {
             Self::Shared => false,
             Self::Exclusive => true,
-            Self::Nothing | Self::Claimed | Self::Outlasting { .. } => return,
+            Self::Nothing | Self::Waits(_) | Self::Claimed | Self::Outlasting { .. } => return,
         };
         unit.outlasting().0.fetch_add(1, Ordering::SeqCst);
         *self = Self::Outlasting { exclusive };
@@ -139,6 +195,7 @@ impl Hold {
     pub(crate) fn release(&mut self, unit: &LogicalUnit, nexus_state: &NexusState) {
         match core::mem::replace(self, Self::Nothing) {
             Self::Nothing => {}
+            Self::Waits(since) => unit.waiters().leave(since),
             Self::Shared => {
                 nexus_state.writers.0.fetch_sub(1, Ordering::SeqCst);
             }
@@ -150,6 +207,55 @@ impl Hold {
                 }
                 unit.outlasting().0.fetch_sub(1, Ordering::SeqCst);
             }
+        }
+    }
+}
+
+impl Waiters {
+    fn count(&self, parity: Parity) -> &AtomicU32 {
+        let [even, odd] = &self.counts;
+        match parity {
+            Parity::Even => even,
+            Parity::Odd => odd,
+        }
+    }
+
+    fn join(&self) -> Parity {
+        let parity = Parity::of(self.epoch.load(Ordering::SeqCst));
+        self.count(parity).fetch_add(1, Ordering::SeqCst);
+        parity
+    }
+
+    fn leave(&self, since: Parity) {
+        self.count(since).fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Those of the former epoch come first.
+    fn let_claim(&self, since: Option<Parity>) -> bool {
+        let former = Parity::of(self.epoch.load(Ordering::SeqCst)).other();
+        since == Some(former) || self.count(former).load(Ordering::SeqCst) == 0
+    }
+
+    /// Somebody has claimed the unit: where nobody of the former epoch waits, those who wait now
+    /// come before who comes later.
+    fn claimed(&self) {
+        let epoch = self.epoch.load(Ordering::SeqCst);
+        if self.count(Parity::of(epoch).other()).load(Ordering::SeqCst) == 0 {
+            // The unit is claimed: nobody else does this.
+            self.epoch.store(epoch.wrapping_add(1), Ordering::SeqCst);
+        }
+    }
+}
+
+impl Parity {
+    const fn of(epoch: u32) -> Self {
+        if epoch.is_multiple_of(2) { Self::Even } else { Self::Odd }
+    }
+
+    const fn other(self) -> Self {
+        match self {
+            Self::Even => Self::Odd,
+            Self::Odd => Self::Even,
         }
     }
 }

@@ -22,6 +22,7 @@ pub use watchers::Watchers;
 use crate::Identity;
 use crate::copy::tokens::Tokens;
 use crate::exclusion::Outlasting;
+use crate::exclusion::Waiters;
 use crate::kept::KeepFailed;
 use crate::kept::Keeper;
 use crate::protect::Protection;
@@ -70,6 +71,7 @@ pub struct LogicalUnit {
     /// Bits of [`Special`]; zero as a rule.
     special: AtomicU32,
     outlasting: Outlasting,
+    waiters: Waiters,
     watchers: Watchers,
     ports: spin::Mutex<Vec<NexusEntry>>,
     /// Taken before `ports` where both are.
@@ -274,6 +276,10 @@ impl LogicalUnit {
     #[inline]
     pub(crate) const fn outlasting(&self) -> &Outlasting {
         &self.outlasting
+    }
+
+    pub(crate) const fn waiters(&self) -> &Waiters {
+        &self.waiters
     }
 
     /// Counts a fault, and says in which format it is reported.

@@ -300,12 +300,14 @@ impl Task {
     }
 
     /// The same for an operation that may be for another unit; what the last one held is given
-    /// back.
+    /// back. One that waits keeps its place.
     #[cold]
     fn acquire_there(&mut self, step: Step) -> Step {
-        self.release_hold();
-        if let Machine::Copy(copy) = &self.machine {
-            self.there = copy.place().cloned();
+        if !self.hold.waits() {
+            self.release_hold();
+            if let Machine::Copy(copy) = &self.machine {
+                self.there = copy.place().cloned();
+            }
         }
         let (Step::Store(op), Some(there)) = (&step, &self.there) else { return self.broken() };
         if there.unit.is_special(Special::Withdrawn) {

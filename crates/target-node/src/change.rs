@@ -23,6 +23,7 @@ use crate::catalogue::OutdatedSession;
 use crate::mail::Answers;
 use crate::node::LunMap;
 use crate::node::Node;
+use crate::node::NodeError;
 use crate::node::Portal;
 use crate::pump::Letter;
 use crate::reactor::LISTENING_REACTOR;
@@ -61,6 +62,9 @@ pub struct Change {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {
+    /// A name that is none.
+    #[error(transparent)]
+    Name(#[from] NodeError),
     /// No such target.
     #[error("no target {0}; try: lunwire status")]
     NoTarget(String),
@@ -214,6 +218,7 @@ impl Nodes {
     /// What of it cannot be; see [`ChangeError`].
     pub(crate) fn after(&self, change: &Change) -> Result<Self, ChangeError> {
         let Change { add, replace, remove, listen, unlisten, discovery, hide_targets, .. } = change;
+        add.iter().chain(replace).try_for_each(Node::check)?;
         let named = add.iter().chain(replace).map(|node| &node.name).chain(remove);
         let mut seen = HashSet::new();
         for name in named {

@@ -110,6 +110,7 @@ pub use mail::Answers;
 pub use node::AccessRule;
 pub use node::LunMap;
 pub use node::Node;
+pub use node::NodeError;
 pub use node::PORTAL_GROUP_TAG;
 pub use node::Portal;
 pub use node::Redirect;

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use iscsi::chap::Account;
+use iscsi::name;
+use iscsi::name::NameError;
 use iscsi::target_role::Redirection;
 use iscsi::target_role::Settings;
 use iscsi::target_role::TargetReset;
@@ -33,6 +35,38 @@ impl From<SocketAddr> for Portal {
 
 /// A logical unit under the number that initiators see, before masking.
 pub type LunMap = Vec<(u16, Arc<LogicalUnit>)>;
+
+/// A name in a [`Node`] under which nobody could log in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// Its own (RFC 7143 §4.2.7).
+    #[error("a target cannot be named {name:?}: {reason}")]
+    Target {
+        /// As it was given.
+        name: String,
+        /// What is wrong with it.
+        reason: NameError,
+    },
+    /// That of an initiator in its access list.
+    #[error("no initiator that may use {target} is named {name:?}: {reason}")]
+    Initiator {
+        /// The target.
+        target: String,
+        /// As it was given.
+        name: String,
+        /// What is wrong with it.
+        reason: NameError,
+    },
+    /// It is not normalized (RFC 3722).
+    #[error("the name {name:?} stands for {normal}; try: that one")]
+    Form {
+        /// As it was given.
+        name: String,
+        /// As it is compared.
+        normal: String,
+    },
+}
 
 /// One target node as it is served.
 #[derive(Clone, Debug)]
@@ -91,6 +125,22 @@ impl Node {
         }
     }
 
+    /// Whether its names are iSCSI names in the form in which they are compared.
+    pub(crate) fn check(&self) -> Result<(), NodeError> {
+        let is_normal = |name: &str, normal: String| match normal == name {
+            true => Ok(()),
+            false => Err(NodeError::Form { name: name.to_owned(), normal }),
+        };
+        let wrong = |reason| NodeError::Target { name: self.name.clone(), reason };
+        is_normal(&self.name, name::normalize_configured(&self.name).map_err(wrong)?)?;
+        self.access.iter().map(|rule| &rule.initiator).try_for_each(|name| {
+            let (target, name) = (self.name.clone(), name.clone());
+            let received = name::received_initiator(&name);
+            let wrong = |reason| NodeError::Initiator { target, name: name.clone(), reason };
+            is_normal(&name, received.map_err(wrong)?)
+        })
+    }
+
     /// Whether `initiator` may log in.
     #[must_use]
     pub fn admits(&self, initiator: &str) -> bool {
@@ -118,5 +168,38 @@ impl Node {
         self.rule(initiator)
             .and_then(|rule| rule.luns.as_ref())
             .is_none_or(|luns| luns.contains(&number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(initiator: &str) -> AccessRule {
+        AccessRule { initiator: initiator.into(), luns: None, account: None, target_reset: None }
+    }
+
+    /// Covers: NAM-08/T.
+    #[test]
+    fn the_names_of_a_node_are_checked() {
+        let check = |name: &str| Node::new(name.to_owned(), Vec::new()).check();
+        for good in ["iqn.2026-01.com.example:a", "eui.02004567a425678d", "naa.52004567ba64678d"] {
+            assert_eq!(check(good), Ok(()));
+        }
+        for bad in ["disk", "t10.abc", "xiqn.2026-01.com.example", "iqniqn.2026-01.com.example", ""]
+        {
+            let error = check(bad);
+            assert!(matches!(&error, Err(NodeError::Target { name, .. }) if name == bad), "{bad}");
+        }
+        let (name, normal) = ("iqn.2026-01.com.example:A", "iqn.2026-01.com.example:a");
+        let form = NodeError::Form { name: name.into(), normal: normal.into() };
+        assert_eq!(check(name), Err(form.clone()));
+        let lets_in = |initiator: &str| {
+            let access = vec![rule(normal), rule(initiator)];
+            Node { access, ..Node::new(normal.to_owned(), Vec::new()) }.check()
+        };
+        assert_eq!(lets_in("iqn.hand:made_name"), Ok(()), "others are called as they are");
+        assert_eq!(lets_in(name), Err(form));
+        assert!(matches!(lets_in("a b"), Err(NodeError::Initiator { name, .. }) if name == "a b"));
     }
 }

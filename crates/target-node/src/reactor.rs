@@ -38,6 +38,7 @@ use crate::mail::Answers;
 use crate::mail::Mailbox;
 use crate::node::LunMap;
 use crate::node::Node;
+use crate::node::NodeError;
 use crate::node::Portal;
 use crate::pump::Board;
 use crate::pump::Letter;
@@ -194,6 +195,9 @@ pub(crate) fn listening(address: &SocketAddr, source: &io::Error) -> String {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// A name that is none.
+    #[error(transparent)]
+    Name(#[from] NodeError),
     /// A portal cannot be opened.
     #[error("cannot listen on {address}: {source}{}", listening(address, source))]
     Listen {
@@ -252,9 +256,10 @@ impl Target {
     /// Opens the portals and starts the reactors.
     ///
     /// # Errors
-    /// If a portal, the engine, a thread or its buffers cannot be had; nothing is left running
-    /// then.
+    /// If a name is none, or a portal, the engine, a thread or its buffers cannot be had; nothing is
+    /// left running then.
     pub fn start(plan: Plan) -> Result<Self, Error> {
+        plan.nodes.iter().try_for_each(Node::check)?;
         let mut listeners = Vec::new();
         let mut portals = Vec::new();
         for Portal { address, group } in plan.portals.iter().copied() {

@@ -229,6 +229,29 @@ mod tests {
         }
     }
 
+    /// Covers: DIS-16.
+    #[test]
+    fn unnamed_discovery_is_told_apart_by_name_isid_and_portal() {
+        let of = |initiator: &str, isid: u8, port: u16| {
+            let request = AdmissionRequest {
+                initiator: initiator.into(),
+                target: None,
+                discovery: true,
+                isid: Isid([0x80, 0, 0, 0, 0, isid]),
+                tsih: Tsih(0),
+                cid: wire::iscsi::Cid(0),
+            };
+            Identity::of(&request, SocketAddr::from(([127, 0, 0, 1], port)), 1)
+        };
+        let registry = Registry::new(SESSIONS_MAX);
+        let claim = |identity| registry.claim(&identity, None, 0);
+        assert!(matches!(claim(of("a", 1, 3260)), Claim::New(_)));
+        assert!(matches!(claim(of("a", 1, 3260)), Claim::Occupied(_)));
+        for other in [of("b", 1, 3260), of("a", 2, 3260), of("a", 1, 3261)] {
+            assert!(matches!(claim(other.clone()), Claim::New(_)), "{other:?}");
+        }
+    }
+
     #[test]
     fn the_same_isid_at_another_portal_group_is_another_session() {
         let registry = Registry::new(SESSIONS_MAX);

@@ -12,6 +12,7 @@ use wire::iscsi::keys::BinaryError;
 use zeroize::Zeroizing;
 
 use crate::limits;
+use crate::negotiate;
 
 /// A shared secret: whole bytes, wiped when dropped, never printed.
 #[derive(Clone)]
@@ -121,6 +122,9 @@ pub enum CredentialsError {
     /// A null byte ends a text value (RFC 7143 §6.1).
     #[error("a name has no control characters")]
     NameCharacter,
+    /// RFC 7143 §6.2: a word that stands for an answer is never a value.
+    #[error("{0} is a word of the protocol and no name; another one is right")]
+    NameReserved(&'static str),
     /// RFC 7143 §9.2.1.
     #[error("the secret is the same in both directions; each needs its own")]
     SameSecret,
@@ -130,13 +134,17 @@ impl Credentials {
     /// `name` is what CHAP_N says; it is compared byte for byte.
     ///
     /// # Errors
-    /// [`CredentialsError::NameLength`], [`CredentialsError::NameCharacter`].
+    /// [`CredentialsError::NameLength`], [`CredentialsError::NameCharacter`],
+    /// [`CredentialsError::NameReserved`].
     pub fn new(name: String, secret: Secret) -> Result<Self, CredentialsError> {
         if name.is_empty() || name.len() > limits::TEXT_VALUE_LEN_MAX {
             return Err(CredentialsError::NameLength(name.len()));
         }
         if name.chars().any(char::is_control) {
             return Err(CredentialsError::NameCharacter);
+        }
+        if let Some(word) = negotiate::RESERVED.into_iter().find(|word| *word == name) {
+            return Err(CredentialsError::NameReserved(word));
         }
         Ok(Self { name, secret })
     }

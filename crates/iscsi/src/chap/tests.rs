@@ -377,6 +377,7 @@ fn secrets_are_whole_bytes_of_96_bits_at_least() {
     assert_eq!(bytes(format!("0x{}", "ab".repeat(1025)).as_bytes()), Err(SecretError::TooLong));
 }
 
+/// Covers: NEG-19/S.
 #[test]
 fn names_fit_a_text_value() {
     let name = |name: &str| {
@@ -386,6 +387,10 @@ fn names_fit_a_text_value() {
     assert_eq!(name(""), Err(CredentialsError::NameLength(0)));
     assert_eq!(name(&"x".repeat(256)), Err(CredentialsError::NameLength(256)));
     assert_eq!(name("a\0b"), Err(CredentialsError::NameCharacter));
+    for word in ["Reject", "Irrelevant", "NotUnderstood"] {
+        assert_eq!(name(word), Err(CredentialsError::NameReserved(word)));
+        assert!(name(&word.to_lowercase()).is_ok() && name(&format!("{word}1")).is_ok());
+    }
     let long = "x".repeat(256);
     let keys = Keys { name: Some(&long), ..proof(RIGHT) };
     let error = failed(challenged(policy("secretsecret1234", None)), &keys);

@@ -151,7 +151,9 @@ impl Login {
             foreign_isid: None,
             outputs: VecDeque::new(),
         };
-        login.introduce();
+        if let Err(error) = login.introduce() {
+            login.fail(error);
+        }
         login
     }
 
@@ -204,21 +206,21 @@ impl Login {
     }
 
     /// The first request: who we are, whom we want, how we may prove ourselves.
-    fn introduce(&mut self) {
+    fn introduce(&mut self) -> Result<(), LoginError> {
         let mut text = TextWriter::new(limits::LOGIN_SEGMENT_LEN_MAX);
-        push(&mut text, Id::InitiatorName.key().name, &self.identity.initiator);
+        push(&mut text, Id::InitiatorName.key().name, &self.identity.initiator)?;
         // Ornament: one that does not fit the protocol is left out.
         let alias = self.identity.initiator_alias.as_ref();
         if let Some(alias) = alias.filter(|alias| negotiate::may_be_declared(alias)) {
-            push(&mut text, Id::InitiatorAlias.key().name, alias);
+            push(&mut text, Id::InitiatorAlias.key().name, alias)?;
         }
         let kind = usize::from(self.identity.discovery);
         let kind = params::SESSION_TYPES.get(kind).copied().unwrap_or_default();
         if self.tsih == Tsih(0) {
-            push(&mut text, Id::SessionType.key().name, kind);
+            push(&mut text, Id::SessionType.key().name, kind)?;
         }
         if let Some(target) = &self.identity.target {
-            push(&mut text, Id::TargetName.key().name, target);
+            push(&mut text, Id::TargetName.key().name, target)?;
         }
         let (methods, next) = match &self.state {
             // One that must see the target's proof does not go without.
@@ -226,8 +228,9 @@ impl Login {
             State::Security(Security::Offered(_)) => ("CHAP,None", None),
             _ => ("None", Some(Stage::Operational)),
         };
-        push(&mut text, Id::AuthMethod.key().name, methods);
+        push(&mut text, Id::AuthMethod.key().name, methods)?;
         self.send(Stage::Security, next, text);
+        Ok(())
     }
 
     fn send(&mut self, current: Stage, next: Option<Stage>, text: TextWriter) {
@@ -294,7 +297,7 @@ impl Login {
             (Stage::Security, Some(Stage::Operational)) => {
                 self.leave_security()?;
                 let mut text = answers;
-                self.negotiation.offer(&mut text);
+                self.negotiation.offer(&mut text)?;
                 self.state = State::Operational;
                 self.send(Stage::Operational, Some(Stage::FullFeature), text);
                 Ok(())

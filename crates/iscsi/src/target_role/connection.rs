@@ -44,6 +44,8 @@ pub(super) struct Connection {
     retained: Retained,
     terminations: Terminations,
     tags: Tags,
+    /// The last tag that asked for a DataACK of what has been acknowledged by its status since.
+    released: Option<Ttt>,
 }
 
 impl Connection {
@@ -69,6 +71,7 @@ impl Connection {
             retained: Retained::new(login.stat_sn, now),
             terminations: Terminations::default(),
             tags: Tags::default(),
+            released: None,
         }
     }
 
@@ -120,6 +123,18 @@ impl Connection {
     pub(super) fn change_limit(&mut self, limit: u32) -> Keys {
         self.keys.max_send_data_segment_length = limit;
         self.keys
+    }
+
+    pub(super) fn note_released(&mut self, tag: Ttt) {
+        if !self.has_released(tag) {
+            self.released = Some(tag);
+        }
+    }
+
+    /// True if this tag was given out before one that asked for what has been acknowledged since.
+    pub(super) fn has_released(&self, tag: Ttt) -> bool {
+        const HALF: u32 = 1 << 31;
+        self.released.is_some_and(|last| tag.0 != 0 && last.0.wrapping_sub(tag.0) < HALF)
     }
 
     #[inline]

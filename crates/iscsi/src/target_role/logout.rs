@@ -89,16 +89,17 @@ pub(super) fn course(request: &LogoutRequest, standing: &Standing) -> Course {
     }
 }
 
-/// A logout of a single connection that is to be answered.
+/// A logout that is to be answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Logout {
     /// Where the request came and the answer goes.
     pub(super) connection: ConnectionId,
     pub(super) itt: Itt,
-    pub(super) leaving: Leaving,
+    /// How the connection leaves; None: the session ends.
+    pub(super) leaving: Option<Leaving>,
 }
 
-/// Logouts of single connections that wait for the SCSI side.
+/// Logouts that wait for the SCSI side.
 #[derive(Debug, Default)]
 pub(super) struct Logouts {
     /// Each with the id of the question to the SCSI side.
@@ -107,7 +108,7 @@ pub(super) struct Logouts {
 }
 
 impl Logouts {
-    /// Waits until nothing of the tasks that were cleared is left; gives the id of the question.
+    /// Waits until nothing of the tasks that have ended is left; gives the id of the question.
     pub(super) fn wait(&mut self, logout: Logout) -> u32 {
         let id = self.next_id;
         self.next_id = id.wrapping_add(1);
@@ -125,6 +126,11 @@ impl Logouts {
     /// Logouts that a lost connection asked for need no answer any more.
     pub(super) fn forget_connection(&mut self, id: ConnectionId) {
         self.waiting.retain(|(_, logout)| logout.connection != id);
+    }
+
+    /// Nobody waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     /// The session has ended.

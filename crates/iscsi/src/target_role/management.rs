@@ -266,6 +266,12 @@ impl Managements {
         gone
     }
 
+    /// True while the answer to a TARGET COLD RESET is in line.
+    pub(super) fn answers_cold_reset(&self) -> bool {
+        let mut answered = self.pending.iter().filter(|pending| pending.is_answered());
+        answered.any(|pending| pending.function == Some(Function::TargetColdReset))
+    }
+
     pub(super) fn clear(&mut self) {
         self.pending.clear();
     }
@@ -406,8 +412,6 @@ impl Pending {
     pub(super) fn fence(&self) -> Fence {
         match self.function {
             Some(Function::AbortTaskSet | Function::ClearTaskSet) => Fence::Always,
-            // All connections end with the answer: there is no later response.
-            Some(Function::TargetColdReset) => Fence::None,
             Some(Function::ClearAca) => Fence::Promised,
             Some(function) if function.ends_many() => Fence::Promised,
             _ => Fence::None,

@@ -5,9 +5,10 @@
 //!                    request_logout
 //!          Active ---------------------> LogoutRequested
 //!          |  ^ |                               |
-//!   last   |  | +------ L, D ----> Closed <-----+ L, D, last connection lost, no logout in time
+//!   last   |  | +--- L, D -------> Closed <-----+ L, D, last connection lost, no logout in time
 //!   conn.  |  | J                    ^
 //!   lost   v  |                      |          L  logout with reason 0, or 1 of the last one
+//!          |                         |             (through LoggedOut: no work of a task is left)
 //!          Failed -------------------+ T, D     D  drop_session, a violation that ends the session
 //!                                               J  a connection joins: session continuation
 //!                                               T  Time2Wait and Time2Retain are over
@@ -75,6 +76,8 @@ pub struct Session {
     lost: LostConnections,
     fences: Fences,
     outputs: Outputs,
+    /// A TARGET COLD RESET was carried out.
+    is_reset: bool,
     now: Instant,
 }
 
@@ -89,6 +92,9 @@ enum State {
     Failed {
         deadline: Instant,
     },
+    /// Its initiator has logged it out, and its tasks have ended; the answer waits until nothing of
+    /// them is left.
+    LoggedOut,
     Closed,
 }
 
@@ -112,6 +118,7 @@ impl Session {
             outputs: Outputs::with_capacity(usize::from(depth)),
             numbering,
             login,
+            is_reset: false,
             now,
         }
     }
@@ -265,7 +272,7 @@ impl Session {
 
     /// True once the session is over: it takes nothing any more.
     fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        matches!(self.state, State::LoggedOut | State::Closed)
     }
 
     const fn is_discovery(&self) -> bool {
@@ -329,6 +336,9 @@ impl Session {
             if self.is_closed() || !self.progress_managements() {
                 break;
             }
+        }
+        if self.is_reset && !self.managements.answers_cold_reset() {
+            self.drop_session();
         }
         if !self.is_closed() {
             self.open_window();

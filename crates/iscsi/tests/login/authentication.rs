@@ -164,6 +164,12 @@ fn methods_that_are_not_known_are_skipped() {
         assert_eq!(step.answer("AuthMethod").as_deref(), Some("CHAP"), "{offer}");
     }
     driver(Policies::Optional).named(security(), &["AuthMethod=SPKM1,SPKM2"]).assert_failed(0x0201);
+    for key in ["SPKM_REQ", "SPKM_ERROR", "SPKM_REP_TI", "SPKM_REP_IT"] {
+        let pair = format!("{key}=0x01");
+        let step = driver(Policies::Optional).named(security(), &["AuthMethod=None", &pair]);
+        assert_eq!(step.answer(key).as_deref(), Some("NotUnderstood"));
+        assert!(step.failed.is_none());
+    }
 }
 
 /// Covers: LGN-22.
@@ -214,7 +220,7 @@ fn no_transition_before_the_proof() {
     driver.keys(last(), &[]).done();
 }
 
-/// Covers: LGN-26.
+/// Covers: LGN-26, CHP-18.
 #[test]
 fn wrong_values_are_authentication_failures() {
     let wrong = "CHAP_R=0xb2646b71529fe738d17b66d5baad4a2aafe06150d842bb92ff92ff56a743f83f";

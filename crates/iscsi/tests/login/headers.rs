@@ -221,6 +221,16 @@ fn the_next_stage_is_the_one_asked_for() {
     let step = driver.named(request(Stage::Security, Some(Stage::Operational)), &[]);
     assert_eq!(step.reply().header.current, Stage::Security);
     assert_eq!(step.reply().header.next, Some(Stage::Operational));
+    for (request, next) in [(operational(), None), (last(), Some(Stage::FullFeature))] {
+        let header = driver.keys(request, &[]).reply().header;
+        assert_eq!((header.current, header.next), (Stage::Operational, next));
+    }
+    let mut driver = Driver::new();
+    let stays = driver.named(request(Stage::Security, None), &[]).reply().header;
+    assert_eq!((stays.current, stays.next), (Stage::Security, None));
+    let over = driver.keys(request(Stage::Security, Some(Stage::FullFeature)), &[]);
+    let header = over.reply().header;
+    assert_eq!((header.current, header.next), (Stage::Security, Some(Stage::FullFeature)));
 }
 
 /// Covers: LGN-12, LGN-13/T.

@@ -197,6 +197,16 @@ fn each_side_declares_its_segment_length() {
         assert_eq!(keys.max_recv_data_segment_length, 262_144);
         assert_eq!(step.answer("MaxRecvDataSegmentLength").as_deref(), Some("262144"));
     }
+    // Without a word of theirs, and with a wish of ours that is no value.
+    let keys = Driver::new().named(last(), &[]).keys.expect("told");
+    assert_eq!(keys.max_send_data_segment_length, 8192, "the default");
+    for (wish, declared) in [(0, 512), (512, 512), (16_777_215, 16_777_215), (u32::MAX, 16_777_215)]
+    {
+        let settings = Settings { max_recv_data_segment_length: wish, ..settings() };
+        let step = Driver::with(settings).named(last(), &[]);
+        assert_eq!(step.answer("MaxRecvDataSegmentLength"), Some(declared.to_string()));
+        assert_eq!(step.keys.expect("told").max_recv_data_segment_length, declared);
+    }
     // Ours is declared once, and unasked.
     let mut driver = Driver::new();
     let step = driver.named(operational(), &[]);

@@ -143,7 +143,7 @@ fn the_window_closes_and_opens_with_the_commands() {
     assert_eq!((numbers.exp_cmd_sn.0, numbers.max_cmd_sn.0), (CMD_SN + 3, CMD_SN + 3));
 }
 
-/// Covers: CMD-16.
+/// Covers: CMD-16, NOP-06.
 #[test]
 fn a_window_that_opens_silently_is_told() {
     let mut driver = Setup::new().depth(1).start();
@@ -155,6 +155,7 @@ fn a_window_that_opens_silently_is_told() {
     let outputs = driver.abort(task);
     let Response::NopIn(nop) = only(&outputs) else { panic!() };
     assert_eq!((nop.itt, nop.ttt), (Itt::NONE, Ttt::NONE));
+    assert!(segment(&outputs).is_empty());
     assert_eq!(nop.numbers.max_cmd_sn.0, CMD_SN + 1);
     let command = driver.command();
     driver.send(command);

@@ -130,6 +130,44 @@ fn a_logout_waits_for_the_tasks_of_its_connection() {
     assert_eq!(again, second, "the id is free again");
 }
 
+/// Covers: LGO-05/T, LGO-04a.
+#[test]
+fn the_logout_of_the_session_closes_all_its_connections() {
+    for reason in [0, 1] {
+        let (mut driver, second) = two(|_| {});
+        driver.on(second);
+        let outputs = logout(&mut driver, reason, SECOND_CID);
+        assert_eq!(logged_out(&outputs).response, 0);
+        let answered = |o: &Output| matches!(o, Output::Op(_, Op::SendControl { .. }));
+        let at = outputs.iter().position(answered).unwrap();
+        let ends = outputs[at..].iter().filter_map(|output| match output {
+            Output::Op(id, Op::Terminate) => Some(*id),
+            _ => None,
+        });
+        let expected = if reason == 0 { vec![OWN, second] } else { vec![second] };
+        assert_eq!(ends.collect::<Vec<_>>(), expected, "reason {reason}");
+    }
+}
+
+/// What ends with its connection is not heard of again, also where the session goes on.
+///
+/// Covers: LGO-12.
+#[test]
+fn tasks_of_a_lost_connection_have_no_status() {
+    let (mut driver, second) = two(|_| {});
+    driver.on(second);
+    let read = driver.read(512);
+    let read = driver.start(read);
+    let outputs = driver.lose(second);
+    assert_eq!(cleared(&outputs), 1);
+    assert!(matches!(responses(&outputs)[..], [Response::Async(_)]), "{outputs:?}");
+    assert!(driver.complete(read, data(512)).is_empty());
+    driver.on(OWN);
+    let after = driver.command();
+    let after = driver.start(after);
+    assert_eq!(scsi(&driver.complete(after, good())).status, 0);
+}
+
 /// Covers: LGO-04a, LGO-05/T, MCS-05.
 #[test]
 fn a_connection_may_log_itself_out() {
@@ -257,6 +295,15 @@ fn a_session_without_a_connection_is_kept_for_a_time() {
     driver.join(CID, 1);
     let command = driver.command();
     driver.start(command);
+
+    // Time2Wait and then Time2Retain.
+    let others = |keys: &mut iscsi::target_role::Parameters| {
+        (keys.time2wait, keys.time2retain) = (3, 7);
+    };
+    let mut driver = Setup::new().keys(others).start();
+    driver.lose(OWN);
+    assert!(driver.wait(Duration::from_millis(9999)).is_empty());
+    assert!(nexus_lost(&driver.wait(Duration::from_millis(1))));
 
     let mut driver = setup().start();
     driver.lose(OWN);

@@ -515,8 +515,16 @@ impl Driver {
         }
     }
 
+    /// Where no task is under way, nothing is left to wait for.
     pub(crate) fn log_out(&mut self, request: LogoutRequest) -> Vec<Output> {
-        self.request(Request::Logout(request), &[])
+        let is_idle = self.session.tasks(None).is_empty();
+        let mut outputs = self.request(Request::Logout(request), &[]);
+        let asked = outputs.iter().find_map(quiesce_id);
+        if let Some(id) = asked.filter(|_| is_idle) {
+            self.session.quiesced(id);
+            outputs.extend(self.drain());
+        }
+        outputs
     }
 
     /// Takes all outputs, as a pump does.
@@ -576,7 +584,13 @@ impl Watch {
                 self.see_op(*id, op);
             }
             Output::Indication(indication) => {
-                assert!(!self.nexus_lost || matches!(indication, Indication::Ended { .. }));
+                assert!(
+                    !self.nexus_lost
+                        || matches!(
+                            indication,
+                            Indication::Ended { .. } | Indication::Quiesce { .. }
+                        )
+                );
                 match indication {
                     Indication::Command(command) => {
                         let own = self.allegiance.get(&command.task);
@@ -916,4 +930,12 @@ pub(crate) fn management(outputs: &[Output]) -> iscsi::service::Management {
 
 pub(crate) fn has_management(outputs: &[Output]) -> bool {
     indications(outputs).iter().any(|i| matches!(i, Indication::Management(_)))
+}
+
+/// The question whether work of ended tasks is left.
+pub(crate) fn quiesce_id(output: &Output) -> Option<u32> {
+    match output {
+        Output::Indication(Indication::Quiesce { id }) => Some(*id),
+        _ => None,
+    }
 }

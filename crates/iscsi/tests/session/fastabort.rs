@@ -88,6 +88,35 @@ fn tasks_end_at_once_and_each_other_connection_hears_of_it() {
     assert!(driver.open_burst(other_unit).is_some());
 }
 
+/// Of the own session those that did not bring the function, of another one all that have tasks.
+///
+/// Covers: FAB-05a, FAB-05b.
+#[test]
+fn every_connection_with_affected_tasks_is_told() {
+    for is_own in [true, false] {
+        let setup = Setup::new().keys(|keys| {
+            keys.max_connections = 4;
+            keys.task_reporting = TaskReporting::FastAbort;
+            keys.initial_r2t = true;
+        });
+        let mut driver = setup.start();
+        let [second, third, idle] = [8, 9, 10].map(|cid| driver.join(cid, 1000 * u32::from(cid)).0);
+        let tasks = [OWN, second, third].map(|id| {
+            driver.on(id);
+            open_write(&mut driver, LunField::default())
+        });
+        driver.on(OWN);
+        let issuer = is_own.then(|| {
+            let request = driver.management(LOGICAL_UNIT_RESET);
+            management(&driver.manage(request)).id
+        });
+        driver.session.terminate(&tasks, issuer);
+        let told: Vec<ConnectionId> = events(&driver.drain()).iter().map(|(id, _)| *id).collect();
+        let all = [OWN, second, third];
+        assert_eq!(told, if is_own { &all[1..] } else { &all }, "not {idle:?}");
+    }
+}
+
 /// Covers: FAB-05c.
 #[test]
 fn a_reset_of_the_target_is_told_for_each_unit() {

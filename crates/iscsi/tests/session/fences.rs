@@ -4,7 +4,7 @@
 use super::driver::*;
 use iscsi::datamover::TaskId;
 use iscsi::service::{Completion, ServiceResponse};
-use iscsi::target_role::{ConnectionId, Output, TaskReporting};
+use iscsi::target_role::{ConnectionId, Output, TargetReset, TaskReporting};
 use std::time::Duration;
 use wire::iscsi::{Itt, Response, ScsiCommand, TaskManagementRequest};
 
@@ -12,6 +12,7 @@ use wire::iscsi::{Itt, Response, ScsiCommand, TaskManagementRequest};
 const CLEAR_ACA: u8 = 3;
 const LOGICAL_UNIT_RESET: u8 = 5;
 const TARGET_WARM_RESET: u8 = 6;
+const TARGET_COLD_RESET: u8 = 7;
 const TASK_REASSIGN: u8 = 8;
 const I_T_NEXUS_RESET: u8 = 11;
 
@@ -26,6 +27,10 @@ fn unacknowledged(reporting: TaskReporting) -> (Driver, ConnectionId) {
         keys.task_reporting = reporting;
         keys.protocol_level = 2;
     });
+    unacknowledged_of(setup)
+}
+
+fn unacknowledged_of(setup: Setup) -> (Driver, ConnectionId) {
     let mut driver = setup.start();
     let (second, _) = driver.join(8, SECOND_STAT_SN);
     driver.silent = true;
@@ -62,6 +67,40 @@ fn fenced() -> Completion {
     Completion { fence: true, ..status(CHECK_CONDITION) }
 }
 
+/// Whichever is the last to acknowledge what it was sent, that which the answer leaves on, too.
+///
+/// Covers: STS-12a.
+#[test]
+fn every_connection_is_waited_for() {
+    for last in 0..3 {
+        let setup = Setup::new().keys(|keys| {
+            keys.max_connections = 3;
+            keys.task_reporting = TaskReporting::ResponseFence;
+        });
+        let mut driver = setup.start();
+        driver.silent = true;
+        let (second, third) = (driver.join(8, 9000).0, driver.join(9, 7000).0);
+        let places = [(OWN, STAT_SN), (second, 9000), (third, 7000)];
+        for (at, _) in places {
+            driver.on(at);
+            let command = driver.command();
+            let task = driver.start(command);
+            scsi(&driver.complete(task, good()));
+        }
+        driver.on(OWN);
+        let command = driver.command();
+        let task = driver.start(command);
+        assert_eq!(answers(&driver.complete(task, fenced())), 0);
+        for place in [(last + 1) % 3, (last + 2) % 3, last] {
+            let (at, stat_sn) = places[place];
+            driver.on(at);
+            driver.exp_stat_sn = stat_sn + 1;
+            let outputs = driver.acknowledge();
+            assert_eq!(answers(&outputs), usize::from(place == last), "{place} of {last}");
+        }
+    }
+}
+
 /// Covers: STS-11.
 #[test]
 fn a_fenced_completion_comes_after_all_before_and_before_all_after() {
@@ -96,6 +135,40 @@ fn the_answers_of_functions_that_end_many_tasks_are_fenced() {
         assert_eq!(answers(&outputs), 1, "function {function}");
         assert_eq!(answers(&acknowledge_own(&mut driver, 1)), 1);
     }
+}
+
+/// The session ends with its target, but not before the answer has left.
+///
+/// Covers: STS-13a, TMF-23.
+#[test]
+fn the_answer_of_a_cold_reset_is_fenced() {
+    for is_acknowledged in [true, false] {
+        let mut setup = Setup::new().keys(|keys| {
+            keys.max_connections = 2;
+            keys.task_reporting = TaskReporting::ResponseFence;
+        });
+        setup.settings.target_reset = TargetReset::Cold;
+        let (mut driver, second) = unacknowledged_of(setup);
+        let request = driver.management(TARGET_COLD_RESET);
+        let asked = management(&driver.manage(request));
+        driver.session.task_management_done(asked.id, ServiceResponse::Complete);
+        driver.session.reset();
+        let outputs = driver.drain();
+        assert_eq!(answers(&outputs), 0, "a response before it is not acknowledged: {outputs:?}");
+        assert_eq!(driver.closed, None);
+        let outputs = match is_acknowledged {
+            true => acknowledge_second(&mut driver, second),
+            false => driver.lose(second),
+        };
+        assert_eq!(answers(&outputs), 1);
+        let ends = |o: &&Output| matches!(o, Output::Op(_, iscsi::datamover::Op::Terminate));
+        assert_eq!(outputs.iter().filter(ends).count(), 2, "all connections close: {outputs:?}");
+        assert!(driver.closed.is_some());
+    }
+    let mut driver = Setup::new().start();
+    driver.session.reset();
+    driver.drain();
+    assert!(driver.closed.is_some(), "also where nobody waits for an answer");
 }
 
 /// Covers: KEY-37/T.

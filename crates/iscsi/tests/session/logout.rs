@@ -5,7 +5,10 @@ use super::driver::*;
 use core::time::Duration;
 use iscsi::datamover::{Event, Immediate, Op, StreamViolation};
 use iscsi::target_role::Output;
-use wire::iscsi::{AsyncMessage, Cid, LogoutRequest, LogoutResponse, Response, StatSn};
+use wire::iscsi::{
+    AsyncMessage, Cid, LogoutRequest, LogoutResponse, Request, Response, StatSn,
+    TaskManagementRequest,
+};
 
 fn answer(outputs: &[Output]) -> LogoutResponse {
     match only(outputs) {
@@ -48,7 +51,8 @@ fn tasks_end_silently_before_the_answer() {
     let (write, _) = driver.start_write(write, Immediate::None, 4096);
     let request = driver.logout(0);
     let outputs = driver.log_out(request);
-    answer(&outputs);
+    assert!(nexus_lost(&outputs) && responses(&outputs).is_empty(), "their work is under way");
+    let id = outputs.iter().find_map(quiesce_id).unwrap();
     let is = |o: &Output, wanted| match o {
         Output::Op(_, Op::Release { task }) => *task == wanted,
         _ => false,
@@ -58,6 +62,64 @@ fn tasks_end_silently_before_the_answer() {
     assert!(outputs.iter().any(abandons));
     assert!(driver.complete(read, data(4096)).is_empty());
     assert!(driver.event(Event::DataDone { task: write, offset: 0, length: 4096 }, &[]).is_empty());
+    let late = driver.command();
+    assert!(driver.send(late).is_empty(), "nothing is taken meanwhile");
+    assert!(driver.wait(Duration::from_secs(1000)).is_empty());
+    assert!(!driver.terminated);
+    driver.session.quiesced(id);
+    assert_eq!(answer(&driver.drain()).response, 0);
+    assert_eq!(driver.closed.as_deref(), Some("logout"));
+}
+
+/// What a function has ended is no task any more, but its work may be left.
+///
+/// Covers: LGO-02.
+#[test]
+fn the_work_of_aborted_tasks_is_waited_for() {
+    for reason in [0, 1] {
+        let mut driver = Setup::new().start();
+        let write = driver.write(4096);
+        let (task, _) = driver.start_write(write, Immediate::None, 4096);
+        driver.done(task, 0, 4096);
+        let request = TaskManagementRequest {
+            referenced_task: write.itt,
+            ref_cmd_sn: write.cmd_sn,
+            ..driver.management(1)
+        };
+        driver.manage(request);
+        driver.session.abort(task);
+        driver.drain();
+        assert!(driver.session.tasks(None).is_empty());
+        let request = driver.logout(reason);
+        let outputs = driver.request(Request::Logout(request), &[]);
+        assert!(responses(&outputs).is_empty(), "reason {reason}");
+        driver.session.quiesced(outputs.iter().find_map(quiesce_id).unwrap());
+        assert_eq!(answer(&driver.drain()).response, 0);
+    }
+}
+
+/// The session that waits ends whole: with who asked, by administration, or in order.
+#[test]
+fn a_session_that_waits_to_be_logged_out_may_end_otherwise() {
+    for how in 0..2 {
+        let mut driver = Setup::new().start();
+        let read = driver.read(4096);
+        driver.start(read);
+        let request = driver.logout(0);
+        let outputs = driver.log_out(request);
+        let id = outputs.iter().find_map(quiesce_id).unwrap();
+        driver.session.request_logout(1);
+        assert!(driver.drain().is_empty());
+        match how {
+            0 => driver.session.handle_disconnect(OWN, driver.now),
+            _ => driver.session.drop_session(),
+        }
+        let outputs = driver.drain();
+        assert!(!nexus_lost(&outputs), "it is lost already");
+        assert!(driver.closed.is_some() && responses(&outputs).is_empty());
+        driver.session.quiesced(id);
+        assert!(driver.drain().is_empty());
+    }
 }
 
 #[test]
@@ -102,7 +164,8 @@ fn a_logout_in_order_waits_for_its_turn() {
     request.cmd_sn = driver.take_cmd_sn();
     assert!(driver.log_out(request).is_empty());
     let outputs = driver.send(missing);
-    assert_eq!(answer(&outputs).response, 0);
+    driver.session.quiesced(outputs.iter().find_map(quiesce_id).unwrap());
+    assert_eq!(answer(&driver.drain()).response, 0);
 }
 
 #[test]
@@ -120,7 +183,7 @@ fn nothing_is_taken_after_the_logout() {
     assert!(driver.drain().is_empty());
 }
 
-/// Covers: ERL-05/T, ERL-01/T.
+/// Covers: ERL-05a/T, ERL-01/T.
 #[test]
 fn a_lost_connection_ends_the_session() {
     let mut driver = Setup::new().start();

@@ -86,7 +86,7 @@ fn aborting_a_running_task() {
     assert!(driver.complete(task, good()).is_empty());
 }
 
-/// Covers: TMF-09.
+/// Covers: TMF-09, TMF-10.
 #[test]
 fn aborting_a_finished_or_unknown_task() {
     let mut driver = Setup::new().start();
@@ -276,6 +276,33 @@ fn both_forms_of_a_lun_are_one_unit() {
     let request = TaskManagementRequest { lun: LUN_1, ..driver.management(ABORT_TASK_SET) };
     let asked = management(&driver.manage(request));
     assert!(released(&carry_out(&mut driver, asked), task));
+}
+
+/// It does not wait for its turn: what needs no missing command is done, and what comes behind it
+/// waits for it.
+///
+/// Covers: TMF-30.
+#[test]
+fn an_immediate_function_is_looked_at_at_once() {
+    let mut driver = Setup::new().start();
+    let running = driver.read(512);
+    let running_task = driver.start(running);
+    let missing = driver.command();
+    let request = abort_of(&mut driver, &running);
+    assert!(request.immediate);
+    let outputs = driver.manage(request);
+    assert_eq!(management(&outputs).function, Function::AbortTask { task: running_task });
+    let outputs = carry_out(&mut driver, management(&outputs));
+    assert_eq!(managed(&outputs), 0);
+    let set = driver.management(ABORT_TASK_SET);
+    let later = driver.command();
+    assert!(driver.manage(set).is_empty(), "its effects wait");
+    assert!(driver.send(later).is_empty());
+    let outputs = driver.send(missing);
+    assert_eq!(driver.commands.len(), 2, "the later one waits for the function");
+    let outputs = carry_out(&mut driver, management(&outputs));
+    assert!(responses(&outputs).iter().any(|r| matches!(r, Response::TaskManagement(_))));
+    assert_eq!(driver.commands.len(), 3);
 }
 
 /// Covers: TMF-14, TMF-30.

@@ -3,7 +3,7 @@
 
 use super::driver::*;
 use iscsi::datamover::Event;
-use wire::iscsi::{Itt, Request, ScsiCommand, Ttt};
+use wire::iscsi::{Cid, Itt, LogoutRequest, Request, ScsiCommand, Ttt};
 
 /// Each kind of response takes the next StatSN; the driver compares each with the one before.
 ///
@@ -30,13 +30,16 @@ fn every_response_takes_the_next_number() {
     let text = driver.text();
     driver.ask(text, b"X-a=1\0");
     driver.event(Event::Rejected { reason: 9 }, &[]);
+    // Of a connection that is not there: this one goes on.
+    let logout = LogoutRequest { cid: Cid(99), ..driver.logout(1) };
+    driver.log_out(logout);
     let nop = driver.nop(Itt(1), Ttt::NONE);
     driver.request(Request::NopOut(nop), &[]);
     driver.session.request_logout(10);
     driver.drain();
     let logout = driver.logout(0);
     driver.log_out(logout);
-    assert_eq!(driver.exp_stat_sn, STAT_SN + 9);
+    assert_eq!(driver.exp_stat_sn, STAT_SN + 10);
 }
 
 #[test]

@@ -317,7 +317,10 @@ fn play(driver: &mut Driver, world: &mut World, step: Step) {
                 1 => driver.session.drop_session(),
                 2 => {
                     let request = driver.logout(0);
-                    driver.log_out(request);
+                    let outputs = driver.log_out(request);
+                    if let Some(id) = outputs.iter().find_map(quiesce_id) {
+                        driver.session.quiesced(id);
+                    }
                 }
                 3 => {
                     let violation = StreamViolation::HeaderDigest;
@@ -329,6 +332,10 @@ fn play(driver: &mut Driver, world: &mut World, step: Step) {
                     driver.wait(Duration::from_secs(2));
                 }
                 _ => driver.session.drop_session(),
+            }
+            // Whoever waits for the end of some work hears of it.
+            for id in core::mem::take(&mut world.quiesces) {
+                driver.session.quiesced(id);
             }
             driver.drain()
         }

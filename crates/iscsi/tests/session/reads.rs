@@ -103,6 +103,20 @@ fn bad_status_never_travels_with_data() {
     assert_eq!((response.status, response.residual), (2, Residual::Underflow(3584)));
     assert_eq!(segment(&outputs)[..2], [0, 18]);
     assert_eq!(segment(&outputs)[2..], sense);
+    // BUSY, RESERVATION CONFLICT, TASK SET FULL, ACA ACTIVE, TASK ABORTED; then GOOD and CONDITION
+    // MET, which may.
+    for (status, travels) in
+        [(0x08, false), (0x18, false), (0x28, false), (0x30, false), (0x40, false)]
+            .into_iter()
+            .chain([(0x00, true), (0x04, true)])
+    {
+        let command = driver.read(512);
+        let task = driver.start(command);
+        let outputs = driver.complete(task, Completion { status, ..data(512) });
+        let [(0, 512, with_data)] = put(&outputs)[..] else { panic!("{outputs:?}") };
+        assert_eq!(with_data.map(|told| told.status), travels.then_some(status));
+        assert_eq!(responses(&outputs).is_empty(), travels, "{status:#x}");
+    }
 }
 
 #[test]
@@ -117,7 +131,7 @@ fn condition_met_travels_with_data_and_alone() {
     assert_eq!(scsi(&driver.complete(task, status(4))).status, 4);
 }
 
-/// Covers: SRS-01, SRS-11, SRS-12.
+/// Covers: SRS-01a, SRS-11, SRS-12.
 #[test]
 fn every_status_code_passes_unchanged() {
     let mut driver = Setup::new().start();

@@ -4,7 +4,7 @@
 
 use super::driver::*;
 use core::time::Duration;
-use iscsi::datamover::{DataError, Event, Immediate, Op};
+use iscsi::datamover::{DataError, Event, Immediate, NumberedPut, Op};
 use iscsi::service::{Indication, ServiceResponse};
 use iscsi::target_role::{ConnectionId, Output};
 use wire::iscsi::{
@@ -38,31 +38,62 @@ fn a_task_is_kept_until_its_status_is_acknowledged() {
 
 /// Each run but the last asks to be acknowledged, by a tag of its own and the unit of the command.
 ///
-/// Covers: DIN-10a.
+/// Covers: DIN-10a, DIN-12, DSN-01, DIN-02.
 #[test]
 fn what_is_to_be_acknowledged_names_its_unit() {
     let setup = Setup::new().keys(|keys| {
         keys.error_recovery_level = 1;
         keys.max_burst_length = 1024;
+        keys.max_send_data_segment_length = 512;
     });
     let mut driver = setup.start();
     let lun = LunField([0, 3, 0, 0, 0, 0, 0, 0]);
     let read = ScsiCommand { lun, ..driver.read(4096) };
     let task = driver.start(read);
     let outputs = driver.complete(task, data(4096));
-    let asks: Vec<Option<(Ttt, LunField)>> = outputs
+    let runs: Vec<&NumberedPut> = outputs
         .iter()
         .filter_map(|output| match output {
-            Output::Op(_, Op::PutNumbered(put)) => Some(put.acknowledge),
+            Output::Op(_, Op::PutNumbered(put)) => Some(&**put),
             _ => None,
         })
         .collect();
+    let places: Vec<(u32, u32)> = runs.iter().map(|run| (run.data_sn.0, run.offset)).collect();
+    assert_eq!(places, [(0, 0), (2, 1024), (4, 2048), (6, 3072)], "one series");
+    let asks: Vec<Option<(Ttt, LunField)>> = runs.iter().map(|run| run.acknowledge).collect();
     let [Some((first, a)), Some((second, b)), Some((third, c)), None] = asks[..] else {
         panic!("{asks:?}")
     };
     assert_eq!([a, b, c], [lun; 3]);
     assert!(![first, second, third].contains(&Ttt::NONE));
     assert!(first != second && second != third && first != third);
+}
+
+/// Two are open and the older one fails: what asks again has the number behind both.
+///
+/// Covers: R2T-07.
+#[test]
+fn a_recovery_r2t_has_the_number_behind_all() {
+    let setup = Setup::new().keys(|keys| {
+        keys.error_recovery_level = 1;
+        keys.max_outstanding_r2t = 2;
+        keys.data_sequence_in_order = false;
+        keys.max_burst_length = 1024;
+    });
+    let mut driver = setup.start();
+    let numbered = |outputs: &[Output]| -> Vec<(u32, u32)> {
+        let number = |output: &Output| match output {
+            Output::Op(_, Op::GetNumbered(get)) => Some((get.r2t_sn.0, get.offset)),
+            _ => None,
+        };
+        outputs.iter().filter_map(number).collect()
+    };
+    let write = driver.write(4096);
+    let (task, outputs) = driver.start_write(write, Immediate::None, 4096);
+    assert_eq!(numbered(&outputs), [(0, 0), (1, 1024)]);
+    assert_eq!(numbered(&driver.failed(task, DataError::Digest)), [(2, 0)]);
+    assert_eq!(numbered(&driver.done(task, 1024, 1024)), [(3, 2048)]);
+    assert_eq!(numbered(&driver.done(task, 0, 1024)), [(4, 3072)]);
 }
 
 /// Covers: ERL-07.
@@ -319,7 +350,7 @@ fn tasks_that_nobody_logs_out_end_too() {
 
 /// One that was not numbered ends with its connection.
 ///
-/// Covers: CMD-27.
+/// Covers: CMD-27, CLR-01b.
 #[test]
 fn an_immediate_command_is_not_reassigned() {
     let (mut driver, other) = reassigning();

@@ -102,7 +102,7 @@ fn a_data_out_that_reaches_the_session_names_no_transfer() {
 
 /// Every violation has its reaction.
 ///
-/// Covers: OBS-06/T.
+/// Covers: OBS-06/T, OBS-11.
 #[test]
 fn all_violations() {
     let aborted = |code, qualifier| Reaction::FailTask(Sense { key: 0x0b, code, qualifier });
@@ -142,6 +142,7 @@ fn all_violations() {
         (Violation::TextMalformed, Reaction::Reject(0x04)),
         (Violation::TextRepeatedKey, Reaction::Reject(0x04)),
         (Violation::TextInterrupted, Reaction::Reject(0x04)),
+        (Violation::TextUnanswered, Reaction::Reject(0x04)),
         (Violation::TextTooLong, Reaction::Reject(0x0a)),
         (Violation::Stream(StreamViolation::HeaderDigest), Reaction::DropConnection),
         (Violation::PingTimeout, Reaction::DropConnection),
@@ -150,6 +151,8 @@ fn all_violations() {
     ];
     for (violation, reaction) in table {
         assert_eq!(violation.reaction(), reaction, "{violation}");
+        let obsolete = [Reaction::Reject(0x01), Reaction::Reject(0x0b)];
+        assert!(!obsolete.contains(&violation.reaction()), "{violation}");
         let text = violation.to_string();
         assert!(text.starts_with(char::is_lowercase) && !text.ends_with('.'), "{text}");
     }

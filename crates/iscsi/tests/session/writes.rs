@@ -72,6 +72,29 @@ fn the_same_write_with_immediate_data_only() {
     assert_eq!(asked(&driver.done(task, 32768, 262_144)), [(294_912, 5088)]);
 }
 
+/// The SCSI side may want more than the initiator has, or nothing.
+///
+/// Covers: R2T-01.
+#[test]
+fn no_r2t_asks_for_nothing_or_for_what_there_is_not() {
+    for (wanted, bursts) in [(4096, &[(0, 1024), (1024, 512)][..]), (1024, &[(0, 1024)]), (0, &[])]
+    {
+        let setup = Setup::new().keys(|keys| {
+            keys.max_outstanding_r2t = 4;
+            keys.max_burst_length = 1024;
+        });
+        let mut driver = setup.start();
+        let command = driver.write(1536);
+        let (task, outputs) = driver.start_write(command, Immediate::None, wanted);
+        assert_eq!(asked(&outputs), bursts, "{wanted} bytes");
+        let mut last = outputs;
+        for (offset, length) in bursts {
+            last = driver.done(task, *offset, *length);
+        }
+        assert!(received(&last, task) && asked(&last).is_empty(), "{wanted} bytes");
+    }
+}
+
 /// Covers: R2T-01, R2T-03, R2T-04, R2T-08, KEY-28a/T, KEY-42.
 #[test]
 fn as_many_r2ts_are_open_as_was_negotiated() {
@@ -175,6 +198,7 @@ fn immediate_data_against_the_keys() {
     assert!(driver.commands.is_empty(), "the SCSI side never hears of it");
 }
 
+/// Covers: KEY-17.
 #[test]
 fn announced_data_against_the_keys_is_waited_for() {
     let mut driver = Setup::new().keys(|keys| keys.initial_r2t = true).start();

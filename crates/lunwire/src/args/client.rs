@@ -155,6 +155,16 @@ pub(crate) struct DiskOptions {
     pub(crate) client: ClientOptions,
 }
 
+/// One disk or a target with all it has, and how to log in to it.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct TargetOptions {
+    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN; without /LUN: all that are there, in short
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) client: ClientOptions,
+}
+
 pub(crate) const DISCOVER_EXAMPLES: &str = "\
 Examples:
   lunwire discover 10.0.0.1
@@ -176,12 +186,14 @@ pub(crate) struct DiscoverOptions {
 pub(crate) const INSPECT_EXAMPLES: &str = "\
 Examples:
   lunwire inspect iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0
-  lunwire inspect iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --json";
+  lunwire inspect iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --json
+  lunwire inspect iscsi://10.0.0.1/iqn.2026-01.com.example:disk
+      which logical units the target has";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct InspectOptions {
     #[command(flatten)]
-    pub(crate) disk: DiskOptions,
+    pub(crate) disk: TargetOptions,
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -311,6 +323,26 @@ Examples:
   lunwire bench --local
       what the protocol costs on this machine, without a network and over loopback TCP";
 
+/// What `bench --local` has not, over one of its ways at least.
+const NOT_WITH_LOCAL: [&str; 16] = [
+    "url",
+    "sessions",
+    "verify",
+    "layers",
+    "svg",
+    "destroy_data",
+    "portal",
+    "chap_user",
+    "chap_secret_file",
+    "chap_secret_env",
+    "chap_algorithms",
+    "mutual_user",
+    "mutual_secret_file",
+    "header_digest",
+    "data_digest",
+    "markers",
+];
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BenchOptions {
     /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN
@@ -320,9 +352,9 @@ pub(crate) struct BenchOptions {
     pub(crate) client: ClientOptions,
     /// Start a target with a disk in memory in this process, and measure what both roles of the
     /// protocol cost without a network, and beside it over TCP on the loopback address; not with a
-    /// URL, --sessions, --verify, --layers, --svg, --destroy-data or --portal
-    #[arg(long, conflicts_with_all =
-          ["url", "sessions", "verify", "layers", "svg", "destroy_data", "portal"])]
+    /// URL, --sessions, --verify, --layers, --svg, --destroy-data or --portal, and not with options
+    /// of CHAP, digests and markers, which are not for both ways
+    #[arg(long, conflicts_with_all = NOT_WITH_LOCAL)]
     pub(crate) local: bool,
     /// One block behind the other instead of at random
     #[arg(long)]

@@ -2,6 +2,7 @@
 //! `--isid`: half of the name of an initiator port, which has one session with a portal group.
 
 use anyhow::Result;
+use initiator::OptionsError;
 use wire::iscsi::Isid;
 
 use super::usage;
@@ -14,7 +15,11 @@ pub(super) fn parse(text: &str) -> Result<Isid> {
         return Err(usage("--isid", text, "12 hex digits are right, for example 80c0ffee0001"));
     };
     let [_, _, isid @ ..] = digits.to_be_bytes();
-    Ok(Isid(isid))
+    let isid = Isid(isid);
+    if !isid.is_proper() {
+        return Err(usage("--isid", text, OptionsError::Isid(isid)));
+    }
+    Ok(isid)
 }
 
 /// Fails for `--isid` where a command has two sessions with one target: `which`.

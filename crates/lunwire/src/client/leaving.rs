@@ -34,6 +34,7 @@ use signal_hook::iterator::Signals;
 
 use super::LOOK;
 use super::tell;
+use crate::inherited;
 use crate::output;
 
 /// How long what is under way may take once the user wants an end: a target that is well answers in
@@ -186,9 +187,7 @@ pub(super) fn catch_signals(queue: &Queue) -> Result<()> {
     const CANNOT: &str = "cannot catch signals";
     let flag = Arc::clone(INTERRUPTED.get_or_init(Arc::default));
     let speaking = Arc::new(AtomicBool::new(false));
-    let ignored = ignored_signals();
-    let is_caught = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
-    let signals: Vec<i32> = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_caught).collect();
+    let signals = inherited::not_ignored(&[SIGINT, SIGTERM, SIGHUP]);
     for signal in &signals {
         // Who hears of signals may wait for somebody to read what it says.
         signal_hook::flag::register_conditional_shutdown(*signal, 1, Arc::clone(&speaking))
@@ -242,11 +241,4 @@ fn end_at_once(why: &str) -> ! {
     output::say(format_args!("{why}{colon}{words}"));
     warn_of_doubt();
     std::process::exit(1);
-}
-
-/// The signals that who started us wants us to outlive (nohup, `&` in a script): bit 0 is signal 1.
-fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }

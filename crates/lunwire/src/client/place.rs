@@ -327,10 +327,10 @@ impl Disk {
         }
         let gone = error.sense().is_some_and(|sense| sense.asc == 0x25);
         if gone {
-            let (url, portal) = (&self.url, self.url.portal());
+            let (url, target) = (&self.url, Url { lun: None, ..self.url.clone() });
             return anyhow!(
-                "{url}: the logical unit has vanished ({error}); is it still served? \
-                 try: lunwire discover {portal}"
+                "{url}: the logical unit has vanished ({error}); try: lunwire inspect {target}, \
+                 which shows those that are there"
             );
         }
         client::advised(error, &self.url)

@@ -9,6 +9,8 @@ use std::time::Instant;
 
 use control::units;
 
+use crate::output;
+
 /// Between two updates of a terminal.
 const ON_TERMINAL: Duration = Duration::from_millis(200);
 
@@ -61,7 +63,7 @@ impl Progress {
             text = standing(&text, &who, still);
         }
         if self.terminal {
-            let _ = write!(std::io::stderr(), "\r{text}\x1b[K");
+            output::rewrite(&text);
         } else {
             let _ = writeln!(std::io::stderr(), "{text}");
         }
@@ -74,9 +76,8 @@ impl Progress {
             return;
         }
         let text = line(self.what, done, Some(done), done - self.from, self.begun.elapsed());
-        let clear = if self.terminal { "\r" } else { "" };
-        let end = if self.terminal { "\x1b[K" } else { "" };
-        let _ = writeln!(std::io::stderr(), "{clear}{text}{end}");
+        output::clear();
+        let _ = writeln!(std::io::stderr(), "{text}");
     }
 }
 
@@ -103,7 +104,7 @@ impl Ticker {
         self.shown = now;
         let text = tick(now.saturating_duration_since(self.begun), self.whole, commands);
         if self.terminal {
-            let _ = write!(std::io::stderr(), "\r{text}\x1b[K");
+            output::rewrite(&text);
         } else {
             let _ = writeln!(std::io::stderr(), "{text}");
         }
@@ -113,9 +114,7 @@ impl Ticker {
 impl Drop for Ticker {
     /// The result takes the place of the line.
     fn drop(&mut self) {
-        if self.terminal && self.shown > self.begun {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
+        output::clear();
     }
 }
 

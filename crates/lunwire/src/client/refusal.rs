@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What somebody can try whom a target does not let in, or does not show anything.
 
+use initiator::Auth;
 use initiator::Error;
 use initiator::Kind;
 use initiator::Options;
@@ -53,13 +54,13 @@ impl Identity {
 
 /// An error of a login with what to do about it, where there is something to do.
 pub(crate) fn advised(error: Error, url: &Url, identity: &Identity) -> anyhow::Error {
-    match advice(&error, identity) {
+    match advice(&error, url, identity) {
         Some(advice) => anyhow::anyhow!("{url}: {}; {advice}", super::besides(&error, url)),
         None => super::advised(error, url),
     }
 }
 
-fn advice(error: &Error, identity: &Identity) -> Option<String> {
+fn advice(error: &Error, url: &Url, identity: &Identity) -> Option<String> {
     let Identity { initiator, proof, few } = identity;
     let Kind::Login(error) = error.kind() else { return None };
     let hashes = if *few { ", more hash functions (--chap-algorithms)" } else { "" };
@@ -68,6 +69,15 @@ fn advice(error: &Error, identity: &Identity) -> Option<String> {
             "we are {initiator}; try: --initiator with a name that is on the list of the target, \
              or add this one there"
         ),
+        (LoginError::Refused(0x0201) | LoginError::AuthMethod, Proof::None)
+            if url.auth == Some(Auth::None) =>
+        {
+            format!(
+                "we are {initiator} and prove nothing, as auth=none in the URL says; try: without \
+                 it, and with --chap-user NAME --chap-secret-file FILE{}",
+                super::for_destination()
+            )
+        }
         (LoginError::Refused(0x0201) | LoginError::AuthMethod, Proof::None) => format!(
             "we are {initiator} and prove nothing; try: --chap-user NAME --chap-secret-file FILE{}",
             super::for_destination()

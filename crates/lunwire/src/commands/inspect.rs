@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire inspect URL`.
 
+mod list;
+
 use anyhow::Result;
 use control::units;
 use initiator::Error;
@@ -23,9 +25,12 @@ use crate::args::InspectOptions;
 use crate::client;
 use crate::output;
 
-/// Identity, size, limits, pages, commands, reservations.
+/// Identity, size, limits, pages, commands, reservations; of a target, which units it has.
 pub(crate) fn run(options: &InspectOptions) -> Result<()> {
-    let url = client::disk_url(&options.disk.url)?;
+    let url = client::target_url(&options.disk.url)?;
+    if url.lun.is_none() {
+        return list::run(options, &url);
+    }
     let mut queue = client::queue(&options.disk.client)?;
     let session = client::login(&mut queue, &options.disk.client, &url)?;
     let lun = url.lun.unwrap_or(0);
@@ -64,15 +69,7 @@ struct Facts {
 impl Facts {
     fn gather(unit: &mut impl Execute) -> Result<Self, Error> {
         let standard = scsi::inquiry(unit)?;
-        let geometry = match scsi::geometry(unit) {
-            // Something else than a disk.
-            Err(error) if matches!(error.kind(), Kind::NotADisk(_)) && is_there(&standard) => None,
-            geometry => Some(geometry?),
-        };
-        let capacity = match geometry {
-            Some(_) => None,
-            None => have(scsi::capacity(unit))?,
-        };
+        let (geometry, capacity) = size(unit, &standard)?;
         let pages = have(scsi::vpd(unit, vpd::SUPPORTED_PAGES))?.unwrap_or_default();
         let mut page = |code| match pages.contains(&code) {
             true => have(scsi::vpd(unit, code)),
@@ -229,6 +226,20 @@ impl Facts {
                 format!("{kind} by {}; registered: {}", hex_key(*key), keys.join(", "))
             }
         }
+    }
+}
+
+/// What tells the size of a unit: a disk has the one, what is none may have the other.
+fn size(
+    unit: &mut impl Execute,
+    standard: &Standard,
+) -> Result<(Option<Geometry>, Option<Capacity>), Error> {
+    match scsi::geometry(unit) {
+        // Something else than a disk.
+        Err(error) if matches!(error.kind(), Kind::NotADisk(_)) && is_there(standard) => {
+            Ok((None, have(scsi::capacity(unit))?))
+        }
+        geometry => Ok((Some(geometry?), None)),
     }
 }
 

@@ -25,6 +25,7 @@ use crate::daemon::log;
 use crate::daemon::log::Log;
 use crate::daemon::log::Style;
 use crate::daemon::watch::Watch;
+use crate::inherited;
 use crate::output;
 use crate::plan::Draft;
 
@@ -38,7 +39,7 @@ const ENDS: [i32; 2] = [SIGTERM, SIGINT];
 /// comes with a write beyond the limit of the process, which fails then.
 const IGNORED: [i32; 5] = [SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGXFSZ];
 
-/// Serves until SIGTERM or SIGINT; a second signal does not wait for initiators.
+/// Serves until SIGTERM or SIGINT, unless who started us ignores them; a second signal does not wait for initiators.
 pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     let draft = Draft::from_options(options)?;
     let log = log::start(&draft.log, style(options.log_json))?;
@@ -51,7 +52,8 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
     for warning in draft.warnings() {
         tracing::warn!("{warning}");
     }
-    let mut signals = Signals::new(ENDS.iter().chain(&IGNORED)).context("cannot catch signals")?;
+    let ends = inherited::not_ignored(&ENDS);
+    let mut signals = Signals::new(ends.iter().chain(&IGNORED)).context("cannot catch signals")?;
     descriptors::raise_limit();
     let mut plan = draft.open()?;
     let left = descriptors::left_for_connections(plan.plan.reactors);

@@ -116,8 +116,8 @@ pub(crate) fn sessions(options: &AdminOptions) -> Result<()> {
             session.reactor,
             words::count(session.commands, "command"),
             session.tasks,
-            units::bytes(session.bytes_in),
-            units::bytes(session.bytes_out),
+            units::bytes(session.read_bytes),
+            units::bytes(session.written_bytes),
         ));
         let pairs = session.negotiated.iter().map(|(key, value)| format!("{key}={value}"));
         output::line(format!("  {}", pairs.collect::<Vec<_>>().join(" ")));

@@ -45,7 +45,7 @@ struct Rate {
 pub(crate) fn run(options: &TopOptions) -> Result<()> {
     let interval = client::time("--interval", &options.interval)?;
     if !INTERVALS.contains(&interval) {
-        let text = format!("--interval {}: from 10ms to 1h, such as 2s", options.interval);
+        let text = format!("--interval {}: from 10ms to 60m, such as 2s", options.interval);
         return Err(Usage(text).into());
     }
     let socket = options.admin.daemon.control_socket.as_deref();
@@ -103,8 +103,8 @@ fn rates(before: &[Session], now: &[Session], took: Duration) -> Vec<Rate> {
             target: session.target.clone().unwrap_or_else(|| "(discovery)".to_owned()),
             tasks: session.tasks,
             commands: each_second(session.commands, known.map(|known| known.commands)),
-            read: each_second(session.bytes_in, known.map(|known| known.bytes_in)),
-            written: each_second(session.bytes_out, known.map(|known| known.bytes_out)),
+            read: each_second(session.read_bytes, known.map(|known| known.read_bytes)),
+            written: each_second(session.written_bytes, known.map(|known| known.written_bytes)),
         }
     };
     let mut rates: Vec<Rate> = now.iter().map(of).collect();
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     fn session(tsih: u16, isid: &str, counts: [u64; 3]) -> Session {
-        let [commands, bytes_in, bytes_out] = counts;
+        let [commands, read_bytes, written_bytes] = counts;
         Session {
             tsih,
             initiator: "iqn.i".into(),
@@ -172,8 +172,8 @@ mod tests {
             reactor: 0,
             tasks: 3,
             commands,
-            bytes_in,
-            bytes_out,
+            read_bytes,
+            written_bytes,
             negotiated: Vec::new(),
             connections: Vec::new(),
         }

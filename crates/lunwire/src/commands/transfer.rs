@@ -166,6 +166,12 @@ fn carry_out(queue: &mut initiator::Queue, plan: Plan, json: bool) -> Result<()>
         from => from.name(),
     };
     let destination = plan.to.name();
+    if matches!(plan.from, Place::Stream) && std::io::stdin().is_terminal() {
+        output::say(format_args!(
+            "standard input is a terminal: what is typed there goes to {destination}, up to \
+             Ctrl-D; Ctrl-C to leave"
+        ));
+    }
     let may_be_empty = !matches!(plan.from, Place::Stream) || !plan.to.is_disk();
     let bytes = pipeline::run(queue, plan)?;
     if bytes == 0 && !may_be_empty {

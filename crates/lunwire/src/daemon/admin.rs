@@ -423,7 +423,8 @@ fn unreachable(path: &Path, error: std::io::Error) -> anyhow::Error {
             );
         }
         _ => format!(
-            "cannot reach a daemon at {daemon}; try: lunwire serve --control-socket {daemon}"
+            "cannot reach a daemon at {daemon}; try: lunwire serve --control-socket {daemon}, or \
+             the --control-socket that a running one was started with"
         ),
     };
     anyhow::Error::from(error).context(what)

@@ -93,8 +93,8 @@ pub(super) fn session(session: SessionSnapshot) -> admin::Session {
         reactor: session.reactor,
         tasks: session.tasks,
         commands: session.commands,
-        bytes_in: session.bytes_in,
-        bytes_out: session.bytes_out,
+        read_bytes: session.bytes_in,
+        written_bytes: session.bytes_out,
         negotiated: negotiated.map(|(key, value)| (key.to_owned(), value)).to_vec(),
         connections: session
             .connections

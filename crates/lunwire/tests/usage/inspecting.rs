@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `inspect` shows what it can: of a disk that others have reserved, and of what is no disk.
 
+use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+
 use crate::support::Daemon;
 use crate::support::Files;
+use crate::support::TARGET;
 use crate::support::fails;
 use crate::support::good;
+use crate::support::stderr;
 use crate::support::stdout;
+use crate::support::wait_for;
 
 /// PERSISTENT RESERVE OUT parameters: key, and the key to register.
 fn parameters(key: u64, new: u64) -> Vec<u8> {
@@ -53,4 +60,52 @@ fn what_is_no_disk_is_shown() {
     fails(1, &["read", url, &files.path("out")], &["CD or DVD", "try: lunwire inspect"]);
     let absent = url.replace("disk/0", "disk/7");
     fails(1, &["inspect", &absent], &["no such logical unit", "LUNs that are there: 0"]);
+}
+
+#[test]
+fn the_units_of_a_target_are_listed() {
+    let files = Files::new();
+    let disk = format!("file:{},size=2M", files.path("disk"));
+    let luns = ["memory:1M,readonly", &*disk];
+    let daemon = Daemon::start(files.folder.path(), &luns, &["--serial", "one", "--serial", "two"]);
+    let target = daemon.urls[0].strip_suffix("/0").unwrap();
+    let text = stdout(&good(&["inspect", target]));
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    for (line, parts) in [
+        (lines[1], ["0 ", "1 MiB", "disk (00h)", "read only", "one", "naa."]),
+        (lines[2], ["1 ", "2 MiB", "disk (00h)", "read, write", "two", "naa."]),
+    ] {
+        parts.iter().for_each(|part| assert!(line.contains(part), "{part}: {text}"));
+    }
+    let told = good(&["inspect", target, "--json"]);
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!((&told["ok"], &told["target"]), (&true.into(), &TARGET.into()));
+    let second = &told["luns"][1];
+    assert_eq!((&second["lun"], &second["bytes"]), (&1.into(), &(2 << 20).into()), "{told}");
+    assert_eq!((&second["serial"], &second["read_only"]), (&"two".into(), &false.into()));
+    let whole = good(&["inspect", &daemon.urls[1], "--json"]);
+    let whole: serde_json::Value = serde_json::from_slice(&whole.stdout).unwrap();
+    assert_eq!(whole["designators"][0], second["designator"], "{told}");
+    // Who needs one hears how to find it.
+    let advice = format!("try: lunwire inspect {target}, which shows those that are there");
+    fails(2, &["read", target], &["the LUN is missing", &advice]);
+}
+
+#[test]
+fn who_loses_a_unit_hears_where_those_are_that_are_left() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M", "memory:64M,delay=200ms"], &[]);
+    let copy = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["copy", &daemon.urls[1], &files.path("out"), "--quiet"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for(&files.path("out"));
+    std::thread::sleep(Duration::from_secs(1));
+    good(&["lun", "remove", "1", "--control-socket", &daemon.socket, "--destroy-data"]);
+    let text = stderr(&copy.wait_with_output().unwrap());
+    let target = daemon.urls[0].strip_suffix("/0").unwrap();
+    assert!(text.contains("the logical unit has vanished"), "{text}");
+    assert!(text.contains(&format!("try: lunwire inspect {target}, which")), "{text}");
 }

@@ -5,10 +5,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod accounts;
 mod addresses;
 mod advice;
 mod beside;
 mod checks;
+mod daemons;
 mod ends;
 mod flushes;
 mod folders;
@@ -25,4 +27,5 @@ mod secrets;
 mod server;
 mod sharing;
 mod slow;
+mod terminals;
 mod zeroes;

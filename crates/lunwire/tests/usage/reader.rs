@@ -99,6 +99,8 @@ fn wrong_usage_is_exit_status_two_everywhere() {
         &["bench", disk, "--block", "1000"],
         &["bench", disk, "--range", "1K"],
         &["shell", "--isid", "x"],
+        &["inspect", disk, "--isid", "c0c0ffee0001"],
+        &["inspect", disk, "--isid", "81c0ffee0001"],
         &["copy", &image, &files.path("copy"), "--policy", "worst"],
         &["lab", "run", "amp", "--time", "1h"],
         &["lab", "run", "fast05", "--cpu", "99999"],

@@ -6,6 +6,7 @@ use super::Watchers;
 use crate::Identity;
 use crate::copy::tokens::Tokens;
 use crate::exclusion::Outlasting;
+use crate::exclusion::Waiters;
 use crate::kept::Keeper;
 use crate::kept::Kept;
 use crate::kept::RestoreError;
@@ -173,6 +174,7 @@ impl LogicalUnit {
             geometry,
             special: AtomicU32::new(0),
             outlasting: Outlasting::default(),
+            waiters: Waiters::default(),
             watchers: Watchers::default(),
             ports: spin::Mutex::new(Vec::new()),
             reservations: spin::Mutex::default(),

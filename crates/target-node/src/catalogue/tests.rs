@@ -2,6 +2,12 @@
 //! Who is let in, and who would be let in again.
 
 use super::*;
+use crate::Change;
+use crate::ChangeError;
+use crate::Error;
+use crate::Plan;
+use crate::Stores;
+use crate::Target;
 use crate::node::AccessRule;
 use iscsi::chap::Algorithm;
 use iscsi::chap::Credentials;
@@ -214,4 +220,29 @@ fn who_has_taken_a_generation_keeps_it_whole() {
     let mallory = "iqn.2026-01.com.example:mallory";
     assert!(taken.terms(mallory, Some(DISK), false).is_err());
     assert!(catalogue.now().terms(mallory, Some(DISK), false).is_ok());
+}
+
+/// Covers: NAM-08/T.
+#[test]
+fn nothing_is_served_under_a_name_that_is_none() {
+    let nodes = nodes(AuthenticationPolicy::default());
+    let named = |name: &str| Node::new(name.to_owned(), Vec::new());
+    let stranger = AccessRule {
+        initiator: "IQN.2026-01.com.example:alice".into(),
+        luns: None,
+        account: None,
+        target_reset: None,
+    };
+    let closed = Node { access: vec![stranger], ..named(DISK) };
+    for change in [
+        Change {
+            add: vec![named("iqn.2026-01.com.example:b"), named("disk")],
+            ..Change::default()
+        },
+        Change { replace: vec![closed], ..Change::default() },
+    ] {
+        assert!(matches!(nodes.after(&change), Err(ChangeError::Name(_))), "{change:?}");
+    }
+    let plan = Plan::new(Vec::new(), vec![named(DISK), named("t10.disk")], Stores::default());
+    assert!(matches!(Target::start(plan), Err(Error::Name(_))));
 }

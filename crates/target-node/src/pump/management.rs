@@ -109,7 +109,11 @@ impl<P: Port> Pump<P> {
         let sessions = self.sessions.iter().filter(|(_, session)| is_of(session));
         let sessions: Vec<Key> = sessions.map(|(key, _)| key).collect();
         for key in sessions {
-            self.drop_session(key);
+            if let Some(view) = self.session(key) {
+                view.session.machine.set_now(view.context.port.now());
+                view.session.machine.reset();
+            }
+            self.settle(key);
         }
     }
 

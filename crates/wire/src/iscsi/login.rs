@@ -498,5 +498,11 @@ mod tests {
         assert_eq!(kind(0x40), IsidKind::EnterpriseNumber);
         assert_eq!(kind(0x80), IsidKind::Random);
         assert_eq!(kind(0xc0), IsidKind::Reserved);
+        for (first, proper) in [(0, true), (0x3f, true), (0x40, true), (0x41, false), (0x60, false)]
+            .into_iter()
+            .chain([(0x80, true), (0x81, false), (0xa0, false), (0xc0, false), (0xff, false)])
+        {
+            assert_eq!(Isid([first, 1, 2, 3, 4, 5]).is_proper(), proper, "{first:#x}");
+        }
     }
 }

@@ -53,6 +53,16 @@ impl Isid {
             _ => IsidKind::Reserved,
         }
     }
+
+    /// Whether it has one of the three forms, with zeroes where they have reserved bits: what is
+    /// received may have anything there, what is sent may not.
+    pub const fn is_proper(self) -> bool {
+        match self.kind() {
+            IsidKind::Oui => true,
+            IsidKind::EnterpriseNumber | IsidKind::Random => self.0[0] & 0x3f == 0,
+            IsidKind::Reserved => false,
+        }
+    }
 }
 
 impl core::fmt::Display for Isid {

@@ -46,7 +46,7 @@ view! {
         "SNACKTag" snack_tag: u32 = SNACK_TAG;
         /// StatSN, ExpCmdSN and MaxCmdSN.
         "StatSN/ExpCmdSN/MaxCmdSN" numbers: Numbers = NUMBERS;
-        /// Number of Data-In and R2T PDUs of the task.
+        /// Number of Data-In PDUs of the task.
         "ExpDataSN" exp_data_sn: DataSn = EXP_DATA_SN;
         /// Bidirectional Read Residual Count, bytes.
         "BidiResidual" bidi_residual_count: u32 = BIDI_RESIDUAL_COUNT;
@@ -118,7 +118,7 @@ pub struct ScsiResponse {
     pub snack_tag: u32,
     /// StatSN, ExpCmdSN and MaxCmdSN.
     pub numbers: Numbers,
-    /// Number of Data-In and R2T PDUs of the task (RFC 7143 §11.4.8).
+    /// Number of Data-In PDUs of the task (RFC 7143 §11.4.8); RFC 3720 counted R2Ts, too.
     pub exp_data_sn: DataSn,
     /// Residual of the read part of a bidirectional command; `None` when `response` is not 0.
     pub bidi_read_residual: Residual,
@@ -224,7 +224,7 @@ mod tests {
         );
     }
 
-    /// Covers: P44-09.
+    /// Covers: P44-09, FMT-01/S.
     #[test]
     fn status_qualifier() {
         let response = ScsiResponse { status: 0x28, status_qualifier: 0x8001, ..failed() };

@@ -63,13 +63,17 @@ mod tests {
         LunField([head[0], head[1], head[2], head[3], 0, 0, 0, 0])
     }
 
+    /// Covers: FMT-11/T.
     #[test]
     fn one_number_in_three_forms() {
         for head in [[0, 1, 0, 0], [0x40, 1, 0, 0], [0xd2, 0, 0, 1]] {
             assert_eq!(Lun::parse(field(head)), Some(Lun::Unit(1)), "{head:x?}");
         }
+        assert_eq!(Lun::parse(field([0x41, 0, 0, 0])), Some(Lun::Unit(256)));
+        assert_eq!(Lun::parse(field([0x7f, 0xff, 0, 0])), Some(Lun::Unit(16383)));
     }
 
+    /// Covers: FMT-11/I.
     #[test]
     fn vectors() {
         assert_eq!(Lun::Unit(255).emit(), field([0, 255, 0, 0]));

@@ -49,6 +49,12 @@ pub enum LoginError {
     /// RFC 7143 §6.2.
     #[error("text of more than {} bytes", limits::LOGIN_TEXT_LEN_MAX)]
     TextTooLong,
+    /// RFC 7143 §6.2: each key wants an answer, and there is no room for all of them.
+    #[error(
+        "the target sent so many keys that our answers need more than {} bytes",
+        limits::LOGIN_SEGMENT_LEN_MAX
+    )]
+    TooMuchToSay,
     /// RFC 7143 §6.1.
     #[error("malformed text: {0}")]
     Text(TextError),

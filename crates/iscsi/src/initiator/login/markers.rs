@@ -41,16 +41,17 @@ impl OwnMarkers {
     }
 
     /// Asks for both directions, and for the interval that holds without the keys.
-    pub(super) fn offer(&self, text: &mut TextWriter) {
+    pub(super) fn offer(&self, text: &mut TextWriter) -> Result<(), LoginError> {
         if !self.wanted {
-            return;
+            return Ok(());
         }
         for id in [Id::OfMarker, Id::IfMarker] {
-            push(text, id.key().name, "Yes");
+            push(text, id.key().name, "Yes")?;
         }
         for id in [Id::OfMarkInt, Id::IfMarkInt] {
-            push(text, id.key().name, OFFER);
+            push(text, id.key().name, OFFER)?;
         }
+        Ok(())
     }
 
     /// The answer to one of the keys.

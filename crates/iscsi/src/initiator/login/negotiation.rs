@@ -116,9 +116,9 @@ impl Negotiation {
     }
 
     /// Offers everything, and declares what is not negotiated.
-    pub(super) fn offer(&mut self, text: &mut TextWriter) {
+    pub(super) fn offer(&mut self, text: &mut TextWriter) -> Result<(), LoginError> {
         let declared = Id::MaxRecvDataSegmentLength.key();
-        push(text, declared.name, &negotiate::text(declared, self.wish.get(declared.id)));
+        push(text, declared.name, &negotiate::text(declared, self.wish.get(declared.id)))?;
         self.declared = true;
         let ids = match self.session {
             _ if self.session_wide.is_some() => CONNECTION,
@@ -132,16 +132,18 @@ impl Negotiation {
                 Some((_, offer)) => digest_list(*offer).to_string(),
                 None => negotiate::text(key, self.wish.get(*id)),
             };
-            push(text, key.name, &value);
+            push(text, key.name, &value)?;
             let _ = self.offered.insert(*id);
         }
         if self.session == SessionType::Normal {
             if self.fast_abort && self.session_wide.is_none() {
-                push(text, Id::TaskReporting.key().name, "FastAbort,ResponseFence,RFC3720");
+                let all = "FastAbort,ResponseFence,RFC3720";
+                push(text, Id::TaskReporting.key().name, all)?;
                 let _ = self.offered.insert(Id::TaskReporting);
             }
-            self.markers.offer(text);
+            self.markers.offer(text)?;
         }
+        Ok(())
     }
 
     /// Takes a key of the target that is not one of authentication; an offer is answered in
@@ -153,24 +155,20 @@ impl Negotiation {
         answers: &mut TextWriter,
     ) -> Result<(), LoginError> {
         let Some(key) = params::find(name) else {
-            if !negotiate::RESERVED.contains(&value) {
-                push(answers, name, negotiate::NOT_UNDERSTOOD);
+            if negotiate::RESERVED.contains(&value) {
+                return Ok(());
             }
-            return Ok(());
+            return push(answers, name, negotiate::NOT_UNDERSTOOD);
         };
         self.check(key, stage)?;
         match &key.rule {
             Rule::Text(_) | Rule::Name | Rule::Number(_) => self.declare(key, value),
             _ if self.offered.contains(key.id) => self.conclude(key, value),
             Rule::List(_) | Rule::And | Rule::Or | Rule::Minimum(_) | Rule::Maximum(_) => {
-                self.answer(key, value, answers);
-                Ok(())
+                self.answer(key, value, answers)
             }
             Rule::Obsolete if self.markers.are_wanted() => self.markers.conclude(key, value),
-            Rule::Obsolete => {
-                push(answers, key.name, negotiate::REJECT);
-                Ok(())
-            }
+            Rule::Obsolete => push(answers, key.name, negotiate::REJECT),
             Rule::Word(_) | Rule::Boolean | Rule::Method | Rule::SendTargets => {
                 Err(LoginError::KeySender(key.name))
             }
@@ -275,7 +273,12 @@ impl Negotiation {
     }
 
     /// An offer of the target.
-    fn answer(&mut self, key: &'static Key, offer: &str, answers: &mut TextWriter) {
+    fn answer(
+        &mut self,
+        key: &'static Key,
+        offer: &str,
+        answers: &mut TextWriter,
+    ) -> Result<(), LoginError> {
         // A connection that joins has no say in what is the session's.
         let answer = if self.session_wide.is_some() && key.usage == Use::LeadingOnly {
             Answer::Reject
@@ -285,7 +288,7 @@ impl Negotiation {
         match answer {
             Answer::Agreed(value) => {
                 self.values.set(key.id, value);
-                push(answers, key.name, &negotiate::text(key, value));
+                push(answers, key.name, &negotiate::text(key, value))
             }
             Answer::Reject => push(answers, key.name, negotiate::REJECT),
             Answer::Irrelevant => push(answers, key.name, negotiate::IRRELEVANT),
@@ -307,10 +310,10 @@ pub(super) fn wrong(key: &'static Key, value: &str) -> LoginError {
     LoginError::Answer { key: key.name, value }
 }
 
-/// Appends a pair. All that an initiator has to say is far shorter than a login segment; a target
-/// that asks for more answers than fit gets those that do.
-pub(super) fn push(text: &mut TextWriter, key: &str, value: &str) {
-    let _ = text.push(key, value);
+/// Appends a pair. All that an initiator has to say is far shorter than a login segment: a target
+/// that asks for more answers than fit gets none, since each key must have its own (RFC 7143 §6.2).
+pub(super) fn push(text: &mut TextWriter, key: &str, value: &str) -> Result<(), LoginError> {
+    text.push(key, value).map_err(|_| LoginError::TooMuchToSay)
 }
 
 /// The value of a digest key.

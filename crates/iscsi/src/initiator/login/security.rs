@@ -102,7 +102,7 @@ impl Login {
             if any {
                 return Err(LoginError::Chap(chap::ClientError::Unexpected("CHAP_*")));
             }
-            push(answers, Id::ChapA.key().name, &client.offer());
+            push(answers, Id::ChapA.key().name, &client.offer())?;
             return Ok(false);
         }
         if client.is_done() && !any {
@@ -111,12 +111,14 @@ impl Login {
         match client.handle(steps).map_err(LoginError::Chap)? {
             ClientReply::Nothing => {}
             ClientReply::Proof { name, response, challenge } => {
-                push(answers, Id::ChapN.key().name, &name);
-                let _ = answers.push_binary_hex(Id::ChapR.key().name, response.as_bytes());
+                let full = |_| LoginError::TooMuchToSay;
+                push(answers, Id::ChapN.key().name, &name)?;
+                let response = response.as_bytes();
+                answers.push_binary_hex(Id::ChapR.key().name, response).map_err(full)?;
                 if let Some(challenge) = challenge {
-                    let identifier = challenge.identifier().into();
-                    let _ = answers.push_number(Id::ChapI.key().name, identifier);
-                    let _ = answers.push_binary_hex(Id::ChapC.key().name, challenge.as_bytes());
+                    let (identifier, bytes) = (challenge.identifier(), challenge.as_bytes());
+                    answers.push_number(Id::ChapI.key().name, identifier.into()).map_err(full)?;
+                    answers.push_binary_hex(Id::ChapC.key().name, bytes).map_err(full)?;
                 }
             }
         }

@@ -371,7 +371,7 @@ fn chap_begins_as_soon_as_it_is_chosen() {
     assert_eq!(lab.done().authentication, Authenticated::Initiator);
 }
 
-/// Covers: LGN-27, LGN-51/I.
+/// Covers: LGN-27, LGN-51/I, CHP-10.
 #[test]
 fn a_login_that_is_not_secured_ends() {
     let steps: [&[(Stages, &str)]; 6] = [
@@ -403,6 +403,7 @@ fn a_login_that_is_not_secured_ends() {
             "{script:?}: {}",
             lab.error()
         );
+        assert!(lab.closes, "{script:?}");
     }
 }
 
@@ -594,3 +595,5 @@ fn task_reporting_is_proposed_with_what_every_target_knows() {
 
 #[path = "tests/obsolete.rs"]
 mod obsolete;
+
+mod answers;

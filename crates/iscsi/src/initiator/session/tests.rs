@@ -244,6 +244,15 @@ fn the_window_never_moves_back() {
     assert_eq!((lab.session.exp_cmd_sn, lab.session.max_cmd_sn), (CmdSn(10), CmdSn(12)));
     lab.event(window(11, 10), &[]);
     assert_eq!((lab.session.exp_cmd_sn, lab.session.max_cmd_sn), (CmdSn(11), CmdSn(12)));
+    // What is from before the wrap is older, however large it looks.
+    lab.event(window(u32::MAX - 3, u32::MAX - 1), &[]);
+    assert_eq!((lab.session.exp_cmd_sn, lab.session.max_cmd_sn), (CmdSn(11), CmdSn(12)));
+    let mut lab = Lab::new();
+    for cmd_sn in [u32::MAX - 8, u32::MAX - 4] {
+        (lab.session.exp_cmd_sn, lab.session.max_cmd_sn) = (CmdSn(cmd_sn), CmdSn(cmd_sn));
+        lab.event(window(2, 7), &[]);
+        assert_eq!((lab.session.exp_cmd_sn, lab.session.max_cmd_sn), (CmdSn(2), CmdSn(7)));
+    }
 }
 
 /// Covers: KEY-16, KEY-18, KEY-19, SCC-05, SCC-06, SCC-07, KEY-21b/I, KEY-22b, SCC-16/I.
@@ -719,6 +728,17 @@ fn a_rejected_command_is_not_sent_again() {
         assert_eq!(lab.outcome(task), Some(&Outcome::Failed(expected)));
         assert!(matches!(lab.closed, Some((SessionError::Rejected(_), _))));
         assert!(lab.requests().is_empty() && lab.commands().len() == 1);
+    }
+    // Of all reasons with which a command may come back, one is that it came damaged.
+    for reason in (0..=u8::MAX).filter(|reason| *reason != 0x02) {
+        let mut lab = Lab::new();
+        let task = lab.command(512, 0);
+        let mut header = Vec::new();
+        Request::Command(lab.commands()[0].0).emit(0, &mut header);
+        let numbers = Numbers { exp_cmd_sn: lab.session.exp_cmd_sn, ..lab.numbers(0) };
+        lab.control(Response::Reject(Reject { reason, numbers, data_sn: DataSn(0) }), &header);
+        assert_eq!(lab.commands().len(), 1, "reason {reason}");
+        assert_eq!(lab.outcome(task), Some(&Outcome::Failed(Ending::Rejected(reason))));
     }
 }
 

@@ -44,6 +44,8 @@ pub(in crate::target_role) struct Answer {
     collapsed: bool,
     /// Data-In PDUs, by DataSN.
     runs: Vec<Run>,
+    /// The DataSN of the first one.
+    first: u32,
     /// The next DataSN.
     next: u32,
     /// All before is acknowledged: the data acknowledgement reference number (RFC 7143 §11.5.6).
@@ -68,7 +70,9 @@ pub(in crate::target_role) struct Rest {
 }
 
 impl Answer {
-    pub(in crate::target_role) fn new(reply: &mut Reply) -> Self {
+    /// `first`: the number behind that of the last R2T, since one series has both (RFC 7143
+    /// §4.2.2.4).
+    pub(in crate::target_role) fn new(reply: &mut Reply, first: u32) -> Self {
         let collapsed = reply.collapsed().is_some();
         Self {
             response: reply.response(Numbers::default()),
@@ -76,8 +80,9 @@ impl Answer {
             data: reply.data.take().map_or(Kept::Nothing, Kept::Whole),
             collapsed,
             runs: Vec::new(),
-            next: 0,
-            acknowledged: 0,
+            first,
+            next: first,
+            acknowledged: first,
         }
     }
 
@@ -226,9 +231,15 @@ impl Answer {
         self.runs.iter().any(|run| run.tag == Some(tag))
     }
 
+    /// The last tag with which it asked for a DataACK.
+    pub(in crate::target_role) fn last_tag(&self) -> Option<Ttt> {
+        self.runs.iter().rev().find_map(|run| run.tag)
+    }
+
     /// The SCSI Response and its data segment.
     pub(in crate::target_role) fn status(&self) -> (Response, &Vec<u8>) {
-        let exp_data_sn = DataSn(self.next);
+        // Data-In alone is counted, whatever numbers R2Ts have taken (§11.4.8).
+        let exp_data_sn = DataSn(self.next - self.first);
         (Response::Scsi(ScsiResponse { exp_data_sn, ..self.response }), &self.sense)
     }
 

@@ -46,10 +46,21 @@ impl Session {
         match snack.kind {
             DATA_OR_R2T if snack.itt != Itt::NONE && !tagged => self.resend_data(id, snack),
             STATUS if snack.itt == Itt::NONE && !tagged => self.resend_status(id, snack),
-            DATA_ACK => self.tasks.acknowledge_data(id, snack),
+            DATA_ACK => match self.tasks.acknowledge_data(id, snack) {
+                // ExpStatSN, of this PDU even, may have acknowledged the status before, and so all.
+                Err(_) if self.has_released(id, snack) => Ok(()),
+                result => result,
+            },
             R_DATA => self.resend_resegmented(id, snack),
             _ => Err(Violation::SnackField),
         }
+    }
+
+    /// Whether a DataACK answers Data-In of a task whose status is acknowledged.
+    fn has_released(&self, id: ConnectionId, snack: &Snack) -> bool {
+        let is_whole = snack.itt == Itt::NONE && snack.run_length == 0;
+        let connection = self.connections.get(id);
+        is_whole && connection.is_some_and(|at| at.has_released(Ttt(snack.tag)))
     }
 
     /// Sends data and status of a task, and keeps both.

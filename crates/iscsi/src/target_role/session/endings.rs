@@ -46,6 +46,9 @@ impl Session {
 
     /// Says that the session will be dropped (async event 3) and terminates it.
     pub fn drop_session(&mut self) {
+        if self.state == State::LoggedOut {
+            return self.close(String::from("dropped by the target"));
+        }
         if self.is_closed() {
             return;
         }
@@ -53,6 +56,13 @@ impl Session {
             self.announce_session_drop();
         }
         self.end(String::from("dropped by the target"));
+    }
+
+    /// TARGET COLD RESET ends the sessions of its target: as [`drop_session`](Self::drop_session),
+    /// once the answer, if it is due here, has left.
+    pub fn reset(&mut self) {
+        self.is_reset = true;
+        self.settle();
     }
 
     /// Ends all connections because of `violation`.
@@ -106,9 +116,14 @@ impl Session {
     /// Ends the session as if by itself: tasks silently (RFC 7143 §7.6), then the nexus, then the
     /// transport.
     pub(super) fn end(&mut self, reason: String) {
+        self.lose_nexus();
+        self.close(reason);
+    }
+
+    /// Ends the tasks silently (RFC 7143 §7.6), then the nexus.
+    pub(super) fn lose_nexus(&mut self) {
         self.end_tasks();
         self.outputs.push(Output::Indication(Indication::NexusLost));
-        self.close(reason);
     }
 
     pub(super) fn close(&mut self, reason: String) {

@@ -12,7 +12,6 @@ use crate::datamover::Op;
 use crate::datamover::TaskId;
 use crate::serial::Serial;
 use crate::target_role::connection::Connection;
-use crate::target_role::leaving::Cleared;
 use crate::target_role::leaving::Leaving;
 use crate::target_role::limits;
 use crate::target_role::logged_in::LoggedIn;
@@ -43,7 +42,7 @@ impl Session {
     pub fn admits(&self, cid: Cid, capabilities: Capabilities) -> Result<(), u16> {
         let max = usize::from(self.login.parameters.max_connections.max(1));
         match self.state {
-            State::Closed => Err(SESSION_DOES_NOT_EXIST),
+            State::LoggedOut | State::Closed => Err(SESSION_DOES_NOT_EXIST),
             _ if capabilities != self.login.capabilities => Err(CANNOT_INCLUDE),
             State::LogoutRequested { .. } => Err(SERVICE_UNAVAILABLE),
             State::Active | State::Failed { .. } if self.connections.find(cid).is_some() => Ok(()),
@@ -111,8 +110,11 @@ impl Session {
     /// it was the last and the session is not to be kept.
     pub fn handle_disconnect(&mut self, connection: ConnectionId, now: Instant) {
         self.now = now;
-        if self.is_closed() || self.connections.get(connection).is_none() {
+        if self.connections.get(connection).is_none() {
             return;
+        }
+        if self.state == State::LoggedOut {
+            return self.lose_logged_out(connection);
         }
         self.lose(connection, String::from("connection lost"));
     }
@@ -158,7 +160,7 @@ impl Session {
     pub(super) fn state_deadline(&self) -> Option<Instant> {
         match self.state {
             State::LogoutRequested { deadline } | State::Failed { deadline } => Some(deadline),
-            State::Active | State::Closed => None,
+            State::Active | State::LoggedOut | State::Closed => None,
         }
     }
 
@@ -178,18 +180,16 @@ impl Session {
 
     /// Ends all that belongs to a connection and not to the session, without a word to the
     /// initiator (RFC 7143 §6.3.4, §7.6, appendix E.1).
-    pub(super) fn clear_connection(&mut self, id: ConnectionId, leaving: Leaving) -> Cleared {
-        let mut cleared = Cleared::Nothing;
+    pub(super) fn clear_connection(&mut self, id: ConnectionId, leaving: Leaving) {
         self.forget_held(id);
         if leaving == Leaving::Recoverable && self.retains_tasks() {
             self.suspend_connection(id);
         }
         for task in self.tasks.of(id) {
-            cleared = cleared.or(self.tasks.discard(task, &mut self.outputs));
+            self.tasks.discard(task, &mut self.outputs);
         }
         self.forget_managements(id);
         self.logouts.forget_connection(id);
-        cleared
     }
 
     /// Takes a cleared connection out: it closes once all that was said on it has left.

@@ -4,7 +4,6 @@
 use super::Session;
 use super::State;
 use crate::service::Indication;
-use crate::target_role::leaving::Cleared;
 use crate::target_role::leaving::Leaving;
 use crate::target_role::logout;
 use crate::target_role::logout::Answer;
@@ -12,7 +11,6 @@ use crate::target_role::logout::Course;
 use crate::target_role::logout::Logout;
 use crate::target_role::logout::Standing;
 use crate::target_role::names::ConnectionId;
-use crate::target_role::output::Output;
 use crate::target_role::pdu::Pdu;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -45,10 +43,9 @@ impl Session {
             }
             Course::CloseAbsent(leaving) => self.log_out_absent(own, request, leaving),
             Course::EndSession => {
-                self.end_tasks();
-                self.outputs.push(Output::Indication(Indication::NexusLost));
-                self.send_logout_response(own, request.itt, Answer::Closed, (0, 0));
-                self.close(String::from("logout"));
+                self.lose_nexus();
+                self.state = State::LoggedOut;
+                self.answer_close(Logout { connection: own, itt: request.itt, leaving: None });
             }
         }
     }
@@ -56,9 +53,25 @@ impl Session {
     /// SCSI side: the answer to `Indication::Quiesce`. Nothing of the tasks it was told to drop
     /// before is left.
     pub fn quiesced(&mut self, id: u32) {
-        if let Some(logout) = self.logouts.quiesced(id) {
-            self.finish_close(logout);
-            self.settle();
+        let Some(logout) = self.logouts.quiesced(id) else { return };
+        match logout.leaving {
+            Some(leaving) => self.finish_close(logout, leaving),
+            None => {
+                self.send_logout_response(logout.connection, logout.itt, Answer::Closed, (0, 0));
+                self.close(String::from("logout"));
+            }
+        }
+        self.settle();
+    }
+
+    /// The transport of `id` is gone while the logout of the session waits for the end of its
+    /// tasks. Without the connection that asked nobody waits for an answer.
+    pub(super) fn lose_logged_out(&mut self, id: ConnectionId) {
+        self.logouts.forget_connection(id);
+        if self.logouts.is_empty() {
+            self.close(String::from("connection lost"));
+        } else {
+            self.remove_connection(id, String::from("connection lost"));
         }
     }
 
@@ -71,7 +84,7 @@ impl Session {
         closing: ConnectionId,
         leaving: Leaving,
     ) {
-        let cleared = self.clear_connection(closing, leaving);
+        self.clear_connection(closing, leaving);
         if leaving == Leaving::Recoverable {
             self.log_out_lost(request.cid, request.exp_stat_sn);
         }
@@ -80,40 +93,42 @@ impl Session {
         } else if let Some(connection) = self.connections.present_mut(own) {
             connection.log_out();
         }
-        self.answer_close(Logout { connection: own, itt: request.itt, leaving }, cleared);
+        let logout = Logout { connection: own, itt: request.itt, leaving: Some(leaving) };
+        match leaving == Leaving::Recoverable && self.retains_tasks() {
+            // They do not end.
+            true => self.finish_close(logout, leaving),
+            false => self.answer_close(logout),
+        }
     }
 
     /// Logs a connection out that is not there: it may be lost, and its tasks not.
     fn log_out_absent(&mut self, own: ConnectionId, request: &LogoutRequest, leaving: Leaving) {
         let LogoutRequest { cid, itt, exp_stat_sn, .. } = *request;
-        let known = match leaving {
-            Leaving::Recoverable => {
-                self.log_out_lost(cid, exp_stat_sn).then(|| (self.recovery_times(), None))
-            }
-            Leaving::Closed => self.close_lost(cid).map(|cleared| ((0, 0), Some(cleared))),
+        let is_known = match leaving {
+            Leaving::Recoverable => self.log_out_lost(cid, exp_stat_sn),
+            Leaving::Closed => self.close_lost(cid),
         };
-        match known {
-            None => self.send_logout_response(own, itt, Answer::CidNotFound, (0, 0)),
-            Some((times, None)) => self.send_logout_response(own, itt, Answer::Closed, times),
-            Some((_, Some(cleared))) => {
-                self.answer_close(Logout { connection: own, itt, leaving }, cleared);
+        match leaving {
+            _ if !is_known => self.send_logout_response(own, itt, Answer::CidNotFound, (0, 0)),
+            Leaving::Recoverable => {
+                let times = self.recovery_times();
+                self.send_logout_response(own, itt, Answer::Closed, times);
+            }
+            Leaving::Closed => {
+                self.answer_close(Logout { connection: own, itt, leaving: Some(leaving) });
             }
         }
     }
 
-    /// Answers once nothing of the tasks that were cleared is left.
-    fn answer_close(&mut self, logout: Logout, cleared: Cleared) {
-        match cleared {
-            Cleared::Nothing => self.finish_close(logout),
-            Cleared::Tasks => {
-                let id = self.logouts.wait(logout);
-                self.outputs.indicate(Indication::Quiesce { id });
-            }
-        }
+    /// Answers once nothing of the tasks that have ended is left. There may be some even where none
+    /// ends now: those that a function or another session aborted.
+    fn answer_close(&mut self, logout: Logout) {
+        let id = self.logouts.wait(logout);
+        self.outputs.indicate(Indication::Quiesce { id });
     }
 
-    fn finish_close(&mut self, logout: Logout) {
-        let Logout { connection, itt, leaving } = logout;
+    fn finish_close(&mut self, logout: Logout, leaving: Leaving) {
+        let Logout { connection, itt, .. } = logout;
         let own = self.connections.present_mut(connection);
         let Some(logged_out) = own.map(|own| own.is_logged_out()) else { return };
         let recoverable = leaving == Leaving::Recoverable && self.retains_tasks();

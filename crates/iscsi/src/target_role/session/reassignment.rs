@@ -5,7 +5,6 @@
 use super::Session;
 use super::State;
 use crate::datamover::TaskId;
-use crate::target_role::leaving::Cleared;
 use crate::target_role::leaving::Reassigned;
 use crate::target_role::management::Managements;
 use crate::target_role::names::ConnectionId;
@@ -73,14 +72,14 @@ impl Session {
         known
     }
 
-    /// Logs out a lost connection for good: its tasks end. None if it is not known as lost.
-    pub(super) fn close_lost(&mut self, cid: Cid) -> Option<Cleared> {
-        let mut cleared = None;
+    /// Logs out a lost connection for good: its tasks end. False if it is not known as lost.
+    pub(super) fn close_lost(&mut self, cid: Cid) -> bool {
+        let mut is_known = false;
         while let Some(key) = self.lost.take(cid) {
-            let tasks = self.clear_orphans(key);
-            cleared = Some(cleared.map_or(tasks, |before: Cleared| before.or(tasks)));
+            self.clear_orphans(key);
+            is_known = true;
         }
-        cleared
+        is_known
     }
 
     /// When the tasks of some lost connection are cleared.
@@ -118,11 +117,11 @@ impl Session {
         }
     }
 
-    fn clear_orphans(&mut self, key: u32) -> Cleared {
+    fn clear_orphans(&mut self, key: u32) {
         let tasks: Vec<TaskId> = self.tasks.orphans(key).map(Task::id).collect();
-        let outputs = &mut self.outputs;
-        let cleared = tasks.into_iter().map(|task| self.tasks.discard(task, outputs));
-        cleared.fold(Cleared::Nothing, Cleared::or)
+        for task in tasks {
+            self.tasks.discard(task, &mut self.outputs);
+        }
     }
 }
 

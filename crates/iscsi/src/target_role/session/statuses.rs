@@ -27,7 +27,9 @@ impl Session {
             return Ok(());
         }
         for task in connection.take_acknowledged(self.now) {
-            self.tasks.forget_answer(task);
+            if let Some(tag) = self.tasks.forget_answer(task) {
+                connection.note_released(tag);
+            }
             self.outputs.op(id, Op::Release { task });
         }
         self.check_retained(id)

@@ -18,7 +18,6 @@ use crate::datamover::TaskId;
 use crate::service::Completion;
 use crate::service::Indication;
 use crate::target_role::fence::Fence;
-use crate::target_role::leaving::Cleared;
 use crate::target_role::limits;
 use crate::target_role::names::ConnectionId;
 use crate::target_role::names::NOWHERE;
@@ -32,6 +31,7 @@ use clock::Instant;
 use wire::iscsi::Itt;
 use wire::iscsi::LunField;
 use wire::iscsi::ScsiCommand;
+use wire::iscsi::Ttt;
 
 /// The tasks of a session. What is to be done goes into the queue that each call is given; what
 /// needs numbers, or a place in a line, is returned.
@@ -300,7 +300,7 @@ impl Tasks {
     }
 
     /// Takes out a task whose connection is gone, whatever its state.
-    pub(in crate::target_role) fn discard(&mut self, id: TaskId, outputs: &mut Outputs) -> Cleared {
+    pub(in crate::target_role) fn discard(&mut self, id: TaskId, outputs: &mut Outputs) {
         let with_scsi = self.is_with_scsi(id);
         if self.table.live_ref(id).is_some() {
             self.table.drain(id);
@@ -309,7 +309,6 @@ impl Tasks {
             outputs.indicate(Indication::Cleared { task: id });
         }
         self.release(id, outputs);
-        if with_scsi { Cleared::Tasks } else { Cleared::Nothing }
     }
 
     /// Ends every task of the session (RFC 7143 §7.6).
@@ -329,11 +328,12 @@ impl Tasks {
         }
     }
 
-    /// Forgets the answer of a task: it is acknowledged, or nobody waits for it any more.
-    pub(in crate::target_role) fn forget_answer(&mut self, id: TaskId) {
-        if let Some(answer) = self.table.get_mut(id).and_then(|entry| entry.answer.take()) {
-            self.kept.give_back(answer.kept_bytes());
-        }
+    /// Forgets the answer of a task: it is acknowledged, or nobody waits for it any more. Gives the
+    /// last tag with which it asked for a DataACK.
+    pub(in crate::target_role) fn forget_answer(&mut self, id: TaskId) -> Option<Ttt> {
+        let answer = self.table.get_mut(id).and_then(|entry| entry.answer.take())?;
+        self.kept.give_back(answer.kept_bytes());
+        answer.last_tag()
     }
 
     /// A task in whatever phase.

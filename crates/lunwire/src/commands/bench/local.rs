@@ -89,6 +89,13 @@ struct Comparison {
     tcp: Figures,
 }
 
+/// All that was measured.
+#[derive(Debug)]
+struct Measured {
+    engine: &'static str,
+    comparisons: Vec<Comparison>,
+}
+
 /// Measures each load over both ways.
 pub(super) fn run(options: &BenchOptions) -> Result<()> {
     client::isid::refuse_for_two(&options.client, "of --local")?;
@@ -105,9 +112,26 @@ pub(super) fn run(options: &BenchOptions) -> Result<()> {
         return Err(Usage(text).into());
     }
     let target = Arc::new(start(bytes)?);
-    let result = measure(options, &wishes, &target, bytes);
-    let stopped = target.stop(Duration::ZERO).context("cannot stop the target");
-    result.and(stopped)
+    let measured = measure(options, &wishes, &target, bytes);
+    let stopped = target.stop(Duration::ZERO).context("cannot stop the target").err();
+    let Measured { engine, comparisons } = measured?;
+    let interrupted = client::is_interrupted();
+    let failed = interrupted
+        .then(|| anyhow!("interrupted: the figures are those of the loads that were measured"));
+    // What is told says whether that went well, too.
+    let failed = failed.or(stopped);
+    if options.json {
+        output::measured(
+            failed.as_ref(),
+            json!({
+                "engine": engine,
+                "interrupted": interrupted,
+                "rounds": ROUNDS,
+                "results": comparisons.iter().map(Comparison::json).collect::<Vec<Value>>(),
+            }),
+        );
+    }
+    failed.map_or(Ok(()), Err)
 }
 
 fn start(bytes: u64) -> Result<Target> {
@@ -125,7 +149,7 @@ fn measure(
     wishes: &Wishes,
     target: &Arc<Target>,
     bytes: u64,
-) -> Result<()> {
+) -> Result<Measured> {
     let mut queue = client::queue(&options.client)?;
     let portals = target.portals();
     let address = portals.first().context("the target has no portal")?;
@@ -160,20 +184,7 @@ fn measure(
         }
         comparisons.push(comparison);
     }
-    let failed = client::is_interrupted()
-        .then(|| anyhow!("interrupted: the figures are those of the loads that were measured"));
-    if options.json {
-        output::measured(
-            failed.as_ref(),
-            json!({
-                "engine": queue.engine(),
-                "interrupted": failed.is_some(),
-                "rounds": ROUNDS,
-                "results": comparisons.iter().map(Comparison::json).collect::<Vec<Value>>(),
-            }),
-        );
-    }
-    failed.map_or(Ok(()), Err)
+    Ok(Measured { engine: queue.engine(), comparisons })
 }
 
 /// The disk that `tcp` is, without a network.

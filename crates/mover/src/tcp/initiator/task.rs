@@ -393,7 +393,8 @@ impl TaskState {
         pdu.response == 0 && again.is_some_and(|again| again.tag != pdu.snack_tag)
     }
 
-    /// A status says how many Data-In and R2Ts there were (RFC 7143 §11.4.8).
+    /// A status says how many Data-Ins there were (RFC 7143 §11.4.8). Our number counts R2Ts as
+    /// well, as targets of RFC 3720 do there: so less than it is no loss.
     pub(super) fn close_count(&mut self, pdu: &ScsiResponse, keys: &Keys) -> Result<(), Violation> {
         let (got, expected) = (pdu.exp_data_sn.0, self.next_sn);
         if pdu.response != 0 || got <= expected {

@@ -210,7 +210,7 @@ fn a_wrong_header_digest_ends_the_stream() {
     }
 }
 
-/// Covers: DGT-07.
+/// Covers: DGT-07, DGT-05.
 #[test]
 fn a_wrong_data_digest_skips_the_pdu() {
     let text = session(DIGESTS)[9].clone();

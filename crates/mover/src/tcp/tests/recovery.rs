@@ -45,7 +45,7 @@ fn r2t(host: &mut Host) -> Option<R2t> {
     }
 }
 
-/// Covers: DIN-07b, DIN-10a, DIN-10b.
+/// Covers: DIN-07b, DIN-10a, DIN-10b, DIN-02, DIN-03a, DIN-11, DSN-01.
 #[test]
 fn a_run_goes_out_under_its_numbers() {
     for keys in [PLAIN, DIGESTS] {

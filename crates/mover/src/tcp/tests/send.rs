@@ -81,6 +81,7 @@ fn a_read_of_two_bursts_is_segmented_and_numbered() {
             assert_eq!(data_in.numbers.stat_sn, StatSn(if index == 4 { 77 } else { 0 }));
             assert_eq!(data_in.numbers.exp_cmd_sn, CmdSn(6));
             assert_eq!((data_in.ttt, data_in.acknowledge), (Ttt::NONE, false));
+            assert_eq!(data_in.lun, LunField::default(), "reserved");
             all.extend_from_slice(&bytes);
         }
         assert_eq!(all, pattern(300_000));

@@ -6,6 +6,7 @@ use crate::Nexus;
 use crate::Task;
 use crate::testing::names;
 use crate::testing::submit;
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
 fn compare_cdb(lba: u64, blocks: u8) -> [u8; 16] {
@@ -116,6 +117,48 @@ fn nobody_writes_between_compare_and_write() {
     let Step::Complete(completion) = step else { panic!("{step:?}") };
     assert_eq!(codes(sense_of(&completion)), (0xe, 0x1d, 0), "the write came first");
     assert!(matches!(second.resume(&other, Input::Turn), Step::Store(_)));
+}
+
+/// Two initiators compare and write without a pause: before one of them ends, the next command of
+/// the other waits, and whoever ends comes again before anybody else tries. Somebody else's write
+/// must get its turn all the same, and so must its comparison.
+#[test]
+fn comparisons_without_end_starve_nobody() {
+    let bench = Bench::new();
+    let ports = ["iqn.b,i,0x2", "iqn.c,i,0x3", "iqn.d,i,0x4"];
+    let [first, second, victim] =
+        ports.map(|port| Nexus::new(names(port), vec![(0, Arc::clone(&bench.unit))]));
+    for nexus in [&first, &second, &victim] {
+        crate::testing::run(nexus, request(Lun::Unit(0), &[0; 6], &[], 0), &[]);
+    }
+    let same = halves(&[0; 512], &[0; 512]);
+    let compare = || compare_cdb(0, 1);
+    for (cdb, out) in
+        [(&block_cdb(Opcode::WRITE_10, 0, 1, 0)[..], &[0; 512][..]), (&compare(), &same)]
+    {
+        let mut flood: VecDeque<_> =
+            [&first, &second].map(|nexus| (nexus, begin(nexus, &compare(), &same))).into();
+        let (mut late, step) = begin(&victim, cdb, out);
+        assert!(matches!(step, Step::Wait));
+        let mut claims = 0;
+        while !matches!(late.resume(&victim, Input::Turn), Step::Store(_)) {
+            claims += 1;
+            assert!(claims < 4, "it waits for comparisons that came later");
+            let (nexus, (mut running, mut step)) = flood.pop_front().expect("one of two");
+            if matches!(step, Step::Wait) {
+                step = running.resume(nexus, Input::Turn);
+            }
+            while let Step::Store(op) = step {
+                step = running.resume(nexus, Input::Store(submit(&running, &op)));
+            }
+            assert!(matches!(step, Step::Complete(Completion { status: 0, .. })), "{step:?}");
+            // Its next command claims the unit, or waits behind the other's.
+            match begin(nexus, &compare(), &same) {
+                (task, Step::Wait) => flood.push_back((nexus, (task, Step::Wait))),
+                begun => flood.push_front((nexus, begun)),
+            }
+        }
+    }
 }
 
 #[test]

@@ -275,7 +275,6 @@ impl Persistent {
     }
 }
 
-/// APTPL, bit 0 of byte `at` of the list, needs somebody who keeps the state.
 /// Puts `next` in force and tells who must know.
 fn take_effect(
     unit: &LogicalUnit,
@@ -292,6 +291,7 @@ fn take_effect(
     }
 }
 
+/// APTPL, bit 0 of byte `at` of the list, needs somebody who keeps the state.
 fn check_power_loss(unit: &LogicalUnit, persists: bool, at: u16) -> Result<(), Fault> {
     if persists && unit.keeper().is_none() {
         return Err(sense::invalid_parameter_bit(at, 0).into());

@@ -31,6 +31,10 @@ fn spkm_is_neither_offered_nor_taken() {
         lab.answer(STAYS, "AuthMethod=SPKM1\n");
         assert_eq!(*lab.error(), LoginError::AuthMethod);
     }
+    let mut lab = Lab::new();
+    lab.answer(STAYS, "SPKM_REQ=0x01\nSPKM_REP_TI=0x02\n");
+    let answers = &lab.requests[1].1;
+    assert_eq!(answers, "SPKM_REQ=NotUnderstood\nSPKM_REP_TI=NotUnderstood\n");
 }
 
 /// Covers: OBS-06/I.

@@ -11,14 +11,17 @@ fn clients() -> [Option<Client>; 3] {
 
 /// A login that adds a connection to a session, or replaces one of it.
 fn joining(client: Option<Client>) -> Lab {
-    let session = whole(Lab::new());
+    joining_to(whole(Lab::new()).done().parameters.clone(), client)
+}
+
+fn joining_to(parameters: crate::initiator::Parameters, client: Option<Client>) -> Lab {
     let joining = Joining {
         connection: ConnectionId(1),
         tsih: Tsih(9),
         cid: Cid(3),
         cmd_sn: CmdSn(77),
         exp_stat_sn: StatSn(0),
-        parameters: session.done().parameters.clone(),
+        parameters,
     };
     Lab::of_login(Login::join(identity(), &Settings::default(), client, joining, START))
 }
@@ -319,12 +322,21 @@ fn the_protocol_level_is_the_sessions() {
     let session = whole(Lab::new());
     assert_eq!(session.done().parameters.protocol_level, 1, "where nobody speaks of it");
     // What a target says to a connection that joins changes nothing.
-    let mut lab = joining(None);
-    lab.answer(SECURED, "AuthMethod=None\nTargetPortalGroupTag=1\n");
-    lab.answer(MORE, "iSCSIProtocolLevel=0\n");
-    if lab.ends.is_empty() {
+    for (leading, later) in [("", "0"), ("0", "1"), ("1", "0")] {
+        let mut lead = Lab::operational();
+        if !leading.is_empty() {
+            lead.answer(MORE, &format!("iSCSIProtocolLevel={leading}\n"));
+        }
+        lead.answer(DONE, "");
+        let session = lead.done().parameters.clone();
+        let expected = if leading.is_empty() { "1" } else { leading };
+        assert_eq!(session.protocol_level.to_string(), expected);
+        let mut lab = joining_to(session.clone(), None);
+        lab.answer(SECURED, "AuthMethod=None\nTargetPortalGroupTag=1\n");
+        lab.answer(MORE, &format!("iSCSIProtocolLevel={later}\n"));
+        assert_eq!(lab.requests[2].1, "iSCSIProtocolLevel=Reject\n");
         lab.answer(DONE, "");
-        assert_eq!(lab.done().parameters.protocol_level, 1);
+        assert_eq!(lab.done().parameters.protocol_level, session.protocol_level);
     }
     for lab in beginnings() {
         let lab = whole(lab);
@@ -332,7 +344,7 @@ fn the_protocol_level_is_the_sessions() {
     }
 }
 
-/// Covers: LGN-50/I.
+/// Covers: LGN-50/I, NEG-15/I.
 #[test]
 fn every_key_of_the_standard_is_understood() {
     let negotiated = [

@@ -4,6 +4,7 @@
 use super::recovery::OTHER;
 use super::recovery::two;
 use super::*;
+use crate::initiator::TaskReporting;
 
 impl Lab {
     /// The function that went out last, and where.
@@ -125,5 +126,75 @@ fn a_command_has_the_attribute_that_was_asked_for() {
         let mut header = Vec::new();
         Request::Command(lab.commands()[0].0).emit(0, &mut header);
         assert_eq!(header[1] & 7, code);
+    }
+}
+
+/// No command goes out without the length of its read part: one that has both is refused.
+///
+/// Covers: FMT-14.
+#[test]
+fn a_command_of_both_directions_is_not_sent() {
+    let mut lab = Lab::new();
+    let cdb = Cdb { bytes: [0; 32], len: 16 };
+    let (lun, attribute) = (LunField::default(), Attribute::Simple);
+    let both = Command { lun, cdb, attribute, data_out: 512, data_in: 512 };
+    assert_eq!(lab.session.command(both, START).err(), Some(Refused::Bidirectional));
+    lab.drain();
+    assert!(lab.commands().is_empty());
+}
+
+/// A code that no standard defines is neither success nor a known failure.
+///
+/// Covers: FMT-03/I.
+#[test]
+fn reserved_codes_in_answers_are_errors() {
+    for code in [2, 7, 0x7f] {
+        let mut lab = Lab::new();
+        let task = lab.command(0, 512);
+        let mut ended = lab.status(task, 0);
+        ended.response.response = code;
+        lab.event(Event::Ended(ended), &[]);
+        let failed = Outcome::Failed(Ending::TargetFailure(code));
+        assert_eq!(lab.outcome(task), Some(&failed));
+
+        let mut lab = Lab::new();
+        let task = lab.command(0, 512);
+        let (_, request) = lab.managed(Function::AbortTask(task));
+        lab.answer_function(request, code.max(7));
+        assert_eq!(lab.outcome(task), None, "nothing has ended it");
+        let (_, request) = lab.managed(Function::LogicalUnitReset(LunField::default()));
+        lab.answer_function(request, code.max(7));
+        assert_eq!(lab.outcome(task), None, "nothing has ended it");
+
+        let mut lab = two(2, |_| {});
+        lab.session.handle_disconnect_at(OTHER, START);
+        lab.drain();
+        let Some(Request::Logout(logout)) = lab.requests().last().copied() else { panic!() };
+        let answer = LogoutResponse {
+            response: code.max(4),
+            itt: logout.itt,
+            numbers: lab.numbers(0),
+            time2wait: 0,
+            time2retain: 20,
+        };
+        lab.control(Response::Logout(answer), &[]);
+        assert!(matches!(lab.closed, Some((SessionError::NotRecovered, _))), "{:?}", lab.closed);
+    }
+}
+
+/// With FastAbort, or several connections, what a function has ended may still be answered.
+///
+/// Covers: FAB-03.
+#[test]
+fn late_answers_are_passed_over_where_there_may_be_some() {
+    for (reporting, connections, expected) in [
+        (TaskReporting::FastAbort, 1, true),
+        (TaskReporting::ResponseFence, 2, true),
+        (TaskReporting::Rfc3720, 1, false),
+    ] {
+        let lab = Lab::with(false, |agreed| {
+            (agreed.task_reporting, agreed.max_connections) = (reporting, connections);
+        });
+        assert_eq!(lab.session.login().keys().strays, expected, "{reporting:?} {connections}");
     }
 }

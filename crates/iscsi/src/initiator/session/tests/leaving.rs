@@ -44,6 +44,62 @@ impl Lab {
     }
 }
 
+/// By whom it is lost, by the system or by what came on it: no byte of it counts any more.
+///
+/// Covers: ERL-05a/I.
+#[test]
+fn a_lost_connection_is_closed() {
+    let losses: [fn(&mut Lab); 2] = [
+        |lab| lab.session.handle_disconnect_at(OTHER, START),
+        |lab| {
+            let event = Event::Violation(Violation::HeaderDigest);
+            lab.session.handle_event_at(OTHER, event, &[], START);
+        },
+    ];
+    for (level, lose) in [0, 1, 2].into_iter().flat_map(|level| losses.map(|lose| (level, lose))) {
+        let mut lab = two(level, |_| {});
+        lose(&mut lab);
+        let mut closed = Vec::new();
+        while let Some((at, output)) = lab.session.poll_output_at() {
+            match output {
+                Output::Op(Op::Terminate) => closed.push(at),
+                Output::Closed { .. } => panic!("the other connection is well"),
+                _ => {}
+            }
+        }
+        assert_eq!(closed, [OTHER], "level {level}");
+    }
+}
+
+/// A lost status leaves its connection without use, which is closed by a logout over another one
+/// (RFC 7143 §7.8 c); a target that numbers R2Ts wrongly is wrong on all connections.
+///
+/// Covers: STS-07a, R2T-10.
+#[test]
+fn at_level_0_a_gap_costs_its_connection_or_the_session() {
+    let mut lab = two(0, |_| {});
+    let tasks = [lab.command(0, 512), lab.command(0, 512)];
+    let place = |lab: &Lab, task| lab.session.tasks.get(task).unwrap().connection;
+    let [own, other] = tasks;
+    assert_eq!((place(&lab, own), place(&lab, other)), (LEADING, OTHER));
+    let mut ended = lab.status(other, 0);
+    ended.response.numbers.stat_sn = lab.session.exp_stat_sn_at(OTHER).plus(1);
+    lab.session.handle_event_at(OTHER, Event::Ended(ended), &[], START);
+    lab.drain();
+    assert!(lab.closed.is_none());
+    assert_eq!((lab.last_logout().reason, lab.last_logout().cid), (1, Cid(1)));
+    lab.logged_out(0, START);
+    assert_eq!(lab.outcome(other), Some(&Outcome::Failed(Ending::Lost { sent: true })));
+    lab.end(own);
+    assert!(matches!(lab.outcome(own), Some(Outcome::Done(_))));
+
+    let mut lab = two(0, |_| {});
+    let gap = Violation::Sequence { got: 2, expected: 1 };
+    lab.session.handle_event_at(OTHER, Event::Violation(gap), &[], START);
+    lab.drain();
+    assert_eq!(lab.closed.map(|(error, _)| error), Some(SessionError::Violation(gap)));
+}
+
 /// Whatever else happens until its answer.
 ///
 /// Covers: LGO-01.

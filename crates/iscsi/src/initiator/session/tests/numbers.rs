@@ -306,7 +306,7 @@ fn the_stat_sn_of_data_means_nothing() {
     }
 }
 
-/// Covers: STS-07b, SNK-10, SNK-11c, STS-04.
+/// Covers: STS-07b, SNK-10, SNK-11c, STS-04, SNK-05.
 #[test]
 fn statuses_in_a_gap_are_asked_for() {
     let mut lab = level(1);

@@ -71,7 +71,7 @@ fn reject(lab: &mut Lab, reason: u8, request: Request) {
     lab.control(Response::Reject(reject), &header);
 }
 
-/// Covers: ERL-12, SNK-05, DGT-09.
+/// Covers: ERL-12, SNK-05, DGT-09, SNK-10.
 #[test]
 fn a_status_before_its_data_is_not_acknowledged() {
     let mut lab = level(1);
@@ -127,7 +127,7 @@ fn data_that_is_refused_fails_its_command_when_its_status_is_there() {
     }
 }
 
-/// Covers: CMD-19/I, CMD-25, CMD-23b.
+/// Covers: CMD-19, CMD-25, CMD-23b.
 #[test]
 fn a_command_that_was_damaged_is_sent_again_under_its_number() {
     let mut lab = level(0);
@@ -167,6 +167,31 @@ fn the_window_keeps_later_commands_near_an_open_number() {
     assert_eq!(lab.session.max_cmd_sn.steps_from(open), (1 << 31) - 2);
 }
 
+/// The times are those that were agreed on, each for its own purpose.
+///
+/// Covers: TMO-02/I.
+#[test]
+fn an_unannounced_loss_has_the_times_of_the_session() {
+    let mut lab = Lab::with(false, |parameters| {
+        parameters.error_recovery_level = 2;
+        (parameters.time2wait, parameters.time2retain) = (3, 7);
+    });
+    lab.session.handle_disconnect_at(LEADING, START);
+    lab.drain();
+    assert_eq!(lab.session.poll_timeout(), Some(START + Duration::from_secs(3)));
+    assert_eq!(lab.session.wanted(START + Duration::from_millis(2999)), None);
+    let later = START + Duration::from_secs(3);
+    assert_eq!(lab.session.wanted(later), Some(LEADING));
+    lab.session.begin_join(LEADING);
+    lab.session.join_failed(LEADING, false, later);
+    lab.session.handle_timeout(later + Duration::from_millis(6999));
+    lab.drain();
+    assert!(lab.closed.is_none());
+    lab.session.handle_timeout(later + Duration::from_secs(7));
+    lab.drain();
+    assert!(matches!(lab.closed, Some((SessionError::Disconnected, _))));
+}
+
 /// Covers: SES-15, SES-14, SES-33, TMO-01, TMO-02/I.
 #[test]
 fn a_connection_is_replaced_only_when_it_is_gone() {
@@ -197,7 +222,7 @@ fn a_connection_is_replaced_only_when_it_is_gone() {
     assert!(matches!(lab.closed, Some((SessionError::Disconnected, _))));
 }
 
-/// Covers: REA-01, TMF-06, TMF-28, LGN-34, ERL-05/I, LGO-14.
+/// Covers: REA-01, TMF-06, TMF-28, LGN-34, ERL-05b, ERL-05c, LGO-14, CMD-19.
 #[test]
 fn commands_are_sent_again_or_reassigned_when_the_logout_has_succeeded() {
     let mut lab = pair(2);
@@ -397,7 +422,7 @@ fn pdus_that_are_made_wrong_end_the_session() {
 
 /// Nothing that such a target says on any connection can be relied on.
 ///
-/// Covers: FMT-16/I.
+/// Covers: FMT-16/I, DGT-04/I.
 #[test]
 fn a_format_error_ends_all_connections_of_the_session() {
     let violations = [

@@ -209,7 +209,7 @@ fn a_wish_to_negotiate_is_met_by_a_text_request() {
     assert!(lab.told.is_empty() && lab.session.is_active());
 }
 
-/// Covers: SNK-08, SNK-13, SNK-11b, SNK-11c.
+/// Covers: SNK-08, SNK-13, SNK-11b, SNK-11c, SNK-10.
 #[test]
 fn data_from_before_the_change_is_asked_for_as_a_whole() {
     let mut lab = Lab::with(false, |parameters| parameters.error_recovery_level = 1);
@@ -230,7 +230,8 @@ fn data_from_before_the_change_is_asked_for_as_a_whole() {
     assert_eq!((first.beg_run, first.run_length), (0, 0));
     lab.text(None, false, b"");
     let (_, second) = asked(lose(&mut lab, old));
-    assert!(first.tag != second.tag && ![first.tag, second.tag].contains(&0));
+    assert!(first.tag != second.tag);
+    assert!([first.tag, second.tag].into_iter().all(|tag| !matches!(tag, 0 | u32::MAX)));
     // From then on its data has the length that holds now.
     let is_plain = |op| {
         matches!(op, Some(Op::SendControl { request: Request::Snack(snack), .. })
@@ -253,4 +254,30 @@ fn text_fits_the_smallest_segment() {
     lab.text(Some(Ttt(9)), false, keys.concat().as_bytes());
     let texts = lab.texts();
     assert!(texts.len() > 1 && texts.iter().all(|(_, data)| data.len() <= 512), "{texts:?}");
+}
+
+/// What comes with the last response names nothing, also where lengths are declared.
+///
+/// Covers: TXT-07.
+#[test]
+fn the_tag_of_a_last_response_is_ignored() {
+    let mut lab = Lab::new();
+    lab.session.declare(4096, START).unwrap();
+    lab.drain();
+    let Some(Request::Text(first)) = lab.requests().last().copied() else { panic!("a request") };
+    let last = TextResponse {
+        final_: true,
+        continue_: false,
+        lun: LunField([0, 3, 0, 0, 0, 0, 0, 0]),
+        itt: first.itt,
+        ttt: Ttt(5),
+        numbers: lab.numbers(0),
+    };
+    lab.control(Response::Text(last), b"");
+    assert_eq!(lab.requests().len(), 1, "nothing is left to be said");
+    assert!(matches!(lab.told.last(), Some(Indication::Declared(Ok(())))));
+    lab.session.declare(8192, START).unwrap();
+    lab.drain();
+    let Some(Request::Text(next)) = lab.requests().last().copied() else { panic!("a request") };
+    assert_eq!((next.ttt, next.lun), (Ttt::NONE, LunField::default()));
 }

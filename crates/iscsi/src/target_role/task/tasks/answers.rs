@@ -6,6 +6,7 @@ use crate::datamover::TaskId;
 use crate::target_role::names::ConnectionId;
 use crate::target_role::recovery::Answer;
 use crate::target_role::recovery::Asked;
+use crate::target_role::recovery::R2tState;
 use crate::target_role::reply::Reply;
 use crate::target_role::task::burst::Burst;
 use crate::target_role::task::entry::Task;
@@ -24,7 +25,8 @@ impl Tasks {
         let entry = self.table.get_mut(id);
         debug_assert!(entry.is_some(), "what was answered is not released yet");
         if let Some(entry) = entry {
-            entry.answer = Some(Box::new(Answer::new(reply)));
+            let first = entry.transfer.r2ts.as_deref().map_or(0, R2tState::next);
+            entry.answer = Some(Box::new(Answer::new(reply, first)));
         }
     }
 
@@ -131,5 +133,99 @@ impl Tasks {
         };
         self.kept.give_back(answer.kept_bytes());
         answer.give_up();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datamover::Immediate;
+    use crate::target_role::task::terms::Terms;
+    use buf::Slice;
+    use wire::iscsi::Attribute;
+    use wire::iscsi::Cdb;
+    use wire::iscsi::CmdSn;
+    use wire::iscsi::LunField;
+    use wire::iscsi::Residual;
+    use wire::iscsi::Response;
+    use wire::iscsi::ScsiCommand;
+    use wire::iscsi::StatSn;
+
+    /// No unit has a command that both writes and reads; what numbers such a one does not know
+    /// that.
+    ///
+    /// Covers: DSN-04, DSN-06.
+    #[test]
+    fn both_directions_of_a_task_share_one_series_above_level_0() {
+        let terms = Terms {
+            initial_r2t: true,
+            immediate_data: false,
+            first_burst_length: 512,
+            max_burst_length: 512,
+            open_r2t_max: 1,
+            recovers: true,
+            has_level_two: false,
+            collapses: true,
+        };
+        let mut tasks = Tasks::new(8, terms, 1 << 20);
+        let command = ScsiCommand {
+            immediate: false,
+            final_: true,
+            read: true,
+            write: true,
+            attribute: Attribute::Simple,
+            priority: 0,
+            lun: LunField::default(),
+            itt: Itt(7),
+            expected_length: 1024,
+            cmd_sn: CmdSn(1),
+            exp_stat_sn: StatSn(1),
+            cdb: Cdb { bytes: [0; 32], len: 16 },
+            bidi_read_length: Some(2048),
+        };
+        let id = tasks.arrive(ConnectionId(0), command, Immediate::None).unwrap();
+        let r2ts = tasks.table.get_mut(id).unwrap().transfer.r2ts();
+        assert_eq!([r2ts.ask(0, 512), r2ts.ask(512, 512)], [0, 1]);
+        let mut reply = Reply {
+            connection: ConnectionId(0),
+            itt: Itt(7),
+            status: 0,
+            sense: Vec::new(),
+            data: Some(Slice::from(alloc::vec![1; 2048])),
+            residual: Residual::None,
+            bidi_read_residual: Residual::None,
+            qualified: false,
+            collapses: false,
+        };
+        tasks.keep(id, &mut reply);
+        let answer = tasks.answer_mut(id).unwrap();
+        let mut rest = answer.recut(512, 1024).unwrap();
+        let runs = [2, 4].map(|first| {
+            let run = answer.next_run(&mut rest, || Ttt(9)).unwrap();
+            assert_eq!((run.first, run.next()), (first, first + 2));
+            run
+        });
+        let Response::Scsi(status) = answer.status().0 else { panic!("a SCSI Response") };
+        assert_eq!(status.exp_data_sn, DataSn(4), "Data-In only");
+        // All of it comes again by the numbers that it had, and nothing else.
+        let snack = |beg_run, run_length| Snack {
+            kind: 0,
+            lun: LunField::default(),
+            itt: Itt(7),
+            tag: u32::MAX,
+            exp_stat_sn: StatSn(1),
+            beg_run,
+            run_length,
+        };
+        let firsts = |answer: &Answer, snack| -> Vec<u32> {
+            let again = answer.again(&snack, 512).unwrap();
+            again.iter().map(|run| run.first).collect()
+        };
+        assert_eq!(firsts(answer, snack(0, 0)), [2, 4]);
+        assert_eq!(firsts(answer, snack(3, 2)), [3, 4]);
+        assert!(answer.again(&snack(1, 1), 512).is_err(), "an R2T");
+        assert_eq!(answer.acknowledge(2), None);
+        assert_eq!(answer.acknowledge(runs[0].next()), Some(0));
+        assert_eq!(firsts(answer, snack(0, 0)), [4]);
     }
 }

@@ -37,7 +37,7 @@ fn control_data_is_counted_without_padding_and_digests() {
     }
 }
 
-/// Covers: FMT-05/I.
+/// Covers: FMT-05/I, DGT-02b/I.
 #[test]
 fn padding_is_zero_and_may_have_any_value() {
     for keys in [KEYS, DIGESTS] {
@@ -124,6 +124,21 @@ fn a_login_response_has_8192_bytes_at_most() {
                 matches!(violation, Violation::SegmentTooLong { limit: 8192, .. })
             });
         }
+    }
+}
+
+/// Covers: FMT-09/I.
+#[test]
+fn no_pdu_of_a_target_has_an_ahs() {
+    for opcode in [0x20, 0x21, 0x22, 0x24, 0x25, 0x26, 0x31, 0x32, 0x3f] {
+        let mut bytes = pdu(KEYS, Response::Scsi(status(0, 0)), &[]);
+        (bytes[0], bytes[4]) = (opcode, 1);
+        bytes.extend([0, 1, 1, 0]);
+        violates(
+            &mut reading(KEYS, 500),
+            &bytes,
+            |violation| matches!(violation, Violation::Malformed { opcode: of } if *of == opcode),
+        );
     }
 }
 
