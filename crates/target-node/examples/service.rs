@@ -99,8 +99,8 @@ fn run() -> Result<(), Box<dyn Error>> {
 }
 
 /// A disk with an identity of its own: hosts know it again wherever it is served, because its
-/// number is kept beside the file. (`Identity::derive` makes one of the place, target and LUN: another
-/// disk in that place looks the same to hosts.) One in memory has a new number each time.
+/// number is kept beside the file. (`Identity::derive` makes one of the place, target and LUN:
+/// another disk in that place looks the same to hosts.) One in memory has a new number each time.
 fn open(
     stores: &mut Stores,
     spec: &Spec,
