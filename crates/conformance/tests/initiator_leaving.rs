@@ -127,8 +127,8 @@ fn begin_write(queue: &mut Queue, session: SessionId) {
     assert!(queue.in_doubt().contains(&session));
 }
 
-/// Stands before `target`. When the second connection speaks, it waits for the end of the first
-/// one, and tells whether that came.
+/// Stands before `target`. When the second connection speaks, it waits for the end of the first,
+/// and tells whether that came.
 fn witness(target: SocketAddr) -> (SocketAddr, Receiver<bool>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let portal = listener.local_addr().unwrap();
