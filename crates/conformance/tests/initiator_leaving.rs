@@ -3,12 +3,18 @@
 //! that is left (RFC 7143 §6.3.5), or it says that none could be had.
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 
+use std::io;
+use std::net::Shutdown;
 use std::net::SocketAddr;
+use std::net::TcpListener;
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
@@ -119,6 +125,51 @@ fn begin_write(queue: &mut Queue, session: SessionId) {
     queue.post(session, 1, write()).unwrap();
     queue.wait_n(1, PAUSE);
     assert!(queue.in_doubt().contains(&session));
+}
+
+/// Stands before `target`. When the second connection speaks, it waits for the end of the first
+/// one, and tells whether that came.
+fn witness(target: SocketAddr) -> (SocketAddr, Receiver<bool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let portal = listener.local_addr().unwrap();
+    let (tell, told) = channel();
+    let gone = Arc::new(AtomicBool::new(false));
+    thread::spawn(move || {
+        for (count, client) in listener.incoming().map_while(Result::ok).enumerate() {
+            let (gone, tell) = (Arc::clone(&gone), tell.clone());
+            let server = TcpStream::connect(target).unwrap();
+            let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            thread::spawn(move || io::copy(&mut &back.0, &mut &back.1));
+            thread::spawn(move || {
+                if count == 1 {
+                    drop(client.peek(&mut [0]));
+                    let until = Instant::now() + 2 * PAUSE;
+                    while !gone.load(Ordering::SeqCst) && Instant::now() < until {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                    let _ = tell.send(gone.load(Ordering::SeqCst));
+                }
+                drop(io::copy(&mut &client, &mut &server));
+                gone.store(true, Ordering::SeqCst);
+                drop(server.shutdown(Shutdown::Both));
+            });
+        }
+    });
+    (portal, told)
+}
+
+/// Covers: SES-20.
+#[test]
+fn a_session_has_failed_before_another_one_takes_its_place() {
+    let mock = lazy_in(1);
+    let (portal, told) = witness(mock.portal());
+    let mut queue = Queue::new(&Config::default()).unwrap();
+    let id = queue.login(options(&[portal])).unwrap();
+    begin_write(&mut queue, id);
+    queue.abandon(id);
+    let error = end_of(&mut queue, id);
+    assert!(error.is_none(), "{error:?}");
+    assert!(told.recv_timeout(END).unwrap(), "its connection is still there");
 }
 
 /// The target has answered the logout and keeps its half open.

@@ -142,6 +142,7 @@ pub use strangers::STRANGERS_MAX;
 pub use volume::Rescanned;
 pub use volume::Resized;
 pub use volume::Shrink;
+pub use volume::Snapshot;
 pub use volume::VolumeError;
 
 // What the signatures above name of other crates, so that nobody needs those at the same versions.

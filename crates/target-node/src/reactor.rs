@@ -256,8 +256,8 @@ impl Target {
     /// Opens the portals and starts the reactors.
     ///
     /// # Errors
-    /// If a name is none, or a portal, the engine, a thread or its buffers cannot be had; nothing is
-    /// left running then.
+    /// If a name is none, or a portal, the engine, a thread or its buffers cannot be had; nothing
+    /// is left running then.
     pub fn start(plan: Plan) -> Result<Self, Error> {
         plan.nodes.iter().try_for_each(Node::check)?;
         let mut listeners = Vec::new();

@@ -23,8 +23,11 @@ pub struct Secret(Zeroizing<Vec<u8>>);
 #[non_exhaustive]
 pub enum SecretError {
     /// RFC 7143 §9.2.1: less than 96 bits can be found by trial from one login that was overheard.
-    #[error("the secret has {0} bytes; at least {min} (96 bits) are right",
-        min = limits::CHAP_SECRET_LEN_MIN)]
+    #[error(
+        "the secret has {0} bytes; at least {min} (96 bits) are right, and random ones are best: \
+         0x and what openssl rand -hex 16 prints",
+        min = limits::CHAP_SECRET_LEN_MIN
+    )]
     TooShort(usize),
     /// A bound of ours: it is refused rather than cut.
     #[error("the secret has more than {} bytes", limits::CHAP_SECRET_LEN_MAX)]

@@ -367,6 +367,8 @@ fn secrets_are_whole_bytes_of_96_bits_at_least() {
     assert_eq!(bytes(b"elevenbytes"), Err(SecretError::TooShort(11)));
     assert_eq!(bytes(b"elevenbytes\n"), Err(SecretError::TooShort(11)));
     assert_eq!(bytes(b""), Err(SecretError::TooShort(0)));
+    // We make none; who needs one is told of random bytes.
+    assert!(SecretError::TooShort(11).to_string().contains("openssl rand -hex 16"));
     assert_eq!(bytes(b"0x0011223344556677889900"), Err(SecretError::TooShort(11)));
     assert_eq!(bytes(b"0x001122334455667788990011a"), Err(SecretError::HalfByte));
     assert_eq!(bytes(b"0x00112233445566778899zz"), Err(SecretError::Hex));

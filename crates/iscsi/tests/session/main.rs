@@ -13,6 +13,7 @@ mod driver;
 mod early;
 mod fastabort;
 mod fences;
+mod joining;
 mod logout;
 mod management;
 mod numbers;
