@@ -417,7 +417,7 @@ fn no_write_reaches_the_medium_after_a_logout() {
     );
 }
 
-/// Who lost commands to a reset hears of it, also when who asked for it has gone before it was done.
+/// Who lost commands to a reset hears of it, also when who asked has gone before it was done.
 ///
 /// Covers: TMF-21.
 #[test]
