@@ -75,6 +75,7 @@ fn clear_task_set_ends_the_tasks_of_all_nexuses() {
 /// FastAbort iSCSI itself tells them nothing (RFC 7143 §4.2.3.3).
 fn clear_task_set(server: &Server, mut one: Initiator, tas: bool) {
     let (mut two, mut three) = (session(server), session(server));
+    let mut four = session(server);
     assert_eq!(task_set_type(&mut one), 0, "one task set for all nexuses");
     let foreign = open_write(&mut two, 0, 2);
     let other_unit = open_write(&mut two, 1, 1);
@@ -97,7 +98,6 @@ fn clear_task_set(server: &Server, mut one: Initiator, tas: bool) {
     expect_untouched(&mut one, 0, 2);
     three.expect_quiet();
     // Who had no task that ended hears of nothing, on no unit.
-    let mut four = session(server);
     for lun in [0, 1] {
         assert_eq!(attention(&mut four, lun), (0, 0, 0));
     }

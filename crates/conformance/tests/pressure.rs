@@ -8,6 +8,7 @@ use lunwire_conformance::server::FILE_LUN;
 use lunwire_conformance::server::plan;
 use lunwire_conformance::*;
 use std::time::Duration;
+use std::time::Instant;
 use wire::iscsi::*;
 
 const DIGESTS: [(&str, &str); 2] = [("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")];
@@ -411,6 +412,48 @@ fn no_write_reaches_the_medium_after_a_logout() {
                 writing.send(&Request::Logout(request), &[]);
                 while !matches!(writing.read().response(), Response::Logout(_)) {}
                 overwrite(&mut other);
+            }
+        },
+    );
+}
+
+/// Who lost commands to a reset hears of it, also when who asked has gone before it was done.
+///
+/// Covers: TMF-21.
+#[test]
+fn a_reset_is_carried_out_for_who_has_gone() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            for _ in 0..4 {
+                let mut writing = server.login_with(&LoginPlan::new().with(&FIRST_BURST));
+                let mut resetting = server.login_with(&LoginPlan::new().with(&FIRST_BURST));
+                writing.settle(FILE_LUN);
+                resetting.settle(FILE_LUN);
+                flood(&mut writing);
+                let ping = NopOut { immediate: true, ..writing.ping() };
+                writing.cmd_sn = ping.cmd_sn;
+                writing.send(&Request::NopOut(ping), &[]);
+                while !matches!(writing.read().response(), Response::NopIn(_)) {}
+                let request = resetting.management(5, FILE_LUN, Itt::NONE);
+                resetting.send(&Request::TaskManagement(request), &[]);
+                drop(resetting);
+                let begun = Instant::now();
+                let mut told = false;
+                while !told && begun.elapsed() < Duration::from_secs(5) {
+                    std::thread::sleep(Duration::from_millis(5));
+                    let ready = writing.test_unit_ready(FILE_LUN);
+                    writing.start(&ScsiCommand { attribute: Attribute::HeadOfQueue, ..ready });
+                    // What was not ended has its status, too.
+                    told = loop {
+                        let pdu = writing.read();
+                        let Response::Scsi(answer) = pdu.response() else { continue };
+                        if answer.itt == ready.itt {
+                            break answer.status == 2 && pdu.data[14..16] == [0x29, 0x03];
+                        }
+                    };
+                }
+                assert!(told, "a unit attention was due");
             }
         },
     );

@@ -29,14 +29,6 @@ pub struct PendingSense {
 }
 
 impl Nexus {
-    /// LOGICAL UNIT RESET (SAM-5 §6.3.3): a stopped unit starts again, mode parameters have their
-    /// saved or default values, ACA conditions and the reservation of RESERVE end, and every nexus,
-    /// this one too, is told with 29/03. Call it once, at the nexus that asked.
-    pub fn logical_unit_reset(&self, unit: &LogicalUnit) {
-        unit.reset();
-        unit.establish_everywhere(Attention::DeviceReset);
-    }
-
     /// I_T NEXUS RESET (SAM-5 §6.3.4): as if this nexus had been lost and were back: 29/07 from
     /// each unit, its reservation of RESERVE ends.
     pub fn reset(&self) {
@@ -87,6 +79,14 @@ impl Nexus {
 }
 
 impl LogicalUnit {
+    /// LOGICAL UNIT RESET (SAM-5 §6.3.3): a stopped unit starts again, mode parameters have their
+    /// saved or default values, ACA conditions and the reservation of RESERVE end, and every nexus,
+    /// that which asked too, is told with 29/03.
+    pub fn logical_unit_reset(&self) {
+        self.reset();
+        self.establish_everywhere(Attention::DeviceReset);
+    }
+
     /// TARGET COLD RESET: the unit is as after power on (SAM-5 §6.3.1). Reservations and
     /// registrations that are not to persist are gone, all else is as after a reset, and every
     /// nexus is told with 29/00 and of nothing that was before.
@@ -161,7 +161,7 @@ mod tests {
         list[15] = 0;
         assert_eq!(reserve_out(&other, 1, list), 0, "RESERVE");
         assert_eq!(ready(&bench.nexus), NOTHING);
-        bench.nexus.logical_unit_reset(&bench.unit);
+        bench.unit.logical_unit_reset();
         assert_eq!(ready(&other), RESET);
         assert_eq!(keys(&other)[7], 8, "a reset leaves registrations alone");
         other.commands_cleared(&bench.unit);
@@ -196,7 +196,7 @@ mod tests {
         let (nexus, unit) = (&bench.nexus, &bench.unit);
         assert_eq!(nexus.pending_sense(unit), None);
         nexus.reset();
-        nexus.logical_unit_reset(unit);
+        unit.logical_unit_reset();
         let reset = Sense::new(SenseKey::UnitAttention, 0x29, 3);
         let alone = Some(PendingSense { sense: reset, more: false });
         assert_eq!(nexus.pending_sense(unit), alone, "the nexus loss is told with it");
@@ -216,7 +216,7 @@ mod tests {
         let (nexus, unit) = (&bench.nexus, &bench.unit);
         let fenced = || run(nexus, request(Lun::Unit(0), &[0; 6], &[], 0), &[]).fence;
         assert!(!fenced());
-        nexus.logical_unit_reset(unit);
+        unit.logical_unit_reset();
         assert!(fenced());
         nexus.commands_cleared(unit);
         assert!(fenced());

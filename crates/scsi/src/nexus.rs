@@ -531,7 +531,7 @@ mod tests {
         assert_eq!(ready(&second), (6, 0x29, 7));
         assert_eq!(ready(&second), (0, 0, 0));
         assert_eq!(bench.sense(&[0; 6]), None, "others are not told");
-        bench.nexus.logical_unit_reset(&bench.unit);
+        bench.unit.logical_unit_reset();
         assert_eq!(ready(&second), (6, 0x29, 3));
         assert_eq!(codes(bench.sense(&[0; 6])), (6, 0x29, 3));
         second.commands_cleared(&bench.unit);

@@ -46,12 +46,12 @@ fn an_identity_must_be_one_that_hosts_accept() {
 #[test]
 fn attentions_stop_all_but_informative_commands() {
     let bench = Bench::new();
-    bench.nexus.logical_unit_reset(&bench.unit);
+    bench.unit.logical_unit_reset();
     assert_eq!(bench.sense(&[0x12, 0, 0, 0, 36, 0]), None);
     assert_eq!(bench.sense(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0]), None);
     assert_eq!(codes(bench.sense(&[0xff; 16])), (6, 0x29, 3), "before the operation code");
     assert_eq!(codes(bench.sense(&[0xff; 16])), (5, 0x20, 0));
-    bench.nexus.logical_unit_reset(&bench.unit);
+    bench.unit.logical_unit_reset();
     let data = bench.data(&[3, 0, 0, 0, 18, 0]);
     assert_eq!(codes(wire::scsi::Sense::parse(&data)), (6, 0x29, 3));
     assert_eq!(bench.sense(&[0; 6]), None, "REQUEST SENSE has cleared it");

@@ -244,7 +244,7 @@ fn who_is_gone_prevents_nothing() {
     assert_eq!(load(&bench), (0, 0, 0));
     assert_eq!(codes(bench.sense(&[0; 6])), (6, 0x28, 0));
     assert_eq!(bench.sense(&prevent), None);
-    bench.nexus.logical_unit_reset(&bench.unit);
+    bench.unit.logical_unit_reset();
     assert_eq!(codes(bench.sense(&[0; 6])), (6, 0x29, 3));
     assert_eq!(eject(&bench), (0, 0, 0));
 }

@@ -540,7 +540,7 @@ fn a_stopped_unit_is_not_ready_until_it_starts() {
     assert_eq!(bench.sense(&[0; 6]), None);
     assert_eq!(stop(4), None);
     assert_eq!(bench.log(), [], "NO_FLUSH");
-    bench.nexus.logical_unit_reset(&bench.unit);
+    bench.unit.logical_unit_reset();
     assert_eq!(codes(bench.sense(&[0; 6])), (6, 0x29, 3));
     assert_eq!(bench.sense(&[0; 6]), None, "a reset starts the unit");
 }

@@ -230,7 +230,7 @@ fn resets_and_nexus_loss_end_an_aca_condition() {
     let bench = Bench::new();
     let other = second(&bench);
     assert_eq!(run(&bench.nexus, Attribute::Simple, &WRONG_NACA), CHECK);
-    other.logical_unit_reset(&bench.unit);
+    bench.unit.logical_unit_reset();
     assert_eq!(run(&bench.nexus, Attribute::Simple, &READY), CHECK, "the reset");
     assert_eq!(run(&bench.nexus, Attribute::Simple, &READY), GOOD);
     assert_eq!(run(&other, Attribute::Simple, &READY), CHECK);

@@ -63,7 +63,9 @@ impl<P: Port> Pump<P> {
             }
             _ => units,
         };
-        let origin = Origin::Session { session: key, id, function, units: Arc::clone(&units) };
+        let target = view.session.login.target.as_deref().map(Arc::from);
+        let origin =
+            Origin::Session { session: key, id, function, units: Arc::clone(&units), target };
         let management = view.context.managements.begin(origin);
         if let Function::AbortTask { task } = function {
             view.drop_task(task);
@@ -91,8 +93,7 @@ impl<P: Port> Pump<P> {
     }
 
     /// TARGET COLD RESET is done: the sessions of the target end, here and on the other reactors.
-    fn end_all_sessions(&mut self, target: &str) {
-        let target: Arc<str> = target.into();
+    pub(super) fn end_all_sessions(&mut self, target: Arc<str>) {
         let Context { shared, reactor: here, .. } = &self.context;
         for (reactor, mailbox) in shared.mailboxes.iter().enumerate() {
             if reactor != *here {
@@ -244,27 +245,25 @@ impl<P: Port> Pump<P> {
 
     /// All tasks have ended: the rest of the function, and its answer, if its session is still
     /// there.
-    pub(super) fn finish(&mut self, key: Key, id: u32, function: Function, units: &Units) {
-        let Some(SessionView { session, context, .. }) = self.session(key) else { return };
-        if let Some(nexus) = &session.nexus {
-            match function {
-                Function::LogicalUnitReset | Function::TargetWarmReset => {
-                    units.iter().for_each(|unit| nexus.logical_unit_reset(unit));
-                }
-                Function::TargetColdReset => units.iter().for_each(|unit| unit.power_on()),
-                Function::NexusReset => nexus.reset(),
-                _ => {}
+    pub(super) fn finish(&mut self, key: Key, (id, function): (u32, Function), units: &Units) {
+        // Whose tasks have ended hears of it, also where who asked has gone meanwhile.
+        match function {
+            Function::LogicalUnitReset | Function::TargetWarmReset => {
+                units.iter().for_each(|unit| unit.logical_unit_reset());
             }
+            Function::TargetColdReset => units.iter().for_each(|unit| unit.power_on()),
+            _ => {}
         }
-        session.machine.set_now(context.port.now());
-        session.machine.task_management_done(id, ServiceResponse::Complete);
-        let target = session.login.target.clone();
-        context.tell_waiting(None);
-        if function == Function::TargetColdReset
-            && let Some(target) = target
-        {
-            self.end_all_sessions(&target);
+        if let Some(SessionView { session, context, .. }) = self.session(key) {
+            if function == Function::NexusReset
+                && let Some(nexus) = &session.nexus
+            {
+                nexus.reset();
+            }
+            session.machine.set_now(context.port.now());
+            session.machine.task_management_done(id, ServiceResponse::Complete);
         }
+        self.context.tell_waiting(None);
     }
 }
 

@@ -35,7 +35,14 @@ struct Management {
 #[derive(Debug)]
 pub(super) enum Origin {
     /// A session here asked.
-    Session { session: Key, id: u32, function: Function, units: Units },
+    Session {
+        session: Key,
+        id: u32,
+        function: Function,
+        units: Units,
+        /// Whose sessions TARGET COLD RESET ends.
+        target: Option<Arc<str>>,
+    },
     /// A command here preempts others.
     Command { session: Key, task: TaskId },
     /// Another reactor asked for its management.
@@ -175,8 +182,11 @@ impl<P: Port> Pump<P> {
                     view.session.machine.quiesced(id);
                 }
             }
-            Some(Origin::Session { session, id, function, units }) => {
-                self.finish(session, id, function, &units);
+            Some(Origin::Session { session, id, function, units, target }) => {
+                self.finish(session, (id, function), &units);
+                if let Some(target) = target.filter(|_| function == Function::TargetColdReset) {
+                    self.end_all_sessions(target);
+                }
             }
             Some(Origin::Join { connection }) => self.go_on_joining(connection),
             Some(Origin::Nobody) | None => {}

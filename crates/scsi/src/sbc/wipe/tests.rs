@@ -157,7 +157,7 @@ fn everybody_waits_and_is_told_how_far_it_is() {
     assert_eq!(codes(Sense::parse(&sensed)), IN_PROGRESS);
     assert_eq!(bench.sense(&[0x12, 0, 0, 0, 36, 0]), None);
     assert_eq!(bench.sense(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0]), None);
-    bench.nexus.logical_unit_reset(&bench.unit);
+    bench.unit.logical_unit_reset();
     assert_eq!(codes(ready(&bench)), (6, 0x29, 3));
     assert_eq!(codes(ready(&bench)), IN_PROGRESS, "a reset does not stop it");
 }

@@ -472,7 +472,7 @@ fn reservations_outlive_sessions_and_resets() {
     let mut world = World::new();
     world.register(A, 1);
     world.out(A, RESERVE, 1, (1, 0), 0);
-    world.nexuses[B].logical_unit_reset(&world.bench.unit);
+    world.bench.unit.logical_unit_reset();
     let again = Nexus::new(names(&port(A)), vec![(0, Arc::clone(&world.bench.unit))]);
     core::mem::replace(&mut world.nexuses[A], again).lost();
     assert_eq!(world.attention(A), (6, 0x29, 3));
@@ -503,7 +503,7 @@ fn legacy_reservations_exclude_others() {
         assert_eq!(world.run(A, &release, &[]).status, 0);
         assert_eq!(world.write(B), 0);
         world.run(A, &reserve, &[]);
-        world.nexuses[B].logical_unit_reset(&world.bench.unit);
+        world.bench.unit.logical_unit_reset();
         assert_eq!((world.attention(B), world.attention(A)), ((6, 0x29, 3), (6, 0x29, 3)));
         assert_eq!(world.write(B), 0, "a reset ends it");
         world.run(A, &reserve, &[]);

@@ -40,7 +40,7 @@ fn saved_values_are_in_force_after_power_on_and_after_a_reset() {
     assert_eq!(select(&bench, &control(4, 0, 0, 0)), (0, 0, 0), "for now");
     assert_eq!(page(&bench, 0)[2..6], [4, 0x10, 0, 0]);
     assert_eq!(page(&bench, 3)[2..6], [0x24, 0x16, 8, 0x40]);
-    bench.nexus.logical_unit_reset(&bench.unit);
+    bench.unit.logical_unit_reset();
     assert_eq!(codes(bench.sense(&[0; 6])), (6, 0x29, 3));
     assert_eq!(page(&bench, 0)[2..6], [0x24, 0x16, 8, 0x40]);
     let again = Bench::powered_on(Kept::ModeParameters, &shelf).expect("our own");
@@ -204,7 +204,7 @@ fn the_time_is_the_hosts_until_it_is_set() {
         assert_eq!(set(&list), (5, 0x26, 0));
     }
     assert_eq!(set(&[]), (0, 0, 0));
-    bench.nexus.logical_unit_reset(&bench.unit);
+    bench.unit.logical_unit_reset();
     assert_eq!(codes(bench.sense(&[0; 6])), (6, 0x29, 3));
     assert_eq!(report(&bench)[2], 3, "a reset gives the host's time back");
 }

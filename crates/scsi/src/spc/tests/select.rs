@@ -33,7 +33,7 @@ fn software_write_protection_refuses_writes() {
     assert_eq!(select(&bench, &list(0, 0)), (0, 0, 0));
     assert_eq!(write(&bench), (0, 0, 0));
     assert_eq!(select(&bench, &list(4, 8)), (0, 0, 0));
-    bench.nexus.logical_unit_reset(&bench.unit);
+    bench.unit.logical_unit_reset();
     assert_eq!(write(&bench), (6, 0x29, 3));
     assert_eq!(write(&bench), (0, 0, 0), "a reset brings the default values back");
 }
