@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 
-.PHONY: help run build install test test-long test-quick lint docs bench bench-crc fuzz proofs sim sim-long interop vm-test \
+.PHONY: help run build install test test-long test-quick lint docs bench bench-crc bench-ceph fuzz proofs sim sim-long interop vm-test \
     clean
 
 help: ## Lists the targets
@@ -45,6 +45,10 @@ bench: build ## Speed beside tgt, libiscsi and the machine's own limit, about 7 
 
 bench-crc: ## CRC32C and copying with it, beside other crates and memcpy, about a minute
 	@bench/crc/run
+
+bench-ceph: build ## Images of Ceph beside librbd itself and tgt, about 4 minutes
+	@interop/setup fio tgt-rbd
+	@bench/ceph --gate
 
 fuzz: ## Fuzzes each target with a new seed; SECONDS_EACH=30
 	@SEED=$${SEED:-0} scripts/fuzz

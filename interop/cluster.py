@@ -15,7 +15,7 @@ import uuid
 import server
 
 START_SECONDS = 60
-STEP_SECONDS = 60
+STEP_SECONDS = 30
 MEMORY = 2 << 30
 CONFIGURATION = """[global]
 fsid = {fsid}
@@ -141,6 +141,20 @@ class Cluster:
         for client in re.findall(r"watcher=(\S+)", self.rbd("status", image)):
             self.ceph("osd", "blocklist", "add", client)
 
+    def fill_at(self, *ratios):
+        """What part of the OSD makes it nearly full, too full to take copies, and full."""
+        for name, ratio in zip(("nearfull", "backfillfull", "full"), ratios):
+            self.ceph("osd", f"set-{name}-ratio", f"{ratio:.6f}")
+
+    def remove_by_force(self, image):
+        """All objects of an image, as if nobody had it open."""
+        number = re.search(r"id: (\S+)", self.rbd("info", image)).group(1)
+        pool, name = image.split("/")
+        objects = self.run("rados", "-c", self.conf, "-p", pool, "ls").split()
+        for one in objects:
+            if number in one or one == f"rbd_id.{name}":
+                self.run("rados", "-c", self.conf, "-p", pool, "rm", one)
+
     def watchers(self, image):
         """How many clients have an image open."""
         return self.rbd("status", image).count("watcher=")
@@ -152,6 +166,41 @@ class Cluster:
         for process in self.processes.values():
             process.kill()
             process.wait()
+
+
+class Monitor:
+    """A monitor that wants keys, and nothing behind it."""
+
+    def __init__(self, folder):
+        os.makedirs(f"{folder}/mon")
+        self.conf, self.keyring = f"{folder}/ceph.conf", f"{folder}/keyring"
+        fsid, port = str(uuid.uuid4()), server.free_port()
+        text = CONFIGURATION.format(fsid=fsid, port=port, folder=folder, memory=MEMORY)
+        with open(self.conf, "w") as file:
+            file.write(text.replace("required = none", "required = cephx"))
+        for name in ("mon.", "client.admin", "client.lunwire"):
+            subprocess.run(["ceph-authtool", self.keyring, "-n", name, "--gen-key", "--cap", "mon",
+                            "allow *", *(["--create-keyring"] if name == "mon." else [])],
+                           check=True, stdout=subprocess.DEVNULL)
+        for command in (["monmaptool", "--create", "--fsid", fsid, "--addv", "a",
+                         f"[v2:127.0.0.1:{port}]", "--set-min-mon-release", "16",
+                         f"{folder}/monmap"],
+                        ["ceph-mon", "-c", self.conf, "-i", "a", "--mkfs", "--monmap",
+                         f"{folder}/monmap", "--keyring", self.keyring]):
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL, timeout=STEP_SECONDS)
+        self.log = open(f"{folder}/mon.said", "ab")
+        self.process = subprocess.Popen(
+            ["ceph-mon", "-f", "-c", self.conf, "-i", "a"], stdin=subprocess.DEVNULL,
+            stdout=self.log, stderr=self.log, preexec_fn=server.die_with_parent)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
 
 
 def start(folder):

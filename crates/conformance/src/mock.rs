@@ -16,6 +16,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::thread;
+use std::time::Duration;
+use std::time::Instant;
 
 use wire::iscsi::*;
 
@@ -73,6 +75,9 @@ pub fn data(command: &ScsiCommand, numbers: Numbers, data: Vec<u8>) -> Answers {
     vec![(Response::DataIn(answer), data)]
 }
 
+/// How long a mock waits for an initiator to close.
+const STAYS_MAX: Duration = Duration::from_secs(5);
+
 type Script = Box<dyn FnMut(&Request, &[u8], Numbers) -> Answers + Send>;
 
 /// A request with its data segment.
@@ -86,6 +91,8 @@ pub struct Mock {
     names: Arc<Mutex<Vec<String>>>,
     /// Connections that come are closed at once.
     shut: Arc<AtomicBool>,
+    /// A connection was closed wholly by its initiator.
+    closed: Arc<AtomicBool>,
 }
 
 /// What a mock says in logins.
@@ -95,6 +102,8 @@ struct Manners {
     group: u16,
     /// It hangs up when it has logged somebody in.
     hangs_up: bool,
+    /// It keeps its half open after a logout, until the initiator takes nothing any more.
+    stays: bool,
 }
 
 impl Mock {
@@ -111,13 +120,28 @@ impl Mock {
         group: u16,
         script: impl FnMut(&Request, &[u8], Numbers) -> Answers + Send + 'static,
     ) -> Self {
-        Self::with(Manners { group, hangs_up: false }, script)
+        Self::with(Manners { group, hangs_up: false, stays: false }, script)
     }
 
     /// A mock that logs everybody in and hangs up then.
     #[must_use]
     pub fn that_hangs_up() -> Self {
-        Self::with(Manners { group: 1, hangs_up: true }, |_, _, _| Vec::new())
+        Self::with(Manners { group: 1, hangs_up: true, stays: false }, |_, _, _| Vec::new())
+    }
+
+    /// A mock that does not hang up when it has answered a logout, but looks whether the initiator
+    /// does.
+    #[must_use]
+    pub fn that_stays(
+        script: impl FnMut(&Request, &[u8], Numbers) -> Answers + Send + 'static,
+    ) -> Self {
+        Self::with(Manners { group: 1, hangs_up: false, stays: true }, script)
+    }
+
+    /// Whether an initiator has closed both halves of its connection after a logout.
+    #[must_use]
+    pub fn was_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
     }
 
     fn with(
@@ -131,16 +155,22 @@ impl Mock {
         let shut: Arc<AtomicBool> = Arc::default();
         let (of_thread, mut script): (_, Script) = (Arc::clone(&said), Box::new(script));
         let (asked, is_shut) = (Arc::clone(&names), Arc::clone(&shut));
+        let closed: Arc<AtomicBool> = Arc::default();
+        let is_closed = Arc::clone(&closed);
         thread::spawn(move || {
             // One connection after the other.
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { return };
                 if !is_shut.load(Ordering::SeqCst) {
+                    let watched = manners.stays.then(|| stream.try_clone());
                     let _ = serve(stream, manners, &of_thread, &asked, &mut script);
+                    if let Some(Ok(stream)) = watched {
+                        is_closed.store(is_closed_by_peer(stream), Ordering::SeqCst);
+                    }
                 }
             }
         });
-        Self { portal, said, names, shut }
+        Self { portal, said, names, shut, closed }
     }
 
     /// Each TargetName that a login had.
@@ -219,6 +249,28 @@ fn serve(
             return Ok(());
         }
     }
+}
+
+/// Whether the peer of a connection sends nothing more and takes nothing more.
+fn is_closed_by_peer(mut stream: TcpStream) -> bool {
+    let mut rest = [0];
+    if stream.set_read_timeout(Some(STAYS_MAX)).is_err() {
+        return false;
+    }
+    match stream.read(&mut rest) {
+        Ok(0) => {}
+        Err(error) => return error.kind() == io::ErrorKind::ConnectionReset,
+        Ok(_) => return false,
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < STAYS_MAX {
+        // The answer to what it does not take is a reset.
+        if stream.write_all(&[0; BHS_LEN]).is_err() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    false
 }
 
 /// The window is open from the number that a request has, or announces.

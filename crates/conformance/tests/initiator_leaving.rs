@@ -127,8 +127,8 @@ fn begin_write(queue: &mut Queue, session: SessionId) {
     assert!(queue.in_doubt().contains(&session));
 }
 
-/// Stands before `target`. When the second connection speaks, it waits for the end of the first,
-/// and tells whether that came.
+/// Stands before `target`. When the second connection speaks, it waits for the end of the first
+/// one, and tells whether that came.
 fn witness(target: SocketAddr) -> (SocketAddr, Receiver<bool>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let portal = listener.local_addr().unwrap();
@@ -170,6 +170,29 @@ fn a_session_has_failed_before_another_one_takes_its_place() {
     let error = end_of(&mut queue, id);
     assert!(error.is_none(), "{error:?}");
     assert!(told.recv_timeout(END).unwrap(), "its connection is still there");
+}
+
+/// The target has answered the logout and keeps its half open.
+///
+/// Covers: LGO-04b.
+#[test]
+fn a_connection_is_closed_both_ways_after_the_logout() {
+    let mock = Mock::that_stays(|request, _, numbers| lazy(request, numbers));
+    let mut queue = Queue::new(&Config::default()).unwrap();
+    let id = queue.login(options(&[mock.portal()])).unwrap();
+    queue.post(id, 1, flush()).unwrap();
+    let begun = Instant::now();
+    while mock.said().is_empty() && begun.elapsed() < END {
+        queue.wait_n(1, Duration::from_millis(50));
+    }
+    queue.logout(id);
+    assert!(end_of(&mut queue, id).is_none(), "it ends as it was asked to");
+    // The queue lives on: it is not its end that closes the connection.
+    let begun = Instant::now();
+    while !mock.was_closed() && begun.elapsed() < END {
+        queue.wait_n(1, Duration::from_millis(20));
+    }
+    assert!(mock.was_closed(), "the connection is still open");
 }
 
 /// A login to another portal group would be another session beside it.

@@ -143,6 +143,9 @@ pub enum Reply {
     Snapshot {
         /// Its size, bytes.
         bytes: u64,
+        /// What it is called, where it is no file.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
     },
     /// The request cannot be met.
     Error {

@@ -437,6 +437,9 @@ macro_rules! chap_fields {
 
 chap_fields!(Target Initiator Discovery);
 
+/// More than this is not told at once: who writes a file mends some of it first.
+const WRONG_MAX: usize = 64;
+
 /// Where a configuration came from: its name and text, to say where an error is.
 #[derive(Clone, Debug)]
 pub struct Source {
@@ -483,6 +486,42 @@ impl Source {
     /// Bad TOML, unknown fields, missing fields, wrong types.
     pub fn parse(&self) -> Result<Config, ConfigError> {
         toml::from_str(&self.text).map_err(|error| self.explained(&error))
+    }
+
+    /// Reads the text, and goes on behind what is wrong as far as that can be done: what is right,
+    /// without what is wrong, and everything that is wrong.
+    #[must_use]
+    pub fn parse_all(&self) -> (Option<Config>, Vec<ConfigError>) {
+        let (mut text, mut wrong, mut taken) = (self.text.clone(), Vec::new(), Vec::new());
+        while wrong.len() < WRONG_MAX {
+            let error = match toml::from_str(&text) {
+                Ok(config) => return (Some(config), wrong),
+                Err(error) => error,
+            };
+            // That a key is missing which was wrong is no news.
+            let message: &str = error.message();
+            if taken.iter().any(|key| message.contains(&format!("missing field `{key}`"))) {
+                break;
+            }
+            wrong.push(self.explained(&error));
+            let Some((rest, key)) = Self::without(&text, &error) else { break };
+            text = rest;
+            taken.push(key);
+        }
+        (None, wrong)
+    }
+
+    /// Which top-level table a place of an error is in, counted; None: none, it is a key of the
+    /// whole.
+    #[must_use]
+    pub fn table_of(&self, error: &ConfigError) -> Option<usize> {
+        let line = error.place.rsplit(':').next()?.parse().ok()?;
+        let is_header = |line: &&str| {
+            let line = line.trim_start();
+            let name = line.trim_start_matches('[').split(']').next().unwrap_or_default();
+            line.starts_with('[') && !name.contains('.')
+        };
+        self.text.lines().take(line).filter(is_header).count().checked_sub(1)
     }
 
     /// An error about `value`, which stands in `field`.

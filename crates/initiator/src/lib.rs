@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! iSCSI disks without kernel modules; applications, the command line and the laboratory call it.
+//! iSCSI disks for programs, without kernel modules: sessions, disks, queues. Applications call it.
 //!
 //! A [`Disk`] is read and written like a file. Its session comes back by itself when it is lost,
 //! for a bounded time ([`Options::reconnect_patience`]), and what can be repeated is; an error is a
 //! last word. No root, no daemon, no runtime: one thread of an [`Initiator`] serves any number of
 //! sessions. What the signatures here name of other crates is re-exported, so that a program needs
-//! this one alone.
+//! this one alone. It runs on Linux, and a program depends on the repository:
+//! `lunwire-initiator = { git = "..." }`, or on a copy of it: `{ path = "..." }`.
 //!
 //! ```
 //! use lunwire_initiator::Config;
@@ -155,7 +156,10 @@ pub use engine::Waker;
 pub use engine::laps::Layer as LayerTime;
 pub use iscsi::chap::Account;
 pub use iscsi::chap::Algorithm;
+pub use iscsi::chap::Credentials;
+pub use iscsi::chap::CredentialsError;
 pub use iscsi::chap::Secret;
+pub use iscsi::chap::SecretError;
 pub use iscsi::initiator::DeclareError;
 pub use iscsi::initiator::DigestOffer;
 pub use iscsi::initiator::Ending;
@@ -175,3 +179,8 @@ pub use wire::iscsi::Residual;
 pub use wire::scsi::Sense;
 pub use wire::scsi::SenseKey;
 pub use wire::scsi::protection::ProtectionType;
+
+/// The program in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

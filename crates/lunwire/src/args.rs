@@ -366,13 +366,14 @@ pub(crate) enum LunAction {
     /// Take over the sizes of files and devices that grew (the daemon looks every 30 s, too)
     #[command(after_help = "Example:\n  lunwire lun rescan")]
     Rescan(AdminOptions),
-    /// Make a file with the present content of a disk, by sharing its blocks
+    /// Make a file with the present content of a disk, by sharing its blocks; of an image of Ceph a
+    /// snapshot
     #[command(after_help = "Example:\n  lunwire lun snapshot 0 /srv/disk.monday.img")]
     Snapshot {
         /// Number of the disk
         #[arg(value_parser = lun_number())]
         lun: u16,
-        /// The file, which must not exist, on the file system of the disk
+        /// The file, which must not exist, on the file system of the disk; or the snapshot's name
         path: PathBuf,
         #[command(flatten)]
         place: LunPlace,

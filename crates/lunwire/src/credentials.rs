@@ -6,6 +6,7 @@ use std::fmt::Display;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -193,7 +194,7 @@ impl Accounts {
             }
             (Some(user), Some(path)) => {
                 let given = shown_file(&file_flag, path);
-                let secret = self.secret_file(path);
+                let secret = self.secret_file(path, is_shown(path, path));
                 let secret = secret.map_err(|problem| Usage(format!("{given}: {problem}")))?;
                 let credentials = Credentials::new(user.clone(), secret);
                 option(&user_flag, shown_user(user), credentials).map(Some)
@@ -223,13 +224,17 @@ impl Accounts {
         Ok(account)
     }
 
-    /// Reads a secret; others on this machine should not be able to.
-    fn secret_file(&mut self, path: &str) -> Result<Secret, String> {
+    /// Reads a secret; others on this machine should not be able to. `shown`: whether the message
+    /// has the path before it.
+    fn secret_file(&mut self, path: &str, shown: bool) -> Result<Secret, String> {
         let cannot = |error| format!("cannot read the secret: {error}");
         let opened = engine::files::open_whole(path.as_ref());
-        let file = opened.map_err(|error| match is_file(path) {
-            true => cannot(error),
-            false => format!(
+        let file = opened.map_err(|error| match (is_file(path), shown) {
+            (true, _) => cannot(error),
+            (false, true) => {
+                format!("{}; try: a file that has the secret in it alone", cannot(error))
+            }
+            (false, false) => format!(
                 "cannot read the secret: {error}; {NOT_SHOWN}; try: the path of a file that has \
                  the secret in it"
             ),
@@ -280,7 +285,8 @@ impl Side<'_> {
         let harmless = match name {
             "secret-file" => {
                 let named = path_of_file(self.source, value.get_ref());
-                named.as_deref().is_ok_and(is_file) || is_file(value.get_ref())
+                named.as_deref().is_ok_and(|named| is_shown(value.get_ref(), named))
+                    || is_file(value.get_ref())
             }
             "secret-env" => variable(value.get_ref()).is_some(),
             _ => shown_user(value.get_ref()) == *value.get_ref(),
@@ -307,7 +313,10 @@ impl Side<'_> {
             }
             (Some(path), None) => {
                 let named = path_of_file(self.source, path.get_ref());
-                let secret = named.and_then(|named| accounts.secret_file(&named));
+                let secret = named.and_then(|named| {
+                    let shown = is_shown(path.get_ref(), &named);
+                    accounts.secret_file(&named, shown)
+                });
                 Some(secret.or_else(|problem| self.error("secret-file", path, problem))?)
             }
             (None, Some(name)) => {
@@ -354,12 +363,25 @@ fn variable(name: &str) -> Option<OsString> {
 
 /// An option and its value, unless that names no file: it may be the secret itself.
 pub(crate) fn shown_file(flag: &str, path: &str) -> String {
-    if is_file(path) { format!("{flag} {path}") } else { flag.to_owned() }
+    if is_shown(path, path) { format!("{flag} {path}") } else { flag.to_owned() }
 }
 
 /// An option and its value, unless that names no variable: it may be the secret itself.
 pub(crate) fn shown_variable(flag: &str, name: &str) -> String {
     if variable(name).is_some() { format!("{flag} {name}") } else { flag.to_owned() }
+}
+
+/// Whether `text`, which means the file `path`, is the path of one and not the secret itself: it is
+/// there, or it has folders before its name of which the first one is (the last one, where it does
+/// not begin at the root).
+fn is_shown(text: &str, path: &str) -> bool {
+    let inner = text.strip_prefix('/').map(|inner| inner.split_once('/'));
+    let has_folder = match inner {
+        Some(Some((first, _))) => !first.is_empty() && Path::new("/").join(first).is_dir(),
+        Some(None) => false,
+        None => text.contains('/') && Path::new(path).parent().is_some_and(Path::is_dir),
+    };
+    has_folder || is_file(path)
 }
 
 fn is_file(path: &str) -> bool {

@@ -2,6 +2,7 @@
 //! From configuration file and options to a plan: every value checked, every error with its place.
 
 mod check;
+mod document;
 mod files;
 mod lun;
 pub(crate) mod machine;
@@ -35,18 +36,15 @@ use target::Portal;
 use target::SESSIONS_MAX;
 use target::StateFolder;
 use target::Stores;
-use toml::Spanned;
 
 use crate::args::ServeOptions;
 use crate::args::Usage;
 use crate::credentials::Accounts;
-use crate::ports;
 
 use check::engine;
 use check::log_level;
 use check::login_timeout;
 use check::reactors;
-use check::sessions;
 use check::strangers;
 use check::strangers_of_address;
 use lun::protection;
@@ -140,19 +138,25 @@ impl Draft {
         }
     }
 
-    /// Reads and checks a configuration file.
-    pub(crate) fn from_file(path: &Path) -> Result<Self> {
+    /// Reads and checks a configuration file, and gives all that is wrong: the draft is one of what
+    /// is right.
+    pub(crate) fn from_file(path: &Path) -> Result<(Self, Vec<anyhow::Error>)> {
         let mut draft = Self::new();
-        draft.take_file(&read_configuration(path)?)?;
-        draft.take_defaults().with_context(|| path.display().to_string())?;
-        Ok(draft)
+        let mut wrong = draft.take_document(&read_configuration(path)?);
+        if wrong.is_empty() {
+            wrong.extend(draft.take_defaults().err());
+        }
+        Ok((draft, wrong))
     }
 
     /// The configuration file, if any, with the options on top.
     pub(crate) fn from_options(options: &ServeOptions) -> Result<Self> {
         let mut draft = Self::new();
         if let Some(path) = &options.config {
-            draft.take_file(&read_configuration(path)?)?;
+            let wrong = draft.take_document(&read_configuration(path)?);
+            if let Some(first) = wrong.into_iter().next() {
+                return Err(first);
+            }
         }
         let of_file = draft.targets.len();
         draft.take_options(options)?;
@@ -162,73 +166,6 @@ impl Draft {
             draft.targets.iter_mut().for_each(|target| target.settings.markers = true);
         }
         Ok(draft)
-    }
-
-    fn take_file(&mut self, source: &Source) -> Result<()> {
-        let config = source.parse()?;
-        for listen in &config.listen {
-            let found = checked(source, "listen", listen, |text| addresses(text))?;
-            checked(source, "listen", listen, |_| listened_once(&self.listen, &found))?;
-            self.listen.extend(found);
-        }
-        if let Some(value) = &config.engine {
-            self.engine = checked(source, "engine", value, |text| engine(text))?;
-        }
-        self.mode.take_file(source, &config)?;
-        if let Some(value) = &config.reactors {
-            self.reactors = checked(source, "reactors", value, |count| reactors(*count))?;
-        }
-        for cpu in &config.cpus {
-            self.cpus.push(checked(source, "cpus", cpu, |cpu| allowed_cpu(*cpu))?);
-        }
-        if let Some(value) = &config.spin {
-            self.spin = checked(source, "spin", value, |text| units::duration(text))?;
-        }
-        if let Some(value) = &config.login_timeout {
-            self.login_timeout =
-                checked(source, "login-timeout", value, |text| login_timeout(text))?;
-        }
-        if let Some(value) = &config.sessions_max {
-            self.sessions_max = checked(source, "sessions-max", value, |count| sessions(*count))?;
-        }
-        if let Some(value) = &config.unauthenticated_max {
-            self.connections.strangers =
-                checked(source, "unauthenticated-max", value, |count| strangers(*count))?;
-        }
-        if let Some(value) = &config.unauthenticated_per_address {
-            let most = self.connections.strangers;
-            self.connections.strangers_of_address =
-                checked(source, "unauthenticated-per-address", value, |count| {
-                    strangers(*count).and_then(|count| strangers_of_address(count, most))
-                })?;
-        }
-        self.hide_targets = config.hide_targets.unwrap_or(false);
-        if let Some(value) = &config.log {
-            self.log = checked(source, "log", value, |text| log_level(text))?;
-        }
-        if let Some(value) = &config.isns {
-            self.isns = Some(checked(source, "isns", value, |text| transfer::name_server(text))?);
-        }
-        let path = |field: &str, value: &Option<Spanned<String>>| {
-            let named = value
-                .as_ref()
-                .map(|value| checked(source, field, value, |text| place::of_file(source, text)));
-            anyhow::Ok(named.transpose()?.map(PathBuf::from))
-        };
-        self.control_socket = path("control-socket", &config.control_socket)?;
-        self.state_dir = path("state-dir", &config.state_dir)?;
-        self.portal_groups = ports::portal_groups(source, &config.portal_group, &self.listen)?;
-        for target in &config.target {
-            let mut draft = DraftTarget::from_file(source, target, &self.targets)?;
-            draft.port_groups = ports::port_groups(source, target, &self.portal_groups)?;
-            draft.explicit = ports::explicit(target);
-            draft.take_authentication(source, target, &mut self.accounts)?;
-            self.targets.push(draft);
-        }
-        if let Some(discovery) = &config.discovery {
-            self.discovery = self.accounts.discovery(source, discovery)?;
-        }
-        Ok(())
     }
 
     fn take_options(&mut self, options: &ServeOptions) -> Result<()> {

@@ -315,7 +315,7 @@ fn wrong_urls_are_wrong_usage() {
     let disk = format!("iscsi://127.0.0.1/{TARGET}/0");
     fails(2, &["inspect", "http://127.0.0.1/x/0"], &["http://127.0.0.1/x/0", "iscsi://"]);
     fails(2, &["read", "iscsi://127.0.0.1"], &["the target is missing"]);
-    fails(2, &["inspect", &format!("iscsi://127.0.0.1/{TARGET}")], &["the LUN is missing"]);
+    fails(2, &["read", &format!("iscsi://127.0.0.1/{TARGET}")], &["the LUN is missing"]);
     let secret = "iscsi://me%topsecretword@127.0.0.1/x/y";
     fails(2, &["inspect", secret], &["***@127.0.0.1/x/y", "\"y\" is no LUN"]);
     let output = lunwire(&["inspect", secret]);
@@ -630,7 +630,7 @@ fn a_unit_that_vanishes_is_named() {
     let said = changed_in_the_middle(&files, &["memory:16M", "memory:16M"], |_| {});
     assert!(said.contains("the logical unit has vanished"), "{said}");
     assert!(said.contains("were copied, then: "), "{said}");
-    assert!(said.contains("try: lunwire discover"), "{said}");
+    assert!(said.contains("try: lunwire inspect"), "{said}");
 }
 
 #[test]

@@ -90,6 +90,8 @@ functions! {
         fn rbd_close(Raw) -> c_int;
         fn rbd_stat(Raw, *mut Info, usize) -> c_int;
         fn rbd_get_size(Raw, *mut u64) -> c_int;
+        fn rbd_resize(Raw, u64) -> c_int;
+        fn rbd_snap_create(Raw, *const c_char) -> c_int;
         fn rbd_get_stripe_count(Raw, *mut u64) -> c_int;
         fn rbd_get_id(Raw, *mut c_char, usize) -> c_int;
         fn rbd_config_image_list(Raw, *mut ConfigOption, *mut c_int) -> c_int;

@@ -5,6 +5,7 @@
 use crate::api::Api;
 use crate::error::RbdError;
 use crate::image::Image;
+use crate::limits::BUSY_AFTER;
 use crate::limits::CLEAR_PIECE_LEN;
 use crate::limits::PHYSICAL_BLOCK;
 use crate::worker;
@@ -18,6 +19,7 @@ use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use store::Error;
 use store::Geometry;
 use store::Io;
@@ -41,6 +43,10 @@ pub struct Rbd {
     /// All but the size.
     geometry: Geometry,
     bytes: AtomicU64,
+    /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+    place: String,
+    /// New operations fail when the cluster has not answered for so long.
+    busy: Duration,
 }
 
 /// What an image is, without being served.
@@ -141,7 +147,8 @@ impl Rbd {
             physical_block: PHYSICAL_BLOCK,
             rotational: false,
         };
-        Ok(Self { opened: Arc::new(opened), _claim: claim, geometry, bytes: AtomicU64::new(bytes) })
+        let (bytes, busy) = (AtomicU64::new(bytes), spec.busy.unwrap_or(BUSY_AFTER));
+        Ok(Self { opened: Arc::new(opened), _claim: claim, geometry, bytes, place, busy })
     }
 
     /// Which image of which cluster this is, whoever serves it and whatever it is called.
@@ -154,6 +161,16 @@ impl Rbd {
     #[must_use]
     pub fn was_made(&self) -> bool {
         self.opened.made
+    }
+
+    fn make_snapshot(&self, name: &str) -> Result<String, RbdError> {
+        let (place, name) = (&self.place, name.to_owned());
+        if name.is_empty() || name.contains(['/', '@', '\0']) {
+            return Err(RbdError::SnapshotName { place: place.clone(), name });
+        }
+        let whole = format!("{place}@{name}");
+        self.opened.worker.order(place, |tell| Chore::Snapshot { name, tell })?;
+        Ok(whole)
     }
 
     fn ask(&self, deed: Deed, room: u32, step: u64) -> Submitted {
@@ -197,6 +214,15 @@ impl Store for Rbd {
         self.opened.watched.bytes()
     }
 
+    fn resize_behind(&self, bytes: u64) -> Option<Result<(), String>> {
+        let done = self.opened.worker.order(&self.place, |tell| Chore::Resize { bytes, tell });
+        Some(done.map_err(|error| error.to_string()))
+    }
+
+    fn snapshot_behind(&self, name: &str) -> Option<Result<String, String>> {
+        Some(self.make_snapshot(name).map_err(|error| error.to_string()))
+    }
+
     fn finish(&self) -> Result<(), Error> {
         self.opened.worker.close()
     }
@@ -204,6 +230,9 @@ impl Store for Rbd {
     fn submit(&self, op: &Op) -> Submitted {
         if let Err(error) = self.geometry().check(op) {
             return Submitted::Done(Outcome::Failed(error));
+        }
+        if self.opened.image.is_silent(self.busy) {
+            return Submitted::Done(Outcome::Failed(Error::Silent));
         }
         match op {
             Op::Read { length: 0, .. } => Submitted::Done(Outcome::Data(Slice::empty())),

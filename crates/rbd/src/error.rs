@@ -52,6 +52,10 @@ pub enum Doing {
     Facts,
     /// Watching for another size.
     Watch,
+    /// Giving it another size.
+    Resize,
+    /// Making a snapshot of it.
+    Snapshot,
 }
 
 /// Why an image cannot be a store.
@@ -87,6 +91,25 @@ pub enum RbdError {
         place: String,
         /// How long it had.
         seconds: u64,
+    },
+    /// It says nothing to an order.
+    #[error(
+        "rbd:{place}: the cluster has not answered within {seconds} s, and may still do it; \
+         try: ceph health detail"
+    )]
+    Unanswered {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+        /// How long it had.
+        seconds: u64,
+    },
+    /// A name that no snapshot can have.
+    #[error("rbd:{place}: {name:?} is no name for a snapshot; try: one without / and @")]
+    SnapshotName {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+        /// The name.
+        name: String,
     },
     /// The system has no thread for it.
     #[error("rbd:{place}: cannot start a thread: {source}")]
@@ -134,6 +157,8 @@ impl fmt::Display for InWords {
             Doing::Open => "cannot open the image",
             Doing::Facts => "cannot ask what the image is",
             Doing::Watch => "cannot watch the image",
+            Doing::Resize => "cannot give the image another size",
+            Doing::Snapshot => "cannot make the snapshot",
         })
     }
 }
@@ -164,6 +189,12 @@ fn advice(doing: Doing, source: &io::Error, conf: Option<&str>) -> String {
             "; there is no such image, namespace or snapshot; try: rbd ls -l POOL, or \
              create,size=SIZE for a new image"
                 .to_owned()
+        }
+        (Doing::Snapshot, io::ErrorKind::AlreadyExists) => {
+            "; there is one of that name; try: rbd snap ls POOL/IMAGE".to_owned()
+        }
+        (Doing::Resize | Doing::Snapshot, io::ErrorKind::ReadOnlyFilesystem) => {
+            "; another client has the image for itself; try: rbd lock ls POOL/IMAGE".to_owned()
         }
         (Doing::Open, io::ErrorKind::ReadOnlyFilesystem) => {
             "; the image is not to be written (a mirror that is not primary?); try: a snapshot of \

@@ -51,6 +51,8 @@ pub(crate) static API: Api = Api {
     rbd_close,
     rbd_stat,
     rbd_get_size,
+    rbd_resize,
+    rbd_snap_create,
     rbd_get_stripe_count,
     rbd_get_id,
     rbd_config_image_list,
@@ -339,6 +341,24 @@ unsafe extern "C" fn rbd_stat(image: Raw, info: *mut Info, length: usize) -> c_i
 unsafe extern "C" fn rbd_get_size(image: Raw, place: *mut u64) -> c_int {
     // SAFETY: who calls gives a place for it.
     unsafe { *place = locked(&of_image(image).bytes).len() as u64 };
+    0
+}
+
+unsafe extern "C" fn rbd_resize(image: Raw, bytes: u64) -> c_int {
+    let image = of_image(image);
+    if image.manner == "forbidden" {
+        return -1;
+    }
+    image.resize(size(bytes));
+    0
+}
+
+unsafe extern "C" fn rbd_snap_create(image: Raw, name: *const c_char) -> c_int {
+    let image = of_image(image);
+    if name_of(name) == "there" {
+        return -17;
+    }
+    locked(&image.done).push("snapshot");
     0
 }
 

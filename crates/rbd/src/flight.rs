@@ -165,6 +165,7 @@ impl Flight {
     pub(crate) fn end(self, value: isize) {
         let Self { core, deed, noted, completer, counted, _data: data } = self;
         let result = outcome(deed, value);
+        core.pulse.beat(&core.name);
         match (result, noted) {
             (Ok(()), Some(noted)) => core.flushes.note_end(noted, deed.offset, deed.length),
             (Ok(()), None) => {}

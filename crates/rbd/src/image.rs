@@ -29,6 +29,7 @@ use crate::limits::LINGER_LOOK;
 use crate::limits::LINGER_MAX;
 use crate::limits::OPTIONS_MAX;
 use crate::limits::PHYSICAL_BLOCK;
+use crate::pulse::Pulse;
 use buf::Slice;
 use std::ffi::CStr;
 use std::ffi::c_char;
@@ -41,6 +42,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use std::time::Instant;
 use store::Error;
 use store::Run;
@@ -72,6 +74,7 @@ pub(crate) struct Core {
     /// Operations, and calls that begin them.
     under_way: Arc<AtomicUsize>,
     pub(crate) flushes: Flushes,
+    pub(crate) pulse: Pulse,
 }
 
 /// What an image is made of.
@@ -106,6 +109,7 @@ impl Image {
                 name: spec.place().to_string().into(),
                 under_way: Arc::default(),
                 flushes: Flushes::new(0, PHYSICAL_BLOCK, true),
+                pulse: Pulse::new(),
             }),
             context: ManuallyDrop::new(context),
             is_closed: AtomicBool::new(false),
@@ -222,6 +226,27 @@ impl Image {
         Ok(())
     }
 
+    /// Whether operations are under way, and none of them has ended for `limit`.
+    pub(crate) fn is_silent(&self, limit: Duration) -> bool {
+        let core = &self.core;
+        core.under_way.load(Ordering::SeqCst) > 0 && core.pulse.is_silent(limit, &core.name)
+    }
+
+    /// Gives it another size. Waits for the cluster.
+    pub(crate) fn resize(&self, bytes: u64) -> Result<(), Refused> {
+        // SAFETY: the image is open.
+        let result = unsafe { (self.api().rbd_resize)(self.core.handle.0, bytes) };
+        check(Doing::Resize, result)
+    }
+
+    /// Makes a snapshot of it. Waits for the cluster.
+    pub(crate) fn snapshot(&self, name: &str) -> Result<(), Refused> {
+        let name = text(Doing::Snapshot, name)?;
+        // SAFETY: the image is open, and the name ends with a zero.
+        let result = unsafe { (self.api().rbd_snap_create)(self.core.handle.0, name.as_ptr()) };
+        check(Doing::Snapshot, result)
+    }
+
     /// What stands behind the bytes at `offset`. Waits for the cluster.
     pub(crate) fn status(&self, offset: u64, length: u64) -> Result<Run, Error> {
         let mut look = Look { offset, mapped: None };
@@ -283,7 +308,7 @@ impl Image {
 
     pub(crate) fn flush(&self, completer: Completer) {
         // The image is not closed before it has begun.
-        let _called = Counted::new(&self.core.under_way);
+        let _called = self.core.count();
         let counted = Counted::new(&self.core.under_way);
         if self.is_closed.load(Ordering::SeqCst) {
             return completer.complete(Err(Error::Internal));
@@ -302,7 +327,7 @@ impl Image {
         call: impl FnOnce(&'static Api, Raw, Raw) -> c_int,
     ) {
         // The image is not closed before both have gone: the operation may end before its call.
-        let _called = Counted::new(&self.core.under_way);
+        let _called = self.core.count();
         let counted = Counted::new(&self.core.under_way);
         // In this order: `close` says that it is closed, and looks then.
         if self.is_closed.load(Ordering::SeqCst) {
@@ -313,8 +338,7 @@ impl Image {
 }
 
 impl Core {
-    /// Gives the library the flush that is next. The counter of whom it is for keeps the image
-    /// open.
+    /// Gives the library the flush that is next. Whom it is for is counted, so the image is open.
     fn begin_flush(self: &Arc<Self>) {
         let deed = Deed { what: What::Flush, offset: 0, length: 0 };
         let counted = Counted::new(&self.under_way);
@@ -325,6 +349,14 @@ impl Core {
         if !began {
             self.flushed(Err(Error::Internal));
         }
+    }
+
+    /// It begins to be under way.
+    fn count(&self) -> Counted {
+        if self.under_way.load(Ordering::SeqCst) == 0 {
+            self.pulse.beat(&self.name);
+        }
+        Counted::new(&self.under_way)
     }
 
     /// A flush that the library had has ended.

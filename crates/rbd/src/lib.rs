@@ -7,6 +7,7 @@
 //! flight.rs     the library says the number when it is over, from a thread of its own; the
 //!               completer of the flight tells the reactor
 //! flushes.rs    one flush at a time, and what is lost when one fails; safe code
+//! pulse.rs      whether the cluster answers; safe code
 //! worker.rs     a thread for each image, for what waits; safe code
 //! api.rs        the functions of the libraries, found by name
 //! ```
@@ -25,6 +26,7 @@ mod flight;
 mod flushes;
 mod image;
 mod limits;
+mod pulse;
 mod watches;
 mod worker;
 

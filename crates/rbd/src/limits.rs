@@ -26,6 +26,14 @@ pub(crate) const LINGER_LOOK: Duration = Duration::from_millis(2);
 /// reactors and the library's threads seldom meet.
 pub(crate) const SHARDS: usize = 16;
 
+/// When operations are under way and none ends for so long, new ones are told BUSY, where nobody
+/// says another time. Hosts give up a command after 30 s as a rule, and then reset the disk and
+/// take it off; those that hear BUSY ask again.
+pub(crate) const BUSY_AFTER: Duration = Duration::from_secs(20);
+
+/// Whoever gives an image another size, or makes a snapshot, waits so long.
+pub(crate) const CHORE_MAX: Duration = Duration::from_secs(60);
+
 /// Operations under way in one of them: more than all sessions together may have.
 pub(crate) const FLIGHTS_MAX: u32 = 1 << 20;
 

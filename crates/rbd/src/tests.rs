@@ -366,6 +366,51 @@ fn another_size_is_heard_and_a_watch_that_is_late_harms_nobody() {
 }
 
 #[test]
+fn an_image_gets_another_size_and_snapshots_of_its_own_kind() {
+    let (store, fake) = open("other.orders");
+    assert_eq!(store.resize_behind(3 << 20), Some(Ok(())));
+    assert_eq!((fake.bytes().len(), store.bytes_behind()), (3 << 20, Some(3 << 20)));
+    assert_eq!(store.geometry().bytes, 1 << 20, "until somebody has told the hosts");
+    let made = store.snapshot_behind("monday").expect("it can");
+    assert_eq!(made.as_deref(), Ok("pool/other.orders@monday"));
+    assert_eq!(fake.done(), ["snapshot"]);
+    for (name, said) in [
+        ("there", "cannot make the snapshot: File exists"),
+        ("a/b", "no name for a snapshot"),
+        ("a@b", "no name for a snapshot"),
+        ("", "no name for a snapshot"),
+    ] {
+        let error = store.snapshot_behind(name).expect("it can").expect_err(name);
+        assert!(error.starts_with("rbd:pool/other.orders: ") && error.contains(said), "{error}");
+    }
+    let (fixed, _) = open("forbidden.orders");
+    let error = fixed.resize_behind(512).expect("it can").expect_err("not allowed");
+    assert!(error.contains("cannot give the image another size: Operation not"), "{error}");
+    nothing_was_misused();
+}
+
+#[test]
+fn who_comes_when_the_cluster_is_silent_hears_that_it_is_busy() {
+    let store = opened("rbd:pool/never.silent,busy=30ms").expect("opens");
+    let (fake, driver) = (Fake::of("never.silent"), Driver::new());
+    std::thread::sleep(Duration::from_millis(60));
+    let read = Op::Read { offset: 0, length: 512 };
+    let Submitted::Io(io) = store.submit(&read) else { panic!("nothing is under way") };
+    driver.begin(&io, 1);
+    assert!(matches!(store.submit(&read), Submitted::Io(_)), "soon");
+    std::thread::sleep(Duration::from_millis(60));
+    for op in [read.clone(), Op::Flush, write(0, data(1, 512))] {
+        let Submitted::Done(outcome) = store.submit(&op) else { panic!("{op:?}") };
+        fails(&outcome, Error::Silent);
+    }
+    fake.end_all();
+    let (_, outcome) = driver.answers.recv_timeout(PATIENCE).expect("an end");
+    assert!(matches!(outcome, Outcome::Data(_)), "what was under way has waited");
+    assert!(matches!(store.submit(&read), Submitted::Io(_)), "it goes on by itself");
+    nothing_was_misused();
+}
+
+#[test]
 fn an_image_that_is_let_go_is_closed_whoever_still_has_the_store() {
     let (store, fake) = open("late.finished");
     let driver = Driver::new();

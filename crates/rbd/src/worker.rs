@@ -11,6 +11,7 @@ use crate::error::Doing;
 use crate::error::RbdError;
 use crate::image::Facts;
 use crate::image::Image;
+use crate::limits::CHORE_MAX;
 use crate::limits::CLOSE_MAX;
 use crate::limits::OPEN_MAX;
 use crate::limits::STATUS_LEN_MAX;
@@ -35,6 +36,10 @@ use store::spec::RbdSpec;
 pub(crate) enum Chore {
     /// What stands behind these bytes.
     Status { offset: u64, length: u64, completer: Completer },
+    /// Another size, bytes.
+    Resize { bytes: u64, tell: Sender<Result<(), Refused>> },
+    /// A snapshot of this name.
+    Snapshot { name: String, tell: Sender<Result<(), Refused>> },
     /// The image may have another size.
     Look,
     /// Nobody has the image any more.
@@ -68,6 +73,24 @@ impl Worker {
 }
 
 impl Worker {
+    /// Has a chore done for somebody who waits for it.
+    ///
+    /// # Errors
+    /// Why it is not done, or nobody knows whether it is.
+    pub(crate) fn order(
+        &self,
+        place: &str,
+        chore: impl FnOnce(Sender<Result<(), Refused>>) -> Chore,
+    ) -> Result<(), RbdError> {
+        let (tell, told) = mpsc::channel();
+        self.ask(chore(tell));
+        let place = place.to_owned();
+        match told.recv_timeout(CHORE_MAX) {
+            Ok(done) => done.map_err(|refused| failed(place, None, refused)),
+            Err(_) => Err(RbdError::Unanswered { place, seconds: CHORE_MAX.as_secs() }),
+        }
+    }
+
     /// Waits until the image is closed, if that does not take too long: the next one who opens it
     /// may have to wait for our lock otherwise. The second time there is nothing to do.
     ///
@@ -122,14 +145,14 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
     let opened = told.recv_timeout(OPEN_MAX);
     let opened = opened
         .map_err(|_| RbdError::Silent { place: place.clone(), seconds: OPEN_MAX.as_secs() })?;
-    let (image, facts, made) = opened.map_err(|Refused { doing, errno }| RbdError::Failed {
-        place,
-        conf: spec.conf.clone(),
-        doing,
-        source: io::Error::from_raw_os_error(errno),
-    })?;
+    let (image, facts, made) =
+        opened.map_err(|refused| failed(place, spec.conf.clone(), refused))?;
     let worker = Worker { chores, closed: closed.into() };
     Ok(Opened { image, worker, facts, watched, made })
+}
+
+fn failed(place: String, conf: Option<String>, Refused { doing, errno }: Refused) -> RbdError {
+    RbdError::Failed { place, conf, doing, source: io::Error::from_raw_os_error(errno) }
 }
 
 fn begin(
@@ -164,6 +187,17 @@ fn serve(image: &Arc<Image>, watched: &Watched, asked: &Receiver<Chore>) {
                     Ok(run) => Outcome::ProvisioningStatus(run),
                     Err(error) => Outcome::Failed(error),
                 });
+            }
+            // Who has asked may have given up.
+            Chore::Resize { bytes, tell } => {
+                let result = image.resize(bytes);
+                if result.is_ok() {
+                    watched.note(bytes);
+                }
+                let _ = tell.send(result);
+            }
+            Chore::Snapshot { name, tell } => {
+                let _ = tell.send(image.snapshot(&name));
             }
             Chore::Look => match image.bytes() {
                 Ok(bytes) => watched.note(bytes),

@@ -240,6 +240,7 @@ pub(crate) fn store_failed(error: Error, lba: u64) -> Fault {
     let sense = match error {
         // Whoever asks again gets it once others have taken what they read.
         Error::Busy => return Fault::TASK_SET_FULL,
+        Error::Silent => return Fault::BUSY,
         Error::Read => {
             Sense::new(SenseKey::MediumError, UNRECOVERED_READ_ERROR, 0).with_information(lba)
         }

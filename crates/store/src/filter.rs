@@ -71,6 +71,17 @@ macro_rules! behind {
             self.behind.bytes_behind()
         }
 
+        fn resize_behind(&self, bytes: u64) -> Option<Result<(), alloc::string::String>> {
+            self.behind.resize_behind(bytes)
+        }
+
+        fn snapshot_behind(
+            &self,
+            name: &str,
+        ) -> Option<Result<alloc::string::String, alloc::string::String>> {
+            self.behind.snapshot_behind(name)
+        }
+
         fn optimal_io(&self) -> Option<u32> {
             self.behind.optimal_io()
         }

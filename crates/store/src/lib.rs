@@ -20,6 +20,7 @@ pub mod spec;
 pub mod stripe;
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::sync::Arc;
 use buf::{BUF_LEN_MAX, Slice};
 use clock::Instant;
@@ -205,6 +206,9 @@ pub enum Error {
     /// No room for it now, since others use too much: TASK SET FULL.
     #[error("too much of the store is lent")]
     Busy,
+    /// What is behind the store does not answer, for now: BUSY.
+    #[error("no answer")]
+    Silent,
     /// The store is gone or misbehaves: 4/44/00.
     #[error("internal failure of the store")]
     Internal,
@@ -456,6 +460,24 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// What was acknowledged may be lost, or nobody can tell.
     fn finish(&self) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// Gives what is behind the store another size, where the store can do that itself; waits for
+    /// it. None: it cannot. What is served stays as it is ([`set_bytes`](Self::set_bytes)).
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    fn resize_behind(&self, _bytes: u64) -> Option<Result<(), String>> {
+        None
+    }
+
+    /// Keeps the present content behind the store under a name, where the store can do that
+    /// itself; waits for it. Gives the whole name.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    fn snapshot_behind(&self, _name: &str) -> Option<Result<String, String>> {
+        None
     }
 
     /// The file of [`Store::file`], or what [`Store::bytes_behind`] tells of, has, or is about to

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Portals, nodes and the pump that joins the machines; the daemon and the laboratory call it.
+//! An iSCSI target for programs: disks of memory, files and devices; daemons and tools call it.
 //!
-//! An iSCSI target as a library: a [`Plan`] says what is served, [`Target::start`] opens the
+//! A [`Plan`] says what is served, [`Target::start`] opens the
 //! portals and starts a thread for each reactor, and [`Target::stop`] drains, says goodbye and
 //! flushes. What the signatures here name of other crates is re-exported, so that a program needs
-//! this one alone.
+//! this one alone. It runs on Linux, and a program depends on the repository:
+//! `lunwire-target = { git = "..." }`, or on a copy of it: `{ path = "..." }`.
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -41,6 +42,8 @@
 //!   (what hosts see of them).
 //! - A store of one's own: [`Store`], with [`Op`] and what it answers with; `examples/own_store.rs`
 //!   is a whole one.
+//! - An identity of a disk's own: [`Stores::disk_number`] and [`Identity::of`]; an example
+//!   is `examples/service.rs`, with CHAP, an access list, kept state and an end by signals.
 //! - While it runs: [`Target::targets`] (what is served), [`Target::figures`] (what each reactor
 //!   has and has counted), [`Target::change`] (targets, access, portals), [`Target::add_lun`],
 //!   [`Target::remove_lun`], [`Target::resize`], [`Target::sessions`], [`Target::drop_session`].
@@ -142,6 +145,7 @@ pub use strangers::STRANGERS_MAX;
 pub use volume::Rescanned;
 pub use volume::Resized;
 pub use volume::Shrink;
+pub use volume::Snapshot;
 pub use volume::VolumeError;
 
 // What the signatures above name of other crates, so that nobody needs those at the same versions.
@@ -160,7 +164,10 @@ pub use engine::files::SnapshotError;
 pub use engine::laps::Layer as LayerTime;
 pub use iscsi::chap::Account;
 pub use iscsi::chap::Algorithm;
+pub use iscsi::chap::Credentials;
+pub use iscsi::chap::CredentialsError;
 pub use iscsi::chap::Secret;
+pub use iscsi::chap::SecretError;
 pub use iscsi::target_role::Parameters;
 pub use iscsi::target_role::Redirection;
 pub use iscsi::target_role::Settings;
@@ -200,3 +207,8 @@ pub use store::spec::SpecError;
 pub use store::spec::Unprotectable;
 pub use store::stripe::StripeError;
 pub use wire::scsi::protection::ProtectionType;
+
+/// The program in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

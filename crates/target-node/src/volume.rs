@@ -47,6 +47,16 @@ pub struct Resized {
     pub now: u64,
 }
 
+/// A snapshot that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// Its size.
+    pub bytes: u64,
+    /// What it is called, where it is no file.
+    pub name: Option<String>,
+}
+
 /// Why a disk stays as it is; the text says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -64,11 +74,20 @@ pub enum VolumeError {
     },
     /// Not one writable file.
     #[error(
-        "LUN {lun} is not one writable file: only file: without readonly and protection can do this"
+        "LUN {lun} is not one writable file or image: only file: without protection, and rbd:, \
+         both without readonly, can do this"
     )]
     NotAFile {
         /// The number.
         lun: u16,
+    },
+    /// What is no file has refused it.
+    #[error("LUN {lun}: {said}")]
+    Behind {
+        /// The number.
+        lun: u16,
+        /// Why, and what to do.
+        said: String,
     },
     /// A device has the size that it has.
     #[error("{path} is a block device: grow it where it comes from, then: lunwire lun rescan")]
@@ -220,12 +239,13 @@ pub struct Rescanned {
 /// One writable file and the disk on it.
 struct Volume {
     unit: Arc<LogicalUnit>,
-    file: StoreFile,
+    /// None: its store is no file.
+    file: Option<StoreFile>,
 }
 
 impl Target {
-    /// Gives the disk `lun` of `target`, which must be one regular file, another size; hosts are
-    /// told (CAPACITY DATA HAS CHANGED).
+    /// Gives the disk `lun` of `target`, which must be one regular file or have a store that can do
+    /// it, another size; hosts are told (CAPACITY DATA HAS CHANGED).
     ///
     /// # Errors
     /// See [`VolumeError`]; the disk is as it was then.
@@ -246,28 +266,28 @@ impl Target {
         if bytes < before && shrink == Shrink::Refused {
             return Err(VolumeError::Smaller { lun, bytes, before });
         }
-        if file.block_device {
-            return Err(VolumeError::BlockDevice { path: file.path.clone() });
-        }
-        if file.health.has_failed() {
-            return Err(VolumeError::Lost { lun, path: file.path });
-        }
-        let resize_file = || {
-            let path = file.path.clone();
-            file.synced(|fd| engine::files::resize(fd, bytes)).map_err(|source| {
-                match source.kind() {
-                    io::ErrorKind::FileTooLarge => VolumeError::TooLarge { path, bytes },
-                    _ => VolumeError::File { path, source },
-                }
-            })
+        let resize = || match &file {
+            Some(file) => resize_file(file, bytes),
+            None => match unit.store().resize_behind(bytes) {
+                None => Err(VolumeError::NotAFile { lun }),
+                Some(done) => done.map_err(|said| VolumeError::Behind { lun, said }),
+            },
         };
+        match &file {
+            Some(file) if file.block_device => {
+                return Err(VolumeError::BlockDevice { path: file.path.clone() });
+            }
+            Some(file) if file.health.has_failed() => {
+                return Err(VolumeError::Lost { lun, path: file.path.clone() });
+            }
+            _ => {}
+        }
         if bytes >= before {
-            resize_file()?;
+            resize()?;
             show(&unit, bytes);
         } else {
             show_less(&unit, bytes);
-            let done =
-                if self.drained(&unit) { resize_file() } else { Err(VolumeError::Busy { lun }) };
+            let done = if self.drained(&unit) { resize() } else { Err(VolumeError::Busy { lun }) };
             if let Err(error) = done {
                 show(&unit, before);
                 return Err(error);
@@ -372,14 +392,23 @@ impl Target {
             .find_map(|file| astray(*file.name.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Makes `path` a file with the present content of the disk `lun` of `target`, which must be
-    /// one regular file, by sharing its blocks. Gives its size, bytes.
+    /// Makes `path` a file with the present content of the disk `lun` of `target`, by sharing its
+    /// blocks; of what is no file a snapshot of its own kind, called as the last part of `path`.
     ///
     /// # Errors
     /// See [`VolumeError`]; nothing is left at `path` then.
-    pub fn snapshot(&self, target: &str, lun: u16, path: &Path) -> Result<u64, VolumeError> {
+    pub fn snapshot(&self, target: &str, lun: u16, path: &Path) -> Result<Snapshot, VolumeError> {
         let _one_at_a_time = self.volumes();
         let Volume { unit, file } = self.volume(target, lun)?;
+        let bytes = bytes_of(&unit);
+        let Some(file) = file else {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let done = unit.store().snapshot_behind(&name);
+            let done = done.ok_or(VolumeError::NotAFile { lun })?;
+            let name = done.map_err(|said| VolumeError::Behind { lun, said })?;
+            tracing::info!(target, lun, name, bytes, "snapshot");
+            return Ok(Snapshot { bytes, name: Some(name) });
+        };
         if file.block_device {
             return Err(SnapshotError::Unsupported { path: path.into() }.into());
         }
@@ -387,9 +416,8 @@ impl Target {
             return Err(VolumeError::Lost { lun, path: file.path });
         }
         engine::files::snapshot(&file.fd, path)?;
-        let bytes = bytes_of(&unit);
         tracing::info!(target, lun, path = %path.display(), bytes, "snapshot");
-        Ok(bytes)
+        Ok(Snapshot { bytes, name: None })
     }
 
     /// The size that hosts see of the disk `lun` of `target`, bytes.
@@ -417,9 +445,12 @@ impl Target {
             .find(|(name, number, _)| name == target && *number == lun)
             .map(|(_, _, unit)| unit)
             .ok_or_else(|| VolumeError::NoLun { target: target.to_owned(), lun })?;
-        let file = self.file_of(&unit).filter(|file| file.writable);
-        let file = file.ok_or(VolumeError::NotAFile { lun })?;
-        Ok(Volume { unit, file })
+        let file = self.file_of(&unit);
+        let fits = match &file {
+            Some(file) => file.writable,
+            None => unit.store().files().is_empty() && !unit.store().geometry().read_only,
+        };
+        if fits { Ok(Volume { unit, file }) } else { Err(VolumeError::NotAFile { lun }) }
     }
 
     /// All files behind a disk.
@@ -455,6 +486,14 @@ impl Target {
     pub(crate) fn volumes(&self) -> MutexGuard<'_, ()> {
         self.volume_lock().lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn resize_file(file: &StoreFile, bytes: u64) -> Result<(), VolumeError> {
+    let path = file.path.clone();
+    file.synced(|fd| engine::files::resize(fd, bytes)).map_err(|source| match source.kind() {
+        io::ErrorKind::FileTooLarge => VolumeError::TooLarge { path, bytes },
+        _ => VolumeError::File { path, source },
+    })
 }
 
 /// A name that is lost, in a word.

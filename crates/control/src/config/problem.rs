@@ -37,6 +37,9 @@ const EXAMPLES: [(&[&str], &str); 11] = [
     (&["control-socket", "state-dir", "chap-secret-file", "mutual-secret-file"], "\"/path\""),
 ];
 
+/// Numbers that stand for keys which do not take any.
+const NUMBERS: [(&str, &str); 2] = [("block", "4096"), ("tag", "2")];
+
 const NUMBER: &str = "a whole number without quotes is right";
 
 /// Keys of secrets have one of these in them.
@@ -99,6 +102,22 @@ impl Source {
             None => (String::new(), value.to_owned(), problem(message, &unquoted, "")),
         };
         ConfigError { place: self.place(&span), field, value, problem }
+    }
+
+    /// The text without the key that `error` is about, whose place is blank, and the name of that
+    /// key. None: it is not about one key alone, or the rest would be no TOML.
+    pub(super) fn without(text: &str, error: &toml::de::Error) -> Option<(String, String)> {
+        let (key, blank) = {
+            let table = DeTable::parse(text).ok()?;
+            entry_at(table.get_ref(), &error.span()?)?
+        };
+        let (before, rest) = text.split_at_checked(blank.start)?;
+        let (taken, after) = rest.split_at_checked(blank.len())?;
+        // What follows stays in its line and column.
+        let blank: String =
+            taken.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect();
+        let text = [before, &blank, after].concat();
+        DeTable::parse(&text).is_ok().then_some((text, key))
     }
 
     /// The line that `span` begins in.
@@ -172,6 +191,34 @@ fn key_at(table: &DeTable<'_>, span: &Range<usize>) -> Option<Found> {
     })
 }
 
+/// The innermost key that has `span` in it or in its value: its name, and its place with the value.
+fn entry_at(table: &DeTable<'_>, span: &Range<usize>) -> Option<(String, Range<usize>)> {
+    table.iter().find_map(|(key, value)| {
+        let within = |place: &Range<usize>| place.start <= span.start && span.end <= place.end;
+        let inner = match value.get_ref() {
+            DeValue::Table(table) => entry_at(table, span),
+            DeValue::Array(list) => list.iter().find_map(|value| match value.get_ref() {
+                DeValue::Table(table) => entry_at(table, span),
+                _ => None,
+            }),
+            _ => None,
+        };
+        let is_plain = |value: &DeValue<'_>| match value {
+            DeValue::Table(_) => false,
+            DeValue::Array(list) => {
+                !list.iter().any(|value| matches!(value.get_ref(), DeValue::Table(_)))
+            }
+            _ => true,
+        };
+        inner.or_else(|| {
+            let whole = key.span().start..value.span().end;
+            let is_it = within(&key.span()) || within(&value.span());
+            (is_it && is_plain(value.get_ref()) && whole.start < whole.end)
+                .then(|| (key.get_ref().to_string(), whole))
+        })
+    })
+}
+
 fn in_value(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<Found> {
     let inside = match value.get_ref() {
         DeValue::Table(table) => key_at(table, span),
@@ -224,6 +271,10 @@ fn problem(message: &str, value: &str, key: &str) -> String {
         Some(("a string", ..)) if !value.is_empty() => format!("\"{value}\""),
         Some(("a sequence", ..)) if whole && !quoted => format!("[{value}]"),
         _ if quoted && right == NUMBER && value.parse::<u64>().is_ok() => value.to_owned(),
+        _ if right == NUMBER => {
+            let of_key = NUMBERS.iter().find(|(name, _)| *name == last);
+            of_key.map_or(example, |(_, number)| *number).to_owned()
+        }
         Some(("a sequence", ..)) if quoted && !value.is_empty() => format!("[\"{value}\"]"),
         _ => example.to_owned(),
     };

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use anyhow::Result;
+use control::config::ConfigError;
 use control::words;
 use serde_json::json;
 
@@ -17,7 +18,11 @@ use crate::plan::Examination;
 /// Validates a configuration and looks at what it names and needs; nothing is written to or locked,
 /// no name is made, and nothing is listened on.
 pub(crate) fn run(options: &CheckOptions) -> Result<()> {
-    let draft = Draft::from_file(&options.file)?;
+    let (draft, unread) = Draft::from_file(&options.file)?;
+    if !unread.is_empty() {
+        // Disks and folders are looked at when it is known which there are.
+        return refuse(&options.file, unread, options.json);
+    }
     let mut warnings = draft.warnings();
     warnings.iter().for_each(output::warn);
     let Examination { odd, mut wrong } = draft.examine_files();
@@ -53,7 +58,11 @@ pub(crate) fn run(options: &CheckOptions) -> Result<()> {
 /// Tells all that is wrong, the last one as the error of the command.
 fn refuse(file: &Path, wrong: Vec<anyhow::Error>, json: bool) -> Result<()> {
     let name = file.display().to_string();
-    let mut wrong: Vec<_> = wrong.into_iter().map(|error| error.context(name.clone())).collect();
+    let placed = |error: anyhow::Error| match error.downcast_ref::<ConfigError>() {
+        Some(_) => error,
+        None => error.context(name.clone()),
+    };
+    let mut wrong: Vec<_> = wrong.into_iter().map(placed).collect();
     let Some(last) = wrong.pop() else { return Ok(()) };
     let mut texts: Vec<String> = wrong.iter().map(output::error).collect();
     texts.push(output::masked(&output::chain(&last)));

@@ -133,7 +133,8 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
                 output::result(serde_json::to_value(&reply)?);
                 return Ok(());
             }
-            let Reply::Snapshot { bytes } = reply else { return other(&place.daemon) };
+            let Reply::Snapshot { bytes, name } = reply else { return other(&place.daemon) };
+            let path = name.unwrap_or(path);
             output::line(format!("{path}: {} of LUN {lun}", units::bytes(bytes)));
         }
     }

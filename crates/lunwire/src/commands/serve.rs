@@ -39,7 +39,8 @@ const ENDS: [i32; 2] = [SIGTERM, SIGINT];
 /// comes with a write beyond the limit of the process, which fails then.
 const IGNORED: [i32; 5] = [SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGXFSZ];
 
-/// Serves until SIGTERM or SIGINT, unless who started us ignores them; a second signal does not wait for initiators.
+/// Serves until SIGTERM or SIGINT, unless who started us ignores them; a second signal does not
+/// wait for initiators.
 pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     let draft = Draft::from_options(options)?;
     let log = log::start(&draft.log, style(options.log_json))?;

@@ -333,8 +333,8 @@ impl Shared {
             }
             Request::SnapshotLun { target, lun, path } => {
                 self.of_target(target.as_deref(), |target| {
-                    let bytes = self.target.snapshot(target, *lun, Path::new(path))?;
-                    Ok(Reply::Snapshot { bytes })
+                    let kept = self.target.snapshot(target, *lun, Path::new(path))?;
+                    Ok(Reply::Snapshot { bytes: kept.bytes, name: kept.name })
                 })
             }
             Request::SetPortGroup { target, lun, group, state } => {

@@ -22,6 +22,7 @@ use target::Redirect;
 
 use super::check;
 use super::checked;
+use super::document::Wrong;
 use super::lun;
 use super::lun::DraftLun;
 use super::transfer;
@@ -86,41 +87,37 @@ impl DraftTarget {
         source: &Source,
         target: &config::Target,
         others: &[Self],
-    ) -> Result<Self> {
-        let name = checked(source, "target.name", &target.name, |text| name(text, others))?;
-        let mut draft = Self::new(name);
+        wrong: &mut Wrong,
+    ) -> Self {
+        let name = checked(source, "target.name", &target.name, |text| name(text, others));
+        let mut draft = Self::new(wrong.take(name).unwrap_or_default());
         draft.alias = target.alias.as_ref().map(|alias| alias.get_ref().clone());
-        draft.take_settings(source, target)?;
-        transfer::take(&mut draft.settings, source, target)?;
-        draft.redirect = redirect(source, target)?;
+        wrong.take(draft.take_settings(source, target));
+        wrong.take(draft.take_times(source, target));
+        wrong.take(transfer::take(&mut draft.settings, source, target));
+        draft.redirect = wrong.take(redirect(source, target)).flatten();
         if let Some(value) = &target.identity {
-            draft.identity =
-                checked(source, "target.identity", value, |text| check::identity(text))?;
+            let policy = checked(source, "target.identity", value, |text| check::identity(text));
+            draft.identity = wrong.take(policy).unwrap_or_default();
         }
         let mut numbers = BTreeSet::new();
+        let before = wrong.count();
         for (place, lun) in (0..).zip(&target.lun) {
-            let number = match &lun.number {
-                None => place,
-                Some(value) => checked(source, "target.lun.number", value, |n| lun::number(*n))?,
-            };
-            if !numbers.insert(number) {
-                let taken = format!("LUN {number} is there already; give each its own number");
-                return Err(match &lun.number {
-                    Some(value) => source.error("target.lun.number", value, taken),
-                    None => source.error("target.lun.store", &lun.store, taken),
-                }
-                .into());
-            }
-            draft.luns.push(DraftLun::from_file(source, number, lun)?);
+            let number = wrong.take(own_number(source, place, lun, &mut numbers));
+            let lun = wrong.take(DraftLun::from_file(source, number.unwrap_or(place), lun));
+            draft.luns.extend(lun);
         }
-        if draft.luns.is_empty() && draft.redirect.is_none() {
+        if target.lun.is_empty() && target.redirect.is_none() {
             let none = "it has no LUN; add [[target.lun]] with store = \"memory:1G\", for example";
-            return Err(source.error("target.name", &target.name, none).into());
+            wrong.take::<()>(Err(source.error("target.name", &target.name, none).into()));
         }
+        // Where a number is wrong it is not known which there are.
+        let numbers = (before == wrong.count()).then_some(numbers);
         for initiator in &target.initiator {
-            draft.access.push(access_rule(source, initiator, &numbers)?);
+            let rule = access_rule(source, initiator, numbers.as_ref());
+            draft.access.extend(wrong.take(rule));
         }
-        Ok(draft)
+        draft
     }
 
     /// The accounts of the target and of each initiator, and what is demanded of them.
@@ -129,12 +126,24 @@ impl DraftTarget {
         source: &Source,
         target: &config::Target,
         accounts: &mut Accounts,
-    ) -> Result<()> {
-        for (rule, initiator) in self.access.iter_mut().zip(&target.initiator) {
-            rule.account = accounts.of_file(source, "target.initiator", initiator.chap())?;
+        wrong: &mut Wrong,
+    ) {
+        // Without one of them the others are not at their places.
+        let are_all_there = self.access.len() == target.initiator.len();
+        let before = wrong.count();
+        for (at, initiator) in target.initiator.iter().enumerate() {
+            let account = accounts.of_file(source, "target.initiator", initiator.chap());
+            let account = wrong.take(account).flatten();
+            if let Some(rule) = self.access.get_mut(at).filter(|_| are_all_there) {
+                rule.account = account;
+            }
         }
-        self.authentication = accounts.of_target(source, target, &self.access)?;
-        Ok(())
+        let rules: &[AccessRule] =
+            if are_all_there && before == wrong.count() { &self.access } else { &[] };
+        if rules.len() == target.initiator.len() {
+            let policy = wrong.take(accounts.of_target(source, target, rules));
+            self.authentication = policy.unwrap_or_default();
+        }
     }
 
     fn take_settings(&mut self, source: &Source, target: &config::Target) -> Result<()> {
@@ -169,6 +178,11 @@ impl DraftTarget {
         if target.node_architecture == Some(true) {
             settings.node_architecture = Some(node_architecture());
         }
+        Ok(())
+    }
+
+    fn take_times(&mut self, source: &Source, target: &config::Target) -> Result<()> {
+        let settings = &mut self.settings;
         if let Some(value) = &target.header_digest {
             settings.header_digest =
                 checked(source, "target.header-digest", value, |text| digest(text))?;
@@ -211,10 +225,32 @@ fn redirect(source: &Source, target: &config::Target) -> Result<Option<Redirect>
     Ok(Some(Redirect { address: address.to_string(), duration }))
 }
 
+/// The number of a unit, which is at `place` in its list, among those that others have.
+fn own_number(
+    source: &Source,
+    place: u16,
+    lun: &config::Lun,
+    numbers: &mut BTreeSet<u16>,
+) -> Result<u16> {
+    let number = match &lun.number {
+        None => place,
+        Some(value) => checked(source, "target.lun.number", value, |n| lun::number(*n))?,
+    };
+    if numbers.insert(number) {
+        return Ok(number);
+    }
+    let taken = format!("LUN {number} is there already; give each its own number");
+    Err(match &lun.number {
+        Some(value) => source.error("target.lun.number", value, taken),
+        None => source.error("target.lun.store", &lun.store, taken),
+    }
+    .into())
+}
+
 fn access_rule(
     source: &Source,
     initiator: &config::Initiator,
-    numbers: &BTreeSet<u16>,
+    numbers: Option<&BTreeSet<u16>>,
 ) -> Result<AccessRule> {
     let field = "target.initiator.name";
     let name = checked(source, field, &initiator.name, |text| {
@@ -225,10 +261,10 @@ fn access_rule(
         let mut visible = Vec::new();
         for number in list {
             visible.push(checked(source, "target.initiator.luns", number, |number| match numbers
-                .contains(number)
+                .filter(|numbers| !numbers.contains(number))
             {
-                true => Ok(*number),
-                false => {
+                None => Ok(*number),
+                Some(numbers) => {
                     let there: Vec<_> = numbers.iter().map(u16::to_string).collect();
                     Err(format!("no such LUN; there are {}", there.join(", ")))
                 }

@@ -11,6 +11,7 @@ use std::process::Output;
 use crate::support::Files;
 use crate::support::fails;
 use crate::support::good;
+use crate::support::lunwire;
 use crate::support::stderr;
 
 const DISK: &str = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n\
@@ -210,4 +211,98 @@ fn disks_in_memory_that_it_has_not_are_warned_of() {
     let half = mebibytes / 2 + 1;
     assert!(told(&format!("stripe:1M(memory:{half}M;memory:{half}M),log")));
     assert!(!told("memory:1M") && !told(&format!("null:{}M", mebibytes + 1)));
+}
+
+/// What `check` says of a file that is wrong, line by line, without what stands before each.
+fn wrongs(files: &Files, text: &str) -> Vec<String> {
+    let file = files.with("wrong.toml", text.as_bytes());
+    let output = lunwire(&["check", &file]);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let before = format!("lunwire: {file}:");
+    let of_line = |line: &str| line.strip_prefix(&before).unwrap_or(line).to_owned();
+    stderr(&output).lines().map(of_line).collect()
+}
+
+#[test]
+fn all_that_is_wrong_in_a_file_is_told_at_once() {
+    let files = Files::new();
+    let text = "listen = [\"nope\", \"127.0.0.1:0\"]\n\
+                reactors = 0\n\
+                spin = \"soon\"\n\
+                lgo = \"info\"\n\
+                [discovery]\n\
+                authentication = \"maybe\"\n\
+                [[target]]\n\
+                name = \"iqn.2026-01.com.example:a\"\n\
+                queue-depth = 0\n\
+                ping-timeout = \"5\"\n\
+                [[target.lun]]\n\
+                store = \"memory:1X\"\n\
+                [[target.lun]]\n\
+                store = \"memory:1M\"\n\
+                number = 20000\n\
+                [[target.initiator]]\n\
+                name = \"nobody\"\n\
+                [[target]]\n\
+                name = \"iqn.2026-01.com.example:b\"\n\
+                chap-user = \"host\"\n\
+                chap-secret-file = \"/etc/no-such-folder/host\"\n\
+                max-connections = \"4\"\n\
+                [[target.lun]]\n\
+                store = \"memory:1M\"\n\
+                block = \"4K\"\n";
+    let said = wrongs(&files, text);
+    let lines: Vec<&str> =
+        said.iter().map(|line| line.split(':').next().unwrap_or_default()).collect();
+    let expected = ["4", "22", "25", "1", "2", "3", "9", "10", "12", "15", "17", "6"];
+    let sorted = |list: &[&str]| {
+        let mut list: Vec<u32> = list.iter().filter_map(|line| line.parse().ok()).collect();
+        list.sort_unstable();
+        list
+    };
+    assert_eq!(sorted(&lines), sorted(&expected), "{said:#?}");
+    let block = said.iter().find(|line| line.starts_with("25:")).unwrap();
+    assert!(block.ends_with("for example block = 4096"), "{block}");
+    let output = lunwire(&["check", &files.path("wrong.toml"), "--json"]);
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["errors"].as_array().unwrap().len(), expected.len(), "{told}");
+}
+
+#[test]
+fn what_follows_from_a_key_that_cannot_be_read_is_not_told() {
+    let files = Files::new();
+    let lun = "[[target.lun]]\nstore = \"memory:1M\"\n";
+    let table = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n";
+    // Without its number the second would be the first again; without its store it would be none.
+    for (text, line) in [
+        (format!("{table}{lun}number = 1\n{lun}number = \"x\"\n"), "8"),
+        (format!("{table}[[target.lun]]\nstore = 1\n"), "4"),
+        (format!("{table}{lun}[[target.lun]]\nstore = [1]\n"), "6"),
+        (format!("{table}lun = [{{ store = \"memory:1M\", block = \"x\" }}]\n"), "3"),
+    ] {
+        let said = wrongs(&files, &text);
+        assert_eq!(said.len(), 1, "{text}: {said:#?}");
+        assert!(said[0].starts_with(&format!("{line}: ")), "{said:#?}");
+    }
+}
+
+#[test]
+fn a_secret_that_is_not_there_is_named_where_it_is_plainly_a_file() {
+    let files = Files::new();
+    std::fs::create_dir(files.path("secrets")).unwrap();
+    let lun = "[[target.lun]]\nstore = \"memory:1M\"\n";
+    let with = |path: &str| {
+        let table = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\nchap-user = \"a\"\n";
+        wrongs(&files, &format!("{table}chap-secret-file = \"{path}\"\n{lun}")).join("\n")
+    };
+    for path in ["/etc/no-such-folder/host1", "secrets/host1", &files.path("host1")] {
+        let said = with(path);
+        assert!(said.contains(&format!("chap-secret-file = \"{path}\"")), "{said}");
+        assert!(said.contains("cannot read the secret: "), "{said}");
+    }
+    for secret in ["SeCrEt99999999zz", "/SeCrEt99999999zz", "/SeCrEt/99999999zz", "SeCrEt/99zz99zz"]
+    {
+        let said = with(secret);
+        assert!(!said.contains(secret) && said.contains("is not shown"), "{said}");
+    }
 }

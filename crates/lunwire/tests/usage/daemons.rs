@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Those who look after a daemon: how it is reached, what it outlives, and the words of its figures.
+//! Those who look after a daemon: how it is reached, what it outlives, the words of its figures.
 
 use std::io::BufRead;
 use std::io::BufReader;

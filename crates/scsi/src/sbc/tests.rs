@@ -245,9 +245,13 @@ fn store_errors_become_sense_data() {
             assert_eq!(completion.presented, 0);
         }
     }
-    *bench.disk.error.lock() = Some(Error::Busy);
-    let completion = bench.run(&block_cdb(Opcode::WRITE_10, 5, 1, 0), &[1; 512], 512);
-    assert_eq!((completion.status, completion.sense.len()), (wire::scsi::sam::TASK_SET_FULL, 0));
+    for (error, status) in
+        [(Error::Busy, wire::scsi::sam::TASK_SET_FULL), (Error::Silent, wire::scsi::sam::BUSY)]
+    {
+        *bench.disk.error.lock() = Some(error);
+        let completion = bench.run(&block_cdb(Opcode::WRITE_10, 5, 1, 0), &[1; 512], 512);
+        assert_eq!((completion.status, completion.sense.len()), (status, 0));
+    }
 }
 
 /// Covers-scsi: 2F, AF, 8F.

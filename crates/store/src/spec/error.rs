@@ -195,7 +195,7 @@ const USAGE: &str = "memory:SIZE, file:PATH, rbd:POOL/IMAGE, iso:PATH, \
 pub(super) const FILE_USAGE: &str = "file:PATH[,size=SIZE][,direct][,readonly][,sync][,format=raw]";
 pub(super) const ISO_USAGE: &str = "iso:PATH, such as iso:/srv/install.iso";
 pub(super) const RBD_USAGE: &str = "rbd:POOL[/NAMESPACE]/IMAGE[@SNAP][,id=USER][,conf=FILE]\
-                                    [,keyring=FILE][,create,size=SIZE]";
+                                    [,keyring=FILE][,busy=TIME][,create,size=SIZE]";
 const STRIPE_USAGE: &str =
     "stripe:CHUNK(STORE;STORE;...), such as stripe:64K(file:/dev/sdb;file:/dev/sdc)";
 const FILTERS: &str = "readonly, discard=off, physical=, delay=, error=, limit= and log";
@@ -203,5 +203,5 @@ const FORGETFUL_OPTIONS: &str =
     "readonly, discard=off, physical=, atomic, delay=, error=, limit= and log";
 const FILE_OPTIONS: &str = "size=SIZE, direct, readonly, sync, format=raw, discard=off, physical=, \
                             delay=, error=, limit= and log";
-const RBD_OPTIONS: &str = "id=USER, conf=FILE, keyring=FILE, create, size=SIZE, readonly, \
-                           discard=off, physical=, delay=, error=, limit= and log";
+const RBD_OPTIONS: &str = "id=USER, conf=FILE, keyring=FILE, busy=TIME, create, size=SIZE, \
+                           readonly, discard=off, physical=, delay=, error=, limit= and log";

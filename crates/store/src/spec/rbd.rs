@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An image of Ceph as it is written:
-//! `POOL[/NAMESPACE]/IMAGE[@SNAP][,id=USER][,conf=FILE][,keyring=FILE][,create,size=SIZE]`.
+//! `POOL[/NAMESPACE]/IMAGE[@SNAP][,id=USER][,conf=FILE][,keyring=FILE][,busy=TIME]
+//! [,create,size=SIZE]`.
 
 use super::Exactly;
 use super::SpecError;
 use super::error::RBD_USAGE;
 use super::size;
+use super::size::parse_time;
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use core::fmt;
+use core::time::Duration;
 
 /// An image of Ceph to be opened as a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +30,8 @@ pub struct RbdSpec {
     pub conf: Option<String>,
     /// The file of the user's key; None: where the configuration says.
     pub keyring: Option<String>,
+    /// Hosts are told BUSY when the cluster has not answered for so long; None: the usual time.
+    pub busy: Option<Duration>,
     /// The image is made if it is missing.
     pub create: bool,
     /// Size in bytes of an image that is made, a multiple of 512.
@@ -62,6 +67,7 @@ impl RbdSpec {
             user: None,
             conf: None,
             keyring: None,
+            busy: None,
             create: false,
             size: None,
         })
@@ -83,6 +89,19 @@ impl RbdSpec {
             "keyring" => {
                 let right = "a file, such as keyring=/etc/ceph/ceph.client.lunwire.keyring";
                 ("keyring", &mut self.keyring, right)
+            }
+            "busy" if self.busy.is_some() => {
+                return Err(SpecError::Repeated { kind, option: "busy" });
+            }
+            "busy" => {
+                let (text, right) = (value.unwrap_or_default(), "a time up to 60s, such as 30s");
+                self.busy = Some(parse_time(text).ok_or_else(|| SpecError::FilterValue {
+                    kind,
+                    option: "busy",
+                    value: text.to_owned(),
+                    right,
+                })?);
+                return Ok(true);
             }
             "size" if self.size.is_some() => {
                 return Err(SpecError::Repeated { kind, option: "size" });
@@ -138,6 +157,7 @@ impl fmt::Display for RbdSpec {
         {
             value.iter().try_for_each(|value| write!(f, ",{name}={value}"))?;
         }
+        self.busy.iter().try_for_each(|time| write!(f, ",busy={}us", time.as_micros()))?;
         if self.create {
             f.write_str(",create")?;
         }

@@ -57,6 +57,7 @@ fn an_image_of_ceph_has_a_place_and_options() {
         user: None,
         conf: None,
         keyring: None,
+        busy: None,
         create: false,
         size: None,
     };
@@ -74,6 +75,10 @@ fn an_image_of_ceph_has_a_place_and_options() {
                 keyring: some("/a/k"),
                 ..image("p", "i")
             },
+        ),
+        (
+            "rbd:p/i,busy=1500ms",
+            RbdSpec { busy: Some(Duration::from_millis(1500)), ..image("p", "i") },
         ),
         (
             "rbd:p/i,size=1G,create",
@@ -95,6 +100,8 @@ fn an_image_of_ceph_has_a_place_and_options() {
         ("id=", "option `id` of store `rbd:` has the value ``"),
         ("conf", "option `conf` of store `rbd:`"),
         ("keyring=a,keyring=b", "option `keyring` of store `rbd:` is given twice"),
+        ("busy=5m", "option `busy` of store `rbd:` has the value `5m`"),
+        ("busy=1s,busy=2s", "option `busy` of store `rbd:` is given twice"),
         ("create,create,size=1M", "option `create` of store `rbd:` is given twice"),
         ("create=1,size=1M", "it takes none"),
         ("size=7,create", "a size is at least 512 bytes"),

@@ -320,6 +320,16 @@ fn service_failures_and_missing_sense() {
     ended.response.response = 1;
     lab.event(Event::Ended(ended), &[]);
     assert_eq!(lab.outcome(task), Some(&Outcome::Failed(Ending::TargetFailure(1))));
+    // Whatever else it says: neither sense data is missed nor a residual counted.
+    for code in [1, 0x80, 0xff] {
+        let task = lab.command(0, 512);
+        let mut ended = lab.status(task, 2);
+        (ended.response.response, ended.response.residual) = (code, Residual::Overflow(7));
+        lab.event(Event::Ended(ended), &[]);
+        let failure = Outcome::Failed(Ending::TargetFailure(code));
+        assert_eq!(lab.outcome(task), Some(&failure));
+        assert!(lab.closed.is_none());
+    }
     let ended = lab.status(other, 2);
     lab.event(Event::Ended(ended), &[]);
     assert!(matches!(lab.closed, Some((SessionError::NoSense, _))));

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A configuration file becomes a draft, and all that is wrong in it is found, as far as one thing
+//! does not follow from another.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use control::config::Config;
+use control::config::ConfigError;
+use control::config::Source;
+use control::units;
+use toml::Spanned;
+
+use super::Draft;
+use super::addresses;
+use super::allowed_cpu;
+use super::check;
+use super::checked;
+use super::listened_once;
+use super::node::DraftTarget;
+use super::place;
+use super::transfer;
+use crate::ports;
+
+/// What is wrong so far.
+#[derive(Debug, Default)]
+pub(super) struct Wrong(Vec<anyhow::Error>);
+
+impl Wrong {
+    /// What `result` gives, unless it is one thing more.
+    pub(super) fn take<V>(&mut self, result: Result<V>) -> Option<V> {
+        result.map_err(|error| self.0.push(error)).ok()
+    }
+
+    /// How many things are wrong.
+    pub(super) const fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Draft {
+    /// Takes what is right, and gives what is wrong.
+    pub(super) fn take_document(&mut self, source: &Source) -> Vec<anyhow::Error> {
+        let (config, unread) = source.parse_all();
+        let mut wrong = Wrong::default();
+        if let Some(config) = &config {
+            self.take_config(source, config, &mut wrong);
+        }
+        // What is said of a table with a key that could not be read may come of that alone.
+        let doubtful: BTreeSet<usize> =
+            unread.iter().filter_map(|error| source.table_of(error)).collect();
+        let is_sure = |error: &anyhow::Error| {
+            let known = error.downcast_ref::<ConfigError>();
+            let table = known.and_then(|error| source.table_of(error));
+            unread.is_empty() || known.is_some() && table.is_none_or(|at| !doubtful.contains(&at))
+        };
+        let Wrong(mut found) = wrong;
+        found.retain(is_sure);
+        unread.into_iter().map(anyhow::Error::from).chain(found).collect()
+    }
+
+    fn take_config(&mut self, source: &Source, config: &Config, wrong: &mut Wrong) {
+        for listen in &config.listen {
+            let once = || {
+                let found = checked(source, "listen", listen, |text| addresses(text))?;
+                checked(source, "listen", listen, |_| listened_once(&self.listen, &found))?;
+                Ok(found)
+            };
+            self.listen.extend(wrong.take(once()).unwrap_or_default());
+        }
+        wrong.take(self.mode.take_file(source, config));
+        self.take_numbers(source, config, wrong);
+        self.take_words(source, config, wrong);
+        self.hide_targets = config.hide_targets.unwrap_or(false);
+        let groups = ports::portal_groups(source, &config.portal_group, &self.listen);
+        let groups = wrong.take(groups);
+        for target in &config.target {
+            let mut draft = DraftTarget::from_file(source, target, &self.targets, wrong);
+            if let Some(groups) = &groups {
+                let states = wrong.take(ports::port_groups(source, target, groups));
+                draft.port_groups = states.unwrap_or_default();
+            }
+            draft.explicit = ports::explicit(target);
+            draft.take_authentication(source, target, &mut self.accounts, wrong);
+            self.targets.push(draft);
+        }
+        self.portal_groups = groups.unwrap_or_default();
+        if let Some(discovery) = &config.discovery {
+            let policy = wrong.take(self.accounts.discovery(source, discovery));
+            self.discovery = policy.unwrap_or_default();
+        }
+    }
+
+    fn take_numbers(&mut self, source: &Source, config: &Config, wrong: &mut Wrong) {
+        let mut number = |field: &str,
+                          value: &Option<Spanned<usize>>,
+                          check: &dyn Fn(usize) -> Result<usize, String>| {
+            let value = value.as_ref()?;
+            wrong.take(checked(source, field, value, |count| check(*count)))
+        };
+        let reactors = |count| check::reactors(count).map_err(str::to_owned);
+        if let Some(count) = number("reactors", &config.reactors, &reactors) {
+            self.reactors = count;
+        }
+        for cpu in &config.cpus {
+            self.cpus.extend(number("cpus", &Some(cpu.clone()), &allowed_cpu));
+        }
+        if let Some(count) = number("sessions-max", &config.sessions_max, &check::sessions) {
+            self.sessions_max = count;
+        }
+        let all = number("unauthenticated-max", &config.unauthenticated_max, &check::strangers);
+        if let Some(count) = all {
+            self.connections.strangers = count;
+        }
+        let most = self.connections.strangers;
+        let of_address = |count| {
+            check::strangers(count).and_then(|count| check::strangers_of_address(count, most))
+        };
+        let field = "unauthenticated-per-address";
+        if let Some(count) = number(field, &config.unauthenticated_per_address, &of_address) {
+            self.connections.strangers_of_address = count;
+        }
+    }
+
+    fn take_words(&mut self, source: &Source, config: &Config, wrong: &mut Wrong) {
+        if let Some(value) = &config.engine {
+            let engine = checked(source, "engine", value, |text| check::engine(text));
+            self.engine = wrong.take(engine).unwrap_or(self.engine);
+        }
+        if let Some(value) = &config.spin {
+            let spin = checked(source, "spin", value, |text| units::duration(text));
+            self.spin = wrong.take(spin).unwrap_or(self.spin);
+        }
+        if let Some(value) = &config.login_timeout {
+            let time = checked(source, "login-timeout", value, |text| check::login_timeout(text));
+            self.login_timeout = wrong.take(time).unwrap_or(self.login_timeout);
+        }
+        if let Some(value) = &config.log {
+            let level = checked(source, "log", value, |text| check::log_level(text));
+            self.log = wrong.take(level).unwrap_or_default();
+        }
+        if let Some(value) = &config.isns {
+            let server = checked(source, "isns", value, |text| transfer::name_server(text));
+            self.isns = wrong.take(server);
+        }
+        let mut path = |field: &str, value: &Option<Spanned<String>>| {
+            let value = value.as_ref()?;
+            let named = checked(source, field, value, |text| place::of_file(source, text));
+            wrong.take(named).map(PathBuf::from)
+        };
+        self.control_socket = path("control-socket", &config.control_socket);
+        self.state_dir = path("state-dir", &config.state_dir);
+    }
+}
