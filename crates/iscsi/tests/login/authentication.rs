@@ -220,7 +220,7 @@ fn no_transition_before_the_proof() {
     driver.keys(last(), &[]).done();
 }
 
-/// Covers: LGN-26, CHP-18.
+/// Covers: LGN-26, CHP-11, CHP-18.
 #[test]
 fn wrong_values_are_authentication_failures() {
     let wrong = "CHAP_R=0xb2646b71529fe738d17b66d5baad4a2aafe06150d842bb92ff92ff56a743f83f";
