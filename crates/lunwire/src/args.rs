@@ -143,6 +143,8 @@ STORE is kind:argument[,option=value]...
   iso:PATH                                  a CD or DVD, read only
   stripe:CHUNK(STORE;STORE;...)             several stores as one (RAID-0)
   null:SIZE                                 reads zeroes, drops writes
+  rbd:POOL[/NAMESPACE]/IMAGE[@SNAP][,id=USER,conf=FILE,keyring=FILE,busy=TIME,create,size=SIZE]
+                                            an image of Ceph (docs/SERVING.md)
 Behind any store, in front of which they act (the last one first):
   readonly                                  refuse every change
   discard=off                               never give space back

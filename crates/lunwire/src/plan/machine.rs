@@ -85,7 +85,7 @@ pub(crate) fn too_little_room(disks: &[Spec], about: Option<&Spec>) -> Vec<Strin
         Some(format!(
             "the file system of {} has {} free, and what hosts may still write to disks there \
              takes {}: writes fail when it is full; try: smaller ones, more room, or space-warning \
-             (--space-warning), which warns hosts before",
+             of the LUN (lun add --space-warning), which warns hosts before",
             system.folder.display(),
             units::bytes(free),
             units::bytes(system.bytes)
