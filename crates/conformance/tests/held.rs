@@ -11,15 +11,22 @@ use lunwire_conformance::elsewhere::LUN;
 use lunwire_conformance::elsewhere::Work;
 use lunwire_conformance::elsewhere::with_remote;
 use lunwire_conformance::initiator::GOOD;
+use lunwire_conformance::tasks::ABORT_TASK;
+use lunwire_conformance::tasks::ABORT_TASK_SET;
+use lunwire_conformance::tasks::CLEAR_TASK_SET;
+use lunwire_conformance::tasks::I_T_NEXUS_RESET;
 use lunwire_conformance::tasks::LOGICAL_UNIT_RESET;
+use lunwire_conformance::tasks::TARGET_WARM_RESET;
 use lunwire_conformance::tasks::TASK_ABORTED;
 use lunwire_conformance::tasks::attention;
 use lunwire_conformance::tasks::manage;
+use lunwire_conformance::tasks::managed;
+use lunwire_conformance::tasks::part_task_sets;
 use lunwire_conformance::*;
 use wire::iscsi::*;
 
 /// Long for what takes some milliseconds.
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(3);
 
 const RESET: (u8, u8, u8) = (0x06, 0x29, 0x03);
 
@@ -67,6 +74,14 @@ fn expect_nothing(session: &mut Initiator, other: &mut Initiator) {
     assert!(matches!(heard, Heard::Nothing), "too early: {heard:?}");
 }
 
+/// Another session has ended both commands, and TAS is 1, as it is by default.
+fn expect_both_aborted(session: &mut Initiator) {
+    for _ in 0..2 {
+        let Response::Scsi(answer) = session.read().response() else { panic!("a status") };
+        assert_eq!(answer.status, TASK_ABORTED);
+    }
+}
+
 /// Covers: LGO-02.
 #[test]
 fn a_logout_is_answered_when_the_last_work_of_its_tasks_is_over() {
@@ -94,6 +109,7 @@ fn a_logout_is_answered_when_the_last_work_of_its_tasks_is_over() {
                 ending.works.append(&mut kept.works);
             }
             let count = ending.works.len();
+            expect_nothing(&mut first, &mut watching);
             drop(elsewhere.expect(|state| state.cancelled == count));
             for work in ending.works {
                 expect_nothing(&mut first, &mut watching);
@@ -129,6 +145,7 @@ fn a_reset_is_finished_for_who_has_gone() {
         resetting.settle(LUN);
         let begun = Begun::new(&mut writing, elsewhere);
         manage(&mut resetting, LOGICAL_UNIT_RESET, LUN, Itt::NONE);
+        expect_nothing(&mut resetting, &mut idle);
         drop(elsewhere.expect(|state| state.cancelled == 2));
         let gone = resetting.tsih.0;
         drop(resetting);
@@ -138,11 +155,7 @@ fn a_reset_is_finished_for_who_has_gone() {
             assert!(since.elapsed() < SOON, "its session is there still");
         }
         drop(begun.works);
-        // As TAS says by default.
-        for _ in 0..2 {
-            let Response::Scsi(answer) = writing.read().response() else { panic!("a status") };
-            assert_eq!(answer.status, TASK_ABORTED);
-        }
+        expect_both_aborted(&mut writing);
         let since = Instant::now();
         for session in [&mut writing, &mut idle] {
             loop {
@@ -153,6 +166,69 @@ fn a_reset_is_finished_for_who_has_gone() {
                 assert!(since.elapsed() < SOON, "a unit attention was due");
             }
             assert_eq!(attention(session, LUN), (0, 0, 0), "once");
+        }
+    });
+}
+
+/// Each function ends what it is for and nothing else, and is answered when the last work of that
+/// is over: of an own task nothing is heard any more, of another session's its status, as TAS says
+/// by default.
+///
+/// Covers: TMF-04, TMF-09, TMF-20, TMF-21, TMF-25, P44-05.
+#[test]
+fn a_function_is_answered_when_the_last_work_of_what_it_ends_is_over() {
+    const LEVEL: (&str, &str) = ("iSCSIProtocolLevel", "2");
+    with_remote(|server, elsewhere| {
+        let mut watching = session(server);
+        for (function, parted, of_own, of_other) in [
+            (ABORT_TASK, false, 1, 0),
+            (ABORT_TASK_SET, false, 2, 0),
+            (CLEAR_TASK_SET, false, 2, 2),
+            (CLEAR_TASK_SET, true, 2, 0),
+            (LOGICAL_UNIT_RESET, false, 2, 2),
+            (LOGICAL_UNIT_RESET, true, 2, 2),
+            (TARGET_WARM_RESET, false, 2, 2),
+            (I_T_NEXUS_RESET, false, 2, 0),
+        ] {
+            let mut one = server.login_with(&LoginPlan::new().with(&[LEVEL]));
+            one.settle(LUN);
+            part_task_sets(&mut one, LUN, parted);
+            let mut two = session(server);
+            watching.settle(LUN);
+            elsewhere.state().cancelled = 0;
+            let mut own = Begun::new(&mut one, elsewhere);
+            let other = Begun::new(&mut two, elsewhere);
+            let task = if function == ABORT_TASK { own.read } else { Itt::NONE };
+            // A function for all units names none.
+            let lun = if matches!(function, TARGET_WARM_RESET | I_T_NEXUS_RESET) { 0 } else { LUN };
+            manage(&mut one, function, lun, task);
+            expect_nothing(&mut one, &mut watching);
+            let ended = of_own + of_other;
+            drop(elsewhere.expect(|state| state.cancelled >= ended));
+            watching.expect_quiet();
+            assert_eq!(elsewhere.state().cancelled, ended, "function {function}");
+            let kept = own.works.split_off(of_own);
+            let (works, spared) = match of_other {
+                0 => (own.works, Some(other)),
+                _ => ([own.works, other.works].into_iter().flatten().collect(), None),
+            };
+            for work in works {
+                expect_nothing(&mut one, &mut watching);
+                elsewhere.carry_out(work);
+            }
+            assert_eq!(managed(&mut one), 0, "function {function}");
+            one.expect_quiet();
+            for work in kept {
+                elsewhere.carry_out(work);
+                assert_eq!(one.finish(own.write).code, GOOD);
+            }
+            match spared {
+                Some(begun) => begun.finish(&mut two, elsewhere),
+                None => expect_both_aborted(&mut two),
+            }
+            two.expect_quiet();
+            one.leave();
+            two.leave();
         }
     });
 }
