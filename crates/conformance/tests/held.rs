@@ -74,6 +74,15 @@ fn expect_nothing(session: &mut Initiator, other: &mut Initiator) {
     assert!(matches!(heard, Heard::Nothing), "too early: {heard:?}");
 }
 
+/// So many operations are not wanted any more.
+fn expect_cancelled(elsewhere: &Elsewhere, count: usize) {
+    let since = Instant::now();
+    while elsewhere.state().cancelled < count {
+        assert!(since.elapsed() < SOON, "work goes on for what should have ended");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Another session has ended both commands, and TAS is 1, as it is by default.
 fn expect_both_aborted(session: &mut Initiator) {
     for _ in 0..2 {
@@ -110,7 +119,7 @@ fn a_logout_is_answered_when_the_last_work_of_its_tasks_is_over() {
             }
             let count = ending.works.len();
             expect_nothing(&mut first, &mut watching);
-            drop(elsewhere.expect(|state| state.cancelled == count));
+            expect_cancelled(elsewhere, count);
             for work in ending.works {
                 expect_nothing(&mut first, &mut watching);
                 elsewhere.carry_out(work);
@@ -146,7 +155,7 @@ fn a_reset_is_finished_for_who_has_gone() {
         let begun = Begun::new(&mut writing, elsewhere);
         manage(&mut resetting, LOGICAL_UNIT_RESET, LUN, Itt::NONE);
         expect_nothing(&mut resetting, &mut idle);
-        drop(elsewhere.expect(|state| state.cancelled == 2));
+        expect_cancelled(elsewhere, 2);
         let gone = resetting.tsih.0;
         drop(resetting);
         let is_there = || server.target().sessions().iter().any(|one| one.tsih == gone);
@@ -204,7 +213,7 @@ fn a_function_is_answered_when_the_last_work_of_what_it_ends_is_over() {
             manage(&mut one, function, lun, task);
             expect_nothing(&mut one, &mut watching);
             let ended = of_own + of_other;
-            drop(elsewhere.expect(|state| state.cancelled >= ended));
+            expect_cancelled(elsewhere, ended);
             watching.expect_quiet();
             assert_eq!(elsewhere.state().cancelled, ended, "function {function}");
             let kept = own.works.split_off(of_own);

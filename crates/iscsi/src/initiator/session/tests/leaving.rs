@@ -88,6 +88,7 @@ fn at_level_0_a_gap_costs_its_connection_or_the_session() {
     lab.drain();
     assert!(lab.closed.is_none());
     assert_eq!((lab.last_logout().reason, lab.last_logout().cid), (1, Cid(1)));
+    assert_eq!(lab.ops.iter().filter(|op| matches!(op, Op::Terminate)).count(), 1);
     lab.logged_out(0, START);
     assert_eq!(lab.outcome(other), Some(&Outcome::Failed(Ending::Lost { sent: true })));
     lab.end(own);
