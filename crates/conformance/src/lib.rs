@@ -4,15 +4,17 @@
 //! [`raw`] is a connection that sends any bytes, right or wrong, and reads what comes back;
 //! [`login`] is how to log in on it and [`initiator`] the session that follows, every field of
 //! which a test may bend; [`host`] an operating system that uses one logical unit through it;
-//! [`server`] starts our own target in this process, once on each engine; [`mock`] is a target that
-//! a script answers for, and [`disk`] a disk behind it; [`proxy`] is a bad network on the way to a
-//! target, and [`mod@line`] a slow one; [`tasks`] keeps tasks open and ends them. The tests are in
-//! `tests/`, a file for each chapter, and say in their first line which requirement they prove.
+//! [`server`] starts our own target in this process, once on each engine; [`mock`] is a target
+//! that a script answers for, and [`disk`] a disk behind it; [`proxy`] is a bad network on the way
+//! to a target, and [`mod@line`] a slow one; [`tasks`] keeps tasks open and ends them;
+//! [`elsewhere`] is a store that answers when a test lets it. The tests are in `tests/`, a file
+//! for each chapter, and say in their first line which requirement they prove.
 //!
 //! This is a library for tests: what does not come as it must ends in a panic that says so.
 #![forbid(unsafe_code)]
 
 pub mod disk;
+pub mod elsewhere;
 pub mod host;
 pub mod initiator;
 pub mod line;

@@ -23,6 +23,8 @@ pub const LOGICAL_UNIT_RESET: u8 = 5;
 pub const TARGET_WARM_RESET: u8 = 6;
 /// As by power.
 pub const TARGET_COLD_RESET: u8 = 7;
+/// As if the session had been lost (RFC 7144).
+pub const I_T_NEXUS_RESET: u8 = 11;
 
 /// What is awaited of other threads is there long before.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -112,9 +114,9 @@ pub fn expect_untouched(session: &mut Initiator, lun: u8, block: u32) {
     assert_eq!(session.run(&read).data, [0; 512], "the aborted write must not happen");
 }
 
-/// The control mode page of unit 0 with its header.
-fn control_page(session: &mut Initiator) -> Vec<u8> {
-    let command = session.command(0, &[0x1a, 0x08, 0x0a, 0, 64, 0]);
+/// The control mode page with its header.
+fn control_page(session: &mut Initiator, lun: u8) -> Vec<u8> {
+    let command = session.command(lun, &[0x1a, 0x08, 0x0a, 0, 64, 0]);
     let status = session.run(&ScsiCommand { read: true, expected_length: 64, ..command });
     assert_eq!((status.code, status.data[4] & 0x3f), (0, 0x0a));
     status.data
@@ -122,20 +124,25 @@ fn control_page(session: &mut Initiator) -> Vec<u8> {
 
 /// Protects unit 0 against writing (SWP), which changes its mode parameters.
 pub fn protect(session: &mut Initiator) {
-    change_control(session, |page| page[4] |= 0x08);
+    change_control(session, 0, |page| page[4] |= 0x08);
 }
 
 /// Unit 0 does not answer commands that another session ends (TAS is 0).
 pub fn leave_aborted_unanswered(session: &mut Initiator) {
-    change_control(session, |page| page[5] &= !0x40);
+    change_control(session, 0, |page| page[5] &= !0x40);
 }
 
-fn change_control(session: &mut Initiator, change: impl Fn(&mut [u8])) {
-    let mut list = control_page(session);
+/// Each nexus has a task set of its own there, or all share one (TST, SPC-4 §7.5.8).
+pub fn part_task_sets(session: &mut Initiator, lun: u8, parted: bool) {
+    change_control(session, lun, |page| page[2] = page[2] & !0xe0 | u8::from(parted) << 5);
+}
+
+fn change_control(session: &mut Initiator, lun: u8, change: impl Fn(&mut [u8])) {
+    let mut list = control_page(session, lun);
     list[..4].fill(0);
     change(&mut list[4..]);
     let length = u8::try_from(list.len()).expect("a short page");
-    let command = session.command(0, &[0x15, 0x10, 0, 0, length, 0]);
+    let command = session.command(lun, &[0x15, 0x10, 0, 0, length, 0]);
     let command = ScsiCommand { write: true, expected_length: length.into(), ..command };
     session.send(&Request::Command(command), &list);
     assert_eq!(session.finish(command.itt).code, 0, "MODE SELECT");
@@ -143,5 +150,5 @@ fn change_control(session: &mut Initiator, change: impl Fn(&mut [u8])) {
 
 /// Whether unit 0 is protected.
 pub fn is_protected(session: &mut Initiator) -> bool {
-    control_page(session)[8] & 0x08 != 0
+    control_page(session, 0)[8] & 0x08 != 0
 }

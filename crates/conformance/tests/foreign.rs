@@ -2,215 +2,33 @@
 //! A store whose work is done elsewhere, in threads that are not the target's: answers come at
 //! once, late, in any order, or not at all.
 
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::Condvar;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::time::Duration;
 
+use lunwire_conformance::elsewhere::Elsewhere;
+use lunwire_conformance::elsewhere::LUN;
+use lunwire_conformance::elsewhere::Remote;
+use lunwire_conformance::elsewhere::with_remote;
+use lunwire_conformance::elsewhere::with_store;
 use lunwire_conformance::initiator::BLOCK_BYTES;
 use lunwire_conformance::initiator::CHECK_CONDITION;
 use lunwire_conformance::initiator::GOOD;
 use lunwire_conformance::initiator::cdb10;
 use lunwire_conformance::initiator::pattern;
-use lunwire_conformance::server::BLOCK;
-use lunwire_conformance::server::TARGET;
 use lunwire_conformance::tasks::ABORT_TASK;
 use lunwire_conformance::tasks::LOGICAL_UNIT_RESET;
 use lunwire_conformance::tasks::PATIENCE;
 use lunwire_conformance::*;
-use scsi::Identity;
-use scsi::LogicalUnit;
 use store::Error;
 use store::FilterIndex;
-use store::Geometry;
-use store::Io;
-use store::IoResult;
-use store::Op;
 use store::Outcome;
-use store::Run;
-use store::Space;
 use store::Store;
-use store::Submitted;
 use store::filter::Delay;
 use store::filter::Delayed;
-use store::foreign;
 use store::foreign::Completer;
-use store::foreign::Errand;
-use store::foreign::Foreign;
 use store::stripe::Stripe;
 use target::Found;
-use target::Plan;
 use wire::iscsi::*;
-
-/// The number of the unit whose store is elsewhere.
-const LUN: u8 = 9;
-
-const MIB: usize = 1 << 20;
-
-/// Where the work is done, by whoever takes it.
-#[derive(Debug, Default)]
-struct Elsewhere {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    bytes: Vec<u8>,
-    /// Work is done in the call that brings it.
-    is_eager: bool,
-    /// In the order in which it came.
-    waiting: Vec<Work>,
-    /// How often somebody said that nobody waits any more.
-    cancelled: usize,
-}
-
-/// Work that has begun.
-#[derive(Debug)]
-struct Work {
-    op: Op,
-    completer: Completer,
-}
-
-impl Elsewhere {
-    fn new() -> Arc<Self> {
-        let state = State { bytes: vec![0; MIB], ..State::default() };
-        Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() })
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until `what` is true.
-    fn expect(&self, what: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
-        let wait = self.changed.wait_timeout_while(self.state(), PATIENCE, |state| !what(state));
-        let (state, late) = wait.unwrap_or_else(PoisonError::into_inner);
-        assert!(!late.timed_out(), "{state:?}");
-        state
-    }
-
-    /// Takes so much work, when there is so much.
-    fn take(&self, count: usize) -> Vec<Work> {
-        let mut state = self.expect(|state| state.waiting.len() >= count);
-        std::mem::take(&mut state.waiting)
-    }
-
-    /// Does work and answers, in the thread that calls.
-    fn carry_out(&self, work: Work) {
-        let Work { op, mut completer } = work;
-        let (offset, length) = op.range();
-        let range = range(offset, length);
-        let mut state = self.state();
-        match op {
-            Op::Read { .. } => completer.room().copy_from_slice(&state.bytes[range]),
-            Op::Write { data, .. } => data.copy_to(&mut state.bytes[range]),
-            Op::Clear { .. } => state.bytes[range].fill(0),
-            Op::Flush => {}
-            Op::ProvisioningStatus { .. } => {
-                let run = Run { space: Space::Mapped, length };
-                return completer.complete_with(Outcome::ProvisioningStatus(run));
-            }
-        }
-        drop(state);
-        completer.complete(Ok(()));
-    }
-}
-
-fn range(offset: u64, length: u64) -> Range<usize> {
-    let at = |byte: u64| usize::try_from(byte).expect("a small disk");
-    at(offset)..at(offset + length)
-}
-
-/// One operation on its way.
-#[derive(Debug)]
-struct Piece {
-    elsewhere: Arc<Elsewhere>,
-    op: Op,
-}
-
-impl Foreign for Piece {
-    fn begin(&self, completer: Completer) {
-        let work = Work { op: self.op.clone(), completer };
-        let mut state = self.elsewhere.state();
-        if state.is_eager {
-            drop(state);
-            return self.elsewhere.carry_out(work);
-        }
-        state.waiting.push(work);
-        self.elsewhere.changed.notify_all();
-    }
-
-    fn cancel(&self) {
-        self.elsewhere.state().cancelled += 1;
-        self.elsewhere.changed.notify_all();
-    }
-}
-
-/// The store: all that it does is to ask elsewhere.
-#[derive(Debug)]
-struct Remote(Arc<Elsewhere>);
-
-impl Store for Remote {
-    fn geometry(&self) -> Geometry {
-        Geometry {
-            bytes: MIB as u64,
-            read_only: false,
-            discard_granularity: Some(512),
-            anchors: false,
-            volatile_cache: true,
-            physical_block: 512,
-            rotational: false,
-        }
-    }
-
-    fn submit(&self, op: &Op) -> Submitted {
-        if let Err(error) = self.geometry().check(op) {
-            return Submitted::Done(Outcome::Failed(error));
-        }
-        let work = Arc::new(Piece { elsewhere: Arc::clone(&self.0), op: op.clone() });
-        Submitted::Io(Io::Foreign(match op {
-            Op::Read { length, .. } => Errand::reading(work, *length),
-            _ => Errand::new(work),
-        }))
-    }
-
-    fn complete(&self, _op: &Op, _io: &Io, result: IoResult) -> Submitted {
-        foreign::ended(result)
-    }
-}
-
-/// Runs `check` on each engine with a unit of which `store` makes the store.
-fn with_store(
-    store: impl Fn(&Arc<Elsewhere>) -> Arc<dyn Store>,
-    check: impl Fn(&Server, &Arc<Elsewhere>),
-) {
-    let places: Mutex<Arc<Elsewhere>> = Mutex::default();
-    let widen = |plan: &mut Plan| {
-        let elsewhere = Elsewhere::new();
-        let identity = Identity::derive(TARGET, LUN.into(), "LUNWIRE", "VIRTUAL DISK");
-        let unit = LogicalUnit::new(identity, store(&elsewhere), BLOCK).expect("a legal unit");
-        let node = plan.nodes.iter_mut().find(|node| node.name == TARGET).expect("the target");
-        node.luns.push((LUN.into(), Arc::new(unit)));
-        *places.lock().unwrap_or_else(PoisonError::into_inner) = elsewhere;
-    };
-    on_each_plan(
-        |_| {},
-        widen,
-        |server| {
-            let elsewhere = Arc::clone(&places.lock().unwrap_or_else(PoisonError::into_inner));
-            check(server, &elsewhere);
-            elsewhere.state().waiting.clear();
-        },
-    );
-}
-
-fn with_remote(check: impl Fn(&Server, &Arc<Elsewhere>)) {
-    with_store(|elsewhere| Arc::new(Remote(Arc::clone(elsewhere))), check);
-}
 
 fn session(server: &Server) -> Initiator {
     let mut session = server.login();

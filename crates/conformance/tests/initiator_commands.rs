@@ -117,6 +117,38 @@ fn one_initiator_port_serves_several_portal_groups() {
     }
 }
 
+/// A vendor owns an enterprise number or an OUI: the session says so in each Login Request.
+///
+/// Covers: SES-26.
+#[test]
+fn session_ids_name_the_vendor() {
+    let server = Server::start(plan(Choice::Epoll, Settings::default()));
+    let initiator = Initiator::start(&Config::default()).unwrap();
+    let oui = Isid([0x02, 0xab, 0xcd, 0x01, 0x23, 0x45]);
+    for (enterprise, isid) in [(Some(0x0001_7eda), None), (None, Some(oui))] {
+        let proxy = Proxy::start(server.portal(), PLAIN, |_| Fate::Pass);
+        let mut options = Options::new(proxy.portal().to_string(), Some(TARGET.to_owned()));
+        (options.enterprise, options.isid) = (enterprise, isid);
+        let session = initiator.connect(options).unwrap();
+        let disk = Disk::open(&session, 0).unwrap();
+        proxy.cut();
+        disk.read_at(0, &mut [0; 512]).unwrap();
+        let logins = proxy.requests().into_iter().filter_map(|(_, request)| match request {
+            Request::Login(login) => Some(login.isid.0),
+            _ => None,
+        });
+        let logins: Vec<[u8; 6]> = logins.collect();
+        assert!(logins.len() >= 2, "{logins:?}");
+        for bytes in logins {
+            match isid {
+                Some(isid) => assert_eq!(bytes, isid.0),
+                None => assert_eq!(bytes[..4], [0x40, 0x01, 0x7e, 0xda], "{bytes:x?}"),
+            }
+        }
+        session.logout();
+    }
+}
+
 /// A reset reaches the unit: another session's commands meet its unit attention, and a target that
 /// gives no permission is believed.
 #[test]

@@ -45,6 +45,9 @@ use wire::scsi::sam::GOOD;
 /// Until what was posted is at the target, and far less than anything here takes in vain.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// Long for what is done at once, and then heard of by another thread.
+const SOON: Duration = Duration::from_secs(3);
+
 /// Longer than a session is tried to be had in the place of another one.
 const END: Duration = Duration::from_secs(30);
 
@@ -189,7 +192,7 @@ fn a_connection_is_closed_both_ways_after_the_logout() {
     assert!(end_of(&mut queue, id).is_none(), "it ends as it was asked to");
     // The queue lives on: it is not its end that closes the connection.
     let begun = Instant::now();
-    while !mock.was_closed() && begun.elapsed() < END {
+    while !mock.was_closed() && begun.elapsed() < SOON {
         queue.wait_n(1, Duration::from_millis(20));
     }
     assert!(mock.was_closed(), "the connection is still open");

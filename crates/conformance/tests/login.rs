@@ -425,7 +425,10 @@ fn unnamed_discovery_sessions_belong_to_their_portal() {
     let mut here = server.login_with(&discovery);
     let there = Raw::connect(portals[1]).unwrap();
     let mut there = Initiator::login(there, &discovery);
-    expect_sessions(&server, 3);
+    // One that names a target is another one, too, whichever comes first.
+    let named = LoginPlan { discovery: true, ..normal.clone() };
+    let mut with_name = server.login_with(&named);
+    expect_sessions(&server, 4);
     disk.expect_quiet();
     discover(&mut here);
     // The same again on the first portal takes the place of the first one only.
@@ -433,6 +436,7 @@ fn unnamed_discovery_sessions_belong_to_their_portal() {
     here.expect_closed();
     discover(&mut there);
     discover(&mut again);
+    discover(&mut with_name);
     disk.expect_quiet();
     // Nor does a Normal session take the place of an unnamed discovery session.
     let mut disk_again = server.login_with(&normal);

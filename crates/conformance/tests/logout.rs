@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Logout, and ends by the target (RFC 7143 §11.9, §11.14, §11.15).
 
+use lunwire_conformance::server::FILE_LUN;
 use lunwire_conformance::*;
 use std::time::Duration;
 use target::Found;
@@ -74,7 +75,11 @@ fn the_next_session_hears_what_was_cleared() {
                 let plan = LoginPlan::new();
                 let mut session = server.login_with(&plan);
                 session.settle(1);
+                session.settle(FILE_LUN);
                 open_write(&mut session);
+                let other = session.write_blocks(FILE_LUN, 0, 1);
+                session.start(&other);
+                session.read_r2t();
                 let mut lost = None;
                 match end {
                     0 => session.leave(),
@@ -94,7 +99,9 @@ fn the_next_session_hears_what_was_cleared() {
                         seen.push(status.sense_code());
                     }
                 };
-                assert_eq!(attentions(0), [(6, 0x29, 0x07), (6, 0x47, 0x7f)], "affected");
+                for lun in [0, FILE_LUN] {
+                    assert_eq!(attentions(lun), [(6, 0x29, 0x07), (6, 0x47, 0x7f)], "affected");
+                }
                 assert_eq!(attentions(1), [(6, 0x29, 0x07)], "not affected");
             }
         },

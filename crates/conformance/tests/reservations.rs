@@ -58,6 +58,38 @@ fn persistent_reservations_outlive_the_session() {
 /// One initiator in two ways of writing is one: a login with the same ISID replaces the session,
 /// and has what its port has registered and reserved.
 ///
+/// Sessions of one initiator are different ports: what one has registered is not the other's, and
+/// each hears of what the other has done.
+///
+/// Covers: SES-04.
+#[test]
+fn each_session_of_an_initiator_is_a_port_of_its_own() {
+    on_each_transport(
+        |_| {},
+        |server| {
+            let (mut one, mut two) = (server.login(), server.login());
+            one.settle(0);
+            two.settle(0);
+            assert_eq!(reserve_out(&mut one, 0, 0, [0, KEY]), GOOD);
+            assert_eq!(reserve_out(&mut one, 1, 1, [KEY, 0]), GOOD);
+            assert_eq!(write_block(&mut two), RESERVATION_CONFLICT, "of another port");
+            assert_eq!(reserve_out(&mut two, 0, 0, [0, KEY + 1]), GOOD);
+            let keys = reserve_in(&mut two, 0);
+            for key in [KEY, KEY + 1] {
+                assert!(keys.windows(8).any(|window| window == key.to_be_bytes()), "{keys:x?}");
+            }
+            assert_eq!(reserve_out(&mut one, 3, 0, [KEY, 0]), GOOD, "CLEAR");
+            // Whose registration was taken away is told, and nobody else.
+            let ready = one.test_unit_ready(0);
+            assert_eq!(one.run(&ready).code, GOOD);
+            let ready = two.test_unit_ready(0);
+            assert_eq!(two.run(&ready).sense_code(), (0x06, 0x2a, 0x03), "RESERVATIONS PREEMPTED");
+            one.leave();
+            two.leave();
+        },
+    );
+}
+
 /// Covers: NAM-07/T.
 #[test]
 fn a_name_in_other_letters_is_the_same_initiator() {

@@ -281,7 +281,7 @@ fn nexus_reset_ends_the_tasks_of_one_session_on_all_units() {
     );
 }
 
-/// Covers: P44-06, P44-07.
+/// Covers: P44-06a, P44-07.
 #[test]
 fn query_asynchronous_event_tells_what_waits() {
     on_each_transport(

@@ -19,6 +19,7 @@ mod fences;
 mod figures;
 mod foreign;
 mod format;
+mod held;
 mod hogs;
 mod identity;
 mod initiator_commands;

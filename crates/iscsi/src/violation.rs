@@ -201,7 +201,7 @@ pub enum Violation {
 
 impl Violation {
     /// What we do about it.
-    pub const fn reaction(&self) -> Reaction {
+    pub fn reaction(&self) -> Reaction {
         use reason::*;
         match self {
             Self::OutsideWindow(_) | Self::DuplicateCommand(_) => Reaction::Ignore,
@@ -275,7 +275,7 @@ impl From<DataError> for Violation {
 }
 
 /// Reasons 01h and 0Bh are deprecated and must not be sent (RFC 7143 §11.17.1).
-const fn sendable(code: u8) -> u8 {
+fn sendable(code: u8) -> u8 {
     match code {
         0x02..=0x0a | 0x0c => code,
         _ => reason::PROTOCOL_ERROR,

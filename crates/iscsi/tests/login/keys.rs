@@ -421,6 +421,10 @@ fn unknown_keys_are_not_understood() {
     }
     let step = Driver::new().named(security(), &["X-com.example.foo=1"]);
     assert_eq!(step.answer("X-com.example.foo").as_deref(), Some("NotUnderstood"));
+    for first in [security(), operational(), last()] {
+        let answers = Driver::new().named(first, &[]).answers();
+        assert!(answers.iter().all(|pair| !pair.starts_with("X#")), "none of our own: {answers:?}");
+    }
 }
 
 /// Covers: KEY-34/T.

@@ -251,18 +251,26 @@ fn another_connection_tells_of_a_lost_one() {
 /// Covers: SES-12, SES-17, SES-18.
 #[test]
 fn a_connection_is_replaced() {
-    for connections in [1, 4] {
-        let mut driver = Setup::new().keys(|keys| keys.max_connections = connections).start();
-        let read = driver.read(512);
-        let read = driver.start(read);
+    for (connections, level) in [(1, 0), (4, 0), (1, 1)] {
+        let setup = Setup::new().keys(|keys| {
+            keys.max_connections = connections;
+            (keys.error_recovery_level, keys.time2retain) = (level, 20);
+        });
+        let mut driver = setup.start();
+        let reads = [(); 2].map(|()| {
+            let read = driver.read(512);
+            driver.start(read)
+        });
         assert_eq!(driver.session.admits(Cid(CID), Capabilities::STREAM), Ok(()));
         driver.session.replace_connection(Cid(CID), driver.now);
         let outputs = driver.drain();
-        assert_eq!((cleared(&outputs), closed(&outputs)), (1, vec![OWN]));
-        assert!(responses(&outputs).is_empty());
+        assert_eq!((cleared(&outputs), closed(&outputs)), (2, vec![OWN]));
+        assert!(responses(&outputs).is_empty() && driver.session.tasks(None).is_empty());
         driver.wait(Duration::from_secs(4));
         driver.join(CID, 40);
-        assert!(driver.complete(read, data(512)).is_empty());
+        for read in reads {
+            assert!(driver.complete(read, data(512)).is_empty());
+        }
         driver.on(OWN);
         let command = driver.command();
         let task = driver.start(command);

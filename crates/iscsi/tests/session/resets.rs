@@ -4,7 +4,7 @@
 use super::driver::*;
 use iscsi::datamover::TaskId;
 use iscsi::service::{Function, ServiceResponse};
-use iscsi::target_role::TargetReset;
+use iscsi::target_role::{ConnectionId, TargetReset};
 use wire::iscsi::{LunField, Response, ScsiCommand, TaskManagementRequest};
 
 const TARGET_WARM_RESET: u8 = 6;
@@ -230,4 +230,26 @@ fn a_command_that_found_no_room_hears_when_to_come_back() {
         let answer = scsi(&driver.complete(task, status(code)));
         assert_eq!((answer.status, answer.status_qualifier), (code, qualifier), "level {level}");
     }
+}
+
+/// What a lost connection asked for is not answered on another one, and holds up nobody there.
+///
+/// Covers: CMD-27.
+#[test]
+fn an_immediate_function_is_forgotten_with_its_connection() {
+    let mut driver = Setup::new().keys(|keys| keys.max_connections = 2).start();
+    let (second, _) = driver.join(8, 9000);
+    driver.on(second);
+    let request = driver.management(5);
+    assert!(request.immediate);
+    let asked = management(&driver.manage(request));
+    driver.lose(second);
+    driver.on(ConnectionId(0));
+    driver.acknowledge();
+    let behind = driver.command();
+    let behind = driver.start(behind);
+    driver.session.task_management_done(asked.id, ServiceResponse::Complete);
+    let outputs = driver.drain();
+    assert!(responses(&outputs).is_empty(), "nobody waits for it: {outputs:?}");
+    assert_eq!(driver.session.tasks(None), [behind], "and it ends nothing");
 }

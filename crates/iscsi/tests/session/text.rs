@@ -252,10 +252,11 @@ fn a_stale_tag_is_rejected_and_not_counted() {
 #[test]
 fn a_key_may_come_once() {
     let mut driver = Setup::new().start();
-    let twice = b"MaxRecvDataSegmentLength=512\0MaxRecvDataSegmentLength=1024\0";
-    let request = driver.text();
-    assert_eq!(reject(&driver.ask(request, twice)), 4);
-    driver.cmd_sn = request.cmd_sn.0;
+    for pair in ["MaxRecvDataSegmentLength=512", "InitiatorAlias=a", "SendTargets=", "X-a=1"] {
+        let request = driver.text();
+        assert_eq!(reject(&driver.ask(request, format!("{pair}\0{pair}\0").as_bytes())), 4);
+        driver.cmd_sn = request.cmd_sn.0;
+    }
     let first = TextRequest { final_: false, ..driver.text() };
     let part = answer(&driver.ask(first, b"MaxRecvDataSegmentLength=512\0"));
     let last = TextRequest { final_: true, ..next(&mut driver, first, part.ttt) };

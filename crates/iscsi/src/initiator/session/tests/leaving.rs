@@ -71,6 +71,33 @@ fn a_lost_connection_is_closed() {
     }
 }
 
+/// A command that a connection took along without a trace is sent again elsewhere once that one is
+/// logged out.
+///
+/// Covers: CMD-23c.
+#[test]
+fn a_command_is_sent_again_elsewhere_when_its_connection_is_logged_out() {
+    let mut lab = two(0, |_| {});
+    lab.command(0, 512);
+    let lost = lab.command(0, 512);
+    assert_eq!(lab.session.tasks.get(lost).unwrap().connection, OTHER);
+    let (first, ..) = *lab.commands().last().unwrap();
+    lab.session.handle_disconnect_at(OTHER, START);
+    lab.drain();
+    let itt = lab.last_logout().itt;
+    let numbers = Numbers { exp_cmd_sn: first.cmd_sn, ..lab.numbers(0) };
+    let answer = LogoutResponse { response: 0, itt, numbers, time2wait: 0, time2retain: 0 };
+    let event = Event::Control { response: Response::Logout(answer) };
+    lab.session.handle_event(event, &[], START);
+    let mut again = Vec::new();
+    while let Some((at, output)) = lab.session.poll_output_at() {
+        if let Output::Op(Op::SendCommand { command, .. }) = output {
+            again.push((at, command.itt, command.cmd_sn));
+        }
+    }
+    assert_eq!(again, [(LEADING, first.itt, first.cmd_sn)]);
+}
+
 /// A lost status leaves its connection without use, which is closed by a logout over another one
 /// (RFC 7143 §7.8 c); a target that numbers R2Ts wrongly is wrong on all connections.
 ///
@@ -88,6 +115,7 @@ fn at_level_0_a_gap_costs_its_connection_or_the_session() {
     lab.drain();
     assert!(lab.closed.is_none());
     assert_eq!((lab.last_logout().reason, lab.last_logout().cid), (1, Cid(1)));
+    assert_eq!(lab.ops.iter().filter(|op| matches!(op, Op::Terminate)).count(), 1);
     lab.logged_out(0, START);
     assert_eq!(lab.outcome(other), Some(&Outcome::Failed(Ending::Lost { sent: true })));
     lab.end(own);
@@ -194,6 +222,18 @@ fn a_connection_that_is_given_up_has_the_times_that_were_told() {
     assert!(lab.closed.is_none(), "Time2Retain is not over");
     lab.timeout(seconds(5 + 7));
     assert!(matches!(lab.closed, Some((SessionError::Disconnected, _))));
+}
+
+/// Another connection that is lost without a word has those of the session.
+///
+/// Covers: TMO-03/I.
+#[test]
+fn the_times_that_were_told_are_of_that_connection_only() {
+    let mut lab = two(2, |parameters| (parameters.time2wait, parameters.time2retain) = (1, 20));
+    lab.give_up(1, 5, 7);
+    lab.session.handle_disconnect_at(LEADING, START);
+    lab.drain();
+    assert_eq!(lab.session.wanted(seconds(1)), Some(LEADING));
 }
 
 /// For that connection only, and again from the answer to its logout on.

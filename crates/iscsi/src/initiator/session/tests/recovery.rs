@@ -192,7 +192,7 @@ fn an_unannounced_loss_has_the_times_of_the_session() {
     assert!(matches!(lab.closed, Some((SessionError::Disconnected, _))));
 }
 
-/// Covers: SES-15, SES-14, SES-33, TMO-01, TMO-02/I.
+/// Covers: SES-15, SES-14, SES-33, TMO-01, TMO-02/I, ERL-05b.
 #[test]
 fn a_connection_is_replaced_only_when_it_is_gone() {
     let mut lab = level(2);

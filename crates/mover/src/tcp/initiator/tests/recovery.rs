@@ -55,6 +55,27 @@ fn data_may_come_in_any_order_where_that_was_agreed() {
     }
 }
 
+/// As a PDU whose digest was wrong: at level 0 it costs the connection, above it is asked for.
+///
+/// Covers: DSN-07b.
+#[test]
+fn a_lost_r2t_is_told_by_its_number() {
+    let stream = |keys| [0, 2].map(|at| pdu(keys, Response::R2t(r2t(at, at * 1024, 1024)), &[]));
+    let (mut tcp, _) = writing(DIGESTS, 8192, 0, 0);
+    violates(&mut tcp, &stream(DIGESTS).concat(), |violation| {
+        matches!(violation, Violation::Sequence { got: 2, expected: 1 })
+    });
+    let keys = Keys { max_outstanding_r2t: 4, ..RECOVERY };
+    let (mut tcp, _) = writing(keys, 8192, 0, 0);
+    let told = events(&mut tcp, &stream(keys).concat());
+    let runs = told.iter().filter_map(|event| match event {
+        Event::Incomplete { task: TASK, lost, has_status: false, .. } => Some(*lost),
+        _ => None,
+    });
+    let lost = Some(Run { first: 1, count: 1 });
+    assert_eq!(runs.collect::<Vec<_>>(), [lost], "{told:?}");
+}
+
 /// Covers: DSN-07a.
 #[test]
 fn what_is_lost_is_told_and_fits_in_later() {
