@@ -150,7 +150,9 @@ fn the_list_of_the_initiator_decides_among_what_is_allowed() {
         }
     }
     for offer in ["AuthMethod=None", "AuthMethod=KRB5,SRP", "AuthMethod=", "AuthMethod=chap"] {
-        driver(Policies::Required).named(security(), &[offer]).assert_failed(0x0201);
+        let step = driver(Policies::Required).named(security(), &[offer]);
+        step.assert_failed(0x0201);
+        assert_eq!(step.reply().answers(), ["AuthMethod=Reject"], "{offer}");
     }
 }
 

@@ -319,6 +319,8 @@ fn inadmissible_keys_end_the_login() {
         ("DefaultTime2Wait=-1\n", "no result"),
         ("MaxRecvDataSegmentLength=5\n", "no result"),
         ("MaxBurstLength=32768\nMaxBurstLength=32768\n", "twice"),
+        ("MaxRecvDataSegmentLength=512\nMaxRecvDataSegmentLength=512\n", "twice"),
+        ("TargetAlias=a\nTargetAlias=b\n", "twice"),
         ("InitiatorName=iqn.2026-01.com.example:x\n", "only an initiator"),
         ("AuthMethod=None\n", "stage"),
         ("=x\n", "malformed"),
