@@ -72,7 +72,7 @@ fn data_in_comes_in_sequences_within_all_bounds() {
     );
 }
 
-/// Covers: R2T-01, R2T-02, R2T-03, R2T-04, R2T-05, R2T-09, DSN-03, STS-02, KEY-42.
+/// Covers: R2T-01, R2T-02, R2T-03, R2T-04, R2T-05, R2T-09, DSN-03, STS-02, KEY-42a.
 #[test]
 fn r2ts_ask_for_adjoining_ranges_a_few_at_a_time() {
     on_each_engine(

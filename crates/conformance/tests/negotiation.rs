@@ -152,7 +152,7 @@ fn a_pair_may_be_cut_anywhere() {
 
 /// No segment and no burst is shorter than 512 bytes: 2^32 bytes make less than 2^32 PDUs.
 ///
-/// Covers: KEY-20/T, DSN-05/T.
+/// Covers: KEY-20a/T, DSN-05/T.
 #[test]
 fn lengths_below_512_are_not_agreed_upon() {
     on_each_engine(

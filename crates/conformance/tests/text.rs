@@ -28,7 +28,7 @@ fn segment_length(session: &mut Initiator) -> usize {
     length
 }
 
-/// Covers: NEG-23/T, KEY-20/T, KEY-21a/T, TXT-11, TXT-13/T.
+/// Covers: NEG-23/T, KEY-20c/T, KEY-21a/T, TXT-11, TXT-13/T.
 #[test]
 fn values_take_effect_together_at_the_end_or_not_at_all() {
     on_each_engine(

@@ -65,6 +65,10 @@ impl Parameters {
         let short = |id| u16::try_from(values.get(id)).unwrap_or(u16::MAX);
         let byte = |id| u8::try_from(values.get(id)).unwrap_or(u8::MAX);
         let max_burst_length = values.get(Id::MaxBurstLength);
+        // With recovery and data sequences in order, a task has one R2T at a time (RFC 7143
+        // §13.19), also where the other keys were agreed on later than MaxOutstandingR2T.
+        let recovers = values.get(Id::ErrorRecoveryLevel) > 0;
+        let single = recovers && values.is_yes(Id::DataSequenceInOrder);
         Self {
             header_digest: values.is_yes(Id::HeaderDigest),
             data_digest: values.is_yes(Id::DataDigest),
@@ -75,7 +79,7 @@ impl Parameters {
             first_burst_length: values.get(Id::FirstBurstLength).min(max_burst_length),
             initial_r2t: values.is_yes(Id::InitialR2T),
             immediate_data: values.is_yes(Id::ImmediateData),
-            max_outstanding_r2t: short(Id::MaxOutstandingR2T),
+            max_outstanding_r2t: if single { 1 } else { short(Id::MaxOutstandingR2T) },
             time2wait: short(Id::DefaultTime2Wait),
             time2retain: short(Id::DefaultTime2Retain),
             max_connections: short(Id::MaxConnections),

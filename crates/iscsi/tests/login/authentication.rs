@@ -15,6 +15,7 @@ use iscsi::target_role::Admission;
 use iscsi::target_role::Authentication;
 use wire::iscsi::LoginRequest;
 use wire::iscsi::Stage;
+use wire::iscsi::Tsih;
 
 use crate::driver::Driver;
 use crate::driver::INITIATOR;
@@ -149,8 +150,25 @@ fn the_list_of_the_initiator_decides_among_what_is_allowed() {
         }
     }
     for offer in ["AuthMethod=None", "AuthMethod=KRB5,SRP", "AuthMethod=", "AuthMethod=chap"] {
-        driver(Policies::Required).named(security(), &[offer]).assert_failed(0x0201);
+        let step = driver(Policies::Required).named(security(), &[offer]);
+        step.assert_failed(0x0201);
+        assert_eq!(step.reply().answers(), ["AuthMethod=Reject"], "{offer}");
     }
+}
+
+/// A connection that joins a session has its own negotiation, as the first one had.
+///
+/// Covers: CHP-02/T.
+#[test]
+fn each_connection_negotiates_its_method() {
+    let joins = LoginRequest { tsih: Tsih(7), ..security() };
+    for (offer, picked) in [("CHAP,None", "CHAP"), ("None,CHAP", "None"), ("None", "None")] {
+        let step = driver(Policies::Optional).named(joins, &[&format!("AuthMethod={offer}")]);
+        assert_eq!(step.answer("AuthMethod").as_deref(), Some(picked), "{offer}");
+    }
+    let step = driver(Policies::Required).named(joins, &["AuthMethod=None,CHAP"]);
+    assert_eq!(step.answer("AuthMethod").as_deref(), Some("CHAP"));
+    driver(Policies::Required).named(joins, &["AuthMethod=None"]).assert_failed(0x0201);
 }
 
 /// Only methods with items of a few kilobytes are taken.
@@ -276,14 +294,26 @@ fn the_log_names_the_reason_and_no_secret() {
 
 /// Some initiators speak of the method in the operational stage. Where nothing has to be proved the
 /// answer is None; where something has, or may be, the stage is wrong.
+///
+/// Covers: LGN-19, CHP-02/T.
 #[test]
 fn none_may_be_told_late() {
     for offer in ["AuthMethod=None", "AuthMethod=CHAP,None"] {
         let step = Driver::new().named(last(), &[offer]);
         assert_eq!(step.answer("AuthMethod").as_deref(), Some("None"), "{offer}");
         assert!(!step.done().proved);
-        for policies in [Policies::Optional, Policies::Required, Policies::Mutual] {
-            driver(policies).named(last(), &[offer]).failed.expect("a failure");
+        // With a demand the login has failed before: it skips security.
+        driver(Policies::Optional).named(last(), &[offer]).assert_failed_for(0x0200, "AuthMethod");
+        let mut later = driver(Policies::Optional);
+        later.named(operational(), &[]);
+        later.keys(last(), &[offer]).assert_failed_for(0x0200, "AuthMethod");
+        for policies in [Policies::Required, Policies::Mutual] {
+            driver(policies).named(last(), &[offer]).assert_failed(0x0201);
+            // Nor is there another choice once the stage was left by a proof.
+            let mut proved = challenged(policies);
+            let keys = [NAME, RESPONSE, "CHAP_I=42", THEIRS];
+            assert_moved(&proved.keys(to_operational(), &keys), Some(Stage::Operational));
+            proved.keys(last(), &[offer]).assert_failed_for(0x0200, "AuthMethod");
         }
     }
     Driver::new().named(last(), &["AuthMethod=CHAP"]).assert_failed(0x0201);
@@ -294,7 +324,10 @@ fn none_may_be_told_late() {
     step.done();
 }
 
-/// Before a proof that is demanded, nobody is told more of the node than the names it asked for.
+/// Before a proof that is demanded, nobody is told more of the node than the names it asked for;
+/// what is no key of the security stage is not told in it at all.
+///
+/// Covers: CHP-04/T.
 #[test]
 fn the_node_introduces_itself_after_the_proof() {
     let mut driver = driver(Policies::Required).alias("payroll");
@@ -303,7 +336,8 @@ fn the_node_introduces_itself_after_the_proof() {
     }
     let step = driver.named(security(), &["AuthMethod=CHAP,None"]);
     assert_eq!(step.answers(), ["TargetPortalGroupTag=1", "AuthMethod=CHAP"]);
-    driver.keys(security(), &["CHAP_A=7,5"]);
+    let step = driver.keys(security(), &["CHAP_A=7,5"]);
+    assert_eq!(step.answers(), ["CHAP_A=7", "CHAP_I=1", CHALLENGE]);
     let step = driver.keys(to_operational(), &[NAME, RESPONSE]);
     assert_eq!(step.answers(), ["TargetAlias=payroll"]);
     let step = driver.keys(last(), &[]);

@@ -186,7 +186,7 @@ fn a_required_digest_is_required() {
     driver.keys(last(), &["DataDigest=CRC32C"]).assert_failed_for(0x0200, "HeaderDigest");
 }
 
-/// Covers: KEY-20/T, NEG-36/T.
+/// Covers: KEY-20a/T, KEY-20b/T, KEY-20c/T, NEG-36/T.
 #[test]
 fn each_side_declares_its_segment_length() {
     for (declared, length) in [("512", 512), ("16777215", 16_777_215), ("0x200", 512)] {
@@ -200,6 +200,11 @@ fn each_side_declares_its_segment_length() {
     // Without a word of theirs, and with a wish of ours that is no value.
     let keys = Driver::new().named(last(), &[]).keys.expect("told");
     assert_eq!(keys.max_send_data_segment_length, 8192, "the default");
+    let unsaid = Driver::new().named(request(Stage::Security, Some(Stage::FullFeature)), &[]);
+    assert_eq!(unsaid.answer("MaxRecvDataSegmentLength"), None);
+    let keys = unsaid.keys.expect("told");
+    assert_eq!(keys.max_send_data_segment_length, 8192);
+    assert_eq!(keys.max_recv_data_segment_length, 8192, "ours, which was not declared");
     for (wish, declared) in [(0, 512), (512, 512), (16_777_215, 16_777_215), (u32::MAX, 16_777_215)]
     {
         let settings = Settings { max_recv_data_segment_length: wish, ..settings() };

@@ -61,6 +61,14 @@ fn keys_of_commands_mean_nothing_in_discovery() {
             assert_eq!(step.keys.expect("told").first_burst_length, 0, "no command, no data");
         }
     }
+    // One that is no value of the key at all is rejected, and the login goes on.
+    let nonsense = OF_SESSION.map(|(key, _)| format!("{key}=Slow"));
+    for pair in &nonsense {
+        let step = Driver::new().keys(last(), &[INITIATOR, "SessionType=Discovery", pair]);
+        let key = pair.split('=').next().expect("a key");
+        assert_eq!(step.answer(key).as_deref(), Some("Reject"), "{pair}");
+        step.done();
+    }
     // Two that could not be together in a normal session.
     let mut driver = Driver::new();
     driver.keys(operational(), &[INITIATOR, "SessionType=Discovery", "FirstBurstLength=65536"]);

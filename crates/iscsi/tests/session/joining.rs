@@ -63,6 +63,37 @@ fn data_is_asked_for_as_the_session_agreed() {
     assert_eq!(expected(&driver.send(unsolicited)), [(0, 2048, true)], "it is dropped");
 }
 
+/// Whether the ends of tasks are told, on each connection.
+///
+/// Covers: KEY-35b/T.
+#[test]
+fn ends_of_tasks_are_reported_as_the_session_agreed() {
+    for (agreed, of_second) in [
+        (TaskReporting::Rfc3720, TaskReporting::FastAbort),
+        (TaskReporting::ResponseFence, TaskReporting::FastAbort),
+        (TaskReporting::FastAbort, TaskReporting::Rfc3720),
+    ] {
+        let setup = Setup::new().keys(|keys| {
+            (keys.max_connections, keys.task_reporting) = (2, agreed);
+            keys.initial_r2t = true;
+        });
+        let mut driver = setup.start();
+        let (second, _) = driver.join_with(OWN_CID, 9000, |own| own.task_reporting = of_second);
+        for connection in [OWN, second] {
+            driver.on(connection);
+            let write = driver.write(4096);
+            let (task, _) = driver.start_write(write, Immediate::None, 4096);
+            driver.session.terminate(&[task], None);
+            let outputs = driver.drain();
+            let told = responses(&outputs).into_iter().any(|response| match response {
+                Response::Async(message) => message.event == 5,
+                _ => false,
+            });
+            assert_eq!(told, agreed == TaskReporting::FastAbort, "{agreed:?}");
+        }
+    }
+}
+
 /// Covers: KEY-05b/T.
 #[test]
 fn there_are_as_many_connections_as_the_session_agreed() {

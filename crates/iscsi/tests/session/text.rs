@@ -188,6 +188,35 @@ fn pairs_may_be_cut_by_the_c_bit() {
     assert_eq!(lookup(&driver.ask(last, b"gets=All\0")), None);
 }
 
+/// Also where a piece is a text of its own: no key of it has an answer, or an effect, before the
+/// last piece is there.
+///
+/// Covers: NEG-02/T.
+#[test]
+fn a_text_may_be_cut_anywhere() {
+    let whole = b"X-a=1\0MaxRecvDataSegmentLength=512\0X-b=1\0";
+    for cut in 0..=whole.len() {
+        for again in [cut, cut.midpoint(whole.len()), whole.len()] {
+            let mut driver = Setup::new().start();
+            let mut request = TextRequest { final_: false, continue_: true, ..driver.text() };
+            for piece in [&whole[..cut], &whole[cut..again]] {
+                let outputs = driver.ask(request, piece);
+                let part = answer(&outputs);
+                assert!(segment(&outputs).is_empty(), "cut at {cut}, {again}");
+                assert!(!part.final_ && !part.continue_);
+                request = next(&mut driver, request, part.ttt);
+            }
+            let last = TextRequest { final_: true, continue_: false, ..request };
+            let outputs = driver.ask(last, &whole[again..]);
+            let said = String::from_utf8(segment(&outputs)).unwrap();
+            assert_eq!(said, "X-a=NotUnderstood\0X-b=NotUnderstood\0", "cut at {cut}, {again}");
+            let nop = driver.nop(Itt(77), Ttt::NONE);
+            let outputs = driver.request(Request::NopOut(nop), &[1; 4096]);
+            assert_eq!(segment(&outputs).len(), 512);
+        }
+    }
+}
+
 #[test]
 fn an_empty_text_with_the_c_bit() {
     let mut driver = Setup::discovery().start();
@@ -279,7 +308,7 @@ fn a_failed_exchange_changes_nothing() {
     assert_eq!(segment(&outputs).len(), 4096);
 }
 
-/// Covers: KEY-20/T, KEY-21b/T.
+/// Covers: KEY-20c/T, KEY-21b/T.
 #[test]
 fn a_new_segment_limit_holds_after_the_answer() {
     let mut driver = Setup::new().start();
@@ -293,7 +322,7 @@ fn a_new_segment_limit_holds_after_the_answer() {
     assert_eq!(segment(&outputs).len(), 512);
 }
 
-/// Covers: KEY-20/T.
+/// Covers: KEY-20c/T.
 #[test]
 fn a_segment_limit_is_that_of_its_connection() {
     let mut driver = Setup::new().keys(|keys| keys.max_connections = 2).start();

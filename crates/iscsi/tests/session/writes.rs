@@ -95,7 +95,7 @@ fn no_r2t_asks_for_nothing_or_for_what_there_is_not() {
     }
 }
 
-/// Covers: R2T-01, R2T-03, R2T-04, R2T-08, KEY-28a/T, KEY-42.
+/// Covers: R2T-01, R2T-03, R2T-04, R2T-08, KEY-28a/T, KEY-42a.
 #[test]
 fn as_many_r2ts_are_open_as_was_negotiated() {
     for open_max in [1_u16, 4] {

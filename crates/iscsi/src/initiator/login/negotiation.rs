@@ -94,6 +94,8 @@ impl Negotiation {
             wish.set(Id::MaxConnections, 1);
             wish.set(Id::ErrorRecoveryLevel, 0);
             wish.set(Id::DefaultTime2Retain, 0);
+            // Nor has it tasks whose end could be reported in a new way.
+            wish.set(Id::TaskReporting, 1);
         }
         Self {
             session,

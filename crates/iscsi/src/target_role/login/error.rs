@@ -138,12 +138,13 @@ impl LoginError {
 
 impl LoginError {
     /// What the response says besides the status: where the target is now (RFC 7143 §11.13.5,
-    /// §13.8; without a portal group tag).
+    /// §13.8; without a portal group tag), or that it takes none of the methods (§6.3.2).
     pub(super) fn keys(&self) -> Vec<u8> {
         match self {
             Self::Redirected { address, .. } => {
                 [b"TargetAddress=", address.as_bytes(), b"\0"].concat()
             }
+            Self::AuthMethod(_) => b"AuthMethod=Reject\0".to_vec(),
             _ => Vec::new(),
         }
     }

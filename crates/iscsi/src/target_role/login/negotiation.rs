@@ -268,11 +268,7 @@ impl Negotiation {
 
     fn parameters(&self) -> Parameters {
         let declared = if self.declared { &self.wish } else { &Values::defaults() };
-        let agreed = Parameters::agreed(&self.values, declared, self.markers.agreed());
-        // Where the level was agreed on later than this, fewer R2Ts than agreed are used.
-        let outstanding_max = u16::try_from(self.outstanding_max()).unwrap_or(u16::MAX);
-        let max_outstanding_r2t = agreed.max_outstanding_r2t.min(outstanding_max);
-        Parameters { max_outstanding_r2t, ..agreed }
+        Parameters::agreed(&self.values, declared, self.markers.agreed())
     }
 
     /// Whether `key` may be sent here at all.

@@ -116,7 +116,14 @@ fn a_connection_begins_with_the_defaults_and_keeps_what_is_the_sessions() {
         parameters: leading.parameters.clone(),
     };
     let login = Login::join(identity(), &settings, None, joining, START);
-    let mut lab = Lab { login, requests: Vec::new(), ends: Vec::new(), closes: false, stat_sn: 7 };
+    let mut lab = Lab {
+        login,
+        requests: Vec::new(),
+        ends: Vec::new(),
+        closes: false,
+        stat_sn: 7,
+        keys: None,
+    };
     lab.drain();
     lab.answer(SECURED, "AuthMethod=None\n");
     let offered = lab.requests[1].1.clone();
@@ -164,8 +171,14 @@ fn a_session_spans_one_portal_group() {
         };
         let identity = Identity { portal_group_tag: leading.portal_group_tag, ..identity() };
         let login = Login::join(identity, &Settings::default(), None, joining, START);
-        let mut lab =
-            Lab { login, requests: Vec::new(), ends: Vec::new(), closes: false, stat_sn: 7 };
+        let mut lab = Lab {
+            login,
+            requests: Vec::new(),
+            ends: Vec::new(),
+            closes: false,
+            stat_sn: 7,
+            keys: None,
+        };
         lab.drain();
         lab.answer(SECURED, &format!("AuthMethod=None\nTargetPortalGroupTag={group}\n"));
         if fits {

@@ -7,6 +7,7 @@ use alloc::string::String;
 use super::recovery::OTHER;
 use super::recovery::alone;
 use super::recovery::join;
+use super::recovery::two;
 use super::*;
 use crate::initiator::DeclareError;
 use crate::initiator::datamover::Keys;
@@ -74,7 +75,7 @@ fn a_connection_that_logs_in_late_declares_what_was_declared_meanwhile() {
     }
 }
 
-/// Covers: NEG-13/I, NEG-23/I, KEY-01/I, KEY-20/I, NEG-11b/I.
+/// Covers: NEG-13/I, NEG-23/I, KEY-01/I, KEY-20c/I, NEG-11b/I.
 #[test]
 fn a_declaration_takes_effect_with_the_last_response() {
     let mut lab = Lab::new();
@@ -108,6 +109,71 @@ fn a_declaration_takes_effect_with_the_last_response() {
     let commands = lab.commands();
     let [(command, immediate, end)] = commands.as_slice() else { panic!("a command") };
     assert_eq!((command.final_, *immediate, *end), (false, 1024, 8192));
+}
+
+/// Also where a piece is a text of its own: nothing of it is answered before the last one is there.
+///
+/// Covers: NEG-02/I.
+#[test]
+fn a_text_of_the_target_may_be_cut_anywhere() {
+    let whole = b"X-a=1\0MaxRecvDataSegmentLength=1024\0X-b=1\0";
+    for cut in 0..=whole.len() {
+        for again in [cut, cut.midpoint(whole.len()), whole.len()] {
+            let mut lab = Lab::new();
+            lab.declare(4096);
+            for (ttt, piece) in [(7, &whole[..cut]), (8, &whole[cut..again])] {
+                lab.text(Some(Ttt(ttt)), true, piece);
+                let (request, data) = lab.texts().pop().unwrap();
+                assert_eq!((request.ttt, data), (Ttt(ttt), Vec::new()), "cut at {cut}, {again}");
+            }
+            lab.text(Some(Ttt(9)), false, &whole[again..]);
+            let (request, data) = lab.texts().pop().unwrap();
+            assert_eq!(request.ttt, Ttt(9));
+            assert_eq!(data, b"X-a=NotUnderstood\0X-b=NotUnderstood\0", "cut at {cut}, {again}");
+            lab.text(None, false, b"");
+            assert_eq!(lab.notices()[0].max_send_data_segment_length, 1024);
+        }
+    }
+    // What there is to be found comes the same way.
+    let whole = b"TargetName=iqn.2026-01.com.example:a\0TargetName=iqn.2026-01.com.example:b\0";
+    for cut in 0..=whole.len() {
+        let mut lab = Lab::with(true, |_| {});
+        lab.session.send_targets(START).unwrap();
+        lab.drain();
+        lab.text(Some(Ttt(7)), true, &whole[..cut]);
+        assert!(lab.told.is_empty());
+        lab.text(None, false, &whole[cut..]);
+        let Some(Indication::Targets(Ok(targets))) = lab.told.last() else { panic!("{cut}") };
+        let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+        assert_eq!(names, ["iqn.2026-01.com.example:a", "iqn.2026-01.com.example:b"]);
+    }
+}
+
+/// What the target says on one connection is of that one, and so is what it was told there.
+///
+/// Covers: KEY-20c/I.
+#[test]
+fn a_segment_length_is_that_of_its_connection() {
+    let mut lab = two(0, |_| {});
+    let lengths = |lab: &Lab| {
+        [ConnectionId(0), OTHER].map(|id| {
+            let keys = lab.session.connections.get(id).unwrap().keys;
+            (keys.max_recv_data_segment_length, keys.max_send_data_segment_length)
+        })
+    };
+    let [before, same] = lengths(&lab);
+    assert_eq!(before, same);
+    lab.declare(4096);
+    assert_eq!(lengths(&lab), [before; 2], "nobody has answered");
+    lab.text(None, false, b"MaxRecvDataSegmentLength=1024\0");
+    let mut after = lengths(&lab);
+    after.sort_by_key(|lengths| *lengths == before);
+    assert_eq!(after, [(4096, 1024), before]);
+    lab.text(None, false, b"MaxRecvDataSegmentLength=2048\0");
+    let mut after = lengths(&lab);
+    after.sort_unstable();
+    assert_eq!(after, [(4096, 1024), (4096, 2048)]);
+    assert_eq!(lab.declared(), Some(Ok(())));
 }
 
 /// Covers: TXT-12, NEG-23/I, TXT-13/I.
