@@ -8,6 +8,7 @@ use std::collections::btree_map::Entry;
 use buf::Buf;
 use buf::Slice;
 use engine::Token;
+use store::Op;
 use store::Space;
 use store::foreign::Completer;
 
@@ -16,7 +17,7 @@ use crate::rng::Rng;
 /// What no loss of power tears, bytes.
 pub(crate) const SECTOR: usize = 512;
 
-type Sector = [u8; SECTOR];
+pub(crate) type Sector = [u8; SECTOR];
 
 /// Linux: input/output error, no space, operation not supported.
 pub(crate) const EIO: i32 = 5;
@@ -83,6 +84,21 @@ pub(crate) enum What {
         length: u64,
         leave: Space,
     },
+}
+
+impl What {
+    /// What is asked of a disk that is elsewhere; with `sync` all that is written is to last.
+    pub(crate) fn elsewhere(op: Op, sync: bool) -> Self {
+        match op {
+            Op::Read { offset, length } => Self::ReadElsewhere { offset, length },
+            Op::Write { offset, data, durable } => {
+                Self::Write { offset, data, durable: durable || sync }
+            }
+            Op::Flush => Self::Sync,
+            Op::Clear { offset, length, leave } => Self::Clear { offset, length, leave },
+            Op::ProvisioningStatus { offset, length } => Self::Allocation { offset, length },
+        }
+    }
 }
 
 /// What a disk can do besides.
@@ -223,6 +239,31 @@ impl Disk {
             let content = self.visible.get(&sector);
             let content = content.map_or(&[0; SECTOR][..], |content| &content[..]);
             piece.copy_from_slice(&content[..piece.len()]);
+        }
+    }
+
+    /// What an object has in the place of a sector; None: nothing.
+    pub(crate) fn sector(&self, sector: u64) -> Option<Sector> {
+        self.visible.get(&sector).copied()
+    }
+
+    /// An object gets that, on all its replicas.
+    pub(crate) fn put(&mut self, sector: u64, content: Option<Sector>) {
+        for sectors in [&mut self.visible, &mut self.stable] {
+            match content {
+                Some(content) => drop(sectors.insert(sector, content)),
+                None => drop(sectors.remove(&sector)),
+            }
+        }
+    }
+
+    /// Bytes that were read for work `id`, which begin so far behind its first one.
+    pub(crate) fn give(&mut self, id: u64, at: usize, bytes: &[u8]) {
+        if let Some(Work { owner: Owner::Elsewhere { completer, .. }, .. }) =
+            self.works.get_mut(&id)
+            && let Some(room) = completer.room().get_mut(at..at + bytes.len())
+        {
+            room.copy_from_slice(bytes);
         }
     }
 

@@ -49,16 +49,38 @@ struct Orders {
 
 /// Work that has begun.
 #[derive(Debug)]
-struct Order {
-    number: u64,
-    disk: usize,
-    op: Op,
-    completer: Completer,
+pub(crate) struct Order {
+    pub(crate) number: u64,
+    pub(crate) disk: usize,
+    pub(crate) op: Op,
+    pub(crate) completer: Completer,
 }
 
 impl Counter {
     fn orders(&self) -> MutexGuard<'_, Orders> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the driver is to do for `op` of a disk: lay it on the counter.
+    pub(crate) fn ask(&self, disk: usize, op: Op, step: u64) -> Submitted {
+        let room = match op {
+            Op::Read { length, .. } => length,
+            _ => 0,
+        };
+        let number = {
+            let mut orders = self.orders();
+            orders.last += 1;
+            orders.last
+        };
+        let work = Piece { counter: self.clone(), number, disk, op };
+        Submitted::Io(Io::Foreign(Errand::reading(Arc::new(work), room).at_step(step)))
+    }
+
+    /// What has begun, for those who cannot be told that nobody waits any more.
+    pub(crate) fn take(&self) -> Vec<Order> {
+        let mut orders = self.orders();
+        orders.cancelled.clear();
+        std::mem::take(&mut orders.begun)
     }
 }
 
@@ -103,17 +125,7 @@ impl Elsewhere {
     }
 
     fn ask(&self, op: Op, step: u64) -> Submitted {
-        let room = match op {
-            Op::Read { length, .. } => length,
-            _ => 0,
-        };
-        let number = {
-            let mut orders = self.counter.orders();
-            orders.last += 1;
-            orders.last
-        };
-        let work = Piece { counter: self.counter.clone(), number, disk: self.disk, op };
-        Submitted::Io(Io::Foreign(Errand::reading(Arc::new(work), room).at_step(step)))
+        self.counter.ask(self.disk, op, step)
     }
 }
 
@@ -183,16 +195,7 @@ impl World {
     fn take_order(&mut self, desk: usize, order: Order) {
         let Order { number, disk, op, completer } = order;
         let Some(remote) = self.remotes.get_mut(&desk) else { return };
-        let what = match op {
-            Op::Read { offset, length } => What::ReadElsewhere { offset, length },
-            Op::Write { offset, data, durable } => {
-                let durable = durable || remote.plan.sync;
-                What::Write { offset, data, durable }
-            }
-            Op::Flush => What::Sync,
-            Op::Clear { offset, length, leave } => What::Clear { offset, length, leave },
-            Op::ProvisioningStatus { offset, length } => What::Allocation { offset, length },
-        };
+        let what = What::elsewhere(op, remote.plan.sync);
         let id = self.disks[disk].submit(desk, Owner::Elsewhere { number, completer }, what);
         let (low, high) = remote.plan.delay;
         let delay = remote.rng.micros(low..=high);

@@ -9,6 +9,7 @@ use target::SteppedTarget;
 use crate::net::LinkId;
 use crate::net::Pipe;
 use crate::options::Fault;
+use crate::options::Trouble;
 use crate::run::Run;
 use crate::tap::Tap;
 use crate::world::Due;
@@ -16,6 +17,9 @@ use crate::world::Plan;
 
 /// Longest loss of power while something is kept, milliseconds.
 const DARKNESS_MAX: u64 = 20_000;
+
+/// What it takes to start a process again, milliseconds.
+const RESTART: u32 = 500;
 
 fn millis(count: u32) -> Duration {
     Duration::from_millis(u64::from(count))
@@ -80,6 +84,7 @@ impl Run {
                 world.borrow_mut().wall += i64::from(seconds);
                 true
             }
+            Fault::Cluster(trouble) => self.trouble(trouble),
         };
         if met {
             world.borrow_mut().tally.fault(fault.name());
@@ -106,6 +111,29 @@ impl Run {
             what(&mut link.pipes[side]);
         }
         true
+    }
+
+    /// Something befalls the cluster of a target.
+    fn trouble(&mut self, trouble: Trouble) -> bool {
+        let index = self.rng.index(self.machines.len());
+        let machine = &self.machines[index];
+        let disk = machine.disks[self.rng.index(machine.disks.len())];
+        let mut world = self.world.borrow_mut();
+        if machine.target.is_none() || !world.trouble(machine.desk, disk, trouble, self.rng.next()) {
+            return false;
+        }
+        if let Trouble::Blocklisted(length) = trouble {
+            world.after(millis(length), Due::Plan(Plan::Restart(index)));
+        }
+        true
+    }
+
+    /// Somebody starts the process of a target again, so that it opens its images.
+    pub(crate) fn restart(&mut self, index: usize) {
+        let is_up = self.machines[index].target.is_some();
+        if is_up && !self.stop(index, false, RESTART) {
+            self.world.borrow_mut().after(millis(RESTART), Due::Plan(Plan::Restart(index)));
+        }
     }
 
     fn stop_machine(&mut self, dark: bool, length: u32) -> bool {
@@ -153,6 +181,9 @@ impl Run {
         for (unit, lost) in self.stage.units[index].iter().zip(lost) {
             match lost {
                 true if dark => self.stage.models[*unit].power_lost(world.now),
+                true if machine.plan.rados.is_some() => {
+                    self.stage.models[*unit].power_lost(world.now);
+                }
                 true => self.stage.models[*unit].pages_lost(world.now),
                 false => {}
             }

@@ -31,6 +31,8 @@ use crate::elsewhere::Remote;
 use crate::host::target_name;
 use crate::options::TargetPlan;
 use crate::port::SimPort;
+use crate::rados::Cluster;
+use crate::rados::ImageStore;
 use crate::reactors::Crew;
 use crate::resizing::Shrinking;
 use crate::rng::Rng;
@@ -70,7 +72,7 @@ impl Machine {
         let mut shared = world.borrow_mut();
         let desk = shared.desks.len();
         shared.add_desk(format!("target {desk}"));
-        let elsewhere = plan.elsewhere.is_some();
+        let elsewhere = plan.elsewhere.is_some() || plan.rados.is_some();
         // What is elsewhere does what it is asked for.
         let [punch, zero] = plan.abilities.map(|can| can || elsewhere);
         let first = shared.disks.len();
@@ -97,6 +99,11 @@ impl Machine {
             let rng = Rng::stream(seed, 4000 + desk as u64);
             let remote = Remote::new(counter.clone(), remoteness, rng);
             world.borrow_mut().remotes.insert(desk, remote);
+        }
+        if let Some(rados) = plan.rados {
+            let cluster =
+                Cluster::new(counter.clone(), rados, Rng::stream(seed, 6000 + desk as u64));
+            world.borrow_mut().clusters.insert(desk, cluster);
         }
         let exchanged = vec![0; sizes.len()];
         let (plan, target, shrinking, desks) = (plan.clone(), None, None, vec![desk]);
@@ -262,6 +269,11 @@ impl Machine {
             rotational: false,
         };
         let disk = self.disks[usize::from(number)];
+        if self.plan.rados.is_some() {
+            let sight = self.world.borrow_mut().open_image(self.desk, disk, bytes);
+            let counter = self.counter.clone();
+            return self.limited(Arc::new(ImageStore::new(counter, disk, geometry, sight)));
+        }
         if self.plan.elsewhere.is_some() {
             return self.limited(Arc::new(Elsewhere::new(self.counter.clone(), disk, geometry)));
         }
@@ -284,10 +296,12 @@ impl Machine {
     pub(crate) fn turn(&mut self, desk: usize) {
         let reactor = self.desks.iter().position(|own| *own == desk);
         if let (Some(target), Some(reactor)) = (&mut self.target, reactor) {
+            self.world.borrow_mut().look_at_images(self.desk);
             target.turn(reactor);
             target.check();
             let mut world = self.world.borrow_mut();
             world.take_orders(self.desk);
+            world.take_cluster_orders(self.desk);
             world.ring(desk);
         }
     }
@@ -310,6 +324,9 @@ impl Machine {
         let mut world = self.world.borrow_mut();
         self.desks.iter().for_each(|desk| world.crash(*desk, dark));
         let world = &mut *world;
+        if self.plan.rados.is_some() {
+            return world.lose_clients(self.desk, &self.disks);
+        }
         let mut lose = |disk: &usize| {
             if dark {
                 world.disks[*disk].lose_power(&mut world.disk_rng);

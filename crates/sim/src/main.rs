@@ -30,8 +30,8 @@ struct Args {
     /// How many seeds at most.
     #[arg(long, default_value_t = u64::MAX, conflicts_with = "seed", hide_default_value = true)]
     count: u64,
-    /// Faults of this class only: calm, network, target, host, disk, scarce, liar or mixed; by
-    /// default each in turn.
+    /// Faults of this class only: calm, network, target, host, disk, scarce, liar, mixed or
+    /// cluster; by default each in turn.
     #[arg(long, value_parser = class)]
     class: Option<Class>,
     /// Draw no secrets, markers, recovery, further connections, rare commands and rests.

@@ -13,6 +13,7 @@ mod keeping;
 mod latest;
 mod local;
 mod news;
+mod rados;
 mod reactors;
 mod show;
 mod sizes;
@@ -35,6 +36,8 @@ pub use self::faults::Class;
 pub use self::faults::Fault;
 pub use self::hogs::Hog;
 pub use self::keeping::Keeping;
+pub use self::rados::Rados;
+pub use self::rados::Trouble;
 pub use self::reactors::Reactors;
 pub use self::sizes::Resize;
 use crate::rng::Rng;
@@ -161,6 +164,8 @@ pub struct TargetPlan {
     pub keeping: Option<Keeping>,
     /// Its disks are elsewhere.
     pub elsewhere: Option<Remoteness>,
+    /// Its disks are images on a cluster.
+    pub rados: Option<Rados>,
     /// It has several reactors.
     pub reactors: Option<Reactors>,
 }
@@ -227,6 +232,7 @@ impl Options {
         options.slow_readers();
         options.add_reactors();
         options.stay_at_home();
+        options.serve_images();
         options
     }
 
@@ -338,6 +344,7 @@ fn target(rng: &mut Rng, class: Class) -> TargetPlan {
         limit: 0,
         keeping: None,
         elsewhere: None,
+        rados: None,
         reactors: None,
     }
 }

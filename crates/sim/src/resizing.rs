@@ -74,7 +74,7 @@ impl Machine {
         let Some(served) = &self.target else { return };
         self.sizes[usize::from(lun)] = blocks;
         let disk = self.disks[usize::from(lun)];
-        self.world.borrow_mut().disks[disk].set_bytes(bytes);
+        self.world.borrow_mut().resize(self.desk, disk, bytes);
         served.show_size(&name, lun, bytes);
     }
 }
@@ -142,7 +142,7 @@ impl Run {
             let (unit, at) = (self.stage.units[target][usize::from(lun)], usize::from(lun));
             let bytes = (blocks * machine.plan.block_len) as u64;
             if drained.are_complete() {
-                world.disks[machine.disks[at]].set_bytes(bytes);
+                world.resize(machine.desk, machine.disks[at], bytes);
                 world.tally.mark("file cut");
                 self.stage.models[unit].cut(blocks, now);
                 machine.sizes[at] = blocks;

@@ -284,6 +284,7 @@ impl Run {
             Plan::Darkness(desk) if self.phase == Phase::Safety => self.darken(desk),
             Plan::Darkness(_) => {}
             Plan::Start(desk) => self.revive(desk),
+            Plan::Restart(index) => self.restart(index),
             Plan::Recover => self.world.borrow_mut().weather.disk_factor = 1,
             Plan::Load(host, slot) => self.hosts[host].load(slot, &mut self.stage),
             Plan::Look => {
@@ -373,6 +374,7 @@ impl Run {
         world.trace.note(now, || "the faults stop".to_owned());
         world.weather.disk_factor = 1;
         world.end_silence();
+        world.mend_clusters();
         world.disks.iter_mut().for_each(|disk| disk.errors = 0);
         world.keepers.values().for_each(|keeper| keeper.cupboard.mend());
         for link in world.net.links.values_mut() {

@@ -42,6 +42,8 @@ use crate::news::Refused;
 use crate::options::Keeping;
 use crate::options::Resize;
 use crate::orders::Orders;
+use crate::rados;
+use crate::rados::Cluster;
 use crate::reactors::Crew;
 use crate::report::Tally;
 use crate::resets::Resets;
@@ -66,6 +68,8 @@ pub(crate) enum Due {
     Push(LinkId, Side),
     /// Work of a disk goes on.
     Disk(usize, u64),
+    /// Something on an object of a cluster goes on.
+    Object(rados::Place),
     /// Work of a disk is dropped by who was to answer for it.
     Drop(usize, u64),
     /// A port's wait is over; the number tells whether it still is that wait.
@@ -91,6 +95,8 @@ pub(crate) enum Plan {
     Fault(usize),
     /// A node comes back.
     Start(usize),
+    /// The process of a target is started again.
+    Restart(usize),
     /// A slow spell of the disks is over.
     Recover,
     /// A session of a host may have work to post.
@@ -236,6 +242,8 @@ pub(crate) struct World {
     pub(crate) keepers: BTreeMap<usize, Keeper>,
     /// By target: what is behind its stores, if that is elsewhere.
     pub(crate) remotes: BTreeMap<usize, Remote>,
+    /// By target: the cluster that its disks are images of.
+    pub(crate) clusters: BTreeMap<usize, Cluster>,
     /// By target: its reactors, if it has several.
     pub(crate) crews: BTreeMap<usize, Crew>,
     pub(crate) locals: Locals,
@@ -278,6 +286,7 @@ impl World {
             disks: Vec::new(),
             keepers: BTreeMap::new(),
             remotes: BTreeMap::new(),
+            clusters: BTreeMap::new(),
             crews: BTreeMap::new(),
             locals: Locals::default(),
             resets: Resets::default(),
@@ -342,6 +351,7 @@ impl World {
             Some(Due::Arrival(link, side)) => self.arrive(link, side),
             Some(Due::Push(link, side)) => self.push(link, side),
             Some(Due::Disk(disk, work)) => self.disk_step(disk, work),
+            Some(Due::Object(place)) => self.go_on_in_cluster(place),
             Some(Due::Drop(disk, work)) => self.drop_work(disk, work),
             Some(Due::Wake(desk, wait)) if self.desks[desk].wait == wait => self.make_ready(desk),
             Some(Due::Wake(..)) => {}
@@ -481,7 +491,7 @@ impl World {
     }
 
     /// Work that a port knows nothing of has ended.
-    fn answer(&self, disk: usize, completer: Completer, what: &What, fails: Option<i32>) {
+    pub(crate) fn answer(&self, disk: usize, completer: Completer, what: &What, fails: Option<i32>) {
         match (fails, what) {
             (None, What::Allocation { offset, length }) => {
                 let (space, end) = self.disks[disk].allocation(*offset);

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::options::Trouble;
 use crate::rng::Rng;
 
 /// Which faults may be drawn.
@@ -25,11 +26,13 @@ pub enum Class {
     Liar,
     /// All of these.
     Mixed,
+    /// Of a cluster that disks are images on; targets are killed, machines lose power.
+    Cluster,
 }
 
 impl Class {
     /// Every class.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Calm,
         Self::Network,
         Self::Target,
@@ -38,6 +41,7 @@ impl Class {
         Self::Scarce,
         Self::Liar,
         Self::Mixed,
+        Self::Cluster,
     ];
 
     /// Its name on the command line.
@@ -52,6 +56,7 @@ impl Class {
             Self::Scarce => "scarce",
             Self::Liar => "liar",
             Self::Mixed => "mixed",
+            Self::Cluster => "cluster",
         }
     }
 
@@ -97,6 +102,8 @@ pub enum Fault {
     Sleep(u32),
     /// Clocks on walls are set by so many seconds.
     SetClock(i32),
+    /// Something befalls a cluster that disks are images on.
+    Cluster(Trouble),
 }
 
 impl Fault {
@@ -119,6 +126,7 @@ impl Fault {
             Self::News(_) => "failures told once",
             Self::Sleep(_) => "clock jumps",
             Self::SetClock(_) => "wall clocks set",
+            Self::Cluster(trouble) => trouble.name(),
         }
     }
 }
@@ -129,6 +137,7 @@ pub(super) fn draw(rng: &mut Rng, class: Class, length: Duration) -> Vec<(Durati
         Class::Calm | Class::Scarce => &[],
         Class::Network => &[0, 0, 1, 1, 2, 3, 3, 9],
         Class::Target => &[4, 5, 5, 0],
+        Class::Cluster => &[4, 4, 5, 0],
         Class::Host => &[6, 6, 0, 1],
         Class::Disk => &[7, 8, 5],
         Class::Liar => &[11],

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An image as a store: what `crates/rbd` is over the library.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+use buf::Slice;
+use store::Error;
+use store::Geometry;
+use store::Io;
+use store::IoResult;
+use store::Op;
+use store::Outcome;
+use store::Store;
+use store::Submitted;
+use store::foreign;
+
+use crate::elsewhere::Counter;
+
+/// What a store knows of its image without asking.
+#[derive(Debug, Default)]
+pub(crate) struct Sight {
+    silent: AtomicBool,
+    /// What was heard of its size, bytes; 0: nothing.
+    bytes: AtomicU64,
+}
+
+impl Sight {
+    /// Gives what was there before.
+    pub(super) fn set_silent(&self, silent: bool) -> bool {
+        self.silent.swap(silent, Ordering::AcqRel)
+    }
+
+    pub(super) fn hear(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Release);
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        Some(self.bytes.load(Ordering::Acquire)).filter(|bytes| *bytes > 0)
+    }
+}
+
+/// An image as a store.
+#[derive(Debug)]
+pub(crate) struct ImageStore {
+    counter: Counter,
+    disk: usize,
+    /// All but the size.
+    geometry: Geometry,
+    bytes: AtomicU64,
+    sight: Arc<Sight>,
+}
+
+/// The step of a write that makes it last.
+const FLUSH: u64 = 1;
+
+impl ImageStore {
+    pub(crate) fn new(
+        counter: Counter,
+        disk: usize,
+        geometry: Geometry,
+        sight: Arc<Sight>,
+    ) -> Self {
+        let bytes = AtomicU64::new(geometry.bytes);
+        Self { counter, disk, geometry, bytes, sight }
+    }
+}
+
+impl Store for ImageStore {
+    fn geometry(&self) -> Geometry {
+        Geometry { bytes: self.bytes.load(Ordering::Acquire), ..self.geometry.clone() }
+    }
+
+    fn set_bytes(&self, bytes: u64) -> bool {
+        self.bytes.store(bytes, Ordering::Release);
+        true
+    }
+
+    fn bytes_behind(&self) -> Option<u64> {
+        self.sight.bytes()
+    }
+
+    fn submit(&self, op: &Op) -> Submitted {
+        if let Err(error) = self.geometry().check(op) {
+            return Submitted::Done(Outcome::Failed(error));
+        }
+        if self.sight.silent.load(Ordering::Acquire) {
+            return Submitted::Done(Outcome::Failed(Error::Silent));
+        }
+        let (offset, length) = op.range();
+        // The client would cut off what it cannot write, and say that all is well.
+        if self.sight.bytes().is_some_and(|end| offset.saturating_add(length) > end) {
+            return Submitted::Done(Outcome::Failed(Error::Range));
+        }
+        match (op, length) {
+            (Op::Read { .. }, 0) => Submitted::Done(Outcome::Data(Slice::empty())),
+            (Op::Flush, _) | (_, 1..) => self.counter.ask(self.disk, op.clone(), 0),
+            (_, 0) => Submitted::Done(Outcome::Done),
+        }
+    }
+
+    fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
+        let first = matches!(io, Io::Foreign(errand) if errand.step() != FLUSH);
+        let lasts = !self.geometry.volatile_cache || !matches!(op, Op::Write { durable: true, .. });
+        match foreign::ended(result) {
+            Submitted::Done(Outcome::Done) if first && !lasts => {
+                self.counter.ask(self.disk, Op::Flush, FLUSH)
+            }
+            ended => ended,
+        }
+    }
+}
