@@ -119,7 +119,8 @@ impl Run {
         let machine = &self.machines[index];
         let disk = machine.disks[self.rng.index(machine.disks.len())];
         let mut world = self.world.borrow_mut();
-        if machine.target.is_none() || !world.trouble(machine.desk, disk, trouble, self.rng.next()) {
+        if machine.target.is_none() || !world.trouble(machine.desk, disk, trouble, self.rng.next())
+        {
             return false;
         }
         if let Trouble::Blocklisted(length) = trouble {

@@ -114,11 +114,9 @@ pub(crate) struct Place {
 
 impl Cluster {
     pub(crate) const fn new(counter: Counter, plan: Rados, rng: Rng) -> Self {
-        let troubles =
-            Troubles { away: Instant(0), full: Instant(0), inactive: BTreeMap::new() };
+        let troubles = Troubles { away: Instant(0), full: Instant(0), inactive: BTreeMap::new() };
         Self { counter, plan, rng, troubles, images: BTreeMap::new() }
     }
-
 }
 
 impl World {
@@ -143,7 +141,13 @@ impl World {
 
     /// Something befalls the cluster of a target, and the image of one of its disks. False: it has
     /// none.
-    pub(crate) fn trouble(&mut self, desk: usize, disk: usize, trouble: Trouble, draw: u64) -> bool {
+    pub(crate) fn trouble(
+        &mut self,
+        desk: usize,
+        disk: usize,
+        trouble: Trouble,
+        draw: u64,
+    ) -> bool {
         let now = self.now;
         let Some(cluster) = self.clusters.get_mut(&desk) else { return false };
         let Cluster { plan, troubles, images, .. } = cluster;
@@ -159,7 +163,9 @@ impl World {
                 let bytes = image.bytes();
                 image.bad = Some((draw % bytes.div_ceil(plan.object).max(1), until(length)));
             }
-            Trouble::Blocklisted(_) => images.values_mut().for_each(|image| image.fails = Some(ESHUTDOWN)),
+            Trouble::Blocklisted(_) => {
+                images.values_mut().for_each(|image| image.fails = Some(ESHUTDOWN))
+            }
         }
         true
     }

@@ -491,7 +491,13 @@ impl World {
     }
 
     /// Work that a port knows nothing of has ended.
-    pub(crate) fn answer(&self, disk: usize, completer: Completer, what: &What, fails: Option<i32>) {
+    pub(crate) fn answer(
+        &self,
+        disk: usize,
+        completer: Completer,
+        what: &What,
+        fails: Option<i32>,
+    ) {
         match (fails, what) {
             (None, What::Allocation { offset, length }) => {
                 let (space, end) = self.disks[disk].allocation(*offset);

@@ -383,6 +383,10 @@ impl Image {
                 if ground.is_full() && changes.iter().any(|(_, content)| content.is_some()) {
                     return Err(ENOSPC);
                 }
+                if let (Doer::Back(_), Some(cache)) = (piece.of, &self.cache) {
+                    // A change that was before it in the line has taken the place of these.
+                    changes.retain(|(sector, _)| cache.get(*sector).is_some());
+                }
                 for (sector, content) in changes.iter().filter(|(sector, _)| *sector < end) {
                     ground.disk.put(*sector, *content);
                 }
