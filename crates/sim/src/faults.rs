@@ -9,7 +9,6 @@ use target::SteppedTarget;
 use crate::net::LinkId;
 use crate::net::Pipe;
 use crate::options::Fault;
-use crate::options::Trouble;
 use crate::run::Run;
 use crate::tap::Tap;
 use crate::world::Due;
@@ -18,10 +17,7 @@ use crate::world::Plan;
 /// Longest loss of power while something is kept, milliseconds.
 const DARKNESS_MAX: u64 = 20_000;
 
-/// What it takes to start a process again, milliseconds.
-const RESTART: u32 = 500;
-
-fn millis(count: u32) -> Duration {
+pub(crate) fn millis(count: u32) -> Duration {
     Duration::from_millis(u64::from(count))
 }
 
@@ -113,30 +109,6 @@ impl Run {
         true
     }
 
-    /// Something befalls the cluster of a target.
-    fn trouble(&mut self, trouble: Trouble) -> bool {
-        let index = self.rng.index(self.machines.len());
-        let machine = &self.machines[index];
-        let disk = machine.disks[self.rng.index(machine.disks.len())];
-        let mut world = self.world.borrow_mut();
-        if machine.target.is_none() || !world.trouble(machine.desk, disk, trouble, self.rng.next())
-        {
-            return false;
-        }
-        if let Trouble::Blocklisted(length) = trouble {
-            world.after(millis(length), Due::Plan(Plan::Restart(index)));
-        }
-        true
-    }
-
-    /// Somebody starts the process of a target again, so that it opens its images.
-    pub(crate) fn restart(&mut self, index: usize) {
-        let is_up = self.machines[index].target.is_some();
-        if is_up && !self.stop(index, false, RESTART) {
-            self.world.borrow_mut().after(millis(RESTART), Due::Plan(Plan::Restart(index)));
-        }
-    }
-
     fn stop_machine(&mut self, dark: bool, length: u32) -> bool {
         let index = self.rng.index(self.machines.len());
         self.stop(index, dark, length)
@@ -149,11 +121,15 @@ impl Run {
             return false;
         }
         let lun = self.rng.index(self.stage.units[index].len());
+        self.put_another_disk(index, lun);
+        true
+    }
+
+    pub(crate) fn put_another_disk(&mut self, index: usize, lun: usize) {
         let (unit, now) = (self.stage.units[index][lun], self.world.borrow().now);
         self.machines[index].exchange(lun);
         self.stage.models[unit].exchange(now);
         self.stage.exchanges[unit].push(now);
-        true
     }
 
     /// The power goes while a target keeps something.
@@ -168,7 +144,7 @@ impl Run {
         }
     }
 
-    fn stop(&mut self, index: usize, dark: bool, length: u32) -> bool {
+    pub(crate) fn stop(&mut self, index: usize, dark: bool, length: u32) -> bool {
         let machine = &mut self.machines[index];
         let speaks = self.world.borrow().locals.is_under_way();
         if machine.target.is_none() || machine.plan.memory || speaks {
@@ -183,7 +159,7 @@ impl Run {
             match lost {
                 true if dark => self.stage.models[*unit].power_lost(world.now),
                 true if machine.plan.rados.is_some() => {
-                    self.stage.models[*unit].power_lost(world.now);
+                    self.stage.models[*unit].cache_lost(world.now);
                 }
                 true => self.stage.models[*unit].pages_lost(world.now),
                 false => {}

@@ -45,10 +45,12 @@ mod settings;
 mod shelf;
 mod shrink;
 mod shuffle;
+mod silences;
 mod stage;
 mod tap;
 mod tokens;
 mod trace;
+mod troubles;
 mod wires;
 mod world;
 

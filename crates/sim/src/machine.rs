@@ -308,8 +308,11 @@ impl Machine {
 
     /// From its next start on another disk is behind one of its units.
     pub(crate) fn exchange(&mut self, unit: usize) {
-        let disk = &mut self.world.borrow_mut().disks[self.disks[unit]];
+        let mut world = self.world.borrow_mut();
+        let disk = &mut world.disks[self.disks[unit]];
         *disk = disk.another();
+        world.put_image(self.desk, self.disks[unit]);
+        drop(world);
         self.exchanged[unit] += 1;
     }
 

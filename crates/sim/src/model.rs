@@ -374,6 +374,13 @@ impl Model {
         }
     }
 
+    /// The process is gone, and what it alone had with it. Its answer to a write that is under way
+    /// may still come, and says nothing of what is there by now.
+    pub(crate) fn cache_lost(&mut self, now: Instant) {
+        self.power_lost(now);
+        self.sectors.iter_mut().for_each(|sector| sector.cut |= sector.writing.is_some());
+    }
+
     /// The process is gone, and what could not be written back with it: a block may be again what
     /// was stable. What the system still has of others, a loss of power may take later, whatever
     /// was read of it.

@@ -28,6 +28,7 @@ mod front;
 mod image;
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +74,8 @@ pub(crate) struct Cluster {
     troubles: Troubles,
     /// By disk.
     images: BTreeMap<usize, Image>,
+    /// Disks whose images are gone.
+    removed: BTreeSet<usize>,
 }
 
 /// Everything that an image needs for a step.
@@ -94,7 +97,7 @@ struct Ground<'a> {
 impl Ground<'_> {
     /// Until when the placement group of an object does not answer.
     fn silent_until(&self, object: u64) -> Instant {
-        let group = mix((self.number as u64) << 32 | object) % self.plan.groups;
+        let group = group_of(self.number, object, &self.plan);
         let inactive = self.troubles.inactive.get(&group).copied().unwrap_or_default();
         self.troubles.away.max(inactive)
     }
@@ -112,10 +115,15 @@ pub(crate) struct Place {
     step: Step,
 }
 
+/// The placement group that an object of a disk is in.
+const fn group_of(disk: usize, object: u64, plan: &Rados) -> u64 {
+    mix((disk as u64) << 32 | object) % plan.groups
+}
+
 impl Cluster {
     pub(crate) const fn new(counter: Counter, plan: Rados, rng: Rng) -> Self {
         let troubles = Troubles { away: Instant(0), full: Instant(0), inactive: BTreeMap::new() };
-        Self { counter, plan, rng, troubles, images: BTreeMap::new() }
+        Self { counter, plan, rng, troubles, images: BTreeMap::new(), removed: BTreeSet::new() }
     }
 }
 
@@ -123,20 +131,34 @@ impl World {
     /// A client opens the image of a disk, which has so many bytes.
     pub(crate) fn open_image(&mut self, desk: usize, disk: usize, bytes: u64) -> Arc<Sight> {
         let Some(cluster) = self.clusters.get_mut(&desk) else { return Arc::default() };
-        let image = Image::open(&cluster.plan, bytes, self.now);
+        let mut image = Image::open(&cluster.plan, bytes, self.now);
+        image.fails = cluster.removed.contains(&disk).then_some(ENOENT);
         let sight = Arc::clone(&image.sight);
         cluster.images.insert(disk, image);
         sight
     }
 
-    /// A disk of a target gets another size.
+    /// A disk of a target gets another size from who serves it.
     pub(crate) fn resize(&mut self, desk: usize, disk: usize, bytes: u64) {
+        self.resize_image(desk, disk, bytes);
+        self.hear_of_size(desk, disk, bytes);
+    }
+
+    /// The same from somebody else.
+    pub(crate) fn resize_image(&mut self, desk: usize, disk: usize, bytes: u64) {
         self.disks[disk].set_bytes(bytes);
-        let images = self.clusters.get_mut(&desk).map(|cluster| &mut cluster.images);
-        if let Some(image) = images.and_then(|images| images.get_mut(&disk)) {
+        if let Some(image) = self.image(desk, disk) {
             image.resize(bytes);
-            image.sight.hear(bytes);
         }
+    }
+
+    /// Whoever serves an image hears of its size. True if more is there than hosts see.
+    pub(crate) fn hear_of_size(&mut self, desk: usize, disk: usize, bytes: u64) -> bool {
+        self.image(desk, disk).is_some_and(|image| image.sight.hear(bytes))
+    }
+
+    fn image(&mut self, desk: usize, disk: usize) -> Option<&mut Image> {
+        self.clusters.get_mut(&desk)?.images.get_mut(&disk)
     }
 
     /// Something befalls the cluster of a target, and the image of one of its disks. False: it has
@@ -149,13 +171,15 @@ impl World {
         draw: u64,
     ) -> bool {
         let now = self.now;
+        self.note_silence(desk, trouble, draw);
         let Some(cluster) = self.clusters.get_mut(&desk) else { return false };
-        let Cluster { plan, troubles, images, .. } = cluster;
+        let Cluster { plan, troubles, images, removed, .. } = cluster;
         let Some(image) = images.get_mut(&disk) else { return false };
         let until = |length| now + Duration::from_millis(u64::from(length));
+        let group = draw % plan.groups;
         match trouble {
             Trouble::Inactive(length) => {
-                troubles.inactive.insert(draw % plan.groups, until(length));
+                troubles.inactive.insert(group, until(length));
             }
             Trouble::Away(length) => troubles.away = until(length),
             Trouble::Full(length) => troubles.full = until(length),
@@ -164,14 +188,33 @@ impl World {
                 image.bad = Some((draw % bytes.div_ceil(plan.object).max(1), until(length)));
             }
             Trouble::Blocklisted(_) => {
-                images.values_mut().for_each(|image| image.fails = Some(ESHUTDOWN))
+                images.values_mut().for_each(|image| image.fails = Some(ESHUTDOWN));
             }
+            Trouble::Removed(_) => {
+                image.fails = Some(ENOENT);
+                removed.insert(disk);
+            }
+            Trouble::Resized(_) => {}
         }
         true
     }
 
+    fn note_silence(&mut self, desk: usize, trouble: Trouble, draw: u64) {
+        let (Trouble::Inactive(length) | Trouble::Away(length)) = trouble else { return };
+        let Some(Cluster { plan, images, .. }) = self.clusters.get(&desk) else { return };
+        let until = self.now + Duration::from_millis(u64::from(length));
+        for (disk, image) in images {
+            let mut objects = 0..image.bytes().div_ceil(plan.object);
+            let met = |object| group_of(*disk, object, plan) == draw % plan.groups;
+            if matches!(trouble, Trouble::Away(_)) || objects.any(met) {
+                self.silences.add(*disk, self.now, until);
+            }
+        }
+    }
+
     /// Nothing befalls clusters any more: all that waits goes on.
     pub(crate) fn mend_clusters(&mut self) {
+        self.silences.end(self.now);
         for cluster in self.clusters.values_mut() {
             cluster.troubles = Troubles::default();
         }
@@ -203,6 +246,10 @@ impl World {
     pub(crate) fn take_cluster_orders(&mut self, desk: usize) {
         let Some(cluster) = self.clusters.get(&desk) else { return };
         for Order { number, disk, op, completer } in cluster.counter.take() {
+            if self.image(desk, disk).is_some_and(|image| image.sight.is_silent()) {
+                let broken = format!("{op:?} of disk {disk} is not told that its image is silent");
+                self.tally.broken.push(broken);
+            }
             let what = What::elsewhere(op, false);
             let owner = Owner::Elsewhere { number, completer };
             let id = self.disks[disk].submit(desk, owner, what);
@@ -244,6 +291,13 @@ impl World {
         }
         for (id, errno) in ended {
             self.end_in_cluster(desk, disk, id, errno);
+        }
+    }
+
+    /// There is another image behind a disk.
+    pub(crate) fn put_image(&mut self, desk: usize, disk: usize) {
+        if let Some(cluster) = self.clusters.get_mut(&desk) {
+            cluster.removed.remove(&disk);
         }
     }
 

@@ -24,20 +24,36 @@ pub(crate) struct Shrinking {
     drained: Answers<()>,
 }
 
-/// The sizes that hosts have seen of a unit, blocks, and from when on.
+/// The sizes that a unit had, and from when on.
 #[derive(Clone, Debug)]
-pub(crate) struct Sizes(Vec<(Instant, usize)>);
+pub(crate) struct Sizes(Vec<(Instant, Size)>);
+
+/// Blocks of a unit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    /// So many can be used,
+    pub(crate) least: usize,
+    /// and no more than these.
+    pub(crate) most: usize,
+    /// Hosts see no more than these.
+    pub(crate) seen: usize,
+}
 
 impl Sizes {
     pub(crate) fn new(now: Instant, blocks: usize) -> Self {
-        Self(vec![(now, blocks)])
+        Self(vec![(now, Size { least: blocks, most: blocks, seen: blocks })])
     }
 
-    /// What it was at some time between two moments at the least, and at the most.
-    pub(crate) fn between(&self, asked: Instant, now: Instant) -> (usize, usize) {
+    /// What it was at some time between two moments.
+    pub(crate) fn between(&self, asked: Instant, now: Instant) -> Size {
         let first = self.0.partition_point(|(from, _)| *from < asked).saturating_sub(1);
-        let seen = self.0[first..].iter().filter(|(from, _)| *from <= now).map(|(_, size)| *size);
-        (seen.clone().min().unwrap_or(0), seen.max().unwrap_or(0))
+        let known = self.0[first..].iter().filter(|(from, _)| *from <= now).map(|(_, size)| *size);
+        let both = |one: Size, other: Size| Size {
+            least: one.least.min(other.least),
+            most: one.most.max(other.most),
+            seen: one.seen.max(other.seen),
+        };
+        known.reduce(both).unwrap_or(Size { least: 0, most: 0, seen: 0 })
     }
 
     /// Whether it ever had another one.
@@ -46,16 +62,22 @@ impl Sizes {
     }
 
     fn last(&self) -> usize {
-        self.0.last().map_or(0, |(_, size)| *size)
+        self.0.last().map_or(0, |(_, size)| size.least)
     }
 
     fn change(&mut self, now: Instant, blocks: usize) {
-        self.0.push((now, blocks));
+        self.0.push((now, Size { least: blocks, most: blocks, seen: blocks }));
+    }
+
+    /// From now on it is between these, whatever hosts see.
+    pub(crate) fn may_be(&mut self, now: Instant, least: usize, most: usize) {
+        let seen = self.0.last().map_or(most, |(_, size)| size.seen.max(most));
+        self.0.push((now, Size { least, most, seen }));
     }
 }
 
 impl Machine {
-    fn bytes(&self, blocks: usize) -> u64 {
+    pub(crate) fn bytes(&self, blocks: usize) -> u64 {
         (blocks * self.plan.block_len) as u64
     }
 

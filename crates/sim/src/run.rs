@@ -19,6 +19,7 @@ use crate::net::LinkId;
 use crate::options::Class;
 use crate::options::Fault;
 use crate::options::Options;
+use crate::options::Trouble;
 use crate::report::Outcome;
 use crate::resizing::Sizes;
 use crate::rng::Rng;
@@ -148,7 +149,9 @@ impl Run {
             two_groups: options.targets.iter().map(|target| target.two_groups).collect(),
             always_durable: options.targets.iter().map(|target| target.sync).collect(),
             exchanges,
-            exchanging: options.faults.iter().any(|(_, fault)| matches!(fault, Fault::Exchange(_))),
+            exchanging: options.faults.iter().any(|(_, fault)| {
+                matches!(fault, Fault::Exchange(_) | Fault::Cluster(Trouble::Removed(_)))
+            }),
             outages: vec![Vec::new(); options.targets.len()],
             ghosts: Vec::new(),
             next_version: 1,
@@ -166,6 +169,8 @@ impl Run {
                     )
                 }),
             may_fail: options.class != Class::Calm,
+            disks: machines.iter().flat_map(|machine| machine.disks.clone()).collect(),
+            judges_silence: options.is_silent_at_most(),
             hogs: !options.hogs.is_empty(),
             failure: None,
         };
@@ -284,7 +289,8 @@ impl Run {
             Plan::Darkness(desk) if self.phase == Phase::Safety => self.darken(desk),
             Plan::Darkness(_) => {}
             Plan::Start(desk) => self.revive(desk),
-            Plan::Restart(index) => self.restart(index),
+            Plan::Restart(index, removed) => self.restart(index, removed),
+            Plan::Hear(index, lun) => self.hear(index, lun),
             Plan::Recover => self.world.borrow_mut().weather.disk_factor = 1,
             Plan::Load(host, slot) => self.hosts[host].load(slot, &mut self.stage),
             Plan::Look => {
@@ -314,6 +320,7 @@ impl Run {
         let exhausted =
             idle && !self.is_somebody_slow() && self.hosts.iter().all(Host::is_exhausted);
         self.look_for_overdue(now);
+        self.look_for_held_up();
         match self.phase {
             Phase::Safety if now >= self.until || exhausted => self.calm(),
             Phase::Drain if idle && self.is_up() && !self.is_shrinking() => {

@@ -89,6 +89,10 @@ pub(crate) struct Stage {
     pub(crate) may_lose: bool,
     /// Requests may fail.
     pub(crate) may_fail: bool,
+    /// Of each unit: its disk.
+    pub(crate) disks: Vec<usize>,
+    /// Nothing goes wrong but that images are silent.
+    pub(crate) judges_silence: bool,
     /// Some initiators ask for more than there is.
     pub(crate) hogs: bool,
     pub(crate) failure: Option<String>,

@@ -53,6 +53,7 @@ use crate::shelf::Cupboard;
 use crate::shuffle::Freedom;
 use crate::shuffle::Shuffled;
 use crate::shuffle::shuffle;
+use crate::silences::Silences;
 use crate::trace::START;
 use crate::trace::Trace;
 
@@ -95,8 +96,11 @@ pub(crate) enum Plan {
     Fault(usize),
     /// A node comes back.
     Start(usize),
-    /// The process of a target is started again.
-    Restart(usize),
+    /// The process of a target is started again; an image of its that was removed is another one
+    /// then.
+    Restart(usize, Option<usize>),
+    /// A target hears that an image has another size.
+    Hear(usize, usize),
     /// A slow spell of the disks is over.
     Recover,
     /// A session of a host may have work to post.
@@ -244,6 +248,7 @@ pub(crate) struct World {
     pub(crate) remotes: BTreeMap<usize, Remote>,
     /// By target: the cluster that its disks are images of.
     pub(crate) clusters: BTreeMap<usize, Cluster>,
+    pub(crate) silences: Silences,
     /// By target: its reactors, if it has several.
     pub(crate) crews: BTreeMap<usize, Crew>,
     pub(crate) locals: Locals,
@@ -287,6 +292,7 @@ impl World {
             keepers: BTreeMap::new(),
             remotes: BTreeMap::new(),
             clusters: BTreeMap::new(),
+            silences: Silences::default(),
             crews: BTreeMap::new(),
             locals: Locals::default(),
             resets: Resets::default(),

@@ -20,6 +20,7 @@ use crate::model::Version;
 use crate::news::Refused;
 use crate::request::Form;
 use crate::request::What;
+use crate::resizing::Size;
 use crate::stage::Ghost;
 use crate::stage::Operation;
 use crate::stage::Stage;
@@ -51,6 +52,11 @@ impl Host {
         let bound = stage.time_max().filter(|_| !operation.may_be_kept());
         if bound.is_some_and(|most| now.since(asked) > most) {
             stage.fail(format!("a request took {:?} without a fault", now.since(asked)));
+        }
+        if stage.judges_silence {
+            let error = result.as_ref().err();
+            let wrong = self.world.borrow().judge_silence(stage.disks[unit], operation, error);
+            wrong.into_iter().for_each(|wrong| stage.fail(wrong));
         }
         match &result {
             Ok(_) => self.judge_disk(slot, operation, stage),
@@ -311,7 +317,13 @@ fn within(
     ) {
         return Ok(());
     }
-    let (least, most) = stage.sizes[unit].between(asked, now);
+    let Size { least, most, seen } = stage.sizes[unit].between(asked, now);
+    // Of these the range alone is looked at before they are answered.
+    let by_range = matches!(
+        what,
+        What::Flush | What::Copy(..) | What::Write { form: Form::Token { immediate: true }, .. }
+    );
+    let most = if by_range { seen } else { most };
     match result {
         Ok(_) if lba + count > most => {
             Err(format!("{what:?} is good at {lba}, {count} blocks of a unit of {most}"))

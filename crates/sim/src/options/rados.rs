@@ -42,6 +42,11 @@ pub enum Trouble {
     Unreadable(u32),
     /// A client gets nothing done until its process is started again.
     Blocklisted(u32),
+    /// Somebody else gives an image another size: so many of a thousand of its blocks are left, or
+    /// all come back if some are gone.
+    Resized(u32),
+    /// Somebody removes an image; the target comes back with another one.
+    Removed(u32),
 }
 
 impl Trouble {
@@ -54,6 +59,8 @@ impl Trouble {
             Self::Full(_) => "clusters full",
             Self::Unreadable(_) => "objects unreadable",
             Self::Blocklisted(_) => "clients blocklisted",
+            Self::Resized(_) => "images resized by others",
+            Self::Removed(_) => "images removed",
         }
     }
 }
@@ -77,6 +84,22 @@ impl Options {
             // What was acknowledged without a cache lasts.
             (target.memory, target.elsewhere, target.sync) = (false, None, !cache);
         }
+        if rng.chance(300) {
+            self.leave_silences(&mut rng);
+            return;
+        }
+        // What goes wrong besides: sizes that change by themselves are one thing, those that an
+        // administrator changes another.
+        let resizes = self.resizes.is_empty() && rng.chance(350);
+        let has_states = self.targets.iter().any(|target| target.keeping.is_some())
+            || self.hosts.iter().flatten().any(|session| session.copies > 0)
+            || !self.resizes.is_empty();
+        let removes = !has_states && !resizes && rng.chance(300);
+        if removes {
+            for session in self.hosts.iter_mut().flatten() {
+                (session.guard, session.registers) = (false, false);
+            }
+        }
         let span = u64::try_from(self.length.as_millis()).unwrap_or(0);
         for _ in 0..rng.within(1..=12) {
             // While there is load, which may not last for the whole time.
@@ -84,15 +107,60 @@ impl Options {
             let at = Duration::from_millis(rng.below(until));
             let longest = rng.pick(&[1000, 30_000, 120_000]);
             let length = u32::try_from(rng.within(1..=longest)).unwrap_or(1);
-            let trouble = match rng.below(8) {
+            let trouble = match rng.below(12) {
+                8.. if resizes => Trouble::Resized(rng.pick(&[100, 250, 500, 900])),
+                8 if removes => Trouble::Removed(length % 30_000),
                 0..3 => Trouble::Inactive(length),
                 3 => Trouble::Away(length),
                 4 => Trouble::Full(length),
                 5 | 6 => Trouble::Unreadable(length),
-                _ => Trouble::Blocklisted(length % 30_000),
+                7 => Trouble::Blocklisted(length % 30_000),
+                _ => continue,
             };
             self.faults.push((at, Fault::Cluster(trouble)));
         }
         self.faults.sort();
+    }
+
+    /// Clusters are silent, and all else is as well as can be.
+    fn leave_silences(&mut self, rng: &mut Rng) {
+        self.impostors.clear();
+        self.hogs.clear();
+        self.hasty.clear();
+        self.resizes.clear();
+        self.latency = (50, 500);
+        for target in &mut self.targets {
+            (target.limit, target.window, target.pool) = (0, 128, 32 << 20);
+            target.luns = target.luns.max(2);
+            if let Some(rados) = &mut target.rados {
+                rados.delay = (100, 2000);
+            }
+        }
+        for session in self.hosts.iter_mut().flatten() {
+            (session.command_timeout, session.copies, session.floods) = (0, 0, 0);
+            (session.manages, session.resized) = (0, 0);
+        }
+        self.faults.clear();
+        for _ in 0..rng.within(1..=6) {
+            let until = rng.pick(&[300, 3000, 20_000]);
+            let at = Duration::from_millis(rng.below(until));
+            let length = u32::try_from(rng.within(20_000..=200_000)).unwrap_or(1);
+            let trouble = match rng.below(3) {
+                0 => Trouble::Away(length),
+                _ => Trouble::Inactive(length),
+            };
+            self.faults.push((at, Fault::Cluster(trouble)));
+        }
+        self.faults.sort();
+    }
+
+    /// Whether nothing goes wrong but that clusters are silent.
+    pub(crate) fn is_silent_at_most(&self) -> bool {
+        let silent = |fault: &Fault| {
+            matches!(fault, Fault::Cluster(Trouble::Inactive(_) | Trouble::Away(_)))
+        };
+        self.class == Class::Cluster
+            && self.hosts.iter().flatten().all(|session| session.command_timeout == 0)
+            && self.faults.iter().all(|(_, fault)| silent(fault))
     }
 }

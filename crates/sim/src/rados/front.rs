@@ -25,6 +25,8 @@ pub(crate) struct Sight {
     silent: AtomicBool,
     /// What was heard of its size, bytes; 0: nothing.
     bytes: AtomicU64,
+    /// What hosts see of it, bytes.
+    served: AtomicU64,
 }
 
 impl Sight {
@@ -33,8 +35,14 @@ impl Sight {
         self.silent.swap(silent, Ordering::AcqRel)
     }
 
-    pub(super) fn hear(&self, bytes: u64) {
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::Acquire)
+    }
+
+    /// True if hosts see less.
+    pub(super) fn hear(&self, bytes: u64) -> bool {
         self.bytes.store(bytes, Ordering::Release);
+        self.served.load(Ordering::Acquire) < bytes
     }
 
     fn bytes(&self) -> Option<u64> {
@@ -49,7 +57,6 @@ pub(crate) struct ImageStore {
     disk: usize,
     /// All but the size.
     geometry: Geometry,
-    bytes: AtomicU64,
     sight: Arc<Sight>,
 }
 
@@ -63,18 +70,18 @@ impl ImageStore {
         geometry: Geometry,
         sight: Arc<Sight>,
     ) -> Self {
-        let bytes = AtomicU64::new(geometry.bytes);
-        Self { counter, disk, geometry, bytes, sight }
+        sight.served.store(geometry.bytes, Ordering::Release);
+        Self { counter, disk, geometry, sight }
     }
 }
 
 impl Store for ImageStore {
     fn geometry(&self) -> Geometry {
-        Geometry { bytes: self.bytes.load(Ordering::Acquire), ..self.geometry.clone() }
+        Geometry { bytes: self.sight.served.load(Ordering::Acquire), ..self.geometry.clone() }
     }
 
     fn set_bytes(&self, bytes: u64) -> bool {
-        self.bytes.store(bytes, Ordering::Release);
+        self.sight.served.store(bytes, Ordering::Release);
         true
     }
 
@@ -86,7 +93,7 @@ impl Store for ImageStore {
         if let Err(error) = self.geometry().check(op) {
             return Submitted::Done(Outcome::Failed(error));
         }
-        if self.sight.silent.load(Ordering::Acquire) {
+        if self.sight.is_silent() {
             return Submitted::Done(Outcome::Failed(Error::Silent));
         }
         let (offset, length) = op.range();
