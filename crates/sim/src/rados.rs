@@ -92,6 +92,7 @@ struct Ground<'a> {
     /// Work that has ended, and its errno.
     ended: Vec<(u64, Option<i32>)>,
     marks: Vec<&'static str>,
+    broken: Vec<String>,
 }
 
 impl Ground<'_> {
@@ -282,10 +283,12 @@ impl World {
             wanted: Vec::new(),
             ended: Vec::new(),
             marks: Vec::new(),
+            broken: Vec::new(),
         };
         deed(image, &mut ground);
-        let Ground { wanted, ended, marks, .. } = ground;
+        let Ground { wanted, ended, marks, broken, .. } = ground;
         marks.into_iter().for_each(|mark| self.tally.mark(mark));
+        self.tally.broken.extend(broken);
         for (at, step) in wanted {
             self.at(at, Due::Object(Place { desk, disk, step }));
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Images whose cluster is silent: who asks for something of another one is answered in time all the
-//! same, nobody is told BUSY of one that answers, and of silence nothing fails.
+//! Images whose cluster is silent: who asks for something of another one is answered in time all
+//! the same, nobody is told BUSY of one that answers, and of silence nothing fails.
 
 use std::time::Duration;
 

@@ -71,6 +71,8 @@ enum Kind {
 struct Piece {
     of: Doer,
     does: Does,
+    /// Its place among all that were sent.
+    number: u64,
 }
 
 #[derive(Debug)]
@@ -95,6 +97,8 @@ struct Line {
     stamp: u64,
     /// The first one has taken effect.
     is_done: bool,
+    /// The number of the one that took effect last.
+    last: u64,
 }
 
 /// Where an image goes on.
@@ -167,7 +171,7 @@ impl Image {
             What::Allocation { offset, .. } => {
                 let object = offset / ground.plan.object;
                 self.deeds.insert(doer, Deed { left: 1, fails: None, kind: Kind::Read });
-                return self.post(object, Piece { of: doer, does: Does::Nothing }, ground);
+                return self.post(object, doer, Does::Nothing, ground);
             }
             What::ReadElsewhere { offset, length } => {
                 (sectors(*offset, u64::from(*length)), Kind::Read, None)
@@ -285,10 +289,12 @@ impl Image {
         if let Some(deed) = self.deeds.get_mut(&of) {
             deed.left += 1;
         }
-        self.post(object, Piece { of, does }, ground);
+        self.post(object, of, does, ground);
     }
 
-    fn post(&mut self, object: u64, piece: Piece, ground: &mut Ground<'_>) {
+    fn post(&mut self, object: u64, of: Doer, does: Does, ground: &mut Ground<'_>) {
+        self.next += 1;
+        let piece = Piece { of, does, number: self.next };
         let line = self.lines.entry(object).or_default();
         line.pieces.push_back(piece);
         if line.pieces.len() == 1 {
@@ -327,6 +333,9 @@ impl Image {
         }
         let Some(mut piece) = line.pieces.pop_front() else { return };
         if !std::mem::replace(&mut line.is_done, true) {
+            if piece.number < std::mem::replace(&mut line.last, piece.number) {
+                ground.broken.push(format!("object {object} serves {:?} out of order", piece.of));
+            }
             let failed = self.take_effect(object, &mut piece, ground).err();
             if let Some(deed) = self.deeds.get_mut(&piece.of) {
                 deed.fails = deed.fails.or(failed);
