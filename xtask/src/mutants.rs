@@ -438,13 +438,6 @@ const MUTANTS: &[Mutant] = &[
         to: "Error::Silent => Sense::new(SenseKey::HardwareError, 0x44, 0),",
         class: "cluster",
     },
-    Mutant {
-        name: "failure-of-an-image-is-for-all",
-        file: "crates/store/src/health.rs",
-        from: "        self.taken.copy_to(&self.lost);\n",
-        to: "",
-        class: "cluster",
-    },
 ];
 
 /// Runs the mutants with these names, or all.

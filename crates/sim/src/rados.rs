@@ -328,3 +328,6 @@ impl World {
         disks.iter().map(&mut lose).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;
