@@ -432,6 +432,13 @@ const MUTANTS: &[Mutant] = &[
         class: "cluster",
     },
     Mutant {
+        name: "image-silence-is-of-its-group",
+        file: "crates/sim/src/rados.rs",
+        from: "self.troubles.inactive.get(&group).copied()",
+        to: "self.troubles.inactive.values().max().copied()",
+        class: "cluster",
+    },
+    Mutant {
         name: "silence-is-busy",
         file: "crates/scsi/src/sense.rs",
         from: "Error::Silent => return Fault::BUSY,",

@@ -164,3 +164,26 @@ impl Options {
             && self.faults.iter().all(|(_, fault)| silent(fault))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn all_that_befalls_a_cluster_is_drawn_with_a_cache_and_without() {
+        let (mut troubles, mut caches) = (BTreeSet::new(), BTreeSet::new());
+        for seed in 0..200 {
+            let options = Options::draw(seed, Class::Cluster);
+            for (_, fault) in &options.faults {
+                if let Fault::Cluster(trouble) = fault {
+                    troubles.insert(trouble.name());
+                }
+            }
+            caches.extend(options.targets.iter().map(|target| target.rados.map(|it| it.cache)));
+        }
+        assert_eq!(troubles.len(), 7, "{troubles:?}");
+        assert_eq!(caches, BTreeSet::from([Some(false), Some(true)]));
+    }
+}
