@@ -109,7 +109,7 @@ impl Options {
             let length = u32::try_from(rng.within(1..=longest)).unwrap_or(1);
             let trouble = match rng.below(12) {
                 8.. if resizes => Trouble::Resized(rng.pick(&[100, 250, 500, 900])),
-                8 if removes => Trouble::Removed(length % 30_000),
+                8..11 if removes => Trouble::Removed(length % 30_000),
                 0..3 => Trouble::Inactive(length),
                 3 => Trouble::Away(length),
                 4 => Trouble::Full(length),
