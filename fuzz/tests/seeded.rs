@@ -89,6 +89,11 @@ fn isns_reply() {
 }
 
 #[test]
+fn iwarp_headers() {
+    drive(lunwire_fuzz::iwarp_headers);
+}
+
+#[test]
 fn mover_stream() {
     drive(lunwire_fuzz::mover_stream);
 }
