@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! iWARP: every header of a peer's bytes.
+//! iWARP: every header of a peer's bytes, and the machines that take them.
 
+use clock::Instant;
+use rdma::mpa::Checks;
+use rdma::mpa::Framing;
+use rdma::mpa::Initiator;
+use rdma::mpa::Offer;
+use rdma::mpa::Receiver;
+use rdma::mpa::Responder;
+use rdma::violation::Violation;
 use wire::iwarp::Ddp;
 use wire::iwarp::ENHANCED_LEN;
 use wire::iwarp::Enhanced;
+use wire::iwarp::Markers;
 use wire::iwarp::Opcode;
 use wire::iwarp::PRIVATE_DATA_LEN_MAX;
 use wire::iwarp::READ_REQUEST_LEN;
@@ -59,4 +68,63 @@ fn terminate(bytes: &[u8]) {
     let emitted = terminate.emit();
     assert!(emitted.len() <= TERMINATE_LEN_MAX);
     assert_eq!(Terminate::parse(&emitted), Ok(terminate));
+}
+
+/// A request, a reply or FPDUs: whole and in pieces they must mean the same.
+pub fn mpa_stream(data: &[u8]) {
+    let Some(([flags, piece], stream)) = data.split_first_chunk() else { return };
+    let piece = usize::from(*piece) + 1;
+    let framing = Framing {
+        checks: if flags & 1 == 0 { Checks::None } else { Checks::Crc },
+        received: if flags & 2 == 0 { Markers::None } else { Markers::Sent },
+        ..Framing::default()
+    };
+    let whole = usize::MAX;
+    assert_eq!(fpdus(framing, stream, piece), fpdus(framing, stream, whole));
+    let key: &[u8] = if flags & 4 == 0 { b"MPA ID Req Frame" } else { b"MPA ID Rep Frame" };
+    let frame = [key, stream].concat();
+    assert_eq!(asked(&frame, piece), asked(&frame, whole));
+    assert_eq!(answered(&frame, piece), answered(&frame, whole));
+}
+
+/// The segments of a stream, up to what is wrong with it.
+fn fpdus(framing: Framing, stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<Violation>) {
+    let (mut receiver, mut found) = (Receiver::new(framing), Vec::new());
+    for mut bytes in stream.chunks(piece.min(stream.len().max(1))) {
+        while !bytes.is_empty() {
+            match receiver.feed(bytes) {
+                Ok((taken, segment)) => {
+                    assert!(taken > 0, "it goes on");
+                    found.extend(segment.map(<[u8]>::to_vec));
+                    bytes = bytes.get(taken..).expect("no more is taken than is given");
+                }
+                Err(violation) => return (found, Some(violation)),
+            }
+        }
+    }
+    (found, None)
+}
+
+/// What a request says, and what is answered.
+fn asked(frame: &[u8], piece: usize) -> Result<String, Violation> {
+    let mut responder = Responder::new(Instant(0));
+    for bytes in frame.chunks(piece.min(frame.len())) {
+        if let (_, Some(request)) = responder.handle_bytes(bytes)? {
+            let answer = request.accept(&Offer::default());
+            return Ok(format!("{:?} {answer:?}", request.private_data()));
+        }
+    }
+    Ok(String::new())
+}
+
+/// What a reply says.
+fn answered(frame: &[u8], piece: usize) -> Result<String, Violation> {
+    let (mut initiator, _) = Initiator::new(Offer::default(), Instant(0));
+    for bytes in frame.chunks(piece.min(frame.len())) {
+        if let (_, Some(reply)) = initiator.handle_bytes(bytes)? {
+            return Ok(format!("{reply:?}"));
+        }
+    }
+    assert!(initiator.terminate().is_none());
+    Ok(String::new())
 }

@@ -94,6 +94,11 @@ fn iwarp_headers() {
 }
 
 #[test]
+fn mpa_stream() {
+    drive(lunwire_fuzz::mpa_stream);
+}
+
+#[test]
 fn mover_stream() {
     drive(lunwire_fuzz::mover_stream);
 }
