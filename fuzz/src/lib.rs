@@ -10,6 +10,7 @@ mod input;
 mod iwarp;
 mod machine;
 mod pdu;
+mod queue_pair;
 mod target;
 
 use crate::authentication::authentication;
@@ -19,6 +20,7 @@ use crate::input::Input;
 pub use crate::iwarp::iwarp_headers;
 pub use crate::iwarp::mpa_stream;
 pub use crate::machine::target_machine;
+pub use crate::queue_pair::queue_pair;
 use crate::target::Target;
 use buf::Pool;
 use clock::Instant;

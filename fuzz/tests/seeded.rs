@@ -99,6 +99,11 @@ fn mpa_stream() {
 }
 
 #[test]
+fn queue_pair() {
+    drive(lunwire_fuzz::queue_pair);
+}
+
+#[test]
 fn mover_stream() {
     drive(lunwire_fuzz::mover_stream);
 }

@@ -2,11 +2,17 @@
 //! iWARP in software, as sans-IO machines; only movers and pumps drive it.
 //!
 //! A connection begins with [`mpa::Initiator`] or [`mpa::Responder`], which agree on what an FPDU
-//! looks like. [`mpa::Receiver`] finds FPDUs in the stream, [`mpa::Sender`] makes them.
+//! looks like, and goes on as a [`qp::QueuePair`]: operations and bytes go in, events and bytes
+//! come out. Peers reach memory by the STags of [`region::Regions`], and nothing else.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod inbound;
 pub mod limits;
 pub mod mpa;
+mod outbound;
+pub mod qp;
+pub mod region;
+pub mod verbs;
 pub mod violation;

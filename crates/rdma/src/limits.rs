@@ -19,3 +19,21 @@ pub const USER_DATA_LEN_MAX: usize = PRIVATE_DATA_LEN_MAX - ENHANCED_LEN;
 pub const READS_MAX: u16 = 256;
 
 const _: () = assert!(READS_MAX < DEPTH_UNSAID, "the depth can be told");
+
+/// STags of one table: tasks of many sessions, two each, and what is left of the 24 bits of an
+/// index is slack.
+pub const REGIONS_MAX: u32 = 1 << 20;
+
+/// Receive buffers that one queue pair holds: a command window and what may come unasked.
+pub const RECEIVES_MAX: usize = 4096;
+
+/// Operations that wait on one queue pair to be sent: those of a full window, each with its data
+/// and its status. The rest waits with whoever posts.
+pub const WORKS_MAX: usize = 4096;
+
+/// Bytes that one list gathers before it is handed to the transport: what a socket takes at once.
+pub const TRANSMIT_LEN_MAX: usize = 256 * 1024;
+
+/// What a TCP segment takes, in bytes, until the engine has asked: Ethernet's frame without headers
+/// and time stamps.
+pub const SEGMENT_LEN: usize = 1448;

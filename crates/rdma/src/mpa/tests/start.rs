@@ -74,6 +74,21 @@ fn a_request_is_enhanced_and_asks_for_crcs() {
     assert_eq!(asked.accept(&Offer::default()).1[16], 0x50, "the replier asks for them, too");
 }
 
+/// Covers: MPA-20.
+#[test]
+fn the_request_goes_first_and_nothing_before_a_good_reply() {
+    let (mut asks, bytes) = Initiator::new(Offer::default(), NOW);
+    assert_eq!(bytes[..16], *REQUEST);
+    let good = frame(REPLY, &[0x50, 2, 0, 4, 0, 1, 0, 1]);
+    let (last, head) = good.split_last().unwrap();
+    assert_eq!(asks.handle_bytes(head), Ok((23, None)), "there is nothing to go on with");
+    let whole = asks.handle_bytes(core::slice::from_ref(last));
+    assert!(matches!(whole, Ok((1, Some(Reply::Agreed { .. })))));
+    let bad = frame(REPLY, &[0x50, 9, 0, 4, 0, 1, 0, 1]);
+    let (mut asks, _) = Initiator::new(Offer::default(), NOW);
+    assert!(asks.handle_bytes(&bad).is_err() && asks.handle_bytes(&good).is_err());
+}
+
 /// Covers: MPA-04/S.
 #[test]
 fn one_side_that_wants_crcs_is_enough() {
@@ -144,7 +159,7 @@ fn a_rejection_hands_its_private_data_up() {
     assert_eq!(asks.terminate(), None);
 }
 
-/// Covers: MPA-22/S.
+/// Covers: MPA-22/S, MPA-29/S.
 #[test]
 fn the_wrong_frame_ends_the_start() {
     let (good, answer) = ([0x40, 1, 0, 0], [0x40, 1, 0, 0]);
