@@ -18,10 +18,12 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use buf::SgList;
 use buf::Slice;
+use wire::iwarp::MULPDU_MIN;
 use wire::iwarp::Markers;
 use wire::iwarp::Msn;
 use wire::iwarp::Opcode;
 use wire::iwarp::READ_QUEUE;
+use wire::iwarp::READ_REQUEST_LEN;
 use wire::iwarp::ReadRequest;
 use wire::iwarp::SEND_QUEUE;
 use wire::iwarp::Stag;
@@ -75,6 +77,8 @@ struct Message {
 enum Header {
     Tagged(Tagged),
     Untagged(Untagged),
+    /// With all of its message (RFC 5040 §5.2).
+    Asking(Untagged, ReadRequest),
 }
 
 impl Outbound {
@@ -182,8 +186,8 @@ impl Outbound {
     }
 
     /// All that was appended has left: who is told.
-    pub(crate) fn sent(&mut self) -> Vec<WorkId> {
-        core::mem::take(&mut self.handed)
+    pub(crate) fn sent(&mut self) -> impl Iterator<Item = WorkId> + '_ {
+        self.handed.drain(..)
     }
 
     /// Makes the message that is next the current one; false if there is none.
@@ -247,15 +251,15 @@ impl Outbound {
         let msn = self.read_msn;
         self.read_msn = next(msn);
         let header = Untagged {
-            last: false,
+            last: true,
             control: Opcode::ReadRequest.control(),
             invalidate: Stag(0),
             queue: READ_QUEUE,
             msn,
             offset: 0,
         };
-        let payload = Slice::from(request.emit().to_vec());
-        Message { header: Header::Untagged(header), payload, sent: 0, id: None }
+        let (header, payload) = (Header::Asking(header, request), Slice::empty());
+        Message { header, payload, sent: 0, id: None }
     }
 
     /// Appends the next segment of the current message.
@@ -264,6 +268,7 @@ impl Outbound {
         let header_len = match message.header {
             Header::Tagged(_) => TAGGED_LEN,
             Header::Untagged(_) => UNTAGGED_LEN,
+            Header::Asking(..) => REQUEST_LEN,
         };
         let start = message.sent;
         let end = message.payload.len().min(start + (self.mulpdu - header_len));
@@ -281,6 +286,13 @@ impl Outbound {
                 let header = Untagged { last, offset, ..*header };
                 self.sender.frame(&header.emit(), &payload, out);
             }
+            Header::Asking(header, request) => {
+                let mut bytes = [0; REQUEST_LEN];
+                let (front, back) = bytes.split_at_mut(UNTAGGED_LEN);
+                front.copy_from_slice(&header.emit());
+                back.copy_from_slice(&request.emit());
+                self.sender.frame(&bytes, &payload, out);
+            }
         }
         message.sent = end;
         if last {
@@ -289,6 +301,11 @@ impl Outbound {
         }
     }
 }
+
+/// Bytes of a segment that is a Read Request.
+const REQUEST_LEN: usize = UNTAGGED_LEN + READ_REQUEST_LEN;
+
+const _: () = assert!(REQUEST_LEN <= MULPDU_MIN, "it is never cut");
 
 fn tagged(opcode: Opcode, stag: Stag, offset: TaggedOffset, payload: Slice) -> Message {
     let header = Tagged { last: false, control: opcode.control(), stag, offset };

@@ -167,8 +167,7 @@ impl QueuePair {
     /// What was transmitted has left.
     pub fn handle_sent(&mut self) {
         self.in_flight = false;
-        let sent = self.outbound.sent();
-        self.events.extend(sent.into_iter().map(Event::Sent));
+        self.events.extend(self.outbound.sent().map(Event::Sent));
     }
 
     /// Closes in good order: then [`Event::Shutdown`] comes.
