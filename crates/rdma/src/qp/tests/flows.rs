@@ -245,16 +245,18 @@ fn a_peer_to_peer_connection_begins_with_an_empty_message() {
         let (mut a, mut b) = pair_of(ready);
         a.receive(1, 16);
         b.receive(1, 16);
+        b.receive(4, 16);
         b.post(2, send(b"at once"));
         let segments = a.segments();
         assert_eq!(segments, [first]);
         b.feed(&fpdus(&segments));
         assert_eq!(b.told(), [], "nobody hears of it");
-        a.post(3, send(b"then"));
+        a.post(3, send(b""));
+        a.post(4, send(b"then"));
         exchange(&mut a, &mut b, 9);
         assert_eq!(a.messages(), [(1, b"at once".to_vec())]);
-        assert_eq!(b.messages(), [(1, b"then".to_vec())]);
-        assert_eq!(a.told().len() + b.told().len(), 4);
+        assert_eq!(b.messages(), [(1, vec![]), (4, b"then".to_vec())], "only the first is unheard");
+        assert_eq!((a.told().len(), b.told().len()), (3, 3));
     }
 }
 
@@ -286,6 +288,20 @@ fn what_cannot_be_sent_is_given_back() {
     let mut blind = Node::new(Agreed { depths, ..agreed(Side::Initiator) });
     let refused = blind.qp.post_send(WorkId(1), read(sink, sink, 0, 0), &blind.regions);
     assert_eq!(refused.unwrap_err().refusal, Refusal::Depth);
+}
+
+#[test]
+fn neither_our_work_nor_the_peers_reads_wait_for_all_of_the_other() {
+    let (_, mut b) = pair();
+    let source = b.source(b"12345678");
+    (0..3).for_each(|id| b.post(id, send(b"mine")));
+    let ask = |msn| {
+        let header = untagged(0x41, 1, msn).emit();
+        segment(&header, &request(source, BASE.0, 8).emit())
+    };
+    b.feed(&fpdus(&[ask(1), ask(2), ask(3)]));
+    let controls: Vec<u8> = b.segments().iter().map(|segment| segment[1]).collect();
+    assert_eq!(controls, [0x43, 0x42, 0x43, 0x42, 0x43, 0x42]);
 }
 
 #[test]
