@@ -118,7 +118,9 @@ impl Collector {
         if !(1..=2).contains(&start.revision) {
             return Err(Violation::Revision(start.revision));
         }
-        if start.enhanced && usize::from(start.private_data_length) < ENHANCED_LEN {
+        // A rejection needs no depths, and some peers leave them out.
+        let needs_depths = start.enhanced && !(start.reject && wanted == StartKind::Reply);
+        if needs_depths && usize::from(start.private_data_length) < ENHANCED_LEN {
             return Err(Violation::PrivateData(start.private_data_length));
         }
         Ok(Some(start))

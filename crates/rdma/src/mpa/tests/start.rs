@@ -159,6 +159,14 @@ fn a_rejection_hands_its_private_data_up() {
     assert_eq!(asks.terminate(), None);
 }
 
+#[test]
+fn a_rejection_may_leave_its_depths_out() {
+    let bare = reply(Offer::default(), &frame(REPLY, &[0x70, 2, 0, 0]));
+    assert_eq!(bare, Ok(Some(Reply::Rejected { private_data: vec![] })));
+    let asked = request(&frame(REQUEST, &[0x70, 2, 0, 0])).unwrap_err();
+    assert_eq!(asked, Violation::PrivateData(0), "a request may not");
+}
+
 /// Covers: MPA-22/S, MPA-29/S.
 #[test]
 fn the_wrong_frame_ends_the_start() {
