@@ -89,6 +89,21 @@ fn isns_reply() {
 }
 
 #[test]
+fn iwarp_headers() {
+    drive(lunwire_fuzz::iwarp_headers);
+}
+
+#[test]
+fn mpa_stream() {
+    drive(lunwire_fuzz::mpa_stream);
+}
+
+#[test]
+fn queue_pair() {
+    drive(lunwire_fuzz::queue_pair);
+}
+
+#[test]
 fn mover_stream() {
     drive(lunwire_fuzz::mover_stream);
 }

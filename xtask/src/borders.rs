@@ -9,6 +9,7 @@ use crate::workspace::File;
 const BEHIND_PORTS: &[&str] = &[
     "crates/iscsi/src/",
     "crates/mover/src/",
+    "crates/rdma/src/",
     "crates/scsi/src/",
     "crates/target-node/src/pump.rs",
     "crates/target-node/src/pump/",

@@ -12,4 +12,5 @@ extern crate alloc;
 
 pub mod iscsi;
 pub mod isns;
+pub mod iwarp;
 pub mod scsi;

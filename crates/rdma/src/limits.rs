@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The limits of this crate, each with its reason.
+
+use core::time::Duration;
+use wire::iwarp::DEPTH_UNSAID;
+use wire::iwarp::ENHANCED_LEN;
+use wire::iwarp::PRIVATE_DATA_LEN_MAX;
+
+/// How long a peer may take for its request or reply, private data included (RFC 5044 §7.1.2 asks
+/// for a bound): as long as a login may.
+pub const START_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Longest private data of the upper layer, in bytes: what an enhanced frame leaves of it, so that
+/// nobody has to know in advance what the peer speaks (RFC 6581 §4).
+pub const USER_DATA_LEN_MAX: usize = PRIVATE_DATA_LEN_MAX - ENHANCED_LEN;
+
+/// RDMA Reads that we serve at once, or have under way: what adapters offer, and enough to fill any
+/// path with the bursts of iSCSI.
+pub const READS_MAX: u16 = 256;
+
+const _: () = assert!(READS_MAX < DEPTH_UNSAID, "the depth can be told");
+
+/// STags of one table: tasks of many sessions, two each, and what is left of the 24 bits of an
+/// index is slack.
+pub const REGIONS_MAX: u32 = 1 << 20;
+
+/// Receive buffers that one queue pair holds: a command window and what may come unasked.
+pub const RECEIVES_MAX: usize = 4096;
+
+/// Operations that wait on one queue pair to be sent: those of a full window, each with its data
+/// and its status. The rest waits with whoever posts.
+pub const WORKS_MAX: usize = 4096;
+
+/// Bytes that one list gathers before it is handed to the transport: what a socket takes at once.
+pub const TRANSMIT_LEN_MAX: usize = 256 * 1024;
+
+/// What a TCP segment takes, in bytes, until the engine has asked: Ethernet's frame without headers
+/// and time stamps.
+pub const SEGMENT_LEN: usize = 1448;
