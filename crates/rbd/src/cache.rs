@@ -31,6 +31,13 @@ impl Options {
         in_memory || on_this_host
     }
 
+    /// Whether a flush may end well though a write that was acknowledged before has failed: a cache
+    /// that writes around (Ceph's default) keeps no such write, and tells nobody of it.
+    pub(crate) fn forgets_failures(&self) -> bool {
+        self.find("rbd_cache") != Some("false")
+            && self.find("rbd_cache_policy") == Some("writearound")
+    }
+
     /// What can be given back at once, bytes: the unit that librbd goes by.
     pub(crate) fn discard_granularity(&self) -> u32 {
         let bytes = self.find("rbd_discard_granularity_bytes").and_then(|text| text.parse().ok());
@@ -66,6 +73,19 @@ mod tests {
             (vec![cache("false"), ("rbd_persistent_cache_mode", "disabled")], false),
         ] {
             assert_eq!(options(&list).may_lose_acknowledged(), lost, "{list:?}");
+        }
+    }
+
+    #[test]
+    fn a_cache_that_writes_around_forgets() {
+        for (cache, policy, forgets) in [
+            ("true", "writearound", true),
+            ("false", "writearound", false),
+            ("true", "writeback", false),
+            ("true", "writethrough", false),
+        ] {
+            let options = options(&[("rbd_cache", cache), ("rbd_cache_policy", policy)]);
+            assert_eq!(options.forgets_failures(), forgets, "{cache} {policy}");
         }
     }
 

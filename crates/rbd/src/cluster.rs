@@ -68,7 +68,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    fn set(&self, option: &'static str, value: &str) -> Result<(), Refused> {
+    /// Changes an option of the library, for images that are opened from now on.
+    pub(crate) fn set(&self, option: &'static str, value: &str) -> Result<(), Refused> {
         let doing = Doing::Option(option);
         let (option, value) = (text(doing, option)?, text(doing, value)?);
         // SAFETY: the handle is ours and both texts end with a zero.

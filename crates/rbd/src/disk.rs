@@ -178,6 +178,14 @@ impl Rbd {
         Submitted::Io(Io::Foreign(Errand::reading(work, room).at_step(step)))
     }
 
+    /// Whether it may be asked of the image: the library drops what lies behind an end that
+    /// somebody else has moved, and says that all went well.
+    fn check(&self, op: &Op) -> Result<(), Error> {
+        let mut geometry = self.geometry();
+        geometry.bytes = geometry.bytes.min(self.opened.watched.bytes().unwrap_or(u64::MAX));
+        geometry.check(op)
+    }
+
     /// The piece of a Clear that begins `done` bytes behind its first one; over if there is none.
     fn clear(&self, op: &Op, done: u64) -> Submitted {
         let Op::Clear { offset, length, leave } = *op else { return over() };
@@ -228,7 +236,7 @@ impl Store for Rbd {
     }
 
     fn submit(&self, op: &Op) -> Submitted {
-        if let Err(error) = self.geometry().check(op) {
+        if let Err(error) = self.check(op) {
             return Submitted::Done(Outcome::Failed(error));
         }
         if self.opened.image.is_silent(self.busy) {
@@ -252,6 +260,12 @@ impl Store for Rbd {
     fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
         let step = if let Io::Foreign(errand) = io { errand.step() } else { 0 };
         match (op, foreign::ended(result)) {
+            // The end may have moved meanwhile.
+            (Op::Write { .. } | Op::Clear { .. }, Submitted::Done(Outcome::Done))
+                if let Err(error) = self.check(op) =>
+            {
+                Submitted::Done(Outcome::Failed(error))
+            }
             // Without a volatile cache what is written lasts.
             (Op::Write { durable: true, .. }, Submitted::Done(Outcome::Done))
                 if step != FLUSH && self.geometry.volatile_cache =>

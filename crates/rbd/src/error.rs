@@ -50,6 +50,8 @@ pub enum Doing {
     Open,
     /// Asking for its size and what it is made of.
     Facts,
+    /// Having its cache be one that tells of what it could not write.
+    Cache,
     /// Watching for another size.
     Watch,
     /// Giving it another size.
@@ -156,6 +158,7 @@ impl fmt::Display for InWords {
             Doing::Create => "cannot create the image",
             Doing::Open => "cannot open the image",
             Doing::Facts => "cannot ask what the image is",
+            Doing::Cache => "cannot trust its cache",
             Doing::Watch => "cannot watch the image",
             Doing::Resize => "cannot give the image another size",
             Doing::Snapshot => "cannot make the snapshot",
@@ -188,6 +191,12 @@ fn advice(doing: Doing, source: &io::Error, conf: Option<&str>) -> String {
         (Doing::Open, io::ErrorKind::NotFound) => {
             "; there is no such image, namespace or snapshot; try: rbd ls -l POOL, or \
              create,size=SIZE for a new image"
+                .to_owned()
+        }
+        (Doing::Cache, _) => {
+            "; the image or its pool insists on rbd_cache_policy writearound, which forgets writes \
+             that fail; try: rbd config image rm POOL/IMAGE rbd_cache_policy, or \
+             rbd config pool rm POOL rbd_cache_policy"
                 .to_owned()
         }
         (Doing::Snapshot, io::ErrorKind::AlreadyExists) => {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A library that behaves as badly as its images are named: `late`, `twice`, `never`, `other`
-//! (threads), `ends-N` and `begins-N` (with errno N), `short`. The name goes on behind a dot.
+//! (threads), `ends-N` and `begins-N` (with errno N), `short`, `insists`. The name goes on
+//! behind a dot.
 
 use crate::api::Api;
 use crate::api::Completed;
@@ -10,6 +11,7 @@ use crate::api::Info;
 use crate::api::Raw;
 use crate::api::THICK;
 use crate::api::Updated;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::ffi::CStr;
@@ -68,6 +70,14 @@ pub(crate) static API: Api = Api {
     rbd_aio_write_zeroes,
     rbd_aio_flush,
 };
+
+/// Ceph's default.
+const WRITE_AROUND: &str = "writearound";
+
+thread_local! {
+    /// The cluster of this thread was told to cache so. An image called `insists` does not care.
+    static WRITES_BACK: Cell<bool> = const { Cell::new(false) };
+}
 
 /// What was done that no library would stand.
 pub(crate) static MISUSES: AtomicUsize = AtomicUsize::new(0);
@@ -139,7 +149,11 @@ impl Fake {
             watch: Mutex::default(),
             flush_ends: Mutex::default(),
             handles: AtomicUsize::new(0),
-            options: vec![("rbd_cache", cache), ("rbd_discard_granularity_bytes", "65536")],
+            options: vec![
+                ("rbd_cache", cache),
+                ("rbd_cache_policy", WRITE_AROUND),
+                ("rbd_discard_granularity_bytes", "65536"),
+            ],
         })
     }
 
@@ -250,6 +264,7 @@ fn put(place: *mut Raw) -> c_int {
 }
 
 unsafe extern "C" fn rados_create(place: *mut Raw, user: *const c_char) -> c_int {
+    WRITES_BACK.set(false);
     if !user.is_null() && name_of(user) == "nobody" { -22 } else { put(place) }
 }
 
@@ -258,6 +273,9 @@ unsafe extern "C" fn rados_conf_read_file(_: Raw, file: *const c_char) -> c_int 
 }
 
 unsafe extern "C" fn rados_conf_set(_: Raw, option: *const c_char, value: *const c_char) -> c_int {
+    if name_of(option) == "rbd_cache_policy" {
+        WRITES_BACK.set(name_of(value) == "writeback");
+    }
     if name_of(option) == "keyring" && name_of(value) == "bad" { -22 } else { 0 }
 }
 
@@ -379,7 +397,8 @@ unsafe extern "C" fn rbd_config_image_list(
     list: *mut ConfigOption,
     count: *mut c_int,
 ) -> c_int {
-    let options = &of_image(image).options;
+    let fake = of_image(image);
+    let options = &fake.options;
     // SAFETY: who calls gives a place for it.
     let count = unsafe { &mut *count };
     let room = usize::try_from(*count).expect("no more than none");
@@ -391,6 +410,8 @@ unsafe extern "C" fn rbd_config_image_list(
     let list = unsafe { std::slice::from_raw_parts_mut(list, room) };
     for (place, (name, value)) in list.iter_mut().zip(options) {
         let text = |text: &str| CString::new(text).expect("no zero").into_raw();
+        let obeys = fake.manner != "insists" && WRITES_BACK.get();
+        let value = if *value == WRITE_AROUND && obeys { "writeback" } else { *value };
         *place = ConfigOption { name: text(name), value: text(value), source: 0 };
     }
     0
@@ -505,7 +526,7 @@ unsafe extern "C" fn rbd_aio_write(
     let image = of_image(image);
     // SAFETY: who calls gives so many bytes.
     let data = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) };
-    change(image, offset, length, |bytes| bytes.copy_from_slice(data));
+    change(image, offset, length, |bytes| bytes.copy_from_slice(&data[..bytes.len()]));
     image.end("write", completion, 0)
 }
 
@@ -523,8 +544,10 @@ unsafe extern "C" fn rbd_aio_write_zeroes(
 }
 
 fn change(image: &Fake, offset: u64, length: usize, change: impl FnOnce(&mut [u8])) {
-    let offset = size(offset);
-    if let Some(place) = locked(&image.bytes).get_mut(offset..offset + length) {
+    // What lies behind the end is dropped without a word.
+    let (mut bytes, offset) = (locked(&image.bytes), size(offset));
+    let end = bytes.len().min(offset + length);
+    if let Some(place) = bytes.get_mut(offset..end) {
         change(place);
     }
 }

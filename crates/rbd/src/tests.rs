@@ -351,17 +351,81 @@ fn another_size_is_heard_and_a_watch_that_is_late_harms_nobody() {
     let (store, fake) = open("well.resized");
     assert_eq!(store.bytes_behind(), None);
     fake.resize(2 << 20);
-    let begin = Instant::now();
-    while store.bytes_behind().is_none() {
-        assert!(begin.elapsed() < PATIENCE);
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    assert_eq!(store.bytes_behind(), Some(2 << 20));
+    hears_of(&store, 2 << 20);
     assert_eq!(store.geometry().bytes, 1 << 20, "until somebody has told the hosts");
     assert!(store.set_bytes(2 << 20));
     assert_eq!(store.geometry().bytes, 2 << 20);
     drop(store);
     fake.resize(1 << 20);
+    nothing_was_misused();
+}
+
+#[track_caller]
+fn hears_of(store: &Rbd, bytes: u64) {
+    let begin = Instant::now();
+    while store.bytes_behind() != Some(bytes) {
+        assert!(begin.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn nothing_is_written_behind_the_end_that_somebody_else_has_moved() {
+    let (store, fake) = open("well.shrunk");
+    let driver = Driver::new();
+    fake.resize(512 << 10);
+    let end = 512 << 10;
+    hears_of(&store, end);
+    let leave = Space::Deallocated;
+    for op in [
+        write(end - 4096, data(7, 8192)),
+        write(end, data(7, 4096)),
+        Op::Read { offset: end - 4096, length: 8192 },
+        Op::Clear { offset: end - 4096, length: 8192, leave },
+        Op::ProvisioningStatus { offset: end, length: 4096 },
+    ] {
+        fails(&driver.run(&store, &op), Error::Range);
+    }
+    assert!(fake.done().is_empty(), "{:?}", fake.done());
+    let outcome = driver.run(&store, &write(end - 4096, data(7, 4096)));
+    assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
+    nothing_was_misused();
+}
+
+#[test]
+fn who_wrote_when_the_end_moved_is_told() {
+    let (store, fake) = open("never.shrunk");
+    let end = 512 << 10;
+    for op in [
+        write(end - 4096, data(7, 8192)),
+        Op::Clear { offset: end - 4096, length: 8192, leave: Space::Deallocated },
+    ] {
+        let Submitted::Io(io) = store.submit(&op) else { panic!("{op:?}") };
+        let driver = Driver::new();
+        driver.begin(&io, 1);
+        fake.resize(512 << 10);
+        hears_of(&store, end);
+        fake.end_all();
+        let (_, outcome) = driver.answers.recv_timeout(PATIENCE).expect("an end");
+        let Submitted::Done(outcome) = store.complete(&op, &io, IoResult::Foreign(outcome)) else {
+            panic!("goes on behind the end: {op:?}");
+        };
+        fails(&outcome, Error::Range);
+        fake.resize(1 << 20);
+        hears_of(&store, 1 << 20);
+    }
+    nothing_was_misused();
+}
+
+#[test]
+fn a_cache_that_forgets_what_it_could_not_write_is_not_used() {
+    let (store, _) = open("well.policy");
+    assert!(store.geometry().volatile_cache);
+    let (store, _) = open("safe.policy");
+    assert!(!store.geometry().volatile_cache);
+    let error = opened("rbd:pool/insists").expect_err("it would lose what is flushed").to_string();
+    assert!(error.contains("writearound") && error.contains("rbd config image"), "{error}");
+    assert!(!Fake::of("insists").is_open());
     nothing_was_misused();
 }
 

@@ -172,10 +172,25 @@ fn begin(
         }
         (opened, _) => (opened?, false),
     };
+    let mut facts = image.facts(spec)?;
+    if spec.snapshot.is_none() && facts.options.forgets_failures() {
+        close(&image)?;
+        cluster.set("rbd_cache_policy", "writeback")?;
+        image = open()?;
+        facts = image.facts(spec)?;
+        // What the image or its pool says of its own goes before what we say.
+        if facts.options.forgets_failures() {
+            close(&image)?;
+            return Err(Refused { doing: Doing::Cache, errno: EOPNOTSUPP });
+        }
+    }
     image.watch(watches::updated, watches::remember(watched))?;
-    let facts = image.facts(spec)?;
     image.prepare(&facts);
     Ok((Arc::new(image), facts, made))
+}
+
+fn close(image: &Image) -> Result<(), Refused> {
+    image.close().map_err(|errno| Refused { doing: Doing::Open, errno })
 }
 
 fn serve(image: &Arc<Image>, watched: &Watched, asked: &Receiver<Chore>) {
@@ -214,3 +229,4 @@ fn serve(image: &Arc<Image>, watched: &Watched, asked: &Receiver<Chore>) {
 // Linux.
 const ENOENT: i32 = 2;
 const EEXIST: i32 = 17;
+const EOPNOTSUPP: i32 = 95;
