@@ -42,8 +42,12 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Connects as the user of `spec`.
-    pub(crate) fn connect(api: &'static Api, spec: &RbdSpec) -> Result<Self, Refused> {
+    /// Connects as the user of `spec`, with more options than the configuration has.
+    pub(crate) fn connect(
+        api: &'static Api,
+        spec: &RbdSpec,
+        options: &[(&'static str, &str)],
+    ) -> Result<Self, Refused> {
         let user = spec.user.as_deref().map(|user| text(Doing::Begin, user)).transpose()?;
         let mut raw = null_mut();
         // SAFETY: the place for the handle is ours; the name is null or ends with a zero.
@@ -62,14 +66,14 @@ impl Cluster {
         // What is written does not change until it is written (`buf`), so that no copy is needed.
         // Releases that do not know the option always copy.
         let _ = cluster.set("rbd_disable_zero_copy_writes", "false");
+        options.iter().try_for_each(|(option, value)| cluster.set(option, value))?;
         // SAFETY: the handle is not connected yet.
         let result = unsafe { (api.rados_connect)(raw) };
         check(Doing::Connect, result)?;
         Ok(cluster)
     }
 
-    /// Changes an option of the library, for images that are opened from now on.
-    pub(crate) fn set(&self, option: &'static str, value: &str) -> Result<(), Refused> {
+    fn set(&self, option: &'static str, value: &str) -> Result<(), Refused> {
         let doing = Doing::Option(option);
         let (option, value) = (text(doing, option)?, text(doing, value)?);
         // SAFETY: the handle is ours and both texts end with a zero.

@@ -77,6 +77,8 @@ const WRITE_AROUND: &str = "writearound";
 thread_local! {
     /// The cluster of this thread was told to cache so. An image called `insists` does not care.
     static WRITES_BACK: Cell<bool> = const { Cell::new(false) };
+    /// It takes this option no more.
+    static IS_CONNECTED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What was done that no library would stand.
@@ -265,6 +267,7 @@ fn put(place: *mut Raw) -> c_int {
 
 unsafe extern "C" fn rados_create(place: *mut Raw, user: *const c_char) -> c_int {
     WRITES_BACK.set(false);
+    IS_CONNECTED.set(false);
     if !user.is_null() && name_of(user) == "nobody" { -22 } else { put(place) }
 }
 
@@ -274,12 +277,16 @@ unsafe extern "C" fn rados_conf_read_file(_: Raw, file: *const c_char) -> c_int 
 
 unsafe extern "C" fn rados_conf_set(_: Raw, option: *const c_char, value: *const c_char) -> c_int {
     if name_of(option) == "rbd_cache_policy" {
+        if IS_CONNECTED.get() {
+            return -1;
+        }
         WRITES_BACK.set(name_of(value) == "writeback");
     }
     if name_of(option) == "keyring" && name_of(value) == "bad" { -22 } else { 0 }
 }
 
 unsafe extern "C" fn rados_connect(_: Raw) -> c_int {
+    IS_CONNECTED.set(true);
     0
 }
 

@@ -160,24 +160,11 @@ fn begin(
     spec: &RbdSpec,
     watched: &Arc<Watched>,
 ) -> Result<(Arc<Image>, Facts, bool), Refused> {
-    let cluster = Arc::new(Cluster::connect(api, spec)?);
-    let open = || Image::open(IoContext::open(&cluster, spec)?, spec);
-    let (mut image, made) = match (open(), spec.size.filter(|_| spec.create)) {
-        (Err(Refused { doing: Doing::Open, errno: ENOENT }), Some(bytes)) => {
-            match IoContext::open(&cluster, spec)?.create(&spec.image, bytes) {
-                // Somebody else has made it meanwhile.
-                Ok(()) | Err(Refused { errno: EEXIST, .. }) => (open()?, true),
-                Err(refused) => return Err(refused),
-            }
-        }
-        (opened, _) => (opened?, false),
-    };
-    let mut facts = image.facts(spec)?;
+    let (mut image, mut facts, made) = connect(api, spec, &[])?;
     if spec.snapshot.is_none() && facts.options.forgets_failures() {
+        // The library takes this option before it has connected only.
         close(&image)?;
-        cluster.set("rbd_cache_policy", "writeback")?;
-        image = open()?;
-        facts = image.facts(spec)?;
+        (image, facts, _) = connect(api, spec, &[("rbd_cache_policy", "writeback")])?;
         // What the image or its pool says of its own goes before what we say.
         if facts.options.forgets_failures() {
             close(&image)?;
@@ -187,6 +174,28 @@ fn begin(
     image.watch(watches::updated, watches::remember(watched))?;
     image.prepare(&facts);
     Ok((Arc::new(image), facts, made))
+}
+
+/// Opens the image by a connection of its own; whether it was made for that.
+fn connect(
+    api: &'static Api,
+    spec: &RbdSpec,
+    options: &[(&'static str, &str)],
+) -> Result<(Image, Facts, bool), Refused> {
+    let cluster = Arc::new(Cluster::connect(api, spec, options)?);
+    let open = || Image::open(IoContext::open(&cluster, spec)?, spec);
+    let (image, made) = match (open(), spec.size.filter(|_| spec.create)) {
+        (Err(Refused { doing: Doing::Open, errno: ENOENT }), Some(bytes)) => {
+            match IoContext::open(&cluster, spec)?.create(&spec.image, bytes) {
+                // Somebody else has made it meanwhile.
+                Ok(()) | Err(Refused { errno: EEXIST, .. }) => (open()?, true),
+                Err(refused) => return Err(refused),
+            }
+        }
+        (opened, _) => (opened?, false),
+    };
+    let facts = image.facts(spec)?;
+    Ok((image, facts, made))
 }
 
 fn close(image: &Image) -> Result<(), Refused> {
