@@ -81,6 +81,7 @@ functions! {
         fn rados_ioctx_set_namespace(Raw, *const c_char);
         fn rados_ioctx_get_id(Raw) -> i64;
         fn rados_set_pool_full_try(Raw);
+        fn rados_stat(Raw, *const c_char, *mut u64, *mut i64) -> c_int;
         fn rados_ioctx_destroy(Raw);
     }
     of_rbd {

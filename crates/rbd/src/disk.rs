@@ -240,6 +240,9 @@ impl Store for Rbd {
             return Submitted::Done(Outcome::Failed(error));
         }
         if self.opened.image.is_silent(self.busy) {
+            if self.opened.image.is_to_ask() {
+                self.opened.worker.ask(Chore::Ask);
+            }
             return Submitted::Done(Outcome::Failed(Error::Silent));
         }
         match op {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A library that behaves as badly as its images are named: `late`, `twice`, `never`, `other`
-//! (threads), `ends-N` and `begins-N` (with errno N), `short`, `insists`. The name goes on
-//! behind a dot.
+//! (threads), `ends-N` and `begins-N` (with errno N), `short`, `insists`, `stuck` (what is
+//! written never ends). The name goes on behind a dot.
 
 use crate::api::Api;
 use crate::api::Completed;
@@ -46,6 +46,7 @@ pub(crate) static API: Api = Api {
     rados_ioctx_set_namespace,
     rados_ioctx_get_id,
     rados_set_pool_full_try,
+    rados_stat,
     rados_ioctx_destroy,
     rbd_create,
     rbd_open,
@@ -214,6 +215,7 @@ impl Fake {
         let end = End { completion: completion.addr() };
         match &*self.manner {
             "never" => locked(&self.held).push(end),
+            "stuck" if what == "write" => locked(&self.held).push(end),
             "late" => drop(thread::spawn(move || {
                 thread::sleep(Duration::from_millis(end.completion as u64 / 64 % 3));
                 end.tell();
@@ -320,6 +322,15 @@ unsafe extern "C" fn rados_ioctx_get_id(_: Raw) -> i64 {
 }
 
 unsafe extern "C" fn rados_set_pool_full_try(_: Raw) {}
+
+/// An OSD answers this as long as nothing is held back by the manner `never`.
+unsafe extern "C" fn rados_stat(_: Raw, name: *const c_char, _: *mut u64, _: *mut i64) -> c_int {
+    let image = name_of(name).strip_prefix("rbd_id.").map(Fake::of).expect("the name of an image");
+    while image.manner == "never" && image.held() > 0 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    -2
+}
 
 unsafe extern "C" fn rados_ioctx_destroy(_: Raw) {}
 

@@ -16,6 +16,7 @@ use crate::cluster::pointer;
 use crate::cluster::text;
 use crate::cluster::until_zero;
 use crate::error::Doing;
+use crate::error::of_operation;
 use crate::flight;
 use crate::flight::Counted;
 use crate::flight::Deed;
@@ -29,9 +30,12 @@ use crate::limits::LINGER_LOOK;
 use crate::limits::LINGER_MAX;
 use crate::limits::OPTIONS_MAX;
 use crate::limits::PHYSICAL_BLOCK;
+use crate::look::Look;
+use crate::look::extent;
 use crate::pulse::Pulse;
 use buf::Slice;
 use std::ffi::CStr;
+use std::ffi::CString;
 use std::ffi::c_char;
 use std::ffi::c_int;
 use std::ffi::c_void;
@@ -61,6 +65,10 @@ pub(crate) struct Image {
     /// The library has it no more.
     is_gone: AtomicBool,
     watch: Option<u64>,
+    /// An object that an image of this name may have; that there is none is an answer, too.
+    object: CString,
+    /// The cluster was asked whether it answers at all, and has not.
+    is_asked: AtomicBool,
 }
 
 /// What operations need of their image until they end.
@@ -94,6 +102,7 @@ impl Image {
         let api = context.api();
         let name = text(Doing::Open, &spec.image)?;
         let snapshot = spec.snapshot.as_deref().map(|name| text(Doing::Open, name)).transpose()?;
+        let object = text(Doing::Open, &format!("rbd_id.{}", spec.image))?;
         let open = if snapshot.is_some() { api.rbd_open_read_only } else { api.rbd_open };
         let mut raw = null_mut();
         // SAFETY: the context is open and stays so; names are null or end with a zero; the place is
@@ -115,6 +124,8 @@ impl Image {
             is_closed: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             watch: None,
+            object,
+            is_asked: AtomicBool::new(false),
         })
     }
 
@@ -232,6 +243,25 @@ impl Image {
         core.under_way.load(Ordering::SeqCst) > 0 && core.pulse.is_silent(limit, &core.name)
     }
 
+    /// Whether somebody is to call `ask`, which nobody else does yet.
+    pub(crate) fn is_to_ask(&self) -> bool {
+        !self.is_asked.swap(true, Ordering::SeqCst)
+    }
+
+    /// Has an OSD say anything at all. One operation that never ends is not a cluster that does
+    /// not answer: librbd has such for bytes that went with the end of the image. Waits for the
+    /// cluster.
+    pub(crate) fn ask(&self) {
+        let (mut bytes, mut changed) = (0, 0);
+        // SAFETY: the context is open, the name ends with a zero, the places are ours.
+        unsafe {
+            let stat = self.api().rados_stat;
+            stat(self.context.handle.0, self.object.as_ptr(), &raw mut bytes, &raw mut changed)
+        };
+        self.core.pulse.beat(&self.core.name);
+        self.is_asked.store(false, Ordering::SeqCst);
+    }
+
     /// Gives it another size. Waits for the cluster.
     pub(crate) fn resize(&self, bytes: u64) -> Result<(), Refused> {
         // SAFETY: the image is open.
@@ -249,7 +279,7 @@ impl Image {
 
     /// What stands behind the bytes at `offset`. Waits for the cluster.
     pub(crate) fn status(&self, offset: u64, length: u64) -> Result<Run, Error> {
-        let mut look = Look { offset, mapped: None };
+        let mut look = Look::at(offset);
         let (parents, whole_objects) = (1, 1);
         // SAFETY: the image is open; `extent` is called before this returns only, with `look`,
         // which outlives the call.
@@ -266,7 +296,7 @@ impl Image {
             )
         };
         if result < 0 {
-            return Err(Error::Read);
+            return Err(of_operation(result.saturating_neg(), Error::Read));
         }
         Ok(look.run(length))
     }
@@ -426,51 +456,6 @@ fn owned(text: *const c_char) -> Option<String> {
     Some(text.to_string_lossy().into_owned())
 }
 
-/// What is known of the bytes from `offset` on.
-#[derive(Debug)]
-struct Look {
-    offset: u64,
-    /// The first run that is mapped: begin and end.
-    mapped: Option<(u64, u64)>,
-}
-
-impl Look {
-    fn note(&mut self, offset: u64, length: u64) {
-        let end = offset.saturating_add(length);
-        match &mut self.mapped {
-            None => self.mapped = Some((offset, end)),
-            Some((_, known)) if *known == offset => *known = end,
-            Some(_) => {}
-        }
-    }
-
-    /// What stands behind the first of `length` bytes, and of how many.
-    fn run(&self, length: u64) -> Run {
-        let end = self.offset.saturating_add(length);
-        match self.mapped {
-            Some((from, to)) if from <= self.offset && to > self.offset => {
-                Run { space: Space::Mapped, length: to.min(end) - self.offset }
-            }
-            Some((from, _)) if from > self.offset => {
-                Run { space: Space::Deallocated, length: from.min(end) - self.offset }
-            }
-            _ => Run { space: Space::Deallocated, length },
-        }
-    }
-}
-
-unsafe extern "C" fn extent(offset: u64, length: usize, exists: c_int, look: *mut c_void) -> c_int {
-    // SAFETY: the library hands on what `status` has given it, calls one after the other, and not
-    // after `status` has returned.
-    let look = unsafe { look.cast::<Look>().as_mut() };
-    if let Some(look) = look
-        && exists != 0
-    {
-        look.note(offset, length as u64);
-    }
-    0
-}
-
 impl Image {
     /// Closes it, once, when all that is under way has ended; the errno if what was written last
     /// may be lost. Only the thread of the image calls it, or whoever drops it.
@@ -518,24 +503,3 @@ impl Drop for Image {
 
 /// Linux.
 const ETIMEDOUT: i32 = 110;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_begin_where_they_are_asked_for() {
-        let run = |extents: &[(u64, u64)]| {
-            let mut look = Look { offset: 1000, mapped: None };
-            extents.iter().for_each(|(offset, length)| look.note(*offset, *length));
-            let Run { space, length } = look.run(500);
-            (space, length)
-        };
-        assert_eq!(run(&[]), (Space::Deallocated, 500));
-        assert_eq!(run(&[(1000, 100), (1100, 100), (1300, 9)]), (Space::Mapped, 200));
-        assert_eq!(run(&[(0, 4096)]), (Space::Mapped, 500));
-        assert_eq!(run(&[(1200, 9)]), (Space::Deallocated, 200));
-        assert_eq!(run(&[(0, 10)]), (Space::Deallocated, 500));
-        assert_eq!(run(&[(9000, 10)]), (Space::Deallocated, 500));
-    }
-}

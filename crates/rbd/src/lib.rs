@@ -8,6 +8,7 @@
 //!               completer of the flight tells the reactor
 //! flushes.rs    one flush at a time, and what is lost when one fails; safe code
 //! pulse.rs      whether the cluster answers; safe code
+//! look.rs       what stands behind bytes, as the library tells it
 //! worker.rs     a thread for each image, for what waits; safe code
 //! api.rs        the functions of the libraries, found by name
 //! ```
@@ -26,6 +27,7 @@ mod flight;
 mod flushes;
 mod image;
 mod limits;
+mod look;
 mod pulse;
 mod watches;
 mod worker;

@@ -475,6 +475,25 @@ fn who_comes_when_the_cluster_is_silent_hears_that_it_is_busy() {
 }
 
 #[test]
+fn one_operation_that_never_ends_keeps_nobody_out_for_ever() {
+    let store = opened("rbd:pool/stuck.alone,busy=30ms").expect("opens");
+    let (fake, driver) = (Fake::of("stuck.alone"), Driver::new());
+    let Submitted::Io(io) = store.submit(&write(0, data(1, 512))) else { panic!("done") };
+    driver.begin(&io, 1);
+    std::thread::sleep(Duration::from_millis(60));
+    let read = Op::Read { offset: 0, length: 512 };
+    let Submitted::Done(outcome) = store.submit(&read) else { panic!("nothing has ended") };
+    fails(&outcome, Error::Silent);
+    let begin = Instant::now();
+    while !matches!(store.submit(&read), Submitted::Io(_)) {
+        assert!(begin.elapsed() < PATIENCE, "the cluster answers, but nobody asks it");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    fake.end_all();
+    nothing_was_misused();
+}
+
+#[test]
 fn an_image_that_is_let_go_is_closed_whoever_still_has_the_store() {
     let (store, fake) = open("late.finished");
     let driver = Driver::new();

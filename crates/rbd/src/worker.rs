@@ -42,6 +42,8 @@ pub(crate) enum Chore {
     Snapshot { name: String, tell: Sender<Result<(), Refused>> },
     /// The image may have another size.
     Look,
+    /// What is under way does not end: does the cluster answer others?
+    Ask,
     /// Nobody has the image any more.
     Close,
 }
@@ -230,6 +232,7 @@ fn serve(image: &Arc<Image>, watched: &Watched, asked: &Receiver<Chore>) {
                     tracing::warn!(%error, "cannot ask for the size of an image of Ceph");
                 }
             },
+            Chore::Ask => image.ask(),
             Chore::Close => return,
         }
     }
