@@ -133,6 +133,37 @@ fn the_newer_functions_need_protocol_level_2() {
     }
 }
 
+/// What the login of an added connection says of a level changes nothing for any connection.
+///
+/// Covers: P44-01b/T.
+#[test]
+fn the_protocol_level_holds_on_each_connection() {
+    for (level, other) in [(2, 1), (1, 2)] {
+        let setup = Setup::new().keys(|keys| {
+            keys.protocol_level = level;
+            keys.max_connections = 2;
+        });
+        let mut driver = setup.start();
+        let (second, _) = driver.join_with(8, 9000, |keys| keys.protocol_level = other);
+        for id in [second, ConnectionId(0)] {
+            driver.on(id);
+            let command = ScsiCommand { priority: 9, ..driver.command() };
+            let task = driver.start(command);
+            let started = driver.commands.last().expect("it has started");
+            assert_eq!(started.priority, if level == 2 { 9 } else { 0 }, "level {level}");
+            scsi(&driver.complete(task, good()));
+            let request = driver.management(QUERY_TASK_SET);
+            let outputs = driver.manage(request);
+            assert_eq!(has_management(&outputs), level == 2, "level {level}");
+            if level == 2 {
+                let asked = management(&outputs);
+                driver.session.task_management_done(asked.id, ServiceResponse::Complete);
+                driver.drain();
+            }
+        }
+    }
+}
+
 /// What a discovery session takes does not hang on its level.
 ///
 /// Covers: P44-01c/T.

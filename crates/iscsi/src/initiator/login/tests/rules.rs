@@ -41,7 +41,7 @@ fn proof() -> String {
 }
 
 /// Goes all the way, with a target that takes proofs and gives its own.
-fn whole(mut lab: Lab) -> Lab {
+pub(super) fn whole(mut lab: Lab) -> Lab {
     let group = "TargetPortalGroupTag=1\n";
     let offer = lab.requests[0].1.clone();
     if offer.contains("AuthMethod=None") {
@@ -288,15 +288,15 @@ fn discovery() -> Lab {
 #[test]
 fn a_discovery_session_is_a_plain_one() {
     let mut lab = discovery();
-    let offers = &lab.requests[1].1;
-    assert!(has(offers, "ErrorRecoveryLevel=0"), "{offers}");
+    let offers = lab.requests.iter().map(|(_, text)| &**text).collect::<String>();
+    assert!(has(&offers, "ErrorRecoveryLevel=0"), "{offers}");
     for key in ["MaxConnections", "iSCSIProtocolLevel", "InitialR2T", "MaxBurstLength"] {
-        assert!(!keys(offers).contains(&key), "{offers}");
+        assert!(!keys(&offers).contains(&key), "{offers}");
     }
-    // Nor is more agreed to.
+    // Nor is more agreed to, and no level of the protocol is wrong.
     lab.answer(MORE, "MaxConnections=8\niSCSIProtocolLevel=2\n");
     let answers = &lab.requests[2].1;
-    assert!(has(answers, "MaxConnections=1"), "{answers}");
+    assert_eq!(answers, "MaxConnections=1\niSCSIProtocolLevel=1\n");
     lab.answer(DONE, "ErrorRecoveryLevel=0\n");
     let agreed = &lab.done().parameters;
     assert_eq!((agreed.error_recovery_level, agreed.max_connections), (0, 1));
