@@ -8,6 +8,9 @@
 use std::fmt;
 use std::fs;
 use std::fs::File;
+use std::io;
+use std::io::BufRead;
+use std::io::BufReader;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -22,6 +25,11 @@ use super::backing::Backing;
 use super::ofd;
 use crate::limits::RELEASE_PATIENCE;
 use crate::limits::RELEASE_PAUSE;
+
+/// How much of `/proc/locks` one read asks for, in bytes. The kernel gives a page at a time.
+const READ_BYTES: usize = 16 * 1024;
+/// How often that list is read for a lock that is not in it.
+const LOOKS: usize = 3;
 
 /// Who holds the lock of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,17 +110,26 @@ pub fn writer(file: &File) -> Option<Holder> {
 }
 
 fn holder(file: &File) -> Holder {
-    let (Ok(metadata), Ok(locks)) = (file.metadata(), fs::read_to_string("/proc/locks")) else {
-        return Holder::Unknown;
-    };
+    let Ok(metadata) = file.metadata() else { return Holder::Unknown };
     let device = metadata.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let place = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
-    match find(&locks, &place) {
+    // A page of the list is of one moment; between two pages a line can slip through.
+    let found = (0..LOOKS).find_map(|_| find(&locks().ok()?, &place));
+    match found {
         Some(id) if id == std::process::id() => Holder::Ourselves,
         Some(id) => Holder::Process(id),
         None => Holder::Unknown,
     }
+}
+
+/// The text of `/proc/locks`, by reads of a page and more: the kernel begins anew at each read, and
+/// counts lines, so small reads skip one for each that has gone meanwhile.
+fn locks() -> io::Result<String> {
+    let mut list = BufReader::with_capacity(READ_BYTES, File::open("/proc/locks")?);
+    let mut text = String::with_capacity(READ_BYTES);
+    while list.read_line(&mut text)? > 0 {}
+    Ok(text)
 }
 
 /// The process that holds the flock of `place` (`MAJOR:MINOR:INODE`) in the text of `/proc/locks`.
@@ -127,6 +144,9 @@ fn find(locks: &str, place: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering;
+
     use super::*;
 
     #[test]
@@ -168,6 +188,30 @@ mod tests {
         drop((first, second));
         soon(|| lock(&path, &third, false).is_ok());
         assert!(lock(&path, &file(), true).unwrap_err().to_string().contains("given twice"));
+    }
+
+    #[test]
+    fn a_holder_is_found_while_others_lock_and_release() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| File::create(dir.path().join(name)).unwrap();
+        let ours = file("ours");
+        lock_alone(&dir.path().join("ours"), &ours).unwrap();
+        let busy = AtomicBool::new(true);
+        thread::scope(|scope| {
+            for name in ["first", "second", "third", "fourth"] {
+                let (file, busy) = (file(name), &busy);
+                scope.spawn(move || {
+                    while busy.load(Ordering::Relaxed) {
+                        rustix::fs::flock(&file, FlockOperation::LockExclusive).unwrap();
+                        thread::yield_now();
+                        rustix::fs::flock(&file, FlockOperation::Unlock).unwrap();
+                    }
+                });
+            }
+            let lost = (0..2000).filter(|_| holder(&ours) != Holder::Ourselves).count();
+            busy.store(false, Ordering::Relaxed);
+            assert_eq!(lost, 0);
+        });
     }
 
     #[test]
