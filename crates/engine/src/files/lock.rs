@@ -6,7 +6,6 @@
 //! open file, so nothing is left behind by a crash.
 
 use std::fmt;
-use std::fs;
 use std::fs::File;
 use std::io;
 use std::io::BufRead;
@@ -144,6 +143,7 @@ fn find(locks: &str, place: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::sync::atomic::AtomicBool;
     use std::sync::atomic::Ordering;
 
