@@ -10,6 +10,7 @@ use super::recovery::join;
 use super::recovery::two;
 use super::*;
 use crate::initiator::DeclareError;
+use crate::initiator::TaskReporting;
 use crate::initiator::datamover::Keys;
 use crate::initiator::datamover::Run;
 use crate::initiator::limits;
@@ -51,6 +52,42 @@ impl Lab {
             Some(Indication::Declared(result)) => Some(*result),
             _ => None,
         }
+    }
+}
+
+/// What is asked, and what is refused, hangs on no key of commands.
+///
+/// Covers: KEY-05c/I, KEY-14c/I, KEY-15c/I, KEY-23c/I, KEY-24c/I, KEY-28c/I, KEY-29c/I, KEY-30c/I,
+/// KEY-35c/I, P44-01c/I.
+#[test]
+fn keys_of_commands_change_nothing_in_discovery() {
+    let whole = |change: fn(&mut Parameters)| {
+        let mut lab = Lab::with(true, change);
+        lab.session.send_targets(START).unwrap();
+        lab.drain();
+        lab.text(Some(Ttt(7)), true, b"TargetName=iqn.2026-01.com.exa");
+        lab.text(None, false, b"mple:a\0TargetAddress=192.0.2.1:3260,1\0");
+        let message = lab.asynchronous(5, (0, 0, 0));
+        lab.control(message, &[]);
+        lab.session.logout(START);
+        lab.drain();
+        (format!("{:?}", lab.ops), format!("{:?}", lab.told))
+    };
+    let plain = whole(|_| {});
+    let changes: [fn(&mut Parameters); 10] = [
+        |keys| keys.max_connections = 8,
+        |keys| keys.initial_r2t = !keys.initial_r2t,
+        |keys| keys.immediate_data = !keys.immediate_data,
+        |keys| keys.max_burst_length = 512,
+        |keys| keys.first_burst_length = 512,
+        |keys| keys.max_outstanding_r2t = 8,
+        |keys| keys.data_pdu_in_order = !keys.data_pdu_in_order,
+        |keys| keys.data_sequence_in_order = !keys.data_sequence_in_order,
+        |keys| keys.task_reporting = TaskReporting::ResponseFence,
+        |keys| keys.protocol_level = 0,
+    ];
+    for (change, place) in changes.into_iter().zip(0..) {
+        assert_eq!(whole(change), plain, "key {place}");
     }
 }
 
@@ -311,7 +348,7 @@ fn data_from_before_the_change_is_asked_for_as_a_whole() {
 
 /// Whatever the target wants to be answered: 512 bytes is what every peer takes.
 ///
-/// Covers: TXT-14a.
+/// Covers: TXT-14a, KEY-21b/I.
 #[test]
 fn text_fits_the_smallest_segment() {
     let mut lab = Lab::new();
