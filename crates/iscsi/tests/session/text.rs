@@ -164,7 +164,7 @@ fn a_list_beyond_all_bounds_is_rejected() {
     assert_eq!(segment(&outputs), [0xcd; 48]);
 }
 
-/// Covers: TXT-04, TXT-15.
+/// Covers: TXT-04, TXT-15, NEG-16/T.
 #[test]
 fn an_open_request_has_an_open_answer() {
     let mut driver = Setup::new().start();

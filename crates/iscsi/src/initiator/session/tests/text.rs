@@ -112,7 +112,7 @@ fn a_connection_that_logs_in_late_declares_what_was_declared_meanwhile() {
     }
 }
 
-/// Covers: NEG-13/I, NEG-23/I, KEY-01/I, KEY-20c/I, NEG-11b/I.
+/// Covers: NEG-13/I, NEG-16/I, NEG-23/I, KEY-01/I, KEY-20c/I, NEG-11b/I.
 #[test]
 fn a_declaration_takes_effect_with_the_last_response() {
     let mut lab = Lab::new();
@@ -127,12 +127,13 @@ fn a_declaration_takes_effect_with_the_last_response() {
     // In two steps, the first one cut in two.
     lab.text(Some(Ttt(7)), true, b"MaxRecvDataSegm");
     assert_eq!(lab.texts().last().map(|(text, data)| (text.ttt, data.len())), Some((Ttt(7), 0)));
-    lab.text(Some(Ttt(8)), false, b"entLength=1024\0X-what=1\0MaxBurstLength=512\0");
+    let keys = b"entLength=1024\0X-what=1\0TargetAlias=disks\0MaxBurstLength=512\0";
+    lab.text(Some(Ttt(8)), false, keys);
     let (second, answers) = lab.texts().pop().unwrap();
     assert_eq!((second.itt, second.ttt, second.immediate), (first.itt, Ttt(8), first.immediate));
     assert_eq!(answers, b"X-what=NotUnderstood\0MaxBurstLength=Reject\0");
     assert!(lab.notices().is_empty() && lab.declared().is_none());
-    lab.text(None, false, b"TargetAlias=disks\0");
+    lab.text(None, false, b"TargetAddress=192.0.2.1:3260,1\0");
     let [keys] = lab.notices()[..] else { panic!("one notice") };
     assert_eq!(
         (keys.max_recv_data_segment_length, keys.max_send_data_segment_length),
