@@ -257,9 +257,16 @@ impl Session {
             }
             4 if self.negotiate_as_asked(at, now) => {}
             // A logout and a new login are a negotiation, too.
-            1 | 4 if self.state == State::Active => {
-                let patience = Duration::from_secs(pdu.parameter3.into()) / 2;
-                self.state = State::Draining { until: now + patience };
+            1 | 4 => {
+                let until = now + Duration::from_secs(pdu.parameter3.into()) / 2;
+                match self.state {
+                    State::Active => self.state = State::Draining { until },
+                    // Whoever has the least patience.
+                    State::Draining { until: other } => {
+                        self.state = State::Draining { until: until.min(other) };
+                    }
+                    State::LoggingOut { .. } | State::Closed => {}
+                }
             }
             2 => self.dropped(pdu, now),
             3 => self.close(SessionError::Dropped, Some(pdu.parameter2)),
