@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! All that is no SCSI command: pings, logout, asynchronous messages, rejects.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -44,6 +45,8 @@ pub(super) struct Controls {
     tag: u16,
     pub(super) next_id: u32,
     pub(super) managements: Vec<Management>,
+    /// Aborts that were given up, whose answers may still come, oldest first.
+    pub(super) given_up: VecDeque<(Itt, ConnectionId)>,
     pub(super) text: Option<Text>,
     pub(super) declaring: Option<Declaring>,
     /// The MaxRecvDataSegmentLength that was declared last, bytes; None: that of the logins.
@@ -58,6 +61,7 @@ impl Default for Controls {
             tag: 0,
             next_id: 0,
             managements: Vec::new(),
+            given_up: VecDeque::new(),
             text: None,
             declaring: None,
             declared: None,
