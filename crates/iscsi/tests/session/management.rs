@@ -348,7 +348,7 @@ fn an_immediate_function_waits_for_the_commands_before_it() {
 /// Covers: TMF-14.
 #[test]
 fn a_function_waits_for_the_data_of_each_task() {
-    for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {
+    for order in [[0, 1, 2], [2, 1, 0], [0, 2, 1]] {
         let mut driver = Setup::new().keys(|keys| keys.max_connections = 2).start();
         let (second, _) = driver.join(8, 9000);
         let tasks = [OWN, second, OWN].map(|at| {
