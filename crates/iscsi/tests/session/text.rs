@@ -282,7 +282,19 @@ fn a_stale_tag_is_rejected_and_not_counted() {
 #[test]
 fn a_key_may_come_once() {
     let mut driver = Setup::new().start();
-    for pair in ["MaxRecvDataSegmentLength=512", "InitiatorAlias=a", "SendTargets=", "X-a=1"] {
+    // Also those that a target may repeat.
+    let pairs = [
+        "MaxRecvDataSegmentLength=512",
+        "InitiatorAlias=a",
+        "SendTargets=",
+        "TargetName=iqn.2001-04.com.example:disk",
+        "TargetAddress=192.0.2.1",
+        "TargetAlias=a",
+        "TargetPortalGroupTag=1",
+        "MaxBurstLength=512",
+        "X-a=1",
+    ];
+    for pair in pairs {
         let request = driver.text();
         assert_eq!(reject(&driver.ask(request, format!("{pair}\0{pair}\0").as_bytes())), 4);
         driver.cmd_sn = request.cmd_sn.0;
@@ -291,6 +303,13 @@ fn a_key_may_come_once() {
     let part = answer(&driver.ask(first, b"MaxRecvDataSegmentLength=512\0"));
     let last = TextRequest { final_: true, ..next(&mut driver, first, part.ttt) };
     assert_eq!(reject(&driver.ask(last, b"MaxRecvDataSegmentLength=1024\0")), 4);
+    driver.cmd_sn = last.cmd_sn.0;
+    // A text in two parts, of which the second one ends the key.
+    let first = TextRequest { final_: false, continue_: true, ..driver.text() };
+    let part = answer(&driver.ask(first, b"InitiatorAlias=a\0Initiator"));
+    let request = next(&mut driver, first, part.ttt);
+    let last = TextRequest { final_: true, continue_: false, ..request };
+    assert_eq!(reject(&driver.ask(last, b"Alias=b\0")), 4);
 }
 
 /// Covers: NEG-23/T, TXT-13/T.
@@ -384,6 +403,7 @@ fn keys_of_the_login_are_refused() {
         let request = driver.text();
         let outputs = driver.ask(request, format!("{name}=512\0").as_bytes());
         assert_eq!(text(&outputs), format!("{name}=Reject\0"));
+        assert!(!outputs.iter().any(|o| matches!(o, Output::Op(_, Op::NoticeKeys(_)))));
     }
     let request = driver.text();
     assert_eq!(text(&driver.ask(request, b"InitiatorAlias=me\0")), "");

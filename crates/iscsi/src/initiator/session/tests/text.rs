@@ -247,6 +247,27 @@ fn a_key_that_comes_twice_begins_the_negotiation_anew() {
     assert_eq!(lab.notices()[0].max_send_data_segment_length, 512, "nothing of the first try");
 }
 
+/// A target may have several addresses, and names each (RFC 7143 §6.4).
+///
+/// Covers: TXT-12.
+#[test]
+fn an_address_may_come_more_than_once() {
+    let mut lab = Lab::new();
+    lab.declare(4096);
+    lab.text(Some(Ttt(9)), false, b"TargetAddress=192.0.2.1,1\0TargetAddress=192.0.2.2,1\0");
+    assert_eq!(lab.texts().last().map(|(text, _)| text.ttt), Some(Ttt(9)), "it goes on");
+    lab.text(None, false, b"TargetAddress=192.0.2.1,1\0MaxRecvDataSegmentLength=512\0");
+    assert_eq!(lab.declared(), Some(Ok(())));
+    assert_eq!(lab.notices()[0].max_send_data_segment_length, 512);
+    // Nothing else of the target may.
+    for key in ["TargetAlias=a", "TargetPortalGroupTag=1", "X-a=1", "MaxBurstLength=512"] {
+        let mut lab = Lab::new();
+        lab.declare(4096);
+        lab.text(Some(Ttt(9)), false, format!("{key}\0{key}\0").as_bytes());
+        assert_eq!(lab.texts().last().map(|(text, _)| text.ttt), Some(Ttt::NONE), "{key}");
+    }
+}
+
 /// Covers: TXT-13/I.
 #[test]
 fn what_the_target_refuses_leaves_all_as_it_was() {
