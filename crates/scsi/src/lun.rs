@@ -278,6 +278,11 @@ impl LogicalUnit {
         &self.outlasting
     }
 
+    /// Work for commands that have ended is not waited for any more, and keeps all others out.
+    pub fn is_fenced(&self) -> bool {
+        self.outlasting.is_fenced()
+    }
+
     pub(crate) const fn waiters(&self) -> &Waiters {
         &self.waiters
     }

@@ -121,6 +121,7 @@ pub use pump::LOGIN_REFUSED;
 pub use pump::LocalEnd;
 pub use reactor::Error;
 pub use reactor::Found;
+pub use reactor::END_WAIT_DEFAULT;
 pub use reactor::LOGIN_TIMEOUT_DEFAULT;
 pub use reactor::Mode;
 pub use reactor::POOL_BYTES_DEFAULT;
