@@ -190,8 +190,8 @@ fn logouts_and_new_connections_do_not_wait_for_ever() {
             if replaced {
                 let heir = join(&first);
                 second.expect_closed();
-                let Response::Async(_) = first.read().response() else { panic!("one has gone") };
                 first.cmd_sn = heir.cmd_sn;
+                second = heir;
             } else {
                 let request = LogoutRequest { cid: Cid(2), ..first.logout(1) };
                 first.send(&Request::Logout(request), &[]);
@@ -202,6 +202,7 @@ fn logouts_and_new_connections_do_not_wait_for_ever() {
             first.settle(LUN);
             expect_fence(&mut first, elsewhere);
             first.leave();
+            drop(second);
             let mut next = session(server);
             expect_fence(&mut next, elsewhere);
             end_fence(&mut next, elsewhere, work, &block(2));
