@@ -344,6 +344,11 @@ impl Outlasting {
     pub(crate) fn is_fenced(&self) -> bool {
         self.fencing.load(Ordering::SeqCst) != 0
     }
+
+    /// Some are not waited for any more.
+    pub(crate) fn any_left(&self) -> bool {
+        self.is_fenced() || self.left.load(Ordering::SeqCst) != 0
+    }
 }
 
 impl Writers {

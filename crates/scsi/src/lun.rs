@@ -283,6 +283,11 @@ impl LogicalUnit {
         self.outlasting.is_fenced()
     }
 
+    /// Some of such work is not waited for any more: it has shown that it does not end soon.
+    pub fn has_left_work(&self) -> bool {
+        self.outlasting.any_left()
+    }
+
     pub(crate) const fn waiters(&self) -> &Waiters {
         &self.waiters
     }

@@ -453,10 +453,12 @@ impl Disk {
         self.changes_up_to(mark).next().is_some()
     }
 
-    /// Whether all of that is done elsewhere, and began so long ago.
+    /// Whether all of that is done elsewhere, and something that was asked for there is under way
+    /// for so long that nobody need wait for the rest.
     pub(crate) fn has_waited(&self, mark: u64, now: Instant, long: Duration) -> bool {
         let waited = |work: &Work| work.since.is_some_and(|since| now.since(since) >= long);
-        self.changes_up_to(mark).all(waited)
+        self.changes_up_to(mark).all(|work| work.since.is_some())
+            && self.works.range(..=mark).any(|(_, work)| waited(work))
     }
 
     fn changes_up_to(&self, mark: u64) -> impl Iterator<Item = &Work> {

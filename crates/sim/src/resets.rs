@@ -13,13 +13,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clock::Instant;
+use target::END_WAIT_DEFAULT as END_WAIT;
 
 use crate::check::Told;
 use crate::disk::Disk;
 use crate::net::LinkId;
 
-/// Data of tasks that end is waited for, then what is done elsewhere; and messages take a while.
-const TIME_MAX: Duration = Duration::from_secs(2 + target::END_WAIT_DEFAULT.as_secs() + 2);
+/// Data of tasks that end is waited for, and messages take a while; besides, what is done elsewhere
+/// is waited for once for each unit, and functions wait for those before them.
+const TIME_MAX: Duration = Duration::from_secs(4);
 
 /// The resets that are under way.
 #[derive(Debug, Default)]
@@ -67,23 +69,31 @@ impl Resets {
             }
             Told::ResetDone(itt) => {
                 if let Some(asked) = self.asked.remove(&(link, itt.0)) {
-                    self.answered(asked, link, disks, now);
+                    self.answered(asked, (link, target), disks, now);
                 }
             }
             Told::Command(..) | Told::R2t(_) | Told::DataOut(..) | Told::Ended(..) => {}
         }
     }
 
-    fn answered(&mut self, asked: Asked, link: LinkId, disks: &[Disk], now: Instant) {
+    fn answered(
+        &mut self,
+        asked: Asked,
+        (link, target): (LinkId, usize),
+        disks: &[Disk],
+        now: Instant,
+    ) {
         let Asked { disk, mark, at } = asked;
         let took = now.since(at);
-        if self.prompt && took > TIME_MAX {
+        let units = self.disks.get(&target).into_iter().flatten().count();
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        if self.prompt && took > TIME_MAX + END_WAIT * units {
             self.broken.push(format!("a reset of disk {disk} takes {took:?} (link {link})"));
         }
         if !disks[disk].changes_before(mark) {
             return;
         }
-        if !disks[disk].has_waited(mark, now, target::END_WAIT_DEFAULT) {
+        if !disks[disk].has_waited(mark, now, END_WAIT) {
             let text = "is written for what a reset has ended that was answered";
             self.broken.push(format!("disk {disk} {text} (link {link})"));
         }

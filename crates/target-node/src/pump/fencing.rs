@@ -15,6 +15,7 @@
 //! what is behind a unit waits for the end itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::Port;
 use scsi::LogicalUnit;
@@ -51,12 +52,18 @@ impl Patience {
 }
 
 impl<P: Port> Context<P> {
-    /// The end of this work is waited for; if it is done elsewhere, not for ever.
+    /// The end of this work is waited for; if it is done elsewhere, not for ever, and not at all
+    /// where other work of its unit was waited for in vain: hosts end their commands one by one.
     pub(super) fn bound_wait(&mut self, io: Key) {
         let Some(pending) = self.ios.get_mut(io) else { return never("it is under way") };
         if pending.patience == Patience::Unbounded && pending.errand().is_some() {
             pending.patience = Patience::Bounded;
-            let end = self.port.now() + self.shared.end_wait;
+            let unit = pending.ended.as_ref().and_then(|task| task.place());
+            let wait = match unit.is_some_and(|unit| unit.has_left_work()) {
+                true => Duration::ZERO,
+                false => self.shared.end_wait,
+            };
+            let end = self.port.now() + wait;
             self.timers.set(token(Kind::EndTimer, io).0, end);
         }
     }
