@@ -254,7 +254,7 @@ fn reads_that_are_left_do_not_fence_a_unit() {
     with_deaf_remote(END_WAIT, |server, elsewhere| {
         let mut session = session(server);
         let mut works = Vec::new();
-        let mut leave_reads = |session: &mut Initiator, works: &mut Vec<Work>, count: usize| {
+        let leave_reads = |session: &mut Initiator, works: &mut Vec<Work>, count: usize| {
             for _ in 0..count {
                 let command = session.read_blocks(LUN, PLACE, 1);
                 session.start(&command);

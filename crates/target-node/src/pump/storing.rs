@@ -227,8 +227,9 @@ impl<P: Port> Pump<P> {
         kept: Option<Result<(), KeepFailed>>,
     ) -> Option<(Key, TaskId, Doing)> {
         let done = self.context.ios.remove(io)?;
-        let PendingIo { session: key, task: id, doing, managements, patience, ended, stamp, .. } =
-            done;
+        let PendingIo {
+            session: key, task: id, doing, managements, patience, ended, stamp, ..
+        } = done;
         self.context.watch.laps.since(Layer::StoreWait, stamp);
         if patience.is_bounded() {
             self.context.timers.cancel(token(Kind::EndTimer, io).0);
