@@ -21,6 +21,7 @@ mod buffers;
 mod complaint;
 mod context;
 mod exchange;
+mod fencing;
 mod figures;
 mod foreign;
 mod jobs;
@@ -176,7 +177,7 @@ struct Session {
     owed: usize,
     /// When some of that left last while commands waited for it.
     paid: Instant,
-    /// Store work under way; a session is gone only when there is none.
+    /// Store work under way that its end waits for; a session is gone only when there is none.
     ios: usize,
     /// Logins that wait for the end of this session: reactor and connection.
     waiters: Vec<(usize, Key)>,
@@ -195,6 +196,8 @@ struct PendingIo {
     ended: Option<Box<scsi::Task>>,
     /// Task management that waits for this work of an ended task.
     managements: Vec<Key>,
+    /// How long it is waited for.
+    patience: fencing::Patience,
     /// When it began, by the stop-watch.
     stamp: u64,
     /// Of a sync or durable write.
@@ -222,6 +225,7 @@ enum Kind {
     JobTimer = 7,
     MemoryTimer = 8,
     Sweep = 9,
+    EndTimer = 10,
 }
 
 const KIND_SHIFT: u32 = 56;
@@ -241,6 +245,7 @@ fn decode(token: u64) -> (Option<Kind>, Key) {
         7 => Some(Kind::JobTimer),
         8 => Some(Kind::MemoryTimer),
         9 => Some(Kind::Sweep),
+        10 => Some(Kind::EndTimer),
         _ => None,
     };
     (kind, Key::from_bits(token & ((1 << KIND_SHIFT) - 1)))
