@@ -254,6 +254,9 @@ impl Store for Rbd {
             }
             Op::Flush => self.ask(Deed::Flush, 0, 0),
             Op::Clear { .. } => self.clear(op, 0),
+            Op::CompareAndWrite { .. } | Op::WriteSame { .. } => {
+                Submitted::Done(Outcome::Failed(Error::Unsupported))
+            }
             Op::ProvisioningStatus { offset, length } => {
                 self.ask(Deed::Status { offset: *offset, length: *length }, 0, 0)
             }

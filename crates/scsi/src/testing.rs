@@ -78,6 +78,9 @@ pub(crate) enum Seen {
     Zero(u64, u64),
     Anchor(u64, u64),
     Status(u64, u64),
+    Compare(u64, u64),
+    DurableCompare(u64, u64),
+    Same(u64, u64),
 }
 
 pub(crate) fn geometry() -> Geometry {
@@ -147,6 +150,23 @@ impl Disk {
                 let length = end.map_or(*length, |end| end as u64 * 512);
                 let run = Run { space: space(*offset), length };
                 (Seen::Status(*offset, length), Outcome::ProvisioningStatus(run))
+            }
+            Op::CompareAndWrite { offset, old, new, durable } => {
+                let length = new.len() as u64;
+                let there = &mut bytes[place(*offset, length)];
+                let differs = there.iter().zip(old.bytes()).position(|(is, old)| is != old);
+                if differs.is_none() {
+                    new.copy_to(there);
+                }
+                let outcome =
+                    differs.map_or(Outcome::Done, |at| Outcome::Miscompare(Some(at as u64)));
+                let seen = if *durable { Seen::DurableCompare } else { Seen::Compare };
+                (seen(*offset, length), outcome)
+            }
+            Op::WriteSame { offset, length, data } => {
+                let places = bytes[place(*offset, *length)].chunks_exact_mut(data.len());
+                places.for_each(|place| data.copy_to(place));
+                (Seen::Same(*offset, *length), Outcome::Done)
             }
         };
         self.log.lock().push(seen);
