@@ -188,6 +188,32 @@ impl Store for Disk {
     }
 }
 
+/// A disk that compares and writes, and repeats, by itself; the one in as many bytes.
+#[derive(Debug)]
+struct Able(Arc<Disk>, u32);
+
+impl Store for Able {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn compare_unit(&self) -> Option<u32> {
+        Some(self.1)
+    }
+
+    fn writes_same(&self) -> bool {
+        true
+    }
+
+    fn submit(&self, op: &Op) -> Submitted {
+        self.0.submit(op)
+    }
+
+    fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
+        self.0.complete(op, io, result)
+    }
+}
+
 /// Keeps one state, or fails.
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
@@ -233,6 +259,12 @@ impl Bench {
 
     pub(crate) fn with(geometry: Geometry, block: u32) -> Self {
         Self::of(geometry, |identity, disk| LogicalUnit::new(identity, disk, block))
+    }
+
+    /// A disk of such blocks that compares and writes `unit` bytes by itself, and repeats a block.
+    pub(crate) fn able(geometry: Geometry, block: u32, unit: u32) -> Self {
+        let able = |disk| Arc::new(Able(disk, unit));
+        Self::of(geometry, |identity, disk| LogicalUnit::new(identity, able(disk), block))
     }
 
     /// A DVD drive with a disc of so many blocks.
