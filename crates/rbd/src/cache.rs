@@ -26,9 +26,19 @@ impl Options {
         let in_memory = self.find("rbd_cache") != Some("false")
             && self.find("rbd_cache_policy") != Some("writethrough")
             && self.find("rbd_cache_max_dirty") != Some("0");
-        let on_this_host =
-            !matches!(self.find("rbd_persistent_cache_mode"), None | Some("" | "disabled"));
-        in_memory || on_this_host
+        in_memory || self.keeps_on_this_host()
+    }
+
+    /// Whether nothing stands between this process and the cluster. Only then the client compares
+    /// and writes as one: its cache in memory knows nothing of it and goes on giving out what was
+    /// there before (Ceph 16), or zeroes if somebody reads meanwhile (later ones); and the
+    /// persistent one compares with what this client has seen.
+    pub(crate) fn has_no_cache(&self) -> bool {
+        self.find("rbd_cache") == Some("false") && !self.keeps_on_this_host()
+    }
+
+    fn keeps_on_this_host(&self) -> bool {
+        !matches!(self.find("rbd_persistent_cache_mode"), None | Some("" | "disabled"))
     }
 
     /// Whether a flush may end well though a write that was acknowledged before has failed: a cache
@@ -73,6 +83,19 @@ mod tests {
             (vec![cache("false"), ("rbd_persistent_cache_mode", "disabled")], false),
         ] {
             assert_eq!(options(&list).may_lose_acknowledged(), lost, "{list:?}");
+        }
+    }
+
+    #[test]
+    fn only_without_any_cache_the_cluster_compares() {
+        for (list, none) in [
+            (vec![], false),
+            (vec![("rbd_cache", "true"), ("rbd_cache_policy", "writethrough")], false),
+            (vec![("rbd_cache", "false")], true),
+            (vec![("rbd_cache", "false"), ("rbd_persistent_cache_mode", "disabled")], true),
+            (vec![("rbd_cache", "false"), ("rbd_persistent_cache_mode", "rwl")], false),
+        ] {
+            assert_eq!(options(&list).has_no_cache(), none, "{list:?}");
         }
     }
 
