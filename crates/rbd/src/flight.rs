@@ -37,8 +37,9 @@ pub(crate) struct Deed {
 
 impl Deed {
     /// Which byte of it the library means. It counts from the beginning of the object, as if the
-    /// operation began there (seen with Ceph 16.2.15); its header says, and a later one may do, from
-    /// that of the image. For a range that begins at a multiple of its length both are told apart.
+    /// operation began there (seen with Ceph 16.2.15); its header says, and a later one may do,
+    /// from that of the image. In a range that begins at a multiple of its length both are told
+    /// apart.
     fn place_of(&self, said: u64, stripe_unit: u64) -> Option<u64> {
         let at = said.checked_rem(stripe_unit).filter(|_| said != NOWHERE)?;
         let at = if at < self.length { at } else { at.checked_sub(self.offset % stripe_unit)? };

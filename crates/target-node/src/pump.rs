@@ -55,6 +55,7 @@ pub(crate) use waiting::Board;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use buf::Buf;
 use buf::Pool;
@@ -86,6 +87,9 @@ use crate::stopwatch::Layer;
 use crate::strangers::Ticket;
 use crate::table::Key;
 use crate::table::Table;
+
+/// A sleep whose end nobody has set.
+const REST_MAX: Duration = Duration::from_secs(60);
 
 /// Events worth waking for while answers are held back.
 const HOLD_EVENTS: usize = 8;
@@ -286,10 +290,20 @@ impl<P: Port> Pump<P> {
                 self.context.port.wait(others.into_iter().flatten().chain([at]).min());
             }
             (Some(at), None) => self.context.port.wait_n(HOLD_EVENTS, at),
-            (None, None) => self.context.port.wait(self.context.timers.next_deadline()),
+            (None, None) => self.rest(),
         }
         self.context.watch.laps.waited(self.context.port.kernel_cycles().wrapping_sub(kernel));
         true
+    }
+
+    /// Waits for what comes next. While threads of others work for us it is they who need the
+    /// processor, so there is no spinning then.
+    fn rest(&mut self) {
+        let Context { port, timers, errands, .. } = &mut self.context;
+        match *errands {
+            0 => port.wait(timers.next_deadline()),
+            _ => port.wait_n(1, timers.next_deadline().unwrap_or_else(|| port.now() + REST_MAX)),
+        }
     }
 
     fn dispatch(&mut self, token: Token, event: Event) {

@@ -55,6 +55,7 @@ impl<P: Port> Pump<P> {
             reactor,
             ios: Table::default(),
             inbox,
+            errands: 0,
             answers: Vec::new(),
             managements: Managements::default(),
             timers: Timers::new(),

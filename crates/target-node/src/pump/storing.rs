@@ -124,6 +124,7 @@ pub(super) trait StoreUser<P: Port> {
         };
         let io = self.remember(id, Doing::Store { op, io: kept });
         let inbox = Arc::clone(&self.context().inbox);
+        self.context().errands += 1;
         errand.begin(inbox, io.to_bits(), buf);
     }
 }

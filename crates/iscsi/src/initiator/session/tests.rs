@@ -217,6 +217,13 @@ fn commands_are_numbered_in_order_and_wait_for_the_window() {
     let tasks: Vec<TaskId> = (0..6).map(|_| lab.command(0, 512)).collect();
     let numbers: Vec<u32> = lab.commands().iter().map(|(c, ..)| c.cmd_sn.0).collect();
     assert_eq!(numbers, [u32::MAX - 1, u32::MAX, 0, 1], "up to MaxCmdSN, around the wrap");
+    // What is immediate goes before it under the same number.
+    let mut early = Lab::new();
+    early.control(early.nop_in(Itt::NONE, Ttt(3)), &[]);
+    let Some(Request::NopOut(nop)) = early.requests().first().copied() else { panic!("a ping") };
+    assert_eq!((nop.immediate, nop.cmd_sn), (true, CmdSn(u32::MAX - 1)));
+    early.command(0, 512);
+    assert_eq!(early.commands()[0].0.cmd_sn, CmdSn(u32::MAX - 1));
     assert!(lab.commands().iter().all(|(c, ..)| c.final_ && c.read && !c.write && !c.immediate));
     lab.end(tasks[0]);
     let numbers: Vec<u32> = lab.commands().iter().skip(4).map(|(c, ..)| c.cmd_sn.0).collect();
