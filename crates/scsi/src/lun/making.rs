@@ -148,7 +148,9 @@ impl LogicalUnit {
         block: u32,
     ) -> Result<Self, UnitError> {
         let geometry = store.geometry();
-        let atomic_max = store.atomic_max();
+        let (atomic_max, writes_same) = (store.atomic_max(), store.writes_same());
+        let compares_as_one =
+            store.compare_unit().is_some_and(|unit| unit >= block && unit.is_multiple_of(block));
         let bytes = geometry.bytes;
         Self::check_size(bytes, block)?;
         let serial = &identity.serial;
@@ -190,6 +192,8 @@ impl LogicalUnit {
             tokens: Tokens::default(),
             wiping: Wiping::default(),
             atomic_max,
+            compares_as_one,
+            writes_same,
             protection: None,
             label: String::new(),
         })
