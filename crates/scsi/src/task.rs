@@ -281,6 +281,7 @@ impl Task {
                 Machine::Read(read) => mapped.nexus_state.traffic.count_read(read.bytes()),
                 Machine::Write(write) => mapped.nexus_state.traffic.count_write(write.bytes()),
                 Machine::Protected(protected) => protected.count(&mapped.nexus_state.traffic),
+                Machine::Passing(passing) => passing.count(&mapped.nexus_state.traffic),
                 _ => {}
             }
         }

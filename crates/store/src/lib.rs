@@ -9,6 +9,7 @@
 extern crate alloc;
 
 pub mod beside;
+pub mod device;
 pub mod file;
 pub mod filter;
 pub mod foreign;
@@ -26,6 +27,7 @@ use buf::{BUF_LEN_MAX, Slice};
 use clock::Instant;
 use core::fmt;
 use core::time::Duration;
+use device::{Answer, Device};
 use foreign::Errand;
 use health::{Health, Watched};
 
@@ -180,6 +182,8 @@ pub enum Outcome {
     Data(Slice),
     /// The answer to a ProvisioningStatus.
     ProvisioningStatus(Run),
+    /// How a command ended that a device has carried out; no block operation ends so.
+    Answered(Box<Answer>),
     /// Not, or only in part; of a range that was to change, each byte is old or new.
     Failed(Error),
 }
@@ -477,6 +481,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// Why not, and what to do.
     fn snapshot_behind(&self, _name: &str) -> Option<Result<String, String>> {
+        None
+    }
+
+    /// The device in its place, where there are no blocks but one that carries out commands itself.
+    fn device(&self) -> Option<&Arc<dyn Device>> {
         None
     }
 
