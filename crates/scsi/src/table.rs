@@ -19,6 +19,7 @@ use crate::sense::Fault;
 use crate::spc::persistent::rights::Guard;
 pub(crate) use wire::scsi::cdb::CDB_LEN_MAX;
 use wire::scsi::cdb::CdbView;
+use wire::scsi::cdb::Group;
 use wire::scsi::opcode::Opcode;
 
 /// The commands of one kind of device.
@@ -99,6 +100,12 @@ impl Commands {
         let first = usize::from(self.index[usize::from(opcode.0)]);
         let rest = self.entries.get(first..).unwrap_or_default();
         rest.iter().take_while(move |entry| entry.opcode == opcode)
+    }
+
+    /// True if the CONTROL byte of a CDB is known to be one.
+    pub(crate) fn knows_control(&self, opcode: Opcode) -> bool {
+        self.of_opcode(opcode).next().is_some()
+            || self.other.is_some() && Group::of(opcode).is_some()
     }
 
     /// All commands, ascending.

@@ -524,7 +524,7 @@ const NACA: u8 = 0x04;
 #[inline]
 fn asks_for_aca(unit: &LogicalUnit, request: &Request) -> bool {
     let cdb = CdbView::new(&request.cdb);
-    cdb.control() & NACA != 0 && unit.commands().of_opcode(cdb.opcode()).next().is_some()
+    cdb.control() & NACA != 0 && unit.commands().knows_control(cdb.opcode())
 }
 
 fn is_preempt_and_abort(request: &Request) -> bool {

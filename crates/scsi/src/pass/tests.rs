@@ -306,6 +306,20 @@ fn a_reset_of_the_device_ends_the_reservation_of_reserve() {
 }
 
 #[test]
+fn an_aca_condition_is_ours_whatever_the_command() {
+    let bench = Bench::of(DISK);
+    bench.will(Given::Status(CHECK_CONDITION, fixed(3, 0x0c, 0), vec![]));
+    let write = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 4];
+    assert_eq!(bench.run(0, &write, &[0; 512], 0).status, CHECK_CONDITION);
+    let seen = bench.device.seen.lock().pop().expect("a write");
+    assert_eq!(seen.cdb[9], 0, "the device never has one");
+    assert_eq!(bench.run(0, &write, &[0; 512], 0).status, 0x30, "ACA ACTIVE");
+    assert!(bench.seen().is_empty());
+    bench.nexuses[0].clear_aca(&bench.unit);
+    assert_eq!(bench.run(0, &write, &[0; 512], 0).status, GOOD);
+}
+
+#[test]
 fn copies_by_others_and_rights_of_nexuses_are_refused() {
     let bench = Bench::of(DISK);
     for opcode in [0x83, 0x84, 0x86, 0x87] {
