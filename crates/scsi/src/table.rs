@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn every_length_is_that_of_its_group() {
         for entry in DISK.all().chain(OPTICAL.all()) {
-            let group = wire::scsi::cdb::Group::of(entry.opcode).expect("a group");
+            let group = Group::of(entry.opcode).expect("a group");
             assert_eq!(entry.length, group.cdb_len(), "{:?}", entry.opcode.name());
         }
     }

@@ -48,9 +48,10 @@ pub enum SgError {
         /// The node.
         path: PathBuf,
     },
-    /// The system, or another program, has it.
+    /// The system, or another program, has its blocks.
     #[error(
-        "{} is in use by the system as {}; try: umount it, or stop what uses it (lsblk {})",
+        "{} is in use as {}: it is mounted, a part of something (lsblk {}), or served; try: umount \
+         it, or stop what uses it",
         .path.display(), .disk.display(), .disk.display()
     )]
     Busy {

@@ -476,7 +476,8 @@ proptest! {
     ) {
         let bench = Bench::of(kind);
         bench.will(Given::Status(status, if status == 2 { sense } else { vec![] }, bytes));
-        let cdb = if pages { vec![0x12, 1, [0, 0x83, 0xb0][usize::from(cdb[0]) % 3], 1, 0, 0] } else { cdb };
+        let page = [0, 0x83, 0xb0][usize::from(cdb[0]) % 3];
+        let cdb = if pages { vec![0x12, 1, page, 1, 0, 0] } else { cdb };
         let completion = bench.run(0, &cdb, &out, room);
         let data = completion.data_in.map_or(0, |data| data.len());
         prop_assert!(data as u64 <= completion.presented);

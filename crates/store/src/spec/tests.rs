@@ -135,11 +135,12 @@ fn errors_say_what_would_be_right() {
         ),
         (
             "scsi:/dev/sg1,timeout=2d",
-            "option `timeout` of store `scsi:` has the value `2d`: a time up to 86400s, such as 120s is right",
+            "option `timeout` of store `scsi:` has the value `2d`: \
+             a time up to 86400s, such as 120s is right",
         ),
         (
             "stripe:64K(memory:1M;scsi:/dev/sg1)",
-            "store 1 of the stripe: `scsi:` cannot be a part of a stripe: use file: with its block device",
+            "`scsi:` cannot be a part of a stripe: use file: with its block device",
         ),
         (
             "memory:1GX",

@@ -25,9 +25,9 @@ use store::device::Failure;
 use store::device::Transfer;
 use store::foreign::Completer;
 
-use super::Carrier;
-use super::Times;
-use super::judged;
+use super::carrier::Carrier;
+use super::carrier::Times;
+use super::carrier::judged;
 use super::probe;
 
 /// Commands that wait for one device: some sessions with a full command window each. One more is

@@ -16,8 +16,8 @@ use wire::scsi::sam::GOOD;
 use wire::scsi::vpd;
 use wire::scsi::vpd::Designator;
 
-use super::Carrier;
-use super::judged;
+use super::carrier::Carrier;
+use super::carrier::judged;
 
 /// What a device has said.
 #[derive(Clone, Debug, PartialEq, Eq)]

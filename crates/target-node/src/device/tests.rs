@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Condvar;
 use std::sync::Mutex;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use buf::Pool;
+use engine::sg::Data;
+use engine::sg::Reply;
 use store::Outcome;
 use store::device::Answer;
 use store::device::CDB_LEN_MAX;
+use store::device::Failure;
+use store::device::Pace;
 use store::device::answer_of;
 use store::foreign::Answers;
+use wire::scsi::sam::CHECK_CONDITION;
 
+use super::carrier::LONG;
+use super::carrier::judged;
 use super::*;
 
 /// A carrier whose commands end when the test says so, or at once.
