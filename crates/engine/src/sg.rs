@@ -19,10 +19,13 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::Weak;
+use std::thread;
 use std::time::Duration;
+use std::time::Instant;
 
 use crate::files::FileError;
 use crate::files::lock_alone;
+use crate::limits::RELEASE_PAUSE;
 
 pub use error::SgError;
 
@@ -99,6 +102,9 @@ const TRANSFER_ASSUMED: u32 = 128 << 10;
 /// Commands at a time where the system does not say how many.
 const DEPTH_ASSUMED: u32 = 1;
 
+/// The thread that has had a device last lets go of it a little after whoever closed it.
+const CLOSING_PATIENCE: Duration = Duration::from_millis(200);
+
 /// Linux: the device number of SG nodes.
 const SG_MAJOR: u32 = 21;
 
@@ -109,12 +115,12 @@ impl SgDevice {
     /// See [`SgError`].
     pub fn open(path: &Path) -> Result<Self, SgError> {
         let (kind, folder) = look(path)?;
+        let place = take_place(path, &folder)?;
         let node = open_node(path).map_err(|error| explain(path, error))?;
         lock_alone(path, &node).map_err(|error| match error {
             FileError::InUse { holder, .. } => SgError::InUse { path: path.into(), holder },
             _ => SgError::Other { path: path.into(), source: io::Error::other(error.to_string()) },
         })?;
-        let place = take_place(path, &folder)?;
         let claim = claim(path, &folder)?;
         let resets = match kind {
             Kind::Sg => None,
@@ -257,7 +263,20 @@ fn text(path: &Path) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
+/// Waits a moment for one that is being given up.
 fn take_place(path: &Path, folder: &Path) -> Result<Arc<Place>, SgError> {
+    let begin = Instant::now();
+    loop {
+        match try_place(path, folder) {
+            Err(SgError::Twice { .. }) if begin.elapsed() < CLOSING_PATIENCE => {
+                thread::sleep(RELEASE_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
+fn try_place(path: &Path, folder: &Path) -> Result<Arc<Place>, SgError> {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.retain(|place| place.strong_count() > 0);
     if let Some(other) = open.iter().filter_map(Weak::upgrade).find(|at| at.folder == folder) {

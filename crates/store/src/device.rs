@@ -191,3 +191,53 @@ pub fn answer_of(outcome: Outcome) -> Answer {
         _ => Answer::Failed(Failure::Transport),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Nothing(Facts);
+
+    impl Device for Nothing {
+        fn facts(&self) -> &Facts {
+            &self.0
+        }
+
+        fn carry_out(&self, _: Command) -> Errand {
+            unreachable!("nobody sends a command")
+        }
+
+        fn reset(&self) -> Errand {
+            unreachable!("nobody resets it")
+        }
+
+        fn send(&self, _: Command) {}
+
+        fn close(&self) -> Result<(), Error> {
+            Err(Error::Silent)
+        }
+    }
+
+    #[test]
+    fn a_passage_has_no_blocks() {
+        let facts = Facts { kind: 1, removable: true, transfer_max: 4096, capacity: None };
+        let passage = Passage::new(Arc::new(Nothing(facts.clone())));
+        assert_eq!(passage.device().map(|device| device.facts()), Some(&facts));
+        for op in [Op::Flush, Op::Read { offset: 0, length: 512 }] {
+            let refused = passage.submit(&op);
+            assert!(matches!(refused, Submitted::Done(Outcome::Failed(Error::Internal))));
+        }
+        assert_eq!((passage.geometry().bytes, passage.files().len()), (0, 0));
+        assert_eq!(passage.finish(), Err(Error::Silent), "what is under way is the device's");
+    }
+
+    #[test]
+    fn what_is_no_answer_of_a_device_is_a_failure_on_the_way() {
+        let failed = answer_of(Outcome::Failed(Error::Internal));
+        assert!(matches!(failed, Answer::Failed(Failure::Transport)));
+        let told =
+            answer_of(Outcome::Answered(alloc::boxed::Box::new(Answer::Failed(Failure::Gone))));
+        assert!(matches!(told, Answer::Failed(Failure::Gone)));
+    }
+}

@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # /share/lunwire passes the commands of its hosts to scsi_debug: a disk by its SG node, a tape drive
-# by its block SG node.
+# by its block SG node, a drive for CD and DVD.
 #
-#   passthrough.sh [disk|tape]...    both without an argument
+#   passthrough.sh [disk|tape|drive]...    all without an argument
 . ./lib.sh
 [ -e /dev/fd ] || ln -s /proc/self/fd /dev/fd
 modprobe -a sg sd_mod
-[ $# -gt 0 ] || set -- disk tape
+[ $# -gt 0 ] || set -- disk tape drive
 
 # simulate KIND PARAMETER...: a device; sets $SG, $HCTL and $folder.
 simulate() {
@@ -61,7 +61,7 @@ logout() { iscsiadm -m node -T "$iqn" -p 127.0.0.1:3260 --logout > /dev/null; }
 
 disk() {
     step "a simulated disk"
-    simulate dev_size_mb=64 lbpu=1 lbpws=1
+    simulate dev_size_mb=64 lbpu=1 lbpws=1 delay=0
     within 10 test -e "$folder/block"
     local local_disk far near
     local_disk=/dev/$(ls "$folder/block")
@@ -69,6 +69,15 @@ disk() {
     near=$SG
 
     step "what cannot be passed through"
+    printf '[[target]]\nname = "iqn.2026-01.test.lunwire:a"\n[[target.lun]]\nstore = "scsi:%s"\n' \
+        "$SG" > /tmp/good.toml
+    /share/lunwire check /tmp/good.toml
+    sed 's,/dev/sg[0-9]*,/dev/null,' /tmp/good.toml > /tmp/bad.toml
+    if /share/lunwire check /tmp/bad.toml > /tmp/refusal 2>&1; then fail "/dev/null is good"; fi
+    grep -F "no SCSI device" /tmp/refusal
+    echo 'serial = "1"' >> /tmp/good.toml
+    if /share/lunwire check /tmp/good.toml > /tmp/refusal 2>&1; then fail "two serials"; fi
+    grep -F "a device says that itself" /tmp/refusal
     refused "scsi:$local_disk" "try: scsi:$SG to pass commands to it"
     refused scsi:/dev/null "no SCSI device"
     refused scsi:/dev/sg99 "no such device"
@@ -167,7 +176,7 @@ disk() {
     step "libiscsi's tests"
     # The device is what it is: through us each test ends as on the device itself.
     local family
-    for family in TestUnitReady Inquiry ReadCapacity16 Read6 Write10 ModeSense6 Unmap; do
+    for family in TestUnitReady Inquiry ReadCapacity16 Write10 ModeSense6; do
         tests "$family" "$near" > /tmp/near
         tests "$family" "$url" > /tmp/far
         diff /tmp/near /tmp/far || fail "libiscsi sees another device: $family"
@@ -180,6 +189,15 @@ disk() {
         step "  $family: $(wc -l < /tmp/far) passed"
     done
 
+    step "the disk is taken away and comes back"
+    /share/lunwire lun remove 0 --control-socket /tmp/control
+    mkfs.ext4 -q -F "$local_disk"
+    mount "$local_disk" /mnt/here
+    umount /mnt/here
+    /share/lunwire lun add "scsi:$near" --number 0 --control-socket /tmp/control
+    /share/lunwire status --control-socket /tmp/control
+    iscsi-inq "$url" | grep -i scsi_debug
+
     step "the disk is pulled out"
     echo 1 > "$folder/delete"
     iscsi-inq "$url" > /dev/null 2>&1 || true
@@ -190,7 +208,7 @@ disk() {
 
 tape() {
     step "a simulated tape drive"
-    simulate ptype=1
+    simulate ptype=1 delay=0
     serve "scsi:/dev/bsg/$HCTL"
     pgrep -x iscsid > /dev/null || start_iscsid
     login "$iqn" 127.0.0.1:3260
@@ -221,6 +239,17 @@ tape() {
     /share/lunwire inspect "$url" > /tmp/inspect || true
     cat /tmp/inspect
     logout
+    stop
+}
+
+drive() {
+    step "a simulated drive for CD and DVD"
+    simulate ptype=5 delay=0
+    serve "scsi:$SG"
+    iscsi-inq "$url" | grep -e MMC -e "Peripheral Device Type"
+    iscsi-ls -s iscsi://127.0.0.1:3260
+    /share/lunwire inspect "$url" > /tmp/inspect
+    grep -F "CD or DVD" /tmp/inspect
     stop
 }
 

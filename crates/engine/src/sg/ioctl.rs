@@ -2,8 +2,9 @@
 //! The system calls that carry a command to a device: SG_IO in its two forms, and SG_SCSI_RESET.
 //!
 //! Both forms of SG_IO wait for the end of their command. Since Linux 5.0 the block SG node
-//! (`/dev/bsg`) has no other way; the SG node (`/dev/sg`) has write(2) and read(2), too, for at most
-//! 16 commands of a descriptor, and would need a thread as well. Neither can take a command back.
+//! (`/dev/bsg`) has no other way; the SG node (`/dev/sg`) has write(2) and read(2), too, for at
+//! most 16 commands of a descriptor, and would need a thread as well. Neither can take a command
+//! back.
 
 use std::ffi::c_void;
 use std::io;

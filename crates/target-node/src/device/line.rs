@@ -50,7 +50,7 @@ pub(super) struct Line<C> {
     state: Mutex<State>,
     /// Something waits, or nothing will any more.
     news: Condvar,
-    /// Nothing is under way any more.
+    /// A thread has ended, or a reset.
     quiet: Condvar,
     /// What only whoever runs the daemon can mend has been told.
     told_gone: AtomicBool,
@@ -62,7 +62,6 @@ struct State {
     waiting: VecDeque<Waiting>,
     threads: u32,
     idle: u32,
-    under_way: u32,
     /// Who waits for the reset that is under way.
     resets: Vec<Completer>,
     resetting: bool,
@@ -207,7 +206,7 @@ impl<C: Carrier> Line<C> {
         self.end();
         let deadline = Instant::now() + CLOSE_MAX;
         let mut state = self.state();
-        while state.under_way > 0 || state.resetting {
+        while state.threads > 0 || state.resetting {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(Error::Silent);
@@ -223,8 +222,6 @@ impl<C: Carrier> Line<C> {
         self.carrier.begin_thread();
         while let Some(Waiting { command, completer }) = self.next() {
             self.run(&command, completer);
-            self.state().under_way -= 1;
-            self.quiet.notify_all();
         }
     }
 
@@ -232,7 +229,6 @@ impl<C: Carrier> Line<C> {
         let mut state = self.state();
         loop {
             if let Some(next) = state.waiting.pop_front() {
-                state.under_way += 1;
                 return Some(next);
             }
             if state.closed {
@@ -248,6 +244,8 @@ impl<C: Carrier> Line<C> {
             }
         }
         state.threads -= 1;
+        drop(state);
+        self.quiet.notify_all();
         None
     }
 
