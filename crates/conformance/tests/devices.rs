@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::sync::Condvar;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
+use std::sync::Weak;
+use std::time::Duration;
+use std::time::Instant;
 
 use lunwire_conformance::elsewhere::LUN;
 use lunwire_conformance::initiator::CHECK_CONDITION;
@@ -32,6 +35,7 @@ use store::foreign::Errand;
 use store::foreign::Foreign;
 use target::Plan;
 use wire::iscsi::*;
+use wire::scsi::sam::BUSY;
 
 /// A tape drive that does what a test says.
 #[derive(Debug)]
@@ -44,6 +48,7 @@ struct Drive {
 struct Inner {
     state: Mutex<State>,
     changed: Condvar,
+    unit: Mutex<Weak<LogicalUnit>>,
 }
 
 #[derive(Debug, Default)]
@@ -121,6 +126,11 @@ impl Device for Drive {
 
 /// Runs `check` on each engine with a tape drive at [`LUN`].
 fn with_drive(check: impl Fn(&Server, &Arc<Inner>)) {
+    with_drive_for(None, check);
+}
+
+/// The same where nobody waits longer than `end_wait` for the ends of what was ended.
+fn with_drive_for(end_wait: Option<Duration>, check: impl Fn(&Server, &Arc<Inner>)) {
     let places: Mutex<Arc<Inner>> = Mutex::default();
     let widen = |plan: &mut Plan| {
         let inner = Arc::new(Inner::default());
@@ -128,8 +138,11 @@ fn with_drive(check: impl Fn(&Server, &Arc<Inner>)) {
         let drive = Arc::new(Drive { facts, inner: Arc::clone(&inner) });
         let identity = Identity::derive(TARGET, LUN.into(), "LUNWIRE", "TAPE");
         let unit = LogicalUnit::passing(identity, Arc::new(Passage::new(drive)));
+        plan.end_wait = end_wait.unwrap_or(plan.end_wait);
         let node = plan.nodes.iter_mut().find(|node| node.name == TARGET).expect("the target");
-        node.luns.push((LUN.into(), Arc::new(unit.expect("a device"))));
+        let unit = Arc::new(unit.expect("a device"));
+        *inner.unit.lock().expect("whole") = Arc::downgrade(&unit);
+        node.luns.push((LUN.into(), unit));
         *places.lock().expect("whole") = inner;
     };
     on_each_plan(
@@ -253,6 +266,40 @@ fn a_reset_resets_the_device_and_is_answered_when_all_is_over() {
         let itt = ready(&mut first);
         drive.take().1.answer_command(GOOD, vec![], 0);
         assert_eq!(first.finish(itt).code, GOOD);
+    });
+}
+
+/// What the device never ends keeps out what comes later, and holds up nobody who waits.
+#[test]
+fn a_command_that_is_never_answered_fences_the_unit() {
+    with_drive_for(Some(Duration::from_millis(100)), |server, drive| {
+        let mut session = session(server);
+        let itt = read_6(&mut session, 512);
+        let (_, completer) = drive.take();
+        manage(&mut session, ABORT_TASK, LUN, itt);
+        assert_eq!(session.read_management(), 0, "it is not waited for any longer");
+        let itt = read_6(&mut session, 512);
+        assert_eq!(session.finish(itt).code, BUSY);
+        // Whoever only asks may.
+        let itt = ready(&mut session);
+        drive.take().1.answer_command(GOOD, vec![], 0);
+        assert_eq!(session.finish(itt).code, GOOD);
+        // Nor does a reset that does not come about.
+        manage(&mut session, LOGICAL_UNIT_RESET, LUN, Itt::NONE);
+        let reset = drive.expect(|state| !state.resets.is_empty()).resets.remove(0);
+        assert_eq!(session.read_management(), 0);
+        reset.complete_with(Outcome::Done);
+        completer.fail_command(Failure::Reset);
+        let itt = ready(&mut session);
+        assert_eq!(session.finish(itt).sense_code(), (6, 0x29, 3));
+        let unit = drive.unit.lock().expect("whole").upgrade().expect("it is served");
+        let begin = Instant::now();
+        while unit.is_fenced() {
+            assert!(begin.elapsed() < PATIENCE, "it is over");
+        }
+        let itt = read_6(&mut session, 512);
+        drive.take().1.answer_command(GOOD, vec![], 0);
+        assert_eq!(session.finish(itt).code, GOOD);
     });
 }
 

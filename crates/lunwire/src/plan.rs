@@ -361,6 +361,7 @@ impl Draft {
             spin_max: self.spin,
             pool_bytes_max: target::POOL_BYTES_DEFAULT,
             login_timeout: self.login_timeout,
+            end_wait: target::END_WAIT_DEFAULT,
             isns: self.isns.clone(),
             sessions_max: self.sessions_max,
             connections: self.connections,

@@ -291,12 +291,27 @@ impl Task {
     /// Waits if it needs to hold something of the unit that others have.
     #[inline]
     fn acquire(&mut self, step: Step) -> Step {
-        let (Step::Store(op), Some(mapped)) = (&step, &self.mapped) else { return step };
+        let (Step::Store(op), Some(mapped)) = (&step, &self.mapped) else {
+            return self.acquire_device(step);
+        };
         let access = self.machine.access(&mapped.unit, op);
         if access == Access::There {
             return self.acquire_there(step);
         }
         let got = self.hold.acquire(access, &mapped.unit, &mapped.nexus_state, op);
+        if got { step } else { self.wait(step) }
+    }
+
+    /// What a device is asked for may change its medium, or nobody knows.
+    #[inline]
+    fn acquire_device(&mut self, step: Step) -> Step {
+        let (Step::Device(_), Some(mapped)) = (&step, &self.mapped) else { return step };
+        if matches!(&self.machine, Machine::Passing(passing) if passing.only_asks()) {
+            return step;
+        }
+        let (unit, nexus_state) = (&mapped.unit, &mapped.nexus_state);
+        // No token stands for blocks of a device, so which ones it may change is of no matter.
+        let got = self.hold.acquire(Access::Shared, unit, nexus_state, &Op::Flush);
         if got { step } else { self.wait(step) }
     }
 
@@ -343,6 +358,13 @@ impl Task {
         {
             let sense = mapped.unit.wiping_sense();
             return self.turn_away(sense);
+        }
+        if let (Step::Store(_) | Step::Device(_), Some(mapped)) = (&step, mapped)
+            && mapped.unit.outlasting().is_fenced()
+            && !self.machine.is_job()
+        {
+            let completion = mapped.unit.fault(Fault::BUSY);
+            return self.end(completion);
         }
         self.waiting = Some(Box::new(Waiting::Step(step)));
         Step::Wait
@@ -456,6 +478,28 @@ impl Task {
     pub fn outlast(&mut self) {
         if let Some(mapped) = self.there.as_ref().or(self.mapped.as_ref()) {
             self.hold.outlast(&mapped.unit);
+        }
+    }
+
+    /// The task has ended, and nobody waits any longer for the store's work for it: until it is
+    /// dropped, other commands that would wait for that work are told BUSY. It has no place in the
+    /// task set any more. True if that fences a unit that was not fenced before.
+    #[cold]
+    pub fn fence(&mut self) -> bool {
+        if let Some(mapped) = &self.mapped {
+            self.place.leave(&mapped.unit, &mapped.nexus_state);
+        }
+        let mapped = self.there.as_ref().or(self.mapped.as_ref());
+        mapped.is_some_and(|mapped| self.hold.fence(&mapped.unit))
+    }
+
+    /// The same for a task that came with [`Step::Spawn`], if that is a copy that was cancelled and
+    /// ends with its next step. None: it goes on, so nobody has to wait for its end.
+    #[cold]
+    pub fn fence_cancelled(&mut self) -> Option<bool> {
+        match &self.machine {
+            Machine::Copy(copy) if copy.is_cancelled() => Some(self.fence()),
+            _ => None,
         }
     }
 

@@ -43,6 +43,8 @@ pub struct SteppedPlan {
     pub discovery: AuthenticationPolicy,
     /// A login that takes longer is closed.
     pub login_timeout: Duration,
+    /// As in [`Plan`](crate::Plan).
+    pub end_wait: Duration,
     /// Answers to an initiator with many commands outstanding wait at most so long for others.
     pub hold_back: Duration,
     /// More sessions are refused.
@@ -79,6 +81,7 @@ impl<P: Port> SteppedTarget<P> {
             board: Board::default(),
             files: Files::default(),
             login_timeout: plan.login_timeout,
+            end_wait: plan.end_wait,
             hold_back: plan.hold_back,
             locals: AtomicUsize::new(0),
         });

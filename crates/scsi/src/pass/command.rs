@@ -24,9 +24,10 @@ const TYPE_CHANGER: u8 = 0x08;
 /// First operation code that is vendor specific.
 const VENDOR_SPECIFIC: u8 = 0xc0;
 
-/// Operation codes that every kind of device ends soon: nothing is moved for them.
-const SOON: [u8; 14] =
-    [0x00, 0x03, 0x05, 0x12, 0x1a, 0x1c, 0x25, 0x34, 0x44, 0x4d, 0x5a, 0xa0, 0xa3, 0xb8];
+/// Operation codes that ask every kind of device for what it knows, and that it ends soon: TEST
+/// UNIT READY, REQUEST SENSE, READ BLOCK LIMITS, INQUIRY, MODE SENSE, RECEIVE DIAGNOSTIC RESULTS,
+/// READ CAPACITY(10), REPORT DENSITY SUPPORT and LOG SENSE.
+const QUESTIONS: [u8; 10] = [0x00, 0x03, 0x05, 0x12, 0x1a, 0x1c, 0x25, 0x44, 0x4d, 0x5a];
 
 /// Operation codes that may take minutes to hours on a disk or a CD or DVD drive: FORMAT UNIT,
 /// START STOP UNIT, SEND DIAGNOSTIC, the three of VERIFY, SYNCHRONIZE CACHE, WRITE BUFFER (a
@@ -70,10 +71,15 @@ fn length(cdb: &Cdb) -> Option<u8> {
     }
 }
 
+/// True for a command that changes nothing and is not about the medium.
+pub(super) fn only_asks(opcode: u8) -> bool {
+    QUESTIONS.contains(&opcode)
+}
+
 fn pace(kind: u8, opcode: u8) -> Pace {
     let long = match kind {
         // Winding may come before anything that a tape does.
-        TYPE_TAPE | TYPE_CHANGER => !SOON.contains(&opcode),
+        TYPE_TAPE | TYPE_CHANGER => !only_asks(opcode),
         _ => LONG.contains(&opcode) || opcode >= VENDOR_SPECIFIC,
     };
     if long { Pace::Long } else { Pace::Usual }

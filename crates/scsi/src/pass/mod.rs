@@ -250,6 +250,12 @@ impl Passing {
         Ok(completion)
     }
 
+    /// True if it changes nothing and tells nothing of the medium: nobody need wait for it, and it
+    /// need wait for nobody.
+    pub(crate) fn only_asks(&self) -> bool {
+        command::only_asks(self.cdb.bytes[0])
+    }
+
     /// What it has moved, for the statistics of its nexus.
     pub(crate) fn count(&self, traffic: &Traffic) {
         match self.moved {

@@ -305,6 +305,30 @@ fn a_reset_of_the_device_ends_the_reservation_of_reserve() {
     assert_eq!(bench.run(1, &[0x28; 10], &[], 0).status, GOOD);
 }
 
+/// What a device is still asked for by a command that has ended keeps out what could come before.
+#[test]
+fn work_that_outlasts_its_command_keeps_others_out() {
+    let bench = Bench::of(DISK);
+    let write = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    let asked = request(Lun::Unit(0), &write, &[0; 512], 0);
+    let (mut gone, step) = bench.nexuses[0].start(&asked);
+    assert!(matches!(step, Step::ReceiveDataOut { length: 512 }));
+    let sent = gone.resume(&bench.nexuses[0], Input::DataOut(vec![0; 512].into()));
+    assert!(matches!(sent, Step::Device(_)));
+    gone.outlast();
+    let read = request(Lun::Unit(0), &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[], 512);
+    let (mut waits, step) = bench.nexuses[1].start(&read);
+    assert!(matches!(step, Step::Wait), "{step:?}");
+    assert_eq!(bench.sense(1, &TEST_UNIT_READY), None, "whoever only asks");
+    assert!(gone.fence());
+    let Step::Complete(busy) = waits.resume(&bench.nexuses[1], Input::Turn) else {
+        panic!("nobody waits for it");
+    };
+    assert_eq!(busy.status, 0x08);
+    drop(gone);
+    assert_eq!(bench.run(1, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[], 512).status, GOOD);
+}
+
 #[test]
 fn an_aca_condition_is_ours_whatever_the_command() {
     let bench = Bench::of(DISK);

@@ -14,6 +14,7 @@ use store::device::answer_of;
 use store::foreign::Errand;
 
 use super::Doing;
+use super::PendingIo;
 use super::Pump;
 use super::awaiting_memory::Want;
 use super::context::Context;
@@ -37,6 +38,7 @@ impl<P: Port> SessionView<'_, P> {
             },
         };
         let io = self.remember(id, Doing::Device(errand.clone()));
+        self.context.errands += 1;
         errand.begin(Arc::clone(&self.context.inbox) as _, io.to_bits(), buf);
     }
 }
@@ -70,7 +72,15 @@ impl<P: Port> Context<P> {
             let nobody = TaskId { index: 0, generation: 0 };
             let doing = Doing::Reset(errand.clone());
             let io = self.remember((Key::NOBODY, nobody), doing, None);
+            self.errands += 1;
             errand.begin(Arc::clone(&self.inbox) as _, io.to_bits(), None);
         }
+    }
+}
+
+impl PendingIo {
+    /// It is a reset of a device, which is nobody's task.
+    pub(super) const fn is_reset(&self) -> bool {
+        matches!(self.doing, Doing::Reset(_))
     }
 }
