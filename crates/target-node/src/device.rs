@@ -6,10 +6,10 @@
 //!          <--------------------- Completer -------------
 //! ```
 //!
-//! SG_IO waits for the end of its command, so each command under way has a thread ([`line`]): no
+//! SG_IO waits for the end of its command, so each command under way has a thread (`line.rs`): no
 //! more than the device takes commands at a time. A command in the line can be taken back; one that
 //! the kernel has cannot: it ends with the device, with its time-out, or with a reset, which has a
-//! thread of its own. [`probe`] asks a device who it is when it is opened.
+//! thread of its own. `probe.rs` asks a device who it is when it is opened.
 
 mod carrier;
 mod line;

@@ -76,11 +76,11 @@ impl<P: Port> Pump<P> {
         let context = &mut self.context;
         // It may have ended in this turn.
         let Some(pending) = context.ios.get_mut(io) else { return };
-        let session = pending.session;
+        let (session, is_reset) = (pending.session, pending.is_reset());
         let (unit, fences) = match (&mut pending.ended, session) {
             (Some(task), _) => (task.place().cloned(), Some(task.fence())),
             // A reset that does not end is no task.
-            (None, _) if pending.is_reset() => (None, None),
+            (None, _) if is_reset => (None, None),
             (None, Key::NOBODY) => {
                 let job = self.jobs.get_mut(jobs::key_of(pending.task));
                 let unit = job.as_ref().and_then(|job| job.task().place().cloned());
