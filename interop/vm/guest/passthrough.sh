@@ -7,6 +7,8 @@
 . ./lib.sh
 [ -e /dev/fd ] || ln -s /proc/self/fd /dev/fd
 modprobe -a sg sd_mod
+# Read from the share once.
+cp /share/lunwire /tmp/lunwire
 [ $# -gt 0 ] || set -- disk tape drive
 
 # simulate KIND PARAMETER...: a device; sets $SG, $HCTL and $folder.
@@ -21,7 +23,7 @@ simulate() {
 }
 # serve STORE: sets $iqn and $url.
 serve() {
-    /share/lunwire serve --listen 127.0.0.1:3260 --control-socket /tmp/control --lun "$1" \
+    /tmp/lunwire serve --listen 127.0.0.1:3260 --control-socket /tmp/control --lun "$1" \
         > /tmp/serving 2> /tmp/log &
     server=$!
     within 20 grep serving /tmp/serving || { cat /tmp/log; exit 1; }
@@ -34,7 +36,7 @@ stop() {
 }
 # refused STORE TEXT: it is not served, and the message says so.
 refused() {
-    if timeout 20 /share/lunwire serve --listen 127.0.0.1:3260 --control-socket /tmp/control \
+    if timeout 20 /tmp/lunwire serve --listen 127.0.0.1:3260 --control-socket /tmp/control \
         --lun "$1" > /tmp/refusal 2>&1; then fail "$1 was served"; fi
     grep -F -e "$2" /tmp/refusal || { cat /tmp/refusal; fail "not said of $1: $2"; }
 }
@@ -71,12 +73,12 @@ disk() {
     step "what cannot be passed through"
     printf '[[target]]\nname = "iqn.2026-01.test.lunwire:a"\n[[target.lun]]\nstore = "scsi:%s"\n' \
         "$SG" > /tmp/good.toml
-    /share/lunwire check /tmp/good.toml
+    /tmp/lunwire check /tmp/good.toml
     sed 's,/dev/sg[0-9]*,/dev/null,' /tmp/good.toml > /tmp/bad.toml
-    if /share/lunwire check /tmp/bad.toml > /tmp/refusal 2>&1; then fail "/dev/null is good"; fi
+    if /tmp/lunwire check /tmp/bad.toml > /tmp/refusal 2>&1; then fail "/dev/null is good"; fi
     grep -F "no SCSI device" /tmp/refusal
     echo 'serial = "1"' >> /tmp/good.toml
-    if /share/lunwire check /tmp/good.toml > /tmp/refusal 2>&1; then fail "two serials"; fi
+    if /tmp/lunwire check /tmp/good.toml > /tmp/refusal 2>&1; then fail "two serials"; fi
     grep -F "a device says that itself" /tmp/refusal
     refused "scsi:$local_disk" "try: scsi:$SG to pass commands to it"
     refused scsi:/dev/null "no SCSI device"
@@ -87,7 +89,7 @@ disk() {
     mount "$local_disk" /mnt/here
     refused "scsi:$SG" "in use"
     umount /mnt/here
-    if setpriv --reuid 65534 --clear-groups /share/lunwire serve --listen 127.0.0.1:3260 \
+    if setpriv --reuid 65534 --clear-groups /tmp/lunwire serve --listen 127.0.0.1:3260 \
         --control-socket /tmp/nobody --lun "scsi:$SG" > /tmp/refusal 2>&1; then
         fail "nobody may serve the disk"
     fi
@@ -150,9 +152,9 @@ disk() {
     fi
     iscsi-inq "$url" | grep -i scsi_debug
     iscsi-ls -s iscsi://127.0.0.1:3260
-    /share/lunwire inspect "$url" > /tmp/inspect
+    /tmp/lunwire inspect "$url" > /tmp/inspect
     head -n 12 /tmp/inspect
-    if /share/lunwire write "$url" < /dev/zero > /tmp/refusal 2>&1; then
+    if /tmp/lunwire write "$url" < /dev/zero > /tmp/refusal 2>&1; then
         fail "another host wrote to a reserved disk"
     fi
     cat /tmp/refusal
@@ -190,18 +192,18 @@ disk() {
     done
 
     step "the disk is taken away and comes back"
-    /share/lunwire lun remove 0 --control-socket /tmp/control
+    /tmp/lunwire lun remove 0 --control-socket /tmp/control
     mkfs.ext4 -q -F "$local_disk"
     mount "$local_disk" /mnt/here
     umount /mnt/here
-    /share/lunwire lun add "scsi:$near" --number 0 --control-socket /tmp/control
-    /share/lunwire status --control-socket /tmp/control
+    /tmp/lunwire lun add "scsi:$near" --number 0 --control-socket /tmp/control
+    /tmp/lunwire status --control-socket /tmp/control
     iscsi-inq "$url" | grep -i scsi_debug
 
     step "the disk is pulled out"
     echo 1 > "$folder/delete"
     iscsi-inq "$url" > /dev/null 2>&1 || true
-    /share/lunwire inspect "$url" > /tmp/inspect 2>&1 || true
+    /tmp/lunwire inspect "$url" > /tmp/inspect 2>&1 || true
     grep -F "the device is gone" /tmp/log
     stop
 }
@@ -236,7 +238,7 @@ tape() {
     sg_prevent --allow "$far"
     sg_reset --device "$far" || true
     within 10 sg_turs "$far"
-    /share/lunwire inspect "$url" > /tmp/inspect || true
+    /tmp/lunwire inspect "$url" > /tmp/inspect || true
     cat /tmp/inspect
     logout
     stop
@@ -248,7 +250,7 @@ drive() {
     serve "scsi:$SG"
     iscsi-inq "$url" | grep -e MMC -e "Peripheral Device Type"
     iscsi-ls -s iscsi://127.0.0.1:3260
-    /share/lunwire inspect "$url" > /tmp/inspect
+    /tmp/lunwire inspect "$url" > /tmp/inspect
     grep -F "CD or DVD" /tmp/inspect
     stop
 }
