@@ -50,7 +50,7 @@ paxos propose interval = 0.05
 osd data = {folder}/osd
 osd objectstore = memstore
 memstore device bytes = {memory}
-memstore page set = false
+memstore page set = {paged}
 osd class load list = *
 osd class default list = *
 osd heartbeat grace = 600
@@ -61,7 +61,7 @@ osd fast shutdown = true
 
 
 class Cluster:
-    def __init__(self, folder):
+    def __init__(self, folder, paged):
         self.folder, self.conf = folder, f"{folder}/ceph.conf"
         self.processes = {}
         fsid, port = str(uuid.uuid4()), server.free_port()
@@ -70,7 +70,8 @@ class Cluster:
         with open(f"{folder}/keyring", "w"):
             pass
         with open(self.conf, "w") as file:
-            file.write(CONFIGURATION.format(fsid=fsid, port=port, folder=folder, memory=MEMORY))
+            file.write(CONFIGURATION.format(fsid=fsid, port=port, folder=folder, memory=MEMORY,
+                                            paged=str(paged).lower()))
         self.run("monmaptool", "--create", "--fsid", fsid, "--addv", "a",
                  f"[v2:127.0.0.1:{port}]", "--set-min-mon-release", "16", f"{folder}/monmap")
         self.run("ceph-mon", "-c", self.conf, "-i", "a", "--mkfs", "--monmap",
@@ -183,7 +184,8 @@ class Monitor:
         os.makedirs(f"{folder}/mon")
         self.conf, self.keyring = f"{folder}/ceph.conf", f"{folder}/keyring"
         fsid, port = str(uuid.uuid4()), server.free_port()
-        text = CONFIGURATION.format(fsid=fsid, port=port, folder=folder, memory=MEMORY)
+        text = CONFIGURATION.format(fsid=fsid, port=port, folder=folder, memory=MEMORY,
+                                    paged="false")
         with open(self.conf, "w") as file:
             file.write(text.replace("required = none", "required = cephx"))
         for name in ("mon.", "client.admin", "client.lunwire"):
@@ -211,5 +213,6 @@ class Monitor:
         self.log.close()
 
 
-def start(folder):
-    return Cluster(folder)
+def start(folder, paged=False):
+    """`paged`: objects are pages of memory; without them each write into one makes it slower."""
+    return Cluster(folder, paged)

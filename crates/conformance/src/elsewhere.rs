@@ -110,6 +110,10 @@ impl Elsewhere {
             Op::Write { data, .. } => data.copy_to(&mut state.bytes[range]),
             Op::Clear { .. } => state.bytes[range].fill(0),
             Op::Flush => {}
+            // Not offered.
+            Op::CompareAndWrite { .. } | Op::WriteSame { .. } => {
+                return completer.complete(Err(store::Error::Unsupported));
+            }
             Op::ProvisioningStatus { .. } => {
                 let run = Run { space: Space::Mapped, length };
                 return completer.complete_with(Outcome::ProvisioningStatus(run));

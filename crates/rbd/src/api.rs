@@ -93,6 +93,7 @@ functions! {
         fn rbd_get_size(Raw, *mut u64) -> c_int;
         fn rbd_resize(Raw, u64) -> c_int;
         fn rbd_snap_create(Raw, *const c_char) -> c_int;
+        fn rbd_get_stripe_unit(Raw, *mut u64) -> c_int;
         fn rbd_get_stripe_count(Raw, *mut u64) -> c_int;
         fn rbd_get_id(Raw, *mut c_char, usize) -> c_int;
         fn rbd_config_image_list(Raw, *mut ConfigOption, *mut c_int) -> c_int;
@@ -106,6 +107,10 @@ functions! {
         fn rbd_aio_read(Raw, u64, usize, *mut c_char, Raw) -> c_int;
         fn rbd_aio_write(Raw, u64, usize, *const c_char, Raw) -> c_int;
         fn rbd_aio_write_zeroes(Raw, u64, usize, Raw, c_int, c_int) -> c_int;
+        fn rbd_aio_writesame(Raw, u64, usize, *const c_char, usize, Raw, c_int) -> c_int;
+        fn rbd_aio_compare_and_write(
+            Raw, u64, usize, *const c_char, *const c_char, Raw, *mut u64, c_int
+        ) -> c_int;
         fn rbd_aio_flush(Raw, Raw) -> c_int;
     }
 }

@@ -30,6 +30,14 @@ impl Options {
         in_memory || self.has_persistent_cache()
     }
 
+    /// Whether nothing stands between this process and the cluster. Only then the client compares
+    /// and writes as one: its cache in memory knows nothing of it and goes on giving out what was
+    /// there before (Ceph 16), or zeroes if somebody reads meanwhile (later ones); and the
+    /// persistent one compares with what this client has seen.
+    pub(crate) fn has_no_cache(&self) -> bool {
+        !self.has_memory_cache() && !self.has_persistent_cache()
+    }
+
     fn has_memory_cache(&self) -> bool {
         self.find("rbd_cache") != Some("false")
     }
@@ -124,6 +132,19 @@ mod tests {
             (vec![cache("false"), ("rbd_persistent_cache_mode", "disabled")], false),
         ] {
             assert_eq!(options(&list).may_lose_acknowledged(), lost, "{list:?}");
+        }
+    }
+
+    #[test]
+    fn only_without_any_cache_the_cluster_compares() {
+        for (list, none) in [
+            (vec![], false),
+            (vec![("rbd_cache", "true"), ("rbd_cache_policy", "writethrough")], false),
+            (vec![("rbd_cache", "false")], true),
+            (vec![("rbd_cache", "false"), ("rbd_persistent_cache_mode", "disabled")], true),
+            (vec![("rbd_cache", "false"), ("rbd_persistent_cache_mode", "rwl")], false),
+        ] {
+            assert_eq!(options(&list).has_no_cache(), none, "{list:?}");
         }
     }
 

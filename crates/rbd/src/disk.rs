@@ -4,10 +4,12 @@
 
 use crate::api::Api;
 use crate::error::RbdError;
+use crate::image::Facts;
 use crate::image::Image;
 use crate::limits::BUSY_AFTER;
-use crate::limits::CLEAR_PIECE_LEN;
 use crate::limits::PHYSICAL_BLOCK;
+use crate::limits::RANGE_PIECE_LEN;
+use crate::limits::REPEATED_LEN;
 use crate::worker;
 use crate::worker::Chore;
 use crate::worker::Opened;
@@ -43,6 +45,7 @@ pub struct Rbd {
     /// All but the size.
     geometry: Geometry,
     bytes: AtomicU64,
+    compare_unit: Option<u32>,
     /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
     place: String,
     /// New operations fail when the cluster has not answered for so long.
@@ -147,8 +150,10 @@ impl Rbd {
             physical_block: PHYSICAL_BLOCK,
             rotational: false,
         };
+        let compare_unit = if read_only { None } else { compare_unit(facts) };
         let (bytes, busy) = (AtomicU64::new(bytes), spec.busy.unwrap_or(BUSY_AFTER));
-        Ok(Self { opened: Arc::new(opened), _claim: claim, geometry, bytes, place, busy })
+        let (opened, _claim) = (Arc::new(opened), claim);
+        Ok(Self { opened, _claim, geometry, bytes, compare_unit, place, busy })
     }
 
     /// Which image of which cluster this is, whoever serves it and whatever it is called.
@@ -186,15 +191,58 @@ impl Rbd {
         geometry.check(op)
     }
 
-    /// The piece of a Clear that begins `done` bytes behind its first one; over if there is none.
-    fn clear(&self, op: &Op, done: u64) -> Submitted {
-        let Op::Clear { offset, length, leave } = *op else { return over() };
-        let piece = length.saturating_sub(done).min(CLEAR_PIECE_LEN);
-        if piece == 0 {
-            return over();
-        }
-        self.ask(Deed::Zero { offset: offset + done, length: piece, leave }, 0, done)
+    /// The piece of a Clear or WriteSame that begins `done` bytes behind its first one; over if
+    /// there is none.
+    fn piece(&self, op: &Op, done: u64) -> Submitted {
+        let (offset, length) = op.range();
+        let (offset, length) = (offset + done, length.saturating_sub(done).min(piece_max(op)));
+        let deed = match op {
+            _ if length == 0 => return over(),
+            Op::Clear { leave, .. } => Deed::Zero { offset, length, leave: *leave },
+            Op::WriteSame { data, .. } => {
+                Deed::Same { offset, length, data: repeated(data, offset, length) }
+            }
+            _ => return over(),
+        };
+        self.ask(deed, 0, done)
     }
+
+    /// Whether the cluster compares and writes these bytes as one.
+    fn is_one(&self, offset: u64, length: u64) -> bool {
+        let unit = self.compare_unit.map(u64::from);
+        unit.is_some_and(|unit| offset % unit + length <= unit)
+    }
+}
+
+/// The longest piece of an operation on a range, bytes: so many that what is repeated is whole.
+fn piece_max(op: &Op) -> u64 {
+    match op {
+        Op::WriteSame { data, .. } if !data.is_empty() => {
+            RANGE_PIECE_LEN.next_multiple_of(data.len() as u64)
+        }
+        _ => RANGE_PIECE_LEN,
+    }
+}
+
+/// `data` as often as the library can repeat it in the range without cutting it.
+fn repeated(data: &Slice, offset: u64, length: u64) -> Slice {
+    let each = data.len() as u64;
+    let fits = |count: &usize| {
+        let wide = each * *count as u64;
+        wide <= REPEATED_LEN && offset.is_multiple_of(wide) && length.is_multiple_of(wide)
+    };
+    let doubled = std::iter::successors(Some(1_usize), |count| count.checked_mul(2));
+    let count = doubled.skip(1).take_while(fits).last();
+    count.map_or_else(|| data.clone(), |count| Slice::from(data.bytes().repeat(count)))
+}
+
+/// Half of a stripe unit: from where the client looks for the byte that differs
+/// ([`place_of`](crate::flight)) as many bytes as are compared must lie in one stripe unit, or it
+/// aborts.
+fn compare_unit(facts: &Facts) -> Option<u32> {
+    let half = u32::try_from(facts.stripe_unit / 2).unwrap_or(1 << 31);
+    let fits = half.is_power_of_two() && u64::from(half) >= BLOCK_MIN;
+    (fits && facts.options.has_no_cache()).then_some(half)
 }
 
 const fn over() -> Submitted {
@@ -216,6 +264,14 @@ impl Store for Rbd {
 
     fn optimal_io(&self) -> Option<u32> {
         u32::try_from(self.opened.facts.row).ok()
+    }
+
+    fn compare_unit(&self) -> Option<u32> {
+        self.compare_unit
+    }
+
+    fn writes_same(&self) -> bool {
+        true
     }
 
     fn bytes_behind(&self) -> Option<u64> {
@@ -253,7 +309,15 @@ impl Store for Rbd {
                 self.ask(Deed::Write { offset: *offset, data: data.clone() }, 0, 0)
             }
             Op::Flush => self.ask(Deed::Flush, 0, 0),
-            Op::Clear { .. } => self.clear(op, 0),
+            Op::Clear { .. } | Op::WriteSame { .. } => self.piece(op, 0),
+            Op::CompareAndWrite { new, .. } if new.is_empty() => over(),
+            Op::CompareAndWrite { offset, old, new, .. } => {
+                if !self.is_one(*offset, new.len() as u64) {
+                    return Submitted::Done(Outcome::Failed(Error::Unsupported));
+                }
+                let deed = Deed::Compare { offset: *offset, old: old.clone(), new: new.clone() };
+                self.ask(deed, 0, 0)
+            }
             Op::ProvisioningStatus { offset, length } => {
                 self.ask(Deed::Status { offset: *offset, length: *length }, 0, 0)
             }
@@ -264,19 +328,20 @@ impl Store for Rbd {
         let step = if let Io::Foreign(errand) = io { errand.step() } else { 0 };
         match (op, foreign::ended(result)) {
             // The end may have moved meanwhile.
-            (Op::Write { .. } | Op::Clear { .. }, Submitted::Done(Outcome::Done))
-                if let Err(error) = self.check(op) =>
+            (op, Submitted::Done(Outcome::Done))
+                if op.changes()
+                    && let Err(error) = self.check(op) =>
             {
                 Submitted::Done(Outcome::Failed(error))
             }
-            // Without a volatile cache what is written lasts.
+            // Without a volatile cache what is written lasts; so does what was compared.
             (Op::Write { durable: true, .. }, Submitted::Done(Outcome::Done))
                 if step != FLUSH && self.geometry.volatile_cache =>
             {
                 self.ask(Deed::Flush, 0, FLUSH)
             }
-            (Op::Clear { .. }, Submitted::Done(Outcome::Done)) => {
-                self.clear(op, step.saturating_add(CLEAR_PIECE_LEN))
+            (Op::Clear { .. } | Op::WriteSame { .. }, Submitted::Done(Outcome::Done)) => {
+                self.piece(op, step.saturating_add(piece_max(op)))
             }
             (_, ended) => ended,
         }
@@ -289,6 +354,8 @@ enum Deed {
     Read { offset: u64 },
     Write { offset: u64, data: Slice },
     Zero { offset: u64, length: u64, leave: Space },
+    Same { offset: u64, length: u64, data: Slice },
+    Compare { offset: u64, old: Slice, new: Slice },
     Flush,
     Status { offset: u64, length: u64 },
 }
@@ -308,6 +375,12 @@ impl Foreign for Piece {
             Deed::Read { offset } => image.read(*offset, completer),
             Deed::Write { offset, data } => image.write(*offset, data.clone(), completer),
             Deed::Zero { offset, length, leave } => image.zero(*offset, *length, *leave, completer),
+            Deed::Same { offset, length, data } => {
+                image.write_same(*offset, *length, data.clone(), completer);
+            }
+            Deed::Compare { offset, old, new } => {
+                image.compare_and_write(*offset, (old.clone(), new.clone()), completer);
+            }
             Deed::Flush => image.flush(completer),
             Deed::Status { offset, length } => {
                 worker.ask(Chore::Status { offset: *offset, length: *length, completer });

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A library that behaves as badly as its images are named: `late`, `twice`, `never`, `other`
 //! (threads), `ends-N` and `begins-N` (with errno N), `short`, `insists` (on all options),
-//! `caches` (insists on its cache), `stuck` (what is written never ends). The name goes on behind a dot.
+//! `caches` (insists on its cache), `stuck` (what is written never ends), `sector` (compares no
+//! more than one), `narrow` (in its stripe units), `nowhere` (says nothing of what differs). The
+//! name goes on behind a dot; one that ends with `.bare` has no cache of its own accord.
 
 use crate::api::Api;
 use crate::api::Completed;
@@ -58,6 +60,7 @@ pub(crate) static API: Api = Api {
     rbd_get_size,
     rbd_resize,
     rbd_snap_create,
+    rbd_get_stripe_unit,
     rbd_get_stripe_count,
     rbd_get_id,
     rbd_config_image_list,
@@ -71,6 +74,8 @@ pub(crate) static API: Api = Api {
     rbd_aio_read,
     rbd_aio_write,
     rbd_aio_write_zeroes,
+    rbd_aio_writesame,
+    rbd_aio_compare_and_write,
     rbd_aio_flush,
 };
 
@@ -97,6 +102,8 @@ pub(crate) struct Fake {
     held: Mutex<Vec<End>>,
     /// What was done, by name.
     done: Mutex<Vec<&'static str>>,
+    /// Bytes of what was to be repeated.
+    repeated: Mutex<Vec<usize>>,
     watch: Mutex<Option<(Updated, usize)>>,
     /// What flushes end with, the next one first; then they end well.
     flush_ends: Mutex<VecDeque<i32>>,
@@ -111,6 +118,8 @@ pub(crate) struct Fake {
 #[derive(Clone, Copy, Debug)]
 struct End {
     completion: usize,
+    /// Which byte differs, and where that is to be written.
+    mismatch: Option<(u64, usize)>,
 }
 
 #[derive(Debug)]
@@ -145,12 +154,14 @@ impl Fake {
 
     fn new(name: &str, bytes: u64) -> Arc<Self> {
         let manner = name.split('.').next().unwrap_or_default().to_owned();
-        let cache = if manner == "safe" { "false" } else { "true" };
+        let is_bare = manner == "safe" || name.ends_with(".bare");
+        let cache = if is_bare { "false" } else { "true" };
         Arc::new(Self {
             manner,
             bytes: Mutex::new(vec![0; size(bytes)]),
             held: Mutex::default(),
             done: Mutex::default(),
+            repeated: Mutex::default(),
             watch: Mutex::default(),
             flush_ends: Mutex::default(),
             handles: AtomicUsize::new(0),
@@ -174,6 +185,10 @@ impl Fake {
 
     pub(crate) fn done(&self) -> Vec<&'static str> {
         locked(&self.done).clone()
+    }
+
+    pub(crate) fn repeated(&self) -> Vec<usize> {
+        locked(&self.repeated).clone()
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
@@ -209,6 +224,16 @@ impl Fake {
 
     /// Ends the operation of `completion`, whose result is `value`, as is the manner.
     fn end(&self, what: &'static str, completion: Raw, value: isize) -> c_int {
+        self.end_with(what, completion, value, None)
+    }
+
+    fn end_with(
+        &self,
+        what: &'static str,
+        completion: Raw,
+        value: isize,
+        mismatch: Option<(u64, usize)>,
+    ) -> c_int {
         let number = |manner: &str| self.manner.strip_prefix(manner).map(|n| n.parse::<i32>());
         if let Some(errno) = number("begins-") {
             return -errno.expect("a number");
@@ -220,7 +245,7 @@ impl Fake {
         };
         locked(&self.done).push(what);
         *locked(&of_completion(completion).value) = value;
-        let end = End { completion: completion.addr() };
+        let end = End { completion: completion.addr(), mismatch };
         match &*self.manner {
             "never" => locked(&self.held).push(end),
             "stuck" if what == "write" => locked(&self.held).push(end),
@@ -231,8 +256,9 @@ impl Fake {
             "other" => drop(thread::spawn(move || end.tell())),
             "twice" => {
                 end.tell();
-                thread::spawn(move || end.tell());
-                end.tell();
+                let again = End { mismatch: None, ..end };
+                thread::spawn(move || again.tell());
+                again.tell();
             }
             _ => end.tell(),
         }
@@ -242,6 +268,10 @@ impl Fake {
 
 impl End {
     fn tell(self) {
+        if let Some((at, place)) = self.mismatch {
+            // SAFETY: who calls gives a place that stays until the end is told.
+            unsafe { std::ptr::with_exposed_provenance_mut::<u64>(place).write(at) };
+        }
         let completion = std::ptr::with_exposed_provenance_mut(self.completion);
         let Completion { callback, argument, .. } = of_completion(completion);
         // SAFETY: as the library does it: with the argument of the completion.
@@ -408,6 +438,13 @@ unsafe extern "C" fn rbd_snap_create(image: Raw, name: *const c_char) -> c_int {
     0
 }
 
+unsafe extern "C" fn rbd_get_stripe_unit(image: Raw, place: *mut u64) -> c_int {
+    let image = of_image(image);
+    // SAFETY: who calls gives a place for it.
+    unsafe { *place = if image.manner == "narrow" { 512 } else { OBJECT } };
+    0
+}
+
 unsafe extern "C" fn rbd_get_stripe_count(image: Raw, place: *mut u64) -> c_int {
     of_image(image);
     // SAFETY: who calls gives a place for it.
@@ -570,6 +607,61 @@ unsafe extern "C" fn rbd_aio_write_zeroes(
     let image = of_image(image);
     change(image, offset, length, |bytes| bytes.fill(0));
     image.end(if flags == THICK { "zero" } else { "discard" }, completion, 0)
+}
+
+unsafe extern "C" fn rbd_aio_writesame(
+    image: Raw,
+    offset: u64,
+    length: usize,
+    from: *const c_char,
+    each: usize,
+    completion: Raw,
+    _: c_int,
+) -> c_int {
+    let image = of_image(image);
+    if each == 0 || !length.is_multiple_of(each) || c_int::try_from(length).is_err() {
+        return -22;
+    }
+    // SAFETY: who calls gives so many bytes.
+    let data = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), each) };
+    change(image, offset, length, |bytes| {
+        bytes.chunks_mut(each).for_each(|place| place.copy_from_slice(&data[..place.len()]));
+    });
+    locked(&image.repeated).push(each);
+    image.end("same", completion, 0)
+}
+
+/// Tells what differs as the library does: as if the object began where the operation does.
+unsafe extern "C" fn rbd_aio_compare_and_write(
+    image: Raw,
+    offset: u64,
+    length: usize,
+    old: *const c_char,
+    new: *const c_char,
+    completion: Raw,
+    mismatch: *mut u64,
+    _: c_int,
+) -> c_int {
+    let image = of_image(image);
+    // SAFETY: who calls gives so many bytes.
+    let old = unsafe { std::slice::from_raw_parts(old.cast::<u8>(), length) };
+    // SAFETY: the same.
+    let new = unsafe { std::slice::from_raw_parts(new.cast::<u8>(), length) };
+    let is_one = offset % OBJECT + length as u64 <= OBJECT;
+    if !is_one || (image.manner == "sector" && length > 512) {
+        return image.end("compare", completion, -22);
+    }
+    let mut differs = None;
+    change(image, offset, length, |bytes| {
+        differs = bytes.iter().zip(old).position(|(is, old)| is != old);
+        if differs.is_none() {
+            bytes.copy_from_slice(&new[..bytes.len()]);
+        }
+    });
+    let Some(at) = differs else { return image.end("compare", completion, 0) };
+    let said = offset - offset % OBJECT + at as u64;
+    let mismatch = (image.manner != "nowhere").then(|| (said, mismatch.expose_provenance()));
+    image.end_with("compare", completion, -84, mismatch)
 }
 
 fn change(image: &Fake, offset: u64, length: usize, change: impl FnOnce(&mut [u8])) {

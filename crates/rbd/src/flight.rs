@@ -20,9 +20,11 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use store::Error;
+use store::Outcome;
 use store::foreign::Completer;
 
 /// What an operation does; of which bytes.
@@ -33,24 +35,60 @@ pub(crate) struct Deed {
     pub(crate) length: u64,
 }
 
+impl Deed {
+    /// Which byte of it the library means. It counts from the beginning of the object, as if the
+    /// operation began there (seen with Ceph 16.2.15); its header says, and a later one may do,
+    /// from that of the image. In a range that begins at a multiple of its length both are told
+    /// apart.
+    fn place_of(&self, said: u64, stripe_unit: u64) -> Option<u64> {
+        let at = said.checked_rem(stripe_unit).filter(|_| said != NOWHERE)?;
+        let at = if at < self.length { at } else { at.checked_sub(self.offset % stripe_unit)? };
+        (at < self.length).then_some(at)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Read,
     Write,
     Zero,
+    Same,
+    Compare,
     Flush,
 }
 
 impl What {
+    /// Whether bytes may be others afterwards.
+    pub(crate) const fn changes(self) -> bool {
+        match self {
+            Self::Write | Self::Zero | Self::Same | Self::Compare => true,
+            Self::Read | Self::Flush => false,
+        }
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Write => "write",
             Self::Zero => "zero",
+            Self::Same => "write same",
+            Self::Compare => "compare and write",
             Self::Flush => "flush",
         }
     }
 }
+
+/// What the library works on, beside the buffer of a read.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// What is written, and what is to be there.
+    pub(crate) _data: [Slice; 2],
+    /// Where it says what is not there. Shared, so that it may write while we have it, too.
+    pub(crate) mismatch: Option<Arc<AtomicU64>>,
+}
+
+/// What stands there until the library has written something.
+pub(crate) const NOWHERE: u64 = u64::MAX;
 
 /// An operation that the library has, with the memory that it works on.
 #[derive(Debug)]
@@ -60,8 +98,7 @@ pub(crate) struct Flight {
     pub(crate) noted: Option<Noted>,
     /// Has the buffer of a read. None: a flush, and those who wait for it are known elsewhere.
     pub(crate) completer: Option<Completer>,
-    /// What is written.
-    pub(crate) _data: Slice,
+    pub(crate) memory: Memory,
     pub(crate) counted: Counted,
 }
 
@@ -163,12 +200,19 @@ pub(crate) unsafe extern "C" fn completed(completion: Raw, argument: *mut c_void
 impl Flight {
     /// The operation has ended with `value`: the bytes that were read, or the negative of an errno.
     pub(crate) fn end(self, value: isize) {
-        let Self { core, deed, noted, completer, counted, _data: data } = self;
+        let Self { core, deed, noted, completer, counted, memory } = self;
         let result = outcome(deed, value);
         core.pulse.beat(&core.name);
+        if deed.what == What::Compare && value == -EILSEQ {
+            let said = memory.mismatch.map_or(NOWHERE, |place| place.load(Ordering::Acquire));
+            let at = deed.place_of(said, core.stripe_unit);
+            completer.into_iter().for_each(|one| one.complete_with(Outcome::Miscompare(at)));
+            return drop(counted);
+        }
         match (result, noted) {
             (Ok(()), Some(noted)) => core.flushes.note_end(noted, deed.offset, deed.length),
             (Ok(()), None) => {}
+            (Err((Error::Unsupported, _)), _) => core.tell_that_it_is_not_one(deed.length),
             (Err((error, errno)), _) => {
                 tell(&core.name, deed, error, errno);
                 if errno == ESHUTDOWN && core.flushes.lose_unknown() {
@@ -176,7 +220,7 @@ impl Flight {
                 }
             }
         }
-        drop(data);
+        drop(memory);
         let result = result.map_err(|(error, _)| error);
         match completer {
             Some(completer) => completer.complete(result),
@@ -190,7 +234,7 @@ impl Flight {
 fn outcome(deed: Deed, value: isize) -> Result<(), (Error, i32)> {
     let failed = match deed.what {
         What::Read => Error::Read,
-        What::Write | What::Zero | What::Flush => Error::Write,
+        _ => Error::Write,
     };
     match u64::try_from(value) {
         // The image has become smaller.
@@ -198,6 +242,9 @@ fn outcome(deed: Deed, value: isize) -> Result<(), (Error, i32)> {
         Ok(_) => Ok(()),
         Err(_) => {
             let errno = i32::try_from(value.saturating_neg()).unwrap_or(i32::MAX);
+            if deed.what == What::Compare && errno == EINVAL {
+                return Err((Error::Unsupported, errno));
+            }
             Err((of_operation(errno, failed), errno))
         }
     }
@@ -229,6 +276,8 @@ pub(crate) fn tell_loss(image: &str) {
 }
 
 const ENOENT: i32 = 2;
+const EINVAL: i32 = 22;
+const EILSEQ: isize = 84;
 const ESHUTDOWN: i32 = 108;
 
 #[cfg(test)]
@@ -253,5 +302,26 @@ mod tests {
         assert_eq!(outcome(deed(What::Write), 0), Ok(()));
         assert_eq!(outcome(deed(What::Write), -28), Err((Error::Space, 28)));
         assert_eq!(outcome(deed(What::Flush), isize::MIN), Err((Error::Write, i32::MAX)));
+        assert_eq!(outcome(deed(What::Compare), -22), Err((Error::Unsupported, 22)));
+        assert_eq!(outcome(deed(What::Compare), -5), Err((Error::Write, 5)));
+        assert_eq!(outcome(deed(What::Same), -22), Err((Error::Range, 22)));
+    }
+
+    #[test]
+    fn differences_are_found_wherever_the_library_counts_from() {
+        const UNIT: u64 = 4 << 20;
+        let deed = |offset| Deed { what: What::Compare, offset, length: 512 };
+        for offset in [0, 512, 8192, UNIT, UNIT + 4096, 3 * UNIT - 512] {
+            let object = offset - offset % UNIT;
+            for at in [0, 7, 511] {
+                for from in [object, offset, 0] {
+                    assert_eq!(deed(offset).place_of(from + at, UNIT), Some(at), "{offset}");
+                }
+            }
+        }
+        assert_eq!(deed(8192).place_of(NOWHERE, UNIT), None);
+        assert_eq!(deed(8192).place_of(4096, UNIT), None);
+        assert_eq!(deed(8192).place_of(8192 + 512, UNIT), None);
+        assert_eq!(deed(8192).place_of(0, 0), None);
     }
 }

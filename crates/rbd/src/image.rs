@@ -22,6 +22,8 @@ use crate::flight::Counted;
 use crate::flight::Deed;
 use crate::flight::Flight;
 use crate::flight::FlightId;
+use crate::flight::Memory;
+use crate::flight::NOWHERE;
 use crate::flight::What;
 use crate::flushes::Flushes;
 use crate::flushes::Next;
@@ -44,6 +46,7 @@ use std::ptr::null;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -83,6 +86,10 @@ pub(crate) struct Core {
     under_way: Arc<AtomicUsize>,
     pub(crate) flushes: Flushes,
     pub(crate) pulse: Pulse,
+    /// Bytes that lie together in one object, before others of the image come in another one.
+    pub(crate) stripe_unit: u64,
+    /// It was told that the client does not compare and write what it was asked to.
+    is_told: AtomicBool,
 }
 
 /// What an image is made of.
@@ -91,6 +98,8 @@ pub(crate) struct Facts {
     pub(crate) bytes: u64,
     /// Bytes that lie in one object, or in one row of objects.
     pub(crate) row: u64,
+    /// Bytes that lie together in one object.
+    pub(crate) stripe_unit: u64,
     pub(crate) options: Options,
     /// Which image it is, wherever it is served and whatever it is called.
     pub(crate) identity: String,
@@ -119,6 +128,8 @@ impl Image {
                 under_way: Arc::default(),
                 flushes: Flushes::new(0, PHYSICAL_BLOCK, true),
                 pulse: Pulse::new(),
+                stripe_unit: 0,
+                is_told: AtomicBool::new(false),
             }),
             context: ManuallyDrop::new(context),
             is_closed: AtomicBool::new(false),
@@ -134,6 +145,7 @@ impl Image {
         if let Some(core) = Arc::get_mut(&mut self.core) {
             let volatile = facts.options.may_lose_acknowledged();
             core.flushes = Flushes::new(facts.bytes, PHYSICAL_BLOCK, volatile);
+            core.stripe_unit = facts.stripe_unit;
         }
     }
 
@@ -155,10 +167,14 @@ impl Image {
         let result =
             unsafe { (self.api().rbd_stat)(self.core.handle.0, &raw mut info, size_of::<Info>()) };
         check(Doing::Facts, result)?;
-        let mut stripes = 1_u64;
+        let (mut stripes, mut stripe_unit) = (1_u64, 0_u64);
         // SAFETY: the image is open, and the place is ours.
         let result =
             unsafe { (self.api().rbd_get_stripe_count)(self.core.handle.0, &raw mut stripes) };
+        check(Doing::Facts, result)?;
+        // SAFETY: the same.
+        let result =
+            unsafe { (self.api().rbd_get_stripe_unit)(self.core.handle.0, &raw mut stripe_unit) };
         check(Doing::Facts, result)?;
         let row = info.object_size.saturating_mul(stripes.max(1));
         let fsid = self.context.cluster.fsid();
@@ -169,7 +185,8 @@ impl Image {
             spec.namespace.as_deref().unwrap_or_default(),
             spec.snapshot.as_deref().unwrap_or_default()
         );
-        Ok(Facts { bytes: info.size, row, options: self.options(), identity })
+        let options = self.options();
+        Ok(Facts { bytes: info.size, row, stripe_unit, options, identity })
     }
 
     /// The number of the image, which its name does not change. Images of old form have none.
@@ -306,7 +323,7 @@ impl Image {
         let room = completer.room();
         let (to, length) = (room.as_mut_ptr().cast::<c_char>(), room.len());
         let deed = Deed { what: What::Read, offset, length: length as u64 };
-        self.begin(deed, completer, Slice::empty(), |api, image, completion| {
+        self.begin(deed, completer, Memory::default(), |api, image, completion| {
             // SAFETY: the image is open. The buffer is that of the completer, which stays where it
             // is and whose only owner is the table of flights until the operation has ended.
             unsafe { (api.rbd_aio_read)(image, offset, length, to, completion) }
@@ -316,10 +333,49 @@ impl Image {
     pub(crate) fn write(&self, offset: u64, data: Slice, completer: Completer) {
         let (from, length) = (data.as_ptr().cast::<c_char>(), data.len());
         let deed = Deed { what: What::Write, offset, length: length as u64 };
-        self.begin(deed, completer, data, |api, image, completion| {
+        let memory = Memory { _data: [data, Slice::empty()], mismatch: None };
+        self.begin(deed, completer, memory, |api, image, completion| {
             // SAFETY: the image is open. The bytes are those of the slice, which nobody changes and
             // which the table of flights keeps until the operation has ended.
             unsafe { (api.rbd_aio_write)(image, offset, length, from, completion) }
+        });
+    }
+
+    /// Begins to write `data` over and over, `length` bytes.
+    pub(crate) fn write_same(&self, offset: u64, length: u64, data: Slice, completer: Completer) {
+        let (from, each) = (data.as_ptr().cast::<c_char>(), data.len());
+        let deed = Deed { what: What::Same, offset, length };
+        let Ok(length) = usize::try_from(length) else {
+            return completer.complete(Err(Error::Range));
+        };
+        let memory = Memory { _data: [data, Slice::empty()], mismatch: None };
+        self.begin(deed, completer, memory, |api, image, completion| {
+            // SAFETY: as for `write`.
+            unsafe { (api.rbd_aio_writesame)(image, offset, length, from, each, completion, 0) }
+        });
+    }
+
+    /// Begins to write `new`, as one, if `old` is there, which is as long.
+    pub(crate) fn compare_and_write(
+        &self,
+        offset: u64,
+        (old, new): (Slice, Slice),
+        completer: Completer,
+    ) {
+        if old.len() != new.len() {
+            return completer.complete(Err(Error::Internal));
+        }
+        let mismatch = Arc::new(AtomicU64::new(NOWHERE));
+        let (is, from, length) = (old.as_ptr().cast(), new.as_ptr().cast(), new.len());
+        let to = mismatch.as_ptr();
+        let deed = Deed { what: What::Compare, offset, length: length as u64 };
+        let memory = Memory { _data: [new, old], mismatch: Some(mismatch) };
+        self.begin(deed, completer, memory, |api, image, completion| {
+            let compare_and_write = api.rbd_aio_compare_and_write;
+            // SAFETY: the image is open. The bytes are those of the slices, which nobody changes,
+            // and are as many as is said; the place is one that may be written to while others have
+            // it. The table of flights keeps all of them until the operation has ended.
+            unsafe { compare_and_write(image, offset, length, is, from, completion, to, 0) }
         });
     }
 
@@ -330,7 +386,7 @@ impl Image {
         let Ok(length) = usize::try_from(length) else {
             return completer.complete(Err(Error::Range));
         };
-        self.begin(deed, completer, Slice::empty(), |api, image, completion| {
+        self.begin(deed, completer, Memory::default(), |api, image, completion| {
             // SAFETY: the image is open.
             unsafe { (api.rbd_aio_write_zeroes)(image, offset, length, completion, flags, 0) }
         });
@@ -353,7 +409,7 @@ impl Image {
         &self,
         deed: Deed,
         completer: Completer,
-        data: Slice,
+        memory: Memory,
         call: impl FnOnce(&'static Api, Raw, Raw) -> c_int,
     ) {
         // The image is not closed before both have gone: the operation may end before its call.
@@ -363,7 +419,7 @@ impl Image {
         if self.is_closed.load(Ordering::SeqCst) {
             return completer.complete(Err(Error::Internal));
         }
-        self.core.begin(deed, Some(completer), data, counted, call);
+        self.core.begin(deed, Some(completer), memory, counted, call);
     }
 }
 
@@ -372,7 +428,7 @@ impl Core {
     fn begin_flush(self: &Arc<Self>) {
         let deed = Deed { what: What::Flush, offset: 0, length: 0 };
         let counted = Counted::new(&self.under_way);
-        let began = self.begin(deed, None, Slice::empty(), counted, |api, image, completion| {
+        let began = self.begin(deed, None, Memory::default(), counted, |api, image, completion| {
             // SAFETY: the image is open.
             unsafe { (api.rbd_aio_flush)(image, completion) }
         });
@@ -387,6 +443,21 @@ impl Core {
             self.pulse.beat(&self.name);
         }
         Counted::new(&self.under_way)
+    }
+
+    /// The client refuses to compare and write so many bytes as one.
+    #[cold]
+    pub(crate) fn tell_that_it_is_not_one(&self, length: u64) {
+        if self.is_told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let image = &*self.name;
+        tracing::warn!(
+            image,
+            length,
+            "this librbd does not compare and write so many bytes as one: COMPARE AND WRITE keeps \
+             out nobody who comes by another daemon; try: blocks of 512 bytes, or a newer librbd"
+        );
     }
 
     /// A flush that the library had has ended.
@@ -406,15 +477,14 @@ impl Core {
         self: &Arc<Self>,
         deed: Deed,
         completer: Option<Completer>,
-        data: Slice,
+        memory: Memory,
         counted: Counted,
         call: impl FnOnce(&'static Api, Raw, Raw) -> c_int,
     ) -> bool {
         let api = self.api;
-        let changes = matches!(deed.what, What::Write | What::Zero);
-        let noted = changes.then(|| self.flushes.note_begin(deed.offset, deed.length));
+        let noted = deed.what.changes().then(|| self.flushes.note_begin(deed.offset, deed.length));
         let core = Arc::clone(self);
-        let flight = Flight { core, deed, noted, completer, _data: data, counted };
+        let flight = Flight { core, deed, noted, completer, memory, counted };
         let Some(id) = flight::depart(flight) else { return false };
         let mut completion = null_mut();
         // SAFETY: the argument is a number, no place; the place of the completion is ours.

@@ -25,6 +25,7 @@ use crate::exclusion::Outlasting;
 use crate::exclusion::Waiters;
 use crate::kept::KeepFailed;
 use crate::kept::Keeper;
+use crate::limits;
 use crate::protect::Protection;
 use crate::sbc::wipe::Wiping;
 use crate::sense::Fault;
@@ -92,6 +93,8 @@ pub struct LogicalUnit {
     tokens: Tokens,
     wiping: Wiping,
     atomic_max: Option<u32>,
+    compares_as_one: bool,
+    writes_same: bool,
     protection: Option<Protection>,
     label: String,
 }
@@ -129,6 +132,23 @@ impl LogicalUnit {
     /// MAXIMUM ATOMIC TRANSFER LENGTH, bytes.
     pub(crate) const fn atomic_max(&self) -> Option<u32> {
         self.atomic_max
+    }
+
+    /// MAXIMUM COMPARE AND WRITE LENGTH, blocks. One where the store compares and writes by itself:
+    /// a block never lies across the end of what it can do as one, and hosts cannot know that end.
+    pub(crate) fn compare_max(&self) -> u8 {
+        let most = if self.compares_as_one() { self.block() } else { limits::COMPARE_MAX };
+        u8::try_from(self.blocks_in(most)).unwrap_or(u8::MAX)
+    }
+
+    /// Whether the store compares and writes a block by itself.
+    pub(crate) const fn compares_as_one(&self) -> bool {
+        self.compares_as_one
+    }
+
+    /// Whether the store repeats a block by itself.
+    pub(crate) const fn writes_same(&self) -> bool {
+        self.writes_same
     }
 
     /// True if nothing may be read beside a write that is to be whole.

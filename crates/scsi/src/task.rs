@@ -394,6 +394,10 @@ impl Task {
                 let durable = durable || through;
                 self.acquire(Step::Store(Op::Write { offset, data, durable }))
             }
+            Step::Store(Op::CompareAndWrite { offset, old, new, durable }) => {
+                let durable = durable || through;
+                self.acquire(Step::Store(Op::CompareAndWrite { offset, old, new, durable }))
+            }
             Step::Store(op) => {
                 self.unflushed =
                     !matches!(op, Op::Flush) && (self.unflushed || through && op.changes());

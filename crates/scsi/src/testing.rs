@@ -78,6 +78,9 @@ pub(crate) enum Seen {
     Zero(u64, u64),
     Anchor(u64, u64),
     Status(u64, u64),
+    Compare(u64, u64),
+    DurableCompare(u64, u64),
+    Same(u64, u64),
 }
 
 pub(crate) fn geometry() -> Geometry {
@@ -148,6 +151,23 @@ impl Disk {
                 let run = Run { space: space(*offset), length };
                 (Seen::Status(*offset, length), Outcome::ProvisioningStatus(run))
             }
+            Op::CompareAndWrite { offset, old, new, durable } => {
+                let length = new.len() as u64;
+                let there = &mut bytes[place(*offset, length)];
+                let differs = there.iter().zip(old.bytes()).position(|(is, old)| is != old);
+                if differs.is_none() {
+                    new.copy_to(there);
+                }
+                let outcome =
+                    differs.map_or(Outcome::Done, |at| Outcome::Miscompare(Some(at as u64)));
+                let seen = if *durable { Seen::DurableCompare } else { Seen::Compare };
+                (seen(*offset, length), outcome)
+            }
+            Op::WriteSame { offset, length, data } => {
+                let places = bytes[place(*offset, *length)].chunks_exact_mut(data.len());
+                places.for_each(|place| data.copy_to(place));
+                (Seen::Same(*offset, *length), Outcome::Done)
+            }
         };
         self.log.lock().push(seen);
         self.error.lock().map_or(outcome, Outcome::Failed)
@@ -165,6 +185,32 @@ impl Store for Disk {
 
     fn complete(&self, _: &Op, _: &Io, _: IoResult) -> Submitted {
         unreachable!("the disk never asks for input or output")
+    }
+}
+
+/// A disk that compares and writes, and repeats, by itself; the one in as many bytes.
+#[derive(Debug)]
+struct Able(Arc<Disk>, u32);
+
+impl Store for Able {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn compare_unit(&self) -> Option<u32> {
+        Some(self.1)
+    }
+
+    fn writes_same(&self) -> bool {
+        true
+    }
+
+    fn submit(&self, op: &Op) -> Submitted {
+        self.0.submit(op)
+    }
+
+    fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
+        self.0.complete(op, io, result)
     }
 }
 
@@ -213,6 +259,12 @@ impl Bench {
 
     pub(crate) fn with(geometry: Geometry, block: u32) -> Self {
         Self::of(geometry, |identity, disk| LogicalUnit::new(identity, disk, block))
+    }
+
+    /// A disk of such blocks that compares and writes `unit` bytes by itself, and repeats a block.
+    pub(crate) fn able(geometry: Geometry, block: u32, unit: u32) -> Self {
+        let able = |disk| Arc::new(Able(disk, unit));
+        Self::of(geometry, |identity, disk| LogicalUnit::new(identity, able(disk), block))
     }
 
     /// A DVD drive with a disc of so many blocks.

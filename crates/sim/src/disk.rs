@@ -21,9 +21,10 @@ pub(crate) const SECTOR: usize = 512;
 
 pub(crate) type Sector = [u8; SECTOR];
 
-/// Linux: input/output error, no space, operation not supported.
+/// Linux: input/output error, no space, illegal sequence (other bytes), operation not supported.
 pub(crate) const EIO: i32 = 5;
 pub(crate) const ENOSPC: i32 = 28;
+pub(crate) const EILSEQ: i32 = 84;
 const EOPNOTSUPP: i32 = 95;
 
 /// A content of a sector that a loss of power may bring back or bring about.
@@ -88,6 +89,19 @@ pub(crate) enum What {
         length: u64,
         leave: Space,
     },
+    /// Done by clusters alone, as the next one.
+    Compare {
+        offset: u64,
+        old: Slice,
+        new: Slice,
+        /// The first byte that is another one, once it was compared.
+        differs: Option<u64>,
+    },
+    Same {
+        offset: u64,
+        length: u64,
+        data: Slice,
+    },
 }
 
 impl What {
@@ -101,6 +115,10 @@ impl What {
             Op::Flush => Self::Sync,
             Op::Clear { offset, length, leave } => Self::Clear { offset, length, leave },
             Op::ProvisioningStatus { offset, length } => Self::Allocation { offset, length },
+            Op::CompareAndWrite { offset, old, new, .. } => {
+                Self::Compare { offset, old, new, differs: None }
+            }
+            Op::WriteSame { offset, length, data } => Self::Same { offset, length, data },
         }
     }
 }
@@ -193,7 +211,9 @@ impl Disk {
             What::ReadElsewhere { offset, length } => (*offset, *length as usize),
             What::Write { offset, data, .. } => (*offset, data.len()),
             What::Clear { offset, length, .. } => (*offset, usize::try_from(*length).unwrap_or(0)),
-            What::Sync | What::Allocation { .. } => (0, 0),
+            What::Sync | What::Allocation { .. } | What::Compare { .. } | What::Same { .. } => {
+                (0, 0)
+            }
         };
         let left = length - work.applied;
         let cut = left / SECTOR / 2 * SECTOR;
@@ -233,7 +253,7 @@ impl Disk {
                     self.change(sector, [0; SECTOR], id);
                 }
             }
-            What::Sync | What::Allocation { .. } => {}
+            What::Sync | What::Allocation { .. } | What::Compare { .. } | What::Same { .. } => {}
         }
     }
 
@@ -339,7 +359,11 @@ impl Disk {
                 }
             }
             What::Sync => self.sync(id),
-            What::Read { .. } | What::ReadElsewhere { .. } | What::Allocation { .. } => {}
+            What::Read { .. }
+            | What::ReadElsewhere { .. }
+            | What::Allocation { .. }
+            | What::Compare { .. }
+            | What::Same { .. } => {}
         }
     }
 

@@ -144,6 +144,9 @@ impl Store for Elsewhere {
             return Submitted::Done(Outcome::Failed(error));
         }
         match (op, op.range().1) {
+            (Op::CompareAndWrite { .. } | Op::WriteSame { .. }, _) => {
+                Submitted::Done(Outcome::Failed(store::Error::Unsupported))
+            }
             (Op::Read { .. }, 0) => Submitted::Done(Outcome::Data(buf::Slice::empty())),
             (Op::Flush, _) | (_, 1..) => self.ask(op.clone(), ITSELF),
             (_, 0) => Submitted::Done(Outcome::Done),

@@ -270,10 +270,11 @@ impl Machine {
             rotational: false,
         };
         let disk = self.disks[usize::from(number)];
-        if self.plan.rados.is_some() {
+        if let Some(rados) = &self.plan.rados {
             let sight = self.world.borrow_mut().open_image(self.desk, disk, bytes);
             let counter = self.counter.clone();
-            return self.limited(Arc::new(ImageStore::new(counter, disk, geometry, sight)));
+            let object = rados.object;
+            return self.limited(Arc::new(ImageStore::new(counter, disk, geometry, sight, object)));
         }
         if self.plan.elsewhere.is_some() {
             return self.limited(Arc::new(Elsewhere::new(self.counter.clone(), disk, geometry)));

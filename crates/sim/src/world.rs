@@ -28,6 +28,7 @@ use store::foreign::Completer;
 
 use crate::check::Sessions;
 use crate::disk::Disk;
+use crate::disk::EILSEQ;
 use crate::disk::ENOSPC;
 use crate::disk::Owner;
 use crate::disk::What;
@@ -492,6 +493,7 @@ impl World {
                 Event::Allocation { result: result.map(|()| found) }
             }
             What::Clear { .. } => Event::Cleared { result },
+            What::Compare { .. } | What::Same { .. } => return,
         };
         self.tell(desk, token, event);
     }
@@ -509,6 +511,9 @@ impl World {
                 let (space, end) = self.disks[disk].allocation(*offset);
                 let length = (*length).min(end - offset);
                 completer.complete_with(Outcome::ProvisioningStatus(Run { space, length }));
+            }
+            (Some(EILSEQ), What::Compare { differs, .. }) => {
+                completer.complete_with(Outcome::Miscompare(*differs));
             }
             (None, _) => completer.complete(Ok(())),
             (Some(ENOSPC), _) => completer.complete(Err(store::Error::Space)),

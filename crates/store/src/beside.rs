@@ -17,7 +17,9 @@ pub const SIDE: u64 = 1 << 63;
 /// Data at 0 and what is kept beside them, such as protection information, at [`SIDE`].
 ///
 /// Its geometry is that of the data; who uses it knows how much there is beside. A Flush is that of
-/// both, the side first. It cannot get another size, for the side would have to get one with it.
+/// both, the side first. It cannot get another size, for the side would have to get one with it;
+/// and what changes bytes by what they are, or over and over, is not one operation, for what stands
+/// beside them changes, too.
 #[derive(Debug)]
 pub struct Beside {
     data: Arc<dyn Store>,
@@ -43,6 +45,12 @@ impl Beside {
             }
             Op::Clear { length, leave, .. } => Op::Clear { offset, length, leave },
             Op::ProvisioningStatus { length, .. } => Op::ProvisioningStatus { offset, length },
+            Op::CompareAndWrite { ref old, ref new, durable, .. } => {
+                Op::CompareAndWrite { offset, old: old.clone(), new: new.clone(), durable }
+            }
+            Op::WriteSame { length, ref data, .. } => {
+                Op::WriteSame { offset, length, data: data.clone() }
+            }
         })
     }
 

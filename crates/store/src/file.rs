@@ -88,6 +88,8 @@ impl File {
                 };
                 Some(Io::Clear { file, offset: *offset, length: *length, leave })
             }
+            // Refused before.
+            Op::CompareAndWrite { .. } | Op::WriteSame { .. } => None,
         }
     }
 
@@ -173,6 +175,9 @@ impl Store for File {
     fn submit(&self, op: &Op) -> Submitted {
         if let Err(error) = self.geometry().check(op) {
             return Submitted::Done(Outcome::Failed(error));
+        }
+        if matches!(op, Op::CompareAndWrite { .. } | Op::WriteSame { .. }) {
+            return Submitted::Done(Outcome::Failed(Error::Unsupported));
         }
         if op.changes() {
             self.note_write(op);

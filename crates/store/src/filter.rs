@@ -86,6 +86,14 @@ macro_rules! behind {
             self.behind.optimal_io()
         }
 
+        fn compare_unit(&self) -> Option<u32> {
+            self.behind.compare_unit()
+        }
+
+        fn writes_same(&self) -> bool {
+            self.behind.writes_same()
+        }
+
         fn finish(&self) -> Result<(), crate::Error> {
             self.behind.finish()
         }

@@ -8,6 +8,8 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+#[cfg(test)]
+mod able;
 pub mod beside;
 pub mod device;
 pub mod file;
@@ -58,7 +60,8 @@ impl Geometry {
     ///
     /// # Errors
     /// [`Error::ReadOnly`] for a change of a read-only store; [`Error::Range`] for a range that is
-    /// not within the store; [`Error::Internal`] for a Read above [`BUF_LEN_MAX`], as the caller
+    /// not within the store; [`Error::Internal`] for a Read above [`BUF_LEN_MAX`], a
+    /// CompareAndWrite of unequal halves and a WriteSame of no whole number of times, as the caller
     /// has checked that.
     pub fn check(&self, op: &Op) -> Result<(), Error> {
         let (offset, length) = op.range();
@@ -68,10 +71,13 @@ impl Geometry {
         if offset.checked_add(length).is_none_or(|end| end > self.bytes) {
             return Err(Error::Range);
         }
-        if matches!(op, Op::Read { .. }) && length > BUF_LEN_MAX as u64 {
-            return Err(Error::Internal);
-        }
-        Ok(())
+        let is_well_formed = match op {
+            Op::Read { .. } => length <= BUF_LEN_MAX as u64,
+            Op::CompareAndWrite { old, new, .. } => old.len() == new.len(),
+            Op::WriteSame { data, .. } => length.checked_rem(data.len() as u64) == Some(0),
+            _ => true,
+        };
+        if is_well_formed { Ok(()) } else { Err(Error::Internal) }
     }
 }
 
@@ -127,6 +133,28 @@ pub enum Op {
         /// Number of bytes that matter; more than none.
         length: u64,
     },
+    /// Changes the bytes from `offset` on to `new` if they are `old`, as one for everybody: also
+    /// for those who have what is behind the store by another way. Who wants that of a store
+    /// that cannot ([`Store::compare_unit`]) reads, compares and writes, and keeps others out.
+    CompareAndWrite {
+        /// First byte.
+        offset: u64,
+        /// The bytes that are to be there.
+        old: Slice,
+        /// The new bytes, as many.
+        new: Slice,
+        /// On stable storage before it is done (FUA).
+        durable: bool,
+    },
+    /// Changes bytes to `data` over and over. Not every store can ([`Store::writes_same`]).
+    WriteSame {
+        /// First byte.
+        offset: u64,
+        /// Number of bytes, a multiple of those of `data`.
+        length: u64,
+        /// The new bytes, once.
+        data: Slice,
+    },
 }
 
 /// Bytes behind which the same stands.
@@ -146,9 +174,10 @@ impl Op {
             Self::Read { offset, length } => (*offset, u64::from(*length)),
             Self::Write { offset, data, .. } => (*offset, data.len() as u64),
             Self::Flush => (0, 0),
-            Self::Clear { offset, length, .. } | Self::ProvisioningStatus { offset, length } => {
-                (*offset, *length)
-            }
+            Self::Clear { offset, length, .. }
+            | Self::ProvisioningStatus { offset, length }
+            | Self::WriteSame { offset, length, .. } => (*offset, *length),
+            Self::CompareAndWrite { offset, new, .. } => (*offset, new.len() as u64),
         }
     }
 
@@ -163,12 +192,25 @@ impl Op {
             Self::Clear { leave: Space::Mapped, .. } => "zero",
             Self::Clear { leave: Space::Anchored, .. } => "anchor",
             Self::ProvisioningStatus { .. } => "status",
+            Self::CompareAndWrite { .. } => "compare and write",
+            Self::WriteSame { .. } => "write same",
         }
     }
 
     /// True if the content of the store may change.
     pub fn changes(&self) -> bool {
-        matches!(self, Self::Write { .. } | Self::Clear { .. })
+        match self {
+            Self::Write { .. }
+            | Self::Clear { .. }
+            | Self::CompareAndWrite { .. }
+            | Self::WriteSame { .. } => true,
+            Self::Read { .. } | Self::Flush | Self::ProvisioningStatus { .. } => false,
+        }
+    }
+
+    /// True if what the store holds decides how it ends.
+    pub const fn reads(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::CompareAndWrite { .. })
     }
 }
 
@@ -182,6 +224,9 @@ pub enum Outcome {
     Data(Slice),
     /// The answer to a ProvisioningStatus.
     ProvisioningStatus(Run),
+    /// Nothing was written by a CompareAndWrite: other bytes are there, from this one of them on.
+    /// None: the store cannot tell from which.
+    Miscompare(Option<u64>),
     /// How a command ended that a device has carried out; no block operation ends so.
     Answered(Box<Answer>),
     /// Not, or only in part; of a range that was to change, each byte is old or new.
@@ -213,6 +258,10 @@ pub enum Error {
     /// What is behind the store does not answer, for now: BUSY.
     #[error("no answer")]
     Silent,
+    /// Nothing was done: the store has no such operation, or not of these bytes. Whoever asks does
+    /// it by others.
+    #[error("no such operation")]
+    Unsupported,
     /// The store is gone or misbehaves: 4/44/00.
     #[error("internal failure of the store")]
     Internal,
@@ -415,6 +464,17 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// store has no such unit.
     fn optimal_io(&self) -> Option<u32> {
         None
+    }
+
+    /// The store has [`Op::CompareAndWrite`] of bytes that lie in one aligned piece of so many; it
+    /// may end with [`Error::Unsupported`] all the same. None: it has no such operation.
+    fn compare_unit(&self) -> Option<u32> {
+        None
+    }
+
+    /// The store has [`Op::WriteSame`].
+    fn writes_same(&self) -> bool {
+        false
     }
 
     /// A Write of this range is likely to be submitted soon: its data is about to come.

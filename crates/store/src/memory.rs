@@ -49,6 +49,7 @@ impl Memory {
             Op::ProvisioningStatus { offset, length } => {
                 return Ok(Outcome::ProvisioningStatus(self.pages.run(*offset, *length)));
             }
+            Op::CompareAndWrite { .. } | Op::WriteSame { .. } => return Err(Error::Unsupported),
         }
         Ok(Outcome::Done)
     }

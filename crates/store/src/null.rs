@@ -32,7 +32,8 @@ impl Null {
                     length: *length,
                 }));
             }
-            _ => return Ok(Outcome::Done),
+            Op::Write { .. } | Op::Flush | Op::Clear { .. } => return Ok(Outcome::Done),
+            Op::CompareAndWrite { .. } | Op::WriteSame { .. } => return Err(Error::Unsupported),
         };
         let length = usize::try_from(*length).map_err(|_| Error::Internal)?;
         let data = self.zeroes.part(0..length).ok_or(Error::Internal)?;

@@ -121,17 +121,27 @@ impl Stripe {
                 let store = self.stores.get(usize::try_from(step).ok()?)?;
                 Some((store, Op::Flush, step + 1))
             }
-            Op::Clear { offset, length, leave } => {
+            Op::Clear { offset, length, .. } | Op::WriteSame { offset, length, .. } => {
                 let mut step = step;
                 loop {
                     let store = self.stores.get(usize::try_from(step).ok()?)?;
                     let share = self.share(step, *offset, *length);
                     step += 1;
                     let Some((offset, length)) = share else { continue };
-                    return Some((store, Op::Clear { offset, length, leave: *leave }, step));
+                    let part = match op {
+                        Op::Clear { leave, .. } => Op::Clear { offset, length, leave: *leave },
+                        Op::WriteSame { data, .. } => {
+                            Op::WriteSame { offset, length, data: data.clone() }
+                        }
+                        _ => return None,
+                    };
+                    return Some((store, part, step));
                 }
             }
-            Op::Read { .. } | Op::Write { .. } | Op::ProvisioningStatus { .. } => {
+            Op::Read { .. }
+            | Op::Write { .. }
+            | Op::ProvisioningStatus { .. }
+            | Op::CompareAndWrite { .. } => {
                 let (start, length) = op.range();
                 let left = length.checked_sub(step).filter(|left| *left > 0)?;
                 let at = start.checked_add(step)?;
@@ -148,11 +158,28 @@ impl Stripe {
                         Op::Write { offset, data, durable: *durable }
                     }
                     Op::Read { .. } => Op::Read { offset, length: u32::try_from(length).ok()? },
+                    Op::CompareAndWrite { old, new, durable, .. } => {
+                        let (old, new) = (old.clone(), new.clone());
+                        Op::CompareAndWrite { offset, old, new, durable: *durable }
+                    }
                     _ => Op::ProvisioningStatus { offset, length },
                 };
                 Some((store, part, next))
             }
         }
+    }
+
+    /// What is one operation is not cut by the end of a chunk, nor are bytes that are repeated.
+    fn refused(&self, op: &Op) -> Option<Error> {
+        let (offset, length) = op.range();
+        let is_whole = match op {
+            Op::CompareAndWrite { .. } => offset % self.chunk + length <= self.chunk,
+            Op::WriteSame { data, .. } => [offset, self.chunk]
+                .into_iter()
+                .all(|at| at.checked_rem(data.len() as u64) == Some(0)),
+            _ => true,
+        };
+        (!is_whole).then_some(Error::Unsupported)
     }
 
     /// What store `index` has of a range: bytes that lie together there.
@@ -255,8 +282,20 @@ impl Store for Stripe {
         self.stores.iter().map(|store| store.finish()).fold(Ok(()), Result::and)
     }
 
+    /// What lies in one chunk lies in one store.
+    fn compare_unit(&self) -> Option<u32> {
+        let units = self.stores.iter().map(|store| store.compare_unit());
+        let smallest = units.reduce(|all, one| Some(all?.min(one?)))??;
+        Some(smallest.min(u32::try_from(self.chunk).unwrap_or(u32::MAX)))
+    }
+
+    fn writes_same(&self) -> bool {
+        self.stores.iter().all(|store| store.writes_same())
+    }
+
     fn submit(&self, op: &Op) -> Submitted {
-        if let Err(error) = self.geometry.check(op) {
+        let refused = self.geometry.check(op).err().or_else(|| self.refused(op));
+        if let Some(error) = refused {
             return Submitted::Done(Outcome::Failed(error));
         }
         let Some((store, part, _)) = self.part(op, 0) else {

@@ -350,6 +350,8 @@ fn model(bytes: &mut [u8], op: &Op) -> Option<Vec<u8>> {
         | Op::Clear { leave: Space::Mapped, .. }
         | Op::Clear { leave: Space::Anchored, .. } => range.fill(0),
         Op::Flush | Op::ProvisioningStatus { .. } => {}
+        // None of these stores offers them.
+        Op::CompareAndWrite { .. } | Op::WriteSame { .. } => return None,
     }
     Some(Vec::new())
 }

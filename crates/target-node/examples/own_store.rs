@@ -65,6 +65,10 @@ impl Own {
                 Outcome::ProvisioningStatus(Run { space: Space::Mapped, length: *length })
             }
             Op::Flush => Outcome::Done,
+            // What is not offered (`compare_unit`, `writes_same`) the target does by the others.
+            Op::CompareAndWrite { .. } | Op::WriteSame { .. } => {
+                return Err(OpError::Unsupported);
+            }
         })
     }
 }

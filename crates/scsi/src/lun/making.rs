@@ -199,7 +199,10 @@ impl LogicalUnit {
         block: u32,
         blocks: u64,
     ) -> Self {
-        let (geometry, atomic_max) = (store.geometry(), store.atomic_max());
+        let geometry = store.geometry();
+        let (atomic_max, writes_same) = (store.atomic_max(), store.writes_same());
+        let compares_as_one =
+            store.compare_unit().is_some_and(|unit| unit >= block && unit.is_multiple_of(block));
         let modes = Modes::new(geometry.volatile_cache);
         Self {
             identity,
@@ -227,6 +230,8 @@ impl LogicalUnit {
             tokens: Tokens::default(),
             wiping: Wiping::default(),
             atomic_max,
+            compares_as_one,
+            writes_same,
             protection: None,
             label: String::new(),
         }

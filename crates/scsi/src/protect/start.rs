@@ -7,7 +7,6 @@ use super::machine::Protected;
 use super::machine::Work;
 use super::machine::Zeros;
 use super::terms::Terms;
-use crate::limits;
 use crate::lun::Context;
 use crate::lun::Extent;
 use crate::sbc::compare;
@@ -181,7 +180,7 @@ fn compare_and_write(context: &Context<'_>, terms: Terms) -> Result<Started, Fau
     let blocks = u32::from(context.cdb.byte(13));
     let extent = context.unit.extent(context.cdb.lba(), u64::from(blocks))?;
     let unheard = blocks == 0 && context.request.expected_out > 0;
-    if unheard || blocks > context.unit.blocks_in(limits::COMPARE_MAX) {
+    if unheard || blocks > u32::from(context.unit.compare_max()) {
         return Err(sense::invalid_field(13).into());
     }
     let (half, _) = travels(context, &terms, extent);

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! COMPARE AND WRITE (SBC-3 §5.3) and ORWRITE (SBC-3 §5.9): read, decide, write, as one.
+//!
+//! ```text
+//! Receiving --> Reading --> Writing --> end
+//!     |            ^                     ^
+//!     +--> Whole --+---------------------+     the store compares and writes, or cannot (then ^)
+//! ```
+//!
+//! The unit is claimed meanwhile in both ways ([`crate::exclusion`]): a store that compares and
+//! writes by itself keeps out those who come by another way, and the claim those of this one.
 
-use crate::limits;
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
 use crate::sense;
@@ -13,6 +21,7 @@ use crate::task::Started;
 use crate::task::Step;
 use buf::Slice;
 use store::Op;
+use store::Outcome;
 
 /// A command that reads, decides and writes.
 #[derive(Debug)]
@@ -38,6 +47,8 @@ enum Rule {
 #[derive(Debug)]
 enum Stage {
     Receiving,
+    /// The store does it all.
+    Whole(Slice),
     Reading(Slice),
     Writing,
 }
@@ -46,7 +57,7 @@ enum Stage {
 pub(crate) fn compare_and_write(context: &Context<'_>) -> Result<Started, Fault> {
     let blocks = u32::from(context.cdb.byte(13));
     let extent = context.unit.extent(context.cdb.lba(), u64::from(blocks))?;
-    if blocks > context.unit.blocks_in(limits::COMPARE_MAX) {
+    if blocks > u32::from(context.unit.compare_max()) {
         return Err(sense::invalid_field(13).into());
     }
     if blocks == 0 && context.request.expected_out > 0 {
@@ -87,9 +98,20 @@ impl Compare {
         let lba = unit.lba_of(self.offset);
         match core::mem::replace(&mut self.stage, Stage::Writing) {
             Stage::Receiving => {
-                self.stage = Stage::Reading(task::data_out(input, self.presented)?);
-                Ok(Step::Store(Op::Read { offset: self.offset, length: self.length }))
+                let sent = task::data_out(input, self.presented)?;
+                if self.rule == Rule::Or || !unit.compares_as_one() {
+                    return Ok(self.read(sent));
+                }
+                let (old, new) = halves(&sent)?;
+                self.stage = Stage::Whole(sent);
+                let (offset, durable) = (self.offset, self.durable);
+                Ok(Step::Store(Op::CompareAndWrite { offset, old, new, durable }))
             }
+            Stage::Whole(sent) => match input {
+                Input::Store(Outcome::Failed(store::Error::Unsupported)) => Ok(self.read(sent)),
+                Input::Store(Outcome::Miscompare(at)) => Err(miscompare(at)),
+                input => self.end(input, lba),
+            },
             Stage::Reading(sent) => {
                 let read = task::data_in(input, lba, self.length)?;
                 let data = match self.rule {
@@ -98,26 +120,42 @@ impl Compare {
                 };
                 Ok(Step::Store(Op::Write { offset: self.offset, data, durable: self.durable }))
             }
-            Stage::Writing => {
-                task::done(input, lba)?;
-                Ok(Step::Complete(sense::good(u64::from(self.presented))))
-            }
+            Stage::Writing => self.end(input, lba),
         }
+    }
+
+    fn read(&mut self, sent: Slice) -> Step {
+        self.stage = Stage::Reading(sent);
+        Step::Store(Op::Read { offset: self.offset, length: self.length })
+    }
+
+    fn end(&self, input: Input, lba: u64) -> Result<Step, Fault> {
+        task::done(input, lba)?;
+        Ok(Step::Complete(sense::good(u64::from(self.presented))))
     }
 }
 
-/// The second half of `sent`, if the first is what was `read`. INFORMATION of the miscompare is the
-/// offset of the first byte that differs (SBC-3 §5.3.1).
+/// What must be there, and what is written then.
+fn halves(sent: &Slice) -> Result<(Slice, Slice), Fault> {
+    let half = sent.len() / 2;
+    let old = sent.part(0..half).ok_or(sense::INTERNAL)?;
+    Ok((old, sent.part(half..sent.len()).ok_or(sense::INTERNAL)?))
+}
+
+/// The second half of `sent`, if the first is what was `read`.
 fn compared(read: &Slice, sent: &Slice) -> Result<Slice, Fault> {
-    let half = read.len();
-    let (old, new) = (sent.part(0..half), sent.part(half..sent.len()));
-    let (Some(old), Some(new)) = (old, new) else { return Err(sense::INTERNAL.into()) };
+    let (old, new) = halves(sent)?;
     match first_difference(read.bytes(), old.bytes()) {
         None => Ok(new),
-        Some(at) => {
-            let at = u64::try_from(at).unwrap_or(u64::MAX);
-            Err(sense::MISCOMPARE.with_information(at).into())
-        }
+        Some(at) => Err(miscompare(u64::try_from(at).ok())),
+    }
+}
+
+/// INFORMATION is the offset of the first byte that differs (SBC-3 §5.3.1).
+fn miscompare(at: Option<u64>) -> Fault {
+    match at {
+        Some(at) => sense::MISCOMPARE.with_information(at).into(),
+        None => sense::MISCOMPARE.into(),
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! WRITE SAME (SBC-3 §5.42, §5.43): zeros become a discard, an anchoring or a zeroing, anything
-//! else is written piece by piece.
+//! WRITE SAME (SBC-3 §5.42, §5.43): zeros become a discard, an anchoring or a zeroing; anything
+//! else is repeated by the store, or written piece by piece where it cannot do that.
 
 use crate::limits;
 use crate::lun::Context;
@@ -46,6 +46,8 @@ enum Content {
     Zeros,
     /// The block, repeated as often as one piece needs.
     Pattern(Slice),
+    /// The block, which the store repeats.
+    Block(Slice),
 }
 
 /// What the UNMAP and ANCHOR bits of a WRITE SAME ask for; ANCHOR alone is refused (SBC-3
@@ -100,11 +102,13 @@ impl Same {
 
     pub(crate) fn resume(&mut self, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {
         if matches!(self.content, Content::Awaited) {
-            let block = task::data_out(input, self.presented)?.to_vec();
-            self.content = if block.iter().all(|byte| *byte == 0) {
+            let block = task::data_out(input, self.presented)?;
+            self.content = if block.bytes().iter().all(|byte| *byte == 0) {
                 Content::Zeros
+            } else if unit.writes_same() {
+                Content::Block(block)
             } else {
-                Content::Pattern(repeat(&block, self.piece(limits::PIECE_MAX)))
+                Content::Pattern(repeat(block.bytes(), self.piece(limits::PIECE_MAX)))
             };
         } else {
             task::done(input, unit.lba_of(self.current))?;
@@ -118,6 +122,10 @@ impl Same {
         }
         let offset = self.at;
         let (length, op) = match (&self.content, self.unmap) {
+            (Content::Block(block), _) => {
+                let length = self.end - offset;
+                (length, Op::WriteSame { offset, length, data: block.clone() })
+            }
             (Content::Pattern(pattern), _) => {
                 let length = self.piece(limits::PIECE_MAX);
                 match usize::try_from(length).ok().and_then(|length| pattern.part(0..length)) {

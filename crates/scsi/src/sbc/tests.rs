@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Block commands against a disk in memory.
 
+mod able;
 mod anchor;
 mod atomic;
 mod exclusive;

@@ -214,7 +214,7 @@ fn block_limits(unit: &LogicalUnit) -> BlockLimits {
         write_same_non_zero: true,
         transfer_granularity: u16::try_from(transfer_granularity).unwrap_or(0),
         transfer_max: unit.blocks_in(limits::TRANSFER_MAX),
-        compare_and_write_max: u8::try_from(unit.blocks_in(limits::COMPARE_MAX)).unwrap_or(u8::MAX),
+        compare_and_write_max: unit.compare_max(),
         prefetch_max: unit.blocks_in(limits::PREFETCH_MAX),
         transfer_optimal: unit.blocks_in(transfer_optimal),
         write_same_max: u64::from(unit.blocks_in(limits::WRITE_SAME_MAX)),

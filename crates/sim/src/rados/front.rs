@@ -58,6 +58,7 @@ pub(crate) struct ImageStore {
     /// All but the size.
     geometry: Geometry,
     sight: Arc<Sight>,
+    compare_unit: Option<u32>,
 }
 
 /// The step of a write that makes it last.
@@ -69,9 +70,12 @@ impl ImageStore {
         disk: usize,
         geometry: Geometry,
         sight: Arc<Sight>,
+        object: u64,
     ) -> Self {
         sight.served.store(geometry.bytes, Ordering::Release);
-        Self { counter, disk, geometry, sight }
+        let half = u32::try_from(object / 2).ok();
+        let compare_unit = half.filter(|_| !geometry.volatile_cache);
+        Self { counter, disk, geometry, sight, compare_unit }
     }
 }
 
@@ -82,6 +86,14 @@ impl Store for ImageStore {
 
     fn set_bytes(&self, bytes: u64) -> bool {
         self.sight.served.store(bytes, Ordering::Release);
+        true
+    }
+
+    fn compare_unit(&self) -> Option<u32> {
+        self.compare_unit
+    }
+
+    fn writes_same(&self) -> bool {
         true
     }
 
@@ -100,6 +112,9 @@ impl Store for ImageStore {
         // The client would cut off what it cannot write, and say that all is well.
         if self.sight.bytes().is_some_and(|end| offset.saturating_add(length) > end) {
             return Submitted::Done(Outcome::Failed(Error::Range));
+        }
+        if matches!(op, Op::CompareAndWrite { .. }) && self.compare_unit.is_none() {
+            return Submitted::Done(Outcome::Failed(Error::Unsupported));
         }
         match (op, length) {
             (Op::Read { .. }, 0) => Submitted::Done(Outcome::Data(Slice::empty())),

@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use buf::Slice;
 use clock::Instant;
 
 use super::ESHUTDOWN;
@@ -18,6 +19,7 @@ use super::Ground;
 use super::cache::Cache;
 use super::flushes::Flushes;
 use super::front::Sight;
+use crate::disk::EILSEQ;
 use crate::disk::EIO;
 use crate::disk::ENOSPC;
 use crate::disk::SECTOR;
@@ -85,6 +87,8 @@ enum Does {
     Cache(Vec<(u64, Option<Sector>)>),
     /// The same from the cache.
     Back(Vec<(u64, Option<Sector>)>),
+    /// These sectors change if they have such contents; as one, or not at all.
+    Compare(Vec<(u64, Sector)>, Vec<(u64, Option<Sector>)>),
     Nothing,
     Fail(i32),
 }
@@ -178,13 +182,25 @@ impl Image {
             }
             What::Read { offset, buf } => (sectors(*offset, buf.len() as u64), Kind::Read, None),
             What::Write { offset, data, .. } => {
-                let range = sectors(*offset, data.len() as u64);
-                let bytes = data.to_vec();
-                let pieces = bytes.chunks_exact(SECTOR);
-                let pieces = pieces.map(|piece| Some(std::array::from_fn(|at| piece[at])));
-                let changes: Vec<_> = range.clone().zip(pieces).collect();
-                let noted = self.flushes.note_begin(*offset, data.len() as u64);
-                (range, Kind::Change(*offset, data.len() as u64, noted), Some(changes))
+                let length = data.len() as u64;
+                let noted = self.flushes.note_begin(*offset, length);
+                let changes = contents(*offset, length, data);
+                (sectors(*offset, length), Kind::Change(*offset, length, noted), Some(changes))
+            }
+            What::Same { offset, length, data } => {
+                let noted = self.flushes.note_begin(*offset, *length);
+                let changes = contents(*offset, *length, data);
+                (sectors(*offset, *length), Kind::Change(*offset, *length, noted), Some(changes))
+            }
+            What::Compare { offset, old, new, .. } => {
+                let (offset, length) = (*offset, new.len() as u64);
+                let noted = self.flushes.note_begin(offset, length);
+                let kind = Kind::Change(offset, length, noted);
+                self.deeds.insert(doer, Deed { left: 0, fails: None, kind });
+                let old = contents(offset, length, old);
+                let old = old.into_iter().filter_map(|(at, content)| Some((at, content?)));
+                let does = Does::Compare(old.collect(), contents(offset, length, new));
+                return self.compare(sectors(offset, length), doer, does, ground);
             }
             What::Clear { offset, length, .. } => {
                 let range = sectors(*offset, *length);
@@ -193,7 +209,8 @@ impl Image {
                 (range, Kind::Change(*offset, *length, noted), Some(changes))
             }
         };
-        let is_write = matches!(work.what, What::Write { .. });
+        // The cache has no such operation as the second: it writes.
+        let is_write = matches!(work.what, What::Write { .. } | What::Same { .. });
         self.deeds.insert(doer, Deed { left: 0, fails: None, kind });
         if range.start >= self.end {
             return self.want(CLIENT, doer, Does::Fail(EINVAL), ground);
@@ -242,6 +259,20 @@ impl Image {
         while let Some((object, part)) = parts.pop_first() {
             self.want(object, doer, Does::Change(part), ground);
         }
+    }
+
+    /// What lies in one object is compared and written as one. Nothing else is asked for.
+    fn compare(&mut self, range: Range<u64>, doer: Doer, does: Does, ground: &mut Ground<'_>) {
+        let each = ground.plan.object / SECTOR as u64;
+        let object = range.start / each;
+        if self.cache.is_some() || range.end > (object + 1) * each {
+            ground.broken.push(format!("sectors {range:?} are not compared as one"));
+        }
+        if range.end > self.end {
+            return self.want(CLIENT, doer, Does::Fail(EINVAL), ground);
+        }
+        ground.marks.push("compared by an object");
+        self.want(object, doer, does, ground);
     }
 
     fn flush(&mut self, id: u64, ground: &mut Ground<'_>) {
@@ -387,6 +418,23 @@ impl Image {
                     self.write_back(1, ground);
                 }
             }
+            Does::Compare(old, changes) => {
+                if ground.is_full() {
+                    return Err(ENOSPC);
+                }
+                if let Some(at) = differs(old, ground) {
+                    if let Doer::Work(id) = piece.of
+                        && let Some(work) = ground.disk.works.get_mut(&id)
+                        && let What::Compare { differs, .. } = &mut work.what
+                    {
+                        *differs = Some(at);
+                    }
+                    return Err(EILSEQ);
+                }
+                for (sector, content) in changes.iter().filter(|(sector, _)| *sector < end) {
+                    ground.disk.put(*sector, *content);
+                }
+            }
             Does::Change(changes) | Does::Back(changes) => {
                 // Giving space back is let through.
                 if ground.is_full() && changes.iter().any(|(_, content)| content.is_some()) {
@@ -462,6 +510,21 @@ impl Image {
         self.fails = Some(ESHUTDOWN);
         self.cache.take().is_some_and(|cache| !cache.is_empty())
     }
+}
+
+/// The first byte of what an object has that is not as in `old`.
+fn differs(old: &[(u64, Sector)], ground: &Ground<'_>) -> Option<u64> {
+    let there = old.iter().flat_map(|(at, _)| ground.disk.sector(*at).unwrap_or([0; SECTOR]));
+    let wanted = old.iter().flat_map(|(_, content)| content);
+    there.zip(wanted).position(|(is, wanted)| is != *wanted).map(|at| at as u64)
+}
+
+/// What sectors are to hold when so many bytes are `data`, over and over.
+fn contents(offset: u64, length: u64, data: &Slice) -> Changes {
+    let bytes = data.to_vec();
+    let pieces = bytes.chunks_exact(SECTOR).cycle();
+    let pieces = pieces.map(|piece| Some(std::array::from_fn(|at| piece[at])));
+    sectors(offset, length).zip(pieces).collect()
 }
 
 fn sectors(offset: u64, length: u64) -> Range<u64> {

@@ -2,6 +2,7 @@
 //! One image by itself, from its client to its objects.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use buf::Slice;
@@ -9,6 +10,7 @@ use engine::Token;
 
 use super::*;
 use crate::disk::Abilities;
+use crate::disk::EILSEQ;
 use crate::disk::ENOSPC;
 use crate::disk::SECTOR;
 
@@ -135,6 +137,49 @@ fn one_object_answers_in_order_and_several_do_not() {
         overtaken += usize::from(ends.first() == Some(&other));
     }
     assert!(overtaken > 5, "{overtaken}");
+}
+
+/// Several compare the same sector at once: exactly one finds what it expects.
+#[test]
+fn one_of_those_who_compare_wins() {
+    let mut winners = BTreeSet::new();
+    for seed in 0..50 {
+        let mut bench = Bench::new(seed, false);
+        let sector = |byte| Slice::from(vec![byte; SECTOR]);
+        let compare = |old: u8, new: u8| What::Compare {
+            offset: SECTOR as u64,
+            old: sector(old),
+            new: sector(new),
+            differs: None,
+        };
+        let rivals: Vec<(u64, u8)> =
+            (1..5).map(|byte| (bench.begin(compare(0, byte)), byte)).collect();
+        bench.go_on(Duration::from_secs(10));
+        let ends = bench.ended.clone();
+        let (won, lost): (Vec<_>, Vec<_>) = ends.iter().partition(|(_, end)| end.is_none());
+        assert_eq!((won.len(), lost.len()), (1, 3));
+        assert!(lost.iter().all(|(_, end)| *end == Some(EILSEQ)));
+        let (_, byte) = rivals.iter().find(|(id, _)| *id == won[0].0).expect("one of them");
+        assert_eq!(bench.object(0)[..3], [0, *byte, 0]);
+        winners.insert(*byte);
+    }
+    assert_eq!(winners.len(), 1, "an object serves in order: the first one wins");
+}
+
+#[test]
+fn a_sector_is_repeated_over_objects_and_lost_with_the_cache_alone() {
+    for (seed, cache) in [(1, false), (2, true)] {
+        let mut bench = Bench::new(seed, cache);
+        let (offset, length) = (SECTOR as u64, 2 * EACH * SECTOR as u64);
+        let data = Slice::from(vec![7; SECTOR]);
+        let id = bench.begin(What::Same { offset, length, data });
+        assert_eq!(bench.end(id), None);
+        let flush = bench.begin(What::Sync);
+        assert_eq!(bench.end(flush), None);
+        assert_eq!(bench.object(0), [0, 7, 7, 7, 7, 7, 7, 7]);
+        assert_eq!(bench.object(1), [7; WIDTH]);
+        assert_eq!(bench.object(2), [7, 0, 0, 0, 0, 0, 0, 0]);
+    }
 }
 
 #[test]

@@ -43,7 +43,7 @@ impl Delayed {
     fn includes(self, op: &Op) -> bool {
         match self {
             Self::All => true,
-            Self::Reads => matches!(op, Op::Read { .. }),
+            Self::Reads => op.reads(),
             Self::Writes => op.changes() || matches!(op, Op::Flush),
         }
     }

@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums)] // the spelling has these
 pub enum Fault {
-    /// A Read finds nothing readable.
+    /// Nothing that is to be read, or compared, is readable.
     Read,
     /// A change is not written.
     Write,
@@ -54,7 +54,7 @@ impl Failing {
 
     fn fails(&self, op: &Op) -> bool {
         let concerned = match self.fault {
-            Fault::Read => matches!(op, Op::Read { .. }),
+            Fault::Read => op.reads(),
             Fault::Write | Fault::Space => op.changes(),
             Fault::Flush => matches!(op, Op::Flush),
         };

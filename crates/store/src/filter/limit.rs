@@ -136,7 +136,7 @@ impl Store for Limit {
         // What is refused takes nobody's turn.
         let free =
             matches!(op, Op::ProvisioningStatus { .. }) || self.geometry().check(op).is_err();
-        let moves = matches!(op, Op::Read { .. } | Op::Write { .. });
+        let moves = op.reads() || matches!(op, Op::Write { .. } | Op::WriteSame { .. });
         if free || (matches!(self.rate, Rate::Bytes(_)) && !moves) {
             return self.behind.submit(op);
         }

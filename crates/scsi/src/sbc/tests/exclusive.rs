@@ -10,7 +10,7 @@ use crate::testing::submit;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
-fn compare_cdb(lba: u64, blocks: u8) -> [u8; 16] {
+pub(super) fn compare_cdb(lba: u64, blocks: u8) -> [u8; 16] {
     let mut cdb = [0; 16];
     cdb[0] = 0x89;
     cdb[2..10].copy_from_slice(&lba.to_be_bytes());
@@ -18,7 +18,7 @@ fn compare_cdb(lba: u64, blocks: u8) -> [u8; 16] {
     cdb
 }
 
-fn halves(old: &[u8], new: &[u8]) -> Vec<u8> {
+pub(super) fn halves(old: &[u8], new: &[u8]) -> Vec<u8> {
     [old, new].concat()
 }
 
