@@ -67,7 +67,7 @@ interop: build ## libiscsi, QEMU, tgt, istgt, kill -9 and hostile input against 
 	    login-flood discovery isns store-faults inventory boot
 
 vm-test: build ## All that a virtual machine tests
-	@scripts/test setup volumes kernel cable resets lio disk
+	@scripts/test setup volumes passthrough kernel cable resets lio disk
 
 clean: ## Removes what was built
 	$(CARGO) clean

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A small disk and a nexus to it.
 
+use crate::device::Answering;
+use crate::device::Script;
+use crate::device::carried_out;
 use buf::Pool;
 use clock::Instant;
 use scsi::DRAWN_LEN;
@@ -14,9 +17,11 @@ use scsi::Request;
 use scsi::Step;
 use scsi::Task;
 use std::sync::Arc;
+use std::sync::PoisonError;
 use store::Op;
 use store::Outcome;
 use store::Submitted;
+use store::device::Passage;
 use store::filter::ReadOnly;
 use store::memory::Memory;
 use store::null::Null;
@@ -37,6 +42,8 @@ const DISC_BYTES: u64 = 400_000 * 2048;
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) nexus: Nexus,
+    /// What a device answers with.
+    script: Script,
 }
 
 impl Disk {
@@ -54,6 +61,15 @@ impl Disk {
         Self::of(LogicalUnit::optical(identity, store).expect("a legal drive"))
     }
 
+    /// A device of the system, of this type, which answers with what comes with a command.
+    pub(crate) fn device(kind: u8) -> Self {
+        let identity = Identity::derive("iqn.2026-01.test.lunwire:disk", 0, "LUNWIRE", "FUZZ");
+        let script = Script::default();
+        let passage = Passage::new(Arc::new(Answering::new(kind, Arc::clone(&script))));
+        let unit = LogicalUnit::passing(identity, Arc::new(passage)).expect("a device");
+        Self { script, ..Self::of(unit) }
+    }
+
     fn of(unit: LogicalUnit) -> Self {
         let names = NexusNames {
             initiator_port: "iqn.2026-01.test.lunwire:fuzz,i,0x800000000001".to_owned(),
@@ -61,11 +77,12 @@ impl Disk {
             portal_group_tag: 1,
             relative_port: 1,
         };
-        Self { nexus: Nexus::new(names, vec![(0, Arc::new(unit))]) }
+        Self { nexus: Nexus::new(names, vec![(0, Arc::new(unit))]), script: Script::default() }
     }
 
     /// Runs a command to its end; `bytes` is repeated to what it asks for.
     pub(crate) fn run(&mut self, request: &Request, bytes: &[u8], pool: &Pool) {
+        *self.script.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
         let (mut task, mut step) = self.nexus.start(request);
         for _ in 0..STEPS_MAX {
             step = match self.turn(&mut task, step) {
@@ -110,6 +127,9 @@ impl Disk {
                 }
             }
             Step::Keep(keep) => Turn::Next(task.resume(&self.nexus, Input::Kept(keep.run()))),
+            Step::Device(errand) => {
+                Turn::Next(task.resume(&self.nexus, Input::Device(carried_out(&errand))))
+            }
             Step::Store(op) => {
                 Turn::Next(task.resume(&self.nexus, Input::Store(submit(task, &op))))
             }

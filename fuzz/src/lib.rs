@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod authentication;
+mod device;
 mod disk;
 mod initiator;
 mod input;
@@ -177,11 +178,15 @@ pub fn text_keys(data: &[u8]) {
     }
 }
 
-/// Any CDB with any data against a disk.
+/// Any CDB with any data against a disk, a drive, or a device that answers with anything.
 pub fn every_cdb(data: &[u8]) {
     with_pool(|pool| {
         let mut input = Input::new(data);
-        let mut disk = if input.byte() & 3 == 0 { Disk::drive() } else { Disk::new() };
+        let mut disk = match input.byte() {
+            kind if kind & 3 == 0 => Disk::drive(),
+            kind if kind & 3 == 1 => Disk::device(kind >> 3),
+            _ => Disk::new(),
+        };
         while !input.is_empty() {
             let request = input.scsi_request();
             let bytes = input.take(usize::from(input.peek()) * 16);

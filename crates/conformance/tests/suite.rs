@@ -10,6 +10,7 @@ mod command;
 mod connections;
 mod copy;
 mod data;
+mod devices;
 mod digest;
 mod disks;
 mod early;

@@ -27,6 +27,7 @@ mod ring;
 #[cfg(test)]
 #[path = "ring/tests.rs"]
 mod ring_tests; // not in `ring`, which the model test takes whole
+pub mod sg;
 mod signal;
 mod sockets;
 mod spin;

@@ -66,9 +66,22 @@ attentions! {
     CommandsCleared = 0x2f, 0x00;
     /// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT.
     ClearedByIscsi = 0x47, 0x7f;
+    /// What a device has told another nexus and has no name here: [`crate::pass::news`] knows it.
+    OfDevice = 0x00, 0x00;
 }
 
 impl Attention {
+    /// The condition with these codes, if it has a name here.
+    pub(crate) fn named(asc: u8, ascq: u8) -> Option<Self> {
+        let is = |one: &&Self| {
+            **one != Self::OfDevice && {
+                let sense = one.sense();
+                (sense.asc, sense.ascq) == (asc, ascq)
+            }
+        };
+        Self::ALL.iter().find(is).copied()
+    }
+
     /// Bits of the reset family: reporting one makes those of lower priority redundant.
     const RESETS: u32 = Self::PowerOn.bit() | Self::DeviceReset.bit() | Self::NexusLoss.bit();
 
@@ -117,6 +130,10 @@ impl Attentions {
         let pending = self.0.load(Ordering::Acquire);
         let next = *Attention::ALL.iter().find(|next| pending & next.bit() != 0)?;
         Some((next, pending & !next.covers() != 0))
+    }
+
+    pub(crate) fn has(&self, attention: Attention) -> bool {
+        self.0.load(Ordering::Acquire) & attention.bit() != 0
     }
 
     /// What `attention` says has been seen by other means.

@@ -28,6 +28,7 @@ mod lun;
 mod management;
 mod mmc;
 mod nexus;
+mod pass;
 mod protect;
 mod sbc;
 mod sense;

@@ -54,6 +54,9 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;
 use store::Geometry;
 use store::Store;
+use store::device::Device;
+use store::foreign::Errand;
+use wire::scsi::Sense;
 use wire::scsi::protection::ProtectionType;
 
 /// A logical unit: identity, store, and the little that its nexuses share. Everything here may be
@@ -167,7 +170,7 @@ impl LogicalUnit {
     /// False where a copy would leave protection information behind, or there is nothing to copy
     /// to.
     pub(crate) fn takes_part_in_copies(&self) -> bool {
-        self.protection.is_none() && !self.is_optical()
+        self.protection.is_none() && !self.is_optical() && self.device().is_none()
     }
 
     pub(crate) const fn wiping(&self) -> &Wiping {
@@ -193,6 +196,23 @@ impl LogicalUnit {
     /// Where the steps of its tasks run.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// The device that carries out its commands, if it is one.
+    pub(crate) fn device(&self) -> Option<&Arc<dyn Device>> {
+        self.store.device()
+    }
+
+    /// LOGICAL UNIT RESET of the device that it is, if it is one, as work for the driver; the
+    /// function is carried out when its outcome says so.
+    #[must_use]
+    pub fn reset_device(&self) -> Option<Errand> {
+        self.device().map(|device| device.reset())
+    }
+
+    /// Counts a failure, if it is one of the medium.
+    pub(crate) fn count_failure(&self, sense: Sense) {
+        self.statistics.count_failure(sense);
     }
 
     /// Who it is.
@@ -222,7 +242,8 @@ impl LogicalUnit {
     /// True for a CD or DVD drive.
     #[must_use]
     pub fn is_optical(&self) -> bool {
-        core::ptr::eq(self.commands, &raw const table::OPTICAL)
+        let kinds = [&raw const table::OPTICAL, &raw const table::PASSED_OPTICAL];
+        kinds.into_iter().any(|kind| core::ptr::eq(self.commands, kind))
     }
 
     pub(crate) const fn task_set(&self) -> &spin::Mutex<TaskSet> {

@@ -4,6 +4,7 @@
 use crate::attention::Attention;
 use crate::lun::LogicalUnit;
 use crate::nexus::Nexus;
+use crate::pass;
 use crate::taskset::Sharing;
 use wire::scsi::Sense;
 
@@ -37,7 +38,7 @@ impl Nexus {
             if let Some(nexus_state) = self.state_at(unit) {
                 unit.task_set().lock().clear_fault(unit, Some(nexus_state));
                 nexus_state.copies.clear();
-                nexus_state.medium.allow_removal();
+                pass::allow_removal(unit, nexus_state);
             }
             self.establish(unit, Attention::NexusLoss);
         }
@@ -46,8 +47,8 @@ impl Nexus {
     /// QUERY ASYNCHRONOUS EVENT (SAM-5 §7.10): what the next command will be told, which stays.
     #[must_use]
     pub fn pending_sense(&self, unit: &LogicalUnit) -> Option<PendingSense> {
-        let (next, more) = self.state_at(unit)?.attentions.peek()?;
-        Some(PendingSense { sense: next.sense(), more })
+        let (sense, more) = self.state_at(unit)?.peek_attention()?;
+        Some(PendingSense { sense, more })
     }
 
     /// Tasks of this nexus were ended by another one's CLEAR TASK SET (SAM-5 §7.4): 2F/00.

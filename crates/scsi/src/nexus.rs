@@ -6,6 +6,7 @@ use crate::attention::Attention;
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
 use crate::lun::NexusState;
+use crate::pass;
 use crate::sense;
 use crate::sense::Fault;
 use crate::spc;
@@ -210,7 +211,7 @@ impl Nexus {
             let (unit, nexus_state) = (&mapping.mapped.unit, &mapping.mapped.nexus_state);
             unit.task_set().lock().clear_fault(unit, Some(nexus_state));
             nexus_state.echo.wipe();
-            nexus_state.medium.allow_removal();
+            pass::allow_removal(unit, nexus_state);
             nexus_state.attentions.establish(Attention::NexusLoss);
         }
     }

@@ -60,7 +60,7 @@ impl Fault {
 impl Fault {
     /// A unit attention after a function that ended the tasks of many, or ACA ACTIVE (RFC 7143
     /// §4.2.2.3.4 a, d).
-    fn is_fenced(&self) -> bool {
+    pub(crate) fn is_fenced(&self) -> bool {
         let of_many = matches!(self.sense.asc, RESET_OCCURRED | COMMANDS_CLEARED);
         match self.status {
             CHECK_CONDITION => self.sense.key == SenseKey::UnitAttention && of_many,
@@ -158,6 +158,9 @@ pub(crate) const INVALID_OPCODE: Sense = Sense::new(SenseKey::IllegalRequest, 0x
 pub(crate) const LBA_OUT_OF_RANGE: Sense = Sense::new(SenseKey::IllegalRequest, 0x21, 0);
 /// 5/25/00 LOGICAL UNIT NOT SUPPORTED.
 pub(crate) const UNIT_NOT_SUPPORTED: Sense = Sense::new(SenseKey::IllegalRequest, 0x25, 0);
+/// 6/29/00 POWER ON, RESET, OR BUS DEVICE RESET OCCURRED: nobody knows which.
+pub(crate) const RESET_OCCURRED_UNKNOWN: Sense =
+    Sense::new(SenseKey::UnitAttention, RESET_OCCURRED, 0);
 /// 6/3F/03 INQUIRY DATA HAS CHANGED: another unit has the number.
 pub(crate) const INQUIRY_CHANGED: Sense = Sense::new(SenseKey::UnitAttention, 0x3f, 0x03);
 /// 5/26/04 INVALID RELEASE OF PERSISTENT RESERVATION.

@@ -5,6 +5,7 @@
 mod copy;
 mod entry;
 mod mmc;
+mod passed;
 mod protected;
 mod sbc;
 mod spc;
@@ -18,6 +19,7 @@ use crate::sense::Fault;
 use crate::spc::persistent::rights::Guard;
 pub(crate) use wire::scsi::cdb::CDB_LEN_MAX;
 use wire::scsi::cdb::CdbView;
+use wire::scsi::cdb::Group;
 use wire::scsi::opcode::Opcode;
 
 /// The commands of one kind of device.
@@ -27,6 +29,8 @@ pub(crate) struct Commands {
     entries: &'static [Entry],
     /// Where the entries of each operation code start; the end for those that have none.
     index: [u8; 256],
+    /// What has no entry; None: it is refused.
+    other: Option<&'static Entry>,
 }
 
 impl Commands {
@@ -43,7 +47,12 @@ impl Commands {
             assert!(!matches!(entry.guard, Guard::Unset), "every command is guarded");
             index[entry.opcode.0 as usize] = at;
         }
-        Self { entries, index }
+        Self { entries, index, other: None }
+    }
+
+    /// The same where nothing is unknown.
+    const fn or_else(self, other: &'static Entry) -> Self {
+        Self { other: Some(other), ..self }
     }
 
     /// The command of a CDB: 5/20/00 for an unknown operation code, 5/24/00 for an unknown service
@@ -52,7 +61,9 @@ impl Commands {
     pub(crate) fn find(&self, cdb: &CdbView<'_>) -> Result<&'static Entry, Fault> {
         let opcode = cdb.opcode();
         let mut entries = self.of_opcode(opcode);
-        let Some(first) = entries.next() else { return Err(sense::INVALID_OPCODE.into()) };
+        let Some(first) = entries.next() else {
+            return self.other.ok_or_else(|| sense::INVALID_OPCODE.into());
+        };
         if first.service_action.is_none() {
             return Ok(first);
         }
@@ -60,7 +71,8 @@ impl Commands {
         if first.service_action == action {
             return Ok(first);
         }
-        entries.find(|entry| entry.service_action == action).ok_or_else(|| self.not_found(cdb))
+        let entry = entries.find(|entry| entry.service_action == action);
+        entry.or(self.other).ok_or_else(|| self.not_found(cdb))
     }
 
     /// Why a command is refused that the unit has not what it takes for.
@@ -90,6 +102,12 @@ impl Commands {
         rest.iter().take_while(move |entry| entry.opcode == opcode)
     }
 
+    /// True if the CONTROL byte of a CDB is known to be one.
+    pub(crate) fn knows_control(&self, opcode: Opcode) -> bool {
+        self.of_opcode(opcode).next().is_some()
+            || self.other.is_some() && Group::of(opcode).is_some()
+    }
+
     /// All commands, ascending.
     pub(crate) fn all(&self) -> impl Iterator<Item = &'static Entry> + use<> {
         self.entries.iter()
@@ -102,6 +120,13 @@ pub(crate) static DISK: Commands = Commands::new(&MERGED);
 pub(crate) static PROTECTED: Commands = Commands::new(&protected::COMMANDS);
 /// Of a CD or DVD drive.
 pub(crate) static OPTICAL: Commands = Commands::new(mmc::COMMANDS);
+/// Of a device of the system that is a disk.
+pub(crate) static PASSED_DISK: Commands = Commands::new(&passed::DISK).or_else(&passed::OTHER);
+/// Of one that is a CD or DVD drive.
+pub(crate) static PASSED_OPTICAL: Commands =
+    Commands::new(&passed::OPTICAL).or_else(&passed::OTHER);
+/// Of any other one.
+pub(crate) static PASSED: Commands = Commands::new(&passed::COMMANDS).or_else(&passed::OTHER);
 
 /// All commands of a disk, ascending.
 #[cfg(test)]
@@ -136,37 +161,42 @@ pub fn supported_commands() -> impl Iterator<Item = Supported> {
 /// The command sets of a disk, each ascending.
 const SETS: [&[Entry]; 3] = [spc::COMMANDS, sbc::COMMANDS, copy::COMMANDS];
 
-const COUNT: usize = {
+/// All of them.
+const MERGED: [Entry; total(&SETS)] = merged(&SETS);
+
+/// How many entries some sets have.
+const fn total(sets: &[&[Entry]]) -> usize {
     let (mut count, mut set) = (0, 0);
-    while set < SETS.len() {
-        count += SETS[set].len();
+    while set < sets.len() {
+        count += sets[set].len();
         set += 1;
     }
     count
-};
+}
 
-/// All of them, ascending by operation code; each set keeps its own order.
-const MERGED: [Entry; COUNT] = {
-    let mut all = [spc::COMMANDS[0]; COUNT];
-    let mut taken = [0; SETS.len()];
+/// The entries of some sets, ascending by operation code; each set keeps its own order. There are
+/// `N` of them.
+const fn merged<const N: usize, const S: usize>(sets: &[&[Entry]; S]) -> [Entry; N] {
+    let mut all = [sets[0][0]; N];
+    let mut taken = [0; S];
     let mut at = 0;
-    while at < COUNT {
-        let (mut first, mut set) = (SETS.len(), 0);
-        while set < SETS.len() {
-            if taken[set] < SETS[set].len() {
-                let opcode = SETS[set][taken[set]].opcode.0;
-                if first == SETS.len() || opcode < SETS[first][taken[first]].opcode.0 {
+    while at < N {
+        let (mut first, mut set) = (S, 0);
+        while set < S {
+            if taken[set] < sets[set].len() {
+                let opcode = sets[set][taken[set]].opcode.0;
+                if first == S || opcode < sets[first][taken[first]].opcode.0 {
                     first = set;
                 }
             }
             set += 1;
         }
-        all[at] = SETS[first][taken[first]];
+        all[at] = sets[first][taken[first]];
         taken[first] += 1;
         at += 1;
     }
     all
-};
+}
 
 #[cfg(test)]
 mod tests {
@@ -192,7 +222,7 @@ mod tests {
     #[test]
     fn every_length_is_that_of_its_group() {
         for entry in DISK.all().chain(OPTICAL.all()) {
-            let group = wire::scsi::cdb::Group::of(entry.opcode).expect("a group");
+            let group = Group::of(entry.opcode).expect("a group");
             assert_eq!(entry.length, group.cdb_len(), "{:?}", entry.opcode.name());
         }
     }

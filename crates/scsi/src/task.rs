@@ -281,6 +281,7 @@ impl Task {
                 Machine::Read(read) => mapped.nexus_state.traffic.count_read(read.bytes()),
                 Machine::Write(write) => mapped.nexus_state.traffic.count_write(write.bytes()),
                 Machine::Protected(protected) => protected.count(&mapped.nexus_state.traffic),
+                Machine::Passing(passing) => passing.count(&mapped.nexus_state.traffic),
                 _ => {}
             }
         }
@@ -290,12 +291,27 @@ impl Task {
     /// Waits if it needs to hold something of the unit that others have.
     #[inline]
     fn acquire(&mut self, step: Step) -> Step {
-        let (Step::Store(op), Some(mapped)) = (&step, &self.mapped) else { return step };
+        let (Step::Store(op), Some(mapped)) = (&step, &self.mapped) else {
+            return self.acquire_device(step);
+        };
         let access = self.machine.access(&mapped.unit, op);
         if access == Access::There {
             return self.acquire_there(step);
         }
         let got = self.hold.acquire(access, &mapped.unit, &mapped.nexus_state, op);
+        if got { step } else { self.wait(step) }
+    }
+
+    /// What a device is asked for may change its medium, or nobody knows.
+    #[inline]
+    fn acquire_device(&mut self, step: Step) -> Step {
+        let (Step::Device(_), Some(mapped)) = (&step, &self.mapped) else { return step };
+        if matches!(&self.machine, Machine::Passing(passing) if passing.only_asks()) {
+            return step;
+        }
+        let (unit, nexus_state) = (&mapped.unit, &mapped.nexus_state);
+        // No token stands for blocks of a device, so which ones it may change is of no matter.
+        let got = self.hold.acquire(Access::Shared, unit, nexus_state, &Op::Flush);
         if got { step } else { self.wait(step) }
     }
 
@@ -343,7 +359,7 @@ impl Task {
             let sense = mapped.unit.wiping_sense();
             return self.turn_away(sense);
         }
-        if let (Step::Store(_), Some(mapped)) = (&step, mapped)
+        if let (Step::Store(_) | Step::Device(_), Some(mapped)) = (&step, mapped)
             && mapped.unit.outlasting().is_fenced()
             && !self.machine.is_job()
         {
@@ -556,7 +572,7 @@ const NACA: u8 = 0x04;
 #[inline]
 fn asks_for_aca(unit: &LogicalUnit, request: &Request) -> bool {
     let cdb = CdbView::new(&request.cdb);
-    cdb.control() & NACA != 0 && unit.commands().of_opcode(cdb.opcode()).next().is_some()
+    cdb.control() & NACA != 0 && unit.commands().knows_control(cdb.opcode())
 }
 
 fn is_preempt_and_abort(request: &Request) -> bool {

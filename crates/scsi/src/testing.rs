@@ -394,6 +394,7 @@ pub(crate) fn run_at(nexus: &Nexus, request: Request, out: &[u8], now: Duration)
                 }
             }
             Step::Store(op) => Input::Store(submit(&task, &op)),
+            Step::Device(errand) => Input::Device(crate::pass::tests::carried_out(&errand)),
         };
         step = task.resume(nexus, input);
         nexus.units().for_each(|unit| unit.check());

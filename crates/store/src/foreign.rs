@@ -11,8 +11,11 @@
 //! dropped, which says that the operation failed. What must not happen is that it is kept for ever:
 //! whoever waits for the end of the command would wait as long, as for a disk that hangs.
 
+use crate::device::{Answer, Failure};
 use crate::{Error, IoResult, Outcome, Submitted, contradiction};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use buf::Buf;
 use core::fmt;
 
@@ -113,6 +116,23 @@ impl Completer {
         self.answer(outcome);
     }
 
+    /// The device has ended the command with `status`; of what came from it the first `moved`
+    /// bytes are in [`room`](Self::room).
+    pub fn answer_command(mut self, status: u8, sense: Vec<u8>, moved: u32) {
+        let length = usize::try_from(moved).unwrap_or(usize::MAX);
+        let data = self.buf.take().filter(|_| length > 0).map(|mut buf| {
+            buf.truncate(length);
+            buf.freeze()
+        });
+        let answer = Answer::Ended { status, sense, moved, data };
+        self.answer(Outcome::Answered(Box::new(answer)));
+    }
+
+    /// The command has not reached the device, or nobody knows what became of it.
+    pub fn fail_command(self, failure: Failure) {
+        self.complete_with(Outcome::Answered(Box::new(Answer::Failed(failure))));
+    }
+
     fn answer(&mut self, outcome: Outcome) {
         if core::mem::take(&mut self.is_open) {
             self.to.answer(self.ticket, outcome);
@@ -138,7 +158,6 @@ pub fn ended(result: IoResult) -> Submitted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
     use buf::Pool;
     use spin::Mutex;
 

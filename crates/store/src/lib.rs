@@ -11,6 +11,7 @@ extern crate alloc;
 #[cfg(test)]
 mod able;
 pub mod beside;
+pub mod device;
 pub mod file;
 pub mod filter;
 pub mod foreign;
@@ -28,6 +29,7 @@ use buf::{BUF_LEN_MAX, Slice};
 use clock::Instant;
 use core::fmt;
 use core::time::Duration;
+use device::{Answer, Device};
 use foreign::Errand;
 use health::{Health, Watched};
 
@@ -225,6 +227,8 @@ pub enum Outcome {
     /// Nothing was written by a CompareAndWrite: other bytes are there, from this one of them on.
     /// None: the store cannot tell from which.
     Miscompare(Option<u64>),
+    /// How a command ended that a device has carried out; no block operation ends so.
+    Answered(Box<Answer>),
     /// Not, or only in part; of a range that was to change, each byte is old or new.
     Failed(Error),
 }
@@ -537,6 +541,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// Why not, and what to do.
     fn snapshot_behind(&self, _name: &str) -> Option<Result<String, String>> {
+        None
+    }
+
+    /// The device in its place, where there are no blocks but one that carries out commands itself.
+    fn device(&self) -> Option<&Arc<dyn Device>> {
         None
     }
 

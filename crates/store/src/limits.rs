@@ -49,6 +49,10 @@ pub(crate) const NESTING_MAX: usize = 4;
 /// Longest delay: after it hosts have given a command up.
 pub(crate) const DELAY_MAX: Duration = Duration::from_secs(60);
 
+/// Longest time that a command of a device may be given: hosts have given up all but a few long
+/// before, and the system counts milliseconds in 32 bits.
+pub(crate) const DEVICE_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+
 /// Blocks of one file whose writes are told apart at most: the list of their chunks takes 2 MiB.
 pub(crate) const MARKS_MAX: u64 = 1 << 32;
 

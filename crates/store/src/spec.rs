@@ -7,12 +7,14 @@
 mod error;
 mod filter;
 mod rbd;
+mod scsi;
 mod size;
 
 pub use error::SpecError;
 pub use error::Unprotectable;
 pub use filter::Filter;
 pub use rbd::RbdSpec;
+pub use scsi::ScsiSpec;
 pub use size::Exactly;
 pub use size::SizeError;
 pub use size::parse_bytes;
@@ -47,6 +49,8 @@ pub enum Spec {
     /// `rbd:POOL[/NAMESPACE]/IMAGE[@SNAP][,id=USER][,conf=FILE][,keyring=FILE][,create,size=SIZE]`:
     /// an image of Ceph.
     Rbd(RbdSpec),
+    /// `scsi:NODE[,timeout=TIME]`: a device of the system, which carries out commands itself.
+    Scsi(ScsiSpec),
     /// `iso:PATH`: a CD or DVD, read only.
     Iso {
         /// Not empty; ends at the first comma.
@@ -56,7 +60,7 @@ pub enum Spec {
     Stripe {
         /// Bytes that lie together in one store.
         chunk: u64,
-        /// Two at least; none is optical.
+        /// Two at least; each has blocks, and none is optical.
         stores: Vec<Self>,
     },
     /// A store with a filter in front.
@@ -95,6 +99,11 @@ impl Spec {
         }
     }
 
+    /// True for a device of the system, which has no filters.
+    pub const fn is_device(&self) -> bool {
+        matches!(self, Self::Scsi(_))
+    }
+
     /// What is behind all filters.
     pub fn unfiltered(&self) -> &Self {
         match self {
@@ -113,6 +122,7 @@ impl Spec {
             Self::Null { .. } => Err(Unprotectable::Null),
             Self::Iso { .. } => Err(Unprotectable::Iso),
             Self::Rbd(_) => Err(Unprotectable::Rbd),
+            Self::Scsi(_) => Err(Unprotectable::Scsi),
             Self::Stripe { .. } => Err(Unprotectable::Stripe),
             Self::Filtered { filter: Filter::Atomic, .. } => Err(Unprotectable::Atomic),
             Self::Filtered { behind, .. } => behind.protectable(),
@@ -167,7 +177,10 @@ impl Spec {
                 let (place, options) = split_argument(rest);
                 ("rbd", Self::Rbd(RbdSpec::new(place)?), options)
             }
-            "scsi" => return Err(SpecError::NotBuiltYet { kind: kind.to_owned() }),
+            "scsi" => {
+                let (path, options) = split_argument(rest);
+                ("scsi", Self::Scsi(ScsiSpec::new(path)?), options)
+            }
             _ if is_path(kind) => return Err(SpecError::Path { word: word.to_owned() }),
             _ => return Err(SpecError::UnknownKind { kind: kind.to_owned() }),
         };
@@ -179,12 +192,18 @@ impl Spec {
             let is_its_own = match unfiltered(&mut spec) {
                 Self::File(file) => file.take(option, value)?,
                 Self::Rbd(image) => image.take(option, value)?,
+                Self::Scsi(device) => device.take(option, value)?,
                 _ => false,
             };
             if is_its_own {
                 continue;
             }
-            let Some(filter) = Filter::parse(kind, option, value)? else {
+            // A filter is before blocks, and a device has none.
+            let filter = match kind {
+                "scsi" => None,
+                _ => Filter::parse(kind, option, value)?,
+            };
+            let Some(filter) = filter else {
                 let (option, options) = (option.to_owned(), error::options_of(kind));
                 return Err(SpecError::UnknownOption { kind, option, options });
             };
@@ -257,6 +276,9 @@ fn parse_stripe(rest: &str, depth: usize) -> Result<(Spec, Option<&str>), SpecEr
         let spec = Spec::parse(word, depth + 1).map_err(within)?;
         if spec.is_optical() {
             return Err(SpecError::OpticalInStripe);
+        }
+        if spec.is_device() {
+            return Err(SpecError::DeviceInStripe);
         }
         stores.push(spec);
         start = cut + 1;
@@ -331,6 +353,7 @@ impl fmt::Display for Spec {
             Self::File(file) => write!(f, "file:{file}"),
             Self::Iso { path } => write!(f, "iso:{path}"),
             Self::Rbd(image) => write!(f, "rbd:{image}"),
+            Self::Scsi(device) => write!(f, "scsi:{device}"),
             Self::Stripe { chunk, stores } => {
                 write!(f, "stripe:{}(", Exactly(*chunk))?;
                 for (index, store) in stores.iter().enumerate() {

@@ -21,6 +21,7 @@ use scsi::Identity;
 use scsi::Kept;
 use store::Store;
 use store::spec::RbdSpec;
+use store::spec::ScsiSpec;
 use store::spec::Spec;
 
 use crate::keep;
@@ -98,6 +99,8 @@ struct Leaves {
     chunks: Vec<u8>,
     /// Images of Ceph.
     images: Vec<RbdSpec>,
+    /// A device, which is all of it.
+    device: Option<ScsiSpec>,
 }
 
 impl Leaves {
@@ -112,6 +115,7 @@ impl Leaves {
             Spec::File(_) | Spec::Iso { .. } => self.files += 1,
             Spec::Memory { .. } | Spec::Null { .. } => self.fleeting = true,
             Spec::Rbd(image) => self.images.push(image.clone()),
+            Spec::Scsi(device) => self.device = Some(device.clone()),
             Spec::Filtered { behind, .. } => self.gather(behind),
             Spec::Stripe { chunk, stores } => {
                 self.chunks.extend_from_slice(&chunk.to_be_bytes());
@@ -135,6 +139,9 @@ impl Stores {
         sought: Sought<'_>,
     ) -> Result<DiskNumber, IdentityError> {
         let leaves = Leaves::of(spec);
+        if let Some(device) = &leaves.device {
+            return Ok(self.device_number(device, sought));
+        }
         let find = |id| self.files.iter().find(|file| file.id == id);
         let files: Vec<_> = store.files().into_iter().take(leaves.files).filter_map(find).collect();
         let own = match &*files {
@@ -177,6 +184,33 @@ impl Stores {
             members.extend_from_slice(&number_of(file, sought)?.to_be_bytes());
         }
         Ok(DiskNumber { number: Identity::number_of(b"stripe", &members), lasting: true })
+    }
+}
+
+impl Stores {
+    /// A device that names itself is the same wherever it is served; another one is what is at its
+    /// place.
+    fn device_number(&self, spec: &ScsiSpec, sought: Sought<'_>) -> DiskNumber {
+        match self.device_of(spec).and_then(|known| known.name.as_ref()) {
+            Some(name) => DiskNumber { number: Identity::number_of(b"scsi", name), lasting: true },
+            None => DiskNumber {
+                number: Identity::number_of_place(sought.target, sought.lun),
+                lasting: false,
+            },
+        }
+    }
+
+    /// `identity` as the device says it that was opened by `spec`, as far as it does.
+    #[must_use]
+    pub fn identity_of_device(&self, spec: &ScsiSpec, identity: Identity) -> Identity {
+        let Some(known) = self.device_of(spec) else { return identity };
+        Identity {
+            vendor: known.vendor.clone(),
+            product: known.product.clone(),
+            serial: known.serial.clone().unwrap_or(identity.serial),
+            naa: known.naa.clone().unwrap_or(identity.naa),
+            ..identity
+        }
     }
 }
 

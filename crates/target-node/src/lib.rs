@@ -58,6 +58,7 @@ mod answers;
 mod authentication;
 mod catalogue;
 mod change;
+mod device;
 mod ends;
 mod failure;
 mod figures;

@@ -20,6 +20,7 @@ mod awaiting_memory;
 mod buffers;
 mod complaint;
 mod context;
+mod devices;
 mod exchange;
 mod fencing;
 mod figures;
@@ -71,6 +72,7 @@ use iscsi::target_role::Output;
 use mover::Mover;
 use store::Io;
 use store::IoResult;
+use store::foreign::Errand;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
@@ -211,6 +213,10 @@ enum Doing {
     Store { op: store::Op, io: Io },
     /// A state of its unit is being kept.
     Keep,
+    /// The device of its unit carries it out.
+    Device(Errand),
+    /// The device of a unit is reset, for nobody's task.
+    Reset(Errand),
 }
 
 /// What a token of the port means.

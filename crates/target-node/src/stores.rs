@@ -21,6 +21,7 @@ use engine::files::FileError;
 use engine::files::Name;
 use engine::files::OpenFile;
 use engine::files::OpenOptions;
+use engine::sg::SgError;
 use rbd::Rbd;
 use rbd::RbdError;
 use store::FileId;
@@ -28,6 +29,7 @@ use store::FilterIndex;
 use store::Op;
 use store::Outcome;
 use store::Store;
+use store::device::Passage;
 use store::filter;
 use store::filter::Journal;
 use store::health::Health;
@@ -37,9 +39,13 @@ use store::health::Watched;
 use store::spec::FileSpec;
 use store::spec::Filter;
 use store::spec::RbdSpec;
+use store::spec::ScsiSpec;
 use store::spec::Spec;
 use store::stripe::Stripe;
 use store::stripe::StripeError;
+
+use crate::device;
+use crate::device::probe::Known;
 
 /// A file of an open store, under the number that all reactors know it by.
 #[derive(Clone, Debug)]
@@ -108,6 +114,8 @@ pub struct Stores {
     made: Made,
     /// Images of Ceph that were opened, and which they are.
     images: Vec<(RbdSpec, String)>,
+    /// Devices that were opened, and what they have said of themselves.
+    devices: Vec<(ScsiSpec, Known)>,
     /// What is odd about others.
     odd: Vec<OddSize>,
 }
@@ -226,6 +234,9 @@ pub enum StoreError {
     /// The image of Ceph behind it.
     #[error(transparent)]
     Rbd(#[from] RbdError),
+    /// The device in its place.
+    #[error(transparent)]
+    Sg(#[from] SgError),
     /// Stores that are no stripe.
     #[error("cannot stripe these stores: {0}")]
     Stripe(#[from] StripeError),
@@ -332,6 +343,7 @@ impl Stores {
             Spec::File(file) => self.open_file(file)?,
             Spec::Iso { path } => self.open_file(&FileSpec::disc(path.clone()))?,
             Spec::Rbd(image) => self.open_image(image)?,
+            Spec::Scsi(device) => self.open_device(device)?,
             Spec::Stripe { chunk, stores } => {
                 let mut open = |spec| Ok::<_, StoreError>(self.open_layered(spec)?.0);
                 let stores: Result<Vec<_>, _> = stores.iter().map(&mut open).collect();
@@ -360,6 +372,25 @@ impl Stores {
     /// It cannot be served.
     pub fn examine_image(spec: &RbdSpec) -> Result<u64, StoreError> {
         Ok(rbd::examine(spec)?.bytes)
+    }
+
+    fn open_device(&mut self, spec: &ScsiSpec) -> Result<Arc<dyn Store>, StoreError> {
+        let (device, known) = device::open(spec)?;
+        self.devices.push((spec.clone(), known));
+        Ok(Arc::new(Passage::new(device)))
+    }
+
+    /// Whether a device could be opened, as far as can be seen without sending it anything.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub fn examine_device(spec: &ScsiSpec) -> Result<(), StoreError> {
+        Ok(engine::sg::examine(spec.path.as_ref())?)
+    }
+
+    /// What the device has said that was opened by `spec`.
+    pub(crate) fn device_of(&self, spec: &ScsiSpec) -> Option<&Known> {
+        self.devices.iter().find(|(opened, _)| opened == spec).map(|(_, known)| known)
     }
 
     /// Which image of Ceph was opened by `spec`.

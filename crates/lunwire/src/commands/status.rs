@@ -59,13 +59,15 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
         for lun in target.luns {
             let access = if lun.read_only { ", read only" } else { "" };
             let protection = lun.protection_shown();
-            let size = units::bytes(lun.bytes);
+            let size = match lun.bytes {
+                0 => "a device without a capacity".to_owned(),
+                bytes => format!("{}, {}-byte blocks", units::bytes(bytes), lun.block),
+            };
             let seen = lun.initiators_shown().map(|by| format!(", seen by {by}"));
-            let (number, store, block, serial) = (lun.number, lun.store, lun.block, lun.serial);
+            let (number, store, serial) = (lun.number, lun.store, lun.serial);
             let seen = seen.unwrap_or_default();
             output::line(format!(
-                "  LUN {number}: {store} ({size}, {block}-byte blocks{access}{protection}), serial \
-                 {serial}{seen}"
+                "  LUN {number}: {store} ({size}{access}{protection}), serial {serial}{seen}"
             ));
             if let Some(how) = &lun.file_lost {
                 output::line(format!(

@@ -202,7 +202,9 @@ fn look(lun: &DraftLun) -> Result<Found> {
     let mut found = Found::default();
     let bytes = look_at(&lun.spec, lun.block, &mut found)?;
     let block = if lun.spec.is_optical() { BLOCK_LEN } else { lun.block };
-    LogicalUnit::check_size(bytes, block).map_err(anyhow::Error::msg)?;
+    if !lun.spec.is_device() {
+        LogicalUnit::check_size(bytes, block).map_err(anyhow::Error::msg)?;
+    }
     let Some(kind) = lun.protection else {
         found.astray = Stores::examine_unprotected(&lun.spec)?;
         return Ok(found);
@@ -231,6 +233,8 @@ fn look_at(spec: &Spec, block: u32, found: &mut Found) -> Result<u64> {
             return Ok(*bytes);
         }
         Spec::Rbd(image) => return Ok(Stores::examine_image(image)?),
+        // It has no blocks of ours.
+        Spec::Scsi(device) => return Ok(Stores::examine_device(device).map(|()| 0)?),
         Spec::Filtered { behind, .. } => return look_at(behind, block, found),
         Spec::Stripe { chunk, stores } => {
             let sizes: Result<Vec<u64>> =
@@ -280,7 +284,7 @@ fn is_read_only(spec: &Spec) -> bool {
         Spec::Filtered { behind, filter } => *filter == Filter::ReadOnly || is_read_only(behind),
         Spec::Iso { .. } => true,
         Spec::Rbd(image) => image.snapshot.is_some(),
-        Spec::Stripe { .. } | Spec::Memory { .. } | Spec::Null { .. } => false,
+        Spec::Stripe { .. } | Spec::Memory { .. } | Spec::Null { .. } | Spec::Scsi(_) => false,
     }
 }
 
@@ -326,6 +330,6 @@ fn files_of(spec: &Spec) -> Vec<FileSpec> {
         Spec::Iso { path } => vec![FileSpec::disc(path.clone())],
         Spec::Stripe { stores, .. } => stores.iter().flat_map(files_of).collect(),
         Spec::Filtered { behind, .. } => files_of(behind),
-        Spec::Memory { .. } | Spec::Null { .. } | Spec::Rbd(_) => Vec::new(),
+        Spec::Memory { .. } | Spec::Null { .. } | Spec::Rbd(_) | Spec::Scsi(_) => Vec::new(),
     }
 }

@@ -51,6 +51,16 @@ impl DraftLun {
         if optical && (order.block.is_some() || order.space_warning.is_some()) {
             return Err(of(place, word, &"a CD or DVD has neither --block nor --space-warning"));
         }
+        if draft.spec.is_device() {
+            let options = [
+                ("--block", order.block.is_some()),
+                ("--space-warning", order.space_warning.is_some()),
+                ("--serial", order.serial.is_some()),
+            ];
+            if let Some((option, _)) = options.iter().find(|(_, given)| *given) {
+                return Err(format!("{option}: {DEVICE_HAS_ITS_OWN}"));
+            }
+        }
         if let Some(length) = order.block {
             draft.block = block(length).map_err(|right| of("--block", &length, &right))?;
         }
@@ -86,6 +96,9 @@ impl DraftLun {
                 if draft.spec.is_optical() {
                     return Err("a CD or DVD has blocks of 2048 bytes; leave it out");
                 }
+                if draft.spec.is_device() {
+                    return Err(DEVICE_HAS_ITS_OWN);
+                }
                 block(*b)
             })?;
         }
@@ -99,16 +112,27 @@ impl DraftLun {
                 if draft.spec.is_optical() {
                     return Err("a CD or DVD takes no space; leave it out".to_owned());
                 }
+                if draft.spec.is_device() {
+                    return Err(DEVICE_HAS_ITS_OWN.to_owned());
+                }
                 store::spec::parse_size(text).map_err(|error| error.to_string())
             })?;
         }
         if let Some(value) = &lun.serial {
-            let serial = checked(source, "target.lun.serial", value, |text| serial(text))?;
+            let serial = checked(source, "target.lun.serial", value, |text| {
+                if draft.spec.is_device() {
+                    return Err(DEVICE_HAS_ITS_OWN.to_owned());
+                }
+                serial(text)
+            })?;
             draft.serial = Some(serial);
         }
         Ok(draft)
     }
 }
+
+/// Why a setting of a disk is none of a device that is passed through.
+const DEVICE_HAS_ITS_OWN: &str = "a device says that itself; leave it out";
 
 /// The word of a store whose disk has `bytes` now: `size=` is for making a file, which may have had
 /// another size, or may have got one.
@@ -129,7 +153,9 @@ pub(crate) fn is_in_memory(spec: &Spec) -> bool {
         Spec::Memory { .. } => true,
         Spec::Stripe { stores, .. } => stores.iter().any(is_in_memory),
         Spec::Filtered { behind, .. } => is_in_memory(behind),
-        Spec::File(_) | Spec::Iso { .. } | Spec::Null { .. } | Spec::Rbd(_) => false,
+        Spec::File(_) | Spec::Iso { .. } | Spec::Null { .. } | Spec::Rbd(_) | Spec::Scsi(_) => {
+            false
+        }
     }
 }
 
@@ -139,7 +165,7 @@ pub(crate) fn memory_of(spec: &Spec) -> u64 {
         Spec::Memory { bytes } => *bytes,
         Spec::Stripe { stores, .. } => stores.iter().map(memory_of).fold(0, u64::saturating_add),
         Spec::Filtered { behind, .. } => memory_of(behind),
-        Spec::File(_) | Spec::Iso { .. } | Spec::Null { .. } | Spec::Rbd(_) => 0,
+        Spec::File(_) | Spec::Iso { .. } | Spec::Null { .. } | Spec::Rbd(_) | Spec::Scsi(_) => 0,
     }
 }
 

@@ -78,6 +78,7 @@ fn each_path<E>(
     match spec {
         Spec::File(file) => change(&mut file.path),
         Spec::Iso { path } => change(path),
+        Spec::Scsi(device) => change(&mut device.path),
         Spec::Stripe { stores, .. } => {
             stores.iter_mut().try_for_each(|store| each_path(store, change))
         }

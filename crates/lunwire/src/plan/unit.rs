@@ -19,6 +19,7 @@ use scsi::LogicalUnit;
 use scsi::PortGroup;
 use store::Store;
 use store::null::Null;
+use store::spec::Spec;
 use target::DiskNumber;
 use target::IdentityPolicy;
 use target::Sought;
@@ -121,6 +122,9 @@ impl UnitMaker {
                 Known { identity, lasting }
             }
         };
+        if let Spec::Scsi(device) = &lun.spec {
+            known.identity = stores.identity_of_device(device, known.identity);
+        }
         if known.lasting {
             known.identity.content = target::content_number(&lun.spec)?;
         }
@@ -153,6 +157,10 @@ impl UnitMaker {
                 let identity = known(stores, &*store)?;
                 return LogicalUnit::optical(identity, store).map_err(anyhow::Error::msg);
             }
+            None if spec.is_device() => {
+                let store = stores.open(spec)?;
+                LogicalUnit::passing(known(stores, &*store)?, store)
+            }
             None => {
                 let store = stores.open_for(spec, block)?;
                 LogicalUnit::new(known(stores, &*store)?, store, block)
@@ -171,6 +179,8 @@ impl UnitMaker {
         }
         match &self.state_dir {
             // What is kept of a disk that is gone with the daemon would be found by nobody.
+            // Mode parameters and the like a device keeps itself.
+            Some(folder) if lasting && spec.is_device() => keep(unit, folder, Kept::Reservations),
             Some(folder) if lasting => {
                 Kept::ALL.into_iter().try_fold(unit, |unit, kept| keep(unit, folder, kept))
             }

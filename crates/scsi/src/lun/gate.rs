@@ -76,8 +76,8 @@ impl Context<'_> {
     /// A pending unit attention, which this clears.
     #[cold]
     fn report_attention(&self) -> Result<(), Fault> {
-        match self.nexus_state.attentions.take() {
-            Some(attention) => Err(attention.sense().into()),
+        match self.nexus_state.take_attention() {
+            Some(sense) => Err(sense.into()),
             None => Ok(()),
         }
     }

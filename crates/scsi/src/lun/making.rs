@@ -32,6 +32,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;
 use store::Store;
 use store::beside::Beside;
+use wire::scsi::inquiry;
 use wire::scsi::mmc;
 
 /// Why a store cannot be a logical unit.
@@ -44,6 +45,9 @@ pub enum UnitError {
     /// A CD or DVD that somebody could write to.
     #[error("a CD or DVD needs a store that is read only")]
     Writable,
+    /// Neither blocks nor a device.
+    #[error("the store is no device that carries out commands")]
+    NoDevice,
     /// Not one whole block.
     #[error("store of {bytes} bytes holds no block of {block}")]
     Empty {
@@ -141,18 +145,26 @@ impl LogicalUnit {
         Ok(unit)
     }
 
-    fn of_kind(
-        commands: &'static Commands,
-        identity: Identity,
-        store: Arc<dyn Store>,
-        block: u32,
-    ) -> Result<Self, UnitError> {
-        let geometry = store.geometry();
-        let (atomic_max, writes_same) = (store.atomic_max(), store.writes_same());
-        let compares_as_one =
-            store.compare_unit().is_some_and(|unit| unit >= block && unit.is_multiple_of(block));
-        let bytes = geometry.bytes;
-        Self::check_size(bytes, block)?;
+    /// A unit whose commands the device of `store` carries out. `identity` is what is kept of the
+    /// unit under, and what hosts are told of one that does not say who it is.
+    ///
+    /// # Errors
+    /// If there is no device, or the identity is none that hosts accept.
+    pub fn passing(identity: Identity, store: Arc<dyn Store>) -> Result<Self, UnitError> {
+        Self::check_identity(&identity)?;
+        let facts = store.device().map(|device| device.facts().clone());
+        let facts = facts.ok_or(UnitError::NoDevice)?;
+        let commands = match facts.kind {
+            inquiry::TYPE_OPTICAL => &table::PASSED_OPTICAL,
+            inquiry::TYPE_DISK => &table::PASSED_DISK,
+            _ => &table::PASSED,
+        };
+        // A unit without blocks has none of some length.
+        let (block, blocks) = facts.capacity.unwrap_or((512, 0));
+        Ok(Self::of_store(commands, identity, store, block, blocks))
+    }
+
+    fn check_identity(identity: &Identity) -> Result<(), UnitError> {
         let serial = &identity.serial;
         if serial.is_empty()
             || serial.len() > limits::SERIAL_LEN_MAX
@@ -164,15 +176,41 @@ impl LogicalUnit {
             (16, Some(6)) | (8, Some(2 | 3 | 5)) => {}
             _ => return Err(UnitError::Naa),
         }
-        let block_shift = block.trailing_zeros();
+        Ok(())
+    }
+
+    fn of_kind(
+        commands: &'static Commands,
+        identity: Identity,
+        store: Arc<dyn Store>,
+        block: u32,
+    ) -> Result<Self, UnitError> {
+        let bytes = store.geometry().bytes;
+        Self::check_size(bytes, block)?;
+        Self::check_identity(&identity)?;
+        let blocks = bytes >> block.trailing_zeros();
+        Ok(Self::of_store(commands, identity, store, block, blocks))
+    }
+
+    fn of_store(
+        commands: &'static Commands,
+        identity: Identity,
+        store: Arc<dyn Store>,
+        block: u32,
+        blocks: u64,
+    ) -> Self {
+        let geometry = store.geometry();
+        let (atomic_max, writes_same) = (store.atomic_max(), store.writes_same());
+        let compares_as_one =
+            store.compare_unit().is_some_and(|unit| unit >= block && unit.is_multiple_of(block));
         let modes = Modes::new(geometry.volatile_cache);
-        Ok(Self {
+        Self {
             identity,
             store,
             commands,
             block,
-            block_shift,
-            blocks: AtomicU64::new(bytes >> block_shift),
+            block_shift: block.trailing_zeros(),
+            blocks: AtomicU64::new(blocks),
             geometry,
             special: AtomicU32::new(0),
             outlasting: Outlasting::default(),
@@ -196,7 +234,7 @@ impl LogicalUnit {
             writes_same,
             protection: None,
             label: String::new(),
-        })
+        }
     }
 
     /// The same with somebody who keeps one kind of its state, and with what was kept last, if

@@ -10,6 +10,7 @@ use crate::exclusion::Writers;
 use crate::limits;
 use crate::mmc::medium::MediumOfNexus;
 use crate::nexus::NexusNames;
+use crate::pass::news::News;
 use crate::spc::buffer::EchoBuffer;
 use crate::spc::persistent::registry::Port as NexusPort;
 use crate::spc::persistent::registry::Registry;
@@ -36,6 +37,7 @@ pub(crate) struct NexusState {
     pub(crate) traffic: Traffic,
     pub(crate) echo: EchoBuffer,
     pub(crate) medium: MediumOfNexus,
+    pub(crate) news: News,
 }
 
 #[derive(Debug)]

@@ -53,7 +53,7 @@ fn attentions_stop_all_but_informative_commands() {
     assert_eq!(codes(bench.sense(&[0xff; 16])), (5, 0x20, 0));
     bench.unit.logical_unit_reset();
     let data = bench.data(&[3, 0, 0, 0, 18, 0]);
-    assert_eq!(codes(wire::scsi::Sense::parse(&data)), (6, 0x29, 3));
+    assert_eq!(codes(Sense::parse(&data)), (6, 0x29, 3));
     assert_eq!(bench.sense(&[0; 6]), None, "REQUEST SENSE has cleared it");
 }
 

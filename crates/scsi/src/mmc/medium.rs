@@ -34,6 +34,10 @@ impl MediumOfNexus {
         self.prevents.store(false, Ordering::Relaxed);
     }
 
+    pub(crate) fn prevent_removal(&self, prevents: bool) {
+        self.prevents.store(prevents, Ordering::Relaxed);
+    }
+
     pub(crate) fn prevents(&self) -> bool {
         self.prevents.load(Ordering::Relaxed)
     }

@@ -164,17 +164,26 @@ fn page(nexus: &Nexus, unit: &LogicalUnit, code: u8) -> Result<Vec<u8>, Fault> {
 
 /// Page 83 (SPC-4 §7.8.5, RFC 7143 §4.4.2): the unit by T10 vendor ID and NAA, the port by number
 /// and name, the device by its iSCSI name. Last what no host takes for a name.
-fn designators(nexus: &Nexus, unit: &LogicalUnit) -> Vec<u8> {
+pub(crate) fn designators(nexus: &Nexus, unit: &LogicalUnit) -> Vec<u8> {
     let identity = unit.identity();
-    let names = nexus.names();
     let mut vendor = ascii::<8>(&identity.vendor).to_vec();
     vendor.extend_from_slice(&ascii::<16>(&identity.product));
     vendor.extend_from_slice(identity.serial.as_bytes());
-    let port = target_port_name(&names.target_device, names.portal_group_tag);
     let mut bytes = Vec::new();
+    Designator::Naa(identity.naa.clone()).emit(&mut bytes);
+    Designator::T10Vendor(vendor).emit(&mut bytes);
+    designators_of_ports(nexus, unit, &mut bytes);
+    if let Some(content) = identity.content {
+        Designator::Content(content).emit(&mut bytes);
+    }
+    bytes
+}
+
+/// Appends what names the target port of a nexus, and the target.
+pub(crate) fn designators_of_ports(nexus: &Nexus, unit: &LogicalUnit, bytes: &mut Vec<u8>) {
+    let names = nexus.names();
+    let port = target_port_name(&names.target_device, names.portal_group_tag);
     for designator in [
-        Designator::Naa(identity.naa.clone()),
-        Designator::T10Vendor(vendor),
         Designator::RelativeTargetPort(names.relative_port),
         Designator::TargetPortGroup(unit.access().group_of(names)),
         Designator::ScsiName { of: Association::TargetPort, name: port.into_bytes() },
@@ -183,12 +192,8 @@ fn designators(nexus: &Nexus, unit: &LogicalUnit) -> Vec<u8> {
             name: names.target_device.clone().into_bytes(),
         },
     ] {
-        designator.emit(&mut bytes);
+        designator.emit(bytes);
     }
-    if let Some(content) = identity.content {
-        Designator::Content(content).emit(&mut bytes);
-    }
-    bytes
 }
 
 /// The SCSI port name of a target portal group (RFC 7143 §4.4.2).

@@ -23,8 +23,8 @@ pub(crate) fn test_unit_ready(_context: &Context<'_>) -> Result<Started, Fault> 
 /// REQUEST SENSE (SPC-4 §6.39): a pending unit attention as data, which clears it; else whether the
 /// unit is ready.
 pub(crate) fn request_sense(context: &Context<'_>) -> Result<Started, Fault> {
-    let sense = match context.nexus_state.attentions.take() {
-        Some(attention) => attention.sense(),
+    let sense = match context.nexus_state.take_attention() {
+        Some(attention) => attention,
         None if context.unit.is_special(Special::Wiping) => context.unit.wiping_sense(),
         None => context.unit.not_ready().unwrap_or(sense::NO_SENSE),
     };

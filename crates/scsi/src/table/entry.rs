@@ -70,6 +70,10 @@ pub(crate) enum Flag {
     Atomic = 1 << 13,
     /// Exists only with type 2 protection.
     TypeTwo = 1 << 14,
+    /// A device carries it out.
+    Passed = 128,
+    /// Nobody carries it out, though the device would.
+    Refused = 256,
 }
 
 impl Entry {
@@ -163,7 +167,8 @@ impl Entry {
 
     /// False if the unit lacks what the command is for.
     pub(crate) fn supported(&self, unit: &LogicalUnit) -> bool {
-        (!self.has(Flag::Discard) || unit.can_discard())
+        !self.has(Flag::Refused)
+            && (!self.has(Flag::Discard) || unit.can_discard())
             && (!self.has(Flag::Kept) || unit.identification().is_kept())
             && (!self.has(Flag::Explicit) || unit.access().is_explicit())
             && (!self.has(Flag::Atomic) || unit.atomic_max().is_some())

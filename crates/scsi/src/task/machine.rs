@@ -12,6 +12,7 @@ use crate::keeping::Keeping;
 use crate::kept::KeepFailed;
 use crate::lun::LogicalUnit;
 use crate::nexus::Mapped;
+use crate::pass::Passing;
 use crate::protect::FailedCheck;
 use crate::protect::Protected;
 use crate::protect::unmap::Unmap as ProtectedUnmap;
@@ -65,6 +66,7 @@ pub(crate) enum Machine {
     Awaiting(Awaiting),
     Protected(Box<Protected>),
     ProtectedUnmap(Box<ProtectedUnmap>),
+    Passing(Box<Passing>),
 }
 
 /// A task is moved some times on its way, which takes the longer the longer it is: the machines of
@@ -128,6 +130,7 @@ impl Machine {
             Self::Awaiting(awaiting) => awaiting.resume(&input),
             Self::Protected(protected) => protected.resume(unit, input),
             Self::ProtectedUnmap(unmap) => unmap.resume(unit, input),
+            Self::Passing(passing) => passing.resume(nexus, unit, input),
             Self::Keeping(keeping) => match input {
                 Input::Kept(result) => {
                     let (machine, step) = keeping.finish(unit, nexus.state_at(unit), result)?;

@@ -19,6 +19,8 @@ use buf::Slice;
 use clock::Instant;
 use store::Op;
 use store::Outcome;
+use store::device::Answer;
+use store::foreign::Errand;
 use wire::iscsi::Attribute;
 use wire::iscsi::Cdb;
 use wire::iscsi::LunField;
@@ -54,6 +56,8 @@ pub enum Step {
     },
     /// Run on [`Task::store`]; resume with [`Input::Store`].
     Store(Op),
+    /// Have the device of the unit carry this out; resume with [`Input::Device`].
+    Device(Errand),
     /// Others must end first, on any reactor: resume with [`Input::Turn`] soon.
     Wait,
     /// Abort tasks of the unit, on any reactor, but not this one; resume with [`Input::Turn`] when
@@ -120,6 +124,8 @@ pub enum Input {
     DataOut(Slice),
     /// How the store operation ended.
     Store(Outcome),
+    /// What the device has answered.
+    Device(Answer),
     /// After [`Step::Wait`], [`Step::Abort`] and [`Step::Spawn`].
     Turn,
     /// After [`Step::Clock`]: milliseconds since 1970-01-01 UTC.

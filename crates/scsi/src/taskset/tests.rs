@@ -60,7 +60,7 @@ fn go_on(nexus: &Nexus, task: &mut Task, mut step: Step) -> Step {
             }
             Step::Store(op) => Input::Store(submit(task, &op)),
             Step::Clock => Input::Clock(0),
-            Step::Draw | Step::Keep(_) | Step::Spawn { .. } => {
+            Step::Device(_) | Step::Draw | Step::Keep(_) | Step::Spawn { .. } => {
                 unreachable!("nothing here asks for it")
             }
         };

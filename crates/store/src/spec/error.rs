@@ -29,13 +29,7 @@ pub enum SpecError {
         /// Before the colon.
         kind: String,
     },
-    /// In the list, but this build has it not.
-    #[error("store kind `{kind}` is not built yet: this build has {USAGE}")]
-    NotBuiltYet {
-        /// Before the colon.
-        kind: String,
-    },
-    /// `file:` or `iso:` without a path.
+    /// `file:`, `iso:` or `scsi:` without a path.
     #[error("path of store `{kind}:` is empty: write {usage}")]
     EmptyPath {
         /// The kind.
@@ -130,6 +124,9 @@ pub enum SpecError {
     /// A CD as a part of a disk.
     #[error("`iso:` cannot be a part of a stripe: use file:PATH")]
     OpticalInStripe,
+    /// A device as a part of a disk.
+    #[error("`scsi:` cannot be a part of a stripe: use file: with its block device")]
+    DeviceInStripe,
     /// Chunk or number of stores of a stripe.
     #[error("store `stripe:`: {0}")]
     Stripe(StripeError),
@@ -156,6 +153,9 @@ pub enum Unprotectable {
     /// Nowhere to keep it beside the image.
     #[error("`rbd:` has no place for protection information beside the image: use file:")]
     Rbd,
+    /// It has its own.
+    #[error("`scsi:` passes on what the device has of protection information: leave it out")]
+    Scsi,
     /// Several.
     #[error("`stripe:` has no one file beside which to keep protection information: use file:")]
     Stripe,
@@ -175,6 +175,7 @@ fn usage_of(word: &str) -> &'static str {
         "file" => FILE_USAGE,
         "iso" => ISO_USAGE,
         "rbd" => RBD_USAGE,
+        "scsi" => SCSI_USAGE,
         "stripe" => STRIPE_USAGE,
         _ => USAGE,
     }
@@ -185,17 +186,19 @@ pub(super) fn options_of(kind: &str) -> &'static str {
     match kind {
         "file" => FILE_OPTIONS,
         "rbd" => RBD_OPTIONS,
+        "scsi" => SCSI_OPTIONS,
         "memory" | "null" => FORGETFUL_OPTIONS,
         _ => FILTERS,
     }
 }
 
-const USAGE: &str = "memory:SIZE, file:PATH, rbd:POOL/IMAGE, iso:PATH, \
+const USAGE: &str = "memory:SIZE, file:PATH, rbd:POOL/IMAGE, scsi:NODE, iso:PATH, \
                      stripe:CHUNK(STORE;STORE;...) or null:SIZE";
 pub(super) const FILE_USAGE: &str = "file:PATH[,size=SIZE][,direct][,readonly][,sync][,format=raw]";
 pub(super) const ISO_USAGE: &str = "iso:PATH, such as iso:/srv/install.iso";
 pub(super) const RBD_USAGE: &str = "rbd:POOL[/NAMESPACE]/IMAGE[@SNAP][,id=USER][,conf=FILE]\
                                     [,keyring=FILE][,busy=TIME][,create,size=SIZE]";
+pub(super) const SCSI_USAGE: &str = "scsi:NODE[,timeout=TIME], such as scsi:/dev/sg1";
 const STRIPE_USAGE: &str =
     "stripe:CHUNK(STORE;STORE;...), such as stripe:64K(file:/dev/sdb;file:/dev/sdc)";
 const FILTERS: &str = "readonly, discard=off, physical=, delay=, error=, limit= and log";
@@ -205,3 +208,4 @@ const FILE_OPTIONS: &str = "size=SIZE, direct, readonly, sync, format=raw, disca
                             delay=, error=, limit= and log";
 const RBD_OPTIONS: &str = "id=USER, conf=FILE, keyring=FILE, busy=TIME, create, size=SIZE, \
                            readonly, discard=off, physical=, delay=, error=, limit= and log";
+const SCSI_OPTIONS: &str = "timeout=TIME";

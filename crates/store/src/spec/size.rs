@@ -136,6 +136,11 @@ impl fmt::Display for Exactly {
 
 /// A time: a number and `us`, `ms` or `s`, at most a minute; None for anything else, and for zero.
 pub(super) fn parse_time(text: &str) -> Option<Duration> {
+    parse_time_up_to(text, DELAY_MAX)
+}
+
+/// The same with another longest one.
+pub(super) fn parse_time_up_to(text: &str, max: Duration) -> Option<Duration> {
     let (number, nanoseconds) = if let Some(number) = text.strip_suffix("us") {
         (number, 1_000)
     } else if let Some(number) = text.strip_suffix("ms") {
@@ -144,7 +149,7 @@ pub(super) fn parse_time(text: &str) -> Option<Duration> {
         (text.strip_suffix('s')?, 1_000_000_000)
     };
     let time = Duration::from_nanos(parse_count(number)?.checked_mul(nanoseconds)?);
-    (time <= DELAY_MAX).then_some(time)
+    (time <= max).then_some(time)
 }
 
 /// A number of digits alone, not zero.

@@ -9,7 +9,7 @@ use alloc::vec;
 use core::time::Duration;
 use proptest::prelude::*;
 
-const USAGE: &str = "memory:SIZE, file:PATH, rbd:POOL/IMAGE, iso:PATH, \
+const USAGE: &str = "memory:SIZE, file:PATH, rbd:POOL/IMAGE, scsi:NODE, iso:PATH, \
                      stripe:CHUNK(STORE;STORE;...) or null:SIZE";
 
 fn file(path: &str) -> FileSpec {
@@ -121,7 +121,27 @@ fn errors_say_what_would_be_right() {
         ("memory", "store `memory` has no argument: write memory:SIZE, such as memory:1G"),
         ("", &format!("store `` has no argument: write {USAGE}")),
         ("ramdisk:1G", &format!("store kind `ramdisk` is unknown: write {USAGE}")),
-        ("scsi:sg0", &format!("store kind `scsi` is not built yet: this build has {USAGE}")),
+        (
+            "scsi",
+            "store `scsi` has no argument: write scsi:NODE[,timeout=TIME], such as scsi:/dev/sg1",
+        ),
+        (
+            "scsi:",
+            "path of store `scsi:` is empty: write scsi:NODE[,timeout=TIME], such as scsi:/dev/sg1",
+        ),
+        (
+            "scsi:/dev/sg1,readonly",
+            "option `readonly` of store `scsi:` is unknown: it has timeout=TIME",
+        ),
+        (
+            "scsi:/dev/sg1,timeout=2d",
+            "option `timeout` of store `scsi:` has the value `2d`: \
+             a time up to 86400s, such as 120s is right",
+        ),
+        (
+            "stripe:64K(memory:1M;scsi:/dev/sg1)",
+            "`scsi:` cannot be a part of a stripe: use file: with its block device",
+        ),
         (
             "memory:1GX",
             "size of store `memory:` is `1GX`: \

@@ -16,6 +16,7 @@ use clock::Instant;
 use engine::Port;
 use iscsi::datamover::TaskId;
 use store::Io;
+use store::foreign::Errand;
 
 use super::Kind;
 use super::Pump;
@@ -65,6 +66,8 @@ pub(super) enum Want {
         length: u32,
     },
     Read(Box<Reading>),
+    /// What a device sends.
+    Device(Errand),
     /// This, for an initiator that does not take what it has asked for before.
     Line {
         op: Box<store::Op>,
@@ -175,6 +178,7 @@ impl<P: Port> SessionView<'_, P> {
                 let Reading { op, kept, io } = *reading;
                 self.run_io(task, op, kept, io);
             }
+            Want::Device(errand) => self.send_to_device(task, errand),
             Want::Line { op } => self.read_at_last(task, *op),
         }
     }

@@ -76,9 +76,11 @@ impl<P: Port> Pump<P> {
         let context = &mut self.context;
         // It may have ended in this turn.
         let Some(pending) = context.ios.get_mut(io) else { return };
-        let session = pending.session;
+        let (session, is_reset) = (pending.session, pending.is_reset());
         let (unit, fences) = match (&mut pending.ended, session) {
             (Some(task), _) => (task.place().cloned(), Some(task.fence())),
+            // A reset that does not end is no task.
+            (None, _) if is_reset => (None, None),
             (None, Key::NOBODY) => {
                 let job = self.jobs.get_mut(jobs::key_of(pending.task));
                 let unit = job.as_ref().and_then(|job| job.task().place().cloned());
@@ -86,7 +88,7 @@ impl<P: Port> Pump<P> {
             }
             (None, _) => return never("a command that goes on is not waited for"),
         };
-        // A job that goes on is as any other command that nobody has ended.
+        // A job that goes on is as any other command that nobody has ended, and so is a reset.
         pending.patience = fences.map_or(Patience::Unbounded, |_| Patience::Over);
         let waiters = std::mem::take(&mut pending.managements);
         let (stay, go): (Vec<Key>, Vec<Key>) =

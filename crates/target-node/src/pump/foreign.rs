@@ -48,7 +48,11 @@ impl<P: Port> Pump<P> {
 impl PendingIo {
     /// What is done elsewhere, if that is what is done.
     pub(super) fn errand(&self) -> Option<&Errand> {
-        let Doing::Store { io, .. } = &self.doing else { return None };
+        let io = match &self.doing {
+            Doing::Store { io, .. } => io,
+            Doing::Device(errand) | Doing::Reset(errand) => return Some(errand),
+            Doing::Keep => return None,
+        };
         match io.innermost() {
             Io::Foreign(errand) => Some(errand),
             Io::Read { .. }

@@ -226,6 +226,7 @@ impl<P: Port> JobView<'_, P> {
                 | Step::Abort { .. }
                 | Step::Clock
                 | Step::Draw
+                | Step::Device(_)
                 | Step::Spawn { .. } => return Progress::Over,
             };
             if let Some(Reading { op, kept, io }) = self.job.postponed.take() {

@@ -82,6 +82,7 @@ impl<P: Port> Pump<P> {
             | Step::Clock
             | Step::Draw
             | Step::Keep(_)
+            | Step::Device(_)
             | Step::Complete(_) => {}
         }
         self.context.over(task);

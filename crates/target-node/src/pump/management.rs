@@ -89,6 +89,7 @@ impl<P: Port> Pump<P> {
         if let Some(effect) = effect.filter(|_| is_shared) {
             self.abort_elsewhere(key, &units, effect, &Whose::All, management);
         }
+        self.context.reset_devices(function, &units);
         self.context.wait_for_ended_work(management);
         self.one_done(management);
     }

@@ -149,6 +149,7 @@ impl<P: Port> SessionView<'_, P> {
                 Step::Clock => return self.tell_time(id),
                 Step::Draw => return self.draw(id),
                 Step::Keep(keep) => return self.submit_keep(id, keep),
+                Step::Device(errand) => return self.send_to_device(id, errand),
                 Step::Spawn { job, completion } => {
                     return self.effect(Effect::Spawn { task: id, job, completion });
                 }
@@ -184,6 +185,7 @@ impl<P: Port> SessionView<'_, P> {
             | Step::Clock
             | Step::Draw
             | Step::Keep(_)
+            | Step::Device(_)
             | Step::Spawn { .. } => self.context.runnable.push(self.key, id, step),
             Step::ReceiveDataOut { length } => self.receive_data_out(id, length),
             Step::Complete(completion) => self.complete(id, completion),

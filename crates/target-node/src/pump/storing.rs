@@ -262,7 +262,12 @@ impl<P: Port> Pump<P> {
     pub(super) fn io_done(&mut self, key: Key, result: IoResult) {
         // What overlaps with it may have to end first.
         let Some(result) = self.context.judged(key, result) else { return };
-        let Some((key, id, Doing::Store { op, io })) = self.take_done(key, None) else { return };
+        let (key, id, op, io) = match self.take_done(key, None) {
+            Some((key, id, Doing::Store { op, io })) => (key, id, op, io),
+            Some((key, id, Doing::Device(_))) => return self.device_answered(key, id, result),
+            // Who waits for a reset has heard of it; what has lost its task is for nobody.
+            Some((_, _, Doing::Keep | Doing::Reset(_))) | None => return,
+        };
         if key == Key::NOBODY {
             return self.job_io_done(id, op, &io, result);
         }
@@ -286,7 +291,11 @@ impl PendingIo {
 
     /// Something is done to the medium, or read from it.
     pub(super) fn is_for_the_medium(&self) -> bool {
-        matches!(&self.doing, Doing::Store { io, .. } if !is_pause(io))
+        match &self.doing {
+            Doing::Store { io, .. } => !is_pause(io),
+            Doing::Device(_) => true,
+            Doing::Keep | Doing::Reset(_) => false,
+        }
     }
 }
 

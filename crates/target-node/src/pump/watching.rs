@@ -81,7 +81,7 @@ impl<P: Port> Context<P> {
         let well = matches!(result, IoResult::Other(Ok(())));
         let file = match &pending.doing {
             Doing::Store { io, .. } => io.watched().map(|(file, _)| file),
-            Doing::Keep => None,
+            Doing::Keep | Doing::Device(_) | Doing::Reset(_) => None,
         };
         let failed = watching.watch.end(well);
         let verdict = if well { watching.watch.verdict() } else { Verdict::Good };

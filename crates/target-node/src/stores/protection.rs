@@ -270,7 +270,8 @@ impl Stores {
             | Spec::Iso { .. }
             | Spec::Memory { .. }
             | Spec::Null { .. }
-            | Spec::Rbd(_) => Ok(Vec::new()),
+            | Spec::Rbd(_)
+            | Spec::Scsi(_) => Ok(Vec::new()),
         }
     }
 

@@ -344,9 +344,12 @@ fn patient(nexus: &Nexus, cdb: &[u8], out: &[u8]) -> Completion {
             Step::Complete(completion) => return completion,
             Step::ReceiveDataOut { .. } => Input::DataOut(Slice::from(out.to_vec())),
             Step::Store(op) => Input::Store(submit(&task, &op)),
-            Step::Abort { .. } | Step::Clock | Step::Draw | Step::Keep(_) | Step::Spawn { .. } => {
-                unreachable!("nothing here asks for it")
-            }
+            Step::Abort { .. }
+            | Step::Device(_)
+            | Step::Clock
+            | Step::Draw
+            | Step::Keep(_)
+            | Step::Spawn { .. } => unreachable!("nothing here asks for it"),
             Step::Wait => {
                 std::thread::yield_now();
                 Input::Turn

@@ -242,7 +242,7 @@ fn finish(pump: &mut Pump<Desk>) -> (u64, u64) {
         assert!(pump.turn(), "it is not stopped");
         let under_way = pump.context.ios.iter().filter_map(|(key, pending)| match &pending.doing {
             Doing::Store { io, .. } => Some((key, io.clone())),
-            Doing::Keep => None,
+            Doing::Keep | Doing::Device(_) | Doing::Reset(_) => None,
         });
         for (key, io) in under_way.collect::<Vec<_>>() {
             let result = match io {
