@@ -73,10 +73,14 @@ impl Run {
         };
         // What a client wrote behind an end that it did not know was cut off.
         model.cut_beside(blocks.min(before), now, beside);
+        model.set_end(blocks);
         let machine = &mut self.machines[index];
         machine.sizes[lun] = blocks;
         world.resize_image(machine.desk, machine.disks[lun], machine.bytes(blocks));
-        self.stage.sizes[unit].may_be(now, blocks.min(before), blocks.max(before));
+        // It may not have heard of the one before either.
+        let known = world.known_size(machine.desk, machine.disks[lun]);
+        let known = known.map_or(before, |bytes| machine.blocks(bytes));
+        self.stage.sizes[unit].may_be(now, blocks.min(known), blocks.max(known));
         let delay = self.rng.micros(HEARD.0..=HEARD.1);
         world.after(delay, Due::Plan(Plan::Hear(index, lun)));
     }

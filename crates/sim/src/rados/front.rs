@@ -45,6 +45,11 @@ impl Sight {
         self.served.load(Ordering::Acquire) < bytes
     }
 
+    /// What is served at the most, as far as was heard.
+    pub(super) fn known(&self) -> u64 {
+        self.bytes().unwrap_or(u64::MAX).min(self.served.load(Ordering::Acquire))
+    }
+
     fn bytes(&self) -> Option<u64> {
         Some(self.bytes.load(Ordering::Acquire)).filter(|bytes| *bytes > 0)
     }
@@ -73,6 +78,12 @@ impl ImageStore {
         sight.served.store(geometry.bytes, Ordering::Release);
         Self { counter, disk, geometry, sight }
     }
+
+    /// Whether it reaches behind the end that was heard of.
+    fn is_behind(&self, op: &Op) -> bool {
+        let (offset, length) = op.range();
+        self.sight.bytes().is_some_and(|end| offset.saturating_add(length) > end)
+    }
 }
 
 impl Store for ImageStore {
@@ -96,12 +107,11 @@ impl Store for ImageStore {
         if self.sight.is_silent() {
             return Submitted::Done(Outcome::Failed(Error::Silent));
         }
-        let (offset, length) = op.range();
         // The client would cut off what it cannot write, and say that all is well.
-        if self.sight.bytes().is_some_and(|end| offset.saturating_add(length) > end) {
+        if self.is_behind(op) {
             return Submitted::Done(Outcome::Failed(Error::Range));
         }
-        match (op, length) {
+        match (op, op.range().1) {
             (Op::Read { .. }, 0) => Submitted::Done(Outcome::Data(Slice::empty())),
             (Op::Flush, _) | (_, 1..) => self.counter.ask(self.disk, op.clone(), 0),
             (_, 0) => Submitted::Done(Outcome::Done),
@@ -112,6 +122,10 @@ impl Store for ImageStore {
         let first = matches!(io, Io::Foreign(errand) if errand.step() != FLUSH);
         let lasts = !self.geometry.volatile_cache || !matches!(op, Op::Write { durable: true, .. });
         match foreign::ended(result) {
+            // The end may have moved meanwhile, and the client cut off what is behind it.
+            Submitted::Done(Outcome::Done) if self.is_behind(op) => {
+                Submitted::Done(Outcome::Failed(Error::Range))
+            }
             Submitted::Done(Outcome::Done) if first && !lasts => {
                 self.counter.ask(self.disk, Op::Flush, FLUSH)
             }
