@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A library that behaves as badly as its images are named: `late`, `twice`, `never`, `other`
 //! (threads), `ends-N` and `begins-N` (with errno N), `short`, `insists` (on all options),
-//! `caches` (insists on its cache), `stuck` (what is written never ends). The name goes on behind a dot.
+//! `caches` (insists on its cache), `stuck` (what is written never ends). The name goes on behind a
+//! dot.
 
 use crate::api::Api;
 use crate::api::Completed;
