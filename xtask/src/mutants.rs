@@ -30,8 +30,10 @@ struct Mutant {
 /// nothing else.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The seed that the search begins with, where one in so many thousands shows it: a kept one.
-const RARE: &[(&str, u64)] = &[("claims-take-turns", 100_000)];
+/// The seed that the search begins with, where one in so many hundreds or thousands shows it: a
+/// kept one, or one close before the first that does.
+const RARE: &[(&str, u64)] =
+    &[("claims-take-turns", 100_000), ("work-is-not-waited-for-without-end", 800)];
 
 const MUTANTS: &[Mutant] = &[
     Mutant {

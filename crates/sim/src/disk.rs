@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 use std::time::Duration;
 
 use buf::Buf;
@@ -475,6 +476,20 @@ impl Disk {
     /// Whether something is under way that was submitted up to `mark` and changes blocks.
     pub(crate) fn changes_before(&self, mark: u64) -> bool {
         self.changes_up_to(mark).next().is_some()
+    }
+
+    /// The sectors that what is under way changes.
+    pub(crate) fn changing(&self) -> Vec<Range<usize>> {
+        let sectors = |offset: u64, length: u64| {
+            let [begin, end] = [offset, offset + length].map(usize::try_from);
+            begin.unwrap_or(0) / SECTOR..end.unwrap_or(usize::MAX).div_ceil(SECTOR)
+        };
+        let range = |work: &Work| match &work.what {
+            What::Write { offset, data, .. } => Some(sectors(*offset, data.len() as u64)),
+            What::Clear { offset, length, .. } => Some(sectors(*offset, *length)),
+            _ => None,
+        };
+        self.works.values().filter_map(range).collect()
     }
 
     /// Whether all of that is done elsewhere, and something that was asked for there is under way

@@ -18,15 +18,6 @@ use self::origin::Origin;
 pub(crate) use self::origin::Origins;
 use crate::disk::SECTOR;
 
-/// What is under way when blocks are cut off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Beside {
-    /// Nothing but what hosts wait for, or what is doubtful.
-    Nothing,
-    /// Changes that a target has left behind, which may come about later.
-    Work,
-}
-
 /// Names a write; 0: never written, or zeroed.
 pub(crate) type Version = u64;
 
@@ -62,7 +53,8 @@ struct Sector {
     ghosts: u32,
     /// When the last of them was known to be none, or the power was lost.
     settled: Instant,
-    /// It was cut off while a write was under way, which may have come before that or after.
+    /// It was cut off while a write was under way, which may have come before that or after, or
+    /// when that began: it may be dropped and said to be good.
     cut: bool,
 }
 
@@ -72,6 +64,8 @@ pub(crate) struct Model {
     sectors: Vec<Sector>,
     block_len: usize,
     unit: u64,
+    /// The sectors from here on are cut off, whoever has heard of that or not.
+    end: usize,
     /// Of versions that are copies: the first sector, and what each may be.
     copied: BTreeMap<Version, (usize, Vec<Origins>)>,
 }
@@ -142,8 +136,9 @@ impl Model {
             cut: false,
         };
         let sectors = blocks * (block_len / SECTOR);
-        let sectors = (0..sectors).map(|_| sector()).collect();
-        Self { sectors, block_len, unit, copied: BTreeMap::new() }
+        let sectors: Vec<_> = (0..sectors).map(|_| sector()).collect();
+        let end = sectors.len();
+        Self { sectors, block_len, unit, end, copied: BTreeMap::new() }
     }
 
     /// Blocks.
@@ -221,8 +216,10 @@ impl Model {
 
     /// A write of `version` is given to the initiator.
     pub(crate) fn begin(&mut self, lba: usize, count: usize, version: Version, now: Instant) {
-        for sector in self.range(lba, count) {
+        let (span, end) = (self.span(lba, count), self.end);
+        for (at, sector) in span.clone().zip(&mut self.sectors[span]) {
             sector.writing = Some(version);
+            sector.cut = at >= end;
             let new = Candidate { version, from: now, until: None, acknowledged: None };
             sector.candidates.push(new);
             sector.since.push(version);
@@ -311,20 +308,28 @@ impl Model {
         }
     }
 
+    /// Somebody has moved the end to `lba`.
+    pub(crate) fn set_end(&mut self, lba: usize) {
+        self.end = self.span(lba, 0).start;
+    }
+
     /// The blocks from `lba` on were cut off: they are zeroes when they come again, but for what is
     /// written then.
     pub(crate) fn cut(&mut self, lba: usize, now: Instant) {
-        self.cut_beside(lba, now, Beside::Nothing);
+        self.cut_beside(lba, now, &[]);
     }
 
-    /// The same beside work that nobody waits for.
-    pub(crate) fn cut_beside(&mut self, lba: usize, now: Instant, beside: Beside) {
-        let count = self.len() - lba;
-        for sector in self.range(lba, count) {
-            let quiet = sector.ghosts == 0 && beside == Beside::Nothing;
+    /// The same while work is under way on these sectors that a target may have left behind: it may
+    /// come about when they are there again.
+    pub(crate) fn cut_beside(&mut self, lba: usize, now: Instant, works: &[Range<usize>]) {
+        let span = self.span(lba, self.len() - lba);
+        for (at, sector) in span.clone().zip(&mut self.sectors[span]) {
+            let quiet = sector.ghosts == 0 && !works.iter().any(|work| work.contains(&at));
             sector.cut = sector.writing.is_some();
             for candidate in &mut sector.candidates {
-                if quiet && Some(candidate.version) != sector.writing {
+                // What was zeroes already stays that, without a break.
+                let ends = candidate.version != 0 && Some(candidate.version) != sector.writing;
+                if quiet && ends {
                     candidate.until.get_or_insert(now);
                 }
             }

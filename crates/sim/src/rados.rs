@@ -158,6 +158,11 @@ impl World {
         self.image(desk, disk).is_some_and(|image| image.sight.hear(bytes))
     }
 
+    /// What whoever serves an image takes for its size, bytes.
+    pub(crate) fn known_size(&mut self, desk: usize, disk: usize) -> Option<u64> {
+        self.image(desk, disk).map(|image| image.sight.known())
+    }
+
     fn image(&mut self, desk: usize, disk: usize) -> Option<&mut Image> {
         self.clusters.get_mut(&desk)?.images.get_mut(&disk)
     }

@@ -81,6 +81,10 @@ impl Machine {
         (blocks * self.plan.block_len) as u64
     }
 
+    pub(crate) fn blocks(&self, bytes: u64) -> usize {
+        usize::try_from(bytes).unwrap_or(usize::MAX) / self.plan.block_len
+    }
+
     /// Hosts see a smaller disk; true if that has begun.
     fn shrink(&mut self, lun: u16, blocks: usize, now: Instant) -> bool {
         let (name, bytes) = (target_name(self.desk), self.bytes(blocks));
@@ -129,6 +133,7 @@ impl Run {
         let unit = self.stage.units[target][usize::from(lun)];
         let whole = self.stage.models[unit].len();
         self.machines[target].grow(lun, whole);
+        self.stage.models[unit].set_end(whole);
         let mut world = self.world.borrow_mut();
         self.stage.sizes[unit].change(world.now, whole);
         world.tally.mark("disk grows");

@@ -3,7 +3,6 @@
 
 use crate::faults::millis;
 use crate::host::target_name;
-use crate::model::Beside;
 use crate::options::Trouble;
 use crate::run::Run;
 use crate::world::Due;
@@ -67,16 +66,17 @@ impl Run {
         let mut world = self.world.borrow_mut();
         let now = world.now;
         let disk = self.machines[index].disks[lun];
-        let beside = match world.disks[disk].changes_before(u64::MAX) {
-            true => Beside::Work,
-            false => Beside::Nothing,
-        };
+        let works = world.disks[disk].changing();
         // What a client wrote behind an end that it did not know was cut off.
-        model.cut_beside(blocks.min(before), now, beside);
+        model.cut_beside(blocks.min(before), now, &works);
+        model.set_end(blocks);
         let machine = &mut self.machines[index];
         machine.sizes[lun] = blocks;
         world.resize_image(machine.desk, machine.disks[lun], machine.bytes(blocks));
-        self.stage.sizes[unit].may_be(now, blocks.min(before), blocks.max(before));
+        // It may not have heard of the one before either.
+        let known = world.known_size(machine.desk, machine.disks[lun]);
+        let known = known.map_or(before, |bytes| machine.blocks(bytes));
+        self.stage.sizes[unit].may_be(now, blocks.min(known), blocks.max(known));
         let delay = self.rng.micros(HEARD.0..=HEARD.1);
         world.after(delay, Due::Plan(Plan::Hear(index, lun)));
     }
@@ -89,7 +89,8 @@ impl Run {
         let mut world = self.world.borrow_mut();
         let now = world.now;
         if blocks < self.stage.models[unit].len() {
-            self.stage.models[unit].cut(blocks, now);
+            let works = world.disks[machine.disks[lun]].changing();
+            self.stage.models[unit].cut_beside(blocks, now, &works);
         }
         let bytes = machine.bytes(blocks);
         if world.hear_of_size(machine.desk, machine.disks[lun], bytes)

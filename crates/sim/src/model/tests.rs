@@ -152,3 +152,43 @@ fn zeroes_that_a_loss_of_power_brought_are_not_those_that_were_refused() {
     model.refused(0, 1, 0);
     assert!(model.check(0, &[0; SECTOR], Instant(40), Instant(50)).is_ok());
 }
+
+#[test]
+fn what_is_written_behind_an_end_that_nobody_knows_may_be_dropped() {
+    let mut model = model();
+    write(&mut model, 1, 10, false);
+    model.cut(2, Instant(20));
+    model.set_end(2);
+    write(&mut model, 2, 30, true);
+    assert!(found(&mut model, 0, 40, 41), "the client has cut it off");
+    model.set_end(8);
+    write(&mut model, 3, 50, false);
+    assert!(!found(&mut model, 0, 60, 61), "all of it is there again");
+    assert!(found(&mut model, 3, 62, 63));
+}
+
+#[test]
+fn zeroes_behind_an_end_that_nobody_knows_stay_for_a_token() {
+    let mut model = model();
+    model.cut(2, Instant(20));
+    model.set_end(2);
+    write(&mut model, 1, 30, false);
+    model.cut(2, Instant(50));
+    model.set_end(8);
+    let origins = model.origins(2, 1, (Instant(40), Instant(60)));
+    let Origins::Among(origins) = &origins[0] else { panic!("{origins:?}") };
+    assert!(origins.contains(&model.home(2, 0)), "{origins:?}");
+    assert!(!origins.contains(&model.home(2, 1)), "it is cut off at the latest by now");
+}
+
+#[test]
+fn work_that_was_left_behind_may_reach_what_it_was_for_when_that_is_there_again() {
+    let mut model = model();
+    model.begin(2, 2, 1, Instant(10));
+    model.doubt(2, 2);
+    model.exorcise(2, 2, Instant(12));
+    model.cut_beside(2, Instant(20), &[2..3]);
+    assert!(found(&mut model, 1, 30, 31), "it is for this one");
+    let content = model.content(3, 1, 1);
+    assert!(model.check(3, &content, Instant(30), Instant(31)).is_err(), "not for that one");
+}

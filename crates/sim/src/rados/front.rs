@@ -45,6 +45,11 @@ impl Sight {
         self.served.load(Ordering::Acquire) < bytes
     }
 
+    /// What is served at the most, as far as was heard.
+    pub(super) fn known(&self) -> u64 {
+        self.bytes().unwrap_or(u64::MAX).min(self.served.load(Ordering::Acquire))
+    }
+
     fn bytes(&self) -> Option<u64> {
         Some(self.bytes.load(Ordering::Acquire)).filter(|bytes| *bytes > 0)
     }
@@ -77,6 +82,12 @@ impl ImageStore {
         let compare_unit = half.filter(|_| !geometry.volatile_cache);
         Self { counter, disk, geometry, sight, compare_unit }
     }
+
+    /// Whether it reaches behind the end that was heard of.
+    fn is_behind(&self, op: &Op) -> bool {
+        let (offset, length) = op.range();
+        self.sight.bytes().is_some_and(|end| offset.saturating_add(length) > end)
+    }
 }
 
 impl Store for ImageStore {
@@ -108,15 +119,18 @@ impl Store for ImageStore {
         if self.sight.is_silent() {
             return Submitted::Done(Outcome::Failed(Error::Silent));
         }
-        let (offset, length) = op.range();
         // The client would cut off what it cannot write, and say that all is well.
-        if self.sight.bytes().is_some_and(|end| offset.saturating_add(length) > end) {
+        if self.is_behind(op) {
             return Submitted::Done(Outcome::Failed(Error::Range));
         }
+<<<<<<< HEAD
         if matches!(op, Op::CompareAndWrite { .. }) && self.compare_unit.is_none() {
             return Submitted::Done(Outcome::Failed(Error::Unsupported));
         }
         match (op, length) {
+=======
+        match (op, op.range().1) {
+>>>>>>> seeds
             (Op::Read { .. }, 0) => Submitted::Done(Outcome::Data(Slice::empty())),
             (Op::Flush, _) | (_, 1..) => self.counter.ask(self.disk, op.clone(), 0),
             (_, 0) => Submitted::Done(Outcome::Done),
@@ -127,6 +141,10 @@ impl Store for ImageStore {
         let first = matches!(io, Io::Foreign(errand) if errand.step() != FLUSH);
         let lasts = !self.geometry.volatile_cache || !matches!(op, Op::Write { durable: true, .. });
         match foreign::ended(result) {
+            // The end may have moved meanwhile, and the client cut off what is behind it.
+            Submitted::Done(Outcome::Done) if self.is_behind(op) => {
+                Submitted::Done(Outcome::Failed(Error::Range))
+            }
             Submitted::Done(Outcome::Done) if first && !lasts => {
                 self.counter.ask(self.disk, Op::Flush, FLUSH)
             }
