@@ -17,6 +17,7 @@ use crate::authentication::authentication;
 use crate::disk::Disk;
 pub use crate::initiator::initiator_machine;
 use crate::input::Input;
+pub use crate::iwarp::iser_header;
 pub use crate::iwarp::iwarp_headers;
 pub use crate::iwarp::mpa_stream;
 pub use crate::machine::target_machine;

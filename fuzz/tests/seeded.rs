@@ -89,6 +89,11 @@ fn isns_reply() {
 }
 
 #[test]
+fn iser_header() {
+    drive(lunwire_fuzz::iser_header);
+}
+
+#[test]
 fn iwarp_headers() {
     drive(lunwire_fuzz::iwarp_headers);
 }
