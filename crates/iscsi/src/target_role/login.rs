@@ -359,8 +359,12 @@ impl Login {
             exp_cmd_sn: first.cmd_sn,
             stat_sn: self.stat_sn,
             exp_stat_sn: first.exp_stat_sn,
+            capabilities: match parameters.rdma {
+                // The byte stream goes on as another one.
+                Some(_) => Capabilities::RDMA,
+                None => self.capabilities,
+            },
             parameters,
-            capabilities: self.capabilities,
         }));
     }
 
@@ -382,6 +386,7 @@ impl Login {
             StreamViolation::NotLogin | StreamViolation::HeaderDigest | StreamViolation::Marker => {
                 other_pdu(state)
             }
+            StreamViolation::Rdma(_) => LoginError::Rdma,
         }
     }
 
@@ -494,6 +499,9 @@ fn keys(parameters: &Parameters, discovery: bool) -> Keys {
         first_burst_length: if immediate { parameters.first_burst_length } else { 0 },
         data_pdu_in_order: parameters.data_pdu_in_order,
         markers: parameters.markers,
+        solicited_only: parameters.rdma.is_some_and(|rdma| rdma.solicited_only),
+        unexpected_max: parameters.rdma.map_or(0, |rdma| rdma.unexpected_max),
+        hello: parameters.rdma.is_some_and(|rdma| rdma.hello),
     }
 }
 
