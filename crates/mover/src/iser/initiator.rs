@@ -227,6 +227,12 @@ impl Initiator {
         assert_eq!(stags, self.stream.regions.len(), "each STag is a task's");
     }
 
+    /// Sends what no initiator sends.
+    #[cfg(test)]
+    pub(super) fn submit_raw(&mut self, head: rdma::verbs::Head) {
+        self.stream.send(head, buf::Slice::empty(), None);
+    }
+
     fn handle(&mut self, arrival: Arrival) -> Result<Option<Event>, Violation> {
         match arrival {
             Arrival::Message { invalidated } => self.handle_message(invalidated),

@@ -25,3 +25,6 @@ pub const CAPABILITIES: Capabilities = Capabilities::RDMA;
 /// The first byte of a connection that begins with MPA: of its request (RFC 5044 §7.1.1). No Login
 /// Request begins like that.
 pub const FIRST_BYTE: u8 = b'M';
+
+#[cfg(test)]
+mod tests;
