@@ -119,6 +119,7 @@ pub use node::Portal;
 pub use node::Redirect;
 pub use pump::LOGIN_REFUSED;
 pub use pump::LocalEnd;
+pub use pump::Rdma;
 pub use reactor::Error;
 pub use reactor::Found;
 pub use reactor::LOGIN_TIMEOUT_DEFAULT;

@@ -44,6 +44,7 @@ use crate::pump::Board;
 use crate::pump::Letter;
 use crate::pump::LocalEnd;
 use crate::pump::Pump;
+use crate::pump::Rdma;
 use crate::pump::Shared;
 use crate::registry::Registry;
 use crate::registry::SESSIONS_MAX;
@@ -80,6 +81,8 @@ pub struct Plan {
     pub pool_bytes_max: usize,
     /// A login that takes longer is closed.
     pub login_timeout: Duration,
+    /// Whether portals speak iSER, too.
+    pub rdma: Rdma,
     /// Name server to register with, `HOST:PORT`.
     pub isns: Option<String>,
     /// More sessions are refused, [`SESSIONS_MAX`] at most.
@@ -108,6 +111,7 @@ impl Plan {
             spin_max: engine::limits::SPIN_MAX,
             pool_bytes_max: POOL_BYTES_DEFAULT,
             login_timeout: LOGIN_TIMEOUT_DEFAULT,
+            rdma: Rdma::Off,
             isns: None,
             sessions_max: SESSIONS_MAX,
             connections: ConnectionLimits::default(),
@@ -297,6 +301,7 @@ impl Target {
             board: Board::default(),
             files: Files::new(plan.stores.files),
             login_timeout: plan.login_timeout,
+            rdma: plan.rdma,
             hold_back: HOLD_BACK.min(plan.spin_max),
             locals: AtomicUsize::new(0),
         });

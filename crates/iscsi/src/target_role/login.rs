@@ -197,6 +197,13 @@ impl Login {
         }
     }
 
+    /// Whether the login that asks for its session goes on as an RDMA stream (RFC 7145 §5.1.2): it
+    /// holds from [`LoginOutput::Establish`] on until [`Login::establish`].
+    #[must_use]
+    pub fn becomes_rdma(&self) -> bool {
+        matches!(&self.state, State::Establish(_, parameters, _) if parameters.rdma.is_some())
+    }
+
     /// The next output, in order.
     pub fn poll_output(&mut self) -> Option<LoginOutput> {
         self.outputs.pop_front()
@@ -485,6 +492,14 @@ pub const fn reason_of(status: u16) -> &'static str {
         0x020a => "the session that it wants to join does not exist",
         0x0302 => "there are as many sessions as there may be",
         _ => "the target cannot take it",
+    }
+}
+
+impl LoggedIn {
+    /// What the mover must know from the first PDU of the full feature phase on.
+    #[must_use]
+    pub fn keys(&self) -> Keys {
+        keys(&self.parameters, self.discovery)
     }
 }
 

@@ -131,6 +131,12 @@ impl Stream {
         }
     }
 
+    /// Bytes that go out before anything else: the end of what the connection was before.
+    pub(super) fn go_on_behind(&mut self, bytes: Vec<u8>) {
+        let start = core::mem::replace(&mut self.start, bytes);
+        self.start.extend(start);
+    }
+
     /// Takes bytes up to the next thing that happens: how many, and that. Without bytes: what has
     /// happened already.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> (usize, Option<Arrival>) {
@@ -343,7 +349,7 @@ impl Stream {
                     let private_data = private(ZERO_BASED | flags & INVALIDATES_NOT);
                     let (agreed, reply) =
                         request.accept(&Offer { private_data, ..Offer::default() });
-                    self.start = reply;
+                    self.start.extend(reply);
                     self.agree(agreed);
                 }
                 Ok(taken)

@@ -11,6 +11,7 @@ mod input;
 mod output;
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use buf::Buf;
@@ -49,6 +50,10 @@ pub struct Target {
     keys: Keys,
     /// Nothing has come yet: only a Login Request may begin a connection.
     first: bool,
+    /// The first message is a Hello (RFC 7145 §5.1.3).
+    awaits_hello: bool,
+    /// RDMA Reads at once that the initiator serves, by its Hello.
+    reads_max: usize,
     credit: Credit,
     violation: Option<StreamViolation>,
     tasks: ById<TaskId, Task>,
@@ -131,6 +136,8 @@ impl Target {
             stream,
             keys: Keys::LOGIN,
             first: true,
+            awaits_hello: false,
+            reads_max: usize::MAX,
             credit: Credit::Login { answered: true },
             violation: None,
             tasks: ById::new(TASKS_MAX),
@@ -148,6 +155,13 @@ impl Target {
             acknowledged: None,
             counters: Counters::default(),
         })
+    }
+
+    /// Goes on with a byte stream whose login is over: `queued` is what is left to be said there.
+    pub fn follow(&mut self, queued: Vec<u8>, keys: Keys) {
+        self.stream.go_on_behind(queued);
+        (self.first, self.awaits_hello) = (false, keys.hello);
+        self.submit(Op::NoticeKeys(keys));
     }
 
     /// What it can do.

@@ -5,6 +5,7 @@ use core::ops::Range;
 
 use buf::Buf;
 use buf::Pool;
+use buf::Slice;
 use iscsi::datamover::Event;
 use iscsi::datamover::Immediate;
 use iscsi::datamover::StreamViolation;
@@ -14,6 +15,8 @@ use wire::iscsi::Request;
 use wire::iscsi::ScsiCommand;
 use wire::iscsi::Ttt;
 use wire::iser::Advertised;
+use wire::iser::ISER_LEN;
+use wire::iser::ISER_VERSION;
 use wire::iser::IserHeader;
 use wire::iwarp::Cause;
 
@@ -22,6 +25,7 @@ use super::Held;
 use super::Reading;
 use super::Target;
 use crate::iser::message::Parts;
+use crate::iser::message::head;
 use crate::iser::message::parts;
 use crate::iser::stream::Arrival;
 use crate::iser::unsolicited::Place;
@@ -88,6 +92,9 @@ impl Target {
     }
 
     fn handle_message(&mut self, pool: &Pool) -> Result<Option<Event>, StreamViolation> {
+        if core::mem::take(&mut self.awaits_hello) {
+            return self.handle_hello();
+        }
         let message = self.stream.message();
         let (Ok(IserHeader::Control { write, read }), Some(parts)) =
             (IserHeader::parse(message), parts(message))
@@ -126,6 +133,24 @@ impl Target {
                 Some(Event::Control { request, immediate: Immediate::None })
             }
         })
+    }
+
+    /// The first message of an initiator that asked for this exchange (RFC 7145 §5.1.3).
+    fn handle_hello(&mut self) -> Result<Option<Event>, StreamViolation> {
+        let message = self.stream.message();
+        let header = IserHeader::parse(message).ok().filter(|_| message.len() == ISER_LEN);
+        let Some(IserHeader::Hello { max_version, min_version, ird }) = header else {
+            return Err(self.breach(FORMAT_ERROR));
+        };
+        let rejected = !(min_version..=max_version).contains(&ISER_VERSION);
+        let ord = ird.min(u16::try_from(self.stream.free_reads()).unwrap_or(u16::MAX));
+        self.reads_max = ord.into();
+        let (max_version, version) = (ISER_VERSION, ISER_VERSION);
+        let reply = IserHeader::HelloReply { rejected, max_version, version, ord };
+        if let Some(head) = head(reply, &[]) {
+            self.stream.send(head, Slice::empty(), None);
+        }
+        if rejected { Err(StreamViolation::Rdma(None)) } else { Ok(None) }
     }
 
     /// Whether the initiator had a right to send this now (RFC 7145 §8.1.1).

@@ -137,7 +137,8 @@ impl Target {
             }
             Op::GetData { length: 0, .. } => {}
             Op::GetData { task, itt, offset, length, .. } => {
-                if self.stream.free_reads() == 0 && !self.reads.is_empty() {
+                let is_free = self.stream.free_reads() > 0 && self.reads.len() < self.reads_max;
+                if !is_free && !self.reads.is_empty() {
                     return Outcome::Waits(op);
                 }
                 if !self.get(task, itt, offset, length) {
