@@ -119,6 +119,7 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
         spin_max: Duration::ZERO,
         pool_bytes_max: 64 << 20,
         login_timeout: Duration::from_secs(15),
+        rdma: target::Rdma::Off,
         isns: None,
         sessions_max: target::SESSIONS_MAX,
         connections: target::ConnectionLimits::default(),

@@ -36,6 +36,15 @@ impl Mover {
         }
     }
 
+    /// What carries the connection, for people.
+    pub const fn transport(&self) -> &'static str {
+        match self {
+            Self::Tcp(_) => "tcp",
+            Self::Iser(_) => "iser",
+            Self::Local(_) => "local",
+        }
+    }
+
     /// Takes an op; `Detach` gives the buffer of its task back.
     #[inline]
     pub fn submit(&mut self, op: Op) -> Option<Buf> {
