@@ -48,16 +48,16 @@ fn copies_keep_every_byte_in_both_ways_to_begin() {
     }
 }
 
+/// Reads and writes at random, of which each tells which write it is of.
 #[test]
 fn many_commands_of_all_sizes_are_under_way_at_once() {
     let files = Files::new();
-    let daemon = Daemon::start(files.folder.path(), &["memory:24M"], &RDMA);
+    let daemon = Daemon::start(files.folder.path(), &["memory:64M"], &RDMA);
     for url in over_iser(&daemon.urls[0]) {
-        let image = files.with("image", &pattern(9_000_000));
-        for block in ["4K", "64K", "1M"] {
-            good(&[
-                "write", &url, &image, "--block", block, "--depth", "32", "--verify", "--quiet",
-            ]);
+        for block in ["512", "4K", "100K", "1M"] {
+            let more = ["--destroy-data", "--verify", "--reads", "50", "--time", "300ms"];
+            let words = ["bench", &url, "--block", block, "--depth", "32"];
+            good(&[&words[..], &more].concat());
         }
     }
 }

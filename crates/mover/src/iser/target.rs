@@ -9,6 +9,7 @@
 
 mod input;
 mod output;
+mod unasked;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -28,6 +29,7 @@ use wire::iscsi::StatSn;
 use wire::iwarp::Stag;
 
 use self::output::weight;
+use self::unasked::Unasked;
 use super::CAPABILITIES;
 use super::message::message_len;
 use super::remote::Remote;
@@ -55,6 +57,7 @@ pub struct Target {
     /// RDMA Reads at once that the initiator serves, by its Hello.
     reads_max: usize,
     credit: Credit,
+    unasked: Unasked,
     violation: Option<StreamViolation>,
     tasks: ById<TaskId, Task>,
     remote: Remote,
@@ -139,6 +142,7 @@ impl Target {
             awaits_hello: false,
             reads_max: usize::MAX,
             credit: Credit::Login { answered: true },
+            unasked: Unasked::default(),
             violation: None,
             tasks: ById::new(TASKS_MAX),
             remote: Remote::default(),
@@ -219,6 +223,7 @@ impl Target {
             Op::Overdue { task } => self.overdue(task),
             Op::Forget { task } => self.unsolicited.forget(task),
             Op::NoticeKeys(keys) => {
+                self.unasked.set_max(keys.unexpected_max);
                 self.keys = keys;
                 self.credit = Credit::Full { unexpected: 0 };
             }

@@ -123,6 +123,7 @@ impl Target {
             }
         };
         self.counters.pdus_in.count(&request);
+        self.unasked.note_received(&request);
         Ok(match request {
             Request::Command(command) => {
                 Some(self.handle_command(command, (write, read), data, pool))

@@ -38,6 +38,7 @@ impl Target {
     /// Appends what is to be sent to `list`; false if there is nothing, or something is on its way.
     pub fn poll_transmit(&mut self, list: &mut SgList) -> bool {
         while self.stream.takes_more()
+            && self.ops.front().is_some_and(|op| self.unasked.may_send(op))
             && let Some(op) = self.ops.pop_front()
         {
             let weight = weight(&op);
@@ -153,6 +154,7 @@ impl Target {
 
     fn send(&mut self, mut response: Response, data: Vec<u8>) {
         self.counters.pdus_out.count(&response);
+        self.unasked.note_sent(&response);
         let mut invalidate = None;
         if let Response::Scsi(response) = &mut response {
             // Data has no numbers.

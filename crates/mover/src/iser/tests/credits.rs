@@ -98,3 +98,30 @@ fn unsolicited_data_counts_and_status_shows_that_it_has_come() {
     pair.exchange();
     assert_eq!(pair.far.counters().pdus_in.data_out, 6, "the mover sends what it was told to");
 }
+
+/// Covers: ISF-05.
+#[test]
+fn a_target_keeps_within_what_the_initiator_declares() {
+    let mut pair = Pair::new();
+    let keys = target::Keys { unexpected_max: 2, ..target::Keys::LOGIN };
+    pair.far.submit(target::Op::NoticeKeys(keys));
+    let reject = |stat_sn| {
+        let numbers = Numbers { stat_sn: StatSn(stat_sn), ..numbers() };
+        Response::Reject(Reject { reason: 4, numbers, data_sn: DataSn(0) })
+    };
+    let ping_of_target = Response::NopIn(NopIn {
+        lun: LunField::default(),
+        itt: Itt::NONE,
+        ttt: Ttt(1),
+        numbers: numbers(),
+    });
+    pair.far.submit(control(ping_of_target, &[]));
+    for stat_sn in 8..11 {
+        pair.far.submit(control(reject(stat_sn), &[0; 48]));
+    }
+    assert_eq!(pair.exchange().1.len(), 2, "the ping and one more");
+    // Its answer acknowledges what is before number 9, as all PDUs of this pair do.
+    let request = ping(Itt::NONE, Ttt(1));
+    pair.near.submit(initiator::Op::SendControl { request, data: Vec::new() });
+    assert_eq!(pair.exchange().1.len(), 2, "both that waited");
+}
