@@ -190,8 +190,9 @@ impl Options {
         Self { portals, local, ..Self::new(String::new(), target) }
     }
 
-    /// Portal, target, transport and digests of `url`, and the hash function that it names. Its users and
-    /// secrets are the caller's business: whether a secret may stand there is a matter of policy.
+    /// Portal, target, transport and digests of `url`, and the hash function that it names. Its
+    /// users and secrets are the caller's business: whether a secret may stand there is a matter of
+    /// policy.
     #[must_use]
     pub fn of_url(url: &Url) -> Self {
         let mut options = Self::new(url.portal(), url.target.clone());

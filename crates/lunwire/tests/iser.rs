@@ -25,7 +25,7 @@ fn over_iser(url: &str) -> [String; 3] {
     [format!("{url}?transport=iser"), format!("{iser}?iser_start=login"), iser]
 }
 
-/// Covers: ISC-01/S, ISC-02/S, ISC-06, ISC-07, ISC-05.
+/// Covers: ISC-01/S, ISC-02/S, ISC-06, ISC-07.
 #[test]
 fn copies_keep_every_byte_in_both_ways_to_begin() {
     let files = Files::new();
@@ -98,7 +98,6 @@ fn said_to(portal: &str, bytes: &[u8]) -> Vec<u8> {
     said
 }
 
-/// Covers: ISE-02/T.
 #[test]
 fn strangers_are_told_by_a_terminate_and_the_others_go_on() {
     let files = Files::new();

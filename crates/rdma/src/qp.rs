@@ -29,6 +29,7 @@ use crate::verbs::Refused;
 use crate::verbs::Work;
 use crate::verbs::WorkId;
 use crate::violation::Violation;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use buf::Buf;
 use buf::SgList;
@@ -115,9 +116,14 @@ impl QueuePair {
     ///
     /// # Errors
     /// The operation, and why it is not taken.
-    pub fn post_send(&mut self, id: WorkId, work: Work, regions: &Regions) -> Result<(), Refused> {
+    pub fn post_send(
+        &mut self,
+        id: WorkId,
+        work: Work,
+        regions: &Regions,
+    ) -> Result<(), Box<Refused>> {
         match self.refusal(&work, regions) {
-            Some(refusal) => Err(Refused { refusal, work }),
+            Some(refusal) => Err(Box::new(Refused { refusal, work })),
             None => {
                 self.outbound.post(id, work);
                 Ok(())

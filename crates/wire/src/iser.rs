@@ -2,10 +2,10 @@
 //! The header that iSER puts before each PDU that travels as a Send (RFC 7145 §9).
 //!
 //! ```text
-//!  byte  0          1             2          4           8                 16         20
-//!  PDU   1 W R --   ------------------------ Write STag  Write Base Offset Read STag  Read Base Offset
-//!  Hello 2 ------   max, min      IRD        -------------------------------------------------------
-//!  reply 3 ---- REJ max, current  ORD        -------------------------------------------------------
+//!  byte  0          1             2    4           8             16         20
+//!  PDU   1 W R --   ------------------ Write STag  Write Offset  Read STag  Read Offset
+//!  Hello 2 ------   max, min      IRD  ------------------------------------------------
+//!  reply 3 ---- REJ max, current  ORD  ------------------------------------------------
 //! ```
 
 use core::fmt;

@@ -312,19 +312,22 @@ pub enum Violation {
     #[error("a marker that does not point to the next pdu")]
     Marker,
     /// RFC 7145 §10.1: the RDMA stream has ended, or brings what is no message of iSER.
-    #[error("the rdma stream has ended{}", .0.and_then(Cause::meaning).map_or(Separated(""), Separated))]
+    #[error("the rdma stream has ended{}", Why(*.0))]
     Rdma(Option<Cause>),
     /// RFC 7143 §13.17.
     #[error("more r2ts at once than the {0} that were agreed")]
     TooManyR2ts(u16),
 }
 
-/// What is said behind a message, if anything is.
-struct Separated(&'static str);
+/// What is said behind a message, if anybody knows.
+struct Why(Option<Cause>);
 
-impl fmt::Display for Separated {
+impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0) }
+        match self.0.and_then(Cause::meaning) {
+            Some(why) => write!(f, ": {why}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -144,7 +144,7 @@ fn what_was_agreed_on_before_stays_and_then_there_is_no_rdma() {
     assert_eq!(step.answer("ErrorRecoveryLevel").as_deref(), Some("2"));
 }
 
-/// Covers: ISK-09/T, ISK-10/T.
+/// Covers: ISK-09/T.
 #[test]
 fn limits_are_declared() {
     let pairs = [

@@ -10,6 +10,7 @@
 //! Messages are given out one at a time, and are lent until the next bytes are taken: so two
 //! buffers serve a connection, however many commands are on their way.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -82,7 +83,7 @@ pub(super) struct Stream {
 enum State {
     Asked(mpa::Initiator),
     Waiting(mpa::Responder),
-    Up(QueuePair),
+    Up(Box<QueuePair>),
     /// Over before it began.
     Over,
 }
@@ -367,7 +368,7 @@ impl Stream {
     }
 
     fn agree(&mut self, agreed: Agreed) {
-        self.state = State::Up(QueuePair::new(STREAM, agreed));
+        self.state = State::Up(Box::new(QueuePair::new(STREAM, agreed)));
     }
 
     fn post(&mut self, work: Work, length: usize) {

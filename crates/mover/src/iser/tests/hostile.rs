@@ -108,7 +108,7 @@ fn at(memory: Advertised, offset: u64) -> TaggedOffset {
     TaggedOffset(memory.base.0.wrapping_add(offset))
 }
 
-/// Covers: IST-01, IST-02/S.
+/// Covers: IST-01.
 #[test]
 fn a_target_writes_only_to_what_it_may_write_to() {
     let payload = || Slice::from(bytes(1, 64));
@@ -168,7 +168,7 @@ fn a_target_reads_only_what_it_may_read() {
     }
 }
 
-/// Covers: IST-03, ISP-11, ISP-12.
+/// Covers: IST-03, ISP-12.
 #[test]
 fn nothing_is_reached_after_the_end_of_a_task() {
     for invalidates in [false, true] {
@@ -233,7 +233,6 @@ fn messages_that_iser_does_not_have_end_the_connection() {
     }
 }
 
-/// Covers: ISP-04, ISP-08.
 #[test]
 fn data_never_comes_as_a_pdu() {
     let numbers = numbers();
@@ -307,7 +306,6 @@ fn a_command_that_names_no_memory_is_refused() {
     assert!(matches!(events[..], [target::Event::Control { .. }]), "{events:?}");
 }
 
-/// Covers: ISP-05.
 #[test]
 fn data_that_was_not_announced_is_refused() {
     for ttt in [Ttt::NONE, Ttt(1)] {

@@ -4,7 +4,9 @@
 use super::*;
 use iscsi::datamover::DataError;
 
-/// Covers: ISP-01/S, ISP-09, ISP-14, DAP-02, DAP-15.
+/// The initiator would end the connection for a Data-In, and for status in one.
+///
+/// Covers: ISP-01/S, ISP-04, ISP-08, ISP-09, ISP-14, DAP-02, DAP-15.
 #[test]
 fn a_read_is_written_to_its_buffer_before_its_status_is_heard_of() {
     for piece in [usize::MAX, 1000, 1] {
@@ -34,7 +36,7 @@ fn a_read_is_written_to_its_buffer_before_its_status_is_heard_of() {
     }
 }
 
-/// Covers: ISP-13, ISP-19/S, DAP-03.
+/// Covers: ISP-04, ISP-13, DAP-03.
 #[test]
 fn a_write_comes_with_its_command_and_the_rest_is_fetched() {
     for piece in [usize::MAX, 1000, 1] {
@@ -111,7 +113,7 @@ fn unsolicited_data_comes_in_pdus_behind_its_command() {
     }
 }
 
-/// Covers: ISP-03, ISP-06.
+/// Covers: ISP-06.
 #[test]
 fn memory_is_named_for_what_is_read_and_for_what_is_fetched() {
     for (read, length, immediate, unsolicited_end, named) in [
@@ -155,7 +157,7 @@ fn a_bidirectional_command_names_both() {
     assert_eq!(pair.near.submit(initiator::Op::Detach { task: TASK }).unwrap()[..], back[..]);
 }
 
-/// Covers: ISP-18/S, DAP-10/S, DAP-16/S.
+/// Covers: DAP-10/S, DAP-16/S.
 #[test]
 fn other_pdus_come_as_they_are_and_in_order() {
     let mut pair = Pair::new();
@@ -302,7 +304,7 @@ fn memory_that_has_only_what_is_asked_for_is_counted_from_there() {
     assert_eq!(buf[1000..9000], all[..8000]);
 }
 
-/// Covers: ISP-12, ISP-21, IST-03.
+/// Covers: ISP-12, IST-03.
 #[test]
 fn memory_of_a_task_that_is_given_up_is_reached_no_more() {
     for release in [false, true] {

@@ -371,7 +371,7 @@ fn queues_are_bounded() {
         a.post(id, send(b""));
     }
     let one_more = a.qp.post_send(WorkId(0), send(b"x"), &a.regions).unwrap_err();
-    assert!(matches!(one_more, Refused { refusal: Refusal::Full, work: Work::Send { .. } }));
+    assert!(matches!(*one_more, Refused { refusal: Refusal::Full, work: Work::Send { .. } }));
     let mut b = Node::new(agreed(Side::Responder));
     let pool = Pool::new(64 << 20).expect("address space");
     for id in 0..RECEIVES_MAX as u64 {

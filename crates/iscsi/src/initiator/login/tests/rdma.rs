@@ -49,7 +49,7 @@ fn it_is_asked_for_where_it_is_wanted_and_nothing_goes_on_without() {
     assert!(!lab.requests[1].1.contains("RDMA"));
 }
 
-/// Covers: ISK-05/I, ISK-06/I, ISK-07/I, ISK-09/I.
+/// Covers: ISK-05/I, ISK-06/I, ISK-07/I.
 #[test]
 fn the_targets_limits_hold() {
     for capabilities in [Capabilities::RDMA, POSSIBLE] {
@@ -76,7 +76,7 @@ fn the_targets_limits_hold() {
     }
 }
 
-/// Covers: ISK-10/I, ISK-11/I.
+/// Covers: ISK-11/I.
 #[test]
 fn a_target_that_takes_no_long_commands_will_not_do() {
     for (told, goes_on) in [(1, false), (16, false), (27, false), (28, true), (0, true)] {
