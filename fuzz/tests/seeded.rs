@@ -94,6 +94,11 @@ fn iser_header() {
 }
 
 #[test]
+fn iser_target() {
+    drive(lunwire_fuzz::iser_target);
+}
+
+#[test]
 fn iwarp_headers() {
     drive(lunwire_fuzz::iwarp_headers);
 }
