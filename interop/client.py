@@ -324,6 +324,18 @@ class Session(Connection):
     def write(self, lba, data, lun=1):
         return self.command(rw10(0x2A, lba, len(data) // BLOCK), lun, data=data)
 
+    def manage(self, function, lun, itt=NO_TAG):
+        """A task management function from beginning to end: its response. What ends meanwhile is
+        of no matter."""
+        self.send_pdu(header(TASK_MANAGEMENT | IMMEDIATE, FINAL | function, lun=lun, itt=0x70000003,
+                             w20=itt, w24=self.cmd_sn, w28=self.exp_stat_sn,
+                             w32=self.cmd_sn - 1))
+        while True:
+            result = self.step()
+            if isinstance(result, Pdu) and result.opcode == TASK_RESPONSE:
+                self.tasks.pop(itt, None)
+                return result.response
+
     def nop(self):
         """NOP-Out with a ping text; returns the answer."""
         self.send_pdu(header(NOP_OUT | IMMEDIATE, lun=0, itt=0x70000001, w20=NO_TAG,

@@ -355,6 +355,20 @@ const MUTANTS: &[Mutant] = &[
         class: "disk",
     },
     Mutant {
+        name: "what-is-left-fences",
+        file: "crates/scsi/src/task.rs",
+        from: "        mapped.is_some_and(|mapped| self.hold.fence(&mapped.unit))\n",
+        to: "        let _ = mapped;\n        self.release_hold();\n        false\n",
+        class: "disk",
+    },
+    Mutant {
+        name: "work-is-not-waited-for-without-end",
+        file: "crates/target-node/src/pump/fencing.rs",
+        from: "let end = self.port.now() + wait;",
+        to: "let end = self.port.now() + wait * 1000;",
+        class: "cluster",
+    },
+    Mutant {
         name: "joins-keep-what-came-early",
         file: "crates/target-node/src/pump/join.rs",
         from: "self.received(key, &early);",

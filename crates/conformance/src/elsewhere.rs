@@ -8,6 +8,7 @@ use std::sync::Condvar;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use scsi::Identity;
 use scsi::LogicalUnit;
@@ -188,6 +189,14 @@ pub fn with_store(
     store: impl Fn(&Arc<Elsewhere>) -> Arc<dyn Store>,
     check: impl Fn(&Server, &Arc<Elsewhere>),
 ) {
+    with_store_and_plan(store, |_| {}, check);
+}
+
+fn with_store_and_plan(
+    store: impl Fn(&Arc<Elsewhere>) -> Arc<dyn Store>,
+    adjust: impl Fn(&mut Plan),
+    check: impl Fn(&Server, &Arc<Elsewhere>),
+) {
     let places: Mutex<Arc<Elsewhere>> = Mutex::default();
     let widen = |plan: &mut Plan| {
         let elsewhere = Elsewhere::new();
@@ -196,6 +205,7 @@ pub fn with_store(
         let node = plan.nodes.iter_mut().find(|node| node.name == TARGET).expect("the target");
         node.luns.push((LUN.into(), Arc::new(unit)));
         *places.lock().unwrap_or_else(PoisonError::into_inner) = elsewhere;
+        adjust(plan);
     };
     on_each_plan(
         |_| {},
@@ -211,4 +221,22 @@ pub fn with_store(
 /// The same where the store is that of `Elsewhere` itself.
 pub fn with_remote(check: impl Fn(&Server, &Arc<Elsewhere>)) {
     with_store(|elsewhere| Arc::new(Remote(Arc::clone(elsewhere))), check);
+}
+
+/// The same where nobody waits longer than `end_wait` for the answers to what has ended.
+pub fn with_deaf_remote(end_wait: Duration, check: impl Fn(&Server, &Arc<Elsewhere>)) {
+    with_deaf_remote_of(end_wait, |_| {}, check);
+}
+
+/// The same; `adjust` changes the plan of the whole daemon.
+pub fn with_deaf_remote_of(
+    end_wait: Duration,
+    adjust: impl Fn(&mut Plan),
+    check: impl Fn(&Server, &Arc<Elsewhere>),
+) {
+    let adjust = |plan: &mut Plan| {
+        plan.end_wait = end_wait;
+        adjust(plan);
+    };
+    with_store_and_plan(|elsewhere| Arc::new(Remote(Arc::clone(elsewhere))), adjust, check);
 }

@@ -188,7 +188,7 @@ fn an_incorrect_amount_of_unsolicited_data_fails_the_command() {
         |_| {},
         |server| {
             let mut session = session(server, &[&SMALL[..], &[("InitialR2T", "No")]].concat());
-            for amount in [512, 1024] {
+            for amount in [512, 1024, 2048] {
                 let write = ScsiCommand { final_: false, ..session.write_blocks(0, 0, 8) };
                 session.start(&write);
                 let part = DataOut {

@@ -28,11 +28,13 @@ use initiator::Event;
 use initiator::Initiator;
 use initiator::Kind;
 use initiator::Options;
+use initiator::OptionsError;
 use initiator::Queue;
 use initiator::Request;
 use initiator::Retry;
 use initiator::Settings;
 use initiator::scsi;
+use wire::iscsi::Isid;
 
 use lunwire_conformance as conformance;
 
@@ -322,6 +324,36 @@ fn a_lost_session_is_reinstated_and_commands_go_on() {
     let after = server.target().sessions();
     assert_eq!(after.len(), 1);
     assert_eq!(after[0].isid, first.isid, "the same nexus");
+}
+
+/// Where the caller names the ISID, too: a second session would end the first one.
+///
+/// Covers: SES-02.
+#[test]
+fn an_isid_has_one_session_with_a_portal() {
+    let server = Server::start(conformance::server::plan(
+        engine::Choice::Epoll,
+        iscsi::target_role::Settings::default(),
+    ));
+    let mut queue = Queue::new(&Config::default()).unwrap();
+    let isid = Isid([0x80, 1, 2, 3, 4, 5]);
+    let named = || Options { isid: Some(isid), ..options(&server) };
+    let first = queue.login(named()).unwrap();
+    let before = server.target().sessions();
+    let error = queue.login(named()).expect_err("it is in use");
+    assert!(
+        matches!(error.kind(), Kind::Options(OptionsError::IsidInUse(of)) if *of == isid),
+        "{error}"
+    );
+    let tsih = |sessions: &[target::SessionSnapshot]| sessions[0].tsih;
+    let after = server.target().sessions();
+    assert_eq!((after.len(), tsih(&after)), (1, tsih(&before)), "the first one is there");
+    // Another initiator has ISIDs of its own, and so has a session that is over.
+    let other = "iqn.2026-01.com.example:other".to_owned();
+    queue.login(Options { initiator: other, ..named() }).unwrap();
+    assert_eq!(server.target().sessions().len(), 2);
+    queue.logout(first);
+    queue.login(named()).unwrap();
 }
 
 /// Covers: SES-02, SES-25.

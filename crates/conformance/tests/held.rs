@@ -139,6 +139,35 @@ fn a_logout_is_answered_when_the_last_work_of_its_tasks_is_over() {
     });
 }
 
+/// The old session is closed in silence, and the new one is there when the last work of its tasks
+/// is over.
+///
+/// Covers: SES-10.
+#[test]
+fn a_session_is_reinstated_when_the_last_work_of_its_tasks_is_over() {
+    with_remote(|server, elsewhere| {
+        let mut watching = session(server);
+        elsewhere.state().cancelled = 0;
+        let plan = LoginPlan::new();
+        let mut old = server.login_with(&plan);
+        old.settle(LUN);
+        let begun = Begun::new(&mut old, elsewhere);
+        let mut new = server.connect();
+        new.send(&Request::Login(plan.request()), &plan.text());
+        old.expect_closed();
+        expect_cancelled(elsewhere, 2);
+        for work in begun.works {
+            watching.expect_quiet();
+            let heard = new.hear(Duration::from_millis(20));
+            assert!(matches!(heard, Heard::Nothing), "too early: {heard:?}");
+            elsewhere.carry_out(work);
+        }
+        let Response::Login(answer) = new.read().response() else { panic!("a login response") };
+        assert_eq!((answer.status, answer.transit), (0, true));
+        assert_ne!(answer.tsih, old.tsih);
+    });
+}
+
 /// Who lost commands to a reset hears of it, also where who asked has gone before it was done; and
 /// nobody hears of it before.
 ///

@@ -26,6 +26,7 @@ use initiator::Error;
 use initiator::Event;
 use initiator::Initiator;
 use initiator::Kind;
+use initiator::Management;
 use initiator::Options;
 use initiator::Queue;
 use initiator::Request as Wish;
@@ -392,4 +393,57 @@ fn a_logout_that_is_not_answered_leaves_nothing_under_way() {
         queue.logout(id);
         assert_eq!(queue.in_doubt(), []);
     });
+}
+
+/// Without FastAbort a target waits for all the data that it asks for until it answers (RFC 7143
+/// §4.2.3.3), also what it asks for when it has the function already.
+///
+/// Covers: TMF-12.
+#[test]
+fn what_is_asked_for_is_sent_while_a_reset_is_under_way() {
+    const LENGTH: u32 = 1 << 20;
+    const PART: u32 = 8192;
+    const TAG: Ttt = Ttt(0x77);
+    let mut write = None;
+    let mut reset: Option<(Itt, Numbers)> = None;
+    let mock = Mock::start(move |request, _, numbers| match request {
+        Request::Command(command) => {
+            write = Some(*command);
+            Vec::new()
+        }
+        Request::TaskManagement(function) => {
+            reset = Some((function.itt, numbers));
+            let ScsiCommand { lun, itt, .. } = write.expect("a WRITE is under way");
+            let (offset, desired_length) = (LENGTH - PART, PART);
+            let r2t_sn = R2tSn(0);
+            let r2t = R2t { lun, itt, ttt: TAG, numbers, r2t_sn, offset, desired_length };
+            vec![(Response::R2t(r2t), Vec::new())]
+        }
+        Request::DataOut(data) if data.ttt == TAG && data.final_ => {
+            // The R2T has used up no number.
+            let (itt, numbers) = reset.expect("it was asked for then");
+            let answer = TaskManagementResponse { response: 0, additional: 0, itt, numbers };
+            vec![(Response::TaskManagement(answer), Vec::new())]
+        }
+        _ => Vec::new(),
+    });
+    let mut queue = Queue::new(&Config::default()).unwrap();
+    let id = queue.login(options(&[mock.portal()])).unwrap();
+    let data: Vec<u8> = (0..LENGTH).map(|at| at.to_le_bytes()[1] ^ at.to_le_bytes()[0]).collect();
+    let mut write = wish(0x2a, Data::Out(data.clone().into()));
+    (write.cdb.bytes[7], write.cdb.bytes[8], write.retry) = (8, 0, Retry::Never);
+    queue.post(id, 1, write).unwrap();
+    queue.manage(id, Management::LogicalUnitReset(0)).unwrap();
+    let mut next = LENGTH - PART;
+    for (request, part) in mock.said() {
+        let Request::DataOut(out) = request else { continue };
+        if out.ttt == TAG {
+            assert_eq!(out.offset, next);
+            let at = next as usize;
+            assert!(part == data[at..at + part.len()]);
+            next += u32::try_from(part.len()).unwrap();
+        }
+    }
+    assert_eq!(next, LENGTH, "all of it, and the answer came after");
+    queue.logout(id);
 }

@@ -349,7 +349,7 @@ fn a_lost_connection_is_logged_out_over_another_one() {
 /// A connection that works is logged out for recovery by itself, and by another one: nothing more
 /// of its tasks comes there, and a command that was not in order counts as never sent.
 ///
-/// Covers: LGO-03, LGO-06, LGO-09.
+/// Covers: LGO-03a, LGO-03b, LGO-06, LGO-09.
 #[test]
 fn a_working_connection_is_logged_out_for_recovery() {
     on_each_engine(

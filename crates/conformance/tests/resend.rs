@@ -204,6 +204,9 @@ fn r2ts_are_sent_again_while_their_data_is_missing() {
                 session.expect_quiet();
                 let of = Snack { itt: write.itt, ..session.snack(0, session.exp_stat_sn) };
                 for (beg_run, run_length) in [(0, 0), (0, 1)] {
+                    // Another command and its answer have gone by.
+                    let between = session.test_unit_ready(1);
+                    session.run(&between);
                     let snack = Snack { beg_run, run_length, ..of };
                     session.send(&Request::Snack(snack), &[]);
                     let again = session.raw.read();
@@ -212,6 +215,8 @@ fn r2ts_are_sent_again_while_their_data_is_missing() {
                     expected[24..36].copy_from_slice(&again.header[24..36]);
                     assert_eq!(again.header, expected);
                     assert_eq!(again.word(24), session.exp_stat_sn.0);
+                    assert_ne!(again.word(24), first.word(24));
+                    assert_eq!(again.word(28), session.cmd_sn.0, "ExpCmdSN");
                 }
                 let r2t = match first.response() {
                     Response::R2t(r2t) => r2t,

@@ -52,6 +52,7 @@ fn warm_reset_ends_the_tasks_of_all_units_and_sessions() {
             manage(&mut one, TARGET_WARM_RESET, 0, Itt::NONE);
             one.expect_quiet();
             for r2t in &mine {
+                one.expect_quiet();
                 answer(&mut one, r2t);
             }
             assert_eq!(managed(&mut one), 0);

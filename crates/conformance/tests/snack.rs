@@ -213,8 +213,10 @@ fn responses_are_sent_again_until_they_are_acknowledged() {
                     let again = session.raw.read();
                     assert_eq!(replica(&again), replica(old));
                     assert_eq!(again.word(28), session.cmd_sn.0, "ExpCmdSN is that of now");
+                    assert_eq!(again.word(32), heard[5].word(32), "and MaxCmdSN");
                 }
             }
+            assert_ne!(heard[0].word(32), heard[5].word(32));
             // Never sent, or beyond what was sent.
             for (beg_run, run_length) in [(first + 6, 1), (first + 20, 0), (first, 9), (77, 3)] {
                 let snack = Snack { beg_run, run_length, ..session.snack(STATUS, before) };

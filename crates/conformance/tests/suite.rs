@@ -15,6 +15,7 @@ mod disks;
 mod early;
 mod esxi;
 mod failure;
+mod fenced;
 mod fences;
 mod figures;
 mod foreign;

@@ -121,6 +121,16 @@ fn a_normal_session_asks_for_its_own_target_only() {
             let pairs = session.read().pairs();
             assert!(pairs.iter().all(|(_, value)| value == "Reject"), "{pairs:?}");
             session.expect_quiet();
+            // What was agreed on at the login holds.
+            session.settle(0);
+            let write = session.write_blocks(0, 0, 8);
+            session.start(&write);
+            let r2t = session.read_r2t();
+            assert_eq!(r2t.desired_length, 4096);
+            let data = session.data_out(&r2t);
+            session.send(&Request::DataOut(data), &[1; 4096]);
+            assert_eq!(session.finish(write.itt).code, 0);
+            assert_eq!(segment_length(&mut session), 4096);
         },
     );
 }

@@ -129,6 +129,17 @@ impl Epoll {
         true
     }
 
+    /// Starts again what waited, and sees whether there is an event.
+    fn gather(&mut self) -> bool {
+        self.restart();
+        self.answer_bell();
+        let is_there = self.fill();
+        if is_there && self.unasked > UNASKED_MAX && !self.has_reports() {
+            self.ask(Some(Duration::ZERO));
+        }
+        is_there
+    }
+
     /// Asks epoll, which waits at most `timeout` (None: for ever).
     fn ask(&mut self, timeout: Option<Duration>) {
         self.unasked = 0;
@@ -329,15 +340,7 @@ impl Port for Epoll {
     fn wait(&mut self, deadline: Option<Instant>) {
         let from = monotonic();
         self.unasked += 1;
-        loop {
-            self.restart();
-            self.answer_bell();
-            if self.fill() {
-                if self.unasked > UNASKED_MAX && !self.has_reports() {
-                    self.ask(Some(Duration::ZERO));
-                }
-                return;
-            }
+        while !self.gather() {
             if deadline.is_some_and(|deadline| monotonic() >= deadline) {
                 return self.ask(Some(Duration::ZERO));
             }
@@ -348,7 +351,14 @@ impl Port for Epoll {
     }
 
     fn wait_n(&mut self, _count: usize, deadline: Instant) {
-        self.wait(Some(deadline));
+        let from = monotonic();
+        self.unasked += 1;
+        if !self.gather() {
+            match from < deadline {
+                true => self.sleep(from, Some(deadline)),
+                false => self.ask(Some(Duration::ZERO)),
+            }
+        }
     }
 
     fn now(&self) -> Instant {

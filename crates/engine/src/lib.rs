@@ -383,8 +383,8 @@ pub trait Port {
     /// configured time.
     fn wait(&mut self, deadline: Option<Instant>);
     /// As `wait`, but asleep until there are `count` events (AMP study: wait_N) or until
-    /// `deadline`: for a caller that has more to gain from many events at once than from the
-    /// first one soon. A port that cannot count wakes for the first.
+    /// `deadline`: for a caller that has more to gain from many events at once, or from a processor
+    /// for others, than from the first one soon. A port that cannot count wakes for the first.
     fn wait_n(&mut self, count: usize, deadline: Instant);
 
     /// The time of `CLOCK_MONOTONIC`, the same on every port.

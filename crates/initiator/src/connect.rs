@@ -81,6 +81,11 @@ impl LocalTarget {
     pub fn new(connect: impl Fn() -> io::Result<LocalEnd> + Send + Sync + 'static) -> Self {
         Self(Arc::new(connect))
     }
+
+    /// Whether both are clones of one.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 impl fmt::Debug for LocalTarget {

@@ -36,6 +36,7 @@ use iscsi::initiator::Output;
 use iscsi::initiator::Refused;
 use iscsi::initiator::Session;
 use iscsi::initiator::SessionError;
+use slots::Slots;
 use wire::iscsi::Isid;
 use wire::scsi::Lun;
 use wire::scsi::Sense;
@@ -57,6 +58,8 @@ use crate::Request;
 use crate::SessionId;
 use crate::connect::Attempt;
 use crate::limits;
+use crate::options::OptionsError;
+use crate::options::distinct;
 use crate::options::isid;
 use crate::pump::Context;
 
@@ -106,13 +109,22 @@ impl SessionDriver {
     pub(crate) fn new<P: Port>(
         id: SessionId,
         options: Options,
+        others: &Slots<SessionId, Self>,
         context: &mut Context<'_, P>,
     ) -> Result<Self, Error> {
         let options = options.checked().map_err(|error| Error::new(Kind::Options(error)))?;
         let mut random = [0; 6];
         context.random(&mut random)?;
         let [identifier, random @ ..] = random;
-        let isid = options.isid.unwrap_or_else(|| isid(options.enterprise, random));
+        let drawn = || {
+            distinct(isid(options.enterprise, random), |isid| {
+                others.values().any(|other| other.isid == isid)
+            })
+        };
+        let isid = options.isid.unwrap_or_else(drawn);
+        if others.values().any(|other| other.would_be_ended_by(isid, &options)) {
+            return Err(Error::new(Kind::Options(OptionsError::IsidInUse(isid))));
+        }
         let mut link = Self {
             id,
             portals: Portals::new(&options.portals),
@@ -245,6 +257,19 @@ impl SessionDriver {
 
     pub(crate) const fn is_dead(&self) -> bool {
         matches!(self.state, State::Dead(_))
+    }
+
+    /// Whether a session with these options and this ISID is sure to come to the same portal group
+    /// (RFC 7143 §4.4.3): a portal belongs to one.
+    fn would_be_ended_by(&self, isid: Isid, options: &Options) -> bool {
+        let same_port = self.isid == isid && self.options.initiator == options.initiator;
+        let has_portal = |portal| options.portals.contains(portal);
+        let same_portal = match (&self.options.local, &options.local) {
+            (Some(one), Some(other)) => one.is(other),
+            _ => self.options.portals.iter().any(has_portal),
+        };
+        let is_over = self.closing || self.is_dead();
+        !is_over && same_port && same_portal && self.options.target == options.target
     }
 
     /// When something is due.

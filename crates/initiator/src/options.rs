@@ -84,8 +84,9 @@ pub struct Options {
     /// §11.12.5). None: random bits do.
     pub enterprise: Option<u32>,
     /// The initiator's part of the session id, where the caller has one to keep: the same one for
-    /// different portal groups shows them one initiator port (RFC 7143 §10.1.1). A session with a
-    /// portal group ends the one that has the same id there. None: random, of this session alone.
+    /// different portal groups shows them one initiator port (RFC 7143 §10.1.1). A second one with
+    /// the same portal is refused; at another portal of the same group it would end the first one.
+    /// None: random, of this session alone.
     pub isid: Option<Isid>,
     /// Our alias, for the target's display.
     pub alias: Option<String>,
@@ -133,6 +134,9 @@ pub enum OptionsError {
     /// RFC 7143 §11.12.5.
     #[error("the enterprise number {0} does not fit into the 24 bits that an ISID has for it")]
     Enterprise(u32),
+    /// RFC 7143 §4.4.3: the new session would end the one that is there.
+    #[error("a session with the ISID {0} is there already, with the same target and portal")]
+    IsidInUse(Isid),
 }
 
 impl Options {
@@ -223,6 +227,18 @@ pub(crate) const fn isid(enterprise: Option<u32>, random: [u8; 5]) -> Isid {
     }
 }
 
+/// `drawn`, or the next one that nobody has: after it come those with other qualifiers.
+pub(crate) fn distinct(drawn: Isid, is_taken: impl Fn(Isid) -> bool) -> Isid {
+    let Isid([a, b, c, d, high, low]) = drawn;
+    let first = u16::from_be_bytes([high, low]);
+    let all = (0..=u16::MAX).map(|step| {
+        let [high, low] = first.wrapping_add(step).to_be_bytes();
+        Isid([a, b, c, d, high, low])
+    });
+    let free = all.into_iter().find(|isid| !is_taken(*isid));
+    free.unwrap_or(drawn)
+}
+
 /// A name for this machine: the same each time, as far as it has a host name.
 #[must_use]
 pub fn default_initiator() -> String {
@@ -253,6 +269,19 @@ mod tests {
 
     fn options() -> Options {
         Options::new("192.0.2.1:3260".to_owned(), Some("iqn.2026-01.com.example:disk".to_owned()))
+    }
+
+    /// The 16 bits of a qualifier are soon drawn twice.
+    ///
+    /// Covers: SES-02.
+    #[test]
+    fn what_was_drawn_before_is_not_drawn_again() {
+        let drawn = isid(Some(32473), [0, 0, 0, 0xff, 0xfe]);
+        let qualified = |high, low| Isid([0x40, 0, 0x7e, 0xd9, high, low]);
+        assert_eq!(distinct(drawn, |_| false), drawn);
+        assert_eq!(distinct(drawn, |isid| isid == drawn), qualified(0xff, 0xff));
+        let taken = |isid: Isid| isid.0[4] == 0xff;
+        assert_eq!(distinct(drawn, taken), qualified(0, 0), "around the end");
     }
 
     /// Covers: SES-25.

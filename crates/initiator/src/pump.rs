@@ -216,7 +216,7 @@ impl<P: Port> Pump<P> {
             dirty: &mut self.dirty,
             watch: &mut self.watch,
         };
-        let link = SessionDriver::new(id, options, &mut context)?;
+        let link = SessionDriver::new(id, options, &self.links, &mut context)?;
         self.links.insert(link);
         Ok(id)
     }

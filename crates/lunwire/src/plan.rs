@@ -369,6 +369,7 @@ impl Draft {
             pool_bytes_max: target::POOL_BYTES_DEFAULT,
             login_timeout: self.login_timeout,
             rdma: self.rdma,
+            end_wait: target::END_WAIT_DEFAULT,
             isns: self.isns.clone(),
             sessions_max: self.sessions_max,
             connections: self.connections,

@@ -6,6 +6,7 @@
 
 use crate::api::Api;
 use crate::api::Raw;
+use crate::cache::Way;
 use crate::error::Doing;
 use crate::limits::CONNECT_SECONDS_MAX;
 use std::ffi::CString;
@@ -42,12 +43,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Connects as the user of `spec`, with more options than the configuration has.
-    pub(crate) fn connect(
-        api: &'static Api,
-        spec: &RbdSpec,
-        options: &[(&'static str, &str)],
-    ) -> Result<Self, Refused> {
+    /// Connects as the user of `spec`, for an image that is opened by `way`.
+    pub(crate) fn connect(api: &'static Api, spec: &RbdSpec, way: Way) -> Result<Self, Refused> {
         let user = spec.user.as_deref().map(|user| text(Doing::Begin, user)).transpose()?;
         let mut raw = null_mut();
         // SAFETY: the place for the handle is ours; the name is null or ends with a zero.
@@ -63,10 +60,9 @@ impl Cluster {
             cluster.set("keyring", keyring)?;
         }
         cluster.set("client_mount_timeout", CONNECT_SECONDS_MAX)?;
-        // What is written does not change until it is written (`buf`), so that no copy is needed.
-        // Releases that do not know the option always copy.
-        let _ = cluster.set("rbd_disable_zero_copy_writes", "false");
-        options.iter().try_for_each(|(option, value)| cluster.set(option, value))?;
+        way.options().try_for_each(|(option, value)| cluster.set(option, value))?;
+        // The last one is right with those before it only.
+        let _ = way.hints().try_for_each(|(option, value)| cluster.set(option, value));
         // SAFETY: the handle is not connected yet.
         let result = unsafe { (api.rados_connect)(raw) };
         check(Doing::Connect, result)?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A library that behaves as badly as its images are named: `late`, `twice`, `never`, `other`
-//! (threads), `ends-N` and `begins-N` (with errno N), `short`, `insists`, `stuck` (what is
-//! written never ends). The name goes on behind a dot.
+//! (threads), `ends-N` and `begins-N` (with errno N), `short`, `insists` (on all options),
+//! `caches` (insists on its cache), `stuck` (what is written never ends). The name goes on behind a dot.
 
 use crate::api::Api;
 use crate::api::Completed;
@@ -12,6 +12,7 @@ use crate::api::Raw;
 use crate::api::THICK;
 use crate::api::Updated;
 use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::ffi::CStr;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -72,12 +74,10 @@ pub(crate) static API: Api = Api {
     rbd_aio_flush,
 };
 
-/// Ceph's default.
-const WRITE_AROUND: &str = "writearound";
-
 thread_local! {
-    /// The cluster of this thread was told to cache so. An image called `insists` does not care.
-    static WRITES_BACK: Cell<bool> = const { Cell::new(false) };
+    /// What the cluster of this thread was told. An image called `insists` does not care, and one
+    /// called `caches` does not when it is about its cache.
+    static TOLD: RefCell<BTreeMap<String, String>> = const { RefCell::new(BTreeMap::new()) };
     /// It takes this option no more.
     static IS_CONNECTED: Cell<bool> = const { Cell::new(false) };
 }
@@ -103,6 +103,8 @@ pub(crate) struct Fake {
     /// Open handles.
     handles: AtomicUsize,
     options: Vec<(&'static str, &'static str)>,
+    /// It was opened as one that does not copy what is written.
+    is_lent_to: AtomicBool,
 }
 
 /// What is called at the end, and with what.
@@ -154,14 +156,20 @@ impl Fake {
             handles: AtomicUsize::new(0),
             options: vec![
                 ("rbd_cache", cache),
-                ("rbd_cache_policy", WRITE_AROUND),
+                // Ceph's default.
+                ("rbd_cache_policy", "writearound"),
                 ("rbd_discard_granularity_bytes", "65536"),
             ],
+            is_lent_to: AtomicBool::new(false),
         })
     }
 
     pub(crate) fn is_open(&self) -> bool {
         self.handles.load(Ordering::SeqCst) > 0
+    }
+
+    pub(crate) fn is_lent_to(&self) -> bool {
+        self.is_lent_to.load(Ordering::SeqCst)
     }
 
     pub(crate) fn done(&self) -> Vec<&'static str> {
@@ -268,7 +276,7 @@ fn put(place: *mut Raw) -> c_int {
 }
 
 unsafe extern "C" fn rados_create(place: *mut Raw, user: *const c_char) -> c_int {
-    WRITES_BACK.set(false);
+    TOLD.take();
     IS_CONNECTED.set(false);
     if !user.is_null() && name_of(user) == "nobody" { -22 } else { put(place) }
 }
@@ -278,13 +286,13 @@ unsafe extern "C" fn rados_conf_read_file(_: Raw, file: *const c_char) -> c_int 
 }
 
 unsafe extern "C" fn rados_conf_set(_: Raw, option: *const c_char, value: *const c_char) -> c_int {
-    if name_of(option) == "rbd_cache_policy" {
-        if IS_CONNECTED.get() {
-            return -1;
-        }
-        WRITES_BACK.set(name_of(value) == "writeback");
+    let (option, value) = (name_of(option), name_of(value));
+    let is_refused = option == "keyring" && value == "bad";
+    if option.starts_with("rbd_") && IS_CONNECTED.get() {
+        return -1;
     }
-    if name_of(option) == "keyring" && name_of(value) == "bad" { -22 } else { 0 }
+    TOLD.with_borrow_mut(|told| told.insert(option, value));
+    if is_refused { -22 } else { 0 }
 }
 
 unsafe extern "C" fn rados_connect(_: Raw) -> c_int {
@@ -352,6 +360,8 @@ unsafe extern "C" fn rbd_open(
         return -2;
     }
     let image = Fake::of(&name);
+    let copies = TOLD.with_borrow(|told| told.get("rbd_disable_zero_copy_writes").cloned());
+    image.is_lent_to.store(copies.as_deref() == Some("false"), Ordering::SeqCst);
     image.handles.fetch_add(1, Ordering::SeqCst);
     // SAFETY: who calls gives a place for a handle.
     unsafe { *place = Arc::into_raw(image).cast_mut().cast() };
@@ -428,9 +438,10 @@ unsafe extern "C" fn rbd_config_image_list(
     let list = unsafe { std::slice::from_raw_parts_mut(list, room) };
     for (place, (name, value)) in list.iter_mut().zip(options) {
         let text = |text: &str| CString::new(text).expect("no zero").into_raw();
-        let obeys = fake.manner != "insists" && WRITES_BACK.get();
-        let value = if *value == WRITE_AROUND && obeys { "writeback" } else { *value };
-        *place = ConfigOption { name: text(name), value: text(value), source: 0 };
+        let insists = fake.manner == "insists" || (fake.manner == "caches" && *name == "rbd_cache");
+        let told = TOLD.with_borrow(|told| told.get(*name).filter(|_| !insists).cloned());
+        let value = told.unwrap_or_else(|| (*value).to_owned());
+        *place = ConfigOption { name: text(name), value: text(&value), source: 0 };
     }
     0
 }

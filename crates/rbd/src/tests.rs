@@ -217,7 +217,7 @@ fn errors_of_the_library_are_what_hosts_understand() {
 fn what_must_last_is_flushed_unless_all_lasts() {
     let driver = Driver::new();
     let durable = Op::Write { offset: 0, data: data(1, 512), durable: true };
-    let (cached, fake) = open("well.cached");
+    let (cached, fake) = open("caches.cached");
     assert!(cached.geometry().volatile_cache);
     assert!(matches!(driver.run(&cached, &durable), Outcome::Done));
     assert_eq!(fake.done(), ["write", "flush"]);
@@ -232,7 +232,7 @@ fn what_must_last_is_flushed_unless_all_lasts() {
 fn a_failed_flush_is_for_everybody_until_all_is_written_again() {
     let driver = Driver::new();
     let durable = |offset| Op::Write { offset, data: data(3, 8192), durable: true };
-    let (store, fake) = open("other.lost");
+    let (store, fake) = open("caches.lost");
     let done = |op: &Op| assert!(matches!(driver.run(&store, op), Outcome::Done), "{op:?}");
     done(&write(8192, data(1, 4096)));
     done(&write(65_536, data(1, 4096)));
@@ -259,7 +259,7 @@ fn a_failed_flush_is_for_everybody_until_all_is_written_again() {
 #[test]
 fn who_was_shut_out_by_the_cluster_flushes_nothing_any_more() {
     let driver = Driver::new();
-    for name in ["well.shut-out", "safe.shut-out"] {
+    for name in ["caches.shut-out", "safe.shut-out"] {
         let (store, fake) = open(name);
         let outcome = driver.run(&store, &write(0, data(1, 4096)));
         assert!(matches!(outcome, Outcome::Done), "{outcome:?}");
@@ -419,10 +419,17 @@ fn who_wrote_when_the_end_moved_is_told() {
 
 #[test]
 fn a_cache_that_forgets_what_it_could_not_write_is_not_used() {
-    let (store, _) = open("well.policy");
-    assert!(store.geometry().volatile_cache);
-    let (store, _) = open("safe.policy");
-    assert!(!store.geometry().volatile_cache);
+    // What is not copied would stay in a cache, and some of it for ever.
+    for (image, volatile, lent) in
+        [("well.policy", false, true), ("safe.policy", false, true), ("caches.policy", true, false)]
+    {
+        let (store, fake) = open(image);
+        assert_eq!(
+            (store.geometry().volatile_cache, fake.is_lent_to()),
+            (volatile, lent),
+            "{image}"
+        );
+    }
     let error = opened("rbd:pool/insists").expect_err("it would lose what is flushed").to_string();
     assert!(error.contains("writearound") && error.contains("rbd config image"), "{error}");
     assert!(!Fake::of("insists").is_open());

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 use crate::api::Api;
+use crate::cache::Way;
 use crate::cluster::Cluster;
 use crate::cluster::IoContext;
 use crate::cluster::Refused;
@@ -15,6 +16,7 @@ use crate::limits::CHORE_MAX;
 use crate::limits::CLOSE_MAX;
 use crate::limits::OPEN_MAX;
 use crate::limits::STATUS_LEN_MAX;
+use crate::limits::WAYS_MAX;
 use crate::watches;
 use crate::watches::Watched;
 use std::io;
@@ -162,16 +164,22 @@ fn begin(
     spec: &RbdSpec,
     watched: &Arc<Watched>,
 ) -> Result<(Arc<Image>, Facts, bool), Refused> {
-    let (mut image, mut facts, made) = connect(api, spec, &[])?;
-    if spec.snapshot.is_none() && facts.options.forgets_failures() {
-        // The library takes this option before it has connected only.
-        close(&image)?;
-        (image, facts, _) = connect(api, spec, &[("rbd_cache_policy", "writeback")])?;
-        // What the image or its pool says of its own goes before what we say.
-        if facts.options.forgets_failures() {
-            close(&image)?;
-            return Err(Refused { doing: Doing::Cache, errno: EOPNOTSUPP });
+    // The library takes these options before it has connected only, so each way is a connection.
+    let mut way = Way::default();
+    let (mut image, mut facts, made) = connect(api, spec, way)?;
+    let is_written = spec.snapshot.is_none();
+    for _ in 0..WAYS_MAX {
+        let better = facts.options.better(way);
+        if !is_written || better == way {
+            break;
         }
+        way = better;
+        close(&image)?;
+        (image, facts, _) = connect(api, spec, way)?;
+    }
+    if is_written && (facts.options.forgets_failures() || facts.options.better(way) != way) {
+        close(&image)?;
+        return Err(Refused { doing: Doing::Cache, errno: EOPNOTSUPP });
     }
     image.watch(watches::updated, watches::remember(watched))?;
     image.prepare(&facts);
@@ -179,12 +187,8 @@ fn begin(
 }
 
 /// Opens the image by a connection of its own; whether it was made for that.
-fn connect(
-    api: &'static Api,
-    spec: &RbdSpec,
-    options: &[(&'static str, &str)],
-) -> Result<(Image, Facts, bool), Refused> {
-    let cluster = Arc::new(Cluster::connect(api, spec, options)?);
+fn connect(api: &'static Api, spec: &RbdSpec, way: Way) -> Result<(Image, Facts, bool), Refused> {
+    let cluster = Arc::new(Cluster::connect(api, spec, way)?);
     let open = || Image::open(IoContext::open(&cluster, spec)?, spec);
     let (image, made) = match (open(), spec.size.filter(|_| spec.create)) {
         (Err(Refused { doing: Doing::Open, errno: ENOENT }), Some(bytes)) => {

@@ -17,7 +17,13 @@
 //! it. Its initiator soon hears of it, in one way or another, and does the same again. What such a
 //! work does to the medium must not come behind what is done later, so as long as any of it lasts,
 //! all that comes later waits.
+//!
+//! Where such a work does not end in the time that hosts wait, whoever wants its task to be over is
+//! not held up any longer, but the unit is fenced: what comes later is told BUSY until the work has
+//! ended, since a host that waits gives up. Work that changes nothing keeps nobody out, unless
+//! there is so much of it that the memory it holds would be missed.
 
+use crate::limits::LEFT_READS_MAX;
 use crate::lun::LogicalUnit;
 use crate::lun::NexusState;
 use crate::lun::Special;
@@ -71,15 +77,33 @@ pub(crate) enum Hold {
     /// Has claimed the unit; writers may still be under way.
     Claimed,
     Exclusive,
-    /// Shared or Exclusive, of a task that has ended before the store's work for it.
-    Outlasting {
-        exclusive: bool,
-    },
+    /// Of a task that has ended before the store's work for it, which may change the medium.
+    Outlasting(Held),
+    /// The same, and nobody waits for it any more: the unit is fenced.
+    Fencing(Held),
+    /// Nothing, of a task that has ended, whose work changes nothing and is not waited for.
+    Left,
 }
 
-/// Tasks that have ended before the store's work for them, which may change the medium.
+/// What a task held when it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// It is one of too many that are left.
+    Nothing,
+    Shared,
+    Exclusive,
+}
+
+/// Tasks that have ended before the store's work for them.
 #[derive(Debug, Default)]
-pub(crate) struct Outlasting(AtomicU32);
+pub(crate) struct Outlasting {
+    /// All that come later wait for these.
+    all: AtomicU32,
+    /// Those of them for which nobody is to wait.
+    fencing: AtomicU32,
+    /// Those that change nothing and are not waited for.
+    left: AtomicU32,
+}
 
 impl Hold {
     /// Tries to get from here to `access` for `op`; false if others must end first. Never goes
@@ -122,6 +146,10 @@ impl Hold {
         matches!(self, Self::Waits(_))
     }
 
+    const fn waits_or_has_nothing(&self) -> bool {
+        matches!(self, Self::Waits(_) | Self::Nothing)
+    }
+
     /// Gets something instead of waiting for it.
     #[inline]
     fn become_holder(&mut self, hold: Self, unit: &LogicalUnit) {
@@ -156,6 +184,9 @@ impl Hold {
         if access != Access::Sole && unit.is_special(Special::Wiping) {
             return false;
         }
+        if self.waits_or_has_nothing() && unit.outlasting().any() {
+            return false;
+        }
         let since = match *self {
             Self::Nothing => Some(None),
             Self::Waits(since) => Some(Some(since)),
@@ -181,13 +212,41 @@ impl Hold {
     /// The task has ended, and the store still works for it.
     #[cold]
     pub(crate) fn outlast(&mut self, unit: &LogicalUnit) {
-        let exclusive = match *self {
-            Self::Shared => false,
-            Self::Exclusive => true,
-            Self::Nothing | Self::Waits(_) | Self::Claimed | Self::Outlasting { .. } => return,
+        let held = match *self {
+            Self::Shared => Held::Shared,
+            Self::Exclusive => Held::Exclusive,
+            Self::Nothing
+            | Self::Waits(_)
+            | Self::Claimed
+            | Self::Outlasting(_)
+            | Self::Fencing(_)
+            | Self::Left => return,
         };
-        unit.outlasting().0.fetch_add(1, Ordering::SeqCst);
-        *self = Self::Outlasting { exclusive };
+        unit.outlasting().all.fetch_add(1, Ordering::SeqCst);
+        *self = Self::Outlasting(held);
+    }
+
+    /// The task has ended, and nobody waits any more for the store's work for it. True if that
+    /// fences the unit, which was not fenced before.
+    #[cold]
+    pub(crate) fn fence(&mut self, unit: &LogicalUnit) -> bool {
+        self.outlast(unit);
+        let outlasting = unit.outlasting();
+        let held = match *self {
+            Self::Outlasting(held) => held,
+            Self::Nothing => {
+                if outlasting.left.fetch_add(1, Ordering::SeqCst) < LEFT_READS_MAX {
+                    *self = Self::Left;
+                    return false;
+                }
+                outlasting.all.fetch_add(1, Ordering::SeqCst);
+                Held::Nothing
+            }
+            // The others are not with the store, or have been here.
+            _ => return false,
+        };
+        *self = Self::Fencing(held);
+        outlasting.fencing.fetch_add(1, Ordering::SeqCst) == 0
     }
 
     /// Gives back what is held.
@@ -200,14 +259,29 @@ impl Hold {
                 nexus_state.writers.0.fetch_sub(1, Ordering::SeqCst);
             }
             Self::Claimed | Self::Exclusive => unit.make_ordinary(Special::Claimed),
-            Self::Outlasting { exclusive } => {
-                match exclusive {
-                    true => Self::Exclusive.release(unit, nexus_state),
-                    false => Self::Shared.release(unit, nexus_state),
-                }
-                unit.outlasting().0.fetch_sub(1, Ordering::SeqCst);
+            Self::Outlasting(held) => held.release(unit, nexus_state),
+            Self::Fencing(held) => {
+                held.release(unit, nexus_state);
+                unit.outlasting().fencing.fetch_sub(1, Ordering::SeqCst);
+            }
+            Self::Left => {
+                unit.outlasting().left.fetch_sub(1, Ordering::SeqCst);
             }
         }
+    }
+}
+
+impl Held {
+    #[cold]
+    fn release(self, unit: &LogicalUnit, nexus_state: &NexusState) {
+        match self {
+            Self::Nothing => {
+                unit.outlasting().left.fetch_sub(1, Ordering::SeqCst);
+            }
+            Self::Shared => Hold::Shared.release(unit, nexus_state),
+            Self::Exclusive => Hold::Exclusive.release(unit, nexus_state),
+        }
+        unit.outlasting().all.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -263,7 +337,17 @@ impl Parity {
 impl Outlasting {
     #[inline]
     fn any(&self) -> bool {
-        self.0.load(Ordering::SeqCst) != 0
+        self.all.load(Ordering::SeqCst) != 0
+    }
+
+    /// Who must wait for any of them is told BUSY.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fencing.load(Ordering::SeqCst) != 0
+    }
+
+    /// Some are not waited for any more.
+    pub(crate) fn any_left(&self) -> bool {
+        self.is_fenced() || self.left.load(Ordering::SeqCst) != 0
     }
 }
 

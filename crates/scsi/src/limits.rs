@@ -147,6 +147,11 @@ pub const IDENTIFICATION_TEXT_LEN_MAX: usize = 256;
 /// sessions with a full command window each. One more is answered with TASK SET FULL.
 pub const LISTED_TASKS_MAX: usize = 1024;
 
+/// Reads of a unit that have ended before the store's work for them, which is not waited for any
+/// more: so few that the buffers they hold are not missed. One more, and the unit is fenced until
+/// it has ended.
+pub const LEFT_READS_MAX: u32 = 16;
+
 /// Longest sense data, bytes: descriptor format with INFORMATION and a field pointer.
 pub const SENSE_LEN_MAX: u8 = 28;
 

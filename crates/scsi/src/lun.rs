@@ -278,6 +278,16 @@ impl LogicalUnit {
         &self.outlasting
     }
 
+    /// Work for commands that have ended is not waited for any more, and keeps all others out.
+    pub fn is_fenced(&self) -> bool {
+        self.outlasting.is_fenced()
+    }
+
+    /// Some of such work is not waited for any more: it has shown that it does not end soon.
+    pub fn has_left_work(&self) -> bool {
+        self.outlasting.any_left()
+    }
+
     pub(crate) const fn waiters(&self) -> &Waiters {
         &self.waiters
     }

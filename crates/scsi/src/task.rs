@@ -343,6 +343,13 @@ impl Task {
             let sense = mapped.unit.wiping_sense();
             return self.turn_away(sense);
         }
+        if let (Step::Store(_), Some(mapped)) = (&step, mapped)
+            && mapped.unit.outlasting().is_fenced()
+            && !self.machine.is_job()
+        {
+            let completion = mapped.unit.fault(Fault::BUSY);
+            return self.end(completion);
+        }
         self.waiting = Some(Box::new(Waiting::Step(step)));
         Step::Wait
     }
@@ -455,6 +462,28 @@ impl Task {
     pub fn outlast(&mut self) {
         if let Some(mapped) = self.there.as_ref().or(self.mapped.as_ref()) {
             self.hold.outlast(&mapped.unit);
+        }
+    }
+
+    /// The task has ended, and nobody waits any longer for the store's work for it: until it is
+    /// dropped, other commands that would wait for that work are told BUSY. It has no place in the
+    /// task set any more. True if that fences a unit that was not fenced before.
+    #[cold]
+    pub fn fence(&mut self) -> bool {
+        if let Some(mapped) = &self.mapped {
+            self.place.leave(&mapped.unit, &mapped.nexus_state);
+        }
+        let mapped = self.there.as_ref().or(self.mapped.as_ref());
+        mapped.is_some_and(|mapped| self.hold.fence(&mapped.unit))
+    }
+
+    /// The same for a task that came with [`Step::Spawn`], if that is a copy that was cancelled and
+    /// ends with its next step. None: it goes on, so nobody has to wait for its end.
+    #[cold]
+    pub fn fence_cancelled(&mut self) -> Option<bool> {
+        match &self.machine {
+            Machine::Copy(copy) if copy.is_cancelled() => Some(self.fence()),
+            _ => None,
         }
     }
 

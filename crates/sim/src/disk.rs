@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
+use std::time::Duration;
 
 use buf::Buf;
 use buf::Slice;
+use clock::Instant;
 use engine::Token;
 use store::Op;
 use store::Space;
@@ -43,6 +45,8 @@ pub(crate) struct Work {
     pub(crate) what: What,
     /// Errno that it ends with.
     pub(crate) fails: Option<i32>,
+    /// When it began, if it is done elsewhere.
+    since: Option<Instant>,
     /// Bytes of it that took effect.
     applied: usize,
 }
@@ -176,7 +180,7 @@ impl Disk {
             });
         }
         self.next += 1;
-        self.works.insert(self.next, Work { desk, owner, what, fails, applied: 0 });
+        self.works.insert(self.next, Work { desk, owner, what, fails, since: None, applied: 0 });
         self.next
     }
 
@@ -437,10 +441,30 @@ impl Disk {
         self.next
     }
 
+    /// Work `id` is done elsewhere, and begins.
+    pub(crate) fn note_begin(&mut self, id: u64, now: Instant) {
+        if let Some(work) = self.works.get_mut(&id) {
+            work.since = Some(now);
+        }
+    }
+
     /// Whether something is under way that was submitted up to `mark` and changes blocks.
     pub(crate) fn changes_before(&self, mark: u64) -> bool {
+        self.changes_up_to(mark).next().is_some()
+    }
+
+    /// Whether all of that is done elsewhere, and something that was asked for there is under way
+    /// for so long that nobody need wait for the rest.
+    pub(crate) fn has_waited(&self, mark: u64, now: Instant, long: Duration) -> bool {
+        let waited = |work: &Work| work.since.is_some_and(|since| now.since(since) >= long);
+        self.changes_up_to(mark).all(|work| work.since.is_some())
+            && self.works.range(..=mark).any(|(_, work)| waited(work))
+    }
+
+    fn changes_up_to(&self, mark: u64) -> impl Iterator<Item = &Work> {
         let changes = |what: &What| matches!(what, What::Write { .. } | What::Clear { .. });
-        self.works.range(..=mark).any(|(_, work)| changes(&work.what))
+        let works = self.works.range(..=mark).map(|(_, work)| work);
+        works.filter(move |work| changes(&work.what))
     }
 
     /// Whether nothing is under way that was submitted up to `mark`.

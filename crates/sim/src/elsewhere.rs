@@ -196,7 +196,9 @@ impl World {
         let Order { number, disk, op, completer } = order;
         let Some(remote) = self.remotes.get_mut(&desk) else { return };
         let what = What::elsewhere(op, remote.plan.sync);
+        self.resets.begin(disk, &self.disks);
         let id = self.disks[disk].submit(desk, Owner::Elsewhere { number, completer }, what);
+        self.disks[disk].note_begin(id, self.now);
         let (low, high) = remote.plan.delay;
         let delay = remote.rng.micros(low..=high);
         let (silent, dropped) = (remote.plan.silent, remote.plan.dropped);
@@ -218,6 +220,9 @@ impl World {
     /// Nobody waits for the result of work `number` any more. It may still be done.
     fn cancel(&mut self, desk: usize, number: u64) {
         let Some(remote) = self.remotes.get_mut(&desk) else { return };
+        if remote.plan.deaf {
+            return self.tally.mark("not cancelled elsewhere");
+        }
         let is_it =
             |owner: &Owner| matches!(owner, Owner::Elsewhere { number: own, .. } if *own == number);
         let mut works = self

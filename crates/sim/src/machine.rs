@@ -166,6 +166,7 @@ impl Machine {
             discovery: AuthenticationPolicy::default(),
             login_timeout: Duration::from_secs(15),
             rdma: target::Rdma::Off,
+            end_wait: target::END_WAIT_DEFAULT,
             hold_back: Duration::ZERO,
             sessions_max: 64,
             connections: target::ConnectionLimits::default(),

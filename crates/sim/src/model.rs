@@ -18,6 +18,15 @@ use self::origin::Origin;
 pub(crate) use self::origin::Origins;
 use crate::disk::SECTOR;
 
+/// What is under way when blocks are cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// Nothing but what hosts wait for, or what is doubtful.
+    Nothing,
+    /// Changes that a target has left behind, which may come about later.
+    Work,
+}
+
 /// Names a write; 0: never written, or zeroed.
 pub(crate) type Version = u64;
 
@@ -305,9 +314,14 @@ impl Model {
     /// The blocks from `lba` on were cut off: they are zeroes when they come again, but for what is
     /// written then.
     pub(crate) fn cut(&mut self, lba: usize, now: Instant) {
+        self.cut_beside(lba, now, Beside::Nothing);
+    }
+
+    /// The same beside work that nobody waits for.
+    pub(crate) fn cut_beside(&mut self, lba: usize, now: Instant, beside: Beside) {
         let count = self.len() - lba;
         for sector in self.range(lba, count) {
-            let quiet = sector.ghosts == 0;
+            let quiet = sector.ghosts == 0 && beside == Beside::Nothing;
             sector.cut = sector.writing.is_some();
             for candidate in &mut sector.candidates {
                 if quiet && Some(candidate.version) != sector.writing {

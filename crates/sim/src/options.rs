@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a seed draws: the systems, what is negotiated, the load, and what befalls them.
 
+mod deaf;
 mod elsewhere;
 mod exchange;
 mod extras;
@@ -206,6 +207,8 @@ pub struct Options {
     pub hasty: Vec<Duration>,
     /// When disks get other sizes.
     pub resizes: Vec<Resize>,
+    /// Nothing goes wrong but that images are silent, and hosts end what these do not answer.
+    pub impatient: bool,
     /// When what happens.
     pub faults: Vec<(Duration, Fault)>,
 }
@@ -233,6 +236,7 @@ impl Options {
         options.add_reactors();
         options.stay_at_home();
         options.serve_images();
+        options.leave_work_behind();
         options
     }
 
@@ -279,6 +283,7 @@ impl Options {
             hogs: Vec::new(),
             hasty: Vec::new(),
             resizes: Vec::new(),
+            impatient: false,
             faults: faults::draw(&mut Rng::stream(seed, 3), class, length),
         };
         options.reconcile();

@@ -253,7 +253,9 @@ impl World {
             }
             let what = What::elsewhere(op, false);
             let owner = Owner::Elsewhere { number, completer };
+            self.resets.begin(disk, &self.disks);
             let id = self.disks[disk].submit(desk, owner, what);
+            self.disks[disk].note_begin(id, self.now);
             self.on_image(desk, disk, |image, ground| image.begin(id, ground));
         }
     }

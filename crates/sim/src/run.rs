@@ -106,6 +106,9 @@ impl Run {
         world.borrow_mut().disorder = options.disorder;
         world.borrow_mut().locals.is_used = options.hosts.iter().flatten().any(|one| one.local);
         world.borrow_mut().orders.is_judged = options.is_undisturbed();
+        world.borrow_mut().resets.prompt = options.impatient;
+        let copies = options.hosts.iter().flatten().any(|session| session.copies > 0);
+        world.borrow_mut().resets.copies = copies;
         let seed = options.seed;
         let mut machines: Vec<Machine> = options
             .targets
@@ -255,7 +258,7 @@ impl Run {
             let mut world = self.world.borrow_mut();
             world.ring_locals();
             let believed = if world.lies.is_empty() { None } else { world.believed() };
-            believed.or_else(|| world.tally.broken.pop())
+            believed.or_else(|| world.tally.broken.pop()).or_else(|| world.resets.broken.pop())
         };
         if let Some(broken) = broken {
             self.stage.fail(broken);

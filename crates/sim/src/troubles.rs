@@ -3,6 +3,7 @@
 
 use crate::faults::millis;
 use crate::host::target_name;
+use crate::model::Beside;
 use crate::options::Trouble;
 use crate::run::Run;
 use crate::world::Due;
@@ -65,8 +66,13 @@ impl Run {
         let blocks = if before < whole { whole } else { part.max(1) };
         let mut world = self.world.borrow_mut();
         let now = world.now;
+        let disk = self.machines[index].disks[lun];
+        let beside = match world.disks[disk].changes_before(u64::MAX) {
+            true => Beside::Work,
+            false => Beside::Nothing,
+        };
         // What a client wrote behind an end that it did not know was cut off.
-        model.cut(blocks.min(before), now);
+        model.cut_beside(blocks.min(before), now, beside);
         let machine = &mut self.machines[index];
         machine.sizes[lun] = blocks;
         world.resize_image(machine.desk, machine.disks[lun], machine.bytes(blocks));

@@ -201,10 +201,9 @@ impl World {
         let covered = heard.covered;
         self.tally.broken.append(&mut link.tap.checks.broken);
         for told in std::mem::take(&mut link.tap.checks.heard) {
-            self.resets.hear(id, target, told, &self.disks);
+            self.resets.hear(id, target, told, (&self.disks, self.now));
             self.orders.hear(id, target, told);
         }
-        self.tally.broken.append(&mut self.resets.broken);
         self.tally.broken.append(&mut self.orders.broken);
         let parts = [3, id, side as u64, fingerprint(&bytes)];
         let now = self.now;

@@ -21,6 +21,7 @@ mod buffers;
 mod complaint;
 mod context;
 mod exchange;
+mod fencing;
 mod figures;
 mod foreign;
 mod jobs;
@@ -57,6 +58,7 @@ pub(crate) use waiting::Board;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use buf::Buf;
 use buf::Pool;
@@ -88,6 +90,9 @@ use crate::stopwatch::Layer;
 use crate::strangers::Ticket;
 use crate::table::Key;
 use crate::table::Table;
+
+/// A sleep whose end nobody has set.
+const REST_MAX: Duration = Duration::from_secs(60);
 
 /// Events worth waking for while answers are held back.
 const HOLD_EVENTS: usize = 8;
@@ -174,7 +179,7 @@ struct Session {
     owed: usize,
     /// When some of that left last while commands waited for it.
     paid: Instant,
-    /// Store work under way; a session is gone only when there is none.
+    /// Store work under way that its end waits for; a session is gone only when there is none.
     ios: usize,
     /// Logins that wait for the end of this session: reactor and connection.
     waiters: Vec<(usize, Key)>,
@@ -193,6 +198,8 @@ struct PendingIo {
     ended: Option<Box<scsi::Task>>,
     /// Task management that waits for this work of an ended task.
     managements: Vec<Key>,
+    /// How long it is waited for.
+    patience: fencing::Patience,
     /// When it began, by the stop-watch.
     stamp: u64,
     /// Of a sync or durable write.
@@ -220,6 +227,7 @@ enum Kind {
     JobTimer = 7,
     MemoryTimer = 8,
     Sweep = 9,
+    EndTimer = 10,
 }
 
 const KIND_SHIFT: u32 = 56;
@@ -239,6 +247,7 @@ fn decode(token: u64) -> (Option<Kind>, Key) {
         7 => Some(Kind::JobTimer),
         8 => Some(Kind::MemoryTimer),
         9 => Some(Kind::Sweep),
+        10 => Some(Kind::EndTimer),
         _ => None,
     };
     (kind, Key::from_bits(token & ((1 << KIND_SHIFT) - 1)))
@@ -288,10 +297,20 @@ impl<P: Port> Pump<P> {
                 self.context.port.wait(others.into_iter().flatten().chain([at]).min());
             }
             (Some(at), None) => self.context.port.wait_n(HOLD_EVENTS, at),
-            (None, None) => self.context.port.wait(self.context.timers.next_deadline()),
+            (None, None) => self.rest(),
         }
         self.context.watch.laps.waited(self.context.port.kernel_cycles().wrapping_sub(kernel));
         true
+    }
+
+    /// Waits for what comes next. While threads of others work for us it is they who need the
+    /// processor, so there is no spinning then.
+    fn rest(&mut self) {
+        let Context { port, timers, errands, .. } = &mut self.context;
+        match *errands {
+            0 => port.wait(timers.next_deadline()),
+            _ => port.wait_n(1, timers.next_deadline().unwrap_or_else(|| port.now() + REST_MAX)),
+        }
     }
 
     fn dispatch(&mut self, token: Token, event: Event) {

@@ -83,6 +83,10 @@ pub struct Plan {
     pub login_timeout: Duration,
     /// Whether portals speak iSER, too.
     pub rdma: Rdma,
+    /// Task management, logouts and logins that take the place of others wait so long for what
+    /// stores have others do ([`store::foreign`]) for commands that have ended. Then its unit is
+    /// fenced instead.
+    pub end_wait: Duration,
     /// Name server to register with, `HOST:PORT`.
     pub isns: Option<String>,
     /// More sessions are refused, [`SESSIONS_MAX`] at most.
@@ -112,6 +116,7 @@ impl Plan {
             pool_bytes_max: POOL_BYTES_DEFAULT,
             login_timeout: LOGIN_TIMEOUT_DEFAULT,
             rdma: Rdma::Off,
+            end_wait: END_WAIT_DEFAULT,
             isns: None,
             sessions_max: SESSIONS_MAX,
             connections: ConnectionLimits::default(),
@@ -126,6 +131,11 @@ pub const POOL_BYTES_DEFAULT: usize = 512 << 20;
 
 /// How long a login may take where nobody says otherwise.
 pub const LOGIN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(15);
+
+/// How long ends wait for work that is done elsewhere where nobody says otherwise: less than the
+/// 10 s and more that hosts wait for task management and for a login, and so long that a cluster
+/// which has lost an OSD has mostly found another one.
+pub const END_WAIT_DEFAULT: Duration = Duration::from_secs(5);
 
 /// How work is divided between threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -302,6 +312,7 @@ impl Target {
             files: Files::new(plan.stores.files),
             login_timeout: plan.login_timeout,
             rdma: plan.rdma,
+            end_wait: plan.end_wait,
             hold_back: HOLD_BACK.min(plan.spin_max),
             locals: AtomicUsize::new(0),
         });

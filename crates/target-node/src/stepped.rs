@@ -46,6 +46,8 @@ pub struct SteppedPlan {
     pub login_timeout: Duration,
     /// Whether portals speak iSER, too.
     pub rdma: Rdma,
+    /// As in [`Plan`](crate::Plan).
+    pub end_wait: Duration,
     /// Answers to an initiator with many commands outstanding wait at most so long for others.
     pub hold_back: Duration,
     /// More sessions are refused.
@@ -83,6 +85,7 @@ impl<P: Port> SteppedTarget<P> {
             files: Files::default(),
             login_timeout: plan.login_timeout,
             rdma: plan.rdma,
+            end_wait: plan.end_wait,
             hold_back: plan.hold_back,
             locals: AtomicUsize::new(0),
         });

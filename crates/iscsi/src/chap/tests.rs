@@ -354,7 +354,7 @@ fn each_direction_has_its_own_secret() {
     assert!(Account::new(one(), Some(credentials("hostuser", TARGET_SECRET))).is_ok());
 }
 
-/// Covers: CHP-19/S, CHP-20/S, CHP-21/S.
+/// Covers: CHP-19a/S, CHP-20/S, CHP-21/S.
 #[test]
 fn secrets_are_whole_bytes_of_96_bits_at_least() {
     let bytes = |text: &[u8]| Secret::from_text(text).map(|secret| secret.as_bytes().to_vec());

@@ -58,6 +58,10 @@ pub(super) const LOGOUT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an abort of a command that took too long may take, before the connection is given up.
 pub(super) const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Aborts that were given up and whose answers are still known when they come: a target that
+/// answers none of so many will answer none.
+pub(super) const GIVEN_UP_MAX: usize = 32;
+
 /// Bytes that a direction of a connection carries within [`PROGRESS_TIME`] if it gets on: more than
 /// the pings of either side. So many of its own, or all, a command that gets on moves in that time.
 pub(super) const PROGRESS_MIN: u64 = 1024;

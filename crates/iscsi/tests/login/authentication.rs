@@ -327,7 +327,7 @@ fn none_may_be_told_late() {
 /// Before a proof that is demanded, nobody is told more of the node than the names it asked for;
 /// what is no key of the security stage is not told in it at all.
 ///
-/// Covers: CHP-04/T.
+/// Covers: CHP-04/T, CHP-06.
 #[test]
 fn the_node_introduces_itself_after_the_proof() {
     let mut driver = driver(Policies::Required).alias("payroll");

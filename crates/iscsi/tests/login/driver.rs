@@ -255,9 +255,13 @@ fn check_response(header: &LoginResponse, data: &[u8]) {
     assert!(!(header.transit && header.continue_), "T and C");
     assert!(header.next.is_none_or(|next| next != header.current));
     if header.status != 0 {
-        // What fails has no keys, but that no method of the offer was taken.
-        let no_method = header.status == 0x0201 && *data == *b"AuthMethod=Reject\0";
-        assert!(!header.transit && (data.is_empty() || no_method));
+        // What fails has no keys, but that no method of the offer was taken, or where to go.
+        let said = match header.status {
+            0x0201 => *data == *b"AuthMethod=Reject\0",
+            0x0101 | 0x0102 => data.starts_with(b"TargetAddress="),
+            _ => false,
+        };
+        assert!(!header.transit && (data.is_empty() || said));
     }
     let window = header.numbers.max_cmd_sn.0.wrapping_sub(header.numbers.exp_cmd_sn.0);
     assert!(window < 1 << 16, "MaxCmdSN below ExpCmdSN");

@@ -9,6 +9,8 @@ use iscsi::datamover::Event;
 use iscsi::datamover::Immediate;
 use iscsi::datamover::StreamViolation;
 use iscsi::datamover::TaskId;
+use iscsi::target_role::Admission;
+use iscsi::target_role::Redirection;
 use wire::iscsi::Cid;
 use wire::iscsi::CmdSn;
 use wire::iscsi::Isid;
@@ -135,6 +137,25 @@ fn a_request_before_the_answer_ends_login() {
     assert!(driver.login.poll_timeout().is_none(), "over");
 }
 
+/// Covers: LGN-05/T.
+#[test]
+fn each_request_has_one_response() {
+    let mut driver = Driver::new();
+    let names = crate::driver::text(&[crate::driver::INITIATOR, crate::driver::TARGET]);
+    let (continued, stays) = (request(Stage::Security, None), request(Stage::Security, None));
+    let steps: [(LoginRequest, &[u8]); 6] = [
+        (LoginRequest { continue_: true, ..continued }, &names),
+        (stays, b"AuthMethod=None\0"),
+        (stays, b""),
+        (request(Stage::Security, Some(Stage::Operational)), b""),
+        (operational(), b"X-a=1\0"),
+        (last(), b""),
+    ];
+    for (request, text) in steps {
+        assert_eq!(driver.send(request, text).responses.len(), 1, "{request:?}");
+    }
+}
+
 /// Covers: LGN-06/T.
 #[test]
 fn login_segments_hold_8192_bytes_whatever_was_declared() {
@@ -146,6 +167,8 @@ fn login_segments_hold_8192_bytes_whatever_was_declared() {
     let step = driver.send(operational(), &many[..many.len().min(8192)]);
     assert_eq!(step.reply().data.len(), 8192);
     assert!(step.reply().header.continue_);
+    // Nor does the mover hear of it before the end.
+    assert!(driver.keys(operational(), &[]).keys.is_none());
     let mut driver = Driver::new();
     let violation = StreamViolation::SegmentTooLong { length: 8196, limit: 8192 };
     driver.event(Event::Violation(violation), &raw_login(0x87), &[]).assert_failed(0x0200);
@@ -360,6 +383,27 @@ fn the_window_begins_at_the_cmd_sn_of_the_login() {
     assert_eq!(step.done().exp_cmd_sn, CmdSn(0xffff_fff0));
 }
 
+/// In each response, also before it is known who asks and how deep its queue is.
+///
+/// Covers: LGN-39.
+#[test]
+fn every_good_response_has_valid_numbers() {
+    let mut driver = Driver::new();
+    let names = crate::driver::text(&[crate::driver::INITIATOR, crate::driver::TARGET]);
+    let continued = LoginRequest { continue_: true, ..operational() };
+    let steps: [(LoginRequest, &[u8], u32); 4] = [
+        (continued, &names, 5),
+        (operational(), b"X-a=1\0", 36),
+        (operational(), b"", 36),
+        (last(), b"", 36),
+    ];
+    for ((request, text, max), turn) in steps.into_iter().zip(0..) {
+        let numbers = driver.send(request, text).reply().header.numbers;
+        assert_eq!(numbers.stat_sn, StatSn(FIRST_STAT_SN.wrapping_add(turn)));
+        assert_eq!((numbers.exp_cmd_sn, numbers.max_cmd_sn), (CmdSn(5), CmdSn(max)));
+    }
+}
+
 /// Covers: LGN-37.
 #[test]
 fn stat_sn_counts_responses() {
@@ -383,6 +427,27 @@ fn a_refusal_closes_the_connection() {
     let step = Driver::new().keys(last(), &[]);
     step.assert_failed(0x0207);
     assert!(step.terminated);
+    // Each class, in the first response and in the last one.
+    let address = || "192.0.2.7:3260".to_owned();
+    let moved = |duration| Admission::Redirected { address: address(), duration };
+    let refused = |status| Admission::Refused { status, reason: "it is so" };
+    for (admission, status) in [
+        (moved(Redirection::Temporary), 0x0101),
+        (moved(Redirection::Permanent), 0x0102),
+        (refused(0x0202), 0x0202),
+        (refused(0x0301), 0x0301),
+    ] {
+        let mut driver = Driver::new();
+        driver.admission = admission;
+        let step = driver.named(operational(), &[]);
+        assert_eq!((step.reply().header.status, step.terminated), (status, true));
+    }
+    for status in [0x0206, 0x0302] {
+        let mut driver = Driver::new();
+        driver.tsih = Err(status);
+        let step = driver.named(last(), &[]);
+        assert_eq!((step.reply().header.status, step.terminated), (status, true));
+    }
 }
 
 /// Covers: LGN-47/T.

@@ -493,6 +493,50 @@ fn reserved_words_are_no_offers() {
     }
 }
 
+/// Whatever cannot be agreed on.
+///
+/// Covers: LGN-49/T.
+#[test]
+fn a_negotiation_that_fails_ends_the_login() {
+    for pairs in [
+        &["MaxRecvDataSegmentLength=511"][..],
+        &["MaxBurstLength=65536", "MaxBurstLength=65536"],
+        &["MaxBurstLength=Reject"],
+        &["TargetAlias=a"],
+        &["SendTargets=All"],
+        &["CHAP_A=5"],
+    ] {
+        Driver::new().named(last(), pairs).assert_failed(0x0200);
+        let mut driver = Driver::new();
+        driver.named(operational(), &[]);
+        driver.keys(last(), pairs).assert_failed(0x0200);
+    }
+    for pairs in [&["DataDigest=None"][..], &["DataDigest=FOO"], &[]] {
+        let settings = Settings { data_digest: DigestPolicy::Required, ..settings() };
+        Driver::with(settings).named(last(), pairs).assert_failed_for(0x0200, "DataDigest");
+    }
+    let mut driver = Driver::new();
+    driver.named(operational(), &["FirstBurstLength=65536"]);
+    driver.keys(last(), &["MaxBurstLength=16384"]).assert_failed(0x0200);
+}
+
+/// Covers: NEG-23/T, LGN-06/T.
+#[test]
+fn values_are_in_force_together_at_the_end_or_not_at_all() {
+    let agreed = ["HeaderDigest=CRC32C", "MaxRecvDataSegmentLength=65536"];
+    let mut driver = Driver::new();
+    assert!(driver.named(operational(), &agreed).keys.is_none());
+    assert!(driver.keys(operational(), &["DataDigest=CRC32C"]).keys.is_none());
+    let keys = driver.keys(last(), &[]).keys.expect("told");
+    assert!(keys.header_digest && keys.data_digest);
+    assert_eq!(keys.max_send_data_segment_length, 65536);
+    let mut driver = Driver::new();
+    driver.named(operational(), &agreed);
+    let step = driver.keys(last(), &["HeaderDigest=CRC32C"]);
+    step.assert_failed(0x0200);
+    assert!(step.keys.is_none());
+}
+
 /// Covers: LGN-17.
 #[test]
 fn a_key_comes_once_in_a_login() {

@@ -58,6 +58,11 @@ fn what_is_missing_comes_before_what_is_wrong() {
 fn the_session_type_is_normal_or_discovery() {
     let foo = Driver::new().named(last(), &["SessionType=Foo"]);
     foo.assert_failed_for(0x0209, "Foo");
+    // It is declared: there is no answer, and the target has none of its own to say.
+    for pairs in [&["SessionType=Normal"][..], &["SessionType=Discovery"], &[]] {
+        let step = Driver::new().named(operational(), pairs);
+        assert_eq!(step.answer("SessionType"), None);
+    }
     assert!(!Driver::new().named(last(), &[]).done().discovery);
     assert!(!Driver::new().named(last(), &["SessionType=Normal"]).done().discovery);
     let mut driver = Driver::new();
@@ -214,7 +219,9 @@ fn an_alias_identifies_nobody() {
     let forged = Driver::new().named(last(), &["InitiatorAlias=iqn.2001-04.com.example:root"]);
     let asked = forged.admit.as_ref().expect("asked");
     assert_eq!(format!("{asked:?}"), format!("{plain:?}"));
-    assert!(forged.done().initiator_alias.is_some());
+    let (done, own) = (forged.done(), Driver::new().named(last(), &[]));
+    assert!(done.initiator_alias.is_some());
+    assert_eq!((&done.initiator, done.proved), (&own.done().initiator, false));
 }
 
 /// Covers: LGN-24.
@@ -246,7 +253,7 @@ fn keys_of_a_method_need_the_method() {
     }
 }
 
-/// Covers: KEY-14a/T, KEY-15a/T, KEY-29a/T, KEY-30a/T, SES-30/T.
+/// Covers: KEY-14a/T, KEY-15a/T, KEY-29a/T, KEY-30a/T, SES-30/T, KEY-02/T.
 #[test]
 fn every_login_begins_with_the_defaults() {
     let offers = ["MaxBurstLength=1048576", "HeaderDigest=CRC32C", "InitialR2T=No"];

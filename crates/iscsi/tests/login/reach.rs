@@ -47,7 +47,7 @@ fn keys_of_the_session_come_in_its_leading_login() {
 /// Where they mean nothing, no value of theirs ends a login.
 ///
 /// Covers: KEY-05c/T, KEY-14c/T, KEY-15c/T, KEY-23c/T, KEY-24c/T, KEY-28c/T, KEY-29c/T, KEY-30c/T,
-/// KEY-35c/T.
+/// KEY-35c/T, P44-01c/T.
 #[test]
 fn keys_of_commands_mean_nothing_in_discovery() {
     for (key, values) in OF_SESSION {
@@ -67,6 +67,14 @@ fn keys_of_commands_mean_nothing_in_discovery() {
         let step = Driver::new().keys(last(), &[INITIATOR, "SessionType=Discovery", pair]);
         let key = pair.split('=').next().expect("a key");
         assert_eq!(step.answer(key).as_deref(), Some("Reject"), "{pair}");
+        step.done();
+    }
+    // So does one of a later standard.
+    for value in ["0", "1", "2", "31", "Slow", "32"] {
+        let pair = format!("iSCSIProtocolLevel={value}");
+        let step = Driver::new().keys(last(), &[INITIATOR, "SessionType=Discovery", &pair]);
+        let answer = step.answer("iSCSIProtocolLevel").expect("an answer");
+        assert_eq!(answer == "Reject", ["Slow", "32"].contains(&value), "{pair}: {answer}");
         step.done();
     }
     // Two that could not be together in a normal session.

@@ -532,7 +532,7 @@ fn functions_are_answered_where_they_came_from() {
     }
 }
 
-/// Covers: MCS-04/T, KEY-15b/T, KEY-29b/T.
+/// Covers: MCS-04/T, KEY-15b/T, KEY-29b/T, KEY-02/T.
 #[test]
 fn a_connection_has_what_the_session_agreed_on() {
     let setup = Setup::new().keys(|keys| {

@@ -63,6 +63,32 @@ fn data_is_asked_for_as_the_session_agreed() {
     assert_eq!(expected(&driver.send(unsolicited)), [(0, 2048, true)], "it is dropped");
 }
 
+/// In either way, on each connection.
+///
+/// Covers: KEY-15b/T.
+#[test]
+fn immediate_data_is_taken_as_the_session_agreed() {
+    for agreed in [false, true] {
+        let setup = Setup::new().keys(|keys| {
+            keys.max_connections = 2;
+            keys.immediate_data = agreed;
+        });
+        let mut driver = setup.start();
+        let (second, outputs) = driver.join_with(OWN_CID, 9000, |own| own.immediate_data = !agreed);
+        let [Output::Op(_, Op::NoticeKeys(keys))] = outputs[..] else { panic!("{outputs:?}") };
+        assert_eq!(keys.first_burst_length > 0, agreed);
+        for connection in [second, OWN] {
+            driver.on(connection);
+            let (command, staged) = (driver.write(512), driver.staged(512, 512));
+            let outputs = driver.send_with(command, staged);
+            match agreed {
+                true => assert!(responses(&outputs).is_empty(), "{outputs:?}"),
+                false => assert_eq!(sense(&outputs), (0x0b, 0x0c, 0x0c)),
+            }
+        }
+    }
+}
+
 /// Whether the ends of tasks are told, on each connection.
 ///
 /// Covers: KEY-35b/T.
@@ -94,7 +120,7 @@ fn ends_of_tasks_are_reported_as_the_session_agreed() {
     }
 }
 
-/// Covers: KEY-05b/T.
+/// Covers: KEY-05b/T, LGN-44.
 #[test]
 fn there_are_as_many_connections_as_the_session_agreed() {
     let (driver, _) = joined();

@@ -214,6 +214,24 @@ fn a_logout_can_be_requested() {
     assert_eq!(answer(&driver.log_out(request)).response, 0);
 }
 
+/// As a target that stops while an administrator has given the session more time.
+///
+/// Covers: ASY-02, ASY-06.
+#[test]
+fn a_logout_can_be_requested_sooner() {
+    let mut driver = Setup::new().start();
+    driver.session.request_logout(1000);
+    assert_eq!(event(&driver.drain()).parameter3, 1000);
+    driver.session.request_logout(10);
+    let message = event(&driver.drain());
+    assert_eq!((message.event, message.parameter3), (1, 10));
+    driver.session.request_logout(10);
+    assert!(driver.drain().is_empty(), "it was told");
+    assert!(driver.wait(Duration::from_millis(9999)).is_empty());
+    assert_eq!(event(&driver.wait(Duration::from_millis(1))).event, 2);
+    assert!(driver.terminated);
+}
+
 /// Covers: ASY-06.
 #[test]
 fn who_does_not_log_out_is_dropped() {

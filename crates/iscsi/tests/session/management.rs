@@ -103,6 +103,20 @@ fn aborting_a_finished_or_unknown_task() {
     request.referenced_task = Itt(0x7777_7777);
     request.ref_cmd_sn = request.cmd_sn;
     assert_eq!(managed(&driver.manage(request)), 1);
+    // Beyond the window, whatever number the function itself has.
+    let beyond = driver.max_cmd_sn() + 1;
+    for (ref_cmd_sn, cmd_sn) in [(beyond, CMD_SN + 1), (beyond, beyond + 1), (beyond, beyond + 99)]
+    {
+        let request = TaskManagementRequest {
+            referenced_task: Itt(0x7777_7777),
+            ref_cmd_sn: CmdSn(ref_cmd_sn),
+            cmd_sn: CmdSn(cmd_sn),
+            ..driver.management(ABORT_TASK)
+        };
+        assert_eq!(managed(&driver.manage(request)), 1, "{ref_cmd_sn} {cmd_sn}");
+    }
+    let next = driver.command();
+    driver.start(next);
 }
 
 /// Covers: CMD-26, TMF-10.
@@ -217,6 +231,8 @@ fn the_scsi_sides_answers_pass() {
     }
 }
 
+/// Those of another unit neither wait nor end.
+///
 /// Covers: TMF-03.
 #[test]
 fn later_commands_of_the_unit_wait() {
@@ -224,18 +240,24 @@ fn later_commands_of_the_unit_wait() {
         let mut driver = Setup::new().start();
         let before = driver.command();
         let before = driver.start(before);
+        let elsewhere = ScsiCommand { lun: LUN_1, ..driver.command() };
+        let elsewhere = driver.start(elsewhere);
         let request = driver.management(function);
         let outputs = driver.manage(request);
+        let beside = ScsiCommand { lun: LUN_1, ..driver.command() };
+        let beside = driver.start(beside);
+        assert_eq!(driver.commands.len(), 3, "of another unit");
         let after = driver.command();
         driver.send(after);
-        assert_eq!(driver.commands.len(), 1, "the later command waits");
+        assert_eq!(driver.commands.len(), 3, "the later command waits");
         assert_eq!(driver.session.tasks(Some(LunField::default())), [before]);
         let outputs = carry_out(&mut driver, management(&outputs));
         assert!(released(&outputs, before));
-        assert_eq!(driver.commands.len(), 2, "and then runs");
-        let task = driver.commands[1].task;
-        let outputs = driver.complete(task, good());
-        assert!(responses(&outputs).iter().any(|pdu| matches!(pdu, Response::Scsi(_))));
+        assert_eq!(driver.commands.len(), 4, "and then runs");
+        for task in [driver.commands[3].task, elsewhere, beside] {
+            let outputs = driver.complete(task, good());
+            assert!(responses(&outputs).iter().any(|pdu| matches!(pdu, Response::Scsi(_))));
+        }
     }
 }
 
@@ -319,6 +341,31 @@ fn an_immediate_function_waits_for_the_commands_before_it() {
     let outputs = carry_out(&mut driver, management(&outputs));
     assert_eq!(managed(&outputs), 0);
     assert!(driver.session.tasks(None).is_empty());
+}
+
+/// All tasks of all connections, in whatever order their data ends.
+///
+/// Covers: TMF-14.
+#[test]
+fn a_function_waits_for_the_data_of_each_task() {
+    for order in [[0, 1, 2], [2, 1, 0], [0, 2, 1]] {
+        let mut driver = Setup::new().keys(|keys| keys.max_connections = 2).start();
+        let (second, _) = driver.join(8, 9000);
+        let tasks = [OWN, second, OWN].map(|at| {
+            driver.on(at);
+            let command = driver.write(4096);
+            (at, driver.start_write(command, Immediate::None, 4096).0)
+        });
+        driver.on(OWN);
+        let request = driver.management(LOGICAL_UNIT_RESET);
+        assert!(driver.manage(request).is_empty());
+        for (nth, index) in order.into_iter().enumerate() {
+            let (at, task) = tasks[index];
+            driver.on(at);
+            let outputs = driver.done(task, 0, 4096);
+            assert_eq!(has_management(&outputs), nth == 2, "{order:?}");
+        }
+    }
 }
 
 /// Covers: TMF-14, KEY-37/T.

@@ -307,7 +307,9 @@ fn recover(driver: &mut Driver) -> Vec<Output> {
     driver.log_out(logout)
 }
 
-/// Covers: REA-09.
+/// The unit attention that follows from the end of a task is the SCSI side's.
+///
+/// Covers: REA-09, LGO-11.
 #[test]
 fn tasks_wait_for_time2wait_and_time2retain() {
     // Two seconds and ten, from the logout on.
@@ -346,6 +348,61 @@ fn tasks_that_nobody_logs_out_end_too() {
     assert!(
         matches!(only(&recover(&mut driver)), Response::Logout(answer) if answer.response == 1)
     );
+}
+
+/// Nor does the session lose what it has on another connection.
+///
+/// Covers: TMO-04.
+#[test]
+fn without_time2retain_tasks_end_with_their_connection() {
+    let setup = Setup::new().keys(|keys| {
+        keys.error_recovery_level = 2;
+        keys.max_connections = 2;
+        keys.time2retain = 0;
+    });
+    let mut driver = setup.start();
+    let (other, _) = driver.join(8, 900);
+    let command = driver.command();
+    let task = driver.start(command);
+    driver.on(other);
+    let kept = driver.command();
+    let kept = driver.start(kept);
+    assert!(ended(&driver.lose(OWN), task), "at once");
+    driver.acknowledge();
+    assert_eq!(first(&reassign(&mut driver, command.itt)), 1);
+    let outputs = recover(&mut driver);
+    assert!(matches!(only(&outputs), Response::Logout(answer) if answer.response == 1));
+    assert_eq!(driver.session.tasks(None), [kept]);
+}
+
+/// Of a connection that works: neither data nor a status nor an R2T leaves, until it is asked for
+/// over another one.
+///
+/// Covers: LGO-03b.
+#[test]
+fn nothing_leaves_of_what_was_logged_out_for_recovery() {
+    for by_itself in [false, true] {
+        let (mut driver, other) = reassigning();
+        let (read, write, plain) = (driver.read(4096), driver.write(4096), driver.command());
+        let tasks = [read, write, plain].map(|command| driver.start(command));
+        if !by_itself {
+            driver.on(other);
+        }
+        let outputs = recover(&mut driver);
+        assert!(matches!(only(&outputs), Response::Logout(answer) if answer.response == 0));
+        driver.on(other);
+        assert!(driver.complete(tasks[0], data(4096)).is_empty(), "data");
+        assert!(driver.receive(tasks[1], 4096).is_empty(), "an R2T");
+        assert!(driver.complete(tasks[2], good()).is_empty(), "a status");
+        driver.acknowledge();
+        let outputs = reassign(&mut driver, read.itt);
+        let put =
+            |output: &Output| matches!(output, Output::Op(at, Op::PutNumbered(_)) if *at == other);
+        assert!(outputs.iter().any(put));
+        assert_eq!(asked(&reassign(&mut driver, write.itt)), [(0, 4096)]);
+        let outputs = reassign(&mut driver, plain.itt);
+        assert!(matches!(responses(&outputs)[..], [_, Response::Scsi(_)]), "{outputs:?}");
+    }
 }
 
 /// One that was not numbered ends with its connection.

@@ -3,7 +3,8 @@
 
 use super::driver::*;
 use iscsi::datamover::Op;
-use iscsi::target_role::{Output, TargetRecord};
+use iscsi::service::Completion;
+use iscsi::target_role::{Output, Parameters, TargetRecord, TaskReporting};
 use wire::iscsi::{
     Itt, LunField, Request, Response, Snack, StatSn, TextRequest, TextResponse, Ttt,
 };
@@ -163,7 +164,7 @@ fn a_list_beyond_all_bounds_is_rejected() {
     assert_eq!(segment(&outputs), [0xcd; 48]);
 }
 
-/// Covers: TXT-04, TXT-15.
+/// Covers: TXT-04, TXT-15, NEG-16/T.
 #[test]
 fn an_open_request_has_an_open_answer() {
     let mut driver = Setup::new().start();
@@ -281,7 +282,19 @@ fn a_stale_tag_is_rejected_and_not_counted() {
 #[test]
 fn a_key_may_come_once() {
     let mut driver = Setup::new().start();
-    for pair in ["MaxRecvDataSegmentLength=512", "InitiatorAlias=a", "SendTargets=", "X-a=1"] {
+    // Also those that a target may repeat.
+    let pairs = [
+        "MaxRecvDataSegmentLength=512",
+        "InitiatorAlias=a",
+        "SendTargets=",
+        "TargetName=iqn.2001-04.com.example:disk",
+        "TargetAddress=192.0.2.1",
+        "TargetAlias=a",
+        "TargetPortalGroupTag=1",
+        "MaxBurstLength=512",
+        "X-a=1",
+    ];
+    for pair in pairs {
         let request = driver.text();
         assert_eq!(reject(&driver.ask(request, format!("{pair}\0{pair}\0").as_bytes())), 4);
         driver.cmd_sn = request.cmd_sn.0;
@@ -290,6 +303,13 @@ fn a_key_may_come_once() {
     let part = answer(&driver.ask(first, b"MaxRecvDataSegmentLength=512\0"));
     let last = TextRequest { final_: true, ..next(&mut driver, first, part.ttt) };
     assert_eq!(reject(&driver.ask(last, b"MaxRecvDataSegmentLength=1024\0")), 4);
+    driver.cmd_sn = last.cmd_sn.0;
+    // A text in two parts, of which the second one ends the key.
+    let first = TextRequest { final_: false, continue_: true, ..driver.text() };
+    let part = answer(&driver.ask(first, b"InitiatorAlias=a\0Initiator"));
+    let request = next(&mut driver, first, part.ttt);
+    let last = TextRequest { final_: true, continue_: false, ..request };
+    assert_eq!(reject(&driver.ask(last, b"Alias=b\0")), 4);
 }
 
 /// Covers: NEG-23/T, TXT-13/T.
@@ -320,6 +340,15 @@ fn a_new_segment_limit_holds_after_the_answer() {
     let nop = driver.nop(Itt(77), Ttt::NONE);
     let outputs = driver.request(Request::NopOut(nop), &[1; 4096]);
     assert_eq!(segment(&outputs).len(), 512);
+    // Texts and sense data, too.
+    let request = driver.text();
+    let many: String = (0..60).map(|n| format!("X-k{n}=1\0")).collect();
+    let outputs = driver.ask(request, many.as_bytes());
+    assert_eq!((segment(&outputs).len(), answer(&outputs).continue_), (512, true));
+    let command = driver.command();
+    let task = driver.start(command);
+    let sense = Completion { sense: vec![0x72; 4096], ..status(2) };
+    assert!((2..=512).contains(&segment(&driver.complete(task, sense)).len()));
 }
 
 /// Covers: KEY-20c/T.
@@ -374,6 +403,7 @@ fn keys_of_the_login_are_refused() {
         let request = driver.text();
         let outputs = driver.ask(request, format!("{name}=512\0").as_bytes());
         assert_eq!(text(&outputs), format!("{name}=Reject\0"));
+        assert!(!outputs.iter().any(|o| matches!(o, Output::Op(_, Op::NoticeKeys(_)))));
     }
     let request = driver.text();
     assert_eq!(text(&driver.ask(request, b"InitiatorAlias=me\0")), "");
@@ -435,6 +465,42 @@ fn a_discovery_session_takes_text_and_logout_only() {
     let request = driver.logout(0);
     let outputs = driver.log_out(request);
     assert!(matches!(only(&outputs), Response::Logout(response) if response.response == 0));
+}
+
+/// What its initiator is told, and what is not taken, hangs on no key of commands.
+///
+/// Covers: KEY-05c/T, KEY-14c/T, KEY-15c/T, KEY-23c/T, KEY-24c/T, KEY-28c/T, KEY-29c/T, KEY-30c/T,
+/// KEY-35c/T, P44-01c/T.
+#[test]
+fn keys_of_commands_change_nothing_in_discovery() {
+    let whole = |change: fn(&mut Parameters)| {
+        let mut driver = Setup::discovery().keys(change).start();
+        let command = driver.command();
+        assert_eq!(reject(&driver.send(command)), 4);
+        driver.cmd_sn = CMD_SN;
+        let records = (0..20).map(|n| record(&format!("iqn.2001-04.com.example:disk{n}")));
+        let list = fetch(&mut driver, records.collect());
+        let parts = driver.exp_stat_sn;
+        let request = driver.logout(0);
+        let ends = only(&driver.log_out(request));
+        (list, parts, format!("{ends:?}"), driver.closed.clone())
+    };
+    let plain = whole(|_| {});
+    let changes: [fn(&mut Parameters); 10] = [
+        |keys| keys.max_connections = 8,
+        |keys| keys.initial_r2t = !keys.initial_r2t,
+        |keys| keys.immediate_data = !keys.immediate_data,
+        |keys| keys.max_burst_length = 512,
+        |keys| keys.first_burst_length = 512,
+        |keys| keys.max_outstanding_r2t = 8,
+        |keys| keys.data_pdu_in_order = !keys.data_pdu_in_order,
+        |keys| keys.data_sequence_in_order = !keys.data_sequence_in_order,
+        |keys| keys.task_reporting = TaskReporting::FastAbort,
+        |keys| keys.protocol_level = 2,
+    ];
+    for (change, place) in changes.into_iter().zip(0..) {
+        assert_eq!(whole(change), plain, "key {place}");
+    }
 }
 
 /// Covers: DIS-12a.

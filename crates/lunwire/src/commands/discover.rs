@@ -3,6 +3,7 @@
 
 use anyhow::Result;
 use initiator::Discovered;
+use serde_json::Value;
 use serde_json::json;
 
 use crate::args::DiscoverOptions;
@@ -24,17 +25,7 @@ pub(crate) fn run(options: &DiscoverOptions) -> Result<()> {
     }
     let here = url.portal();
     if options.json {
-        let targets: Vec<_> = targets
-            .iter()
-            .map(|target| {
-                let portals: Vec<_> = target
-                    .addresses
-                    .iter()
-                    .map(|at| json!({ "portal": at.portal, "group": at.portal_group_tag }))
-                    .collect();
-                json!({ "name": target.name, "portals": portals })
-            })
-            .collect();
+        let targets: Vec<_> = targets.iter().map(|target| described(target, &here)).collect();
         output::result(json!({ "initiator": identity.initiator(), "targets": targets }));
         return Ok(());
     }
@@ -50,14 +41,24 @@ pub(crate) fn run(options: &DiscoverOptions) -> Result<()> {
     Ok(())
 }
 
-/// Where a target is: one without an address is where we asked (RFC 7143 appendix C).
-fn portals(target: &Discovered, here: &str) -> Vec<String> {
+/// Portals and their groups. A target without an address is where we asked (RFC 7143 appendix C).
+fn places<'a>(target: &'a Discovered, here: &'a str) -> Vec<(&'a str, Option<u16>)> {
     if target.addresses.is_empty() {
-        return vec![here.to_owned()];
+        return vec![(here, None)];
     }
-    let portals = target.addresses.iter().map(|address| {
-        let group = address.portal_group_tag.map(|tag| format!(" (portal group {tag})"));
-        format!("{}{}", address.portal.escape_debug(), group.unwrap_or_default())
+    target.addresses.iter().map(|at| (at.portal.as_str(), at.portal_group_tag)).collect()
+}
+
+fn described(target: &Discovered, here: &str) -> Value {
+    let portals = places(target, here).into_iter();
+    let portals = portals.map(|(portal, group)| json!({ "portal": portal, "group": group }));
+    json!({ "name": target.name, "portals": portals.collect::<Vec<_>>() })
+}
+
+fn portals(target: &Discovered, here: &str) -> Vec<String> {
+    let portals = places(target, here).into_iter().map(|(portal, group)| {
+        let group = group.map(|tag| format!(" (portal group {tag})"));
+        format!("{}{}", portal.escape_debug(), group.unwrap_or_default())
     });
     portals.collect()
 }
@@ -70,6 +71,11 @@ mod tests {
     #[test]
     fn a_target_without_address_is_where_we_asked() {
         let target = Discovered { name: "iqn.2026-01.com.example:a".into(), addresses: Vec::new() };
-        assert_eq!(portals(&target, "10.0.0.1:3260"), ["10.0.0.1:3260"]);
+        let here = "10.0.0.1:3260";
+        assert_eq!(portals(&target, here), [here]);
+        assert_eq!(
+            described(&target, here),
+            json!({ "name": target.name, "portals": [{ "portal": here, "group": null }] })
+        );
     }
 }

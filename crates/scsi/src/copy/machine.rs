@@ -159,8 +159,13 @@ impl Copy {
         Ok(step)
     }
 
+    /// It goes no further.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| record.is_cancelled())
+    }
+
     fn check_cancelled(&self) -> Result<(), Fault> {
-        if self.record.as_ref().is_some_and(|record| record.is_cancelled()) {
+        if self.is_cancelled() {
             self.end(CopyStatus::Terminated, None);
             return Err(sense::COPY_ABORTED.into());
         }

@@ -611,8 +611,19 @@ fn the_unit_says_what_it_can_copy() {
     let (_, commands) = third_party::descriptors(&page[4..]).nth(1).expect("commands");
     assert_eq!(commands[..16], [15, 0x83, 5, 0, 1, 0x10, 0x11, 0x1c, 0x84, 6, 0, 1, 3, 5, 6, 7]);
     let parameters = data(&hosts.all, 0, &results(copy::OPERATING_PARAMETERS, 0));
-    assert_eq!(parameters[8..12], [0, 16, 0, 64]);
-    assert_eq!(parameters[37], 9, "segments are of whole blocks of 512 bytes");
+    let mut expected = [0; 47];
+    expected[3] = 43;
+    expected[4] = 1; // SNLID
+    expected[8..12].copy_from_slice(&[0, 16, 0, 64]);
+    expected[12..16].copy_from_slice(&limits::COPY_DESCRIPTORS_LEN_MAX.to_be_bytes());
+    expected[16..20].copy_from_slice(&limits::COPY_SEGMENT_MAX.to_be_bytes());
+    expected[35..37].fill(8); // concurrent copies, in all and of each host
+    expected[37] = 9; // segments are of whole blocks of 512 bytes
+    expected[43..].copy_from_slice(&[3, 0x02, 0x0a, 0xe4]);
+    assert_eq!(parameters, expected);
+    let mut short = results(copy::OPERATING_PARAMETERS, 0);
+    (short[12], short[13]) = (0, 38);
+    assert_eq!(data(&hosts.all, 0, &short), expected[..38]);
 }
 
 #[test]

@@ -202,6 +202,10 @@ fn the_tray_opens_for_all_and_only_if_nobody_prevents_it() {
         let data = at(nexus, &[0x4a, 1, 0, 0, 0x10, 0, 0, 0, 8, 0]).data_in.expect("data").to_vec();
         (data[4], data[5])
     };
+    // No changer: one slot, no table of slots.
+    let mechanism = |length| bench.data(&[0xbd, 0, 0, 0, 0, 0, 0, 0, 0, length, 0, 0]);
+    assert_eq!(mechanism(255), [0, 0, 0, 0, 0, 1, 0, 0]);
+    assert_eq!(mechanism(6), [0, 0, 0, 0, 0, 1]);
     assert_eq!(ready(&other), (6, 0x29, 0));
     assert_eq!(event(&other), (0, 2));
     assert_eq!(codes(sense_of(&at(&other, &[0x1e, 0, 0, 0, 1, 0]))), (0, 0, 0));
@@ -215,7 +219,7 @@ fn the_tray_opens_for_all_and_only_if_nobody_prevents_it() {
         assert_eq!(event(nexus), (3, 1), "removed");
         assert_eq!(event(nexus), (0, 1), "told once");
     }
-    assert_eq!(bench.data(&[0xbd, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0])[1], 0x10);
+    assert_eq!(mechanism(8), [0, 0x10, 0, 0, 0, 1, 0, 0]);
     assert_eq!(bench.data(&[3, 0, 0, 0, 18, 0])[12..14], [0x3a, 2]);
     for entry in table::OPTICAL.all().filter(|entry| entry.has(table::Flag::Medium)) {
         assert_eq!(codes(bench.sense(&entry.bare())), (2, 0x3a, 2), "{:?}", entry.opcode.name());

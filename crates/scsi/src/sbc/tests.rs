@@ -261,7 +261,15 @@ fn verify_compares_as_byte_check_says() {
     let data = pattern(4 * 512);
     bench.run(&block_cdb(Opcode::WRITE_10, 8, 4, 0), &data, 0);
     for opcode in VERIFIES {
-        assert_eq!(bench.sense(&block_cdb(opcode, 8, 4, 0x00)), None);
+        bench.log();
+        for (length, seen) in [(4, &[Seen::Read(8 * 512, 4 * 512)][..]), (0, &[])] {
+            assert_eq!(bench.sense(&block_cdb(opcode, 8, length, 0x00)), None);
+            assert_eq!(bench.log(), seen, "it is read, although nothing is compared");
+        }
+        *bench.disk.error.lock() = Some(Error::Read);
+        assert_eq!(codes(bench.sense(&block_cdb(opcode, 8, 4, 0x00))), (3, 0x11, 0));
+        *bench.disk.error.lock() = None;
+        assert_eq!(codes(bench.sense(&block_cdb(opcode, BLOCKS - 1, 2, 0))), (5, 0x21, 0));
         assert_eq!(bench.sense_out(&block_cdb(opcode, 8, 4, 0x02), &data), None);
         for at in [0, 511, 512, 2047] {
             let mut other = data.clone();
@@ -320,6 +328,10 @@ fn synchronize_cache_flushes() {
         assert_eq!(codes(bench.sense(&block_cdb(opcode, 0, 0, 0))), (3, 0x0c, 0));
         *bench.disk.error.lock() = None;
         bench.log();
+        for (lba, length) in [(BLOCKS, 1), (BLOCKS - 1, 2), (BLOCKS + 1, 0)] {
+            assert_eq!(codes(bench.sense(&block_cdb(opcode, lba, length, 0))), (5, 0x21, 0));
+        }
+        assert_eq!(bench.log(), [], "a range that is not there");
     }
 }
 

@@ -15,6 +15,7 @@ use crate::testing::geometry;
 use crate::testing::names;
 use crate::testing::request;
 use crate::testing::run;
+use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -115,6 +116,28 @@ fn device_identification_names_unit_port_and_device() {
         list.iter()
             .any(|one| matches!(one, Designator::T10Vendor(text) if text.starts_with(b"LUNWIRE ")))
     );
+}
+
+/// Whatever their length, so that there is room for it or not.
+///
+/// Covers: NAM-13.
+#[test]
+fn names_of_ports_end_with_a_null() {
+    for tail in ["", "a", "ab", "abc"] {
+        let bench = Bench::new();
+        let mut names = names("iqn.z,i,0x1");
+        names.target_device.push_str(tail);
+        let port = format!("{},t,0x{:04x}", names.target_device, names.portal_group_tag);
+        let nexus = Nexus::new(names, vec![(0, Arc::clone(&bench.unit))]);
+        let cdb = [0x12, 1, 0x83, 0x10, 0, 0];
+        let request = request(Lun::Unit(0), &cdb, &[], 4096);
+        let bytes = run(&nexus, request, &[]).data_in.expect("data").to_vec();
+        let place = bytes.windows(port.len()).position(|window| window == port.as_bytes());
+        let at = place.expect("the port name");
+        let length = usize::from(bytes[at - 1]);
+        assert_eq!(length, (port.len() + 1).next_multiple_of(4), "{port}");
+        assert!(bytes[at + port.len()..at + length].iter().all(|byte| *byte == 0), "{port}");
+    }
 }
 
 #[test]

@@ -86,6 +86,11 @@ impl Machine {
         }
     }
 
+    /// It may belong to no nexus: no host waits for its next step.
+    pub(super) const fn is_job(&self) -> bool {
+        matches!(self, Self::Wipe(_) | Self::Copy(_))
+    }
+
     pub(super) fn resume(
         &mut self,
         nexus: &Nexus,

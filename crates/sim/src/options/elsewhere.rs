@@ -21,6 +21,8 @@ pub struct Remoteness {
     pub dropped: u64,
     /// Every write goes to stable storage there.
     pub sync: bool,
+    /// It does not hear that nobody waits any more.
+    pub deaf: bool,
 }
 
 impl Options {
@@ -36,7 +38,8 @@ impl Options {
             let (silent, dropped) = (rng.pick(&[0, 2, 10]), rng.pick(&[0, 5, 30]));
             let sync = target.sync;
             let (silent, dropped) = if fails { (silent, dropped) } else { (0, 0) };
-            target.elsewhere = chosen.then_some(Remoteness { delay, silent, dropped, sync });
+            let remoteness = Remoteness { delay, silent, dropped, sync, deaf: false };
+            target.elsewhere = chosen.then_some(remoteness);
         }
     }
 }

@@ -160,7 +160,8 @@ impl Options {
             matches!(fault, Fault::Cluster(Trouble::Inactive(_) | Trouble::Away(_)))
         };
         self.class == Class::Cluster
-            && self.hosts.iter().flatten().all(|session| session.command_timeout == 0)
+            && (self.impatient
+                || self.hosts.iter().flatten().all(|session| session.command_timeout == 0))
             && self.faults.iter().all(|(_, fault)| silent(fault))
     }
 }

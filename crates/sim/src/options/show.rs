@@ -30,6 +30,9 @@ impl fmt::Display for Options {
                 writeln!(f, "host {number}: {session:?}")?;
             }
         }
+        if self.impatient {
+            writeln!(f, "hosts end what silent images do not answer")?;
+        }
         for at in &self.impostors {
             writeln!(f, "at {:>9.3} s an impostor", at.as_secs_f64())?;
         }

@@ -35,6 +35,8 @@ pub(super) struct Context<P> {
     pub(super) ios: Table<PendingIo>,
     /// How work has ended that stores have done elsewhere.
     pub(super) inbox: Arc<Inbox>,
+    /// Work that is done elsewhere and has not been answered.
+    pub(super) errands: usize,
     /// Emptied and given to the inbox in turn.
     pub(super) answers: Vec<Answer>,
     pub(super) managements: Managements,

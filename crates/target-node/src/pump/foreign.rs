@@ -20,6 +20,7 @@ impl<P: Port> Pump<P> {
     pub(super) fn take_answers(&mut self) {
         let mut answers = std::mem::take(&mut self.context.answers);
         self.context.inbox.take(&mut answers);
+        self.context.errands = self.context.errands.saturating_sub(answers.len());
         for (ticket, outcome) in answers.drain(..) {
             self.io_done(Key::from_bits(ticket), IoResult::Foreign(outcome));
         }

@@ -63,6 +63,11 @@ impl Job {
     pub(super) const fn task(&self) -> &scsi::Task {
         &self.scsi
     }
+
+    /// See [`scsi::Task::fence_cancelled`].
+    pub(super) fn fence_cancelled(&mut self) -> Option<bool> {
+        self.scsi.fence_cancelled()
+    }
 }
 
 /// A job that can go on: None begins, or tries again.

@@ -126,9 +126,11 @@ impl<P: Port> Pump<P> {
         }
         for (_, io) in self.context.ios.iter().filter(|(_, io)| io.session != Key::NOBODY) {
             let session = self.sessions.get(io.session);
-            assert!(session.is_some(), "a session stays until its work is done");
+            let may_be_gone = io.patience.is_over();
+            assert!(session.is_some() || may_be_gone, "a session stays until its work is done");
             let task = session.and_then(|of| of.tasks.get(io.task.index as usize)?.as_ref());
             let is_there = task.is_some_and(|task| task.id == io.task);
+            assert!(!may_be_gone || io.ended.is_some(), "what is wanted is waited for");
             assert_ne!(is_there, io.ended.is_some(), "work knows whether its task has ended");
         }
     }

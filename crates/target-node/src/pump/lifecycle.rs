@@ -55,6 +55,7 @@ impl<P: Port> Pump<P> {
             reactor,
             ios: Table::default(),
             inbox,
+            errands: 0,
             answers: Vec::new(),
             managements: Managements::default(),
             timers: Timers::new(),
@@ -147,7 +148,8 @@ impl<P: Port> Pump<P> {
         self.settle(key);
     }
 
-    /// Frees the place of a closed session when the engine holds nothing of it any more.
+    /// Frees the place of a closed session when the engine holds nothing of it any more that its
+    /// end waits for.
     pub(super) fn vacate(&mut self, key: Key) {
         let is_free = |session: &Session| session.closed && session.ios == 0;
         if !self.sessions.get(key).is_some_and(is_free) {
@@ -184,6 +186,7 @@ impl<P: Port> Pump<P> {
                 (Some(Kind::Sweep), _) => self.sweep(),
                 (Some(Kind::ConnectionTimer), key) => self.connection_timeout(key, now),
                 (Some(Kind::Io), key) => self.io_done(key, IoResult::Clock(now)),
+                (Some(Kind::EndTimer), key) => self.leave_behind(key),
                 // The stop's own, which is looked at below.
                 (None, _) => {}
                 (Some(kind @ (Kind::Accept | Kind::Receive | Kind::Send)), _) => {

@@ -2,7 +2,8 @@
 //! Task management across sessions and reactors (RFC 7143 §11.5, SAM-5 §7).
 //!
 //! A function is answered only when no work of an ended task is left in the engine
-//! (`quiescence.rs`): after the answer nothing of the task may still reach the medium.
+//! (`quiescence.rs`): after the answer nothing of the task may still reach the medium, where
+//! anything that comes later could see it or come before it.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -356,6 +357,7 @@ impl<P: Port> Context<P> {
             store.give_up(op, io);
         }
         pending.ended = Some(Box::new(task));
+        self.bound_wait(io);
         self.hurry(io);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Waiting until no work of tasks that have ended is left in the engine, here and on the other
-//! reactors: then what asked for their end is answered.
+//! reactors, or what is left keeps all that comes later out (`fencing.rs`): then what asked for
+//! their end is answered.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -86,6 +87,12 @@ impl Managements {
         if entry.pending > 0 { None } else { Some(self.0.remove(management)?.origin) }
     }
 
+    /// It wants to know that work is over, whatever that keeps out.
+    pub(super) fn is_drain(&self, management: Key) -> bool {
+        let entry = self.0.get(management);
+        entry.is_some_and(|entry| matches!(entry.origin, Origin::Drain { .. }))
+    }
+
     /// The session here that waits for it.
     fn session(&self, management: Key) -> Option<Key> {
         match self.0.get(management)?.origin {
@@ -105,12 +112,16 @@ impl<P: Port> Context<P> {
     /// or with their session, and for that of jobs.
     pub(super) fn wait_for_ended_work(&mut self, management: Key) {
         let mut count = 0;
-        for io in self.ios.values_mut() {
+        let mut waited = Vec::new();
+        let drains = self.managements.is_drain(management);
+        for (key, io) in self.ios.iter_mut().filter(|(_, io)| drains || !io.patience.is_over()) {
             if io.ended.is_some() || io.session == Key::NOBODY {
                 io.managements.push(management);
                 count += 1;
+                waited.push(key);
             }
         }
+        waited.into_iter().for_each(|io| self.bound_wait(io));
         self.managements.wait_for_more(management, count);
     }
 

@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) files: Files,
     pub(crate) login_timeout: Duration,
     pub(crate) rdma: Rdma,
+    /// Whoever wants commands to be over waits so long for what is done elsewhere for them.
+    pub(crate) end_wait: Duration,
     /// How long answers may wait for others to go with them; zero where reactors never spin, since
     /// sleeping for so short a time would cost more than it saves.
     pub(crate) hold_back: Duration,

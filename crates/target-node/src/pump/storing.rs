@@ -27,6 +27,8 @@ use super::buffers::Shortage;
 use super::complaint;
 use super::complaint::Cause;
 use super::context::Context;
+use super::fencing;
+use super::fencing::Patience;
 use super::services::scene;
 use super::token;
 use super::view::SessionView;
@@ -124,6 +126,7 @@ pub(super) trait StoreUser<P: Port> {
         };
         let io = self.remember(id, Doing::Store { op, io: kept });
         let inbox = Arc::clone(&self.context().inbox);
+        self.context().errands += 1;
         errand.begin(inbox, io.to_bits(), buf);
     }
 }
@@ -195,6 +198,7 @@ impl<P: Port> Context<P> {
             doing,
             ended: None,
             managements: Vec::new(),
+            patience: Patience::default(),
             stamp: self.watch.laps.stamp(),
             watching,
         })
@@ -220,12 +224,19 @@ impl<P: Port> Pump<P> {
     /// stop has given the work up before.
     pub(super) fn take_done(
         &mut self,
-        key: Key,
+        io: Key,
         kept: Option<Result<(), KeepFailed>>,
     ) -> Option<(Key, TaskId, Doing)> {
-        let done = self.context.ios.remove(key)?;
-        let PendingIo { session: key, task: id, doing, managements, ended, stamp, .. } = done;
+        let done = self.context.ios.remove(io)?;
+        let PendingIo {
+            session: key, task: id, doing, managements, patience, ended, stamp, ..
+        } = done;
         self.context.watch.laps.since(Layer::StoreWait, stamp);
+        if patience.is_bounded() {
+            self.context.timers.cancel(token(Kind::EndTimer, io).0);
+        }
+        let of = ended.as_ref().filter(|_| patience.is_over()).and_then(|task| task.place());
+        let fenced = of.filter(|unit| unit.is_fenced()).cloned();
         if let Some(task) = ended {
             if let Some(result) = kept {
                 self.kept_late(key, *task, result);
@@ -233,7 +244,12 @@ impl<P: Port> Pump<P> {
                 self.context.over(*task);
             }
         }
-        if let Some(session) = self.sessions.get_mut(key) {
+        if let Some(unit) = fenced {
+            fencing::tell_end(&unit);
+        }
+        if !patience.is_over()
+            && let Some(session) = self.sessions.get_mut(key)
+        {
             session.ios -= 1;
         }
         for management in managements {

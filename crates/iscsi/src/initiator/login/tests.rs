@@ -368,14 +368,25 @@ fn chap_begins_as_soon_as_it_is_chosen() {
     assert_eq!(lab.done().authentication, Authenticated::Initiator);
 }
 
-/// Covers: LGN-27, LGN-51/I, CHP-10.
+/// Covers: LGN-27, LGN-51/I, CHP-10, CHP-12.
 #[test]
 fn a_login_that_is_not_secured_ends() {
-    let steps: [&[(Stages, &str)]; 6] = [
+    let steps: [&[(Stages, &str)]; 12] = [
         &[(SECURED, "")],
         &[(STAYS, "AuthMethod=None\n")],
         &[(STAYS, "AuthMethod=KRB5\n")],
         &[(STAYS, "AuthMethod=CHAP\n"), (SECURED, "")],
+        // Keys of another step, too few of them, and values that are none.
+        &[(STAYS, "AuthMethod=CHAP\nCHAP_A=5\nCHAP_I=3\nCHAP_C=0x01\n")],
+        &[(STAYS, "AuthMethod=CHAP\n"), (STAYS, "CHAP_N=disk\nCHAP_R=0x00\n")],
+        &[(STAYS, "AuthMethod=CHAP\n"), (STAYS, "CHAP_A=5\nCHAP_I=3\n")],
+        &[(STAYS, "AuthMethod=CHAP\n"), (STAYS, "CHAP_A=9\nCHAP_I=3\nCHAP_C=0x01\n")],
+        &[(STAYS, "AuthMethod=CHAP\n"), (STAYS, "CHAP_A=5\nCHAP_I=256\nCHAP_C=0x01\n")],
+        &[
+            (STAYS, "AuthMethod=CHAP\n"),
+            (STAYS, "CHAP_A=5\nCHAP_I=3\nCHAP_C=0x01\n"),
+            (STAYS, "CHAP_A=5\nCHAP_I=4\nCHAP_C=0x02\n"),
+        ],
         &[
             (STAYS, "AuthMethod=CHAP\n"),
             (STAYS, "CHAP_A=5\nCHAP_I=3\nCHAP_C=0x01\n"),

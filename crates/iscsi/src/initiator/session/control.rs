@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! All that is no SCSI command: pings, logout, asynchronous messages, rejects.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -44,6 +45,8 @@ pub(super) struct Controls {
     tag: u16,
     pub(super) next_id: u32,
     pub(super) managements: Vec<Management>,
+    /// Aborts that were given up, whose answers may still come, oldest first.
+    pub(super) given_up: VecDeque<(Itt, ConnectionId)>,
     pub(super) text: Option<Text>,
     pub(super) declaring: Option<Declaring>,
     /// The MaxRecvDataSegmentLength that was declared last, bytes; None: that of the logins.
@@ -58,6 +61,7 @@ impl Default for Controls {
             tag: 0,
             next_id: 0,
             managements: Vec::new(),
+            given_up: VecDeque::new(),
             text: None,
             declaring: None,
             declared: None,
@@ -257,9 +261,16 @@ impl Session {
             }
             4 if self.negotiate_as_asked(at, now) => {}
             // A logout and a new login are a negotiation, too.
-            1 | 4 if self.state == State::Active => {
-                let patience = Duration::from_secs(pdu.parameter3.into()) / 2;
-                self.state = State::Draining { until: now + patience };
+            1 | 4 => {
+                let until = now + Duration::from_secs(pdu.parameter3.into()) / 2;
+                match self.state {
+                    State::Active => self.state = State::Draining { until },
+                    // Whoever has the least patience.
+                    State::Draining { until: other } => {
+                        self.state = State::Draining { until: until.min(other) };
+                    }
+                    State::LoggingOut { .. } | State::Closed => {}
+                }
             }
             2 => self.dropped(pdu, now),
             3 => self.close(SessionError::Dropped, Some(pdu.parameter2)),

@@ -85,6 +85,20 @@ impl Controls {
         itt
     }
 
+    /// Waits no longer for the answer to an abort, which may come all the same.
+    fn give_up(&mut self, itt: Itt, at: ConnectionId) {
+        if self.given_up.len() >= limits::GIVEN_UP_MAX {
+            self.given_up.pop_front();
+        }
+        self.given_up.push_back((itt, at));
+    }
+
+    /// True, once, for the tag of an abort that was given up.
+    fn take_given_up(&mut self, itt: Itt) -> bool {
+        let place = self.given_up.iter().position(|(of, _)| *of == itt);
+        place.is_some_and(|place| self.given_up.remove(place).is_some())
+    }
+
     /// A task that is being aborted has ended by itself.
     pub(super) fn concluded(&mut self, task: TaskId) {
         for management in &mut self.managements {
@@ -191,6 +205,7 @@ impl Session {
         match management.job {
             // It has ended meanwhile.
             Job::Expired(task) | Job::Doubtful(task) if self.tasks.get(task).is_none() => {
+                self.controls.give_up(management.itt, management.at);
                 self.ask_more(now);
                 Ok(())
             }
@@ -203,6 +218,7 @@ impl Session {
                 Ok(())
             }
             Job::Abandoned => {
+                self.controls.give_up(management.itt, management.at);
                 self.ask_more(now);
                 Ok(())
             }
@@ -316,7 +332,9 @@ impl Session {
     ) -> Result<(), SessionError> {
         let place = self.controls.managements.iter().position(|entry| entry.itt == pdu.itt);
         let Some(place) = place else {
-            return Err(SessionError::UnexpectedPdu("task management response"));
+            // Its task has ended otherwise (RFC 7143 §4.2.3.3).
+            let unexpected = SessionError::UnexpectedPdu("task management response");
+            return if self.controls.take_given_up(pdu.itt) { Ok(()) } else { Err(unexpected) };
         };
         self.management_answered(place, pdu.response, now)
     }
@@ -432,6 +450,7 @@ impl Session {
 
     /// What was asked for on a connection that is gone: functions fail, time-outs begin again.
     pub(super) fn requests_lost(&mut self, at: ConnectionId, now: Instant) {
+        self.controls.given_up.retain(|(_, of)| *of != at);
         let managements = core::mem::take(&mut self.controls.managements);
         for management in managements {
             if management.at != at {

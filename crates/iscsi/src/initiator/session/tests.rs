@@ -163,13 +163,14 @@ impl Lab {
 
     /// Lets time pass until so many requests have gone out; gives the time.
     fn until_requests(&mut self, count: usize) -> Instant {
-        loop {
+        for _ in 0..10_000 {
             let at = self.session.poll_timeout().expect("something is to be done");
             self.look(at, Carried::default());
             if self.requests().len() >= count || self.closed.is_some() {
                 return at;
             }
         }
+        panic!("it never does more than {:?}", self.requests());
     }
 
     /// Does what is due, at a pump that tells how far the commands are: as they were.
@@ -218,6 +219,13 @@ fn commands_are_numbered_in_order_and_wait_for_the_window() {
     let tasks: Vec<TaskId> = (0..6).map(|_| lab.command(0, 512)).collect();
     let numbers: Vec<u32> = lab.commands().iter().map(|(c, ..)| c.cmd_sn.0).collect();
     assert_eq!(numbers, [u32::MAX - 1, u32::MAX, 0, 1], "up to MaxCmdSN, around the wrap");
+    // What is immediate goes before it under the same number.
+    let mut early = Lab::new();
+    early.control(early.nop_in(Itt::NONE, Ttt(3)), &[]);
+    let Some(Request::NopOut(nop)) = early.requests().first().copied() else { panic!("a ping") };
+    assert_eq!((nop.immediate, nop.cmd_sn), (true, CmdSn(u32::MAX - 1)));
+    early.command(0, 512);
+    assert_eq!(early.commands()[0].0.cmd_sn, CmdSn(u32::MAX - 1));
     assert!(lab.commands().iter().all(|(c, ..)| c.final_ && c.read && !c.write && !c.immediate));
     lab.end(tasks[0]);
     let numbers: Vec<u32> = lab.commands().iter().skip(4).map(|(c, ..)| c.cmd_sn.0).collect();
@@ -523,6 +531,63 @@ fn a_reset_that_fails_ends_the_session() {
         assert!(matches!(lab.closed, Some((SessionError::AbortTimeout, _))), "{answers:?}");
         let lost = Outcome::Failed(Ending::Lost { sent: true });
         assert_eq!(lab.outcome(first), Some(&lost));
+    }
+}
+
+/// An abort was given up for a reset, which ended its command: however late it is answered, that
+/// means nothing any more.
+///
+/// Covers: TMF-18b.
+#[test]
+fn the_answer_to_an_abort_that_was_given_up_is_discarded() {
+    for later in [0, 5, 10, 15, 100, 1000] {
+        let mut lab = Lab::with(false, |_| {});
+        lab.session.ping_interval = Duration::ZERO;
+        let task = lab.command(512, 0);
+        lab.until_requests(1);
+        let at = lab.until_requests(2);
+        let requests = lab.requests();
+        let [Request::TaskManagement(abort), Request::TaskManagement(reset)] = requests[..] else {
+            panic!("{requests:?}")
+        };
+        assert_eq!((abort.function, reset.function), (1, 5));
+        let answer = |lab: &mut Lab, itt| {
+            let numbers = lab.numbers(0);
+            let answer = TaskManagementResponse { response: 0, additional: 0, itt, numbers };
+            lab.control(Response::TaskManagement(answer), &[]);
+        };
+        answer(&mut lab, reset.itt);
+        assert_eq!(lab.outcome(task), Some(&Outcome::Failed(Ending::TimedOut)));
+        lab.look(at + Duration::from_secs(later), Carried::default());
+        let expected = lab.session.exp_stat_sn();
+        answer(&mut lab, abort.itt);
+        assert!(lab.closed.is_none(), "{later} s later: {:?}", lab.closed);
+        assert_eq!(lab.session.exp_stat_sn(), expected.plus(1), "it counts");
+        answer(&mut lab, abort.itt);
+        assert!(lab.closed.is_some(), "there is one answer");
+    }
+}
+
+/// The same where a status came after the abort was sent.
+///
+/// Covers: TMF-18b.
+#[test]
+fn the_late_answer_to_an_abort_that_was_not_needed_is_discarded() {
+    for later in [0, 5, 15, 100] {
+        let mut lab = Lab::with(false, |_| {});
+        lab.session.ping_interval = Duration::ZERO;
+        let task = lab.command(512, 0);
+        let at = lab.until_requests(1);
+        let requests = lab.requests();
+        let [Request::TaskManagement(abort)] = requests[..] else { panic!("{requests:?}") };
+        lab.end(task);
+        assert!(matches!(lab.outcome(task), Some(Outcome::Done(_))));
+        lab.look(at + Duration::from_secs(later), Carried::default());
+        let (itt, numbers) = (abort.itt, lab.numbers(0));
+        let answer = TaskManagementResponse { response: 1, additional: 0, itt, numbers };
+        lab.control(Response::TaskManagement(answer), &[]);
+        assert!(lab.closed.is_none(), "{later} s later: {:?}", lab.closed);
+        assert_eq!(lab.requests().len(), 1);
     }
 }
 

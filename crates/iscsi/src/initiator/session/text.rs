@@ -394,13 +394,15 @@ impl Negotiation {
         let mut answers = TextWriter::new(limits::TEXT_ANSWER_LEN_MAX);
         for pair in Pairs::new(text) {
             let (name, value) = pair.map_err(|_| Nonsense)?;
-            // RFC 7143 §6.4: no key twice in one negotiation.
-            let again = self.seen.iter().any(|seen| seen == name);
+            let key = params::find(name).map(|key| (key.id, &key.rule));
+            // RFC 7143 §6.4: no key twice in one negotiation, but for what may be repeated.
+            let repeats = matches!(key, Some((Id::TargetAddress, _)));
+            let again = !repeats && self.seen.iter().any(|seen| seen == name);
             if again || self.seen.len() >= limits::TEXT_KEYS_MAX {
                 return Err(Nonsense);
             }
             self.seen.push(name.to_string());
-            let answer = match params::find(name).map(|key| (key.id, &key.rule)) {
+            let answer = match key {
                 Some((Id::MaxRecvDataSegmentLength, Rule::Number(range))) => {
                     self.declared_by_target(value, range)?;
                     continue;

@@ -27,16 +27,19 @@ const SESSION_DROPPED: u8 = 3;
 
 impl Session {
     /// Asks the initiator to log out within `seconds` (async event 1 on each connection, RFC 7143
-    /// §11.9.1); drops the connections if it does not. A discovery session takes no such message
-    /// and ends at once, as does one without a connection.
+    /// §11.9.1); drops the connections if it does not. If it was asked before, the earlier end
+    /// counts. A discovery session takes no such message and ends at once, as does one without a
+    /// connection.
     pub fn request_logout(&mut self, seconds: u16) {
-        if !matches!(self.state, State::Active | State::Failed { .. }) {
-            return;
+        let deadline = self.now + Duration::from_secs(u64::from(seconds));
+        match self.state {
+            State::Active | State::Failed { .. } => {}
+            State::LogoutRequested { deadline: told } if deadline < told => {}
+            State::LogoutRequested { .. } | State::LoggedOut | State::Closed => return,
         }
         if self.is_discovery() || self.connections.count() == 0 {
             return self.end(String::from("closed by the target"));
         }
-        let deadline = self.now + Duration::from_secs(u64::from(seconds));
         self.state = State::LogoutRequested { deadline };
         let all: Vec<ConnectionId> = self.connections.iter().map(Connection::id).collect();
         for id in all {

@@ -350,6 +350,26 @@ fn r2ts_that_ask_for_too_much_are_refused() {
     }
 }
 
+/// The burst that goes out unasked is none of them.
+///
+/// Covers: KEY-28a/I.
+#[test]
+fn an_unsolicited_burst_is_no_r2t() {
+    let mut tcp = Tcp::new();
+    tcp.submit(Op::NoticeKeys(KEYS));
+    tcp.submit(Op::Attach { task: TASK, write: Some(Slice::from(vec![7; 8192])), read: None });
+    let command = ScsiCommand { final_: false, ..command(false, 8192) };
+    let (immediate, unsolicited_end) = (0, 4096);
+    tcp.submit(Op::SendCommand { task: TASK, command, immediate, unsolicited_end });
+    // Nothing of it has left.
+    for (r2t_sn, offset) in [(0, 4096), (1, 4104)] {
+        let told = events(&mut tcp, &pdu(KEYS, Response::R2t(r2t(r2t_sn, offset, 8)), &[]));
+        assert!(!told.iter().any(|told| matches!(told, Event::Violation(_))), "{told:?}");
+    }
+    let third = pdu(KEYS, Response::R2t(r2t(2, 4112, 8)), &[]);
+    violates(&mut tcp, &third, |violation| matches!(violation, Violation::TooManyR2ts(2)));
+}
+
 /// Covers: DGT-08, DGT-04/I, DGT-14/I.
 #[test]
 fn damage_is_found() {

@@ -96,7 +96,7 @@ fn a_read_of_two_bursts_is_segmented_and_numbered() {
     }
 }
 
-/// Covers: KEY-21a/T, DIN-02.
+/// Covers: KEY-21a/T, DIN-02, FMT-10/T.
 #[test]
 fn no_segment_is_longer_than_the_peer_takes() {
     for max_send in [512, 513, 1000, 16_777_215] {

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::Nexus;
+use crate::Request;
 use crate::Task;
 use crate::testing::names;
 use crate::testing::submit;
@@ -214,6 +215,89 @@ fn nothing_overtakes_the_work_of_a_task_that_has_ended() {
     waits.outlast();
     drop((again, waits));
     assert!(matches!(begin(&other, &write, &[4; 512]).1, Step::Store(_)));
+}
+
+/// The store does not answer: what has ended keeps nobody waiting, and nothing gets past it.
+#[test]
+fn what_is_not_waited_for_fences_its_unit() {
+    const BUSY: u8 = wire::scsi::sam::BUSY;
+    let bench = Bench::new();
+    let other = Nexus::new(names("iqn.b,i,0x2"), vec![(0, Arc::clone(&bench.unit))]);
+    crate::testing::run(&other, request(Lun::Unit(0), &[0; 6], &[], 0), &[]);
+    let write = block_cdb(Opcode::WRITE_10, 0, 1, 0);
+    let read = request(Lun::Unit(0), &block_cdb(Opcode::READ_10, 9, 1, 0), &[], 512);
+    let flush = request(Lun::Unit(0), &[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[], 0);
+    let ready = Request {
+        attribute: wire::iscsi::Attribute::Ordered,
+        ..request(Lun::Unit(0), &[0; 6], &[], 0)
+    };
+    let (mut running, step) = begin(&other, &write, &[1; 512]);
+    let Step::Store(early) = step else { panic!("{step:?}") };
+    // The one holds the unit shared, the other one alone.
+    for alone in [false, true] {
+        if alone {
+            let outcome = submit(&running, &early);
+            let end = running.resume(&other, Input::Store(outcome));
+            assert!(matches!(end, Step::Complete(Completion { status: 0, .. })));
+        }
+        let (mut ended, step) = match alone {
+            false => begin(&bench.nexus, &write, &[2; 512]),
+            true => begin(&bench.nexus, &compare_cdb(0, 1), &[0; 1024]),
+        };
+        assert!(matches!(step, Step::Store(_)), "{step:?}");
+        ended.outlast();
+        let (mut waits, step) = begin(&other, &write, &[3; 512]);
+        assert!(matches!(step, Step::Wait));
+        let (mut compares, step) = begin(&other, &compare_cdb(0, 1), &[0; 1024]);
+        assert!(matches!(step, Step::Wait));
+        assert!(!bench.unit.is_fenced() && !bench.unit.has_left_work());
+        assert!(ended.fence(), "it was not fenced before");
+        assert!(!ended.fence() && bench.unit.is_fenced() && bench.unit.has_left_work());
+        let busy = |step: Step| matches!(step, Step::Complete(Completion { status: BUSY, .. }));
+        assert!(busy(waits.resume(&other, Input::Turn)));
+        assert!(busy(compares.resume(&other, Input::Turn)));
+        for nexus in [&bench.nexus, &other] {
+            assert!(busy(begin(nexus, &write, &[3; 512]).1));
+            assert!(busy(begin(nexus, &compare_cdb(7, 1), &[0; 1024]).1));
+            assert!(busy(nexus.start(&read).1) && busy(nexus.start(&flush).1));
+        }
+        drop((waits, compares));
+        if alone {
+            // It has no place in the task set: what asks for nothing of the store runs.
+            let (_, step) = other.start(&ready);
+            assert!(matches!(step, Step::Complete(Completion { status: 0, .. })), "{step:?}");
+        }
+        drop(ended);
+        assert!(!bench.unit.is_fenced() && !bench.unit.has_left_work());
+        assert!(matches!(begin(&other, &write, &[4; 512]).1, Step::Store(_)));
+    }
+    assert!(matches!(begin(&bench.nexus, &compare_cdb(0, 1), &[0; 1024]).1, Step::Store(_)));
+}
+
+/// What changes nothing keeps nobody out, as long as it is little.
+#[test]
+fn many_reads_that_are_left_fence_their_unit() {
+    let bench = Bench::new();
+    let write = block_cdb(Opcode::WRITE_10, 0, 1, 0);
+    let read = request(Lun::Unit(0), &block_cdb(Opcode::READ_10, 0, 1, 0), &[], 512);
+    let mut left: Vec<Task> = Vec::new();
+    for _ in 0..limits::LEFT_READS_MAX {
+        let (mut task, step) = bench.nexus.start(&read);
+        assert!(matches!(step, Step::Store(_)));
+        task.outlast();
+        assert!(!task.fence());
+        left.push(task);
+    }
+    assert!(bench.unit.has_left_work() && !bench.unit.is_fenced());
+    assert!(matches!(begin(&bench.nexus, &write, &[1; 512]).1, Step::Store(_)));
+    let (mut last, _) = bench.nexus.start(&read);
+    assert!(last.fence() && bench.unit.is_fenced());
+    assert!(matches!(begin(&bench.nexus, &write, &[1; 512]).1, Step::Complete(_)));
+    assert!(matches!(begin(&bench.nexus, &compare_cdb(0, 1), &[0; 1024]).1, Step::Complete(_)));
+    drop(last);
+    assert!(matches!(begin(&bench.nexus, &write, &[1; 512]).1, Step::Store(_)));
+    drop(left);
+    assert!(!bench.unit.has_left_work());
 }
 
 /// Many threads count up one block with COMPARE AND WRITE while others write over another one: no

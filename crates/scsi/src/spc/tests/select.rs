@@ -79,6 +79,30 @@ fn what_was_sensed_can_be_selected() {
     }
 }
 
+/// The same as by the short form, which others are told of.
+///
+/// Covers-scsi: 55.
+#[test]
+fn mode_select_10_changes_what_is_in_force() {
+    let bench = Bench::new();
+    let other = Nexus::new(names("iqn.b,i,0x2"), vec![(0, Arc::clone(&bench.unit))]);
+    let ready = || codes(sense_of(&run(&other, request(Lun::Unit(0), &[0; 6], &[], 0), &[])));
+    ready();
+    let write = || codes(bench.sense_out(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[1; 512]));
+    let select = |swp| {
+        let list = [&[0; 8], &list(0, swp)[4..]].concat();
+        let length = u8::try_from(list.len()).expect("short");
+        codes(bench.sense_out(&[0x55, 0x10, 0, 0, 0, 0, 0, 0, length, 0], &list))
+    };
+    assert_eq!(select(8), (0, 0, 0));
+    assert_eq!(bench.data(&[0x5a, 8, 0x0a, 0, 0, 0, 0, 0, 255, 0])[8 + 4], 8);
+    assert_eq!((write(), ready()), ((7, 0x27, 2), (6, 0x2a, 1)));
+    assert_eq!(select(0), (0, 0, 0));
+    assert_eq!(write(), (0, 0, 0));
+    let cut = bench.sense_out(&[0x55, 0x10, 0, 0, 0, 0, 0, 0, 7, 0], &[0; 7]);
+    assert_eq!(codes(cut), (5, 0x1a, 0));
+}
+
 /// Covers-scsi: 15.
 #[test]
 fn a_bad_list_changes_nothing() {

@@ -149,6 +149,7 @@ fn target_of_reactors<const COUNT: usize>(pools: [Pool; COUNT]) -> SteppedTarget
         discovery: AuthenticationPolicy::default(),
         login_timeout: Duration::from_secs(1),
         rdma: crate::Rdma::Off,
+        end_wait: crate::END_WAIT_DEFAULT,
         hold_back: Duration::ZERO,
         sessions_max: 1,
         connections: crate::ConnectionLimits::default(),
@@ -205,6 +206,10 @@ fn nexus_and_unit(store: Arc<dyn Store>) -> (Nexus, Arc<LogicalUnit>) {
 
 /// EXTENDED COPY of the first half of a disk to the second one, which goes on after its command.
 fn copy_job(store: Arc<dyn Store>) -> scsi::Task {
+    copy_job_and_unit(store).0
+}
+
+fn copy_job_and_unit(store: Arc<dyn Store>) -> (scsi::Task, Arc<LogicalUnit>) {
     let half = store.geometry().bytes / 1024;
     let (nexus, unit) = nexus_and_unit(store);
     let cscd = Cscd { device_type: 0, naa: unit.identity().naa.clone(), block: 512 };
@@ -223,7 +228,7 @@ fn copy_job(store: Arc<dyn Store>) -> scsi::Task {
     command.cdb.bytes[10..14].copy_from_slice(&length.to_be_bytes());
     let (mut task, _) = nexus.start(&command);
     match task.resume(&nexus, Input::DataOut(list.into())) {
-        Step::Spawn { job, .. } => *job,
+        Step::Spawn { job, .. } => (*job, unit),
         other => panic!("no job but {other:?}"),
     }
 }
@@ -383,6 +388,64 @@ fn stop_of_unanswered(gives_up: bool) -> Duration {
     drop(work.open.lock().expect("no panic").take());
     pump.take_answers();
     length
+}
+
+/// A copy waits for work that nobody does; task management that concerns it, or not, waits for it.
+fn wait_for_copy(is_cancelled: bool) -> (Duration, bool) {
+    let mut target = target_of(Pool::new(POOL_BYTES).expect("memory"));
+    let pump = &mut target.pumps[0];
+    let (job, unit) = copy_job_and_unit(file());
+    pump.begin_job(job, None);
+    // To the write of its first piece.
+    pump.take_job_turns();
+    let (io, length) = (pump.context.ios.iter())
+        .find_map(|(key, pending)| match &pending.doing {
+            Doing::Store { io: Io::Read { length, .. }, .. } => Some((key, *length)),
+            _ => None,
+        })
+        .expect("it reads");
+    let read = pump.context.pool.take(length as usize).expect("memory").freeze();
+    pump.io_done(io, IoResult::Read(Ok(read)));
+    let (key, step) = pump.context.job_turns.pop_front().expect("it writes");
+    let Some(Step::Store(op)) = step else { panic!("{step:?}") };
+    let work = Arc::new(Nobody { gives_up: false, open: Mutex::default() });
+    let io = Io::Foreign(Errand::new(Arc::clone(&work) as Arc<dyn Foreign>));
+    submit(pump, key, op, io);
+    if is_cancelled {
+        unit.end_copies();
+    }
+    let begin = pump.context.port.now();
+    pump.preempt_for_nobody(Key::NOBODY, &unit, &[]);
+    let (reply, replies) = std::sync::mpsc::channel();
+    pump.drain(&unit, reply);
+    while pump.holdings().managements > 1 {
+        let next = pump.context.timers.next_deadline();
+        pump.context.port.wait(next);
+        pump.expire();
+        assert!(pump.context.port.now().since(begin) < Duration::from_secs(60), "for ever");
+    }
+    let (length, fenced) = (pump.context.port.now().since(begin), unit.is_fenced());
+    assert!(replies.try_recv().is_err(), "who touches what is behind it waits for the end");
+    // The next one does not wait if it must not.
+    pump.preempt_for_nobody(Key::NOBODY, &unit, &[]);
+    assert_eq!(pump.holdings().managements, if is_cancelled { 1 } else { 2 });
+    drop(work.open.lock().expect("no panic").take());
+    pump.take_answers();
+    assert!(replies.try_recv().is_ok());
+    while !pump.jobs.is_empty() {
+        pump.take_job_turns();
+    }
+    assert!(!unit.is_fenced() && pump.holdings().managements == 0);
+    (length, fenced)
+}
+
+#[test]
+fn a_copy_that_was_cancelled_is_left_behind_and_fences_its_unit() {
+    let (length, fenced) = wait_for_copy(true);
+    assert!((crate::END_WAIT_DEFAULT..Duration::from_secs(10)).contains(&length), "{length:?}");
+    assert!(fenced);
+    let (_, fenced) = wait_for_copy(false);
+    assert!(!fenced, "it goes on");
 }
 
 #[test]

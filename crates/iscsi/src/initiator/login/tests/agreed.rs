@@ -48,14 +48,15 @@ fn one_r2t_at_a_time_is_in_force_where_the_target_makes_it_so() {
 
 /// A digest is agreed on long before the login ends; nothing of it has one.
 ///
-/// Covers: KEY-03/I.
+/// Covers: KEY-03/I, NEG-23/I, LGN-06/I.
 #[test]
 fn digests_begin_after_the_final_response() {
     let wanted = DigestOffer::Preferred;
     let settings = Settings { header_digest: wanted, data_digest: wanted, ..Settings::default() };
     let mut lab = Lab::with(&settings, None);
     lab.answer(SECURED, "AuthMethod=None\nTargetPortalGroupTag=1\n");
-    lab.answer(MORE, "HeaderDigest=CRC32C\nDataDigest=CRC32C\n");
+    let lengths = "MaxRecvDataSegmentLength=65536\n";
+    lab.answer(MORE, &format!("HeaderDigest=CRC32C\nDataDigest=CRC32C\n{lengths}"));
     let piece = LoginResponse { continue_: true, ..lab.response(MORE) };
     lab.feed(piece, "X-a=");
     lab.answer(MORE, "1\n");

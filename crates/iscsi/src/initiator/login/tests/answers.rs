@@ -12,7 +12,7 @@ fn strangers(count: usize) -> String {
 /// As many as there are, in both stages; if they are more than fit, none is left without its
 /// answer in silence.
 ///
-/// Covers: NEG-16/I.
+/// Covers: NEG-16/I, LGN-06/I.
 #[test]
 fn each_unknown_key_has_its_answer_or_the_login_ends() {
     const ANSWER_LEN: usize = "X-0000=NotUnderstood\n".len();
@@ -33,6 +33,11 @@ fn each_unknown_key_has_its_answer_or_the_login_ends() {
             }
         }
     }
+    // Whatever the target has declared meanwhile.
+    let mut lab = Lab::operational();
+    lab.answer(MORE, "MaxRecvDataSegmentLength=262144\n");
+    lab.answer(MORE, &strangers(fit + 1));
+    assert!(lab.error().to_string().contains("answers need more"), "{}", lab.error());
     // With what is answered goes what is offered.
     let mut lab = Lab::new();
     lab.answer(SECURED, &strangers(fit));

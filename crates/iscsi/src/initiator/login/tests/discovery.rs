@@ -8,7 +8,7 @@ use super::*;
 use crate::initiator::TaskReporting;
 
 /// Covers: KEY-05c/I, KEY-14c/I, KEY-15c/I, KEY-23c/I, KEY-24c/I, KEY-28c/I, KEY-29c/I, KEY-30c/I,
-/// KEY-35c/I, KEY-06.
+/// KEY-35c/I, KEY-06, KEY-01/I.
 #[test]
 fn discovery_offers_no_key_of_commands() {
     let discovery = Identity { target: None, discovery: true, ..identity() };

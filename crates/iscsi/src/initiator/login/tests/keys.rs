@@ -183,7 +183,7 @@ fn a_boolean_that_the_offer_decides_needs_no_answer() {
 }
 
 /// Covers: KEY-05a/I, KEY-14a/I, KEY-15a/I, KEY-23a/I, KEY-24a/I, KEY-26a/I, KEY-27a/I, KEY-28a/I,
-/// KEY-29a/I, KEY-30a/I, KEY-32a/I, KEY-35a/I, NEG-14/I.
+/// KEY-29a/I, KEY-30a/I, KEY-32a/I, KEY-35a/I, NEG-14/I, KEY-02/I.
 #[test]
 fn what_is_offered_and_not_answered_has_its_default() {
     let agreed = outcome(&wide(), "").unwrap();
@@ -218,7 +218,7 @@ fn joined() -> (Lab, Parameters) {
 }
 
 /// Covers: KEY-05b/I, KEY-14b/I, KEY-15b/I, KEY-23b/I, KEY-24b/I, KEY-26b/I, KEY-27b/I, KEY-28b/I,
-/// KEY-29b/I, KEY-30b/I, KEY-30d/I, KEY-32b/I, KEY-35b/I, KEY-01/I.
+/// KEY-29b/I, KEY-30b/I, KEY-30d/I, KEY-32b/I, KEY-35b/I, KEY-01/I, KEY-02/I.
 #[test]
 fn a_connection_that_joins_negotiates_its_own_keys_only() {
     let (mut lab, session) = joined();
@@ -304,6 +304,20 @@ fn a_digest_that_was_not_offered_is_no_answer() {
         let settings = Settings { data_digest: offers, ..wide() };
         let error = outcome(&settings, &format!("DataDigest={answer}\n")).unwrap_err();
         assert!(error.to_string().contains("no result"), "{error}");
+    }
+}
+
+/// A target that does not understand a private key says so, and nobody minds.
+///
+/// Covers: KEY-34/I.
+#[test]
+fn a_private_key_need_not_be_understood() {
+    for answer in ["NotUnderstood", "Reject", "Irrelevant"] {
+        let mut lab = offered(&Settings::default());
+        lab.answer(MORE, &format!("X-com.example.lunwire={answer}\n"));
+        assert_eq!(lab.requests.last().unwrap().1, "", "an answer has none");
+        lab.answer(DONE, "");
+        lab.done();
     }
 }
 

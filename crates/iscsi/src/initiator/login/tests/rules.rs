@@ -82,7 +82,7 @@ fn every_connection_says_who_and_whom_and_says_it_once() {
     }
 }
 
-/// Covers: LGN-28/I, LGN-30/I.
+/// Covers: LGN-28/I, LGN-30/I, LGN-33.
 #[test]
 fn what_names_the_login_stays_the_same() {
     for lab in beginnings() {
@@ -95,6 +95,7 @@ fn what_names_the_login_stays_the_same() {
             assert_eq!((request.isid, request.tsih), (first.isid, first.tsih));
             assert_eq!((request.cid, request.cmd_sn), (first.cid, first.cmd_sn));
         }
+        assert_eq!(lab.done().cmd_sn, first.cmd_sn, "that of the first command");
     }
 }
 

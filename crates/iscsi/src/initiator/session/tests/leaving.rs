@@ -337,6 +337,38 @@ fn a_wish_to_negotiate_is_met_where_it_was_told() {
     assert!(logout(&lab));
 }
 
+/// However long somebody else was to wait for the end of what is under way.
+///
+/// Covers: ASY-03, ASY-09.
+#[test]
+fn a_target_that_has_less_patience_is_left_in_time() {
+    for event in [1, 4] {
+        for own in [true, false] {
+            let mut lab = two(0, |_| {});
+            lab.command(0, 512);
+            if own {
+                lab.session.drain(Duration::from_secs(60), START);
+            } else {
+                let message = lab.asynchronous(1, (0, 0, 100));
+                lab.control(message, &[]);
+            }
+            let message = lab.asynchronous(event, (0, 0, 10));
+            lab.control(message, &[]);
+            assert!(lab.requests().is_empty());
+            lab.timeout(seconds(9));
+            assert_eq!(lab.last_logout().reason, 0, "event {event}");
+            // One that has more of it changes nothing.
+            let mut lab = two(0, |_| {});
+            lab.command(0, 512);
+            lab.session.drain(Duration::from_secs(5), START);
+            let message = lab.asynchronous(event, (0, 0, 100));
+            lab.control(message, &[]);
+            lab.timeout(seconds(5));
+            assert_eq!(lab.last_logout().reason, 0, "event {event}");
+        }
+    }
+}
+
 /// Covers: ASY-03.
 #[test]
 fn a_logout_that_is_asked_for_does_not_wait_too_long() {

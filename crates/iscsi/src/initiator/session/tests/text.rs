@@ -10,6 +10,7 @@ use super::recovery::join;
 use super::recovery::two;
 use super::*;
 use crate::initiator::DeclareError;
+use crate::initiator::TaskReporting;
 use crate::initiator::datamover::Keys;
 use crate::initiator::datamover::Run;
 use crate::initiator::limits;
@@ -54,6 +55,42 @@ impl Lab {
     }
 }
 
+/// What is asked, and what is refused, hangs on no key of commands.
+///
+/// Covers: KEY-05c/I, KEY-14c/I, KEY-15c/I, KEY-23c/I, KEY-24c/I, KEY-28c/I, KEY-29c/I, KEY-30c/I,
+/// KEY-35c/I, P44-01c/I.
+#[test]
+fn keys_of_commands_change_nothing_in_discovery() {
+    let whole = |change: fn(&mut Parameters)| {
+        let mut lab = Lab::with(true, change);
+        lab.session.send_targets(START).unwrap();
+        lab.drain();
+        lab.text(Some(Ttt(7)), true, b"TargetName=iqn.2026-01.com.exa");
+        lab.text(None, false, b"mple:a\0TargetAddress=192.0.2.1:3260,1\0");
+        let message = lab.asynchronous(5, (0, 0, 0));
+        lab.control(message, &[]);
+        lab.session.logout(START);
+        lab.drain();
+        (format!("{:?}", lab.ops), format!("{:?}", lab.told))
+    };
+    let plain = whole(|_| {});
+    let changes: [fn(&mut Parameters); 10] = [
+        |keys| keys.max_connections = 8,
+        |keys| keys.initial_r2t = !keys.initial_r2t,
+        |keys| keys.immediate_data = !keys.immediate_data,
+        |keys| keys.max_burst_length = 512,
+        |keys| keys.first_burst_length = 512,
+        |keys| keys.max_outstanding_r2t = 8,
+        |keys| keys.data_pdu_in_order = !keys.data_pdu_in_order,
+        |keys| keys.data_sequence_in_order = !keys.data_sequence_in_order,
+        |keys| keys.task_reporting = TaskReporting::ResponseFence,
+        |keys| keys.protocol_level = 0,
+    ];
+    for (change, place) in changes.into_iter().zip(0..) {
+        assert_eq!(whole(change), plain, "key {place}");
+    }
+}
+
 /// Its Login Request had left with the length before.
 #[test]
 fn a_connection_that_logs_in_late_declares_what_was_declared_meanwhile() {
@@ -75,7 +112,7 @@ fn a_connection_that_logs_in_late_declares_what_was_declared_meanwhile() {
     }
 }
 
-/// Covers: NEG-13/I, NEG-23/I, KEY-01/I, KEY-20c/I, NEG-11b/I.
+/// Covers: NEG-13/I, NEG-16/I, NEG-23/I, KEY-01/I, KEY-20c/I, NEG-11b/I.
 #[test]
 fn a_declaration_takes_effect_with_the_last_response() {
     let mut lab = Lab::new();
@@ -90,12 +127,13 @@ fn a_declaration_takes_effect_with_the_last_response() {
     // In two steps, the first one cut in two.
     lab.text(Some(Ttt(7)), true, b"MaxRecvDataSegm");
     assert_eq!(lab.texts().last().map(|(text, data)| (text.ttt, data.len())), Some((Ttt(7), 0)));
-    lab.text(Some(Ttt(8)), false, b"entLength=1024\0X-what=1\0MaxBurstLength=512\0");
+    let keys = b"entLength=1024\0X-what=1\0TargetAlias=disks\0MaxBurstLength=512\0";
+    lab.text(Some(Ttt(8)), false, keys);
     let (second, answers) = lab.texts().pop().unwrap();
     assert_eq!((second.itt, second.ttt, second.immediate), (first.itt, Ttt(8), first.immediate));
     assert_eq!(answers, b"X-what=NotUnderstood\0MaxBurstLength=Reject\0");
     assert!(lab.notices().is_empty() && lab.declared().is_none());
-    lab.text(None, false, b"TargetAlias=disks\0");
+    lab.text(None, false, b"TargetAddress=192.0.2.1:3260,1\0");
     let [keys] = lab.notices()[..] else { panic!("one notice") };
     assert_eq!(
         (keys.max_recv_data_segment_length, keys.max_send_data_segment_length),
@@ -209,6 +247,27 @@ fn a_key_that_comes_twice_begins_the_negotiation_anew() {
     assert_eq!(lab.notices()[0].max_send_data_segment_length, 512, "nothing of the first try");
 }
 
+/// A target may have several addresses, and names each (RFC 7143 §6.4).
+///
+/// Covers: TXT-12.
+#[test]
+fn an_address_may_come_more_than_once() {
+    let mut lab = Lab::new();
+    lab.declare(4096);
+    lab.text(Some(Ttt(9)), false, b"TargetAddress=192.0.2.1,1\0TargetAddress=192.0.2.2,1\0");
+    assert_eq!(lab.texts().last().map(|(text, _)| text.ttt), Some(Ttt(9)), "it goes on");
+    lab.text(None, false, b"TargetAddress=192.0.2.1,1\0MaxRecvDataSegmentLength=512\0");
+    assert_eq!(lab.declared(), Some(Ok(())));
+    assert_eq!(lab.notices()[0].max_send_data_segment_length, 512);
+    // Nothing else of the target may.
+    for key in ["TargetAlias=a", "TargetPortalGroupTag=1", "X-a=1", "MaxBurstLength=512"] {
+        let mut lab = Lab::new();
+        lab.declare(4096);
+        lab.text(Some(Ttt(9)), false, format!("{key}\0{key}\0").as_bytes());
+        assert_eq!(lab.texts().last().map(|(text, _)| text.ttt), Some(Ttt::NONE), "{key}");
+    }
+}
+
 /// Covers: TXT-13/I.
 #[test]
 fn what_the_target_refuses_leaves_all_as_it_was() {
@@ -311,7 +370,7 @@ fn data_from_before_the_change_is_asked_for_as_a_whole() {
 
 /// Whatever the target wants to be answered: 512 bytes is what every peer takes.
 ///
-/// Covers: TXT-14a.
+/// Covers: TXT-14a, KEY-21b/I.
 #[test]
 fn text_fits_the_smallest_segment() {
     let mut lab = Lab::new();
