@@ -8,6 +8,7 @@ mod support;
 use std::io::Read;
 use std::io::Write;
 use std::net::TcpStream;
+use std::thread;
 use std::time::Duration;
 
 use support::Daemon;
@@ -59,6 +60,34 @@ fn many_commands_of_all_sizes_are_under_way_at_once() {
             let words = ["bench", &url, "--block", block, "--depth", "32"];
             good(&[&words[..], &more].concat());
         }
+    }
+}
+
+/// The commands that were under way are done again, and what was written is there.
+#[test]
+fn a_session_that_is_dropped_comes_back() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:64M"], &RDMA);
+    let socket = ["--control-socket", &daemon.socket];
+    for url in over_iser(&daemon.urls[0]) {
+        let load = thread::spawn(move || {
+            let words = ["bench", &url, "--block", "64K", "--depth", "16", "--destroy-data"];
+            let more = ["--verify", "--reads", "50", "--time", "1s"];
+            stdout(&good(&[&words[..], &more].concat()))
+        });
+        let tsih = loop {
+            let shown = good(&[&["sessions", "--json"], &socket[..]].concat());
+            let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+            let session = &shown["sessions"][0];
+            if session["commands"].as_u64().is_some_and(|commands| commands > 50) {
+                assert_eq!(session["connections"][0]["transport"], "iser");
+                break session["tsih"].to_string();
+            }
+            thread::sleep(Duration::from_millis(10));
+        };
+        good(&[&["session", "drop", &tsih], &socket[..]].concat());
+        let told = load.join().unwrap();
+        assert!(told.contains("made again: 1"), "{told}");
     }
 }
 
