@@ -215,6 +215,8 @@ impl Stream {
 
     /// Ends the connection for a fault of the peer that this layer has found.
     pub(super) fn terminate(&mut self, cause: Cause) {
+        self.leaving.clear();
+        self.leaving_len = 0;
         match &mut self.state {
             State::Up(qp) => qp.terminate(cause),
             state => *state = State::Over,
@@ -248,7 +250,8 @@ impl Stream {
             match event {
                 Event::Sent(_) => {
                     self.left += 1;
-                    self.leaving_len -= self.leaving.pop_front().unwrap_or_default();
+                    let length = self.leaving.pop_front().unwrap_or_default();
+                    self.leaving_len = self.leaving_len.saturating_sub(length);
                 }
                 other => self.events.push_back(other),
             }

@@ -242,6 +242,12 @@ impl Target {
         self.events.pop_front()
     }
 
+    /// Whether `poll_event` has something to tell.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// Everything has left and a Terminate op was reached: close the connection.
     #[must_use]
     pub fn is_terminated(&self) -> bool {

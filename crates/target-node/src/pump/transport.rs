@@ -147,7 +147,9 @@ impl Line {
                     return Sent::Begun;
                 }
                 *list = Some(filling);
-                Sent::Nothing
+                // What cannot be sent is told, and what waited only for others is over.
+                let has_told = matches!(mover, Mover::Iser(mover) if mover.has_events());
+                if has_told { Sent::Left } else { Sent::Nothing }
             }
             (Self::Local(line), Mover::Local(mover)) => line.send(mover),
             (Self::Socket { .. }, Mover::Local(_))

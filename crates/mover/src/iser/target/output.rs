@@ -49,6 +49,7 @@ impl Target {
             self.queued -= weight;
             self.run_silent();
         }
+        self.settle_left();
         let before = list.len();
         let any = self.stream.poll_transmit(list);
         let length = list.len().saturating_sub(before);

@@ -346,6 +346,18 @@ fn terminate_comes_after_all_that_was_queued_before() {
 }
 
 #[test]
+fn a_task_that_has_nothing_to_send_is_released_all_the_same() {
+    let mut pair = Pair::new();
+    pair.write(&bytes(1, 100), 100, 100);
+    pair.far.submit(get(0, 0));
+    pair.far.submit(target::Op::Release { task: TASK });
+    assert!(!pair.far.has_events());
+    assert!(!pair.far.poll_transmit(&mut SgList::new()));
+    assert!(pair.far.has_events());
+    assert!(matches!(pair.far.poll_event(), Some(target::Event::Released { task: TASK })));
+}
+
+#[test]
 fn progress_is_seen_where_data_moves() {
     let mut pair = Pair::new();
     pair.read(6000);
