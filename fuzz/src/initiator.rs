@@ -187,6 +187,7 @@ impl<'a> World<'a> {
             task_reporting: if on(6) { TaskReporting::FastAbort } else { TaskReporting::Rfc3720 },
             protocol_level: 1,
             markers: Markers::default(),
+            rdma: None,
         };
         let policy = if on(7) { Policy::LeastOutstanding } else { Policy::RoundRobin };
         let settings = Settings { connections: 3, policy, ..Settings::default() };

@@ -127,6 +127,7 @@ impl<'a> Input<'a> {
             data_sequence_in_order: flags & 8 == 0,
             protocol_level: 1,
             markers: Markers::default(),
+            rdma: None,
             task_reporting: TaskReporting::Rfc3720,
         };
         let keys = Keys {
@@ -137,6 +138,9 @@ impl<'a> Input<'a> {
             first_burst_length: if parameters.immediate_data { first } else { 0 },
             data_pdu_in_order: parameters.data_pdu_in_order,
             markers: parameters.markers,
+            solicited_only: false,
+            unexpected_max: 0,
+            hello: false,
         };
         let logged_in = LoggedIn {
             initiator: "iqn.2026-01.test.lunwire:fuzz".to_owned(),

@@ -9,6 +9,7 @@ use rdma::mpa::Offer;
 use rdma::mpa::Receiver;
 use rdma::mpa::Responder;
 use rdma::violation::Violation;
+use wire::iser::IserHeader;
 use wire::iwarp::Ddp;
 use wire::iwarp::ENHANCED_LEN;
 use wire::iwarp::Enhanced;
@@ -68,6 +69,13 @@ fn terminate(bytes: &[u8]) {
     let emitted = terminate.emit();
     assert!(emitted.len() <= TERMINATE_LEN_MAX);
     assert_eq!(Terminate::parse(&emitted), Ok(terminate));
+}
+
+/// The header of iSER: what can be taken apart can be put together again.
+pub fn iser_header(data: &[u8]) {
+    if let Ok(header) = IserHeader::parse(data) {
+        assert_eq!(IserHeader::parse(&header.emit()), Ok(header));
+    }
 }
 
 /// A request, a reply or FPDUs: whole and in pieces they must mean the same.

@@ -18,6 +18,7 @@ use rdma::region::Memory;
 use rdma::region::Regions;
 use rdma::region::StreamId;
 use rdma::verbs::Event;
+use rdma::verbs::Head;
 use rdma::verbs::Notify;
 use rdma::verbs::Work;
 use rdma::verbs::WorkId;
@@ -119,8 +120,15 @@ impl<'a> Run<'a> {
         let (kind, stag) = (input.byte(), self.stag(input));
         let payload = Slice::from(vec![2; usize::from(input.byte()) * 16]);
         let work = match kind & 3 {
-            0 => Work::Send { payload, invalidate: None, notify: Notify::Quietly },
-            1 => Work::Send { payload, invalidate: Some(stag), notify: Notify::Solicited },
+            0 => {
+                Work::Send { head: Head::EMPTY, payload, invalidate: None, notify: Notify::Quietly }
+            }
+            1 => Work::Send {
+                head: Head::EMPTY,
+                payload,
+                invalidate: Some(stag),
+                notify: Notify::Solicited,
+            },
             2 => Work::Write { payload, stag, offset: TaggedOffset(0) },
             _ => Work::Read {
                 sink: stag,

@@ -89,6 +89,16 @@ fn isns_reply() {
 }
 
 #[test]
+fn iser_header() {
+    drive(lunwire_fuzz::iser_header);
+}
+
+#[test]
+fn iser_target() {
+    drive(lunwire_fuzz::iser_target);
+}
+
+#[test]
 fn iwarp_headers() {
     drive(lunwire_fuzz::iwarp_headers);
 }

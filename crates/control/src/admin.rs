@@ -373,6 +373,9 @@ pub struct Connection {
     pub peer: String,
     /// The portal's address.
     pub portal: String,
+    /// What carries it: tcp, iser or local.
+    #[serde(default)]
+    pub transport: String,
 }
 
 #[cfg(test)]

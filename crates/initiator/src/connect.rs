@@ -17,8 +17,6 @@ use std::thread;
 
 use engine::Waker;
 use engine::duplex::End;
-use iscsi::datamover::Capabilities;
-use mover::local;
 use mover::local::ToInitiator;
 use mover::local::ToTarget;
 
@@ -93,16 +91,6 @@ impl LocalTarget {
 impl fmt::Debug for LocalTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LocalTarget")
-    }
-}
-
-impl Line {
-    /// What a mover over it can do.
-    pub(crate) fn capabilities(&self) -> Capabilities {
-        match self {
-            Self::Stream(_) => Capabilities::STREAM,
-            Self::Local(_) => local::CAPABILITIES,
-        }
     }
 }
 

@@ -319,12 +319,13 @@ impl SessionDriver {
                 return self.lost(error.into(), Duration::ZERO, context);
             }
         };
-        let login = match self.login(None, connected.line.capabilities(), context) {
+        let capabilities = self.capabilities(&connected.line);
+        let login = match self.login(None, capabilities, context) {
             Ok(login) => login,
             Err(error) => return self.lost(error, Duration::ZERO, context),
         };
         let mut connection = Connection::default();
-        connection.begin(connected, login, self.id, context);
+        connection.begin(connected, login, (self.id, self.transport()), context);
         self.connections = vec![connection];
         self.state = State::Login;
         self.settle(context);
@@ -383,6 +384,9 @@ impl SessionDriver {
                     let (session, asked) = (self.id, self.isid);
                     context.tell(Event::Oddity { session, oddity: Oddity::Isid { asked, got } });
                 }
+                if let Some(connection) = self.connections.first_mut() {
+                    connection.finish_login(&login);
+                }
                 let mut session = Session::new(*login, &self.options.settings, context.now);
                 if self.options.target.is_none() {
                     let asked = session.send_targets(context.now);
@@ -396,8 +400,7 @@ impl SessionDriver {
                 self.jobs.is_up(context.now);
                 self.caches.is_up();
                 self.identities.is_up();
-                if let Some(connection) = self.connections.first_mut() {
-                    connection.finish_login();
+                if let Some(connection) = self.connections.first() {
                     context.tell(Event::Up { session: self.id, peer: connection.peer() });
                 }
                 match self.closing {

@@ -45,6 +45,27 @@ impl Default for Config {
     }
 }
 
+/// What carries a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // callers choose
+pub enum Transport {
+    /// PDUs on a byte stream.
+    #[default]
+    Tcp,
+    /// iSER (RFC 7145) over software iWARP; discovery is plain text.
+    Iser(Begin),
+}
+
+/// How a session over iSER begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // there are two ways
+pub enum Begin {
+    /// With MPA, and the login follows, as deployed stacks do.
+    Rdma,
+    /// With the login on a byte stream, and MPA follows (RFC 7145 §5.1).
+    Login,
+}
+
 /// One session: with whom, as whom, and how patient.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -53,6 +74,8 @@ pub struct Options {
     pub portals: Vec<String>,
     /// A target in this process, which is then connected to instead of a portal.
     pub local: Option<LocalTarget>,
+    /// What carries the session, where the target is not in this process.
+    pub transport: Transport,
     /// iSCSI name of the target; None for a discovery session.
     pub target: Option<String>,
     /// Our own iSCSI name; letters are put in lower case.
@@ -150,6 +173,7 @@ impl Options {
         Self {
             portals: vec![portal],
             local: None,
+            transport: Transport::Tcp,
             target,
             initiator: default_initiator(),
             enterprise: None,
@@ -170,8 +194,9 @@ impl Options {
         Self { portals, local, ..Self::new(String::new(), target) }
     }
 
-    /// Portal, target and digests of `url`, and the hash function that it names. Its users and
-    /// secrets are the caller's business: whether a secret may stand there is a matter of policy.
+    /// Portal, target, transport and digests of `url`, and the hash function that it names. Its
+    /// users and secrets are the caller's business: whether a secret may stand there is a matter of
+    /// policy.
     #[must_use]
     pub fn of_url(url: &Url) -> Self {
         let mut options = Self::new(url.portal(), url.target.clone());
@@ -181,6 +206,7 @@ impl Options {
         if let Some(offer) = url.data_digest {
             options.settings.data_digest = offer;
         }
+        options.transport = url.transport;
         if let Some(Auth::Chap(Some(algorithm))) = url.auth {
             options.algorithms = vec![algorithm];
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Addresses of disks, in the form of libiscsi and QEMU:
-//! `iscsi://[user[%secret]@]host[:port][/target-iqn[/lun]][?option=value[&option=value]...]`.
+//! `iscsi://[user[%secret]@]host[:port][/target-iqn[/lun]][?option=value[&option=value]...]`, or
+//! `iser://` for the same over RDMA.
 
 mod options;
 mod secrets;
@@ -11,9 +12,16 @@ use iscsi::chap::Algorithm;
 use iscsi::initiator::DigestOffer;
 use iscsi::name;
 
+use crate::Begin;
+use crate::Transport;
+
 pub use secrets::may_hold_secrets;
 pub use secrets::secrets_in;
 pub use secrets::without_secrets;
+
+/// The beginnings of a URL.
+const ISCSI: &str = "iscsi://";
+const ISER: &str = "iser://";
 
 /// The port that IANA gave to iSCSI.
 const PORT: u16 = 3260;
@@ -33,6 +41,8 @@ pub struct Url {
     pub target: Option<String>,
     /// Logical unit number.
     pub lun: Option<u16>,
+    /// `iser://`, or `transport` and `iser_start`.
+    pub transport: Transport,
     /// `header_digest`: crc32c or none.
     pub header_digest: Option<DigestOffer>,
     /// `data_digest`: crc32c or none.
@@ -56,19 +66,23 @@ pub enum Auth {
 }
 
 /// The options that a URL may have.
-pub const URL_OPTIONS: [&str; 5] =
-    ["auth", "data_digest", "header_digest", "target_password", "target_user"];
+pub const URL_OPTIONS: [&str; 7] = [
+    "auth",
+    "data_digest",
+    "header_digest",
+    "iser_start",
+    "target_password",
+    "target_user",
+    "transport",
+];
 
 /// What is wrong with a URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
     /// The scheme.
-    #[error("it does not begin with iscsi://")]
+    #[error("it does not begin with iscsi:// or iser://")]
     Scheme,
-    /// iSER.
-    #[error("iSER is not supported; over TCP it is iscsi:// without the option iser")]
-    Iser,
     /// The host.
     #[error("the host is missing")]
     Host,
@@ -131,11 +145,14 @@ impl Url {
     /// # Errors
     /// [`UrlError`].
     pub fn parse(text: &str) -> Result<Self, UrlError> {
-        let rest =
-            text.strip_prefix("iscsi://").ok_or_else(|| match text.starts_with("iser:") {
-                true => UrlError::Iser,
-                false => UrlError::Scheme,
-            })?;
+        let mut url = Self::default();
+        let rest = match text.strip_prefix(ISER) {
+            Some(rest) => {
+                url.transport = Transport::Iser(Begin::Rdma);
+                rest
+            }
+            None => text.strip_prefix(ISCSI).ok_or(UrlError::Scheme)?,
+        };
         let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = place.split_once('/').unwrap_or((place, ""));
         let (login, place) = match authority.rsplit_once('@') {
@@ -145,7 +162,6 @@ impl Url {
         if path.contains('@') {
             return Err(UrlError::Secret);
         }
-        let mut url = Self::default();
         if let Some(login) = login {
             let (user, secret) = secrets::split_login(login);
             if user.is_empty() {
@@ -250,7 +266,10 @@ fn host_and_port(place: &str) -> Result<(String, u16), UrlError> {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("iscsi://")?;
+        f.write_str(match self.transport {
+            Transport::Tcp => ISCSI,
+            Transport::Iser(_) => ISER,
+        })?;
         if let Some(user) = &self.user {
             write!(f, "{}@", secrets::shown_user(user))?;
         }
@@ -327,7 +346,6 @@ mod tests {
             ("iscsi://::1:3260/iqn.2026-01.com.example:a/0", "[::1:3260], or [::1]:3260"),
             ("iscsi://fe80::1%eth0", "brackets: [fe80::1%eth0]"),
             ("iscsi://host:x/iqn.2026-01.com.example:a/0", "port"),
-            ("iser://host/iqn.2026-01.com.example:a/0", "iSER"),
             ("iscsi://@host/iqn.2026-01.com.example:a/0", "user"),
             ("iscsi://host/my disk/0", "\"my disk\""),
             ("iscsi://me%se/cret@host/iqn.2026-01.com.example:a/0", "file"),

@@ -14,6 +14,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use buf::{Buf, Slice};
 use wire::iscsi::{CollapsedStatus, DataSn, Itt, LunField, Numbers, R2tSn, Request, Response, Ttt};
+use wire::iwarp::Cause;
 
 /// What a mover can do beyond the ops that every mover carries out. A mover says it before its
 /// connection begins; the core asks for nothing else, and negotiates nothing that needs more. All
@@ -31,6 +32,21 @@ pub struct Capabilities {
     pub markers: bool,
     /// Data may go from the port straight into its buffer.
     pub lands: bool,
+    /// What RDMAExtensions comes to.
+    pub rdma: Rdma,
+}
+
+/// What RDMAExtensions may come to on a connection (RFC 7145 §6.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // a connection has RDMA, or it has not
+pub enum Rdma {
+    /// No.
+    #[default]
+    Never,
+    /// Either: it is a byte stream, and can go on with RDMA after the login.
+    Possible,
+    /// Yes: it began with RDMA.
+    Always,
 }
 
 impl Capabilities {
@@ -41,6 +57,17 @@ impl Capabilities {
         digests: true,
         markers: true,
         lands: true,
+        rdma: Rdma::Never,
+    };
+
+    /// Those of an RDMA stream (RFC 7145).
+    pub const RDMA: Self = Self {
+        collapses_status: false,
+        numbers_data: false,
+        digests: false,
+        markers: false,
+        lands: false,
+        rdma: Rdma::Always,
     };
 }
 
@@ -261,6 +288,13 @@ pub struct Keys {
     pub data_pdu_in_order: bool,
     /// Markers of RFC 3720.
     pub markers: Markers,
+    /// The memory that an initiator names has only what is asked for (RFC 7145 §6.9).
+    pub solicited_only: bool,
+    /// PDUs past all answers that the initiator takes before it says something; zero: it states no
+    /// limit (RFC 7145 §6.7).
+    pub unexpected_max: u32,
+    /// The initiator's first message over RDMA is a Hello (RFC 7145 §5.1.3).
+    pub hello: bool,
 }
 
 /// Payload bytes between two fixed interval markers (RFC 3720 appendix A); None: there are none.
@@ -294,6 +328,9 @@ impl Keys {
         first_burst_length: 0,
         data_pdu_in_order: true,
         markers: Markers { send: None, receive: None },
+        solicited_only: false,
+        unexpected_max: 0,
+        hello: false,
     };
 }
 
@@ -414,4 +451,7 @@ pub enum StreamViolation {
     NotLogin,
     /// A marker's copies differ, or it does not point to the next PDU (RFC 3720 §A.1).
     Marker,
+    /// The RDMA stream has ended, or brings what is no message of iSER: what a Terminate says of
+    /// that (RFC 7145 §10.1).
+    Rdma(Option<Cause>),
 }

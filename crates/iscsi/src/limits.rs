@@ -37,6 +37,19 @@ pub const CHAP_SECRET_LEN_MIN: usize = 12;
 /// but somebody may use a long sentence.
 pub const CHAP_SECRET_LEN_MAX: usize = 1024;
 
+/// Bytes of data that a PDU has over RDMA, each way: what deployed stacks take. Data of commands
+/// moves without PDUs, so that there is no reason for more.
+pub const RDMA_SEGMENT_LEN: u32 = 8192;
+
+/// PDUs that an initiator may send past the command window before it hears from us
+/// (MaxOutstandingUnexpectedPDUs, RFC 7145 §6.7): the unsolicited data of 128 commands of 64 KiB.
+pub const UNEXPECTED_MAX: u32 = 1024;
+
+/// Bytes of AHS that a command of ours may have: an extended CDB of 32 bytes, and the length of
+/// what a bidirectional command reads (RFC 7143 §11.2.2).
+pub const AHS_LEN: u32 = 20 + 8;
+
+const _: () = assert!(LOGIN_SEGMENT_LEN_MAX <= RDMA_SEGMENT_LEN as usize);
 const _: () = assert!(LOGIN_TEXT_LEN_MAX >= LOGIN_SEGMENT_LEN_MAX);
 const _: () = assert!(LOGIN_EXCHANGES_MAX as usize * LOGIN_SEGMENT_LEN_MAX >= LOGIN_TEXT_LEN_MAX);
 const _: () = assert!(LOGIN_TEXT_LEN_MAX + LOGIN_ANSWER_LEN_MAX < 64 * 1024);

@@ -7,7 +7,6 @@ use alloc::string::ToString;
 use wire::iscsi::keys;
 
 use crate::limits;
-use crate::params::Irrelevant;
 use crate::params::Key;
 use crate::params::Rule;
 
@@ -49,9 +48,6 @@ pub enum Answer {
 /// peers that count answers are content with both.
 #[must_use]
 pub fn answer(key: &Key, offer: &str, wish: u32) -> Answer {
-    if key.irrelevant == Irrelevant::WithoutRdma {
-        return Answer::Irrelevant;
-    }
     let agreed = match &key.rule {
         Rule::List(known) => choose(known, offer, wish),
         Rule::And => keys::boolean(offer).map(|offer| u32::from(offer && wish != 0)),
@@ -156,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_rdma_are_irrelevant() {
-        assert_answer("TargetRecvDataSegmentLength", "8192", 8192, "Irrelevant");
+    fn keys_of_rdma_have_the_smaller_length() {
+        assert_answer("TargetRecvDataSegmentLength", "16384", 8192, "8192");
     }
 }

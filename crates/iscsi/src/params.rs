@@ -189,6 +189,14 @@ pub struct Key {
     pub irrelevant: Irrelevant,
 }
 
+impl Key {
+    /// Whether it has a meaning where these values are in force.
+    #[must_use]
+    pub fn is_relevant(&self, values: &Values) -> bool {
+        self.irrelevant == Irrelevant::Never || values.is_yes(Id::RdmaExtensions)
+    }
+}
+
 /// The row of the key `name`, which is case sensitive (RFC 7143 §6.1).
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Key> {

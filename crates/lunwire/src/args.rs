@@ -203,6 +203,10 @@ pub(crate) struct ServeOptions {
     /// Agree to the markers of RFC 3720, for old initiators and studies
     #[arg(long)]
     pub(crate) markers: bool,
+    /// iwarp: speak iSER by software iWARP on the same portals, too; auto: by what there is, which
+    /// is that; off [default: off]
+    #[arg(long, value_name = "PROVIDER")]
+    pub(crate) rdma: Option<String>,
     /// auto, uring or epoll [default: auto]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,

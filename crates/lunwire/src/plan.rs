@@ -33,6 +33,7 @@ use target::Made;
 use target::Node;
 use target::Plan;
 use target::Portal;
+use target::Rdma;
 use target::SESSIONS_MAX;
 use target::StateFolder;
 use target::Stores;
@@ -44,6 +45,7 @@ use crate::credentials::Accounts;
 use check::engine;
 use check::log_level;
 use check::login_timeout;
+use check::rdma;
 use check::reactors;
 use check::strangers;
 use check::strangers_of_address;
@@ -89,6 +91,7 @@ pub(crate) struct Draft {
     pub(crate) cpus: Vec<usize>,
     pub(crate) spin: Duration,
     pub(crate) login_timeout: Duration,
+    rdma: Rdma,
     sessions_max: usize,
     connections: ConnectionLimits,
     hide_targets: bool,
@@ -124,6 +127,7 @@ impl Draft {
             cpus: Vec::new(),
             spin: DEFAULT_SPIN,
             login_timeout: target::LOGIN_TIMEOUT_DEFAULT,
+            rdma: Rdma::Off,
             sessions_max: SESSIONS_MAX,
             connections: ConnectionLimits::default(),
             hide_targets: false,
@@ -195,6 +199,9 @@ impl Draft {
         }
         if let Some(text) = &options.login_timeout {
             self.login_timeout = option("--login-timeout", text, login_timeout(text))?;
+        }
+        if let Some(text) = &options.rdma {
+            self.rdma = option("--rdma", text, rdma(text))?;
         }
         if let Some(count) = options.unauthenticated_max {
             self.connections.strangers = option("--unauthenticated-max", count, strangers(count))?;
@@ -361,6 +368,7 @@ impl Draft {
             spin_max: self.spin,
             pool_bytes_max: target::POOL_BYTES_DEFAULT,
             login_timeout: self.login_timeout,
+            rdma: self.rdma,
             end_wait: target::END_WAIT_DEFAULT,
             isns: self.isns.clone(),
             sessions_max: self.sessions_max,

@@ -10,6 +10,7 @@
 extern crate alloc;
 
 mod counters;
+pub mod iser;
 pub mod limits;
 pub mod local;
 mod mover;

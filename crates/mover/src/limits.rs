@@ -4,6 +4,10 @@
 use buf::BUF_LEN_MAX;
 /// Longest segment of data that is sent, in either role, bytes.
 pub use iscsi::datamover::DATA_IN_SEGMENT_MAX as SEND_SEGMENT_MAX;
+/// Bytes of data of a PDU over RDMA.
+pub use iscsi::limits::RDMA_SEGMENT_LEN as ISER_DATA_MAX;
+/// PDUs past the command window that an initiator may send over RDMA before it hears from us.
+pub use iscsi::limits::UNEXPECTED_MAX;
 use wire::iscsi::BHS_LEN;
 
 /// Longest AHS list in bytes: TotalAHSLength counts 255 four-byte words (RFC 7143 §11.2.1.5).
@@ -56,6 +60,16 @@ pub const INLINE_DATA_MAX: usize = 512;
 /// their buffer: below that the copy costs less than a receive of their own.
 pub const LANDING_MIN: usize = 32 << 10;
 
+/// Commands of one connection whose memory is known at once: far more than a command window and
+/// what goes past it.
+pub const REMOTE_MAX: usize = 1024;
+
+/// Sends and RDMA Writes that are posted at once: what a transmit list takes. The rest can still be
+/// taken back.
+pub const POSTED_MAX: usize = 512;
+
+const _: () = assert!(POSTED_MAX < rdma::limits::WORKS_MAX);
+const _: () = assert!(ISER_DATA_MAX as usize >= CONTROL_KEEP, "a login segment fits");
 const _: () = assert!(BHS_LEN + AHS_LEN_MAX + CONTROL_KEEP < 64 << 10, "memory before login");
 const _: () =
     assert!(SOLICITED_MAX + UNSOLICITED_MAX < u16::MAX as usize, "TTT 0xffffffff is never made");

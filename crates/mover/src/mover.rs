@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The target's end of a connection, whatever carries it.
 
+use alloc::boxed::Box;
+
 use buf::Buf;
 use iscsi::datamover::{Capabilities, Event, Op};
 use wire::iscsi::StatSn;
 
 use crate::counters::Counters;
+use crate::iser;
 use crate::local;
 use crate::tcp::Tcp;
 
@@ -16,6 +19,8 @@ use crate::tcp::Tcp;
 pub enum Mover {
     /// Over a byte stream.
     Tcp(Tcp),
+    /// Over an RDMA stream.
+    Iser(Box<iser::Target>),
     /// To an initiator in the same process.
     Local(local::Target),
 }
@@ -26,7 +31,17 @@ impl Mover {
     pub const fn capabilities(&self) -> Capabilities {
         match self {
             Self::Tcp(mover) => mover.capabilities(),
+            Self::Iser(mover) => mover.capabilities(),
             Self::Local(mover) => mover.capabilities(),
+        }
+    }
+
+    /// What carries the connection, for people.
+    pub const fn transport(&self) -> &'static str {
+        match self {
+            Self::Tcp(_) => "tcp",
+            Self::Iser(_) => "iser",
+            Self::Local(_) => "local",
         }
     }
 
@@ -35,6 +50,7 @@ impl Mover {
     pub fn submit(&mut self, op: Op) -> Option<Buf> {
         match self {
             Self::Tcp(mover) => mover.submit(op),
+            Self::Iser(mover) => mover.submit(op),
             Self::Local(mover) => mover.submit(op),
         }
     }
@@ -44,6 +60,7 @@ impl Mover {
     pub fn poll_event(&mut self) -> Option<Event> {
         match self {
             Self::Tcp(mover) => mover.poll_event(),
+            Self::Iser(mover) => mover.poll_event(),
             Self::Local(mover) => mover.poll_event(),
         }
     }
@@ -53,6 +70,7 @@ impl Mover {
     pub fn header(&self) -> &[u8] {
         match self {
             Self::Tcp(mover) => mover.header(),
+            Self::Iser(mover) => mover.header(),
             Self::Local(mover) => mover.header(),
         }
     }
@@ -63,6 +81,7 @@ impl Mover {
     pub fn control_data(&self) -> &[u8] {
         match self {
             Self::Tcp(mover) => mover.control_data(),
+            Self::Iser(mover) => mover.control_data(),
             Self::Local(mover) => mover.control_data(),
         }
     }
@@ -73,6 +92,7 @@ impl Mover {
     pub const fn take_acknowledged(&mut self) -> Option<StatSn> {
         match self {
             Self::Tcp(mover) => mover.take_acknowledged(),
+            Self::Iser(mover) => mover.take_acknowledged(),
             Self::Local(mover) => mover.take_acknowledged(),
         }
     }
@@ -82,6 +102,7 @@ impl Mover {
     pub fn is_terminated(&self) -> bool {
         match self {
             Self::Tcp(mover) => mover.is_terminated(),
+            Self::Iser(mover) => mover.is_terminated(),
             Self::Local(mover) => mover.is_terminated(),
         }
     }
@@ -91,6 +112,7 @@ impl Mover {
     pub fn backlog(&self) -> usize {
         match self {
             Self::Tcp(mover) => mover.backlog(),
+            Self::Iser(mover) => mover.backlog(),
             Self::Local(mover) => mover.backlog(),
         }
     }
@@ -99,6 +121,7 @@ impl Mover {
     pub fn task_count(&self) -> usize {
         match self {
             Self::Tcp(mover) => mover.task_count(),
+            Self::Iser(mover) => mover.task_count(),
             Self::Local(mover) => mover.task_count(),
         }
     }
@@ -107,7 +130,8 @@ impl Mover {
     pub fn left(&self) -> u64 {
         match self {
             Self::Tcp(mover) => mover.left(),
-            // What is given out is there.
+            // What is given out is there, or nearly.
+            Self::Iser(mover) => mover.counters().bytes_out,
             Self::Local(mover) => mover.counters().bytes_out,
         }
     }
@@ -116,6 +140,7 @@ impl Mover {
     pub fn counters(&self) -> &Counters {
         match self {
             Self::Tcp(mover) => mover.counters(),
+            Self::Iser(mover) => mover.counters(),
             Self::Local(mover) => mover.counters(),
         }
     }
@@ -124,6 +149,7 @@ impl Mover {
     pub fn check(&self) {
         match self {
             Self::Tcp(mover) => mover.check(),
+            Self::Iser(mover) => mover.check(),
             Self::Local(mover) => mover.check(),
         }
     }

@@ -276,7 +276,7 @@ impl Inbound {
         &mut self,
         header: Untagged,
         payload: &[u8],
-        regions: &Regions,
+        regions: &mut Regions,
         free: usize,
     ) -> Result<Response, Violation> {
         due(self.read_msn, header.msn)?;

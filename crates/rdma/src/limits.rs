@@ -4,7 +4,9 @@
 use core::time::Duration;
 use wire::iwarp::DEPTH_UNSAID;
 use wire::iwarp::ENHANCED_LEN;
+use wire::iwarp::MULPDU_MIN;
 use wire::iwarp::PRIVATE_DATA_LEN_MAX;
+use wire::iwarp::UNTAGGED_LEN;
 
 /// How long a peer may take for its request or reply, private data included (RFC 5044 §7.1.2 asks
 /// for a bound): as long as a login may.
@@ -37,3 +39,7 @@ pub const TRANSMIT_LEN_MAX: usize = 256 * 1024;
 /// What a TCP segment takes, in bytes, until the engine has asked: Ethernet's frame without headers
 /// and time stamps.
 pub const SEGMENT_LEN: usize = 1448;
+
+/// Bytes of a Send that go by value: what every first segment has room for, and more than the
+/// headers of iSER and iSCSI with a long CDB take.
+pub const HEAD_LEN_MAX: usize = MULPDU_MIN - UNTAGGED_LEN;

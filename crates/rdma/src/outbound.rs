@@ -8,10 +8,12 @@
 use crate::inbound::Outstanding;
 use crate::inbound::Response;
 use crate::inbound::next;
+use crate::limits::HEAD_LEN_MAX;
 use crate::limits::TRANSMIT_LEN_MAX;
 use crate::mpa::Framing;
 use crate::mpa::ReadyType;
 use crate::mpa::Sender;
+use crate::verbs::Head;
 use crate::verbs::Work;
 use crate::verbs::WorkId;
 use alloc::collections::VecDeque;
@@ -66,6 +68,8 @@ enum Turn {
 #[derive(Debug)]
 struct Message {
     header: Header,
+    /// How it begins: in its first segment.
+    head: Head,
     payload: Slice,
     /// Bytes that have been cut off.
     sent: usize,
@@ -130,7 +134,9 @@ impl Outbound {
     pub(crate) fn begin(&mut self, ready: ReadyType) {
         let (stag, offset) = (Stag(0), TaggedOffset(0));
         match ready {
-            ReadyType::Send => self.current = Some(self.send(Opcode::Send, stag, Slice::empty())),
+            ReadyType::Send => {
+                self.current = Some(self.send(Opcode::Send, stag, Head::EMPTY, Slice::empty()));
+            }
             ReadyType::Write => {
                 self.current = Some(tagged(Opcode::Write, stag, offset, Slice::empty()));
             }
@@ -163,6 +169,7 @@ impl Outbound {
                 msn: Msn(1),
                 offset: 0,
             }),
+            head: Head::EMPTY,
             payload: Slice::from(terminate.emit()),
             sent: 0,
             id: None,
@@ -213,8 +220,8 @@ impl Outbound {
         let opcode = work.opcode();
         let id = Some(id);
         match work {
-            Work::Send { payload, invalidate, .. } => {
-                Message { id, ..self.send(opcode, invalidate.unwrap_or_default(), payload) }
+            Work::Send { head, payload, invalidate, .. } => {
+                Message { id, ..self.send(opcode, invalidate.unwrap_or_default(), head, payload) }
             }
             Work::Write { payload, stag, offset } => {
                 Message { id, ..tagged(opcode, stag, offset, payload) }
@@ -233,7 +240,7 @@ impl Outbound {
         }
     }
 
-    fn send(&mut self, opcode: Opcode, invalidate: Stag, payload: Slice) -> Message {
+    fn send(&mut self, opcode: Opcode, invalidate: Stag, head: Head, payload: Slice) -> Message {
         let msn = self.send_msn;
         self.send_msn = next(msn);
         let header = Untagged {
@@ -244,7 +251,7 @@ impl Outbound {
             msn,
             offset: 0,
         };
-        Message { header: Header::Untagged(header), payload, sent: 0, id: None }
+        Message { header: Header::Untagged(header), head, payload, sent: 0, id: None }
     }
 
     fn read(&mut self, request: ReadRequest) -> Message {
@@ -259,7 +266,7 @@ impl Outbound {
             offset: 0,
         };
         let (header, payload) = (Header::Asking(header, request), Slice::empty());
-        Message { header, payload, sent: 0, id: None }
+        Message { header, head: Head::EMPTY, payload, sent: 0, id: None }
     }
 
     /// Appends the next segment of the current message.
@@ -270,10 +277,14 @@ impl Outbound {
             Header::Untagged(_) => UNTAGGED_LEN,
             Header::Asking(..) => REQUEST_LEN,
         };
+        let head_len = message.head.bytes().len();
+        let length = head_len + message.payload.len();
         let start = message.sent;
-        let end = message.payload.len().min(start + (self.mulpdu - header_len));
-        let last = end == message.payload.len();
-        let payload = message.payload.part(start..end).expect("a part lies within its message");
+        let end = length.min(start + (self.mulpdu - header_len));
+        let last = end == length;
+        // The head lies in the first segment.
+        let range = start.saturating_sub(head_len)..end - head_len;
+        let payload = message.payload.part(range).expect("a part lies within its message");
         match &message.header {
             Header::Tagged(header) => {
                 let into = u64::try_from(start).expect("a length fits 64 bits");
@@ -283,8 +294,15 @@ impl Outbound {
             }
             Header::Untagged(header) => {
                 let offset = u32::try_from(start).expect("messages are measured when posted");
-                let header = Untagged { last, offset, ..*header };
-                self.sender.frame(&header.emit(), &payload, out);
+                let header = Untagged { last, offset, ..*header }.emit();
+                let mut bytes = [0; UNTAGGED_LEN + HEAD_LEN_MAX];
+                let (front, back) = bytes.split_at_mut(UNTAGGED_LEN);
+                front.copy_from_slice(&header);
+                let head = if start == 0 { message.head.bytes() } else { &[] };
+                let back = back.get_mut(..head.len()).expect("a head has its bound");
+                back.copy_from_slice(head);
+                let whole = bytes.get(..UNTAGGED_LEN + head.len()).expect("as above");
+                self.sender.frame(whole, &payload, out);
             }
             Header::Asking(header, request) => {
                 let mut bytes = [0; REQUEST_LEN];
@@ -306,8 +324,10 @@ impl Outbound {
 const REQUEST_LEN: usize = UNTAGGED_LEN + READ_REQUEST_LEN;
 
 const _: () = assert!(REQUEST_LEN <= MULPDU_MIN, "it is never cut");
+const _: () = assert!(UNTAGGED_LEN + HEAD_LEN_MAX <= MULPDU_MIN, "nor is a head");
 
 fn tagged(opcode: Opcode, stag: Stag, offset: TaggedOffset, payload: Slice) -> Message {
     let header = Tagged { last: false, control: opcode.control(), stag, offset };
-    Message { header: Header::Tagged(header), payload, sent: 0, id: None }
+    let head = Head::EMPTY;
+    Message { header: Header::Tagged(header), head, payload, sent: 0, id: None }
 }

@@ -29,6 +29,7 @@ use crate::verbs::Refused;
 use crate::verbs::Work;
 use crate::verbs::WorkId;
 use crate::violation::Violation;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use buf::Buf;
 use buf::SgList;
@@ -115,9 +116,14 @@ impl QueuePair {
     ///
     /// # Errors
     /// The operation, and why it is not taken.
-    pub fn post_send(&mut self, id: WorkId, work: Work, regions: &Regions) -> Result<(), Refused> {
+    pub fn post_send(
+        &mut self,
+        id: WorkId,
+        work: Work,
+        regions: &Regions,
+    ) -> Result<(), Box<Refused>> {
         match self.refusal(&work, regions) {
-            Some(refusal) => Err(Refused { refusal, work }),
+            Some(refusal) => Err(Box::new(Refused { refusal, work })),
             None => {
                 self.outbound.post(id, work);
                 Ok(())
@@ -127,27 +133,38 @@ impl QueuePair {
 
     /// Takes bytes of the stream, all of them.
     pub fn handle_bytes(&mut self, mut bytes: &[u8], regions: &mut Regions) {
-        while !bytes.is_empty() && !matches!(self.state, State::Ended(_)) {
-            match self.receiver.feed(bytes) {
-                Ok((taken, segment)) => {
-                    bytes = bytes.get(taken..).unwrap_or_default();
-                    let Some(segment) = segment else { continue };
-                    self.may_send = true;
-                    let free = self.ird.saturating_sub(self.outbound.responses());
-                    match self.inbound.handle_segment(segment, regions, free) {
-                        Ok(Some(arrival)) => self.handle_arrival(arrival),
-                        Ok(None) => self.handle_nothing(),
-                        Err(violation) => {
-                            let terminate = terminate_for(violation, segment);
-                            self.end(End::Violated(violation), Some(&terminate));
-                        }
+        while !bytes.is_empty() {
+            let taken = self.handle_segment(bytes, regions);
+            bytes = bytes.get(taken..).unwrap_or_default();
+        }
+    }
+
+    /// Takes bytes of the stream, of one segment at most: how many. Who asks for events after each
+    /// call can give the buffer of a message back before the next one needs it.
+    pub fn handle_segment(&mut self, bytes: &[u8], regions: &mut Regions) -> usize {
+        if matches!(self.state, State::Ended(_)) {
+            return bytes.len();
+        }
+        match self.receiver.feed(bytes) {
+            Ok((taken, segment)) => {
+                let Some(segment) = segment else { return taken };
+                self.may_send = true;
+                let free = self.ird.saturating_sub(self.outbound.responses());
+                match self.inbound.handle_segment(segment, regions, free) {
+                    Ok(Some(arrival)) => self.handle_arrival(arrival),
+                    Ok(None) => self.handle_nothing(),
+                    Err(violation) => {
+                        let terminate = terminate_for(violation, segment);
+                        self.end(End::Violated(violation), Some(&terminate));
                     }
                 }
-                Err(violation) => {
-                    self.may_send = true;
-                    let terminate = bare(violation.cause());
-                    self.end(End::Violated(violation), Some(&terminate));
-                }
+                taken
+            }
+            Err(violation) => {
+                self.may_send = true;
+                let terminate = bare(violation.cause());
+                self.end(End::Violated(violation), Some(&terminate));
+                bytes.len()
             }
         }
     }
@@ -217,6 +234,18 @@ impl QueuePair {
         }
     }
 
+    /// RDMA Reads of ours that may still be posted and go out at once.
+    #[must_use]
+    pub fn free_reads(&self) -> usize {
+        self.ord.saturating_sub(self.inbound.reads())
+    }
+
+    /// Receive buffers that wait for a message.
+    #[must_use]
+    pub fn receives(&self) -> usize {
+        self.inbound.receives()
+    }
+
     /// Memory that it holds of the stream, in bytes.
     #[must_use]
     pub const fn bytes_held(&self) -> usize {
@@ -248,9 +277,10 @@ impl QueuePair {
             return Some(Refusal::Full);
         }
         match *work {
-            Work::Send { ref payload, .. } | Work::Write { ref payload, .. } => {
-                too_long(payload.len())
+            Work::Send { ref head, ref payload, .. } => {
+                too_long(head.bytes().len().saturating_add(payload.len()))
             }
+            Work::Write { ref payload, .. } => too_long(payload.len()),
             Work::Read { .. } if self.ord == 0 => Some(Refusal::Depth),
             Work::Read { sink, sink_offset, length, .. } => {
                 let place = Place { stream: self.stream, stag: sink, offset: sink_offset };

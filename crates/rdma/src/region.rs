@@ -72,6 +72,8 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Regions {
     slots: Slots<Handle, Region>,
+    /// Bytes that were placed in all.
+    placed: u64,
 }
 
 #[derive(Debug)]
@@ -79,11 +81,13 @@ struct Region {
     stream: StreamId,
     base: TaggedOffset,
     memory: Memory,
+    /// Bytes that the peer has had put into it, or asked for.
+    moved: u64,
 }
 
 impl Default for Regions {
     fn default() -> Self {
-        Self { slots: Slots::new(REGIONS_MAX) }
+        Self { slots: Slots::new(REGIONS_MAX), placed: 0 }
     }
 }
 
@@ -102,7 +106,7 @@ impl Regions {
         if self.slots.next_id().is_none() || !has_offsets {
             return Err(memory);
         }
-        Ok(self.slots.insert(Region { stream, base, memory }).stag())
+        Ok(self.slots.insert(Region { stream, base, memory, moved: 0 }).stag())
     }
 
     /// Ends an STag: from now on nobody reaches the memory, which is given back.
@@ -151,13 +155,16 @@ impl Regions {
         }
         let range = self.range(place, bytes.len())?;
         let handle = Handle::of(place.stag).ok_or(Denied::Stag)?;
-        match self.slots.get_mut(handle).map(|region| &mut region.memory) {
-            Some(Memory::Sink(buf)) => {
+        let region = self.slots.get_mut(handle).ok_or(Denied::Stag)?;
+        match &mut region.memory {
+            Memory::Sink(buf) => {
                 buf.get_mut(range).ok_or(Denied::Bounds)?.copy_from_slice(bytes);
+                let count = u64::try_from(bytes.len()).unwrap_or_default();
+                region.moved = region.moved.saturating_add(count);
+                self.placed = self.placed.saturating_add(count);
                 Ok(())
             }
-            Some(Memory::Source(_)) => Err(Denied::Access),
-            None => Err(Denied::Stag),
+            Memory::Source(_) => Err(Denied::Access),
         }
     }
 
@@ -181,16 +188,34 @@ impl Regions {
     ///
     /// # Errors
     /// Why it may not have them.
-    pub fn fetch(&self, place: Place, length: u32) -> Result<Slice, Denied> {
+    pub fn fetch(&mut self, place: Place, length: u32) -> Result<Slice, Denied> {
         if length == 0 {
             return Ok(Slice::empty());
         }
-        let region = self.find(place.stream, place.stag)?;
         let range = self.range(place, usize::try_from(length).map_err(|_| Denied::Bounds)?)?;
+        let handle = Handle::of(place.stag).ok_or(Denied::Stag)?;
+        let region = self.slots.get_mut(handle).ok_or(Denied::Stag)?;
         match &region.memory {
-            Memory::Source(slice) => slice.part(range).ok_or(Denied::Bounds),
+            Memory::Source(slice) => {
+                let part = slice.part(range).ok_or(Denied::Bounds)?;
+                region.moved = region.moved.saturating_add(length.into());
+                Ok(part)
+            }
             Memory::Sink(_) => Err(Denied::Access),
         }
+    }
+
+    /// Bytes that a peer has had put into this memory, or asked for.
+    #[must_use]
+    pub fn moved(&self, stag: Stag) -> u64 {
+        let region = Handle::of(stag).and_then(|handle| self.slots.get(handle));
+        region.map_or(0, |region| region.moved)
+    }
+
+    /// Bytes that were placed in all.
+    #[must_use]
+    pub const fn bytes_placed(&self) -> u64 {
+        self.placed
     }
 
     fn find(&self, stream: StreamId, stag: Stag) -> Result<&Region, Denied> {

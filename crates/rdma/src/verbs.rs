@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a queue pair takes and gives, in the words of RFC 5040 and of verbs.
 
+use crate::limits::HEAD_LEN_MAX;
 use crate::region::Memory;
 use crate::violation::Violation;
 use buf::Buf;
 use buf::Slice;
+use core::fmt;
 use wire::iwarp::Cause;
 use wire::iwarp::Opcode;
 use wire::iwarp::Stag;
@@ -25,13 +27,51 @@ pub enum Notify {
     Solicited,
 }
 
+/// The first bytes of a Send, by value: the headers of the upper layer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    bytes: [u8; HEAD_LEN_MAX],
+    len: usize,
+}
+
+impl Head {
+    /// Without any bytes.
+    pub const EMPTY: Self = Self { bytes: [0; HEAD_LEN_MAX], len: 0 };
+
+    /// One behind the other; None: they are more than [`HEAD_LEN_MAX`].
+    #[must_use]
+    pub fn of(parts: &[&[u8]]) -> Option<Self> {
+        let mut head = Self::EMPTY;
+        for part in parts {
+            let end = head.len.checked_add(part.len())?;
+            head.bytes.get_mut(head.len..end)?.copy_from_slice(part);
+            head.len = end;
+        }
+        Some(head)
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Head").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
 /// What is posted to be sent.
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_enums)] // RFC 5040 has these
 pub enum Work {
     /// A message for the next buffer of the peer.
     Send {
-        /// The message.
+        /// How the message begins.
+        head: Head,
+        /// The rest of it.
         payload: Slice,
         /// An STag of the peer that ends with it.
         invalidate: Option<Stag>,

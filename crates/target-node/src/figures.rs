@@ -120,4 +120,6 @@ pub struct ConnectionSnapshot {
     pub peer: Peer,
     /// The portal's address.
     pub local: SocketAddr,
+    /// What carries it: tcp, iser or local.
+    pub transport: &'static str,
 }

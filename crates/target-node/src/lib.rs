@@ -120,6 +120,7 @@ pub use node::Portal;
 pub use node::Redirect;
 pub use pump::LOGIN_REFUSED;
 pub use pump::LocalEnd;
+pub use pump::Rdma;
 pub use reactor::END_WAIT_DEFAULT;
 pub use reactor::Error;
 pub use reactor::Found;

@@ -35,6 +35,7 @@ mod listening;
 mod management;
 mod owed;
 mod quiescence;
+mod rdma;
 mod review;
 mod sending;
 mod services;
@@ -50,6 +51,7 @@ mod watching;
 pub use admission::LOGIN_REFUSED;
 pub(crate) use join::Handover;
 pub(crate) use letter::Letter;
+pub use rdma::Rdma;
 pub(crate) use shared::Shared;
 pub use transport::LocalEnd;
 pub(crate) use transport::OurEnd;
@@ -353,8 +355,8 @@ impl<P: Port> Pump<P> {
     fn received(&mut self, key: Key, bytes: &[u8]) {
         let mut rest = bytes;
         // What came before may have ended it.
-        while !rest.is_empty()
-            && let Some(mut view) = self.connection(key)
+        while let Some(mut view) = self.connection(key)
+            && (!rest.is_empty() || transport::has_more(&view.connection.mover))
         {
             let now = view.context.port.now();
             let connection = &mut *view.connection;
@@ -365,6 +367,13 @@ impl<P: Port> Pump<P> {
                         self.disconnected(key, None);
                     }
                     return;
+                }
+                Phase::Login(login) if login.is_fresh => {
+                    let first = rest.first().copied().unwrap_or_default();
+                    if !self.tell_kind(key, first) {
+                        return self.disconnected(key, None);
+                    }
+                    continue;
                 }
                 Phase::Login(_) | Phase::Session { .. } => {}
             }

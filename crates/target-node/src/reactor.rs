@@ -44,6 +44,7 @@ use crate::pump::Board;
 use crate::pump::Letter;
 use crate::pump::LocalEnd;
 use crate::pump::Pump;
+use crate::pump::Rdma;
 use crate::pump::Shared;
 use crate::registry::Registry;
 use crate::registry::SESSIONS_MAX;
@@ -80,6 +81,8 @@ pub struct Plan {
     pub pool_bytes_max: usize,
     /// A login that takes longer is closed.
     pub login_timeout: Duration,
+    /// Whether portals speak iSER, too.
+    pub rdma: Rdma,
     /// Task management, logouts and logins that take the place of others wait so long for what
     /// stores have others do ([`store::foreign`]) for commands that have ended. Then its unit is
     /// fenced instead.
@@ -112,6 +115,7 @@ impl Plan {
             spin_max: engine::limits::SPIN_MAX,
             pool_bytes_max: POOL_BYTES_DEFAULT,
             login_timeout: LOGIN_TIMEOUT_DEFAULT,
+            rdma: Rdma::Off,
             end_wait: END_WAIT_DEFAULT,
             isns: None,
             sessions_max: SESSIONS_MAX,
@@ -307,6 +311,7 @@ impl Target {
             board: Board::default(),
             files: Files::new(plan.stores.files),
             login_timeout: plan.login_timeout,
+            rdma: plan.rdma,
             end_wait: plan.end_wait,
             hold_back: HOLD_BACK.min(plan.spin_max),
             locals: AtomicUsize::new(0),

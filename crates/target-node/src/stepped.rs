@@ -24,6 +24,7 @@ use crate::pump::Board;
 use crate::pump::Letter;
 use crate::pump::LocalEnd;
 use crate::pump::Pump;
+use crate::pump::Rdma;
 use crate::pump::Shared;
 use crate::reactor::LISTENING_REACTOR;
 use crate::registry::Registry;
@@ -43,6 +44,8 @@ pub struct SteppedPlan {
     pub discovery: AuthenticationPolicy,
     /// A login that takes longer is closed.
     pub login_timeout: Duration,
+    /// Whether portals speak iSER, too.
+    pub rdma: Rdma,
     /// As in [`Plan`](crate::Plan).
     pub end_wait: Duration,
     /// Answers to an initiator with many commands outstanding wait at most so long for others.
@@ -81,6 +84,7 @@ impl<P: Port> SteppedTarget<P> {
             board: Board::default(),
             files: Files::default(),
             login_timeout: plan.login_timeout,
+            rdma: plan.rdma,
             end_wait: plan.end_wait,
             hold_back: plan.hold_back,
             locals: AtomicUsize::new(0),

@@ -11,6 +11,7 @@
 extern crate alloc;
 
 pub mod iscsi;
+pub mod iser;
 pub mod isns;
 pub mod iwarp;
 pub mod scsi;

@@ -4,20 +4,25 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use buf::Pool;
 use buf::SgList;
 use clock::Instant;
 use engine::Port;
 use engine::Socket;
 use iscsi::initiator::Carried;
+use iscsi::initiator::LoggedIn;
 use iscsi::initiator::Login;
 use iscsi::initiator::LoginOutput;
+use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
+use mover::iser;
 use mover::local;
 use mover::local::ToInitiator;
-use mover::tcp::initiator::Tcp;
 
 use super::mover::Mover;
+use crate::Begin;
 use crate::SessionId;
+use crate::Transport;
 use crate::connect::Attempt;
 use crate::connect::Connected;
 use crate::connect::Line;
@@ -36,6 +41,8 @@ pub(super) struct Connection {
     peer: Option<SocketAddr>,
     portal: String,
     pub(super) mover: Mover,
+    /// The mover that follows when the login is done.
+    successor: Option<Box<iser::Initiator>>,
     /// That of the connection before, with the commands that were under way on it.
     before: Option<Box<Mover>>,
     /// Bytes that have come, that the other side took, and that are on their way to it.
@@ -68,33 +75,58 @@ impl Connection {
         &mut self,
         connected: Connected,
         login: Login,
-        session: SessionId,
+        (session, transport): (SessionId, Transport),
         context: &mut Context<'_, P>,
     ) {
         self.epoch = context.next_epoch();
         let mover;
+        self.successor = None;
         (mover, self.path) = match connected.line {
             Line::Stream(stream) => {
                 let socket = context.take_over(stream.into(), session, self.epoch);
                 let list = Some(SgList::new());
-                (Mover::Tcp(Tcp::new()), Path::Stream { socket, list })
+                (self.stream_mover(transport, context.pool), Path::Stream { socket, list })
             }
             Line::Local(end) => {
                 end.attach(context.waker());
                 let inbox = VecDeque::new();
-                (Mover::Local(local::Initiator::new()), Path::Local { end, inbox })
+                let mover = Mover::Local(local::Initiator::new());
+                (Some(mover), Path::Local { end, inbox })
             }
         };
-        let old = std::mem::replace(&mut self.mover, mover);
+        let lacks_memory = mover.is_none();
+        let old = std::mem::replace(&mut self.mover, mover.unwrap_or_default());
         self.before = (old.task_count() > 0).then(|| Box::new(old));
-        self.login = Some(Box::new(login));
+        let login = self.login.insert(Box::new(login));
+        if lacks_memory {
+            login.handle_disconnect();
+        }
         (self.peer, self.portal) = (Some(connected.peer), connected.portal);
         (self.received, self.sent, self.sending) = (0, 0, 0);
     }
 
-    /// Full feature phase: commands of the connection before are here from now on.
-    pub(super) fn finish_login(&mut self) {
+    /// A mover for a connection of TCP, and what follows it; None without memory.
+    fn stream_mover(&mut self, transport: Transport, pool: &Pool) -> Option<Mover> {
+        let Transport::Iser(begin) = transport else { return Some(Mover::default()) };
+        let iser = Box::new(iser::Initiator::new(pool)?);
+        match begin {
+            Begin::Rdma => Some(Mover::Iser(iser)),
+            Begin::Login => {
+                self.successor = Some(iser);
+                Some(Mover::default())
+            }
+        }
+    }
+
+    /// Full feature phase: commands of the connection before are here from now on. What was a byte
+    /// stream goes on with RDMA where that was agreed on.
+    pub(super) fn finish_login(&mut self, login: &LoggedIn) {
         self.login = None;
+        let successor = self.successor.take();
+        if let Some(mut iser) = successor.filter(|_| login.parameters.rdma.is_some()) {
+            iser.submit(Op::NoticeKeys(login.keys()));
+            self.mover = Mover::Iser(iser);
+        }
         for task in self.before.take().into_iter().flat_map(|mut before| before.carry_all()) {
             self.mover.adopt(task);
         }

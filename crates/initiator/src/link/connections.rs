@@ -42,11 +42,13 @@ impl SessionDriver {
             connection.received += bytes.len() as u64;
         }
         let mut rest = bytes;
-        while !rest.is_empty() {
+        loop {
             let Some(place) = self.place(epoch) else { return };
             let Some(connection) = self.connections.get_mut(place) else { return };
-            let Mover::Tcp(tcp) = &mut connection.mover else { return };
-            let (taken, event) = tcp.feed(rest);
+            if rest.is_empty() && !connection.mover.has_more() {
+                break;
+            }
+            let Some((taken, event)) = connection.mover.feed(rest) else { return };
             rest = rest.get(taken..).unwrap_or_default();
             context.watch.laps.fed(taken);
             if let Some(event) = event {
@@ -223,11 +225,9 @@ impl SessionDriver {
         connection.sent += list.len() as u64;
         connection.sending = 0;
         list.clear();
-        if let (Path::Stream { list: place, .. }, Mover::Tcp(tcp)) =
-            (&mut connection.path, &mut connection.mover)
-        {
+        if let Path::Stream { list: place, .. } = &mut connection.path {
             *place = Some(list);
-            tcp.handle_sent();
+            connection.mover.handle_sent();
         }
         if result.is_err() {
             self.disconnected(epoch, context);
@@ -244,9 +244,9 @@ impl SessionDriver {
                 _ => continue,
             };
             match (&mut connection.path, &mut connection.mover) {
-                (Path::Stream { socket, list: place }, Mover::Tcp(tcp)) => {
+                (Path::Stream { socket, list: place }, mover) => {
                     let Some(mut list) = place.take() else { continue };
-                    if tcp.poll_transmit(&mut list, exp_stat_sn) {
+                    if mover.poll_transmit(&mut list, exp_stat_sn) == Some(true) {
                         connection.sending = list.len() as u64;
                         send(*socket, list, connection.epoch);
                     } else {
@@ -362,14 +362,16 @@ impl SessionDriver {
                 Some(Ok(Err(_)) | Err(std::sync::mpsc::TryRecvError::Disconnected)) => None,
             };
             connection.attempt = None;
+            let transport = self.transport();
             let State::Up(session) = &mut self.state else { return };
             let joining = session.joining(id_of(place));
             let login = joining.zip(result.as_ref()).and_then(|(joining, connected)| {
-                self.login(Some(joining), connected.line.capabilities(), context).ok()
+                let capabilities = self.capabilities(&connected.line);
+                self.login(Some(joining), capabilities, context).ok()
             });
             match (result, login, self.connections.get_mut(place)) {
                 (Some(connected), Some(login), Some(connection)) => {
-                    connection.begin(connected, login, self.id, context);
+                    connection.begin(connected, login, (self.id, transport), context);
                 }
                 _ => self.join_failed(id_of(place), false, context),
             }
@@ -388,7 +390,7 @@ impl SessionDriver {
             LoginOutput::Op(_) => return,
             LoginOutput::Done(login) => {
                 if let Some(connection) = self.connections.get_mut(usize::from(at.0)) {
-                    connection.finish_login();
+                    connection.finish_login(&login);
                 }
                 if let State::Up(session) = &mut self.state {
                     session.joined(at, &login, context.now);

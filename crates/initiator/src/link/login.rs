@@ -6,15 +6,20 @@ use std::time::Duration;
 use clock::Instant;
 use engine::Port;
 use iscsi::datamover::Capabilities;
+use iscsi::datamover::Rdma;
 use iscsi::initiator::Identity;
 use iscsi::initiator::Joining;
 use iscsi::initiator::Login;
+use mover::local;
 use wire::iscsi::Cid;
 use wire::iscsi::CmdSn;
 
 use super::SessionDriver;
 use super::State;
+use crate::Begin;
 use crate::Error;
+use crate::Transport;
+use crate::connect::Line;
 use crate::limits;
 use crate::pump::Context;
 
@@ -55,6 +60,26 @@ impl SessionDriver {
         }
         let spent = self.down_since.map_or(Duration::ZERO, |since| now.since(since));
         patience.saturating_sub(spent).max(limits::LOGIN_MIN).min(most)
+    }
+
+    /// What carries a connection of this session. Discovery is plain text wherever there is a
+    /// choice (RFC 7145 §6.3).
+    pub(super) fn transport(&self) -> Transport {
+        match self.options.target {
+            Some(_) => self.options.transport,
+            None => Transport::Tcp,
+        }
+    }
+
+    /// What a mover over a line can do.
+    pub(super) fn capabilities(&self, line: &Line) -> Capabilities {
+        let rdma = match (line, self.transport()) {
+            (Line::Local(_), _) => return local::CAPABILITIES,
+            (Line::Stream(_), Transport::Tcp) => Rdma::Never,
+            (Line::Stream(_), Transport::Iser(Begin::Login)) => Rdma::Possible,
+            (Line::Stream(_), Transport::Iser(Begin::Rdma)) => return Capabilities::RDMA,
+        };
+        Capabilities { rdma, ..Capabilities::STREAM }
     }
 
     pub(super) fn login<P: Port>(

@@ -2,18 +2,23 @@
 //! The datamover of a connection, of either kind.
 
 use buf::Buf;
+use buf::SgList;
+use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
+use mover::iser;
 use mover::local;
 use mover::tcp::initiator::ByteCounters;
 use mover::tcp::initiator::Carried;
 use mover::tcp::initiator::Tcp;
+use wire::iscsi::StatSn;
 
 /// One of the movers that there are.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "the large one is nearly always the one")]
 pub(super) enum Mover {
     Tcp(Tcp),
+    Iser(Box<iser::Initiator>),
     Local(local::Initiator),
 }
 
@@ -27,13 +32,47 @@ impl Mover {
     pub(super) fn submit(&mut self, op: Op) -> Option<Buf> {
         match self {
             Self::Tcp(mover) => mover.submit(op),
+            Self::Iser(mover) => mover.submit(op),
             Self::Local(mover) => mover.submit(op),
+        }
+    }
+
+    /// Takes bytes up to the next event: how many, and that; None of a mover that takes none.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Option<(usize, Option<Event>)> {
+        match self {
+            Self::Tcp(mover) => Some(mover.feed(bytes)),
+            Self::Iser(mover) => Some(mover.feed(bytes)),
+            Self::Local(_) => None,
+        }
+    }
+
+    /// There is an event of what was fed: feed once more, perhaps nothing.
+    pub(super) fn has_more(&self) -> bool {
+        matches!(self, Self::Iser(mover) if mover.has_more())
+    }
+
+    /// Appends what is to be sent; None of a mover that sends no bytes.
+    pub(super) fn poll_transmit(&mut self, list: &mut SgList, newest: StatSn) -> Option<bool> {
+        match self {
+            Self::Tcp(mover) => Some(mover.poll_transmit(list, newest)),
+            Self::Iser(mover) => Some(mover.poll_transmit(list, newest)),
+            Self::Local(_) => None,
+        }
+    }
+
+    /// A list has left.
+    pub(super) fn handle_sent(&mut self) {
+        match self {
+            Self::Tcp(mover) => mover.handle_sent(),
+            Self::Iser(mover) => mover.handle_sent(),
+            Self::Local(_) => {}
         }
     }
 
     pub(super) fn control_data(&self) -> &[u8] {
         match self {
             Self::Tcp(mover) => mover.control_data(),
+            Self::Iser(mover) => mover.control_data(),
             Self::Local(mover) => mover.control_data(),
         }
     }
@@ -41,6 +80,7 @@ impl Mover {
     pub(super) fn holds(&self, task: TaskId) -> bool {
         match self {
             Self::Tcp(mover) => mover.holds(task),
+            Self::Iser(mover) => mover.holds(task),
             Self::Local(mover) => mover.holds(task),
         }
     }
@@ -48,6 +88,7 @@ impl Mover {
     pub(super) fn progress(&self, task: TaskId) -> Option<u64> {
         match self {
             Self::Tcp(mover) => mover.progress(task),
+            Self::Iser(mover) => mover.progress(task),
             Self::Local(mover) => mover.progress(task),
         }
     }
@@ -55,6 +96,7 @@ impl Mover {
     pub(super) fn task_count(&self) -> usize {
         match self {
             Self::Tcp(mover) => mover.task_count(),
+            Self::Iser(mover) => mover.task_count(),
             Self::Local(mover) => mover.task_count(),
         }
     }
@@ -63,13 +105,14 @@ impl Mover {
     pub(super) fn arriving(&self) -> usize {
         match self {
             Self::Tcp(mover) => mover.arriving(),
-            Self::Local(_) => 0,
+            Self::Iser(_) | Self::Local(_) => 0,
         }
     }
 
     pub(super) const fn byte_counters(&self) -> ByteCounters {
         match self {
             Self::Tcp(mover) => mover.byte_counters(),
+            Self::Iser(mover) => ByteCounters { copied: mover.copied(), digested: 0 },
             Self::Local(mover) => ByteCounters { copied: mover.copied(), digested: 0 },
         }
     }
@@ -79,21 +122,23 @@ impl Mover {
     pub(super) fn carry(&mut self, task: TaskId) -> Option<Carried> {
         match self {
             Self::Tcp(mover) => mover.carry(task),
-            Self::Local(_) => None,
+            Self::Iser(_) | Self::Local(_) => None,
         }
     }
 
     pub(super) fn carry_all(&mut self) -> Vec<Carried> {
         match self {
             Self::Tcp(mover) => mover.carry_all(),
-            Self::Local(_) => Vec::new(),
+            Self::Iser(_) | Self::Local(_) => Vec::new(),
         }
     }
 
     pub(super) fn adopt(&mut self, carried: Carried) {
         match self {
             Self::Tcp(mover) => mover.adopt(carried),
-            Self::Local(_) => debug_assert!(false, "connections of a session are of one kind"),
+            Self::Iser(_) | Self::Local(_) => {
+                debug_assert!(false, "connections of a session are of one kind");
+            }
         }
     }
 }

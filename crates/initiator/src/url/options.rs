@@ -7,9 +7,19 @@ use iscsi::initiator::DigestOffer;
 use super::Auth;
 use super::Url;
 use super::UrlError;
+use crate::Begin;
+use crate::Transport;
 
 impl Url {
+    /// iSER; how it begins may have been said before.
+    const fn begin_with(&mut self, begin: Begin) {
+        if matches!(self.transport, Transport::Tcp) {
+            self.transport = Transport::Iser(begin);
+        }
+    }
+
     pub(super) fn take_options(&mut self, text: &str) -> Result<(), UrlError> {
+        let mut start = None;
         for option in text.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             match name {
@@ -18,7 +28,14 @@ impl Url {
                 "auth" => self.auth = Some(auth(value)?),
                 "target_user" => self.target_user = Some(value.to_owned()),
                 "target_password" => self.target_secret = Some(value.to_owned()),
-                "iser" => return Err(UrlError::Iser),
+                // As QEMU and libiscsi write it.
+                "iser" if value.is_empty() => self.begin_with(Begin::Rdma),
+                "transport" => match value.to_ascii_lowercase().as_str() {
+                    "tcp" if self.transport == Transport::Tcp => {}
+                    "iser" => self.begin_with(Begin::Rdma),
+                    _ => return Err(UrlError::Value { name: "transport", right: "tcp or iser" }),
+                },
+                "iser_start" => start = Some(begin(value)?),
                 // What looks like no name may be half of a secret.
                 _ if name.contains(|c: char| !c.is_ascii_alphanumeric() && !"_-.".contains(c)) => {
                     return Err(UrlError::Secret);
@@ -29,12 +46,28 @@ impl Url {
                 _ => return Err(UrlError::Option(name.to_owned())),
             }
         }
+        match (start, self.transport) {
+            (Some(begin), Transport::Iser(_)) => self.transport = Transport::Iser(begin),
+            (Some(_), Transport::Tcp) => {
+                let right = "iser:// or transport=iser beside it";
+                return Err(UrlError::Value { name: "iser_start", right });
+            }
+            (None, _) => {}
+        }
         let given = |part: &Option<String>| part.as_ref().is_some_and(|part| !part.is_empty());
         let (user, secret) = (given(&self.target_user), given(&self.target_secret));
         match user == secret && (!user || self.user.is_some()) {
             true => Ok(()),
             false => Err(UrlError::Mutual),
         }
+    }
+}
+
+fn begin(value: &str) -> Result<Begin, UrlError> {
+    match value.to_ascii_lowercase().as_str() {
+        "rdma" => Ok(Begin::Rdma),
+        "login" => Ok(Begin::Login),
+        _ => Err(UrlError::Value { name: "iser_start", right: "rdma or login" }),
     }
 }
 
@@ -99,6 +132,29 @@ mod tests {
     }
 
     #[test]
+    fn the_transport_is_said_in_several_ways() {
+        let (rdma, login) = (Transport::Iser(Begin::Rdma), Transport::Iser(Begin::Login));
+        let iser = DISK.replace("iscsi://", "iser://");
+        for (text, transport) in [
+            (DISK.to_owned(), Transport::Tcp),
+            (format!("{DISK}?transport=tcp"), Transport::Tcp),
+            (format!("{DISK}?iser"), rdma),
+            (format!("{DISK}?transport=iser"), rdma),
+            (format!("{DISK}?transport=iser&iser_start=login"), login),
+            (format!("{DISK}?iser_start=login&transport=iser"), login),
+            (iser.clone(), rdma),
+            (format!("{iser}?iser_start=rdma"), rdma),
+            (format!("{iser}?iser_start=login&auth=chap"), login),
+        ] {
+            let url = Url::parse_disk(&text).unwrap();
+            assert_eq!(url.transport, transport, "{text}");
+            let shown = if transport == Transport::Tcp { "iscsi://" } else { "iser://" };
+            assert!(url.to_string().starts_with(shown));
+        }
+        assert!(Url::parse(&format!("{iser}?transport=tcp")).is_err(), "one or the other");
+    }
+
+    #[test]
     fn what_is_unknown_is_named() {
         for (options, what) in [
             ("header-digest=crc32c", "\"header-digest\"; known are auth, data_digest"),
@@ -107,7 +163,9 @@ mod tests {
             ("auth=kerberos", "auth: none, chap"),
             ("target_user=disk", "need each other"),
             ("target_password=secret", "need each other"),
-            ("iser", "iSER"),
+            ("iser_start=login", "iser_start: iser://"),
+            ("transport=iser&iser_start=both", "iser_start: rdma or login"),
+            ("transport=infiniband", "transport: tcp or iser"),
             ("s3cret", "the form NAME=VALUE"),
             ("target_password=ab&s3cret=cd", "the form NAME=VALUE"),
             ("cret@host/iqn", "a file"),

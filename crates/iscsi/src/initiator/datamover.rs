@@ -9,6 +9,7 @@
 //! ExpStatSN is not part of an op: the mover is told the newest one when it makes PDUs.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use buf::Buf;
 use buf::Slice;
@@ -25,6 +26,7 @@ use wire::iscsi::Snack;
 use wire::iscsi::StatSn;
 use wire::iscsi::TaskManagementRequest;
 use wire::iscsi::Ttt;
+use wire::iwarp::Cause;
 
 pub use crate::datamover::Markers;
 pub use crate::datamover::TaskId;
@@ -145,6 +147,9 @@ pub struct Keys {
     pub strays: bool,
     /// Markers of RFC 3720.
     pub markers: Markers,
+    /// PDUs past the command window that the target takes before it answers; zero: it states no
+    /// limit (RFC 7145 §6.7).
+    pub unexpected_max: u32,
 }
 
 impl Keys {
@@ -160,6 +165,7 @@ impl Keys {
         recovery: false,
         strays: false,
         markers: Markers { send: None, receive: None },
+        unexpected_max: 0,
     };
 }
 
@@ -305,9 +311,24 @@ pub enum Violation {
     /// RFC 3720 §A.2.
     #[error("a marker that does not point to the next pdu")]
     Marker,
+    /// RFC 7145 §10.1: the RDMA stream has ended, or brings what is no message of iSER.
+    #[error("the rdma stream has ended{}", Why(*.0))]
+    Rdma(Option<Cause>),
     /// RFC 7143 §13.17.
     #[error("more r2ts at once than the {0} that were agreed")]
     TooManyR2ts(u16),
+}
+
+/// What is said behind a message, if anybody knows.
+struct Why(Option<Cause>);
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.and_then(Cause::meaning) {
+            Some(why) => write!(f, ": {why}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Tags of tasks have slot numbers below this; the slot number above marks other requests.

@@ -42,6 +42,7 @@ use wire::iscsi::Tsih;
 use self::datamover::Keys;
 use self::datamover::Op;
 use crate::datamover::Capabilities;
+use crate::datamover::Rdma;
 pub use crate::target_role::ConnectionId;
 pub use crate::target_role::Parameters;
 pub use crate::target_role::TaskReporting;
@@ -69,6 +70,9 @@ pub struct Settings {
     pub data_sequence_in_order: bool,
     /// Whether to ask for markers of RFC 3720 in both directions.
     pub markers: bool,
+    /// What RDMAExtensions is to come to: what the mover says. Where it is not [`Rdma::Never`] the
+    /// login ends without it.
+    pub rdma: Rdma,
     /// Highest ErrorRecoveryLevel to ask for (RFC 7143 §13.20); discovery sessions have 0.
     pub error_recovery_level: u8,
     /// DefaultTime2Wait to ask for, seconds (RFC 7143 §13.15).
@@ -112,6 +116,7 @@ impl Default for Settings {
             data_pdu_in_order: true,
             data_sequence_in_order: true,
             markers: false,
+            rdma: Rdma::Never,
             error_recovery_level: 0,
             time2wait: 0,
             time2retain: 20,
@@ -140,6 +145,14 @@ impl Settings {
             self.error_recovery_level = 0;
         }
         self.markers &= capabilities.markers;
+        self.rdma = capabilities.rdma;
+        // Nothing is reordered there.
+        self.data_pdu_in_order |= capabilities.rdma != Rdma::Never;
+        if capabilities.rdma == Rdma::Possible {
+            // What RDMA does not have is not asked for; another connection would not know of it.
+            (self.header_digest, self.data_digest) = (DigestOffer::Off, DigestOffer::Off);
+            (self.error_recovery_level, self.markers, self.connections) = (0, false, 1);
+        }
         self
     }
 }
@@ -255,6 +268,10 @@ impl LoggedIn {
             recovery,
             strays: recovery || fast || agreed.max_connections > 1,
             markers: agreed.markers,
+            unexpected_max: match agreed.rdma {
+                Some(rdma) => rdma.unexpected_max,
+                None => 0,
+            },
         }
     }
 }

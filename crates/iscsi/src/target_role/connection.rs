@@ -232,6 +232,9 @@ fn keys(own: &Parameters, session: &Parameters, discovery: bool) -> Keys {
         first_burst_length: if immediate { session.first_burst_length } else { 0 },
         data_pdu_in_order: session.data_pdu_in_order,
         markers: own.markers,
+        solicited_only: session.rdma.is_some_and(|rdma| rdma.solicited_only),
+        unexpected_max: session.rdma.map_or(0, |rdma| rdma.unexpected_max),
+        hello: session.rdma.is_some_and(|rdma| rdma.hello),
     }
 }
 

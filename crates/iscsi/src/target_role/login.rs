@@ -197,6 +197,13 @@ impl Login {
         }
     }
 
+    /// Whether the login that asks for its session goes on as an RDMA stream (RFC 7145 §5.1.2): it
+    /// holds from [`LoginOutput::Establish`] on until [`Login::establish`].
+    #[must_use]
+    pub fn becomes_rdma(&self) -> bool {
+        matches!(&self.state, State::Establish(_, parameters, _) if parameters.rdma.is_some())
+    }
+
     /// The next output, in order.
     pub fn poll_output(&mut self) -> Option<LoginOutput> {
         self.outputs.pop_front()
@@ -359,8 +366,12 @@ impl Login {
             exp_cmd_sn: first.cmd_sn,
             stat_sn: self.stat_sn,
             exp_stat_sn: first.exp_stat_sn,
+            capabilities: match parameters.rdma {
+                // The byte stream goes on as another one.
+                Some(_) => Capabilities::RDMA,
+                None => self.capabilities,
+            },
             parameters,
-            capabilities: self.capabilities,
         }));
     }
 
@@ -382,6 +393,7 @@ impl Login {
             StreamViolation::NotLogin | StreamViolation::HeaderDigest | StreamViolation::Marker => {
                 other_pdu(state)
             }
+            StreamViolation::Rdma(_) => LoginError::Rdma,
         }
     }
 
@@ -483,6 +495,14 @@ pub const fn reason_of(status: u16) -> &'static str {
     }
 }
 
+impl LoggedIn {
+    /// What the mover must know from the first PDU of the full feature phase on.
+    #[must_use]
+    pub fn keys(&self) -> Keys {
+        keys(&self.parameters, self.discovery)
+    }
+}
+
 /// What the mover must know of the outcome.
 fn keys(parameters: &Parameters, discovery: bool) -> Keys {
     let immediate = parameters.immediate_data && !discovery;
@@ -494,6 +514,9 @@ fn keys(parameters: &Parameters, discovery: bool) -> Keys {
         first_burst_length: if immediate { parameters.first_burst_length } else { 0 },
         data_pdu_in_order: parameters.data_pdu_in_order,
         markers: parameters.markers,
+        solicited_only: parameters.rdma.is_some_and(|rdma| rdma.solicited_only),
+        unexpected_max: parameters.rdma.map_or(0, |rdma| rdma.unexpected_max),
+        hello: parameters.rdma.is_some_and(|rdma| rdma.hello),
     }
 }
 

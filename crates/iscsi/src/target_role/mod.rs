@@ -51,6 +51,7 @@ pub use names::ConnectionId;
 pub use names::TargetRecord;
 pub use output::Output;
 pub use parameters::Parameters;
+pub use parameters::RdmaParameters;
 pub use parameters::TaskReporting;
 pub use ping::Traffic;
 pub use session::Session;

@@ -17,6 +17,17 @@ pub enum TaskReporting {
     FastAbort,
 }
 
+/// What was negotiated for RDMA (RFC 7145 §6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RdmaParameters {
+    /// MaxOutstandingUnexpectedPDUs of the peer; zero: it states no limit.
+    pub unexpected_max: u32,
+    /// TaggedBufferForSolicitedDataOnly.
+    pub solicited_only: bool,
+    /// iSERHelloRequired.
+    pub hello: bool,
+}
+
 /// All negotiated values of a session and its connection (RFC 7143 §13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
@@ -56,6 +67,8 @@ pub struct Parameters {
     pub protocol_level: u8,
     /// IFMarker and IFMarkInt for what we send, OFMarker and OFMarkInt for what we receive.
     pub markers: Markers,
+    /// RDMAExtensions, and what goes with it.
+    pub rdma: Option<RdmaParameters>,
 }
 
 impl Parameters {
@@ -93,6 +106,26 @@ impl Parameters {
             },
             protocol_level: byte(Id::ProtocolLevel),
             markers,
+            rdma: None,
+        }
+    }
+
+    /// Over RDMA other keys say how much data a PDU has: `own` for what we take, `peer` for what
+    /// the peer does. There are no digests and no markers, whatever was agreed on (RFC 7145 §6.1,
+    /// §6.2, §6.6).
+    pub(crate) fn over_rdma(self, values: &Values, (own, peer): (Id, Id)) -> Self {
+        Self {
+            header_digest: false,
+            data_digest: false,
+            max_send_data_segment_length: values.get(peer),
+            max_recv_data_segment_length: values.get(own),
+            markers: Markers::default(),
+            rdma: Some(RdmaParameters {
+                unexpected_max: values.get(Id::MaxOutstandingUnexpectedPdus),
+                solicited_only: values.is_yes(Id::TaggedBufferForSolicitedDataOnly),
+                hello: values.is_yes(Id::IserHelloRequired),
+            }),
+            ..self
         }
     }
 

@@ -2,6 +2,7 @@
 //! What a node wishes and allows in negotiation, and where it bounds its initiators.
 
 use crate::datamover::Capabilities;
+use crate::datamover::Rdma;
 use alloc::string::String;
 use core::time::Duration;
 
@@ -28,6 +29,8 @@ pub struct Settings {
     pub data_sequence_in_order: bool,
     /// Whether markers of RFC 3720 are agreed to; if not, their keys are answered with Reject.
     pub markers: bool,
+    /// What RDMAExtensions may come to: what the mover says.
+    pub rdma: Rdma,
     /// Command window: largest MaxCmdSN - ExpCmdSN + 1; zero counts as one.
     pub queue_depth: u16,
     /// Most connections of a session; discovery sessions have one (RFC 7143 §13.2).
@@ -71,6 +74,7 @@ impl Default for Settings {
             data_pdu_in_order: false,
             data_sequence_in_order: false,
             markers: false,
+            rdma: Rdma::Never,
             queue_depth: 128,
             max_connections: 4,
             header_digest: DigestPolicy::Any,
@@ -99,6 +103,9 @@ impl Settings {
             self.error_recovery_level = 0;
         }
         self.markers &= capabilities.markers;
+        self.rdma = capabilities.rdma;
+        // Nothing is reordered there.
+        self.data_pdu_in_order |= capabilities.rdma == Rdma::Always;
         self
     }
 }

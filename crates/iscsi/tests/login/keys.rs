@@ -3,6 +3,7 @@
 
 use iscsi::datamover::Capabilities;
 use iscsi::datamover::Markers;
+use iscsi::datamover::Rdma;
 use iscsi::target_role::DigestPolicy;
 use iscsi::target_role::Settings;
 use iscsi::target_role::TaskReporting;
@@ -699,6 +700,7 @@ fn what_the_mover_cannot_do_is_not_agreed_on() {
         digests: false,
         markers: false,
         lands: false,
+        rdma: Rdma::Never,
     };
     let required = DigestPolicy::Required;
     let settings = Settings {

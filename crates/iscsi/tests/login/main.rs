@@ -10,5 +10,6 @@ mod keys;
 mod levels;
 mod names;
 mod property;
+mod rdma;
 mod reach;
 mod texts;

@@ -66,6 +66,7 @@ impl Setup {
             task_reporting: TaskReporting::Rfc3720,
             protocol_level: 1,
             markers: Markers::default(),
+            rdma: None,
         };
         let settings = Settings {
             max_recv_data_segment_length: 32768,

@@ -432,6 +432,7 @@ fn parameters(digests: bool) -> Parameters {
         data_sequence_in_order: false,
         protocol_level: 1,
         markers: Markers::default(),
+        rdma: None,
         task_reporting: TaskReporting::Rfc3720,
     }
 }

@@ -109,7 +109,11 @@ pub(crate) fn sessions(options: &AdminOptions) -> Result<()> {
         }
         for connection in &session.connections {
             let (cid, peer, portal) = (connection.cid, &connection.peer, &connection.portal);
-            output::line(format!("  connection {cid}: {peer} at {portal}"));
+            let transport = match connection.transport.as_str() {
+                "iser" => " over iser",
+                _ => "",
+            };
+            output::line(format!("  connection {cid}: {peer} at {portal}{transport}"));
         }
         output::line(format!(
             "  ISID {}, age {} s, reactor {}, {} ({} under way), {} read, {} written",

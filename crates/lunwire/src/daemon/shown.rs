@@ -103,6 +103,7 @@ pub(super) fn session(session: SessionSnapshot) -> admin::Session {
                 cid: connection.cid,
                 peer: connection.peer.to_string(),
                 portal: connection.local.to_string(),
+                transport: connection.transport.to_owned(),
             })
             .collect(),
     }

@@ -11,6 +11,7 @@ use control::config::Source;
 use control::units;
 use engine::Choice;
 use target::IdentityPolicy;
+use target::Rdma;
 use target::SESSIONS_MAX;
 use target::STRANGERS_MAX;
 use toml::Spanned;
@@ -84,6 +85,14 @@ pub(super) fn engine(text: &str) -> Result<Choice, &'static str> {
         "uring" => Ok(Choice::Uring),
         "epoll" => Ok(Choice::Epoll),
         _ => Err("auto, uring or epoll is right"),
+    }
+}
+
+pub(super) fn rdma(text: &str) -> Result<Rdma, &'static str> {
+    match text {
+        "off" => Ok(Rdma::Off),
+        "iwarp" | "auto" => Ok(Rdma::Iwarp),
+        _ => Err("iwarp, auto or off is right"),
     }
 }
 

@@ -257,7 +257,7 @@ fn secrets_are_never_shown() {
         whole.replace("target_user=disk&", ""),
         whole.replace("iscsi://", "iscsi:/"),
         whole.replace("iscsi://", "http://"),
-        whole.replace("iscsi://", "iser://"),
+        whole.replace("iscsi://", "nbd://"),
         whole.replace("iscsi://", ""),
         format!("iscsi://host%{OURS}"),
         format!("iscsi://host:{OURS}"),

@@ -31,4 +31,5 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     digests: false,
     markers: false,
     lands: false,
+    rdma: iscsi::datamover::Rdma::Never,
 };

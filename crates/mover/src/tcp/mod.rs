@@ -12,6 +12,8 @@ mod segment;
 mod task;
 mod tx;
 
+use alloc::vec::Vec;
+
 use buf::{Buf, Pool, SgList};
 use iscsi::datamover::{Capabilities, Event, Op};
 use wire::iscsi::StatSn;
@@ -144,6 +146,19 @@ impl Tcp {
     /// The list of the last `poll_transmit` has left.
     pub fn handle_sent(&mut self) {
         self.tx.handle_sent(&mut self.tasks);
+    }
+
+    /// All that waits to be sent, for who goes on with the connection in another way.
+    pub fn take_queued(&mut self) -> Vec<u8> {
+        let (mut bytes, mut list) = (Vec::new(), SgList::new());
+        // What is on its way is with the port.
+        self.handle_sent();
+        while self.poll_transmit(&mut list) {
+            bytes.extend(list.to_vec());
+            list.clear();
+            self.handle_sent();
+        }
+        bytes
     }
 
     /// Events that `handle_sent` or `submit` made (Released).

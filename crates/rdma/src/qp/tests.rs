@@ -13,6 +13,7 @@ use crate::mpa::Framing;
 use crate::mpa::ReadyType;
 use crate::mpa::Sender;
 use crate::region::Memory;
+use crate::verbs::Head;
 use crate::verbs::Notify;
 use crate::verbs::Received;
 use alloc::vec;
@@ -169,7 +170,7 @@ fn exchange(a: &mut Node, b: &mut Node, piece: usize) {
 
 fn send(payload: &[u8]) -> Work {
     let payload = Slice::from(payload.to_vec());
-    Work::Send { payload, invalidate: None, notify: Notify::Quietly }
+    Work::Send { head: Head::EMPTY, payload, invalidate: None, notify: Notify::Quietly }
 }
 
 fn write(stag: Stag, offset: u64, payload: &[u8]) -> Work {

@@ -123,14 +123,10 @@ impl Store for ImageStore {
         if self.is_behind(op) {
             return Submitted::Done(Outcome::Failed(Error::Range));
         }
-<<<<<<< HEAD
         if matches!(op, Op::CompareAndWrite { .. }) && self.compare_unit.is_none() {
             return Submitted::Done(Outcome::Failed(Error::Unsupported));
         }
-        match (op, length) {
-=======
         match (op, op.range().1) {
->>>>>>> seeds
             (Op::Read { .. }, 0) => Submitted::Done(Outcome::Data(Slice::empty())),
             (Op::Flush, _) | (_, 1..) => self.counter.ask(self.disk, op.clone(), 0),
             (_, 0) => Submitted::Done(Outcome::Done),

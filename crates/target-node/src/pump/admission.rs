@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use engine::Port;
+use iscsi::datamover::Capabilities;
 use iscsi::target_role::Admission;
 use iscsi::target_role::AdmissionRequest;
 use iscsi::target_role::Authentication;
@@ -14,6 +15,7 @@ use iscsi::target_role::Login;
 use iscsi::target_role::LoginOutput;
 use iscsi::target_role::reason_of;
 use mover::Mover;
+use mover::iser;
 use wire::iscsi::Cid;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
@@ -61,6 +63,12 @@ const CONNECTIONS_MAX: usize = 16_384;
 #[derive(Debug)]
 pub(super) struct LoginPhase {
     pub(super) machine: Login,
+    /// Nothing has come yet.
+    pub(super) is_fresh: bool,
+    /// What its mover can do.
+    pub(super) capabilities: Capabilities,
+    /// The mover that follows when the login is done.
+    pub(super) successor: Option<Box<iser::Target>>,
     /// The names that it came with: initiator, target.
     asked: Option<(String, Option<String>)>,
     identity: Option<Identity>,
@@ -144,10 +152,18 @@ impl<P: Port> Pump<P> {
         }
         let now = self.context.port.now();
         let mover = carrier.mover();
-        let (capabilities, timeout) = (mover.capabilities(), self.context.shared.login_timeout);
+        let shared = &self.context.shared;
+        let timeout = shared.login_timeout;
+        let capabilities = match &mover {
+            Mover::Tcp(_) => shared.rdma.stream(),
+            mover => mover.capabilities(),
+        };
         let machine = Login::new(now, StatSn(1), timeout, capabilities);
         let login = LoginPhase {
             machine,
+            is_fresh: true,
+            capabilities,
+            successor: None,
             asked: None,
             identity: None,
             terms: None,
@@ -273,10 +289,14 @@ impl<P: Port> Pump<P> {
                     Err(Elsewhere { reactor }) => self.move_login(key, reactor, request),
                 },
                 Some(LoginOutput::Establish) => self.establish(key),
-                Some(LoginOutput::Done(login)) => match view.login.joins {
-                    Some(Ok(session)) => self.joined(key, session, &login),
-                    _ => self.enter(key, login),
-                },
+                Some(LoginOutput::Done(login)) => {
+                    let joins = view.login.joins;
+                    self.go_on_with_rdma(key, &login);
+                    match joins {
+                        Some(Ok(session)) => self.joined(key, session, &login),
+                        _ => self.enter(key, login),
+                    }
+                }
                 Some(LoginOutput::Failed { status, reason }) => {
                     view.tell_failure(status, &reason);
                     self.abandon_login(key);
@@ -289,6 +309,7 @@ impl<P: Port> Pump<P> {
     /// free; the connection may have gone meanwhile.
     pub(super) fn establish(&mut self, key: Key) {
         if let Some(mut view) = self.login(key)
+            && view.prepare_rdma()
             && let Some(session) = view.establish()
         {
             // Of which it takes the place of a connection.

@@ -68,7 +68,8 @@ impl<P: Port> Pump<P> {
                     let key = session.connections.get(usize::from(id.0))?;
                     let connection = self.connections.get(*key)?;
                     let Connection { peer, local, .. } = *connection;
-                    Some(ConnectionSnapshot { cid: cid.0, peer, local })
+                    let transport = connection.mover.transport();
+                    Some(ConnectionSnapshot { cid: cid.0, peer, local, transport })
                 })
                 .collect(),
         })

@@ -84,7 +84,7 @@ impl<P: Port> LoginView<'_, P> {
         if home.reactor != self.context.reactor {
             return Err(Elsewhere { reactor: home.reactor });
         }
-        let capabilities = self.mover.capabilities();
+        let capabilities = self.login.capabilities;
         let mut sessions = self.sessions.iter();
         let found = sessions.find(|(_, entry)| entry.tsih == home.tsih);
         let found = found.filter(|(_, entry)| entry.login.discovery == request.discovery);
@@ -102,7 +102,7 @@ impl<P: Port> LoginView<'_, P> {
     pub(super) fn join(&mut self, session: Key) -> Option<Key> {
         let now = self.context.port.now();
         let login = &mut *self.login;
-        let (cid, capabilities) = (login.cid, self.mover.capabilities());
+        let (cid, capabilities) = (login.cid, login.capabilities);
         let admitted = match self.sessions.get_mut(session) {
             None => Err(SESSION_DOES_NOT_EXIST),
             // One identity for all connections of a session (RFC 7143 §9.2).

@@ -5,6 +5,7 @@ use buf::SgList;
 use clock::Instant;
 use engine::Port;
 use iscsi::serial::Serial;
+use mover::Mover;
 
 use super::Connection;
 use super::Kind;
@@ -216,7 +217,9 @@ impl<P: Port> ConnectionView<'_, P> {
             }
             Sent::Left => Transmitted::Left,
             Sent::Nothing => {
-                if connection.mover.backlog() > 0 {
+                // Data that is asked for by RDMA waits for no memory.
+                let waits = !matches!(connection.mover, Mover::Iser(_));
+                if waits && connection.mover.backlog() > 0 {
                     context.memory_queue.wait_to_send(self.key);
                 }
                 match connection.has_said_all() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::LocalEnd;
 use super::letter::Letter;
+use super::rdma::Rdma;
 use super::transport::local_ends;
 use super::waiting::Board;
 use crate::authentication::Challenges;
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     /// For administration, and for the names of files in the log.
     pub(crate) files: Files,
     pub(crate) login_timeout: Duration,
+    pub(crate) rdma: Rdma,
     /// Whoever wants commands to be over waits so long for what is done elsewhere for them.
     pub(crate) end_wait: Duration,
     /// How long answers may wait for others to go with them; zero where reactors never spin, since

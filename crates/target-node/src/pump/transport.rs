@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How connections reach their initiators: over a socket of the port, or by messages to somebody in
-//! the same process. The one place where the pump knows which.
+//! How connections reach their initiators: over a socket of the port, with RDMA on it or not, or by
+//! messages to somebody in the same process. The one place where the pump knows which.
 //!
 //! A connection has a mover and a line of the same kind. What a mover emits is work for the port,
 //! or messages for the other end of a [`LocalEnd`].
@@ -140,17 +140,20 @@ impl Line {
     #[inline]
     pub(super) fn send<P: Port>(&mut self, mover: &mut Mover, of: Token, port: &mut P) -> Sent {
         match (self, mover) {
-            (Self::Socket { socket, list }, Mover::Tcp(mover)) => {
+            (Self::Socket { socket, list }, mover @ (Mover::Tcp(_) | Mover::Iser(_))) => {
                 let Some(mut filling) = list.take() else { return Sent::UnderWay };
-                if mover.poll_transmit(&mut filling) {
+                if transmits(mover, &mut filling) {
                     port.submit(of, Work::Send { socket: *socket, list: filling });
                     return Sent::Begun;
                 }
                 *list = Some(filling);
-                Sent::Nothing
+                // What cannot be sent is told, and what waited only for others is over.
+                let has_told = matches!(mover, Mover::Iser(mover) if mover.has_events());
+                if has_told { Sent::Left } else { Sent::Nothing }
             }
             (Self::Local(line), Mover::Local(mover)) => line.send(mover),
-            (Self::Socket { .. }, Mover::Local(_)) | (Self::Local(_), Mover::Tcp(_)) => {
+            (Self::Socket { .. }, Mover::Local(_))
+            | (Self::Local(_), Mover::Tcp(_) | Mover::Iser(_)) => {
                 debug_assert!(false, "a mover for another kind of line");
                 Sent::Nothing
             }
@@ -252,7 +255,24 @@ impl Line {
 pub(super) fn feed(mover: &mut Mover, bytes: &[u8], pool: &Pool) -> (usize, Option<Event>) {
     match mover {
         Mover::Tcp(mover) => mover.feed(bytes, pool),
+        Mover::Iser(mover) => mover.feed(bytes, pool),
         Mover::Local(_) => (bytes.len(), None),
+    }
+}
+
+/// There is an event of what was fed: feed once more, perhaps nothing.
+#[inline]
+pub(super) fn has_more(mover: &Mover) -> bool {
+    matches!(mover, Mover::Iser(mover) if mover.has_more())
+}
+
+/// Appends what is to be sent.
+#[inline]
+fn transmits(mover: &mut Mover, list: &mut SgList) -> bool {
+    match mover {
+        Mover::Tcp(mover) => mover.poll_transmit(list),
+        Mover::Iser(mover) => mover.poll_transmit(list),
+        Mover::Local(_) => false,
     }
 }
 
@@ -261,15 +281,17 @@ pub(super) fn feed(mover: &mut Mover, bytes: &[u8], pool: &Pool) -> (usize, Opti
 pub(super) fn landed(mover: &mut Mover, buf: Buf, bytes: usize, pool: &Pool) -> Option<Event> {
     match mover {
         Mover::Tcp(mover) => mover.landed(buf, bytes, pool),
-        Mover::Local(_) => None,
+        Mover::Iser(_) | Mover::Local(_) => None,
     }
 }
 
 /// A list has left.
 #[inline]
 pub(super) fn handle_sent(mover: &mut Mover) {
-    if let Mover::Tcp(mover) = mover {
-        mover.handle_sent();
+    match mover {
+        Mover::Tcp(mover) => mover.handle_sent(),
+        Mover::Iser(mover) => mover.handle_sent(),
+        Mover::Local(_) => {}
     }
 }
 

@@ -5,32 +5,32 @@ use super::IwarpError;
 
 /// Reads fields. Beyond the end they are zero: who reads has checked the length.
 #[derive(Debug)]
-pub(super) struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     /// Over the first `len` of these bytes.
-    pub(super) fn of(bytes: &'a [u8], len: usize) -> Result<Self, IwarpError> {
+    pub(crate) fn of(bytes: &'a [u8], len: usize) -> Result<Self, IwarpError> {
         let given = bytes.len();
         bytes.get(..len).map(Self).ok_or(IwarpError::Truncated { needed: len, given })
     }
 
-    pub(super) fn u8(&mut self) -> u8 {
+    pub(crate) fn u8(&mut self) -> u8 {
         u8::from_be_bytes(self.take())
     }
 
-    pub(super) fn u16(&mut self) -> u16 {
+    pub(crate) fn u16(&mut self) -> u16 {
         u16::from_be_bytes(self.take())
     }
 
-    pub(super) fn u32(&mut self) -> u32 {
+    pub(crate) fn u32(&mut self) -> u32 {
         u32::from_be_bytes(self.take())
     }
 
-    pub(super) fn u64(&mut self) -> u64 {
+    pub(crate) fn u64(&mut self) -> u64 {
         u64::from_be_bytes(self.take())
     }
 
-    pub(super) fn take<const N: usize>(&mut self) -> [u8; N] {
+    pub(crate) fn take<const N: usize>(&mut self) -> [u8; N] {
         let Some((field, rest)) = self.0.split_first_chunk() else { return [0; N] };
         self.0 = rest;
         *field
@@ -39,19 +39,19 @@ impl<'a> Reader<'a> {
 
 /// Writes fields into a header of `N` bytes, which is zero where nothing is written.
 #[derive(Debug)]
-pub(super) struct Writer<const N: usize> {
+pub(crate) struct Writer<const N: usize> {
     bytes: [u8; N],
     at: usize,
 }
 
 impl<const N: usize> Writer<N> {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { bytes: [0; N], at: 0 }
     }
 
     /// Appends a field, which must have room.
     #[must_use]
-    pub(super) fn put(mut self, field: &[u8]) -> Self {
+    pub(crate) fn put(mut self, field: &[u8]) -> Self {
         let to = self.bytes.get_mut(self.at..self.at + field.len());
         to.expect("a header has room for its fields").copy_from_slice(field);
         self.at += field.len();
@@ -59,7 +59,7 @@ impl<const N: usize> Writer<N> {
     }
 
     /// The bytes; all of them have been written.
-    pub(super) fn done(self) -> [u8; N] {
+    pub(crate) fn done(self) -> [u8; N] {
         assert_eq!(self.at, N, "a header is whole");
         self.bytes
     }

@@ -6,7 +6,7 @@
 //! between segments is for the machines of `rdma` to judge.
 
 mod ddp;
-mod field;
+pub(crate) mod field;
 mod fpdu;
 mod rdmap;
 mod start;

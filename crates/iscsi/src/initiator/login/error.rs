@@ -92,6 +92,12 @@ pub enum LoginError {
     /// Our own policy.
     #[error("the target has no {0}=CRC32C, which is required here")]
     DigestRequired(&'static str),
+    /// RFC 7145 §6.3: iSER was asked for.
+    #[error("the target does not speak iSER: it did not agree on RDMAExtensions=Yes")]
+    NoRdma,
+    /// RFC 7145 §6.8.
+    #[error("the target takes additional headers of {0} bytes only, and commands have longer ones")]
+    AdditionalHeaders(u32),
     /// RFC 7143 §6.3.1.
     #[error("the portal belongs to the group {got}, not to {expected}")]
     PortalGroup {

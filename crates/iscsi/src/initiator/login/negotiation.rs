@@ -10,6 +10,7 @@ use wire::iscsi::keys::TextWriter;
 
 use super::LoginError;
 use super::markers::OwnMarkers;
+use crate::datamover::Rdma;
 use crate::initiator::DigestOffer;
 use crate::initiator::Identity;
 use crate::initiator::Parameters;
@@ -49,6 +50,10 @@ const NORMAL: &[Id] = &[
 /// What each connection negotiates for itself (RFC 7143 §13: CO).
 const CONNECTION: &[Id] = &[Id::HeaderDigest, Id::DataDigest];
 
+/// What a session over RDMA negotiates besides (RFC 7145 §6).
+const RDMA: &[Id] =
+    &[Id::RdmaExtensions, Id::TargetRecvDataSegmentLength, Id::InitiatorRecvDataSegmentLength];
+
 /// What has a meaning in a discovery session.
 const DISCOVERY: &[Id] = &[
     Id::HeaderDigest,
@@ -62,6 +67,7 @@ const DISCOVERY: &[Id] = &[
 #[derive(Debug)]
 pub(super) struct Negotiation {
     session: SessionType,
+    rdma: Rdma,
     digests: [(Id, DigestOffer); 2],
     /// What was offered; for lists one bit for each entry.
     wish: Values,
@@ -99,6 +105,7 @@ impl Negotiation {
         }
         Self {
             session,
+            rdma: settings.rdma,
             digests: [
                 (Id::HeaderDigest, settings.header_digest),
                 (Id::DataDigest, settings.data_digest),
@@ -127,7 +134,13 @@ impl Negotiation {
             SessionType::Normal => NORMAL,
             SessionType::Discovery => DISCOVERY,
         };
-        for id in ids {
+        let rdma = match (self.rdma, self.session) {
+            (Rdma::Never, _) | (_, SessionType::Discovery) => &[],
+            // That it has RDMA is the session's.
+            _ if self.session_wide.is_some() => RDMA.get(1..).unwrap_or_default(),
+            _ => RDMA,
+        };
+        for id in ids.iter().chain(rdma) {
             let key = id.key();
             let digest = self.digests.iter().find(|(digest, _)| digest == id);
             let value = match digest {
@@ -185,7 +198,21 @@ impl Negotiation {
             }
         }
         let declared = if self.declared { &self.wish } else { &Values::defaults() };
-        let agreed = Parameters::agreed(&self.results(), declared, self.markers.agreed());
+        let values = self.results();
+        let mut agreed = Parameters::agreed(&values, declared, self.markers.agreed());
+        if self.rdma != Rdma::Never && self.session == SessionType::Normal {
+            if self.session_wide.is_none() && !values.is_yes(Id::RdmaExtensions) {
+                return Err(LoginError::NoRdma);
+            }
+            if (1..limits::AHS_LEN).contains(&values.get(Id::MaxAhsLength)) {
+                return Err(LoginError::AdditionalHeaders(values.get(Id::MaxAhsLength)));
+            }
+        }
+        // Over RDMA from the first byte on the lengths hold in any session.
+        if self.rdma == Rdma::Always || values.is_yes(Id::RdmaExtensions) {
+            let own = Id::InitiatorRecvDataSegmentLength;
+            agreed = agreed.over_rdma(&values, (own, Id::TargetRecvDataSegmentLength));
+        }
         Ok(match &self.session_wide {
             Some(session) => agreed.joining(session.clone()),
             None => agreed,
@@ -284,6 +311,8 @@ impl Negotiation {
         // A connection that joins has no say in what is the session's.
         let answer = if self.session_wide.is_some() && key.usage == Use::LeadingOnly {
             Answer::Reject
+        } else if !key.is_relevant(&self.values) && self.rdma != Rdma::Always {
+            Answer::Irrelevant
         } else {
             negotiate::answer(key, offer, self.wish.get(key.id))
         };
@@ -355,7 +384,9 @@ fn wishes(settings: &Settings) -> Values {
     // Unless FastAbort is wanted it is not offered, and offers of it are answered with what is old.
     within(Id::TaskReporting, if settings.fast_abort { 0b111 } else { 1 });
     within(Id::ProtocolLevel, 1);
-    within(Id::RdmaExtensions, 0);
+    within(Id::RdmaExtensions, u32::from(settings.rdma != Rdma::Never));
+    within(Id::TargetRecvDataSegmentLength, limits::RDMA_SEGMENT_LEN);
+    within(Id::InitiatorRecvDataSegmentLength, limits::RDMA_SEGMENT_LEN);
     wish
 }
 

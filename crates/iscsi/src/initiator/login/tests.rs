@@ -23,6 +23,7 @@ use crate::chap::Challenge;
 use crate::chap::Credentials;
 use crate::chap::Secret;
 use crate::datamover::Capabilities;
+use crate::datamover::Rdma;
 use crate::initiator::DigestOffer;
 use crate::initiator::datamover::Violation;
 
@@ -221,6 +222,7 @@ fn what_a_mover_cannot_do_is_not_asked_for() {
         digests: false,
         markers: false,
         lands: false,
+        rdma: Rdma::Never,
     };
     for (capabilities, wanted) in [(Capabilities::STREAM, true), (nothing, false)] {
         let mut lab = Lab::with(&wishes.clone().within(capabilities), None);
@@ -601,5 +603,6 @@ fn task_reporting_is_proposed_with_what_every_target_knows() {
 
 #[path = "tests/obsolete.rs"]
 mod obsolete;
+mod rdma;
 
 mod answers;

@@ -34,6 +34,7 @@ fn parameters() -> Parameters {
         data_sequence_in_order: true,
         protocol_level: 1,
         markers: crate::datamover::Markers::default(),
+        rdma: None,
         task_reporting: crate::target_role::TaskReporting::Rfc3720,
     }
 }

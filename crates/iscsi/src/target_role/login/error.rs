@@ -105,6 +105,15 @@ pub(super) enum LoginError {
     /// RFC 7143 §13.14.
     #[error("FirstBurstLength {first} is above MaxBurstLength {max}")]
     Bursts { first: u32, max: u32 },
+    /// RFC 7145 §6.3.
+    #[error("the connection is one of RDMA, and RDMAExtensions=Yes was not agreed on")]
+    RdmaMissing,
+    /// RFC 7145 §5.1.3: where the connection begins with RDMA nobody has an iSER Hello.
+    #[error("an iSER Hello is wanted on a connection that began with RDMA")]
+    Hello,
+    /// RFC 7145 §10.1.
+    #[error("the RDMA stream has ended, or brings no login request")]
+    Rdma,
     /// Our own policy, which the initiator did not meet.
     #[error("{0}=CRC32C is required here")]
     DigestRequired(&'static str),
@@ -123,7 +132,7 @@ impl LoginError {
             Self::NotLogin | Self::Timeout => None,
             Self::OtherPdu => Some(0x020b),
             Self::Version(_) => Some(0x0205),
-            Self::Missing(_) => Some(0x0207),
+            Self::Missing(_) | Self::RdmaMissing => Some(0x0207),
             Self::SessionType(_) => Some(0x0209),
             Self::AuthMethod(_) | Self::SecuritySkipped => Some(0x0201),
             Self::Chap(error) => Some(error.status()),

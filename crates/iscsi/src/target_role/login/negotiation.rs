@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::string::ToString;
 
 use wire::iscsi::Stage;
+use wire::iscsi::keys;
 use wire::iscsi::keys::Pairs;
 
 use super::answers::Answers;
@@ -16,6 +17,8 @@ use super::markers::Markers;
 use super::security;
 use super::security::Security;
 use crate::chap;
+use crate::datamover::Rdma;
+use crate::limits;
 use crate::name;
 use crate::name::NameError;
 use crate::negotiate;
@@ -113,6 +116,9 @@ pub(super) struct Negotiation {
     header_digest: DigestPolicy,
     data_digest: DigestPolicy,
     markers: Markers,
+    rdma: Rdma,
+    /// What we say of RDMA was declared.
+    rdma_declared: bool,
     wish: Values,
     values: Values,
     seen: KeySet,
@@ -136,6 +142,8 @@ impl Negotiation {
         if names.session == SessionType::Discovery {
             wish.set(Id::ErrorRecoveryLevel, 0);
             wish.set(Id::MaxConnections, 1);
+            // Without commands there is nothing to gain (RFC 7145 §6.3).
+            wish.set(Id::RdmaExtensions, 0);
         }
         wish.set(Id::AuthMethod, security.methods());
         Self {
@@ -145,6 +153,8 @@ impl Negotiation {
             header_digest: settings.header_digest,
             data_digest: settings.data_digest,
             markers: Markers::new(settings.markers),
+            rdma: settings.rdma,
+            rdma_declared: false,
             wish,
             values: Values::defaults(),
             seen: KeySet::default(),
@@ -163,6 +173,7 @@ impl Negotiation {
         answers: &mut Answers,
     ) -> Result<(), LoginError> {
         let (mut first_burst, mut outstanding) = (None, None);
+        let mut waiting = Waiting::default();
         let mut intervals = Intervals::default();
         // A method begins with the text after the one in which it was chosen (RFC 7143 §12.1).
         let is_chap = self.security.is_chap();
@@ -174,7 +185,8 @@ impl Negotiation {
                 continue;
             };
             self.check(key, value, stage, turn)?;
-            if key.id == Id::FirstBurstLength {
+            if self.rdma == Rdma::Possible && waiting.hold(key.id, value) {
+            } else if key.id == Id::FirstBurstLength {
                 first_burst = Some(value);
             } else if key.id == Id::MaxOutstandingR2T {
                 outstanding = Some(value);
@@ -186,6 +198,12 @@ impl Negotiation {
         }
         if is_chap {
             self.security.handle(&chap, answers)?;
+        }
+        if let Some(offer) = waiting.rdma {
+            self.take_rdma(offer, answers)?;
+        }
+        for (id, offer) in waiting.others() {
+            self.take(id.key(), offer, answers)?;
         }
         // What depends on other keys comes last, when they are known: FirstBurstLength on
         // MaxBurstLength (RFC 7143 §13.14), MaxOutstandingR2T on ErrorRecoveryLevel (§13.19).
@@ -225,12 +243,40 @@ impl Negotiation {
                 answers.push("X#NodeArchitecture", &kind)?;
             }
         }
+        if self.values.is_yes(Id::RdmaExtensions) && !self.rdma_declared {
+            self.rdma_declared = true;
+            let key = Id::MaxOutstandingUnexpectedPdus.key();
+            answers.push(key.name, &negotiate::text(key, limits::UNEXPECTED_MAX))?;
+        }
         if stage != Stage::Operational || self.declared {
             return Ok(());
         }
         self.declared = true;
         let key = Id::MaxRecvDataSegmentLength.key();
         answers.push(key.name, &negotiate::text(key, self.wish.get(key.id)))
+    }
+
+    /// A byte stream goes on with RDMA if nothing was agreed on that RDMA does not have, and from
+    /// then on nothing such is.
+    fn take_rdma(&mut self, offer: &str, answers: &mut Answers) -> Result<(), LoginError> {
+        let is_fit = self.values.get(Id::ErrorRecoveryLevel) == 0
+            && self.values.get(Id::MaxConnections) == 1
+            && self.values.is_yes(Id::DataPduInOrder);
+        if !is_fit {
+            self.wish.set(Id::RdmaExtensions, 0);
+        }
+        self.take(Id::RdmaExtensions.key(), offer, answers)?;
+        if self.values.is_yes(Id::RdmaExtensions) {
+            self.wish.set(Id::ErrorRecoveryLevel, 0);
+            self.wish.set(Id::MaxConnections, 1);
+            self.wish.set(Id::DataPduInOrder, 1);
+        }
+        Ok(())
+    }
+
+    /// Whether the connection is one of RDMA, or becomes one.
+    fn has_rdma(&self) -> bool {
+        self.rdma == Rdma::Always || self.values.is_yes(Id::RdmaExtensions)
     }
 
     /// Who logged in, and the InitiatorAlias.
@@ -245,8 +291,18 @@ impl Negotiation {
         }
         let digests = [(Id::HeaderDigest, self.header_digest), (Id::DataDigest, self.data_digest)];
         for (id, policy) in digests {
-            if policy == DigestPolicy::Required && !self.values.is_yes(id) {
+            // Over RDMA there are others (RFC 7145 §6.1).
+            if policy == DigestPolicy::Required && !self.values.is_yes(id) && !self.has_rdma() {
                 return Err(LoginError::DigestRequired(id.key().name));
+            }
+        }
+        if self.rdma == Rdma::Always {
+            let is_wanted = self.leading && self.names.session == SessionType::Normal;
+            if is_wanted && !self.values.is_yes(Id::RdmaExtensions) {
+                return Err(LoginError::RdmaMissing);
+            }
+            if self.values.is_yes(Id::IserHelloRequired) {
+                return Err(LoginError::Hello);
             }
         }
         let max = self.values.get(Id::MaxBurstLength);
@@ -268,7 +324,12 @@ impl Negotiation {
 
     fn parameters(&self) -> Parameters {
         let declared = if self.declared { &self.wish } else { &Values::defaults() };
-        Parameters::agreed(&self.values, declared, self.markers.agreed())
+        let agreed = Parameters::agreed(&self.values, declared, self.markers.agreed());
+        let lengths = (Id::TargetRecvDataSegmentLength, Id::InitiatorRecvDataSegmentLength);
+        match self.has_rdma() {
+            true => agreed.over_rdma(&self.values, lengths),
+            false => agreed,
+        }
     }
 
     /// Whether `key` may be sent here at all.
@@ -360,8 +421,10 @@ impl Negotiation {
                 let number = negotiate::number(value, range).ok_or_else(inadmissible)?;
                 self.values.set(key.id, number);
             }
-            // Declared for iSER only, which is not in use.
-            Rule::Boolean => {}
+            Rule::Boolean => {
+                let yes = keys::boolean(value).ok_or_else(inadmissible)?;
+                self.values.set(key.id, yes.into());
+            }
             Rule::Method | Rule::SendTargets => return Err(LoginError::KeyMethod(key.name)),
             Rule::Obsolete => self.markers.take(key.id, value, answers)?,
             Rule::List(_) | Rule::And | Rule::Or | Rule::Minimum(_) | Rule::Maximum(_) => {
@@ -377,6 +440,9 @@ impl Negotiation {
         offer: &str,
         answers: &mut Answers,
     ) -> Result<(), LoginError> {
+        if !key.is_relevant(&self.values) && self.rdma != Rdma::Always {
+            return answers.push(key.name, negotiate::IRRELEVANT);
+        }
         match negotiate::answer(key, offer, self.wish.get(key.id)) {
             Answer::Agreed(value) => {
                 if key.id == Id::AuthMethod {
@@ -392,6 +458,39 @@ impl Negotiation {
     }
 }
 
+/// Offers of one text that depend on RDMAExtensions, wherever in it that stands.
+#[derive(Debug, Default)]
+struct Waiting<'a> {
+    rdma: Option<&'a str>,
+    others: [Option<(Id, &'a str)>; 5],
+}
+
+impl<'a> Waiting<'a> {
+    /// Keeps an offer; false if it does not wait.
+    fn hold(&mut self, id: Id, offer: &'a str) -> bool {
+        let place = match id {
+            Id::RdmaExtensions => {
+                self.rdma = Some(offer);
+                return true;
+            }
+            Id::MaxConnections => 0,
+            Id::DataPduInOrder => 1,
+            Id::ErrorRecoveryLevel => 2,
+            Id::TargetRecvDataSegmentLength => 3,
+            Id::InitiatorRecvDataSegmentLength => 4,
+            _ => return false,
+        };
+        if let Some(other) = self.others.get_mut(place) {
+            *other = Some((id, offer));
+        }
+        true
+    }
+
+    fn others(&self) -> impl Iterator<Item = (Id, &'a str)> {
+        self.others.into_iter().flatten()
+    }
+}
+
 /// Which text of a login this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
@@ -404,8 +503,7 @@ fn pairs(text: &[u8]) -> Pairs<'_> {
     Pairs::new(text).with_limit(|_| usize::MAX)
 }
 
-/// What this target wishes of each key. What is not built is wished away: iSER. AuthMethod is
-/// wished by [`Security`].
+/// What this target wishes of each key. AuthMethod is wished by [`Security`].
 fn wishes(settings: &Settings) -> Values {
     let mut wish = Values::defaults();
     let mut within = |id: Id, value: u32| wish.wish(id, value);
@@ -425,7 +523,9 @@ fn wishes(settings: &Settings) -> Values {
     within(Id::ErrorRecoveryLevel, settings.error_recovery_level.into());
     within(Id::TaskReporting, 0b111);
     within(Id::ProtocolLevel, 2);
-    within(Id::RdmaExtensions, 0);
+    within(Id::RdmaExtensions, u32::from(settings.rdma != Rdma::Never));
+    within(Id::TargetRecvDataSegmentLength, limits::RDMA_SEGMENT_LEN);
+    within(Id::InitiatorRecvDataSegmentLength, limits::RDMA_SEGMENT_LEN);
     wish
 }
 

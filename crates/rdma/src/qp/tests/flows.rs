@@ -2,6 +2,7 @@
 //! What works.
 
 use super::*;
+use crate::limits::HEAD_LEN_MAX;
 use wire::iwarp::MULPDU_MIN;
 
 /// Covers: RDM-14/S, DDP-10/S.
@@ -32,7 +33,15 @@ fn messages_are_cut_into_segments_that_fit() {
         assert!(longest >= MULPDU_MIN);
         let invalidate = Some(Stag(9));
         let notify = Notify::Solicited;
-        a.post(1, Work::Send { payload: Slice::from(payload.clone()), invalidate, notify });
+        a.post(
+            1,
+            Work::Send {
+                head: Head::EMPTY,
+                payload: Slice::from(payload.clone()),
+                invalidate,
+                notify,
+            },
+        );
         a.post(2, write(Stag(5), 1 << 40, &payload));
         a.post(3, send(&payload));
         let (mut sends, mut writes, mut joined) = (Vec::new(), Vec::new(), Vec::new());
@@ -70,12 +79,60 @@ fn messages_are_cut_into_segments_that_fit() {
     }
 }
 
+#[test]
+fn a_head_goes_in_front_of_its_payload_however_it_is_cut() {
+    for (segment_len, head_len, payload_len) in
+        [(0, HEAD_LEN_MAX, 3000), (1448, 76, 0), (1448, 76, 8192), (0, 0, 0), (0, HEAD_LEN_MAX, 0)]
+    {
+        let (mut a, mut b) = pair();
+        a.qp.set_segment_len(segment_len);
+        b.receive(1, 9000);
+        let (front, back) = (vec![7; head_len], (0..=255).cycle().take(payload_len).collect());
+        let head = Head::of(&[&front[..head_len / 2], &front[head_len / 2..]]).unwrap();
+        let payload = Slice::from(Vec::clone(&back));
+        let (invalidate, notify) = (None, Notify::Quietly);
+        a.post(1, Work::Send { head, payload, invalidate, notify });
+        let bytes = a.output();
+        b.feed(&bytes);
+        let [Event::Received(Received { buf, length, .. })] = &b.events[..] else {
+            panic!("{:?}", b.events)
+        };
+        assert_eq!(buf[..*length], [front, back].concat());
+    }
+    assert!(Head::of(&[&[0; HEAD_LEN_MAX], &[0]]).is_none());
+}
+
+#[test]
+fn a_segment_at_a_time_needs_one_buffer_for_all_messages() {
+    let (mut a, mut b) = pair();
+    for id in 1..=3 {
+        a.post(id, send(&[7; 5]));
+    }
+    let bytes = a.output();
+    let (mut rest, mut got) = (&bytes[..], 0);
+    while !rest.is_empty() {
+        if b.qp.receives() == 0 {
+            b.receive(1, 16);
+        }
+        let taken = b.qp.handle_segment(rest, &mut b.regions);
+        rest = &rest[taken..];
+        b.collect();
+        got += b.events.drain(..).filter(|event| matches!(event, Event::Received(_))).count();
+    }
+    assert_eq!((got, b.qp.ended()), (3, None));
+}
+
 /// Covers: RDM-03/S, RDM-04/S, RDM-07/S.
 #[test]
 fn each_message_has_its_opcode_and_its_queue() {
     let (mut a, mut b) = pair();
     let sink = a.sink(8);
-    let with = |invalidate, notify| Work::Send { payload: Slice::empty(), invalidate, notify };
+    let with = |invalidate, notify| Work::Send {
+        head: Head::EMPTY,
+        payload: Slice::empty(),
+        invalidate,
+        notify,
+    };
     a.post(1, write(Stag(1), 0, b"x"));
     a.post(2, read(sink, Stag(2), 0, 8));
     a.post(3, with(None, Notify::Quietly));
@@ -122,7 +179,10 @@ fn a_send_may_end_an_stag_and_wake() {
     ];
     for (id, (invalidate, notify)) in (0..).zip(kinds) {
         b.receive(id, 16);
-        a.post(id, Work::Send { payload: Slice::from(vec![1]), invalidate, notify });
+        a.post(
+            id,
+            Work::Send { head: Head::EMPTY, payload: Slice::from(vec![1]), invalidate, notify },
+        );
     }
     for segment in a.segments() {
         let Ok(Ddp::Untagged(header)) = Ddp::parse(&segment) else { panic!("a Send") };
@@ -311,7 +371,7 @@ fn queues_are_bounded() {
         a.post(id, send(b""));
     }
     let one_more = a.qp.post_send(WorkId(0), send(b"x"), &a.regions).unwrap_err();
-    assert!(matches!(one_more, Refused { refusal: Refusal::Full, work: Work::Send { .. } }));
+    assert!(matches!(*one_more, Refused { refusal: Refusal::Full, work: Work::Send { .. } }));
     let mut b = Node::new(agreed(Side::Responder));
     let pool = Pool::new(64 << 20).expect("address space");
     for id in 0..RECEIVES_MAX as u64 {

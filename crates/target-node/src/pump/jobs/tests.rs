@@ -148,6 +148,7 @@ fn target_of_reactors<const COUNT: usize>(pools: [Pool; COUNT]) -> SteppedTarget
         nodes: Vec::new(),
         discovery: AuthenticationPolicy::default(),
         login_timeout: Duration::from_secs(1),
+        rdma: crate::Rdma::Off,
         end_wait: crate::END_WAIT_DEFAULT,
         hold_back: Duration::ZERO,
         sessions_max: 1,

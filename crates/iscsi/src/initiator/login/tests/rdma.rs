@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The keys of iSER (RFC 7145 §6), from the initiator's side.
+
+use super::*;
+
+const POSSIBLE: Capabilities = Capabilities { rdma: Rdma::Possible, ..Capabilities::STREAM };
+
+fn offered(capabilities: Capabilities) -> Lab {
+    let wishes = Settings {
+        header_digest: DigestOffer::Required,
+        error_recovery_level: 2,
+        connections: 4,
+        markers: true,
+        ..Settings::default()
+    };
+    let mut lab = Lab::with(&wishes.within(capabilities), None);
+    lab.answer(SECURED, "AuthMethod=None\nTargetPortalGroupTag=1\n");
+    lab
+}
+
+/// Covers: ISK-01/I, ISK-04/I, ISK-08/I.
+#[test]
+fn it_is_asked_for_where_it_is_wanted_and_nothing_goes_on_without() {
+    for (capabilities, connections) in [(Capabilities::RDMA, 4), (POSSIBLE, 1)] {
+        let mut lab = offered(capabilities);
+        let text = lab.requests[1].1.clone();
+        let connections = format!("MaxConnections={connections}\n");
+        for pair in [
+            "RDMAExtensions=Yes\n",
+            "TargetRecvDataSegmentLength=8192\n",
+            "InitiatorRecvDataSegmentLength=8192\n",
+            "HeaderDigest=None\n",
+            "ErrorRecoveryLevel=0\n",
+            "DataPDUInOrder=Yes\n",
+            &connections,
+        ] {
+            assert!(text.contains(pair), "{pair} in {text}");
+        }
+        assert!(!text.contains("Marker"), "{text}");
+        lab.answer(DONE, "RDMAExtensions=No\n");
+        assert_eq!(*lab.error(), LoginError::NoRdma);
+        for answers in ["", "RDMAExtensions=NotUnderstood\n"] {
+            let mut lab = offered(capabilities);
+            lab.answer(DONE, answers);
+            assert_eq!(*lab.error(), LoginError::NoRdma);
+        }
+    }
+    let lab = offered(Capabilities::STREAM);
+    assert!(!lab.requests[1].1.contains("RDMA"));
+}
+
+/// Covers: ISK-05/I, ISK-06/I, ISK-07/I.
+#[test]
+fn the_targets_limits_hold() {
+    for capabilities in [Capabilities::RDMA, POSSIBLE] {
+        let mut lab = offered(capabilities);
+        lab.answer(
+            DONE,
+            "RDMAExtensions=Yes\nTargetRecvDataSegmentLength=4096\n\
+             InitiatorRecvDataSegmentLength=512\nMaxRecvDataSegmentLength=65536\n\
+             MaxOutstandingUnexpectedPDUs=2\nMaxAHSLength=28\n",
+        );
+        let agreed = &lab.done().parameters;
+        assert_eq!(agreed.max_send_data_segment_length, 4096);
+        assert_eq!(agreed.max_recv_data_segment_length, 512);
+        let keys = lab.keys.unwrap();
+        assert_eq!((keys.max_send_data_segment_length, keys.unexpected_max), (4096, 2));
+        let mut lab = offered(capabilities);
+        lab.answer(DONE, "RDMAExtensions=Yes\n");
+        let agreed = &lab.done().parameters;
+        assert_eq!(agreed.max_send_data_segment_length, 8192);
+        assert_eq!(lab.keys.unwrap().unexpected_max, 0);
+        let mut lab = offered(capabilities);
+        lab.answer(DONE, "RDMAExtensions=Yes\nTargetRecvDataSegmentLength=16384\n");
+        assert!(matches!(lab.error(), LoginError::Answer { .. }), "more than was offered");
+    }
+}
+
+/// Covers: ISK-11/I.
+#[test]
+fn a_target_that_takes_no_long_commands_will_not_do() {
+    for (told, goes_on) in [(1, false), (16, false), (27, false), (28, true), (0, true)] {
+        let mut lab = offered(Capabilities::RDMA);
+        lab.answer(DONE, &format!("RDMAExtensions=Yes\nMaxAHSLength={told}\n"));
+        match goes_on {
+            true => assert!(lab.done().parameters.rdma.is_some()),
+            false => assert_eq!(*lab.error(), LoginError::AdditionalHeaders(told)),
+        }
+    }
+}
+
+/// Covers: ISC-17/I.
+#[test]
+fn discovery_does_not_ask_for_it() {
+    let identity = Identity { discovery: true, target: None, ..identity() };
+    for (capabilities, has_rdma) in [(Capabilities::RDMA, true), (POSSIBLE, false)] {
+        let settings = Settings::default().within(capabilities);
+        let mut lab = Lab::of(identity.clone(), &settings, None);
+        lab.answer(SECURED, "AuthMethod=None\n");
+        assert!(!lab.requests[1].1.contains("RDMA"));
+        lab.answer(DONE, "");
+        assert_eq!(lab.done().parameters.rdma.is_some(), has_rdma, "where it began with RDMA");
+    }
+}

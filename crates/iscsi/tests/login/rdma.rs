@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The keys of iSER (RFC 7145 §6), on connections that begin with RDMA and on those that can go on
+//! with it.
+
+use iscsi::datamover::Capabilities;
+use iscsi::datamover::Markers;
+use iscsi::datamover::Rdma;
+use iscsi::target_role::DigestPolicy;
+use iscsi::target_role::RdmaParameters;
+use iscsi::target_role::Settings;
+use wire::iscsi::Tsih;
+
+use crate::driver::Driver;
+use crate::driver::Step;
+use crate::driver::last;
+use crate::driver::operational;
+use crate::driver::settings;
+
+const POSSIBLE: Capabilities = Capabilities { rdma: Rdma::Possible, ..Capabilities::STREAM };
+
+fn wide() -> Settings {
+    Settings {
+        header_digest: DigestPolicy::Any,
+        data_digest: DigestPolicy::Any,
+        error_recovery_level: 2,
+        max_connections: 4,
+        markers: true,
+        ..settings()
+    }
+}
+
+fn over(capabilities: Capabilities, pairs: &[&str]) -> Step {
+    Driver::over(capabilities, wide()).named(last(), pairs)
+}
+
+const PLAIN: RdmaParameters =
+    RdmaParameters { unexpected_max: 0, solicited_only: false, hello: false };
+
+/// Covers: ISK-01/T.
+#[test]
+fn both_sides_must_say_yes() {
+    for (capabilities, offer, answer) in [
+        (Capabilities::STREAM, "Yes", "No"),
+        (POSSIBLE, "Yes", "Yes"),
+        (POSSIBLE, "No", "No"),
+        (Capabilities::RDMA, "Yes", "Yes"),
+    ] {
+        let offer = format!("RDMAExtensions={offer}");
+        let step = over(capabilities, &[&offer]);
+        assert_eq!(step.answer("RDMAExtensions").as_deref(), Some(answer));
+        let agreed = answer == "Yes";
+        assert_eq!(step.done().parameters.rdma, agreed.then_some(PLAIN));
+        let goes_on = if agreed { Capabilities::RDMA } else { capabilities };
+        assert_eq!(step.done().capabilities, goes_on);
+    }
+    over(Capabilities::RDMA, &["RDMAExtensions=No"]).assert_failed_for(0x0207, "RDMAExtensions");
+    over(Capabilities::RDMA, &[]).assert_failed_for(0x0207, "RDMAExtensions");
+}
+
+/// Covers: ISK-05/T, ISK-06/T, ISK-07/T.
+#[test]
+fn other_keys_say_how_much_data_a_pdu_has() {
+    let lengths = |target: u32, initiator: u32| {
+        [
+            format!("TargetRecvDataSegmentLength={target}"),
+            format!("InitiatorRecvDataSegmentLength={initiator}"),
+            "MaxRecvDataSegmentLength=512".to_owned(),
+        ]
+    };
+    for (capabilities, is_last) in [(Capabilities::RDMA, true), (POSSIBLE, true), (POSSIBLE, false)]
+    {
+        for ((target, initiator), (takes, sends)) in [
+            ((512, 16_777_215), (512, 8192)),
+            ((16_777_215, 512), (8192, 512)),
+            ((4096, 8192), (4096, 8192)),
+        ] {
+            let lengths = lengths(target, initiator);
+            let mut pairs: Vec<&str> = lengths.iter().map(String::as_str).collect();
+            // Wherever it stands in the text.
+            pairs.insert(if is_last { pairs.len() } else { 0 }, "RDMAExtensions=Yes");
+            let step = over(capabilities, &pairs);
+            let answer = |key| step.answer(key).expect("an answer").parse::<u32>().expect("one");
+            assert_eq!(answer("TargetRecvDataSegmentLength"), takes);
+            assert_eq!(answer("InitiatorRecvDataSegmentLength"), sends);
+            let agreed = &step.done().parameters;
+            assert_eq!(agreed.max_recv_data_segment_length, takes);
+            assert_eq!(agreed.max_send_data_segment_length, sends);
+            let keys = step.keys.expect("told");
+            assert_eq!(keys.max_recv_data_segment_length, takes);
+        }
+        for length in ["511", "16777216"] {
+            let pair = format!("TargetRecvDataSegmentLength={length}");
+            let step = over(capabilities, &["RDMAExtensions=Yes", &pair]);
+            assert_eq!(step.answer("TargetRecvDataSegmentLength").as_deref(), Some("Reject"));
+            assert_eq!(step.done().parameters.max_recv_data_segment_length, 8192);
+        }
+    }
+    let step = over(POSSIBLE, &["RDMAExtensions=No", "TargetRecvDataSegmentLength=4096"]);
+    assert_eq!(step.answer("TargetRecvDataSegmentLength").as_deref(), Some("Irrelevant"));
+}
+
+/// Covers: ISK-04/T, ISK-08/T.
+#[test]
+fn there_are_no_digests_no_markers_and_no_recovery() {
+    let offers = [
+        "HeaderDigest=CRC32C,None",
+        "DataDigest=CRC32C,None",
+        "OFMarker=Yes",
+        "IFMarker=Yes",
+        "ErrorRecoveryLevel=2",
+        "DataPDUInOrder=No",
+        "RDMAExtensions=Yes",
+    ];
+    for capabilities in [POSSIBLE, Capabilities::RDMA] {
+        let step = over(capabilities, &offers);
+        let (agreed, keys) = (&step.done().parameters, step.keys.expect("told"));
+        assert_eq!((agreed.header_digest, agreed.data_digest), (false, false));
+        assert_eq!((keys.header_digest, keys.data_digest), (false, false));
+        assert_eq!((agreed.markers, keys.markers), (Markers::default(), Markers::default()));
+        assert_eq!((agreed.error_recovery_level, agreed.data_pdu_in_order), (0, true));
+    }
+    let required = Settings {
+        header_digest: DigestPolicy::Required,
+        data_digest: DigestPolicy::Required,
+        ..settings()
+    };
+    let step = Driver::over(POSSIBLE, required).named(last(), &["RDMAExtensions=Yes"]);
+    assert!(!step.done().parameters.header_digest, "others guard what is on its way");
+}
+
+#[test]
+fn what_was_agreed_on_before_stays_and_then_there_is_no_rdma() {
+    for before in ["ErrorRecoveryLevel=1", "MaxConnections=2"] {
+        let mut driver = Driver::over(POSSIBLE, wide());
+        driver.named(operational(), &[before]);
+        let step = driver.keys(last(), &["RDMAExtensions=Yes"]);
+        assert_eq!(step.answer("RDMAExtensions").as_deref(), Some("No"), "{before}");
+        assert_eq!(step.done().parameters.rdma, None);
+    }
+    let step = over(POSSIBLE, &["MaxConnections=4", "RDMAExtensions=Yes"]);
+    assert_eq!(step.answer("MaxConnections").as_deref(), Some("1"));
+    let step = over(POSSIBLE, &["MaxConnections=4", "ErrorRecoveryLevel=2"]);
+    assert_eq!(step.answer("MaxConnections").as_deref(), Some("4"));
+    assert_eq!(step.answer("ErrorRecoveryLevel").as_deref(), Some("2"));
+}
+
+/// Covers: ISK-09/T.
+#[test]
+fn limits_are_declared() {
+    let pairs = [
+        "RDMAExtensions=Yes",
+        "MaxOutstandingUnexpectedPDUs=2",
+        "MaxAHSLength=32",
+        "TaggedBufferForSolicitedDataOnly=Yes",
+    ];
+    for capabilities in [POSSIBLE, Capabilities::RDMA] {
+        let step = over(capabilities, &pairs);
+        assert_eq!(step.answer("MaxOutstandingUnexpectedPDUs").as_deref(), Some("1024"));
+        assert_eq!(step.answer("MaxAHSLength"), None, "the default stands");
+        let keys = step.keys.expect("told");
+        assert_eq!((keys.unexpected_max, keys.solicited_only, keys.hello), (2, true, false));
+    }
+    let step = over(Capabilities::STREAM, &pairs);
+    assert_eq!(step.answer("MaxOutstandingUnexpectedPDUs"), None);
+    let wrong = ["RDMAExtensions=Yes", "TaggedBufferForSolicitedDataOnly=Maybe"];
+    over(Capabilities::RDMA, &wrong).assert_failed(0x0200);
+}
+
+#[test]
+fn a_hello_is_for_streams_that_become_rdma() {
+    let pairs = ["RDMAExtensions=Yes", "iSERHelloRequired=Yes"];
+    assert!(over(POSSIBLE, &pairs).keys.expect("told").hello);
+    over(Capabilities::RDMA, &pairs).assert_failed_for(0x0200, "Hello");
+}
+
+/// Covers: ISK-02/T.
+#[test]
+fn a_connection_that_joins_has_what_its_session_has() {
+    let mut driver = Driver::over(Capabilities::RDMA, wide());
+    let mut request = last();
+    request.tsih = Tsih(7);
+    let step = driver.named(request, &["TargetRecvDataSegmentLength=4096"]);
+    let agreed = &step.done().parameters;
+    assert_eq!(agreed.max_recv_data_segment_length, 4096);
+    assert!(agreed.rdma.is_some() && step.done().capabilities == Capabilities::RDMA);
+    let mut driver = Driver::over(Capabilities::RDMA, wide());
+    driver.named(request, &["RDMAExtensions=Yes"]).assert_failed(0x0200);
+}
+
+/// Covers: ISC-17/T.
+#[test]
+fn discovery_has_no_use_for_it() {
+    let discovery = ["SessionType=Discovery", "RDMAExtensions=Yes"];
+    for (capabilities, has_rdma) in [(POSSIBLE, false), (Capabilities::RDMA, true)] {
+        let mut driver = Driver::over(capabilities, wide());
+        let text = [&[crate::driver::INITIATOR], &discovery[..]].concat();
+        let step = driver.keys(last(), &text);
+        assert_eq!(step.answer("RDMAExtensions").as_deref(), Some("No"));
+        assert_eq!(step.done().parameters.rdma.is_some(), has_rdma, "where it began with RDMA");
+    }
+}

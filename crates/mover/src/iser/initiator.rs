@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The initiator's end of an iSER connection: names memory for the target, and believes nothing
+//! that it says about tags.
+//!
+//! Read first: RFC 7145 §7.3.1 (commands), §7.3.2 (the end of a task), §8.3 (STags).
+
+mod output;
+mod task;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use buf::Buf;
+use buf::Pool;
+use iscsi::datamover::Capabilities;
+use iscsi::initiator::datamover::Ended;
+use iscsi::initiator::datamover::Event;
+use iscsi::initiator::datamover::Keys;
+use iscsi::initiator::datamover::Op;
+use iscsi::initiator::datamover::TASK_SLOTS_MAX;
+use iscsi::initiator::datamover::TaskId;
+use iscsi::initiator::datamover::Violation;
+use iscsi::initiator::datamover::itt;
+use iscsi::initiator::datamover::slot;
+use rdma::region::Memory;
+use slots::ById;
+use wire::iscsi::BHS_LEN;
+use wire::iscsi::CmdSn;
+use wire::iscsi::DataSn;
+use wire::iscsi::Response;
+use wire::iscsi::ScsiResponse;
+use wire::iser::IserHeader;
+use wire::iwarp::Cause;
+use wire::iwarp::Stag;
+
+use self::output::Item;
+use self::task::Task;
+use super::CAPABILITIES;
+use super::message::Parts;
+use super::message::message_len;
+use super::message::parts;
+use super::stream::Arrival;
+use super::stream::Stream;
+use super::unexpected::Unexpected;
+use crate::limits::ISER_DATA_MAX;
+
+/// The initiator's end of an iSER connection.
+///
+/// The pump feeds it the bytes of the connection ([`Initiator::feed`], again as long as
+/// [`Initiator::has_more`]) and what the core wants ([`Initiator::submit`]), and takes from it what
+/// is to be sent ([`Initiator::poll_transmit`]): first of all the request for the connection.
+#[derive(Debug)]
+pub struct Initiator {
+    stream: Stream,
+    keys: Keys,
+    violation: Option<Violation>,
+    tasks: ById<TaskId, Task>,
+    unexpected: Unexpected,
+    items: VecDeque<Item>,
+    end: End,
+    /// Data of the last PDU, in the message of `stream`.
+    control: Range<usize>,
+    /// Of the last PDU that told it.
+    max_cmd_sn: CmdSn,
+    /// For the header of one PDU.
+    scratch: Vec<u8>,
+}
+
+/// How far the connection has come towards its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Open,
+    /// Terminate was asked for: nothing after it is sent.
+    Asked,
+}
+
+/// What a Terminate says of a message that iSER does not have here (RFC 7145 §10.1.3).
+const FORMAT_ERROR: Cause = Cause::UNEXPECTED_OPCODE;
+
+impl Initiator {
+    /// In the state before login: [`Keys::LOGIN`]. None if `pool` has no buffers for the messages
+    /// of one more connection.
+    #[must_use]
+    pub fn new(pool: &Pool) -> Option<Self> {
+        let length = message_len(ISER_DATA_MAX as usize);
+        let stream = Stream::initiator([pool.take(length)?, pool.take(length)?]);
+        Some(Self {
+            stream,
+            keys: Keys::LOGIN,
+            violation: None,
+            tasks: ById::new(TASK_SLOTS_MAX),
+            unexpected: Unexpected::default(),
+            items: VecDeque::new(),
+            end: End::Open,
+            control: 0..0,
+            max_cmd_sn: CmdSn(0),
+            scratch: Vec::new(),
+        })
+    }
+
+    /// What it can do.
+    #[must_use]
+    pub const fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    /// Takes an op; `Detach` gives the buffer of its task back. `Attach`, `Detach`, `Release`,
+    /// `Quiet` and `NoticeKeys` hold at once, the rest in order. After `Terminate` nothing is sent.
+    pub fn submit(&mut self, op: Op) -> Option<Buf> {
+        match op {
+            Op::Attach { task, write, read } => {
+                self.end_memory(task);
+                if let Some(task) = self.tasks.open(task, Task::default) {
+                    *task = Task::new(write, read);
+                }
+            }
+            Op::Detach { task } => {
+                self.end_memory(task);
+                return self.tasks.get_mut(task)?.take_read();
+            }
+            Op::Release { task } => {
+                self.end_memory(task);
+                self.tasks.discard(task);
+            }
+            Op::Quiet { task } => {
+                if let Some(task) = self.tasks.get_mut(task) {
+                    task.quiet = true;
+                }
+            }
+            Op::NoticeKeys(keys) => {
+                self.unexpected.set_max(keys.unexpected_max);
+                self.keys = keys;
+            }
+            Op::Reassign { .. } | Op::Resegment { .. } => {
+                debug_assert!(false, "asked of a mover that has no numbers");
+            }
+            Op::Terminate => self.end = End::Asked,
+            Op::SendCommand { .. } | Op::SendControl { .. } if self.end == End::Open => {
+                self.items.push_back(Item::Op(op));
+            }
+            Op::SendCommand { .. } | Op::SendControl { .. } => {}
+        }
+        None
+    }
+
+    /// Takes bytes up to the next event: how many, and that. After an [`Event::Violation`] every
+    /// other call gives the same.
+    pub fn feed(&mut self, bytes: &[u8]) -> (usize, Option<Event>) {
+        if let Some(violation) = self.violation {
+            return (bytes.len(), Some(Event::Violation(violation)));
+        }
+        let mut taken = 0;
+        loop {
+            let (more, arrival) = self.stream.feed(bytes.get(taken..).unwrap_or_default());
+            taken += more;
+            let Some(arrival) = arrival else { return (taken, None) };
+            match self.handle(arrival) {
+                Ok(None) => {}
+                Ok(Some(event)) => return (taken, Some(event)),
+                Err(violation) => {
+                    self.violation = Some(violation);
+                    return (taken, Some(Event::Violation(violation)));
+                }
+            }
+        }
+    }
+
+    /// There is an event of what was fed: feed once more, perhaps nothing.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.violation.is_none() && self.stream.has_more()
+    }
+
+    /// The data of the last PDU, until the next feed.
+    #[must_use]
+    pub fn control_data(&self) -> &[u8] {
+        self.stream.message().get(self.control.clone()).unwrap_or_default()
+    }
+
+    /// What was handed out has left.
+    pub fn handle_sent(&mut self) {
+        self.stream.handle_sent();
+    }
+
+    /// Whether a task is here.
+    #[must_use]
+    pub fn holds(&self, task: TaskId) -> bool {
+        self.tasks.get(task).is_some()
+    }
+
+    /// How far a task is: a number that changes when the target moves data of it, and when such
+    /// data is given out. None if it is not here.
+    #[must_use]
+    pub fn progress(&self, task: TaskId) -> Option<u64> {
+        let task = self.tasks.get(task)?;
+        let moved = task.stags().map(|stag| self.stream.regions.moved(stag));
+        Some(task.given().saturating_add(moved.sum()))
+    }
+
+    /// Tasks that have resources here: zero when all were released.
+    #[must_use]
+    pub fn task_count(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Payload bytes that were copied.
+    #[must_use]
+    pub const fn copied(&self) -> u64 {
+        self.stream.regions.bytes_placed()
+    }
+
+    /// STags that the target may use.
+    #[must_use]
+    pub fn advertised(&self) -> usize {
+        self.stream.regions.len()
+    }
+
+    /// Asserts what always holds. Looks at every task: for tests and simulation.
+    ///
+    /// # Panics
+    /// If it does not hold.
+    pub fn check(&self) {
+        self.stream.check();
+        self.tasks.check();
+        let stags: usize = self.tasks.iter().map(|(_, task)| task.stags().count()).sum();
+        assert_eq!(stags, self.stream.regions.len(), "each STag is a task's");
+    }
+
+    /// Sends what no initiator sends.
+    #[cfg(test)]
+    pub(super) fn submit_raw(&mut self, head: rdma::verbs::Head) {
+        self.stream.send(head, buf::Slice::empty(), None);
+    }
+
+    fn handle(&mut self, arrival: Arrival) -> Result<Option<Event>, Violation> {
+        match arrival {
+            Arrival::Message { invalidated } => self.handle_message(invalidated),
+            // We ask for nothing.
+            Arrival::Read => Ok(None),
+            Arrival::Ended(cause) => Err(Violation::Rdma(cause)),
+        }
+    }
+
+    /// The peer breaks a rule of iSER: the stream ends (RFC 7145 §10.1.3).
+    fn breach(&mut self, cause: Cause) -> Violation {
+        self.stream.terminate(cause);
+        Violation::Rdma(Some(cause))
+    }
+
+    fn handle_message(
+        &mut self,
+        invalidated: Option<(Stag, Memory)>,
+    ) -> Result<Option<Event>, Violation> {
+        let message = self.stream.message();
+        let (Ok(IserHeader::Control { .. }), Some(parts)) =
+            (IserHeader::parse(message), parts(message))
+        else {
+            return Err(self.breach(FORMAT_ERROR));
+        };
+        let Parts { header, data } = parts;
+        let header = message.get(header).unwrap_or_default();
+        let opcode = header.first().copied().unwrap_or_default() & OPCODE;
+        let response = Response::parse(header).ok().filter(|_| header.len() == BHS_LEN);
+        let limit = self.keys.max_recv_data_segment_length;
+        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        if length > limit {
+            return Err(Violation::SegmentTooLong { length, limit });
+        }
+        self.control = data;
+        let response = response.ok_or(Violation::Malformed { opcode })?;
+        self.unexpected.note_received(&response);
+        match (response, invalidated) {
+            (Response::Scsi(response), invalidated) => self.end_task(response, invalidated),
+            // Only the end of a task ends memory of ours (RFC 7145 §8.3.2).
+            (_, Some(_)) => Err(self.breach(Cause::NOT_INVALIDATED)),
+            // Data moves by RDMA alone.
+            (Response::DataIn(_) | Response::R2t(_), None) => Err(Violation::Malformed { opcode }),
+            (response, None) => Ok(Some(Event::Control { response })),
+        }
+    }
+
+    /// A SCSI command has ended: what it named is gone before anybody hears of that (RFC 7145
+    /// §8.3.2).
+    fn end_task(
+        &mut self,
+        mut response: ScsiResponse,
+        invalidated: Option<(Stag, Memory)>,
+    ) -> Result<Option<Event>, Violation> {
+        let found = slot(response.itt).and_then(|index| self.tasks.at_mut(index));
+        let found = found.filter(|(id, task)| task.begun && itt(*id) == response.itt);
+        let Some((id, task)) = found else {
+            return match invalidated {
+                Some(_) => Err(self.breach(Cause::NOT_INVALIDATED)),
+                None if self.keys.strays => Ok(Some(Event::Stray(response.numbers))),
+                None => Err(Violation::UnknownTask(response.itt)),
+            };
+        };
+        let is_own = match invalidated {
+            Some((stag, memory)) => task.invalidated(stag, memory),
+            None => true,
+        };
+        let received = task.in_len;
+        if !is_own {
+            return Err(self.breach(Cause::NOT_INVALIDATED));
+        }
+        self.end_memory(id);
+        self.max_cmd_sn = response.numbers.max_cmd_sn;
+        response.exp_data_sn = DataSn(0);
+        Ok(Some(Event::Ended(Ended { task: id, response, received, damaged: false })))
+    }
+
+    /// The target reaches nothing of a task any more.
+    fn end_memory(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        task.end_memory(&mut self.stream.regions);
+    }
+}
+
+/// The bits of the first byte of a header that are its opcode.
+const OPCODE: u8 = 0x3f;

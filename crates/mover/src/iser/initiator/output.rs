@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What goes from the initiator.
+
+use buf::SgList;
+use buf::Slice;
+use iscsi::initiator::datamover::Op;
+use iscsi::initiator::datamover::TaskId;
+use iscsi::initiator::datamover::itt;
+use wire::iscsi::DataOut;
+use wire::iscsi::DataSn;
+use wire::iscsi::LunField;
+use wire::iscsi::Request;
+use wire::iscsi::StatSn;
+use wire::iscsi::Ttt;
+use wire::iser::IserHeader;
+
+use super::Initiator;
+use crate::iser::message::head;
+use crate::iser::message::padded;
+use crate::iser::message::padded_vec;
+use crate::stamp::stamp;
+
+/// What waits to be sent.
+#[derive(Debug)]
+pub(super) enum Item {
+    Op(Op),
+    Unasked(Unasked),
+}
+
+/// Data behind a command that the target has not asked for: the next PDU of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unasked {
+    task: TaskId,
+    lun: LunField,
+    offset: u32,
+    end: u32,
+    data_sn: u32,
+}
+
+impl Initiator {
+    /// Appends what is to be sent to `list`; false if there is nothing, or something is on its way.
+    /// PDUs carry `exp_stat_sn`, the core's newest.
+    pub fn poll_transmit(&mut self, list: &mut SgList, exp_stat_sn: StatSn) -> bool {
+        while self.stream.takes_more()
+            && self.items.front().is_some_and(|item| self.unexpected.may_send(is_unexpected(item)))
+            && let Some(item) = self.items.pop_front()
+        {
+            match item {
+                Item::Op(op) => self.send_op(op, exp_stat_sn),
+                Item::Unasked(data) => self.send_data(data, exp_stat_sn),
+            }
+        }
+        self.stream.poll_transmit(list)
+    }
+
+    fn send_op(&mut self, op: Op, exp_stat_sn: StatSn) {
+        match op {
+            Op::SendControl { mut request, data } => {
+                stamp(&mut request, exp_stat_sn);
+                let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+                self.send(IserHeader::PLAIN, &request, length, padded_vec(data));
+            }
+            Op::SendCommand { task: id, mut command, immediate, unsolicited_end } => {
+                let Some(task) = self.tasks.get_mut(id) else { return };
+                let Some((write, read)) = task.begin(&command, unsolicited_end, &mut self.stream)
+                else {
+                    debug_assert!(false, "there are more names than tasks");
+                    return;
+                };
+                command.exp_stat_sn = exp_stat_sn;
+                let data = task.part(0, immediate).unwrap_or_default();
+                if immediate < unsolicited_end {
+                    let (lun, offset, end) = (command.lun, immediate, unsolicited_end);
+                    let data = Unasked { task: id, lun, offset, end, data_sn: 0 };
+                    self.items.push_front(Item::Unasked(data));
+                }
+                let header = IserHeader::Control { write, read };
+                self.send(header, &Request::Command(command), immediate, padded(data));
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends one PDU of unsolicited data. A task that has ended sends nothing more.
+    fn send_data(&mut self, data: Unasked, exp_stat_sn: StatSn) {
+        let Unasked { task: id, lun, offset, end, data_sn } = data;
+        let Some(task) = self.tasks.get_mut(id).filter(|task| !task.quiet) else { return };
+        let segment = self.keys.max_send_data_segment_length.max(1);
+        let to = end.min(offset.saturating_add(segment));
+        let Some(payload) = task.part(offset, to) else {
+            debug_assert!(false, "unsolicited data lies in the buffer");
+            return;
+        };
+        if to < end {
+            let rest = Unasked { offset: to, data_sn: data_sn.wrapping_add(1), ..data };
+            self.items.push_front(Item::Unasked(rest));
+        }
+        let pdu = DataOut {
+            final_: to == end,
+            lun,
+            itt: itt(id),
+            ttt: Ttt::NONE,
+            exp_stat_sn,
+            data_sn: DataSn(data_sn),
+            offset,
+        };
+        self.send(IserHeader::PLAIN, &Request::DataOut(pdu), to - offset, padded(payload));
+    }
+
+    fn send(&mut self, iser: IserHeader, request: &Request, length: u32, data: Slice) {
+        self.unexpected.note_sent(request);
+        self.scratch.clear();
+        request.emit(length, &mut self.scratch);
+        let head = head(iser, &self.scratch);
+        debug_assert!(head.is_some(), "no cdb of ours is that long");
+        if let Some(head) = head {
+            self.stream.send(head, data, None);
+        }
+    }
+}
+
+/// Whether no command window counts it (RFC 7145 §8.1.1).
+const fn is_unexpected(item: &Item) -> bool {
+    match item {
+        Item::Unasked(_) => true,
+        Item::Op(Op::SendCommand { command, .. }) => command.immediate,
+        Item::Op(Op::SendControl { request, .. }) => match request {
+            Request::Command(pdu) => pdu.immediate,
+            Request::Text(pdu) => pdu.immediate,
+            Request::Logout(pdu) => pdu.immediate,
+            Request::NopOut(pdu) => pdu.immediate,
+            Request::TaskManagement(pdu) => pdu.immediate,
+            Request::Login(_) => false,
+            Request::DataOut(_) | Request::Snack(_) => true,
+        },
+        Item::Op(_) => false,
+    }
+}

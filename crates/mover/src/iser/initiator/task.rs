@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the initiator keeps of a task: its memory, here or named for the target.
+//!
+//! ```text
+//!   here --command goes out--> named --status, abort, Send with Invalidate--> here
+//! ```
+
+use buf::Buf;
+use buf::Slice;
+use rdma::region::Memory;
+use rdma::region::Regions;
+use wire::iscsi::ScsiCommand;
+use wire::iser::Advertised;
+use wire::iwarp::Stag;
+
+use crate::iser::stream::BASE;
+use crate::iser::stream::Stream;
+
+/// One task.
+#[derive(Debug, Default)]
+pub(super) struct Task {
+    /// Sent to the target; byte 0 is byte 0 of the command's buffer.
+    write: Option<Slice>,
+    /// What comes from it, while the target has no name for it.
+    read: Option<Buf>,
+    /// The names that the target has.
+    write_stag: Option<Stag>,
+    read_stag: Option<Stag>,
+    /// Bytes that the command may get.
+    pub(super) in_len: u32,
+    /// Where the data that was given out so far ends.
+    given: u32,
+    pub(super) begun: bool,
+    /// Nothing more is sent for it.
+    pub(super) quiet: bool,
+}
+
+impl Task {
+    pub(super) fn new(write: Option<Slice>, read: Option<Buf>) -> Self {
+        Self { write, read, ..Self::default() }
+    }
+
+    /// The command goes out: names what the target is to read, and what it may write to. What it
+    /// sends unasked ends at `unsolicited_end`. None: there are too many names.
+    pub(super) fn begin(
+        &mut self,
+        command: &ScsiCommand,
+        unsolicited_end: u32,
+        stream: &mut Stream,
+    ) -> Option<(Option<Advertised>, Option<Advertised>)> {
+        self.begun = true;
+        let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let room = self.read.as_ref().map_or(0, |buf| length(buf.len()));
+        let wanted = match command.bidi_read_length {
+            Some(length) => length,
+            None if command.read => command.expected_length,
+            None => 0,
+        };
+        self.in_len = wanted.min(room);
+        if wanted > 0
+            && let Some(buf) = self.read.take()
+        {
+            match stream.advertise(Memory::Sink(buf)) {
+                Ok(stag) => self.read_stag = Some(stag),
+                Err(memory) => {
+                    self.take_back(memory);
+                    return None;
+                }
+            }
+        }
+        if command.write
+            && unsolicited_end < command.expected_length
+            && let Some(slice) = self.write.clone()
+        {
+            self.write_stag = Some(stream.advertise(Memory::Source(slice)).ok()?);
+        }
+        let named = |stag| Advertised { stag, base: BASE };
+        Some((self.write_stag.map(named), self.read_stag.map(named)))
+    }
+
+    /// A part of what it sends.
+    pub(super) fn part(&mut self, from: u32, to: u32) -> Option<Slice> {
+        let range = usize::try_from(from).ok()?..usize::try_from(to).ok()?;
+        let part = self.write.as_ref()?.part(range)?;
+        self.given = self.given.max(to);
+        Some(part)
+    }
+
+    pub(super) fn given(&self) -> u64 {
+        self.given.into()
+    }
+
+    /// The names that the target has.
+    pub(super) fn stags(&self) -> impl Iterator<Item = Stag> {
+        self.write_stag.into_iter().chain(self.read_stag)
+    }
+
+    /// The target has ended a name; false if it is none of this task's.
+    pub(super) fn invalidated(&mut self, stag: Stag, memory: Memory) -> bool {
+        let of = [&mut self.write_stag, &mut self.read_stag];
+        let Some(name) = of.into_iter().find(|name| **name == Some(stag)) else { return false };
+        *name = None;
+        self.take_back(memory);
+        true
+    }
+
+    /// Ends all names.
+    pub(super) fn end_memory(&mut self, regions: &mut Regions) {
+        for stag in self.write_stag.take().into_iter().chain(self.read_stag.take()) {
+            if let Some(memory) = regions.invalidate(stag) {
+                self.take_back(memory);
+            }
+        }
+    }
+
+    pub(super) fn take_read(&mut self) -> Option<Buf> {
+        self.read.take()
+    }
+
+    fn take_back(&mut self, memory: Memory) {
+        match memory {
+            Memory::Sink(buf) => self.read = Some(buf),
+            Memory::Source(_) => {}
+        }
+    }
+}

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What both roles have below iSER: the start of MPA, then a queue pair, the STags of the
+//! connection and one buffer for the messages that come.
+//!
+//! ```text
+//!   asked, waiting --agreed--> up --closed, Terminate, broken rule--> over
+//!         '------- rejected, broken rule ------------------------------^
+//! ```
+//!
+//! Messages are given out one at a time, and are lent until the next bytes are taken: so two
+//! buffers serve a connection, however many commands are on their way.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use buf::Buf;
+use buf::SgList;
+use clock::Instant;
+use rdma::mpa;
+use rdma::mpa::Agreed;
+use rdma::mpa::Offer;
+use rdma::mpa::PrivateData;
+use rdma::mpa::Reply;
+use rdma::qp::QueuePair;
+use rdma::region::Memory;
+use rdma::region::Place;
+use rdma::region::Regions;
+use rdma::region::StreamId;
+use rdma::verbs::End;
+use rdma::verbs::Event;
+use rdma::verbs::Head;
+use rdma::verbs::Notify;
+use rdma::verbs::Work;
+use rdma::verbs::WorkId;
+use wire::iwarp::Cause;
+use wire::iwarp::Stag;
+use wire::iwarp::TaggedOffset;
+
+use crate::limits::POSTED_MAX;
+use crate::limits::TRANSMIT_BYTES_MAX;
+
+/// The first four bytes of private data: what the sender cannot do, or will not (the iSER header
+/// of connection management, as deployed stacks have it).
+const ZERO_BASED: u8 = 0x80;
+const INVALIDATES_NOT: u8 = 0x40;
+
+/// The one stream of the table of STags.
+const STREAM: StreamId = StreamId(0);
+
+/// Offsets of memory of ours begin here: not at zero, so that who forgets to add it is found out.
+pub(super) const BASE: TaggedOffset = TaggedOffset(0x1_0000);
+
+/// The connection below one end.
+#[derive(Debug)]
+pub(super) struct Stream {
+    state: State,
+    pub(super) regions: Regions,
+    /// Bytes of the start that are to be sent.
+    start: Vec<u8>,
+    /// What was handed out last was of the start.
+    start_in_flight: bool,
+    /// Events behind one that was found while sending.
+    events: VecDeque<Event>,
+    /// The message that was given out last.
+    message: Option<(Buf, usize)>,
+    /// The buffer for the next one, while the queue pair has none.
+    spare: Option<Buf>,
+    /// Sends and Writes that were posted, and that have left.
+    posted: u64,
+    left: u64,
+    /// Bytes of each that has not left.
+    leaving: VecDeque<usize>,
+    leaving_len: usize,
+    /// Nothing was to be sent when this was asked last.
+    is_quiet: bool,
+    /// The peer takes Send with Invalidate.
+    invalidates: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Asked(mpa::Initiator),
+    Waiting(mpa::Responder),
+    Up(Box<QueuePair>),
+    /// Over before it began.
+    Over,
+}
+
+/// What has come.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    /// A message, which is lent. It may have ended an STag of ours.
+    Message { invalidated: Option<(Stag, Memory)> },
+    /// The oldest RDMA Read of ours is complete.
+    Read,
+    /// The connection is over.
+    Ended(Option<Cause>),
+}
+
+impl Stream {
+    /// As the initiator, who asks. `bufs`: for a message each.
+    pub(super) fn initiator(bufs: [Buf; 2]) -> Self {
+        // Whoever logs in has a deadline for all of it.
+        let private_data = private(ZERO_BASED);
+        let offer = Offer { private_data, ..Offer::default() };
+        let (asked, start) = mpa::Initiator::new(offer, Instant::default());
+        Self { start, ..Self::new(State::Asked(asked), bufs) }
+    }
+
+    /// As the target, who is asked.
+    pub(super) fn target(bufs: [Buf; 2]) -> Self {
+        Self::new(State::Waiting(mpa::Responder::new(Instant::default())), bufs)
+    }
+
+    fn new(state: State, [message, spare]: [Buf; 2]) -> Self {
+        Self {
+            state,
+            regions: Regions::default(),
+            start: Vec::new(),
+            start_in_flight: false,
+            events: VecDeque::new(),
+            message: Some((message, 0)),
+            spare: Some(spare),
+            posted: 0,
+            left: 0,
+            leaving: VecDeque::new(),
+            leaving_len: 0,
+            is_quiet: false,
+            invalidates: true,
+        }
+    }
+
+    /// Bytes that go out before anything else: the end of what the connection was before.
+    pub(super) fn go_on_behind(&mut self, bytes: Vec<u8>) {
+        let start = core::mem::replace(&mut self.start, bytes);
+        self.start.extend(start);
+    }
+
+    /// Takes bytes up to the next thing that happens: how many, and that. Without bytes: what has
+    /// happened already.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> (usize, Option<Arrival>) {
+        let mut taken = 0;
+        loop {
+            while let Some(event) = self.next_event() {
+                if let Some(arrival) = self.arrival(event) {
+                    return (taken, Some(arrival));
+                }
+            }
+            let rest = bytes.get(taken..).unwrap_or_default();
+            if rest.is_empty() {
+                return (taken, None);
+            }
+            match self.take(rest) {
+                Ok(more) => taken += more,
+                Err(cause) => {
+                    self.state = State::Over;
+                    return (bytes.len(), Some(Arrival::Ended(Some(cause))));
+                }
+            }
+        }
+    }
+
+    /// Something has happened that `feed` has not told.
+    pub(super) fn has_more(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// The message that was given out last.
+    pub(super) fn message(&self) -> &[u8] {
+        let message = self.message.as_ref();
+        message.and_then(|(buf, length)| buf.get(..*length)).unwrap_or_default()
+    }
+
+    /// Posts a Send.
+    pub(super) fn send(&mut self, head: Head, payload: buf::Slice, invalidate: Option<Stag>) {
+        let length = head.bytes().len() + payload.len();
+        let notify = Notify::Solicited;
+        self.post(Work::Send { head, payload, invalidate, notify }, length);
+    }
+
+    /// Posts an RDMA Write.
+    pub(super) fn write(&mut self, payload: buf::Slice, stag: Stag, offset: TaggedOffset) {
+        let length = payload.len();
+        self.post(Work::Write { payload, stag, offset }, length);
+    }
+
+    /// Posts an RDMA Read; false if its sink, or the peer, does not take it.
+    pub(super) fn read(&mut self, work: Work) -> bool {
+        let State::Up(qp) = &mut self.state else { return false };
+        qp.post_send(WorkId(u64::MAX), work, &self.regions).is_ok()
+    }
+
+    /// RDMA Reads that may go out now.
+    pub(super) fn free_reads(&self) -> usize {
+        match &self.state {
+            State::Up(qp) => qp.free_reads(),
+            _ => 0,
+        }
+    }
+
+    /// Puts a part of the message into memory of ours; false if it does not fit.
+    pub(super) fn place(&mut self, stag: Stag, offset: u32, data: Range<usize>) -> bool {
+        let Self { regions, message, .. } = self;
+        let bytes = message.as_ref().and_then(|(buf, _)| buf.get(data)).unwrap_or_default();
+        let offset = TaggedOffset(BASE.0 + u64::from(offset));
+        regions.place(Place { stream: STREAM, stag, offset }, bytes).is_ok()
+    }
+
+    /// Names memory for the peer; None if there are too many names.
+    pub(super) fn advertise(&mut self, memory: Memory) -> Result<Stag, Memory> {
+        self.regions.advertise(STREAM, BASE, memory)
+    }
+
+    /// Ends the connection for a fault of the peer that this layer has found.
+    pub(super) fn terminate(&mut self, cause: Cause) {
+        self.leaving.clear();
+        self.leaving_len = 0;
+        match &mut self.state {
+            State::Up(qp) => qp.terminate(cause),
+            state => *state = State::Over,
+        }
+    }
+
+    /// Appends what is to be sent; false if there is nothing, or something is on its way.
+    pub(super) fn poll_transmit(&mut self, out: &mut SgList) -> bool {
+        if !self.start.is_empty() {
+            out.push_bytes(&self.start);
+            self.start.clear();
+            self.start_in_flight = true;
+            return true;
+        }
+        let any = match &mut self.state {
+            State::Up(qp) => qp.poll_transmit(out),
+            _ => false,
+        };
+        self.is_quiet = !any;
+        any
+    }
+
+    /// What was handed out has left.
+    pub(super) fn handle_sent(&mut self) {
+        if core::mem::take(&mut self.start_in_flight) {
+            return;
+        }
+        let State::Up(qp) = &mut self.state else { return };
+        qp.handle_sent();
+        while let Some(event) = qp.poll_event() {
+            match event {
+                Event::Sent(_) => {
+                    self.left += 1;
+                    let length = self.leaving.pop_front().unwrap_or_default();
+                    self.leaving_len = self.leaving_len.saturating_sub(length);
+                }
+                other => self.events.push_back(other),
+            }
+        }
+    }
+
+    /// Sends and Writes that were posted so far.
+    pub(super) const fn posted(&self) -> u64 {
+        self.posted
+    }
+
+    /// Whether all has left that was posted when there were `posted`, or never will.
+    pub(super) fn has_left(&self, posted: u64) -> bool {
+        self.left >= posted || self.is_over()
+    }
+
+    /// Bytes that were posted and have not left.
+    pub(super) const fn leaving_len(&self) -> usize {
+        self.leaving_len
+    }
+
+    /// A connection that is over sends at most why.
+    pub(super) fn is_over(&self) -> bool {
+        match &self.state {
+            State::Up(qp) => qp.ended().is_some(),
+            State::Over => true,
+            State::Asked(_) | State::Waiting(_) => false,
+        }
+    }
+
+    /// Whether more may be posted: as much as goes out at once is not.
+    pub(super) fn takes_more(&self) -> bool {
+        let is_up = matches!(self.state, State::Up(_));
+        is_up && self.leaving_len < TRANSMIT_BYTES_MAX && self.leaving.len() < POSTED_MAX
+    }
+
+    /// All that was to be sent has been.
+    pub(super) fn is_drained(&self) -> bool {
+        self.is_quiet && self.start.is_empty() && self.has_left(self.posted)
+    }
+
+    /// The peer takes Send with Invalidate.
+    pub(super) const fn invalidates(&self) -> bool {
+        self.invalidates
+    }
+
+    pub(super) fn check(&self) {
+        assert_eq!(self.leaving_len, self.leaving.iter().sum::<usize>(), "bytes that leave");
+        if let State::Up(qp) = &self.state {
+            qp.check();
+        }
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        match &mut self.state {
+            State::Up(qp) => qp.poll_event(),
+            _ => None,
+        }
+    }
+
+    fn arrival(&mut self, event: Event) -> Option<Arrival> {
+        match event {
+            Event::Received(received) => {
+                self.message = Some((received.buf, received.length));
+                Some(Arrival::Message { invalidated: received.invalidated })
+            }
+            Event::Read(_) => Some(Arrival::Read),
+            Event::Ended(end) => {
+                self.leaving.clear();
+                self.leaving_len = 0;
+                Some(Arrival::Ended(cause(end)))
+            }
+            Event::Sent(_) | Event::Flushed(_) | Event::Shutdown => None,
+        }
+    }
+
+    /// Takes bytes of the start, or of one segment.
+    fn take(&mut self, bytes: &[u8]) -> Result<usize, Cause> {
+        match &mut self.state {
+            State::Asked(asked) => {
+                let (taken, reply) = asked.handle_bytes(bytes).map_err(|found| found.cause())?;
+                match reply {
+                    None => {}
+                    Some(Reply::Agreed { agreed, .. }) => self.agree(agreed),
+                    Some(Reply::Rejected { .. }) => return Err(Cause::MPA_START),
+                }
+                Ok(taken)
+            }
+            State::Waiting(waiting) => {
+                let (taken, request) =
+                    waiting.handle_bytes(bytes).map_err(|found| found.cause())?;
+                if let Some(request) = request {
+                    // Who says nothing of invalidating is not relied on.
+                    let flags = request.private_data().first().copied().unwrap_or(INVALIDATES_NOT);
+                    self.invalidates = flags & INVALIDATES_NOT == 0;
+                    let private_data = private(ZERO_BASED | flags & INVALIDATES_NOT);
+                    let (agreed, reply) =
+                        request.accept(&Offer { private_data, ..Offer::default() });
+                    self.start.extend(reply);
+                    self.agree(agreed);
+                }
+                Ok(taken)
+            }
+            State::Up(qp) => {
+                if qp.receives() == 0 {
+                    // What was lent is needed no more.
+                    let buf = self.spare.take().or_else(|| self.message.take().map(|(buf, _)| buf));
+                    self.spare = buf.and_then(|buf| qp.post_receive(WorkId(0), buf).err());
+                }
+                Ok(qp.handle_segment(bytes, &mut self.regions))
+            }
+            State::Over => Ok(bytes.len()),
+        }
+    }
+
+    fn agree(&mut self, agreed: Agreed) {
+        self.state = State::Up(Box::new(QueuePair::new(STREAM, agreed)));
+    }
+
+    fn post(&mut self, work: Work, length: usize) {
+        let State::Up(qp) = &mut self.state else { return };
+        let id = WorkId(self.posted);
+        if qp.post_send(id, work, &self.regions).is_ok() {
+            self.posted += 1;
+            self.leaving.push_back(length);
+            self.leaving_len += length;
+        }
+    }
+}
+
+/// What the upper layers tell each other in a request or reply.
+fn private(flags: u8) -> PrivateData {
+    PrivateData::try_from([flags, 0, 0, 0].to_vec()).unwrap_or_default()
+}
+
+/// What a Terminate says of it; None: nothing was wrong, or nobody can read it.
+const fn cause(end: End) -> Option<Cause> {
+    match end {
+        End::Closed => None,
+        End::Violated(violation) => Some(violation.cause()),
+        End::ByPeer(cause) => cause,
+        End::Local(cause) => Some(cause),
+    }
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The target's end of an iSER connection.
+//!
+//! Read first: RFC 7145 §7.3 (what becomes of each PDU), §8.1 (who may send how much).
+//!
+//! Ops are carried out strictly in order: each becomes a Send, an RDMA Write or an RDMA Read as
+//! soon as the connection can take one more. Release waits until all that was posted before it has
+//! left.
+
+mod input;
+mod output;
+mod unasked;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use buf::Buf;
+use buf::Pool;
+use iscsi::datamover::Capabilities;
+use iscsi::datamover::Event;
+use iscsi::datamover::Keys;
+use iscsi::datamover::Op;
+use iscsi::datamover::StreamViolation;
+use iscsi::datamover::TaskId;
+use slots::ById;
+use wire::iscsi::ScsiCommand;
+use wire::iscsi::StatSn;
+use wire::iwarp::Stag;
+
+use self::output::weight;
+use self::unasked::Unasked;
+use super::CAPABILITIES;
+use super::message::message_len;
+use super::remote::Remote;
+use super::stream::Stream;
+use super::unsolicited::Burst;
+use super::unsolicited::Unsolicited;
+use crate::counters::Counters;
+use crate::limits::ISER_DATA_MAX;
+use crate::limits::TASKS_MAX;
+
+/// The target's end of an iSER connection.
+///
+/// The pump feeds it the bytes of the connection from the first one on ([`Target::feed`], again as
+/// long as [`Target::has_more`]), gives it what the core wants ([`Target::submit`]), and takes from
+/// it what is to be sent ([`Target::poll_transmit`]) and what that has released
+/// ([`Target::poll_event`]).
+#[derive(Debug)]
+pub struct Target {
+    stream: Stream,
+    keys: Keys,
+    /// Nothing has come yet: only a Login Request may begin a connection.
+    first: bool,
+    /// The first message is a Hello (RFC 7145 §5.1.3).
+    awaits_hello: bool,
+    /// RDMA Reads at once that the initiator serves, by its Hello.
+    reads_max: usize,
+    credit: Credit,
+    unasked: Unasked,
+    violation: Option<StreamViolation>,
+    tasks: ById<TaskId, Task>,
+    remote: Remote,
+    unsolicited: Unsolicited,
+    /// RDMA Reads under way, the oldest first.
+    reads: VecDeque<Reading>,
+    ops: VecDeque<Op>,
+    /// Bytes that wait in `ops`.
+    queued: usize,
+    /// Tasks that are released when so many Sends and Writes have left.
+    releases: VecDeque<(u64, TaskId)>,
+    events: VecDeque<Event>,
+    end: End,
+    /// Of the PDU at hand, in the message of `stream`.
+    header: Range<usize>,
+    control: Range<usize>,
+    /// A command whose immediate data found no buffer.
+    short: Option<(ScsiCommand, Range<usize>)>,
+    /// ExpStatSN of the last data, until it is taken.
+    acknowledged: Option<StatSn>,
+    counters: Counters,
+}
+
+/// What the initiator may send before it hears from us (RFC 7145 §8.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Credit {
+    /// In the login phase each request waits for the answer to the one before.
+    Login { answered: bool },
+    /// PDUs that the command window does not count, since we said something last.
+    Full { unexpected: u32 },
+}
+
+/// What is kept of one task.
+#[derive(Debug, Default)]
+struct Task {
+    buf: Held,
+    had_unsolicited: bool,
+}
+
+/// The buffer for the initiator's data; its byte 0 is byte 0 of the initiator's.
+#[derive(Debug, Default)]
+enum Held {
+    #[default]
+    None,
+    Here(Buf),
+    /// RDMA Reads fill it.
+    Sink(Stag),
+}
+
+/// An RDMA Read.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    task: TaskId,
+    sink: Stag,
+    offset: u32,
+    length: u32,
+    /// The core wants to hear of its end.
+    wanted: bool,
+    /// The core has not looked for it yet.
+    fresh: bool,
+}
+
+/// How far the connection has come towards its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Open,
+    /// Terminate was asked for: nothing after it is sent.
+    Asked,
+}
+
+impl Target {
+    /// Before the first byte of the initiator: [`Keys::LOGIN`]. None if `pool` has no buffers for
+    /// the messages of one more connection.
+    #[must_use]
+    pub fn new(pool: &Pool) -> Option<Self> {
+        let length = message_len(ISER_DATA_MAX as usize);
+        let stream = Stream::target([pool.take(length)?, pool.take(length)?]);
+        Some(Self {
+            stream,
+            keys: Keys::LOGIN,
+            first: true,
+            awaits_hello: false,
+            reads_max: usize::MAX,
+            credit: Credit::Login { answered: true },
+            unasked: Unasked::default(),
+            violation: None,
+            tasks: ById::new(TASKS_MAX),
+            remote: Remote::default(),
+            unsolicited: Unsolicited::default(),
+            reads: VecDeque::new(),
+            ops: VecDeque::new(),
+            queued: 0,
+            releases: VecDeque::new(),
+            events: VecDeque::new(),
+            end: End::Open,
+            header: 0..0,
+            control: 0..0,
+            short: None,
+            acknowledged: None,
+            counters: Counters::default(),
+        })
+    }
+
+    /// Goes on with a byte stream whose login is over: `queued` is what is left to be said there.
+    pub fn follow(&mut self, queued: Vec<u8>, keys: Keys) {
+        self.stream.go_on_behind(queued);
+        (self.first, self.awaits_hello) = (false, keys.hello);
+        self.submit(Op::NoticeKeys(keys));
+    }
+
+    /// What it can do.
+    #[must_use]
+    pub const fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    /// Header (BHS and AHS) of the last PDU, until the next feed.
+    #[must_use]
+    pub fn header(&self) -> &[u8] {
+        self.stream.message().get(self.header.clone()).unwrap_or_default()
+    }
+
+    /// Data of the last control PDU, until the next feed.
+    #[must_use]
+    pub fn control_data(&self) -> &[u8] {
+        self.stream.message().get(self.control.clone()).unwrap_or_default()
+    }
+
+    /// ExpStatSN of the last data since this was asked last: of such PDUs nobody above hears (RFC
+    /// 7143 §4.2.2.2).
+    pub const fn take_acknowledged(&mut self) -> Option<StatSn> {
+        self.acknowledged.take()
+    }
+
+    /// Takes an op; `Detach` gives the buffer of its task back. What concerns receiving (`Attach`,
+    /// `Detach`, `ExpectUnsolicited`, `Abandon`, `Forget`, `Suspend`, `Overdue`, `NoticeKeys`)
+    /// holds at once, the rest in order. After `Terminate` of what is sent only `Release` has an
+    /// effect.
+    pub fn submit(&mut self, op: Op) -> Option<Buf> {
+        match op {
+            Op::Attach { task, buf } => {
+                if let Some(task) = self.tasks.open(task, Task::default) {
+                    task.buf = Held::Here(buf);
+                }
+            }
+            Op::Detach { task } => return self.detach(task),
+            Op::ExpectUnsolicited { task, itt, offset, length, discard, .. } => {
+                if let Some(task) = self.tasks.open(task, Task::default) {
+                    task.had_unsolicited = true;
+                }
+                let burst = Burst { task, itt, offset, length, discard };
+                let opened = self.unsolicited.open(burst);
+                debug_assert!(opened, "more than the command window allows");
+            }
+            Op::Abandon { task } => {
+                self.abandon(task);
+                self.drop_ops(|op| matches!(op, Op::GetData { task: of, .. } if *of == task));
+            }
+            Op::Suspend { task, itt } => {
+                self.abandon(task);
+                self.drop_ops(|op| output::is_of(op, task, itt));
+            }
+            Op::Overdue { task } => self.overdue(task),
+            Op::Forget { task } => self.unsolicited.forget(task),
+            Op::NoticeKeys(keys) => {
+                self.unasked.set_max(keys.unexpected_max);
+                self.keys = keys;
+                self.credit = Credit::Full { unexpected: 0 };
+            }
+            Op::PutNumbered(_) | Op::GetNumbered(_) | Op::AskAgain(_) => {
+                debug_assert!(false, "asked of a mover that has no numbers");
+            }
+            Op::Release { .. } => self.queue(op),
+            op if self.end == End::Open => self.queue(op),
+            Op::SendControl { .. } | Op::PutData { .. } | Op::GetData { .. } | Op::Terminate => {}
+        }
+        None
+    }
+
+    /// Events that `submit` and sending made (Released, and what failed).
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Whether `poll_event` has something to tell.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Everything has left and a Terminate op was reached: close the connection.
+    #[must_use]
+    pub fn is_terminated(&self) -> bool {
+        self.end == End::Asked && self.ops.is_empty() && self.stream.is_drained()
+    }
+
+    /// Bytes that wait to leave, with those under way.
+    #[must_use]
+    pub const fn backlog(&self) -> usize {
+        self.queued + self.stream.leaving_len()
+    }
+
+    /// Tasks that have resources here: zero when all were released.
+    #[must_use]
+    pub fn task_count(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// RDMA Reads under way.
+    #[must_use]
+    pub fn reads(&self) -> usize {
+        self.reads.len()
+    }
+
+    /// What this connection has counted: Data-In and R2T for RDMA Writes and Reads.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Asserts what always holds. Looks at every op, task and burst: for tests and simulation.
+    ///
+    /// # Panics
+    /// If it does not hold.
+    pub fn check(&self) {
+        self.stream.check();
+        self.tasks.check();
+        self.remote.check();
+        self.unsolicited.check();
+        assert_eq!(self.queued, self.ops.iter().map(weight).sum::<usize>(), "bytes queued");
+        assert!(!self.ops.front().is_some_and(output::is_silent), "silent ops never wait");
+    }
+
+    fn detach(&mut self, task: TaskId) -> Option<Buf> {
+        let task = self.tasks.get_mut(task)?;
+        match core::mem::take(&mut task.buf) {
+            Held::Here(buf) => Some(buf),
+            Held::Sink(stag) => {
+                debug_assert!(self.stream.is_over(), "a buffer is asked for when nobody fills it");
+                match self.stream.regions.invalidate(stag) {
+                    Some(rdma::region::Memory::Sink(buf)) => Some(buf),
+                    _ => None,
+                }
+            }
+            Held::None => None,
+        }
+    }
+
+    fn abandon(&mut self, task: TaskId) {
+        self.unsolicited.abandon(task);
+        let of = self.reads.iter_mut().filter(|read| read.task == task);
+        of.for_each(|read| read.wanted = false);
+    }
+
+    /// RDMA Reads come in order: one that does not come holds up all others.
+    fn overdue(&mut self, task: TaskId) {
+        self.unsolicited.overdue(task, &mut self.events);
+        for read in self.reads.iter_mut().filter(|read| read.task == task && read.wanted) {
+            if !core::mem::take(&mut read.fresh) {
+                read.wanted = false;
+                let Reading { offset, length, .. } = *read;
+                let error = iscsi::datamover::DataError::Overdue;
+                self.events.push_back(Event::DataFailed { task, offset, length, error });
+            }
+        }
+    }
+
+    fn release(&mut self, id: TaskId) {
+        if self.tasks.remove(id).is_some_and(|task| task.had_unsolicited) {
+            self.unsolicited.forget(id);
+        }
+        // Memory that RDMA Reads fill is kept until their end.
+        self.abandon(id);
+        self.events.push_back(Event::Released { task: id });
+    }
+}

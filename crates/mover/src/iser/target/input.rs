@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What comes to the target.
+
+use core::ops::Range;
+
+use buf::Buf;
+use buf::Pool;
+use buf::Slice;
+use iscsi::datamover::Event;
+use iscsi::datamover::Immediate;
+use iscsi::datamover::StreamViolation;
+use iscsi::datamover::TaskId;
+use wire::iscsi::DataOut;
+use wire::iscsi::Request;
+use wire::iscsi::ScsiCommand;
+use wire::iscsi::Ttt;
+use wire::iser::Advertised;
+use wire::iser::ISER_LEN;
+use wire::iser::ISER_VERSION;
+use wire::iser::IserHeader;
+use wire::iwarp::Cause;
+
+use super::Credit;
+use super::Held;
+use super::Reading;
+use super::Target;
+use crate::iser::message::Parts;
+use crate::iser::message::head;
+use crate::iser::message::parts;
+use crate::iser::stream::Arrival;
+use crate::iser::unsolicited::Place;
+use crate::limits::UNEXPECTED_MAX;
+use crate::staging::stage;
+
+/// Reject reason "Protocol Error" (RFC 7143 §11.17.1).
+const PROTOCOL_ERROR: u8 = 0x04;
+
+/// Reject reason "Invalid PDU field" (RFC 7143 §11.17.1).
+const INVALID_PDU_FIELD: u8 = 0x09;
+
+/// What a Terminate says of a message that iSER does not have here (RFC 7145 §10.1.3).
+const FORMAT_ERROR: Cause = Cause::UNEXPECTED_OPCODE;
+
+impl Target {
+    /// Takes bytes up to the next event: how many, and that. After an [`Event::Violation`] every
+    /// other call gives the same.
+    pub fn feed(&mut self, bytes: &[u8], pool: &Pool) -> (usize, Option<Event>) {
+        if let Some(violation) = self.violation {
+            return (bytes.len(), Some(Event::Violation(violation)));
+        }
+        if let Some((command, data)) = self.short.take() {
+            return (0, Some(self.try_again(command, data, pool)));
+        }
+        let mut taken = 0;
+        loop {
+            let (more, arrival) = self.stream.feed(bytes.get(taken..).unwrap_or_default());
+            taken += more;
+            self.counters.bytes_in += u64::try_from(more).unwrap_or_default();
+            let Some(arrival) = arrival else { return (taken, None) };
+            match self.handle(arrival, pool) {
+                Ok(None) => {}
+                Ok(Some(event)) => return (taken, Some(event)),
+                Err(violation) => {
+                    self.violation = Some(violation);
+                    self.settle_left();
+                    return (taken, Some(Event::Violation(violation)));
+                }
+            }
+        }
+    }
+
+    /// There is an event of what was fed: feed once more, perhaps nothing.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.violation.is_none() && (self.short.is_some() || self.stream.has_more())
+    }
+
+    fn handle(&mut self, arrival: Arrival, pool: &Pool) -> Result<Option<Event>, StreamViolation> {
+        match arrival {
+            // No message of an initiator ends an STag of ours.
+            Arrival::Message { invalidated: Some(_) } => Err(self.breach(FORMAT_ERROR)),
+            Arrival::Message { invalidated: None } => self.handle_message(pool),
+            Arrival::Read => Ok(self.handle_read()),
+            Arrival::Ended(cause) => Err(StreamViolation::Rdma(cause)),
+        }
+    }
+
+    /// The peer breaks a rule of iSER: the stream ends (RFC 7145 §10.1.3).
+    fn breach(&mut self, cause: Cause) -> StreamViolation {
+        self.stream.terminate(cause);
+        StreamViolation::Rdma(Some(cause))
+    }
+
+    fn handle_message(&mut self, pool: &Pool) -> Result<Option<Event>, StreamViolation> {
+        if core::mem::take(&mut self.awaits_hello) {
+            return self.handle_hello();
+        }
+        let message = self.stream.message();
+        let (Ok(IserHeader::Control { write, read }), Some(parts)) =
+            (IserHeader::parse(message), parts(message))
+        else {
+            return Err(self.breach(FORMAT_ERROR));
+        };
+        let Parts { header, data } = parts;
+        let request = Request::parse(message.get(header.clone()).unwrap_or_default());
+        (self.header, self.control) = (header, 0..0);
+        if core::mem::take(&mut self.first) && !matches!(request, Ok(Request::Login(_))) {
+            return Err(StreamViolation::NotLogin);
+        }
+        let limit = self.keys.max_recv_data_segment_length;
+        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        if length > limit {
+            return Err(StreamViolation::SegmentTooLong { length, limit });
+        }
+        if !self.spend(request.as_ref().ok()) {
+            return Err(self.breach(Cause::UNTAGGED_NO_BUFFER));
+        }
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => {
+                self.counters.pdus_in.malformed += 1;
+                return Ok(Some(Event::Rejected { reason: error.reject_reason() }));
+            }
+        };
+        self.counters.pdus_in.count(&request);
+        self.unasked.note_received(&request);
+        Ok(match request {
+            Request::Command(command) => {
+                Some(self.handle_command(command, (write, read), data, pool))
+            }
+            Request::DataOut(pdu) => self.handle_data(&pdu, data),
+            request => {
+                self.control = data;
+                Some(Event::Control { request, immediate: Immediate::None })
+            }
+        })
+    }
+
+    /// The first message of an initiator that asked for this exchange (RFC 7145 §5.1.3).
+    fn handle_hello(&mut self) -> Result<Option<Event>, StreamViolation> {
+        let message = self.stream.message();
+        let header = IserHeader::parse(message).ok().filter(|_| message.len() == ISER_LEN);
+        let Some(IserHeader::Hello { max_version, min_version, ird }) = header else {
+            return Err(self.breach(FORMAT_ERROR));
+        };
+        let rejected = !(min_version..=max_version).contains(&ISER_VERSION);
+        let ord = ird.min(u16::try_from(self.stream.free_reads()).unwrap_or(u16::MAX));
+        self.reads_max = ord.into();
+        let (max_version, version) = (ISER_VERSION, ISER_VERSION);
+        let reply = IserHeader::HelloReply { rejected, max_version, version, ord };
+        if let Some(head) = head(reply, &[]) {
+            self.stream.send(head, Slice::empty(), None);
+        }
+        if rejected { Err(StreamViolation::Rdma(None)) } else { Ok(None) }
+    }
+
+    /// Whether the initiator had a right to send this now (RFC 7145 §8.1.1).
+    fn spend(&mut self, request: Option<&Request>) -> bool {
+        match &mut self.credit {
+            Credit::Login { answered } => core::mem::take(answered),
+            Credit::Full { unexpected } => {
+                let is_unexpected = match request {
+                    Some(Request::Command(pdu)) => pdu.immediate,
+                    Some(Request::Text(pdu)) => pdu.immediate,
+                    Some(Request::Logout(pdu)) => pdu.immediate,
+                    Some(Request::NopOut(pdu)) => pdu.immediate,
+                    Some(Request::TaskManagement(pdu)) => pdu.immediate,
+                    Some(Request::Login(_) | Request::DataOut(_) | Request::Snack(_)) | None => {
+                        true
+                    }
+                };
+                *unexpected = unexpected.saturating_add(u32::from(is_unexpected));
+                *unexpected <= UNEXPECTED_MAX
+            }
+        }
+    }
+
+    fn handle_command(
+        &mut self,
+        command: ScsiCommand,
+        (write, read): (Option<Advertised>, Option<Advertised>),
+        data: Range<usize>,
+        pool: &Pool,
+    ) -> Event {
+        if lacks_memory(&command, (write, read), data.len()) {
+            return Event::Rejected { reason: PROTOCOL_ERROR };
+        }
+        self.remote.enter(command.itt, write, read);
+        let request = Request::Command(command);
+        if data.is_empty() {
+            return Event::Control { request, immediate: Immediate::None };
+        }
+        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        match stage(&command, length, pool) {
+            Some(buf) => {
+                let immediate = self.staged(buf, data);
+                Event::Control { request, immediate }
+            }
+            None => {
+                self.short = Some((command, data));
+                Event::NoBuffer
+            }
+        }
+    }
+
+    /// Whoever was told may have made room.
+    fn try_again(&mut self, command: ScsiCommand, data: Range<usize>, pool: &Pool) -> Event {
+        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let immediate = match stage(&command, length, pool) {
+            Some(buf) => self.staged(buf, data),
+            None => Immediate::Exhausted { length },
+        };
+        Event::Control { request: Request::Command(command), immediate }
+    }
+
+    fn staged(&mut self, mut buf: Buf, data: Range<usize>) -> Immediate {
+        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let bytes = self.stream.message().get(data).unwrap_or_default();
+        let Some(place) = buf.get_mut(..bytes.len()) else {
+            debug_assert!(false, "a staged buffer has room for the data");
+            return Immediate::Exhausted { length };
+        };
+        place.copy_from_slice(bytes);
+        self.counters.bytes_copied += u64::from(length);
+        Immediate::Staged { data: buf, length }
+    }
+
+    /// Data that comes unasked; what is asked for never comes as a PDU (RFC 7145 §7.3.4).
+    fn handle_data(&mut self, pdu: &DataOut, data: Range<usize>) -> Option<Event> {
+        self.acknowledged = Some(pdu.exp_stat_sn);
+        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        match self.unsolicited.place(pdu, length) {
+            Place::Unknown if pdu.ttt != Ttt::NONE => {
+                return Some(Event::Rejected { reason: PROTOCOL_ERROR });
+            }
+            Place::Unknown => return Some(Event::Rejected { reason: INVALID_PDU_FIELD }),
+            Place::Nowhere => {}
+            Place::Buffer(task) if self.land(task, pdu.offset, data) => {
+                self.counters.bytes_copied += u64::from(length);
+            }
+            Place::Buffer(_) => self.unsolicited.misplaced(pdu.itt),
+        }
+        if pdu.final_ { self.unsolicited.end(pdu.itt) } else { None }
+    }
+
+    /// Puts bytes into the buffer of a task; false if they do not fit.
+    fn land(&mut self, task: TaskId, offset: u32, data: Range<usize>) -> bool {
+        match self.tasks.get_mut(task).map(|task| &mut task.buf) {
+            Some(Held::Here(buf)) => {
+                let bytes = self.stream.message().get(data).unwrap_or_default();
+                let start = usize::try_from(offset).unwrap_or(usize::MAX);
+                let place = buf.get_mut(start..start.saturating_add(bytes.len()));
+                place.is_some_and(|place| {
+                    place.copy_from_slice(bytes);
+                    true
+                })
+            }
+            Some(Held::Sink(stag)) => self.stream.place(*stag, offset, data),
+            Some(Held::None) | None => false,
+        }
+    }
+
+    /// The oldest RDMA Read is complete.
+    fn handle_read(&mut self) -> Option<Event> {
+        let Reading { task, sink, offset, length, wanted, .. } = self.reads.pop_front()?;
+        self.counters.bytes_copied += u64::from(length);
+        self.restore(task, sink);
+        wanted.then_some(Event::DataDone { task, offset, length })
+    }
+}
+
+/// Whether a command moves data and names no memory for it (RFC 7145 §7.3.1). What still comes
+/// unasked is not known here.
+fn lacks_memory(
+    command: &ScsiCommand,
+    (write, read): (Option<Advertised>, Option<Advertised>),
+    immediate: usize,
+) -> bool {
+    let immediate = u32::try_from(immediate).unwrap_or(u32::MAX);
+    let writes = command.write && command.final_ && command.expected_length > immediate;
+    let reads = match command.bidi_read_length {
+        Some(length) => length > 0,
+        None => command.read && command.expected_length > 0,
+    };
+    writes && write.is_none() || reads && read.is_none()
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A byte stream that goes on with RDMA after its login, and the Hello that may come first there
+//! (RFC 7145 §5.1).
+
+use super::*;
+use crate::iser::stream::Arrival;
+use crate::iser::stream::Stream;
+use iscsi::datamover::StreamViolation;
+use rdma::verbs::Head;
+use wire::iser::ISER_VERSION;
+use wire::iser::IserHeader;
+use wire::iwarp::Cause;
+
+const LEFT: &[u8] = b"the last login response";
+
+/// An initiator's end without manners, and the target that it speaks to.
+struct Peer {
+    pool: Pool,
+    stream: Stream,
+    far: Target,
+    /// What the target has sent before its MPA reply.
+    before: Vec<u8>,
+}
+
+impl Peer {
+    fn new(hello: bool) -> Self {
+        let pool = Pool::new(16 << 20).unwrap();
+        let mut far = Target::new(&pool).unwrap();
+        far.follow(LEFT.to_vec(), target::Keys { hello, ..target::Keys::LOGIN });
+        let bufs = [pool.take(16 << 10).unwrap(), pool.take(16 << 10).unwrap()];
+        Self { stream: Stream::initiator(bufs), pool, far, before: Vec::new() }
+    }
+
+    /// Carries bytes both ways until there are none; what the target tells, and what it has sent.
+    fn exchange(&mut self) -> (Vec<target::Event>, Vec<IserHeader>) {
+        let (mut events, mut headers) = (Vec::new(), Vec::new());
+        loop {
+            let (mut out, mut back) = (SgList::new(), SgList::new());
+            let to_near = self.far.poll_transmit(&mut back);
+            let to_far = self.stream.poll_transmit(&mut out);
+            if !to_near && !to_far {
+                return (events, headers);
+            }
+            if to_far {
+                self.stream.handle_sent();
+                let bytes = out.to_vec();
+                let mut rest = &bytes[..];
+                while !rest.is_empty() || self.far.has_more() {
+                    let (taken, event) = self.far.feed(rest, &self.pool);
+                    rest = &rest[taken..];
+                    events.extend(event);
+                }
+            }
+            if to_near {
+                self.far.handle_sent();
+                let bytes = back.to_vec();
+                let mut rest = &bytes[..];
+                if self.before.is_empty() {
+                    let (left, others) = rest.split_at(LEFT.len());
+                    self.before = left.to_vec();
+                    rest = others;
+                }
+                while !rest.is_empty() {
+                    let (taken, arrival) = self.stream.feed(rest);
+                    rest = &rest[taken..];
+                    if matches!(arrival, Some(Arrival::Message { .. })) {
+                        headers.extend(IserHeader::parse(self.stream.message()));
+                    }
+                }
+            }
+        }
+    }
+
+    fn say(&mut self, parts: &[&[u8]]) -> (Vec<target::Event>, Vec<IserHeader>) {
+        self.exchange();
+        self.stream.send(Head::of(parts).unwrap(), Slice::empty(), None);
+        self.exchange()
+    }
+}
+
+fn command_bytes() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    command(TASK, true, 0).emit(0, &mut bytes);
+    bytes
+}
+
+/// Covers: ISC-06.
+#[test]
+fn what_is_left_of_the_login_goes_out_first_and_no_login_follows() {
+    let mut peer = Peer::new(false);
+    let (events, headers) = peer.say(&[&IserHeader::PLAIN.emit(), &command_bytes()]);
+    assert_eq!(peer.before, LEFT);
+    assert!(matches!(events[..], [target::Event::Control { .. }]), "{events:?}");
+    assert!(headers.is_empty());
+}
+
+fn hello(max_version: u8, min_version: u8, ird: u16) -> [u8; 28] {
+    IserHeader::Hello { max_version, min_version, ird }.emit()
+}
+
+/// Covers: ISC-09, ISC-10, ISC-11.
+#[test]
+fn a_hello_is_answered_where_it_was_announced() {
+    let (max_version, version) = (ISER_VERSION, ISER_VERSION);
+    for (max, min, rejected) in [(10, 10, false), (15, 1, false), (11, 11, true), (9, 1, true)] {
+        let mut peer = Peer::new(true);
+        let (events, headers) = peer.say(&[&hello(max, min, 1)]);
+        let reply = IserHeader::HelloReply { rejected, max_version, version, ord: 1 };
+        assert_eq!(headers, [reply]);
+        let is_over = StreamViolation::Rdma(None);
+        match &events[..] {
+            [] => assert!(!rejected),
+            [target::Event::Violation(found)] => assert!(rejected && *found == is_over),
+            other => panic!("{other:?}"),
+        }
+    }
+    let wrong = StreamViolation::Rdma(Some(Cause::UNEXPECTED_OPCODE));
+    let mut peer = Peer::new(true);
+    let (events, _) = peer.say(&[&IserHeader::PLAIN.emit(), &command_bytes()]);
+    assert!(matches!(events[..], [target::Event::Violation(found)] if found == wrong), "missing");
+    let mut peer = Peer::new(false);
+    let (events, _) = peer.say(&[&hello(10, 10, 1)]);
+    assert!(matches!(events[..], [target::Event::Violation(found)] if found == wrong), "unasked");
+}
+
+/// Covers: ISC-11, ISF-08.
+#[test]
+fn as_many_reads_are_under_way_as_the_hello_allows() {
+    let mut peer = Peer::new(true);
+    peer.say(&[&hello(10, 10, 1)]);
+    let memory = wire::iser::Advertised::default();
+    let header = IserHeader::Control { write: Some(memory), read: None };
+    let mut pdu = Vec::new();
+    command(TASK, false, 8192).emit(0, &mut pdu);
+    peer.say(&[&header.emit(), &pdu]);
+    let buf = peer.pool.take(8192).unwrap();
+    peer.far.submit(target::Op::Attach { task: TASK, buf });
+    (0..4).for_each(|at| drop(peer.far.submit(get(at * 2048, 2048))));
+    let mut list = SgList::new();
+    while peer.far.poll_transmit(&mut list) {
+        peer.far.handle_sent();
+    }
+    assert_eq!(peer.far.reads(), 1);
+}

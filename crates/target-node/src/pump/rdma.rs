@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Connections that are, or become, RDMA streams (RFC 7145 §5.1): which those are, and when.
+//!
+//! Software iWARP runs over a connection of TCP, so the engine has nothing to do with it. The first
+//! byte of the initiator tells whether a connection begins with MPA or with a login; a login can
+//! agree that MPA follows it.
+
+use engine::Port;
+use iscsi::datamover::Capabilities;
+use iscsi::datamover::Rdma as Extensions;
+use iscsi::target_role::LoggedIn;
+use iscsi::target_role::Login;
+use mover::Mover;
+use mover::iser;
+use wire::iscsi::StatSn;
+
+use super::Phase;
+use super::Pump;
+use super::admission::LoginView;
+use super::admission::OUT_OF_RESOURCES;
+use super::view::ConnectionView;
+use crate::table::Key;
+
+/// Whether a target speaks iSER.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // it does not, or this is how
+pub enum Rdma {
+    /// It does not.
+    #[default]
+    Off,
+    /// By software iWARP, on every portal, beside iSCSI.
+    Iwarp,
+}
+
+impl Rdma {
+    /// What a connection of TCP can do before its first byte.
+    pub(crate) fn stream(self) -> Capabilities {
+        let rdma = match self {
+            Self::Off => Extensions::Never,
+            Self::Iwarp => Extensions::Possible,
+        };
+        Capabilities { rdma, ..Capabilities::STREAM }
+    }
+}
+
+impl<P: Port> Pump<P> {
+    /// The first bytes of a connection are here: whether it goes on.
+    #[cold]
+    pub(super) fn tell_kind(&mut self, key: Key, first: u8) -> bool {
+        self.connection(key).is_none_or(|mut view| view.tell_kind(first))
+    }
+
+    /// A login is done that has agreed on RDMA: what follows is MPA.
+    pub(super) fn go_on_with_rdma(&mut self, key: Key, login: &LoggedIn) {
+        if let Some(mut view) = self.connection(key) {
+            view.go_on_with_rdma(login);
+        }
+    }
+}
+
+impl<P: Port> ConnectionView<'_, P> {
+    fn tell_kind(&mut self, first: u8) -> bool {
+        let connection = &mut *self.connection;
+        let Phase::Login(login) = &mut connection.phase else { return true };
+        login.is_fresh = false;
+        let shared = &self.context.shared;
+        if shared.rdma == Rdma::Off || first != iser::FIRST_BYTE {
+            return true;
+        }
+        let Some(mover) = iser::Target::new(&connection.pool) else {
+            tracing::warn!(peer = %connection.peer, "refused a connection: no memory for it");
+            return false;
+        };
+        let (now, timeout) = (self.context.port.now(), shared.login_timeout);
+        login.capabilities = mover.capabilities();
+        login.machine = Login::new(now, StatSn(1), timeout, login.capabilities);
+        connection.mover = Mover::Iser(Box::new(mover));
+        true
+    }
+
+    fn go_on_with_rdma(&mut self, login: &LoggedIn) {
+        let connection = &mut *self.connection;
+        let Phase::Login(phase) = &mut connection.phase else { return };
+        let (Some(mut mover), Mover::Tcp(before)) = (phase.successor.take(), &mut connection.mover)
+        else {
+            return;
+        };
+        // Its last response goes out first.
+        mover.follow(before.take_queued(), login.keys());
+        connection.mover = Mover::Iser(mover);
+    }
+}
+
+impl<P: Port> LoginView<'_, P> {
+    /// The last response of a login that has agreed on RDMA goes out when there is memory for what
+    /// follows (RFC 7145 §5.1.2); false if there is none, which the login has been told.
+    pub(super) fn prepare_rdma(&mut self) -> bool {
+        if !self.login.machine.becomes_rdma() || !matches!(self.mover, Mover::Tcp(_)) {
+            return true;
+        }
+        self.login.successor = iser::Target::new(&self.context.pool).map(Box::new);
+        if self.login.successor.is_none() {
+            self.login.machine.establish(Err(OUT_OF_RESOURCES));
+        }
+        self.login.successor.is_some()
+    }
+}
