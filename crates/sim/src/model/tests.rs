@@ -187,7 +187,7 @@ fn work_that_was_left_behind_may_reach_what_it_was_for_when_that_is_there_again(
     model.begin(2, 2, 1, Instant(10));
     model.doubt(2, 2);
     model.exorcise(2, 2, Instant(12));
-    model.cut_beside(2, Instant(20), &[2..3]);
+    model.cut_beside(2, Instant(20), std::slice::from_ref(&(2..3)));
     assert!(found(&mut model, 1, 30, 31), "it is for this one");
     let content = model.content(3, 1, 1);
     assert!(model.check(3, &content, Instant(30), Instant(31)).is_err(), "not for that one");
