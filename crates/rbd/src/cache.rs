@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What an acknowledged write means, by what Ceph's configuration says of the image's caches, and
-//! how the image is to be opened therefore.
+//! what of it we choose ourselves.
 #![forbid(unsafe_code)]
 
 /// Options of an image that are in force: the configuration, the pool's and the image's own.
@@ -52,12 +52,9 @@ impl Options {
         self.has_memory_cache() && self.find("rbd_cache_policy") == Some("writearound")
     }
 
-    /// How an image is to be opened that was opened by `way` and then had these options.
-    pub(crate) fn better(&self, way: Way) -> Way {
-        if self.forgets_failures() && !way.without_cache {
-            return Way { without_cache: true, lends: !self.has_persistent_cache() };
-        }
-        Way { lends: !self.has_memory_cache() && !self.has_persistent_cache(), ..way }
+    /// Whether the library copies what is written before it says that it has begun.
+    pub(crate) fn copies_writes(&self) -> bool {
+        self.find("rbd_disable_zero_copy_writes") != Some("false")
     }
 
     /// What can be given back at once, bytes: the unit that librbd goes by.
@@ -68,42 +65,15 @@ impl Options {
     }
 }
 
-/// How an image is opened, beyond what its configuration says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Way {
-    /// Without a cache in memory, or else with one that forgets nothing.
-    pub(crate) without_cache: bool,
-    /// What is written is lent to the library, not copied by it. A cache of the library would keep
-    /// what is lent, and it ends no write before it has given that back: some never.
-    pub(crate) lends: bool,
-}
+/// What the library is told before it connects. It ends a write that was lent to it when it has
+/// given back what it was lent, and that is never with a cache that writes through, nor when it was
+/// shut out and has no lock: so it copies.
+pub(crate) const COPIES: (&str, &str) = ("rbd_disable_zero_copy_writes", "true");
 
-impl Way {
-    /// What the library is told before it connects.
-    pub(crate) fn options(self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        // The image or its pool may insist on a cache: what it says of its own goes before this.
-        let cache = [("rbd_cache", "false"), ("rbd_cache_policy", "writeback")];
-        let copies = [("rbd_disable_zero_copy_writes", if self.lends { "false" } else { "true" })];
-        cache.into_iter().filter(move |_| self.without_cache).chain(copies)
-    }
-
-    /// What makes it quicker where the release knows it, in this order.
-    ///
-    /// Without a cache nothing in the library waits for the cluster when an operation begins, but
-    /// where too many are under way: those are bounded by our memory. So operations begin in the
-    /// thread that asks, and not in one of the library's, which would have to be woken.
-    pub(crate) fn hints(self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let hints = [
-            ("objecter_inflight_ops", UNBOUNDED),
-            ("objecter_inflight_op_bytes", UNBOUNDED),
-            ("rbd_non_blocking_aio", "false"),
-        ];
-        hints.into_iter().filter(move |_| self.lends)
-    }
-}
-
-/// Operations, or bytes of them, that an image never has under way: 2^50.
-const UNBOUNDED: &str = "1125899906842624";
+/// In place of a cache that forgets failures: none, or, where the image or its pool insists on one,
+/// one that forgets nothing.
+pub(crate) const WITHOUT_CACHE: [(&str, &str); 2] =
+    [("rbd_cache", "false"), ("rbd_cache_policy", "writeback")];
 
 /// Ceph's own default, bytes.
 const GRANULARITY: u32 = 64 << 10;
@@ -158,29 +128,6 @@ mod tests {
         ] {
             let options = options(&[("rbd_cache", cache), ("rbd_cache_policy", policy)]);
             assert_eq!(options.forgets_failures(), forgets, "{cache} {policy}");
-        }
-    }
-
-    #[test]
-    fn an_image_is_opened_without_a_cache_or_as_it_is_told() {
-        let (first, copied) = (Way::default(), Way { without_cache: true, lends: false });
-        let (lent, quick) = (Way { lends: true, ..first }, Way { lends: true, ..copied });
-        let cache = |on, policy| vec![("rbd_cache", on), ("rbd_cache_policy", policy)];
-        let persistent = ("rbd_persistent_cache_mode", "ssd");
-        for (list, before, then) in [
-            (cache("true", "writearound"), first, quick),
-            (cache("false", "writeback"), quick, quick),
-            // The image insists on its cache.
-            (cache("true", "writeback"), quick, copied),
-            (cache("true", "writearound"), quick, copied),
-            (cache("true", "writeback"), first, first),
-            (cache("true", "writethrough"), first, first),
-            (cache("false", "writearound"), first, lent),
-            ([cache("false", "writearound"), vec![persistent]].concat(), first, first),
-            ([cache("true", "writearound"), vec![persistent]].concat(), first, copied),
-            (vec![], first, first),
-        ] {
-            assert_eq!(options(&list).better(before), then, "{list:?} after {before:?}");
         }
     }
 

@@ -6,7 +6,7 @@
 
 use crate::api::Api;
 use crate::api::Raw;
-use crate::cache::Way;
+use crate::cache::COPIES;
 use crate::error::Doing;
 use crate::limits::CONNECT_SECONDS_MAX;
 use std::ffi::CString;
@@ -43,8 +43,12 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Connects as the user of `spec`, for an image that is opened by `way`.
-    pub(crate) fn connect(api: &'static Api, spec: &RbdSpec, way: Way) -> Result<Self, Refused> {
+    /// Connects as the user of `spec`, with more options than the configuration has.
+    pub(crate) fn connect(
+        api: &'static Api,
+        spec: &RbdSpec,
+        options: &[(&'static str, &'static str)],
+    ) -> Result<Self, Refused> {
         let user = spec.user.as_deref().map(|user| text(Doing::Begin, user)).transpose()?;
         let mut raw = null_mut();
         // SAFETY: the place for the handle is ours; the name is null or ends with a zero.
@@ -60,9 +64,8 @@ impl Cluster {
             cluster.set("keyring", keyring)?;
         }
         cluster.set("client_mount_timeout", CONNECT_SECONDS_MAX)?;
-        way.options().try_for_each(|(option, value)| cluster.set(option, value))?;
-        // The last one is right with those before it only.
-        let _ = way.hints().try_for_each(|(option, value)| cluster.set(option, value));
+        let options = [COPIES].into_iter().chain(options.iter().copied());
+        options.into_iter().try_for_each(|(option, value)| cluster.set(option, value))?;
         // SAFETY: the handle is not connected yet.
         let result = unsafe { (api.rados_connect)(raw) };
         check(Doing::Connect, result)?;

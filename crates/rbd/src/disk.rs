@@ -274,6 +274,10 @@ impl Store for Rbd {
         true
     }
 
+    fn may_have_lost(&self) -> bool {
+        self.opened.image.may_have_lost()
+    }
+
     fn bytes_behind(&self) -> Option<u64> {
         self.opened.watched.bytes()
     }
@@ -293,6 +297,11 @@ impl Store for Rbd {
 
     fn submit(&self, op: &Op) -> Submitted {
         if let Err(error) = self.check(op) {
+            return Submitted::Done(Outcome::Failed(error));
+        }
+        if self.opened.image.is_shut_out() {
+            // Librbd would keep it for ever, waiting for the right to write.
+            let error = if matches!(op, Op::Flush) { Error::Write } else { Error::Internal };
             return Submitted::Done(Outcome::Failed(error));
         }
         if self.opened.image.is_silent(self.busy) {

@@ -52,6 +52,8 @@ pub enum Doing {
     Facts,
     /// Having its cache be one that tells of what it could not write.
     Cache,
+    /// Having what is written be copied.
+    Lend,
     /// Watching for another size.
     Watch,
     /// Giving it another size.
@@ -159,6 +161,7 @@ impl fmt::Display for InWords {
             Doing::Open => "cannot open the image",
             Doing::Facts => "cannot ask what the image is",
             Doing::Cache => "cannot trust its cache",
+            Doing::Lend => "cannot have its writes copied",
             Doing::Watch => "cannot watch the image",
             Doing::Resize => "cannot give the image another size",
             Doing::Snapshot => "cannot make the snapshot",
@@ -197,6 +200,12 @@ fn advice(doing: Doing, source: &io::Error, conf: Option<&str>) -> String {
             "; the image or its pool insists on rbd_cache_policy writearound, which forgets writes \
              that fail; try: rbd config image rm POOL/IMAGE rbd_cache_policy, or \
              rbd config pool rm POOL rbd_cache_policy"
+                .to_owned()
+        }
+        (Doing::Lend, _) => {
+            "; the image or its pool insists on rbd_disable_zero_copy_writes false, with which some \
+             writes never end; try: rbd config image rm POOL/IMAGE rbd_disable_zero_copy_writes, or \
+             rbd config pool rm POOL rbd_disable_zero_copy_writes"
                 .to_owned()
         }
         (Doing::Snapshot, io::ErrorKind::AlreadyExists) => {

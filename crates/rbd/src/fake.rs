@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A library that behaves as badly as its images are named: `late`, `twice`, `never`, `other`
-//! (threads), `ends-N` and `begins-N` (with errno N), `short`, `insists` (on all options),
+//! (threads), `ends-N` and `begins-N` (with errno N), `short`, `insists` and `lends` (on all options),
 //! `caches` (insists on its cache), `stuck` (what is written never ends), `sector` (compares no
 //! more than one), `narrow` (in its stripe units), `nowhere` (says nothing of what differs). The
 //! name goes on behind a dot; one that ends with `.bare` has no cache of its own accord.
@@ -27,7 +27,6 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -110,8 +109,6 @@ pub(crate) struct Fake {
     /// Open handles.
     handles: AtomicUsize,
     options: Vec<(&'static str, &'static str)>,
-    /// It was opened as one that does not copy what is written.
-    is_lent_to: AtomicBool,
 }
 
 /// What is called at the end, and with what.
@@ -154,7 +151,8 @@ impl Fake {
 
     fn new(name: &str, bytes: u64) -> Arc<Self> {
         let manner = name.split('.').next().unwrap_or_default().to_owned();
-        let is_bare = manner == "safe" || name.ends_with(".bare");
+        let lends = manner == "lends";
+        let is_bare = manner == "safe" || lends || name.ends_with(".bare");
         let cache = if is_bare { "false" } else { "true" };
         Arc::new(Self {
             manner,
@@ -169,18 +167,14 @@ impl Fake {
                 ("rbd_cache", cache),
                 // Ceph's default.
                 ("rbd_cache_policy", "writearound"),
+                ("rbd_disable_zero_copy_writes", if lends { "false" } else { "true" }),
                 ("rbd_discard_granularity_bytes", "65536"),
             ],
-            is_lent_to: AtomicBool::new(false),
         })
     }
 
     pub(crate) fn is_open(&self) -> bool {
         self.handles.load(Ordering::SeqCst) > 0
-    }
-
-    pub(crate) fn is_lent_to(&self) -> bool {
-        self.is_lent_to.load(Ordering::SeqCst)
     }
 
     pub(crate) fn done(&self) -> Vec<&'static str> {
@@ -390,8 +384,6 @@ unsafe extern "C" fn rbd_open(
         return -2;
     }
     let image = Fake::of(&name);
-    let copies = TOLD.with_borrow(|told| told.get("rbd_disable_zero_copy_writes").cloned());
-    image.is_lent_to.store(copies.as_deref() == Some("false"), Ordering::SeqCst);
     image.handles.fetch_add(1, Ordering::SeqCst);
     // SAFETY: who calls gives a place for a handle.
     unsafe { *place = Arc::into_raw(image).cast_mut().cast() };
@@ -475,7 +467,9 @@ unsafe extern "C" fn rbd_config_image_list(
     let list = unsafe { std::slice::from_raw_parts_mut(list, room) };
     for (place, (name, value)) in list.iter_mut().zip(options) {
         let text = |text: &str| CString::new(text).expect("no zero").into_raw();
-        let insists = fake.manner == "insists" || (fake.manner == "caches" && *name == "rbd_cache");
+        let insists = fake.manner == "insists"
+            || (fake.manner == "caches" && *name == "rbd_cache")
+            || fake.manner == "lends";
         let told = TOLD.with_borrow(|told| told.get(*name).filter(|_| !insists).cloned());
         let value = told.unwrap_or_else(|| (*value).to_owned());
         *place = ConfigOption { name: text(name), value: text(&value), source: 0 };

@@ -215,8 +215,8 @@ impl Flight {
             (Err((Error::Unsupported, _)), _) => core.tell_that_it_is_not_one(deed.length),
             (Err((error, errno)), _) => {
                 tell(&core.name, deed, error, errno);
-                if errno == ESHUTDOWN && core.flushes.lose_unknown() {
-                    tell_loss(&core.name);
+                if errno == ESHUTDOWN {
+                    core.shut_out();
                 }
             }
         }

@@ -90,11 +90,17 @@ impl Flushes {
     }
 
     /// What the client had is lost, and nobody can tell what that was: it fails for good. True if
-    /// it had not failed before.
+    /// it had something, and had not failed before.
     pub(crate) fn lose_unknown(&self) -> bool {
         let before = self.health.has_failed();
-        self.health.lose_unknown();
-        !before
+        if self.volatile {
+            self.health.lose_unknown();
+        }
+        self.volatile && !before
+    }
+
+    pub(crate) fn may_have_lost(&self) -> bool {
+        self.health.has_failed()
     }
 
     /// Somebody wants a flush.

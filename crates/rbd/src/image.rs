@@ -86,6 +86,7 @@ pub(crate) struct Core {
     under_way: Arc<AtomicUsize>,
     pub(crate) flushes: Flushes,
     pub(crate) pulse: Pulse,
+    is_shut_out: AtomicBool,
     /// Bytes that lie together in one object, before others of the image come in another one.
     pub(crate) stripe_unit: u64,
     /// It was told that the client does not compare and write what it was asked to.
@@ -128,6 +129,7 @@ impl Image {
                 under_way: Arc::default(),
                 flushes: Flushes::new(0, PHYSICAL_BLOCK, true),
                 pulse: Pulse::new(),
+                is_shut_out: AtomicBool::new(false),
                 stripe_unit: 0,
                 is_told: AtomicBool::new(false),
             }),
@@ -254,6 +256,27 @@ impl Image {
         Ok(())
     }
 
+    /// `POOL/IMAGE`.
+    pub(crate) fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// Whether the cluster takes nothing from us any more.
+    pub(crate) fn is_shut_out(&self) -> bool {
+        self.core.is_shut_out.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn may_have_lost(&self) -> bool {
+        self.core.flushes.may_have_lost()
+    }
+
+    /// Something was asked of the cluster, and this is what it refused it for.
+    pub(crate) fn heed(&self, errno: i32) {
+        if errno == ESHUTDOWN {
+            self.core.shut_out();
+        }
+    }
+
     /// Whether operations are under way, and none of them has ended for `limit`.
     pub(crate) fn is_silent(&self, limit: Duration) -> bool {
         let core = &self.core;
@@ -271,10 +294,11 @@ impl Image {
     pub(crate) fn ask(&self) {
         let (mut bytes, mut changed) = (0, 0);
         // SAFETY: the context is open, the name ends with a zero, the places are ours.
-        unsafe {
+        let result = unsafe {
             let stat = self.api().rados_stat;
             stat(self.context.handle.0, self.object.as_ptr(), &raw mut bytes, &raw mut changed)
         };
+        self.heed(result.saturating_neg());
         self.core.pulse.beat(&self.core.name);
         self.is_asked.store(false, Ordering::SeqCst);
     }
@@ -424,6 +448,23 @@ impl Image {
 }
 
 impl Core {
+    /// The cluster takes nothing from us any more: another client has had us blocked.
+    #[cold]
+    pub(crate) fn shut_out(&self) {
+        if self.is_shut_out.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let image = &*self.name;
+        tracing::error!(
+            image,
+            "the cluster has shut this client out (blocklisted): all commands fail; try: start the \
+             daemon again, when nobody else is to have the image"
+        );
+        if self.flushes.lose_unknown() {
+            flight::tell_loss(image);
+        }
+    }
+
     /// Gives the library the flush that is next. Whom it is for is counted, so the image is open.
     fn begin_flush(self: &Arc<Self>) {
         let deed = Deed { what: What::Flush, offset: 0, length: 0 };
@@ -571,5 +612,6 @@ impl Drop for Image {
     }
 }
 
-/// Linux.
+// Linux.
+const ESHUTDOWN: i32 = 108;
 const ETIMEDOUT: i32 = 110;

@@ -34,10 +34,6 @@ pub(crate) const BUSY_AFTER: Duration = Duration::from_secs(20);
 /// Whoever gives an image another size, or makes a snapshot, waits so long.
 pub(crate) const CHORE_MAX: Duration = Duration::from_secs(60);
 
-/// So often an image is opened anew to have the caches that it should have: without one, and with
-/// one that it insists on.
-pub(crate) const WAYS_MAX: usize = 2;
-
 /// Operations under way in one of them: more than all sessions together may have.
 pub(crate) const FLIGHTS_MAX: u32 = 1 << 20;
 

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use crate::api::Api;
-use crate::cache::Way;
+use crate::cache::WITHOUT_CACHE;
 use crate::cluster::Cluster;
 use crate::cluster::IoContext;
 use crate::cluster::Refused;
@@ -16,7 +16,6 @@ use crate::limits::CHORE_MAX;
 use crate::limits::CLOSE_MAX;
 use crate::limits::OPEN_MAX;
 use crate::limits::STATUS_LEN_MAX;
-use crate::limits::WAYS_MAX;
 use crate::watches;
 use crate::watches::Watched;
 use std::io;
@@ -164,22 +163,22 @@ fn begin(
     spec: &RbdSpec,
     watched: &Arc<Watched>,
 ) -> Result<(Arc<Image>, Facts, bool), Refused> {
-    // The library takes these options before it has connected only, so each way is a connection.
-    let mut way = Way::default();
-    let (mut image, mut facts, made) = connect(api, spec, way)?;
-    let is_written = spec.snapshot.is_none();
-    for _ in 0..WAYS_MAX {
-        let better = facts.options.better(way);
-        if !is_written || better == way {
-            break;
-        }
-        way = better;
+    let (mut image, mut facts, made) = connect(api, spec, &[])?;
+    if spec.snapshot.is_none() && facts.options.forgets_failures() {
+        // The library takes these options before it has connected only.
         close(&image)?;
-        (image, facts, _) = connect(api, spec, way)?;
+        (image, facts, _) = connect(api, spec, &WITHOUT_CACHE)?;
     }
-    if is_written && (facts.options.forgets_failures() || facts.options.better(way) != way) {
+    // What the image or its pool says of its own goes before what we say.
+    let refused = match (facts.options.forgets_failures(), facts.options.copies_writes()) {
+        _ if spec.snapshot.is_some() => None,
+        (true, _) => Some(Doing::Cache),
+        (_, false) => Some(Doing::Lend),
+        (false, true) => None,
+    };
+    if let Some(doing) = refused {
         close(&image)?;
-        return Err(Refused { doing: Doing::Cache, errno: EOPNOTSUPP });
+        return Err(Refused { doing, errno: EOPNOTSUPP });
     }
     image.watch(watches::updated, watches::remember(watched))?;
     image.prepare(&facts);
@@ -187,8 +186,12 @@ fn begin(
 }
 
 /// Opens the image by a connection of its own; whether it was made for that.
-fn connect(api: &'static Api, spec: &RbdSpec, way: Way) -> Result<(Image, Facts, bool), Refused> {
-    let cluster = Arc::new(Cluster::connect(api, spec, way)?);
+fn connect(
+    api: &'static Api,
+    spec: &RbdSpec,
+    options: &[(&'static str, &'static str)],
+) -> Result<(Image, Facts, bool), Refused> {
+    let cluster = Arc::new(Cluster::connect(api, spec, options)?);
     let open = || Image::open(IoContext::open(&cluster, spec)?, spec);
     let (image, made) = match (open(), spec.size.filter(|_| spec.create)) {
         (Err(Refused { doing: Doing::Open, errno: ENOENT }), Some(bytes)) => {
@@ -232,8 +235,9 @@ fn serve(image: &Arc<Image>, watched: &Watched, asked: &Receiver<Chore>) {
             Chore::Look => match image.bytes() {
                 Ok(bytes) => watched.note(bytes),
                 Err(Refused { errno, .. }) => {
-                    let error = io::Error::from_raw_os_error(errno);
-                    tracing::warn!(%error, "cannot ask for the size of an image of Ceph");
+                    image.heed(errno);
+                    let (image, error) = (image.name(), io::Error::from_raw_os_error(errno));
+                    tracing::warn!(image, %error, "cannot ask for the size of an image of Ceph");
                 }
             },
             Chore::Ask => image.ask(),

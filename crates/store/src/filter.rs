@@ -67,6 +67,10 @@ macro_rules! behind {
             self.behind.usage()
         }
 
+        fn may_have_lost(&self) -> bool {
+            self.behind.may_have_lost()
+        }
+
         fn bytes_behind(&self) -> Option<u64> {
             self.behind.bytes_behind()
         }

@@ -505,6 +505,12 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Whether something that was acknowledged may be lost for good, as far as a store knows that
+    /// works on no file; of a file its [`health`](Self::health) tells.
+    fn may_have_lost(&self) -> bool {
+        false
+    }
+
     /// The space that the store takes and that is left for it, if the store itself knows.
     fn usage(&self) -> Option<Usage> {
         None

@@ -511,7 +511,7 @@ const fn astray(name: Name) -> Option<&'static str> {
 pub(crate) fn may_have_lost_writes(unit: &LogicalUnit) -> bool {
     let store = unit.store();
     let health = store.files().into_iter().filter_map(|file| store.health(file));
-    health.into_iter().any(|health| health.has_failed())
+    health.into_iter().any(|health| health.has_failed()) || store.may_have_lost()
 }
 
 /// Bytes that hosts see.

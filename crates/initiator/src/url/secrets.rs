@@ -26,7 +26,7 @@ const SECRET_WORDS: [&str; 3] = ["passw", "secret", "pwd"];
 const ZONE_LEN_MAX: usize = 15;
 
 /// Beginnings of stores, which are no user names.
-const STORES: [&str; 5] = ["file:", "iso:", "memory:", "null:", "stripe:"];
+const STORES: [&str; 7] = ["file:", "iso:", "memory:", "null:", "rbd:", "scsi:", "stripe:"];
 
 /// User and secret: `user%secret`, or `user:secret` where the user is no iSCSI name.
 pub(super) fn split_login(login: &str) -> (&str, Option<&str>) {
@@ -281,7 +281,9 @@ mod tests {
             assert_eq!(without_secrets(plain), plain);
             assert!(secrets_in(plain).iter().all(|secret| secret.len() < 6), "{plain}");
         }
-        for plain in ["/data/10:00@home.img", "disk@home.img", "file:/data/a@b,size=1G", "a?b"] {
+        for plain in
+            ["/data/10:00@home.img", "disk@home.img", "file:/data/a@b,size=1G", "rbd:p/i@s", "a?b"]
+        {
             assert!(!may_hold_secrets(plain), "{plain}");
         }
     }

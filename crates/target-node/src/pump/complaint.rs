@@ -57,10 +57,13 @@ impl Cause {
     }
 }
 
-/// Tells of an operation that has failed; `cause` as the engine said it.
+/// Tells of an operation that has failed; `cause` as the engine said it. A store that does not
+/// answer has told that itself: hosts are told to ask again, which may be often.
 #[inline]
 pub(super) fn of(scene: Scene<'_>, task: &scsi::Task, op: &Op, outcome: &Outcome, cause: Cause) {
-    if let Outcome::Failed(error) = outcome {
+    if let Outcome::Failed(error) = outcome
+        && *error != store::Error::Silent
+    {
         tell(scene, task, op, *error, cause);
     }
 }
