@@ -203,9 +203,9 @@ fn advice(doing: Doing, source: &io::Error, conf: Option<&str>) -> String {
                 .to_owned()
         }
         (Doing::Lend, _) => {
-            "; the image or its pool insists on rbd_disable_zero_copy_writes false, with which some \
-             writes never end; try: rbd config image rm POOL/IMAGE rbd_disable_zero_copy_writes, or \
-             rbd config pool rm POOL rbd_disable_zero_copy_writes"
+            "; the image or its pool insists on rbd_disable_zero_copy_writes false, with which \
+             some writes never end; try: rbd config image rm POOL/IMAGE \
+             rbd_disable_zero_copy_writes, or rbd config pool rm POOL rbd_disable_zero_copy_writes"
                 .to_owned()
         }
         (Doing::Snapshot, io::ErrorKind::AlreadyExists) => {

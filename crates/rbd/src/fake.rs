@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A library that behaves as badly as its images are named: `late`, `twice`, `never`, `other`
-//! (threads), `ends-N` and `begins-N` (with errno N), `short`, `insists` and `lends` (on all options),
-//! `caches` (insists on its cache), `stuck` (what is written never ends), `sector` (compares no
-//! more than one), `narrow` (in its stripe units), `nowhere` (says nothing of what differs). The
-//! name goes on behind a dot; one that ends with `.bare` has no cache of its own accord.
+//! (threads), `ends-N` and `begins-N` (with errno N), `short`, `insists` and `lends` (on all
+//! options), `caches` (insists on its cache), `stuck` (what is written never ends), `sector`
+//! (compares no more than one), `narrow` (in its stripe units), `nowhere` (says nothing of what
+//! differs). The name goes on behind a dot; one that ends with `.bare` has no cache of its own
+//! accord.
 
 use crate::api::Api;
 use crate::api::Completed;
