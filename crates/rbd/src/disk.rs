@@ -8,7 +8,6 @@ use crate::image::Facts;
 use crate::image::Image;
 use crate::limits::BUSY_AFTER;
 use crate::limits::PHYSICAL_BLOCK;
-use crate::limits::RANGE_PIECE_LEN;
 use crate::limits::REPEATED_LEN;
 use crate::worker;
 use crate::worker::Chore;
@@ -195,7 +194,7 @@ impl Rbd {
     /// there is none.
     fn piece(&self, op: &Op, done: u64) -> Submitted {
         let (offset, length) = op.range();
-        let (offset, length) = (offset + done, length.saturating_sub(done).min(piece_max(op)));
+        let (offset, length) = (offset + done, length.saturating_sub(done).min(self.piece_max(op)));
         let deed = match op {
             _ if length == 0 => return over(),
             Op::Clear { leave, .. } => Deed::Zero { offset, length, leave: *leave },
@@ -207,20 +206,21 @@ impl Rbd {
         self.ask(deed, 0, done)
     }
 
+    /// The longest piece of an operation on a range, bytes: so many that what is repeated is whole.
+    fn piece_max(&self, op: &Op) -> u64 {
+        let most = self.opened.facts.piece_len();
+        match op {
+            Op::WriteSame { data, .. } if !data.is_empty() => {
+                most.next_multiple_of(data.len() as u64)
+            }
+            _ => most,
+        }
+    }
+
     /// Whether the cluster compares and writes these bytes as one.
     fn is_one(&self, offset: u64, length: u64) -> bool {
         let unit = self.compare_unit.map(u64::from);
         unit.is_some_and(|unit| offset % unit + length <= unit)
-    }
-}
-
-/// The longest piece of an operation on a range, bytes: so many that what is repeated is whole.
-fn piece_max(op: &Op) -> u64 {
-    match op {
-        Op::WriteSame { data, .. } if !data.is_empty() => {
-            RANGE_PIECE_LEN.next_multiple_of(data.len() as u64)
-        }
-        _ => RANGE_PIECE_LEN,
     }
 }
 
@@ -350,7 +350,7 @@ impl Store for Rbd {
                 self.ask(Deed::Flush, 0, FLUSH)
             }
             (Op::Clear { .. } | Op::WriteSame { .. }, Submitted::Done(Outcome::Done)) => {
-                self.piece(op, step.saturating_add(piece_max(op)))
+                self.piece(op, step.saturating_add(self.piece_max(op)))
             }
             (_, ended) => ended,
         }

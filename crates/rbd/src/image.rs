@@ -32,6 +32,8 @@ use crate::limits::LINGER_LOOK;
 use crate::limits::LINGER_MAX;
 use crate::limits::OPTIONS_MAX;
 use crate::limits::PHYSICAL_BLOCK;
+use crate::limits::PIECE_LEN_MAX;
+use crate::limits::ROWS_MAX;
 use crate::look::Look;
 use crate::look::extent;
 use crate::pulse::Pulse;
@@ -104,6 +106,13 @@ pub(crate) struct Facts {
     pub(crate) options: Options,
     /// Which image it is, wherever it is served and whatever it is called.
     pub(crate) identity: String,
+}
+
+impl Facts {
+    /// Bytes that one call is about at most.
+    pub(crate) fn piece_len(&self) -> u64 {
+        self.row.saturating_mul(ROWS_MAX).min(PIECE_LEN_MAX)
+    }
 }
 
 impl Image {

@@ -37,17 +37,17 @@ pub(crate) const CHORE_MAX: Duration = Duration::from_secs(60);
 /// Operations under way in one of them: more than all sessions together may have.
 pub(crate) const FLIGHTS_MAX: u32 = 1 << 20;
 
-/// Bytes that are zeroed, or filled, by one call: 256 objects of the usual size, so that an unmap
-/// of a whole disk lets others have their turn, and no more than the library takes.
-pub(crate) const RANGE_PIECE_LEN: u64 = if cfg!(test) { 256 << 10 } else { 1 << 30 };
+/// Objects, or rows of them, that one call is about, so that others have their turn: each is an
+/// operation of its own, and asked for by itself where there is no object map. 1 GiB of the usual
+/// ones.
+pub(crate) const ROWS_MAX: u64 = if cfg!(test) { 2 } else { 256 };
+
+/// Bytes that one call is about at most, whatever they lie in.
+pub(crate) const PIECE_LEN_MAX: u64 = 1 << 30;
 
 /// Bytes that are given to be repeated, at most: OSDs repeat them one by one, and 16 MiB of a block
 /// of 512 bytes take 6.6 ms, of 64 KiB 0.7 ms (12 ms if they are sent; one OSD in memory).
 pub(crate) const REPEATED_LEN: u64 = 64 << 10;
-
-/// Bytes of an image that are looked at for one answer about what stands behind them: without an
-/// object map each object is asked for.
-pub(crate) const STATUS_LEN_MAX: u64 = 1 << 30;
 
 /// Options of an image that are read: Pacific has 60.
 pub(crate) const OPTIONS_MAX: usize = 4096;

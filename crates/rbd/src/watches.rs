@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
@@ -20,6 +21,8 @@ pub(crate) struct Watched {
     chores: Sender<Chore>,
     /// Bytes; 0: nothing was heard.
     bytes: AtomicU64,
+    /// The image may have another size.
+    is_in_doubt: AtomicBool,
 }
 
 static WATCHES: Mutex<BTreeMap<usize, Arc<Watched>>> = Mutex::new(BTreeMap::new());
@@ -33,11 +36,21 @@ impl Watched {
     pub(crate) fn new(chores: Sender<Chore>) -> Arc<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { number, chores, bytes: AtomicU64::new(0) })
+        Arc::new(Self {
+            number,
+            chores,
+            bytes: AtomicU64::new(0),
+            is_in_doubt: AtomicBool::new(false),
+        })
     }
 
     pub(crate) fn note(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Release);
+    }
+
+    /// Whether the size is to be asked for, which is the asker's to do then.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.is_in_doubt.swap(false, Ordering::SeqCst)
     }
 
     /// What was heard last.
@@ -60,6 +73,7 @@ pub(crate) fn forget(watched: &Watched) {
 pub(crate) unsafe extern "C" fn updated(argument: *mut c_void) {
     let watched = watches().get(&argument.addr()).map(Arc::clone);
     if let Some(watched) = watched {
+        watched.is_in_doubt.store(true, Ordering::SeqCst);
         // Without the thread nobody wants to know.
         let _ = watched.chores.send(Chore::Look);
     }

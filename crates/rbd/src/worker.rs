@@ -15,7 +15,6 @@ use crate::image::Image;
 use crate::limits::CHORE_MAX;
 use crate::limits::CLOSE_MAX;
 use crate::limits::OPEN_MAX;
-use crate::limits::STATUS_LEN_MAX;
 use crate::watches;
 use crate::watches::Watched;
 use std::io;
@@ -41,7 +40,7 @@ pub(crate) enum Chore {
     Resize { bytes: u64, tell: Sender<Result<(), Refused>> },
     /// A snapshot of this name.
     Snapshot { name: String, tell: Sender<Result<(), Refused>> },
-    /// The image may have another size.
+    /// The image may have another size: who does the chores sees that by itself.
     Look,
     /// What is under way does not end: does the cluster answer others?
     Ask,
@@ -133,10 +132,11 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
         thread::Builder::new().name("rbd".into()).spawn(move || {
             let opened = begin(api, &spec, &watched);
             let image = opened.as_ref().ok().map(|(image, ..)| Arc::clone(image));
+            let piece_len = opened.as_ref().ok().map(|(_, facts, _)| facts.piece_len());
             if tell.send(opened).is_ok()
-                && let Some(image) = &image
+                && let (Some(image), Some(piece_len)) = (&image, piece_len)
             {
-                serve(image, &watched, &asked);
+                serve(image, &watched, piece_len, &asked);
             }
             watches::forget(&watched);
             let closed = image.map_or(Ok(()), |image| image.close());
@@ -211,11 +211,15 @@ fn close(image: &Image) -> Result<(), Refused> {
     image.close().map_err(|errno| Refused { doing: Doing::Open, errno })
 }
 
-fn serve(image: &Arc<Image>, watched: &Watched, asked: &Receiver<Chore>) {
+fn serve(image: &Image, watched: &Watched, piece_len: u64, asked: &Receiver<Chore>) {
     for chore in asked {
+        // Writes are checked against what is known of the end: that goes before all that is asked.
+        if watched.is_in_doubt() {
+            look(image, watched);
+        }
         match chore {
             Chore::Status { offset, length, completer } => {
-                let run = image.status(offset, length.min(STATUS_LEN_MAX));
+                let run = image.status(offset, length.min(piece_len));
                 completer.complete_with(match run {
                     Ok(run) => Outcome::ProvisioningStatus(run),
                     Err(error) => Outcome::Failed(error),
@@ -232,16 +236,21 @@ fn serve(image: &Arc<Image>, watched: &Watched, asked: &Receiver<Chore>) {
             Chore::Snapshot { name, tell } => {
                 let _ = tell.send(image.snapshot(&name));
             }
-            Chore::Look => match image.bytes() {
-                Ok(bytes) => watched.note(bytes),
-                Err(Refused { errno, .. }) => {
-                    image.heed(errno);
-                    let (image, error) = (image.name(), io::Error::from_raw_os_error(errno));
-                    tracing::warn!(image, %error, "cannot ask for the size of an image of Ceph");
-                }
-            },
+            Chore::Look => {}
             Chore::Ask => image.ask(),
             Chore::Close => return,
+        }
+    }
+}
+
+/// Asks for the size of the image.
+fn look(image: &Image, watched: &Watched) {
+    match image.bytes() {
+        Ok(bytes) => watched.note(bytes),
+        Err(Refused { errno, .. }) => {
+            image.heed(errno);
+            let (image, error) = (image.name(), io::Error::from_raw_os_error(errno));
+            tracing::warn!(image, %error, "cannot ask for the size of an image of Ceph");
         }
     }
 }
