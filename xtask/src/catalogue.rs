@@ -45,6 +45,9 @@ impl Part {
 /// The roles, in the order of the tables.
 pub(crate) const ROLES: [Part; 2] = [Part::Target, Part::Initiator];
 
+/// How much is required.
+pub(crate) const LEVELS: [&str; 3] = ["MUST", "SHOULD", "MAY"];
+
 /// One requirement of a standard.
 #[derive(Debug)]
 pub(crate) struct Row {
@@ -128,6 +131,12 @@ pub(crate) fn parse_rows(text: &str) -> Result<Vec<Row>> {
         if rows.iter().any(|row| row.id == *id) {
             bail!("catalogue, line {number}: {id} for the second time");
         }
+        if !matches!(*role, "T" | "I" | "B") {
+            bail!("catalogue, line {number}: {role} is no role: T, I or B");
+        }
+        if !LEVELS.contains(level) {
+            bail!("catalogue, line {number}: {level} is no level: MUST, SHOULD or MAY");
+        }
         rows.push(Row {
             id: (*id).to_owned(),
             section: format!("{rfc} {section}"),
@@ -171,6 +180,10 @@ mod tests {
         assert_eq!(rows[0].name_in(Part::Initiator), "LGN-05/I");
         assert!(parse_rows(&format!("{head}{row}{row}")).is_err());
         assert!(parse_rows(&format!("{head}LGN-05\t7143\n")).is_err());
+        // A row that is of nobody, or asks for nothing, would be counted nowhere.
+        for wrong in [row.replace("MUST", "Must"), row.replace("\tB\t", "\tb\t")] {
+            assert!(parse_rows(&format!("{head}{wrong}")).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! Joins the catalogue of requirements, the tests that name them and the list of what is not
 //! built yet into docs/COMPLIANCE.md.
 
+use crate::built;
 use crate::catalogue;
 use crate::catalogue::NotYet;
 use crate::catalogue::Part;
@@ -28,6 +29,11 @@ const CATALOGUE_RDMA: &str = "conformance/iser-iwarp.tsv";
 const NOT_YET: &str = "conformance/not-yet.tsv";
 const DOCUMENT: &str = "docs/COMPLIANCE.md";
 const README: &str = "README.md";
+/// Where code is that one role alone runs.
+const OF_TARGET: &[&str] = &["/target_role/", "/target-node/"];
+const OF_INITIATOR: &[&str] = &["/initiator/"];
+/// What both run of it: which of the keys of a login are those of the session.
+const OF_BOTH: &[&str] = &["/target_role/parameters.rs"];
 /// A requirement is shortened to so many characters.
 const REQUIREMENT_MAX: usize = 110;
 /// So many tests are named in a row; more are counted.
@@ -118,6 +124,9 @@ impl Facts {
         let files = workspace::files()?;
         for file in files.iter().filter(|file| !file.path.starts_with("xtask/")) {
             let (covers, problems) = covers::find(file);
+            if !covers.is_empty() && file.path.ends_with(".rs") {
+                malformed.extend(built::hindrance(&file.path, &files));
+            }
             all.extend(covers);
             malformed.extend(problems);
         }
@@ -166,6 +175,18 @@ impl Facts {
             }
             Subject::Command(_) => false,
         })
+    }
+
+    /// Whose code it changes, if that is the role that does not have the rule.
+    pub(crate) fn foreign(&self, mutant: &Mutant) -> Option<&'static str> {
+        let Subject::Row(id, part) = &mutant.subject else { return None };
+        let row = self.rows.iter().find(|row| row.id == *id)?;
+        let is_in = |places: &[&str]| places.iter().any(|place| mutant.file.contains(place));
+        match row.part_of(*part)? {
+            Part::Initiator if is_in(OF_TARGET) && !is_in(OF_BOTH) => Some("target"),
+            Part::Target if is_in(OF_INITIATOR) => Some("initiator"),
+            _ => None,
+        }
     }
 
     fn is_tested(&self, row: &Row, role: Part) -> bool {
@@ -275,7 +296,7 @@ impl Facts {
         let mut text = String::from("| level | requirements | proven | named | not yet | open |\n");
         text.push_str("|---|---|---|---|---|---|\n");
         for (name, role) in ["target", "initiator"].into_iter().zip(ROLES) {
-            for level in ["MUST", "SHOULD", "MAY"] {
+            for level in catalogue::LEVELS {
                 let rows = rows.iter().filter(|row| row.level == level && row.is_of(role));
                 line(&mut text, &format!("{name}: {level}"), &self.count(rows, role));
             }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod borders;
+mod built;
 mod catalogue;
 mod circles;
 mod compliance;

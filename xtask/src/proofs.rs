@@ -240,6 +240,9 @@ fn table_problems(facts: &Facts, commands: &BTreeMap<String, Vec<String>>) -> Ve
             problems.push(format!("{at}: there is no command {name}"));
             continue;
         }
+        if let Some(whose) = facts.foreign(mutant) {
+            problems.push(format!("{at}: {name} changes code of the {whose} alone"));
+        }
         if tests_of(mutant, facts, commands).is_empty() {
             problems.push(format!("{at}: no test in Rust names {name}"));
         }

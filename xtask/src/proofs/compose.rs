@@ -26,6 +26,9 @@ const PRODUCT: &str = "crates/";
 /// Below it, what tests it.
 const NO_PRODUCT: &[&str] = &["crates/conformance/", "crates/sim/", "crates/lab/"];
 
+/// Files and folders beside the sources of the product that have its tests.
+const TESTS: &[&str] = &["tests", "tests.rs", "testing.rs"];
+
 /// A mutant and where it changes its file.
 #[derive(Debug)]
 pub(crate) struct Placed<'a> {
@@ -101,7 +104,8 @@ fn place_one<'a>(mutant: &'a Mutant, source: Option<&Source>) -> Result<Placed<'
     let file = &mutant.file;
     let source = source.with_context(|| format!("there is no file {file}"))?;
     let is_product = file.starts_with(PRODUCT) && file.contains("/src/") && file.ends_with(".rs");
-    if !is_product || NO_PRODUCT.iter().any(|folder| file.starts_with(folder)) {
+    let is_test = file.split('/').any(|part| TESTS.contains(&part));
+    if !is_product || is_test || NO_PRODUCT.iter().any(|folder| file.starts_with(folder)) {
         bail!("{file} is no source of the product");
     }
     let edits: Vec<Edit> = mutant
@@ -295,6 +299,8 @@ fn g() -> u8 {
         assert_eq!(told("crates/a/src/gone.rs", "- b * LIMIT\n+ b"), 1);
         assert_eq!(told("crates/a/tests/b.rs", "- b * LIMIT\n+ b"), 1);
         assert_eq!(told("crates/conformance/src/b.rs", "- b * LIMIT\n+ b"), 1);
+        assert_eq!(told("crates/a/src/b/tests.rs", "- b * LIMIT\n+ b"), 1);
+        assert_eq!(told("crates/a/src/b/tests/c.rs", "- b * LIMIT\n+ b"), 1);
         assert_eq!(told(FILE, "- b * LIMIT\n+ (b"), 1);
         assert_eq!(told(FILE, "- b * LIMIT\n+ b\n- LIMIT\n+ 2"), 1);
     }

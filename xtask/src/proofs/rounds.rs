@@ -245,19 +245,19 @@ impl<'a> Workshop<'a> {
         let mut whole = 0.0;
         for test in found {
             // Once may be the machine's fault, not the mutant's.
-            let mut failures = 0;
+            let (mut failures, mut is_late) = (0, false);
             for round in 0..TRIES_MAX {
                 let (ended, seconds) = trial::run(&test, number, &log)?;
                 whole += seconds;
+                is_late |= ended == Ended::TooLate;
                 match ended {
-                    Ended::Failed => failures += 1,
+                    Ended::Failed | Ended::TooLate => failures += 1,
                     Ended::Passed if round > 0 && failures > 0 => {}
                     Ended::Passed => break,
-                    Ended::TooLate => return Ok(Outcome::Noticed(test.name, whole, true)),
                     Ended::NotRun => bail!("{} is not run", test.name),
                 }
                 if failures > 1 {
-                    return Ok(Outcome::Noticed(test.name, whole, false));
+                    return Ok(Outcome::Noticed(test.name, whole, is_late));
                 }
             }
         }

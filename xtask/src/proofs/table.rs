@@ -87,6 +87,14 @@ pub(crate) struct Named {
 }
 
 impl Mutant {
+    /// Whether it breaks the same rule by the same fault, however it is written.
+    fn does_as(&self, other: &Self) -> bool {
+        self.subject == other.subject
+            && self.file == other.file
+            && self.changes == other.changes
+            && self.function == other.function
+    }
+
     /// By what the mutants of a file are sorted.
     fn place(&self) -> &str {
         match &self.subject {
@@ -124,13 +132,20 @@ pub(crate) fn mutants(files: &[File]) -> (Vec<Mutant>, Vec<String>) {
         }
     }
     number_names(&mut all);
+    for (index, one) in all.iter().enumerate() {
+        let before = all.get(..index).unwrap_or_default();
+        if let Some(other) = before.iter().find(|other| other.does_as(one)) {
+            problems.push(format!("{}: is that of {} once more", one.at, other.at));
+        }
+    }
     let mut numbers: Vec<(u32, &Mutant)> = all.iter().map(|one| (one.number, one)).collect();
     numbers.sort_by_key(|(number, _)| *number);
     for pair in numbers.windows(2) {
         if let [(a, one), (b, other)] = pair
             && a == b
+            && !one.does_as(other)
         {
-            problems.push(format!("{}: is that of {} once more", other.at, one.at));
+            problems.push(format!("{}: has the number of {}: word it otherwise", other.at, one.at));
         }
     }
     (all, problems)

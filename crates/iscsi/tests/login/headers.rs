@@ -260,6 +260,10 @@ fn the_next_stage_is_the_one_asked_for() {
 #[test]
 fn no_transition_unless_asked_for() {
     let mut driver = Driver::new();
+    let stays = request(Stage::Security, None);
+    assert!(!driver.named(stays, &[]).reply().header.transit);
+    assert!(!driver.keys(stays, &[]).reply().header.transit);
+    let mut driver = Driver::new();
     assert!(!driver.named(operational(), &["MaxBurstLength=65536"]).reply().header.transit);
     assert!(!driver.keys(operational(), &[]).reply().header.transit);
     assert!(driver.keys(last(), &[]).reply().header.transit);

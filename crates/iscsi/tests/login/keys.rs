@@ -62,6 +62,8 @@ fn numbers_are_combined() {
         ("MaxBurstLength=1048576", "1048576"),
         ("MaxBurstLength=1048580", "1048576"),
         ("MaxBurstLength=512", "512"),
+        ("MaxBurstLength=513", "513"),
+        ("MaxBurstLength=1048575", "1048575"),
         ("MaxBurstLength=16777215", "1048576"),
         ("FirstBurstLength=512", "512"),
         ("FirstBurstLength=16777215", "131072"),
@@ -635,6 +637,12 @@ fn every_key_of_the_standard_is_understood_and_answered() {
     expected.sort();
     assert_eq!(answers, expected);
     step.done();
+    // So is what cannot be agreed on.
+    for offer in offers {
+        let key = offer.split('=').next().expect("a key");
+        let step = Driver::new().named(last(), &[&format!("{key}=Slow")]);
+        assert_eq!(step.answer(key).as_deref(), Some("Reject"), "{key}");
+    }
     // And nothing is answered that was not offered.
     let step = Driver::new().named(request(Stage::Security, Some(Stage::FullFeature)), &[]);
     assert_eq!(step.answers(), ["TargetPortalGroupTag=1"]);

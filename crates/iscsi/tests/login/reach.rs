@@ -123,12 +123,17 @@ fn one_r2t_at_a_time_is_agreed_where_sequences_come_in_order_and_may_be_lost() {
 fn every_key_that_the_target_sends_unasked_is_known() {
     let registered = ["TargetPortalGroupTag", "TargetAlias", "MaxRecvDataSegmentLength"];
     for kind in [None, Some("os/1")] {
-        for session in ["SessionType=Normal", "SessionType=Discovery"] {
+        for (tsih, session) in [
+            (Tsih(0), "SessionType=Normal"),
+            (Tsih(0), "SessionType=Discovery"),
+            (Tsih(7), "SessionType=Normal"),
+        ] {
             let node_architecture = kind.map(str::to_owned);
             let settings = Settings { node_architecture, ..settings() };
             let mut driver = Driver::with(settings).alias("disk");
-            let first = request(Stage::Security, Some(Stage::Operational));
-            let steps = [driver.named(first, &[session]), driver.keys(last(), &[])];
+            let of = |request| LoginRequest { tsih, ..request };
+            let first = of(request(Stage::Security, Some(Stage::Operational)));
+            let steps = [driver.named(first, &[session]), driver.keys(of(last()), &[])];
             for pair in steps.iter().flat_map(|step| step.answers()) {
                 let name = pair.split('=').next().expect("a key");
                 let of_node = name == "X#NodeArchitecture" && kind.is_some();

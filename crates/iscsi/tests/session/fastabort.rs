@@ -157,6 +157,18 @@ fn a_session_hears_of_the_functions_of_others_if_it_agreed_to() {
     }
 }
 
+/// Covers: FAB-05b.
+#[test]
+fn a_task_without_data_of_the_initiator_is_told_of_too() {
+    let setup = Setup::new().keys(|keys| keys.task_reporting = TaskReporting::FastAbort);
+    let mut driver = setup.start();
+    let read = driver.read(4096);
+    let task = driver.start(read);
+    driver.session.terminate(&[task], None);
+    let outputs = driver.drain();
+    assert!(matches!(events(&outputs)[..], [(OWN, AsyncMessage { event: 5, .. })]));
+}
+
 /// Covers: FAB-08, KEY-37/T.
 #[test]
 fn without_fast_abort_the_data_is_waited_for() {

@@ -69,6 +69,47 @@ fn what_is_to_be_acknowledged_names_its_unit() {
     assert!(first != second && second != third && first != third);
 }
 
+/// Whatever part is asked for, and however many bursts it reaches over.
+///
+/// Covers: DGT-10a.
+#[test]
+fn all_data_that_is_asked_for_comes_again() {
+    let setup = Setup::new().keys(|keys| {
+        keys.error_recovery_level = 1;
+        keys.max_burst_length = 1024;
+        keys.max_send_data_segment_length = 512;
+    });
+    let mut driver = setup.start();
+    driver.silent = true;
+    let read = driver.read(4096);
+    let task = driver.start(read);
+    driver.complete(task, data(4096));
+    for (beg_run, run_length, from, to) in [
+        (0, 0, 0, 4096),
+        (0, 8, 0, 4096),
+        (3, 0, 1536, 4096),
+        (1, 4, 512, 2560),
+        (4, 1, 2048, 2560),
+    ] {
+        let snack = Snack {
+            kind: 0,
+            lun: LunField::default(),
+            itt: read.itt,
+            tag: u32::MAX,
+            exp_stat_sn: StatSn(driver.exp_stat_sn),
+            beg_run,
+            run_length,
+        };
+        let mut end = from;
+        for output in &driver.request(Request::Snack(snack), &[]) {
+            let Output::Op(_, Op::PutNumbered(put)) = output else { panic!("{output:?}") };
+            assert_eq!((put.offset, put.data_sn.0), (end, end / 512));
+            end += u32::try_from(put.data.len()).unwrap();
+        }
+        assert_eq!(end, to, "{beg_run} {run_length}");
+    }
+}
+
 /// Two are open and the older one fails: what asks again has the number behind both.
 ///
 /// Covers: R2T-07.

@@ -85,8 +85,12 @@ fn discovery_of_one_target() {
     let request = driver.text();
     let outputs = driver.ask(request, format!("SendTargets={OTHER}\0").as_bytes());
     assert_eq!(lookup(&outputs).as_deref(), Some(OTHER));
-    let list = text(&driver.targets(vec![record(TARGET), record(OTHER)]));
-    assert!(list.starts_with(&format!("TargetName={OTHER}\0")) && !list.contains(TARGET));
+    let longer = format!("{OTHER}.2");
+    let records = [TARGET, OTHER, &longer].map(record).to_vec();
+    let list = text(&driver.targets(records));
+    let names: Vec<&str> =
+        list.split('\0').filter(|pair| pair.starts_with("TargetName=")).collect();
+    assert_eq!(names, [format!("TargetName={OTHER}")]);
     let request = driver.text();
     driver.ask(request, b"SendTargets=iqn.2001-04.com.example:unknown\0");
     let outputs = driver.targets(Vec::new());

@@ -86,6 +86,26 @@ fn portals_are_listed_with_their_groups() {
     assert_eq!(nodes.portal_group(address("192.0.2.2:9")), PORTAL_GROUP_TAG);
 }
 
+/// Also where no portal has an address of its own.
+///
+/// Covers: DIS-01.
+#[test]
+fn a_portal_for_all_addresses_tells_of_targets_on_each() {
+    let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+    let portals = ["0.0.0.0:3260", "[::]:3260"];
+    let portals = portals.map(|any| Portal { address: address(any), group: 1 }).to_vec();
+    let node = nodes(AuthenticationPolicy::default()).nodes[0].node().clone();
+    let nodes = Nodes::new(vec![node], portals, AuthenticationPolicy::default());
+    for local in ["192.0.2.2:3260", "198.51.100.7:3260", "[2001:db8::2]:3260"] {
+        for only in [None, Some(DISK)] {
+            let records = nodes.records("iqn.2026-01.com.example:alice", only, address(local));
+            let told: Vec<_> =
+                records.iter().map(|record| (&*record.name, &*record.addresses)).collect();
+            assert_eq!(told, [(DISK, &[format!("{local},1")][..])]);
+        }
+    }
+}
+
 /// The peer of a daemon that hides its targets cannot tell these apart; we can.
 #[test]
 fn a_refusal_has_its_reason_for_the_log() {

@@ -11,9 +11,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use wire::iscsi::Cid;
+use wire::iscsi::DataSn;
 use wire::iscsi::Isid;
+use wire::iscsi::LogoutResponse;
 use wire::iscsi::NopIn;
 use wire::iscsi::Numbers;
+use wire::iscsi::Reject;
 use wire::iscsi::Ttt;
 
 use super::*;
@@ -489,14 +492,22 @@ fn only_class_3_may_succeed_later() {
 /// Covers: LGN-04, TMO-06, ERL-04/I.
 #[test]
 fn other_pdus_and_time_end_a_login() {
-    let mut lab = Lab::new();
     let (itt, ttt) = (wire::iscsi::Itt::NONE, Ttt::NONE);
     let (lun, numbers) = (wire::iscsi::LunField::default(), Numbers::default());
-    let response = Response::NopIn(NopIn { lun, itt, ttt, numbers });
-    lab.login.handle_event(Event::Control { response }, &[], START);
-    lab.drain();
-    assert_eq!(*lab.error(), LoginError::OtherPdu);
-    assert!(lab.closes && lab.requests.len() == 1, "nothing is asked for again");
+    let (data_sn, time2wait, time2retain) = (DataSn(0), 0, 0);
+    for response in [
+        Response::NopIn(NopIn { lun, itt, ttt, numbers }),
+        Response::Reject(Reject { reason: 4, numbers, data_sn }),
+        Response::Logout(LogoutResponse { response: 0, itt, numbers, time2wait, time2retain }),
+    ] {
+        for mut lab in [Lab::new(), Lab::operational()] {
+            let before = lab.requests.len();
+            lab.login.handle_event(Event::Control { response }, &[0; 48], START);
+            lab.drain();
+            assert_eq!(*lab.error(), LoginError::OtherPdu, "{response:?}");
+            assert!(lab.closes && lab.requests.len() == before, "nothing is asked for again");
+        }
+    }
     let mut lab = Lab::new();
     lab.login.handle_event(Event::Violation(Violation::HeaderDigest), &[], START);
     lab.drain();

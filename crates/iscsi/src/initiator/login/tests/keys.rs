@@ -116,7 +116,7 @@ fn an_answer_within_the_offer_is_in_force_and_no_other() {
         (
             "MaxBurstLength",
             "1048576",
-            &[("512", 512), ("0x400", 1024), ("1048576", 1 << 20)],
+            &[("512", 512), ("513", 513), ("0x400", 1024), ("1048576", 1 << 20)],
             &["511", "1048577", "16777216"],
         ),
         ("FirstBurstLength", "262144", &[("512", 512), ("262144", 1 << 18)], &["511", "262145"]),
@@ -252,11 +252,15 @@ fn a_connection_that_joins_negotiates_its_own_keys_only() {
 /// Covers: NEG-12/I, NEG-35/I, KEY-34/I, KEY-39/I, KEY-41/I.
 #[test]
 fn every_key_that_goes_out_is_one_of_the_standard() {
+    let mut labs = Vec::from([joined().0]);
     let discovery = Identity { target: None, discovery: true, ..identity() };
     for (identity, settings) in [(identity(), wide()), (identity(), narrow()), (discovery, wide())]
     {
         let mut lab = Lab::of(identity, &settings, None);
         lab.answer(SECURED, "AuthMethod=None\nTargetPortalGroupTag=1\n");
+        labs.push(lab);
+    }
+    for mut lab in labs {
         lab.answer(DONE, "");
         lab.done();
         assert!(lab.requests.iter().all(|(_, text)| !text.is_empty()), "nothing empty");

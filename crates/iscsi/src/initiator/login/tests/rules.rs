@@ -217,9 +217,13 @@ fn the_security_stage_has_its_own_keys_only() {
             assert!(keys(text).iter().all(|key| ALLOWED.contains(key)), "{text}");
         }
     }
-    let mut lab = Lab::new();
-    lab.answer(STAYS, "MaxRecvDataSegmentLength=65536\n");
-    assert!(matches!(lab.error(), LoginError::KeyStage { key: "MaxRecvDataSegmentLength", .. }));
+    let of_connection =
+        [("MaxRecvDataSegmentLength", "65536"), ("HeaderDigest", "None"), ("DataDigest", "None")];
+    for (name, value) in of_connection.into_iter().chain(keys::OF_SESSION) {
+        let mut lab = Lab::new();
+        lab.answer(STAYS, &format!("{name}={value}\n"));
+        assert!(matches!(lab.error(), LoginError::KeyStage { key, .. } if *key == name), "{name}");
+    }
 }
 
 /// Covers: CHP-01/I, CHP-07, CHP-17.
