@@ -324,8 +324,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "shrink-waits-for-foreign-work",
         file: "crates/target-node/src/pump/storing.rs",
-        from: "Doing::Store { io, .. } if !is_pause(io))",
-        to: "Doing::Store { io, .. } if !is_pause(io)) && self.errand().is_none()",
+        from: "Doing::Store { io, .. } => !is_pause(io),",
+        to: "Doing::Store { io, .. } => !is_pause(io) && self.errand().is_none(),",
         class: "calm",
     },
     Mutant {

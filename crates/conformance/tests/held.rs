@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
+use iscsi::target_role::TargetReset;
 use lunwire_conformance::elsewhere::Elsewhere;
 use lunwire_conformance::elsewhere::LUN;
 use lunwire_conformance::elsewhere::Work;
+use lunwire_conformance::elsewhere::with_deaf_remote_of;
 use lunwire_conformance::elsewhere::with_remote;
 use lunwire_conformance::initiator::GOOD;
 use lunwire_conformance::tasks::ABORT_TASK;
@@ -16,6 +18,7 @@ use lunwire_conformance::tasks::ABORT_TASK_SET;
 use lunwire_conformance::tasks::CLEAR_TASK_SET;
 use lunwire_conformance::tasks::I_T_NEXUS_RESET;
 use lunwire_conformance::tasks::LOGICAL_UNIT_RESET;
+use lunwire_conformance::tasks::TARGET_COLD_RESET;
 use lunwire_conformance::tasks::TARGET_WARM_RESET;
 use lunwire_conformance::tasks::TASK_ABORTED;
 use lunwire_conformance::tasks::attention;
@@ -267,6 +270,38 @@ fn a_function_is_answered_when_the_last_work_of_what_it_ends_is_over() {
             two.expect_quiet();
             one.leave();
             two.leave();
+        }
+    });
+}
+
+/// As after a loss of power nobody hears of a command that has ended, whatever TAS says.
+///
+/// Covers: CLR-05.
+#[test]
+fn a_cold_reset_leaves_the_commands_of_others_without_a_status() {
+    let allow = |plan: &mut target::Plan| {
+        for node in &mut plan.nodes {
+            node.settings.target_reset = TargetReset::Cold;
+        }
+    };
+    // It waits for its own work longer than the test.
+    with_deaf_remote_of(Duration::from_secs(60), allow, |server, elsewhere| {
+        elsewhere.state().cancelled = 0;
+        let (mut one, mut two) = (session(server), session(server));
+        let own = Begun::new(&mut one, elsewhere);
+        let other = Begun::new(&mut two, elsewhere);
+        manage(&mut one, TARGET_COLD_RESET, 0, Itt::NONE);
+        expect_cancelled(elsewhere, 4);
+        for work in other.works {
+            elsewhere.carry_out(work);
+        }
+        expect_nothing(&mut two, &mut one);
+        for work in own.works {
+            elsewhere.carry_out(work);
+        }
+        assert_eq!(managed(&mut one), 0);
+        for mut session in [one, two] {
+            assert_eq!(session.expect_dropped().event, 3);
         }
     });
 }

@@ -227,6 +227,11 @@ mod tests {
         ] {
             assert!(matches!(registry.claim(&other, None, 0), Claim::New(_)), "{other:?}");
         }
+        // Names are compared as a whole.
+        for name in ["iqn.2026-01.example:a", "iqn.2026-01.example:b", "iqn.2026-01.example"] {
+            let other = of_login(name, 1, "t", 1);
+            assert!(matches!(registry.claim(&other, None, 0), Claim::New(_)), "{other:?}");
+        }
     }
 
     /// Covers: DIS-16.

@@ -429,6 +429,10 @@ fn unknown_keys_are_not_understood() {
     }
     let step = Driver::new().named(security(), &["X-com.example.foo=1"]);
     assert_eq!(step.answer("X-com.example.foo").as_deref(), Some("NotUnderstood"));
+    // Also where an initiator should not have sent it (RFC 7143 §13.22).
+    let discovery = [INITIATOR, "SessionType=Discovery", "X-com.example.foo=1"];
+    let step = Driver::new().keys(last(), &discovery);
+    assert_eq!(step.answer("X-com.example.foo").as_deref(), Some("NotUnderstood"));
     for first in [security(), operational(), last()] {
         let answers = Driver::new().named(first, &[]).answers();
         assert!(answers.iter().all(|pair| !pair.starts_with("X#")), "none of our own: {answers:?}");

@@ -17,6 +17,11 @@ fn joined() -> (Driver, ConnectionId) {
 
 /// The same, and what the mover of the second one is told.
 fn told() -> (Driver, ConnectionId, Keys) {
+    told_of(200)
+}
+
+/// The same, and the second one would be retained for `time2retain` seconds.
+fn told_of(time2retain: u16) -> (Driver, ConnectionId, Keys) {
     let setup = Setup::new().keys(|keys| {
         keys.max_connections = 2;
         keys.max_burst_length = 4096;
@@ -34,7 +39,7 @@ fn told() -> (Driver, ConnectionId, Keys) {
         own.initial_r2t = false;
         own.error_recovery_level = 2;
         own.task_reporting = TaskReporting::FastAbort;
-        (own.time2wait, own.time2retain) = (100, 200);
+        (own.time2wait, own.time2retain) = (100, time2retain);
     };
     let (second, outputs) = driver.join_with(OWN_CID, 9000, other);
     let [Output::Op(_, Op::NoticeKeys(keys))] = outputs[..] else { panic!("{outputs:?}") };
@@ -130,21 +135,23 @@ fn there_are_as_many_connections_as_the_session_agreed() {
 /// Covers: KEY-26b/T, KEY-27b/T, KEY-32b/T.
 #[test]
 fn a_connection_that_is_lost_is_kept_as_the_session_agreed() {
-    let (mut driver, second) = joined();
-    driver.on(second);
-    let write = driver.write(4096);
-    driver.start_write(write, Immediate::None, 4096);
-    driver.on(OWN);
-    let outputs = driver.lose(second);
-    assert!(driver.session.tasks(None).is_empty(), "level 0 keeps no task");
-    let told = responses(&outputs).into_iter().find_map(|response| match response {
-        Response::Async(message) => Some((message.parameter2, message.parameter3)),
-        _ => None,
-    });
-    assert_eq!(told, Some((3, 7)));
-    driver.lose(OWN);
-    driver.wait(Duration::from_millis(9999));
-    assert!(driver.closed.is_none());
-    driver.wait(Duration::from_millis(1));
-    assert!(driver.closed.is_some());
+    for time2retain in [200, 1] {
+        let (mut driver, second, _) = told_of(time2retain);
+        driver.on(second);
+        let write = driver.write(4096);
+        driver.start_write(write, Immediate::None, 4096);
+        driver.on(OWN);
+        let outputs = driver.lose(second);
+        assert!(driver.session.tasks(None).is_empty(), "level 0 keeps no task");
+        let told = responses(&outputs).into_iter().find_map(|response| match response {
+            Response::Async(message) => Some((message.parameter2, message.parameter3)),
+            _ => None,
+        });
+        assert_eq!(told, Some((3, 7)));
+        driver.lose(OWN);
+        driver.wait(Duration::from_millis(9999));
+        assert!(driver.closed.is_none());
+        driver.wait(Duration::from_millis(1));
+        assert!(driver.closed.is_some());
+    }
 }

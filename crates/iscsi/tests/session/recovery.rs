@@ -5,7 +5,7 @@
 use super::driver::*;
 use core::time::Duration;
 use iscsi::datamover::{DataError, Event, Immediate, NumberedPut, Op};
-use iscsi::service::{Indication, ServiceResponse};
+use iscsi::service::{Completion, Indication, ServiceResponse};
 use iscsi::target_role::{ConnectionId, Output};
 use wire::iscsi::{
     Itt, LunField, NopOut, Request, Response, ScsiCommand, Snack, StatSn, TaskManagementRequest,
@@ -108,6 +108,48 @@ fn all_data_that_is_asked_for_comes_again() {
         }
         assert_eq!(end, to, "{beg_run} {run_length}");
     }
+}
+
+/// All but the last PDU has arrived, and the status is on its way alone.
+///
+/// Covers: SNK-07.
+#[test]
+fn what_is_not_acknowledged_is_kept_to_the_last_pdu() {
+    let setup = Setup::new().keys(|keys| {
+        keys.error_recovery_level = 1;
+        keys.max_burst_length = 1024;
+        keys.max_send_data_segment_length = 512;
+    });
+    let mut driver = setup.start();
+    driver.silent = true;
+    let read = driver.read(3 * 512);
+    let task = driver.start(read);
+    let outputs = driver.complete(task, Completion { status: CHECK_CONDITION, ..data(3 * 512) });
+    let runs = |outputs: &[Output]| -> Vec<NumberedPut> {
+        let puts = outputs.iter().filter_map(|output| match output {
+            Output::Op(_, Op::PutNumbered(put)) => Some((**put).clone()),
+            _ => None,
+        });
+        puts.collect()
+    };
+    let [first, last] = &runs(&outputs)[..] else { panic!("{outputs:?}") };
+    assert_eq!((first.status, last.status, last.data_sn.0), (None, None, 2));
+    let (tag, lun) = first.acknowledge.unwrap();
+    let ack = Snack {
+        kind: 2,
+        lun,
+        itt: Itt::NONE,
+        tag: tag.0,
+        exp_stat_sn: StatSn(driver.exp_stat_sn),
+        beg_run: 2,
+        run_length: 0,
+    };
+    assert!(responses(&driver.request(Request::Snack(ack), &[])).is_empty());
+    let wanted = Snack { kind: 0, itt: read.itt, tag: u32::MAX, run_length: 1, ..ack };
+    let outputs = driver.request(Request::Snack(wanted), &[]);
+    let [again] = &runs(&outputs)[..] else { panic!("{outputs:?}") };
+    assert_eq!((again.data_sn, again.offset), (last.data_sn, last.offset));
+    assert_eq!(again.data.to_vec(), last.data.to_vec());
 }
 
 /// Two are open and the older one fails: what asks again has the number behind both.

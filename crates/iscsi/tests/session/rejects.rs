@@ -66,7 +66,6 @@ fn snack_is_refused_at_level_0() {
 /// Covers: PER-02, REJ-05.
 #[test]
 fn a_login_in_full_feature_phase_is_refused() {
-    let mut driver = Setup::new().start();
     let login = LoginRequest {
         transit: true,
         continue_: false,
@@ -81,8 +80,11 @@ fn a_login_in_full_feature_phase_is_refused() {
         cmd_sn: CmdSn(CMD_SN),
         exp_stat_sn: StatSn(0x7fff_0000),
     };
-    assert_eq!(reject(&driver.request(Request::Login(login), &[])), 4);
-    assert!(driver.closed.is_none());
+    for setup in [Setup::new(), Setup::discovery()] {
+        let mut driver = setup.start();
+        assert_eq!(reject(&driver.request(Request::Login(login), &[])), 4);
+        assert!(driver.closed.is_none());
+    }
 }
 
 #[test]

@@ -98,20 +98,21 @@ fn no_r2t_asks_for_nothing_or_for_what_there_is_not() {
 /// Covers: R2T-01, R2T-03, R2T-04, R2T-08, KEY-28a/T, KEY-42a.
 #[test]
 fn as_many_r2ts_are_open_as_was_negotiated() {
-    for open_max in [1_u16, 4] {
+    // A burst ends where it was negotiated, at any byte.
+    for (open_max, length_max) in [(1_u16, 512), (4, 512), (1, 1001), (4, 1001)] {
         let setup = Setup::new().keys(|keys| {
             keys.max_outstanding_r2t = open_max;
-            keys.max_burst_length = 512;
+            keys.max_burst_length = length_max;
         });
         let mut driver = setup.start();
-        let command = driver.write(512 * 10);
-        let (task, outputs) = driver.start_write(command, Immediate::None, 512 * 10);
+        let command = driver.write(length_max * 10);
+        let (task, outputs) = driver.start_write(command, Immediate::None, length_max * 10);
         assert_eq!(asked(&outputs).len(), usize::from(open_max));
         for burst in 0..10 {
             let open = driver.open_bursts(task);
             assert_eq!(open, usize::from(open_max).min(10 - burst));
             let (offset, length) = driver.open_burst(task).unwrap();
-            assert_eq!((offset, length), (512 * burst as u32, 512));
+            assert_eq!((offset, length), (length_max * burst as u32, length_max));
             let outputs = driver.done(task, offset, length);
             assert_eq!(received(&outputs, task), burst == 9);
         }

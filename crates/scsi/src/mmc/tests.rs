@@ -187,6 +187,8 @@ fn discs_and_tracks_are_described() {
         assert_eq!(structure(&bench, format), Ok(length));
     }
     assert_eq!(structure(&bench, 3), Err((5, 0x24, 0)));
+    let blu_ray = [0xad, 1, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0];
+    assert_eq!(codes(bench.sense(&blu_ray)), (5, 0x24, 0), "it is a DVD");
     assert_eq!(structure(&cd(), 0), Err((5, 0x30, 2)), "a CD has none");
     assert_eq!(bench.sense(&[0xbb, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0]), None);
 }

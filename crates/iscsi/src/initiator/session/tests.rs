@@ -708,6 +708,26 @@ fn targets_are_asked_for_as_often_as_one_likes() {
     assert_eq!(answers.count(), 2);
 }
 
+/// Covers: TXT-07.
+#[test]
+fn any_tag_of_a_last_list_of_targets_is_ignored() {
+    let mut lab = Lab::with(true, |_| {});
+    for (before, ttt) in [Ttt(0), Ttt(1), Ttt(u32::MAX - 1), Ttt::NONE].into_iter().enumerate() {
+        lab.session.send_targets(START).unwrap();
+        lab.drain();
+        let requests = lab.requests();
+        let Some(Request::Text(request)) = requests.last().copied() else { panic!("a request") };
+        assert_eq!((requests.len(), request.ttt), (before + 1, Ttt::NONE));
+        let (lun, numbers) = (LunField::default(), lab.numbers(0));
+        let itt = request.itt;
+        let last = TextResponse { final_: true, continue_: false, lun, itt, ttt, numbers };
+        lab.control(Response::Text(last), b"TargetName=iqn.2026-01.com.example:a\0");
+        assert_eq!(lab.requests().len(), before + 1, "nothing is left to be said");
+        let told = lab.told.pop();
+        assert!(matches!(told, Some(Indication::Targets(Ok(_)))), "{told:?}");
+    }
+}
+
 /// Covers: DIS-11, KEY-06, TXT-01, TXT-02, TXT-03, TXT-06, TXT-07.
 #[test]
 fn targets_are_asked_for_piece_by_piece() {

@@ -130,6 +130,20 @@ fn an_r2t_is_sent_again_as_it_was_while_its_burst_is_open() {
     assert_eq!(r2t(&mut host), None);
 }
 
+/// Covers: R2T-09.
+#[test]
+fn an_r2t_of_a_number_has_neither_ahs_nor_data() {
+    for (keys, length) in [(PLAIN, BHS_LEN), (DIGESTS, BHS_LEN + 4)] {
+        let mut host = Host::logged_in(keys);
+        host.tcp.submit(Op::Attach { task: task(1), buf: host.pool.take(8192).expect("a buffer") });
+        for op in [Op::GetNumbered, Op::AskAgain] {
+            host.submit(op(get(1, 0, 3)));
+            let sent = host.drain();
+            assert_eq!((sent.len(), &sent[4..8]), (length, &[0; 4][..]));
+        }
+    }
+}
+
 #[test]
 fn a_burst_is_overdue_when_nothing_came_between_two_looks() {
     let mut host = Host::logged_in(PLAIN);

@@ -195,7 +195,11 @@ fn r2ts_are_numbered_for_each_task_and_named_apart() {
         host.submit(get(1, offset, 4096));
         host.submit(get(2, offset, 4096));
     }
-    let sent = r2ts(&responses(&host.drain(), DIGESTS));
+    let bytes = host.drain();
+    for header in bytes.chunks(BHS_LEN + 4) {
+        assert_eq!(header[4..8], [0; 4], "neither AHS nor data");
+    }
+    let sent = r2ts(&responses(&bytes, DIGESTS));
     for (index, pair) in (0_u32..).zip(sent.chunks(2)) {
         for r2t in pair {
             assert_eq!(r2t.r2t_sn.0, index);

@@ -140,6 +140,9 @@ fn there_are_no_defects() {
     assert_eq!(bench.data(&[0x37, 0, 0x1d, 0, 0, 0, 0, 0, 100, 0]), [0, 0x1d, 0, 0]);
     let twelve = [0xb7, 0x18, 0, 0, 0, 0, 0, 0, 0, 100, 0, 0];
     assert_eq!(bench.data(&twelve), [0, 0x18, 0, 0, 0, 0, 0, 0]);
+    // No more than the allocation length.
+    assert_eq!(bench.data(&[0x37, 0, 0x1d, 0, 0, 0, 0, 0, 2, 0]), [0, 0x1d]);
+    assert_eq!(bench.data(&[0xb7, 0x18, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0]), [0, 0x18]);
 }
 
 fn long_cdb(action: u16, lba: u64, length: u32, flags: u8) -> [u8; 32] {
@@ -168,8 +171,16 @@ fn long_commands_do_what_the_short_ones_do() {
     assert_eq!(bench.data(&long_cdb(opcode::READ_32, 5, 1, 0)), anew);
     assert_eq!(bench.sense(&long_cdb(opcode::WRITE_SAME_32, 0, 8, 0x09)), None);
     assert_eq!(bench.data(&long_cdb(opcode::READ_32, 5, 1, 0)), [0; 512]);
-    let beyond = bench.sense(&long_cdb(opcode::READ_32, BLOCKS, 1, 0));
-    assert_eq!(codes(beyond), (5, 0x21, 0));
+    // The address has 64 bits.
+    for lba in [BLOCKS, 1 << 32, 1 << 63] {
+        for action in [opcode::READ_32, opcode::WRITE_SAME_32] {
+            assert_eq!(codes(bench.sense(&long_cdb(action, lba, 1, 0))), (5, 0x21, 0), "{lba:x}");
+        }
+        for action in [opcode::WRITE_32, opcode::VERIFY_32, opcode::WRITE_AND_VERIFY_32] {
+            let beyond = bench.sense_out(&long_cdb(action, lba, 1, 2), &data);
+            assert_eq!(codes(beyond), (5, 0x21, 0), "{action:x} {lba:x}");
+        }
+    }
 }
 
 #[test]

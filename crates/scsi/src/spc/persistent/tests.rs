@@ -231,10 +231,17 @@ fn registrations_follow_their_keys() {
     assert_eq!(world.out(C, REGISTER, 0, (0, 0), 0), GOOD, "nothing to undo");
     assert_eq!(world.out(A, REGISTER, 0, (2, 0), 0), GOOD);
     assert_eq!((world.keys(), world.generation()), (vec![9], 4));
+    assert_eq!(world.out(B, REGISTER, 0, (9, 3), 1), (5, 0x26, 0), "nobody keeps it");
+    assert_eq!(world.out(A, REGISTER_AND_IGNORE_EXISTING_KEY, 0, (0, 3), 1), (5, 0x26, 0));
+    assert_eq!((world.keys(), world.generation()), (vec![9], 4));
     for action in [RESERVE, RELEASE, CLEAR, PREEMPT, PREEMPT_AND_ABORT] {
         assert_eq!(world.out(A, action, 1, (2, 9), 0), CONFLICTS, "{action}");
         assert_eq!(world.out(B, action, 1, (2, 9), 0), CONFLICTS, "{action}: wrong key");
     }
+    assert_eq!(world.out(A, REGISTER_AND_IGNORE_EXISTING_KEY, 0, (0, 0), 0), GOOD, "has no key");
+    assert_eq!((world.keys(), world.generation()), (vec![9], 4));
+    assert_eq!(world.out(B, REGISTER_AND_IGNORE_EXISTING_KEY, 0, (77, 0), 0), GOOD);
+    assert_eq!((world.keys(), world.generation()), (vec![], 5));
 }
 
 /// Covers-scsi: 5E/01, 5F/01, 5F/02.
