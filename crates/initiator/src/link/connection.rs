@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use buf::Pool;
 use buf::SgList;
@@ -27,6 +28,7 @@ use crate::connect::Attempt;
 use crate::connect::Connected;
 use crate::connect::Line;
 use crate::connect::LocalEnd;
+use crate::limits::NUDGE_AFTER;
 use crate::pump::Context;
 
 /// One connection.
@@ -38,6 +40,8 @@ pub(super) struct Connection {
     /// Of a connection that is being made: before it stands, and until it is logged in.
     pub(super) attempt: Option<Attempt>,
     pub(super) login: Option<Box<Login>>,
+    /// When a target that does not answer its login is nudged, and how long that was waited for.
+    nudge: Option<(Instant, Duration)>,
     peer: Option<SocketAddr>,
     portal: String,
     pub(super) mover: Mover,
@@ -103,12 +107,14 @@ impl Connection {
         }
         (self.peer, self.portal) = (Some(connected.peer), connected.portal);
         (self.received, self.sent, self.sending) = (0, 0, 0);
+        let (at, wait) = (context.now + NUDGE_AFTER, NUDGE_AFTER);
+        self.nudge = matches!(self.mover, Mover::Iser(_)).then_some((at, wait));
     }
 
     /// A mover for a connection of TCP, and what follows it; None without memory.
     fn stream_mover(&mut self, transport: Transport, pool: &Pool) -> Option<Mover> {
-        let Transport::Iser(begin) = transport else { return Some(Mover::default()) };
-        let iser = Box::new(iser::Initiator::new(pool)?);
+        let Transport::Iser(begin, checks) = transport else { return Some(Mover::default()) };
+        let iser = Box::new(iser::Initiator::with_checks(pool, checks)?);
         match begin {
             Begin::Rdma => Some(Mover::Iser(iser)),
             Begin::Login => {
@@ -159,13 +165,21 @@ impl Connection {
 
     /// When its login takes too long.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.login.as_ref()?.poll_timeout()
+        let over = self.login.as_ref()?.poll_timeout();
+        let nudge = self.nudge.map(|(at, _)| at);
+        over.into_iter().chain(nudge).min()
     }
 
     /// Lets the time of its login be `now`.
     pub(super) fn expire(&mut self, now: Instant) {
-        if let Some(login) = &mut self.login {
-            login.handle_timeout(now);
+        let Some(login) = &mut self.login else { return };
+        login.handle_timeout(now);
+        if let Some((at, wait)) = &mut self.nudge
+            && *at <= now
+        {
+            *wait *= 2;
+            *at = now + *wait;
+            self.mover.nudge();
         }
     }
 

@@ -13,6 +13,7 @@ use core::ops::Range;
 
 use buf::Buf;
 use buf::Pool;
+use buf::Slice;
 use iscsi::datamover::Capabilities;
 use iscsi::initiator::datamover::Ended;
 use iscsi::initiator::datamover::Event;
@@ -23,6 +24,7 @@ use iscsi::initiator::datamover::TaskId;
 use iscsi::initiator::datamover::Violation;
 use iscsi::initiator::datamover::itt;
 use iscsi::initiator::datamover::slot;
+use rdma::mpa::Checks;
 use rdma::region::Memory;
 use slots::ById;
 use wire::iscsi::BHS_LEN;
@@ -33,6 +35,7 @@ use wire::iscsi::ScsiResponse;
 use wire::iser::IserHeader;
 use wire::iwarp::Cause;
 use wire::iwarp::Stag;
+use wire::iwarp::TaggedOffset;
 
 use self::output::Item;
 use self::task::Task;
@@ -83,8 +86,14 @@ impl Initiator {
     /// of one more connection.
     #[must_use]
     pub fn new(pool: &Pool) -> Option<Self> {
+        Self::with_checks(pool, Checks::Crc)
+    }
+
+    /// As [`Initiator::new`]; without CRCs if the target does not insist on them.
+    #[must_use]
+    pub fn with_checks(pool: &Pool, checks: Checks) -> Option<Self> {
         let length = message_len(ISER_DATA_MAX as usize);
-        let stream = Stream::initiator([pool.take(length)?, pool.take(length)?]);
+        let stream = Stream::initiator([pool.take(length)?, pool.take(length)?], checks);
         Some(Self {
             stream,
             keys: Keys::LOGIN,
@@ -172,6 +181,12 @@ impl Initiator {
         self.violation.is_none() && self.stream.has_more()
     }
 
+    /// Sends an RDMA Write of no bytes, which means nothing, once RDMA has begun: Linux's siw does
+    /// not see a first message that comes before siw_accept has looked, until another one comes.
+    pub fn nudge(&mut self) {
+        self.stream.write(Slice::empty(), Stag(0), TaggedOffset(0));
+    }
+
     /// The data of the last PDU, until the next feed.
     #[must_use]
     pub fn control_data(&self) -> &[u8] {
@@ -230,7 +245,7 @@ impl Initiator {
     /// Sends what no initiator sends.
     #[cfg(test)]
     pub(super) fn submit_raw(&mut self, head: rdma::verbs::Head) {
-        self.stream.send(head, buf::Slice::empty(), None);
+        self.stream.send(head, Slice::empty(), None);
     }
 
     fn handle(&mut self, arrival: Arrival) -> Result<Option<Event>, Violation> {

@@ -20,6 +20,7 @@ use buf::SgList;
 use clock::Instant;
 use rdma::mpa;
 use rdma::mpa::Agreed;
+use rdma::mpa::Checks;
 use rdma::mpa::Offer;
 use rdma::mpa::PrivateData;
 use rdma::mpa::Reply;
@@ -101,10 +102,10 @@ pub(super) enum Arrival {
 
 impl Stream {
     /// As the initiator, who asks. `bufs`: for a message each.
-    pub(super) fn initiator(bufs: [Buf; 2]) -> Self {
+    pub(super) fn initiator(bufs: [Buf; 2], checks: Checks) -> Self {
         // Whoever logs in has a deadline for all of it.
         let private_data = private(ZERO_BASED);
-        let offer = Offer { private_data, ..Offer::default() };
+        let offer = Offer { private_data, checks, ..Offer::default() };
         let (asked, start) = mpa::Initiator::new(offer, Instant::default());
         Self { start, ..Self::new(State::Asked(asked), bufs) }
     }
@@ -351,8 +352,11 @@ impl Stream {
                     let flags = request.private_data().first().copied().unwrap_or(INVALIDATES_NOT);
                     self.invalidates = flags & INVALIDATES_NOT == 0;
                     let private_data = private(ZERO_BASED | flags & INVALIDATES_NOT);
+                    // CRCs are the initiator's choice: Linux's siw asks for none, and takes one for
+                    // wrong that TCP splits (siw_get_trailer).
+                    let checks = Checks::None;
                     let (agreed, reply) =
-                        request.accept(&Offer { private_data, ..Offer::default() });
+                        request.accept(&Offer { private_data, checks, ..Offer::default() });
                     self.start.extend(reply);
                     self.agree(agreed);
                 }

@@ -6,6 +6,7 @@ use super::*;
 use crate::iser::stream::Arrival;
 use crate::iser::stream::Stream;
 use iscsi::datamover::StreamViolation;
+use rdma::mpa::Checks;
 use rdma::verbs::Head;
 use wire::iser::ISER_VERSION;
 use wire::iser::IserHeader;
@@ -28,7 +29,7 @@ impl Peer {
         let mut far = Target::new(&pool).unwrap();
         far.follow(LEFT.to_vec(), target::Keys { hello, ..target::Keys::LOGIN });
         let bufs = [pool.take(16 << 10).unwrap(), pool.take(16 << 10).unwrap()];
-        Self { stream: Stream::initiator(bufs), pool, far, before: Vec::new() }
+        Self { stream: Stream::initiator(bufs, Checks::Crc), pool, far, before: Vec::new() }
     }
 
     /// Carries bytes both ways until there are none; what the target tells, and what it has sent.
@@ -141,4 +142,22 @@ fn as_many_reads_are_under_way_as_the_hello_allows() {
         peer.far.handle_sent();
     }
     assert_eq!(peer.far.reads(), 1);
+}
+
+/// The request is that of Linux's ib_iser over siw, as recorded, which asks for no CRC.
+#[test]
+fn whether_there_are_crcs_is_the_initiators_choice() {
+    for crc in [0, 0x40] {
+        let pool = Pool::new(16 << 20).unwrap();
+        let mut far = Target::new(&pool).unwrap();
+        let frame = |key: &[u8], depths: [u8; 4]| {
+            [key, &[0x10 | crc, 2, 0, 8], &depths, &[0x80, 0, 0, 0]].concat()
+        };
+        let request = frame(b"MPA ID Req Frame", [0, 0x80, 0, 1]);
+        let (taken, event) = far.feed(&request, &pool);
+        assert!(taken == request.len() && event.is_none());
+        let mut out = SgList::new();
+        assert!(far.poll_transmit(&mut out));
+        assert_eq!(out.to_vec(), frame(b"MPA ID Rep Frame", [0, 1, 0, 0x80]));
+    }
 }
