@@ -30,6 +30,16 @@ impl Options {
         in_memory || self.has_persistent_cache()
     }
 
+    /// Where writes stay on this side of the cluster, in a word.
+    pub(crate) fn cache(&self) -> &'static str {
+        match (self.has_persistent_cache(), self.has_memory_cache()) {
+            (true, _) => "persistent",
+            (false, false) => "none",
+            (false, true) if self.may_lose_acknowledged() => "writeback",
+            (false, true) => "writethrough",
+        }
+    }
+
     /// Whether nothing stands between this process and the cluster. Only then the client compares
     /// and writes as one: its cache in memory knows nothing of it and goes on giving out what was
     /// there before (Ceph 16), or zeroes if somebody reads meanwhile (later ones); and the
@@ -102,6 +112,20 @@ mod tests {
             (vec![cache("false"), ("rbd_persistent_cache_mode", "disabled")], false),
         ] {
             assert_eq!(options(&list).may_lose_acknowledged(), lost, "{list:?}");
+        }
+    }
+
+    #[test]
+    fn caches_are_told_in_a_word() {
+        let policy = |name| vec![("rbd_cache", "true"), ("rbd_cache_policy", name)];
+        for (list, word) in [
+            (vec![("rbd_cache", "false")], "none"),
+            (policy("writethrough"), "writethrough"),
+            (vec![("rbd_cache", "true"), ("rbd_cache_max_dirty", "0")], "writethrough"),
+            (policy("writeback"), "writeback"),
+            (vec![("rbd_cache", "false"), ("rbd_persistent_cache_mode", "rwl")], "persistent"),
+        ] {
+            assert_eq!(options(&list).cache(), word, "{list:?}");
         }
     }
 

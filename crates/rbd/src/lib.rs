@@ -10,6 +10,7 @@
 //! pulse.rs      whether the cluster answers; safe code
 //! look.rs       what stands behind bytes, as the library tells it
 //! worker.rs     a thread for each image, for what waits; safe code
+//! rounds.rs     what that thread looks at now and then; safe code
 //! api.rs        the functions of the libraries, found by name
 //! ```
 //!
@@ -29,6 +30,7 @@ mod image;
 mod limits;
 mod look;
 mod pulse;
+mod rounds;
 mod watches;
 mod worker;
 
