@@ -38,7 +38,8 @@ impl Occupied {
     /// None: something else is done to `unit`.
     pub(crate) fn at_once<'a>(&'a self, unit: &'a Arc<LogicalUnit>) -> Option<Occupation<'a>> {
         let is_free = self.units().insert(address(unit));
-        is_free.then_some(Occupation { of: self, unit })
+        // One that was made in vain would free the unit when it is dropped.
+        is_free.then(|| Occupation { of: self, unit })
     }
 
     fn units(&self) -> MutexGuard<'_, BTreeSet<usize>> {
