@@ -38,6 +38,18 @@ impl Options {
         !self.has_memory_cache() && !self.has_persistent_cache()
     }
 
+    /// What stands between this process and the cluster, in Ceph's words.
+    pub(crate) fn cache(&self) -> &'static str {
+        let policy = self.find("rbd_cache_policy");
+        match (self.has_persistent_cache(), self.has_memory_cache()) {
+            (true, _) => "persistent",
+            (false, false) => "none",
+            (false, true) if policy == Some("writethrough") => "writethrough",
+            (false, true) if self.forgets_failures() => "writearound",
+            (false, true) => "writeback",
+        }
+    }
+
     fn has_memory_cache(&self) -> bool {
         self.find("rbd_cache") != Some("false")
     }

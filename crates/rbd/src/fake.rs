@@ -40,6 +40,7 @@ pub(crate) const BYTES: u64 = 1 << 20;
 pub(crate) const OBJECT: u64 = 64 << 10;
 
 pub(crate) static API: Api = Api {
+    rados_version: version,
     rados_create,
     rados_conf_read_file,
     rados_conf_set,
@@ -52,6 +53,7 @@ pub(crate) static API: Api = Api {
     rados_set_pool_full_try,
     rados_stat,
     rados_ioctx_destroy,
+    rbd_version: version,
     rbd_create,
     rbd_open,
     rbd_open_read_only: rbd_open,
@@ -61,6 +63,7 @@ pub(crate) static API: Api = Api {
     rbd_resize,
     rbd_snap_create,
     rbd_get_stripe_unit,
+    rbd_get_features,
     rbd_get_stripe_count,
     rbd_get_id,
     rbd_config_image_list,
@@ -312,7 +315,7 @@ unsafe extern "C" fn rados_conf_read_file(_: Raw, file: *const c_char) -> c_int 
 
 unsafe extern "C" fn rados_conf_set(_: Raw, option: *const c_char, value: *const c_char) -> c_int {
     let (option, value) = (name_of(option), name_of(value));
-    let is_refused = option == "keyring" && value == "bad";
+    let is_refused = option == "keyring" && value.ends_with("refused");
     if option.starts_with("rbd_") && IS_CONNECTED.get() {
         return -1;
     }
@@ -436,6 +439,22 @@ unsafe extern "C" fn rbd_get_stripe_unit(image: Raw, place: *mut u64) -> c_int {
     // SAFETY: who calls gives a place for it.
     unsafe { *place = if image.manner == "narrow" { 512 } else { OBJECT } };
     0
+}
+
+/// Layering, exclusive-lock, and one that nobody has a name for.
+unsafe extern "C" fn rbd_get_features(image: Raw, place: *mut u64) -> c_int {
+    of_image(image);
+    // SAFETY: who calls gives a place for it.
+    unsafe { *place = 1 | 1 << 2 | 1 << 40 };
+    0
+}
+
+/// A version, for either library.
+unsafe extern "C" fn version(major: *mut c_int, minor: *mut c_int, extra: *mut c_int) {
+    for (place, number) in [(major, 1), (minor, 16), (extra, 0)] {
+        // SAFETY: who calls gives places for all three.
+        unsafe { *place = number };
+    }
 }
 
 unsafe extern "C" fn rbd_get_stripe_count(image: Raw, place: *mut u64) -> c_int {

@@ -99,6 +99,10 @@ pub(crate) struct Core {
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) bytes: u64,
+    /// Bytes of one object.
+    pub(crate) object_size: u64,
+    /// A bit for each feature.
+    pub(crate) features: u64,
     /// Bytes that lie in one object, or in one row of objects.
     pub(crate) row: u64,
     /// Bytes that lie together in one object.
@@ -187,7 +191,13 @@ impl Image {
         let result =
             unsafe { (self.api().rbd_get_stripe_unit)(self.core.handle.0, &raw mut stripe_unit) };
         check(Doing::Facts, result)?;
-        let row = info.object_size.saturating_mul(stripes.max(1));
+        let mut features = 0_u64;
+        // SAFETY: the same.
+        let result =
+            unsafe { (self.api().rbd_get_features)(self.core.handle.0, &raw mut features) };
+        check(Doing::Facts, result)?;
+        let object_size = info.object_size;
+        let row = object_size.saturating_mul(stripes.max(1));
         let fsid = self.context.cluster.fsid();
         let (pool, id) = (self.context.pool_number(), self.id());
         let id = id.unwrap_or_else(|| spec.image.clone());
@@ -197,7 +207,7 @@ impl Image {
             spec.snapshot.as_deref().unwrap_or_default()
         );
         let options = self.options();
-        Ok(Facts { bytes: info.size, row, stripe_unit, options, identity })
+        Ok(Facts { bytes: info.size, object_size, features, row, stripe_unit, options, identity })
     }
 
     /// The number of the image, which its name does not change. Images of old form have none.

@@ -7,6 +7,12 @@ use std::time::Duration;
 /// starts a daemon waits for it, and Ceph's own 300 s look like a hang.
 pub(crate) const CONNECT_SECONDS_MAX: &str = "30";
 
+/// A keyring is read so far, bytes: a thousand keys.
+pub(crate) const KEYRING_LEN_MAX: u64 = 1 << 20;
+
+/// Between two words about who still waits for a cluster to open an image.
+pub(crate) const OPEN_NOTICE: Duration = Duration::from_secs(10);
+
 /// Whoever opens an image waits so long: longer than for monitors, since OSDs come after them.
 pub(crate) const OPEN_MAX: Duration = Duration::from_secs(60);
 

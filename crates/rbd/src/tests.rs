@@ -3,6 +3,7 @@
 
 use crate::RbdError;
 use crate::disk::Rbd;
+use crate::disk::Seen;
 use crate::disk::Use;
 use crate::fake;
 use crate::fake::Fake;
@@ -690,7 +691,11 @@ fn an_image_says_what_it_is() {
     let again = opened("rbd:pool/well.facts").expect_err("served already").to_string();
     assert!(again.contains("given twice"), "{again}");
     let word = "rbd:pool/well.facts";
-    assert!(Rbd::open_by(&fake::API, &spec(word), Use::Look).is_ok(), "looking is no harm");
+    let looked_at = Rbd::open_by(&fake::API, &spec(word), Use::Look).expect("looking is no harm");
+    let made_of = Seen::of(&looked_at).made_of.expect("it is there");
+    assert_eq!(made_of.object_bytes, fake::OBJECT);
+    assert_eq!(made_of.features, ["layering", "exclusive-lock", "bit 40"]);
+    assert_eq!(made_of.cache, "none");
 }
 
 #[test]
@@ -709,16 +714,22 @@ fn an_image_that_is_missing_is_made_if_that_is_asked_for() {
 
 #[test]
 fn what_does_not_open_says_why() {
+    let name = format!("lunwire-{}-refused", std::process::id());
+    let keyring = std::env::temp_dir().join(name);
+    std::fs::write(&keyring, "[client.admin]\nkey = AQ==\n").expect("written");
+    let refused = format!("rbd:pool/disk,keyring={}", keyring.display());
     for (word, said) in [
         ("rbd:missing/disk", "rbd:missing/disk: cannot use the pool: No such file"),
         ("rbd:forbidden/disk", "cannot use the pool: Operation not permitted"),
         ("rbd:pool/missing.disk", "cannot open the image: No such file"),
         ("rbd:pool/disk,conf=missing.conf", "(missing.conf); try: conf=FILE"),
-        ("rbd:pool/disk,keyring=bad", "cannot set keyring: Invalid argument"),
+        ("rbd:pool/disk,keyring=missing.key", "cannot read missing.key: No such file"),
+        (refused.as_str(), "cannot set keyring: Invalid argument"),
         ("rbd:pool/disk,id=nobody", "cannot set up librados: Invalid argument"),
     ] {
         let error = opened(word).expect_err(word).to_string();
         assert!(error.contains(said), "{error}");
     }
+    std::fs::remove_file(keyring).expect("removed");
     nothing_was_misused();
 }

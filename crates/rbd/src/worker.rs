@@ -15,6 +15,7 @@ use crate::image::Image;
 use crate::limits::CHORE_MAX;
 use crate::limits::CLOSE_MAX;
 use crate::limits::OPEN_MAX;
+use crate::limits::OPEN_NOTICE;
 use crate::watches;
 use crate::watches::Watched;
 use std::io;
@@ -26,6 +27,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::Sender;
 use std::thread;
+use std::time::Instant;
 use store::Error;
 use store::Outcome;
 use store::foreign::Completer;
@@ -145,13 +147,28 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
         })
     };
     spawned.map_err(|source| RbdError::Thread { place: place.clone(), source })?;
-    let opened = told.recv_timeout(OPEN_MAX);
-    let opened = opened
-        .map_err(|_| RbdError::Silent { place: place.clone(), seconds: OPEN_MAX.as_secs() })?;
+    let opened = wait_for(&told, &place)
+        .ok_or_else(|| RbdError::Silent { place: place.clone(), seconds: OPEN_MAX.as_secs() })?;
     let (image, facts, made) =
         opened.map_err(|refused| failed(place, spec.conf.clone(), refused))?;
     let worker = Worker { chores, closed: closed.into() };
     Ok(Opened { image, worker, facts, watched, made })
+}
+
+/// What comes in time; says meanwhile what it waits for.
+fn wait_for<T>(told: &Receiver<T>, place: &str) -> Option<T> {
+    let begun = Instant::now();
+    loop {
+        let left = OPEN_MAX.saturating_sub(begun.elapsed());
+        match told.recv_timeout(left.min(OPEN_NOTICE)) {
+            Ok(opened) => return Some(opened),
+            Err(RecvTimeoutError::Timeout) if begun.elapsed() < OPEN_MAX => {
+                let waited = begun.elapsed().as_secs();
+                tracing::info!(image = place, waited_s = waited, "waiting for the cluster of Ceph");
+            }
+            Err(_) => return None,
+        }
+    }
 }
 
 fn failed(place: String, conf: Option<String>, Refused { doing, errno }: Refused) -> RbdError {
