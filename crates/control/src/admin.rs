@@ -84,6 +84,10 @@ pub enum Request {
         lun: u16,
         /// Absolute path of the file, which must not exist.
         path: String,
+        /// The same as it was asked for, if that can be a name: of an image, which has snapshots of
+        /// its own kind.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
     },
 }
 
@@ -138,6 +142,9 @@ pub enum Reply {
     Rescanned {
         /// The disks whose file is another size than what hosts saw.
         luns: Vec<RescannedLun>,
+        /// What is to be thought of, such as a disk that has become smaller.
+        #[serde(default)]
+        warnings: Vec<String>,
     },
     /// To `SnapshotLun`.
     Snapshot {
@@ -261,6 +268,41 @@ pub struct Lun {
     /// `moved`.
     #[serde(default)]
     pub file_lost: Option<String>,
+    /// Commands that wait for its store for a second and longer.
+    #[serde(default)]
+    pub waiting: Option<Waiting>,
+    /// The bytes that are left behind it, where these are less than hosts see.
+    #[serde(default)]
+    pub shrunk: Option<u64>,
+    /// What an image of a cluster is by now.
+    #[serde(default)]
+    pub image: Option<Image>,
+}
+
+/// Commands that wait for a store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Who does not answer, in a word.
+    pub who: String,
+    /// How many.
+    pub commands: usize,
+    /// How long the oldest of them has waited, seconds.
+    pub oldest_s: u64,
+    /// New ones are told BUSY.
+    pub busy: bool,
+}
+
+/// What an image of a cluster is by now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// The cache of its client: `none`, `writethrough`, `writeback` or `persistent`.
+    pub cache: String,
+    /// Other clients that have it open, as far as there is a cache that does not hear of them.
+    pub others: usize,
+    /// What has become of it, if it is not found by its name: `moved`, `replaced`, or, of a
+    /// snapshot, `removed`.
+    #[serde(default)]
+    pub lost: Option<String>,
 }
 
 impl Lun {
@@ -407,7 +449,12 @@ mod tests {
             },
             Request::RemoveLun { target: Some("iqn.a".into()), lun: 3, destroy_data: true },
             Request::RescanLuns,
-            Request::SnapshotLun { target: Some("iqn.a".into()), lun: 0, path: "/a".into() },
+            Request::SnapshotLun {
+                target: Some("iqn.a".into()),
+                lun: 0,
+                path: "/a".into(),
+                name: Some("a".into()),
+            },
         ];
         for request in orders {
             let line = serde_json::to_string(&request).unwrap();

@@ -375,7 +375,8 @@ pub(crate) enum LunAction {
         #[command(flatten)]
         place: LunPlace,
     },
-    /// Take over the sizes of files and devices that grew (the daemon looks every 30 s, too)
+    /// Take over the sizes of files, devices and images that grew, and tell which became smaller
+    /// (the daemon looks by itself, too: every 30 s, at images of Ceph every 5 s)
     #[command(after_help = "Example:\n  lunwire lun rescan")]
     Rescan(AdminOptions),
     /// Make a file with the present content of a disk, by sharing its blocks; of an image of Ceph a

@@ -30,24 +30,23 @@ impl Options {
         in_memory || self.has_persistent_cache()
     }
 
+    /// Where writes stay on this side of the cluster, in a word.
+    pub(crate) fn cache(&self) -> &'static str {
+        match (self.has_persistent_cache(), self.has_memory_cache()) {
+            (true, _) => "persistent",
+            (false, false) => "none",
+            (false, true) if !self.may_lose_acknowledged() => "writethrough",
+            (false, true) if self.forgets_failures() => "writearound",
+            (false, true) => "writeback",
+        }
+    }
+
     /// Whether nothing stands between this process and the cluster. Only then the client compares
     /// and writes as one: its cache in memory knows nothing of it and goes on giving out what was
     /// there before (Ceph 16), or zeroes if somebody reads meanwhile (later ones); and the
     /// persistent one compares with what this client has seen.
     pub(crate) fn has_no_cache(&self) -> bool {
         !self.has_memory_cache() && !self.has_persistent_cache()
-    }
-
-    /// What stands between this process and the cluster, in Ceph's words.
-    pub(crate) fn cache(&self) -> &'static str {
-        let policy = self.find("rbd_cache_policy");
-        match (self.has_persistent_cache(), self.has_memory_cache()) {
-            (true, _) => "persistent",
-            (false, false) => "none",
-            (false, true) if policy == Some("writethrough") => "writethrough",
-            (false, true) if self.forgets_failures() => "writearound",
-            (false, true) => "writeback",
-        }
     }
 
     fn has_memory_cache(&self) -> bool {
@@ -114,6 +113,20 @@ mod tests {
             (vec![cache("false"), ("rbd_persistent_cache_mode", "disabled")], false),
         ] {
             assert_eq!(options(&list).may_lose_acknowledged(), lost, "{list:?}");
+        }
+    }
+
+    #[test]
+    fn caches_are_told_in_a_word() {
+        let policy = |name| vec![("rbd_cache", "true"), ("rbd_cache_policy", name)];
+        for (list, word) in [
+            (vec![("rbd_cache", "false")], "none"),
+            (policy("writethrough"), "writethrough"),
+            (vec![("rbd_cache", "true"), ("rbd_cache_max_dirty", "0")], "writethrough"),
+            (policy("writeback"), "writeback"),
+            (vec![("rbd_cache", "false"), ("rbd_persistent_cache_mode", "rwl")], "persistent"),
+        ] {
+            assert_eq!(options(&list).cache(), word, "{list:?}");
         }
     }
 

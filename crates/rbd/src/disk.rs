@@ -8,11 +8,16 @@ use crate::image::Facts;
 use crate::image::Image;
 use crate::keyring;
 use crate::limits::BUSY_AFTER;
+use crate::limits::CLOSE_MAX;
+use crate::limits::CLOSE_SILENT_MAX;
+use crate::limits::CLOSE_WELL_MAX;
 use crate::limits::PHYSICAL_BLOCK;
 use crate::limits::REPEATED_LEN;
+use crate::limits::SILENT_AFTER;
 use crate::worker;
 use crate::worker::Chore;
 use crate::worker::Opened;
+use crate::worker::Order;
 use buf::Slice;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,6 +27,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use store::Elsewhere;
 use store::Error;
 use store::Geometry;
 use store::Io;
@@ -193,7 +199,8 @@ impl Rbd {
             Use::Serve | Use::Look => None,
         };
         let volatile_cache = !read_only && facts.options.may_lose_acknowledged();
-        tracing::info!(image = place, bytes, volatile_cache, "an image of Ceph is open");
+        let cache = facts.options.cache();
+        tracing::info!(image = place, bytes, cache, "an image of Ceph is open");
         let geometry = Geometry {
             bytes,
             read_only,
@@ -227,7 +234,7 @@ impl Rbd {
             return Err(RbdError::SnapshotName { place: place.clone(), name });
         }
         let whole = format!("{place}@{name}");
-        self.opened.worker.order(place, |tell| Chore::Snapshot { name, tell })?;
+        self.opened.worker.order(place, Order::Snapshot(name))?;
         Ok(whole)
     }
 
@@ -337,7 +344,7 @@ impl Store for Rbd {
     }
 
     fn resize_behind(&self, bytes: u64) -> Option<Result<(), String>> {
-        let done = self.opened.worker.order(&self.place, |tell| Chore::Resize { bytes, tell });
+        let done = self.opened.worker.order(&self.place, Order::Resize(bytes));
         Some(done.map_err(|error| error.to_string()))
     }
 
@@ -345,8 +352,28 @@ impl Store for Rbd {
         Some(self.make_snapshot(name).map_err(|error| error.to_string()))
     }
 
+    fn elsewhere(&self) -> Option<Elsewhere> {
+        let Opened { image, facts, watched, .. } = &*self.opened;
+        Some(Elsewhere {
+            who: "cluster",
+            advice: "ceph health detail",
+            busy_after: self.busy,
+            is_busy: image.is_silent(self.busy),
+            cache: facts.options.cache(),
+            others: watched.others(),
+            lost: watched.fate().word(),
+        })
+    }
+
     fn finish(&self) -> Result<(), Error> {
-        self.opened.worker.close()
+        let Opened { image, worker, .. } = &*self.opened;
+        let keeps_writes = self.geometry.volatile_cache;
+        let patience = match keeps_writes {
+            true => CLOSE_MAX,
+            false if image.is_silent(SILENT_AFTER) => CLOSE_SILENT_MAX,
+            false => CLOSE_WELL_MAX,
+        };
+        worker.close(patience).map_err(|error| if keeps_writes { Error::Write } else { error })
     }
 
     fn submit(&self, op: &Op) -> Submitted {

@@ -46,8 +46,12 @@ pub enum Doing {
     Pool,
     /// Making the image.
     Create,
+    /// Looking for the namespace.
+    Namespace,
     /// Opening the image.
     Open,
+    /// Looking for the snapshot of an image that is there.
+    FindSnapshot,
     /// Asking for its size and what it is made of.
     Facts,
     /// Having its cache be one that tells of what it could not write.
@@ -133,8 +137,22 @@ pub enum RbdError {
         /// Whose keys it has.
         has: Vec<String>,
     },
+    /// It was asked for nothing, since it does not answer what was asked before.
+    #[error(
+        "rbd:{place}: the cluster has not answered what was asked before within {seconds} s: \
+         nothing was done; try: ceph health detail"
+    )]
+    NotBegun {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+        /// How long it had.
+        seconds: u64,
+    },
     /// A name that no snapshot can have.
-    #[error("rbd:{place}: {name:?} is no name for a snapshot; try: one without / and @")]
+    #[error(
+        "rbd:{place}: {name:?} is no name for a snapshot of an image; try: one without / and @, \
+         such as monday"
+    )]
     SnapshotName {
         /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
         place: String,
@@ -156,7 +174,11 @@ pub enum RbdError {
         place: String,
     },
     /// An image that no disk can be made of.
-    #[error("rbd:{place}: {bytes} bytes is no size of a disk; try: rbd resize --size 1G {place}")]
+    #[error(
+        "rbd:{place}: {bytes} bytes is no size of a disk: it must be a multiple of 512, and not \
+         zero; try: rbd resize --size {}B {place}",
+        .bytes.next_multiple_of(512).max(512)
+    )]
     Size {
         /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
         place: String,
@@ -212,7 +234,9 @@ impl fmt::Display for InWords {
             Doing::Connect => "cannot connect to the cluster",
             Doing::Pool => "cannot use the pool",
             Doing::Create => "cannot create the image",
+            Doing::Namespace => "cannot use the namespace",
             Doing::Open => "cannot open the image",
+            Doing::FindSnapshot => "cannot open the snapshot",
             Doing::Facts => "cannot ask what the image is",
             Doing::Cache => "cannot trust its cache",
             Doing::Lend => "cannot have its writes copied",
@@ -246,9 +270,15 @@ fn advice(doing: Doing, source: &io::Error, conf: Option<&str>) -> String {
             "; there is no such pool; try: ceph osd pool ls".to_owned()
         }
         (Doing::Open, io::ErrorKind::NotFound) => {
-            "; there is no such image, namespace or snapshot; try: rbd ls -l POOL, or \
-             create,size=SIZE for a new image"
-                .to_owned()
+            "; there is no such image; try: rbd ls POOL[/NAMESPACE], or create,size=SIZE for a new \
+             one"
+            .to_owned()
+        }
+        (Doing::Namespace, _) => {
+            "; there is no such namespace; try: rbd namespace ls POOL".to_owned()
+        }
+        (Doing::FindSnapshot, _) => {
+            "; the image is there, and has no such snapshot; try: rbd snap ls POOL/IMAGE".to_owned()
         }
         (Doing::Cache, _) => {
             "; the image or its pool insists on rbd_cache_policy writearound, which forgets writes \

@@ -14,6 +14,7 @@ use crate::api::Info;
 use crate::api::Raw;
 use crate::api::THICK;
 use crate::api::Updated;
+use crate::api::Watcher;
 use std::cell::Cell;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -36,6 +37,9 @@ use std::time::Duration;
 /// Bytes of an image that nobody has made.
 pub(crate) const BYTES: u64 = 1 << 20;
 
+/// The number of this client.
+const OWN: u64 = 4711;
+
 /// Bytes of an object.
 pub(crate) const OBJECT: u64 = 64 << 10;
 
@@ -46,21 +50,27 @@ pub(crate) static API: Api = Api {
     rados_conf_set,
     rados_connect,
     rados_shutdown,
+    rados_get_instance_id,
     rados_cluster_fsid,
     rados_ioctx_create,
     rados_ioctx_set_namespace,
     rados_ioctx_get_id,
     rados_set_pool_full_try,
+    rados_read,
     rados_stat,
     rados_ioctx_destroy,
     rbd_version: version,
     rbd_create,
     rbd_open,
     rbd_open_read_only: rbd_open,
+    rbd_namespace_exists,
+    rbd_watchers_list,
+    rbd_watchers_list_cleanup,
     rbd_close,
     rbd_stat,
     rbd_get_size,
     rbd_resize,
+    rbd_snap_exists,
     rbd_snap_create,
     rbd_get_stripe_unit,
     rbd_get_features,
@@ -112,6 +122,12 @@ pub(crate) struct Fake {
     flush_ends: Mutex<VecDeque<i32>>,
     /// Open handles.
     handles: AtomicUsize,
+    /// How many other clients have it open.
+    others: AtomicUsize,
+    /// What has become of its name.
+    fate: Mutex<&'static str>,
+    /// Orders that are to end are held back as long as somebody has this.
+    gate: Mutex<()>,
     options: Vec<(&'static str, &'static str)>,
 }
 
@@ -167,6 +183,9 @@ impl Fake {
             watch: Mutex::default(),
             flush_ends: Mutex::default(),
             handles: AtomicUsize::new(0),
+            others: AtomicUsize::new(0),
+            fate: Mutex::default(),
+            gate: Mutex::default(),
             options: vec![
                 ("rbd_cache", cache),
                 // Ceph's default.
@@ -179,6 +198,25 @@ impl Fake {
 
     pub(crate) fn is_open(&self) -> bool {
         self.handles.load(Ordering::SeqCst) > 0
+    }
+
+    /// So many others have it open.
+    pub(crate) fn set_others(&self, count: usize) {
+        self.others.store(count, Ordering::SeqCst);
+    }
+
+    /// Its name is as it was, or it is `moved` or `replaced`, or its snapshots are `removed`.
+    pub(crate) fn set_fate(&self, fate: &'static str) {
+        *locked(&self.fate) = fate;
+    }
+
+    fn id(&self) -> String {
+        format!("{self:p}")
+    }
+
+    /// No order ends before this is dropped.
+    pub(crate) fn hold_orders(&self) -> MutexGuard<'_, ()> {
+        locked(&self.gate)
     }
 
     pub(crate) fn done(&self) -> Vec<&'static str> {
@@ -330,6 +368,10 @@ unsafe extern "C" fn rados_connect(_: Raw) -> c_int {
 
 unsafe extern "C" fn rados_shutdown(_: Raw) {}
 
+unsafe extern "C" fn rados_get_instance_id(_: Raw) -> u64 {
+    OWN
+}
+
 unsafe extern "C" fn rados_cluster_fsid(_: Raw, to: *mut c_char, length: usize) -> c_int {
     write(to, length, "f51d")
 }
@@ -359,6 +401,22 @@ unsafe extern "C" fn rados_ioctx_get_id(_: Raw) -> i64 {
 
 unsafe extern "C" fn rados_set_pool_full_try(_: Raw) {}
 
+/// What an object of names says: four bytes, and a number.
+unsafe extern "C" fn rados_read(
+    _: Raw,
+    name: *const c_char,
+    to: *mut c_char,
+    length: usize,
+    _: u64,
+) -> c_int {
+    let image = name_of(name).strip_prefix("rbd_id.").map(Fake::of).expect("the name of an image");
+    match *locked(&image.fate) {
+        "moved" => -2,
+        "replaced" => write(to, length, "....other"),
+        _ => write(to, length, &format!("....{}", image.id())),
+    }
+}
+
 /// An OSD answers this as long as nothing is held back by the manner `never`.
 unsafe extern "C" fn rados_stat(_: Raw, name: *const c_char, _: *mut u64, _: *mut i64) -> c_int {
     let image = name_of(name).strip_prefix("rbd_id.").map(Fake::of).expect("the name of an image");
@@ -380,9 +438,12 @@ unsafe extern "C" fn rbd_open(
     _: Raw,
     name: *const c_char,
     place: *mut Raw,
-    _: *const c_char,
+    snapshot: *const c_char,
 ) -> c_int {
     let name = name_of(name);
+    if !snapshot.is_null() && name_of(snapshot) == "missing" {
+        return -2;
+    }
     let known = locked(&IMAGES).contains_key(&name);
     if name.starts_with("missing") && !known {
         return -2;
@@ -418,10 +479,17 @@ unsafe extern "C" fn rbd_get_size(image: Raw, place: *mut u64) -> c_int {
 
 unsafe extern "C" fn rbd_resize(image: Raw, bytes: u64) -> c_int {
     let image = of_image(image);
+    drop(locked(&image.gate));
     if image.manner == "forbidden" {
         return -1;
     }
     image.resize(size(bytes));
+    0
+}
+
+unsafe extern "C" fn rbd_snap_exists(image: Raw, _: *const c_char, place: *mut bool) -> c_int {
+    // SAFETY: who calls gives a place for it.
+    unsafe { *place = *locked(&of_image(image).fate) != "removed" };
     0
 }
 
@@ -464,8 +532,39 @@ unsafe extern "C" fn rbd_get_stripe_count(image: Raw, place: *mut u64) -> c_int 
     0
 }
 
+unsafe extern "C" fn rbd_namespace_exists(_: Raw, name: *const c_char, place: *mut bool) -> c_int {
+    // SAFETY: who calls gives a place for it.
+    unsafe { *place = name_of(name) != "missing" };
+    0
+}
+
+unsafe extern "C" fn rbd_watchers_list(image: Raw, list: *mut Watcher, count: *mut usize) -> c_int {
+    let all = of_image(image).others.load(Ordering::SeqCst) + 1;
+    // SAFETY: who calls gives a place for it.
+    let count = unsafe { &mut *count };
+    let room = std::mem::replace(count, all);
+    if room < all {
+        return -34;
+    }
+    // SAFETY: who calls has said that there is room for so many.
+    let list = unsafe { std::slice::from_raw_parts_mut(list, all) };
+    for (place, client) in list.iter_mut().zip(i64::try_from(OWN).expect("small")..) {
+        let address = CString::new(format!("host-{client}")).expect("no zero").into_raw();
+        *place = Watcher { address, client, cookie: 1 };
+    }
+    0
+}
+
+unsafe extern "C" fn rbd_watchers_list_cleanup(list: *mut Watcher, count: usize) {
+    // SAFETY: who calls gives the list that was filled above.
+    for watcher in unsafe { std::slice::from_raw_parts(list, count) } {
+        // SAFETY: made by `into_raw` above.
+        drop(unsafe { CString::from_raw(watcher.address) });
+    }
+}
+
 unsafe extern "C" fn rbd_get_id(image: Raw, to: *mut c_char, length: usize) -> c_int {
-    write(to, length, &format!("{image:p}"));
+    write(to, length, &of_image(image).id());
     0
 }
 

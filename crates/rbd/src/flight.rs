@@ -202,7 +202,7 @@ impl Flight {
     pub(crate) fn end(self, value: isize) {
         let Self { core, deed, noted, completer, counted, memory } = self;
         let result = outcome(deed, value);
-        core.pulse.beat(&core.name);
+        core.pulse.beat();
         if deed.what == What::Compare && value == -EILSEQ {
             let said = memory.mismatch.map_or(NOWHERE, |place| place.load(Ordering::Acquire));
             let at = deed.place_of(said, core.stripe_unit);

@@ -6,6 +6,7 @@ use crate::api::ConfigOption;
 use crate::api::Info;
 use crate::api::Raw;
 use crate::api::THICK;
+use crate::api::Watcher;
 use crate::cache::Options;
 use crate::cluster::Handle;
 use crate::cluster::IoContext;
@@ -34,6 +35,7 @@ use crate::limits::OPTIONS_MAX;
 use crate::limits::PHYSICAL_BLOCK;
 use crate::limits::PIECE_LEN_MAX;
 use crate::limits::ROWS_MAX;
+use crate::limits::WATCHERS_MAX;
 use crate::look::Look;
 use crate::look::extent;
 use crate::pulse::Pulse;
@@ -76,6 +78,9 @@ pub(crate) struct Image {
     is_asked: AtomicBool,
 }
 
+/// How an image is opened.
+type Open = unsafe extern "C" fn(Raw, *const c_char, *mut Raw, *const c_char) -> c_int;
+
 /// What operations need of their image until they end.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -95,6 +100,32 @@ pub(crate) struct Core {
     is_told: AtomicBool,
 }
 
+/// What has become of an image by its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is found.
+    #[default]
+    Kept,
+    /// It has another name, or lies in the trash.
+    Moved,
+    /// Another one has the name.
+    Replaced,
+    /// The snapshot is no more.
+    Removed,
+}
+
+impl Fate {
+    /// In a word, if it is lost.
+    pub(crate) const fn word(self) -> Option<&'static str> {
+        match self {
+            Self::Kept => None,
+            Self::Moved => Some("moved"),
+            Self::Replaced => Some("replaced"),
+            Self::Removed => Some("removed"),
+        }
+    }
+}
+
 /// What an image is made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
@@ -108,6 +139,8 @@ pub(crate) struct Facts {
     /// Bytes that lie together in one object.
     pub(crate) stripe_unit: u64,
     pub(crate) options: Options,
+    /// The number of the image, which its name does not change.
+    pub(crate) id: Option<String>,
     /// Which image it is, wherever it is served and whatever it is called.
     pub(crate) identity: String,
 }
@@ -123,10 +156,21 @@ impl Image {
     /// Opens the image, or the snapshot, of `spec`.
     pub(crate) fn open(context: IoContext, spec: &RbdSpec) -> Result<Self, Refused> {
         let api = context.api();
+        // One that is opened to be read alone is not watched: a snapshot that is removed would be
+        // read as zeroes from then on.
+        Self::open_by(api.rbd_open, context, spec)
+    }
+
+    /// The same to look at it.
+    pub(crate) fn open_read_only(context: IoContext, spec: &RbdSpec) -> Result<Self, Refused> {
+        Self::open_by(context.api().rbd_open_read_only, context, spec)
+    }
+
+    fn open_by(open: Open, context: IoContext, spec: &RbdSpec) -> Result<Self, Refused> {
+        let api = context.api();
         let name = text(Doing::Open, &spec.image)?;
         let snapshot = spec.snapshot.as_deref().map(|name| text(Doing::Open, name)).transpose()?;
         let object = text(Doing::Open, &format!("rbd_id.{}", spec.image))?;
-        let open = if snapshot.is_some() { api.rbd_open_read_only } else { api.rbd_open };
         let mut raw = null_mut();
         // SAFETY: the context is open and stays so; names are null or end with a zero; the place is
         // ours.
@@ -200,14 +244,14 @@ impl Image {
         let row = object_size.saturating_mul(stripes.max(1));
         let fsid = self.context.cluster.fsid();
         let (pool, id) = (self.context.pool_number(), self.id());
-        let id = id.unwrap_or_else(|| spec.image.clone());
+        let named = id.as_deref().unwrap_or(&spec.image);
         let identity = format!(
-            "{fsid}/{pool}/{}/{id}@{}",
+            "{fsid}/{pool}/{}/{named}@{}",
             spec.namespace.as_deref().unwrap_or_default(),
             spec.snapshot.as_deref().unwrap_or_default()
         );
         let options = self.options();
-        Ok(Facts { bytes: info.size, object_size, features, row, stripe_unit, options, identity })
+        Ok(Facts { bytes: info.size, object_size, features, row, stripe_unit, options, id, identity })
     }
 
     /// The number of the image, which its name does not change. Images of old form have none.
@@ -247,6 +291,58 @@ impl Image {
         // SAFETY: the list is the one that the library has filled, with as many options as it said.
         unsafe { (self.api().rbd_config_image_list_cleanup)(list.as_mut_ptr(), count) };
         Options::new(options)
+    }
+
+    /// Addresses of the other clients that have it open.
+    pub(crate) fn others(&self) -> Result<Vec<String>, Refused> {
+        let empty = Watcher { address: null_mut(), client: 0, cookie: 0 };
+        let mut list = vec![empty; WATCHERS_MAX];
+        let mut count = list.len();
+        // SAFETY: the image is open, and there is room for as many clients as are said.
+        let result = unsafe {
+            let ask = self.api().rbd_watchers_list;
+            ask(self.core.handle.0, list.as_mut_ptr(), &raw mut count)
+        };
+        check(Doing::Watch, result)?;
+        let own = self.context.cluster.number();
+        let others = list.iter().take(count).filter(|one| u64::try_from(one.client) != Ok(own));
+        let others = others.filter_map(|one| owned(one.address)).collect();
+        // SAFETY: the list is the one that the library has filled, with as many clients as it said.
+        unsafe { (self.api().rbd_watchers_list_cleanup)(list.as_mut_ptr(), count) };
+        Ok(others)
+    }
+
+    /// Whether the name still leads to the image, whose number is `id`, and the snapshot is there.
+    pub(crate) fn fate(&self, id: Option<&str>, snapshot: Option<&str>) -> Result<Fate, Refused> {
+        if let Some(name) = snapshot {
+            let name = text(Doing::Facts, name)?;
+            let mut exists = true;
+            // SAFETY: the image is open, the name ends with a zero, the place is ours.
+            let result = unsafe {
+                (self.api().rbd_snap_exists)(self.core.handle.0, name.as_ptr(), &raw mut exists)
+            };
+            check(Doing::Facts, result)?;
+            if !exists {
+                return Ok(Fate::Removed);
+            }
+        }
+        // Images of old form have no number.
+        let Some(id) = id else { return Ok(Fate::Kept) };
+        let mut buffer = [0_u8; 128];
+        let to = buffer.as_mut_ptr().cast::<c_char>();
+        // SAFETY: the context is open, the name ends with a zero, and as many bytes as are said are
+        // there.
+        let result = unsafe {
+            let read = self.api().rados_read;
+            read(self.context.handle.0, self.object.as_ptr(), to, buffer.len(), 0)
+        };
+        match check(Doing::Facts, result) {
+            Err(Refused { errno: ENOENT, .. }) => return Ok(Fate::Moved),
+            checked => checked?,
+        }
+        // Its length in four bytes, and the number.
+        let number = buffer.get(4..usize::try_from(result).unwrap_or(0)).unwrap_or_default();
+        Ok(if number == id.as_bytes() { Fate::Kept } else { Fate::Replaced })
     }
 
     /// Its size now, bytes.
@@ -299,7 +395,7 @@ impl Image {
     /// Whether operations are under way, and none of them has ended for `limit`.
     pub(crate) fn is_silent(&self, limit: Duration) -> bool {
         let core = &self.core;
-        core.under_way.load(Ordering::SeqCst) > 0 && core.pulse.is_silent(limit, &core.name)
+        core.under_way.load(Ordering::SeqCst) > 0 && core.pulse.is_silent(limit)
     }
 
     /// Whether somebody is to call `ask`, which nobody else does yet.
@@ -318,7 +414,7 @@ impl Image {
             stat(self.context.handle.0, self.object.as_ptr(), &raw mut bytes, &raw mut changed)
         };
         self.heed(result.saturating_neg());
-        self.core.pulse.beat(&self.core.name);
+        self.core.pulse.beat();
         self.is_asked.store(false, Ordering::SeqCst);
     }
 
@@ -500,7 +596,7 @@ impl Core {
     /// It begins to be under way.
     fn count(&self) -> Counted {
         if self.under_way.load(Ordering::SeqCst) == 0 {
-            self.pulse.beat(&self.name);
+            self.pulse.beat();
         }
         Counted::new(&self.under_way)
     }
@@ -632,5 +728,6 @@ impl Drop for Image {
 }
 
 // Linux.
+const ENOENT: i32 = 2;
 const ESHUTDOWN: i32 = 108;
 const ETIMEDOUT: i32 = 110;

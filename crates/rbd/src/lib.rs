@@ -12,6 +12,7 @@
 //! look.rs       what stands behind bytes, as the library tells it
 //! worker.rs     a thread for each image, for what waits; safe code
 //! libraries.rs  which files that are, and of which version
+//! rounds.rs     what that thread looks at now and then; safe code
 //! api.rs        the functions of the libraries, found by name
 //! ```
 //!
@@ -33,6 +34,7 @@ mod libraries;
 mod limits;
 mod look;
 mod pulse;
+mod rounds;
 mod watches;
 mod worker;
 

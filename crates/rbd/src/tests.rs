@@ -8,6 +8,7 @@ use crate::disk::Use;
 use crate::fake;
 use crate::fake::Fake;
 use crate::fake::MISUSES;
+use crate::limits::CLOSE_WELL_MAX;
 use buf::Pool;
 use buf::Slice;
 use std::sync::Arc;
@@ -620,6 +621,60 @@ fn an_image_gets_another_size_and_snapshots_of_its_own_kind() {
 }
 
 #[test]
+fn an_order_that_nobody_waits_for_any_more_is_not_begun() {
+    let (store, fake) = open("well.late-orders");
+    let gate = fake.hold_orders();
+    let begun = store.resize_behind(2 << 20).expect("it can").expect_err("nobody answers");
+    assert!(begun.contains("may still do it"), "{begun}");
+    let given_up = store.resize_behind(4 << 20).expect("it can").expect_err("nobody answers");
+    assert!(given_up.contains("nothing was done"), "{given_up}");
+    drop(gate);
+    assert_eq!(store.snapshot_behind("after").map(|made| made.is_ok()), Some(true));
+    assert_eq!(fake.bytes().len(), 2 << 20, "the second order is not done");
+    nothing_was_misused();
+}
+
+#[test]
+fn caches_are_told_and_so_are_others_that_have_the_image_open() {
+    for (image, cache) in [("well.told", "none"), ("caches.told", "writeback")] {
+        let Ok(store) = opened(&format!("rbd:pool/{image},busy=7s")) else { panic!("{image}") };
+        let told = store.elsewhere().expect("the cluster");
+        assert_eq!((told.who, told.cache), ("cluster", cache), "{image}");
+        assert_eq!((told.busy_after, told.is_busy), (Duration::from_secs(7), false));
+        let fake = Fake::of(image);
+        for count in [2, 0] {
+            fake.set_others(count);
+            let expected = if cache == "none" { 0 } else { count };
+            let begin = Instant::now();
+            while store.elsewhere().map(|told| told.others) != Some(expected) {
+                assert!(begin.elapsed() < PATIENCE, "{image}: nobody looks");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+    nothing_was_misused();
+}
+
+#[test]
+fn an_image_that_is_not_found_by_its_name_any_more_is_told() {
+    for (word, fates) in [
+        ("rbd:pool/well.fate", &[("moved", Some("moved")), ("replaced", Some("replaced"))][..]),
+        ("rbd:pool/well.fate@then", &[("removed", Some("removed"))]),
+    ] {
+        let (store, fake) = (opened(word).expect(word), Fake::of("well.fate"));
+        for (fate, told) in fates.iter().copied().chain([("", None)]) {
+            fake.set_fate(fate);
+            let begin = Instant::now();
+            while store.elsewhere().map(|elsewhere| elsewhere.lost) != Some(told) {
+                assert!(begin.elapsed() < PATIENCE, "{word}: {fate}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+    nothing_was_misused();
+}
+
+#[test]
 fn who_comes_when_the_cluster_is_silent_hears_that_it_is_busy() {
     let store = opened("rbd:pool/never.silent,busy=30ms").expect("opens");
     let (fake, driver) = (Fake::of("never.silent"), Driver::new());
@@ -675,8 +730,11 @@ fn an_image_that_is_let_go_is_closed_whoever_still_has_the_store() {
     let (stuck, fake) = open("never.finished");
     let Submitted::Io(io) = stuck.submit(&Op::Flush) else { panic!("done") };
     driver.begin(&io, 2);
-    assert_eq!(stuck.finish(), Err(Error::Write));
+    let begin = Instant::now();
+    assert_eq!(stuck.finish(), Err(Error::Silent), "nothing that was acknowledged is lost");
     assert!(fake.is_open(), "the library has it still");
+    drop(stuck);
+    assert!(begin.elapsed() < 2 * CLOSE_WELL_MAX, "it is waited for once");
     fake.end_all();
     nothing_was_misused();
 }
@@ -722,6 +780,12 @@ fn what_does_not_open_says_why() {
         ("rbd:missing/disk", "rbd:missing/disk: cannot use the pool: No such file"),
         ("rbd:forbidden/disk", "cannot use the pool: Operation not permitted"),
         ("rbd:pool/missing.disk", "cannot open the image: No such file"),
+        ("rbd:pool/missing.disk", "there is no such image; try: rbd ls"),
+        ("rbd:pool/missing.disk@s", "there is no such image; try: rbd ls"),
+        ("rbd:pool/missing/missing.disk", "there is no such namespace; try: rbd namespace ls"),
+        ("rbd:pool/missing/missing.disk,create,size=1M", "there is no such namespace"),
+        ("rbd:pool/apart/missing.disk", "there is no such image"),
+        ("rbd:pool/well.there@missing", "the image is there, and has no such snapshot; try: rbd"),
         ("rbd:pool/disk,conf=missing.conf", "(missing.conf); try: conf=FILE"),
         ("rbd:pool/disk,keyring=missing.key", "cannot read missing.key: No such file"),
         (refused.as_str(), "cannot set keyring: Invalid argument"),
@@ -731,5 +795,6 @@ fn what_does_not_open_says_why() {
         assert!(error.contains(said), "{error}");
     }
     std::fs::remove_file(keyring).expect("removed");
+    assert!(!Fake::of("well.there").is_open(), "looked at, and closed again");
     nothing_was_misused();
 }

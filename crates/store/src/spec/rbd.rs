@@ -7,6 +7,7 @@ use super::Exactly;
 use super::SpecError;
 use super::error::RBD_USAGE;
 use super::size;
+use super::size::ExactTime;
 use super::size::parse_time;
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -161,7 +162,7 @@ impl fmt::Display for RbdSpec {
         {
             value.iter().try_for_each(|value| write!(f, ",{name}={value}"))?;
         }
-        self.busy.iter().try_for_each(|time| write!(f, ",busy={}us", time.as_micros()))?;
+        self.busy.iter().try_for_each(|time| write!(f, ",busy={}", ExactTime(*time)))?;
         if self.create {
             f.write_str(",create")?;
         }

@@ -16,8 +16,10 @@ use crate::table::Key;
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Then those who do work of stores elsewhere get so long to answer, which they were asked for when
-/// the sessions were dropped: a cluster that is out of reach never will.
-const LAST_ANSWERS: Duration = Duration::from_secs(10);
+/// the sessions were dropped: a cluster that is out of reach never will, and nobody is there any
+/// more who would hear the answer. With what a store takes to close, a daemon ends within the 10 s
+/// that `docker stop` gives it.
+const LAST_ANSWERS: Duration = Duration::from_secs(3);
 
 /// A stop under way.
 #[derive(Debug)]

@@ -127,6 +127,7 @@ pub(super) trait StoreUser<P: Port> {
         let io = self.remember(id, Doing::Store { op, io: kept });
         let inbox = Arc::clone(&self.context().inbox);
         self.context().errands += 1;
+        self.context().look_for_silence(io);
         errand.begin(inbox, io.to_bits(), buf);
     }
 }
@@ -200,6 +201,7 @@ impl<P: Port> Context<P> {
             managements: Vec::new(),
             patience: Patience::default(),
             stamp: self.watch.laps.stamp(),
+            begun: None,
             watching,
         })
     }
