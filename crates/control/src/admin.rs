@@ -479,6 +479,9 @@ mod tests {
             protection: None,
             lost_writes: false,
             file_lost: None,
+            waiting: None,
+            shrunk: None,
+            image: None,
         };
         let told = serde_json::to_string(&lun).unwrap();
         assert!(

@@ -251,7 +251,16 @@ impl Image {
             spec.snapshot.as_deref().unwrap_or_default()
         );
         let options = self.options();
-        Ok(Facts { bytes: info.size, object_size, features, row, stripe_unit, options, id, identity })
+        Ok(Facts {
+            bytes: info.size,
+            object_size,
+            features,
+            row,
+            stripe_unit,
+            options,
+            id,
+            identity,
+        })
     }
 
     /// The number of the image, which its name does not change. Images of old form have none.

@@ -396,9 +396,8 @@ pub(crate) fn ask_patiently(
     let mut text = serde_json::to_vec(request)?;
     text.push(b'\n');
     let mut answer = String::new();
-    let asked = stream
-        .write_all(&text)
-        .and_then(|()| read_answer(&stream, &mut answer, patience, tell));
+    let asked =
+        stream.write_all(&text).and_then(|()| read_answer(&stream, &mut answer, patience, tell));
     let is_cut = match &asked {
         Ok(()) => !answer.ends_with('\n'),
         Err(error) => matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
