@@ -3,7 +3,8 @@
 //! (threads), `ends-N` and `begins-N` (with errno N), `short`, `insists` and `lends` (on all
 //! options), `caches` (insists on its cache), `stuck` (what is written never ends), `sector`
 //! (compares no more than one), `narrow` (in its stripe units), `nowhere` (says nothing of what
-//! differs). The name goes on behind a dot; one that ends with `.bare` has no cache of its own
+//! differs), `journals` (in small entries), `blocked` (tells orders and questions that it is). The
+//! name goes on behind a dot; one that ends with `.bare` has no cache of its own
 //! accord.
 
 use crate::api::Api;
@@ -35,6 +36,9 @@ use std::time::Duration;
 
 /// Bytes of an image that nobody has made.
 pub(crate) const BYTES: u64 = 1 << 20;
+
+/// Bytes of an entry of a journal, with its head.
+const JOURNAL_ENTRY: usize = 16 << 10;
 
 /// Bytes of an object.
 pub(crate) const OBJECT: u64 = 64 << 10;
@@ -153,6 +157,7 @@ impl Fake {
     fn new(name: &str, bytes: u64) -> Arc<Self> {
         let manner = name.split('.').next().unwrap_or_default().to_owned();
         let lends = manner == "lends";
+        let journals = manner == "journals";
         let is_bare = manner == "safe" || lends || name.ends_with(".bare");
         let cache = if is_bare { "false" } else { "true" };
         Arc::new(Self {
@@ -170,6 +175,7 @@ impl Fake {
                 ("rbd_cache_policy", "writearound"),
                 ("rbd_disable_zero_copy_writes", if lends { "false" } else { "true" }),
                 ("rbd_discard_granularity_bytes", "65536"),
+                ("rbd_journal_max_payload_bytes", if journals { "8192" } else { "16384" }),
             ],
         })
     }
@@ -415,8 +421,10 @@ unsafe extern "C" fn rbd_get_size(image: Raw, place: *mut u64) -> c_int {
 
 unsafe extern "C" fn rbd_resize(image: Raw, bytes: u64) -> c_int {
     let image = of_image(image);
-    if image.manner == "forbidden" {
-        return -1;
+    match &*image.manner {
+        "forbidden" => return -1,
+        "blocked" => return -108,
+        _ => {}
     }
     image.resize(size(bytes));
     0
@@ -424,8 +432,10 @@ unsafe extern "C" fn rbd_resize(image: Raw, bytes: u64) -> c_int {
 
 unsafe extern "C" fn rbd_snap_create(image: Raw, name: *const c_char) -> c_int {
     let image = of_image(image);
-    if name_of(name) == "there" {
-        return -17;
+    match name_of(name).as_str() {
+        _ if image.manner == "blocked" => return -108,
+        "there" => return -17,
+        _ => {}
     }
     locked(&image.done).push("snapshot");
     0
@@ -519,6 +529,9 @@ unsafe extern "C" fn rbd_diff_iterate2(
     argument: *mut c_void,
 ) -> c_int {
     misuse(from.is_null());
+    if of_image(image).manner == "blocked" {
+        return -108;
+    }
     let bytes = of_image(image).bytes();
     let objects = bytes.chunks(size(OBJECT)).zip(0_u64..);
     for (object, number) in objects {
@@ -617,6 +630,8 @@ unsafe extern "C" fn rbd_aio_writesame(
     if each == 0 || !length.is_multiple_of(each) || c_int::try_from(length).is_err() {
         return -22;
     }
+    // One that gets a journal aborts the process.
+    misuse(each < JOURNAL_ENTRY);
     // SAFETY: who calls gives so many bytes.
     let data = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), each) };
     change(image, offset, length, |bytes| {
@@ -638,6 +653,7 @@ unsafe extern "C" fn rbd_aio_compare_and_write(
     _: c_int,
 ) -> c_int {
     let image = of_image(image);
+    misuse(2 * length < JOURNAL_ENTRY);
     // SAFETY: who calls gives so many bytes.
     let old = unsafe { std::slice::from_raw_parts(old.cast::<u8>(), length) };
     // SAFETY: the same.

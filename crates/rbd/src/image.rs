@@ -346,6 +346,7 @@ impl Image {
             )
         };
         if result < 0 {
+            self.heed(result.saturating_neg());
             return Err(of_operation(result.saturating_neg(), Error::Read));
         }
         Ok(look.run(length))

@@ -7,6 +7,7 @@ use crate::disk::Use;
 use crate::fake;
 use crate::fake::Fake;
 use crate::fake::MISUSES;
+use crate::limits::CLOSE_MAX;
 use buf::Pool;
 use buf::Slice;
 use std::sync::Arc;
@@ -128,7 +129,7 @@ fn what_is_written_is_read_however_ends_come() {
         }
         assert!(fake.bytes()[8192..12_288].iter().all(|byte| *byte == 1));
         drop(store);
-        assert!(!fake.is_open(), "{manner}: closed when nobody has it any more");
+        gone(&fake);
         assert!(driver.answers.try_recv().is_err(), "{manner}: each is answered once");
         assert_eq!(driver.pool.bytes_in_use(), 0, "{manner}");
     }
@@ -281,10 +282,28 @@ fn who_was_shut_out_by_the_cluster_flushes_nothing_any_more() {
     nothing_was_misused();
 }
 
+#[test]
+fn whoever_hears_first_that_the_cluster_has_shut_us_out_tells_all() {
+    let driver = Driver::new();
+    let status = Op::ProvisioningStatus { offset: 0, length: 4096 };
+    for name in ["resize", "snapshot", "status"] {
+        let (store, fake) = open(&format!("blocked.{name}"));
+        match name {
+            "resize" => assert!(matches!(store.resize_behind(2 << 20), Some(Err(_)))),
+            "snapshot" => assert!(matches!(store.snapshot_behind("monday"), Some(Err(_)))),
+            _ => fails(&driver.run(&store, &status), Error::Internal),
+        }
+        fails(&driver.run(&store, &write(0, data(1, 512))), Error::Internal);
+        assert!(fake.done().is_empty(), "{name}");
+    }
+    nothing_was_misused();
+}
+
 fn compare(offset: u64, old: Slice, new: Slice) -> Op {
     Op::CompareAndWrite { offset, old, new, durable: true }
 }
 
+/// Covers-scsi: 89.
 #[test]
 fn what_is_there_is_compared_and_written_by_the_library_however_ends_come() {
     let driver = Driver::new();
@@ -304,7 +323,7 @@ fn what_is_there_is_compared_and_written_by_the_library_however_ends_come() {
             assert_eq!(fake.bytes()[place..place + 512], new.to_vec());
         }
         drop(store);
-        assert!(!fake.is_open(), "{manner}");
+        gone(&fake);
     }
     nothing_was_misused();
 }
@@ -326,6 +345,7 @@ fn a_comparison_that_never_ends_keeps_its_memory() {
     nothing_was_misused();
 }
 
+/// Covers-scsi: 89.
 #[test]
 fn comparisons_fail_as_writes_do_and_what_is_not_one_is_told() {
     let driver = Driver::new();
@@ -389,6 +409,7 @@ fn what_is_compared_and_repeated_counts_as_written() {
     nothing_was_misused();
 }
 
+/// Covers-scsi: 93.
 #[test]
 fn a_block_is_repeated_by_the_library() {
     let driver = Driver::new();
@@ -420,18 +441,29 @@ fn a_block_is_repeated_by_the_library() {
         (512, 1 << 17, 512),
         (0, 1536, 512),
         (0, 2000, 500),
-        (0, 1 << 18, 1 << 17),
+        (0, 1 << 18, 4096),
     ] {
         let op = Op::WriteSame { offset, length, data: data(1, each) };
         assert!(matches!(driver.run(&store, &op), Outcome::Done));
     }
-    assert_eq!(fake.repeated(), [65_536, 4096, 512, 512, 2000, 1 << 17]);
+    assert_eq!(fake.repeated(), [8192, 4096, 512, 512, 2000, 8192]);
     // What is longer than one call may be, piece by piece, each of whole blocks.
     let (store, fake) = open("other.pieces");
     let op = Op::WriteSame { offset: 0, length: 600_000, data: data(1, 1000) };
     assert!(matches!(driver.run(&store, &op), Outcome::Done));
     assert_eq!(fake.done(), ["same", "same", "same"]);
     assert!(fake.bytes()[..600_000].iter().all(|byte| *byte == 1));
+    nothing_was_misused();
+}
+
+/// The library would abort the process for an entry of a journal that is too small.
+#[test]
+fn what_small_entries_of_a_journal_have_no_room_for_is_left_to_others() {
+    let driver = Driver::new();
+    let (store, fake) = open("journals.bare");
+    assert_eq!((store.writes_same(), store.compare_unit()), (false, None));
+    fails(&driver.run(&store, &compare(0, data(0, 512), data(1, 512))), Error::Unsupported);
+    assert!(fake.done().is_empty());
     nothing_was_misused();
 }
 
@@ -678,6 +710,32 @@ fn an_image_that_is_let_go_is_closed_whoever_still_has_the_store() {
     assert!(fake.is_open(), "the library has it still");
     fake.end_all();
     nothing_was_misused();
+}
+
+/// That may be a reactor, which has others to serve.
+#[test]
+fn who_has_the_last_of_an_image_does_not_wait_for_its_end() {
+    let (store, fake) = open("never.last");
+    let driver = Driver::new();
+    let Submitted::Io(io) = store.submit(&write(0, data(1, 4096))) else { panic!("done") };
+    driver.begin(&io, 1);
+    drop(store);
+    let begin = Instant::now();
+    drop(io);
+    assert!(begin.elapsed() < CLOSE_MAX / 2);
+    fake.end_all();
+    gone(&fake);
+    nothing_was_misused();
+}
+
+/// Soon, by a thread of its own.
+#[track_caller]
+fn gone(fake: &Fake) {
+    let begin = Instant::now();
+    while fake.is_open() {
+        assert!(begin.elapsed() < PATIENCE, "closed when nobody has it any more");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]

@@ -21,6 +21,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::RecvTimeoutError;
@@ -65,12 +67,19 @@ pub(crate) struct Opened {
 pub(crate) struct Worker {
     chores: Sender<Chore>,
     closed: Mutex<Receiver<Result<(), i32>>>,
+    /// Somebody serves it: a reactor may be the last one who has it.
+    is_served: AtomicBool,
 }
 
 impl Worker {
     pub(crate) fn ask(&self, chore: Chore) {
         // A thread that is gone lets the completer fall, which says that it has failed.
         let _ = self.chores.send(chore);
+    }
+
+    /// From now on who lets it go does not wait until it is closed.
+    pub(crate) fn serve(&self) {
+        self.is_served.store(true, Ordering::Relaxed);
     }
 }
 
@@ -115,8 +124,12 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Who wants to know has closed it before.
-        let _ = self.close();
+        // Who wants to know has closed it before. A reactor that has the last of what did not end
+        // in time goes on: others wait for it.
+        match self.is_served.load(Ordering::Relaxed) {
+            true => self.ask(Chore::Close),
+            false => _ = self.close(),
+        }
     }
 }
 
@@ -150,7 +163,7 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
         .map_err(|_| RbdError::Silent { place: place.clone(), seconds: OPEN_MAX.as_secs() })?;
     let (image, facts, made) =
         opened.map_err(|refused| failed(place, spec.conf.clone(), refused))?;
-    let worker = Worker { chores, closed: closed.into() };
+    let worker = Worker { chores, closed: closed.into(), is_served: AtomicBool::new(false) };
     Ok(Opened { image, worker, facts, watched, made })
 }
 
@@ -227,20 +240,25 @@ fn serve(image: &Image, watched: &Watched, piece_len: u64, asked: &Receiver<Chor
             }
             // Who has asked may have given up.
             Chore::Resize { bytes, tell } => {
-                let result = image.resize(bytes);
+                let result = heeded(image, image.resize(bytes));
                 if result.is_ok() {
                     watched.note(bytes);
                 }
                 let _ = tell.send(result);
             }
             Chore::Snapshot { name, tell } => {
-                let _ = tell.send(image.snapshot(&name));
+                let _ = tell.send(heeded(image, image.snapshot(&name)));
             }
             Chore::Look => {}
             Chore::Ask => image.ask(),
             Chore::Close => return,
         }
     }
+}
+
+/// What this is refused for may be what all is refused for.
+fn heeded(image: &Image, result: Result<(), Refused>) -> Result<(), Refused> {
+    result.inspect_err(|refused| image.heed(refused.errno))
 }
 
 /// Asks for the size of the image.
