@@ -523,17 +523,26 @@ impl Target {
         self.finish_stores().and(flushed)
     }
 
-    /// Lets go of what is no file.
+    /// Lets go of what is no file, of all disks at once: each may have to wait for what does not
+    /// answer.
     pub(crate) fn finish_stores(&self) -> Result<(), Error> {
+        let nodes = self.nodes();
+        let units = nodes.all().iter().flat_map(|served| {
+            let name = &served.node().name;
+            served.luns().into_iter().map(move |(lun, unit)| (name, lun, unit))
+        });
         let mut result = Ok(());
-        for served in self.nodes().all() {
-            for (lun, unit) in served.luns() {
-                if let Err(source) = unit.store().finish() {
-                    let target = served.node().name.clone();
-                    result = Err(Error::Finish { target, lun, source });
+        std::thread::scope(|scope| {
+            let ends: Vec<_> = units
+                .map(|(name, lun, unit)| (name, lun, scope.spawn(move || unit.store().finish())))
+                .collect();
+            for (name, lun, end) in ends {
+                // One that has panicked has said why.
+                if let Err(source) = end.join().unwrap_or(Err(store::Error::Internal)) {
+                    result = Err(Error::Finish { target: name.clone(), lun, source });
                 }
             }
-        }
+        });
         result
     }
 

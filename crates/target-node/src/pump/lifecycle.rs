@@ -56,6 +56,7 @@ impl<P: Port> Pump<P> {
             ios: Table::default(),
             inbox,
             errands: 0,
+            left: 0,
             answers: Vec::new(),
             managements: Managements::default(),
             timers: Timers::new(),
