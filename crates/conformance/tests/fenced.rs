@@ -244,10 +244,11 @@ fn who_aborts_by_preempting_does_not_wait_for_ever() {
             let itt = reserve_out(session, REGISTER, [0, key]);
             assert_eq!(session.finish(itt).code, GOOD);
         }
-        let (_, work) = begin_write(&mut other, elsewhere, &block(6));
+        let (aborted, work) = begin_write(&mut other, elsewhere, &block(6));
         let since = Instant::now();
         let itt = reserve_out(&mut one, PREEMPT_AND_ABORT, [1, 2]);
         assert_eq!(one.finish(itt).code, GOOD);
+        assert_eq!(other.finish(aborted).code, TASK_ABORTED);
         assert!(since.elapsed() >= END_WAIT);
         other.settle(LUN);
         expect_fence(&mut one, elsewhere);

@@ -65,6 +65,8 @@ pub(crate) struct Opened {
 /// The end of a thread that does chores.
 #[derive(Debug)]
 pub(crate) struct Worker {
+    /// `POOL/IMAGE`.
+    name: Arc<str>,
     chores: Sender<Chore>,
     closed: Mutex<Receiver<Result<(), i32>>>,
     /// Somebody serves it: a reactor may be the last one who has it.
@@ -115,7 +117,8 @@ impl Worker {
             Ok(Ok(())) | Err(RecvTimeoutError::Disconnected) => Ok(()),
             Ok(Err(_)) => Err(Error::Write),
             Err(RecvTimeoutError::Timeout) => {
-                tracing::warn!("an image of Ceph is not closed: the cluster does not answer");
+                let image = &*self.name;
+                tracing::warn!(image, "not closed: the cluster does not answer");
                 Err(Error::Write)
             }
         }
@@ -163,7 +166,12 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
         .map_err(|_| RbdError::Silent { place: place.clone(), seconds: OPEN_MAX.as_secs() })?;
     let (image, facts, made) =
         opened.map_err(|refused| failed(place, spec.conf.clone(), refused))?;
-    let worker = Worker { chores, closed: closed.into(), is_served: AtomicBool::new(false) };
+    let worker = Worker {
+        name: image.name().into(),
+        chores,
+        closed: closed.into(),
+        is_served: AtomicBool::new(false),
+    };
     Ok(Opened { image, worker, facts, watched, made })
 }
 
