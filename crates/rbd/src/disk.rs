@@ -303,7 +303,8 @@ fn repeated(data: &Slice, offset: u64, length: u64) -> Slice {
 fn compare_unit(facts: &Facts) -> Option<u32> {
     let half = u32::try_from(facts.stripe_unit / 2).unwrap_or(1 << 31);
     let fits = half.is_power_of_two() && u64::from(half) >= BLOCK_MIN;
-    (fits && facts.options.has_no_cache()).then_some(half)
+    let options = &facts.options;
+    (fits && options.has_no_cache() && options.has_room_in_journals()).then_some(half)
 }
 
 const fn over() -> Submitted {
@@ -332,7 +333,7 @@ impl Store for Rbd {
     }
 
     fn writes_same(&self) -> bool {
-        true
+        self.opened.facts.options.has_room_in_journals()
     }
 
     fn may_have_lost(&self) -> bool {
@@ -461,6 +462,7 @@ impl Foreign for Piece {
     fn begin(&self, completer: Completer) {
         let Opened { image, worker, .. } = &*self.opened;
         let image: &Image = image;
+        worker.serve();
         match &self.deed {
             Deed::Read { offset } => image.read(*offset, completer),
             Deed::Write { offset, data } => image.write(*offset, data.clone(), completer),

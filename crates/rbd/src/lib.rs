@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! disk.rs       an Op becomes an errand (border 4); safe code
-//! image.rs      begins it: a flight gets a number, the library gets the number
+//! image.rs      an open image; below it operations.rs begins an errand: a flight gets a number,
+//!               the library gets the number
 //! flight.rs     the library says the number when it is over, from a thread of its own; the
 //!               completer of the flight tells the reactor
 //! flushes.rs    one flush at a time, and what is lost when one fails; safe code

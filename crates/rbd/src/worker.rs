@@ -87,16 +87,25 @@ pub(crate) struct Opened {
 /// The end of a thread that does chores.
 #[derive(Debug)]
 pub(crate) struct Worker {
+    /// `POOL/IMAGE`.
+    name: Arc<str>,
     chores: Sender<Chore>,
     closed: Mutex<Receiver<Result<(), i32>>>,
     /// Somebody has waited for the end in vain: nobody does so again.
     is_given_up: AtomicBool,
+    /// Somebody serves it: a reactor may be the last one who has it.
+    is_served: AtomicBool,
 }
 
 impl Worker {
     pub(crate) fn ask(&self, chore: Chore) {
         // A thread that is gone lets the completer fall, which says that it has failed.
         let _ = self.chores.send(chore);
+    }
+
+    /// From now on who lets it go does not wait until it is closed.
+    pub(crate) fn serve(&self) {
+        self.is_served.store(true, Ordering::Relaxed);
     }
 }
 
@@ -136,7 +145,8 @@ impl Worker {
             Ok(Err(_)) => Err(Error::Write),
             Err(RecvTimeoutError::Timeout) => {
                 if !self.is_given_up.swap(true, Ordering::Relaxed) {
-                    tracing::warn!("an image of Ceph is not closed: the cluster does not answer");
+                    let image = &*self.name;
+                    tracing::warn!(image, "not closed: the cluster does not answer");
                 }
                 Err(Error::Silent)
             }
@@ -146,8 +156,12 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Who wants to know has closed it before.
-        let _ = self.close(CLOSE_MAX);
+        // Who wants to know has closed it before. A reactor that has the last of what did not end
+        // in time goes on: others wait for it.
+        match self.is_served.load(Ordering::Relaxed) {
+            true => self.ask(Chore::Close),
+            false => _ = self.close(CLOSE_MAX),
+        }
     }
 }
 
@@ -181,8 +195,13 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
         .ok_or_else(|| RbdError::Silent { place: place.clone(), seconds: OPEN_MAX.as_secs() })?;
     let (image, facts, made) =
         opened.map_err(|refused| failed(place, spec.conf.clone(), refused))?;
-    let is_given_up = AtomicBool::new(false);
-    let worker = Worker { chores, closed: closed.into(), is_given_up };
+    let worker = Worker {
+        name: image.name().into(),
+        chores,
+        closed: closed.into(),
+        is_given_up: AtomicBool::new(false),
+        is_served: AtomicBool::new(false),
+    };
     Ok(Opened { image, worker, facts, watched, made })
 }
 
@@ -322,7 +341,7 @@ fn serve(
                     Order::Snapshot(name) => image.snapshot(name),
                 };
                 // Who has asked may have given up meanwhile.
-                let _ = tell.send(result);
+                let _ = tell.send(heeded(image, result));
             }
             Chore::Order { order, .. } => {
                 let image = image.name();
@@ -333,6 +352,11 @@ fn serve(
             Chore::Close => return,
         }
     }
+}
+
+/// What this is refused for may be what all is refused for.
+fn heeded(image: &Image, result: Result<(), Refused>) -> Result<(), Refused> {
+    result.inspect_err(|refused| image.heed(refused.errno))
 }
 
 /// Asks for the size of the image.
