@@ -43,7 +43,7 @@ const TASKS: u32 = 16;
 pub fn iser_target(data: &[u8]) {
     with_pool(|pool| {
         let mut input = Input::new(data);
-        let mut far = Target::new(pool).expect("room for two messages");
+        let mut far = Target::of_login(pool, 1).expect("room for a message");
         let mut side = Side { sender: Sender::new(Framing::default()), msn: Msn(1), tasks: 0 };
         let (_, request) = Initiator::new(Offer::default(), Instant(0));
         side.feed(&mut far, &request, pool);
