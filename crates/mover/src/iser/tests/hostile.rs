@@ -188,8 +188,6 @@ fn nothing_is_reached_after_the_end_of_a_task() {
 }
 
 /// A status that comes before its data would give out what was in the buffer before.
-///
-/// Covers: DAP-15/I.
 #[test]
 fn only_what_a_target_has_written_counts_as_read() {
     for invalidates in [false, true] {

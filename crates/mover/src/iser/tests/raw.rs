@@ -211,7 +211,7 @@ fn without_a_buffer_for_its_message_a_stranger_is_told_so() {
     raw.assert_ended(Cause::UNTAGGED_NO_BUFFER);
 }
 
-/// Covers: ISE-02/T, ISE-01/T.
+/// Covers: ISE-02/T.
 #[test]
 fn a_terminate_is_the_end_in_each_state() {
     let say = |raw: &mut Raw, payload: &[u8]| {
@@ -349,7 +349,6 @@ fn more_reads_than_agreed_on_end_the_connection() {
     raw.assert_ended(Cause::UNTAGGED_NO_BUFFER);
 }
 
-/// Covers: ISP-20.
 #[test]
 fn a_buffer_is_reached_no_more_when_all_of_it_has_come() {
     let mut raw = Raw::new();
@@ -385,7 +384,7 @@ fn data_that_has_no_place_is_not_left_out() {
     assert_eq!(terminate(&raw.said[0]), Some(Cause::CATASTROPHIC_STREAM));
 }
 
-/// Covers: MPE-06, MPE-09.
+/// Covers: MPE-06.
 #[test]
 fn a_reply_that_an_initiator_cannot_work_with_is_answered_by_a_terminate() {
     let pool = Pool::new(1 << 20).unwrap();
