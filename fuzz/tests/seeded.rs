@@ -98,6 +98,27 @@ fn iser_target() {
     drive(lunwire_fuzz::iser_target);
 }
 
+/// Behind the start there are commands, data each way, and each layer's reasons to end.
+#[test]
+fn inputs_reach_what_iser_does() {
+    let mut reached = lunwire_fuzz::Reached::default();
+    for seed in 1..=2000 {
+        lunwire_fuzz::iser_target_reaches(&Generator(seed).input(), &mut reached);
+    }
+    let all = format!("{reached:?}");
+    println!("{all}");
+    for count in [reached.commands, reached.staged, reached.bursts, reached.failed] {
+        assert!(count >= 20, "{all}");
+    }
+    for count in [reached.rejected, reached.reads, reached.writes] {
+        assert!(count >= 20, "{all}");
+    }
+    for layer in 0..3 {
+        assert!(reached.ends.iter().any(|[first, _]| first >> 4 == layer), "{all}");
+    }
+    assert!(reached.ends.len() >= 6, "{all}");
+}
+
 #[test]
 fn iwarp_headers() {
     drive(lunwire_fuzz::iwarp_headers);

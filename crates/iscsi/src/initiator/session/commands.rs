@@ -78,7 +78,12 @@ impl Session {
         let connection = self.connections.get(at);
         let segment = connection.map_or(0, |at| at.keys.max_send_data_segment_length);
         let immediate = if agreed.immediate_data { first.min(segment) } else { 0 };
-        (immediate, if agreed.initial_r2t { immediate } else { first })
+        let end = if agreed.initial_r2t { immediate } else { first };
+        // Of PDUs that the target does not expect one stays free: it may say nothing before it has
+        // all of them, and would wait for ever (RFC 7145 §8.1.1).
+        let allowed = connection.map_or(0, |at| at.keys.unexpected_max);
+        let is_too_much = allowed > 0 && (end - immediate).div_ceil(segment.max(1)) >= allowed;
+        (immediate, if is_too_much { immediate } else { end })
     }
 
     pub(super) fn ended(
