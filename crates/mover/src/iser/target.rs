@@ -27,6 +27,7 @@ use rdma::region::Memory;
 use slots::ById;
 use wire::iscsi::ScsiCommand;
 use wire::iscsi::StatSn;
+use wire::iwarp::Cause;
 use wire::iwarp::Stag;
 use wire::iwarp::UNTAGGED_LEN;
 
@@ -182,7 +183,7 @@ impl Target {
     /// Goes on with a byte stream whose login is over: `queued` is what is left to be said there.
     pub fn follow(&mut self, queued: Vec<u8>, keys: Keys) {
         self.stream.go_on_behind(queued);
-        (self.first, self.awaits_hello) = (false, keys.hello);
+        self.first = false;
         self.submit(Op::NoticeKeys(keys));
     }
 
@@ -243,6 +244,8 @@ impl Target {
             Op::NoticeKeys(keys) => {
                 self.stream.limit_incoming(usize::MAX);
                 self.unasked.set_max(keys.unexpected_max);
+                // However the connection began, it is the first message of the full feature phase.
+                self.awaits_hello |= keys.hello && matches!(self.credit, Credit::Login { .. });
                 self.keys = keys;
                 self.credit = Credit::Full { unexpected: 0 };
             }
@@ -337,16 +340,19 @@ impl Target {
         of.for_each(|read| read.wanted = false);
     }
 
-    /// RDMA Reads come in order: one that does not come holds up all others.
+    /// RDMA Reads come in order: one that does not come holds up all others, and its memory cannot be
+    /// had back before. No initiator has to do anything for one, so the stream is broken.
     fn overdue(&mut self, task: TaskId) {
         self.unsolicited.overdue(task, &mut self.events);
+        let mut is_stuck = false;
         for read in self.reads.iter_mut().filter(|read| read.task == task && read.wanted) {
-            if !core::mem::take(&mut read.fresh) {
-                read.wanted = false;
-                let Reading { offset, length, .. } = *read;
-                let error = iscsi::datamover::DataError::Overdue;
-                self.events.push_back(Event::DataFailed { task, offset, length, error });
-            }
+            is_stuck |= !core::mem::take(&mut read.fresh);
+        }
+        if is_stuck && self.violation.is_none() {
+            let violation = self.breach(Cause::CATASTROPHIC_STREAM);
+            self.violation = Some(violation);
+            self.settle_left();
+            self.events.push_back(Event::Violation(violation));
         }
     }
 

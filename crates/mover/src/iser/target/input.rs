@@ -89,7 +89,7 @@ impl Target {
     }
 
     /// The peer breaks a rule of iSER: the stream ends (RFC 7145 §10.1.3).
-    fn breach(&mut self, cause: Cause) -> StreamViolation {
+    pub(super) fn breach(&mut self, cause: Cause) -> StreamViolation {
         self.stream.terminate(cause);
         StreamViolation::Rdma(Some(cause))
     }

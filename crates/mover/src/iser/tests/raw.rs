@@ -404,6 +404,40 @@ fn a_reply_that_an_initiator_cannot_work_with_is_answered_by_a_terminate() {
     assert_eq!(terminate(segment.unwrap()), Some(Cause::MPA_IRD));
 }
 
+/// Covers: ISC-10.
+#[test]
+fn a_hello_is_the_first_message_behind_a_login_by_rdma_too() {
+    let hello = IserHeader::Hello { max_version: 10, min_version: 10, ird: 2 };
+    let mut raw = Raw::new();
+    raw.say(&hello, &[]);
+    raw.assert_ended(Cause::UNEXPECTED_OPCODE);
+    for is_said in [true, false] {
+        let mut raw = Raw::stranger();
+        let mut pdu = Vec::new();
+        login().emit(0, &mut pdu);
+        raw.say(&IserHeader::PLAIN, &pdu);
+        let keys = target::Keys { hello: true, ..target::Keys::LOGIN };
+        raw.far.submit(target::Op::NoticeKeys(keys));
+        if is_said {
+            raw.say(&hello, &[]);
+            let said = raw.said.pop().unwrap();
+            let reply = IserHeader::parse(&said[18..]).unwrap();
+            assert!(matches!(reply, IserHeader::HelloReply { rejected: false, ord: 2, .. }));
+            // It is asked for once.
+            raw.far.submit(target::Op::NoticeKeys(keys));
+        }
+        raw.events.clear();
+        pdu.clear();
+        ping(Itt(1), Ttt::NONE).emit(0, &mut pdu);
+        raw.say(&IserHeader::PLAIN, &pdu);
+        if is_said {
+            assert!(matches!(raw.events[..], [target::Event::Control { .. }]));
+        } else {
+            raw.assert_ended(Cause::UNEXPECTED_OPCODE);
+        }
+    }
+}
+
 #[test]
 fn a_start_may_come_byte_by_byte() {
     let mut raw = Raw::stranger();
