@@ -21,7 +21,10 @@ use rdma::mpa::Receiver;
 use rdma::mpa::Sender;
 use std::collections::BTreeSet;
 use std::collections::VecDeque;
+use wire::iscsi::Attribute;
+use wire::iscsi::Cdb;
 use wire::iscsi::CmdSn;
+use wire::iscsi::Itt;
 use wire::iscsi::LunField;
 use wire::iscsi::NopIn;
 use wire::iscsi::Numbers;
@@ -80,10 +83,11 @@ pub fn iser_target_reaches(data: &[u8], reached: &mut Reached) {
         let mut far = Target::of_login(pool, 1).expect("room for a message");
         let (sender, receiver) = (Sender::new(Framing::default()), None);
         let (asked, msn, cmd_sn) = (VecDeque::new(), Msn(1), 1);
-        let mut side = Side { sender, receiver, asked, msn, cmd_sn, tasks: 0, reached };
+        let (tasks, spoils) = (0, false);
+        let mut side = Side { sender, receiver, asked, msn, cmd_sn, tasks, spoils, reached };
         let (_, request) = Initiator::new(Offer::default(), Instant(0));
         side.feed(&mut far, &request, pool);
-        let hello = input.byte() & 7 == 7;
+        let hello = input.byte() == 255;
         far.follow(Vec::new(), Keys { hello, first_burst_length: 65536, ..Keys::LOGIN });
         while !input.is_empty() {
             let segment = side.segment(&mut input);
@@ -103,44 +107,87 @@ struct Side<'a> {
     msn: Msn,
     cmd_sn: u32,
     tasks: u32,
+    /// The next CRC is wrong.
+    spoils: bool,
     reached: &'a mut Reached,
 }
 
 impl Side<'_> {
     /// Mostly what an initiator sends, so that what follows is reached, too.
     fn segment(&mut self, input: &mut Input<'_>) -> Vec<u8> {
-        let kind = input.byte();
+        let (kind, fault) = (input.byte(), input.byte());
         let length = usize::from(input.peek());
-        match kind & 15 {
-            0 => input.take(length).to_vec(),
-            1 => {
+        match (fault, kind & 7) {
+            (0, 0) => input.take(length).to_vec(),
+            (0, 1) => {
                 let bytes = input.take(length).to_vec();
                 self.send(&bytes)
             }
-            2 | 3 => self.answer(Opcode::ReadResponse, kind, input),
-            4..=6 => self.answer(Opcode::ReadResponse, 0, input),
-            7 => self.answer(Opcode::Write, kind, input),
-            8 => self.ask(input),
-            9 => {
+            (0, 2) => {
                 let hello = IserHeader::Hello { max_version: kind >> 4, min_version: 9, ird: 4 };
                 self.send(&hello.emit())
+            }
+            (0, 3) => self.ask(input),
+            (0, 4) => self.answer(Opcode::Write, 0x30, input),
+            (0, 5) => self.answer(Opcode::ReadResponse, 0x30, input),
+            (0, 6) => {
+                self.spoils = true;
+                self.answer(Opcode::Write, 0, input)
+            }
+            (_, 0) => self.answer(Opcode::Write, 0, input),
+            (_, 1..=3) if !self.asked.is_empty() => {
+                self.answer(Opcode::ReadResponse, kind & 0x40, input)
             }
             _ => {
                 let memory = Some(Advertised { stag: Stag(0x100), base: TaggedOffset(4096) });
                 let header = match kind >> 4 {
-                    0 => IserHeader::PLAIN,
-                    1 => IserHeader::Control { write: None, read: memory },
+                    1 => IserHeader::PLAIN,
+                    2 => IserHeader::Control { write: None, read: memory },
                     _ => IserHeader::Control { write: memory, read: memory },
                 };
-                let pdu = input.pdu(&mut self.cmd_sn);
+                let pdu = match kind & 4 {
+                    0 => self.command(input),
+                    _ => input.pdu(&mut self.cmd_sn),
+                };
                 self.send(&[&header.emit()[..], &pdu].concat())
             }
         }
     }
 
+    /// A SCSI command that is one, with some of its data.
+    fn command(&mut self, input: &mut Input<'_>) -> Vec<u8> {
+        let (flags, length) = (input.byte(), u32::from(input.byte()) * 64);
+        let write = flags & 1 == 0;
+        let immediate = u32::from(input.byte()).min(if write { length } else { 0 });
+        let command = ScsiCommand {
+            immediate: flags & 2 != 0,
+            final_: flags & 4 == 0,
+            read: !write,
+            write,
+            attribute: Attribute::Simple,
+            priority: 0,
+            lun: LunField::default(),
+            itt: Itt(u32::from(flags >> 3 & 1) + self.cmd_sn),
+            expected_length: length,
+            cmd_sn: CmdSn(self.cmd_sn),
+            exp_stat_sn: StatSn(1),
+            cdb: Cdb { bytes: [0; 32], len: 16 },
+            bidi_read_length: None,
+        };
+        self.cmd_sn = self.cmd_sn.wrapping_add(1);
+        let mut pdu = Vec::new();
+        command.emit(immediate, &mut pdu);
+        let data = usize::try_from(immediate).unwrap_or_default().next_multiple_of(4);
+        pdu.resize(pdu.len() + data, 3);
+        pdu
+    }
+
     /// A segment of the data that the target has asked for first, or nearly that.
     fn answer(&mut self, opcode: Opcode, kind: u8, input: &mut Input<'_>) -> Vec<u8> {
-        let Some(asked) = self.asked.front_mut() else { return self.ask(input) };
+        let Some(asked) = self.asked.front_mut() else {
+            let pdu = input.pdu(&mut self.cmd_sn);
+            return self.send(&[&IserHeader::PLAIN.emit()[..], &pdu].concat());
+        };
         let wrong = if kind & 0x30 == 0x30 { input.byte() } else { 0 };
         let most = asked.length.min(1024);
         let length = if kind & 0x40 == 0 { most } else { u32::from(input.byte()).min(most) };
@@ -189,7 +236,13 @@ impl Side<'_> {
         if (14..=MULPDU_MAX).contains(&segment.len()) {
             let mut list = SgList::new();
             self.sender.frame(segment, &Slice::empty(), &mut list);
-            self.feed(far, &list.to_vec(), pool);
+            let mut bytes = list.to_vec();
+            if core::mem::take(&mut self.spoils)
+                && let Some(last) = bytes.last_mut()
+            {
+                *last ^= 1;
+            }
+            self.feed(far, &bytes, pool);
         }
     }
 

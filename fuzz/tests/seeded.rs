@@ -107,12 +107,10 @@ fn inputs_reach_what_iser_does() {
     }
     let all = format!("{reached:?}");
     println!("{all}");
-    for count in [reached.commands, reached.staged, reached.bursts, reached.failed] {
-        assert!(count >= 20, "{all}");
+    for count in [reached.commands, reached.staged, reached.bursts, reached.reads, reached.writes] {
+        assert!(count >= 100, "{all}");
     }
-    for count in [reached.rejected, reached.reads, reached.writes] {
-        assert!(count >= 20, "{all}");
-    }
+    assert!(reached.failed > 0 && reached.rejected > 0, "{all}");
     for layer in 0..3 {
         assert!(reached.ends.iter().any(|[first, _]| first >> 4 == layer), "{all}");
     }
