@@ -177,10 +177,16 @@ impl Peer {
     }
 }
 
-fn sessions(daemon: &Daemon) -> usize {
+/// Connections of sessions, and commands under way.
+fn busy(daemon: &Daemon) -> u64 {
     let shown = good(&["sessions", "--json", "--control-socket", &daemon.socket]);
     let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
-    shown["sessions"].as_array().unwrap().len()
+    let sessions = shown["sessions"].as_array().unwrap().iter();
+    let of = |session: &serde_json::Value| {
+        let connections = session["connections"].as_array().unwrap().len() as u64;
+        connections + session["tasks"].as_u64().unwrap()
+    };
+    sessions.map(of).sum()
 }
 
 fn read_cdb(blocks: u16) -> Vec<u8> {
@@ -218,8 +224,8 @@ fn who_breaks_off_anywhere_leaves_nothing_behind() {
         }
     }
     let begin = Instant::now();
-    while sessions(&daemon) > 0 {
-        assert!(begin.elapsed() < Duration::from_secs(20), "sessions of peers that have gone");
+    while busy(&daemon) > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(20), "peers that have gone");
         thread::sleep(Duration::from_millis(20));
     }
     good(&["inspect", &daemon.urls[0].replace("iscsi://", "iser://")]);
@@ -299,7 +305,17 @@ fn rules_that_are_broken_in_a_session_are_told() {
     let wsv = [0x18, 0, 0, 0, 0, 0, 0, 9];
     let asked = || {
         let mut peer = Peer::logged_in(daemon.portal());
-        peer.say(&wsv, &command(2, 1, 0xa1, 8192, &write));
+        // The first ones hear of what has happened to the unit.
+        let mut number = 0;
+        loop {
+            number += 1;
+            peer.say(&[0x10], &command(number, number, 0x81, 0, &[0; 16]));
+            let answer = peer.hear();
+            if answer[46 + 3] == 0 {
+                break;
+            }
+        }
+        peer.say(&wsv, &command(99, number + 1, 0xa1, 8192, &write));
         let request = peer.hear();
         assert_eq!((request[1], request.len()), (0x41, 46), "a Read Request");
         assert_eq!(request[34..38], [0, 0, 0, 9], "of what was named");
@@ -374,7 +390,8 @@ fn a_target_is_told_why_its_initiator_leaves() {
     assert_eq!(last_word_to(b"MPA ID Rep Frame\x50\x02\x00\x04\x00\x10\x3f\x00"), [0x20, 6]);
     // An RDMA Write to an STag that it was not given, and an RDMA Read of it.
     let write = [&[0xc1, 0x40][..], &[0, 0, 1, 0], &[0; 8], b"data"].concat();
-    let read = [&[0x41, 0x41][..], &[0; 7], &[1, 0, 0, 0, 1], &[0; 16], &[8], &[0; 12]].concat();
+    let read =
+        [&[0x41, 0x41][..], &[0; 7], &[1, 0, 0, 0, 1], &[0; 16], &[0, 0, 0, 8], &[0; 12]].concat();
     for (segment, wanted) in [(write, [0x11, 0]), (read, [0x01, 0])] {
         let said = [REPLY, &fpdu(&segment)].concat();
         assert_eq!(last_word_to(said.leak()), wanted);
