@@ -3,6 +3,7 @@
 
 mod beginning;
 mod credits;
+mod headers;
 mod hostile;
 mod raw;
 mod tasks;

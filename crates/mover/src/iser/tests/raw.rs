@@ -404,6 +404,25 @@ fn a_reply_that_an_initiator_cannot_work_with_is_answered_by_a_terminate() {
     assert_eq!(terminate(segment.unwrap()), Some(Cause::MPA_IRD));
 }
 
+/// Covers: ISF-02.
+#[test]
+fn the_longest_pdu_of_an_initiator_finds_room() {
+    let mut raw = Raw::new();
+    let mut pdu = Vec::new();
+    command(TASK, false, 8192).emit(8192, &mut pdu);
+    pdu[4] = 64;
+    // Additional headers of a type that nobody knows, as many as an initiator may send.
+    pdu.extend([0, 253, 0x3f, 0]);
+    pdu.resize(48 + 256, 0);
+    pdu.extend([7; 8192]);
+    raw.say(&IserHeader::PLAIN, &pdu);
+    assert!(
+        matches!(raw.events[..], [target::Event::Control { .. } | target::Event::Rejected { .. }]),
+        "{:?}",
+        raw.events
+    );
+}
+
 /// Covers: ISC-10.
 #[test]
 fn a_hello_is_the_first_message_behind_a_login_by_rdma_too() {
