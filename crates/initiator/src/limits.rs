@@ -12,6 +12,10 @@ pub(crate) const ADDRESSES_MAX: usize = 32;
 /// How long one TCP connection may take to be made.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a connection that is over waits for its last word to leave: it is short, and who reads
+/// nothing is not waited for.
+pub(crate) const LAST_WORD_PATIENCE: Duration = Duration::from_millis(200);
+
 /// How long a login may take at least, however little patience is left: what begins shortly before
 /// the end is to have a chance.
 pub(crate) const LOGIN_MIN: Duration = Duration::from_secs(1);
