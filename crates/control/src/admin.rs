@@ -241,6 +241,7 @@ pub struct Target {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lun {
     /// Its number.
+    #[serde(rename = "lun")]
     pub number: u16,
     /// Its store, as configured.
     pub store: String,
@@ -253,6 +254,7 @@ pub struct Lun {
     /// Size, bytes.
     pub bytes: u64,
     /// Logical block length, bytes.
+    #[serde(rename = "block_bytes")]
     pub block: u32,
     /// Whether writes are refused.
     pub read_only: bool,
@@ -461,6 +463,31 @@ mod tests {
         let reply = Reply::Error { message: "no session 7".into() };
         let line = serde_json::to_string(&reply).unwrap();
         assert_eq!(line, r#"{"reply":"error","message":"no session 7"}"#);
+    }
+
+    /// What is one thing has one name in all that is told: `inspect` and `bench` say it so, too.
+    #[test]
+    fn a_disk_is_told_in_the_words_of_the_other_outputs() {
+        let lun = Lun {
+            number: 3,
+            store: "memory:1G".into(),
+            serial: "a".into(),
+            initiators: None,
+            bytes: 1 << 30,
+            block: 4096,
+            read_only: false,
+            protection: None,
+            lost_writes: false,
+            file_lost: None,
+            waiting: None,
+            shrunk: None,
+            image: None,
+        };
+        let told = serde_json::to_string(&lun).unwrap();
+        assert!(
+            told.starts_with(r#"{"lun":3,"#) && told.contains(r#""block_bytes":4096"#),
+            "{told}"
+        );
     }
 
     /// Who reads what earlier versions told reads this, and the other way round.

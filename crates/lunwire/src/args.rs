@@ -35,7 +35,8 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  lunwire check /etc/lunwire.toml")]
     Check(CheckOptions),
     /// Say what this machine offers, what would be chosen, and why
-    #[command(after_help = "Example:\n  lunwire explain --json")]
+    #[command(after_help = "Examples:\n  lunwire explain --json\n  lunwire explain \
+                             /etc/lunwire/lunwire.toml\n      also what its images of Ceph are")]
     Explain(ExplainOptions),
     /// Show what a running daemon is and does
     #[command(after_help = "Example:\n  lunwire status --control-socket /run/lunwire.sock")]
@@ -266,6 +267,9 @@ pub(crate) struct CheckOptions {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ExplainOptions {
+    /// A configuration: also tell what its images of Ceph are
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,

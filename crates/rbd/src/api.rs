@@ -80,6 +80,7 @@ macro_rules! functions {
 
 functions! {
     of_rados {
+        fn rados_version(*mut c_int, *mut c_int, *mut c_int);
         fn rados_create(*mut Raw, *const c_char) -> c_int;
         fn rados_conf_read_file(Raw, *const c_char) -> c_int;
         fn rados_conf_set(Raw, *const c_char, *const c_char) -> c_int;
@@ -96,6 +97,7 @@ functions! {
         fn rados_ioctx_destroy(Raw);
     }
     of_rbd {
+        fn rbd_version(*mut c_int, *mut c_int, *mut c_int);
         fn rbd_create(Raw, *const c_char, u64, *mut c_int) -> c_int;
         fn rbd_open(Raw, *const c_char, *mut Raw, *const c_char) -> c_int;
         fn rbd_open_read_only(Raw, *const c_char, *mut Raw, *const c_char) -> c_int;
@@ -105,6 +107,7 @@ functions! {
         fn rbd_resize(Raw, u64) -> c_int;
         fn rbd_snap_exists(Raw, *const c_char, *mut bool) -> c_int;
         fn rbd_snap_create(Raw, *const c_char) -> c_int;
+        fn rbd_get_features(Raw, *mut u64) -> c_int;
         fn rbd_get_stripe_unit(Raw, *mut u64) -> c_int;
         fn rbd_get_stripe_count(Raw, *mut u64) -> c_int;
         fn rbd_namespace_exists(Raw, *const c_char, *mut bool) -> c_int;
@@ -131,8 +134,8 @@ functions! {
 }
 
 /// The files, by the names that all releases of Ceph since Luminous have given them.
-const RADOS: &str = "librados.so.2";
-const RBD: &str = "librbd.so.1";
+pub(crate) const RADOS: &str = "librados.so.2";
+pub(crate) const RBD: &str = "librbd.so.1";
 
 fn of_rados<'a>(rados: &'a Library, _: &Library) -> (&'a Library, &'static str) {
     (rados, RADOS)

@@ -6,6 +6,7 @@ use crate::api::Api;
 use crate::error::RbdError;
 use crate::image::Facts;
 use crate::image::Image;
+use crate::keyring;
 use crate::limits::BUSY_AFTER;
 use crate::limits::CLOSE_MAX;
 use crate::limits::CLOSE_SILENT_MAX;
@@ -58,11 +59,63 @@ pub struct Rbd {
 }
 
 /// What an image is, without being served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Seen {
     /// Its size.
     pub bytes: u64,
+    /// More of one that is there; None: it would be made.
+    pub made_of: Option<MadeOf>,
+}
+
+/// What an image that is there is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MadeOf {
+    /// Bytes of one object.
+    pub object_bytes: u64,
+    /// Its features, in Ceph's words.
+    pub features: Vec<String>,
+    /// Its cache as it is served: `none`, `writethrough`, `writeback` or `persistent`.
+    pub cache: &'static str,
+}
+
+/// The features of images, by their bits (`rbd/features.h`).
+const FEATURES: [&str; 12] = [
+    "layering",
+    "striping",
+    "exclusive-lock",
+    "object-map",
+    "fast-diff",
+    "deep-flatten",
+    "journaling",
+    "data-pool",
+    "operations",
+    "migrating",
+    "non-primary",
+    "dirty-cache",
+];
+
+/// The names of the features whose bits are set; of one without a name its bit.
+fn features(bits: u64) -> Vec<String> {
+    let set = (0..u64::BITS).filter(|bit| bits >> bit & 1 == 1);
+    let name = |bit: u32| match FEATURES.get(bit as usize) {
+        Some(name) => (*name).to_owned(),
+        None => format!("bit {bit}"),
+    };
+    set.map(name).collect()
+}
+
+impl Seen {
+    pub(crate) fn of(image: &Rbd) -> Self {
+        let facts = &image.opened.facts;
+        let made_of = MadeOf {
+            object_bytes: facts.object_size,
+            features: features(facts.features),
+            cache: facts.options.cache(),
+        };
+        Self { bytes: image.geometry().bytes, made_of: Some(made_of) }
+    }
 }
 
 /// Looks at the image of `spec`, or at what would be made.
@@ -73,8 +126,8 @@ pub fn examine(spec: &RbdSpec) -> Result<Seen, RbdError> {
     let size = spec.size.filter(|_| spec.create);
     let spec = RbdSpec { create: false, ..spec.clone() };
     match (Rbd::open_by(Api::load()?, &spec, Use::Look), size) {
-        (Ok(image), _) => Ok(Seen { bytes: image.geometry().bytes }),
-        (Err(error), Some(bytes)) if error.is_no_image() => Ok(Seen { bytes }),
+        (Ok(image), _) => Ok(Seen::of(&image)),
+        (Err(error), Some(bytes)) if error.is_no_image() => Ok(Seen { bytes, made_of: None }),
         (Err(error), _) => Err(error),
     }
 }
@@ -122,6 +175,7 @@ impl Rbd {
 
     /// The same by functions that are not the library's: tests have some.
     pub(crate) fn open_by(api: &'static Api, spec: &RbdSpec, to: Use) -> Result<Self, RbdError> {
+        keyring::check(spec)?;
         let opened = worker::open(api, spec)?;
         let facts = &opened.facts;
         let (bytes, place) = (facts.bytes, spec.place().to_string());
@@ -249,7 +303,8 @@ fn repeated(data: &Slice, offset: u64, length: u64) -> Slice {
 fn compare_unit(facts: &Facts) -> Option<u32> {
     let half = u32::try_from(facts.stripe_unit / 2).unwrap_or(1 << 31);
     let fits = half.is_power_of_two() && u64::from(half) >= BLOCK_MIN;
-    (fits && facts.options.has_no_cache()).then_some(half)
+    let options = &facts.options;
+    (fits && options.has_no_cache() && options.has_room_in_journals()).then_some(half)
 }
 
 const fn over() -> Submitted {
@@ -278,7 +333,7 @@ impl Store for Rbd {
     }
 
     fn writes_same(&self) -> bool {
-        true
+        self.opened.facts.options.has_room_in_journals()
     }
 
     fn may_have_lost(&self) -> bool {
@@ -407,6 +462,7 @@ impl Foreign for Piece {
     fn begin(&self, completer: Completer) {
         let Opened { image, worker, .. } = &*self.opened;
         let image: &Image = image;
+        worker.serve();
         match &self.deed {
             Deed::Read { offset } => image.read(*offset, completer),
             Deed::Write { offset, data } => image.write(*offset, data.clone(), completer),

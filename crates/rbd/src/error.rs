@@ -111,6 +111,32 @@ pub enum RbdError {
         /// How long it had.
         seconds: u64,
     },
+    /// The file with the key of the user.
+    #[error(
+        "rbd:{place}: cannot read {path}: {source}; try: keyring=FILE with the key of client.{user}"
+    )]
+    Keyring {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+        /// The file.
+        path: String,
+        /// Without `client.`.
+        user: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file with other keys.
+    #[error("rbd:{place}: {path} has no key of client.{user}{}", OtherKeys(.has))]
+    NoKey {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+        /// The file.
+        path: String,
+        /// Without `client.`.
+        user: String,
+        /// Whose keys it has.
+        has: Vec<String>,
+    },
     /// It was asked for nothing, since it does not answer what was asked before.
     #[error(
         "rbd:{place}: the cluster has not answered what was asked before within {seconds} s: \
@@ -162,10 +188,38 @@ pub enum RbdError {
 }
 
 impl RbdError {
+    /// Whether it is the cluster that says nothing, to whoever asks for an image of it.
+    #[must_use]
+    pub fn is_silence(&self) -> bool {
+        match self {
+            Self::Silent { .. } => true,
+            Self::Failed { doing: Doing::Connect, source, .. } => {
+                source.kind() == io::ErrorKind::TimedOut
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the only thing that is wrong is that the image is not there.
     pub(crate) fn is_no_image(&self) -> bool {
         let Self::Failed { doing: Doing::Open, source, .. } = self else { return false };
         source.kind() == io::ErrorKind::NotFound
+    }
+}
+
+struct OtherKeys<'a>(&'a [String]);
+
+impl fmt::Display for OtherKeys<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.0.iter().find_map(|owner| owner.strip_prefix("client."));
+        match user {
+            None => f.write_str("; try: keyring=FILE with that key"),
+            Some(user) => write!(
+                f,
+                " but of {}; try: id={user}, or keyring=FILE with that key",
+                self.0.join(", ")
+            ),
+        }
     }
 }
 

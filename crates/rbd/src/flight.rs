@@ -307,6 +307,7 @@ mod tests {
         assert_eq!(outcome(deed(What::Same), -22), Err((Error::Range, 22)));
     }
 
+    /// Covers-scsi: 89.
     #[test]
     fn differences_are_found_wherever_the_library_counts_from() {
         const UNIT: u64 = 4 << 20;

@@ -7,6 +7,12 @@ use std::time::Duration;
 /// starts a daemon waits for it, and Ceph's own 300 s look like a hang.
 pub(crate) const CONNECT_SECONDS_MAX: &str = "30";
 
+/// A keyring is read so far, bytes: a thousand keys.
+pub(crate) const KEYRING_LEN_MAX: u64 = 1 << 20;
+
+/// Between two words about who still waits for a cluster to open an image.
+pub(crate) const OPEN_NOTICE: Duration = Duration::from_secs(10);
+
 /// Whoever opens an image waits so long: longer than for monitors, since OSDs come after them.
 pub(crate) const OPEN_MAX: Duration = Duration::from_secs(60);
 
@@ -66,8 +72,17 @@ pub(crate) const ROWS_MAX: u64 = if cfg!(test) { 2 } else { 256 };
 pub(crate) const PIECE_LEN_MAX: u64 = 1 << 30;
 
 /// Bytes that are given to be repeated, at most: OSDs repeat them one by one, and 16 MiB of a block
-/// of 512 bytes take 6.6 ms, of 64 KiB 0.7 ms (12 ms if they are sent; one OSD in memory).
-pub(crate) const REPEATED_LEN: u64 = 64 << 10;
+/// of 512 bytes take 6.6 ms, of 64 KiB 0.7 ms (12 ms if they are sent; one OSD in memory). No more,
+/// since the library aborts the process where one entry of a journal has no room for them, and any
+/// image may get a journal while it is open.
+pub(crate) const REPEATED_LEN: u64 = 8 << 10;
+
+/// What an entry of a journal has room for at least, so that one operation fits into it: Ceph's
+/// default (`rbd_journal_max_payload_bytes`).
+pub(crate) const JOURNAL_ENTRY: u64 = 16 << 10;
+
+// Beside its bytes an entry has a head.
+const _: () = assert!(REPEATED_LEN < JOURNAL_ENTRY && 2 * 4096 < JOURNAL_ENTRY);
 
 /// Options of an image that are read: Pacific has 60.
 pub(crate) const OPTIONS_MAX: usize = 4096;

@@ -15,6 +15,7 @@ use crate::image::Image;
 use crate::limits::CHORE_MAX;
 use crate::limits::CLOSE_MAX;
 use crate::limits::OPEN_MAX;
+use crate::limits::OPEN_NOTICE;
 use crate::rounds::Rounds;
 use crate::watches;
 use crate::watches::Watched;
@@ -30,6 +31,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
+use std::time::Instant;
 use store::Error;
 use store::Outcome;
 use store::foreign::Completer;
@@ -85,16 +87,25 @@ pub(crate) struct Opened {
 /// The end of a thread that does chores.
 #[derive(Debug)]
 pub(crate) struct Worker {
+    /// `POOL/IMAGE`.
+    name: Arc<str>,
     chores: Sender<Chore>,
     closed: Mutex<Receiver<Result<(), i32>>>,
     /// Somebody has waited for the end in vain: nobody does so again.
     is_given_up: AtomicBool,
+    /// Somebody serves it: a reactor may be the last one who has it.
+    is_served: AtomicBool,
 }
 
 impl Worker {
     pub(crate) fn ask(&self, chore: Chore) {
         // A thread that is gone lets the completer fall, which says that it has failed.
         let _ = self.chores.send(chore);
+    }
+
+    /// From now on who lets it go does not wait until it is closed.
+    pub(crate) fn serve(&self) {
+        self.is_served.store(true, Ordering::Relaxed);
     }
 }
 
@@ -134,7 +145,8 @@ impl Worker {
             Ok(Err(_)) => Err(Error::Write),
             Err(RecvTimeoutError::Timeout) => {
                 if !self.is_given_up.swap(true, Ordering::Relaxed) {
-                    tracing::warn!("an image of Ceph is not closed: the cluster does not answer");
+                    let image = &*self.name;
+                    tracing::warn!(image, "not closed: the cluster does not answer");
                 }
                 Err(Error::Silent)
             }
@@ -144,8 +156,12 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Who wants to know has closed it before.
-        let _ = self.close(CLOSE_MAX);
+        // Who wants to know has closed it before. A reactor that has the last of what did not end
+        // in time goes on: others wait for it.
+        match self.is_served.load(Ordering::Relaxed) {
+            true => self.ask(Chore::Close),
+            false => _ = self.close(CLOSE_MAX),
+        }
     }
 }
 
@@ -175,14 +191,34 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
         })
     };
     spawned.map_err(|source| RbdError::Thread { place: place.clone(), source })?;
-    let opened = told.recv_timeout(OPEN_MAX);
-    let opened = opened
-        .map_err(|_| RbdError::Silent { place: place.clone(), seconds: OPEN_MAX.as_secs() })?;
+    let opened = wait_for(&told, &place)
+        .ok_or_else(|| RbdError::Silent { place: place.clone(), seconds: OPEN_MAX.as_secs() })?;
     let (image, facts, made) =
         opened.map_err(|refused| failed(place, spec.conf.clone(), refused))?;
-    let is_given_up = AtomicBool::new(false);
-    let worker = Worker { chores, closed: closed.into(), is_given_up };
+    let worker = Worker {
+        name: image.name().into(),
+        chores,
+        closed: closed.into(),
+        is_given_up: AtomicBool::new(false),
+        is_served: AtomicBool::new(false),
+    };
     Ok(Opened { image, worker, facts, watched, made })
+}
+
+/// What comes in time; says meanwhile what it waits for.
+fn wait_for<T>(told: &Receiver<T>, place: &str) -> Option<T> {
+    let begun = Instant::now();
+    loop {
+        let left = OPEN_MAX.saturating_sub(begun.elapsed());
+        match told.recv_timeout(left.min(OPEN_NOTICE)) {
+            Ok(opened) => return Some(opened),
+            Err(RecvTimeoutError::Timeout) if begun.elapsed() < OPEN_MAX => {
+                let waited = begun.elapsed().as_secs();
+                tracing::info!(image = place, waited_s = waited, "waiting for the cluster of Ceph");
+            }
+            Err(_) => return None,
+        }
+    }
 }
 
 fn failed(place: String, conf: Option<String>, Refused { doing, errno }: Refused) -> RbdError {
@@ -305,7 +341,7 @@ fn serve(
                     Order::Snapshot(name) => image.snapshot(name),
                 };
                 // Who has asked may have given up meanwhile.
-                let _ = tell.send(result);
+                let _ = tell.send(heeded(image, result));
             }
             Chore::Order { order, .. } => {
                 let image = image.name();
@@ -316,6 +352,11 @@ fn serve(
             Chore::Close => return,
         }
     }
+}
+
+/// What this is refused for may be what all is refused for.
+fn heeded(image: &Image, result: Result<(), Refused>) -> Result<(), Refused> {
+    result.inspect_err(|refused| image.heed(refused.errno))
 }
 
 /// Asks for the size of the image.

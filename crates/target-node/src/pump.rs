@@ -203,6 +203,8 @@ struct PendingIo {
     managements: Vec<Key>,
     /// How long it is waited for.
     patience: fencing::Patience,
+    /// It is under way at least since then: somebody began to wait for the end of other work.
+    seen: Option<Instant>,
     /// When it began, by the stop-watch.
     stamp: u64,
     /// When it began, if a store has it done elsewhere.

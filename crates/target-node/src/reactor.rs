@@ -547,26 +547,23 @@ impl Target {
         self.finish_stores().and(flushed)
     }
 
-    /// Lets go of what is no file.
+    /// Lets go of what is no file, of all disks at once: each may have to wait for what does not
+    /// answer.
     pub(crate) fn finish_stores(&self) -> Result<(), Error> {
+        let nodes = self.nodes();
+        let units = nodes.all().iter().flat_map(|served| {
+            let name = &served.node().name;
+            served.luns().into_iter().map(move |(lun, unit)| (name, lun, unit))
+        });
         let mut result = Ok(());
-        // Those that have to wait for somebody do so together.
         std::thread::scope(|scope| {
-            let (mut far, mut near) = (Vec::new(), Vec::new());
-            for (target, lun, unit) in self.disks() {
-                match unit.store().elsewhere() {
-                    None => near.push((target, lun, unit.store().finish())),
-                    Some(_) => {
-                        far.push((target, lun, scope.spawn(move || unit.store().finish())));
-                    }
-                }
-            }
-            let far = far.into_iter().map(|(target, lun, thread)| {
-                (target, lun, thread.join().unwrap_or(Err(store::Error::Internal)))
-            });
-            for (target, lun, finished) in near.into_iter().chain(far) {
-                if let Err(source) = finished {
-                    result = Err(Error::Finish { target, lun, source });
+            let ends: Vec<_> = units
+                .map(|(name, lun, unit)| (name, lun, scope.spawn(move || unit.store().finish())))
+                .collect();
+            for (name, lun, end) in ends {
+                // One that has panicked has said why.
+                if let Err(source) = end.join().unwrap_or(Err(store::Error::Internal)) {
+                    result = Err(Error::Finish { target: name.clone(), lun, source });
                 }
             }
         });

@@ -396,27 +396,43 @@ pub(crate) fn ask_patiently(
     let mut text = serde_json::to_vec(request)?;
     text.push(b'\n');
     let mut answer = String::new();
-    stream
-        .write_all(&text)
-        .and_then(|()| read_answer(&stream, &mut answer, patience, tell))
-        .with_context(|| {
-            let seconds = patience.as_secs();
-            format!(
-                "no answer from the daemon at {daemon} within {seconds} s; try: again, or look \
-                 at its log"
-            )
-        })?;
-    if answer.is_empty() {
-        let user = rustix::process::geteuid().as_raw();
-        bail!(
-            "the daemon at {daemon} does not answer user {user}; try: as root, or as the user \
-             that it runs as"
-        );
+    let asked =
+        stream.write_all(&text).and_then(|()| read_answer(&stream, &mut answer, patience, tell));
+    let is_cut = match &asked {
+        Ok(()) => !answer.ends_with('\n'),
+        Err(error) => matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
+    };
+    if is_cut {
+        bail!(hung_up(&stream, &daemon));
     }
+    asked.with_context(|| {
+        let seconds = patience.as_secs();
+        format!(
+            "no answer from the daemon at {daemon} within {seconds} s; try: again, or look at its \
+             log"
+        )
+    })?;
     match serde_json::from_str(&answer).with_context(|| other_version(&daemon))? {
         Reply::Error { message } => bail!(reaching(&message, given)),
         reply => Ok(reply),
     }
+}
+
+/// Why the daemon behind `stream` has hung up without an answer.
+fn hung_up(stream: &UnixStream, daemon: &std::path::Display<'_>) -> String {
+    let user = rustix::process::geteuid();
+    let owner = rustix::net::sockopt::socket_peercred(stream).map(|owner| owner.uid);
+    if user.is_root() || owner.is_ok_and(|owner| owner == user) {
+        return format!(
+            "the daemon at {daemon} has ended before it answered, and may have done what it was \
+             asked; try: lunwire status, when it runs again, or look at its log"
+        );
+    }
+    format!(
+        "the daemon at {daemon} does not answer user {}; try: as root, or as the user that it runs \
+         as",
+        user.as_raw()
+    )
 }
 
 /// All that comes until the other end has said all, in so much time at most between two parts.

@@ -23,7 +23,7 @@ use iscsi::initiator::datamover::TaskId;
 use iscsi::initiator::datamover::Violation;
 use iscsi::initiator::datamover::itt;
 use iscsi::initiator::datamover::slot;
-use rdma::region::Memory;
+use rdma::region::Withdrawn;
 use slots::ById;
 use wire::iscsi::BHS_LEN;
 use wire::iscsi::CmdSn;
@@ -37,13 +37,12 @@ use wire::iwarp::Stag;
 use self::output::Item;
 use self::task::Task;
 use super::CAPABILITIES;
+use super::message::MESSAGE_LEN_MAX;
 use super::message::Parts;
-use super::message::message_len;
 use super::message::parts;
 use super::stream::Arrival;
 use super::stream::Stream;
 use super::unexpected::Unexpected;
-use crate::limits::ISER_DATA_MAX;
 
 /// The initiator's end of an iSER connection.
 ///
@@ -79,12 +78,11 @@ enum End {
 const FORMAT_ERROR: Cause = Cause::UNEXPECTED_OPCODE;
 
 impl Initiator {
-    /// In the state before login: [`Keys::LOGIN`]. None if `pool` has no buffers for the messages
-    /// of one more connection.
+    /// In the state before login: [`Keys::LOGIN`]. None if `pool` has no buffer for the messages of
+    /// one more connection. `seed`: a number that no other connection has, and no target guesses.
     #[must_use]
-    pub fn new(pool: &Pool) -> Option<Self> {
-        let length = message_len(ISER_DATA_MAX as usize);
-        let stream = Stream::initiator([pool.take(length)?, pool.take(length)?]);
+    pub fn new(pool: &Pool, seed: u32) -> Option<Self> {
+        let stream = Stream::initiator(pool.take(MESSAGE_LEN_MAX)?, seed);
         Some(Self {
             stream,
             keys: Keys::LOGIN,
@@ -97,6 +95,11 @@ impl Initiator {
             max_cmd_sn: CmdSn(0),
             scratch: Vec::new(),
         })
+    }
+
+    /// Tells how long segments of TCP are.
+    pub fn set_segment_len(&mut self, segment_len: usize) {
+        self.stream.set_segment_len(segment_len);
     }
 
     /// What it can do.
@@ -152,7 +155,7 @@ impl Initiator {
         }
         let mut taken = 0;
         loop {
-            let (more, arrival) = self.stream.feed(bytes.get(taken..).unwrap_or_default());
+            let (more, arrival) = self.stream.feed(bytes.get(taken..).unwrap_or_default(), || None);
             taken += more;
             let Some(arrival) = arrival else { return (taken, None) };
             match self.handle(arrival) {
@@ -224,7 +227,9 @@ impl Initiator {
         self.stream.check();
         self.tasks.check();
         let stags: usize = self.tasks.iter().map(|(_, task)| task.stags().count()).sum();
-        assert_eq!(stags, self.stream.regions.len(), "each STag is a task's");
+        // A target that ended the wrong one has ended the connection.
+        let is_whole = self.violation.is_some() || stags == self.stream.regions.len();
+        assert!(is_whole, "each STag is a task's");
     }
 
     /// Sends what no initiator sends.
@@ -250,7 +255,7 @@ impl Initiator {
 
     fn handle_message(
         &mut self,
-        invalidated: Option<(Stag, Memory)>,
+        invalidated: Option<(Stag, Withdrawn)>,
     ) -> Result<Option<Event>, Violation> {
         let message = self.stream.message();
         let (Ok(IserHeader::Control { .. }), Some(parts)) =
@@ -285,7 +290,7 @@ impl Initiator {
     fn end_task(
         &mut self,
         mut response: ScsiResponse,
-        invalidated: Option<(Stag, Memory)>,
+        invalidated: Option<(Stag, Withdrawn)>,
     ) -> Result<Option<Event>, Violation> {
         let found = slot(response.itt).and_then(|index| self.tasks.at_mut(index));
         let found = found.filter(|(id, task)| task.begun && itt(*id) == response.itt);
@@ -297,14 +302,14 @@ impl Initiator {
             };
         };
         let is_own = match invalidated {
-            Some((stag, memory)) => task.invalidated(stag, memory),
+            Some((stag, withdrawn)) => task.invalidated(stag, withdrawn),
             None => true,
         };
-        let received = task.in_len;
         if !is_own {
             return Err(self.breach(Cause::NOT_INVALIDATED));
         }
-        self.end_memory(id);
+        task.end_memory(&mut self.stream.regions);
+        let received = task.received();
         self.max_cmd_sn = response.numbers.max_cmd_sn;
         response.exp_data_sn = DataSn(0);
         Ok(Some(Event::Ended(Ended { task: id, response, received, damaged: false })))

@@ -122,6 +122,10 @@ impl RbdSpec {
             }
             _ => return Ok(false),
         };
+        if let (Some(user), "id") = (value.and_then(|value| value.strip_prefix("client.")), option)
+        {
+            return Err(SpecError::RbdUser { user: user.to_owned() });
+        }
         if slot.is_some() {
             return Err(SpecError::Repeated { kind, option });
         }

@@ -103,6 +103,7 @@ fn an_image_of_ceph_has_a_place_and_options() {
         ("create", "`create` and `size` together"),
         ("size=1G", "`create` and `size` together"),
         ("id=", "option `id` of store `rbd:` has the value ``"),
+        ("id=client.lunwire", "id is `lunwire`, without `client.`: write id=lunwire"),
         ("conf", "option `conf` of store `rbd:`"),
         ("keyring=a,keyring=b", "option `keyring` of store `rbd:` is given twice"),
         ("busy=5m", "option `busy` of store `rbd:` has the value `5m`"),

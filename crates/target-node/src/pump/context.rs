@@ -39,6 +39,8 @@ pub(super) struct Context<P> {
     pub(super) errands: usize,
     /// The next look for stores that do not answer is due at some time.
     pub(super) looks_for_silence: bool,
+    /// Work of tasks that have ended for which nobody waits any more.
+    pub(super) left: usize,
     /// Emptied and given to the inbox in turn.
     pub(super) answers: Vec<Answer>,
     pub(super) managements: Managements,

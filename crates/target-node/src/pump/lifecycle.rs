@@ -57,6 +57,7 @@ impl<P: Port> Pump<P> {
             inbox,
             errands: 0,
             looks_for_silence: false,
+            left: 0,
             answers: Vec::new(),
             managements: Managements::default(),
             timers: Timers::new(),

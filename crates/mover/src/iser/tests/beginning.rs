@@ -25,10 +25,10 @@ struct Peer {
 impl Peer {
     fn new(hello: bool) -> Self {
         let pool = Pool::new(16 << 20).unwrap();
-        let mut far = Target::new(&pool).unwrap();
+        let mut far = Target::of_login(&pool, 1).unwrap();
         far.follow(LEFT.to_vec(), target::Keys { hello, ..target::Keys::LOGIN });
-        let bufs = [pool.take(16 << 10).unwrap(), pool.take(16 << 10).unwrap()];
-        Self { stream: Stream::initiator(bufs), pool, far, before: Vec::new() }
+        let stream = Stream::initiator(pool.take(16 << 10).unwrap(), 2);
+        Self { stream, pool, far, before: Vec::new() }
     }
 
     /// Carries bytes both ways until there are none; what the target tells, and what it has sent.
@@ -61,7 +61,7 @@ impl Peer {
                     rest = others;
                 }
                 while !rest.is_empty() {
-                    let (taken, arrival) = self.stream.feed(rest);
+                    let (taken, arrival) = self.stream.feed(rest, || None);
                     rest = &rest[taken..];
                     if matches!(arrival, Some(Arrival::Message { .. })) {
                         headers.extend(IserHeader::parse(self.stream.message()));
