@@ -545,7 +545,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     }
 
     /// Who answers for the store, and how, where its work is done elsewhere
-    /// ([`foreign`](crate::foreign)) by somebody whom people know by name.
+    /// ([`foreign`]) by somebody whom people know by name.
     fn elsewhere(&self) -> Option<Elsewhere> {
         None
     }
