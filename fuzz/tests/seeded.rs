@@ -99,6 +99,43 @@ fn iser_target() {
 }
 
 #[test]
+fn iser_initiator() {
+    drive(lunwire_fuzz::iser_initiator);
+}
+
+#[test]
+fn inputs_reach_what_an_initiator_of_iser_does() {
+    let mut reached = lunwire_fuzz::InitiatorReached::default();
+    for seed in 1..=2000 {
+        lunwire_fuzz::iser_initiator_reaches(&Generator(seed).input(), &mut reached);
+    }
+    let all = format!("{reached:?}");
+    println!("{all}");
+    for count in [reached.ended, reached.whole, reached.violations, reached.responses] {
+        assert!(count >= 100, "{all}");
+    }
+}
+
+/// Behind the start there are commands, data each way, and each layer's reasons to end.
+#[test]
+fn inputs_reach_what_iser_does() {
+    let mut reached = lunwire_fuzz::Reached::default();
+    for seed in 1..=2000 {
+        lunwire_fuzz::iser_target_reaches(&Generator(seed).input(), &mut reached);
+    }
+    let all = format!("{reached:?}");
+    println!("{all}");
+    for count in [reached.commands, reached.staged, reached.bursts, reached.reads, reached.writes] {
+        assert!(count >= 100, "{all}");
+    }
+    assert!(reached.failed > 0 && reached.rejected > 0, "{all}");
+    for layer in 0..3 {
+        assert!(reached.ends.iter().any(|[first, _]| first >> 4 == layer), "{all}");
+    }
+    assert!(reached.ends.len() >= 6, "{all}");
+}
+
+#[test]
 fn iwarp_headers() {
     drive(lunwire_fuzz::iwarp_headers);
 }

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 const CATALOGUE: &str = "conformance/iscsi.tsv";
-/// RFC 7145, 5040, 5041, 5044, 6581 and 5047: tests name its rows, mutants do not yet.
+/// RFC 7145, 5040, 5041, 5044, 6581 and 5047: mutants stand for many of its rows, and need not yet.
 const CATALOGUE_RDMA: &str = "conformance/iser-iwarp.tsv";
 const NOT_YET: &str = "conformance/not-yet.tsv";
 const DOCUMENT: &str = "docs/COMPLIANCE.md";
@@ -147,7 +147,8 @@ impl Facts {
         })
     }
 
-    fn all_rows(&self) -> impl Iterator<Item = &Row> {
+    /// The rows of both catalogues.
+    pub(crate) fn all_rows(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().chain(&self.rows_rdma)
     }
 
@@ -157,7 +158,7 @@ impl Facts {
 
     /// The tests that show this part of a requirement; None: that of the only role that has it.
     pub(crate) fn tests_of(&self, id: &str, part: Option<Part>) -> Vec<&str> {
-        let Some(row) = self.rows.iter().find(|row| row.id == id) else { return Vec::new() };
+        let Some(row) = self.all_rows().find(|row| row.id == id) else { return Vec::new() };
         let wanted = row.part_of(part);
         let shows = |named: Option<Part>| match (row.part_of(named), wanted) {
             (Some(shown), Some(wanted)) => wanted == Part::Shared || shown.is_of(wanted),
@@ -180,7 +181,7 @@ impl Facts {
     /// Whose code it changes, if that is the role that does not have the rule.
     pub(crate) fn foreign(&self, mutant: &Mutant) -> Option<&'static str> {
         let Subject::Row(id, part) = &mutant.subject else { return None };
-        let row = self.rows.iter().find(|row| row.id == *id)?;
+        let row = self.all_rows().find(|row| row.id == *id)?;
         let is_in = |places: &[&str]| places.iter().any(|place| mutant.file.contains(place));
         match row.part_of(*part)? {
             Part::Initiator if is_in(OF_TARGET) && !is_in(OF_BOTH) => Some("target"),
@@ -352,8 +353,8 @@ impl Facts {
         text.push_str(&self.summary());
         self.table(&mut text, &self.rows);
         text.push_str(
-            "\n## iSER and iWARP\n\nFrom `conformance/iser-iwarp.tsv`; no mutants stand for these \
-             rows yet. For MPA the initiator's part is that of who\nsends the request, the \
+            "\n## iSER and iWARP\n\nFrom `conformance/iser-iwarp.tsv`; rows without mutants are \
+             those that nobody has proven yet. For MPA the initiator's part is that of who\nsends the request, the \
              target's that of who replies.\n\n",
         );
         text.push_str(&self.summary_of(&self.rows_rdma));

@@ -219,7 +219,7 @@ fn table_problems(facts: &Facts, commands: &BTreeMap<String, Vec<String>>) -> Ve
     for mutant in &facts.mutants {
         let (at, name) = (&mutant.at, &mutant.name);
         if let Subject::Row(id, part) = &mutant.subject {
-            match facts.rows.iter().find(|row| row.id == *id) {
+            match facts.all_rows().find(|row| row.id == *id) {
                 None => {
                     problems.push(format!("{at}: {name} is not in the catalogue"));
                     continue;
@@ -256,11 +256,7 @@ fn named_problems(facts: &Facts) -> Vec<String> {
     let mut problems = Vec::new();
     for named in &facts.named {
         let is_row = |role| {
-            facts
-                .rows
-                .iter()
-                .find(|row| row.id == named.id)
-                .filter(|row| named.holds_for(row, role))
+            facts.all_rows().find(|row| row.id == named.id).filter(|row| named.holds_for(row, role))
         };
         let rows: Vec<_> = crate::catalogue::ROLES
             .into_iter()

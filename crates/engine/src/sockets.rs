@@ -125,14 +125,31 @@ pub(crate) fn arrived(fd: &OwnedFd) -> Option<u64> {
     carried(fd).map(|[_, arrived]| arrived)
 }
 
+/// Longest segment that is sent now, in bytes without headers; None if this system does not say so.
+pub(crate) fn segment_len(fd: &OwnedFd) -> Option<usize> {
+    /// `tcpi_snd_mss` of tcp_info (linux/tcp.h): behind eight bytes and two words.
+    const AT: usize = 8 + 2 * 4;
+    let length = *info(fd)?.get(AT..)?.first_chunk()?;
+    usize::try_from(u32::from_ne_bytes(length)).ok()
+}
+
 /// Bytes that the peer's system has acknowledged, and those that have come.
-///
-/// JUSTIFICATION: no library has TCP_INFO; without it a slow line cannot be told from a dead one.
 fn carried(fd: &OwnedFd) -> Option<[u64; 2]> {
-    /// `tcpi_bytes_acked` of tcp_info (linux/tcp.h), behind which `tcpi_bytes_received` comes:
-    /// eight bytes, 24 words, and two numbers of eight bytes before it.
-    const AT: usize = 8 + 24 * 4 + 2 * 8;
-    let mut info = [0_u8; AT + 16];
+    let numbers: [u8; 16] = *info(fd)?.last_chunk()?;
+    let (acknowledged, rest) = numbers.split_first_chunk()?;
+    Some([u64::from_ne_bytes(*acknowledged), u64::from_ne_bytes(*rest.first_chunk()?)])
+}
+
+/// Where `tcpi_bytes_acked` of tcp_info (linux/tcp.h) is, behind which `tcpi_bytes_received` comes:
+/// eight bytes, 24 words, and two numbers of eight bytes before it.
+const CARRIED_AT: usize = 8 + 24 * 4 + 2 * 8;
+
+/// What the system knows of a connection of TCP.
+///
+/// JUSTIFICATION: no library has TCP_INFO; without it a slow line cannot be told from a dead one,
+/// and FPDUs of iWARP not be cut to segments.
+fn info(fd: &OwnedFd) -> Option<[u8; CARRIED_AT + 16]> {
+    let mut info = [0_u8; CARRIED_AT + 16];
     let room = libc::socklen_t::try_from(info.len()).ok()?;
     let mut len = room;
     // SAFETY: the kernel writes at most `len` bytes (tcp(7)), which `info` has.
@@ -145,10 +162,7 @@ fn carried(fd: &OwnedFd) -> Option<[u64; 2]> {
             &raw mut len,
         )
     };
-    let whole = result == 0 && len == room;
-    let numbers: [u8; 16] = info.last_chunk().copied().filter(|_| whole)?;
-    let (acknowledged, rest) = numbers.split_first_chunk()?;
-    Some([u64::from_ne_bytes(*acknowledged), u64::from_ne_bytes(*rest.first_chunk()?)])
+    (result == 0 && len == room).then_some(info)
 }
 
 /// Both ends of a connection, the other one first; None if it is gone.
@@ -207,9 +221,11 @@ mod tests {
         assert_eq!(acknowledged(&fd).unwrap() - before, 10_000, "though nobody has read");
         assert_eq!(arrived(&fd), Some(0));
         assert_eq!(arrived(&OwnedFd::from(client)), Some(10_000), "though nobody has read");
+        assert!(segment_len(&fd).is_some_and(|length| (500..1 << 16).contains(&length)));
         let other = std::os::unix::net::UnixStream::pair().unwrap().0;
         let other = OwnedFd::from(other);
-        assert_eq!((acknowledged(&other), arrived(&other)), (None, None));
+        let told = (acknowledged(&other), arrived(&other), segment_len(&other));
+        assert_eq!(told, (None, None, None));
     }
 
     #[test]

@@ -302,6 +302,10 @@ impl Port for Uring {
         self.sockets.get(socket.0 as usize).and_then(Sock::arrived)
     }
 
+    fn segment_len(&self, socket: Socket) -> Option<usize> {
+        self.sockets.get(socket.0 as usize).and_then(Sock::segment_len)
+    }
+
     fn shutdown(&mut self, socket: Socket) {
         self.shutdown_socket(socket.0 as usize);
     }

@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use buf::Pool;
+use buf::SgList;
 use clock::Instant;
 use engine::Landing;
 use engine::Port;
@@ -36,6 +37,7 @@ use crate::connect;
 use crate::connect::Attempt;
 use crate::connect::Connector;
 use crate::connect::LocalTarget;
+use crate::limits;
 use crate::link::SessionDriver;
 use crate::stopwatch::Layer;
 use crate::stopwatch::Stopwatch;
@@ -55,6 +57,8 @@ pub struct Pump<P> {
     awaiting_buffer: usize,
     /// Sessions that may have something to send.
     dirty: Vec<SessionId>,
+    /// Connections that are over but for a last word, and until when they are kept for it.
+    parting: Vec<(Socket, Instant)>,
     watch: Stopwatch,
 }
 
@@ -69,6 +73,7 @@ pub(crate) struct Context<'a, P> {
     /// Requests that wait for a buffer, of all sessions.
     pub(crate) awaiting_buffer: &'a mut usize,
     dirty: &'a mut Vec<SessionId>,
+    parting: &'a mut Vec<(Socket, Instant)>,
     pub(crate) watch: &'a mut Stopwatch,
 }
 
@@ -88,6 +93,7 @@ const INDEX_MASK: u64 = LINKS_MAX as u64 - 1;
 const LINKS_MAX: u32 = 1 << 24;
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
+const LAST_WORD: u64 = 3;
 
 fn token(kind: u64, index: u32, epoch: u32) -> Token {
     Token(kind << KIND_SHIFT | u64::from(index) << INDEX_SHIFT | u64::from(epoch))
@@ -141,6 +147,11 @@ impl<P: Port> Context<'_, P> {
         Carried { received, taken }
     }
 
+    /// See [`Port::segment_len`].
+    pub(crate) fn segment_len(&self, socket: Socket) -> Option<usize> {
+        self.port.segment_len(socket)
+    }
+
     /// See [`Port::land`].
     pub(crate) fn land(&mut self, socket: Socket, landing: Landing) -> Option<Landing> {
         self.port.land(socket, landing)
@@ -149,6 +160,13 @@ impl<P: Port> Context<'_, P> {
     /// What has not left never will.
     pub(crate) fn hang_up(&mut self, socket: Socket) {
         self.port.close(socket);
+    }
+
+    /// Ends a connection when this has been sent on it, or after some time.
+    pub(crate) fn part_with(&mut self, socket: Socket, list: SgList) {
+        self.port.submit(token(LAST_WORD, 0, socket.0), Work::Send { socket, list });
+        self.port.shutdown(socket);
+        self.parting.push((socket, self.now + limits::LAST_WORD_PATIENCE));
     }
 
     /// Ends a connection on which all is said.
@@ -171,6 +189,7 @@ macro_rules! with_link {
             events: &mut pump.events,
             awaiting_buffer: &mut pump.awaiting_buffer,
             dirty: &mut pump.dirty,
+            parting: &mut pump.parting,
             watch: &mut pump.watch,
         };
         match pump.links.get_mut($id) {
@@ -195,6 +214,7 @@ impl<P: Port> Pump<P> {
             events: VecDeque::new(),
             awaiting_buffer: 0,
             dirty: Vec::new(),
+            parting: Vec::new(),
             watch: Stopwatch::default(),
         })
     }
@@ -214,6 +234,7 @@ impl<P: Port> Pump<P> {
             events: &mut self.events,
             awaiting_buffer: &mut self.awaiting_buffer,
             dirty: &mut self.dirty,
+            parting: &mut self.parting,
             watch: &mut self.watch,
         };
         let link = SessionDriver::new(id, options, &self.links, &mut context)?;
@@ -299,6 +320,12 @@ impl<P: Port> Pump<P> {
         links.map(|(_, link)| link.id).collect()
     }
 
+    /// See [`crate::Queue::busy_for`].
+    pub(crate) fn busy_for(&self, session: SessionId) -> Option<Duration> {
+        let since = self.links.get(session).and_then(SessionDriver::busy_since)?;
+        Some(self.now().since(since))
+    }
+
     /// See [`crate::Queue::is_being_replaced`].
     pub(crate) fn is_being_replaced(&self, session: SessionId) -> bool {
         self.links.get(session).is_some_and(SessionDriver::is_being_replaced)
@@ -306,7 +333,7 @@ impl<P: Port> Pump<P> {
 
     /// Whether no session is left.
     pub(crate) fn are_all_over(&self) -> bool {
-        self.links.values().all(SessionDriver::is_dead)
+        self.parting.is_empty() && self.links.values().all(SessionDriver::is_dead)
     }
 
     /// Whether a session is logged in now.
@@ -373,7 +400,8 @@ impl<P: Port> Pump<P> {
         self.transmit();
         self.watch.laps.lap(Layer::Send);
         let due = self.links.values().filter_map(SessionDriver::deadline).min();
-        let deadline = [due, deadline].into_iter().flatten().min();
+        let parted = self.parting.iter().map(|(_, until)| *until).min();
+        let deadline = [due, parted, deadline].into_iter().flatten().min();
         let kernel = self.port.kernel_cycles();
         self.port.wait(deadline);
         self.watch.laps.waited(self.port.kernel_cycles().wrapping_sub(kernel));
@@ -386,6 +414,7 @@ impl<P: Port> Pump<P> {
             self.dispatch(token, event);
         }
         let now = self.port.now();
+        self.part(|_, until| until <= now);
         let due = |link: &SessionDriver| link.deadline().is_some_and(|at| at <= now);
         let late = self.links.iter().filter(|(_, link)| due(link));
         let late: Vec<SessionId> = late.map(|(id, _)| id).collect();
@@ -401,6 +430,9 @@ impl<P: Port> Pump<P> {
         use engine::Event as E;
         if matches!(event, E::Woken) {
             return self.woken();
+        }
+        if token.0 >> KIND_SHIFT == LAST_WORD {
+            return self.part(|socket, _| u64::from(socket.0) == token.0 & u64::from(u32::MAX));
         }
         let index = u32::try_from(token.0 >> INDEX_SHIFT & INDEX_MASK).unwrap_or(u32::MAX);
         let epoch = u32::try_from(token.0 & u64::from(u32::MAX)).unwrap_or(0);
@@ -429,6 +461,18 @@ impl<P: Port> Pump<P> {
             }
             _ => debug_assert!(false, "work that nobody gave to the engine"),
         }
+    }
+
+    /// Closes connections whose last word is said, or takes too long.
+    fn part(&mut self, is_over: impl Fn(Socket, Instant) -> bool) {
+        let port = &mut self.port;
+        self.parting.retain(|(socket, until)| {
+            let over = is_over(*socket, *until);
+            if over {
+                port.close(*socket);
+            }
+            !over
+        });
     }
 
     /// Other threads have something for some session.

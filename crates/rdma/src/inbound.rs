@@ -258,8 +258,9 @@ impl Inbound {
         }
         let invalidated = match opcode.invalidates() {
             true => {
-                let memory = regions.invalidate_for(self.stream, invalidate);
-                Some((invalidate, memory.map_err(|_| Violation::NotInvalidated(invalidate))?))
+                let withdrawn = regions.invalidate_for(self.stream, invalidate);
+                let withdrawn = withdrawn.map_err(|_| Violation::NotInvalidated(invalidate))?;
+                Some((invalidate, withdrawn))
             }
             false => None,
         };

@@ -100,6 +100,17 @@ impl QueuePair {
         self.outbound.set_segment_len(segment_len);
     }
 
+    /// Takes no longer segments than that of the peer, until this is said again.
+    pub fn set_segment_len_max(&mut self, segment_len_max: usize) {
+        self.receiver.set_segment_len_max(segment_len_max);
+    }
+
+    /// Whether these bytes end a segment, so that a message may need a buffer.
+    #[must_use]
+    pub fn completes(&self, bytes: &[u8]) -> bool {
+        self.receiver.completes(bytes)
+    }
+
     /// Gives a buffer for one message.
     ///
     /// # Errors

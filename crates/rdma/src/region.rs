@@ -68,10 +68,23 @@ pub struct Place {
     pub offset: TaggedOffset,
 }
 
-/// The table of STags. One table may serve many streams: each STag is good for its own only.
+/// What has lost its STag.
+#[derive(Debug)]
+pub struct Withdrawn {
+    /// The memory.
+    pub memory: Memory,
+    /// Bytes that the peer has had put into it, or asked for.
+    pub moved: u64,
+}
+
+/// The table of STags. One table may serve many streams: each STag is good for its own only. What
+/// the STags of a table look like follows from its seed: who mixes up two connections finds nothing
+/// by one that is of the other.
 #[derive(Debug)]
 pub struct Regions {
     slots: Slots<Handle, Region>,
+    /// What STags differ in from handles.
+    mask: u32,
     /// Bytes that were placed in all.
     placed: u64,
 }
@@ -85,13 +98,13 @@ struct Region {
     moved: u64,
 }
 
-impl Default for Regions {
-    fn default() -> Self {
-        Self { slots: Slots::new(REGIONS_MAX), placed: 0 }
-    }
-}
-
 impl Regions {
+    /// Without any. `seed`: a number that no other table has, and no peer guesses.
+    #[must_use]
+    pub const fn new(seed: u32) -> Self {
+        Self { slots: Slots::new(REGIONS_MAX), mask: seed | UNUSED, placed: 0 }
+    }
+
     /// Gives memory a name that a stream's peer may use. Its first byte has offset `base`.
     ///
     /// # Errors
@@ -106,19 +119,21 @@ impl Regions {
         if self.slots.next_id().is_none() || !has_offsets {
             return Err(memory);
         }
-        Ok(self.slots.insert(Region { stream, base, memory, moved: 0 }).stag())
+        let Handle { index, key } = self.slots.insert(Region { stream, base, memory, moved: 0 });
+        Ok(Stag((index << KEY_BITS | key) ^ self.mask))
     }
 
     /// Ends an STag: from now on nobody reaches the memory, which is given back.
-    pub fn invalidate(&mut self, stag: Stag) -> Option<Memory> {
-        self.slots.remove(Handle::of(stag)?).map(|region| region.memory)
+    pub fn invalidate(&mut self, stag: Stag) -> Option<Withdrawn> {
+        let Region { memory, moved, .. } = self.slots.remove(self.handle(stag)?)?;
+        Some(Withdrawn { memory, moved })
     }
 
     /// As `invalidate`, on behalf of a stream's peer (RFC 5040 §5.3).
     ///
     /// # Errors
     /// It names nothing of this stream.
-    pub fn invalidate_for(&mut self, stream: StreamId, stag: Stag) -> Result<Memory, Denied> {
+    pub fn invalidate_for(&mut self, stream: StreamId, stag: Stag) -> Result<Withdrawn, Denied> {
         self.find(stream, stag)?;
         self.invalidate(stag).ok_or(Denied::Stag)
     }
@@ -154,7 +169,7 @@ impl Regions {
             return Ok(());
         }
         let range = self.range(place, bytes.len())?;
-        let handle = Handle::of(place.stag).ok_or(Denied::Stag)?;
+        let handle = self.handle(place.stag).ok_or(Denied::Stag)?;
         let region = self.slots.get_mut(handle).ok_or(Denied::Stag)?;
         match &mut region.memory {
             Memory::Sink(buf) => {
@@ -193,7 +208,7 @@ impl Regions {
             return Ok(Slice::empty());
         }
         let range = self.range(place, usize::try_from(length).map_err(|_| Denied::Bounds)?)?;
-        let handle = Handle::of(place.stag).ok_or(Denied::Stag)?;
+        let handle = self.handle(place.stag).ok_or(Denied::Stag)?;
         let region = self.slots.get_mut(handle).ok_or(Denied::Stag)?;
         match &region.memory {
             Memory::Source(slice) => {
@@ -208,7 +223,7 @@ impl Regions {
     /// Bytes that a peer has had put into this memory, or asked for.
     #[must_use]
     pub fn moved(&self, stag: Stag) -> u64 {
-        let region = Handle::of(stag).and_then(|handle| self.slots.get(handle));
+        let region = self.handle(stag).and_then(|handle| self.slots.get(handle));
         region.map_or(0, |region| region.moved)
     }
 
@@ -218,8 +233,17 @@ impl Regions {
         self.placed
     }
 
+    /// None: it is none of this table.
+    const fn handle(&self, stag: Stag) -> Option<Handle> {
+        let bits = stag.0 ^ self.mask;
+        if bits & UNUSED != 0 {
+            return None;
+        }
+        Some(Handle { index: bits >> KEY_BITS, key: bits & ((1 << KEY_BITS) - 1) })
+    }
+
     fn find(&self, stream: StreamId, stag: Stag) -> Result<&Region, Denied> {
-        let handle = Handle::of(stag).ok_or(Denied::Stag)?;
+        let handle = self.handle(stag).ok_or(Denied::Stag)?;
         let region = self.slots.get(handle).ok_or(Denied::Stag)?;
         if region.stream == stream { Ok(region) } else { Err(Denied::Stream) }
     }
@@ -244,8 +268,8 @@ fn wraps(offset: TaggedOffset, length: u64) -> Option<Denied> {
     if last.is_none() { Some(Denied::Wrap) } else { None }
 }
 
-/// An STag as the table has it: 24 bits name a slot, from 1 on, and 8 are the key, which is another
-/// one each time that the slot is used again (RFC 5040 §8).
+/// What an STag stands for: 24 bits name a slot, and 8 are the key, which is another one each time
+/// that the slot is used again (RFC 5040 §8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Handle {
     index: u32,
@@ -254,18 +278,10 @@ struct Handle {
 
 const KEY_BITS: u32 = 8;
 
-const _: () = assert!(REGIONS_MAX < 1 << (u32::BITS - KEY_BITS), "the index fits an STag");
+/// A bit that no slot has and every STag: none of them is zero, which some peers take for no STag.
+const UNUSED: u32 = 1 << 31;
 
-impl Handle {
-    fn of(stag: Stag) -> Option<Self> {
-        let index = (stag.0 >> KEY_BITS).checked_sub(1)?;
-        Some(Self { index, key: stag.0 & ((1 << KEY_BITS) - 1) })
-    }
-
-    const fn stag(self) -> Stag {
-        Stag((self.index + 1) << KEY_BITS | self.key)
-    }
-}
+const _: () = assert!(REGIONS_MAX <= UNUSED >> KEY_BITS, "the index fits an STag");
 
 impl Id for Handle {
     const GENERATION_BITS: u32 = KEY_BITS;
@@ -309,7 +325,7 @@ mod tests {
 
     #[test]
     fn bytes_go_where_they_may() {
-        let mut regions = Regions::default();
+        let mut regions = Regions::new(0x1234_5678);
         let stag = regions.advertise(OURS, BASE, sink(16)).unwrap();
         assert_eq!(regions.place(at(stag, 0x1004), &[1, 2]), Ok(()));
         for (place, wanted) in [
@@ -327,14 +343,17 @@ mod tests {
             assert!(regions.fetch(place, 0).is_ok_and(|slice| slice.is_empty()));
         }
         assert_eq!(regions.fetch(at(stag, 0x1000), 2).unwrap_err(), Denied::Access);
-        let Some(Memory::Sink(buf)) = regions.invalidate(stag) else { panic!("it was there") };
+        let Some(Withdrawn { memory: Memory::Sink(buf), moved: 2 }) = regions.invalidate(stag)
+        else {
+            panic!("it was there, and so were they")
+        };
         assert_eq!(buf[..], [0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(regions.place(at(stag, 0x1004), &[1]), Err(Denied::Stag), "it has ended");
     }
 
     #[test]
     fn what_is_read_is_not_written() {
-        let mut regions = Regions::default();
+        let mut regions = Regions::new(0x1234_5678);
         let stag = regions.advertise(OURS, TaggedOffset(0), source(8)).unwrap();
         assert_eq!(regions.fetch(at(stag, 6), 2).unwrap().bytes(), [6, 7]);
         assert_eq!(regions.fetch(at(stag, 6), 3).unwrap_err(), Denied::Bounds);
@@ -345,7 +364,7 @@ mod tests {
 
     #[test]
     fn the_last_offset_of_all_can_be_used() {
-        let mut regions = Regions::default();
+        let mut regions = Regions::new(0x1234_5678);
         let last = TaggedOffset(u64::MAX);
         assert!(regions.advertise(OURS, last, sink(2)).is_err());
         let stag = regions.advertise(OURS, last, sink(1)).unwrap();
@@ -354,7 +373,7 @@ mod tests {
 
     #[test]
     fn a_name_is_not_used_again_at_once() {
-        let mut regions = Regions::default();
+        let mut regions = Regions::new(0x1234_5678);
         let mut names: Vec<Stag> = Vec::new();
         for _ in 0..256 {
             let stag = regions.advertise(OURS, BASE, source(1)).unwrap();
@@ -369,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_stream_takes_its_names_along() {
-        let mut regions = Regions::default();
+        let mut regions = Regions::new(0x1234_5678);
         let gone = regions.advertise(OURS, BASE, source(1)).unwrap();
         let stays = regions.advertise(StreamId(2), BASE, source(1)).unwrap();
         regions.invalidate_all(OURS);
@@ -386,7 +405,7 @@ mod tests {
             offset in prop_oneof![any::<u64>(), 0x0ff0..0x1030_u64],
             bytes in proptest::collection::vec(1..=255_u8, 0..40),
         ) {
-            let mut regions = Regions::default();
+            let mut regions = Regions::new(0x1234_5678);
             let ours = regions.advertise(OURS, BASE, sink(16)).unwrap();
             let other = regions.advertise(StreamId(2), BASE, sink(16)).unwrap();
             let place = at(if is_right { ours } else { Stag(stag) }, offset);
@@ -397,9 +416,12 @@ mod tests {
                 regions.place(place, &bytes).is_ok(),
                 fits || bytes.is_empty()
             );
-            let Some(Memory::Sink(buf)) = regions.invalidate(other) else { panic!("there") };
-            prop_assert!(buf.iter().all(|byte| *byte == 0));
-            let Some(Memory::Sink(buf)) = regions.invalidate(ours) else { panic!("there") };
+            let buf = |withdrawn: Option<Withdrawn>| match withdrawn.map(|all| all.memory) {
+                Some(Memory::Sink(buf)) => buf,
+                other => panic!("{other:?}"),
+            };
+            prop_assert!(buf(regions.invalidate(other)).iter().all(|byte| *byte == 0));
+            let buf = buf(regions.invalidate(ours));
             let written = buf.iter().filter(|byte| **byte != 0).count();
             prop_assert_eq!(written, if fits { bytes.len() } else { 0 });
         }

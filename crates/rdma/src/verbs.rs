@@ -2,7 +2,7 @@
 //! What a queue pair takes and gives, in the words of RFC 5040 and of verbs.
 
 use crate::limits::HEAD_LEN_MAX;
-use crate::region::Memory;
+use crate::region::Withdrawn;
 use crate::violation::Violation;
 use buf::Buf;
 use buf::Slice;
@@ -151,7 +151,7 @@ pub struct Received {
     /// Bytes of it that the message has.
     pub length: usize,
     /// The STag that the message ended, with what it named.
-    pub invalidated: Option<(Stag, Memory)>,
+    pub invalidated: Option<(Stag, Withdrawn)>,
     /// Whether the peer wants us woken.
     pub notify: Notify,
 }

@@ -290,6 +290,7 @@ fn options(plan: &SessionPlan, host: usize, secrets: Secrets, two_groups: bool) 
         portals,
         account: secrets::of_initiator(plan.target, secrets),
         initiator: format!("iqn.2026-01.local.lunwire.sim:host-{host}"),
+        transport: plan.transport,
         settings: Settings {
             max_recv_data_segment_length: plan.segment,
             max_burst_length: plan.burst,

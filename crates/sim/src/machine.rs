@@ -165,7 +165,7 @@ impl Machine {
             nodes: vec![self.node()],
             discovery: AuthenticationPolicy::default(),
             login_timeout: Duration::from_secs(15),
-            rdma: target::Rdma::Off,
+            rdma: target::Rdma::Iwarp,
             end_wait: target::END_WAIT_DEFAULT,
             hold_back: Duration::ZERO,
             sessions_max: 64,

@@ -8,6 +8,9 @@ use std::time::Duration;
 use std::time::Instant;
 
 use clap::Parser;
+use initiator::Begin;
+use initiator::Checks;
+use initiator::Transport;
 use lunwire_sim::Class;
 use lunwire_sim::Options;
 use lunwire_sim::Tally;
@@ -45,6 +48,10 @@ struct Args {
     /// systems are those that seeds gave before there were more.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=8))]
     reactors: Option<u8>,
+    /// All sessions go over tcp, iser (MPA first) or iser-login (the login first), instead of what
+    /// is drawn.
+    #[arg(long, value_parser = transport)]
+    transport: Option<Transport>,
     /// Stop at the first failure.
     #[arg(long, conflicts_with = "seed")]
     fail_fast: bool,
@@ -59,6 +66,15 @@ struct Args {
 fn class(name: &str) -> Result<Class, String> {
     let names: Vec<&str> = Class::ALL.into_iter().map(Class::name).collect();
     Class::find(name).ok_or_else(|| format!("no class {name}; there are {}", names.join(", ")))
+}
+
+fn transport(name: &str) -> Result<Transport, &'static str> {
+    match name {
+        "tcp" => Ok(Transport::Tcp),
+        "iser" => Ok(Transport::Iser(Begin::Rdma, Checks::Crc)),
+        "iser-login" => Ok(Transport::Iser(Begin::Login, Checks::Crc)),
+        _ => Err("tcp, iser or iser-login"),
+    }
 }
 
 fn main() -> ExitCode {
@@ -85,6 +101,9 @@ fn draw(seed: u64, args: &Args) -> Options {
     };
     if let Some(reactors) = args.reactors {
         options.set_reactors(reactors.into());
+    }
+    if let Some(transport) = args.transport {
+        options.set_transport(transport);
     }
     options
 }

@@ -15,6 +15,7 @@ mod latest;
 mod local;
 mod news;
 mod rados;
+mod rdma;
 mod reactors;
 mod show;
 mod sizes;
@@ -26,6 +27,7 @@ mod writeback;
 use std::time::Duration;
 
 use initiator::DigestOffer;
+use initiator::Transport;
 use iscsi::chap::Algorithm;
 use iscsi::target_role::DigestPolicy;
 use wire::scsi::persistent::Type;
@@ -108,6 +110,8 @@ pub struct SessionPlan {
     pub resized: u64,
     /// It needs no network.
     pub local: bool,
+    /// What carries it where it does.
+    pub transport: Transport,
 }
 
 /// What a target is.
@@ -237,6 +241,7 @@ impl Options {
         options.stay_at_home();
         options.serve_images();
         options.leave_work_behind();
+        options.go_by_rdma();
         options
     }
 
@@ -394,5 +399,6 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         modes: 0,
         resized: 0,
         local: false,
+        transport: Transport::Tcp,
     }
 }

@@ -5,12 +5,14 @@
 //! (RFC 7143 §11.2): enough to say which bytes may be flipped so that the receiver must notice, and
 //! to show each header to the invariants.
 
+mod fpdus;
 mod marks;
 
 use std::ops::Range;
 
 use wire::iscsi::BHS_LEN;
 
+use self::fpdus::Fpdus;
 use self::marks::Marks;
 use crate::check::Checks;
 use crate::check::Sessions;
@@ -64,6 +66,8 @@ pub(crate) struct Heard {
     pub(crate) covered: Vec<Range<usize>>,
     /// Where headers begin that are whole in them, of the full feature phase and without a digest.
     pub(crate) headers: Vec<usize>,
+    /// From here on the connection is an RDMA stream.
+    pub(crate) begins_rdma: bool,
 }
 
 /// Which digests PDUs have.
@@ -89,6 +93,10 @@ pub(crate) struct Tap {
     data_digest: bool,
     /// By the side that sends: markers were agreed on, and every so many words.
     markers: [(bool, Option<usize>); 2],
+    /// It is, or became, an RDMA stream; what its PDUs say is not looked at.
+    fpdus: Option<Fpdus>,
+    /// A login has agreed on that.
+    becomes_rdma: bool,
     pub(crate) checks: Checks,
 }
 
@@ -96,9 +104,18 @@ impl Tap {
     /// Bytes that `side` sends.
     pub(crate) fn hear(&mut self, side: Side, bytes: &[u8], place: &mut Place<'_>) -> Heard {
         let (mut covered, mut headers) = (Vec::new(), Vec::new());
+        let was_rdma = self.fpdus.is_some();
         let mut at = 0;
         while at < bytes.len() {
+            if let Some(fpdus) = &mut self.fpdus {
+                fpdus.hear(side, &bytes[at..], at, &mut covered);
+                break;
+            }
             let half = &mut self.halves[side];
+            if half.position == 0 && bytes[at] == fpdus::FIRST_BYTE {
+                self.fpdus = Some(Fpdus::default());
+                continue;
+            }
             let full_feature = half.full_feature;
             let mut rest = &bytes[at..];
             if let Some(marks) = &mut half.marks {
@@ -152,7 +169,8 @@ impl Tap {
                 self.pdu(side, place);
             }
         }
-        Heard { covered, headers }
+        let begins_rdma = !was_rdma && self.fpdus.is_some();
+        Heard { covered, headers, begins_rdma }
     }
 
     /// The BHS is there: how long is the rest?
@@ -191,9 +209,12 @@ impl Tap {
             let has = |pair: &[u8]| text.split(|byte| *byte == 0).any(|found| found == pair);
             self.header_digest |= has(b"HeaderDigest=CRC32C");
             self.data_digest |= has(b"DataDigest=CRC32C");
+            self.becomes_rdma |= has(b"RDMAExtensions=Yes");
             self.hear_markers(text);
             let moves_on = bhs[1] & TRANSIT != 0 && bhs[1] & NEXT_STAGE == NEXT_STAGE;
-            if moves_on && bhs[36] == 0 {
+            if moves_on && bhs[36] == 0 && self.becomes_rdma {
+                self.fpdus = Some(Fpdus::default());
+            } else if moves_on && bhs[36] == 0 {
                 for (half, (on, words)) in self.halves.iter_mut().zip(self.markers) {
                     half.full_feature = true;
                     let interval = words.unwrap_or(DEFAULT_WORDS) * WORD;
@@ -229,14 +250,9 @@ impl Tap {
         (plain && between).then_some(Framing { header_digest, data_digest })
     }
 
-    /// Whether the connection is logged in.
-    pub(crate) const fn is_up(&self) -> bool {
-        self.halves[1].full_feature
-    }
-
-    /// Whether it is logged in without header digests.
+    /// Whether it is logged in without header digests, and PDUs follow each other.
     pub(crate) const fn is_bare(&self) -> bool {
-        self.is_up() && !self.header_digest
+        self.halves[1].full_feature && !self.header_digest
     }
 
     /// Whether it is logged in without anything that counts bytes.
@@ -246,7 +262,11 @@ impl Tap {
     }
 
     /// Whether some bytes of it are covered by a digest.
-    pub(crate) const fn has_digests(&self) -> bool {
-        self.is_up() && (self.header_digest || self.data_digest)
+    pub(crate) fn has_digests(&self) -> bool {
+        let digests = self.halves[1].full_feature && (self.header_digest || self.data_digest);
+        digests || self.fpdus.as_ref().is_some_and(Fpdus::has_digests)
     }
 }
+
+#[cfg(test)]
+mod tests;

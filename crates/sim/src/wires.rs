@@ -199,6 +199,9 @@ impl World {
             false => link.tap.hear(side, &bytes, &mut place),
         };
         let covered = heard.covered;
+        if heard.begins_rdma {
+            self.tally.mark("RDMA stream");
+        }
         self.tally.broken.append(&mut link.tap.checks.broken);
         for told in std::mem::take(&mut link.tap.checks.heard) {
             self.resets.hear(id, target, told, (&self.disks, self.now));

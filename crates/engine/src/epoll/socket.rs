@@ -23,6 +23,7 @@ use crate::monotonic;
 use crate::sockets::acknowledged;
 use crate::sockets::arrived;
 use crate::sockets::ends;
+use crate::sockets::segment_len;
 
 /// A socket of the port.
 #[derive(Debug)]
@@ -69,6 +70,11 @@ impl Sock {
     /// Bytes that have come.
     pub(super) fn arrived(&self) -> Option<u64> {
         arrived(&self.fd)
+    }
+
+    /// Longest segment that is sent now.
+    pub(super) fn segment_len(&self) -> Option<usize> {
+        segment_len(&self.fd)
     }
 
     fn is_sending(&self) -> bool {

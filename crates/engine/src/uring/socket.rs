@@ -31,6 +31,7 @@ use crate::monotonic;
 use crate::sockets::acknowledged;
 use crate::sockets::arrived;
 use crate::sockets::ends;
+use crate::sockets::segment_len;
 
 /// A socket of the port. Its slot is free again when the kernel owes it nothing.
 #[derive(Debug)]
@@ -107,6 +108,11 @@ impl Sock {
     /// Bytes that have come.
     pub(super) fn arrived(&self) -> Option<u64> {
         arrived(&self.fd)
+    }
+
+    /// Longest segment that is sent now.
+    pub(super) fn segment_len(&self) -> Option<usize> {
+        segment_len(&self.fd)
     }
 
     fn is_sending(&self) -> bool {

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use buf::Pool;
 use buf::SgList;
 use clock::Instant;
 use engine::Port;
@@ -89,7 +88,7 @@ impl Connection {
             Line::Stream(stream) => {
                 let socket = context.take_over(stream.into(), session, self.epoch);
                 let list = Some(SgList::new());
-                (self.stream_mover(transport, context.pool), Path::Stream { socket, list })
+                (self.stream_mover(transport, socket, context), Path::Stream { socket, list })
             }
             Line::Local(end) => {
                 end.attach(context.waker());
@@ -111,10 +110,21 @@ impl Connection {
         self.nudge = matches!(self.mover, Mover::Iser(_)).then_some((at, wait));
     }
 
-    /// A mover for a connection of TCP, and what follows it; None without memory.
-    fn stream_mover(&mut self, transport: Transport, pool: &Pool) -> Option<Mover> {
+    /// A mover for a connection of TCP, and what follows it; None without memory or randomness.
+    fn stream_mover<P: Port>(
+        &mut self,
+        transport: Transport,
+        socket: Socket,
+        context: &mut Context<'_, P>,
+    ) -> Option<Mover> {
         let Transport::Iser(begin, checks) = transport else { return Some(Mover::default()) };
-        let iser = Box::new(iser::Initiator::with_checks(pool, checks)?);
+        let mut seed = [0; 4];
+        context.random(&mut seed).ok()?;
+        let iser = iser::Initiator::with_checks(context.pool, u32::from_ne_bytes(seed), checks)?;
+        let mut iser = Box::new(iser);
+        if let Some(length) = context.segment_len(socket) {
+            iser.set_segment_len(length);
+        }
         match begin {
             Begin::Rdma => Some(Mover::Iser(iser)),
             Begin::Login => {
@@ -148,8 +158,11 @@ impl Connection {
 
     /// Closes the connection. Its commands stay.
     pub(super) fn hang_up<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        if let Path::Stream { socket, .. } = std::mem::take(&mut self.path) {
-            context.hang_up(socket);
+        if let Path::Stream { socket, list } = std::mem::take(&mut self.path) {
+            match list.and_then(|list| self.mover.last_word(list)) {
+                Some(list) => context.part_with(socket, list),
+                None => context.hang_up(socket),
+            }
         }
         self.epoch = 0;
         (self.login, self.attempt) = (None, None);

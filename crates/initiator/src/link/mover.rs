@@ -60,6 +60,14 @@ impl Mover {
         }
     }
 
+    /// Why the connection is over, if the other side is told.
+    pub(super) fn last_word(&mut self, mut list: SgList) -> Option<SgList> {
+        match self {
+            Self::Iser(mover) => mover.poll_last_word(&mut list).then_some(list),
+            Self::Tcp(_) | Self::Local(_) => None,
+        }
+    }
+
     /// A list has left.
     pub(super) fn handle_sent(&mut self) {
         match self {

@@ -25,7 +25,7 @@ use iscsi::initiator::datamover::Violation;
 use iscsi::initiator::datamover::itt;
 use iscsi::initiator::datamover::slot;
 use rdma::mpa::Checks;
-use rdma::region::Memory;
+use rdma::region::Withdrawn;
 use slots::ById;
 use wire::iscsi::BHS_LEN;
 use wire::iscsi::CmdSn;
@@ -40,13 +40,12 @@ use wire::iwarp::TaggedOffset;
 use self::output::Item;
 use self::task::Task;
 use super::CAPABILITIES;
+use super::message::MESSAGE_LEN_MAX;
 use super::message::Parts;
-use super::message::message_len;
 use super::message::parts;
 use super::stream::Arrival;
 use super::stream::Stream;
 use super::unexpected::Unexpected;
-use crate::limits::ISER_DATA_MAX;
 
 /// The initiator's end of an iSER connection.
 ///
@@ -82,18 +81,17 @@ enum End {
 const FORMAT_ERROR: Cause = Cause::UNEXPECTED_OPCODE;
 
 impl Initiator {
-    /// In the state before login: [`Keys::LOGIN`]. None if `pool` has no buffers for the messages
-    /// of one more connection.
+    /// In the state before login: [`Keys::LOGIN`]. None if `pool` has no buffer for the messages of
+    /// one more connection. `seed`: a number that no other connection has, and no target guesses.
     #[must_use]
-    pub fn new(pool: &Pool) -> Option<Self> {
-        Self::with_checks(pool, Checks::Crc)
+    pub fn new(pool: &Pool, seed: u32) -> Option<Self> {
+        Self::with_checks(pool, seed, Checks::Crc)
     }
 
     /// As [`Initiator::new`]; without CRCs if the target does not insist on them.
     #[must_use]
-    pub fn with_checks(pool: &Pool, checks: Checks) -> Option<Self> {
-        let length = message_len(ISER_DATA_MAX as usize);
-        let stream = Stream::initiator([pool.take(length)?, pool.take(length)?], checks);
+    pub fn with_checks(pool: &Pool, seed: u32, checks: Checks) -> Option<Self> {
+        let stream = Stream::initiator(pool.take(MESSAGE_LEN_MAX)?, seed, checks);
         Some(Self {
             stream,
             keys: Keys::LOGIN,
@@ -106,6 +104,11 @@ impl Initiator {
             max_cmd_sn: CmdSn(0),
             scratch: Vec::new(),
         })
+    }
+
+    /// Tells how long segments of TCP are.
+    pub fn set_segment_len(&mut self, segment_len: usize) {
+        self.stream.set_segment_len(segment_len);
     }
 
     /// What it can do.
@@ -161,7 +164,7 @@ impl Initiator {
         }
         let mut taken = 0;
         loop {
-            let (more, arrival) = self.stream.feed(bytes.get(taken..).unwrap_or_default());
+            let (more, arrival) = self.stream.feed(bytes.get(taken..).unwrap_or_default(), || None);
             taken += more;
             let Some(arrival) = arrival else { return (taken, None) };
             match self.handle(arrival) {
@@ -239,7 +242,9 @@ impl Initiator {
         self.stream.check();
         self.tasks.check();
         let stags: usize = self.tasks.iter().map(|(_, task)| task.stags().count()).sum();
-        assert_eq!(stags, self.stream.regions.len(), "each STag is a task's");
+        // A target that ended the wrong one has ended the connection.
+        let is_whole = self.violation.is_some() || stags == self.stream.regions.len();
+        assert!(is_whole, "each STag is a task's");
     }
 
     /// Sends what no initiator sends.
@@ -265,7 +270,7 @@ impl Initiator {
 
     fn handle_message(
         &mut self,
-        invalidated: Option<(Stag, Memory)>,
+        invalidated: Option<(Stag, Withdrawn)>,
     ) -> Result<Option<Event>, Violation> {
         let message = self.stream.message();
         let (Ok(IserHeader::Control { .. }), Some(parts)) =
@@ -300,7 +305,7 @@ impl Initiator {
     fn end_task(
         &mut self,
         mut response: ScsiResponse,
-        invalidated: Option<(Stag, Memory)>,
+        invalidated: Option<(Stag, Withdrawn)>,
     ) -> Result<Option<Event>, Violation> {
         let found = slot(response.itt).and_then(|index| self.tasks.at_mut(index));
         let found = found.filter(|(id, task)| task.begun && itt(*id) == response.itt);
@@ -312,14 +317,14 @@ impl Initiator {
             };
         };
         let is_own = match invalidated {
-            Some((stag, memory)) => task.invalidated(stag, memory),
+            Some((stag, withdrawn)) => task.invalidated(stag, withdrawn),
             None => true,
         };
-        let received = task.in_len;
         if !is_own {
             return Err(self.breach(Cause::NOT_INVALIDATED));
         }
-        self.end_memory(id);
+        task.end_memory(&mut self.stream.regions);
+        let received = task.received();
         self.max_cmd_sn = response.numbers.max_cmd_sn;
         response.exp_data_sn = DataSn(0);
         Ok(Some(Event::Ended(Ended { task: id, response, received, damaged: false })))

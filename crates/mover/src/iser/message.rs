@@ -14,11 +14,11 @@ use wire::iser::ISER_LEN;
 use wire::iser::IserHeader;
 
 use crate::limits::AHS_LEN_MAX;
+use crate::limits::ISER_DATA_MAX;
 
-/// Longest message with so many bytes of data.
-pub(super) const fn message_len(data_len: usize) -> usize {
-    ISER_LEN + BHS_LEN + AHS_LEN_MAX + pad4(data_len)
-}
+/// Longest message that anybody may send.
+pub(super) const MESSAGE_LEN_MAX: usize =
+    ISER_LEN + BHS_LEN + AHS_LEN_MAX + pad4(ISER_DATA_MAX as usize);
 
 /// Where a message has what.
 #[derive(Clone, Debug, Default)]

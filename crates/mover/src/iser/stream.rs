@@ -7,8 +7,8 @@
 //!         '------- rejected, broken rule ------------------------------^
 //! ```
 //!
-//! Messages are given out one at a time, and are lent until the next bytes are taken: so two
-//! buffers serve a connection, however many commands are on their way.
+//! Messages are given out one at a time, and are lent until the next bytes are taken: so one buffer
+//! serves a connection, however many commands are on their way.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -18,6 +18,7 @@ use core::ops::Range;
 use buf::Buf;
 use buf::SgList;
 use clock::Instant;
+use rdma::limits::SEGMENT_LEN;
 use rdma::mpa;
 use rdma::mpa::Agreed;
 use rdma::mpa::Checks;
@@ -29,6 +30,7 @@ use rdma::region::Memory;
 use rdma::region::Place;
 use rdma::region::Regions;
 use rdma::region::StreamId;
+use rdma::region::Withdrawn;
 use rdma::verbs::End;
 use rdma::verbs::Event;
 use rdma::verbs::Head;
@@ -40,6 +42,7 @@ use wire::iwarp::Stag;
 use wire::iwarp::TaggedOffset;
 
 use crate::limits::POSTED_MAX;
+use crate::limits::SEGMENT_LEN_MAX;
 use crate::limits::TRANSMIT_BYTES_MAX;
 
 /// The first four bytes of private data: what the sender cannot do, or will not (the iSER header
@@ -64,10 +67,12 @@ pub(super) struct Stream {
     start_in_flight: bool,
     /// Events behind one that was found while sending.
     events: VecDeque<Event>,
-    /// The message that was given out last.
+    /// The message that was given out last, in the buffer of the next one. None while the queue pair
+    /// has that, or nobody has.
     message: Option<(Buf, usize)>,
-    /// The buffer for the next one, while the queue pair has none.
-    spare: Option<Buf>,
+    /// Of the peer's segments, and of ours.
+    incoming_len_max: usize,
+    segment_len: usize,
     /// Sends and Writes that were posted, and that have left.
     posted: u64,
     left: u64,
@@ -93,7 +98,7 @@ enum State {
 #[derive(Debug)]
 pub(super) enum Arrival {
     /// A message, which is lent. It may have ended an STag of ours.
-    Message { invalidated: Option<(Stag, Memory)> },
+    Message { invalidated: Option<(Stag, Withdrawn)> },
     /// The oldest RDMA Read of ours is complete.
     Read,
     /// The connection is over.
@@ -101,29 +106,30 @@ pub(super) enum Arrival {
 }
 
 impl Stream {
-    /// As the initiator, who asks. `bufs`: for a message each.
-    pub(super) fn initiator(bufs: [Buf; 2], checks: Checks) -> Self {
+    /// As the initiator, who asks. `buf`: for messages. `seed`: of its STags.
+    pub(super) fn initiator(buf: Buf, seed: u32, checks: Checks) -> Self {
         // Whoever logs in has a deadline for all of it.
         let private_data = private(ZERO_BASED);
         let offer = Offer { private_data, checks, ..Offer::default() };
         let (asked, start) = mpa::Initiator::new(offer, Instant::default());
-        Self { start, ..Self::new(State::Asked(asked), bufs) }
+        Self { start, ..Self::new(State::Asked(asked), Some(buf), seed) }
     }
 
-    /// As the target, who is asked.
-    pub(super) fn target(bufs: [Buf; 2]) -> Self {
-        Self::new(State::Waiting(mpa::Responder::new(Instant::default())), bufs)
+    /// As the target, who is asked. Without `buf` there is one when a message has come.
+    pub(super) fn target(buf: Option<Buf>, seed: u32) -> Self {
+        Self::new(State::Waiting(mpa::Responder::new(Instant::default())), buf, seed)
     }
 
-    fn new(state: State, [message, spare]: [Buf; 2]) -> Self {
+    fn new(state: State, buf: Option<Buf>, seed: u32) -> Self {
         Self {
             state,
-            regions: Regions::default(),
+            regions: Regions::new(seed),
             start: Vec::new(),
             start_in_flight: false,
             events: VecDeque::new(),
-            message: Some((message, 0)),
-            spare: Some(spare),
+            message: buf.map(|buf| (buf, 0)),
+            incoming_len_max: usize::MAX,
+            segment_len: SEGMENT_LEN,
             posted: 0,
             left: 0,
             leaving: VecDeque::new(),
@@ -139,9 +145,29 @@ impl Stream {
         self.start.extend(start);
     }
 
+    /// Takes no longer segments than that of the peer, until this is said again.
+    pub(super) fn limit_incoming(&mut self, length_max: usize) {
+        self.incoming_len_max = length_max;
+        if let State::Up(qp) = &mut self.state {
+            qp.set_segment_len_max(length_max);
+        }
+    }
+
+    /// See [`QueuePair::set_segment_len`].
+    pub(super) fn set_segment_len(&mut self, segment_len: usize) {
+        self.segment_len = segment_len.min(SEGMENT_LEN_MAX);
+        if let State::Up(qp) = &mut self.state {
+            qp.set_segment_len(self.segment_len);
+        }
+    }
+
     /// Takes bytes up to the next thing that happens: how many, and that. Without bytes: what has
-    /// happened already.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> (usize, Option<Arrival>) {
+    /// happened already. `new_buf` is asked when a message comes and there is no buffer for it.
+    pub(super) fn feed(
+        &mut self,
+        bytes: &[u8],
+        new_buf: impl Fn() -> Option<Buf>,
+    ) -> (usize, Option<Arrival>) {
         let mut taken = 0;
         loop {
             while let Some(event) = self.next_event() {
@@ -153,9 +179,13 @@ impl Stream {
             if rest.is_empty() {
                 return (taken, None);
             }
-            match self.take(rest) {
+            match self.take(rest, &new_buf) {
                 Ok(more) => taken += more,
                 Err(cause) => {
+                    if let State::Asked(asked) = &self.state {
+                        // Who has said yes is told why it is over all the same (RFC 6581 §9).
+                        self.start.extend(asked.terminate().unwrap_or_default());
+                    }
                     self.state = State::Over;
                     return (bytes.len(), Some(Arrival::Ended(Some(cause))));
                 }
@@ -289,6 +319,15 @@ impl Stream {
         is_up && self.leaving_len < TRANSMIT_BYTES_MAX && self.leaving.len() < POSTED_MAX
     }
 
+    /// Memory that holds what has come of a segment, in bytes.
+    #[cfg(test)]
+    pub(super) fn bytes_held(&self) -> usize {
+        match &self.state {
+            State::Up(qp) => qp.bytes_held(),
+            _ => 0,
+        }
+    }
+
     /// All that was to be sent has been.
     pub(super) fn is_drained(&self) -> bool {
         self.is_quiet && self.start.is_empty() && self.has_left(self.posted)
@@ -333,7 +372,7 @@ impl Stream {
     }
 
     /// Takes bytes of the start, or of one segment.
-    fn take(&mut self, bytes: &[u8]) -> Result<usize, Cause> {
+    fn take(&mut self, bytes: &[u8], new_buf: impl Fn() -> Option<Buf>) -> Result<usize, Cause> {
         match &mut self.state {
             State::Asked(asked) => {
                 let (taken, reply) = asked.handle_bytes(bytes).map_err(|found| found.cause())?;
@@ -363,10 +402,11 @@ impl Stream {
                 Ok(taken)
             }
             State::Up(qp) => {
-                if qp.receives() == 0 {
+                if qp.receives() == 0 && qp.completes(bytes) {
                     // What was lent is needed no more.
-                    let buf = self.spare.take().or_else(|| self.message.take().map(|(buf, _)| buf));
-                    self.spare = buf.and_then(|buf| qp.post_receive(WorkId(0), buf).err());
+                    let buf = self.message.take().map(|(buf, _)| buf).or_else(new_buf);
+                    let refused = buf.and_then(|buf| qp.post_receive(WorkId(0), buf).err());
+                    self.message = refused.map(|buf| (buf, 0));
                 }
                 Ok(qp.handle_segment(bytes, &mut self.regions))
             }
@@ -375,7 +415,10 @@ impl Stream {
     }
 
     fn agree(&mut self, agreed: Agreed) {
-        self.state = State::Up(Box::new(QueuePair::new(STREAM, agreed)));
+        let mut qp = QueuePair::new(STREAM, agreed);
+        qp.set_segment_len(self.segment_len);
+        qp.set_segment_len_max(self.incoming_len_max);
+        self.state = State::Up(Box::new(qp));
     }
 
     fn post(&mut self, work: Work, length: usize) {

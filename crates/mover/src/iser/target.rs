@@ -23,21 +23,23 @@ use iscsi::datamover::Keys;
 use iscsi::datamover::Op;
 use iscsi::datamover::StreamViolation;
 use iscsi::datamover::TaskId;
+use rdma::region::Memory;
 use slots::ById;
 use wire::iscsi::ScsiCommand;
 use wire::iscsi::StatSn;
+use wire::iwarp::Cause;
 use wire::iwarp::Stag;
+use wire::iwarp::UNTAGGED_LEN;
 
 use self::output::weight;
 use self::unasked::Unasked;
 use super::CAPABILITIES;
-use super::message::message_len;
+use super::message::MESSAGE_LEN_MAX;
 use super::remote::Remote;
 use super::stream::Stream;
 use super::unsolicited::Burst;
 use super::unsolicited::Unsolicited;
 use crate::counters::Counters;
-use crate::limits::ISER_DATA_MAX;
 use crate::limits::TASKS_MAX;
 
 /// The target's end of an iSER connection.
@@ -129,13 +131,25 @@ enum End {
 }
 
 impl Target {
-    /// Before the first byte of the initiator: [`Keys::LOGIN`]. None if `pool` has no buffers for
-    /// the messages of one more connection.
+    /// Before the first byte of an initiator whom nobody knows: [`Keys::LOGIN`]. It has no memory
+    /// before a message has come, and what comes is short until the login is over. `seed`: a number
+    /// that no other connection has, and no initiator guesses.
     #[must_use]
-    pub fn new(pool: &Pool) -> Option<Self> {
-        let length = message_len(ISER_DATA_MAX as usize);
-        let stream = Stream::target([pool.take(length)?, pool.take(length)?]);
-        Some(Self {
+    pub fn of_stranger(seed: u32) -> Self {
+        let mut target = Self::over(Stream::target(None, seed));
+        target.stream.limit_incoming(UNTAGGED_LEN + MESSAGE_LEN_MAX);
+        target
+    }
+
+    /// As the last response of a login is about to leave that agreed on RDMA. None if `pool` has no
+    /// buffer for the messages of one more connection. `seed`: as of strangers.
+    #[must_use]
+    pub fn of_login(pool: &Pool, seed: u32) -> Option<Self> {
+        Some(Self::over(Stream::target(Some(pool.take(MESSAGE_LEN_MAX)?), seed)))
+    }
+
+    fn over(stream: Stream) -> Self {
+        Self {
             stream,
             keys: Keys::LOGIN,
             first: true,
@@ -158,13 +172,18 @@ impl Target {
             short: None,
             acknowledged: None,
             counters: Counters::default(),
-        })
+        }
+    }
+
+    /// Tells how long segments of TCP are.
+    pub fn set_segment_len(&mut self, segment_len: usize) {
+        self.stream.set_segment_len(segment_len);
     }
 
     /// Goes on with a byte stream whose login is over: `queued` is what is left to be said there.
     pub fn follow(&mut self, queued: Vec<u8>, keys: Keys) {
         self.stream.go_on_behind(queued);
-        (self.first, self.awaits_hello) = (false, keys.hello);
+        self.first = false;
         self.submit(Op::NoticeKeys(keys));
     }
 
@@ -223,7 +242,10 @@ impl Target {
             Op::Overdue { task } => self.overdue(task),
             Op::Forget { task } => self.unsolicited.forget(task),
             Op::NoticeKeys(keys) => {
+                self.stream.limit_incoming(usize::MAX);
                 self.unasked.set_max(keys.unexpected_max);
+                // However the connection began, it is the first message of the full feature phase.
+                self.awaits_hello |= keys.hello && matches!(self.credit, Credit::Login { .. });
                 self.keys = keys;
                 self.credit = Credit::Full { unexpected: 0 };
             }
@@ -272,6 +294,12 @@ impl Target {
         self.reads.len()
     }
 
+    /// Memory that holds what has come of a segment, in bytes.
+    #[cfg(test)]
+    pub(super) fn bytes_held(&self) -> usize {
+        self.stream.bytes_held()
+    }
+
     /// What this connection has counted: Data-In and R2T for RDMA Writes and Reads.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
@@ -297,9 +325,9 @@ impl Target {
             Held::Here(buf) => Some(buf),
             Held::Sink(stag) => {
                 debug_assert!(self.stream.is_over(), "a buffer is asked for when nobody fills it");
-                match self.stream.regions.invalidate(stag) {
-                    Some(rdma::region::Memory::Sink(buf)) => Some(buf),
-                    _ => None,
+                match self.stream.regions.invalidate(stag)?.memory {
+                    Memory::Sink(buf) => Some(buf),
+                    Memory::Source(_) => None,
                 }
             }
             Held::None => None,
@@ -312,16 +340,19 @@ impl Target {
         of.for_each(|read| read.wanted = false);
     }
 
-    /// RDMA Reads come in order: one that does not come holds up all others.
+    /// RDMA Reads come in order: one that does not come holds up all others, and its memory cannot be
+    /// had back before. No initiator has to do anything for one, so the stream is broken.
     fn overdue(&mut self, task: TaskId) {
         self.unsolicited.overdue(task, &mut self.events);
+        let mut is_stuck = false;
         for read in self.reads.iter_mut().filter(|read| read.task == task && read.wanted) {
-            if !core::mem::take(&mut read.fresh) {
-                read.wanted = false;
-                let Reading { offset, length, .. } = *read;
-                let error = iscsi::datamover::DataError::Overdue;
-                self.events.push_back(Event::DataFailed { task, offset, length, error });
-            }
+            is_stuck |= !core::mem::take(&mut read.fresh);
+        }
+        if is_stuck && self.violation.is_none() {
+            let violation = self.breach(Cause::CATASTROPHIC_STREAM);
+            self.violation = Some(violation);
+            self.settle_left();
+            self.events.push_back(Event::Violation(violation));
         }
     }
 

@@ -3,7 +3,9 @@
 
 mod beginning;
 mod credits;
+mod headers;
 mod hostile;
+mod raw;
 mod tasks;
 
 use alloc::vec::Vec;
@@ -131,7 +133,7 @@ impl Pair {
     /// Before the first byte.
     fn begin(piece: usize) -> Self {
         let pool = Pool::new(16 << 20).unwrap();
-        let (near, far) = (Initiator::new(&pool).unwrap(), Target::new(&pool).unwrap());
+        let (near, far) = (Initiator::new(&pool, 1).unwrap(), Target::of_stranger(2));
         Self { pool, near, far, piece }
     }
 

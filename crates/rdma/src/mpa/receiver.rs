@@ -26,6 +26,8 @@ use wire::iwarp::fpdu_len;
 pub struct Receiver {
     checks: Checks,
     markers: Markers,
+    /// Longest segment that is taken.
+    segment_len_max: usize,
     /// The FPDU so far, without markers.
     staged: Vec<u8>,
     /// Of all that has come of the FPDU, markers included.
@@ -47,6 +49,7 @@ impl Receiver {
         Self {
             checks: framing.checks,
             markers: framing.received,
+            segment_len_max: usize::MAX,
             staged: Vec::new(),
             crc: Crc32c::new(),
             since_length: 0,
@@ -54,6 +57,26 @@ impl Receiver {
             marker: Vec::new(),
             is_lent: false,
             over: None,
+        }
+    }
+
+    /// From now on no segment is longer than that: until it is known who the peer is, it has no
+    /// reason to make us keep more.
+    pub const fn set_segment_len_max(&mut self, segment_len_max: usize) {
+        self.segment_len_max = segment_len_max;
+    }
+
+    /// Whether these bytes end an FPDU. With markers, whether they may.
+    #[must_use]
+    pub fn completes(&self, bytes: &[u8]) -> bool {
+        let staged = if self.is_lent { &[][..] } else { &self.staged };
+        let mut front = staged.iter().chain(bytes).copied();
+        match (front.next(), front.next()) {
+            (Some(high), Some(low)) => {
+                let length = fpdu_len(u16::from_be_bytes([high, low]));
+                self.markers == Markers::Sent || staged.len() + bytes.len() >= length
+            }
+            _ => false,
         }
     }
 
@@ -156,12 +179,23 @@ impl Receiver {
         if self.checks == Checks::Crc && end == covered {
             self.crc.update(here);
         }
+        self.reserve(here.len(), length);
         self.staged.extend_from_slice(here);
         self.since_length += here.len();
         if self.markers == Markers::Sent {
             self.to_marker -= here.len();
         }
         rest
+    }
+
+    /// Room for more of an FPDU that has this length: twice as much each time, and no more than it
+    /// can take.
+    fn reserve(&mut self, more: usize, length: usize) {
+        let needed = self.staged.len() + more;
+        if needed > self.staged.capacity() {
+            let room = needed.max(length.min(2 * self.staged.capacity()));
+            self.staged.reserve_exact(room - self.staged.len());
+        }
     }
 
     fn take_marker<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Violation> {
@@ -190,6 +224,9 @@ impl Receiver {
         let too_long = self.markers == Markers::Sent && length > MULPDU_MAX;
         if length < TAGGED_LEN || too_long {
             return Err(Violation::UlpduLength(ulpdu_length));
+        }
+        if length > self.segment_len_max {
+            return Err(Violation::TooLong(self.segment_len_max));
         }
         Ok(fpdu_len(ulpdu_length))
     }

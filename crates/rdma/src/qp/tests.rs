@@ -47,7 +47,7 @@ impl Node {
     fn new(agreed: Agreed) -> Self {
         Self {
             qp: QueuePair::new(STREAM, agreed),
-            regions: Regions::default(),
+            regions: Regions::new(0),
             pool: Pool::new(16 << 20).expect("address space"),
             events: Vec::new(),
         }
@@ -80,7 +80,7 @@ impl Node {
 
     /// The bytes of a sink.
     fn bytes(&mut self, stag: Stag) -> Vec<u8> {
-        match self.regions.invalidate(stag) {
+        match self.regions.invalidate(stag).map(|withdrawn| withdrawn.memory) {
             Some(Memory::Sink(buf)) => buf.to_vec(),
             other => panic!("{other:?}"),
         }

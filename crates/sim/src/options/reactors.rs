@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use initiator::Transport;
+
 use crate::options::Hog;
 use crate::options::Options;
 use crate::rng::Rng;
@@ -41,6 +43,7 @@ impl Options {
         self.draw_reactors(Some(count));
         if count == 1 {
             self.leave_home();
+            self.set_transport(Transport::Tcp);
         }
     }
 

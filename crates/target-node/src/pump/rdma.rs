@@ -60,18 +60,17 @@ impl<P: Port> Pump<P> {
 
 impl<P: Port> ConnectionView<'_, P> {
     fn tell_kind(&mut self, first: u8) -> bool {
+        let context = &mut *self.context;
         let connection = &mut *self.connection;
         let Phase::Login(login) = &mut connection.phase else { return true };
         login.is_fresh = false;
-        let shared = &self.context.shared;
-        if shared.rdma == Rdma::Off || first != iser::FIRST_BYTE {
+        if context.shared.rdma == Rdma::Off || first != iser::FIRST_BYTE {
             return true;
         }
-        let Some(mover) = iser::Target::new(&connection.pool) else {
-            tracing::warn!(peer = %connection.peer, "refused a connection: no memory for it");
-            return false;
-        };
-        let (now, timeout) = (self.context.port.now(), shared.login_timeout);
+        let Some(seed) = seed(&mut context.port) else { return false };
+        let mut mover = iser::Target::of_stranger(seed);
+        connection.line.fit(&mut mover, &context.port);
+        let (now, timeout) = (context.port.now(), context.shared.login_timeout);
         login.capabilities = mover.capabilities();
         login.machine = Login::new(now, StatSn(1), timeout, login.capabilities);
         connection.mover = Mover::Iser(Box::new(mover));
@@ -85,6 +84,7 @@ impl<P: Port> ConnectionView<'_, P> {
         else {
             return;
         };
+        connection.line.fit(&mut mover, &self.context.port);
         // Its last response goes out first.
         mover.follow(before.take_queued(), login.keys());
         connection.mover = Mover::Iser(mover);
@@ -98,10 +98,19 @@ impl<P: Port> LoginView<'_, P> {
         if !self.login.machine.becomes_rdma() || !matches!(self.mover, Mover::Tcp(_)) {
             return true;
         }
-        self.login.successor = iser::Target::new(&self.context.pool).map(Box::new);
+        let seed = seed(&mut self.context.port);
+        let successor = seed.and_then(|seed| iser::Target::of_login(&self.context.pool, seed));
+        self.login.successor = successor.map(Box::new);
         if self.login.successor.is_none() {
             self.login.machine.establish(Err(OUT_OF_RESOURCES));
         }
         self.login.successor.is_some()
     }
+}
+
+/// Of the STags of one connection, which nobody guesses who is not told.
+fn seed<P: Port>(port: &mut P) -> Option<u32> {
+    let mut bytes = [0; 4];
+    port.random(&mut bytes).ok()?;
+    Some(u32::from_ne_bytes(bytes))
 }

@@ -22,6 +22,7 @@ use engine::duplex::Bounds;
 use engine::duplex::End;
 use iscsi::datamover::Event;
 use mover::Mover;
+use mover::iser;
 use mover::local;
 use mover::local::ToInitiator;
 use mover::local::ToTarget;
@@ -133,6 +134,15 @@ impl Line {
                 port.submit(receiving, Work::Receive { socket: *socket });
             }
             Self::Local(local) => local.end.iter().for_each(|end| end.attach(port.waker())),
+        }
+    }
+
+    /// Tells a mover what its segments of TCP are like.
+    pub(super) fn fit<P: Port>(&self, mover: &mut iser::Target, port: &P) {
+        if let Self::Socket { socket, .. } = self
+            && let Some(length) = port.segment_len(*socket)
+        {
+            mover.set_segment_len(length);
         }
     }
 

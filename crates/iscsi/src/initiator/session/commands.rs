@@ -18,6 +18,7 @@ use super::SessionError;
 use super::State;
 use crate::initiator::ConnectionId;
 use crate::initiator::datamover::Ended;
+use crate::initiator::datamover::Keys;
 use crate::initiator::datamover::Op;
 use crate::initiator::datamover::TaskId;
 use crate::initiator::datamover::itt;
@@ -51,7 +52,8 @@ impl Session {
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.resegment = false;
         let command = task.command;
-        let (immediate, unsolicited_end) = self.unsolicited_split(command.data_out, at);
+        let (immediate, end) = self.unsolicited_split(command.data_out, at);
+        let unsolicited_end = if self.has_credit(end - immediate, at) { end } else { immediate };
         let command = ScsiCommand {
             immediate: false,
             final_: unsolicited_end == immediate,
@@ -79,6 +81,14 @@ impl Session {
         let segment = connection.map_or(0, |at| at.keys.max_send_data_segment_length);
         let immediate = if agreed.immediate_data { first.min(segment) } else { 0 };
         (immediate, if agreed.initial_r2t { immediate } else { first })
+    }
+
+    /// Whether the target takes so much data in PDUs that it does not expect (RFC 7145 §8.1.1): one
+    /// of them stays free, since it may say nothing before it has all of a burst.
+    fn has_credit(&self, length: u32, at: ConnectionId) -> bool {
+        let Some(connection) = self.connections.get(at) else { return true };
+        let Keys { unexpected_max, max_send_data_segment_length: segment, .. } = connection.keys;
+        unexpected_max == 0 || length.div_ceil(segment.max(1)) < unexpected_max
     }
 
     pub(super) fn ended(

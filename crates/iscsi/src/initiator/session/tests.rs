@@ -12,6 +12,7 @@ use crate::initiator::Parameters;
 use crate::initiator::datamover::Ended;
 use crate::initiator::datamover::Violation;
 use crate::initiator::datamover::itt;
+use crate::target_role::RdmaParameters;
 
 const START: Instant = Instant(1_000_000_000);
 
@@ -288,6 +289,30 @@ fn unsolicited_data_is_what_the_keys_allow() {
         assert_eq!(command.final_, end == immediate);
         assert!(command.write && !command.read);
         assert_eq!(command.expected_length, length);
+    }
+}
+
+/// A target that expects two PDUs says nothing of the first one before it has the second one.
+///
+/// Covers: ISF-04.
+#[test]
+fn data_is_not_sent_unasked_where_the_target_expects_fewer_pdus() {
+    for (unexpected_max, immediate_data, length, immediate, end) in [
+        (0, true, 20_000, 8192, 16_384),
+        (2, true, 20_000, 8192, 16_384),
+        (2, false, 20_000, 0, 0),
+        (3, false, 20_000, 0, 16_384),
+        (2, false, 8192, 0, 8192),
+    ] {
+        let mut lab = Lab::with(false, |agreed| {
+            let (solicited_only, hello) = (false, false);
+            (agreed.initial_r2t, agreed.immediate_data) = (false, immediate_data);
+            agreed.rdma = Some(RdmaParameters { unexpected_max, solicited_only, hello });
+        });
+        lab.command(length, 0);
+        let (command, sent, unsolicited_end) = lab.commands()[0];
+        assert_eq!((sent, unsolicited_end), (immediate, end), "{unexpected_max} {length}");
+        assert_eq!(command.final_, end == immediate);
     }
 }
 

@@ -108,9 +108,6 @@ pub(super) enum LoginError {
     /// RFC 7145 §6.3.
     #[error("the connection is one of RDMA, and RDMAExtensions=Yes was not agreed on")]
     RdmaMissing,
-    /// RFC 7145 §5.1.3: where the connection begins with RDMA nobody has an iSER Hello.
-    #[error("an iSER Hello is wanted on a connection that began with RDMA")]
-    Hello,
     /// RFC 7145 §10.1.
     #[error("the RDMA stream has ended, or brings no login request")]
     Rdma,

@@ -309,9 +309,6 @@ impl Negotiation {
             if is_wanted && !self.values.is_yes(Id::RdmaExtensions) {
                 return Err(LoginError::RdmaMissing);
             }
-            if self.values.is_yes(Id::IserHelloRequired) {
-                return Err(LoginError::Hello);
-            }
         }
         let max = self.values.get(Id::MaxBurstLength);
         let first = self.values.get(Id::FirstBurstLength);

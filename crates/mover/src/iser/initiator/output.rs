@@ -53,6 +53,11 @@ impl Initiator {
         self.stream.poll_transmit(list)
     }
 
+    /// Appends why the connection is over, if that is so and the target is told.
+    pub fn poll_last_word(&mut self, list: &mut SgList) -> bool {
+        self.stream.is_over() && self.stream.poll_transmit(list)
+    }
+
     fn send_op(&mut self, op: Op, exp_stat_sn: StatSn) {
         match op {
             Op::SendControl { mut request, data } => {

@@ -9,6 +9,7 @@ use buf::Buf;
 use buf::Slice;
 use rdma::region::Memory;
 use rdma::region::Regions;
+use rdma::region::Withdrawn;
 use wire::iscsi::ScsiCommand;
 use wire::iser::Advertised;
 use wire::iwarp::Stag;
@@ -27,8 +28,9 @@ pub(super) struct Task {
     /// The names that the target has.
     write_stag: Option<Stag>,
     read_stag: Option<Stag>,
-    /// Bytes that the command may get.
-    pub(super) in_len: u32,
+    /// Bytes that the command may get, and that have come, as far as its memory was taken back.
+    in_len: u32,
+    came: u64,
     /// Where the data that was given out so far ends.
     given: u32,
     pub(super) begun: bool,
@@ -99,26 +101,39 @@ impl Task {
         self.write_stag.into_iter().chain(self.read_stag)
     }
 
+    /// Bytes that have come, once all names have ended: what the target says of them has to fit.
+    pub(super) fn received(&self) -> u32 {
+        debug_assert!(self.read_stag.is_none(), "more may come");
+        u32::try_from(self.came).map_or(self.in_len, |came| came.min(self.in_len))
+    }
+
     /// The target has ended a name; false if it is none of this task's.
-    pub(super) fn invalidated(&mut self, stag: Stag, memory: Memory) -> bool {
+    pub(super) fn invalidated(&mut self, stag: Stag, withdrawn: Withdrawn) -> bool {
         let of = [&mut self.write_stag, &mut self.read_stag];
         let Some(name) = of.into_iter().find(|name| **name == Some(stag)) else { return false };
         *name = None;
-        self.take_back(memory);
+        self.withdraw(withdrawn);
         true
     }
 
     /// Ends all names.
     pub(super) fn end_memory(&mut self, regions: &mut Regions) {
         for stag in self.write_stag.take().into_iter().chain(self.read_stag.take()) {
-            if let Some(memory) = regions.invalidate(stag) {
-                self.take_back(memory);
+            if let Some(withdrawn) = regions.invalidate(stag) {
+                self.withdraw(withdrawn);
             }
         }
     }
 
     pub(super) fn take_read(&mut self) -> Option<Buf> {
         self.read.take()
+    }
+
+    fn withdraw(&mut self, Withdrawn { memory, moved }: Withdrawn) {
+        if matches!(memory, Memory::Sink(_)) {
+            self.came = self.came.saturating_add(moved);
+        }
+        self.take_back(memory);
     }
 
     fn take_back(&mut self, memory: Memory) {

@@ -24,6 +24,7 @@ use super::Credit;
 use super::Held;
 use super::Reading;
 use super::Target;
+use crate::iser::message::MESSAGE_LEN_MAX;
 use crate::iser::message::Parts;
 use crate::iser::message::head;
 use crate::iser::message::parts;
@@ -53,7 +54,9 @@ impl Target {
         }
         let mut taken = 0;
         loop {
-            let (more, arrival) = self.stream.feed(bytes.get(taken..).unwrap_or_default());
+            let (more, arrival) = self
+                .stream
+                .feed(bytes.get(taken..).unwrap_or_default(), || pool.take(MESSAGE_LEN_MAX));
             taken += more;
             self.counters.bytes_in += u64::try_from(more).unwrap_or_default();
             let Some(arrival) = arrival else { return (taken, None) };
@@ -86,7 +89,7 @@ impl Target {
     }
 
     /// The peer breaks a rule of iSER: the stream ends (RFC 7145 §10.1.3).
-    fn breach(&mut self, cause: Cause) -> StreamViolation {
+    pub(super) fn breach(&mut self, cause: Cause) -> StreamViolation {
         self.stream.terminate(cause);
         StreamViolation::Rdma(Some(cause))
     }

@@ -15,6 +15,7 @@ use wire::iscsi::DataSn;
 use wire::iscsi::Itt;
 use wire::iscsi::Response;
 use wire::iser::IserHeader;
+use wire::iwarp::Cause;
 use wire::iwarp::Stag;
 use wire::iwarp::TaggedOffset;
 
@@ -102,7 +103,8 @@ impl Target {
         if self.reads.iter().any(|read| read.sink == sink) {
             return;
         }
-        if let Some(Memory::Sink(buf)) = self.stream.regions.invalidate(sink)
+        if let Some(withdrawn) = self.stream.regions.invalidate(sink)
+            && let Memory::Sink(buf) = withdrawn.memory
             && let Some(task) = self.tasks.get_mut(task)
             && matches!(task.buf, Held::Sink(of) if of == sink)
         {
@@ -130,11 +132,15 @@ impl Target {
     fn carry_out(&mut self, op: Op) -> Outcome {
         match op {
             Op::SendControl { response, data, .. } => self.send(response, data),
+            Op::PutData { data, .. } if data.is_empty() => {}
             Op::PutData { itt, data, offset, .. } => {
-                let memory = self.remote.of(itt).and_then(|entry| entry.read);
-                if let Some(memory) = memory.filter(|_| !data.is_empty()) {
-                    self.counters.pdus_out.data_in += 1;
-                    self.stream.write(data, memory.stag, within(memory.base, offset));
+                match self.remote.of(itt).and_then(|entry| entry.read) {
+                    Some(memory) => {
+                        self.counters.pdus_out.data_in += 1;
+                        self.stream.write(data, memory.stag, within(memory.base, offset));
+                    }
+                    // A status would say that it has come.
+                    None => self.stream.terminate(Cause::CATASTROPHIC_STREAM),
                 }
             }
             Op::GetData { length: 0, .. } => {}

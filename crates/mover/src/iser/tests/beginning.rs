@@ -26,10 +26,10 @@ struct Peer {
 impl Peer {
     fn new(hello: bool) -> Self {
         let pool = Pool::new(16 << 20).unwrap();
-        let mut far = Target::new(&pool).unwrap();
+        let mut far = Target::of_login(&pool, 1).unwrap();
         far.follow(LEFT.to_vec(), target::Keys { hello, ..target::Keys::LOGIN });
-        let bufs = [pool.take(16 << 10).unwrap(), pool.take(16 << 10).unwrap()];
-        Self { stream: Stream::initiator(bufs, Checks::Crc), pool, far, before: Vec::new() }
+        let stream = Stream::initiator(pool.take(16 << 10).unwrap(), 2, Checks::Crc);
+        Self { stream, pool, far, before: Vec::new() }
     }
 
     /// Carries bytes both ways until there are none; what the target tells, and what it has sent.
@@ -62,7 +62,7 @@ impl Peer {
                     rest = others;
                 }
                 while !rest.is_empty() {
-                    let (taken, arrival) = self.stream.feed(rest);
+                    let (taken, arrival) = self.stream.feed(rest, || None);
                     rest = &rest[taken..];
                     if matches!(arrival, Some(Arrival::Message { .. })) {
                         headers.extend(IserHeader::parse(self.stream.message()));
@@ -149,7 +149,7 @@ fn as_many_reads_are_under_way_as_the_hello_allows() {
 fn whether_there_are_crcs_is_the_initiators_choice() {
     for crc in [0, 0x40] {
         let pool = Pool::new(16 << 20).unwrap();
-        let mut far = Target::new(&pool).unwrap();
+        let mut far = Target::of_stranger(2);
         let frame = |key: &[u8], depths: [u8; 4]| {
             [key, &[0x10 | crc, 2, 0, 8], &depths, &[0x80, 0, 0, 0]].concat()
         };

@@ -27,10 +27,9 @@ impl Rogue {
     /// After a command of the initiator with guards around its buffer.
     fn facing(command: ScsiCommand, write: &[u8], read: usize) -> Self {
         let pool = Pool::new(16 << 20).unwrap();
-        let near = Initiator::new(&pool).unwrap();
-        let length = 16 << 10;
-        let bufs = [pool.take(length).unwrap(), pool.take(length).unwrap()];
-        let mut rogue = Self { stream: Stream::target(bufs), near, pool, named: (None, None) };
+        let near = Initiator::new(&pool, 1).unwrap();
+        let stream = Stream::target(pool.take(16 << 10), 2);
+        let mut rogue = Self { stream, near, pool, named: (None, None) };
         let read = (read > 0).then(|| {
             let mut buf = rogue.pool.take(read).unwrap();
             buf.fill(0x55);
@@ -60,7 +59,7 @@ impl Rogue {
                 let bytes = out.to_vec();
                 let mut rest = &bytes[..];
                 while !rest.is_empty() {
-                    let (taken, arrival) = self.stream.feed(rest);
+                    let (taken, arrival) = self.stream.feed(rest, || None);
                     rest = &rest[taken..];
                     let header = IserHeader::parse(self.stream.message());
                     if arrival.is_some()
@@ -161,9 +160,8 @@ fn a_target_reads_only_what_it_may_read() {
         let work = Work::Read { sink, sink_offset, source, source_offset, length };
         assert!(rogue.stream.read(work));
         rogue.assert_ended(cause);
-        let Some(rdma::region::Memory::Sink(buf)) = rogue.stream.regions.invalidate(sink) else {
-            panic!("it is there")
-        };
+        let withdrawn = rogue.stream.regions.invalidate(sink).map(|withdrawn| withdrawn.memory);
+        let Some(rdma::region::Memory::Sink(buf)) = withdrawn else { panic!("it is there") };
         assert_eq!(buf[..], [0x55; 64], "{what}: not a byte");
     }
 }
@@ -187,6 +185,49 @@ fn nothing_is_reached_after_the_end_of_a_task() {
         assert_eq!(*violation, told);
         assert_eq!(rogue.read_buf(), bytes(1, 100));
     }
+}
+
+/// A status that comes before its data would give out what was in the buffer before.
+#[test]
+fn only_what_a_target_has_written_counts_as_read() {
+    for invalidates in [false, true] {
+        for length in [0, 60, 100] {
+            let mut rogue = Rogue::facing(command(TASK, true, 100), &[], 100);
+            let memory = rogue.named.1.unwrap();
+            rogue.stream.write(Slice::from(bytes(1, length)), memory.stag, memory.base);
+            let invalidate = invalidates.then_some(memory.stag);
+            rogue.send(IserHeader::PLAIN, &status(TASK), invalidate);
+            let events = rogue.exchange();
+            let [initiator::Event::Ended(ended)] = &events[..] else { panic!("{events:?}") };
+            assert_eq!(ended.received, length);
+        }
+    }
+}
+
+/// Covers: IST-02/I.
+#[test]
+fn names_of_one_connection_are_none_of_another() {
+    let mut rogue = Rogue::facing(command(TASK, true, 100), &[], 100);
+    let pool = Pool::new(1 << 20).unwrap();
+    let other = Initiator::new(&pool, 7).unwrap();
+    let theirs = rogue.named.1.unwrap().stag;
+    let near = core::mem::replace(&mut rogue.near, other);
+    drop(near);
+    // The same command over another connection.
+    let buf = pool.take(100).map(|mut buf| {
+        buf.fill(0x55);
+        buf
+    });
+    rogue.stream = Stream::target(rogue.pool.take(16 << 10), 2);
+    rogue.near.submit(initiator::Op::Attach { task: TASK, write: None, read: buf });
+    let (task, command) = (TASK, command(TASK, true, 100));
+    let (immediate, unsolicited_end) = (0, 0);
+    let op = initiator::Op::SendCommand { task, command, immediate, unsolicited_end };
+    rogue.near.submit(op);
+    rogue.exchange();
+    rogue.stream.write(Slice::from(bytes(1, 100)), theirs, BASE);
+    rogue.assert_ended(Cause::TAGGED_INVALID_STAG);
+    assert_eq!(rogue.read_buf(), [0x55; 100]);
 }
 
 /// Covers: IST-06.
@@ -326,7 +367,7 @@ fn data_that_was_not_announced_is_refused() {
 #[test]
 fn bytes_that_are_no_mpa_end_the_connection() {
     let pool = Pool::new(1 << 20).unwrap();
-    let mut far = Target::new(&pool).unwrap();
+    let mut far = Target::of_stranger(1);
     let (_, event) = far.feed(b"MPA ID Rep Frame\0\x02\0\0", &pool);
     let told = StreamViolation::Rdma(Some(Cause::MPA_START));
     assert!(matches!(event, Some(target::Event::Violation(found)) if found == told));

@@ -2,7 +2,8 @@
 //! Commands and their data between two ends that mean well.
 
 use super::*;
-use iscsi::datamover::DataError;
+use iscsi::datamover::StreamViolation;
+use wire::iwarp::Cause;
 
 /// The initiator would end the connection for a Data-In, and for status in one.
 ///
@@ -239,8 +240,9 @@ fn what_an_abandoned_task_has_queued_is_not_asked_for() {
     assert_eq!((pair.far.backlog(), pair.far.reads()), (0, 0));
 }
 
+/// Else an initiator that answers nothing would have memory of ours for as long as it likes.
 #[test]
-fn data_that_is_not_read_is_overdue_at_the_second_look() {
+fn data_that_is_not_read_ends_the_connection_at_the_second_look() {
     let mut pair = Pair::new();
     pair.write(&bytes(7, 4000), 0, 0);
     pair.attach(4000);
@@ -249,9 +251,14 @@ fn data_that_is_not_read_is_overdue_at_the_second_look() {
     pair.far.submit(target::Op::Overdue { task: TASK });
     assert!(pair.far.poll_event().is_none());
     pair.far.submit(target::Op::Overdue { task: TASK });
+    let wanted = StreamViolation::Rdma(Some(Cause::CATASTROPHIC_STREAM));
     let event = pair.far.poll_event();
-    let overdue = DataError::Overdue;
-    assert!(matches!(event, Some(target::Event::DataFailed { error, .. }) if error == overdue));
+    assert!(matches!(event, Some(target::Event::Violation(found)) if found == wanted));
+    pair.far.submit(target::Op::Overdue { task: TASK });
+    assert!(pair.far.poll_event().is_none(), "once");
+    let last = pair.far_bytes();
+    assert_eq!(pair.feed_near(&last).len(), 1, "it is told");
+    assert_eq!(pair.far.submit(target::Op::Detach { task: TASK }).unwrap().len(), 4000);
 }
 
 #[test]
@@ -336,7 +343,7 @@ fn memory_of_a_task_that_is_given_up_is_reached_no_more() {
             matches!(
                 at_near[..],
                 [initiator::Event::Violation(initiator::Violation::Rdma(Some(cause)))]
-                    if cause == wire::iwarp::Cause::TAGGED_INVALID_STAG
+                    if cause == Cause::TAGGED_INVALID_STAG
             ),
             "{at_near:?}"
         );

@@ -138,6 +138,7 @@ fn a_marker_that_points_elsewhere_ends_the_stream() {
 #[test]
 fn the_crc_covers_markers() {
     let mut bytes = stream(MARKED, &[of_length(600)]);
+    assert_eq!(segments(MARKED, &bytes, &[usize::MAX]), Ok(vec![of_length(600)]));
     bytes[513] ^= 4; // reserved: nobody reads it
     assert_eq!(segments(MARKED, &bytes, &[usize::MAX]), Err(Violation::Crc));
 }

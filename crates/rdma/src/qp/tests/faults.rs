@@ -74,7 +74,7 @@ fn tagged_segments_are_checked_before_a_byte_is_placed() {
     }
 }
 
-/// Covers: DDP-13/S, RDM-15/S.
+/// Covers: DDP-07/S, DDP-13/S, RDM-15/S.
 #[test]
 fn untagged_segments_are_checked() {
     let at = |offset, header: Untagged| Untagged { offset, ..header };
