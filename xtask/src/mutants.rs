@@ -366,8 +366,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "work-is-not-waited-for-without-end",
         file: "crates/target-node/src/pump/fencing.rs",
-        from: "let end = self.port.now() + wait;",
-        to: "let end = self.port.now() + wait * 1000;",
+        from: "since + self.shared.end_wait",
+        to: "since + self.shared.end_wait * 1000",
         class: "cluster",
     },
     Mutant {

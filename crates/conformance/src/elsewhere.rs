@@ -57,6 +57,8 @@ pub struct State {
     pub waiting: Vec<Work>,
     /// How often somebody said that nobody waits any more.
     pub cancelled: usize,
+    /// Whoever lets go of it has to wait so long.
+    pub lingers: Duration,
 }
 
 /// Work that has begun; it has failed when it is dropped.
@@ -186,6 +188,12 @@ impl Store for Remote {
     fn complete(&self, _op: &Op, _io: &Io, result: IoResult) -> Submitted {
         foreign::ended(result)
     }
+
+    fn finish(&self) -> Result<(), store::Error> {
+        let lingers = self.0.state().lingers;
+        std::thread::sleep(lingers);
+        Ok(())
+    }
 }
 
 /// Runs `check` on each engine with a unit of which `store` makes the store.
@@ -201,23 +209,39 @@ fn with_store_and_plan(
     adjust: impl Fn(&mut Plan),
     check: impl Fn(&Server, &Arc<Elsewhere>),
 ) {
-    let places: Mutex<Arc<Elsewhere>> = Mutex::default();
+    with_stores_and_plan(1, store, adjust, |server, elsewheres| {
+        elsewheres.iter().for_each(|elsewhere| check(server, elsewhere));
+    });
+}
+
+/// `count` units, from `LUN` on, each with a place of its own.
+fn with_stores_and_plan(
+    count: u8,
+    store: impl Fn(&Arc<Elsewhere>) -> Arc<dyn Store>,
+    adjust: impl Fn(&mut Plan),
+    check: impl Fn(&Server, &[Arc<Elsewhere>]),
+) {
+    let places: Mutex<Vec<Arc<Elsewhere>>> = Mutex::default();
+    let places = || places.lock().unwrap_or_else(PoisonError::into_inner);
     let widen = |plan: &mut Plan| {
-        let elsewhere = Elsewhere::new();
-        let identity = Identity::derive(TARGET, LUN.into(), "LUNWIRE", "VIRTUAL DISK");
-        let unit = LogicalUnit::new(identity, store(&elsewhere), BLOCK).expect("a legal unit");
+        places().clear();
         let node = plan.nodes.iter_mut().find(|node| node.name == TARGET).expect("the target");
-        node.luns.push((LUN.into(), Arc::new(unit)));
-        *places.lock().unwrap_or_else(PoisonError::into_inner) = elsewhere;
+        for lun in (LUN..).take(count.into()) {
+            let elsewhere = Elsewhere::new();
+            let identity = Identity::derive(TARGET, lun.into(), "LUNWIRE", "VIRTUAL DISK");
+            let unit = LogicalUnit::new(identity, store(&elsewhere), BLOCK).expect("a legal unit");
+            node.luns.push((lun.into(), Arc::new(unit)));
+            places().push(elsewhere);
+        }
         adjust(plan);
     };
     on_each_plan(
         |_| {},
         widen,
         |server| {
-            let elsewhere = Arc::clone(&places.lock().unwrap_or_else(PoisonError::into_inner));
-            check(server, &elsewhere);
-            elsewhere.state().waiting.clear();
+            let elsewheres = places().clone();
+            check(server, &elsewheres);
+            elsewheres.iter().for_each(|elsewhere| elsewhere.state().waiting.clear());
         },
     );
 }
@@ -243,4 +267,14 @@ pub fn with_deaf_remote_of(
         adjust(plan);
     };
     with_store_and_plan(|elsewhere| Arc::new(Remote(Arc::clone(elsewhere))), adjust, check);
+}
+
+/// The same with several units of the kind, from `LUN` on.
+pub fn with_deaf_remotes(
+    end_wait: Duration,
+    count: u8,
+    check: impl Fn(&Server, &[Arc<Elsewhere>]),
+) {
+    let store = |elsewhere: &Arc<Elsewhere>| Arc::new(Remote(Arc::clone(elsewhere))) as Arc<_>;
+    with_stores_and_plan(count, store, |plan| plan.end_wait = end_wait, check);
 }

@@ -3,7 +3,11 @@
 //! once, late, in any order, or not at all.
 
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+use std::time::Instant;
 
 use lunwire_conformance::elsewhere::Elsewhere;
 use lunwire_conformance::elsewhere::LUN;
@@ -15,19 +19,27 @@ use lunwire_conformance::initiator::CHECK_CONDITION;
 use lunwire_conformance::initiator::GOOD;
 use lunwire_conformance::initiator::cdb10;
 use lunwire_conformance::initiator::pattern;
+use lunwire_conformance::server::TARGET;
 use lunwire_conformance::tasks::ABORT_TASK;
 use lunwire_conformance::tasks::LOGICAL_UNIT_RESET;
 use lunwire_conformance::tasks::PATIENCE;
 use lunwire_conformance::*;
 use store::Error;
 use store::FilterIndex;
+use store::Geometry;
+use store::Io;
+use store::IoResult;
+use store::Op;
 use store::Outcome;
 use store::Store;
+use store::Submitted;
 use store::filter::Delay;
 use store::filter::Delayed;
 use store::foreign::Completer;
 use store::stripe::Stripe;
 use target::Found;
+use target::Shrink;
+use target::VolumeError;
 use wire::iscsi::*;
 
 fn session(server: &Server) -> Initiator {
@@ -264,7 +276,7 @@ fn a_reactor_that_hangs_holds_up_nobody_who_asks() {
         // Its reactor waits for this lock.
         let hold = elsewhere.state();
         let itt = start_read(&mut first, 0, 1);
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         let silent = loop {
             let figures = server.target().figures(Duration::from_millis(100));
             let mut all: Vec<usize> = figures.answers.iter().map(|one| one.reactor).collect();
@@ -277,7 +289,7 @@ fn a_reactor_that_hangs_holds_up_nobody_who_asks() {
             assert!(begun.elapsed() < PATIENCE, "it has not begun to hang");
         };
         assert_eq!(silent, [home.reactor]);
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         let nobody = server.target().drop_session(0x7777);
         assert_eq!(nobody, Found::Unknown(silent), "it may have such a session");
         assert!(begun.elapsed() < PATIENCE, "it is not waited for any longer than for figures");
@@ -287,3 +299,153 @@ fn a_reactor_that_hangs_holds_up_nobody_who_asks() {
         assert_eq!(server.target().figures(PATIENCE).silent, [0_usize; 0]);
     });
 }
+
+/// What waits is told to who asks, without a new command, and so is that it waits no more.
+#[test]
+fn what_waits_for_its_store_is_shown() {
+    with_remote(|server, elsewhere| {
+        let mut session = session(server);
+        let waits = || {
+            let figures = server.target().figures(PATIENCE).answers;
+            figures.into_iter().flat_map(|one| one.waits).collect::<Vec<_>>()
+        };
+        let reads = [0, 1].map(|block| start_read(&mut session, block, 1));
+        let mut works = elsewhere.take(2);
+        assert_eq!(waits(), [], "it has just begun");
+        let begun = Instant::now();
+        let waiting = loop {
+            let waiting = waits();
+            if !waiting.is_empty() {
+                break waiting;
+            }
+            assert!(begun.elapsed() < PATIENCE, "nobody is told");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let [wait] = &waiting[..] else { panic!("{waiting:?}") };
+        let luns = server.target().targets().into_iter().flat_map(|target| target.luns);
+        let disk = luns.into_iter().find(|lun| lun.number == LUN.into()).expect("it is there");
+        assert_eq!((&wait.disk, wait.commands), (&disk.serial, 2));
+        assert!(wait.oldest >= Duration::from_secs(1) && wait.oldest < PATIENCE, "{wait:?}");
+        // One that was aborted waits as well.
+        let request = session.management(ABORT_TASK, LUN, reads[0]);
+        session.send(&Request::TaskManagement(request), &[]);
+        drop(elsewhere.expect(|state| state.cancelled == 1));
+        assert_eq!(waits().iter().map(|wait| wait.commands).sum::<usize>(), 2);
+        works.drain(..1).for_each(|work| elsewhere.carry_out(work));
+        assert_eq!(session.read_management(), 0);
+        assert_eq!(waits().iter().map(|wait| wait.commands).sum::<usize>(), 1);
+        works.into_iter().for_each(|work| elsewhere.carry_out(work));
+        assert_eq!(session.finish(reads[1]).code, GOOD);
+        assert_eq!(waits(), []);
+    });
+}
+
+/// What keeps orders from being done, and how many of them have come so far.
+#[derive(Debug, Default)]
+struct Gate {
+    lock: Mutex<()>,
+    come: AtomicU64,
+}
+
+/// A store with somebody behind it who takes his time, and gives the half of it to another one.
+#[derive(Debug)]
+struct Slow {
+    remote: Remote,
+    gate: Arc<Gate>,
+    /// What hosts see.
+    bytes: AtomicU64,
+    bytes_behind: u64,
+}
+
+impl Store for Slow {
+    fn geometry(&self) -> Geometry {
+        Geometry { bytes: self.bytes.load(Ordering::SeqCst), ..self.remote.geometry() }
+    }
+
+    fn submit(&self, op: &Op) -> Submitted {
+        self.remote.submit(op)
+    }
+
+    fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
+        self.remote.complete(op, io, result)
+    }
+
+    fn set_bytes(&self, bytes: u64) -> bool {
+        self.bytes.store(bytes, Ordering::SeqCst);
+        true
+    }
+
+    fn bytes_behind(&self) -> Option<u64> {
+        Some(self.bytes_behind)
+    }
+
+    fn resize_behind(&self, _bytes: u64) -> Option<Result<(), String>> {
+        self.gate.come.fetch_add(1, Ordering::SeqCst);
+        drop(self.gate.lock.lock());
+        Some(Ok(()))
+    }
+}
+
+fn slow(elsewhere: &Arc<Elsewhere>, gate: &Arc<Gate>) -> Slow {
+    let remote = Remote(Arc::clone(elsewhere));
+    let bytes = remote.geometry().bytes;
+    Slow { remote, gate: Arc::clone(gate), bytes: bytes.into(), bytes_behind: bytes / 2 }
+}
+
+/// Nobody else waits for a disk that takes its time for another size: orders for other disks, and
+/// who looks at all of them.
+#[test]
+fn an_order_that_hangs_holds_up_its_disk_alone() {
+    let gate = Arc::new(Gate::default());
+    with_store(
+        |elsewhere| Arc::new(slow(elsewhere, &gate)),
+        |server, _| {
+            let target = server.target();
+            let (hold, come) = (gate.lock.lock(), gate.come.load(Ordering::SeqCst));
+            std::thread::scope(|scope| {
+                let hung = scope.spawn(|| target.resize(TARGET, LUN.into(), 2 << 20, REFUSED));
+                let begun = Instant::now();
+                while gate.come.load(Ordering::SeqCst) == come {
+                    assert!(begun.elapsed() < PATIENCE, "it does not come");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                let begun = Instant::now();
+                let other = target.resize(TARGET, 0, 32 << 20, REFUSED);
+                assert!(matches!(other, Err(VolumeError::NotAFile { lun: 0 })), "{other:?}");
+                assert_eq!(target.rescan(), [], "the one that hangs is left out");
+                assert_eq!(target.note_sizes(), []);
+                assert!(begun.elapsed() < PATIENCE && !hung.is_finished());
+                drop(hold);
+                assert!(hung.join().expect("no panic").is_ok());
+            });
+        },
+    );
+}
+
+/// A disk that somebody else has made smaller is shown as long as it is so.
+#[test]
+fn a_disk_that_has_become_smaller_is_shown() {
+    let gate = Arc::default();
+    with_store(
+        |elsewhere| Arc::new(slow(elsewhere, &gate)),
+        |server, _| {
+            let target = server.target();
+            let shrunk = || {
+                let luns = target.targets().into_iter().flat_map(|target| target.luns);
+                luns.filter_map(|lun| Some((lun.number, lun.shrunk?))).collect::<Vec<_>>()
+            };
+            assert_eq!(shrunk(), [], "nobody has looked");
+            for _ in 0..2 {
+                let found = target.note_sizes();
+                let told: Vec<_> = found.iter().map(|one| (one.lun, one.now)).collect();
+                assert_eq!(told, [(LUN.into(), 512 << 10)]);
+                assert_eq!(shrunk(), told);
+            }
+            let made = target.resize(TARGET, LUN.into(), 512 << 10, Shrink::Allowed);
+            assert!(made.is_ok(), "{made:?}");
+            assert_eq!(shrunk(), []);
+        },
+    );
+}
+
+const REFUSED: Shrink = Shrink::Refused;

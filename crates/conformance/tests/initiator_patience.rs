@@ -75,19 +75,26 @@ fn read(
 #[test]
 fn a_target_that_is_busy_for_ever_is_asked_as_long_as_the_user_says() {
     for (status, word) in [(BUSY, "BUSY"), (TASK_SET_FULL, "TASK SET FULL")] {
-        for by_patience in [false, true] {
+        for command_timeout in [SHORT, Duration::ZERO] {
             let mock = Mock::start(move |request, _, numbers| match request {
                 Request::Command(command) => mock::ended(command, numbers, status, None),
                 _ => Vec::new(),
             });
-            let (end, time, told) = read(&mock, |options| match by_patience {
-                true => options.reconnect_patience = LIMIT,
-                false => options.settings.command_timeout = LIMIT,
+            let (end, time, told) = read(&mock, |options| {
+                options.reconnect_patience = LIMIT;
+                // It answers in time, whatever it answers.
+                options.settings.command_timeout = command_timeout;
             });
             let error = end.unwrap_err();
             assert!(matches!(error.kind(), Kind::Status { status: of, .. } if *of == status));
-            assert!(error.to_string().contains(word), "{error}");
-            assert!(time >= LIMIT / 2, "it was tried again: {time:?}");
+            assert!(error.busy_for().unwrap() >= LIMIT, "{error}");
+            let text = error.to_string();
+            let said = format!(": the target has answered {word} for ");
+            assert!(
+                text.contains(&said) && text.contains("iqn.2026-01.example:t, LUN 3"),
+                "{text}"
+            );
+            assert!(time >= LIMIT, "it was tried again: {time:?}");
             assert!(told.len() == 1 && told[0].contains(word), "told once: {told:?}");
         }
     }
@@ -102,7 +109,7 @@ fn a_target_that_is_never_ready_is_not_asked_for_ever() {
             }
             _ => Vec::new(),
         });
-        let (end, ..) = read(&mock, |options| options.settings.command_timeout = LIMIT);
+        let (end, ..) = read(&mock, |options| options.reconnect_patience = LIMIT);
         let error = end.unwrap_err().to_string();
         assert!(error.contains(word), "{error}");
     }

@@ -84,6 +84,10 @@ pub enum Request {
         lun: u16,
         /// Absolute path of the file, which must not exist.
         path: String,
+        /// The same as it was asked for, if that can be a name: of an image, which has snapshots of
+        /// its own kind.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
     },
 }
 
@@ -138,6 +142,9 @@ pub enum Reply {
     Rescanned {
         /// The disks whose file is another size than what hosts saw.
         luns: Vec<RescannedLun>,
+        /// What is to be thought of, such as a disk that has become smaller.
+        #[serde(default)]
+        warnings: Vec<String>,
     },
     /// To `SnapshotLun`.
     Snapshot {
@@ -234,6 +241,7 @@ pub struct Target {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lun {
     /// Its number.
+    #[serde(rename = "lun")]
     pub number: u16,
     /// Its store, as configured.
     pub store: String,
@@ -246,6 +254,7 @@ pub struct Lun {
     /// Size, bytes.
     pub bytes: u64,
     /// Logical block length, bytes.
+    #[serde(rename = "block_bytes")]
     pub block: u32,
     /// Whether writes are refused.
     pub read_only: bool,
@@ -259,6 +268,41 @@ pub struct Lun {
     /// `moved`.
     #[serde(default)]
     pub file_lost: Option<String>,
+    /// Commands that wait for its store for a second and longer.
+    #[serde(default)]
+    pub waiting: Option<Waiting>,
+    /// The bytes that are left behind it, where these are less than hosts see.
+    #[serde(default)]
+    pub shrunk: Option<u64>,
+    /// What an image of a cluster is by now.
+    #[serde(default)]
+    pub image: Option<Image>,
+}
+
+/// Commands that wait for a store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Who does not answer, in a word.
+    pub who: String,
+    /// How many.
+    pub commands: usize,
+    /// How long the oldest of them has waited, seconds.
+    pub oldest_s: u64,
+    /// New ones are told BUSY.
+    pub busy: bool,
+}
+
+/// What an image of a cluster is by now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// The cache of its client: `none`, `writethrough`, `writeback` or `persistent`.
+    pub cache: String,
+    /// Other clients that have it open, as far as there is a cache that does not hear of them.
+    pub others: usize,
+    /// What has become of it, if it is not found by its name: `moved`, `replaced`, or, of a
+    /// snapshot, `removed`.
+    #[serde(default)]
+    pub lost: Option<String>,
 }
 
 impl Lun {
@@ -405,7 +449,12 @@ mod tests {
             },
             Request::RemoveLun { target: Some("iqn.a".into()), lun: 3, destroy_data: true },
             Request::RescanLuns,
-            Request::SnapshotLun { target: Some("iqn.a".into()), lun: 0, path: "/a".into() },
+            Request::SnapshotLun {
+                target: Some("iqn.a".into()),
+                lun: 0,
+                path: "/a".into(),
+                name: Some("a".into()),
+            },
         ];
         for request in orders {
             let line = serde_json::to_string(&request).unwrap();
@@ -414,6 +463,31 @@ mod tests {
         let reply = Reply::Error { message: "no session 7".into() };
         let line = serde_json::to_string(&reply).unwrap();
         assert_eq!(line, r#"{"reply":"error","message":"no session 7"}"#);
+    }
+
+    /// What is one thing has one name in all that is told: `inspect` and `bench` say it so, too.
+    #[test]
+    fn a_disk_is_told_in_the_words_of_the_other_outputs() {
+        let lun = Lun {
+            number: 3,
+            store: "memory:1G".into(),
+            serial: "a".into(),
+            initiators: None,
+            bytes: 1 << 30,
+            block: 4096,
+            read_only: false,
+            protection: None,
+            lost_writes: false,
+            file_lost: None,
+            waiting: None,
+            shrunk: None,
+            image: None,
+        };
+        let told = serde_json::to_string(&lun).unwrap();
+        assert!(
+            told.starts_with(r#"{"lun":3,"#) && told.contains(r#""block_bytes":4096"#),
+            "{told}"
+        );
     }
 
     /// Who reads what earlier versions told reads this, and the other way round.

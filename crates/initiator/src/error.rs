@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clock::Instant;
 use iscsi::initiator::DeclareError;
 use iscsi::initiator::Ending;
 use iscsi::initiator::LoginError;
@@ -37,6 +38,8 @@ struct Inner {
     target: Option<String>,
     lun: Option<u16>,
     command: Option<Cdb>,
+    /// For how long the target has answered so.
+    busy: Option<Duration>,
 }
 
 /// The kinds of errors.
@@ -236,7 +239,7 @@ impl Error {
     }
 
     pub(crate) fn new(kind: Kind) -> Self {
-        Self(Arc::new(Inner { kind, target: None, lun: None, command: None }))
+        Self(Arc::new(Inner { kind, target: None, lun: None, command: None, busy: None }))
     }
 
     fn change(&self, change: impl FnOnce(&mut Inner)) -> Self {
@@ -259,6 +262,12 @@ impl Error {
 
     pub(crate) fn during(&self, cdb: &Cdb) -> Self {
         self.change(|inner| inner.command = Some(*cdb))
+    }
+
+    pub(crate) fn busy_since(&self, since: Option<Instant>, now: Instant) -> Self {
+        let is_busy =
+            matches!(&self.0.kind, Kind::Status { status: sam::BUSY | sam::TASK_SET_FULL, .. });
+        self.change(|inner| inner.busy = since.filter(|_| is_busy).map(|since| now.since(since)))
     }
 
     /// What went wrong.
@@ -285,6 +294,13 @@ impl Error {
         self.0.command.as_ref()
     }
 
+    /// For how long the target has answered BUSY or TASK SET FULL each time that the command was
+    /// tried, if that is what went wrong.
+    #[must_use]
+    pub fn busy_for(&self) -> Option<Duration> {
+        self.0.busy
+    }
+
     /// What the unit said.
     #[must_use]
     pub fn sense(&self) -> Option<Sense> {
@@ -297,7 +313,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, target, lun, command } = &*self.0;
+        let Inner { kind, target, lun, command, busy } = &*self.0;
         if let Some(target) = target {
             write!(f, "{}", target.escape_debug())?;
             if let Some(lun) = lun {
@@ -308,7 +324,10 @@ impl fmt::Display for Error {
         if let Some(command) = command {
             write!(f, "{}: ", operation(command))?;
         }
-        write!(f, "{kind}")
+        match busy {
+            Some(time) => write!(f, "the target has answered {kind} for {}", seconds(*time)),
+            None => write!(f, "{kind}"),
+        }
     }
 }
 
@@ -330,8 +349,11 @@ fn at_byte(at: Option<u64>) -> String {
     at.map(|at| format!(", first at byte {at}")).unwrap_or_default()
 }
 
-/// A time for people.
+/// A time for people: of a longer one nobody wants to know the tenths.
 fn seconds(time: Duration) -> String {
+    if time >= Duration::from_secs(10) {
+        return format!("{:.0} s", time.as_secs_f64());
+    }
     match time.subsec_millis() {
         0 => format!("{} s", time.as_secs()),
         _ => format!("{:.1} s", time.as_secs_f64()),

@@ -76,7 +76,11 @@ pub(crate) const MOVE_PATIENCE: Duration = Duration::from_secs(10);
 /// What a target is busy for less long is not worth a word.
 pub(crate) const BUSY_NOTICE: Duration = Duration::from_secs(1);
 
-/// Units of a session whose being busy is told of; a session with more of them has told enough.
+/// That a unit is still busy is told again after so long: who waits sees that something goes on.
+pub(crate) const NOTICE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Units of a session whose being busy is told of in that time; with more of them it has told
+/// enough.
 pub(crate) const NOTICES_MAX: usize = 32;
 
 /// Longest transfer of one command, bytes: what one buffer holds, and no more than keeps a

@@ -100,8 +100,8 @@ pub struct Options {
     /// zero: one try.
     pub connect_patience: Duration,
     /// How long to go on trying after a session was lost; zero: not at all. So long a command is
-    /// tried that loses one session after the other, and, unless `settings.command_timeout` is
-    /// shorter, one that the target answers and does not carry out (BUSY, TASK SET FULL).
+    /// tried that loses one session after the other, or that the target answers and does not carry
+    /// out (BUSY, TASK SET FULL; that for `settings.command_timeout` where this is zero).
     pub reconnect_patience: Duration,
 }
 
@@ -162,8 +162,8 @@ impl Options {
 
     /// How long a target may be busy for one command.
     pub(crate) fn busy_patience(&self) -> Duration {
-        let limits = [self.settings.command_timeout, self.reconnect_patience];
-        let given = limits.into_iter().filter(|limit| !limit.is_zero()).min();
+        let limits = [self.reconnect_patience, self.settings.command_timeout];
+        let given = limits.into_iter().find(|limit| !limit.is_zero());
         given.unwrap_or(limits::BUSY_PATIENCE)
     }
 

@@ -320,6 +320,12 @@ impl<P: Port> Pump<P> {
         links.map(|(_, link)| link.id).collect()
     }
 
+    /// See [`crate::Queue::busy_for`].
+    pub(crate) fn busy_for(&self, session: SessionId) -> Option<Duration> {
+        let since = self.links.get(session).and_then(SessionDriver::busy_since)?;
+        Some(self.now().since(since))
+    }
+
     /// See [`crate::Queue::is_being_replaced`].
     pub(crate) fn is_being_replaced(&self, session: SessionId) -> bool {
         self.links.get(session).is_some_and(SessionDriver::is_being_replaced)

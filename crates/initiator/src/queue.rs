@@ -303,6 +303,13 @@ impl Queue {
         each_ref!(self, pump => pump.in_doubt())
     }
 
+    /// For how long a command that waits to be tried again has been told that the target is busy
+    /// (BUSY, TASK SET FULL, a unit that is becoming ready); None: none is.
+    #[must_use]
+    pub fn busy_for(&self, session: SessionId) -> Option<Duration> {
+        each_ref!(self, pump => pump.busy_for(session))
+    }
+
     /// Whether the session that is to take the place of an abandoned one has a connection: on a
     /// slow line it may need more time to log in.
     #[must_use]

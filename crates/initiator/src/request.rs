@@ -183,7 +183,7 @@ pub enum Event {
         error: Error,
     },
     /// A command is not carried out, for some time by now, and goes on being tried; why is told
-    /// once for each unit.
+    /// for each unit, and again after ten seconds.
     Again {
         /// Which session.
         session: SessionId,
@@ -203,7 +203,7 @@ pub enum Event {
         error: Error,
     },
     /// A unit is not accessible over the portal of the session, which moves to another one; told
-    /// once for each unit.
+    /// once for each unit in ten seconds.
     Elsewhere {
         /// Which session.
         session: SessionId,

@@ -35,7 +35,8 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  lunwire check /etc/lunwire.toml")]
     Check(CheckOptions),
     /// Say what this machine offers, what would be chosen, and why
-    #[command(after_help = "Example:\n  lunwire explain --json")]
+    #[command(after_help = "Examples:\n  lunwire explain --json\n  lunwire explain \
+                             /etc/lunwire/lunwire.toml\n      also what its images of Ceph are")]
     Explain(ExplainOptions),
     /// Show what a running daemon is and does
     #[command(after_help = "Example:\n  lunwire status --control-socket /run/lunwire.sock")]
@@ -266,6 +267,9 @@ pub(crate) struct CheckOptions {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ExplainOptions {
+    /// A configuration: also tell what its images of Ceph are
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -371,7 +375,8 @@ pub(crate) enum LunAction {
         #[command(flatten)]
         place: LunPlace,
     },
-    /// Take over the sizes of files and devices that grew (the daemon looks every 30 s, too)
+    /// Take over the sizes of files, devices and images that grew, and tell which became smaller
+    /// (the daemon looks by itself, too: every 30 s, at images of Ceph every 5 s)
     #[command(after_help = "Example:\n  lunwire lun rescan")]
     Rescan(AdminOptions),
     /// Make a file with the present content of a disk, by sharing its blocks; of an image of Ceph a

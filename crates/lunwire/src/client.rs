@@ -439,6 +439,11 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
                 url.portal()
             )
         }
+        Kind::Status { status: BUSY, .. } if error.busy_for().is_some() => {
+            "its store does not answer; look at lunwire status there, or wait for longer with \
+             --patience TIME"
+                .into()
+        }
         Kind::Status { status: BUSY | TASK_SET_FULL, .. } => {
             "the target has more to do than it takes; try: again later".into()
         }

@@ -4,6 +4,8 @@
 mod check;
 mod document;
 mod files;
+mod images;
+mod listeners;
 mod lun;
 pub(crate) mod machine;
 mod mode;
@@ -62,6 +64,7 @@ pub(crate) use check::listened_once;
 pub(crate) use check::option;
 pub(crate) use files::Examination;
 pub(crate) use files::served_already;
+pub(crate) use images::Described;
 pub(crate) use lun::DraftLun;
 pub(crate) use lun::initiators;
 pub(crate) use lun::is_in_memory;

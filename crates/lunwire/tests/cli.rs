@@ -362,7 +362,7 @@ fn a_daemon_that_answers_otherwise_is_named() {
     let socket = folder.path().join("control");
     let listener = UnixListener::bind(&socket).unwrap();
     let socket = socket.display().to_string();
-    let answers = ["{\"reply\":\"song\"}\n", "{\"reply\":\"done\"}\n", ""];
+    let answers = ["{\"reply\":\"song\"}\n", "{\"reply\":\"done\"}\n", "", "{\"reply\":\"do"];
     let daemon = std::thread::spawn(move || {
         for answer in answers {
             let (mut stream, _) = listener.accept().unwrap();
@@ -371,8 +371,8 @@ fn a_daemon_that_answers_otherwise_is_named() {
             stream.write_all(answer.as_bytes()).unwrap();
         }
     });
-    for said in ["is it of another version? try:", "is it of another version? try:", "try: as root"]
-    {
+    let (other, ended) = ("is it of another version? try:", "has ended before it answered");
+    for said in [other, other, ended, ended] {
         let output = lunwire(&["status", "--control-socket", &socket]);
         assert_eq!(output.status.code(), Some(1));
         let text = stderr(&output);

@@ -4,6 +4,7 @@
 
 use std::io::BufRead;
 use std::io::BufReader;
+use std::io::Write;
 use std::path::Path;
 use std::process::Child;
 use std::process::Command;
@@ -430,4 +431,49 @@ fn a_state_folder_is_one_daemons() {
     assert!(said.contains("state folder") && said.contains(&process), "{said}");
     drop(daemon);
     Daemon::start(folder.path(), 1, &arguments);
+}
+
+/// Whoever gives an order to a store that takes its time hears what it waits for.
+#[test]
+fn who_waits_for_a_store_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let daemon = std::thread::spawn(move || {
+        for pause in [3500, 0] {
+            let (mut stream, _) = listener.accept().unwrap();
+            BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(pause));
+            stream.write_all(b"{\"reply\":\"rescanned\",\"luns\":[]}\n").unwrap();
+        }
+    });
+    for (is_told, words) in [(1, &["lun", "rescan"][..]), (0, &["lun", "rescan"])] {
+        let (code, said) =
+            run(&[words, &["--control-socket", &path.display().to_string()]].concat());
+        assert!(code == Some(0) && said.contains("no disk has another size"), "{said}");
+        assert_eq!(said.matches("still waiting for the store").count(), is_told, "{said}");
+    }
+    daemon.join().unwrap();
+}
+
+/// A disk that became smaller is told, in the log and to who asks.
+#[test]
+fn a_disk_that_became_smaller_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    let daemon =
+        Daemon::start(folder.path(), 1, &["--lun", &format!("file:{},size=2M", disk.display())]);
+    std::fs::File::options().write(true).open(&disk).unwrap().set_len(1 << 20).unwrap();
+    let (code, said) = daemon.ask(&["lun", "rescan", "--json"]);
+    assert_eq!(code, Some(0));
+    let told = "\"warnings\":[\"iqn.";
+    assert!(said.contains(told) && said.contains("1 MiB are left of the 2 MiB"), "{said}");
+    let (_, said) = daemon.ask(&["status"]);
+    assert!(said.contains("1 MiB are left of it") && said.contains("resize 0 1048576"), "{said}");
+    assert!(daemon.ask(&["status", "--json"]).1.contains("\"shrunk\":1048576"));
+    assert_eq!(daemon.ask(&["lun", "resize", "0", "1M", "--shrink"]).0, Some(0));
+    assert!(!daemon.ask(&["status"]).1.contains("are left of it"));
+    // What is told of a size that cannot be is what can.
+    let (code, said) = daemon.ask(&["lun", "resize", "0", "1000000"]);
+    assert!(code == Some(2) && said.contains("999936 and 1000448 are the nearest"), "{said}");
 }

@@ -35,6 +35,15 @@ pub(crate) struct Info {
     pub(crate) parent_name: [c_char; 96],
 }
 
+/// `rbd_image_watcher_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watcher {
+    pub(crate) address: *mut c_char,
+    pub(crate) client: i64,
+    pub(crate) cookie: u64,
+}
+
 /// `rbd_config_option_t`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -71,20 +80,24 @@ macro_rules! functions {
 
 functions! {
     of_rados {
+        fn rados_version(*mut c_int, *mut c_int, *mut c_int);
         fn rados_create(*mut Raw, *const c_char) -> c_int;
         fn rados_conf_read_file(Raw, *const c_char) -> c_int;
         fn rados_conf_set(Raw, *const c_char, *const c_char) -> c_int;
         fn rados_connect(Raw) -> c_int;
         fn rados_shutdown(Raw);
+        fn rados_get_instance_id(Raw) -> u64;
         fn rados_cluster_fsid(Raw, *mut c_char, usize) -> c_int;
         fn rados_ioctx_create(Raw, *const c_char, *mut Raw) -> c_int;
         fn rados_ioctx_set_namespace(Raw, *const c_char);
         fn rados_ioctx_get_id(Raw) -> i64;
         fn rados_set_pool_full_try(Raw);
+        fn rados_read(Raw, *const c_char, *mut c_char, usize, u64) -> c_int;
         fn rados_stat(Raw, *const c_char, *mut u64, *mut i64) -> c_int;
         fn rados_ioctx_destroy(Raw);
     }
     of_rbd {
+        fn rbd_version(*mut c_int, *mut c_int, *mut c_int);
         fn rbd_create(Raw, *const c_char, u64, *mut c_int) -> c_int;
         fn rbd_open(Raw, *const c_char, *mut Raw, *const c_char) -> c_int;
         fn rbd_open_read_only(Raw, *const c_char, *mut Raw, *const c_char) -> c_int;
@@ -92,9 +105,14 @@ functions! {
         fn rbd_stat(Raw, *mut Info, usize) -> c_int;
         fn rbd_get_size(Raw, *mut u64) -> c_int;
         fn rbd_resize(Raw, u64) -> c_int;
+        fn rbd_snap_exists(Raw, *const c_char, *mut bool) -> c_int;
         fn rbd_snap_create(Raw, *const c_char) -> c_int;
+        fn rbd_get_features(Raw, *mut u64) -> c_int;
         fn rbd_get_stripe_unit(Raw, *mut u64) -> c_int;
         fn rbd_get_stripe_count(Raw, *mut u64) -> c_int;
+        fn rbd_namespace_exists(Raw, *const c_char, *mut bool) -> c_int;
+        fn rbd_watchers_list(Raw, *mut Watcher, *mut usize) -> c_int;
+        fn rbd_watchers_list_cleanup(*mut Watcher, usize);
         fn rbd_get_id(Raw, *mut c_char, usize) -> c_int;
         fn rbd_config_image_list(Raw, *mut ConfigOption, *mut c_int) -> c_int;
         fn rbd_config_image_list_cleanup(*mut ConfigOption, c_int);
@@ -116,8 +134,8 @@ functions! {
 }
 
 /// The files, by the names that all releases of Ceph since Luminous have given them.
-const RADOS: &str = "librados.so.2";
-const RBD: &str = "librbd.so.1";
+pub(crate) const RADOS: &str = "librados.so.2";
+pub(crate) const RBD: &str = "librbd.so.1";
 
 fn of_rados<'a>(rados: &'a Library, _: &Library) -> (&'a Library, &'static str) {
     (rados, RADOS)

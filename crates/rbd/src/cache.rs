@@ -3,6 +3,8 @@
 //! what of it we choose ourselves.
 #![forbid(unsafe_code)]
 
+use crate::limits::JOURNAL_ENTRY;
+
 /// Options of an image that are in force: the configuration, the pool's and the image's own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options(Vec<(String, String)>);
@@ -30,6 +32,17 @@ impl Options {
         in_memory || self.has_persistent_cache()
     }
 
+    /// Where writes stay on this side of the cluster, in a word.
+    pub(crate) fn cache(&self) -> &'static str {
+        match (self.has_persistent_cache(), self.has_memory_cache()) {
+            (true, _) => "persistent",
+            (false, false) => "none",
+            (false, true) if !self.may_lose_acknowledged() => "writethrough",
+            (false, true) if self.forgets_failures() => "writearound",
+            (false, true) => "writeback",
+        }
+    }
+
     /// Whether nothing stands between this process and the cluster. Only then the client compares
     /// and writes as one: its cache in memory knows nothing of it and goes on giving out what was
     /// there before (Ceph 16), or zeroes if somebody reads meanwhile (later ones); and the
@@ -55,6 +68,15 @@ impl Options {
     /// Whether the library copies what is written before it says that it has begun.
     pub(crate) fn copies_writes(&self) -> bool {
         self.find("rbd_disable_zero_copy_writes") != Some("false")
+    }
+
+    /// Whether a journal takes as one entry what is compared or repeated: librbd cuts what is
+    /// written, and aborts the process for what it cannot cut. Not only where there is a journal:
+    /// one may come at any time.
+    pub(crate) fn has_room_in_journals(&self) -> bool {
+        let room = self.find("rbd_journal_max_payload_bytes").map(str::parse::<u64>);
+        // 0: as much as an object of it has room for.
+        room.is_none_or(|room| room.is_ok_and(|room| room == 0 || room >= JOURNAL_ENTRY))
     }
 
     /// What can be given back at once, bytes: the unit that librbd goes by.
@@ -106,6 +128,20 @@ mod tests {
     }
 
     #[test]
+    fn caches_are_told_in_a_word() {
+        let policy = |name| vec![("rbd_cache", "true"), ("rbd_cache_policy", name)];
+        for (list, word) in [
+            (vec![("rbd_cache", "false")], "none"),
+            (policy("writethrough"), "writethrough"),
+            (vec![("rbd_cache", "true"), ("rbd_cache_max_dirty", "0")], "writethrough"),
+            (policy("writeback"), "writeback"),
+            (vec![("rbd_cache", "false"), ("rbd_persistent_cache_mode", "rwl")], "persistent"),
+        ] {
+            assert_eq!(options(&list).cache(), word, "{list:?}");
+        }
+    }
+
+    #[test]
     fn only_without_any_cache_the_cluster_compares() {
         for (list, none) in [
             (vec![], false),
@@ -115,6 +151,17 @@ mod tests {
             (vec![("rbd_cache", "false"), ("rbd_persistent_cache_mode", "rwl")], false),
         ] {
             assert_eq!(options(&list).has_no_cache(), none, "{list:?}");
+        }
+    }
+
+    #[test]
+    fn small_entries_of_journals_are_seen() {
+        assert!(options(&[]).has_room_in_journals());
+        for (text, room) in
+            [("16384", true), ("65536", true), ("0", true), ("8192", false), ("", false)]
+        {
+            let options = options(&[("rbd_journal_max_payload_bytes", text)]);
+            assert_eq!(options.has_room_in_journals(), room, "{text:?}");
         }
     }
 

@@ -81,6 +81,12 @@ impl Cluster {
         check(doing, result)
     }
 
+    /// The number of this client.
+    pub(crate) fn number(&self) -> u64 {
+        // SAFETY: the handle is connected.
+        unsafe { (self.api.rados_get_instance_id)(self.handle.0) }
+    }
+
     /// The number of the cluster; empty if it does not tell.
     pub(crate) fn fsid(&self) -> String {
         let mut buffer = [0_u8; 64];
@@ -135,6 +141,17 @@ impl IoContext {
     pub(crate) fn pool_number(&self) -> i64 {
         // SAFETY: the handle is open.
         unsafe { (self.api().rados_ioctx_get_id)(self.handle.0) }
+    }
+
+    /// Whether the pool has a namespace; one that does not tell may have it.
+    pub(crate) fn has_namespace(&self, name: &str) -> bool {
+        let Ok(name) = text(Doing::Pool, name) else { return false };
+        let mut exists = true;
+        // SAFETY: the handle is open, the name ends with a zero, the place is ours.
+        let result = unsafe {
+            (self.api().rbd_namespace_exists)(self.handle.0, name.as_ptr(), &raw mut exists)
+        };
+        result < 0 || exists
     }
 
     /// Makes an image, with the features and the objects that the configuration says.

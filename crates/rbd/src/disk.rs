@@ -6,12 +6,18 @@ use crate::api::Api;
 use crate::error::RbdError;
 use crate::image::Facts;
 use crate::image::Image;
+use crate::keyring;
 use crate::limits::BUSY_AFTER;
+use crate::limits::CLOSE_MAX;
+use crate::limits::CLOSE_SILENT_MAX;
+use crate::limits::CLOSE_WELL_MAX;
 use crate::limits::PHYSICAL_BLOCK;
 use crate::limits::REPEATED_LEN;
+use crate::limits::SILENT_AFTER;
 use crate::worker;
 use crate::worker::Chore;
 use crate::worker::Opened;
+use crate::worker::Order;
 use buf::Slice;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,6 +27,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use store::Elsewhere;
 use store::Error;
 use store::Geometry;
 use store::Io;
@@ -52,11 +59,63 @@ pub struct Rbd {
 }
 
 /// What an image is, without being served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Seen {
     /// Its size.
     pub bytes: u64,
+    /// More of one that is there; None: it would be made.
+    pub made_of: Option<MadeOf>,
+}
+
+/// What an image that is there is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MadeOf {
+    /// Bytes of one object.
+    pub object_bytes: u64,
+    /// Its features, in Ceph's words.
+    pub features: Vec<String>,
+    /// Its cache as it is served: `none`, `writethrough`, `writeback` or `persistent`.
+    pub cache: &'static str,
+}
+
+/// The features of images, by their bits (`rbd/features.h`).
+const FEATURES: [&str; 12] = [
+    "layering",
+    "striping",
+    "exclusive-lock",
+    "object-map",
+    "fast-diff",
+    "deep-flatten",
+    "journaling",
+    "data-pool",
+    "operations",
+    "migrating",
+    "non-primary",
+    "dirty-cache",
+];
+
+/// The names of the features whose bits are set; of one without a name its bit.
+fn features(bits: u64) -> Vec<String> {
+    let set = (0..u64::BITS).filter(|bit| bits >> bit & 1 == 1);
+    let name = |bit: u32| match FEATURES.get(bit as usize) {
+        Some(name) => (*name).to_owned(),
+        None => format!("bit {bit}"),
+    };
+    set.map(name).collect()
+}
+
+impl Seen {
+    pub(crate) fn of(image: &Rbd) -> Self {
+        let facts = &image.opened.facts;
+        let made_of = MadeOf {
+            object_bytes: facts.object_size,
+            features: features(facts.features),
+            cache: facts.options.cache(),
+        };
+        Self { bytes: image.geometry().bytes, made_of: Some(made_of) }
+    }
 }
 
 /// Looks at the image of `spec`, or at what would be made.
@@ -67,8 +126,8 @@ pub fn examine(spec: &RbdSpec) -> Result<Seen, RbdError> {
     let size = spec.size.filter(|_| spec.create);
     let spec = RbdSpec { create: false, ..spec.clone() };
     match (Rbd::open_by(Api::load()?, &spec, Use::Look), size) {
-        (Ok(image), _) => Ok(Seen { bytes: image.geometry().bytes }),
-        (Err(error), Some(bytes)) if error.is_no_image() => Ok(Seen { bytes }),
+        (Ok(image), _) => Ok(Seen::of(&image)),
+        (Err(error), Some(bytes)) if error.is_no_image() => Ok(Seen { bytes, made_of: None }),
         (Err(error), _) => Err(error),
     }
 }
@@ -116,6 +175,7 @@ impl Rbd {
 
     /// The same by functions that are not the library's: tests have some.
     pub(crate) fn open_by(api: &'static Api, spec: &RbdSpec, to: Use) -> Result<Self, RbdError> {
+        keyring::check(spec)?;
         let opened = worker::open(api, spec)?;
         let facts = &opened.facts;
         let (bytes, place) = (facts.bytes, spec.place().to_string());
@@ -139,7 +199,8 @@ impl Rbd {
             Use::Serve | Use::Look => None,
         };
         let volatile_cache = !read_only && facts.options.may_lose_acknowledged();
-        tracing::info!(image = place, bytes, volatile_cache, "an image of Ceph is open");
+        let cache = facts.options.cache();
+        tracing::info!(image = place, bytes, cache, "an image of Ceph is open");
         let geometry = Geometry {
             bytes,
             read_only,
@@ -173,7 +234,7 @@ impl Rbd {
             return Err(RbdError::SnapshotName { place: place.clone(), name });
         }
         let whole = format!("{place}@{name}");
-        self.opened.worker.order(place, |tell| Chore::Snapshot { name, tell })?;
+        self.opened.worker.order(place, Order::Snapshot(name))?;
         Ok(whole)
     }
 
@@ -242,7 +303,8 @@ fn repeated(data: &Slice, offset: u64, length: u64) -> Slice {
 fn compare_unit(facts: &Facts) -> Option<u32> {
     let half = u32::try_from(facts.stripe_unit / 2).unwrap_or(1 << 31);
     let fits = half.is_power_of_two() && u64::from(half) >= BLOCK_MIN;
-    (fits && facts.options.has_no_cache()).then_some(half)
+    let options = &facts.options;
+    (fits && options.has_no_cache() && options.has_room_in_journals()).then_some(half)
 }
 
 const fn over() -> Submitted {
@@ -271,7 +333,7 @@ impl Store for Rbd {
     }
 
     fn writes_same(&self) -> bool {
-        true
+        self.opened.facts.options.has_room_in_journals()
     }
 
     fn may_have_lost(&self) -> bool {
@@ -283,7 +345,7 @@ impl Store for Rbd {
     }
 
     fn resize_behind(&self, bytes: u64) -> Option<Result<(), String>> {
-        let done = self.opened.worker.order(&self.place, |tell| Chore::Resize { bytes, tell });
+        let done = self.opened.worker.order(&self.place, Order::Resize(bytes));
         Some(done.map_err(|error| error.to_string()))
     }
 
@@ -291,8 +353,28 @@ impl Store for Rbd {
         Some(self.make_snapshot(name).map_err(|error| error.to_string()))
     }
 
+    fn elsewhere(&self) -> Option<Elsewhere> {
+        let Opened { image, facts, watched, .. } = &*self.opened;
+        Some(Elsewhere {
+            who: "cluster",
+            advice: "ceph health detail",
+            busy_after: self.busy,
+            is_busy: image.is_silent(self.busy),
+            cache: facts.options.cache(),
+            others: watched.others(),
+            lost: watched.fate().word(),
+        })
+    }
+
     fn finish(&self) -> Result<(), Error> {
-        self.opened.worker.close()
+        let Opened { image, worker, .. } = &*self.opened;
+        let keeps_writes = self.geometry.volatile_cache;
+        let patience = match keeps_writes {
+            true => CLOSE_MAX,
+            false if image.is_silent(SILENT_AFTER) => CLOSE_SILENT_MAX,
+            false => CLOSE_WELL_MAX,
+        };
+        worker.close(patience).map_err(|error| if keeps_writes { Error::Write } else { error })
     }
 
     fn submit(&self, op: &Op) -> Submitted {
@@ -380,6 +462,7 @@ impl Foreign for Piece {
     fn begin(&self, completer: Completer) {
         let Opened { image, worker, .. } = &*self.opened;
         let image: &Image = image;
+        worker.serve();
         match &self.deed {
             Deed::Read { offset } => image.read(*offset, completer),
             Deed::Write { offset, data } => image.write(*offset, data.clone(), completer),

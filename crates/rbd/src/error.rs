@@ -46,8 +46,12 @@ pub enum Doing {
     Pool,
     /// Making the image.
     Create,
+    /// Looking for the namespace.
+    Namespace,
     /// Opening the image.
     Open,
+    /// Looking for the snapshot of an image that is there.
+    FindSnapshot,
     /// Asking for its size and what it is made of.
     Facts,
     /// Having its cache be one that tells of what it could not write.
@@ -107,8 +111,48 @@ pub enum RbdError {
         /// How long it had.
         seconds: u64,
     },
+    /// The file with the key of the user.
+    #[error(
+        "rbd:{place}: cannot read {path}: {source}; try: keyring=FILE with the key of client.{user}"
+    )]
+    Keyring {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+        /// The file.
+        path: String,
+        /// Without `client.`.
+        user: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file with other keys.
+    #[error("rbd:{place}: {path} has no key of client.{user}{}", OtherKeys(.has))]
+    NoKey {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+        /// The file.
+        path: String,
+        /// Without `client.`.
+        user: String,
+        /// Whose keys it has.
+        has: Vec<String>,
+    },
+    /// It was asked for nothing, since it does not answer what was asked before.
+    #[error(
+        "rbd:{place}: the cluster has not answered what was asked before within {seconds} s: \
+         nothing was done; try: ceph health detail"
+    )]
+    NotBegun {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+        /// How long it had.
+        seconds: u64,
+    },
     /// A name that no snapshot can have.
-    #[error("rbd:{place}: {name:?} is no name for a snapshot; try: one without / and @")]
+    #[error(
+        "rbd:{place}: {name:?} is no name for a snapshot of an image; try: one without / and @, \
+         such as monday"
+    )]
     SnapshotName {
         /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
         place: String,
@@ -130,7 +174,11 @@ pub enum RbdError {
         place: String,
     },
     /// An image that no disk can be made of.
-    #[error("rbd:{place}: {bytes} bytes is no size of a disk; try: rbd resize --size 1G {place}")]
+    #[error(
+        "rbd:{place}: {bytes} bytes is no size of a disk: it must be a multiple of 512, and not \
+         zero; try: rbd resize --size {}B {place}",
+        .bytes.next_multiple_of(512).max(512)
+    )]
     Size {
         /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
         place: String,
@@ -140,10 +188,38 @@ pub enum RbdError {
 }
 
 impl RbdError {
+    /// Whether it is the cluster that says nothing, to whoever asks for an image of it.
+    #[must_use]
+    pub fn is_silence(&self) -> bool {
+        match self {
+            Self::Silent { .. } => true,
+            Self::Failed { doing: Doing::Connect, source, .. } => {
+                source.kind() == io::ErrorKind::TimedOut
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the only thing that is wrong is that the image is not there.
     pub(crate) fn is_no_image(&self) -> bool {
         let Self::Failed { doing: Doing::Open, source, .. } = self else { return false };
         source.kind() == io::ErrorKind::NotFound
+    }
+}
+
+struct OtherKeys<'a>(&'a [String]);
+
+impl fmt::Display for OtherKeys<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.0.iter().find_map(|owner| owner.strip_prefix("client."));
+        match user {
+            None => f.write_str("; try: keyring=FILE with that key"),
+            Some(user) => write!(
+                f,
+                " but of {}; try: id={user}, or keyring=FILE with that key",
+                self.0.join(", ")
+            ),
+        }
     }
 }
 
@@ -158,7 +234,9 @@ impl fmt::Display for InWords {
             Doing::Connect => "cannot connect to the cluster",
             Doing::Pool => "cannot use the pool",
             Doing::Create => "cannot create the image",
+            Doing::Namespace => "cannot use the namespace",
             Doing::Open => "cannot open the image",
+            Doing::FindSnapshot => "cannot open the snapshot",
             Doing::Facts => "cannot ask what the image is",
             Doing::Cache => "cannot trust its cache",
             Doing::Lend => "cannot have its writes copied",
@@ -192,9 +270,15 @@ fn advice(doing: Doing, source: &io::Error, conf: Option<&str>) -> String {
             "; there is no such pool; try: ceph osd pool ls".to_owned()
         }
         (Doing::Open, io::ErrorKind::NotFound) => {
-            "; there is no such image, namespace or snapshot; try: rbd ls -l POOL, or \
-             create,size=SIZE for a new image"
-                .to_owned()
+            "; there is no such image; try: rbd ls POOL[/NAMESPACE], or create,size=SIZE for a new \
+             one"
+            .to_owned()
+        }
+        (Doing::Namespace, _) => {
+            "; there is no such namespace; try: rbd namespace ls POOL".to_owned()
+        }
+        (Doing::FindSnapshot, _) => {
+            "; the image is there, and has no such snapshot; try: rbd snap ls POOL/IMAGE".to_owned()
         }
         (Doing::Cache, _) => {
             "; the image or its pool insists on rbd_cache_policy writearound, which forgets writes \

@@ -202,7 +202,7 @@ impl Flight {
     pub(crate) fn end(self, value: isize) {
         let Self { core, deed, noted, completer, counted, memory } = self;
         let result = outcome(deed, value);
-        core.pulse.beat(&core.name);
+        core.pulse.beat();
         if deed.what == What::Compare && value == -EILSEQ {
             let said = memory.mismatch.map_or(NOWHERE, |place| place.load(Ordering::Acquire));
             let at = deed.place_of(said, core.stripe_unit);
@@ -307,6 +307,7 @@ mod tests {
         assert_eq!(outcome(deed(What::Same), -22), Err((Error::Range, 22)));
     }
 
+    /// Covers-scsi: 89.
     #[test]
     fn differences_are_found_wherever_the_library_counts_from() {
         const UNIT: u64 = 4 << 20;

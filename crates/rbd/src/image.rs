@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An open image.
+//! An open image: what it is, and what is asked of it whole.
+
+mod operations;
 
 use crate::api::Api;
 use crate::api::ConfigOption;
 use crate::api::Info;
 use crate::api::Raw;
-use crate::api::THICK;
+use crate::api::Watcher;
 use crate::cache::Options;
 use crate::cluster::Handle;
 use crate::cluster::IoContext;
@@ -17,27 +19,17 @@ use crate::cluster::text;
 use crate::cluster::until_zero;
 use crate::error::Doing;
 use crate::error::of_operation;
-use crate::flight;
-use crate::flight::Counted;
-use crate::flight::Deed;
-use crate::flight::Flight;
-use crate::flight::FlightId;
-use crate::flight::Memory;
-use crate::flight::NOWHERE;
-use crate::flight::What;
 use crate::flushes::Flushes;
-use crate::flushes::Next;
-use crate::flushes::Rider;
 use crate::limits::LINGER_LOOK;
 use crate::limits::LINGER_MAX;
 use crate::limits::OPTIONS_MAX;
 use crate::limits::PHYSICAL_BLOCK;
 use crate::limits::PIECE_LEN_MAX;
 use crate::limits::ROWS_MAX;
+use crate::limits::WATCHERS_MAX;
 use crate::look::Look;
 use crate::look::extent;
 use crate::pulse::Pulse;
-use buf::Slice;
 use std::ffi::CStr;
 use std::ffi::CString;
 use std::ffi::c_char;
@@ -48,15 +40,12 @@ use std::ptr::null;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 use store::Error;
 use store::Run;
-use store::Space;
-use store::foreign::Completer;
 use store::spec::RbdSpec;
 
 /// An open image. One that was not closed when it is dropped, and cannot be, stays open for ever.
@@ -75,6 +64,9 @@ pub(crate) struct Image {
     /// The cluster was asked whether it answers at all, and has not.
     is_asked: AtomicBool,
 }
+
+/// How an image is opened.
+type Open = unsafe extern "C" fn(Raw, *const c_char, *mut Raw, *const c_char) -> c_int;
 
 /// What operations need of their image until they end.
 #[derive(Debug)]
@@ -95,15 +87,47 @@ pub(crate) struct Core {
     is_told: AtomicBool,
 }
 
+/// What has become of an image by its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is found.
+    #[default]
+    Kept,
+    /// It has another name, or lies in the trash.
+    Moved,
+    /// Another one has the name.
+    Replaced,
+    /// The snapshot is no more.
+    Removed,
+}
+
+impl Fate {
+    /// In a word, if it is lost.
+    pub(crate) const fn word(self) -> Option<&'static str> {
+        match self {
+            Self::Kept => None,
+            Self::Moved => Some("moved"),
+            Self::Replaced => Some("replaced"),
+            Self::Removed => Some("removed"),
+        }
+    }
+}
+
 /// What an image is made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) bytes: u64,
+    /// Bytes of one object.
+    pub(crate) object_size: u64,
+    /// A bit for each feature.
+    pub(crate) features: u64,
     /// Bytes that lie in one object, or in one row of objects.
     pub(crate) row: u64,
     /// Bytes that lie together in one object.
     pub(crate) stripe_unit: u64,
     pub(crate) options: Options,
+    /// The number of the image, which its name does not change.
+    pub(crate) id: Option<String>,
     /// Which image it is, wherever it is served and whatever it is called.
     pub(crate) identity: String,
 }
@@ -119,10 +143,21 @@ impl Image {
     /// Opens the image, or the snapshot, of `spec`.
     pub(crate) fn open(context: IoContext, spec: &RbdSpec) -> Result<Self, Refused> {
         let api = context.api();
+        // One that is opened to be read alone is not watched: a snapshot that is removed would be
+        // read as zeroes from then on.
+        Self::open_by(api.rbd_open, context, spec)
+    }
+
+    /// The same to look at it.
+    pub(crate) fn open_read_only(context: IoContext, spec: &RbdSpec) -> Result<Self, Refused> {
+        Self::open_by(context.api().rbd_open_read_only, context, spec)
+    }
+
+    fn open_by(open: Open, context: IoContext, spec: &RbdSpec) -> Result<Self, Refused> {
+        let api = context.api();
         let name = text(Doing::Open, &spec.image)?;
         let snapshot = spec.snapshot.as_deref().map(|name| text(Doing::Open, name)).transpose()?;
         let object = text(Doing::Open, &format!("rbd_id.{}", spec.image))?;
-        let open = if snapshot.is_some() { api.rbd_open_read_only } else { api.rbd_open };
         let mut raw = null_mut();
         // SAFETY: the context is open and stays so; names are null or end with a zero; the place is
         // ours.
@@ -187,17 +222,32 @@ impl Image {
         let result =
             unsafe { (self.api().rbd_get_stripe_unit)(self.core.handle.0, &raw mut stripe_unit) };
         check(Doing::Facts, result)?;
-        let row = info.object_size.saturating_mul(stripes.max(1));
+        let mut features = 0_u64;
+        // SAFETY: the same.
+        let result =
+            unsafe { (self.api().rbd_get_features)(self.core.handle.0, &raw mut features) };
+        check(Doing::Facts, result)?;
+        let object_size = info.object_size;
+        let row = object_size.saturating_mul(stripes.max(1));
         let fsid = self.context.cluster.fsid();
         let (pool, id) = (self.context.pool_number(), self.id());
-        let id = id.unwrap_or_else(|| spec.image.clone());
+        let named = id.as_deref().unwrap_or(&spec.image);
         let identity = format!(
-            "{fsid}/{pool}/{}/{id}@{}",
+            "{fsid}/{pool}/{}/{named}@{}",
             spec.namespace.as_deref().unwrap_or_default(),
             spec.snapshot.as_deref().unwrap_or_default()
         );
         let options = self.options();
-        Ok(Facts { bytes: info.size, row, stripe_unit, options, identity })
+        Ok(Facts {
+            bytes: info.size,
+            object_size,
+            features,
+            row,
+            stripe_unit,
+            options,
+            id,
+            identity,
+        })
     }
 
     /// The number of the image, which its name does not change. Images of old form have none.
@@ -237,6 +287,58 @@ impl Image {
         // SAFETY: the list is the one that the library has filled, with as many options as it said.
         unsafe { (self.api().rbd_config_image_list_cleanup)(list.as_mut_ptr(), count) };
         Options::new(options)
+    }
+
+    /// Addresses of the other clients that have it open.
+    pub(crate) fn others(&self) -> Result<Vec<String>, Refused> {
+        let empty = Watcher { address: null_mut(), client: 0, cookie: 0 };
+        let mut list = vec![empty; WATCHERS_MAX];
+        let mut count = list.len();
+        // SAFETY: the image is open, and there is room for as many clients as are said.
+        let result = unsafe {
+            let ask = self.api().rbd_watchers_list;
+            ask(self.core.handle.0, list.as_mut_ptr(), &raw mut count)
+        };
+        check(Doing::Watch, result)?;
+        let own = self.context.cluster.number();
+        let others = list.iter().take(count).filter(|one| u64::try_from(one.client) != Ok(own));
+        let others = others.filter_map(|one| owned(one.address)).collect();
+        // SAFETY: the list is the one that the library has filled, with as many clients as it said.
+        unsafe { (self.api().rbd_watchers_list_cleanup)(list.as_mut_ptr(), count) };
+        Ok(others)
+    }
+
+    /// Whether the name still leads to the image, whose number is `id`, and the snapshot is there.
+    pub(crate) fn fate(&self, id: Option<&str>, snapshot: Option<&str>) -> Result<Fate, Refused> {
+        if let Some(name) = snapshot {
+            let name = text(Doing::Facts, name)?;
+            let mut exists = true;
+            // SAFETY: the image is open, the name ends with a zero, the place is ours.
+            let result = unsafe {
+                (self.api().rbd_snap_exists)(self.core.handle.0, name.as_ptr(), &raw mut exists)
+            };
+            check(Doing::Facts, result)?;
+            if !exists {
+                return Ok(Fate::Removed);
+            }
+        }
+        // Images of old form have no number.
+        let Some(id) = id else { return Ok(Fate::Kept) };
+        let mut buffer = [0_u8; 128];
+        let to = buffer.as_mut_ptr().cast::<c_char>();
+        // SAFETY: the context is open, the name ends with a zero, and as many bytes as are said are
+        // there.
+        let result = unsafe {
+            let read = self.api().rados_read;
+            read(self.context.handle.0, self.object.as_ptr(), to, buffer.len(), 0)
+        };
+        match check(Doing::Facts, result) {
+            Err(Refused { errno: ENOENT, .. }) => return Ok(Fate::Moved),
+            checked => checked?,
+        }
+        // Its length in four bytes, and the number.
+        let number = buffer.get(4..usize::try_from(result).unwrap_or(0)).unwrap_or_default();
+        Ok(if number == id.as_bytes() { Fate::Kept } else { Fate::Replaced })
     }
 
     /// Its size now, bytes.
@@ -289,7 +391,7 @@ impl Image {
     /// Whether operations are under way, and none of them has ended for `limit`.
     pub(crate) fn is_silent(&self, limit: Duration) -> bool {
         let core = &self.core;
-        core.under_way.load(Ordering::SeqCst) > 0 && core.pulse.is_silent(limit, &core.name)
+        core.under_way.load(Ordering::SeqCst) > 0 && core.pulse.is_silent(limit)
     }
 
     /// Whether somebody is to call `ask`, which nobody else does yet.
@@ -308,7 +410,7 @@ impl Image {
             stat(self.context.handle.0, self.object.as_ptr(), &raw mut bytes, &raw mut changed)
         };
         self.heed(result.saturating_neg());
-        self.core.pulse.beat(&self.core.name);
+        self.core.pulse.beat();
         self.is_asked.store(false, Ordering::SeqCst);
     }
 
@@ -346,222 +448,10 @@ impl Image {
             )
         };
         if result < 0 {
+            self.heed(result.saturating_neg());
             return Err(of_operation(result.saturating_neg(), Error::Read));
         }
         Ok(look.run(length))
-    }
-
-    /// Begins to read as much as the buffer of `completer` has room for.
-    pub(crate) fn read(&self, offset: u64, mut completer: Completer) {
-        let room = completer.room();
-        let (to, length) = (room.as_mut_ptr().cast::<c_char>(), room.len());
-        let deed = Deed { what: What::Read, offset, length: length as u64 };
-        self.begin(deed, completer, Memory::default(), |api, image, completion| {
-            // SAFETY: the image is open. The buffer is that of the completer, which stays where it
-            // is and whose only owner is the table of flights until the operation has ended.
-            unsafe { (api.rbd_aio_read)(image, offset, length, to, completion) }
-        });
-    }
-
-    pub(crate) fn write(&self, offset: u64, data: Slice, completer: Completer) {
-        let (from, length) = (data.as_ptr().cast::<c_char>(), data.len());
-        let deed = Deed { what: What::Write, offset, length: length as u64 };
-        let memory = Memory { _data: [data, Slice::empty()], mismatch: None };
-        self.begin(deed, completer, memory, |api, image, completion| {
-            // SAFETY: the image is open. The bytes are those of the slice, which nobody changes and
-            // which the table of flights keeps until the operation has ended.
-            unsafe { (api.rbd_aio_write)(image, offset, length, from, completion) }
-        });
-    }
-
-    /// Begins to write `data` over and over, `length` bytes.
-    pub(crate) fn write_same(&self, offset: u64, length: u64, data: Slice, completer: Completer) {
-        let (from, each) = (data.as_ptr().cast::<c_char>(), data.len());
-        let deed = Deed { what: What::Same, offset, length };
-        let Ok(length) = usize::try_from(length) else {
-            return completer.complete(Err(Error::Range));
-        };
-        let memory = Memory { _data: [data, Slice::empty()], mismatch: None };
-        self.begin(deed, completer, memory, |api, image, completion| {
-            // SAFETY: as for `write`.
-            unsafe { (api.rbd_aio_writesame)(image, offset, length, from, each, completion, 0) }
-        });
-    }
-
-    /// Begins to write `new`, as one, if `old` is there, which is as long.
-    pub(crate) fn compare_and_write(
-        &self,
-        offset: u64,
-        (old, new): (Slice, Slice),
-        completer: Completer,
-    ) {
-        if old.len() != new.len() {
-            return completer.complete(Err(Error::Internal));
-        }
-        let mismatch = Arc::new(AtomicU64::new(NOWHERE));
-        let (is, from, length) = (old.as_ptr().cast(), new.as_ptr().cast(), new.len());
-        let to = mismatch.as_ptr();
-        let deed = Deed { what: What::Compare, offset, length: length as u64 };
-        let memory = Memory { _data: [new, old], mismatch: Some(mismatch) };
-        self.begin(deed, completer, memory, |api, image, completion| {
-            let compare_and_write = api.rbd_aio_compare_and_write;
-            // SAFETY: the image is open. The bytes are those of the slices, which nobody changes,
-            // and are as many as is said; the place is one that may be written to while others have
-            // it. The table of flights keeps all of them until the operation has ended.
-            unsafe { compare_and_write(image, offset, length, is, from, completion, to, 0) }
-        });
-    }
-
-    /// Begins to zero; gives the space back, or keeps it.
-    pub(crate) fn zero(&self, offset: u64, length: u64, leave: Space, completer: Completer) {
-        let deed = Deed { what: What::Zero, offset, length };
-        let flags = if leave == Space::Deallocated { 0 } else { THICK };
-        let Ok(length) = usize::try_from(length) else {
-            return completer.complete(Err(Error::Range));
-        };
-        self.begin(deed, completer, Memory::default(), |api, image, completion| {
-            // SAFETY: the image is open.
-            unsafe { (api.rbd_aio_write_zeroes)(image, offset, length, completion, flags, 0) }
-        });
-    }
-
-    pub(crate) fn flush(&self, completer: Completer) {
-        // The image is not closed before it has begun.
-        let _called = self.core.count();
-        let counted = Counted::new(&self.core.under_way);
-        if self.is_closed.load(Ordering::SeqCst) {
-            return completer.complete(Err(Error::Internal));
-        }
-        if self.core.flushes.join(Rider { completer, counted }) == Next::Begin {
-            self.core.begin_flush();
-        }
-    }
-
-    /// Lets `call` begin the operation with a completion of its own.
-    fn begin(
-        &self,
-        deed: Deed,
-        completer: Completer,
-        memory: Memory,
-        call: impl FnOnce(&'static Api, Raw, Raw) -> c_int,
-    ) {
-        // The image is not closed before both have gone: the operation may end before its call.
-        let _called = self.core.count();
-        let counted = Counted::new(&self.core.under_way);
-        // In this order: `close` says that it is closed, and looks then.
-        if self.is_closed.load(Ordering::SeqCst) {
-            return completer.complete(Err(Error::Internal));
-        }
-        self.core.begin(deed, Some(completer), memory, counted, call);
-    }
-}
-
-impl Core {
-    /// The cluster takes nothing from us any more: another client has had us blocked.
-    #[cold]
-    pub(crate) fn shut_out(&self) {
-        if self.is_shut_out.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let image = &*self.name;
-        tracing::error!(
-            image,
-            "the cluster has shut this client out (blocklisted): all commands fail; try: start the \
-             daemon again, when nobody else is to have the image"
-        );
-        if self.flushes.lose_unknown() {
-            flight::tell_loss(image);
-        }
-    }
-
-    /// Gives the library the flush that is next. Whom it is for is counted, so the image is open.
-    fn begin_flush(self: &Arc<Self>) {
-        let deed = Deed { what: What::Flush, offset: 0, length: 0 };
-        let counted = Counted::new(&self.under_way);
-        let began = self.begin(deed, None, Memory::default(), counted, |api, image, completion| {
-            // SAFETY: the image is open.
-            unsafe { (api.rbd_aio_flush)(image, completion) }
-        });
-        if !began {
-            self.flushed(Err(Error::Internal));
-        }
-    }
-
-    /// It begins to be under way.
-    fn count(&self) -> Counted {
-        if self.under_way.load(Ordering::SeqCst) == 0 {
-            self.pulse.beat(&self.name);
-        }
-        Counted::new(&self.under_way)
-    }
-
-    /// The client refuses to compare and write so many bytes as one.
-    #[cold]
-    pub(crate) fn tell_that_it_is_not_one(&self, length: u64) {
-        if self.is_told.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let image = &*self.name;
-        tracing::warn!(
-            image,
-            length,
-            "this librbd does not compare and write so many bytes as one: COMPARE AND WRITE keeps \
-             out nobody who comes by another daemon; try: blocks of 512 bytes, or a newer librbd"
-        );
-    }
-
-    /// A flush that the library had has ended.
-    pub(crate) fn flushed(self: &Arc<Self>, result: Result<(), Error>) {
-        let (next, failed) = self.flushes.ended(result);
-        if failed {
-            flight::tell_loss(&self.name);
-        }
-        if next == Next::Begin {
-            self.begin_flush();
-        }
-    }
-
-    /// Lets `call` begin the operation. False if there is no room for it: then its completer was
-    /// dropped, which says that it has failed.
-    fn begin(
-        self: &Arc<Self>,
-        deed: Deed,
-        completer: Option<Completer>,
-        memory: Memory,
-        counted: Counted,
-        call: impl FnOnce(&'static Api, Raw, Raw) -> c_int,
-    ) -> bool {
-        let api = self.api;
-        let noted = deed.what.changes().then(|| self.flushes.note_begin(deed.offset, deed.length));
-        let core = Arc::clone(self);
-        let flight = Flight { core, deed, noted, completer, memory, counted };
-        let Some(id) = flight::depart(flight) else { return false };
-        let mut completion = null_mut();
-        // SAFETY: the argument is a number, no place; the place of the completion is ours.
-        let result = unsafe {
-            let create = api.rbd_aio_create_completion;
-            create(argument(id.number()), flight::completed, &raw mut completion)
-        };
-        if result < 0 {
-            fail(id, result);
-            return true;
-        }
-        let result = call(api, self.handle.0, completion);
-        if result < 0
-            && let Some(flight) = flight::arrive(id)
-        {
-            // SAFETY: the operation has not begun, and whoever takes the flight out of the table
-            // releases its completion.
-            unsafe { (api.rbd_aio_release)(completion) };
-            flight.end(result as isize);
-        }
-        true
-    }
-}
-
-fn fail(id: FlightId, result: c_int) {
-    if let Some(flight) = flight::arrive(id) {
-        flight.end(result as isize);
     }
 }
 
@@ -622,5 +512,6 @@ impl Drop for Image {
 }
 
 // Linux.
+const ENOENT: i32 = 2;
 const ESHUTDOWN: i32 = 108;
 const ETIMEDOUT: i32 = 110;

@@ -3,13 +3,17 @@
 //!
 //! ```text
 //! disk.rs       an Op becomes an errand (border 4); safe code
-//! image.rs      begins it: a flight gets a number, the library gets the number
+//! image.rs      an open image; below it operations.rs begins an errand: a flight gets a number,
+//!               the library gets the number
 //! flight.rs     the library says the number when it is over, from a thread of its own; the
 //!               completer of the flight tells the reactor
 //! flushes.rs    one flush at a time, and what is lost when one fails; safe code
 //! pulse.rs      whether the cluster answers; safe code
+//! keyring.rs    the file of the user's key; safe code
 //! look.rs       what stands behind bytes, as the library tells it
 //! worker.rs     a thread for each image, for what waits; safe code
+//! libraries.rs  which files that are, and of which version
+//! rounds.rs     what that thread looks at now and then; safe code
 //! api.rs        the functions of the libraries, found by name
 //! ```
 //!
@@ -26,9 +30,12 @@ mod error;
 mod flight;
 mod flushes;
 mod image;
+mod keyring;
+mod libraries;
 mod limits;
 mod look;
 mod pulse;
+mod rounds;
 mod watches;
 mod worker;
 
@@ -37,9 +44,12 @@ mod fake;
 #[cfg(test)]
 mod tests;
 
+pub use crate::disk::MadeOf;
 pub use crate::disk::Rbd;
 pub use crate::disk::Seen;
 pub use crate::disk::examine;
 pub use error::Doing;
 pub use error::LibraryError;
 pub use error::RbdError;
+pub use libraries::Loaded;
+pub use libraries::libraries;

@@ -7,12 +7,38 @@ use std::time::Duration;
 /// starts a daemon waits for it, and Ceph's own 300 s look like a hang.
 pub(crate) const CONNECT_SECONDS_MAX: &str = "30";
 
+/// A keyring is read so far, bytes: a thousand keys.
+pub(crate) const KEYRING_LEN_MAX: u64 = 1 << 20;
+
+/// Between two words about who still waits for a cluster to open an image.
+pub(crate) const OPEN_NOTICE: Duration = Duration::from_secs(10);
+
 /// Whoever opens an image waits so long: longer than for monitors, since OSDs come after them.
 pub(crate) const OPEN_MAX: Duration = Duration::from_secs(60);
 
-/// Whoever closes an image waits so long: a cluster that is well takes some milliseconds, and one
-/// that is not must not keep a daemon from ending.
+/// Whoever closes an image waits so long where a cache may have what was acknowledged: a cluster
+/// that is well takes some milliseconds, and one that is not must not keep a daemon from ending.
 pub(crate) const CLOSE_MAX: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 10_000 });
+
+/// And so long where all that was acknowledged is in the cluster: it gives back the lock alone,
+/// which the next client gets some time later by itself.
+pub(crate) const CLOSE_WELL_MAX: Duration =
+    Duration::from_millis(if cfg!(test) { 300 } else { 3_000 });
+
+/// And so long if the cluster has not answered for `SILENT_AFTER` then.
+pub(crate) const CLOSE_SILENT_MAX: Duration =
+    Duration::from_millis(if cfg!(test) { 100 } else { 1_000 });
+
+/// What takes longer will hardly end within the second that is left.
+pub(crate) const SILENT_AFTER: Duration =
+    Duration::from_millis(if cfg!(test) { 50 } else { 5_000 });
+
+/// Clients of one image that are told: more have no business there.
+pub(crate) const WATCHERS_MAX: usize = 256;
+
+/// From one look at the name of an image, and at who else has it open, to the next: a client that
+/// was killed counts for 30 s (`osd_client_watch_timeout`).
+pub(crate) const ROUND: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 30_000 });
 
 /// An image that is closed waits so long for operations that have not ended. Then it stays open:
 /// the library may still write into their memory, which stays theirs too.
@@ -32,7 +58,7 @@ pub(crate) const SHARDS: usize = 16;
 pub(crate) const BUSY_AFTER: Duration = Duration::from_secs(20);
 
 /// Whoever gives an image another size, or makes a snapshot, waits so long.
-pub(crate) const CHORE_MAX: Duration = Duration::from_secs(60);
+pub(crate) const CHORE_MAX: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 60_000 });
 
 /// Operations under way in one of them: more than all sessions together may have.
 pub(crate) const FLIGHTS_MAX: u32 = 1 << 20;
@@ -46,8 +72,17 @@ pub(crate) const ROWS_MAX: u64 = if cfg!(test) { 2 } else { 256 };
 pub(crate) const PIECE_LEN_MAX: u64 = 1 << 30;
 
 /// Bytes that are given to be repeated, at most: OSDs repeat them one by one, and 16 MiB of a block
-/// of 512 bytes take 6.6 ms, of 64 KiB 0.7 ms (12 ms if they are sent; one OSD in memory).
-pub(crate) const REPEATED_LEN: u64 = 64 << 10;
+/// of 512 bytes take 6.6 ms, of 64 KiB 0.7 ms (12 ms if they are sent; one OSD in memory). No more,
+/// since the library aborts the process where one entry of a journal has no room for them, and any
+/// image may get a journal while it is open.
+pub(crate) const REPEATED_LEN: u64 = 8 << 10;
+
+/// What an entry of a journal has room for at least, so that one operation fits into it: Ceph's
+/// default (`rbd_journal_max_payload_bytes`).
+pub(crate) const JOURNAL_ENTRY: u64 = 16 << 10;
+
+// Beside its bytes an entry has a head.
+const _: () = assert!(REPEATED_LEN < JOURNAL_ENTRY && 2 * 4096 < JOURNAL_ENTRY);
 
 /// Options of an image that are read: Pacific has 60.
 pub(crate) const OPTIONS_MAX: usize = 4096;

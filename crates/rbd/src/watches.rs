@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Images that are watched for another size, by numbers, for the same reason as flights.
 
+use crate::image::Fate;
 use crate::worker::Chore;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -23,6 +24,9 @@ pub(crate) struct Watched {
     bytes: AtomicU64,
     /// The image may have another size.
     is_in_doubt: AtomicBool,
+    /// Other clients that have it open, where that matters.
+    others: AtomicUsize,
+    fate: Mutex<Fate>,
 }
 
 static WATCHES: Mutex<BTreeMap<usize, Arc<Watched>>> = Mutex::new(BTreeMap::new());
@@ -41,11 +45,29 @@ impl Watched {
             chores,
             bytes: AtomicU64::new(0),
             is_in_doubt: AtomicBool::new(false),
+            others: AtomicUsize::new(0),
+            fate: Mutex::default(),
         })
     }
 
     pub(crate) fn note(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Release);
+    }
+
+    pub(crate) fn note_fate(&self, fate: Fate) {
+        *self.fate.lock().unwrap_or_else(PoisonError::into_inner) = fate;
+    }
+
+    pub(crate) fn fate(&self) -> Fate {
+        *self.fate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn note_others(&self, count: usize) {
+        self.others.store(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn others(&self) -> usize {
+        self.others.load(Ordering::Relaxed)
     }
 
     /// Whether the size is to be asked for, which is the asker's to do then.

@@ -15,17 +15,23 @@ use crate::image::Image;
 use crate::limits::CHORE_MAX;
 use crate::limits::CLOSE_MAX;
 use crate::limits::OPEN_MAX;
+use crate::limits::OPEN_NOTICE;
+use crate::rounds::Rounds;
 use crate::watches;
 use crate::watches::Watched;
 use std::io;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::Sender;
 use std::thread;
+use std::time::Duration;
+use std::time::Instant;
 use store::Error;
 use store::Outcome;
 use store::foreign::Completer;
@@ -36,16 +42,34 @@ use store::spec::RbdSpec;
 pub(crate) enum Chore {
     /// What stands behind these bytes.
     Status { offset: u64, length: u64, completer: Completer },
-    /// Another size, bytes.
-    Resize { bytes: u64, tell: Sender<Result<(), Refused>> },
-    /// A snapshot of this name.
-    Snapshot { name: String, tell: Sender<Result<(), Refused>> },
+    /// What somebody has ordered and waits for.
+    Order { order: Order, turn: Arc<Turn>, tell: Sender<Result<(), Refused>> },
     /// The image may have another size: who does the chores sees that by itself.
     Look,
     /// What is under way does not end: does the cluster answer others?
     Ask,
     /// Nobody has the image any more.
     Close,
+}
+
+/// What is ordered.
+#[derive(Clone, Debug)]
+pub(crate) enum Order {
+    /// Another size, bytes.
+    Resize(u64),
+    /// A snapshot of this name.
+    Snapshot(String),
+}
+
+/// Whose turn it is with an order: it is begun, or given up before that.
+#[derive(Debug, Default)]
+pub(crate) struct Turn(AtomicBool);
+
+impl Turn {
+    /// The first one to call it has the order.
+    fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::SeqCst)
+    }
 }
 
 /// An image that was opened, and its thread.
@@ -63,8 +87,14 @@ pub(crate) struct Opened {
 /// The end of a thread that does chores.
 #[derive(Debug)]
 pub(crate) struct Worker {
+    /// `POOL/IMAGE`.
+    name: Arc<str>,
     chores: Sender<Chore>,
     closed: Mutex<Receiver<Result<(), i32>>>,
+    /// Somebody has waited for the end in vain: nobody does so again.
+    is_given_up: AtomicBool,
+    /// Somebody serves it: a reactor may be the last one who has it.
+    is_served: AtomicBool,
 }
 
 impl Worker {
@@ -72,24 +102,28 @@ impl Worker {
         // A thread that is gone lets the completer fall, which says that it has failed.
         let _ = self.chores.send(chore);
     }
+
+    /// From now on who lets it go does not wait until it is closed.
+    pub(crate) fn serve(&self) {
+        self.is_served.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Worker {
-    /// Has a chore done for somebody who waits for it.
+    /// Has something done for somebody who waits for it.
     ///
     /// # Errors
-    /// Why it is not done, or nobody knows whether it is.
-    pub(crate) fn order(
-        &self,
-        place: &str,
-        chore: impl FnOnce(Sender<Result<(), Refused>>) -> Chore,
-    ) -> Result<(), RbdError> {
+    /// Why it is not done, or nobody knows whether it is. What was given up before it has begun
+    /// does not begin any more.
+    pub(crate) fn order(&self, place: &str, order: Order) -> Result<(), RbdError> {
         let (tell, told) = mpsc::channel();
-        self.ask(chore(tell));
-        let place = place.to_owned();
+        let turn = Arc::new(Turn::default());
+        self.ask(Chore::Order { order, turn: Arc::clone(&turn), tell });
+        let (place, seconds) = (place.to_owned(), CHORE_MAX.as_secs());
         match told.recv_timeout(CHORE_MAX) {
             Ok(done) => done.map_err(|refused| failed(place, None, refused)),
-            Err(_) => Err(RbdError::Unanswered { place, seconds: CHORE_MAX.as_secs() }),
+            Err(_) if turn.take() => Err(RbdError::NotBegun { place, seconds }),
+            Err(_) => Err(RbdError::Unanswered { place, seconds }),
         }
     }
 
@@ -98,16 +132,23 @@ impl Worker {
     ///
     /// # Errors
     /// What was acknowledged may be lost, or nobody can tell.
-    pub(crate) fn close(&self) -> Result<(), Error> {
+    pub(crate) fn close(&self, patience: Duration) -> Result<(), Error> {
         self.ask(Chore::Close);
         let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        match closed.recv_timeout(CLOSE_MAX) {
+        let is_given_up = self.is_given_up.load(Ordering::Relaxed);
+        let patience = if is_given_up { Duration::ZERO } else { patience };
+        match closed.recv_timeout(patience) {
             // It was closed before when nobody is there any more.
             Ok(Ok(())) | Err(RecvTimeoutError::Disconnected) => Ok(()),
+            // Operations have not ended.
+            Ok(Err(ETIMEDOUT)) => Err(Error::Silent),
             Ok(Err(_)) => Err(Error::Write),
             Err(RecvTimeoutError::Timeout) => {
-                tracing::warn!("an image of Ceph is not closed: the cluster does not answer");
-                Err(Error::Write)
+                if !self.is_given_up.swap(true, Ordering::Relaxed) {
+                    let image = &*self.name;
+                    tracing::warn!(image, "not closed: the cluster does not answer");
+                }
+                Err(Error::Silent)
             }
         }
     }
@@ -115,8 +156,12 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Who wants to know has closed it before.
-        let _ = self.close();
+        // Who wants to know has closed it before. A reactor that has the last of what did not end
+        // in time goes on: others wait for it.
+        match self.is_served.load(Ordering::Relaxed) {
+            true => self.ask(Chore::Close),
+            false => _ = self.close(CLOSE_MAX),
+        }
     }
 }
 
@@ -133,10 +178,11 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
             let opened = begin(api, &spec, &watched);
             let image = opened.as_ref().ok().map(|(image, ..)| Arc::clone(image));
             let piece_len = opened.as_ref().ok().map(|(_, facts, _)| facts.piece_len());
+            let rounds = opened.as_ref().ok().map(|(_, facts, _)| Rounds::of(&spec, facts));
             if tell.send(opened).is_ok()
-                && let (Some(image), Some(piece_len)) = (&image, piece_len)
+                && let (Some(image), Some(piece_len), Some(rounds)) = (&image, piece_len, rounds)
             {
-                serve(image, &watched, piece_len, &asked);
+                serve(image, &watched, piece_len, &asked, rounds);
             }
             watches::forget(&watched);
             let closed = image.map_or(Ok(()), |image| image.close());
@@ -145,13 +191,34 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
         })
     };
     spawned.map_err(|source| RbdError::Thread { place: place.clone(), source })?;
-    let opened = told.recv_timeout(OPEN_MAX);
-    let opened = opened
-        .map_err(|_| RbdError::Silent { place: place.clone(), seconds: OPEN_MAX.as_secs() })?;
+    let opened = wait_for(&told, &place)
+        .ok_or_else(|| RbdError::Silent { place: place.clone(), seconds: OPEN_MAX.as_secs() })?;
     let (image, facts, made) =
         opened.map_err(|refused| failed(place, spec.conf.clone(), refused))?;
-    let worker = Worker { chores, closed: closed.into() };
+    let worker = Worker {
+        name: image.name().into(),
+        chores,
+        closed: closed.into(),
+        is_given_up: AtomicBool::new(false),
+        is_served: AtomicBool::new(false),
+    };
     Ok(Opened { image, worker, facts, watched, made })
+}
+
+/// What comes in time; says meanwhile what it waits for.
+fn wait_for<T>(told: &Receiver<T>, place: &str) -> Option<T> {
+    let begun = Instant::now();
+    loop {
+        let left = OPEN_MAX.saturating_sub(begun.elapsed());
+        match told.recv_timeout(left.min(OPEN_NOTICE)) {
+            Ok(opened) => return Some(opened),
+            Err(RecvTimeoutError::Timeout) if begun.elapsed() < OPEN_MAX => {
+                let waited = begun.elapsed().as_secs();
+                tracing::info!(image = place, waited_s = waited, "waiting for the cluster of Ceph");
+            }
+            Err(_) => return None,
+        }
+    }
 }
 
 fn failed(place: String, conf: Option<String>, Refused { doing, errno }: Refused) -> RbdError {
@@ -192,13 +259,36 @@ fn connect(
     options: &[(&'static str, &'static str)],
 ) -> Result<(Image, Facts, bool), Refused> {
     let cluster = Arc::new(Cluster::connect(api, spec, options)?);
-    let open = || Image::open(IoContext::open(&cluster, spec)?, spec);
+    let open = || match Image::open(IoContext::open(&cluster, spec)?, spec) {
+        Err(Refused { doing: Doing::Open, errno: EPERM | EACCES | EROFS })
+            if spec.snapshot.is_some() =>
+        {
+            let image = Image::open_read_only(IoContext::open(&cluster, spec)?, spec)?;
+            tracing::warn!(
+                image = image.name(),
+                "the user may not watch the snapshot: if it is removed while it is served, hosts \
+                 read zeroes; try: rbd snap protect"
+            );
+            Ok(image)
+        }
+        opened => opened,
+    };
     let (image, made) = match (open(), spec.size.filter(|_| spec.create)) {
-        (Err(Refused { doing: Doing::Open, errno: ENOENT }), Some(bytes)) => {
-            match IoContext::open(&cluster, spec)?.create(&spec.image, bytes) {
+        (Err(Refused { doing: Doing::Open, errno: ENOENT }), bytes) => {
+            let context = IoContext::open(&cluster, spec)?;
+            if let Some(namespace) = &spec.namespace
+                && !context.has_namespace(namespace)
+            {
+                return Err(Refused { doing: Doing::Namespace, errno: ENOENT });
+            }
+            match bytes.map(|bytes| context.create(&spec.image, bytes)) {
+                None if spec.snapshot.is_some() && is_there(context, spec) => {
+                    return Err(Refused { doing: Doing::FindSnapshot, errno: ENOENT });
+                }
+                None => return Err(Refused { doing: Doing::Open, errno: ENOENT }),
                 // Somebody else has made it meanwhile.
-                Ok(()) | Err(Refused { errno: EEXIST, .. }) => (open()?, true),
-                Err(refused) => return Err(refused),
+                Some(Ok(()) | Err(Refused { errno: EEXIST, .. })) => (open()?, true),
+                Some(Err(refused)) => return Err(refused),
             }
         }
         (opened, _) => (opened?, false),
@@ -207,12 +297,32 @@ fn connect(
     Ok((image, facts, made))
 }
 
+/// Whether the image of a snapshot that is missing is there.
+fn is_there(context: IoContext, spec: &RbdSpec) -> bool {
+    let image = RbdSpec { snapshot: None, ..spec.clone() };
+    Image::open_read_only(context, &image).is_ok_and(|image| close(&image).is_ok())
+}
+
 fn close(image: &Image) -> Result<(), Refused> {
     image.close().map_err(|errno| Refused { doing: Doing::Open, errno })
 }
 
-fn serve(image: &Image, watched: &Watched, piece_len: u64, asked: &Receiver<Chore>) {
-    for chore in asked {
+fn serve(
+    image: &Image,
+    watched: &Watched,
+    piece_len: u64,
+    asked: &Receiver<Chore>,
+    mut rounds: Rounds,
+) {
+    loop {
+        let chore = match asked.recv_timeout(rounds.pause()) {
+            Ok(chore) => chore,
+            Err(RecvTimeoutError::Timeout) => {
+                rounds.go(image, watched);
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
         // Writes are checked against what is known of the end: that goes before all that is asked.
         if watched.is_in_doubt() {
             look(image, watched);
@@ -225,28 +335,36 @@ fn serve(image: &Image, watched: &Watched, piece_len: u64, asked: &Receiver<Chor
                     Err(error) => Outcome::Failed(error),
                 });
             }
-            // Who has asked may have given up.
-            Chore::Resize { bytes, tell } => {
-                let result = image.resize(bytes);
-                if result.is_ok() {
-                    watched.note(bytes);
-                }
-                let _ = tell.send(result);
+            Chore::Order { order, turn, tell } if turn.take() => {
+                let result = match &order {
+                    Order::Resize(bytes) => image.resize(*bytes).inspect(|()| watched.note(*bytes)),
+                    Order::Snapshot(name) => image.snapshot(name),
+                };
+                // Who has asked may have given up meanwhile.
+                let _ = tell.send(heeded(image, result));
             }
-            Chore::Snapshot { name, tell } => {
-                let _ = tell.send(image.snapshot(&name));
+            Chore::Order { order, .. } => {
+                let image = image.name();
+                tracing::info!(image, ?order, "not done: nobody waits for it any more");
             }
-            Chore::Look => {}
+            Chore::Look => rounds.look_at_name(image, watched),
             Chore::Ask => image.ask(),
             Chore::Close => return,
         }
     }
 }
 
+/// What this is refused for may be what all is refused for.
+fn heeded(image: &Image, result: Result<(), Refused>) -> Result<(), Refused> {
+    result.inspect_err(|refused| image.heed(refused.errno))
+}
+
 /// Asks for the size of the image.
 fn look(image: &Image, watched: &Watched) {
     match image.bytes() {
         Ok(bytes) => watched.note(bytes),
+        // The snapshot is gone, which is told.
+        Err(Refused { errno: ENOENT, .. }) => {}
         Err(Refused { errno, .. }) => {
             image.heed(errno);
             let (image, error) = (image.name(), io::Error::from_raw_os_error(errno));
@@ -256,6 +374,10 @@ fn look(image: &Image, watched: &Watched) {
 }
 
 // Linux.
+const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
 const EEXIST: i32 = 17;
+const EROFS: i32 = 30;
 const EOPNOTSUPP: i32 = 95;
+const ETIMEDOUT: i32 = 110;

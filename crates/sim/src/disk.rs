@@ -47,7 +47,7 @@ pub(crate) struct Work {
     pub(crate) what: What,
     /// Errno that it ends with.
     pub(crate) fails: Option<i32>,
-    /// When it began, if it is done elsewhere.
+    /// When it began.
     since: Option<Instant>,
     /// Bytes of it that took effect.
     applied: usize,
@@ -466,7 +466,7 @@ impl Disk {
         self.next
     }
 
-    /// Work `id` is done elsewhere, and begins.
+    /// Work `id` begins.
     pub(crate) fn note_begin(&mut self, id: u64, now: Instant) {
         if let Some(work) = self.works.get_mut(&id) {
             work.since = Some(now);
@@ -492,8 +492,8 @@ impl Disk {
         self.works.values().filter_map(range).collect()
     }
 
-    /// Whether all of that is done elsewhere, and something that was asked for there is under way
-    /// for so long that nobody need wait for the rest.
+    /// Whether all of that has begun, and something that was asked for there is under way for so
+    /// long that nobody need wait for the rest.
     pub(crate) fn has_waited(&self, mark: u64, now: Instant, long: Duration) -> bool {
         let waited = |work: &Work| work.since.is_some_and(|since| now.since(since) >= long);
         self.changes_up_to(mark).all(|work| work.since.is_some())

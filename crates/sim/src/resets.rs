@@ -6,7 +6,7 @@
 //! over when the answer leaves. Reads are not looked at: a copy reads other units than its command
 //! is for.
 //!
-//! What is done elsewhere may be left behind when it was waited for long enough: then nothing else
+//! What does not end may be left behind when it was waited for long enough: then nothing else
 //! begins on that disk before it is over.
 
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ use crate::check::Told;
 use crate::disk::Disk;
 use crate::net::LinkId;
 
-/// Data of tasks that end is waited for, and messages take a while; besides, what is done elsewhere
-/// is waited for once for each unit, and functions wait for those before them.
+/// Data of tasks that end is waited for, and messages take a while; besides, what does not end is
+/// waited for once for each unit, and functions wait for those before them.
 const TIME_MAX: Duration = Duration::from_secs(4);
 
 /// The resets that are under way.
@@ -101,7 +101,7 @@ impl Resets {
         *left = mark.max(*left);
     }
 
-    /// Something is asked of a disk that is elsewhere.
+    /// Something is asked of a disk.
     pub(crate) fn begin(&mut self, disk: usize, disks: &[Disk]) {
         let Some(mark) = self.left.get(&disk) else { return };
         // There may be another disk in its place.

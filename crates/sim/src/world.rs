@@ -445,7 +445,9 @@ impl World {
     /// A disk takes work.
     pub(crate) fn disk_submit(&mut self, desk: usize, disk: usize, token: Token, what: What) {
         let home = self.desks[desk].home;
+        self.resets.begin(disk, &self.disks);
         let id = self.disks[disk].submit(home, Owner::Port(desk, token), what);
+        self.disks[disk].note_begin(id, self.now);
         self.disk_later(disk, id);
     }
 

@@ -98,6 +98,10 @@ macro_rules! behind {
             self.behind.writes_same()
         }
 
+        fn elsewhere(&self) -> Option<crate::Elsewhere> {
+            self.behind.elsewhere()
+        }
+
         fn finish(&self) -> Result<(), crate::Error> {
             self.behind.finish()
         }

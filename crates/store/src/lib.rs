@@ -445,6 +445,28 @@ impl From<Result<Outcome, Error>> for Submitted {
     }
 }
 
+/// Who answers for a store, as people are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs)] // whoever answers tells all of it
+pub struct Elsewhere {
+    /// A word for it, such as `cluster`.
+    pub who: &'static str,
+    /// Where to look when it does not answer.
+    pub advice: &'static str,
+    /// New operations are told [`Error::Silent`] when it has answered none for so long.
+    pub busy_after: Duration,
+    /// They are told so now.
+    pub is_busy: bool,
+    /// What keeps data on this side of it, in a word: `none`, `writethrough`, `writeback` or
+    /// `persistent`.
+    pub cache: &'static str,
+    /// Who else reads and writes there, beside a cache that does not hear of it.
+    pub others: usize,
+    /// What has become of what is behind the store, if it is not found by its name any more:
+    /// `moved`, `replaced` or `removed`.
+    pub lost: Option<&'static str>,
+}
+
 /// A block store, shared by all reactors.
 ///
 /// A store keeps no state of an operation: what is under way is known by the [`Io`] that the driver
@@ -519,6 +541,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The bytes that there are by now behind what is served, if the store has heard that somebody
     /// else has changed them. A store in a file does not hear that: its file is asked.
     fn bytes_behind(&self) -> Option<u64> {
+        None
+    }
+
+    /// Who answers for the store, and how, where its work is done elsewhere
+    /// ([`foreign`](crate::foreign)) by somebody whom people know by name.
+    fn elsewhere(&self) -> Option<Elsewhere> {
         None
     }
 

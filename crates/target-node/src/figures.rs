@@ -22,10 +22,24 @@ pub struct Figures {
     pub holdings: Holdings,
     /// Bound on its data buffers, bytes.
     pub pool_bytes_max: usize,
+    /// What waits for stores whose work is done elsewhere, for a second and longer, by disk.
+    pub waits: Vec<Wait>,
     /// What came and went since it began.
     pub traffic: Traffic,
     /// Where its time went.
     pub times: Times,
+}
+
+/// Commands of a disk that wait for its store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Wait {
+    /// Serial number of the disk.
+    pub disk: String,
+    /// How many pieces of work.
+    pub commands: usize,
+    /// For how long the oldest of them.
+    pub oldest: Duration,
 }
 
 /// What has come and gone since a reactor began, with the sessions and connections that are there

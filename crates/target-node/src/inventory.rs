@@ -87,7 +87,7 @@ impl Target {
     /// # Errors
     /// See [`VolumeError`]; `Lingers` and `Flush` tell what is wrong after the unit has gone.
     pub fn remove_lun(&self, target: &str, lun: u16) -> Result<(), VolumeError> {
-        let _one_at_a_time = self.volumes();
+        let one_at_a_time = self.volumes();
         let served = self.served(target)?;
         let unit = served.luns().into_iter().find(|(number, _)| *number == lun);
         let Some((_, unit)) = unit else {
@@ -100,6 +100,10 @@ impl Target {
         unit.withdraw();
         self.show_luns(&served);
         tracing::info!(target, lun, "LUN removed");
+        if unit.store().files().is_empty() {
+            // Nobody gets the numbers of its files, and who waits for a cluster holds up no other.
+            drop(one_at_a_time);
+        }
         self.close_unit(lun, &unit)
     }
 

@@ -3,6 +3,7 @@
 
 use scsi::LogicalUnit;
 use scsi::Totals;
+use store::Elsewhere;
 use wire::scsi::protection::ProtectionType;
 
 use crate::authentication::Demand;
@@ -52,6 +53,12 @@ pub struct LunSnapshot {
     /// What has become of its file that was not found by its path at the last look: `deleted`,
     /// `replaced` or `moved`.
     pub astray: Option<&'static str>,
+    /// The bytes that are left behind it, where these are less than hosts see.
+    pub shrunk: Option<u64>,
+    /// Who answers for it, if that is somebody elsewhere.
+    pub elsewhere: Option<Elsewhere>,
+    /// Commands are told BUSY until work of commands that have ended is over.
+    pub is_fenced: bool,
     /// What it has done.
     pub totals: Totals,
 }
@@ -87,6 +94,9 @@ impl Target {
             protection: unit.protection_type(),
             lost_writes: may_have_lost_writes(unit),
             astray: self.astray_file_of(unit),
+            shrunk: self.shrunk_bytes_of(unit),
+            elsewhere: unit.store().elsewhere(),
+            is_fenced: unit.is_fenced(),
             totals: unit.figures(),
         }
     }

@@ -40,6 +40,7 @@ mod review;
 mod sending;
 mod services;
 mod shared;
+mod silence;
 mod stopping;
 mod storing;
 mod sweep;
@@ -202,8 +203,12 @@ struct PendingIo {
     managements: Vec<Key>,
     /// How long it is waited for.
     patience: fencing::Patience,
+    /// It is under way at least since then: somebody began to wait for the end of other work.
+    seen: Option<Instant>,
     /// When it began, by the stop-watch.
     stamp: u64,
+    /// When it began, if a store has it done elsewhere.
+    begun: Option<Instant>,
     /// Of a sync or durable write.
     watching: Option<watching::Watching>,
 }
@@ -234,6 +239,7 @@ enum Kind {
     MemoryTimer = 8,
     Sweep = 9,
     EndTimer = 10,
+    SilenceTimer = 11,
 }
 
 const KIND_SHIFT: u32 = 56;
@@ -254,6 +260,7 @@ fn decode(token: u64) -> (Option<Kind>, Key) {
         8 => Some(Kind::MemoryTimer),
         9 => Some(Kind::Sweep),
         10 => Some(Kind::EndTimer),
+        11 => Some(Kind::SilenceTimer),
         _ => None,
     };
     (kind, Key::from_bits(token & ((1 << KIND_SHIFT) - 1)))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reactors: one thread each, one port, one pump; and the target that starts and stops them.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::net::TcpListener;
@@ -40,6 +41,7 @@ use crate::node::LunMap;
 use crate::node::Node;
 use crate::node::NodeError;
 use crate::node::Portal;
+use crate::occupied::Occupied;
 use crate::pump::Board;
 use crate::pump::Letter;
 use crate::pump::LocalEnd;
@@ -48,6 +50,7 @@ use crate::pump::Rdma;
 use crate::pump::Shared;
 use crate::registry::Registry;
 use crate::registry::SESSIONS_MAX;
+use crate::silences::Silences;
 use crate::stopwatch::Times;
 use crate::stores::Files;
 use crate::stores::StoreFile;
@@ -242,7 +245,13 @@ pub enum Error {
         source: io::Error,
     },
     /// What was written to a disk that is no file may not last.
-    #[error("cannot close LUN {lun} of {target}: {source}; what was not yet flushed may be lost")]
+    #[error(
+        "cannot close LUN {lun} of {target}: {source}; {}",
+        match .source {
+            store::Error::Silent => "all that was acknowledged is there",
+            _ => "what was not yet flushed may be lost",
+        }
+    )]
     Finish {
         /// The target.
         target: String,
@@ -262,8 +271,12 @@ pub struct Target {
     isns: NameService,
     engine: &'static str,
     mode: Mode,
-    /// Held while a disk comes, goes, or takes another size.
+    /// Held while a disk comes or goes.
     volumes: Mutex<()>,
+    /// The disks that something is done to as a whole.
+    occupied: Occupied,
+    /// Disks that have become smaller than hosts see them: serial number, and bytes.
+    shrunk: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Target {
@@ -309,6 +322,7 @@ impl Target {
             strangers: Strangers::new(plan.connections),
             mailboxes,
             board: Board::default(),
+            silences: Silences::default(),
             files: Files::new(plan.stores.files),
             login_timeout: plan.login_timeout,
             rdma: plan.rdma,
@@ -330,6 +344,8 @@ impl Target {
             engine: engine.name(),
             mode: plan.mode,
             volumes: Mutex::new(()),
+            occupied: Occupied::default(),
+            shrunk: Mutex::default(),
         })
     }
 
@@ -373,6 +389,14 @@ impl Target {
 
     pub(crate) fn mailboxes(&self) -> &[Mailbox<Letter>] {
         &self.shared.mailboxes
+    }
+
+    pub(crate) const fn occupied(&self) -> &Occupied {
+        &self.occupied
+    }
+
+    pub(crate) const fn shrunk(&self) -> &Mutex<BTreeMap<String, u64>> {
+        &self.shrunk
     }
 
     pub(crate) const fn volume_lock(&self) -> &Mutex<()> {
@@ -523,17 +547,26 @@ impl Target {
         self.finish_stores().and(flushed)
     }
 
-    /// Lets go of what is no file.
+    /// Lets go of what is no file, of all disks at once: each may have to wait for what does not
+    /// answer.
     pub(crate) fn finish_stores(&self) -> Result<(), Error> {
+        let nodes = self.nodes();
+        let units = nodes.all().iter().flat_map(|served| {
+            let name = &served.node().name;
+            served.luns().into_iter().map(move |(lun, unit)| (name, lun, unit))
+        });
         let mut result = Ok(());
-        for served in self.nodes().all() {
-            for (lun, unit) in served.luns() {
-                if let Err(source) = unit.store().finish() {
-                    let target = served.node().name.clone();
-                    result = Err(Error::Finish { target, lun, source });
+        std::thread::scope(|scope| {
+            let ends: Vec<_> = units
+                .map(|(name, lun, unit)| (name, lun, scope.spawn(move || unit.store().finish())))
+                .collect();
+            for (name, lun, end) in ends {
+                // One that has panicked has said why.
+                if let Err(source) = end.join().unwrap_or(Err(store::Error::Internal)) {
+                    result = Err(Error::Finish { target: name.clone(), lun, source });
                 }
             }
-        }
+        });
         result
     }
 

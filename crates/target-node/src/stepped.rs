@@ -28,6 +28,7 @@ use crate::pump::Rdma;
 use crate::pump::Shared;
 use crate::reactor::LISTENING_REACTOR;
 use crate::registry::Registry;
+use crate::silences::Silences;
 use crate::stores::Files;
 use crate::strangers::ConnectionLimits;
 use crate::strangers::Strangers;
@@ -82,6 +83,7 @@ impl<P: Port> SteppedTarget<P> {
             strangers: Strangers::new(plan.connections),
             mailboxes: ports.iter().map(|(port, _)| Mailbox::new(port.waker())).collect(),
             board: Board::default(),
+            silences: Silences::default(),
             files: Files::default(),
             login_timeout: plan.login_timeout,
             rdma: plan.rdma,

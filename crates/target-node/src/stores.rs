@@ -365,13 +365,12 @@ impl Stores {
         Ok(Arc::new(image))
     }
 
-    /// The size of an image of Ceph that could be served, or would be made, bytes. Waits for the
-    /// cluster.
+    /// What an image of Ceph is that could be served, or would be made. Waits for the cluster.
     ///
     /// # Errors
     /// It cannot be served.
-    pub fn examine_image(spec: &RbdSpec) -> Result<u64, StoreError> {
-        Ok(rbd::examine(spec)?.bytes)
+    pub fn examine_image(spec: &RbdSpec) -> Result<rbd::Seen, StoreError> {
+        Ok(rbd::examine(spec)?)
     }
 
     fn open_device(&mut self, spec: &ScsiSpec) -> Result<Arc<dyn Store>, StoreError> {

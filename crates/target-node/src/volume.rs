@@ -38,6 +38,16 @@ pub enum Shrink {
     Allowed,
 }
 
+/// Where a snapshot is to be.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_structs)] // whoever wants one says both
+pub struct SnapshotPlace<'a> {
+    /// The file that it is to be, of a disk in a file.
+    pub path: &'a Path,
+    /// What it is to be called, of what is no file; None: a file was asked for.
+    pub name: Option<&'a str>,
+}
+
 /// What became of the size of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resized {
@@ -81,6 +91,18 @@ pub enum VolumeError {
         /// The number.
         lun: u16,
     },
+    /// A file, where there is none.
+    #[error(
+        "LUN {lun} is an image, whose snapshot has a name and is no file: {path} is none; try: \
+         lunwire lun snapshot {lun} {}",
+        .path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("monday")
+    )]
+    NoName {
+        /// The number.
+        lun: u16,
+        /// What was asked for.
+        path: String,
+    },
     /// What is no file has refused it.
     #[error("LUN {lun}: {said}")]
     Behind {
@@ -97,9 +119,9 @@ pub enum VolumeError {
     },
     /// Zero, or not whole blocks.
     #[error(
-        "{bytes} bytes is no size for LUN {lun}: a multiple of {block} is right, not zero, \
-         such as {}",
-        (bytes - bytes % u64::from(*block)).clamp(u64::from(*block), 1 << 62)
+        "{bytes} bytes is no size for LUN {lun}: it must be a multiple of {block}, and not zero; \
+         try: {}",
+        nearest(*.bytes, *.block)
     )]
     Size {
         /// The number.
@@ -222,6 +244,17 @@ pub enum VolumeError {
     Snapshot(#[from] SnapshotError),
 }
 
+/// The sizes next to `bytes` that a disk of such blocks can have.
+fn nearest(bytes: u64, block: u32) -> String {
+    let block = u64::from(block);
+    let most = i64::MAX.unsigned_abs() / block * block;
+    match bytes - bytes % block {
+        0 => format!("{block}"),
+        below if below >= most => format!("{most}"),
+        below => format!("{below} or {}", below + block),
+    }
+}
+
 /// A disk whose file is another size than what hosts see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rescanned {
@@ -256,8 +289,8 @@ impl Target {
         bytes: u64,
         shrink: Shrink,
     ) -> Result<Resized, VolumeError> {
-        let _one_at_a_time = self.volumes();
         let Volume { unit, file } = self.volume(target, lun)?;
+        let _one_at_a_time = self.occupied().wait(&unit);
         let block = unit.block();
         if bytes == 0 || !bytes.is_multiple_of(u64::from(block)) || i64::try_from(bytes).is_err() {
             return Err(VolumeError::Size { lun, bytes, block });
@@ -298,7 +331,8 @@ impl Target {
     }
 
     /// Looks at what is behind all disks, and takes over the size of what grew. Gives the
-    /// ones whose size is another one; those that are smaller stay as they are.
+    /// ones whose size is another one; those that are smaller stay as they are. A disk that takes
+    /// another size meanwhile is left out.
     pub fn rescan(&self) -> Vec<Rescanned> {
         self.note_names();
         self.take_over_sizes(|target, lun, unit| match self.file_of(unit) {
@@ -322,11 +356,12 @@ impl Target {
         &self,
         size: impl Fn(&str, u16, &LogicalUnit) -> Option<u64>,
     ) -> Vec<Rescanned> {
-        let _one_at_a_time = self.volumes();
         let mut changed = Vec::new();
         for (target, lun, unit) in self.disks() {
+            let Some(_one_at_a_time) = self.occupied().at_once(&unit) else { continue };
             let Some(bytes) = size(&target, lun, &unit) else { continue };
             let (before, now) = (bytes_of(&unit), bytes - bytes % u64::from(unit.block()));
+            self.tell_shrunk(&target, lun, &unit, now);
             if now == before {
                 continue;
             }
@@ -337,6 +372,35 @@ impl Target {
             changed.push(Rescanned { target, lun, before, now });
         }
         changed
+    }
+
+    /// What is behind a disk has `now` bytes: if that is less than hosts see, it is told, once.
+    fn tell_shrunk(&self, target: &str, lun: u16, unit: &LogicalUnit, now: u64) {
+        let (before, disk) = (bytes_of(unit), unit.identity().serial.as_str());
+        let mut shrunk = self.shrunk().lock().unwrap_or_else(PoisonError::into_inner);
+        if now >= before {
+            if shrunk.remove(disk).is_some() {
+                tracing::info!(target, lun, now, "a disk has all again that hosts see of it");
+            }
+        } else if shrunk.insert(disk.to_owned(), now) != Some(now) {
+            tracing::warn!(
+                target,
+                lun,
+                store = unit.label(),
+                before,
+                now,
+                "a disk has become smaller than hosts see it: what reaches behind its end fails; \
+                 try: make it as large as before, or, after the file system on it was made \
+                 smaller, lunwire lun resize {lun} {now} --shrink"
+            );
+        }
+    }
+
+    /// The bytes that were behind a disk at the last look, where these are less than hosts see.
+    pub(crate) fn shrunk_bytes_of(&self, unit: &LogicalUnit) -> Option<u64> {
+        let shrunk = self.shrunk().lock().unwrap_or_else(PoisonError::into_inner);
+        let now = shrunk.get(unit.identity().serial.as_str()).copied();
+        now.filter(|now| *now < bytes_of(unit))
     }
 
     /// Tells each thin disk how much space its file takes and how much is left, so that hosts hear
@@ -393,17 +457,26 @@ impl Target {
     }
 
     /// Makes `path` a file with the present content of the disk `lun` of `target`, by sharing its
-    /// blocks; of what is no file a snapshot of its own kind, called as the last part of `path`.
+    /// blocks; of what is no file a snapshot of its own kind, called `name`.
     ///
     /// # Errors
     /// See [`VolumeError`]; nothing is left at `path` then.
-    pub fn snapshot(&self, target: &str, lun: u16, path: &Path) -> Result<Snapshot, VolumeError> {
-        let _one_at_a_time = self.volumes();
+    pub fn snapshot(
+        &self,
+        target: &str,
+        lun: u16,
+        SnapshotPlace { path, name }: SnapshotPlace<'_>,
+    ) -> Result<Snapshot, VolumeError> {
         let Volume { unit, file } = self.volume(target, lun)?;
+        let _one_at_a_time = self.occupied().wait(&unit);
         let bytes = bytes_of(&unit);
         let Some(file) = file else {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let done = unit.store().snapshot_behind(&name);
+            if unit.store().elsewhere().is_none() {
+                return Err(VolumeError::NotAFile { lun });
+            }
+            let path = path.display().to_string();
+            let name = name.ok_or(VolumeError::NoName { lun, path })?;
+            let done = unit.store().snapshot_behind(name);
             let done = done.ok_or(VolumeError::NotAFile { lun })?;
             let name = done.map_err(|said| VolumeError::Behind { lun, said })?;
             tracing::info!(target, lun, name, bytes, "snapshot");

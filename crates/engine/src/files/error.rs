@@ -123,7 +123,14 @@ pub enum FileError {
         bytes: u64,
     },
     /// The size asked for is zero or not whole sectors.
-    #[error("{wanted} bytes is no size for {}: it must be a multiple of 512", .path.display())]
+    #[error(
+        "{wanted} bytes is no size for {}: it must be a multiple of 512; try: {}",
+        .path.display(),
+        match .wanted / SECTOR * SECTOR {
+            0 => format!("{SECTOR}"),
+            below => format!("{below} or {}", below.saturating_add(SECTOR)),
+        }
+    )]
     UselessSize {
         /// The file.
         path: PathBuf,

@@ -97,8 +97,8 @@ pub(super) struct Jobs {
     by_task: Vec<usize>,
     /// The buffer of the task that ends next.
     kept: Option<(TaskId, Option<Buf>)>,
-    /// Units, and with what status they are busy, of which was told.
-    noticed: Vec<(u16, u8)>,
+    /// Units, and with what status they are busy, of which was told, and when.
+    noticed: Vec<(u16, u8, Instant)>,
 }
 
 /// What becomes of a request.
@@ -259,15 +259,22 @@ impl Jobs {
         Some((job.tag, job.request.lun, job.request.cdb))
     }
 
-    /// Whether it was not told yet that this unit answers so.
-    pub(super) fn is_news(&mut self, lun: u16, kind: &Kind) -> bool {
+    /// Whether it was not told for some time that this unit answers so.
+    pub(super) fn is_news(&mut self, lun: u16, kind: &Kind, now: Instant) -> bool {
         let Kind::Status { status, .. } = kind else { return false };
-        let known = self.noticed.contains(&(lun, *status));
+        self.noticed.retain(|(.., told)| now.since(*told) < limits::NOTICE_INTERVAL);
+        let known = self.noticed.iter().any(|(of, with, _)| (*of, *with) == (lun, *status));
         let is_news = !known && self.noticed.len() < limits::NOTICES_MAX;
         if is_news {
-            self.noticed.push((lun, *status));
+            self.noticed.push((lun, *status, now));
         }
         is_news
+    }
+
+    /// Since when a request is told that the target is busy, of those that wait to be tried again.
+    pub(super) fn busy_since(&self) -> Option<Instant> {
+        let waiting = self.delayed.iter().filter_map(|(_, place)| self.jobs.get(*place));
+        waiting.filter_map(|job| job.busy_since).min()
     }
 
     pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut Job> {
@@ -371,11 +378,13 @@ impl SessionDriver {
             }
             Verdict::Later(pause, said) => {
                 let (tag, lun, cdb) = (job.tag, job.request.lun, job.request.cdb);
+                let since = job.busy_since;
                 self.jobs.delayed.push((context.now + pause, place));
                 if let Some(kind) = said
-                    && self.jobs.is_news(lun, &kind)
+                    && self.jobs.is_news(lun, &kind, context.now)
                 {
                     let error = self.error(kind).at_lun(lun).during(&cdb);
+                    let error = error.busy_since(since, context.now);
                     context.tell(Event::Again { session: self.id, tag, error });
                 }
             }
@@ -410,6 +419,7 @@ impl SessionDriver {
         let result = result.map(|()| Done { data, generation }).map_err(|kind| {
             let kind = self.cause(kind);
             let error: Error = self.error(kind);
+            let error = error.busy_since(job.busy_since, context.now);
             error.at_lun(job.request.lun).during(&job.request.cdb)
         });
         context.tell(Event::Done { session: self.id, tag: job.tag, result });

@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use clock::Instant;
 use engine::Port;
 
 use super::SessionDriver;
@@ -64,6 +65,11 @@ impl SessionDriver {
     pub(crate) fn is_in_doubt(&self) -> bool {
         let is_busy = || self.jobs.may_change() || !self.managements.is_empty();
         self.portals.is_in_doubt() || matches!(self.state, State::Up(_)) && is_busy()
+    }
+
+    /// Since when a command is told that the target is busy, of those that wait to be tried again.
+    pub(crate) fn busy_since(&self) -> Option<Instant> {
+        matches!(self.state, State::Up(_)).then(|| self.jobs.busy_since()).flatten()
     }
 
     /// Whether the session that is to take the place of this one has a connection, on which it logs

@@ -55,7 +55,7 @@ impl SessionDriver {
             return false;
         }
         let (tag, lun, cdb) = (job.tag, job.request.lun, job.request.cdb);
-        if self.jobs.is_news(lun, kind) {
+        if self.jobs.is_news(lun, kind, context.now) {
             let error = self.error(kind.clone()).at_lun(lun).during(&cdb);
             context.tell(Event::Elsewhere { session: self.id, tag, error });
         }

@@ -28,6 +28,14 @@ const ZONE_LEN_MAX: usize = 15;
 /// Beginnings of stores, which are no user names.
 const STORES: [&str; 7] = ["file:", "iso:", "memory:", "null:", "rbd:", "scsi:", "stripe:"];
 
+/// Whether `text` is the store of a disk, which no secret is in: the `@` of `rbd:POOL/IMAGE@SNAP`
+/// ends no login.
+fn is_store(text: &str) -> bool {
+    STORES.iter().any(|start| text.starts_with(start))
+        && !text.contains("://")
+        && !names_secret(text)
+}
+
 /// User and secret: `user%secret`, or `user:secret` where the user is no iSCSI name.
 pub(super) fn split_login(login: &str) -> (&str, Option<&str>) {
     let colon = !NAMES.iter().any(|name| login.starts_with(name));
@@ -55,6 +63,9 @@ pub(super) fn shown_part(part: &str) -> String {
 /// What somebody gave as a URL, whether it is one or not, without what may be a secret in it.
 #[must_use]
 pub fn without_secrets(text: &str) -> String {
+    if is_store(text) {
+        return text.to_owned();
+    }
     let scheme = text.find("://").map_or(0, |at| at + 3);
     let (head, rest) = text.split_at_checked(scheme).unwrap_or(("", text));
     let plain_head = |letter| is_plain(letter) || matches!(letter, ':' | '/' | ' ');
@@ -93,6 +104,9 @@ pub fn may_hold_secrets(text: &str) -> bool {
 #[must_use]
 pub fn secrets_in(text: &str) -> Vec<String> {
     const APART: [char; 10] = ['/', '?', '@', '%', ':', '&', '=', '#', ';', ' '];
+    if is_store(text) {
+        return Vec::new();
+    }
     if let Ok(url) = Url::parse(text) {
         return [url.secret, url.target_secret].into_iter().flatten().collect();
     }
@@ -277,6 +291,8 @@ mod tests {
             "iscsi://host/iqn.2026-01.com.example%3aa/0?header_digest=crc32c",
             "disk:1.img",
             "100%.img",
+            "rbd:pool/image@snap",
+            "rbd:pool/image@snap,id=lunwire,conf=/etc/ceph/ceph.conf",
         ] {
             assert_eq!(without_secrets(plain), plain);
             assert!(secrets_in(plain).iter().all(|secret| secret.len() < 6), "{plain}");

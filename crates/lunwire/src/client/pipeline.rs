@@ -44,6 +44,7 @@ use crate::client::place::Disk;
 use crate::client::place::Durability;
 use crate::client::place::Place;
 use crate::client::progress::Progress;
+use crate::client::progress::Wait;
 use crate::client::same;
 
 /// What is to be moved.
@@ -261,10 +262,10 @@ impl Copy<'_> {
     }
 
     /// Who is to answer next.
-    fn waits_for(&self) -> Option<String> {
-        let first = self.under_way.iter().min_by_key(|(tag, _)| **tag)?;
-        let place = if first.1.reading { &self.plan.from } else { &self.plan.to };
-        Some(place.name())
+    fn waits_for(&self) -> Option<Wait> {
+        let (_, first) = self.under_way.iter().min_by_key(|(tag, _)| **tag)?;
+        let place = if first.reading { &self.plan.from } else { &self.plan.to };
+        Some(Wait { who: place.name(), busy: self.queue.busy_for(first.session) })
     }
 
     fn interruption(&self) -> anyhow::Error {

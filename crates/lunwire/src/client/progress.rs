@@ -17,8 +17,20 @@ const ON_TERMINAL: Duration = Duration::from_millis(200);
 /// Between two plain lines.
 const ELSEWHERE: Duration = Duration::from_secs(5);
 
+/// The time that a rate is of.
+const INTERVAL: Duration = Duration::from_secs(1);
+
 /// Without progress for so long, it says what it waits for.
 const STANDSTILL: Duration = Duration::from_secs(3);
+
+/// What nothing comes of.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    /// Who is to answer next.
+    pub(crate) who: String,
+    /// For how long it has told that it is busy.
+    pub(crate) busy: Option<Duration>,
+}
 
 /// Prints to standard error.
 #[derive(Debug)]
@@ -44,8 +56,8 @@ impl Progress {
         Self { what, quiet, terminal, begun: now, shown: now, moved, from, total }
     }
 
-    /// `done` bytes are done; `waits_for`: who is to answer next.
-    pub(crate) fn show(&mut self, done: u64, waits_for: impl FnOnce() -> Option<String>) {
+    /// `done` bytes are done; `waits`: who is to answer next.
+    pub(crate) fn show(&mut self, done: u64, waits: impl FnOnce() -> Option<Wait>) {
         if done != self.moved.0 {
             self.moved = (done, Instant::now());
         }
@@ -58,9 +70,9 @@ impl Progress {
         let mut text = line(self.what, done, self.total, moved, self.begun.elapsed());
         let still = self.moved.1.elapsed();
         if still >= STANDSTILL
-            && let Some(who) = waits_for()
+            && let Some(wait) = waits()
         {
-            text = standing(&text, &who, still);
+            text = standing(&text, &wait, still);
         }
         if self.terminal {
             output::rewrite(&text);
@@ -88,21 +100,69 @@ pub(crate) struct Ticker {
     begun: Instant,
     shown: Instant,
     whole: Duration,
+    pace: Pace,
+}
+
+/// How fast commands end now: the average of what was before an outage says nothing of it.
+#[derive(Debug)]
+struct Pace {
+    /// When it was measured last, and how many had ended by then.
+    at: Instant,
+    commands: u64,
+    rate: f64,
+    /// How many had ended when one did last, and when that was.
+    moved: (u64, Instant),
+}
+
+impl Pace {
+    const fn new(at: Instant) -> Self {
+        Self { at, commands: 0, rate: 0.0, moved: (0, at) }
+    }
+
+    /// `commands` have ended by now. Gives how long ago the last one did.
+    fn note(&mut self, now: Instant, commands: u64) -> Duration {
+        if commands != self.moved.0 {
+            self.moved = (commands, now);
+        }
+        let time = now.saturating_duration_since(self.at);
+        if time >= INTERVAL || self.commands == 0 {
+            let ended = commands.saturating_sub(self.commands);
+            self.rate = ended as f64 / time.as_secs_f64().max(0.001);
+        }
+        if time >= INTERVAL {
+            (self.at, self.commands) = (now, commands);
+        }
+        now.saturating_duration_since(self.moved.1)
+    }
 }
 
 impl Ticker {
     pub(crate) fn new(begun: Instant, whole: Duration) -> Self {
-        Self { terminal: std::io::stderr().is_terminal(), begun, shown: begun, whole }
+        Self {
+            terminal: std::io::stderr().is_terminal(),
+            begun,
+            shown: begun,
+            whole,
+            pace: Pace::new(begun),
+        }
     }
 
-    /// `commands` have ended.
-    pub(crate) fn show(&mut self, now: Instant, commands: u64) {
+    /// `commands` have ended; `busy`: for how long the target has told that it is.
+    pub(crate) fn show(
+        &mut self,
+        now: Instant,
+        commands: u64,
+        busy: impl FnOnce() -> Option<Duration>,
+    ) {
         let pause = if self.terminal { ON_TERMINAL } else { ELSEWHERE };
         if now.saturating_duration_since(self.shown) < pause {
             return;
         }
         self.shown = now;
-        let text = tick(now.saturating_duration_since(self.begun), self.whole, commands);
+        let still = self.pace.note(now, commands);
+        let busy = if still >= STANDSTILL { busy() } else { None };
+        let time = now.saturating_duration_since(self.begun);
+        let text = tick(time, self.whole, self.pace.rate, still, busy);
         if self.terminal {
             output::rewrite(&text);
         } else {
@@ -118,15 +178,29 @@ impl Drop for Ticker {
     }
 }
 
-fn tick(time: Duration, whole: Duration, commands: u64) -> String {
-    let rate = commands as f64 / time.as_secs_f64().max(0.001);
-    format!("measured: {} of {} s, {rate:.0} commands/s", time.as_secs(), whole.as_secs())
+fn tick(
+    time: Duration,
+    whole: Duration,
+    rate: f64,
+    still: Duration,
+    busy: Option<Duration>,
+) -> String {
+    let what = match busy {
+        Some(busy) => format!("waiting: target is busy ({} s)", busy.as_secs()),
+        None if still >= STANDSTILL => format!("no answer for {} s", still.as_secs()),
+        None => format!("{rate:.0} commands/s"),
+    };
+    format!("measured: {} of {} s, {what}", time.as_secs(), whole.as_secs())
 }
 
 /// What nothing comes of is no matter of speed.
-fn standing(line: &str, who: &str, time: Duration) -> String {
+fn standing(line: &str, wait: &Wait, time: Duration) -> String {
     let share = line.split(", ").next().unwrap_or(line);
-    format!("{share}, waiting for {who} for {} s", time.as_secs())
+    let who = &wait.who;
+    match wait.busy {
+        Some(busy) => format!("{share}, waiting: {who} is busy ({} s)", busy.as_secs()),
+        None => format!("{share}, waiting for {who} for {} s", time.as_secs()),
+    }
 }
 
 /// `moved`: bytes since it began, which took `time`.
@@ -158,16 +232,41 @@ mod tests {
     fn a_line_says_what_it_waits_for() {
         let ten = Duration::from_secs(10);
         let text = line("copied", 50 << 20, Some(200 << 20), 50 << 20, ten);
+        let wait = |busy| Wait { who: "iscsi://a/b/0".to_owned(), busy };
         assert_eq!(
-            standing(&text, "iscsi://a/b/0", ten),
+            standing(&text, &wait(None), ten),
             "copied: 25% of 200 MiB, waiting for iscsi://a/b/0 for 10 s"
+        );
+        assert_eq!(
+            standing(&text, &wait(Some(Duration::from_secs(12))), ten),
+            "copied: 25% of 200 MiB, waiting: iscsi://a/b/0 is busy (12 s)"
         );
     }
 
     #[test]
     fn a_measurement_tells_its_time_and_rate() {
         let time = Duration::from_secs;
-        assert_eq!(tick(time(10), time(600), 1000), "measured: 10 of 600 s, 100 commands/s");
+        let tick = |still, busy| tick(time(10), time(600), 100.0, time(still), busy);
+        assert_eq!(tick(0, None), "measured: 10 of 600 s, 100 commands/s");
+        assert_eq!(tick(4, None), "measured: 10 of 600 s, no answer for 4 s");
+        let busy = tick(4, Some(time(3)));
+        assert_eq!(busy, "measured: 10 of 600 s, waiting: target is busy (3 s)");
+    }
+
+    /// An outage does not look like a target that becomes slower.
+    #[test]
+    fn a_rate_is_that_of_now() {
+        let begun = Instant::now();
+        let at = |millis| begun + Duration::from_millis(millis);
+        let mut pace = Pace::new(begun);
+        assert_eq!(pace.note(at(500), 50), Duration::ZERO);
+        assert!((pace.rate - 100.0).abs() < 0.1, "{pace:?}");
+        pace.note(at(10_000), 1000);
+        assert!((pace.rate - 100.0).abs() < 0.1, "{pace:?}");
+        pace.note(at(12_000), 1400);
+        assert!((pace.rate - 200.0).abs() < 0.1, "{pace:?}");
+        assert_eq!(pace.note(at(14_000), 1400), Duration::from_secs(2));
+        assert!(pace.rate.abs() < 0.1, "{pace:?}");
     }
 
     #[test]

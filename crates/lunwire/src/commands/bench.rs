@@ -344,7 +344,10 @@ impl<'a> Bench<'a> {
                     self.post(slot)?;
                 }
             }
-            ticker.show(now, latencies.total());
+            ticker.show(now, latencies.total(), || {
+                let sessions = self.sessions.iter();
+                sessions.filter_map(|session| self.queue.busy_for(*session)).max()
+            });
             if client::is_to_leave(self.queue, self.sessions) {
                 break;
             }

@@ -24,6 +24,7 @@ pub(crate) fn run(options: &CheckOptions) -> Result<()> {
         return refuse(&options.file, unread, options.json);
     }
     let mut warnings = draft.warnings();
+    warnings.extend(draft.taken_portals());
     warnings.iter().for_each(output::warn);
     let Examination { odd, mut wrong } = draft.examine_files();
     odd.iter().for_each(output::warn);

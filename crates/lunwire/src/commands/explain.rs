@@ -2,10 +2,17 @@
 //! `lunwire explain`.
 
 use anyhow::Result;
+use control::units;
+use serde_json::Value;
 use serde_json::json;
 
 use crate::args::ExplainOptions;
 use crate::output;
+use crate::plan::Described;
+use crate::plan::Draft;
+
+/// Where Ceph looks first.
+const CONF: &str = "/etc/ceph/ceph.conf";
 
 /// What this machine offers, what would be chosen, and why.
 pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
@@ -16,6 +23,17 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
         Err(refusal) => refusal.to_string(),
     };
     let cpus = engine::affinity::allowed_cpus();
+    let images = match &options.file {
+        Some(file) => {
+            let (draft, wrong) = Draft::from_file(file)?;
+            if let Some(error) = wrong.into_iter().next() {
+                return Err(error);
+            }
+            draft.describe_images()
+        }
+        None => Vec::new(),
+    };
+    let ceph = rbd::libraries();
     if options.json {
         output::result(json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -26,10 +44,23 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
             "cpus": cpus,
             "mode": "smp",
             "amp": amp(cpus.len()),
+            "ceph": match &ceph {
+                Ok(libraries) => libraries.iter().map(library_json).collect(),
+                Err(error) => json!({ "error": error.to_string() }),
+            },
+            "images": images.iter().map(image_json).collect::<Vec<Value>>(),
         }));
         return Ok(());
     }
-    output::table(&[
+    let ceph = match &ceph {
+        Ok(libraries) => libraries.iter().map(library).collect::<Vec<_>>().join(", "),
+        Err(rbd::LibraryError::Missing { file, .. }) => {
+            let name = file.split('.').next().unwrap_or_default();
+            format!("{name} is missing: install package librbd1 (for rbd: alone)")
+        }
+        Err(error) => error.to_string(),
+    };
+    let mut rows = vec![
         vec!["version".into(), env!("CARGO_PKG_VERSION").into()],
         vec!["kernel".into(), report.kernel.clone()],
         vec!["engine".into(), format!("{chosen} (io_uring: {})", uring)],
@@ -37,8 +68,74 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
         vec!["CPUs".into(), format!("{} allowed: {cpus:?}", cpus.len())],
         vec!["mode".into(), format!("smp; {}", amp(cpus.len()))],
         vec!["transport".into(), "TCP".into()],
-    ]);
+        vec!["Ceph".into(), ceph],
+    ];
+    rows.extend(images.iter().map(image_row));
+    output::table(&rows);
     Ok(())
+}
+
+fn library(loaded: &rbd::Loaded) -> String {
+    let rbd::Loaded { name, version, file, .. } = loaded;
+    let file = file.as_deref().map(|file| format!(" ({file})")).unwrap_or_default();
+    format!("{name} {version}{file}")
+}
+
+fn library_json(loaded: &rbd::Loaded) -> (String, Value) {
+    let rbd::Loaded { name, version, file, .. } = loaded;
+    ((*name).to_owned(), json!({ "version": version, "file": file }))
+}
+
+fn user(image: &Described) -> String {
+    format!("client.{}", image.image.user.as_deref().unwrap_or("admin"))
+}
+
+/// The configuration that is read for an image.
+fn conf(image: &Described) -> String {
+    let named = image.image.conf.clone().or_else(|| std::env::var("CEPH_CONF").ok());
+    named.unwrap_or_else(|| CONF.to_owned())
+}
+
+fn image_row(of: &Described) -> Vec<String> {
+    let place = format!("LUN {} of {}", of.lun, of.target);
+    let what = match &of.seen {
+        Ok(seen) => {
+            let size = units::bytes(seen.bytes);
+            match &seen.made_of {
+                None => format!("{size}, would be made"),
+                Some(made_of) => format!(
+                    "{size} in objects of {}, features {}, cache {}",
+                    units::bytes(made_of.object_bytes),
+                    made_of.features.join(" "),
+                    made_of.cache
+                ),
+            }
+        }
+        Err(error) => output::masked(&output::chain(error)),
+    };
+    let (image, user, conf) = (of.image.place(), user(of), conf(of));
+    vec![place, format!("rbd:{image} as {user} by {conf}: {what}")]
+}
+
+fn image_json(of: &Described) -> Value {
+    let image = &of.image;
+    let seen = of.seen.as_ref().ok();
+    let made_of = seen.and_then(|seen| seen.made_of.as_ref());
+    json!({
+        "target": of.target,
+        "lun": of.lun,
+        "user": user(of),
+        "conf": conf(of),
+        "pool": image.pool,
+        "namespace": image.namespace,
+        "image": image.image,
+        "snapshot": image.snapshot,
+        "bytes": seen.map(|seen| seen.bytes),
+        "object_bytes": made_of.map(|made_of| made_of.object_bytes),
+        "features": made_of.map(|made_of| &made_of.features),
+        "cache": made_of.map(|made_of| made_of.cache),
+        "error": of.seen.as_ref().err().map(|error| output::masked(&output::chain(error))),
+    })
 }
 
 /// When `--mode amp` pays. More reactors are the better use of CPUs as long as there are sessions

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire lun`: act on the disks of a running daemon.
 
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -17,12 +18,16 @@ use crate::args::LunOptions;
 use crate::args::Usage;
 use crate::daemon::admin;
 use crate::daemon::advice::reaching;
+use crate::daemon::shown;
 use crate::output;
 use crate::plan;
 use crate::plan::DraftLun;
 
 /// Requests under way and large files take their time.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// People who have waited for so long hear that they still do.
+const TOLD_AFTER: Duration = Duration::from_secs(2);
 
 /// Add, remove, resize, rescan or snapshot.
 pub(crate) fn run(options: &LunOptions) -> Result<()> {
@@ -100,26 +105,25 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
                 output::result(serde_json::to_value(&reply)?);
                 return Ok(());
             }
-            let Reply::Rescanned { luns } = reply else { return other(options) };
+            let Reply::Rescanned { luns, .. } = reply else { return other(options) };
             if luns.is_empty() {
                 output::line("no disk has another size");
             }
             for found in luns {
-                let (target, lun) = (found.target, found.lun);
+                let (target, lun) = (&found.target, found.lun);
                 let (before, now) = (units::bytes(found.before), units::bytes(found.now));
                 let said = if found.now > found.before {
                     format!("{target} LUN {lun}: {before} before, {now} now")
                 } else {
-                    format!(
-                        "{target} LUN {lun}: its file has {now}, less than the {before} that hosts \
-                         see; try: lunwire lun resize {lun} SIZE, with --shrink if need be"
-                    )
+                    shown::smaller(&found)
                 };
                 output::line(reaching(&said, options.daemon.control_socket.as_deref()));
             }
         }
         LunAction::Snapshot { lun, path, place } => {
             let absolute = std::path::absolute(path).context("cannot name the snapshot")?;
+            // An image has no folders.
+            let name = path.to_str().filter(|name| !name.contains('/')).map(ToOwned::to_owned);
             let Some(path) = absolute.to_str().map(ToOwned::to_owned) else {
                 bail!("the name of the snapshot must be UTF-8");
             };
@@ -127,6 +131,7 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
                 target: place.target.clone(),
                 lun: *lun,
                 path: path.clone(),
+                name,
             };
             let reply = ask(&place.daemon, &request)?;
             if place.daemon.json {
@@ -148,7 +153,21 @@ fn tell_warnings(reply: &Reply) {
 }
 
 fn ask(daemon: &AdminOptions, request: &Request) -> Result<Reply> {
-    admin::ask_patiently(daemon.daemon.control_socket.as_deref(), request, PATIENCE)
+    let socket = daemon.daemon.control_socket.as_deref();
+    let (is_terminal, mut is_told) = (std::io::stderr().is_terminal(), false);
+    let reply = admin::ask_patiently(socket, request, PATIENCE, |waited| {
+        if waited < TOLD_AFTER {
+            return;
+        }
+        let told = "still waiting for the store";
+        if is_terminal {
+            output::rewrite(&format!("{told}: {} s", waited.as_secs()));
+        } else if !std::mem::replace(&mut is_told, true) {
+            output::say(format!("{told}..."));
+        }
+    });
+    output::clear();
+    reply
 }
 
 fn other(daemon: &AdminOptions) -> Result<()> {

@@ -2,6 +2,12 @@
 //! `lunwire serve`.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::Sender;
+use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -32,6 +38,10 @@ use crate::plan::Draft;
 /// How long initiators get to log out when the daemon stops.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// How long disks that are being opened get when the daemon is to stop: a cluster that does not
+/// answer holds up one for a minute.
+const OPENING_GRACE: Duration = Duration::from_secs(2);
+
 /// Signals that ask for an end.
 const ENDS: [i32; 2] = [SIGTERM, SIGINT];
 
@@ -54,9 +64,11 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
         tracing::warn!("{warning}");
     }
     let ends = inherited::not_ignored(&ENDS);
-    let mut signals = Signals::new(ends.iter().chain(&IGNORED)).context("cannot catch signals")?;
+    let signals = Signals::new(ends.iter().chain(&IGNORED)).context("cannot catch signals")?;
+    let (ends, is_opening) = listen(signals, log)?;
     descriptors::raise_limit();
     let mut plan = draft.open()?;
+    is_opening.store(false, Ordering::SeqCst);
     let left = descriptors::left_for_connections(plan.plan.reactors);
     plan.plan.connections = plan.plan.connections.within(left);
     let engine = plan.plan.engine;
@@ -92,25 +104,53 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
     drop(plan.made);
     announce(&target);
     explain_epoll(engine);
-    if let Some(signal) = next_end(&mut signals) {
-        let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
-        tracing::info!(signal = name, "stopping: initiators are asked to log out");
-    }
-    let last_word = log.clone();
-    let hurry = std::thread::spawn(move || {
-        if next_end(&mut signals).is_some() {
-            tracing::warn!("second signal: leaving at once; unflushed writes rest with the kernel");
-            last_word.flush();
-            std::process::exit(1);
-        }
-    });
+    // Who listens does so as long as this process is there.
+    let _ = ends.recv();
+    tracing::info!("stopping: initiators are asked to log out");
     let begun = Instant::now();
     drop(attendants);
     let result = target.stop(GRACE);
     drop(plan.state_folder);
-    drop(hurry);
     tracing::info!(seconds = output::rounded(begun.elapsed().as_secs_f64()), "stopped");
     result.context("cannot stop cleanly")
+}
+
+/// Listens to signals in a thread of its own: the first one that asks for an end is told, a second
+/// one ends the process. So does the first one while disks are being opened, which is so until
+/// somebody says that it is not, if that takes too long.
+fn listen(signals: Signals, log: &Log) -> Result<(Receiver<()>, Arc<AtomicBool>)> {
+    let (tell, told) = mpsc::channel();
+    let is_opening = Arc::new(AtomicBool::new(true));
+    let (log, opening) = (log.clone(), Arc::clone(&is_opening));
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || heed(signals, &tell, &log, &opening))
+        .context("cannot start a thread")?;
+    Ok((told, is_opening))
+}
+
+fn heed(mut signals: Signals, tell: &Sender<()>, log: &Log, is_opening: &Arc<AtomicBool>) {
+    let Some(signal) = next_end(&mut signals) else { return };
+    let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
+    tracing::info!(signal = name, "asked to stop");
+    // Who stops for another reason does not want to know.
+    let _ = tell.send(());
+    if is_opening.load(Ordering::SeqCst) {
+        let (log, is_opening) = (log.clone(), Arc::clone(is_opening));
+        thread::spawn(move || {
+            thread::sleep(OPENING_GRACE);
+            if is_opening.load(Ordering::SeqCst) {
+                tracing::warn!("stopped before all disks were open");
+                log.flush();
+                std::process::exit(0);
+            }
+        });
+    }
+    if next_end(&mut signals).is_some() {
+        tracing::warn!("second signal: leaving at once; unflushed writes rest with the kernel");
+        log.flush();
+        std::process::exit(1);
+    }
 }
 
 /// The next signal that asks for an end.

@@ -6,8 +6,10 @@ use std::time::Instant;
 
 use anyhow::Result;
 use anyhow::bail;
+use control::admin::Lun;
 use control::admin::Reply;
 use control::admin::Request;
+use control::admin::Waiting;
 use control::units;
 use control::words;
 use serde_json::json;
@@ -64,11 +66,13 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
                 bytes => format!("{}, {}-byte blocks", units::bytes(bytes), lun.block),
             };
             let seen = lun.initiators_shown().map(|by| format!(", seen by {by}"));
-            let (number, store, serial) = (lun.number, lun.store, lun.serial);
-            let seen = seen.unwrap_or_default();
+            let cache = lun.image.as_ref().map(|image| format!(", cache: {}", image.cache));
+            let (number, store, serial) = (lun.number, &lun.store, &lun.serial);
+            let (seen, cache) = (seen.unwrap_or_default(), cache.unwrap_or_default());
             output::line(format!(
-                "  LUN {number}: {store} ({size}{access}{protection}), serial {serial}{seen}"
+                "  LUN {number}: {store} ({size}{access}{protection}{cache}), serial {serial}{seen}"
             ));
+            tell_store(&lun);
             if let Some(how) = &lun.file_lost {
                 output::line(format!(
                     "    its file was {how}: nobody will find there what hosts write; try: lunwire \
@@ -84,6 +88,46 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What is wrong with what is behind a disk.
+fn tell_store(lun: &Lun) {
+    if let Some(Waiting { who, commands, oldest_s, busy }) = &lun.waiting {
+        let (verb, oldest) = match commands {
+            1 => ("waits", "".to_owned()),
+            _ => ("wait", ", the oldest".to_owned()),
+        };
+        let commands = words::count(*commands as u64, "command");
+        let hosts = if *busy { "; hosts hear BUSY" } else { "" };
+        output::line(format!(
+            "    {commands} {verb} for the {who}{oldest} for {oldest_s} s{hosts}"
+        ));
+    }
+    if let Some(bytes) = lun.shrunk {
+        let left = units::bytes(bytes);
+        output::line(format!(
+            "    {left} are left of it: what reaches behind that fails; try: make it as large as \
+             before, or, after the file system on it was made smaller, lunwire lun resize {} \
+             {bytes} --shrink",
+            lun.number
+        ));
+    }
+    let Some(image) = &lun.image else { return };
+    match image.lost.as_deref() {
+        None => {}
+        Some("removed") => output::line("    the snapshot was removed: reads fail"),
+        Some(how) => output::line(format!(
+            "    the image was {how}: the daemon will not find it by this name at its next start; \
+             try: the new name in the configuration, or rbd mv it back"
+        )),
+    }
+    if image.others > 0 {
+        let clients = words::count(image.others as u64, "other client");
+        output::line(format!(
+            "    {clients} with the image open beside this cache: what they write is not seen \
+             here; try: rbd config image set POOL/IMAGE rbd_cache false, and start the daemon again"
+        ));
+    }
 }
 
 /// The sessions of the daemon.

@@ -118,7 +118,7 @@ fn show(rates: &[Rate], clears: bool) {
         output::line("\x1b[H\x1b[2J");
     }
     let mut rows = vec![
-        ["session", "commands/s", "read/s", "written/s", "under way", "initiator", "target"]
+        ["TSIH", "commands/s", "read/s", "written/s", "under way", "initiator", "target"]
             .map(str::to_owned)
             .to_vec(),
     ];

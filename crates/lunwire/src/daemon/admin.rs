@@ -28,9 +28,11 @@ use target::LunSnapshot;
 use target::NewLun;
 use target::Resized;
 use target::Shrink;
+use target::SnapshotPlace;
 use target::Target;
 use target::Times;
 use target::VolumeError;
+use target::Wait;
 
 use super::advice::reaching;
 use super::clients::Clients;
@@ -46,6 +48,9 @@ use crate::ports;
 
 /// How long a daemon may take for what is no work.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Whoever waits for an answer hears so as often.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Reactors that do not answer for so long are named instead: nobody is to wait for them.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
@@ -210,7 +215,7 @@ impl Shared {
         let told = self.odd_about(&lun);
         told.iter().for_each(|warning| tracing::warn!("{warning}"));
         warnings.extend(told);
-        Ok(Reply::Added { target, lun: shown::lun(lun), for_nobody, warnings })
+        Ok(Reply::Added { target, lun: shown::lun(lun, &[]), for_nobody, warnings })
     }
 
     /// What hosts can write, and this machine has no room for, where this disk has a part in it.
@@ -260,6 +265,9 @@ impl Shared {
         Some(match request {
             Request::Status => {
                 let Answered { answers, silent, .. } = self.target.figures(ANSWER_WAIT);
+                let waits: Vec<Wait> =
+                    answers.iter().flat_map(|figures| figures.waits.iter().cloned()).collect();
+                let targets = self.target.targets().into_iter();
                 Reply::Status(admin::Status {
                     version: env!("CARGO_PKG_VERSION").into(),
                     pid: std::process::id(),
@@ -269,7 +277,7 @@ impl Shared {
                     crc32c: crc::tier().name().into(),
                     reactors: self.target.reactors(),
                     portals: self.target.portals().iter().map(ToString::to_string).collect(),
-                    targets: self.target.targets().into_iter().map(shown::target).collect(),
+                    targets: targets.map(|target| shown::target(target, &waits)).collect(),
                     sessions: answers.iter().map(|figures| figures.sessions.len()).sum(),
                     silent_reactors: silent,
                 })
@@ -329,11 +337,15 @@ impl Shared {
                     let target::Rescanned { target, lun, before, now } = found;
                     admin::RescannedLun { target, lun, before, now }
                 };
-                Reply::Rescanned { luns: self.target.rescan().into_iter().map(shown).collect() }
+                let luns: Vec<_> = self.target.rescan().into_iter().map(shown).collect();
+                let smaller = luns.iter().filter(|found| found.now < found.before);
+                let warnings = smaller.map(shown::smaller).collect();
+                Reply::Rescanned { luns, warnings }
             }
-            Request::SnapshotLun { target, lun, path } => {
+            Request::SnapshotLun { target, lun, path, name } => {
+                let place = SnapshotPlace { path: Path::new(path), name: name.as_deref() };
                 self.of_target(target.as_deref(), |target| {
-                    let kept = self.target.snapshot(target, *lun, Path::new(path))?;
+                    let kept = self.target.snapshot(target, *lun, place)?;
                     Ok(Reply::Snapshot { bytes: kept.bytes, name: kept.name })
                 })
             }
@@ -364,14 +376,15 @@ fn of_session(tsih: u16, found: Found) -> Reply {
 
 /// Asks the daemon behind `path`, or behind the default control socket.
 pub(crate) fn ask(path: Option<&Path>, request: &Request) -> Result<Reply> {
-    ask_patiently(path, request, TIMEOUT)
+    ask_patiently(path, request, TIMEOUT, |_| {})
 }
 
-/// The same, for orders that take longer.
+/// The same, for orders that take longer: `tell` hears now and then for how long.
 pub(crate) fn ask_patiently(
     path: Option<&Path>,
     request: &Request,
     patience: Duration,
+    tell: impl FnMut(Duration),
 ) -> Result<Reply> {
     let given = path;
     let Some(path) = path.map(Path::to_path_buf).or_else(default_path) else {
@@ -379,31 +392,75 @@ pub(crate) fn ask_patiently(
     };
     let daemon = path.display();
     let mut stream = UnixStream::connect(&path).map_err(|error| unreachable(&path, error))?;
-    stream.set_read_timeout(Some(patience))?;
+    stream.set_read_timeout(Some(TELL_EVERY.min(patience)))?;
     let mut text = serde_json::to_vec(request)?;
     text.push(b'\n');
     let mut answer = String::new();
-    stream
-        .write_all(&text)
-        .and_then(|()| (&stream).take(REPLY_LEN_MAX).read_to_string(&mut answer))
-        .with_context(|| {
-            let seconds = patience.as_secs();
-            format!(
-                "no answer from the daemon at {daemon} within {seconds} s; try: again, or look \
-                 at its log"
-            )
-        })?;
-    if answer.is_empty() {
-        let user = rustix::process::geteuid().as_raw();
-        bail!(
-            "the daemon at {daemon} does not answer user {user}; try: as root, or as the user \
-             that it runs as"
-        );
+    let asked =
+        stream.write_all(&text).and_then(|()| read_answer(&stream, &mut answer, patience, tell));
+    let is_cut = match &asked {
+        Ok(()) => !answer.ends_with('\n'),
+        Err(error) => matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
+    };
+    if is_cut {
+        bail!(hung_up(&stream, &daemon));
     }
+    asked.with_context(|| {
+        let seconds = patience.as_secs();
+        format!(
+            "no answer from the daemon at {daemon} within {seconds} s; try: again, or look at its \
+             log"
+        )
+    })?;
     match serde_json::from_str(&answer).with_context(|| other_version(&daemon))? {
         Reply::Error { message } => bail!(reaching(&message, given)),
         reply => Ok(reply),
     }
+}
+
+/// Why the daemon behind `stream` has hung up without an answer.
+fn hung_up(stream: &UnixStream, daemon: &std::path::Display<'_>) -> String {
+    let user = rustix::process::geteuid();
+    let owner = rustix::net::sockopt::socket_peercred(stream).map(|owner| owner.uid);
+    if user.is_root() || owner.is_ok_and(|owner| owner == user) {
+        return format!(
+            "the daemon at {daemon} has ended before it answered, and may have done what it was \
+             asked; try: lunwire status, when it runs again, or look at its log"
+        );
+    }
+    format!(
+        "the daemon at {daemon} does not answer user {}; try: as root, or as the user that it runs \
+         as",
+        user.as_raw()
+    )
+}
+
+/// All that comes until the other end has said all, in so much time at most between two parts.
+fn read_answer(
+    stream: &UnixStream,
+    answer: &mut String,
+    patience: Duration,
+    mut tell: impl FnMut(Duration),
+) -> std::io::Result<()> {
+    let (mut stream, mut bytes) = (stream.take(REPLY_LEN_MAX), Vec::new());
+    let (begun, mut last) = (Instant::now(), Instant::now());
+    let mut part = [0; 4096];
+    loop {
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(length) => {
+                bytes.extend(part.iter().take(length));
+                last = Instant::now();
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock && last.elapsed() < patience => {
+                tell(begun.elapsed());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    *answer = String::from_utf8(bytes).map_err(std::io::Error::other)?;
+    Ok(())
 }
 
 /// Why nobody can be asked at `path`, and what to do.

@@ -9,13 +9,17 @@
 //!   gone                                                              gone
 //! ```
 //!
-//! A question is answered at once. An order may take long, so another thread carries orders out,
-//! one after the other, and questions are answered meanwhile. An order whose client is gone when
-//! its turn comes is dropped: whoever interrupts a command does not want it any more.
+//! A question is answered at once. An order may take long, so other threads carry orders out: those
+//! that are about one LUN one after the other, and so those that are about none; who has an order
+//! for another LUN waits for neither. An order whose client is gone when its turn comes is dropped:
+//! whoever interrupts a command does not want it any more.
 
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::io::ErrorKind;
 use std::io::Read;
@@ -23,12 +27,15 @@ use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::sync::Weak;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::Sender;
-use std::sync::mpsc::SyncSender;
-use std::sync::mpsc::TrySendError;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -43,7 +50,7 @@ use rustix::event::Timespec;
 /// whoever means it asks at once.
 const CLIENTS_MAX: usize = 64;
 
-/// Orders that wait for their turn: they are people's, one at a time.
+/// Orders that are carried out or wait for their turn: they are people's, one at a time.
 const ORDERS_MAX: usize = 16;
 
 /// How long a whole request may take, and how long the taking of an answer.
@@ -89,30 +96,114 @@ impl Order {
     }
 }
 
-/// Orders that are to be carried out, one after the other.
+/// Orders that are to be carried out.
 #[derive(Debug)]
 pub(super) struct Orders {
     orders: Receiver<Order>,
+    open: Arc<AtomicUsize>,
     done: Sender<(u64, Reply)>,
     waker: UnixStream,
 }
 
+/// What an order is about: others about the same wait for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Subject {
+    Lun(Option<String>, u16),
+    /// One that is to come, whose store may take its time to open.
+    New,
+    All,
+}
+
+impl Subject {
+    fn of(request: &Request) -> Self {
+        match request {
+            Request::ResizeLun { target, lun, .. }
+            | Request::RemoveLun { target, lun, .. }
+            | Request::SnapshotLun { target, lun, .. } => Self::Lun(target.clone(), *lun),
+            Request::AddLun { .. } => Self::New,
+            _ => Self::All,
+        }
+    }
+}
+
+/// What waits behind the order that is carried out, by what they are about.
+type Lines = Mutex<HashMap<Subject, VecDeque<Order>>>;
+
 impl Orders {
     /// Carries out what comes, until there is nobody any more whom it could come from.
-    pub(super) fn run(mut self, mut carry_out: impl FnMut(&Request) -> Reply) {
-        while let Ok(order) = self.orders.recv() {
+    pub(super) fn run(self, carry_out: impl Fn(&Request) -> Reply + Sync) {
+        let Self { orders, open, done, waker } = self;
+        let lines = Lines::default();
+        let carry_out = |order: &Order| {
             let reply = if order.is_wanted() {
                 carry_out(&order.request)
             } else {
                 tracing::info!("dropped an order before its turn: its client is gone");
                 Reply::Error { message: "the order was dropped: its client is gone".to_owned() }
             };
-            if self.done.send((order.client, reply)).is_err() {
-                return;
+            open.fetch_sub(1, Ordering::SeqCst);
+            // Without clients nobody wants to know. If there is no room, they are awake already.
+            let _ = done.send((order.client, reply));
+            let _ = (&waker).write(&[0]);
+        };
+        std::thread::scope(|scope| {
+            for order in orders {
+                let subject = Subject::of(&order.request);
+                match lines_of(&lines).entry(subject.clone()) {
+                    Entry::Occupied(mut line) => {
+                        line.get_mut().push_back(order);
+                        continue;
+                    }
+                    Entry::Vacant(place) => drop(place.insert(VecDeque::from([order]))),
+                }
+                let (lines, carry_out) = (&lines, &carry_out);
+                let serve = move || {
+                    while let Some(order) = next(lines, &subject) {
+                        carry_out(&order);
+                    }
+                };
+                let thread = std::thread::Builder::new().name("order".into());
+                if let Err(error) = thread.spawn_scoped(scope, serve.clone()) {
+                    tracing::warn!("no thread for an order, others wait for it: {error}");
+                    serve();
+                }
             }
-            // If there is no room, it is awake already.
-            let _ = self.waker.write(&[0]);
+        });
+    }
+}
+
+/// The order whose turn it is; None: no other one waits, and the next one finds nobody.
+fn next(lines: &Lines, subject: &Subject) -> Option<Order> {
+    let mut lines = lines_of(lines);
+    let order = lines.get_mut(subject)?.pop_front();
+    if order.is_none() {
+        lines.remove(subject);
+    }
+    order
+}
+
+fn lines_of(lines: &Lines) -> MutexGuard<'_, HashMap<Subject, VecDeque<Order>>> {
+    // What the lock guards is whole between any two statements.
+    lines.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where orders go.
+#[derive(Debug)]
+struct Sending {
+    orders: Sender<Order>,
+    /// Orders that are not done.
+    open: Arc<AtomicUsize>,
+}
+
+impl Sending {
+    /// False: there are too many already, or nobody carries them out.
+    fn send(&self, order: Order) -> bool {
+        if self.open.fetch_add(1, Ordering::SeqCst) < ORDERS_MAX && self.orders.send(order).is_ok()
+        {
+            return true;
         }
+        self.open.fetch_sub(1, Ordering::SeqCst);
+        false
     }
 }
 
@@ -124,7 +215,7 @@ pub(super) struct Clients<Q> {
     /// The oldest first.
     clients: Vec<Client>,
     next: u64,
-    orders: SyncSender<Order>,
+    orders: Sending,
     done: Receiver<(u64, Reply)>,
     woken: UnixStream,
     /// No connections are accepted before.
@@ -138,19 +229,20 @@ impl<Q: Questions> Clients<Q> {
         let (waker, woken) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
-        let (orders, ordered) = mpsc::sync_channel(ORDERS_MAX);
+        let (orders, ordered) = mpsc::channel();
+        let open = Arc::new(AtomicUsize::new(0));
         let (sender, done) = mpsc::channel();
         let clients = Self {
             listener,
             questions,
             clients: Vec::new(),
             next: 0,
-            orders,
+            orders: Sending { orders, open: Arc::clone(&open) },
             done,
             woken,
             accepts_at: None,
         };
-        Ok((clients, Orders { orders: ordered, done: sender, waker }))
+        Ok((clients, Orders { orders: ordered, open, done: sender, waker }))
     }
 
     /// Waits until there is something to do, and does it.
@@ -348,12 +440,11 @@ impl Client {
             return self.tell(&reply, now);
         }
         let stream = Arc::downgrade(&self.stream);
-        match orders.try_send(Order { client: self.number, stream, request }) {
-            Ok(()) => self.state = State::Waiting,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                let busy = "the daemon is busy with other orders; try: again later";
-                self.refuse(busy.to_owned(), now);
-            }
+        if orders.send(Order { client: self.number, stream, request }) {
+            self.state = State::Waiting;
+        } else {
+            let busy = "the daemon is busy with other orders; try: again later";
+            self.refuse(busy.to_owned(), now);
         }
     }
 
@@ -382,6 +473,3 @@ impl Client {
         self.state = State::Gone;
     }
 }
-
-/// Where orders go.
-type Sending = SyncSender<Order>;

@@ -2,12 +2,14 @@
 //! What the library knows of targets and sessions, in the words of the control socket.
 
 use control::admin;
+use control::units;
 use iscsi::target_role::TaskReporting;
 use scsi::ProtectionType;
 use target::Demand;
 use target::LunSnapshot;
 use target::SessionSnapshot;
 use target::TargetSnapshot;
+use target::Wait;
 
 use crate::plan;
 
@@ -22,12 +24,13 @@ pub(crate) fn silent(reactors: &[usize]) -> String {
     format!("{what} {numbers} {verb} not answer; try: again, or look at the log of the daemon")
 }
 
-pub(super) fn target(target: TargetSnapshot) -> admin::Target {
+/// The target; `waits` is what reactors wait for.
+pub(super) fn target(target: TargetSnapshot, waits: &[Wait]) -> admin::Target {
     admin::Target {
         name: target.name,
         access: target.access,
         authentication: demand(target.demand).to_owned(),
-        luns: target.luns.into_iter().map(lun).collect(),
+        luns: target.luns.into_iter().map(|one| lun(one, waits)).collect(),
     }
 }
 
@@ -40,8 +43,15 @@ const fn demand(demand: Demand) -> &'static str {
     }
 }
 
-pub(super) fn lun(lun: LunSnapshot) -> admin::Lun {
+pub(super) fn lun(lun: LunSnapshot, waits: &[Wait]) -> admin::Lun {
     admin::Lun {
+        waiting: waiting(&lun, waits),
+        shrunk: lun.shrunk,
+        image: lun.elsewhere.map(|elsewhere| admin::Image {
+            cache: elsewhere.cache.to_owned(),
+            others: elsewhere.others,
+            lost: elsewhere.lost.map(str::to_owned),
+        }),
         number: lun.number,
         store: plan::store_of_now(&lun.label, lun.bytes),
         serial: lun.serial,
@@ -53,6 +63,29 @@ pub(super) fn lun(lun: LunSnapshot) -> admin::Lun {
         lost_writes: lun.lost_writes,
         file_lost: lun.astray.map(str::to_owned),
     }
+}
+
+/// Says that a disk has become smaller than hosts see it.
+pub(crate) fn smaller(found: &admin::RescannedLun) -> String {
+    let admin::RescannedLun { target, lun, before, now } = found;
+    let (before, size) = (units::bytes(*before), units::bytes(*now));
+    format!(
+        "{target} LUN {lun}: {size} are left of the {before} that hosts see: what reaches behind \
+         that fails; try: make it as large as before, or, after the file system on it was made \
+         smaller, lunwire lun resize {lun} {now} --shrink"
+    )
+}
+
+fn waiting(lun: &LunSnapshot, waits: &[Wait]) -> Option<admin::Waiting> {
+    let of = || waits.iter().filter(|wait| wait.disk == lun.serial);
+    let oldest = of().map(|wait| wait.oldest).max()?;
+    let elsewhere = lun.elsewhere;
+    Some(admin::Waiting {
+        who: elsewhere.map_or("store", |elsewhere| elsewhere.who).to_owned(),
+        commands: of().map(|wait| wait.commands).sum(),
+        oldest_s: oldest.as_secs(),
+        busy: lun.is_fenced || elsewhere.is_some_and(|elsewhere| elsewhere.is_busy),
+    })
 }
 
 fn reporting(value: TaskReporting) -> &'static str {

@@ -2,6 +2,7 @@
 //! A look at the files of a configuration that writes to none, locks none and makes none that has a
 //! name: a daemon may serve them.
 
+use std::collections::VecDeque;
 use std::io;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
@@ -19,12 +20,14 @@ use engine::files::OpenOptions;
 use engine::files::SECTOR;
 use engine::files::examine;
 use engine::files::examine_folder;
+use rbd::Seen;
 use scsi::Identity;
 use scsi::LogicalUnit;
 use scsi::ProtectionFormat;
 use store::Store;
 use store::spec::FileSpec;
 use store::spec::Filter;
+use store::spec::RbdSpec;
 use store::spec::Spec;
 use store::stripe;
 use target::Astray;
@@ -38,12 +41,14 @@ use target::Stores;
 use wire::scsi::mmc::BLOCK_LEN;
 
 use super::Draft;
+use super::images;
+use super::images::images_of;
 use super::lun::DraftLun;
 use super::unit::examine_kept;
 use super::unit::same_identity;
 
 /// A file of the configuration.
-struct Seen {
+struct SeenFile {
     /// Target, number and store of its disk.
     place: String,
     file: Examined,
@@ -56,6 +61,8 @@ struct Found {
     /// What is in memory, which is there as long as this.
     memory: Vec<Arc<dyn Store>>,
     astray: Vec<Astray>,
+    /// Images of Ceph that are still to be looked at.
+    images: VecDeque<Result<Seen>>,
 }
 
 /// A disk of the configuration and the designator that hosts will know it by, if that is known.
@@ -68,7 +75,7 @@ struct Named<'a> {
 /// What was found while looking.
 #[derive(Default)]
 struct Look<'a> {
-    files: Vec<Seen>,
+    files: Vec<SeenFile>,
     named: Vec<Named<'a>>,
     /// All at once, as it would be served; what nobody writes to takes no room.
     memory: Vec<Arc<dyn Store>>,
@@ -90,12 +97,19 @@ impl Draft {
     pub(crate) fn examine_files(&self) -> Examination {
         let mut look = Look::default();
         let mut wrong = Vec::new();
+        let luns = self.targets.iter().flat_map(|target| &target.luns);
+        let images: Vec<&RbdSpec> = luns.flat_map(|lun| images_of(&lun.spec)).collect();
+        let mut seen_images = images::examine(&images);
         for target in &self.targets {
             for lun in &target.luns {
                 let place =
                     format!("target {}, LUN {}, store {}", target.name, lun.number, lun.store);
                 let folder = self.state_dir.as_deref();
-                let seen = look.take(&target.name, target.identity, lun, folder, &place);
+                let images = seen_images.drain(..images_of(&lun.spec).len()).collect();
+                let found = find(lun, images);
+                let seen = found.and_then(|found| {
+                    look.take(&target.name, target.identity, lun, found, (folder, &place))
+                });
                 wrong.extend(seen.err().map(|error| error.context(place)));
             }
         }
@@ -119,7 +133,7 @@ impl Draft {
     }
 
     /// Whether the control socket can be made.
-    fn examine_control_socket(&self, disks: &[Seen]) -> Result<()> {
+    fn examine_control_socket(&self, disks: &[SeenFile]) -> Result<()> {
         let Some(path) = &self.control_socket else { return Ok(()) };
         let wrong = |what: &str| {
             anyhow!("control-socket = \"{}\": {what}; try: another path", path.display())
@@ -160,10 +174,10 @@ impl<'a> Look<'a> {
         target: &'a str,
         policy: IdentityPolicy,
         lun: &DraftLun,
-        state_folder: Option<&Path>,
-        place: &str,
+        found: Found,
+        (state_folder, place): (Option<&Path>, &str),
     ) -> Result<()> {
-        let Found { files, memory, astray } = look(lun)?;
+        let Found { files, memory, astray, .. } = found;
         self.memory.extend(memory);
         self.odd.extend(astray.iter().map(|astray| format!("{place}: {astray}")));
         let identity = identity_of(lun, policy, &files)?;
@@ -183,7 +197,7 @@ impl<'a> Look<'a> {
                     file.path
                 ));
             }
-            self.files.push(Seen { place: place.to_owned(), file: seen });
+            self.files.push(SeenFile { place: place.to_owned(), file: seen });
         }
         let Some(identity) = identity else { return Ok(()) };
         if let Some(other) = self.named.iter().find(|other| other.naa == identity.naa) {
@@ -197,9 +211,9 @@ impl<'a> Look<'a> {
     }
 }
 
-/// What a disk would be made of, if it fits together.
-fn look(lun: &DraftLun) -> Result<Found> {
-    let mut found = Found::default();
+/// What a disk would be made of, if it fits together; `images`: what those of its store are.
+fn find(lun: &DraftLun, images: VecDeque<Result<Seen>>) -> Result<Found> {
+    let mut found = Found { images, ..Found::default() };
     let bytes = look_at(&lun.spec, lun.block, &mut found)?;
     let block = if lun.spec.is_optical() { BLOCK_LEN } else { lun.block };
     if !lun.spec.is_device() {
@@ -232,7 +246,10 @@ fn look_at(spec: &Spec, block: u32, found: &mut Found) -> Result<u64> {
             found.memory.push(Stores::new().open(spec)?);
             return Ok(*bytes);
         }
-        Spec::Rbd(image) => return Ok(Stores::examine_image(image)?),
+        Spec::Rbd(_) => {
+            let seen = found.images.pop_front().expect("one for each, in the same order");
+            return Ok(seen?.bytes);
+        }
         // It has no blocks of ours.
         Spec::Scsi(device) => return Ok(Stores::examine_device(device).map(|()| 0)?),
         Spec::Filtered { behind, .. } => return look_at(behind, block, found),

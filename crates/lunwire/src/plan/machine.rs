@@ -19,7 +19,7 @@ use super::lun::memory_of;
 
 impl Draft {
     /// Whether a target could start, as far as can be seen without listening; who has its portals
-    /// now does not count.
+    /// now does not count (see [`Draft::taken_portals`]).
     pub(crate) fn examine_machine(&self) -> Vec<anyhow::Error> {
         let mut wrong = Vec::new();
         for Portal { address, .. } in self.portals() {

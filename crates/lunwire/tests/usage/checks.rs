@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::process::Output;
 
+use crate::support::Daemon;
 use crate::support::Files;
 use crate::support::fails;
 use crate::support::good;
@@ -39,12 +40,30 @@ fn addresses_are_those_of_this_machine() {
 }
 
 #[test]
-fn who_has_a_port_does_not_count() {
+fn who_has_a_port_is_told() {
     let files = Files::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let config = format!("listen = [\"{address}\", \"0.0.0.0:0\"]\n{DISK}");
-    good(&["check", &files.with("lunwire.toml", config.as_bytes())]);
+    let config = files.with("lunwire.toml", config.as_bytes());
+    let checked = lunwire(&["check", &config]);
+    assert!(checked.status.success(), "it may be gone by then");
+    let (said, process) = (stderr(&checked), std::process::id());
+    assert!(said.contains(&format!("warning: portal {address}: process {process} (")), "{said}");
+    drop(taken);
+    assert!(!stderr(&lunwire(&["check", &config])).contains(&address.to_string()));
+}
+
+/// A daemon that runs already is what a check is made beside.
+#[test]
+fn a_daemon_of_ours_at_a_port_is_no_news() {
+    let files = Files::new();
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), &["memory:1M"], &[]);
+    let config = format!("listen = [\"{}\"]\n{DISK}", daemon.portal());
+    let checked = lunwire(&["check", &files.with("lunwire.toml", config.as_bytes())]);
+    assert!(checked.status.success());
+    assert_eq!(stderr(&checked), "");
 }
 
 /// For a user who may do nothing, if we are root; None if the binary is not for everybody.

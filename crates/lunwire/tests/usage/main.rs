@@ -9,6 +9,7 @@ mod accounts;
 mod addresses;
 mod advice;
 mod beside;
+mod busy;
 mod checks;
 mod daemons;
 mod ends;

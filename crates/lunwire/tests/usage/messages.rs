@@ -144,7 +144,7 @@ fn every_command_speaks_json() {
     let more = files.with("more", &vec![0; 1 << 20]);
     let socket = ["--json", "--control-socket", daemon.socket.as_str()];
     let daemon_says = |words: &[&str]| json(&[words, &socket].concat());
-    assert_eq!(daemon_says(&["lun", "add", &format!("file:{more}")])["lun"]["number"], 2);
+    assert_eq!(daemon_says(&["lun", "add", &format!("file:{more}")])["lun"]["lun"], 2);
     assert_eq!(daemon_says(&["lun", "resize", "2", "2M"])["now"], 2 << 20);
     assert_eq!(daemon_says(&["lun", "remove", "2"])["ok"], true);
     assert!(json(&["lab", "list", "--json"])["studies"].as_array().unwrap().len() >= 2);

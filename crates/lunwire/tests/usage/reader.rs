@@ -69,7 +69,7 @@ fn wrong_usage_is_exit_status_two_everywhere() {
         &["serve", "--lun", "tape:1"],
         &["serve", "--cpus", "99999"],
         &["check"],
-        &["explain", "now"],
+        &["explain", "now", "then"],
         &["status", "now"],
         &["sessions", "all"],
         &["top", "--interval", "soon"],

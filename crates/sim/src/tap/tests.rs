@@ -6,7 +6,7 @@ use super::*;
 /// A request or reply of MPA with private data.
 fn start(flags: u8, private: &[u8]) -> Vec<u8> {
     let mut frame = b"MPA ID Req Frame".to_vec();
-    frame.extend([flags, 1, 0, private.len() as u8]);
+    frame.extend([flags, 1, 0, u8::try_from(private.len()).expect("short")]);
     frame.extend(private);
     frame
 }

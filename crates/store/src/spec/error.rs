@@ -51,6 +51,12 @@ pub enum SpecError {
          rbd:rbd/disk,create,size=100G; one that is there has its size: leave both out"
     )]
     CreateAndSize,
+    /// `id=` with the type of the user.
+    #[error("id is `{user}`, without `client.`: write id={user}")]
+    RbdUser {
+        /// Without it.
+        user: String,
+    },
     /// A snapshot is not made by being served.
     #[error("a snapshot cannot be made by `create`: leave that out, or @SNAP")]
     CreateSnapshot,

@@ -4,6 +4,7 @@
 
 use super::SpecError;
 use super::parse_size;
+use super::size::ExactTime;
 use super::size::parse_count;
 use super::size::parse_time;
 use crate::filter::{Delayed, Fault, Rate, When};
@@ -162,7 +163,7 @@ impl fmt::Display for Filter {
                     Delayed::Reads => "read:",
                     Delayed::Writes => "write:",
                 };
-                write!(f, "delay={which}{}us", length.as_micros())
+                write!(f, "delay={which}{}", ExactTime(*length))
             }
             Self::Error { fault, when } => {
                 let fault = match fault {

@@ -7,6 +7,7 @@ use super::Exactly;
 use super::SpecError;
 use super::error::RBD_USAGE;
 use super::size;
+use super::size::ExactTime;
 use super::size::parse_time;
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -121,6 +122,10 @@ impl RbdSpec {
             }
             _ => return Ok(false),
         };
+        if let (Some(user), "id") = (value.and_then(|value| value.strip_prefix("client.")), option)
+        {
+            return Err(SpecError::RbdUser { user: user.to_owned() });
+        }
         if slot.is_some() {
             return Err(SpecError::Repeated { kind, option });
         }
@@ -157,7 +162,7 @@ impl fmt::Display for RbdSpec {
         {
             value.iter().try_for_each(|value| write!(f, ",{name}={value}"))?;
         }
-        self.busy.iter().try_for_each(|time| write!(f, ",busy={}us", time.as_micros()))?;
+        self.busy.iter().try_for_each(|time| write!(f, ",busy={}", ExactTime(*time)))?;
         if self.create {
             f.write_str(",create")?;
         }

@@ -3,6 +3,7 @@
 
 use super::SpecError;
 use super::error::SCSI_USAGE;
+use super::size::ExactTime;
 use super::size::parse_time_up_to;
 use crate::limits::DEVICE_TIME_MAX;
 use alloc::borrow::ToOwned;
@@ -53,6 +54,6 @@ impl ScsiSpec {
 impl fmt::Display for ScsiSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.path)?;
-        self.timeout.iter().try_for_each(|time| write!(f, ",timeout={}us", time.as_micros()))
+        self.timeout.iter().try_for_each(|time| write!(f, ",timeout={}", ExactTime(*time)))
     }
 }

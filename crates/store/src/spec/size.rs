@@ -152,6 +152,20 @@ pub(super) fn parse_time_up_to(text: &str, max: Duration) -> Option<Duration> {
     (time <= max).then_some(time)
 }
 
+/// A time, exactly, as [`parse_time`] takes it: with the largest unit that fits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ExactTime(pub(super) Duration);
+
+impl fmt::Display for ExactTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.0.as_micros();
+        let units = [(1_000_000, "s"), (1_000, "ms")];
+        let fits = |(unit, _): &(u128, &str)| micros > 0 && micros.is_multiple_of(*unit);
+        let (unit, name) = units.into_iter().find(fits).unwrap_or((1, "us"));
+        write!(f, "{}{name}", micros / unit)
+    }
+}
+
 /// A number of digits alone, not zero.
 pub(super) fn parse_count(text: &str) -> Option<u64> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -88,6 +88,11 @@ fn an_image_of_ceph_has_a_place_and_options() {
         assert_eq!(word.parse(), Ok(Spec::Rbd(spec.clone())), "{word}");
         assert_eq!(format!("rbd:{spec}").parse(), Ok(Spec::Rbd(spec)), "{word}");
     }
+    for word in ["rbd:p/i,busy=5s", "rbd:p/i,busy=1500ms", "rbd:p/i,busy=7us", "rbd:p/i,delay=60s"]
+    {
+        let spec: Spec = word.parse().expect(word);
+        assert_eq!(spec.to_string(), word, "as people write it");
+    }
     let read_only = Spec::Rbd(image("p", "i")).filtered(Filter::ReadOnly);
     assert_eq!("rbd:p/i,readonly".parse(), Ok(read_only));
     for word in ["", "p", "p/", "/i", "p//i", "p/n/i/x", "p/i@", "@s", "p/i@s@t", "p@s/i"] {
@@ -98,6 +103,7 @@ fn an_image_of_ceph_has_a_place_and_options() {
         ("create", "`create` and `size` together"),
         ("size=1G", "`create` and `size` together"),
         ("id=", "option `id` of store `rbd:` has the value ``"),
+        ("id=client.lunwire", "id is `lunwire`, without `client.`: write id=lunwire"),
         ("conf", "option `conf` of store `rbd:`"),
         ("keyring=a,keyring=b", "option `keyring` of store `rbd:` is given twice"),
         ("busy=5m", "option `busy` of store `rbd:` has the value `5m`"),

@@ -121,7 +121,7 @@ fn serial(unit: Option<&Arc<LogicalUnit>>) -> &str {
 
 impl Scene<'_> {
     /// Target and LUN of a unit.
-    fn place(&self, unit: Option<&Arc<LogicalUnit>>) -> (Option<String>, Option<u16>) {
+    pub(super) fn place(&self, unit: Option<&Arc<LogicalUnit>>) -> (Option<String>, Option<u16>) {
         let Some(unit) = unit else { return (None, None) };
         if let Some((nexus, target)) = self.session
             && let Some(lun) = nexus.number_of(unit)

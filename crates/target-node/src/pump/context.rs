@@ -37,6 +37,10 @@ pub(super) struct Context<P> {
     pub(super) inbox: Arc<Inbox>,
     /// Work that is done elsewhere and has not been answered.
     pub(super) errands: usize,
+    /// The next look for stores that do not answer is due at some time.
+    pub(super) looks_for_silence: bool,
+    /// Work of tasks that have ended for which nobody waits any more.
+    pub(super) left: usize,
     /// Emptied and given to the inbox in turn.
     pub(super) answers: Vec<Answer>,
     pub(super) managements: Managements,

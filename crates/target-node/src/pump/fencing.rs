@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Work that is done elsewhere for a task that has ended, and does not end itself: a cluster does
-//! not answer, and what was asked of it cannot be taken back.
+//! Work for a task that has ended, and which does not end itself: a cluster, a device or a file
+//! system does not answer, and what was asked of it cannot be taken back.
 //!
 //! ```text
 //! wanted --task ends--> waited for --its end--> over
@@ -15,12 +15,12 @@
 //! what is behind a unit waits for the end itself.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use engine::Port;
 use scsi::LogicalUnit;
 
 use super::Kind;
+use super::PendingIo;
 use super::Pump;
 use super::context::Context;
 use super::jobs;
@@ -32,10 +32,10 @@ use crate::table::Key;
 /// How long the end of work is waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// Nobody waits, or the engine has it, which ends what it has begun.
+    /// Nobody waits, or for what must not be left behind.
     #[default]
     Unbounded,
-    /// It is done elsewhere, and a timer runs.
+    /// A timer runs.
     Bounded,
     /// Nobody waits any longer, and it keeps out what comes later.
     Over,
@@ -52,19 +52,27 @@ impl Patience {
 }
 
 impl<P: Port> Context<P> {
-    /// The end of this work is waited for; if it is done elsewhere, not for ever, and not at all
-    /// where other work of its unit was waited for in vain: hosts end their commands one by one.
+    /// The end of this work is waited for; not for ever, and not at all where other work of its
+    /// unit was waited for in vain: hosts end their commands one by one. Nor longer than all that
+    /// hangs was waited for in vain, for they go from disk to disk, too.
     pub(super) fn bound_wait(&mut self, io: Key) {
+        let now = self.port.now();
         let Some(pending) = self.ios.get_mut(io) else { return never("it is under way") };
-        if pending.patience == Patience::Unbounded && pending.errand().is_some() {
-            pending.patience = Patience::Bounded;
-            let unit = pending.ended.as_ref().and_then(|task| task.place());
-            let wait = match unit.is_some_and(|unit| unit.has_left_work()) {
-                true => Duration::ZERO,
-                false => self.shared.end_wait,
-            };
-            let end = self.port.now() + wait;
-            self.timers.set(token(Kind::EndTimer, io).0, end);
+        if pending.patience != Patience::Unbounded || !pending.may_hang() {
+            return;
+        }
+        pending.patience = Patience::Bounded;
+        let unit = pending.ended.as_ref().and_then(|task| task.place());
+        let since = match pending.seen {
+            _ if unit.is_some_and(|unit| unit.has_left_work()) => None,
+            Some(seen) if self.left > 0 => Some(seen),
+            _ => Some(now),
+        };
+        let end = since.map_or(now, |since| since + self.shared.end_wait);
+        let is_seen = pending.seen.is_some();
+        self.timers.set(token(Kind::EndTimer, io).0, end);
+        if !is_seen {
+            self.ios.values_mut().for_each(|io| _ = io.seen.get_or_insert(now));
         }
     }
 }
@@ -105,6 +113,7 @@ impl<P: Port> Pump<P> {
             );
         }
         context.tell_waiting(None);
+        context.left += usize::from(fences.is_some());
         if fences.is_some()
             && let Some(session) = self.sessions.get_mut(session)
         {
@@ -114,6 +123,14 @@ impl<P: Port> Pump<P> {
             self.done_elsewhere(management);
         }
         self.vacate(session);
+    }
+}
+
+impl PendingIo {
+    /// Nobody can promise that it ends. A state that is kept is not left behind: what is answered
+    /// follows from it.
+    fn may_hang(&self) -> bool {
+        self.is_for_the_medium() || self.is_reset()
     }
 }
 

@@ -19,6 +19,7 @@ impl<P: Port> Pump<P> {
             sessions: self.snapshot(),
             holdings: self.holdings(),
             pool_bytes_max: self.context.pool.bytes_max(),
+            waits: self.waits(),
             traffic,
             times: self.times(&traffic),
         }

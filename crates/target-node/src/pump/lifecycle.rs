@@ -56,6 +56,8 @@ impl<P: Port> Pump<P> {
             ios: Table::default(),
             inbox,
             errands: 0,
+            looks_for_silence: false,
+            left: 0,
             answers: Vec::new(),
             managements: Managements::default(),
             timers: Timers::new(),
@@ -187,6 +189,7 @@ impl<P: Port> Pump<P> {
                 (Some(Kind::ConnectionTimer), key) => self.connection_timeout(key, now),
                 (Some(Kind::Io), key) => self.io_done(key, IoResult::Clock(now)),
                 (Some(Kind::EndTimer), key) => self.leave_behind(key),
+                (Some(Kind::SilenceTimer), _) => self.find_silences(),
                 // The stop's own, which is looked at below.
                 (None, _) => {}
                 (Some(kind @ (Kind::Accept | Kind::Receive | Kind::Send)), _) => {

@@ -16,6 +16,7 @@ use crate::ends::Ends;
 use crate::ends::Peer;
 use crate::mail::Mailbox;
 use crate::registry::Registry;
+use crate::silences::Silences;
 use crate::stores::Files;
 use crate::strangers::Strangers;
 
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) strangers: Strangers,
     pub(crate) mailboxes: Vec<Mailbox<Letter>>,
     pub(crate) board: Board,
+    /// Disks whose stores do not answer.
+    pub(crate) silences: Silences,
     /// For administration, and for the names of files in the log.
     pub(crate) files: Files,
     pub(crate) login_timeout: Duration,

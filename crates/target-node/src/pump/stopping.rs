@@ -16,8 +16,10 @@ use crate::table::Key;
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Then those who do work of stores elsewhere get so long to answer, which they were asked for when
-/// the sessions were dropped: a cluster that is out of reach never will.
-const LAST_ANSWERS: Duration = Duration::from_secs(10);
+/// the sessions were dropped: a cluster that is out of reach never will, and nobody is there any
+/// more who would hear the answer. With what a store takes to close, a daemon ends within the 10 s
+/// that `docker stop` gives it.
+const LAST_ANSWERS: Duration = Duration::from_secs(3);
 
 /// A stop under way.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub(super) struct Stopping {
     /// When connections that do not close are cut.
     cut_at: Instant,
     dropped: bool,
+    /// Who has not answered by now is not waited for any more.
+    given_up: bool,
 }
 
 impl<P: Port> Pump<P> {
@@ -38,7 +42,7 @@ impl<P: Port> Pump<P> {
         self.stop_listening();
         let drop_at = self.context.port.now() + grace;
         let cut_at = drop_at + GOODBYE;
-        self.context.stopping = Some(Stopping { drop_at, cut_at, dropped: false });
+        self.context.stopping = Some(Stopping { drop_at, cut_at, dropped: false, given_up: false });
         self.context.timers.set(0, drop_at);
         self.context.hurry_jobs();
         let logins: Vec<Key> = self
@@ -76,13 +80,21 @@ impl<P: Port> Pump<P> {
             let give_up_at = stopping.cut_at + LAST_ANSWERS;
             match now < give_up_at {
                 true => self.context.timers.set(0, give_up_at),
-                false => self.give_up_errands(),
+                false => {
+                    stopping.given_up = true;
+                    self.give_up_errands();
+                }
             }
             let connections: Vec<Key> = self.connections.keys().collect();
             for key in connections {
                 self.disconnected(key, None);
             }
         }
+    }
+
+    /// Work ends since a stop does not wait for it any more, and not since it is done.
+    pub(super) fn has_given_up(&self) -> bool {
+        self.context.stopping.as_ref().is_some_and(|stopping| stopping.given_up)
     }
 
     pub(super) fn is_finished(&self) -> bool {

@@ -127,6 +127,7 @@ pub(super) trait StoreUser<P: Port> {
         let io = self.remember(id, Doing::Store { op, io: kept });
         let inbox = Arc::clone(&self.context().inbox);
         self.context().errands += 1;
+        self.context().look_for_silence(io);
         errand.begin(inbox, io.to_bits(), buf);
     }
 }
@@ -199,7 +200,9 @@ impl<P: Port> Context<P> {
             ended: None,
             managements: Vec::new(),
             patience: Patience::default(),
+            seen: None,
             stamp: self.watch.laps.stamp(),
+            begun: None,
             watching,
         })
     }
@@ -235,8 +238,9 @@ impl<P: Port> Pump<P> {
         if patience.is_bounded() {
             self.context.timers.cancel(token(Kind::EndTimer, io).0);
         }
+        self.context.left -= usize::from(patience.is_over());
         let of = ended.as_ref().filter(|_| patience.is_over()).and_then(|task| task.place());
-        let fenced = of.filter(|unit| unit.is_fenced()).cloned();
+        let fenced = of.filter(|unit| unit.is_fenced() && !self.has_given_up()).cloned();
         if let Some(task) = ended {
             if let Some(result) = kept {
                 self.kept_late(key, *task, result);

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What nobody tells us of an image that is open: its name leads elsewhere, others use it beside a
+//! cache. The thread of the image looks now and then.
+#![forbid(unsafe_code)]
+
+use crate::image::Facts;
+use crate::image::Fate;
+use crate::image::Image;
+use crate::limits::ROUND;
+use crate::watches::Watched;
+use std::time::Duration;
+use std::time::Instant;
+use store::spec::RbdSpec;
+
+/// What is looked at now and then.
+#[derive(Debug)]
+pub(crate) struct Rounds {
+    looked: Option<Instant>,
+    id: Option<String>,
+    snapshot: Option<String>,
+    /// There is a cache here, which other clients must not have beside them.
+    caches: bool,
+    others_are_told: bool,
+    fate: Fate,
+}
+
+impl Rounds {
+    pub(crate) fn of(spec: &RbdSpec, facts: &Facts) -> Self {
+        Self {
+            looked: None,
+            id: facts.id.clone(),
+            snapshot: spec.snapshot.clone(),
+            caches: spec.snapshot.is_none() && !facts.options.has_no_cache(),
+            others_are_told: false,
+            fate: Fate::Kept,
+        }
+    }
+
+    /// How long it is until the next one.
+    pub(crate) fn pause(&self) -> Duration {
+        self.looked.map_or(Duration::ZERO, |at| ROUND.saturating_sub(at.elapsed()))
+    }
+
+    /// Waits for the cluster.
+    pub(crate) fn go(&mut self, image: &Image, watched: &Watched) {
+        self.looked = Some(Instant::now());
+        self.look_at_name(image, watched);
+        if self.caches {
+            self.look_at_others(image, watched);
+        }
+    }
+
+    /// Says so when the image is not found by its name any more, or the snapshot is gone.
+    pub(crate) fn look_at_name(&mut self, image: &Image, watched: &Watched) {
+        let Ok(fate) = image.fate(self.id.as_deref(), self.snapshot.as_deref()) else { return };
+        if std::mem::replace(&mut self.fate, fate) == fate {
+            return;
+        }
+        watched.note_fate(fate);
+        let image = image.name();
+        match fate {
+            Fate::Kept => tracing::info!(image, "the image is found by its name again"),
+            Fate::Moved | Fate::Replaced => tracing::warn!(
+                image,
+                how = fate.word(),
+                "the image is served and is not found by its name any more: the daemon will not \
+                 find it at its next start; try: the new name in the configuration, or rbd mv it \
+                 back"
+            ),
+            Fate::Removed => tracing::error!(
+                image,
+                "the snapshot was removed while it is served: reads fail; try: lunwire lun remove"
+            ),
+        }
+    }
+
+    /// Says so when somebody else has the image open, and when nobody has any more.
+    fn look_at_others(&mut self, image: &Image, watched: &Watched) {
+        let Ok(others) = image.others() else { return };
+        watched.note_others(others.len());
+        if self.others_are_told != others.is_empty() {
+            return;
+        }
+        self.others_are_told = !others.is_empty();
+        let image = image.name();
+        if self.others_are_told {
+            tracing::warn!(
+                image,
+                others = others.join(" "),
+                "another client has the image open, and there is a cache here, which goes on \
+                 giving out what was there before the other one wrote; try: rbd config image set \
+                 POOL/IMAGE rbd_cache false, and start the daemon again (a client that was killed \
+                 counts for 30 s)"
+            );
+        } else {
+            tracing::info!(image, "no other client has the image open any more");
+        }
+    }
+}

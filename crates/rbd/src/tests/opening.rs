@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Images that are opened, made and let go.
+
+use super::Driver;
+use super::PATIENCE;
+use super::data;
+use super::fails;
+use super::gone;
+use super::nothing_was_misused;
+use super::open;
+use super::opened;
+use super::spec;
+use super::write;
+use crate::disk::Rbd;
+use crate::disk::Seen;
+use crate::disk::Use;
+use crate::fake;
+use crate::fake::Fake;
+use crate::limits::CLOSE_MAX;
+use crate::limits::CLOSE_WELL_MAX;
+use std::time::Instant;
+use store::Error;
+use store::Op;
+use store::Outcome;
+use store::Store;
+use store::Submitted;
+
+#[test]
+fn an_image_that_is_let_go_is_closed_whoever_still_has_the_store() {
+    let (store, fake) = open("late.finished");
+    let driver = Driver::new();
+    let write = write(0, data(1, 4096));
+    let Submitted::Io(io) = store.submit(&write) else { panic!("done") };
+    driver.begin(&io, 1);
+    assert_eq!(store.finish(), Ok(()));
+    assert!(!fake.is_open());
+    let (_, outcome) = driver.answers.recv_timeout(PATIENCE).expect("an end");
+    assert!(matches!(outcome, Outcome::Done), "it waits for what is under way: {outcome:?}");
+    fails(&driver.run(&store, &Op::Flush), Error::Internal);
+    assert_eq!(store.finish(), Ok(()), "again");
+    let (stuck, fake) = open("never.finished");
+    let Submitted::Io(io) = stuck.submit(&Op::Flush) else { panic!("done") };
+    driver.begin(&io, 2);
+    let begin = Instant::now();
+    assert_eq!(stuck.finish(), Err(Error::Silent), "nothing that was acknowledged is lost");
+    assert!(fake.is_open(), "the library has it still");
+    drop(stuck);
+    assert!(begin.elapsed() < 2 * CLOSE_WELL_MAX, "it is waited for once");
+    fake.end_all();
+    nothing_was_misused();
+}
+
+/// That may be a reactor, which has others to serve.
+#[test]
+fn who_has_the_last_of_an_image_does_not_wait_for_its_end() {
+    let (store, fake) = open("never.last");
+    let driver = Driver::new();
+    let Submitted::Io(io) = store.submit(&write(0, data(1, 4096))) else { panic!("done") };
+    driver.begin(&io, 1);
+    drop(store);
+    let begin = Instant::now();
+    drop(io);
+    assert!(begin.elapsed() < CLOSE_MAX / 2);
+    fake.end_all();
+    gone(&fake);
+    nothing_was_misused();
+}
+
+#[test]
+fn an_image_says_what_it_is() {
+    let (store, _) = open("well.facts");
+    let geometry = store.geometry();
+    assert_eq!((geometry.bytes, geometry.discard_granularity), (fake::BYTES, Some(65_536)));
+    assert_eq!(store.optimal_io(), Some(131_072), "a row of objects");
+    assert!(store.identity().starts_with("f51d/3//0x"), "{}", store.identity());
+    let again = opened("rbd:pool/well.facts").expect_err("served already").to_string();
+    assert!(again.contains("given twice"), "{again}");
+    let word = "rbd:pool/well.facts";
+    let looked_at = Rbd::open_by(&fake::API, &spec(word), Use::Look).expect("looking is no harm");
+    let made_of = Seen::of(&looked_at).made_of.expect("it is there");
+    assert_eq!(made_of.object_bytes, fake::OBJECT);
+    assert_eq!(made_of.features, ["layering", "exclusive-lock", "bit 40"]);
+    assert_eq!(made_of.cache, "none");
+}
+
+#[test]
+fn an_image_that_is_missing_is_made_if_that_is_asked_for() {
+    let (store, made) = (opened("rbd:pool/missing.new,create,size=4M").expect("made"), true);
+    assert_eq!((store.geometry().bytes, store.was_made()), (4 << 20, made));
+    drop(store);
+    let again = opened("rbd:pool/missing.new,create,size=8M").expect("there");
+    assert_eq!((again.geometry().bytes, again.was_made()), (4 << 20, false));
+    let empty = opened("rbd:pool/missing.small,create,size=4M").expect("made");
+    drop(empty);
+    Fake::of("missing.small").resize(100);
+    let error = opened("rbd:pool/missing.small").expect_err("no disk").to_string();
+    assert!(error.contains("100 bytes is no size"), "{error}");
+}
+
+#[test]
+fn what_does_not_open_says_why() {
+    let name = format!("lunwire-{}-refused", std::process::id());
+    let keyring = std::env::temp_dir().join(name);
+    std::fs::write(&keyring, "[client.admin]\nkey = AQ==\n").expect("written");
+    let refused = format!("rbd:pool/disk,keyring={}", keyring.display());
+    for (word, said) in [
+        ("rbd:missing/disk", "rbd:missing/disk: cannot use the pool: No such file"),
+        ("rbd:forbidden/disk", "cannot use the pool: Operation not permitted"),
+        ("rbd:pool/missing.disk", "cannot open the image: No such file"),
+        ("rbd:pool/missing.disk", "there is no such image; try: rbd ls"),
+        ("rbd:pool/missing.disk@s", "there is no such image; try: rbd ls"),
+        ("rbd:pool/missing/missing.disk", "there is no such namespace; try: rbd namespace ls"),
+        ("rbd:pool/missing/missing.disk,create,size=1M", "there is no such namespace"),
+        ("rbd:pool/apart/missing.disk", "there is no such image"),
+        ("rbd:pool/well.there@missing", "the image is there, and has no such snapshot; try: rbd"),
+        ("rbd:pool/disk,conf=missing.conf", "(missing.conf); try: conf=FILE"),
+        ("rbd:pool/disk,keyring=missing.key", "cannot read missing.key: No such file"),
+        (refused.as_str(), "cannot set keyring: Invalid argument"),
+        ("rbd:pool/disk,id=nobody", "cannot set up librados: Invalid argument"),
+    ] {
+        let error = opened(word).expect_err(word).to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    std::fs::remove_file(keyring).expect("removed");
+    assert!(!Fake::of("well.there").is_open(), "looked at, and closed again");
+    nothing_was_misused();
+}
