@@ -67,8 +67,8 @@ pub(super) struct Stream {
     start_in_flight: bool,
     /// Events behind one that was found while sending.
     events: VecDeque<Event>,
-    /// The message that was given out last, in the buffer of the next one. None while the queue pair
-    /// has that, or nobody has.
+    /// The message that was given out last, in the buffer of the next one. None while the queue
+    /// pair has that, or nobody has.
     message: Option<(Buf, usize)>,
     /// Of the peer's segments, and of ours.
     incoming_len_max: usize,

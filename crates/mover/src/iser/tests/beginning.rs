@@ -127,8 +127,17 @@ fn a_hello_is_answered_where_it_was_announced() {
 /// Covers: ISC-11, ISF-08.
 #[test]
 fn as_many_reads_are_under_way_as_the_hello_allows() {
+    for (served, failed) in [(1, 0), (2, 0), (0, 4)] {
+        let (reads, events) = reads_under_way(served);
+        assert_eq!((reads, events.len()), (served.into(), failed), "{events:?}");
+        assert!(events.iter().all(|event| matches!(event, target::Event::DataFailed { .. })));
+    }
+}
+
+/// Of four RDMA Reads of an initiator that serves so many, and what becomes of the others.
+fn reads_under_way(served: u16) -> (usize, Vec<target::Event>) {
     let mut peer = Peer::new(true);
-    peer.say(&[&hello(10, 10, 1)]);
+    peer.say(&[&hello(10, 10, served)]);
     let memory = wire::iser::Advertised::default();
     let header = IserHeader::Control { write: Some(memory), read: None };
     let mut pdu = Vec::new();
@@ -141,7 +150,7 @@ fn as_many_reads_are_under_way_as_the_hello_allows() {
     while peer.far.poll_transmit(&mut list) {
         peer.far.handle_sent();
     }
-    assert_eq!(peer.far.reads(), 1);
+    (peer.far.reads(), core::iter::from_fn(|| peer.far.poll_event()).collect())
 }
 
 /// The request is that of Linux's ib_iser over siw, as recorded, which asks for no CRC.
