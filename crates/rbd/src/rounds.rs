@@ -22,6 +22,8 @@ pub(crate) struct Rounds {
     caches: bool,
     others_are_told: bool,
     fate: Fate,
+    /// What a start does that does not find it.
+    next_start: &'static str,
 }
 
 impl Rounds {
@@ -33,6 +35,10 @@ impl Rounds {
             caches: spec.snapshot.is_none() && !facts.options.has_no_cache(),
             others_are_told: false,
             fate: Fate::Kept,
+            next_start: match spec.create && spec.size.is_some() {
+                true => "the next start makes an empty one",
+                false => "the daemon will not find it at its next start",
+            },
         }
     }
 
@@ -60,12 +66,18 @@ impl Rounds {
         let image = image.name();
         match fate {
             Fate::Kept => tracing::info!(image, "the image is found by its name again"),
-            Fate::Moved | Fate::Replaced => tracing::warn!(
+            Fate::Moved => tracing::warn!(
                 image,
                 how = fate.word(),
-                "the image is served and is not found by its name any more: the daemon will not \
-                 find it at its next start; try: the new name in the configuration, or rbd mv it \
-                 back"
+                "the image is served and is not found by its name any more: {}; try: the new name \
+                 in the configuration, or rbd mv it back",
+                self.next_start
+            ),
+            Fate::Replaced => tracing::warn!(
+                image,
+                how = fate.word(),
+                "the image is served and another one has its name: the next start serves that; \
+                 try: the new name in the configuration, or rbd mv both back"
             ),
             Fate::Removed => tracing::error!(
                 image,

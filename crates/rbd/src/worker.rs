@@ -35,6 +35,7 @@ use std::time::Instant;
 use store::Error;
 use store::Outcome;
 use store::foreign::Completer;
+use store::spec::Exactly;
 use store::spec::RbdSpec;
 
 /// What the thread is asked for.
@@ -281,20 +282,37 @@ fn connect(
             {
                 return Err(Refused { doing: Doing::Namespace, errno: ENOENT });
             }
-            match bytes.map(|bytes| context.create(&spec.image, bytes)) {
+            match bytes.map(|bytes| create(&context, spec, bytes)) {
                 None if spec.snapshot.is_some() && is_there(context, spec) => {
                     return Err(Refused { doing: Doing::FindSnapshot, errno: ENOENT });
                 }
                 None => return Err(Refused { doing: Doing::Open, errno: ENOENT }),
-                // Somebody else has made it meanwhile.
-                Some(Ok(()) | Err(Refused { errno: EEXIST, .. })) => (open()?, true),
-                Some(Err(refused)) => return Err(refused),
+                Some(made) => {
+                    let made = made?;
+                    (open()?, made)
+                }
             }
         }
         (opened, _) => (opened?, false),
     };
     let facts = image.facts(spec)?;
     Ok((image, facts, made))
+}
+
+/// Makes the image; false if somebody else has done so meanwhile.
+fn create(context: &IoContext, spec: &RbdSpec, bytes: u64) -> Result<bool, Refused> {
+    match context.create(&spec.image, bytes) {
+        Err(Refused { errno: EEXIST, .. }) => Ok(false),
+        made => made.map(|()| {
+            // Who has renamed the one that had this name learns it here.
+            tracing::warn!(
+                "made a new, empty image {} of {} (create)",
+                spec.place(),
+                Exactly(bytes)
+            );
+            true
+        }),
+    }
 }
 
 /// Whether the image of a snapshot that is missing is there.

@@ -21,6 +21,7 @@ use crate::daemon::admin;
 use crate::daemon::advice::reaching;
 use crate::daemon::shown;
 use crate::output;
+use crate::plan;
 
 /// What the daemon is and does.
 pub(crate) fn status(options: &AdminOptions) -> Result<()> {
@@ -116,10 +117,17 @@ fn tell_store(lun: &Lun) {
     match image.lost.as_deref() {
         None => {}
         Some("removed") => output::line("    the snapshot was removed: reads fail"),
-        Some(how) => output::line(format!(
-            "    the image was {how}: the daemon will not find it by this name at its next start; \
-             try: the new name in the configuration, or rbd mv it back"
-        )),
+        Some(how) => {
+            let next = match how {
+                "replaced" => "the next start serves the one that has its name",
+                _ if plan::makes_images(&lun.store) => "the next start makes an empty one",
+                _ => "the daemon will not find it by this name at its next start",
+            };
+            output::line(format!(
+                "    the image was {how}: {next}; try: the new name in the configuration, or rbd \
+                 mv it back"
+            ));
+        }
     }
     if image.others > 0 {
         let clients = words::count(image.others as u64, "other client");

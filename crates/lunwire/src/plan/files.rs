@@ -13,6 +13,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
+use control::units;
 use engine::files::Examined;
 use engine::files::FileError;
 use engine::files::Holder;
@@ -63,6 +64,8 @@ struct Found {
     astray: Vec<Astray>,
     /// Images of Ceph that are still to be looked at.
     images: VecDeque<Result<Seen>>,
+    /// Images that would be made, and their sizes.
+    new_images: Vec<(String, u64)>,
 }
 
 /// A disk of the configuration and the designator that hosts will know it by, if that is known.
@@ -177,8 +180,12 @@ impl<'a> Look<'a> {
         found: Found,
         (state_folder, place): (Option<&Path>, &str),
     ) -> Result<()> {
-        let Found { files, memory, astray, .. } = found;
+        let Found { files, memory, astray, new_images, .. } = found;
         self.memory.extend(memory);
+        self.odd.extend(new_images.iter().map(|(image, bytes)| {
+            let size = units::bytes(*bytes);
+            format!("{place}: a new, empty image {image} of {size} would be made (create)")
+        }));
         self.odd.extend(astray.iter().map(|astray| format!("{place}: {astray}")));
         let identity = identity_of(lun, policy, &files)?;
         for (file, seen) in files {
@@ -246,9 +253,12 @@ fn look_at(spec: &Spec, block: u32, found: &mut Found) -> Result<u64> {
             found.memory.push(Stores::new().open(spec)?);
             return Ok(*bytes);
         }
-        Spec::Rbd(_) => {
-            let seen = found.images.pop_front().expect("one for each, in the same order");
-            return Ok(seen?.bytes);
+        Spec::Rbd(image) => {
+            let seen = found.images.pop_front().expect("one for each, in the same order")?;
+            if seen.made_of.is_none() {
+                found.new_images.push((image.place().to_string(), seen.bytes));
+            }
+            return Ok(seen.bytes);
         }
         // It has no blocks of ours.
         Spec::Scsi(device) => return Ok(Stores::examine_device(device).map(|()| 0)?),

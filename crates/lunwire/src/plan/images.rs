@@ -72,6 +72,12 @@ pub(super) fn images_of(spec: &Spec) -> Vec<&RbdSpec> {
     }
 }
 
+/// Whether images of a store are made that are missing.
+pub(crate) fn makes_images(store: &str) -> bool {
+    let Ok(spec) = store.parse::<Spec>() else { return false };
+    images_of(&spec).iter().any(|image| image.create && image.size.is_some())
+}
+
 /// What each image is, in their order; says meanwhile that it waits.
 pub(super) fn examine(images: &[&RbdSpec]) -> VecDeque<Result<Seen>> {
     look_at(images, NOTICE, output::say, |image| Ok(Stores::examine_image(image)?))
@@ -201,6 +207,16 @@ mod tests {
         }
         let said = lock(&said);
         assert!(said.iter().any(|text| text == "waiting for 24 images of Ceph (0 s)"), "{said:?}");
+    }
+
+    #[test]
+    fn images_that_would_be_made_are_known_wherever_they_are() {
+        for word in ["rbd:rbd/a,create,size=1G", "stripe:64K(memory:1M;rbd:a/b,create,size=1M)"] {
+            assert!(makes_images(word), "{word}");
+        }
+        for word in ["rbd:rbd/a", "rbd:rbd/a,size=1G", "file:/a,size=1G", "memory:1M"] {
+            assert!(!makes_images(word), "{word}");
+        }
     }
 
     #[test]
