@@ -374,7 +374,10 @@ impl Store for Rbd {
             false if image.is_silent(SILENT_AFTER) => CLOSE_SILENT_MAX,
             false => CLOSE_WELL_MAX,
         };
-        worker.close(patience).map_err(|error| if keeps_writes { Error::Write } else { error })
+        let closed = worker.close(patience);
+        // A flush has heard before what is lost: the end of the image does not say it again.
+        let closed = if image.may_have_lost() { Err(Error::Write) } else { closed };
+        closed.map_err(|error| if keeps_writes { Error::Write } else { error })
     }
 
     fn submit(&self, op: &Op) -> Submitted {

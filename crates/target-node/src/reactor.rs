@@ -249,7 +249,7 @@ pub enum Error {
         "cannot close LUN {lun} of {target}: {source}; {}",
         match .source {
             store::Error::Silent => "all that was acknowledged is there",
-            _ => "what was not yet flushed may be lost",
+            _ => "writes that were acknowledged may be lost",
         }
     )]
     Finish {

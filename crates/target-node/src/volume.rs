@@ -226,7 +226,17 @@ pub enum VolumeError {
         source: io::Error,
     },
     /// The same of what is no file.
-    #[error("LUN {lun} is not served any more, but cannot be closed: {source}")]
+    #[error(
+        "LUN {lun} is not served any more, but {}",
+        match .source {
+            store::Error::Silent => {
+                "what is behind it does not answer: it stays open until that answers".to_owned()
+            }
+            source => format!(
+                "cannot be closed: {source}; writes that were acknowledged may be lost"
+            ),
+        }
+    )]
     Finish {
         /// The number.
         lun: u16,

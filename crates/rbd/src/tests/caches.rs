@@ -59,6 +59,27 @@ fn a_failed_flush_is_for_everybody_until_all_is_written_again() {
     nothing_was_misused();
 }
 
+/// The end of the image goes well; what a flush could not write is lost all the same.
+#[test]
+fn an_end_tells_what_a_flush_has_lost_unless_that_was_written_again() {
+    let driver = Driver::new();
+    for (name, is_repaired) in [("caches.end-lost", false), ("caches.end-whole", true)] {
+        let (store, fake) = open(name);
+        let done = |op: &Op| assert!(matches!(driver.run(&store, op), Outcome::Done), "{op:?}");
+        done(&write(8192, data(1, 4096)));
+        fake.fail_flush(5);
+        fails(&driver.run(&store, &Op::Flush), Error::Write);
+        if is_repaired {
+            done(&write(8192, data(1, 4096)));
+            done(&Op::Flush);
+        }
+        let expected = if is_repaired { Ok(()) } else { Err(Error::Write) };
+        assert_eq!((store.finish(), store.finish()), (expected, expected), "{name}");
+        assert!(!fake.is_open(), "{name}");
+    }
+    nothing_was_misused();
+}
+
 #[test]
 fn who_was_shut_out_by_the_cluster_flushes_nothing_any_more() {
     let driver = Driver::new();
