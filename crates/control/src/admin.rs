@@ -142,7 +142,8 @@ pub enum Reply {
     Rescanned {
         /// The disks whose file is another size than what hosts saw.
         luns: Vec<RescannedLun>,
-        /// What is to be thought of, such as a disk that has become smaller.
+        /// What is to be thought of, such as a disk that has become smaller, or one that could not
+        /// be looked at.
         #[serde(default)]
         warnings: Vec<String>,
     },
@@ -297,8 +298,14 @@ pub struct Waiting {
 pub struct Image {
     /// The cache of its client: `none`, `writethrough`, `writeback` or `persistent`.
     pub cache: String,
-    /// Other clients that have it open, as far as there is a cache that does not hear of them.
-    pub others: usize,
+    /// Other clients that have it open, beside a cache that does not hear of them; None: nobody has
+    /// looked, as where there is no such cache.
+    #[serde(default)]
+    pub others: Option<usize>,
+    /// The cluster has shut the daemon's client out (blocklisted): all commands fail until the LUN
+    /// is removed and added.
+    #[serde(default)]
+    pub shut_out: bool,
     /// What has become of it, if it is not found by its name: `moved`, `replaced`, or, of a
     /// snapshot, `removed`.
     #[serde(default)]

@@ -234,8 +234,23 @@ impl Rbd {
             return Err(RbdError::SnapshotName { place: place.clone(), name });
         }
         let whole = format!("{place}@{name}");
-        self.opened.worker.order(place, Order::Snapshot(name))?;
+        self.order(Order::Snapshot(name))?;
         Ok(whole)
+    }
+
+    /// Has something done by the cluster.
+    fn order(&self, order: Order) -> Result<(), RbdError> {
+        self.serves()?;
+        let done = self.opened.worker.order(&self.place, order);
+        // It may be what this has shown.
+        done.or_else(|error| self.serves().and(Err(error)))
+    }
+
+    fn serves(&self) -> Result<(), RbdError> {
+        match self.opened.image.is_shut_out() {
+            true => Err(RbdError::ShutOut { place: self.place.clone() }),
+            false => Ok(()),
+        }
     }
 
     fn ask(&self, deed: Deed, room: u32, step: u64) -> Submitted {
@@ -344,8 +359,16 @@ impl Store for Rbd {
         self.opened.watched.bytes()
     }
 
+    fn look_behind(&self) -> Option<Result<(), String>> {
+        let Opened { image, worker, .. } = &*self.opened;
+        // It may be what this has shown.
+        let looked = self.serves().and_then(|()| worker.look(&self.place));
+        let looked = if image.is_shut_out() { self.serves() } else { looked };
+        Some(looked.map_err(|error| error.to_string()))
+    }
+
     fn resize_behind(&self, bytes: u64) -> Option<Result<(), String>> {
-        let done = self.opened.worker.order(&self.place, Order::Resize(bytes));
+        let done = self.order(Order::Resize(bytes));
         Some(done.map_err(|error| error.to_string()))
     }
 
@@ -362,6 +385,7 @@ impl Store for Rbd {
             is_busy: image.is_silent(self.busy),
             cache: facts.options.cache(),
             others: watched.others(),
+            shut_out: image.is_shut_out(),
             lost: watched.fate().word(),
         })
     }
@@ -376,7 +400,7 @@ impl Store for Rbd {
         };
         let closed = worker.close(patience);
         // A flush has heard before what is lost: the end of the image does not say it again.
-        let closed = if image.may_have_lost() { Err(Error::Write) } else { closed };
+        let closed = if keeps_writes && image.may_have_lost() { Err(Error::Write) } else { closed };
         closed.map_err(|error| if keeps_writes { Error::Write } else { error })
     }
 

@@ -148,6 +148,23 @@ pub enum RbdError {
         /// How long it had.
         seconds: u64,
     },
+    /// It does not say what it has.
+    #[error("rbd:{place}: the cluster does not answer within {seconds} s; try: ceph health detail")]
+    NotSeen {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+        /// How long it had.
+        seconds: u64,
+    },
+    /// The cluster takes nothing from this client any more.
+    #[error(
+        "rbd:{place}: the cluster has shut this client out (blocklisted); try: lunwire lun remove \
+         and lunwire lun add, when nobody else is to have the image"
+    )]
+    ShutOut {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+    },
     /// A name that no snapshot can have.
     #[error(
         "rbd:{place}: {name:?} is no name for a snapshot of an image; try: one without / and @, \

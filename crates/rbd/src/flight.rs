@@ -255,9 +255,7 @@ fn tell(image: &str, deed: Deed, error: Error, errno: i32) {
     let Deed { what, offset, length } = deed;
     let cause = match errno {
         0 => "the image ends before that".to_owned(),
-        ESHUTDOWN => "another client has taken the image over (blocklisted); try: restart the \
-                      daemon when that is wanted"
-            .to_owned(),
+        ESHUTDOWN => "the cluster has shut this client out (blocklisted)".to_owned(),
         ENOENT => "the image is gone".to_owned(),
         errno => io::Error::from_raw_os_error(errno).to_string(),
     };
@@ -271,7 +269,7 @@ pub(crate) fn tell_loss(image: &str) {
     tracing::error!(
         image,
         "Ceph has not kept what it had acknowledged: flushes and durable writes fail until it is \
-         written again and flushed, or the daemon is started again"
+         written again and flushed, or the LUN is removed and added"
     );
 }
 

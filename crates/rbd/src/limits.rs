@@ -60,6 +60,9 @@ pub(crate) const BUSY_AFTER: Duration = Duration::from_secs(20);
 /// Whoever gives an image another size, or makes a snapshot, waits so long.
 pub(crate) const CHORE_MAX: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 60_000 });
 
+/// And whoever asks what there is: a cluster that is well says so in some milliseconds.
+pub(crate) const LOOK_MAX: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 5_000 });
+
 /// Operations under way in one of them: more than all sessions together may have.
 pub(crate) const FLIGHTS_MAX: u32 = 1 << 20;
 

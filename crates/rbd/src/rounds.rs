@@ -58,7 +58,11 @@ impl Rounds {
 
     /// Says so when the image is not found by its name any more, or the snapshot is gone.
     pub(crate) fn look_at_name(&mut self, image: &Image, watched: &Watched) {
-        let Ok(fate) = image.fate(self.id.as_deref(), self.snapshot.as_deref()) else { return };
+        let fate = match image.fate(self.id.as_deref(), self.snapshot.as_deref()) {
+            Ok(fate) => fate,
+            // Hosts may ask for nothing for a long time.
+            Err(refused) => return image.heed(refused.errno),
+        };
         if std::mem::replace(&mut self.fate, fate) == fate {
             return;
         }

@@ -288,7 +288,7 @@ fn caches_are_told_and_so_are_others_that_have_the_image_open() {
         let fake = Fake::of(image);
         for count in [2, 0] {
             fake.set_others(count);
-            let expected = if cache == "none" { 0 } else { count };
+            let expected = (cache != "none").then_some(count);
             let begin = Instant::now();
             while store.elsewhere().map(|told| told.others) != Some(expected) {
                 assert!(begin.elapsed() < PATIENCE, "{image}: nobody looks");

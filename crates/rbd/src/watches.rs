@@ -25,7 +25,7 @@ pub(crate) struct Watched {
     /// The image may have another size.
     is_in_doubt: AtomicBool,
     /// Other clients that have it open, where that matters.
-    others: AtomicUsize,
+    others: Mutex<Option<usize>>,
     fate: Mutex<Fate>,
 }
 
@@ -45,7 +45,7 @@ impl Watched {
             chores,
             bytes: AtomicU64::new(0),
             is_in_doubt: AtomicBool::new(false),
-            others: AtomicUsize::new(0),
+            others: Mutex::default(),
             fate: Mutex::default(),
         })
     }
@@ -63,11 +63,11 @@ impl Watched {
     }
 
     pub(crate) fn note_others(&self, count: usize) {
-        self.others.store(count, Ordering::Relaxed);
+        *self.others.lock().unwrap_or_else(PoisonError::into_inner) = Some(count);
     }
 
-    pub(crate) fn others(&self) -> usize {
-        self.others.load(Ordering::Relaxed)
+    pub(crate) fn others(&self) -> Option<usize> {
+        *self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the size is to be asked for, which is the asker's to do then.

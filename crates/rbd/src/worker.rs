@@ -14,6 +14,7 @@ use crate::image::Facts;
 use crate::image::Image;
 use crate::limits::CHORE_MAX;
 use crate::limits::CLOSE_MAX;
+use crate::limits::LOOK_MAX;
 use crate::limits::OPEN_MAX;
 use crate::limits::OPEN_NOTICE;
 use crate::rounds::Rounds;
@@ -47,6 +48,8 @@ pub(crate) enum Chore {
     Order { order: Order, turn: Arc<Turn>, tell: Sender<Result<(), Refused>> },
     /// The image may have another size: who does the chores sees that by itself.
     Look,
+    /// Somebody wants to know its size, and waits for that.
+    Size { turn: Arc<Turn>, tell: Sender<()> },
     /// What is under way does not end: does the cluster answer others?
     Ask,
     /// Nobody has the image any more.
@@ -126,6 +129,20 @@ impl Worker {
             Err(_) if turn.take() => Err(RbdError::NotBegun { place, seconds }),
             Err(_) => Err(RbdError::Unanswered { place, seconds }),
         }
+    }
+
+    /// Has the cluster asked for the size of the image.
+    ///
+    /// # Errors
+    /// It does not say.
+    pub(crate) fn look(&self, place: &str) -> Result<(), RbdError> {
+        let (tell, told) = mpsc::channel();
+        let turn = Arc::new(Turn::default());
+        self.ask(Chore::Size { turn: Arc::clone(&turn), tell });
+        told.recv_timeout(LOOK_MAX).map_err(|_| {
+            turn.take();
+            RbdError::NotSeen { place: place.to_owned(), seconds: LOOK_MAX.as_secs() }
+        })
     }
 
     /// Waits until the image is closed, if that does not take too long: the next one who opens it
@@ -366,6 +383,14 @@ fn serve(
                 tracing::info!(image, ?order, "not done: nobody waits for it any more");
             }
             Chore::Look => rounds.look_at_name(image, watched),
+            Chore::Size { turn, tell } if turn.take() => {
+                // The library knows a size without the cluster.
+                image.ask();
+                look(image, watched);
+                // Who has asked may have given up meanwhile.
+                let _ = tell.send(());
+            }
+            Chore::Size { .. } => {}
             Chore::Ask => image.ask(),
             Chore::Close => return,
         }

@@ -75,6 +75,10 @@ macro_rules! behind {
             self.behind.bytes_behind()
         }
 
+        fn look_behind(&self) -> Option<Result<(), alloc::string::String>> {
+            self.behind.look_behind()
+        }
+
         fn resize_behind(&self, bytes: u64) -> Option<Result<(), alloc::string::String>> {
             self.behind.resize_behind(bytes)
         }

@@ -460,8 +460,12 @@ pub struct Elsewhere {
     /// What keeps data on this side of it, in a word: `none`, `writethrough`, `writeback` or
     /// `persistent`.
     pub cache: &'static str,
-    /// Who else reads and writes there, beside a cache that does not hear of it.
-    pub others: usize,
+    /// Who else reads and writes there, beside a cache that does not hear of it; None: nobody has
+    /// looked.
+    pub others: Option<usize>,
+    /// It takes nothing from us any more, for good: all operations fail until the store is opened
+    /// again.
+    pub shut_out: bool,
     /// What has become of what is behind the store, if it is not found by its name any more:
     /// `moved`, `replaced` or `removed`.
     pub lost: Option<&'static str>,
@@ -541,6 +545,15 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The bytes that there are by now behind what is served, if the store has heard that somebody
     /// else has changed them. A store in a file does not hear that: its file is asked.
     fn bytes_behind(&self) -> Option<u64> {
+        None
+    }
+
+    /// Asks for the bytes behind the store, which [`bytes_behind`](Self::bytes_behind) gives then;
+    /// waits for that. None: it need not be asked.
+    ///
+    /// # Errors
+    /// Why nobody knows, and what to do.
+    fn look_behind(&self) -> Option<Result<(), String>> {
         None
     }
 

@@ -81,10 +81,17 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
                 ));
             }
             if lun.lost_writes {
-                output::line(
-                    "    could not write back: blocks may be lost; flushes fail until they are \
-                     written again, or the LUN is removed and added",
-                );
+                let is_shut_out = lun.image.as_ref().is_some_and(|image| image.shut_out);
+                output::line(match is_shut_out {
+                    true => {
+                        "    what was acknowledged and not flushed may be lost; flushes fail until \
+                         the LUN is removed and added"
+                    }
+                    false => {
+                        "    could not write back: blocks may be lost; flushes fail until they are \
+                         written again, or the LUN is removed and added"
+                    }
+                });
             }
         }
     }
@@ -129,8 +136,15 @@ fn tell_store(lun: &Lun) {
             ));
         }
     }
-    if image.others > 0 {
-        let clients = words::count(image.others as u64, "other client");
+    if image.shut_out {
+        output::line(format!(
+            "    the cluster has shut this client out (blocklisted): all commands fail; try: \
+             lunwire lun remove {} and lunwire lun add, when nobody else is to have the image",
+            lun.number
+        ));
+    }
+    if let Some(others @ 1..) = image.others {
+        let clients = words::count(others as u64, "other client");
         output::line(format!(
             "    {clients} with the image open beside this cache: what they write is not seen \
              here; try: rbd config image set POOL/IMAGE rbd_cache false, and start the daemon again"

@@ -50,6 +50,7 @@ pub(super) fn lun(lun: LunSnapshot, waits: &[Wait]) -> admin::Lun {
         image: lun.elsewhere.map(|elsewhere| admin::Image {
             cache: elsewhere.cache.to_owned(),
             others: elsewhere.others,
+            shut_out: elsewhere.shut_out,
             lost: elsewhere.lost.map(str::to_owned),
         }),
         number: lun.number,

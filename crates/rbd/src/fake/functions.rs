@@ -118,6 +118,7 @@ pub(super) unsafe extern "C" fn rados_read(
     let image = name_of(name).strip_prefix("rbd_id.").map(Fake::of).expect("the name of an image");
     match *locked(&image.fate) {
         "moved" => -2,
+        "blocked" => -108,
         "replaced" => write(to, length, "....other"),
         _ => write(to, length, &format!("....{}", image.id())),
     }

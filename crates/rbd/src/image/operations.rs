@@ -144,11 +144,15 @@ impl Core {
         let image = &*self.name;
         tracing::error!(
             image,
-            "the cluster has shut this client out (blocklisted): all commands fail; try: start the \
-             daemon again, when nobody else is to have the image"
+            "the cluster has shut this client out (blocklisted): all commands fail; try: lunwire \
+             lun remove and lunwire lun add, when nobody else is to have the image"
         );
         if self.flushes.lose_unknown() {
-            flight::tell_loss(image);
+            tracing::error!(
+                image,
+                "what was acknowledged and not flushed may be lost: flushes and durable writes \
+                 fail until the LUN is removed and added"
+            );
         }
     }
 
@@ -191,7 +195,7 @@ impl Core {
     /// A flush that the library had has ended.
     pub(crate) fn flushed(self: &Arc<Self>, result: Result<(), Error>) {
         let (next, failed) = self.flushes.ended(result);
-        if failed {
+        if failed && !self.is_shut_out.load(Ordering::Relaxed) {
             flight::tell_loss(&self.name);
         }
         if next == Next::Begin {

@@ -2,6 +2,7 @@
 //! What an acknowledged write and a flush mean.
 
 use super::Driver;
+use super::PATIENCE;
 use super::data;
 use super::fails;
 use super::nothing_was_misused;
@@ -9,6 +10,8 @@ use super::open;
 use super::opened;
 use super::write;
 use crate::fake::Fake;
+use std::time::Duration;
+use std::time::Instant;
 use store::Error;
 use store::Op;
 use store::Outcome;
@@ -118,6 +121,54 @@ fn whoever_hears_first_that_the_cluster_has_shut_us_out_tells_all() {
         }
         fails(&driver.run(&store, &write(0, data(1, 512))), Error::Internal);
         assert!(fake.done().is_empty(), "{name}");
+    }
+    nothing_was_misused();
+}
+
+/// Hosts may be quiet, and people ask: what they are told is no number of an error.
+#[test]
+fn who_was_shut_out_says_so_to_whoever_asks() {
+    let driver = Driver::new();
+    let (store, fake) = open("caches.quiet");
+    assert_eq!(store.elsewhere().map(|told| told.shut_out), Some(false));
+    assert_eq!(store.look_behind(), Some(Ok(())));
+    assert!(matches!(driver.run(&store, &write(0, data(1, 4096))), Outcome::Done));
+    fake.set_fate("blocked");
+    let begin = Instant::now();
+    while store.elsewhere().map(|told| told.shut_out) != Some(true) {
+        assert!(begin.elapsed() < PATIENCE, "nobody looks");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(store.may_have_lost());
+    let said = [
+        store.look_behind().expect("it can"),
+        store.resize_behind(2 << 20).expect("it can"),
+        store.snapshot_behind("monday").expect("it can").map(|_| ()),
+        open("blocked.first").0.resize_behind(2 << 20).expect("it can"),
+    ];
+    for said in said {
+        let said = said.expect_err("shut out");
+        assert!(said.contains("shut this client out") && said.contains("lun add"), "{said}");
+        assert!(!said.contains("os error"), "{said}");
+    }
+    assert_eq!(store.finish(), Err(Error::Write), "what was acknowledged is lost");
+    nothing_was_misused();
+}
+
+#[test]
+fn who_asks_a_silent_cluster_for_a_size_hears_that_it_is_silent() {
+    let (store, fake) = open("never.size");
+    let driver = Driver::new();
+    let Submitted::Io(io) = store.submit(&Op::Flush) else { panic!("done") };
+    driver.begin(&io, 1);
+    for _ in 0..2 {
+        let said = store.look_behind().expect("it can").expect_err("nobody answers");
+        assert!(said.contains("does not answer"), "{said}");
+    }
+    fake.end_all();
+    let begin = Instant::now();
+    while store.look_behind() != Some(Ok(())) {
+        assert!(begin.elapsed() < PATIENCE, "it answers again");
     }
     nothing_was_misused();
 }
