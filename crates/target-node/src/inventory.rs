@@ -142,7 +142,10 @@ impl Target {
 
     fn close_unit(&self, lun: u16, unit: &Arc<LogicalUnit>) -> Result<(), VolumeError> {
         if !self.is_let_go(unit) {
-            return Err(VolumeError::Lingers { lun });
+            let who = unit.store().elsewhere().map(|elsewhere| elsewhere.who);
+            let lingers = VolumeError::Lingers { lun, who };
+            tracing::warn!("{lingers}");
+            return Err(lingers);
         }
         let ids = unit.store().files();
         let mut files = self.files().all();

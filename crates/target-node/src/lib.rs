@@ -153,6 +153,7 @@ pub use volume::Resized;
 pub use volume::Shrink;
 pub use volume::Snapshot;
 pub use volume::SnapshotPlace;
+pub use volume::Unseen;
 pub use volume::VolumeError;
 
 // What the signatures above name of other crates, so that nobody needs those at the same versions.

@@ -209,11 +209,17 @@ pub enum VolumeError {
     /// Its work does not end.
     #[error(
         "LUN {lun} is not served any more, but requests to what is behind it do not end: it stays \
-         open until the daemon ends"
+         open until {}",
+        match .who {
+            Some(who) => format!("the {who} answers"),
+            None => "the daemon ends".to_owned(),
+        }
     )]
     Lingers {
         /// The number.
         lun: u16,
+        /// Who does not answer, in a word, where it is somebody elsewhere.
+        who: Option<&'static str>,
     },
     /// What was written may not have reached the medium.
     #[error("LUN {lun} is not served any more, but {path} cannot be flushed: {source}")]
@@ -230,7 +236,7 @@ pub enum VolumeError {
         "LUN {lun} is not served any more, but {}",
         match .source {
             store::Error::Silent => {
-                "what is behind it does not answer: it stays open until that answers".to_owned()
+                "what is behind it does not answer: it is closed when that does".to_owned()
             }
             source => format!(
                 "cannot be closed: {source}; writes that were acknowledged may be lost"
@@ -277,6 +283,18 @@ pub struct Rescanned {
     /// The size of the file, in whole blocks. Hosts see it if it is larger; a disk does not become
     /// smaller by itself.
     pub now: u64,
+}
+
+/// A disk of which nobody knows what is behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unseen {
+    /// The target.
+    pub target: String,
+    /// The number of the disk.
+    pub lun: u16,
+    /// Why, and what to try.
+    pub why: String,
 }
 
 /// One writable file and the disk on it.
@@ -354,6 +372,35 @@ impl Target {
                     None
                 }
             },
+        })
+    }
+
+    /// Has all stores that must be asked say what is behind them, side by side: those of a cluster
+    /// that does not answer are waited for once. Gives the disks of which nobody knows.
+    pub fn look_behind(&self) -> Vec<Unseen> {
+        let disks: Vec<_> = self.disks().collect();
+        let why = |unit: &Arc<LogicalUnit>| match self.occupied().at_once(unit) {
+            // Whoever does something to it hears of what does not answer.
+            None => {
+                unit.store().elsewhere().map(|_| "another order for it is under way".to_owned())
+            }
+            Some(free) => {
+                drop(free);
+                unit.store().look_behind()?.err()
+            }
+        };
+        let why = &why;
+        std::thread::scope(|scope| {
+            let looks: Vec<_> = disks
+                .iter()
+                .map(|(target, lun, unit)| (target, *lun, scope.spawn(move || why(unit))))
+                .collect();
+            let unseen = looks.into_iter().filter_map(|(target, lun, look)| {
+                // One that has panicked has said why.
+                let why = look.join().unwrap_or_default()?;
+                Some(Unseen { target: target.clone(), lun, why })
+            });
+            unseen.collect()
         })
     }
 

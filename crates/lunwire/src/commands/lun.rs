@@ -105,9 +105,16 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
                 output::result(serde_json::to_value(&reply)?);
                 return Ok(());
             }
-            let Reply::Rescanned { luns, .. } = reply else { return other(options) };
+            let Reply::Rescanned { luns, warnings } = reply else { return other(options) };
+            let smaller: Vec<String> = luns.iter().map(shown::smaller).collect();
+            let more: Vec<_> = warnings.iter().filter(|said| !smaller.contains(said)).collect();
+            let socket = options.daemon.control_socket.as_deref();
+            more.iter().for_each(|said| output::warn(reaching(said, socket)));
             if luns.is_empty() {
-                output::line("no disk has another size");
+                output::line(match more.is_empty() {
+                    true => "no disk has another size",
+                    false => "no disk that was looked at has another size",
+                });
             }
             for found in luns {
                 let (target, lun) = (&found.target, found.lun);
@@ -117,7 +124,7 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
                 } else {
                     shown::smaller(&found)
                 };
-                output::line(reaching(&said, options.daemon.control_socket.as_deref()));
+                output::line(reaching(&said, socket));
             }
         }
         LunAction::Snapshot { lun, path, place } => {

@@ -337,9 +337,11 @@ impl Shared {
                     let target::Rescanned { target, lun, before, now } = found;
                     admin::RescannedLun { target, lun, before, now }
                 };
+                let unseen = self.target.look_behind();
                 let luns: Vec<_> = self.target.rescan().into_iter().map(shown).collect();
                 let smaller = luns.iter().filter(|found| found.now < found.before);
-                let warnings = smaller.map(shown::smaller).collect();
+                let warnings = smaller.map(shown::smaller);
+                let warnings = warnings.chain(unseen.iter().map(shown::unseen)).collect();
                 Reply::Rescanned { luns, warnings }
             }
             Request::SnapshotLun { target, lun, path, name } => {

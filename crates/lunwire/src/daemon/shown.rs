@@ -9,6 +9,7 @@ use target::Demand;
 use target::LunSnapshot;
 use target::SessionSnapshot;
 use target::TargetSnapshot;
+use target::Unseen;
 use target::Wait;
 
 use crate::plan;
@@ -75,6 +76,12 @@ pub(crate) fn smaller(found: &admin::RescannedLun) -> String {
          that fails; try: make it as large as before, or, after the file system on it was made \
          smaller, lunwire lun resize {lun} {now} --shrink"
     )
+}
+
+/// Says why nobody knows what is behind a disk.
+pub(super) fn unseen(unseen: &Unseen) -> String {
+    let Unseen { target, lun, why, .. } = unseen;
+    format!("{target} LUN {lun}: not looked at: {why}")
 }
 
 fn waiting(lun: &LunSnapshot, waits: &[Wait]) -> Option<admin::Waiting> {
