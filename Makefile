@@ -25,7 +25,7 @@ install: ## Puts lunwire into ~/.local/bin, or into BINDIR
 test: ## Everything that must pass on the machine itself
 	@scripts/test
 
-test-long: ## What takes longer, in a virtual machine: kernel initiator, broken lines, LIO, sg3-utils
+test-long: ## What takes longer, in a virtual machine: kernel initiator, iSER, broken lines, LIO, sg3-utils
 	@scripts/test long
 
 test-quick: ## What needs neither foreign clients nor a virtual machine
@@ -67,7 +67,7 @@ interop: build ## libiscsi, QEMU, tgt, istgt, kill -9 and hostile input against 
 	    login-flood discovery isns store-faults inventory boot
 
 vm-test: build ## All that a virtual machine tests
-	@scripts/test setup volumes passthrough kernel cable resets lio disk
+	@scripts/test setup volumes passthrough kernel cable iser resets lio disk
 
 clean: ## Removes what was built
 	$(CARGO) clean

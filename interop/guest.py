@@ -26,6 +26,15 @@ STEP_SECONDS = 240
 # The guest sees 127.0.0.1 of the host here.
 HOST = "10.0.2.2"
 INITIATOR = "iqn.2026-01.test.lunwire:kernel"
+# The initiator notices a dead peer in about 4 s, and waits for it for minutes.
+PATIENT = {"REPLACEMENT_TIMEOUT": "300",
+           "SETTINGS": "node.conn[0].timeo.noop_out_interval=2 "
+                       "node.conn[0].timeo.noop_out_timeout=2"}
+# 768 writes, 50 a second, each checked afterwards by the same process and by another one.
+LOAD = ("fio --name=load --filename={disk} --size=6M --rw=randwrite --bs=8k --direct=1 "
+        "--ioengine=libaio --iodepth=8 --verify=crc32c --verify_fatal=1 --verify_dump=0 "
+        "--randseed={seed}")
+LOADED_SECONDS = 400
 
 
 class Failed(Exception):
@@ -154,11 +163,11 @@ class Guest:
 
     def log_in(self, target, port=None, iface="default", initiator=INITIATOR, iqn=None,
                **settings):
-        """A session with `target`. Settings are variables of guest/lib.sh: HEADER_DIGEST,
-        CHAP_USER, REPLACEMENT_TIMEOUT, SETTINGS ..."""
+        """A session with `target`; `iface` is `default`, `iser` or one to make. Settings are
+        variables of guest/lib.sh: HEADER_DIGEST, CHAP_USER, REPLACEMENT_TIMEOUT, SETTINGS ..."""
         portal = f"{HOST}:{port or target.port}"
         iqn = iqn or target.iqn
-        ready = "" if iface == "default" else f"""
+        ready = "" if iface in ("default", "iser") else f"""
             iscsiadm -m iface -I {iface} -o new > /dev/null
             iscsiadm -m iface -I {iface} -o update -n iface.initiatorname -v {initiator}"""
         printed = self.run(f"""
@@ -248,6 +257,37 @@ class Guest:
         self.stop()
 
 
-def build():
+class Load:
+    """Writes that go on in the guest."""
+
+    def __init__(self, linux, session):
+        self.linux, self.session, self.disk = linux, session, session.device
+        self.command = LOAD.format(disk=self.disk, seed=session.number)
+        self.job = linux.start(f"{self.command} --rate_iops=50 --do_verify=1")
+        time.sleep(3)
+
+    def lost(self):
+        """How often the initiator lost its connection."""
+        return int(self.linux.run(
+            f"dmesg | grep -c 'connection{self.session.number}:0: detected conn error' || true"))
+
+    def finish(self, noticed=True):
+        """The load is done without error; another process reads what it wrote. `noticed`: the
+        initiator lost its connection, rather than that it was asked to leave it."""
+        self.job.must(LOADED_SECONDS)
+        self.linux.run(f"blockdev --flushbufs {self.disk}; {self.command} --verify_only")
+        if noticed and not self.lost():
+            raise Failed("the initiator did not notice")
+
+
+def within(seconds, said, condition):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise Failed(f"not within {seconds} s: {said}")
+        time.sleep(0.2)
+
+
+def build(*options):
     """Builds the machine if need be; root is needed once."""
-    subprocess.run([f"{HERE}/vm/vm-build"], check=True, stdin=subprocess.DEVNULL)
+    subprocess.run([f"{HERE}/vm/vm-build", *options], check=True, stdin=subprocess.DEVNULL)

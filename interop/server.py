@@ -8,6 +8,7 @@ The target is `target/release/lunwire` (variable LUNWIRE: another binary). With 
 is Debian's tgtd instead, which is how a script proves that a failure is not its own.
 """
 import ctypes
+import json
 import os
 import re
 import signal
@@ -163,6 +164,11 @@ class Lunwire(Target):
         return subprocess.run([binary, *words, "--control-socket", self.control_socket], text=True,
                               check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               timeout=ORDER_SECONDS).stdout
+
+    def sessions(self):
+        """Those that are open, as `lunwire sessions --json` shows them."""
+        listing = json.loads(self.order("sessions", "--json"))
+        return listing["sessions"] if isinstance(listing, dict) else listing
 
     def read_lines(self, lines, urls, ready):
         for line in lines:

@@ -70,8 +70,8 @@ pub struct Reached {
     pub ends: BTreeSet<[u8; 2]>,
 }
 
-/// Bytes into an end of iSER that answers commands as a core might: no panic, no buffer is kept, and
-/// no byte is placed that was not asked for.
+/// Bytes into an end of iSER that answers commands as a core might: no panic, no buffer is kept,
+/// and no byte is placed that was not asked for.
 pub fn iser_target(data: &[u8]) {
     iser_target_reaches(data, &mut Reached::default());
 }

@@ -354,8 +354,8 @@ impl Facts {
         self.table(&mut text, &self.rows);
         text.push_str(
             "\n## iSER and iWARP\n\nFrom `conformance/iser-iwarp.tsv`; rows without mutants are \
-             those that nobody has proven yet. For MPA the initiator's part is that of who\nsends the request, the \
-             target's that of who replies.\n\n",
+             those that nobody has\nproven yet. For MPA the initiator's part is that of who sends \
+             the request, the target's that of who replies.\n\n",
         );
         text.push_str(&self.summary_of(&self.rows_rdma));
         self.table(&mut text, &self.rows_rdma);

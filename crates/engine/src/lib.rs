@@ -368,8 +368,8 @@ pub trait Port {
         None
     }
 
-    /// Longest segment of TCP that is sent on a connection now, in bytes without headers; None from a
-    /// port that does not know. A system call: for what is rare.
+    /// Longest segment of TCP that is sent on a connection now, in bytes without headers; None from
+    /// a port that does not know. A system call: for what is rare.
     fn segment_len(&self, socket: Socket) -> Option<usize> {
         let _ = socket;
         None

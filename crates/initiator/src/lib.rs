@@ -174,6 +174,7 @@ pub use iscsi::initiator::Step;
 pub use iscsi::initiator::discovery::Discovered;
 pub use iscsi::initiator::discovery::DiscoveryError;
 pub use iscsi::name::NameError;
+pub use mover::iser::Checks;
 pub use wire::iscsi::Cdb;
 pub use wire::iscsi::Isid;
 pub use wire::iscsi::LunField;

@@ -20,6 +20,10 @@ pub(crate) const LAST_WORD_PATIENCE: Duration = Duration::from_millis(200);
 /// the end is to have a chance.
 pub(crate) const LOGIN_MIN: Duration = Duration::from_secs(1);
 
+/// How long a login over RDMA is unanswered before the target is nudged, the first time; each time
+/// after it takes twice as long. More than a target takes that has heard us.
+pub(crate) const NUDGE_AFTER: Duration = Duration::from_millis(50);
+
 /// How long the portal that was named first is tried alone: more than it takes in a data centre,
 /// less than anybody notices.
 pub(crate) const HEAD_START: Duration = Duration::from_millis(50);

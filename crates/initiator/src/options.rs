@@ -13,6 +13,7 @@ use iscsi::name::NameError;
 use wire::iscsi::Isid;
 
 use crate::Auth;
+use crate::Checks;
 use crate::LocalTarget;
 use crate::Url;
 use crate::limits;
@@ -52,8 +53,9 @@ pub enum Transport {
     /// PDUs on a byte stream.
     #[default]
     Tcp,
-    /// iSER (RFC 7145) over software iWARP; discovery is plain text.
-    Iser(Begin),
+    /// iSER (RFC 7145) over software iWARP, with CRCs or not; discovery is plain text where the
+    /// session begins with its login.
+    Iser(Begin, Checks),
 }
 
 /// How a session over iSER begins.

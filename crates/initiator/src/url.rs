@@ -13,6 +13,7 @@ use iscsi::initiator::DigestOffer;
 use iscsi::name;
 
 use crate::Begin;
+use crate::Checks;
 use crate::Transport;
 
 pub use secrets::may_hold_secrets;
@@ -41,7 +42,7 @@ pub struct Url {
     pub target: Option<String>,
     /// Logical unit number.
     pub lun: Option<u16>,
-    /// `iser://`, or `transport` and `iser_start`.
+    /// `iser://`, or `transport`; `iser_start` and `mpa_crc`.
     pub transport: Transport,
     /// `header_digest`: crc32c or none.
     pub header_digest: Option<DigestOffer>,
@@ -66,11 +67,12 @@ pub enum Auth {
 }
 
 /// The options that a URL may have.
-pub const URL_OPTIONS: [&str; 7] = [
+pub const URL_OPTIONS: [&str; 8] = [
     "auth",
     "data_digest",
     "header_digest",
     "iser_start",
+    "mpa_crc",
     "target_password",
     "target_user",
     "transport",
@@ -148,7 +150,7 @@ impl Url {
         let mut url = Self::default();
         let rest = match text.strip_prefix(ISER) {
             Some(rest) => {
-                url.transport = Transport::Iser(Begin::Rdma);
+                url.transport = Transport::Iser(Begin::Rdma, Checks::Crc);
                 rest
             }
             None => text.strip_prefix(ISCSI).ok_or(UrlError::Scheme)?,
@@ -268,7 +270,7 @@ impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.transport {
             Transport::Tcp => ISCSI,
-            Transport::Iser(_) => ISER,
+            Transport::Iser(..) => ISER,
         })?;
         if let Some(user) = &self.user {
             write!(f, "{}@", secrets::shown_user(user))?;

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use initiator::Begin;
+use initiator::Checks;
 use initiator::Transport;
 use lunwire_sim::Class;
 use lunwire_sim::Options;
@@ -70,8 +71,8 @@ fn class(name: &str) -> Result<Class, String> {
 fn transport(name: &str) -> Result<Transport, &'static str> {
     match name {
         "tcp" => Ok(Transport::Tcp),
-        "iser" => Ok(Transport::Iser(Begin::Rdma)),
-        "iser-login" => Ok(Transport::Iser(Begin::Login)),
+        "iser" => Ok(Transport::Iser(Begin::Rdma, Checks::Crc)),
+        "iser-login" => Ok(Transport::Iser(Begin::Login, Checks::Crc)),
         _ => Err("tcp, iser or iser-login"),
     }
 }

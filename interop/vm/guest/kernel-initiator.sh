@@ -8,6 +8,7 @@
 # Environment: HEADER_DIGEST and DATA_DIGEST (CRC32C, None, "CRC32C,None"),
 # CHAP_USER CHAP_PASSWORD [CHAP_USER_IN CHAP_PASSWORD_IN] [CHAP_ALGORITHMS]
 # [DISCOVERY_CHAP=yes: the same for discovery],
+# IFACE (iser, with an RDMA device that is up already),
 # SETTINGS ("node.session.iscsi.InitialR2T=Yes ..."), SIZE of the I/O test (8M).
 # For a target that runs in this guest: TARGET, a command that starts in the background
 # (for example "/share/target 0.0.0.0:3260"; PORTAL is then 127.0.0.1:3260), and RDMA
@@ -16,7 +17,7 @@
 . ./rdma.sh
 [ $# -ge 1 ] || fail "usage: kernel-initiator.sh PORTAL [IQN]"
 address=$(portal "$1")
-iface=default
+iface=${IFACE:-default}
 if [ -n "${RDMA:-}" ]; then
     step "RDMA device $RDMA"
     rdma_up "$RDMA"

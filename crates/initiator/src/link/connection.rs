@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use buf::SgList;
 use clock::Instant;
@@ -26,6 +27,7 @@ use crate::connect::Attempt;
 use crate::connect::Connected;
 use crate::connect::Line;
 use crate::connect::LocalEnd;
+use crate::limits::NUDGE_AFTER;
 use crate::pump::Context;
 
 /// One connection.
@@ -37,6 +39,8 @@ pub(super) struct Connection {
     /// Of a connection that is being made: before it stands, and until it is logged in.
     pub(super) attempt: Option<Attempt>,
     pub(super) login: Option<Box<Login>>,
+    /// When a target that does not answer its login is nudged, and how long that was waited for.
+    nudge: Option<(Instant, Duration)>,
     peer: Option<SocketAddr>,
     portal: String,
     pub(super) mover: Mover,
@@ -102,6 +106,8 @@ impl Connection {
         }
         (self.peer, self.portal) = (Some(connected.peer), connected.portal);
         (self.received, self.sent, self.sending) = (0, 0, 0);
+        let (at, wait) = (context.now + NUDGE_AFTER, NUDGE_AFTER);
+        self.nudge = matches!(self.mover, Mover::Iser(_)).then_some((at, wait));
     }
 
     /// A mover for a connection of TCP, and what follows it; None without memory or randomness.
@@ -111,10 +117,10 @@ impl Connection {
         socket: Socket,
         context: &mut Context<'_, P>,
     ) -> Option<Mover> {
-        let Transport::Iser(begin) = transport else { return Some(Mover::default()) };
+        let Transport::Iser(begin, checks) = transport else { return Some(Mover::default()) };
         let mut seed = [0; 4];
         context.random(&mut seed).ok()?;
-        let iser = iser::Initiator::new(context.pool, u32::from_ne_bytes(seed))?;
+        let iser = iser::Initiator::with_checks(context.pool, u32::from_ne_bytes(seed), checks)?;
         let mut iser = Box::new(iser);
         if let Some(length) = context.segment_len(socket) {
             iser.set_segment_len(length);
@@ -172,13 +178,21 @@ impl Connection {
 
     /// When its login takes too long.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.login.as_ref()?.poll_timeout()
+        let over = self.login.as_ref()?.poll_timeout();
+        let nudge = self.nudge.map(|(at, _)| at);
+        over.into_iter().chain(nudge).min()
     }
 
     /// Lets the time of its login be `now`.
     pub(super) fn expire(&mut self, now: Instant) {
-        if let Some(login) = &mut self.login {
-            login.handle_timeout(now);
+        let Some(login) = &mut self.login else { return };
+        login.handle_timeout(now);
+        if let Some((at, wait)) = &mut self.nudge
+            && *at <= now
+        {
+            *wait *= 2;
+            *at = now + *wait;
+            self.mover.nudge();
         }
     }
 

@@ -62,12 +62,12 @@ impl SessionDriver {
         patience.saturating_sub(spent).max(limits::LOGIN_MIN).min(most)
     }
 
-    /// What carries a connection of this session. Discovery is plain text wherever there is a
-    /// choice (RFC 7145 §6.3).
+    /// What carries a connection of this session. Discovery is plain text where there is a choice
+    /// (RFC 7145 §6.3): LIO's portals for RDMA take nothing else.
     pub(super) fn transport(&self) -> Transport {
-        match self.options.target {
-            Some(_) => self.options.transport,
-            None => Transport::Tcp,
+        match (&self.options.target, self.options.transport) {
+            (None, Transport::Iser(Begin::Login, _)) => Transport::Tcp,
+            (_, transport) => transport,
         }
     }
 
@@ -76,8 +76,8 @@ impl SessionDriver {
         let rdma = match (line, self.transport()) {
             (Line::Local(_), _) => return local::CAPABILITIES,
             (Line::Stream(_), Transport::Tcp) => Rdma::Never,
-            (Line::Stream(_), Transport::Iser(Begin::Login)) => Rdma::Possible,
-            (Line::Stream(_), Transport::Iser(Begin::Rdma)) => return Capabilities::RDMA,
+            (Line::Stream(_), Transport::Iser(Begin::Login, _)) => Rdma::Possible,
+            (Line::Stream(_), Transport::Iser(Begin::Rdma, _)) => return Capabilities::RDMA,
         };
         Capabilities { rdma, ..Capabilities::STREAM }
     }

@@ -77,6 +77,13 @@ impl Mover {
         }
     }
 
+    /// See [`iser::Initiator::nudge`].
+    pub(super) fn nudge(&mut self) {
+        if let Self::Iser(mover) = self {
+            mover.nudge();
+        }
+    }
+
     pub(super) fn control_data(&self) -> &[u8] {
         match self {
             Self::Tcp(mover) => mover.control_data(),

@@ -8,18 +8,19 @@ use super::Auth;
 use super::Url;
 use super::UrlError;
 use crate::Begin;
+use crate::Checks;
 use crate::Transport;
 
 impl Url {
     /// iSER; how it begins may have been said before.
     const fn begin_with(&mut self, begin: Begin) {
         if matches!(self.transport, Transport::Tcp) {
-            self.transport = Transport::Iser(begin);
+            self.transport = Transport::Iser(begin, Checks::Crc);
         }
     }
 
     pub(super) fn take_options(&mut self, text: &str) -> Result<(), UrlError> {
-        let mut start = None;
+        let (mut start, mut crc) = (None, None);
         for option in text.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             match name {
@@ -36,6 +37,7 @@ impl Url {
                     _ => return Err(UrlError::Value { name: "transport", right: "tcp or iser" }),
                 },
                 "iser_start" => start = Some(begin(value)?),
+                "mpa_crc" => crc = Some(checks(value)?),
                 // What looks like no name may be half of a secret.
                 _ if name.contains(|c: char| !c.is_ascii_alphanumeric() && !"_-.".contains(c)) => {
                     return Err(UrlError::Secret);
@@ -46,13 +48,15 @@ impl Url {
                 _ => return Err(UrlError::Option(name.to_owned())),
             }
         }
-        match (start, self.transport) {
-            (Some(begin), Transport::Iser(_)) => self.transport = Transport::Iser(begin),
-            (Some(_), Transport::Tcp) => {
-                let right = "iser:// or transport=iser beside it";
-                return Err(UrlError::Value { name: "iser_start", right });
+        match &mut self.transport {
+            Transport::Iser(begins, checks) => {
+                (*begins, *checks) = (start.unwrap_or(*begins), crc.unwrap_or(*checks));
             }
-            (None, _) => {}
+            Transport::Tcp if start.is_some() || crc.is_some() => {
+                let name = if start.is_some() { "iser_start" } else { "mpa_crc" };
+                return Err(UrlError::Value { name, right: "iser:// or transport=iser beside it" });
+            }
+            Transport::Tcp => {}
         }
         let given = |part: &Option<String>| part.as_ref().is_some_and(|part| !part.is_empty());
         let (user, secret) = (given(&self.target_user), given(&self.target_secret));
@@ -68,6 +72,14 @@ fn begin(value: &str) -> Result<Begin, UrlError> {
         "rdma" => Ok(Begin::Rdma),
         "login" => Ok(Begin::Login),
         _ => Err(UrlError::Value { name: "iser_start", right: "rdma or login" }),
+    }
+}
+
+fn checks(value: &str) -> Result<Checks, UrlError> {
+    match value.to_ascii_lowercase().as_str() {
+        "crc32c" => Ok(Checks::Crc),
+        "none" => Ok(Checks::None),
+        _ => Err(UrlError::Value { name: "mpa_crc", right: "crc32c or none" }),
     }
 }
 
@@ -133,7 +145,9 @@ mod tests {
 
     #[test]
     fn the_transport_is_said_in_several_ways() {
-        let (rdma, login) = (Transport::Iser(Begin::Rdma), Transport::Iser(Begin::Login));
+        let by = |begin| Transport::Iser(begin, Checks::Crc);
+        let (rdma, login) = (by(Begin::Rdma), by(Begin::Login));
+        let unchecked = Transport::Iser(Begin::Login, Checks::None);
         let iser = DISK.replace("iscsi://", "iser://");
         for (text, transport) in [
             (DISK.to_owned(), Transport::Tcp),
@@ -145,6 +159,8 @@ mod tests {
             (iser.clone(), rdma),
             (format!("{iser}?iser_start=rdma"), rdma),
             (format!("{iser}?iser_start=login&auth=chap"), login),
+            (format!("{iser}?mpa_crc=none&iser_start=login"), unchecked),
+            (format!("{DISK}?mpa_crc=crc32c&transport=iser"), rdma),
         ] {
             let url = Url::parse_disk(&text).unwrap();
             assert_eq!(url.transport, transport, "{text}");
@@ -165,6 +181,8 @@ mod tests {
             ("target_password=secret", "need each other"),
             ("iser_start=login", "iser_start: iser://"),
             ("transport=iser&iser_start=both", "iser_start: rdma or login"),
+            ("mpa_crc=none", "mpa_crc: iser://"),
+            ("transport=iser&mpa_crc=crc64", "mpa_crc: crc32c or none"),
             ("transport=infiniband", "transport: tcp or iser"),
             ("s3cret", "the form NAME=VALUE"),
             ("target_password=ab&s3cret=cd", "the form NAME=VALUE"),

@@ -150,6 +150,8 @@ pub struct Keys {
     /// PDUs past the command window that the target takes before it answers; zero: it states no
     /// limit (RFC 7145 §6.7).
     pub unexpected_max: u32,
+    /// Over RDMA, what a command names begins behind what it sends unasked (RFC 7145 §6.9).
+    pub solicited_only: bool,
 }
 
 impl Keys {
@@ -166,6 +168,7 @@ impl Keys {
         strays: false,
         markers: Markers { send: None, receive: None },
         unexpected_max: 0,
+        solicited_only: false,
     };
 }
 

@@ -272,6 +272,10 @@ impl LoggedIn {
                 Some(rdma) => rdma.unexpected_max,
                 None => 0,
             },
+            solicited_only: match agreed.rdma {
+                Some(rdma) => rdma.solicited_only,
+                None => false,
+            },
         }
     }
 }

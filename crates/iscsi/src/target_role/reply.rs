@@ -103,6 +103,10 @@ pub(super) fn sense_segment(sense: &[u8]) -> Vec<u8> {
 /// Longest sense data, bytes (SPC-4 §4.5.2.1).
 const SENSE_MAX: usize = 252;
 
+/// The same over RDMA: Linux's ib_iser has room for 128 bytes of data, whatever it has negotiated
+/// (ISER_RECV_DATA_SEG_LEN), and a longer message ends its connection.
+pub(super) const RDMA_SENSE_MAX: usize = 126;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -49,7 +49,9 @@ fn both_sides_must_say_yes() {
         let step = over(capabilities, &[&offer]);
         assert_eq!(step.answer("RDMAExtensions").as_deref(), Some(answer));
         let agreed = answer == "Yes";
-        assert_eq!(step.done().parameters.rdma, agreed.then_some(PLAIN));
+        let solicited_only = capabilities == Capabilities::RDMA;
+        let rdma = agreed.then_some(RdmaParameters { solicited_only, ..PLAIN });
+        assert_eq!(step.done().parameters.rdma, rdma);
         let goes_on = if agreed { Capabilities::RDMA } else { capabilities };
         assert_eq!(step.done().capabilities, goes_on);
     }
@@ -162,6 +164,21 @@ fn limits_are_declared() {
     }
     let step = over(Capabilities::STREAM, &pairs);
     assert_eq!(step.answer("MaxOutstandingUnexpectedPDUs"), None);
+    for (capabilities, offer, solicited_only) in [
+        (POSSIBLE, None, false),
+        (POSSIBLE, Some("No"), false),
+        // As ib_iser and libiscsi, which do so and do not say it.
+        (Capabilities::RDMA, None, true),
+        (Capabilities::RDMA, Some("No"), false),
+    ] {
+        let offer = offer.map(|yes| format!("TaggedBufferForSolicitedDataOnly={yes}"));
+        let pairs: Vec<&str> = ["RDMAExtensions=Yes"].into_iter().chain(offer.as_deref()).collect();
+        let keys = over(capabilities, &pairs).keys.expect("told");
+        assert_eq!(keys.solicited_only, solicited_only, "{pairs:?}");
+    }
+    // As open-iscsi, which takes no other key than those that it offers.
+    let step = over(Capabilities::RDMA, &["RDMAExtensions=Yes"]);
+    assert_eq!(step.answer("MaxOutstandingUnexpectedPDUs"), None, "the default stands");
     let wrong = ["RDMAExtensions=Yes", "TaggedBufferForSolicitedDataOnly=Maybe"];
     over(Capabilities::RDMA, &wrong).assert_failed(0x0200);
 }

@@ -4,7 +4,7 @@
 use super::driver::*;
 use iscsi::datamover::Op;
 use iscsi::service::Completion;
-use iscsi::target_role::{Output, Parameters, TargetRecord, TaskReporting};
+use iscsi::target_role::{Output, Parameters, RdmaParameters, TargetRecord, TaskReporting};
 use wire::iscsi::{
     Itt, LunField, Request, Response, Snack, StatSn, TextRequest, TextResponse, Ttt,
 };
@@ -353,6 +353,19 @@ fn a_new_segment_limit_holds_after_the_answer() {
     let task = driver.start(command);
     let sense = Completion { sense: vec![0x72; 4096], ..status(2) };
     assert!((2..=512).contains(&segment(&driver.complete(task, sense)).len()));
+}
+
+/// Linux's ib_iser has room for no more, whatever it has negotiated.
+#[test]
+fn sense_data_over_rdma_is_short() {
+    let plain = RdmaParameters { unexpected_max: 0, solicited_only: true, hello: false };
+    for (rdma, length) in [(None, 2 + 252), (Some(plain), 2 + 126)] {
+        let mut driver = Setup::new().keys(|keys| keys.rdma = rdma).start();
+        let command = driver.command();
+        let task = driver.start(command);
+        let sense = Completion { sense: vec![0x72; 300], ..status(2) };
+        assert_eq!(segment(&driver.complete(task, sense)).len(), length);
+    }
 }
 
 /// Covers: KEY-20c/T.

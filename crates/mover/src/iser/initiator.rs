@@ -13,6 +13,7 @@ use core::ops::Range;
 
 use buf::Buf;
 use buf::Pool;
+use buf::Slice;
 use iscsi::datamover::Capabilities;
 use iscsi::initiator::datamover::Ended;
 use iscsi::initiator::datamover::Event;
@@ -23,6 +24,7 @@ use iscsi::initiator::datamover::TaskId;
 use iscsi::initiator::datamover::Violation;
 use iscsi::initiator::datamover::itt;
 use iscsi::initiator::datamover::slot;
+use rdma::mpa::Checks;
 use rdma::region::Withdrawn;
 use slots::ById;
 use wire::iscsi::BHS_LEN;
@@ -33,6 +35,7 @@ use wire::iscsi::ScsiResponse;
 use wire::iser::IserHeader;
 use wire::iwarp::Cause;
 use wire::iwarp::Stag;
+use wire::iwarp::TaggedOffset;
 
 use self::output::Item;
 use self::task::Task;
@@ -82,7 +85,13 @@ impl Initiator {
     /// one more connection. `seed`: a number that no other connection has, and no target guesses.
     #[must_use]
     pub fn new(pool: &Pool, seed: u32) -> Option<Self> {
-        let stream = Stream::initiator(pool.take(MESSAGE_LEN_MAX)?, seed);
+        Self::with_checks(pool, seed, Checks::Crc)
+    }
+
+    /// As [`Initiator::new`]; without CRCs if the target does not insist on them.
+    #[must_use]
+    pub fn with_checks(pool: &Pool, seed: u32, checks: Checks) -> Option<Self> {
+        let stream = Stream::initiator(pool.take(MESSAGE_LEN_MAX)?, seed, checks);
         Some(Self {
             stream,
             keys: Keys::LOGIN,
@@ -175,6 +184,12 @@ impl Initiator {
         self.violation.is_none() && self.stream.has_more()
     }
 
+    /// Sends an RDMA Write of no bytes, which means nothing, once RDMA has begun: Linux's siw does
+    /// not see a first message that comes before siw_accept has looked, until another one comes.
+    pub fn nudge(&mut self) {
+        self.stream.write(Slice::empty(), Stag(0), TaggedOffset(0));
+    }
+
     /// The data of the last PDU, until the next feed.
     #[must_use]
     pub fn control_data(&self) -> &[u8] {
@@ -235,7 +250,7 @@ impl Initiator {
     /// Sends what no initiator sends.
     #[cfg(test)]
     pub(super) fn submit_raw(&mut self, head: rdma::verbs::Head) {
-        self.stream.send(head, buf::Slice::empty(), None);
+        self.stream.send(head, Slice::empty(), None);
     }
 
     fn handle(&mut self, arrival: Arrival) -> Result<Option<Event>, Violation> {

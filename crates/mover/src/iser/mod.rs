@@ -17,6 +17,7 @@ mod unsolicited;
 use iscsi::datamover::Capabilities;
 
 pub use initiator::Initiator;
+pub use rdma::mpa::Checks;
 pub use target::Target;
 
 /// What both ends can do.

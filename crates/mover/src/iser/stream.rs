@@ -21,6 +21,7 @@ use clock::Instant;
 use rdma::limits::SEGMENT_LEN;
 use rdma::mpa;
 use rdma::mpa::Agreed;
+use rdma::mpa::Checks;
 use rdma::mpa::Offer;
 use rdma::mpa::PrivateData;
 use rdma::mpa::Reply;
@@ -66,8 +67,8 @@ pub(super) struct Stream {
     start_in_flight: bool,
     /// Events behind one that was found while sending.
     events: VecDeque<Event>,
-    /// The message that was given out last, in the buffer of the next one. None while the queue pair
-    /// has that, or nobody has.
+    /// The message that was given out last, in the buffer of the next one. None while the queue
+    /// pair has that, or nobody has.
     message: Option<(Buf, usize)>,
     /// Of the peer's segments, and of ours.
     incoming_len_max: usize,
@@ -106,10 +107,10 @@ pub(super) enum Arrival {
 
 impl Stream {
     /// As the initiator, who asks. `buf`: for messages. `seed`: of its STags.
-    pub(super) fn initiator(buf: Buf, seed: u32) -> Self {
+    pub(super) fn initiator(buf: Buf, seed: u32, checks: Checks) -> Self {
         // Whoever logs in has a deadline for all of it.
         let private_data = private(ZERO_BASED);
-        let offer = Offer { private_data, ..Offer::default() };
+        let offer = Offer { private_data, checks, ..Offer::default() };
         let (asked, start) = mpa::Initiator::new(offer, Instant::default());
         Self { start, ..Self::new(State::Asked(asked), Some(buf), seed) }
     }
@@ -390,8 +391,11 @@ impl Stream {
                     let flags = request.private_data().first().copied().unwrap_or(INVALIDATES_NOT);
                     self.invalidates = flags & INVALIDATES_NOT == 0;
                     let private_data = private(ZERO_BASED | flags & INVALIDATES_NOT);
+                    // CRCs are the initiator's choice: Linux's siw asks for none, and takes one for
+                    // wrong that TCP splits (siw_get_trailer).
+                    let checks = Checks::None;
                     let (agreed, reply) =
-                        request.accept(&Offer { private_data, ..Offer::default() });
+                        request.accept(&Offer { private_data, checks, ..Offer::default() });
                     self.start.extend(reply);
                     self.agree(agreed);
                 }

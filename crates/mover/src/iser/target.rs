@@ -340,8 +340,8 @@ impl Target {
         of.for_each(|read| read.wanted = false);
     }
 
-    /// RDMA Reads come in order: one that does not come holds up all others, and its memory cannot be
-    /// had back before. No initiator has to do anything for one, so the stream is broken.
+    /// RDMA Reads come in order: one that does not come holds up all others, and its memory cannot
+    /// be had back before. No initiator has to do anything for one, so the stream is broken.
     fn overdue(&mut self, task: TaskId) {
         self.unsolicited.overdue(task, &mut self.events);
         let mut is_stuck = false;

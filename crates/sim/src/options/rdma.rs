@@ -4,6 +4,7 @@
 //! As with the other extras, a stream of its own leaves what was drawn before as it was.
 
 use initiator::Begin;
+use initiator::Checks;
 use initiator::Transport;
 
 use crate::options::Class;
@@ -23,7 +24,11 @@ impl Options {
         if !rng.chance(250) {
             return;
         }
-        let choices = [Transport::Tcp, Transport::Iser(Begin::Rdma), Transport::Iser(Begin::Login)];
+        let choices = [
+            Transport::Tcp,
+            Transport::Iser(Begin::Rdma, Checks::Crc),
+            Transport::Iser(Begin::Login, Checks::Crc),
+        ];
         self.carry_by(|| rng.pick(&choices));
     }
 

@@ -150,6 +150,18 @@ impl Negotiation {
             push(text, key.name, &value)?;
             let _ = self.offered.insert(*id);
         }
+        if rdma.contains(&Id::RdmaExtensions) {
+            // A target tells its own limit to whoever has one.
+            let key = Id::MaxOutstandingUnexpectedPdus.key();
+            push(text, key.name, &negotiate::text(key, limits::UNEXPECTED_MAX))?;
+            if self.rdma == Rdma::Always {
+                // LIO and tgt believe so of every initiator, and do not understand the key.
+                let key = Id::TaggedBufferForSolicitedDataOnly.key();
+                push(text, key.name, &negotiate::text(key, 1))?;
+                let _ = self.offered.insert(key.id);
+                self.values.set(key.id, 1);
+            }
+        }
         if self.session == SessionType::Normal {
             if self.fast_abort && self.session_wide.is_none() {
                 let all = "FastAbort,ResponseFence,RFC3720";
@@ -244,7 +256,9 @@ impl Negotiation {
             Stages::Security => stage == Stage::Security,
             Stages::Operational => stage == Stage::Operational,
         };
-        if key.sender == Sender::Initiator || key.usage == Use::FullFeatureOnly {
+        // A reserved value may answer what is ours alone to say.
+        let is_ours = key.sender == Sender::Initiator && !self.offered.contains(key.id);
+        if is_ours || key.usage == Use::FullFeatureOnly {
             return Err(LoginError::KeySender(key.name));
         }
         if !fits {

@@ -146,7 +146,7 @@ impl Negotiation {
             wish.set(Id::RdmaExtensions, 0);
         }
         wish.set(Id::AuthMethod, security.methods());
-        Self {
+        let mut negotiation = Self {
             names,
             security,
             leading,
@@ -161,7 +161,12 @@ impl Negotiation {
             declared: false,
             introduction,
             initiator_alias: None,
+        };
+        if settings.rdma == Rdma::Always {
+            // Initiators that begin with RDMA do so and do not say it: ib_iser of Linux, libiscsi.
+            negotiation.values.set(Id::TaggedBufferForSolicitedDataOnly, 1);
         }
+        negotiation
     }
 
     /// Takes the logical text of one or several requests of `stage` and appends the answers.
@@ -243,9 +248,12 @@ impl Negotiation {
                 answers.push("X#NodeArchitecture", &kind)?;
             }
         }
-        if self.values.is_yes(Id::RdmaExtensions) && !self.rdma_declared {
+        // Whoever states no limit is told none, which is the default: open-iscsi 2.1 ends a login
+        // at a key of RFC 7145 that it does not know.
+        let key = Id::MaxOutstandingUnexpectedPdus.key();
+        let is_limited = self.values.get(key.id) > 0;
+        if self.values.is_yes(Id::RdmaExtensions) && is_limited && !self.rdma_declared {
             self.rdma_declared = true;
-            let key = Id::MaxOutstandingUnexpectedPdus.key();
             answers.push(key.name, &negotiate::text(key, limits::UNEXPECTED_MAX))?;
         }
         if stage != Stage::Operational || self.declared {

@@ -12,6 +12,7 @@ use crate::target_role::fence::Holder;
 use crate::target_role::lun::lun_key;
 use crate::target_role::numbering::Turn;
 use crate::target_role::pdu::Pdu;
+use crate::target_role::reply::RDMA_SENSE_MAX;
 use crate::target_role::reply::Reply;
 use crate::target_role::reply::sense_segment;
 use crate::target_role::task::BufferNeed;
@@ -197,7 +198,9 @@ impl Session {
         if status.is_none() {
             let numbers = self.response_numbers(connection);
             let response = Response::Scsi(reply.response(numbers));
-            let data = sense_segment(&reply.sense);
+            let short = reply.sense.get(..RDMA_SENSE_MAX);
+            let short = short.filter(|_| self.login.parameters.rdma.is_some());
+            let data = sense_segment(short.unwrap_or(&reply.sense));
             self.outputs.op(connection, Op::SendControl { response, data, task: Some(task) });
         }
         self.outputs.op(connection, Op::Release { task });

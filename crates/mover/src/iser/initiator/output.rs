@@ -67,8 +67,9 @@ impl Initiator {
             }
             Op::SendCommand { task: id, mut command, immediate, unsolicited_end } => {
                 let Some(task) = self.tasks.get_mut(id) else { return };
-                let Some((write, read)) = task.begin(&command, unsolicited_end, &mut self.stream)
-                else {
+                let named_from = if self.keys.solicited_only { unsolicited_end } else { 0 };
+                let ends = (unsolicited_end, named_from);
+                let Some((write, read)) = task.begin(&command, ends, &mut self.stream) else {
                     debug_assert!(false, "there are more names than tasks");
                     return;
                 };

@@ -13,6 +13,7 @@ use rdma::region::Withdrawn;
 use wire::iscsi::ScsiCommand;
 use wire::iser::Advertised;
 use wire::iwarp::Stag;
+use wire::iwarp::TaggedOffset;
 
 use crate::iser::stream::BASE;
 use crate::iser::stream::Stream;
@@ -42,12 +43,13 @@ impl Task {
         Self { write, read, ..Self::default() }
     }
 
-    /// The command goes out: names what the target is to read, and what it may write to. What it
-    /// sends unasked ends at `unsolicited_end`. None: there are too many names.
+    /// The command goes out: names what the target is to read, from `named_from` on, and what it
+    /// may write to. What it sends unasked ends at `unsolicited_end`. None: there are too many
+    /// names.
     pub(super) fn begin(
         &mut self,
         command: &ScsiCommand,
-        unsolicited_end: u32,
+        (unsolicited_end, named_from): (u32, u32),
         stream: &mut Stream,
     ) -> Option<(Option<Advertised>, Option<Advertised>)> {
         self.begun = true;
@@ -76,8 +78,10 @@ impl Task {
         {
             self.write_stag = Some(stream.advertise(Memory::Source(slice)).ok()?);
         }
-        let named = |stag| Advertised { stag, base: BASE };
-        Some((self.write_stag.map(named), self.read_stag.map(named)))
+        let named =
+            |stag, from: u32| Advertised { stag, base: TaggedOffset(BASE.0 + u64::from(from)) };
+        let write = self.write_stag.map(|stag| named(stag, named_from));
+        Some((write, self.read_stag.map(|stag| named(stag, 0))))
     }
 
     /// A part of what it sends.

@@ -157,7 +157,8 @@ impl Target {
         if rejected { Err(StreamViolation::Rdma(None)) } else { Ok(None) }
     }
 
-    /// Whether the initiator had a right to send this now (RFC 7145 §8.1.1).
+    /// Whether the initiator had a right to send this now (RFC 7145 §8.1.1). Whoever stated no
+    /// limit was told none.
     fn spend(&mut self, request: Option<&Request>) -> bool {
         match &mut self.credit {
             Credit::Login { answered } => core::mem::take(answered),
@@ -173,7 +174,7 @@ impl Target {
                     }
                 };
                 *unexpected = unexpected.saturating_add(u32::from(is_unexpected));
-                *unexpected <= UNEXPECTED_MAX
+                self.keys.unexpected_max == 0 || *unexpected <= UNEXPECTED_MAX
             }
         }
     }

@@ -149,7 +149,7 @@ impl Target {
                 if !is_free && !self.reads.is_empty() {
                     return Outcome::Waits(op);
                 }
-                if !self.get(task, itt, offset, length) {
+                if self.reads_max == 0 || !self.get(task, itt, offset, length) {
                     let error = DataError::Amount;
                     self.events.push_back(Event::DataFailed { task, offset, length, error });
                 }

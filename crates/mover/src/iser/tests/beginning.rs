@@ -6,6 +6,7 @@ use super::*;
 use crate::iser::stream::Arrival;
 use crate::iser::stream::Stream;
 use iscsi::datamover::StreamViolation;
+use rdma::mpa::Checks;
 use rdma::verbs::Head;
 use wire::iser::ISER_VERSION;
 use wire::iser::IserHeader;
@@ -27,7 +28,7 @@ impl Peer {
         let pool = Pool::new(16 << 20).unwrap();
         let mut far = Target::of_login(&pool, 1).unwrap();
         far.follow(LEFT.to_vec(), target::Keys { hello, ..target::Keys::LOGIN });
-        let stream = Stream::initiator(pool.take(16 << 10).unwrap(), 2);
+        let stream = Stream::initiator(pool.take(16 << 10).unwrap(), 2, Checks::Crc);
         Self { stream, pool, far, before: Vec::new() }
     }
 
@@ -126,8 +127,17 @@ fn a_hello_is_answered_where_it_was_announced() {
 /// Covers: ISC-11, ISF-08.
 #[test]
 fn as_many_reads_are_under_way_as_the_hello_allows() {
+    for (served, failed) in [(1, 0), (2, 0), (0, 4)] {
+        let (reads, events) = reads_under_way(served);
+        assert_eq!((reads, events.len()), (served.into(), failed), "{events:?}");
+        assert!(events.iter().all(|event| matches!(event, target::Event::DataFailed { .. })));
+    }
+}
+
+/// Of four RDMA Reads of an initiator that serves so many, and what becomes of the others.
+fn reads_under_way(served: u16) -> (usize, Vec<target::Event>) {
     let mut peer = Peer::new(true);
-    peer.say(&[&hello(10, 10, 1)]);
+    peer.say(&[&hello(10, 10, served)]);
     let memory = wire::iser::Advertised::default();
     let header = IserHeader::Control { write: Some(memory), read: None };
     let mut pdu = Vec::new();
@@ -140,5 +150,23 @@ fn as_many_reads_are_under_way_as_the_hello_allows() {
     while peer.far.poll_transmit(&mut list) {
         peer.far.handle_sent();
     }
-    assert_eq!(peer.far.reads(), 1);
+    (peer.far.reads(), core::iter::from_fn(|| peer.far.poll_event()).collect())
+}
+
+/// The request is that of Linux's ib_iser over siw, as recorded, which asks for no CRC.
+#[test]
+fn whether_there_are_crcs_is_the_initiators_choice() {
+    for crc in [0, 0x40] {
+        let pool = Pool::new(16 << 20).unwrap();
+        let mut far = Target::of_stranger(2);
+        let frame = |key: &[u8], depths: [u8; 4]| {
+            [key, &[0x10 | crc, 2, 0, 8], &depths, &[0x80, 0, 0, 0]].concat()
+        };
+        let request = frame(b"MPA ID Req Frame", [0, 0x80, 0, 1]);
+        let (taken, event) = far.feed(&request, &pool);
+        assert!(taken == request.len() && event.is_none());
+        let mut out = SgList::new();
+        assert!(far.poll_transmit(&mut out));
+        assert_eq!(out.to_vec(), frame(b"MPA ID Rep Frame", [0, 1, 0, 0x80]));
+    }
 }

@@ -32,6 +32,8 @@ fn a_login_request_waits_for_the_answer_to_the_last_one() {
 #[test]
 fn more_than_was_declared_ends_the_connection() {
     let mut pair = Pair::new();
+    let keys = target::Keys { unexpected_max: 2, ..target::Keys::LOGIN };
+    pair.far.submit(target::Op::NoticeKeys(keys));
     for round in 0..3 {
         for _ in 0..UNEXPECTED_MAX {
             let request = ping(Itt::NONE, Ttt(1));
@@ -48,6 +50,17 @@ fn more_than_was_declared_ends_the_connection() {
         pair.near.submit(initiator::Op::SendControl { request, data: Vec::new() });
     }
     assert!(is_overrun(&pair.exchange().0));
+}
+
+/// A Linux initiator sends the unsolicited data of a full window at once.
+#[test]
+fn whoever_was_told_no_limit_has_none() {
+    let mut pair = Pair::new();
+    for _ in 0..2 * UNEXPECTED_MAX {
+        let request = ping(Itt::NONE, Ttt(1));
+        pair.near.submit(initiator::Op::SendControl { request, data: Vec::new() });
+    }
+    assert!(!is_overrun(&pair.exchange().0));
 }
 
 fn limited(max: u32) -> Pair {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What stands in the messages of an initiator, and which of a target it takes: a target that writes
-//! its segments by hand.
+//! What stands in the messages of an initiator, and which of a target it takes: a target that
+//! writes its segments by hand.
 
 use super::*;
 use rdma::mpa::Framing;

@@ -309,6 +309,19 @@ fn memory_that_has_only_what_is_asked_for_is_counted_from_there() {
     assert_eq!(pair.exchange().0.len(), 2);
     let buf = pair.far.submit(target::Op::Detach { task: TASK }).unwrap();
     assert_eq!(buf[1000..9000], all[..8000]);
+    // As we do it ourselves.
+    let mut pair = Pair::new();
+    let own = initiator::Keys { solicited_only: true, ..initiator::Keys::LOGIN };
+    pair.near.submit(initiator::Op::NoticeKeys(own));
+    pair.far.submit(target::Op::NoticeKeys(keys));
+    let command = ScsiCommand { final_: true, ..command(TASK, false, 9000) };
+    pair.command(command, (Some(&all), 0), (1000, 1000));
+    pair.exchange();
+    pair.attach(9000);
+    pair.far.submit(get(1000, 8000));
+    assert_eq!(pair.exchange().0.len(), 1);
+    let buf = pair.far.submit(target::Op::Detach { task: TASK }).unwrap();
+    assert_eq!(buf[1000..9000], all[1000..]);
 }
 
 /// Covers: ISP-12, IST-03.
@@ -373,4 +386,21 @@ fn progress_is_seen_where_data_moves() {
     pair.exchange();
     assert_eq!(pair.near.progress(TASK).unwrap(), before + 3000);
     assert!(pair.near.progress(TaskId { index: 9, generation: 0 }).is_none());
+}
+
+#[test]
+fn a_message_of_nothing_is_passed_over() {
+    let mut pair = Pair::begin(usize::MAX);
+    pair.near.nudge();
+    pair.near.submit(initiator::Op::SendControl { request: login(), data: Vec::new() });
+    assert_eq!(pair.exchange().0.len(), 1, "there is no RDMA yet");
+    let before = pair.far_bytes().len();
+    pair.near.nudge();
+    let bytes = pair.near_bytes();
+    // Length, the header of a Write without a name, CRC.
+    assert_eq!(bytes[..16], [&[0, 14, 0xc1, 0x40][..], &[0; 12]].concat());
+    assert_eq!((bytes.len(), before), (20, 0));
+    assert!(pair.feed_far(&bytes).is_empty());
+    pair.far.submit(control(pong(Itt(1)), &[]));
+    assert_eq!(pair.exchange().1.len(), 1, "it goes on");
 }

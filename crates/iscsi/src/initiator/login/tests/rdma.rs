@@ -18,7 +18,7 @@ fn offered(capabilities: Capabilities) -> Lab {
     lab
 }
 
-/// Covers: ISK-01/I, ISK-04/I, ISK-08/I.
+/// Covers: ISK-01/I, ISK-04/I, ISK-08/I, ISK-09/I, ISK-12.
 #[test]
 fn it_is_asked_for_where_it_is_wanted_and_nothing_goes_on_without() {
     for (capabilities, connections) in [(Capabilities::RDMA, 4), (POSSIBLE, 1)] {
@@ -31,12 +31,15 @@ fn it_is_asked_for_where_it_is_wanted_and_nothing_goes_on_without() {
             "InitiatorRecvDataSegmentLength=8192\n",
             "HeaderDigest=None\n",
             "ErrorRecoveryLevel=0\n",
+            "MaxOutstandingUnexpectedPDUs=1024\n",
             "DataPDUInOrder=Yes\n",
             &connections,
         ] {
             assert!(text.contains(pair), "{pair} in {text}");
         }
         assert!(!text.contains("Marker"), "{text}");
+        let is_said = text.contains("TaggedBufferForSolicitedDataOnly=Yes\n");
+        assert_eq!(is_said, capabilities == Capabilities::RDMA);
         lab.answer(DONE, "RDMAExtensions=No\n");
         assert_eq!(*lab.error(), LoginError::NoRdma);
         for answers in ["", "RDMAExtensions=NotUnderstood\n"] {
@@ -66,7 +69,14 @@ fn the_targets_limits_hold() {
         let keys = lab.keys.unwrap();
         assert_eq!((keys.max_send_data_segment_length, keys.unexpected_max), (4096, 2));
         let mut lab = offered(capabilities);
-        lab.answer(DONE, "RDMAExtensions=Yes\n");
+        // As LIO, which does not know these keys.
+        let unknown = match capabilities {
+            Capabilities::RDMA => "TaggedBufferForSolicitedDataOnly=NotUnderstood\n",
+            _ => "",
+        };
+        let limit = "MaxOutstandingUnexpectedPDUs=NotUnderstood\n";
+        lab.answer(DONE, &format!("RDMAExtensions=Yes\n{unknown}{limit}"));
+        assert_eq!(lab.keys.unwrap().solicited_only, capabilities == Capabilities::RDMA);
         let agreed = &lab.done().parameters;
         assert_eq!(agreed.max_send_data_segment_length, 8192);
         assert_eq!(lab.keys.unwrap().unexpected_max, 0);
