@@ -60,6 +60,11 @@ pub(crate) const BUSY_AFTER: Duration = Duration::from_secs(20);
 /// Whoever gives an image another size, or makes a snapshot, waits so long.
 pub(crate) const CHORE_MAX: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 60_000 });
 
+/// And so long behind such an order that has waited in vain and still does: others wait for their
+/// turn, one after the other.
+pub(crate) const BEHIND_UNANSWERED_MAX: Duration =
+    Duration::from_millis(if cfg!(test) { 50 } else { 2_000 });
+
 /// Operations under way in one of them: more than all sessions together may have.
 pub(crate) const FLIGHTS_MAX: u32 = 1 << 20;
 
