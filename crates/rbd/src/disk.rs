@@ -390,6 +390,10 @@ impl Store for Rbd {
         })
     }
 
+    fn begin_finish(&self) {
+        self.opened.worker.begin_close();
+    }
+
     fn finish(&self) -> Result<(), Error> {
         let Opened { image, worker, .. } = &*self.opened;
         let keeps_writes = self.geometry.volatile_cache;

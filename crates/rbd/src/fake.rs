@@ -250,8 +250,8 @@ impl Fake {
         self.others.store(count, Ordering::SeqCst);
     }
 
-    /// Its name is as it was, or it is `moved` or `replaced`, or its snapshots are `removed`; or the
-    /// client is `blocked`.
+    /// Its name is as it was, or it is `moved` or `replaced`, or its snapshots are `removed`; or
+    /// the client is `blocked`.
     pub(crate) fn set_fate(&self, fate: &'static str) {
         *locked(&self.fate) = fate;
     }

@@ -63,6 +63,11 @@ pub(crate) const CHORE_MAX: Duration = Duration::from_millis(if cfg!(test) { 200
 /// And whoever asks what there is: a cluster that is well says so in some milliseconds.
 pub(crate) const LOOK_MAX: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 5_000 });
 
+/// And so long behind such an order that has waited in vain and still does: others wait for their
+/// turn, one after the other.
+pub(crate) const BEHIND_UNANSWERED_MAX: Duration =
+    Duration::from_millis(if cfg!(test) { 50 } else { 2_000 });
+
 /// Operations under way in one of them: more than all sessions together may have.
 pub(crate) const FLIGHTS_MAX: u32 = 1 << 20;
 

@@ -142,14 +142,15 @@ fn heed(mut signals: Signals, tell: &Sender<()>, log: &Log, is_opening: &Arc<Ato
             if is_opening.load(Ordering::SeqCst) {
                 tracing::warn!("stopped before all disks were open");
                 log.flush();
-                std::process::exit(0);
+                signal_hook::low_level::exit(0);
             }
         });
     }
     if next_end(&mut signals).is_some() {
         tracing::warn!("second signal: leaving at once; unflushed writes rest with the kernel");
         log.flush();
-        std::process::exit(1);
+        // Without hooks: threads go on that use what these take away.
+        signal_hook::low_level::exit(1);
     }
 }
 
