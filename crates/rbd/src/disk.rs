@@ -228,13 +228,13 @@ impl Rbd {
         self.opened.made
     }
 
-    fn make_snapshot(&self, name: &str) -> Result<String, RbdError> {
+    fn make_snapshot(&self, name: &str, is_wanted: &dyn Fn() -> bool) -> Result<String, RbdError> {
         let (place, name) = (&self.place, name.to_owned());
         if name.is_empty() || name.contains(['/', '@', '\0']) {
             return Err(RbdError::SnapshotName { place: place.clone(), name });
         }
         let whole = format!("{place}@{name}");
-        self.opened.worker.order(place, Order::Snapshot(name))?;
+        self.opened.worker.order(place, Order::Snapshot(name), is_wanted)?;
         Ok(whole)
     }
 
@@ -344,13 +344,21 @@ impl Store for Rbd {
         self.opened.watched.bytes()
     }
 
-    fn resize_behind(&self, bytes: u64) -> Option<Result<(), String>> {
-        let done = self.opened.worker.order(&self.place, Order::Resize(bytes));
+    fn resize_behind(
+        &self,
+        bytes: u64,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Option<Result<(), String>> {
+        let done = self.opened.worker.order(&self.place, Order::Resize(bytes), is_wanted);
         Some(done.map_err(|error| error.to_string()))
     }
 
-    fn snapshot_behind(&self, name: &str) -> Option<Result<String, String>> {
-        Some(self.make_snapshot(name).map_err(|error| error.to_string()))
+    fn snapshot_behind(
+        &self,
+        name: &str,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Option<Result<String, String>> {
+        Some(self.make_snapshot(name, is_wanted).map_err(|error| error.to_string()))
     }
 
     fn elsewhere(&self) -> Option<Elsewhere> {

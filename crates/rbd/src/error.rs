@@ -148,6 +148,12 @@ pub enum RbdError {
         /// How long it had.
         seconds: u64,
     },
+    /// Who has asked is gone.
+    #[error("rbd:{place}: nobody waits for it any more: nothing was done")]
+    Unwanted {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+    },
     /// A name that no snapshot can have.
     #[error(
         "rbd:{place}: {name:?} is no name for a snapshot of an image; try: one without / and @, \

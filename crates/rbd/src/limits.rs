@@ -60,6 +60,9 @@ pub(crate) const BUSY_AFTER: Duration = Duration::from_secs(20);
 /// Whoever gives an image another size, or makes a snapshot, waits so long.
 pub(crate) const CHORE_MAX: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 60_000 });
 
+/// Between two looks whether who has ordered something still waits for it.
+pub(crate) const WANTED_LOOK: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 250 });
+
 /// Operations under way in one of them: more than all sessions together may have.
 pub(crate) const FLIGHTS_MAX: u32 = 1 << 20;
 

@@ -16,9 +16,11 @@ use crate::limits::CHORE_MAX;
 use crate::limits::CLOSE_MAX;
 use crate::limits::OPEN_MAX;
 use crate::limits::OPEN_NOTICE;
+use crate::limits::WANTED_LOOK;
 use crate::rounds::Rounds;
 use crate::watches;
 use crate::watches::Watched;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -28,6 +30,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::SendError;
 use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
@@ -59,6 +62,15 @@ pub(crate) enum Order {
     Resize(u64),
     /// A snapshot of this name.
     Snapshot(String),
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Resize(bytes) => write!(f, "resize to {bytes} bytes"),
+            Self::Snapshot(name) => write!(f, "snapshot {name}"),
+        }
+    }
 }
 
 /// Whose turn it is with an order: it is begun, or given up before that.
@@ -113,17 +125,31 @@ impl Worker {
     /// Has something done for somebody who waits for it.
     ///
     /// # Errors
-    /// Why it is not done, or nobody knows whether it is. What was given up before it has begun
-    /// does not begin any more.
-    pub(crate) fn order(&self, place: &str, order: Order) -> Result<(), RbdError> {
+    /// Why it is not done, or nobody knows whether it is. What was given up, or is not wanted any
+    /// more, before it has begun does not begin.
+    pub(crate) fn order(
+        &self,
+        place: &str,
+        order: Order,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<(), RbdError> {
         let (tell, told) = mpsc::channel();
         let turn = Arc::new(Turn::default());
         self.ask(Chore::Order { order, turn: Arc::clone(&turn), tell });
         let (place, seconds) = (place.to_owned(), CHORE_MAX.as_secs());
-        match told.recv_timeout(CHORE_MAX) {
-            Ok(done) => done.map_err(|refused| failed(place, None, refused)),
-            Err(_) if turn.take() => Err(RbdError::NotBegun { place, seconds }),
-            Err(_) => Err(RbdError::Unanswered { place, seconds }),
+        let begun = Instant::now();
+        loop {
+            let left = CHORE_MAX.saturating_sub(begun.elapsed());
+            match told.recv_timeout(left.min(WANTED_LOOK)) {
+                Ok(done) => return done.map_err(|refused| failed(place, None, refused)),
+                Err(RecvTimeoutError::Timeout) if begun.elapsed() < CHORE_MAX => {
+                    if !is_wanted() && turn.take() {
+                        return Err(RbdError::Unwanted { place });
+                    }
+                }
+                Err(_) if turn.take() => return Err(RbdError::NotBegun { place, seconds }),
+                Err(_) => return Err(RbdError::Unanswered { place, seconds }),
+            }
         }
     }
 
@@ -340,16 +366,29 @@ fn serve(
                     Order::Resize(bytes) => image.resize(*bytes).inspect(|()| watched.note(*bytes)),
                     Order::Snapshot(name) => image.snapshot(name),
                 };
-                // Who has asked may have given up meanwhile.
-                let _ = tell.send(heeded(image, result));
+                if let Err(SendError(done)) = tell.send(heeded(image, result)) {
+                    tell_log(image, &order, done);
+                }
             }
             Chore::Order { order, .. } => {
                 let image = image.name();
-                tracing::info!(image, ?order, "not done: nobody waits for it any more");
+                tracing::info!(image, %order, "not done: nobody waits for it any more");
             }
             Chore::Look => rounds.look_at_name(image, watched),
             Chore::Ask => image.ask(),
             Chore::Close => return,
+        }
+    }
+}
+
+/// What has become of what somebody has ordered who has given up waiting.
+fn tell_log(image: &Image, order: &Order, done: Result<(), Refused>) {
+    let image = image.name();
+    match done {
+        Ok(()) => tracing::info!(image, %order, "done, for somebody who waits no more"),
+        Err(Refused { errno, .. }) => {
+            let error = io::Error::from_raw_os_error(errno);
+            tracing::warn!(image, %order, %error, "failed, for somebody who waits no more");
         }
     }
 }

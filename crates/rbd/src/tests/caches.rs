@@ -91,8 +91,10 @@ fn whoever_hears_first_that_the_cluster_has_shut_us_out_tells_all() {
     for name in ["resize", "snapshot", "status"] {
         let (store, fake) = open(&format!("blocked.{name}"));
         match name {
-            "resize" => assert!(matches!(store.resize_behind(2 << 20), Some(Err(_)))),
-            "snapshot" => assert!(matches!(store.snapshot_behind("monday"), Some(Err(_)))),
+            "resize" => assert!(matches!(store.resize_behind(2 << 20, &|| true), Some(Err(_)))),
+            "snapshot" => {
+                assert!(matches!(store.snapshot_behind("monday", &|| true), Some(Err(_))))
+            }
             _ => fails(&driver.run(&store, &status), Error::Internal),
         }
         fails(&driver.run(&store, &write(0, data(1, 512))), Error::Internal);
