@@ -139,8 +139,8 @@ pub(crate) enum Use {
     Look,
 }
 
-/// The right to serve an image that is written to. Two disks on one image would each know nothing
-/// of what hosts of the other one write and reserve.
+/// The right to serve an image or a snapshot. Two disks on one image would each know nothing of what
+/// hosts of the other one write and reserve, and have two serial numbers.
 #[derive(Debug)]
 struct Claim(String);
 
@@ -192,11 +192,11 @@ impl Rbd {
         }
         let read_only = spec.snapshot.is_some();
         let claim = match to {
-            Use::Serve if !read_only => Some(
+            Use::Serve => Some(
                 Claim::of(&facts.identity)
                     .ok_or_else(|| RbdError::InUse { place: place.clone() })?,
             ),
-            Use::Serve | Use::Look => None,
+            Use::Look => None,
         };
         let volatile_cache = !read_only && facts.options.may_lose_acknowledged();
         let cache = facts.options.cache();
