@@ -141,7 +141,7 @@ impl Worker {
         loop {
             let left = CHORE_MAX.saturating_sub(begun.elapsed());
             match told.recv_timeout(left.min(WANTED_LOOK)) {
-                Ok(done) => return done.map_err(|refused| failed(place, None, refused)),
+                Ok(done) => return done.map_err(|refused| failed(place, (None, None), refused)),
                 Err(RecvTimeoutError::Timeout) if begun.elapsed() < CHORE_MAX => {
                     if !is_wanted() && turn.take() {
                         return Err(RbdError::Unwanted { place });
@@ -220,7 +220,7 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
     let opened = wait_for(&told, &place)
         .ok_or_else(|| RbdError::Silent { place: place.clone(), seconds: OPEN_MAX.as_secs() })?;
     let (image, facts, made) =
-        opened.map_err(|refused| failed(place, spec.conf.clone(), refused))?;
+        opened.map_err(|refused| failed(place, (conf(spec), spec.user.clone()), refused))?;
     let worker = Worker {
         name: image.name().into(),
         chores,
@@ -247,8 +247,19 @@ fn wait_for<T>(told: &Receiver<T>, place: &str) -> Option<T> {
     }
 }
 
-fn failed(place: String, conf: Option<String>, Refused { doing, errno }: Refused) -> RbdError {
-    RbdError::Failed { place, conf, doing, source: io::Error::from_raw_os_error(errno) }
+/// `by`: which configuration and whom, where they were named.
+fn failed(
+    place: String,
+    by: (Option<String>, Option<String>),
+    Refused { doing, errno }: Refused,
+) -> RbdError {
+    let ((conf, user), source) = (by, io::Error::from_raw_os_error(errno));
+    RbdError::Failed { place, conf, user, doing, source }
+}
+
+/// The configuration that is read for an image, where it is named.
+fn conf(spec: &RbdSpec) -> Option<String> {
+    spec.conf.clone().or_else(|| std::env::var("CEPH_CONF").ok())
 }
 
 fn begin(

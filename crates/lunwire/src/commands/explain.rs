@@ -58,6 +58,9 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
             let name = file.split('.').next().unwrap_or_default();
             format!("{name} is missing: install package librbd1 (for rbd: alone)")
         }
+        Err(rbd::LibraryError::Broken { file, said, .. }) => {
+            format!("{file} cannot be loaded: {said} (for rbd: alone)")
+        }
         Err(error) => error.to_string(),
     };
     let mut rows = vec![
