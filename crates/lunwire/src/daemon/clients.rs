@@ -139,11 +139,12 @@ impl Orders {
             let reply = if order.is_wanted() {
                 let reply = carry_out(&order.request, &|| order.is_wanted());
                 if !order.is_wanted() {
-                    tell_log(&reply);
+                    tell_log(&order.request, &reply);
                 }
                 reply
             } else {
-                tracing::info!("dropped an order before its turn: its client is gone");
+                let order = words(&order.request);
+                tracing::info!(order, "dropped an order before its turn: its client is gone");
                 Reply::Error { message: "the order was dropped: its client is gone".to_owned() }
             };
             open.fetch_sub(1, Ordering::SeqCst);
@@ -178,12 +179,27 @@ impl Orders {
 }
 
 /// What became of an order whose client has gone meanwhile.
-fn tell_log(reply: &Reply) {
+fn tell_log(request: &Request, reply: &Reply) {
+    let order = words(request);
     match reply {
         Reply::Error { message } => {
-            tracing::warn!("an order whose client is gone was not done: {message}");
+            tracing::warn!(order, "an order whose client is gone was not done: {message}");
         }
-        _ => tracing::warn!("an order whose client is gone is done: it had begun before"),
+        _ => tracing::warn!(order, "an order whose client is gone is done: it had begun before"),
+    }
+}
+
+/// An order as it is given.
+fn words(request: &Request) -> String {
+    match request {
+        Request::AddLun { lun, .. } => format!("lun add {}", lun.store),
+        Request::RemoveLun { lun, .. } => format!("lun remove {lun}"),
+        Request::ResizeLun { lun, bytes, .. } => format!("lun resize {lun} {bytes}"),
+        Request::SnapshotLun { lun, path, name, .. } => {
+            format!("lun snapshot {lun} {}", name.as_deref().unwrap_or(path))
+        }
+        Request::RescanLuns => "lun rescan".to_owned(),
+        _ => "another one".to_owned(),
     }
 }
 
