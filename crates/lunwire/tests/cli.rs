@@ -363,6 +363,20 @@ fn a_library_that_cannot_be_loaded_is_not_called_missing() {
     let said = String::from_utf8_lossy(&explained.stdout).into_owned();
     assert!(said.contains(&format!("librados.so.2 cannot be loaded: {why}")), "{said}");
     assert!(!said.contains("missing"), "{said}");
+    // An image that cannot be served is a failure, as `check` says.
+    let config = folder.path().join("c.toml");
+    let text = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n\
+                [[target.lun]]\nstore = \"rbd:rbd/disk\"\n";
+    std::fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    let explained = run(&["explain", config, "--json"]);
+    let told: serde_json::Value = serde_json::from_slice(&explained.stdout).unwrap();
+    assert_eq!(explained.status.code(), Some(1));
+    assert_eq!((&told["ok"], &told["exit_status"]), (&false.into(), &1.into()), "{told}");
+    assert!(told["images"][0]["error"].as_str().unwrap().contains("file too short"), "{told}");
+    let explained = run(&["explain", config]);
+    assert_eq!(explained.status.code(), Some(1));
+    assert!(stderr(&explained).contains("1 image cannot be served"), "{}", stderr(&explained));
     let said = stderr(&run(&["serve", "--listen", "127.0.0.1:0", "--lun", "rbd:rbd/disk"]));
     assert!(said.contains(&why) && said.contains("--reinstall"), "{said}");
 }

@@ -227,7 +227,8 @@ impl Shared {
         let told = self.odd_about(&lun);
         told.iter().for_each(|warning| tracing::warn!("{warning}"));
         warnings.extend(told);
-        Ok(Reply::Added { target, lun: shown::lun(lun, &[]), for_nobody, warnings })
+        let disk = shown::lun(lun, &[]);
+        Ok(Reply::Added { target, lun: number, disk, for_nobody, warnings })
     }
 
     /// What hosts can write, and this machine has no room for, where this disk has a part in it.
@@ -260,7 +261,7 @@ impl Shared {
             );
         }
         self.target.remove_lun(&target, lun)?;
-        Ok(Reply::Done)
+        Ok(Reply::Removed { target, lun, warnings: Vec::new() })
     }
 
     /// Whether there is something on a disk that ends with it.
@@ -338,7 +339,8 @@ impl Shared {
                     let grown = self.lun(target, *lun).filter(|_| now > before);
                     let warnings = grown.map(|lun| self.odd_about(&lun)).unwrap_or_default();
                     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-                    Ok(Reply::Resized { before, now, warnings })
+                    let (target, lun) = (target.to_owned(), *lun);
+                    Ok(Reply::Resized { target, lun, before, now, warnings })
                 })
             }
             Request::AddLun { target, number, lun } => {
@@ -363,7 +365,13 @@ impl Shared {
                 let place = SnapshotPlace { path: Path::new(path), name: name.as_deref() };
                 self.of_target(target.as_deref(), |target| {
                     let kept = self.target.snapshot_while(is_wanted, target, *lun, place)?;
-                    Ok(Reply::Snapshot { bytes: kept.bytes, name: kept.name })
+                    Ok(Reply::Snapshotted {
+                        target: target.to_owned(),
+                        lun: *lun,
+                        bytes: kept.bytes,
+                        name: kept.name,
+                        warnings: Vec::new(),
+                    })
                 })
             }
             Request::SetPortGroup { target, lun, group, state } => {
