@@ -50,11 +50,11 @@ fn wrong_value(error: &clap::Error) -> Option<String> {
 }
 
 /// What clap says of arguments, or help, without secrets.
-fn wrong_arguments(error: &clap::Error) -> ExitCode {
+fn wrong_arguments(error: &clap::Error) -> u8 {
     if let Some(text) = wrong_value(error) {
         let text = output::error(&anyhow::Error::msg(text));
         output::failure(&text, 2);
-        return ExitCode::from(2);
+        return 2;
     }
     let text = error.render().to_string();
     let masked = output::masked(&text);
@@ -69,23 +69,34 @@ fn wrong_arguments(error: &clap::Error) -> ExitCode {
     let status = u8::try_from(error.exit_code()).unwrap_or(2);
     if error.use_stderr() {
         output::failure(&args::problem(error), status);
-        return ExitCode::from(status);
+        return status;
     }
     told()
 }
 
 /// The end of a command that has done all that it had to do: whether it could tell the result.
-fn told() -> ExitCode {
+fn told() -> u8 {
     match output::written() {
-        Ok(_) => ExitCode::SUCCESS,
+        Ok(_) => 0,
         Err(error) => {
             output::error(&error);
-            ExitCode::FAILURE
+            1
         }
     }
 }
 
 fn main() -> ExitCode {
+    let status = carry_out();
+    if rbd::is_loaded() {
+        // Without hooks, which would abort the process under the threads of Ceph's client.
+        let _ = std::io::stdout().flush();
+        signal_hook::low_level::exit(status.into());
+    }
+    ExitCode::from(status)
+}
+
+/// Does what is asked for; gives the status.
+fn carry_out() -> u8 {
     let args = match Args::of_process() {
         Ok(args) => args,
         Err(error) => return wrong_arguments(&error),
@@ -113,14 +124,14 @@ fn main() -> ExitCode {
     };
     match result {
         // A warning has said why.
-        Ok(()) if client::has_left_something() => ExitCode::FAILURE,
+        Ok(()) if client::has_left_something() => 1,
         Ok(()) if has_result => told(),
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => {
             let status = if error.is::<args::Usage>() { 2 } else { 1 };
             let text = output::error(&error);
             output::failure(&text, status);
-            ExitCode::from(status)
+            status
         }
     }
 }

@@ -65,6 +65,7 @@ pub(crate) use check::option;
 pub(crate) use files::Examination;
 pub(crate) use files::served_already;
 pub(crate) use images::Described;
+pub(crate) use images::await_clusters;
 pub(crate) use lun::DraftLun;
 pub(crate) use lun::initiators;
 pub(crate) use lun::is_in_memory;

@@ -507,3 +507,22 @@ fn a_disk_that_became_smaller_is_told() {
     let (code, said) = daemon.ask(&["lun", "resize", "0", "1000000"]);
     assert!(code == Some(2) && said.contains("999936 and 1000448 are the nearest"), "{said}");
 }
+
+/// Another disk that has its serial number has its own size.
+#[test]
+fn what_a_disk_has_lost_is_not_told_of_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| format!("file:{},size=2M", folder.path().join(name).display());
+    let daemon =
+        Daemon::start(folder.path(), 1, &["--lun", &place("first"), "--serial", "same-number"]);
+    let first = folder.path().join("first");
+    std::fs::File::options().write(true).open(first).unwrap().set_len(1 << 20).unwrap();
+    assert_eq!(daemon.ask(&["lun", "rescan"]).0, Some(0));
+    assert!(daemon.ask(&["status"]).1.contains("1 MiB are left of it"));
+    assert_eq!(daemon.ask(&["lun", "remove", "0"]).0, Some(0));
+    let (code, said) =
+        daemon.ask(&["lun", "add", &place("second"), "--serial", "same-number", "--number", "1"]);
+    assert_eq!(code, Some(0), "{said}");
+    let (_, said) = daemon.ask(&["status"]);
+    assert!(said.contains("LUN 1") && !said.contains("are left of it"), "{said}");
+}

@@ -146,13 +146,21 @@ fn of_rbd<'a>(_: &Library, rbd: &'a Library) -> (&'a Library, &'static str) {
     (rbd, RBD)
 }
 
+static LOADED: OnceLock<Api> = OnceLock::new();
+
+/// Whether the library is in this process, with threads of its own: some may wait for a cluster for
+/// ever, and use what the hooks of a process's end take away.
+#[must_use]
+pub fn is_loaded() -> bool {
+    LOADED.get().is_some()
+}
+
 impl Api {
     /// The functions; loads the libraries if nobody has.
     ///
     /// # Errors
     /// A library is missing, or older than Ceph 16. Who tries again later finds it if it has come.
     pub(crate) fn load() -> Result<&'static Self, LibraryError> {
-        static LOADED: OnceLock<Api> = OnceLock::new();
         if let Some(api) = LOADED.get() {
             return Ok(api);
         }

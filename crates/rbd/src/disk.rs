@@ -139,8 +139,8 @@ pub(crate) enum Use {
     Look,
 }
 
-/// The right to serve an image or a snapshot. Two disks on one image would each know nothing of what
-/// hosts of the other one write and reserve, and have two serial numbers.
+/// The right to serve an image or a snapshot. Two disks on one image would each know nothing of
+/// what hosts of the other one write and reserve, and have two serial numbers.
 #[derive(Debug)]
 struct Claim(String);
 
@@ -372,6 +372,10 @@ impl Store for Rbd {
             others: watched.others(),
             lost: watched.fate().word(),
         })
+    }
+
+    fn begin_finish(&self) {
+        self.opened.worker.begin_close();
     }
 
     fn finish(&self) -> Result<(), Error> {

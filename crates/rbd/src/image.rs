@@ -187,9 +187,10 @@ impl Image {
     }
 
     /// It is what `facts` say. Before anything is under way.
-    pub(crate) fn prepare(&mut self, facts: &Facts) {
+    pub(crate) fn prepare(&mut self, facts: &Facts, is_snapshot: bool) {
         if let Some(core) = Arc::get_mut(&mut self.core) {
-            let volatile = facts.options.may_lose_acknowledged();
+            // What nobody writes to loses nothing, whatever its cache is for.
+            let volatile = !is_snapshot && facts.options.may_lose_acknowledged();
             core.flushes = Flushes::new(facts.bytes, PHYSICAL_BLOCK, volatile);
             core.stripe_unit = facts.stripe_unit;
         }

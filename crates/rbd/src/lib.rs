@@ -44,6 +44,7 @@ mod fake;
 #[cfg(test)]
 mod tests;
 
+pub use crate::api::is_loaded;
 pub use crate::disk::MadeOf;
 pub use crate::disk::Rbd;
 pub use crate::disk::Seen;

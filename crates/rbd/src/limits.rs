@@ -63,6 +63,11 @@ pub(crate) const CHORE_MAX: Duration = Duration::from_millis(if cfg!(test) { 200
 /// Between two looks whether who has ordered something still waits for it.
 pub(crate) const WANTED_LOOK: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 250 });
 
+/// And so long behind such an order that has waited in vain and still does: others wait for their
+/// turn, one after the other.
+pub(crate) const BEHIND_UNANSWERED_MAX: Duration =
+    Duration::from_millis(if cfg!(test) { 50 } else { 2_000 });
+
 /// Operations under way in one of them: more than all sessions together may have.
 pub(crate) const FLIGHTS_MAX: u32 = 1 << 20;
 

@@ -12,6 +12,7 @@ use crate::error::Doing;
 use crate::error::RbdError;
 use crate::image::Facts;
 use crate::image::Image;
+use crate::limits::BEHIND_UNANSWERED_MAX;
 use crate::limits::CHORE_MAX;
 use crate::limits::CLOSE_MAX;
 use crate::limits::OPEN_MAX;
@@ -24,6 +25,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::OnceLock;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
@@ -75,12 +78,15 @@ impl fmt::Display for Order {
 
 /// Whose turn it is with an order: it is begun, or given up before that.
 #[derive(Debug, Default)]
-pub(crate) struct Turn(AtomicBool);
+pub(crate) struct Turn {
+    is_taken: AtomicBool,
+    is_over: AtomicBool,
+}
 
 impl Turn {
     /// The first one to call it has the order.
     fn take(&self) -> bool {
-        !self.0.swap(true, Ordering::SeqCst)
+        !self.is_taken.swap(true, Ordering::SeqCst)
     }
 }
 
@@ -103,6 +109,10 @@ pub(crate) struct Worker {
     name: Arc<str>,
     chores: Sender<Chore>,
     closed: Mutex<Receiver<Result<(), i32>>>,
+    /// An order that nobody waits for any more and that is not over, and since when it waits.
+    unanswered: Mutex<Option<(Instant, Arc<Turn>)>>,
+    /// When it was told to close the image.
+    told: OnceLock<Instant>,
     /// Somebody has waited for the end in vain: nobody does so again.
     is_given_up: AtomicBool,
     /// Somebody serves it: a reactor may be the last one who has it.
@@ -134,23 +144,53 @@ impl Worker {
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<(), RbdError> {
         let (tell, told) = mpsc::channel();
-        let turn = Arc::new(Turn::default());
+        let (begun, turn) = (Instant::now(), Arc::new(Turn::default()));
+        let before = self.unanswered_since();
+        let patience = if before.is_some() { BEHIND_UNANSWERED_MAX } else { CHORE_MAX };
         self.ask(Chore::Order { order, turn: Arc::clone(&turn), tell });
-        let (place, seconds) = (place.to_owned(), CHORE_MAX.as_secs());
-        let begun = Instant::now();
-        loop {
-            let left = CHORE_MAX.saturating_sub(begun.elapsed());
-            match told.recv_timeout(left.min(WANTED_LOOK)) {
-                Ok(done) => return done.map_err(|refused| failed(place, (None, None), refused)),
-                Err(RecvTimeoutError::Timeout) if begun.elapsed() < CHORE_MAX => {
-                    if !is_wanted() && turn.take() {
-                        return Err(RbdError::Unwanted { place });
-                    }
-                }
-                Err(_) if turn.take() => return Err(RbdError::NotBegun { place, seconds }),
-                Err(_) => return Err(RbdError::Unanswered { place, seconds }),
-            }
+        let mut is_unwanted = false;
+        let mut done = wait_while(&told, patience, || {
+            is_unwanted = !is_wanted() && turn.take();
+            !is_unwanted
+        });
+        if is_unwanted {
+            return Err(RbdError::Unwanted { place: place.to_owned() });
         }
+        let is_given_up = done.is_err() && turn.take();
+        if done.is_err() && !is_given_up && before.is_some() {
+            // What it was behind is over.
+            done = told.recv_timeout(CHORE_MAX);
+        }
+        let place = place.to_owned();
+        if let Ok(done) = done {
+            return done.map_err(|refused| failed(place, (None, None), refused));
+        }
+        self.unanswered().get_or_insert((begun, turn));
+        let seconds = before.unwrap_or(begun).elapsed().as_secs();
+        match is_given_up {
+            true => Err(RbdError::NotBegun { place, seconds }),
+            false => Err(RbdError::Unanswered { place, seconds }),
+        }
+    }
+
+    fn unanswered(&self) -> MutexGuard<'_, Option<(Instant, Arc<Turn>)>> {
+        // What the lock guards is whole between any two statements.
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Since when an order waits that nobody waits for any more; None: there is none.
+    fn unanswered_since(&self) -> Option<Instant> {
+        let mut unanswered = self.unanswered();
+        unanswered.take_if(|(_, turn)| turn.is_over.load(Ordering::SeqCst));
+        unanswered.as_ref().map(|(since, _)| *since)
+    }
+
+    /// Has the image closed. Gives since when.
+    pub(crate) fn begin_close(&self) -> Instant {
+        *self.told.get_or_init(|| {
+            self.ask(Chore::Close);
+            Instant::now()
+        })
     }
 
     /// Waits until the image is closed, if that does not take too long: the next one who opens it
@@ -159,10 +199,11 @@ impl Worker {
     /// # Errors
     /// What was acknowledged may be lost, or nobody can tell.
     pub(crate) fn close(&self, patience: Duration) -> Result<(), Error> {
-        self.ask(Chore::Close);
+        let since = self.begin_close();
         let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_given_up = self.is_given_up.load(Ordering::Relaxed);
         let patience = if is_given_up { Duration::ZERO } else { patience };
+        let patience = patience.saturating_sub(since.elapsed());
         match closed.recv_timeout(patience) {
             // It was closed before when nobody is there any more.
             Ok(Ok(())) | Err(RecvTimeoutError::Disconnected) => Ok(()),
@@ -185,7 +226,7 @@ impl Drop for Worker {
         // Who wants to know has closed it before. A reactor that has the last of what did not end
         // in time goes on: others wait for it.
         match self.is_served.load(Ordering::Relaxed) {
-            true => self.ask(Chore::Close),
+            true => _ = self.begin_close(),
             false => _ = self.close(CLOSE_MAX),
         }
     }
@@ -225,10 +266,28 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
         name: image.name().into(),
         chores,
         closed: closed.into(),
+        unanswered: Mutex::default(),
+        told: OnceLock::new(),
         is_given_up: AtomicBool::new(false),
         is_served: AtomicBool::new(false),
     };
     Ok(Opened { image, worker, facts, watched, made })
+}
+
+/// What comes in time, and before it `is_wanted` no more.
+fn wait_while<T>(
+    told: &Receiver<T>,
+    patience: Duration,
+    mut is_wanted: impl FnMut() -> bool,
+) -> Result<T, RecvTimeoutError> {
+    let begun = Instant::now();
+    loop {
+        let left = patience.saturating_sub(begun.elapsed());
+        match told.recv_timeout(left.min(WANTED_LOOK)) {
+            Err(RecvTimeoutError::Timeout) if begun.elapsed() < patience && is_wanted() => {}
+            ended => return ended,
+        }
+    }
 }
 
 /// What comes in time; says meanwhile what it waits for.
@@ -285,7 +344,7 @@ fn begin(
         return Err(Refused { doing, errno: EOPNOTSUPP });
     }
     image.watch(watches::updated, watches::remember(watched))?;
-    image.prepare(&facts);
+    image.prepare(&facts, spec.snapshot.is_some());
     Ok((Arc::new(image), facts, made))
 }
 
@@ -377,11 +436,13 @@ fn serve(
                     Order::Resize(bytes) => image.resize(*bytes).inspect(|()| watched.note(*bytes)),
                     Order::Snapshot(name) => image.snapshot(name),
                 };
+                turn.is_over.store(true, Ordering::SeqCst);
                 if let Err(SendError(done)) = tell.send(heeded(image, result)) {
                     tell_log(image, &order, done);
                 }
             }
-            Chore::Order { order, .. } => {
+            Chore::Order { order, turn, .. } => {
+                turn.is_over.store(true, Ordering::SeqCst);
                 let image = image.name();
                 tracing::info!(image, %order, "not done: nobody waits for it any more");
             }

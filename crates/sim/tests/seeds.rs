@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Seeds that are run each time: a few of every class, and those that found a defect.
 
+use initiator::Begin;
+use initiator::Checks;
+use initiator::Transport;
 use lunwire_sim::Class;
 use lunwire_sim::Keeping;
 use lunwire_sim::Options;
@@ -54,8 +57,8 @@ fn a_guard_that_is_less_patient_than_media_are_slow_comes_to_its_end() {
     }
 }
 
-/// `seeds/*.txt`: lines of seed and class, maybe `plain`, `narrow` or `single`, then what was
-/// wrong.
+/// `seeds/*.txt`: lines of seed and class, maybe `plain`, `narrow`, `single` or `iser`, then what
+/// was wrong.
 #[test]
 fn seeds_that_found_defects_pass_now() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/seeds");
@@ -73,8 +76,10 @@ fn seeds_that_found_defects_pass_now() {
                 Some("narrow") => Options::narrow(seed, class),
                 _ => Options::draw(seed, class),
             };
-            if word == Some("single") {
-                options.set_reactors(1);
+            match word {
+                Some("single") => options.set_reactors(1),
+                Some("iser") => options.set_transport(Transport::Iser(Begin::Rdma, Checks::Crc)),
+                _ => {}
             }
             passes(&options);
             ran += 1;

@@ -107,6 +107,10 @@ macro_rules! behind {
             self.behind.elsewhere()
         }
 
+        fn begin_finish(&self) {
+            self.behind.begin_finish();
+        }
+
         fn finish(&self) -> Result<(), crate::Error> {
             self.behind.finish()
         }

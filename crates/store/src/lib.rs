@@ -550,6 +550,9 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Begins what [`finish`](Self::finish) waits for, so that several stores end side by side.
+    fn begin_finish(&self) {}
+
     /// Nothing is submitted any more: what was acknowledged goes to stable storage, and what is
     /// behind the store is let go. Waits for that. A file is flushed and closed by whoever opened
     /// it.

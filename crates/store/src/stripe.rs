@@ -277,9 +277,20 @@ impl Store for Stripe {
         Some(whole)
     }
 
-    /// Each of them, and the first error.
+    fn may_have_lost(&self) -> bool {
+        self.stores.iter().any(|store| store.may_have_lost())
+    }
+
+    fn begin_finish(&self) {
+        self.stores.iter().for_each(|store| store.begin_finish());
+    }
+
+    /// Each of them, and the error that matters most: who is silent has lost nothing.
     fn finish(&self) -> Result<(), Error> {
-        self.stores.iter().map(|store| store.finish()).fold(Ok(()), Result::and)
+        self.begin_finish();
+        let errors = self.stores.iter().filter_map(|store| store.finish().err());
+        let worst = errors.min_by_key(|error| matches!(error, Error::Silent));
+        worst.map_or(Ok(()), Err)
     }
 
     /// What lies in one chunk lies in one store.

@@ -141,7 +141,10 @@ impl Target {
     }
 
     fn close_unit(&self, lun: u16, unit: &Arc<LogicalUnit>) -> Result<(), VolumeError> {
-        if !self.is_let_go(unit) {
+        let is_let_go = self.is_let_go(unit);
+        // Another disk that hosts know by the same number has a size of its own.
+        self.forget_shrunk(unit);
+        if !is_let_go {
             return Err(VolumeError::Lingers { lun });
         }
         let ids = unit.store().files();

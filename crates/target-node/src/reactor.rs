@@ -12,6 +12,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::sync::mpsc::Sender;
+use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
@@ -543,8 +544,7 @@ impl Target {
         if let Some(leaving) = leaving {
             leaving.wait();
         }
-        let flushed = self.flush();
-        self.finish_stores().and(flushed)
+        worst([self.flush(), self.finish_stores()])
     }
 
     /// Lets go of what is no file, of all disks at once: each may have to wait for what does not
@@ -555,19 +555,13 @@ impl Target {
             let name = &served.node().name;
             served.luns().into_iter().map(move |(lun, unit)| (name, lun, unit))
         });
-        let mut result = Ok(());
-        std::thread::scope(|scope| {
-            let ends: Vec<_> = units
-                .map(|(name, lun, unit)| (name, lun, scope.spawn(move || unit.store().finish())))
-                .collect();
-            for (name, lun, end) in ends {
-                // One that has panicked has said why.
-                if let Err(source) = end.join().unwrap_or(Err(store::Error::Internal)) {
-                    result = Err(Error::Finish { target: name.clone(), lun, source });
-                }
-            }
-        });
-        result
+        let units: Vec<_> = units.collect();
+        let ends: Vec<_> = units.iter().map(|(.., unit)| || unit.store().finish()).collect();
+        let ends = side_by_side(&ends, thread::Builder::new);
+        worst(units.iter().zip(ends).map(|((name, lun, _), end)| {
+            let failed = |source| Error::Finish { target: (*name).clone(), lun: *lun, source };
+            end.map_err(failed)
+        }))
     }
 
     /// Brings what was written to the files of all disks to stable storage.
@@ -583,6 +577,36 @@ impl Target {
         }
         result
     }
+}
+
+/// The error that matters most: all are told, and one is given to whoever asks, who is not to hear
+/// that nothing is lost where something may be.
+fn worst(results: impl IntoIterator<Item = Result<(), Error>>) -> Result<(), Error> {
+    let errors: Vec<Error> = results.into_iter().filter_map(Result::err).collect();
+    if errors.len() > 1 {
+        errors.iter().for_each(|error| tracing::error!("{error}"));
+    }
+    let is_harmless =
+        |error: &Error| matches!(error, Error::Finish { source: store::Error::Silent, .. });
+    errors.into_iter().min_by_key(is_harmless).map_or(Ok(()), Err)
+}
+
+/// What all of these give, each by a thread of its own; where none is to be had, before the next
+/// one begins.
+fn side_by_side<F: Fn() -> Result<(), store::Error> + Sync>(
+    ends: &[F],
+    new: impl Fn() -> thread::Builder,
+) -> Vec<Result<(), store::Error>> {
+    thread::scope(|scope| {
+        let begun: Vec<_> =
+            ends.iter().map(|end| new().spawn_scoped(scope, end).map_err(|_| end())).collect();
+        let ended = begun.into_iter().map(|end| match end {
+            // One that has panicked has said why.
+            Ok(thread) => thread.join().unwrap_or(Err(store::Error::Internal)),
+            Err(ended) => ended,
+        });
+        ended.collect()
+    })
 }
 
 /// What a reactor's thread waits for once its port exists.
@@ -607,7 +631,7 @@ impl Starting {
         let pool = Pool::new(plan.pool_bytes_max)?;
         let files = plan.stores.files.clone();
         let cpu = plan.cpus.get(index % plan.cpus.len().max(1)).copied();
-        let builder = std::thread::Builder::new().name(format!("reactor-{index}"));
+        let builder = thread::Builder::new().name(format!("reactor-{index}"));
         let thread = builder.spawn(move || {
             if let Some(cpu) = cpu
                 && let Err(error) = engine::affinity::pin(cpu)
@@ -697,4 +721,50 @@ fn registration(nodes: &Nodes) -> Option<isns::Registration> {
 
 fn stopped() -> Error {
     Error::Reactor(io::Error::other("its thread stopped"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    fn closing(lun: u16, source: store::Error) -> Error {
+        Error::Finish { target: "iqn.2026-01.com.example:a".to_owned(), lun, source }
+    }
+
+    #[test]
+    fn of_two_errors_the_one_is_told_that_may_be_a_loss() {
+        let (silent, lost) = (store::Error::Silent, store::Error::Write);
+        for results in [[(1, silent), (2, lost)], [(2, lost), (3, silent)]] {
+            let said = worst(results.map(|(lun, source)| Err(closing(lun, source))));
+            let said = said.expect_err("two errors").to_string();
+            assert!(said.contains("LUN 2") && said.contains("may be lost"), "{said}");
+        }
+        let flush =
+            || Error::Flush { path: "/disk".to_owned(), source: io::ErrorKind::Other.into() };
+        let said = worst([Err(closing(1, silent)), Err(flush())]).expect_err("two errors");
+        assert!(said.to_string().contains("/disk"), "{said}");
+        assert!(worst([Ok(()), Ok(())]).is_ok());
+    }
+
+    /// A machine without threads closes all disks, too.
+    #[test]
+    fn disks_are_closed_with_and_without_threads() {
+        let closed = AtomicUsize::new(0);
+        let ends: Vec<_> = (0..9)
+            .map(|number| {
+                let closed = &closed;
+                move || {
+                    closed.fetch_add(1, Ordering::Relaxed);
+                    if number == 7 { Err(store::Error::Silent) } else { Ok(()) }
+                }
+            })
+            .collect();
+        let without = || thread::Builder::new().stack_size(1 << 60);
+        for new in [thread::Builder::new as fn() -> thread::Builder, without] {
+            let ended = side_by_side(&ends, new);
+            assert_eq!(ended.iter().position(Result::is_err), Some(7));
+            assert_eq!((ended.len(), closed.swap(0, Ordering::Relaxed)), (9, 9));
+        }
+    }
 }

@@ -8,6 +8,8 @@
 //!   ^                            |                                         |
 //!   `------ found by none -------+-----------------------------------------'
 //! ```
+//!
+//! Of a disk that comes and goes it is told once in some time, and not how often.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -15,7 +17,11 @@ use std::time::Duration;
 
 use clock::Instant;
 
-/// The silences that were told and are not over.
+/// When a silence of a disk was told, those that begin within this time are told only if they last
+/// longer than it. Each is two lines, of each disk of a cluster.
+const TOLD_FOR: Duration = Duration::from_secs(60);
+
+/// The silences that are not over, and those that were told not long ago.
 #[derive(Debug, Default)]
 pub(crate) struct Silences(Mutex<Vec<Silence>>);
 
@@ -23,9 +29,13 @@ pub(crate) struct Silences(Mutex<Vec<Silence>>);
 struct Silence {
     place: Place,
     since: Instant,
-    /// Who has work of it that waits.
+    /// Who has work of it that waits; nobody if it is over.
     reactors: Vec<usize>,
     is_busy: bool,
+    /// When one of this disk was told last.
+    told: Instant,
+    /// This one was told.
+    is_told: bool,
 }
 
 /// What people know a disk by.
@@ -63,7 +73,8 @@ pub(crate) enum News {
 impl Silences {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().expect("no panic").is_empty()
+        let silences = self.0.lock().expect("no panic");
+        silences.iter().all(|silence| silence.reactors.is_empty())
     }
 
     /// These, and no others, are what `reactor` waits for.
@@ -73,30 +84,47 @@ impl Silences {
         let mut news = Vec::new();
         for Found { place, since, is_busy } in found {
             let known = silences.iter_mut().find(|silence| silence.place.disk == place.disk);
+            let told = if *is_busy { News::Busy } else { News::Silent };
             let Some(silence) = known else {
-                let (place, since, is_busy) = (place.clone(), *since, *is_busy);
-                let told = if is_busy { News::Busy } else { News::Silent };
                 news.push(told(place.clone()));
-                silences.push(Silence { place, since, reactors: vec![reactor], is_busy });
+                silences.push(Silence {
+                    place: place.clone(),
+                    since: *since,
+                    reactors: vec![reactor],
+                    is_busy: *is_busy,
+                    told: now,
+                    is_told: true,
+                });
                 continue;
             };
+            if silence.reactors.is_empty() {
+                (silence.since, silence.is_busy, silence.is_told) = (*since, false, false);
+            }
             silence.since = silence.since.min(*since);
             if !silence.reactors.contains(&reactor) {
                 silence.reactors.push(reactor);
             }
-            if *is_busy && !std::mem::replace(&mut silence.is_busy, true) {
-                news.push(News::Busy(place.clone()));
+            let is_news = match silence.is_told {
+                true => *is_busy && !silence.is_busy,
+                false => now.since(silence.told) >= TOLD_FOR,
+            };
+            silence.is_busy |= is_busy;
+            if is_news {
+                (silence.told, silence.is_told) = (now, true);
+                news.push(told(place.clone()));
             }
         }
         silences.retain_mut(|silence| {
+            if silence.reactors.is_empty() {
+                return now.since(silence.told) < TOLD_FOR;
+            }
             if found.iter().all(|found| found.place.disk != silence.place.disk) {
                 silence.reactors.retain(|one| *one != reactor);
             }
-            let is_over = silence.reactors.is_empty();
-            if is_over {
+            if silence.reactors.is_empty() && silence.is_told {
                 news.push(News::Over(silence.place.clone(), now.since(silence.since)));
             }
-            !is_over
+            true
         });
         news
     }
@@ -133,6 +161,27 @@ mod tests {
         assert_eq!(silences.note(0, &[], at(28)), [News::Over(b, Duration::from_secs(8))]);
         assert_eq!(silences.note(1, &[], at(30)), [News::Over(a.clone(), Duration::from_secs(28))]);
         assert!(silences.note(1, &[], at(31)).is_empty());
-        assert_eq!(silences.note(1, &[found("a", 40, false)], at(45)), [News::Silent(a)]);
+        assert_eq!(silences.note(1, &[found("a", 100, false)], at(105)), [News::Silent(a)]);
+    }
+
+    /// A cluster that stops for some seconds, goes on for some, and so on, does not fill the log.
+    #[test]
+    fn a_disk_that_comes_and_goes_is_told_once_a_minute() {
+        let silences = Silences::default();
+        let mut told = 0;
+        for minute in (0..600).step_by(4) {
+            told += silences.note(0, &[found("a", minute, true)], at(minute + 2)).len();
+            told += silences.note(0, &[], at(minute + 3)).len();
+            assert!(silences.is_empty());
+        }
+        assert_eq!(told, 20, "two lines in each of ten minutes");
+        // One that lasts is told, however soon it came.
+        let last = |now| silences.note(0, &[found("a", 600, true)], at(now));
+        assert!(last(601).is_empty());
+        assert_eq!(last(602), [News::Busy(place("a"))]);
+        assert_eq!(silences.note(0, &[], at(670)), [News::Over(place("a"), at(70).since(at(0)))]);
+        // Nothing is kept of what is long over.
+        assert!(silences.note(0, &[], at(800)).is_empty());
+        assert!(silences.0.lock().expect("no panic").is_empty());
     }
 }

@@ -415,6 +415,12 @@ impl Target {
         }
     }
 
+    /// A disk is served no more.
+    pub(crate) fn forget_shrunk(&self, unit: &LogicalUnit) {
+        let mut shrunk = self.shrunk().lock().unwrap_or_else(PoisonError::into_inner);
+        shrunk.remove(unit.identity().serial.as_str());
+    }
+
     /// The bytes that were behind a disk at the last look, where these are less than hosts see.
     pub(crate) fn shrunk_bytes_of(&self, unit: &LogicalUnit) -> Option<u64> {
         let shrunk = self.shrunk().lock().unwrap_or_else(PoisonError::into_inner);

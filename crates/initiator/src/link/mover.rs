@@ -8,10 +8,17 @@ use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
 use mover::iser;
 use mover::local;
+use mover::tcp;
 use mover::tcp::initiator::ByteCounters;
-use mover::tcp::initiator::Carried;
 use mover::tcp::initiator::Tcp;
 use wire::iscsi::StatSn;
+
+/// A task on its way from one connection to another of the same kind.
+#[derive(Debug)]
+pub(super) enum Carried {
+    Tcp(tcp::initiator::Carried),
+    Iser(iser::Carried),
+}
 
 /// One of the movers that there are.
 #[derive(Debug)]
@@ -132,28 +139,29 @@ impl Mover {
         }
     }
 
-    /// Takes a task out, to go on with it on another connection: without numbers there is no such
-    /// thing.
+    /// Takes a task out, to go on with it, or send its command again, on another connection. Of a
+    /// session within a process there is no other one.
     pub(super) fn carry(&mut self, task: TaskId) -> Option<Carried> {
         match self {
-            Self::Tcp(mover) => mover.carry(task),
-            Self::Iser(_) | Self::Local(_) => None,
+            Self::Tcp(mover) => mover.carry(task).map(Carried::Tcp),
+            Self::Iser(mover) => mover.carry(task).map(Carried::Iser),
+            Self::Local(_) => None,
         }
     }
 
     pub(super) fn carry_all(&mut self) -> Vec<Carried> {
         match self {
-            Self::Tcp(mover) => mover.carry_all(),
-            Self::Iser(_) | Self::Local(_) => Vec::new(),
+            Self::Tcp(mover) => mover.carry_all().into_iter().map(Carried::Tcp).collect(),
+            Self::Iser(mover) => mover.carry_all().into_iter().map(Carried::Iser).collect(),
+            Self::Local(_) => Vec::new(),
         }
     }
 
     pub(super) fn adopt(&mut self, carried: Carried) {
-        match self {
-            Self::Tcp(mover) => mover.adopt(carried),
-            Self::Iser(_) | Self::Local(_) => {
-                debug_assert!(false, "connections of a session are of one kind");
-            }
+        match (self, carried) {
+            (Self::Tcp(mover), Carried::Tcp(carried)) => mover.adopt(carried),
+            (Self::Iser(mover), Carried::Iser(carried)) => mover.adopt(carried),
+            _ => debug_assert!(false, "connections of a session are of one kind"),
         }
     }
 }

@@ -170,7 +170,7 @@ fn heed(mut signals: Signals, tell: &Sender<()>, log: &Log, state: &Arc<State>) 
             if state.is_opening.load(Ordering::SeqCst) {
                 tracing::warn!("stopped before all disks were open");
                 log.flush();
-                std::process::exit(0);
+                signal_hook::low_level::exit(0);
             }
         });
     }
@@ -180,7 +180,8 @@ fn heed(mut signals: Signals, tell: &Sender<()>, log: &Log, state: &Arc<State>) 
             "second signal: leaving at once; unflushed writes rest with the kernel{lost}"
         );
         log.flush();
-        std::process::exit(1);
+        // Without hooks: threads go on that use what these take away.
+        signal_hook::low_level::exit(1);
     }
 }
 

@@ -195,6 +195,8 @@ impl Shared {
         }
         let target = self.name_of(name)?;
         let initiators = initiators(order).map_err(anyhow::Error::msg)?;
+        // Nothing else comes or goes while a store is opened.
+        plan::await_clusters(&order.store).with_context(|| format!("store {}", order.store))?;
         let new = NewLun { number, initiators };
         let mut warnings = Vec::new();
         let number = self.target.add_lun(&target, new, |stores, number| {

@@ -77,6 +77,17 @@ pub(super) fn examine(images: &[&RbdSpec]) -> VecDeque<Result<Seen>> {
     look_at(images, NOTICE, output::say, |image| Ok(Stores::examine_image(image)?))
 }
 
+/// Waits for the clusters of a store.
+///
+/// # Errors
+/// One does not answer. What else may be wrong is told by whoever opens the store.
+pub(crate) fn await_clusters(store: &str) -> Result<()> {
+    let Ok(spec) = store.parse() else { return Ok(()) };
+    let images = images_of(&spec);
+    let seen = look_at(&images, NOTICE, |_| (), |image| Ok(Stores::examine_image(image)?));
+    seen.into_iter().filter_map(Result::err).find(is_silence).map_or(Ok(()), Err)
+}
+
 /// As whom to which cluster, in the words of the configuration.
 fn cluster(image: &RbdSpec) -> (Option<&str>, Option<&str>, Option<&str>) {
     (image.conf.as_deref(), image.user.as_deref(), image.keyring.as_deref())

@@ -37,6 +37,8 @@ use wire::iwarp::Cause;
 use wire::iwarp::Stag;
 use wire::iwarp::TaggedOffset;
 
+pub use self::task::Carried;
+
 use self::output::Item;
 use self::task::Task;
 use super::CAPABILITIES;
@@ -115,6 +117,26 @@ impl Initiator {
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
         CAPABILITIES
+    }
+
+    /// Takes a task out, to send its command again on another connection. What the target could
+    /// reach of it here, it reaches no more.
+    pub fn carry(&mut self, task: TaskId) -> Option<Carried> {
+        self.end_memory(task);
+        self.tasks.remove(task).map(|entry| Carried::new(task, entry))
+    }
+
+    /// Takes all tasks out: this connection is gone.
+    pub fn carry_all(&mut self) -> Vec<Carried> {
+        let all: Vec<TaskId> = self.tasks.iter().map(|(id, _)| id).collect();
+        all.into_iter().filter_map(|task| self.carry(task)).collect()
+    }
+
+    /// Takes over a task of another connection, which begins anew.
+    pub fn adopt(&mut self, carried: Carried) {
+        let (id, task) = carried.into_task();
+        debug_assert!(!self.holds(id), "the task is new");
+        self.tasks.open(id, || task);
     }
 
     /// Takes an op; `Detach` gives the buffer of its task back. `Attach`, `Detach`, `Release`,

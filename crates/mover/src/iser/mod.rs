@@ -16,6 +16,7 @@ mod unsolicited;
 
 use iscsi::datamover::Capabilities;
 
+pub use initiator::Carried;
 pub use initiator::Initiator;
 pub use rdma::mpa::Checks;
 pub use target::Target;

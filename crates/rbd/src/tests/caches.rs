@@ -100,6 +100,10 @@ fn whoever_hears_first_that_the_cluster_has_shut_us_out_tells_all() {
         fails(&driver.run(&store, &write(0, data(1, 512))), Error::Internal);
         assert!(fake.done().is_empty(), "{name}");
     }
+    // What nobody writes to has lost nothing, though the options of its image are for a cache.
+    let snapshot = opened("rbd:pool/blocked.read@monday").expect("opens");
+    fails(&driver.run(&snapshot, &status), Error::Internal);
+    assert!(!snapshot.may_have_lost());
     nothing_was_misused();
 }
 

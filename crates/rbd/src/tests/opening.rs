@@ -18,12 +18,14 @@ use crate::fake;
 use crate::fake::Fake;
 use crate::limits::CLOSE_MAX;
 use crate::limits::CLOSE_WELL_MAX;
+use std::sync::Arc;
 use std::time::Instant;
 use store::Error;
 use store::Op;
 use store::Outcome;
 use store::Store;
 use store::Submitted;
+use store::stripe::Stripe;
 
 #[test]
 fn an_image_that_is_let_go_is_closed_whoever_still_has_the_store() {
@@ -47,6 +49,27 @@ fn an_image_that_is_let_go_is_closed_whoever_still_has_the_store() {
     drop(stuck);
     assert!(begin.elapsed() < 2 * CLOSE_WELL_MAX, "it is waited for once");
     fake.end_all();
+    nothing_was_misused();
+}
+
+/// Whoever has several of them waits for them once.
+#[test]
+fn images_that_do_not_answer_are_let_go_side_by_side() {
+    let driver = Driver::new();
+    let names = ["never.part-a", "never.part-b", "never.part-c", "never.part-d"];
+    let opened: Vec<_> = names.map(open).into();
+    let (stores, fakes): (Vec<_>, Vec<_>) = opened.into_iter().unzip();
+    for (store, number) in stores.iter().zip(1..) {
+        let Submitted::Io(io) = store.submit(&Op::Flush) else { panic!("done") };
+        driver.begin(&io, number);
+    }
+    let stores = stores.into_iter().map(|store| Arc::new(store) as Arc<dyn Store>).collect();
+    let stripe = Stripe::new(4096, stores).expect("they fit");
+    let begin = Instant::now();
+    assert_eq!(stripe.finish(), Err(Error::Silent));
+    drop(stripe);
+    assert!(begin.elapsed() < 2 * CLOSE_WELL_MAX, "{:?}", begin.elapsed());
+    fakes.iter().for_each(|fake| fake.end_all());
     nothing_was_misused();
 }
 

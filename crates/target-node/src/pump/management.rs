@@ -33,8 +33,8 @@ use super::view::SessionView;
 use super::view::never;
 use crate::table::Key;
 
-/// The name of the event which tells that an initiator has ended one command: where it ends many, one
-/// line will do.
+/// The name of the event which tells that an initiator has ended one command: where it ends many,
+/// one line will do.
 pub const COMMAND_ABORTED: &str = "lunwire command aborted";
 
 /// Who ended a task.

@@ -7,6 +7,7 @@
 
 use buf::Buf;
 use buf::Slice;
+use iscsi::initiator::datamover::TaskId;
 use rdma::region::Memory;
 use rdma::region::Regions;
 use rdma::region::Withdrawn;
@@ -17,6 +18,27 @@ use wire::iwarp::TaggedOffset;
 
 use crate::iser::stream::BASE;
 use crate::iser::stream::Stream;
+
+/// A task on its way from one connection to another: what is of this connection alone stays behind.
+#[derive(Debug)]
+pub struct Carried {
+    id: TaskId,
+    write: Option<Slice>,
+    read: Option<Buf>,
+}
+
+impl Carried {
+    /// Of a task whose names the target has no more.
+    pub(super) fn new(id: TaskId, task: Task) -> Self {
+        let Task { write, read, .. } = task;
+        Self { id, write, read }
+    }
+
+    pub(super) fn into_task(self) -> (TaskId, Task) {
+        let Self { id, write, read } = self;
+        (id, Task::new(write, read))
+    }
+}
 
 /// One task.
 #[derive(Debug, Default)]

@@ -404,3 +404,27 @@ fn a_message_of_nothing_is_passed_over() {
     pair.far.submit(control(pong(Itt(1)), &[]));
     assert_eq!(pair.exchange().1.len(), 1, "it goes on");
 }
+
+/// A command that a target has not counted is sent again when its connection is lost.
+#[test]
+fn a_task_goes_to_another_connection_with_its_memory() {
+    let (mut lost, mut pair) = (Pair::in_pieces(usize::MAX), Pair::in_pieces(usize::MAX));
+    lost.read(6000);
+    assert_eq!(lost.near.advertised(), 1);
+    let carried = lost.near.carry_all();
+    assert_eq!((carried.len(), lost.near.advertised(), lost.near.task_count()), (1, 0, 0));
+    lost.near.check();
+    carried.into_iter().for_each(|task| pair.near.adopt(task));
+    assert!(pair.near.holds(TASK));
+    assert!(lost.near.carry(TASK).is_none());
+    let command = command(TASK, true, 6000);
+    let op = initiator::Op::SendCommand { task: TASK, command, immediate: 0, unsolicited_end: 0 };
+    pair.near.submit(op);
+    pair.exchange();
+    let all = bytes(1, 6000);
+    pair.far.submit(put(&all, 0));
+    pair.far.submit(control(status(TASK), &[]));
+    pair.exchange();
+    let buf = pair.near.submit(initiator::Op::Detach { task: TASK }).unwrap();
+    assert_eq!(buf[..], all[..]);
+}
