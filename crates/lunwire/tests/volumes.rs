@@ -107,9 +107,9 @@ fn what_was_done_is_said() {
     let set = ["alua", "set", "iqn.2026-01.com.example:a", "1", "standby"];
     let (code, said) = daemon.ask(&set);
     assert!(code == Some(0) && said.contains("group 1 is standby now"), "{said}");
-    for words in [&set[..], &["lun", "remove", "1"]] {
+    for (words, reply) in [(&set[..], "done"), (&["lun", "remove", "1"], "removed")] {
         let (code, said) = daemon.ask(&[words, &["--json"]].concat());
-        assert!(code == Some(0) && said.contains("\"reply\":\"done\""), "{said}");
+        assert!(code == Some(0) && said.contains(&format!("\"reply\":\"{reply}\"")), "{said}");
     }
     for words in ["add", "remove", "resize", "rescan", "snapshot"].map(|word| ["lun", word]) {
         let (_, said) = daemon.ask(&[&words[..], &["--help"]].concat());
