@@ -379,7 +379,7 @@ impl Store for Slow {
         Some(self.bytes_behind)
     }
 
-    fn resize_behind(&self, _bytes: u64) -> Option<Result<(), String>> {
+    fn resize_behind(&self, _bytes: u64, _: &dyn Fn() -> bool) -> Option<Result<(), String>> {
         self.gate.come.fetch_add(1, Ordering::SeqCst);
         drop(self.gate.lock.lock());
         Some(Ok(()))

@@ -117,6 +117,10 @@ pub enum Reply {
     Done,
     /// To `ResizeLun`.
     Resized {
+        /// Where it is.
+        target: String,
+        /// Number of the disk.
+        lun: u16,
         /// What hosts saw before, bytes.
         before: u64,
         /// What they see now.
@@ -129,12 +133,24 @@ pub enum Reply {
     Added {
         /// Where it is.
         target: String,
+        /// Number of the disk.
+        lun: u16,
         /// What it is.
-        lun: Lun,
+        disk: Lun,
         /// No initiator sees it: each has a list of numbers, and this one is on none.
         #[serde(default)]
         for_nobody: bool,
         /// What is to be thought of, such as more disks in memory than the machine has.
+        #[serde(default)]
+        warnings: Vec<String>,
+    },
+    /// To `RemoveLun`.
+    Removed {
+        /// Where it was.
+        target: String,
+        /// Number of the disk.
+        lun: u16,
+        /// What is to be thought of.
         #[serde(default)]
         warnings: Vec<String>,
     },
@@ -148,12 +164,19 @@ pub enum Reply {
         warnings: Vec<String>,
     },
     /// To `SnapshotLun`.
-    Snapshot {
+    Snapshotted {
+        /// Where the disk is.
+        target: String,
+        /// Number of the disk.
+        lun: u16,
         /// Its size, bytes.
         bytes: u64,
         /// What it is called, where it is no file.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
+        /// What is to be thought of.
+        #[serde(default)]
+        warnings: Vec<String>,
     },
     /// The request cannot be met.
     Error {

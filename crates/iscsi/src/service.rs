@@ -135,6 +135,24 @@ pub enum Function {
 }
 
 impl Function {
+    /// Its name in the standard (RFC 7143 §11.5.1, RFC 7144 §6.3.1).
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AbortTask { .. } => "ABORT TASK",
+            Self::AbortTaskSet => "ABORT TASK SET",
+            Self::ClearAca => "CLEAR ACA",
+            Self::ClearTaskSet => "CLEAR TASK SET",
+            Self::LogicalUnitReset => "LOGICAL UNIT RESET",
+            Self::TargetWarmReset => "TARGET WARM RESET",
+            Self::TargetColdReset => "TARGET COLD RESET",
+            Self::NexusReset => "I_T NEXUS RESET",
+            Self::QueryTask { .. } => "QUERY TASK",
+            Self::QueryTaskSet => "QUERY TASK SET",
+            Self::QueryAsynchronousEvent => "QUERY ASYNCHRONOUS EVENT",
+        }
+    }
+
     /// True for those that end all tasks of a scope: a unit, a nexus, a target (RFC 7143 §4.2.3.3).
     #[must_use]
     pub const fn ends_many(self) -> bool {

@@ -347,6 +347,40 @@ fn explain_names_engine_and_kernels() {
     assert!(lunwire(&["explain"]).status.success());
 }
 
+/// A library of Ceph that is there and cannot be loaded is told as such, in the loader's words.
+#[test]
+fn a_library_that_cannot_be_loaded_is_not_called_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["librados.so.2", "librbd.so.1"] {
+        std::fs::write(folder.path().join(name), "").unwrap();
+    }
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+        command.env("LD_LIBRARY_PATH", folder.path()).args(arguments).output().unwrap()
+    };
+    let why = format!("{}/librados.so.2: file too short", folder.path().display());
+    let explained = run(&["explain"]);
+    let said = String::from_utf8_lossy(&explained.stdout).into_owned();
+    assert!(said.contains(&format!("librados.so.2 cannot be loaded: {why}")), "{said}");
+    assert!(!said.contains("missing"), "{said}");
+    // An image that cannot be served is a failure, as `check` says.
+    let config = folder.path().join("c.toml");
+    let text = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n\
+                [[target.lun]]\nstore = \"rbd:rbd/disk\"\n";
+    std::fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    let explained = run(&["explain", config, "--json"]);
+    let told: serde_json::Value = serde_json::from_slice(&explained.stdout).unwrap();
+    assert_eq!(explained.status.code(), Some(1));
+    assert_eq!((&told["ok"], &told["exit_status"]), (&false.into(), &1.into()), "{told}");
+    assert!(told["images"][0]["error"].as_str().unwrap().contains("file too short"), "{told}");
+    let explained = run(&["explain", config]);
+    assert_eq!(explained.status.code(), Some(1));
+    assert!(stderr(&explained).contains("1 image cannot be served"), "{}", stderr(&explained));
+    let said = stderr(&run(&["serve", "--listen", "127.0.0.1:0", "--lun", "rbd:rbd/disk"]));
+    assert!(said.contains(&why) && said.contains("--reinstall"), "{said}");
+}
+
 #[test]
 fn without_a_daemon_status_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();

@@ -107,9 +107,9 @@ fn what_was_done_is_said() {
     let set = ["alua", "set", "iqn.2026-01.com.example:a", "1", "standby"];
     let (code, said) = daemon.ask(&set);
     assert!(code == Some(0) && said.contains("group 1 is standby now"), "{said}");
-    for words in [&set[..], &["lun", "remove", "1"]] {
+    for (words, reply) in [(&set[..], "done"), (&["lun", "remove", "1"], "removed")] {
         let (code, said) = daemon.ask(&[words, &["--json"]].concat());
-        assert!(code == Some(0) && said.contains("\"reply\":\"done\""), "{said}");
+        assert!(code == Some(0) && said.contains(&format!("\"reply\":\"{reply}\"")), "{said}");
     }
     for words in ["add", "remove", "resize", "rescan", "snapshot"].map(|word| ["lun", word]) {
         let (_, said) = daemon.ask(&[&words[..], &["--help"]].concat());
@@ -457,6 +457,36 @@ fn who_waits_for_a_store_is_told() {
 }
 
 /// A disk that became smaller is told, in the log and to who asks.
+/// Who reads the answers finds the same in all of them.
+#[test]
+fn orders_are_answered_in_one_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let lun = format!("file:{},size=1M", path("disk"));
+    let daemon = Daemon::start(folder.path(), 1, &["--lun", &lun]);
+    let (copy, added) = (path("copy"), format!("file:{},size=1M", path("added")));
+    for (words, reply, lun) in [
+        (vec!["add", &added], "added", 1),
+        (vec!["resize", "1", "2M"], "resized", 1),
+        (vec!["snapshot", "1", &copy], "snapshotted", 1),
+        (vec!["remove", "1"], "removed", 1),
+        (vec!["rescan"], "rescanned", -1),
+    ] {
+        let (code, said) = daemon.ask(&[&["lun"], &words[..], &["--json"]].concat());
+        if reply == "snapshotted" && code != Some(0) {
+            println!("skipped: {said}");
+            continue;
+        }
+        let told: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(told["reply"], reply, "{said}");
+        assert!(told["warnings"].is_array(), "{said}");
+        if lun >= 0 {
+            assert_eq!(told["lun"], lun, "{said}");
+            assert!(told["target"].as_str().unwrap().starts_with("iqn."), "{said}");
+        }
+    }
+}
+
 #[test]
 fn a_disk_that_became_smaller_is_told() {
     let folder = tempfile::tempdir().unwrap();

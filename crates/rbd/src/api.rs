@@ -6,6 +6,7 @@
 
 use crate::error::LibraryError;
 use libloading::Library;
+use std::error::Error as _;
 use std::ffi::c_char;
 use std::ffi::c_int;
 use std::ffi::c_void;
@@ -175,7 +176,11 @@ fn open(file: &'static str) -> Result<Library, LibraryError> {
     // SAFETY: what the libraries do when they are loaded is what every program does that is linked
     // with them: they set up tables of their own.
     let library = unsafe { Library::new(file) };
-    library.map_err(|error| LibraryError::Missing { file, said: error.to_string() })
+    library.map_err(|error| {
+        // What the loader says is below: the error itself says that it has failed.
+        let said = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+        LibraryError::of_loader(file, said)
+    })
 }
 
 impl fmt::Debug for Api {

@@ -139,8 +139,8 @@ pub(crate) enum Use {
     Look,
 }
 
-/// The right to serve an image that is written to. Two disks on one image would each know nothing
-/// of what hosts of the other one write and reserve.
+/// The right to serve an image or a snapshot. Two disks on one image would each know nothing of
+/// what hosts of the other one write and reserve, and have two serial numbers.
 #[derive(Debug)]
 struct Claim(String);
 
@@ -192,11 +192,11 @@ impl Rbd {
         }
         let read_only = spec.snapshot.is_some();
         let claim = match to {
-            Use::Serve if !read_only => Some(
+            Use::Serve => Some(
                 Claim::of(&facts.identity)
                     .ok_or_else(|| RbdError::InUse { place: place.clone() })?,
             ),
-            Use::Serve | Use::Look => None,
+            Use::Look => None,
         };
         let volatile_cache = !read_only && facts.options.may_lose_acknowledged();
         let cache = facts.options.cache();
@@ -228,20 +228,20 @@ impl Rbd {
         self.opened.made
     }
 
-    fn make_snapshot(&self, name: &str) -> Result<String, RbdError> {
+    fn make_snapshot(&self, name: &str, is_wanted: &dyn Fn() -> bool) -> Result<String, RbdError> {
         let (place, name) = (&self.place, name.to_owned());
         if name.is_empty() || name.contains(['/', '@', '\0']) {
             return Err(RbdError::SnapshotName { place: place.clone(), name });
         }
         let whole = format!("{place}@{name}");
-        self.order(Order::Snapshot(name))?;
+        self.order(Order::Snapshot(name), is_wanted)?;
         Ok(whole)
     }
 
     /// Has something done by the cluster.
-    fn order(&self, order: Order) -> Result<(), RbdError> {
+    fn order(&self, order: Order, is_wanted: &dyn Fn() -> bool) -> Result<(), RbdError> {
         self.serves()?;
-        let done = self.opened.worker.order(&self.place, order);
+        let done = self.opened.worker.order(&self.place, order, is_wanted);
         // It may be what this has shown.
         done.or_else(|error| self.serves().and(Err(error)))
     }
@@ -367,13 +367,21 @@ impl Store for Rbd {
         Some(looked.map_err(|error| error.to_string()))
     }
 
-    fn resize_behind(&self, bytes: u64) -> Option<Result<(), String>> {
-        let done = self.order(Order::Resize(bytes));
+    fn resize_behind(
+        &self,
+        bytes: u64,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Option<Result<(), String>> {
+        let done = self.order(Order::Resize(bytes), is_wanted);
         Some(done.map_err(|error| error.to_string()))
     }
 
-    fn snapshot_behind(&self, name: &str) -> Option<Result<String, String>> {
-        Some(self.make_snapshot(name).map_err(|error| error.to_string()))
+    fn snapshot_behind(
+        &self,
+        name: &str,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Option<Result<String, String>> {
+        Some(self.make_snapshot(name, is_wanted).map_err(|error| error.to_string()))
     }
 
     fn elsewhere(&self) -> Option<Elsewhere> {

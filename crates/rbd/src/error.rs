@@ -8,13 +8,24 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LibraryError {
-    /// Not there, or not to be loaded.
+    /// Not there.
     #[error(
         "rbd: needs {file}, which cannot be loaded: {said}; \
          try: install librbd1 (Debian, Ubuntu: apt-get install librbd1; \
          Fedora, RHEL, openSUSE: the package is librbd1, too)"
     )]
     Missing {
+        /// The file that was looked for.
+        file: &'static str,
+        /// What the loader says.
+        said: String,
+    },
+    /// There, and not to be loaded.
+    #[error(
+        "rbd: needs {file}, which is there and cannot be loaded: {said}; try: a librbd1 for this \
+         machine, whole (Debian, Ubuntu: apt-get install --reinstall librbd1 librados2)"
+    )]
+    Broken {
         /// The file that was looked for.
         file: &'static str,
         /// What the loader says.
@@ -77,13 +88,15 @@ pub enum RbdError {
     #[error(
         "rbd:{place}: {}: {source}{}",
         InWords(*.doing),
-        advice(*.doing, .source, .conf.as_deref())
+        advice(*.doing, .source, .conf.as_deref(), .user.as_deref())
     )]
     Failed {
         /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
         place: String,
-        /// The configuration, where one was named.
+        /// The configuration, where one was named, by `conf=` or `CEPH_CONF`.
         conf: Option<String>,
+        /// Without `client.`, where one was named.
+        user: Option<String>,
         /// What was done.
         doing: Doing,
         /// What Ceph says.
@@ -165,6 +178,12 @@ pub enum RbdError {
         /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
         place: String,
     },
+    /// Who has asked is gone.
+    #[error("rbd:{place}: nobody waits for it any more: nothing was done")]
+    Unwanted {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+    },
     /// A name that no snapshot can have.
     #[error(
         "rbd:{place}: {name:?} is no name for a snapshot of an image; try: one without / and @, \
@@ -202,6 +221,17 @@ pub enum RbdError {
         /// Its size.
         bytes: u64,
     },
+}
+
+impl LibraryError {
+    /// What the loader says of a library that it does not load.
+    pub(crate) fn of_loader(file: &'static str, said: String) -> Self {
+        // In the words of C: nobody has asked for another language.
+        match said.contains("No such file or directory") {
+            true => Self::Missing { file, said },
+            false => Self::Broken { file, said },
+        }
+    }
 }
 
 impl RbdError {
@@ -265,7 +295,8 @@ impl fmt::Display for InWords {
 }
 
 /// What to try, if we know.
-fn advice(doing: Doing, source: &io::Error, conf: Option<&str>) -> String {
+fn advice(doing: Doing, source: &io::Error, conf: Option<&str>, user: Option<&str>) -> String {
+    let user = user.unwrap_or("admin");
     let conf = conf.unwrap_or("the default one, /etc/ceph/ceph.conf");
     match (doing, source.kind()) {
         (Doing::Configuration, _) => {
@@ -278,7 +309,17 @@ fn advice(doing: Doing, source: &io::Error, conf: Option<&str>) -> String {
         (Doing::Connect, io::ErrorKind::TimedOut) => {
             "; try: ceph status (no monitor answers; are they up, and is the network?)".to_owned()
         }
-        (Doing::Connect | Doing::Pool | Doing::Open, io::ErrorKind::PermissionDenied) => {
+        (Doing::Connect, io::ErrorKind::PermissionDenied) => format!(
+            "; the key is not that of client.{user}, or the cluster does not know that user; try: \
+             ceph auth get client.{user}, and keyring=FILE with what it says, or id=USER"
+        ),
+        (Doing::Create, io::ErrorKind::StorageFull) => {
+            "; the cluster, or the pool, is full; try: ceph df".to_owned()
+        }
+        (Doing::Create, io::ErrorKind::QuotaExceeded) => {
+            "; the pool has a quota; try: ceph osd pool get-quota POOL".to_owned()
+        }
+        (Doing::Pool | Doing::Open | Doing::Create, io::ErrorKind::PermissionDenied) => {
             "; try: id=USER and keyring=FILE of a user with caps mon 'profile rbd' osd \
              'profile rbd pool=POOL'"
                 .to_owned()
@@ -357,6 +398,7 @@ mod tests {
             RbdError::Failed {
                 place: "rbd/disk".to_owned(),
                 conf: None,
+                user: None,
                 doing,
                 source: io::Error::from_raw_os_error(errno),
             }
@@ -368,16 +410,34 @@ mod tests {
         let text = failed(Doing::Connect, ETIMEDOUT);
         assert!(text.contains("ceph status"), "{text}");
         let text = failed(Doing::Connect, EACCES);
-        assert!(text.contains("keyring=FILE"), "{text}");
-        let text = failed(Doing::Create, ENOSPC);
-        assert!(text.ends_with("cannot create the image: No space left on device (os error 28)"));
+        for part in
+            ["the key is not that of client.admin", "ceph auth get client.admin", "keyring="]
+        {
+            assert!(text.contains(part), "{text}");
+        }
+        for (errno, tried) in [
+            (ENOSPC, "try: ceph df"),
+            (EDQUOT, "get-quota POOL"),
+            (EPERM, "with caps mon 'profile rbd' osd 'profile rbd pool=POOL'"),
+            (EACCES, "with caps mon 'profile rbd' osd 'profile rbd pool=POOL'"),
+        ] {
+            let text = failed(Doing::Create, errno);
+            assert!(text.starts_with("rbd:rbd/disk: cannot create the image: "), "{text}");
+            assert!(text.ends_with(tried), "{text}");
+        }
     }
 
     #[test]
     fn a_missing_library_is_told_with_its_file_and_its_package() {
-        let error = LibraryError::Missing { file: "librbd.so.1", said: "not there".to_owned() };
-        let text = error.to_string();
-        assert!(text.contains("librbd.so.1") && text.contains("install librbd1"), "{text}");
+        let text = |said: &str| LibraryError::of_loader("librbd.so.1", said.to_owned()).to_string();
+        let missing = "librbd.so.1: cannot open shared object file: No such file or directory";
+        for part in ["needs librbd.so.1", missing, "; try: install librbd1"] {
+            assert!(text(missing).contains(part), "{part}");
+        }
+        let broken = "/opt/librbd.so.1: file too short";
+        for part in ["needs librbd.so.1", broken, "--reinstall"] {
+            assert!(text(broken).contains(part), "{part}");
+        }
     }
 
     #[test]

@@ -63,6 +63,9 @@ pub(crate) const CHORE_MAX: Duration = Duration::from_millis(if cfg!(test) { 200
 /// And whoever asks what there is: a cluster that is well says so in some milliseconds.
 pub(crate) const LOOK_MAX: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 5_000 });
 
+/// Between two looks whether who has ordered something still waits for it.
+pub(crate) const WANTED_LOOK: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 250 });
+
 /// And so long behind such an order that has waited in vain and still does: others wait for their
 /// turn, one after the other.
 pub(crate) const BEHIND_UNANSWERED_MAX: Duration =

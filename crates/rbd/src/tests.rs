@@ -269,11 +269,13 @@ fn operations_that_cannot_be_never_reach_the_library() {
 fn an_order_that_nobody_waits_for_any_more_is_not_begun() {
     let (store, fake) = open("well.late-orders");
     let gate = fake.hold_orders();
-    let begun = store.resize_behind(2 << 20).expect("it can").expect_err("nobody answers");
+    let begun =
+        store.resize_behind(2 << 20, &|| true).expect("it can").expect_err("nobody answers");
     assert!(begun.contains("may still do it"), "{begun}");
     let begin = Instant::now();
     for _ in 0..3 {
-        let given_up = store.resize_behind(4 << 20).expect("it can").expect_err("nobody answers");
+        let given_up =
+            store.resize_behind(4 << 20, &|| true).expect("it can").expect_err("nobody answers");
         assert!(given_up.contains("nothing was done"), "{given_up}");
     }
     assert!(begin.elapsed() < 3 * CHORE_MAX, "they wait for what is known not to answer");
@@ -282,8 +284,28 @@ fn an_order_that_nobody_waits_for_any_more_is_not_begun() {
         assert!(begin.elapsed() < PATIENCE, "the first one is not done");
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(store.snapshot_behind("after").map(|made| made.is_ok()), Some(true));
+    assert_eq!(store.snapshot_behind("after", &|| true).map(|made| made.is_ok()), Some(true));
     assert_eq!(fake.bytes().len(), 2 << 20, "the second order is not done");
+    nothing_was_misused();
+}
+
+#[test]
+fn an_order_whose_asker_is_gone_before_its_turn_is_not_begun() {
+    let (store, fake) = open("well.asker");
+    let gate = fake.hold_orders();
+    let begun = store.resize_behind(2 << 20, &|| true).expect("it can");
+    assert!(begun.expect_err("nobody answers").contains("may still do it"));
+    let given_up =
+        store.snapshot_behind("monday", &|| false).expect("it can").expect_err("dropped");
+    assert!(given_up.contains("nobody waits"), "{given_up}");
+    drop(gate);
+    let begin = Instant::now();
+    while fake.bytes().len() != 2 << 20 {
+        assert!(begin.elapsed() < PATIENCE, "what had begun is not done");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(store.resize_behind(3 << 20, &|| true), Some(Ok(())));
+    assert!(!fake.done().contains(&"snapshot"), "{:?}", fake.done());
     nothing_was_misused();
 }
 

@@ -18,9 +18,11 @@ use crate::limits::CLOSE_MAX;
 use crate::limits::LOOK_MAX;
 use crate::limits::OPEN_MAX;
 use crate::limits::OPEN_NOTICE;
+use crate::limits::WANTED_LOOK;
 use crate::rounds::Rounds;
 use crate::watches;
 use crate::watches::Watched;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -32,6 +34,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::SendError;
 use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
@@ -66,6 +69,15 @@ pub(crate) enum Order {
     Resize(u64),
     /// A snapshot of this name.
     Snapshot(String),
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Resize(bytes) => write!(f, "resize to {bytes} bytes"),
+            Self::Snapshot(name) => write!(f, "snapshot {name}"),
+        }
+    }
 }
 
 /// Whose turn it is with an order: it is begun, or given up before that.
@@ -127,15 +139,27 @@ impl Worker {
     /// Has something done for somebody who waits for it.
     ///
     /// # Errors
-    /// Why it is not done, or nobody knows whether it is. What was given up before it has begun
-    /// does not begin any more.
-    pub(crate) fn order(&self, place: &str, order: Order) -> Result<(), RbdError> {
+    /// Why it is not done, or nobody knows whether it is. What was given up, or is not wanted any
+    /// more, before it has begun does not begin.
+    pub(crate) fn order(
+        &self,
+        place: &str,
+        order: Order,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<(), RbdError> {
         let (tell, told) = mpsc::channel();
         let (begun, turn) = (Instant::now(), Arc::new(Turn::default()));
         let before = self.unanswered_since();
         let patience = if before.is_some() { BEHIND_UNANSWERED_MAX } else { CHORE_MAX };
         self.ask(Chore::Order { order, turn: Arc::clone(&turn), tell });
-        let mut done = told.recv_timeout(patience);
+        let mut is_unwanted = false;
+        let mut done = wait_while(&told, patience, || {
+            is_unwanted = !is_wanted() && turn.take();
+            !is_unwanted
+        });
+        if is_unwanted {
+            return Err(RbdError::Unwanted { place: place.to_owned() });
+        }
         let is_given_up = done.is_err() && turn.take();
         if done.is_err() && !is_given_up && before.is_some() {
             // What it was behind is over.
@@ -143,7 +167,7 @@ impl Worker {
         }
         let place = place.to_owned();
         if let Ok(done) = done {
-            return done.map_err(|refused| failed(place, None, refused));
+            return done.map_err(|refused| failed(place, (None, None), refused));
         }
         self.unanswered().get_or_insert((begun, turn));
         let seconds = before.unwrap_or(begun).elapsed().as_secs();
@@ -255,7 +279,7 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
     let opened = wait_for(&told, &place)
         .ok_or_else(|| RbdError::Silent { place: place.clone(), seconds: OPEN_MAX.as_secs() })?;
     let (image, facts, made) =
-        opened.map_err(|refused| failed(place, spec.conf.clone(), refused))?;
+        opened.map_err(|refused| failed(place, (conf(spec), spec.user.clone()), refused))?;
     let worker = Worker {
         name: image.name().into(),
         chores,
@@ -266,6 +290,22 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
         is_served: AtomicBool::new(false),
     };
     Ok(Opened { image, worker, facts, watched, made })
+}
+
+/// What comes in time, and before it `is_wanted` no more.
+fn wait_while<T>(
+    told: &Receiver<T>,
+    patience: Duration,
+    mut is_wanted: impl FnMut() -> bool,
+) -> Result<T, RecvTimeoutError> {
+    let begun = Instant::now();
+    loop {
+        let left = patience.saturating_sub(begun.elapsed());
+        match told.recv_timeout(left.min(WANTED_LOOK)) {
+            Err(RecvTimeoutError::Timeout) if begun.elapsed() < patience && is_wanted() => {}
+            ended => return ended,
+        }
+    }
 }
 
 /// What comes in time; says meanwhile what it waits for.
@@ -284,8 +324,19 @@ fn wait_for<T>(told: &Receiver<T>, place: &str) -> Option<T> {
     }
 }
 
-fn failed(place: String, conf: Option<String>, Refused { doing, errno }: Refused) -> RbdError {
-    RbdError::Failed { place, conf, doing, source: io::Error::from_raw_os_error(errno) }
+/// `by`: which configuration and whom, where they were named.
+fn failed(
+    place: String,
+    by: (Option<String>, Option<String>),
+    Refused { doing, errno }: Refused,
+) -> RbdError {
+    let ((conf, user), source) = (by, io::Error::from_raw_os_error(errno));
+    RbdError::Failed { place, conf, user, doing, source }
+}
+
+/// The configuration that is read for an image, where it is named.
+fn conf(spec: &RbdSpec) -> Option<String> {
+    spec.conf.clone().or_else(|| std::env::var("CEPH_CONF").ok())
 }
 
 fn begin(
@@ -421,13 +472,14 @@ fn serve(
                     Order::Snapshot(name) => image.snapshot(name),
                 };
                 turn.is_over.store(true, Ordering::SeqCst);
-                // Who has asked may have given up meanwhile.
-                let _ = tell.send(heeded(image, result));
+                if let Err(SendError(done)) = tell.send(heeded(image, result)) {
+                    tell_log(image, &order, done);
+                }
             }
             Chore::Order { order, turn, .. } => {
                 turn.is_over.store(true, Ordering::SeqCst);
                 let image = image.name();
-                tracing::info!(image, ?order, "not done: nobody waits for it any more");
+                tracing::info!(image, %order, "not done: nobody waits for it any more");
             }
             Chore::Look => rounds.look_at_name(image, watched),
             Chore::Size { turn, tell } if turn.take() => {
@@ -440,6 +492,18 @@ fn serve(
             Chore::Size { .. } => {}
             Chore::Ask => image.ask(),
             Chore::Close => return,
+        }
+    }
+}
+
+/// What has become of what somebody has ordered who has given up waiting.
+fn tell_log(image: &Image, order: &Order, done: Result<(), Refused>) {
+    let image = image.name();
+    match done {
+        Ok(()) => tracing::info!(image, %order, "done, for somebody who waits no more"),
+        Err(Refused { errno, .. }) => {
+            let error = io::Error::from_raw_os_error(errno);
+            tracing::warn!(image, %order, %error, "failed, for somebody who waits no more");
         }
     }
 }

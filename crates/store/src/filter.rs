@@ -79,15 +79,20 @@ macro_rules! behind {
             self.behind.look_behind()
         }
 
-        fn resize_behind(&self, bytes: u64) -> Option<Result<(), alloc::string::String>> {
-            self.behind.resize_behind(bytes)
+        fn resize_behind(
+            &self,
+            bytes: u64,
+            is_wanted: &dyn Fn() -> bool,
+        ) -> Option<Result<(), alloc::string::String>> {
+            self.behind.resize_behind(bytes, is_wanted)
         }
 
         fn snapshot_behind(
             &self,
             name: &str,
+            is_wanted: &dyn Fn() -> bool,
         ) -> Option<Result<alloc::string::String, alloc::string::String>> {
-            self.behind.snapshot_behind(name)
+            self.behind.snapshot_behind(name, is_wanted)
         }
 
         fn optimal_io(&self) -> Option<u32> {

@@ -577,20 +577,29 @@ pub trait Store: Send + Sync + fmt::Debug {
     }
 
     /// Gives what is behind the store another size, where the store can do that itself; waits for
-    /// it. None: it cannot. What is served stays as it is ([`set_bytes`](Self::set_bytes)).
+    /// it. None: it cannot. What is served stays as it is ([`set_bytes`](Self::set_bytes)). What
+    /// has not begun when it `is_wanted` no more does not begin.
     ///
     /// # Errors
     /// Why not, and what to do.
-    fn resize_behind(&self, _bytes: u64) -> Option<Result<(), String>> {
+    fn resize_behind(
+        &self,
+        _bytes: u64,
+        _is_wanted: &dyn Fn() -> bool,
+    ) -> Option<Result<(), String>> {
         None
     }
 
     /// Keeps the present content behind the store under a name, where the store can do that
-    /// itself; waits for it. Gives the whole name.
+    /// itself; waits for it, as [`resize_behind`](Self::resize_behind) does. Gives the whole name.
     ///
     /// # Errors
     /// Why not, and what to do.
-    fn snapshot_behind(&self, _name: &str) -> Option<Result<String, String>> {
+    fn snapshot_behind(
+        &self,
+        _name: &str,
+        _is_wanted: &dyn Fn() -> bool,
+    ) -> Option<Result<String, String>> {
         None
     }
 

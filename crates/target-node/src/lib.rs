@@ -121,6 +121,7 @@ pub use node::NodeError;
 pub use node::PORTAL_GROUP_TAG;
 pub use node::Portal;
 pub use node::Redirect;
+pub use pump::COMMAND_ABORTED;
 pub use pump::LOGIN_REFUSED;
 pub use pump::LocalEnd;
 pub use pump::Rdma;

@@ -52,6 +52,7 @@ mod watching;
 pub use admission::LOGIN_REFUSED;
 pub(crate) use join::Handover;
 pub(crate) use letter::Letter;
+pub use management::COMMAND_ABORTED;
 pub use rdma::Rdma;
 pub(crate) use shared::Shared;
 pub use transport::LocalEnd;

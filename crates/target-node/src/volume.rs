@@ -252,6 +252,9 @@ pub enum VolumeError {
     /// A reactor has no place for a file.
     #[error("a file of the disk cannot be served: {0}")]
     Refused(#[from] FileRefused),
+    /// Who has asked is gone.
+    #[error("nobody waits for it any more: nothing was done")]
+    Unwanted,
     /// A reactor does not answer.
     #[error("a reactor does not answer; it is as it was")]
     Silent,
@@ -317,8 +320,24 @@ impl Target {
         bytes: u64,
         shrink: Shrink,
     ) -> Result<Resized, VolumeError> {
+        self.resize_while(&|| true, target, lun, bytes, shrink)
+    }
+
+    /// The same for somebody who may go away: what has not begun then does not begin.
+    ///
+    /// # Errors
+    /// As [`resize`](Self::resize), and [`VolumeError::Unwanted`].
+    pub fn resize_while(
+        &self,
+        is_wanted: &dyn Fn() -> bool,
+        target: &str,
+        lun: u16,
+        bytes: u64,
+        shrink: Shrink,
+    ) -> Result<Resized, VolumeError> {
         let Volume { unit, file } = self.volume(target, lun)?;
         let _one_at_a_time = self.occupied().wait(&unit);
+        wanted(is_wanted)?;
         let block = unit.block();
         if bytes == 0 || !bytes.is_multiple_of(u64::from(block)) || i64::try_from(bytes).is_err() {
             return Err(VolumeError::Size { lun, bytes, block });
@@ -329,7 +348,7 @@ impl Target {
         }
         let resize = || match &file {
             Some(file) => resize_file(file, bytes),
-            None => match unit.store().resize_behind(bytes) {
+            None => match unit.store().resize_behind(bytes, is_wanted) {
                 None => Err(VolumeError::NotAFile { lun }),
                 Some(done) => done.map_err(|said| VolumeError::Behind { lun, said }),
             },
@@ -528,10 +547,25 @@ impl Target {
         &self,
         target: &str,
         lun: u16,
+        place: SnapshotPlace<'_>,
+    ) -> Result<Snapshot, VolumeError> {
+        self.snapshot_while(&|| true, target, lun, place)
+    }
+
+    /// The same for somebody who may go away: what has not begun then does not begin.
+    ///
+    /// # Errors
+    /// As [`snapshot`](Self::snapshot), and [`VolumeError::Unwanted`].
+    pub fn snapshot_while(
+        &self,
+        is_wanted: &dyn Fn() -> bool,
+        target: &str,
+        lun: u16,
         SnapshotPlace { path, name }: SnapshotPlace<'_>,
     ) -> Result<Snapshot, VolumeError> {
         let Volume { unit, file } = self.volume(target, lun)?;
         let _one_at_a_time = self.occupied().wait(&unit);
+        wanted(is_wanted)?;
         let bytes = bytes_of(&unit);
         let Some(file) = file else {
             if unit.store().elsewhere().is_none() {
@@ -539,7 +573,7 @@ impl Target {
             }
             let path = path.display().to_string();
             let name = name.ok_or(VolumeError::NoName { lun, path })?;
-            let done = unit.store().snapshot_behind(name);
+            let done = unit.store().snapshot_behind(name, is_wanted);
             let done = done.ok_or(VolumeError::NotAFile { lun })?;
             let name = done.map_err(|said| VolumeError::Behind { lun, said })?;
             tracing::info!(target, lun, name, bytes, "snapshot");
@@ -622,6 +656,10 @@ impl Target {
     pub(crate) fn volumes(&self) -> MutexGuard<'_, ()> {
         self.volume_lock().lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn wanted(is_wanted: &dyn Fn() -> bool) -> Result<(), VolumeError> {
+    if is_wanted() { Ok(()) } else { Err(VolumeError::Unwanted) }
 }
 
 fn resize_file(file: &StoreFile, bytes: u64) -> Result<(), VolumeError> {

@@ -33,6 +33,11 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
+    /// One of which is known that it is larger is not counted yet, but as the largest one.
+    pub(crate) fn reach(&mut self, value: u64) {
+        self.max = self.max.max(value);
+    }
+
     /// Values counted.
     pub(crate) const fn total(&self) -> u64 {
         self.total

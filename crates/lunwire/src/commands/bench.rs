@@ -246,6 +246,8 @@ struct Slot {
     begun: Instant,
     place: u64,
     write: bool,
+    /// It has not ended well.
+    open: bool,
 }
 
 /// One measurement under way.
@@ -274,7 +276,8 @@ impl<'a> Bench<'a> {
             }
             None => Slice::from(data),
         };
-        let slots = vec![Slot { begun: Instant::now(), place: 0, write: false }; load.depth];
+        let slots =
+            vec![Slot { begun: Instant::now(), place: 0, write: false, open: false }; load.depth];
         let contents = load.verify.then(|| Contents::new(load.places(), load.block));
         let random = 0x9e37_79b9_7f4a_7c15;
         let (at, under_way, lost) = (0, 0, 0);
@@ -286,11 +289,10 @@ impl<'a> Bench<'a> {
         let mut latencies = Histogram::default();
         let before = self.queue.times();
         let (begin, cpu) = (Instant::now(), cpu_time(ClockId::ThreadCPUTime));
-        let mut end = begin;
-        let mut result = self.load_up(begin, &mut latencies, &mut end);
-        if result.is_ok() {
-            end = Instant::now();
-        }
+        let mut result = self.load_up(begin, &mut latencies);
+        // Whatever ended it: time without an answer is a part of what was measured.
+        let end = Instant::now();
+        let unended = self.note_unended(end, &mut latencies);
         let cpu_seconds = (cpu_time(ClockId::ThreadCPUTime) - cpu).as_secs_f64();
         let after = self.queue.times();
         if result.is_ok() && !client::is_interrupted() {
@@ -310,19 +312,21 @@ impl<'a> Bench<'a> {
             copied,
             digested,
             lost,
+            unended,
             checked,
             watched,
         };
         (outcome, result)
     }
 
-    /// Keeps requests under way for as long as it is to take. `end`: when the last one ended well.
-    fn load_up(
-        &mut self,
-        begin: Instant,
-        latencies: &mut Histogram,
-        end: &mut Instant,
-    ) -> Result<()> {
+    /// How many requests have not ended well up to `end`: the longest latency is theirs, too.
+    fn note_unended(&self, end: Instant, latencies: &mut Histogram) -> usize {
+        let open = self.slots.iter().filter(|slot| slot.open);
+        open.inspect(|slot| latencies.reach(nanoseconds(slot.begun, end))).count()
+    }
+
+    /// Keeps requests under way for as long as it is to take.
+    fn load_up(&mut self, begin: Instant, latencies: &mut Histogram) -> Result<()> {
         for slot in 0..self.load.depth {
             self.post(slot)?;
         }
@@ -335,10 +339,8 @@ impl<'a> Bench<'a> {
             // What is under way ends, and its figures count.
             going &= !client::is_interrupted();
             while let Some(slot) = self.reap()? {
-                *end = now;
                 if let Some(Slot { begun, .. }) = self.slots.get(slot) {
-                    let took = now.saturating_duration_since(*begun).as_nanos();
-                    latencies.add(u64::try_from(took).unwrap_or(u64::MAX));
+                    latencies.add(nanoseconds(*begun, now));
                 }
                 if going {
                     self.post(slot)?;
@@ -383,6 +385,9 @@ impl<'a> Bench<'a> {
                     contents.check(slot.place, data).with_context(|| self.disk.url.to_string())?;
                 }
             }
+            if let Some(ended) = self.slots.get_mut(slot) {
+                ended.open = false;
+            }
             return Ok(Some(slot));
         }
         Ok(None)
@@ -412,7 +417,7 @@ impl<'a> Bench<'a> {
         let session = self.sessions.get(slot % self.sessions.len().max(1)).copied();
         let session = session.unwrap_or(self.disk.session);
         if let Some(kept) = self.slots.get_mut(slot) {
-            *kept = Slot { begun: Instant::now(), place, write };
+            *kept = Slot { begun: Instant::now(), place, write, open: true };
         }
         if let Err((error, _)) = self.queue.post(session, slot as u64, request) {
             return Err(self.disk.explain(self.queue, error));
@@ -471,6 +476,10 @@ impl<'a> Bench<'a> {
         self.random ^= self.random >> 27;
         self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
     }
+}
+
+fn nanoseconds(begun: Instant, end: Instant) -> u64 {
+    u64::try_from(end.saturating_duration_since(begun).as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Processor time by `clock`: that of this thread, which does all the work of our side, or of the

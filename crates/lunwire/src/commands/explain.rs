@@ -2,6 +2,7 @@
 //! `lunwire explain`.
 
 use anyhow::Result;
+use anyhow::anyhow;
 use control::units;
 use serde_json::Value;
 use serde_json::json;
@@ -33,9 +34,15 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
         }
         None => Vec::new(),
     };
+    let failed = images.iter().filter(|image| image.seen.is_err()).count() as u64;
+    // Who is told of images that cannot be served hears so by the exit status, as of `check`.
+    let failed = (failed > 0).then(|| {
+        let images = control::words::count(failed, "image");
+        anyhow!("{images} cannot be served as described")
+    });
     let ceph = rbd::libraries();
     if options.json {
-        output::result(json!({
+        let told = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "kernel": report.kernel,
             "engine": chosen,
@@ -49,14 +56,18 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
                 Err(error) => json!({ "error": error.to_string() }),
             },
             "images": images.iter().map(image_json).collect::<Vec<Value>>(),
-        }));
-        return Ok(());
+        });
+        output::measured(failed.as_ref(), told);
+        return failed.map_or(Ok(()), Err);
     }
     let ceph = match &ceph {
         Ok(libraries) => libraries.iter().map(library).collect::<Vec<_>>().join(", "),
         Err(rbd::LibraryError::Missing { file, .. }) => {
             let name = file.split('.').next().unwrap_or_default();
             format!("{name} is missing: install package librbd1 (for rbd: alone)")
+        }
+        Err(rbd::LibraryError::Broken { file, said, .. }) => {
+            format!("{file} cannot be loaded: {said} (for rbd: alone)")
         }
         Err(error) => error.to_string(),
     };
@@ -72,7 +83,7 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
     ];
     rows.extend(images.iter().map(image_row));
     output::table(&rows);
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 fn library(loaded: &rbd::Loaded) -> String {

@@ -55,7 +55,7 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             let request = Request::AddLun { target: place.target.clone(), number: *number, lun };
             let reply = ask(&place.daemon, &request)?;
             if let Reply::Added { target, lun, for_nobody: true, .. } = &reply {
-                let number = lun.number;
+                let number = lun;
                 let said = format!(
                     "no initiator sees LUN {number} of {target}: each has a list of luns, and it \
                      is on none; try: lunwire lun remove {number} --target {target}, then lunwire \
@@ -68,7 +68,9 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
                 output::result(serde_json::to_value(&reply)?);
                 return Ok(());
             }
-            let Reply::Added { target, lun, .. } = reply else { return other(&place.daemon) };
+            let Reply::Added { target, disk: lun, .. } = reply else {
+                return other(&place.daemon);
+            };
             let size = units::bytes(lun.bytes);
             let (store, protection) = (&lun.store, lun.protection_shown());
             let seen = lun.initiators_shown().map(|by| format!(", seen by {by}"));
@@ -81,8 +83,12 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             let (target, lun, destroy_data) = (place.target.clone(), *lun, *destroy_data);
             let request = Request::RemoveLun { target, lun, destroy_data };
             let reply = ask(&place.daemon, &request)?;
-            let Reply::Done = reply else { return other(&place.daemon) };
-            output::done(place.daemon.json, &format!("LUN {lun} is not served any more"));
+            if place.daemon.json {
+                output::result(serde_json::to_value(&reply)?);
+                return Ok(());
+            }
+            let Reply::Removed { .. } = reply else { return other(&place.daemon) };
+            output::line(format!("LUN {lun} is not served any more"));
         }
         LunAction::Resize { lun, size, shrink, place } => {
             let bytes = store::spec::parse_size(size)
@@ -145,7 +151,7 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
                 output::result(serde_json::to_value(&reply)?);
                 return Ok(());
             }
-            let Reply::Snapshot { bytes, name } = reply else { return other(&place.daemon) };
+            let Reply::Snapshotted { bytes, name, .. } = reply else { return other(&place.daemon) };
             let path = name.unwrap_or(path);
             output::line(format!("{path}: {} of LUN {lun}", units::bytes(bytes)));
         }

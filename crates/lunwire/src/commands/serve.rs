@@ -2,6 +2,9 @@
 //! `lunwire serve`.
 
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::Weak;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -65,10 +68,10 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
     }
     let ends = inherited::not_ignored(&ENDS);
     let signals = Signals::new(ends.iter().chain(&IGNORED)).context("cannot catch signals")?;
-    let (ends, is_opening) = listen(signals, log)?;
+    let (ends, state) = listen(signals, log)?;
     descriptors::raise_limit();
     let mut plan = draft.open()?;
-    is_opening.store(false, Ordering::SeqCst);
+    state.is_opening.store(false, Ordering::SeqCst);
     let left = descriptors::left_for_connections(plan.plan.reactors);
     plan.plan.connections = plan.plan.connections.within(left);
     let engine = plan.plan.engine;
@@ -79,6 +82,7 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
             return Err(error.into());
         }
     };
+    *state.target.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&target);
     let last_word = log.clone();
     target::end_process_on_panic(&target, move || last_word.flush());
     tracing::debug!(
@@ -115,31 +119,55 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
     result.context("cannot stop cleanly")
 }
 
+/// What who listens to signals knows of the daemon.
+#[derive(Debug)]
+struct State {
+    is_opening: AtomicBool,
+    /// None there before it serves.
+    target: Mutex<Weak<Target>>,
+}
+
+impl State {
+    /// Whether a disk is served whose unflushed writes are kept by a client of ours, and no kernel.
+    fn has_cached_elsewhere(&self) -> bool {
+        let target = self.target.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        let Some(target) = target else { return false };
+        let names = target.names();
+        let mut units = names.iter().flat_map(|name| target.units(name).unwrap_or_default());
+        units.any(|(_, unit)| {
+            let store = unit.store();
+            store.elsewhere().is_some() && store.geometry().volatile_cache
+        })
+    }
+}
+
 /// Listens to signals in a thread of its own: the first one that asks for an end is told, a second
 /// one ends the process. So does the first one while disks are being opened, which is so until
 /// somebody says that it is not, if that takes too long.
-fn listen(signals: Signals, log: &Log) -> Result<(Receiver<()>, Arc<AtomicBool>)> {
+fn listen(signals: Signals, log: &Log) -> Result<(Receiver<()>, Arc<State>)> {
     let (tell, told) = mpsc::channel();
-    let is_opening = Arc::new(AtomicBool::new(true));
-    let (log, opening) = (log.clone(), Arc::clone(&is_opening));
+    let state = Arc::new(State { is_opening: AtomicBool::new(true), target: Mutex::default() });
+    let (log, known) = (log.clone(), Arc::clone(&state));
     thread::Builder::new()
         .name("signals".into())
-        .spawn(move || heed(signals, &tell, &log, &opening))
+        .spawn(move || heed(signals, &tell, &log, &known))
         .context("cannot start a thread")?;
-    Ok((told, is_opening))
+    Ok((told, state))
 }
 
-fn heed(mut signals: Signals, tell: &Sender<()>, log: &Log, is_opening: &Arc<AtomicBool>) {
+fn heed(mut signals: Signals, tell: &Sender<()>, log: &Log, state: &Arc<State>) {
     let Some(signal) = next_end(&mut signals) else { return };
     let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
     tracing::info!(signal = name, "asked to stop");
+    // Before the disks are let go.
+    let loses_caches = state.has_cached_elsewhere();
     // Who stops for another reason does not want to know.
     let _ = tell.send(());
-    if is_opening.load(Ordering::SeqCst) {
-        let (log, is_opening) = (log.clone(), Arc::clone(is_opening));
+    if state.is_opening.load(Ordering::SeqCst) {
+        let (log, state) = (log.clone(), Arc::clone(state));
         thread::spawn(move || {
             thread::sleep(OPENING_GRACE);
-            if is_opening.load(Ordering::SeqCst) {
+            if state.is_opening.load(Ordering::SeqCst) {
                 tracing::warn!("stopped before all disks were open");
                 log.flush();
                 signal_hook::low_level::exit(0);
@@ -147,7 +175,10 @@ fn heed(mut signals: Signals, tell: &Sender<()>, log: &Log, is_opening: &Arc<Ato
         });
     }
     if next_end(&mut signals).is_some() {
-        tracing::warn!("second signal: leaving at once; unflushed writes rest with the kernel");
+        let lost = if loses_caches { ", those of a cache of Ceph's client are lost" } else { "" };
+        tracing::warn!(
+            "second signal: leaving at once; unflushed writes rest with the kernel{lost}"
+        );
         log.flush();
         // Without hooks: threads go on that use what these take away.
         signal_hook::low_level::exit(1);

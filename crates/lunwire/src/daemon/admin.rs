@@ -130,7 +130,9 @@ impl Admin {
             Clients::new(listener, asked).context("cannot serve the control socket")?;
         let thread = |name: &str| std::thread::Builder::new().name(name.into());
         thread("orders")
-            .spawn(move || orders.run(|order| shared.carry_out(&maker, order)))
+            .spawn(move || {
+                orders.run(|order, is_wanted| shared.carry_out(&maker, order, is_wanted))
+            })
             .context("cannot start the thread for orders")?;
         thread("admin")
             .spawn(move || {
@@ -185,6 +187,7 @@ impl Shared {
         name: Option<&str>,
         number: Option<u16>,
         order: &admin::NewLun,
+        is_wanted: &dyn Fn() -> bool,
     ) -> Result<Reply> {
         if let Some(number) = number {
             plan::lun_number(number)
@@ -197,11 +200,20 @@ impl Shared {
         let new = NewLun { number, initiators };
         let mut warnings = Vec::new();
         let number = self.target.add_lun(&target, new, |stores, number| {
+            let unwanted = || {
+                let store = &order.store;
+                anyhow::anyhow!("{store} is not served: nobody waits for it any more")
+            };
+            if !is_wanted() {
+                return Err(unwanted());
+            }
             let draft = DraftLun::from_order(number, order).map_err(anyhow::Error::msg)?;
             let taken = |naa: &[u8]| self.target.find_disk(naa);
             let unit = maker.make(stores, &target, &draft, &taken);
             let made = stores.made();
             warnings.extend(stores.odd_sizes().iter().map(ToString::to_string));
+            // Opening may have taken its time.
+            let unit = unit.and_then(|unit| if is_wanted() { Ok(unit) } else { Err(unwanted()) });
             unit.map_err(|error| {
                 made.take_back();
                 let targets = self.target.targets();
@@ -217,7 +229,8 @@ impl Shared {
         let told = self.odd_about(&lun);
         told.iter().for_each(|warning| tracing::warn!("{warning}"));
         warnings.extend(told);
-        Ok(Reply::Added { target, lun: shown::lun(lun, &[]), for_nobody, warnings })
+        let disk = shown::lun(lun, &[]);
+        Ok(Reply::Added { target, lun: number, disk, for_nobody, warnings })
     }
 
     /// What hosts can write, and this machine has no room for, where this disk has a part in it.
@@ -250,7 +263,7 @@ impl Shared {
             );
         }
         self.target.remove_lun(&target, lun)?;
-        Ok(Reply::Done)
+        Ok(Reply::Removed { target, lun, warnings: Vec::new() })
     }
 
     /// Whether there is something on a disk that ends with it.
@@ -313,21 +326,27 @@ impl Shared {
         })
     }
 
-    fn carry_out(&self, maker: &UnitMaker, request: &Request) -> Reply {
+    fn carry_out(
+        &self,
+        maker: &UnitMaker,
+        request: &Request,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Reply {
         match request {
             Request::ResizeLun { target, lun, bytes, shrink } => {
                 let shrink = if *shrink { Shrink::Allowed } else { Shrink::Refused };
                 self.of_target(target.as_deref(), |target| {
                     let Resized { before, now } =
-                        self.target.resize(target, *lun, *bytes, shrink)?;
+                        self.target.resize_while(is_wanted, target, *lun, *bytes, shrink)?;
                     let grown = self.lun(target, *lun).filter(|_| now > before);
                     let warnings = grown.map(|lun| self.odd_about(&lun)).unwrap_or_default();
                     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-                    Ok(Reply::Resized { before, now, warnings })
+                    let (target, lun) = (target.to_owned(), *lun);
+                    Ok(Reply::Resized { target, lun, before, now, warnings })
                 })
             }
             Request::AddLun { target, number, lun } => {
-                let added = self.add(maker, target.as_deref(), *number, lun);
+                let added = self.add(maker, target.as_deref(), *number, lun, is_wanted);
                 added.unwrap_or_else(|error| Reply::Error { message: output::chain(&error) })
             }
             Request::RemoveLun { target, lun, destroy_data } => {
@@ -349,8 +368,14 @@ impl Shared {
             Request::SnapshotLun { target, lun, path, name } => {
                 let place = SnapshotPlace { path: Path::new(path), name: name.as_deref() };
                 self.of_target(target.as_deref(), |target| {
-                    let kept = self.target.snapshot(target, *lun, place)?;
-                    Ok(Reply::Snapshot { bytes: kept.bytes, name: kept.name })
+                    let kept = self.target.snapshot_while(is_wanted, target, *lun, place)?;
+                    Ok(Reply::Snapshotted {
+                        target: target.to_owned(),
+                        lun: *lun,
+                        bytes: kept.bytes,
+                        name: kept.name,
+                        warnings: Vec::new(),
+                    })
                 })
             }
             Request::SetPortGroup { target, lun, group, state } => {

@@ -12,7 +12,8 @@
 //! A question is answered at once. An order may take long, so other threads carry orders out: those
 //! that are about one LUN one after the other, and so those that are about none; who has an order
 //! for another LUN waits for neither. An order whose client is gone when its turn comes is dropped:
-//! whoever interrupts a command does not want it any more.
+//! whoever interrupts a command does not want it any more. Who carries one out can ask whether that
+//! is so, and the log tells what became of one whose client has gone meanwhile.
 
 #[cfg(test)]
 mod tests;
@@ -131,14 +132,19 @@ type Lines = Mutex<HashMap<Subject, VecDeque<Order>>>;
 
 impl Orders {
     /// Carries out what comes, until there is nobody any more whom it could come from.
-    pub(super) fn run(self, carry_out: impl Fn(&Request) -> Reply + Sync) {
+    pub(super) fn run(self, carry_out: impl Fn(&Request, &dyn Fn() -> bool) -> Reply + Sync) {
         let Self { orders, open, done, waker } = self;
         let lines = Lines::default();
         let carry_out = |order: &Order| {
             let reply = if order.is_wanted() {
-                carry_out(&order.request)
+                let reply = carry_out(&order.request, &|| order.is_wanted());
+                if !order.is_wanted() {
+                    tell_log(&order.request, &reply);
+                }
+                reply
             } else {
-                tracing::info!("dropped an order before its turn: its client is gone");
+                let order = words(&order.request);
+                tracing::info!(order, "dropped an order before its turn: its client is gone");
                 Reply::Error { message: "the order was dropped: its client is gone".to_owned() }
             };
             open.fetch_sub(1, Ordering::SeqCst);
@@ -169,6 +175,31 @@ impl Orders {
                 }
             }
         });
+    }
+}
+
+/// What became of an order whose client has gone meanwhile.
+fn tell_log(request: &Request, reply: &Reply) {
+    let order = words(request);
+    match reply {
+        Reply::Error { message } => {
+            tracing::warn!(order, "an order whose client is gone was not done: {message}");
+        }
+        _ => tracing::warn!(order, "an order whose client is gone is done: it had begun before"),
+    }
+}
+
+/// An order as it is given.
+fn words(request: &Request) -> String {
+    match request {
+        Request::AddLun { lun, .. } => format!("lun add {}", lun.store),
+        Request::RemoveLun { lun, .. } => format!("lun remove {lun}"),
+        Request::ResizeLun { lun, bytes, .. } => format!("lun resize {lun} {bytes}"),
+        Request::SnapshotLun { lun, path, name, .. } => {
+            format!("lun snapshot {lun} {}", name.as_deref().unwrap_or(path))
+        }
+        Request::RescanLuns => "lun rescan".to_owned(),
+        _ => "another one".to_owned(),
     }
 }
 

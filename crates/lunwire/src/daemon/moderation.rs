@@ -29,6 +29,10 @@ use tracing_subscriber::layer::Filter;
 /// between.
 const LINES_PER_SECOND: u32 = 20;
 
+/// Of commands that it aborts: an initiator whose disk is slow aborts all that it has there, one by
+/// one.
+const ABORTS_PER_SECOND: u32 = 1;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 /// How many are told apart; further ones share a place.
@@ -46,6 +50,8 @@ pub(crate) struct Moderation(Arc<Mutex<HashMap<Kind, HashMap<String, Window>>>>)
 pub(crate) enum Kind {
     /// Somebody was not let in.
     Refusal,
+    /// A host has waited for too long for a command.
+    Abort,
     /// Something else is wrong.
     Trouble,
     /// Nothing is wrong.
@@ -56,6 +62,8 @@ impl Kind {
     fn of(metadata: &Metadata<'_>) -> Self {
         if metadata.name() == target::LOGIN_REFUSED {
             Self::Refusal
+        } else if metadata.name() == target::COMMAND_ABORTED {
+            Self::Abort
         } else if *metadata.level() <= Level::WARN {
             Self::Trouble
         } else {
@@ -63,10 +71,18 @@ impl Kind {
         }
     }
 
+    const fn lines_per_second(self) -> u32 {
+        match self {
+            Self::Abort => ABORTS_PER_SECOND,
+            Self::Refusal | Self::Trouble | Self::Other => LINES_PER_SECOND,
+        }
+    }
+
     /// The lines that were left out.
     pub(crate) const fn left_out(self) -> &'static str {
         match self {
             Self::Refusal => "refused logins of this peer left out",
+            Self::Abort => "commands besides that this peer has ended by ABORT TASK",
             Self::Trouble => "warnings about this peer or disk left out",
             Self::Other => "lines about this peer or disk left out",
         }
@@ -97,7 +113,7 @@ impl Moderation {
         if now.saturating_duration_since(window.since) >= SECOND {
             (window.since, window.told) = (now, 0);
         }
-        if window.told >= LINES_PER_SECOND {
+        if window.told >= kind.lines_per_second() {
             window.left_out += 1;
             return false;
         }
@@ -191,6 +207,7 @@ mod tests {
         assert_eq!(admitted(Kind::Other, "a", begin + SECOND / 2), 0);
         assert_eq!(admitted(Kind::Refusal, "a", begin + SECOND / 2), 20);
         assert_eq!(admitted(Kind::Trouble, "a", begin + SECOND / 2), 20);
+        assert_eq!(admitted(Kind::Abort, "a", begin + SECOND / 2), 1);
         assert_eq!(admitted(Kind::Other, "a", begin + SECOND), 20);
         let left_out = moderation.take_left_out();
         let lines = |kind, whom: &str| {
@@ -200,7 +217,8 @@ mod tests {
         assert_eq!(lines(Kind::Other, "b"), Some(80));
         assert_eq!(lines(Kind::Refusal, "a"), Some(80));
         assert_eq!(lines(Kind::Trouble, "a"), Some(80));
-        assert_eq!((left_out.len(), moderation.take_left_out().len()), (4, 0));
+        assert_eq!(lines(Kind::Abort, "a"), Some(99));
+        assert_eq!((left_out.len(), moderation.take_left_out().len()), (5, 0));
     }
 
     #[test]

@@ -206,3 +206,17 @@ fn a_bench_whose_writes_failed_fails() {
         fails(1, &words, &["of an earlier command"]);
     }
 }
+
+/// A copy that gives up says how far it came, whatever it gives up at.
+#[test]
+fn a_flush_that_fails_for_good_is_told_with_what_was_copied() {
+    let files = Files::new();
+    let source = files.with("image", &pattern(64 << 10));
+    let disk = disk(Cache::FailsFlush(99, [7, 0x27, 0]));
+    let url = disk.url(NAME);
+    fails(
+        1,
+        &["copy", &source, &url, "--quiet", "--patience", "1s"],
+        &["64 KiB were copied, then: ", &url, "SYNCHRONIZE CACHE"],
+    );
+}

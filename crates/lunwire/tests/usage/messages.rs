@@ -144,7 +144,8 @@ fn every_command_speaks_json() {
     let more = files.with("more", &vec![0; 1 << 20]);
     let socket = ["--json", "--control-socket", daemon.socket.as_str()];
     let daemon_says = |words: &[&str]| json(&[words, &socket].concat());
-    assert_eq!(daemon_says(&["lun", "add", &format!("file:{more}")])["lun"]["lun"], 2);
+    let added = daemon_says(&["lun", "add", &format!("file:{more}")]);
+    assert_eq!((&added["lun"], &added["disk"]["lun"]), (&2.into(), &2.into()));
     assert_eq!(daemon_says(&["lun", "resize", "2", "2M"])["now"], 2 << 20);
     assert_eq!(daemon_says(&["lun", "remove", "2"])["ok"], true);
     assert!(json(&["lab", "list", "--json"])["studies"].as_array().unwrap().len() >= 2);

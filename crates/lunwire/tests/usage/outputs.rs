@@ -190,6 +190,7 @@ fn a_load_whose_target_goes_away_tells_what_it_measured() {
         let url = daemon.urls[0].clone();
         let mut words = vec!["bench", &url, "--time", "30s", "--patience", "300ms"];
         words.extend(json.then_some("--json"));
+        let begun = std::time::Instant::now();
         let child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
             .args(&words)
             .stdout(Stdio::piped())
@@ -208,7 +209,9 @@ fn a_load_whose_target_goes_away_tells_what_it_measured() {
         }
         let told: Value = serde_json::from_str(&told).unwrap();
         assert!(told["results"][0]["requests"].as_u64().unwrap() > 0, "{told}");
-        assert!(told["results"][0]["seconds"].as_f64().unwrap() < 2.0, "{told}");
+        // The time without an answer is a part of it.
+        let seconds = told["results"][0]["seconds"].as_f64().unwrap();
+        assert!((1.0..begun.elapsed().as_secs_f64()).contains(&seconds), "{told}");
         assert!(text.contains(told["error"].as_str().unwrap()), "{told}: {text}");
     }
 }

@@ -114,3 +114,32 @@ fn progress_of_a_slow_line_is_of_what_has_moved() {
         assert!(said.contains("interrupted after "), "{said}");
     }
 }
+
+/// What has no answer counts: as time, and as the longest latency.
+#[test]
+fn a_measurement_tells_of_the_time_without_an_answer() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:4M"], &[]);
+    let url = daemon.urls[0].as_str();
+    let bench = that_takes_signals()
+        .args(["bench", url, "--time", "60s", "--patience", "2s", "--command-timeout", "1s"])
+        .arg("--json")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    thread::sleep(Duration::from_secs(1));
+    daemon.signal(Signal::STOP);
+    let begun = Instant::now();
+    let output = bench.wait_with_output().unwrap();
+    let silent = begun.elapsed().as_secs_f64();
+    daemon.signal(Signal::CONT);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let result = &told["results"][0];
+    let seconds = result["seconds"].as_f64().unwrap();
+    assert!(silent > 1.0 && seconds > silent - 0.5, "{silent} s of silence: {result}");
+    let longest = result["latency_ns"]["max"].as_f64().unwrap() / 1e9;
+    assert!(longest > silent - 0.5, "{silent} s of silence: {result}");
+    assert_eq!(result["unended_requests"], 32, "{result}");
+}

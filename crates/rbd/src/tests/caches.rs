@@ -115,8 +115,10 @@ fn whoever_hears_first_that_the_cluster_has_shut_us_out_tells_all() {
     for name in ["resize", "snapshot", "status"] {
         let (store, fake) = open(&format!("blocked.{name}"));
         match name {
-            "resize" => assert!(matches!(store.resize_behind(2 << 20), Some(Err(_)))),
-            "snapshot" => assert!(matches!(store.snapshot_behind("monday"), Some(Err(_)))),
+            "resize" => assert!(matches!(store.resize_behind(2 << 20, &|| true), Some(Err(_)))),
+            "snapshot" => {
+                assert!(matches!(store.snapshot_behind("monday", &|| true), Some(Err(_))))
+            }
             _ => fails(&driver.run(&store, &status), Error::Internal),
         }
         fails(&driver.run(&store, &write(0, data(1, 512))), Error::Internal);
@@ -146,9 +148,9 @@ fn who_was_shut_out_says_so_to_whoever_asks() {
     assert!(store.may_have_lost());
     let said = [
         store.look_behind().expect("it can"),
-        store.resize_behind(2 << 20).expect("it can"),
-        store.snapshot_behind("monday").expect("it can").map(|_| ()),
-        open("blocked.first").0.resize_behind(2 << 20).expect("it can"),
+        store.resize_behind(2 << 20, &|| true).expect("it can"),
+        store.snapshot_behind("monday", &|| true).expect("it can").map(|_| ()),
+        open("blocked.first").0.resize_behind(2 << 20, &|| true).expect("it can"),
     ];
     for said in said {
         let said = said.expect_err("shut out");

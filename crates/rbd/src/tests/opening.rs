@@ -98,6 +98,12 @@ fn an_image_says_what_it_is() {
     assert!(store.identity().starts_with("f51d/3//0x"), "{}", store.identity());
     let again = opened("rbd:pool/well.facts").expect_err("served already").to_string();
     assert!(again.contains("given twice"), "{again}");
+    let word = "rbd:pool/well.facts@monday";
+    let snapshot = opened(word).expect("another disk");
+    let again = opened(word).expect_err("served already").to_string();
+    assert!(again.contains("well.facts@monday is given twice"), "{again}");
+    drop(snapshot);
+    assert!(opened(word).is_ok(), "let go");
     let word = "rbd:pool/well.facts";
     let looked_at = Rbd::open_by(&fake::API, &spec(word), Use::Look).expect("looking is no harm");
     let made_of = Seen::of(&looked_at).made_of.expect("it is there");

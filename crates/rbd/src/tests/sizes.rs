@@ -97,10 +97,10 @@ fn who_wrote_when_the_end_moved_is_told() {
 #[test]
 fn an_image_gets_another_size_and_snapshots_of_its_own_kind() {
     let (store, fake) = open("other.orders");
-    assert_eq!(store.resize_behind(3 << 20), Some(Ok(())));
+    assert_eq!(store.resize_behind(3 << 20, &|| true), Some(Ok(())));
     assert_eq!((fake.bytes().len(), store.bytes_behind()), (3 << 20, Some(3 << 20)));
     assert_eq!(store.geometry().bytes, 1 << 20, "until somebody has told the hosts");
-    let made = store.snapshot_behind("monday").expect("it can");
+    let made = store.snapshot_behind("monday", &|| true).expect("it can");
     assert_eq!(made.as_deref(), Ok("pool/other.orders@monday"));
     assert_eq!(fake.done(), ["snapshot"]);
     for (name, said) in [
@@ -109,11 +109,11 @@ fn an_image_gets_another_size_and_snapshots_of_its_own_kind() {
         ("a@b", "no name for a snapshot"),
         ("", "no name for a snapshot"),
     ] {
-        let error = store.snapshot_behind(name).expect("it can").expect_err(name);
+        let error = store.snapshot_behind(name, &|| true).expect("it can").expect_err(name);
         assert!(error.starts_with("rbd:pool/other.orders: ") && error.contains(said), "{error}");
     }
     let (fixed, _) = open("forbidden.orders");
-    let error = fixed.resize_behind(512).expect("it can").expect_err("not allowed");
+    let error = fixed.resize_behind(512, &|| true).expect("it can").expect_err("not allowed");
     assert!(error.contains("cannot give the image another size: Operation not"), "{error}");
     nothing_was_misused();
 }

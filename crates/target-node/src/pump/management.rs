@@ -33,6 +33,10 @@ use super::view::SessionView;
 use super::view::never;
 use crate::table::Key;
 
+/// The name of the event which tells that an initiator has ended one command: where it ends many,
+/// one line will do.
+pub const COMMAND_ABORTED: &str = "lunwire command aborted";
+
 /// Who ended a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
@@ -274,12 +278,24 @@ impl<P: Port> SessionView<'_, P> {
     fn tell_of(&self, function: Function, units: &Units) {
         let session = &*self.session;
         let peer = session.connections.iter().find_map(|key| self.connections.get(*key));
+        let peer = peer.map(|peer| tracing::field::display(peer.peer));
+        let (initiator, tsih) = (session.login.initiator.as_str(), session.tsih.0);
+        let disk = units.first().map(|unit| unit.identity().serial.as_str());
+        let name = function.name();
+        if let Function::AbortTask { task } = function {
+            let tag = session.machine.tag_of(task).map(|tag| format!("{:#010x}", tag.0));
+            tracing::warn!(
+                name: COMMAND_ABORTED, peer, initiator, tsih, function = name, tag, disk,
+                "task management: an initiator ends a command"
+            );
+            return;
+        }
         tracing::warn!(
-            peer = peer.map(|peer| tracing::field::display(peer.peer)),
-            initiator = session.login.initiator,
-            tsih = session.tsih.0,
-            ?function,
-            disk = units.first().map(|unit| unit.identity().serial.as_str()),
+            peer,
+            initiator,
+            tsih,
+            function = name,
+            disk,
             "task management: an initiator ends commands"
         );
     }

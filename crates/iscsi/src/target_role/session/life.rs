@@ -26,6 +26,7 @@ use clock::Instant;
 use core::time::Duration;
 use wire::iscsi::Cid;
 use wire::iscsi::CmdSn;
+use wire::iscsi::Itt;
 
 /// Login statuses (RFC 7143 §11.13.5).
 const TOO_MANY_CONNECTIONS: u16 = 0x0206;
@@ -104,6 +105,11 @@ impl Session {
     /// (RFC 7143 §4.2.5.1).
     pub fn connection_of(&self, task: TaskId) -> Option<ConnectionId> {
         self.tasks.live(task).map(Task::connection)
+    }
+
+    /// The task tag of a task that has not been answered.
+    pub fn tag_of(&self, task: TaskId) -> Option<Itt> {
+        self.tasks.live(task).map(|task| task.command().itt)
     }
 
     /// The transport of `connection` is gone (RFC 7143 §7.1.4.4). That is the end of the session if

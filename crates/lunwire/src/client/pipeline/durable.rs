@@ -8,6 +8,7 @@
 use std::time::Duration;
 use std::time::Instant;
 
+use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
@@ -108,11 +109,14 @@ impl Copy<'_> {
                 match scsi::flush_writes(unit, Some(&disk.geometry), ledger) {
                     Ok(_) => true,
                     Err(error) if matches!(error.kind(), Kind::WritesLost) => false,
-                    Err(error) => return Err(client::advised(error, &disk.url)),
+                    Err(error) => {
+                        let error = client::advised(error, &disk.url);
+                        return Err(error.context(self.so_far()));
+                    }
                 }
             }
             place => {
-                place.flush()?;
+                place.flush().with_context(|| self.so_far())?;
                 true
             }
         };

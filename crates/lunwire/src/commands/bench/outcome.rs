@@ -24,6 +24,8 @@ pub(super) struct Outcome {
     pub(super) digested: u64,
     /// How often a connection was lost, and came again.
     pub(super) lost: u64,
+    /// Requests that have not ended well.
+    pub(super) unended: usize,
     /// Reads that were found right; None: none was checked.
     pub(super) checked: Option<u64>,
     pub(super) watched: Option<Watched>,
@@ -59,6 +61,10 @@ impl Outcome {
         if self.lost > 0 {
             output::line(format!("  connections lost and made again: {}", self.lost));
         }
+        if self.unended > 0 {
+            let unended = control::words::count(self.unended as u64, "request");
+            output::line(format!("  {unended} had no good end: the longest time counts theirs"));
+        }
         if let Some(checked) = self.checked {
             output::line(format!("  {checked} reads gave what was written last"));
         }
@@ -92,6 +98,7 @@ impl Outcome {
             "copied_per_byte": per_byte(self.copied),
             "digested_per_byte": per_byte(self.digested),
             "connections_lost": self.lost,
+            "unended_requests": self.unended,
             "checked_reads": self.checked,
             "layers": self.watched.as_ref().map(|watched| watched.json(self.payload())),
             "latency_ns": {

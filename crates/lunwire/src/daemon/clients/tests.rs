@@ -67,16 +67,17 @@ fn an_order_whose_client_is_gone_before_its_turn_is_dropped() {
     let (tell, told) = mpsc::channel();
     let gate = Mutex::new(gate);
     let carrying = std::thread::spawn(move || {
-        orders.run(|order| {
-            let _ = tell.send(order.clone());
+        orders.run(|order, is_wanted| {
+            let _ = tell.send((order.clone(), true));
             let _ = gate.lock().unwrap().recv();
+            let _ = tell.send((order.clone(), is_wanted()));
             Reply::Done
         });
     });
     let resize = |bytes| Request::ResizeLun { target: None, lun: 0, bytes, shrink: false };
     let first = ask(&path, &resize(0));
     clients.turn();
-    assert_eq!(told.recv_timeout(SOON), Ok(resize(0)));
+    assert_eq!(told.recv_timeout(SOON), Ok((resize(0), true)));
     let interrupted = ask(&path, &resize(1));
     let patient = ask(&path, &resize(2));
     // It has said all, and waits for its answer.
@@ -92,7 +93,8 @@ fn an_order_whose_client_is_gone_before_its_turn_is_dropped() {
         }
     });
     assert!(answer(patient) > 0);
-    assert_eq!(told.try_iter().collect::<Vec<_>>(), [resize(2)]);
+    let expected = [(resize(0), false), (resize(2), true), (resize(2), true)];
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), expected);
     drop(carrying);
 }
 
@@ -108,7 +110,7 @@ fn an_order_that_hangs_holds_up_none_for_another_lun() {
     let (go, gate) = mpsc::channel::<()>();
     let gate = Mutex::new(gate);
     std::thread::spawn(move || {
-        orders.run(|order| {
+        orders.run(|order, _| {
             if Subject::of(order) == Subject::Lun(None, 0) {
                 let _ = gate.lock().unwrap().recv();
             }
@@ -140,7 +142,7 @@ fn questions_do_not_wait_for_orders_and_there_is_an_end_of_orders() {
     let (go, gate) = mpsc::channel::<()>();
     let gate = Mutex::new(gate);
     std::thread::spawn(move || {
-        orders.run(|_| {
+        orders.run(|_, _| {
             let _ = gate.lock().unwrap().recv();
             Reply::Done
         });
