@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 use crate::api::Api;
+use crate::claims::Claim;
+use crate::claims::Owner;
 use crate::error::RbdError;
 use crate::image::Facts;
 use crate::image::Image;
@@ -19,11 +21,7 @@ use crate::worker::Chore;
 use crate::worker::Opened;
 use crate::worker::Order;
 use buf::Slice;
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -47,7 +45,6 @@ use store::spec::RbdSpec;
 #[derive(Debug)]
 pub struct Rbd {
     opened: Arc<Opened>,
-    _claim: Option<Claim>,
     /// All but the size.
     geometry: Geometry,
     bytes: AtomicU64,
@@ -139,31 +136,6 @@ pub(crate) enum Use {
     Look,
 }
 
-/// The right to serve an image or a snapshot. Two disks on one image would each know nothing of
-/// what hosts of the other one write and reserve, and have two serial numbers.
-#[derive(Debug)]
-struct Claim(String);
-
-/// The images that this process serves.
-static CLAIMED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-
-impl Claim {
-    fn of(identity: &str) -> Option<Self> {
-        claimed().insert(identity.to_owned()).then(|| Self(identity.to_owned()))
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        claimed().remove(&self.0);
-    }
-}
-
-fn claimed() -> MutexGuard<'static, BTreeSet<String>> {
-    // What the lock guards is whole between any two statements.
-    CLAIMED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Rbd {
     /// Opens the image of `spec`, or makes it. Waits for the cluster.
     ///
@@ -182,25 +154,17 @@ impl Rbd {
         if bytes == 0 || !bytes.is_multiple_of(BLOCK_MIN) {
             return Err(RbdError::Size { place, bytes });
         }
-        if let Some(wanted) = spec.size.filter(|wanted| !opened.made && *wanted != bytes) {
-            tracing::warn!(
-                image = place,
-                bytes,
-                wanted,
-                "the image is there with another size, which it keeps: size= is for a new one"
-            );
-        }
         let read_only = spec.snapshot.is_some();
-        let claim = match to {
-            Use::Serve => Some(
-                Claim::of(&facts.identity)
-                    .ok_or_else(|| RbdError::InUse { place: place.clone() })?,
-            ),
-            Use::Look => None,
-        };
         let volatile_cache = !read_only && facts.options.may_lose_acknowledged();
-        let cache = facts.options.cache();
-        tracing::info!(image = place, bytes, cache, "an image of Ceph is open");
+        if to == Use::Serve {
+            let claim = Claim::of(&facts.identity, CLOSE_WELL_MAX);
+            opened.image.keep(claim.map_err(|owner| match owner {
+                Owner::Disk => RbdError::InUse { place: place.clone() },
+                Owner::Closing => RbdError::Closing { place: place.clone() },
+            })?);
+            let cache = facts.options.cache();
+            tracing::info!(image = place, bytes, cache, "an image of Ceph is open");
+        }
         let geometry = Geometry {
             bytes,
             read_only,
@@ -212,8 +176,8 @@ impl Rbd {
         };
         let compare_unit = if read_only { None } else { compare_unit(facts) };
         let (bytes, busy) = (AtomicU64::new(bytes), spec.busy.unwrap_or(BUSY_AFTER));
-        let (opened, _claim) = (Arc::new(opened), claim);
-        Ok(Self { opened, _claim, geometry, bytes, compare_unit, place, busy })
+        let opened = Arc::new(opened);
+        Ok(Self { opened, geometry, bytes, compare_unit, place, busy })
     }
 
     /// Which image of which cluster this is, whoever serves it and whatever it is called.
@@ -226,6 +190,14 @@ impl Rbd {
     #[must_use]
     pub fn was_made(&self) -> bool {
         self.opened.made
+    }
+
+    /// Its size, where it was there with another one than `spec` makes it with.
+    #[must_use]
+    pub fn odd_size(&self, spec: &RbdSpec) -> Option<u64> {
+        let bytes = self.opened.facts.bytes;
+        let is_odd = !self.opened.made && spec.size.is_some_and(|wanted| wanted != bytes);
+        is_odd.then_some(bytes)
     }
 
     fn make_snapshot(&self, name: &str, is_wanted: &dyn Fn() -> bool) -> Result<String, RbdError> {
@@ -328,6 +300,12 @@ const fn over() -> Submitted {
 
 /// A step of a Write: the second one is the flush that makes it last.
 const FLUSH: u64 = 1;
+
+impl Drop for Rbd {
+    fn drop(&mut self) {
+        self.opened.image.let_go();
+    }
+}
 
 impl Store for Rbd {
     fn geometry(&self) -> Geometry {
@@ -514,7 +492,8 @@ impl Foreign for Piece {
             }
             Deed::Flush => image.flush(completer),
             Deed::Status { offset, length } => {
-                worker.ask(Chore::Status { offset: *offset, length: *length, completer });
+                let counted = image.count();
+                worker.ask(Chore::Status { offset: *offset, length: *length, completer, counted });
             }
         }
     }

@@ -9,6 +9,7 @@ use crate::api::Info;
 use crate::api::Raw;
 use crate::api::Watcher;
 use crate::cache::Options;
+use crate::claims::Claim;
 use crate::cluster::Handle;
 use crate::cluster::IoContext;
 use crate::cluster::Refused;
@@ -19,6 +20,7 @@ use crate::cluster::text;
 use crate::cluster::until_zero;
 use crate::error::Doing;
 use crate::error::of_operation;
+use crate::flight::Counted;
 use crate::flushes::Flushes;
 use crate::limits::LINGER_LOOK;
 use crate::limits::LINGER_MAX;
@@ -26,6 +28,7 @@ use crate::limits::OPTIONS_MAX;
 use crate::limits::PHYSICAL_BLOCK;
 use crate::limits::PIECE_LEN_MAX;
 use crate::limits::ROWS_MAX;
+use crate::limits::SNAPSHOT_NAME_MAX;
 use crate::limits::WATCHERS_MAX;
 use crate::look::Look;
 use crate::look::extent;
@@ -39,6 +42,9 @@ use std::mem::ManuallyDrop;
 use std::ptr::null;
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
@@ -63,6 +69,8 @@ pub(crate) struct Image {
     object: CString,
     /// The cluster was asked whether it answers at all, and has not.
     is_asked: AtomicBool,
+    /// The right to serve it, until it is closed.
+    claim: Mutex<Option<Claim>>,
 }
 
 /// How an image is opened.
@@ -93,7 +101,7 @@ pub(crate) enum Fate {
     /// It is found.
     #[default]
     Kept,
-    /// It has another name, or lies in the trash.
+    /// It, or the snapshot, has another name, or lies in the trash.
     Moved,
     /// Another one has the name.
     Replaced,
@@ -113,6 +121,14 @@ impl Fate {
     }
 }
 
+/// A snapshot as it was opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Snap {
+    pub(crate) name: String,
+    /// Which its name does not change.
+    pub(crate) number: u64,
+}
+
 /// What an image is made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
@@ -128,6 +144,7 @@ pub(crate) struct Facts {
     pub(crate) options: Options,
     /// The number of the image, which its name does not change.
     pub(crate) id: Option<String>,
+    pub(crate) snapshot: Option<Snap>,
     /// Which image it is, wherever it is served and whatever it is called.
     pub(crate) identity: String,
 }
@@ -183,6 +200,7 @@ impl Image {
             watch: None,
             object,
             is_asked: AtomicBool::new(false),
+            claim: Mutex::default(),
         })
     }
 
@@ -198,6 +216,31 @@ impl Image {
 
     fn api(&self) -> &'static Api {
         self.core.api
+    }
+
+    fn claim(&self) -> MutexGuard<'_, Option<Claim>> {
+        // What the lock guards is whole between any two statements.
+        self.claim.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is to be served: nobody else does so until it is closed.
+    pub(crate) fn keep(&self, claim: Claim) {
+        *self.claim() = Some(claim);
+    }
+
+    /// It is not served any more.
+    pub(crate) fn let_go(&self) {
+        self.claim().iter().for_each(Claim::begin_to_close);
+    }
+
+    /// What is asked of the thread of the image is under way as operations are.
+    pub(crate) fn count(&self) -> Counted {
+        self.core.count()
+    }
+
+    /// Such a thing has ended.
+    pub(crate) fn beat(&self) {
+        self.core.pulse.beat();
     }
 
     pub(crate) fn facts(&self, spec: &RbdSpec) -> Result<Facts, Refused> {
@@ -238,6 +281,11 @@ impl Image {
             spec.namespace.as_deref().unwrap_or_default(),
             spec.snapshot.as_deref().unwrap_or_default()
         );
+        let snap = |name: &String| match self.snapshot_number(name)? {
+            Some(number) => Ok(Snap { name: name.clone(), number }),
+            None => Err(Refused { doing: Doing::FindSnapshot, errno: ENOENT }),
+        };
+        let snapshot = spec.snapshot.as_ref().map(snap).transpose()?;
         let options = self.options();
         Ok(Facts {
             bytes: info.size,
@@ -247,6 +295,7 @@ impl Image {
             stripe_unit,
             options,
             id,
+            snapshot,
             identity,
         })
     }
@@ -309,18 +358,17 @@ impl Image {
         Ok(others)
     }
 
-    /// Whether the name still leads to the image, whose number is `id`, and the snapshot is there.
-    pub(crate) fn fate(&self, id: Option<&str>, snapshot: Option<&str>) -> Result<Fate, Refused> {
-        if let Some(name) = snapshot {
-            let name = text(Doing::Facts, name)?;
-            let mut exists = true;
-            // SAFETY: the image is open, the name ends with a zero, the place is ours.
-            let result = unsafe {
-                (self.api().rbd_snap_exists)(self.core.handle.0, name.as_ptr(), &raw mut exists)
-            };
-            check(Doing::Facts, result)?;
-            if !exists {
-                return Ok(Fate::Removed);
+    /// Whether the name still leads to the image, whose number is `id`, and that of the snapshot to
+    /// the snapshot.
+    pub(crate) fn fate(&self, id: Option<&str>, snapshot: Option<&Snap>) -> Result<Fate, Refused> {
+        if let Some(Snap { name, number }) = snapshot {
+            match self.snapshot_name(*number)? {
+                None => return Ok(Fate::Removed),
+                Some(now) if now == *name => {}
+                Some(_) => {
+                    let another = self.snapshot_number(name)?;
+                    return Ok(another.map_or(Fate::Moved, |_| Fate::Replaced));
+                }
             }
         }
         // Images of old form have no number.
@@ -340,6 +388,29 @@ impl Image {
         // Its length in four bytes, and the number.
         let number = buffer.get(4..usize::try_from(result).unwrap_or(0)).unwrap_or_default();
         Ok(if number == id.as_bytes() { Fate::Kept } else { Fate::Replaced })
+    }
+
+    /// The number of the snapshot that has this name; None: there is none.
+    fn snapshot_number(&self, name: &str) -> Result<Option<u64>, Refused> {
+        let (name, mut number) = (text(Doing::Facts, name)?, 0);
+        // SAFETY: the image is open, the name ends with a zero, the place is ours.
+        let result = unsafe {
+            (self.api().rbd_snap_get_id)(self.core.handle.0, name.as_ptr(), &raw mut number)
+        };
+        found(result).map(|is_there| is_there.then_some(number))
+    }
+
+    /// The name of the snapshot that has this number; None: there is none.
+    fn snapshot_name(&self, number: u64) -> Result<Option<String>, Refused> {
+        let mut buffer = [0_u8; SNAPSHOT_NAME_MAX];
+        let to = buffer.as_mut_ptr().cast::<c_char>();
+        // Behind a name that is as long the library puts its end.
+        let mut room = buffer.len() - 1;
+        // SAFETY: the image is open, and one byte more than is said is there.
+        let result = unsafe {
+            (self.api().rbd_snap_get_name)(self.core.handle.0, number, to, &raw mut room)
+        };
+        found(result).map(|is_there| is_there.then(|| until_zero(&buffer)))
     }
 
     /// Its size now, bytes.
@@ -456,6 +527,14 @@ impl Image {
     }
 }
 
+/// Whether what was asked for is there.
+fn found(result: c_int) -> Result<bool, Refused> {
+    match check(Doing::Facts, result) {
+        Err(Refused { errno: ENOENT, .. }) => Ok(false),
+        checked => checked.map(|()| true),
+    }
+}
+
 /// The text that the library points to; None if it points nowhere.
 fn owned(text: *const c_char) -> Option<String> {
     if text.is_null() {
@@ -490,6 +569,7 @@ impl Image {
         }
         // SAFETY: the image is open, nothing is under way, and nobody else has its handle.
         let result = unsafe { (self.api().rbd_close)(self.core.handle.0) };
+        drop(self.claim().take());
         if result < 0 {
             let (image, errno) = (&*self.core.name, result.saturating_neg());
             tracing::error!(image, errno, "closed, but what was written last may be lost");
@@ -508,6 +588,9 @@ impl Drop for Image {
         if self.is_gone.load(Ordering::SeqCst) {
             // SAFETY: dropped once, here, and not used any more: the image is closed.
             unsafe { ManuallyDrop::drop(&mut self.context) };
+        } else {
+            // What is under way may change the image at any time.
+            std::mem::forget(self.claim().take());
         }
     }
 }

@@ -8,6 +8,7 @@
 //! flight.rs     the library says the number when it is over, from a thread of its own; the
 //!               completer of the flight tells the reactor
 //! flushes.rs    one flush at a time, and what is lost when one fails; safe code
+//! claims.rs     the images that are open to be served; safe code
 //! pulse.rs      whether the cluster answers; safe code
 //! keyring.rs    the file of the user's key; safe code
 //! look.rs       what stands behind bytes, as the library tells it
@@ -24,6 +25,7 @@
 
 mod api;
 mod cache;
+mod claims;
 mod cluster;
 mod disk;
 mod error;

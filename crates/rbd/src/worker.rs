@@ -10,6 +10,7 @@ use crate::cluster::IoContext;
 use crate::cluster::Refused;
 use crate::error::Doing;
 use crate::error::RbdError;
+use crate::flight::Counted;
 use crate::image::Facts;
 use crate::image::Image;
 use crate::limits::BEHIND_UNANSWERED_MAX;
@@ -49,7 +50,7 @@ use store::spec::RbdSpec;
 #[derive(Debug)]
 pub(crate) enum Chore {
     /// What stands behind these bytes.
-    Status { offset: u64, length: u64, completer: Completer },
+    Status { offset: u64, length: u64, completer: Completer, counted: Counted },
     /// What somebody has ordered and waits for.
     Order { order: Order, turn: Arc<Turn>, tell: Sender<Result<(), Refused>> },
     /// The image may have another size: who does the chores sees that by itself.
@@ -270,9 +271,14 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
                 serve(image, &watched, piece_len, &asked, rounds);
             }
             watches::forget(&watched);
-            let closed = image.map_or(Ok(()), |image| image.close());
-            // Nobody may wait any more.
-            let _ = end.send(closed);
+            // The image is closed when nothing is under way: what waits here does not begin.
+            drop(asked);
+            let closed = image.as_ref().map_or(Ok(()), |image| image.close());
+            if let (Err(_), Some(image)) = (end.send(closed), image) {
+                // Who waited for it has given up, and may have said that it is not closed.
+                let image = image.name();
+                tracing::info!(image, "closed, when nobody waited for it any more");
+            }
         })
     };
     spawned.map_err(|source| RbdError::Thread { place: place.clone(), source })?;
@@ -459,12 +465,14 @@ fn serve(
             look(image, watched);
         }
         match chore {
-            Chore::Status { offset, length, completer } => {
+            Chore::Status { offset, length, completer, counted } => {
                 let run = image.status(offset, length.min(piece_len));
+                image.beat();
                 completer.complete_with(match run {
                     Ok(run) => Outcome::ProvisioningStatus(run),
                     Err(error) => Outcome::Failed(error),
                 });
+                drop(counted);
             }
             Chore::Order { order, turn, tell } if turn.take() => {
                 let result = match &order {

@@ -11,6 +11,8 @@ use super::open;
 use super::opened;
 use super::spec;
 use super::write;
+use crate::claims::Claim;
+use crate::claims::Owner;
 use crate::disk::Rbd;
 use crate::disk::Seen;
 use crate::disk::Use;
@@ -18,7 +20,9 @@ use crate::fake;
 use crate::fake::Fake;
 use crate::limits::CLOSE_MAX;
 use crate::limits::CLOSE_WELL_MAX;
+use crate::limits::LINGER_MAX;
 use std::sync::Arc;
+use std::time::Duration;
 use std::time::Instant;
 use store::Error;
 use store::Op;
@@ -112,6 +116,31 @@ fn an_image_says_what_it_is() {
     assert_eq!(made_of.cache, "none");
 }
 
+/// What the old one has not written yet would come behind what the new one writes.
+#[test]
+fn an_image_that_is_not_closed_is_not_served_again() {
+    let word = "rbd:pool/well.closes.bare";
+    let (store, fake) = open("well.closes.bare");
+    let gate = fake.hold_orders();
+    assert_eq!(store.finish(), Err(Error::Silent));
+    drop(store);
+    let said = opened(word).expect_err("not closed").to_string();
+    assert!(said.contains("is not closed yet") && said.contains("try: again later"), "{said}");
+    drop(gate);
+    drop(opened(word).expect("it waits until that is over"));
+    // One that cannot be closed is not served again at all.
+    let (store, fake) = open("never.closes");
+    let driver = Driver::new();
+    let Submitted::Io(io) = store.submit(&write(0, data(1, 512))) else { panic!("done") };
+    driver.begin(&io, 1);
+    let identity = store.identity().to_owned();
+    drop((io, store));
+    std::thread::sleep(2 * LINGER_MAX);
+    assert_eq!(Claim::of(&identity, Duration::ZERO).err(), Some(Owner::Closing));
+    fake.end_all();
+    nothing_was_misused();
+}
+
 #[test]
 fn an_image_that_is_missing_is_made_if_that_is_asked_for() {
     let (store, made) = (opened("rbd:pool/missing.new,create,size=4M").expect("made"), true);
@@ -142,10 +171,12 @@ fn what_does_not_open_says_why() {
         ("rbd:pool/missing/missing.disk,create,size=1M", "there is no such namespace"),
         ("rbd:pool/apart/missing.disk", "there is no such image"),
         ("rbd:pool/well.there@missing", "the image is there, and has no such snapshot; try: rbd"),
-        ("rbd:pool/disk,conf=missing.conf", "(missing.conf); try: conf=FILE"),
+        ("rbd:pool/disk,conf=missing.conf", "(missing.conf); try: put that of the cluster there, or conf=FILE"),
         ("rbd:pool/disk,keyring=missing.key", "cannot read missing.key: No such file"),
         (refused.as_str(), "cannot set keyring: Invalid argument"),
         ("rbd:pool/disk,id=nobody", "cannot set up librados: Invalid argument"),
+        ("rbd:pool/disk,id=stranger", "no file has the key of client.stranger"),
+        ("rbd:pool/disk,id=stranger-with-key", "the key is not that of client.stranger-with-key"),
     ] {
         let error = opened(word).expect_err(word).to_string();
         assert!(error.contains(said), "{error}");
