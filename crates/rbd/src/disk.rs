@@ -337,6 +337,10 @@ impl Store for Rbd {
         self.opened.watched.bytes()
     }
 
+    fn begin_look(&self) {
+        self.opened.worker.begin_look();
+    }
+
     fn look_behind(&self) -> Option<Result<(), String>> {
         let Opened { image, worker, .. } = &*self.opened;
         // It may be what this has shown.

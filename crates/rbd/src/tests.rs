@@ -413,9 +413,8 @@ fn looks_that_hang_alone_are_a_silence_too() {
     driver.begin(&io, 2);
     drop(gate);
     assert_eq!(store.finish(), Ok(()));
-    let mut tickets: Vec<u64> = (0..3)
-        .map(|_| driver.answers.recv_timeout(PATIENCE).expect("an end").0)
-        .collect();
+    let mut tickets: Vec<u64> =
+        (0..3).map(|_| driver.answers.recv_timeout(PATIENCE).expect("an end").0).collect();
     tickets.sort_unstable();
     assert_eq!(tickets, [0, 1, 2]);
     nothing_was_misused();

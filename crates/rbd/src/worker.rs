@@ -107,6 +107,9 @@ pub(crate) struct Opened {
     pub(crate) made: bool,
 }
 
+/// A question for the size of an image: since when, and what tells that it is answered.
+type Look = (Instant, Arc<Turn>, Receiver<()>);
+
 /// The end of a thread that does chores.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -116,6 +119,8 @@ pub(crate) struct Worker {
     closed: Mutex<Receiver<Result<(), i32>>>,
     /// An order that nobody waits for any more and that is not over, and since when it waits.
     unanswered: Mutex<Option<(Instant, Arc<Turn>)>>,
+    /// For whoever looks next.
+    look_begun: Mutex<Option<Look>>,
     /// When it was told to close the image.
     told: OnceLock<Instant>,
     /// Somebody has waited for the end in vain: nobody does so again.
@@ -199,17 +204,39 @@ impl Worker {
     }
 
     /// Has the cluster asked for the size of the image.
+    fn start_look(&self) -> Look {
+        let (tell, told) = mpsc::channel();
+        let turn = Arc::new(Turn::default());
+        self.ask(Chore::Size { turn: Arc::clone(&turn), tell });
+        (Instant::now(), turn, told)
+    }
+
+    /// The same, for whoever waits for it next.
+    pub(crate) fn begin_look(&self) {
+        if let Some((_, turn, _)) = self.look_begun().replace(self.start_look()) {
+            // Nobody has waited for that one.
+            turn.take();
+        }
+    }
+
+    /// Waits until the cluster has said the size of the image.
     ///
     /// # Errors
     /// It does not say.
     pub(crate) fn look(&self, place: &str) -> Result<(), RbdError> {
-        let (tell, told) = mpsc::channel();
-        let turn = Arc::new(Turn::default());
-        self.ask(Chore::Size { turn: Arc::clone(&turn), tell });
-        told.recv_timeout(LOOK_MAX).map_err(|_| {
+        // Whoever has begun it with others may have waited for one of these all the time.
+        let is_new = |(begun, ..): &Look| begun.elapsed() < 2 * LOOK_MAX;
+        let before = self.look_begun().take().filter(is_new);
+        let (begun, turn, told) = before.unwrap_or_else(|| self.start_look());
+        told.recv_timeout(LOOK_MAX.saturating_sub(begun.elapsed())).map_err(|_| {
             turn.take();
             RbdError::NotSeen { place: place.to_owned(), seconds: LOOK_MAX.as_secs() }
         })
+    }
+
+    fn look_begun(&self) -> MutexGuard<'_, Option<Look>> {
+        // What the lock guards is whole between any two statements.
+        self.look_begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the image is closed, if that does not take too long: the next one who opens it
@@ -291,6 +318,7 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
         chores,
         closed: closed.into(),
         unanswered: Mutex::default(),
+        look_begun: Mutex::default(),
         told: OnceLock::new(),
         is_given_up: AtomicBool::new(false),
         is_served: AtomicBool::new(false),

@@ -21,10 +21,12 @@ use crate::fake::Fake;
 use crate::limits::CLOSE_MAX;
 use crate::limits::CLOSE_WELL_MAX;
 use crate::limits::LINGER_MAX;
+use crate::limits::LOOK_MAX;
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 use store::Error;
+use store::Io;
 use store::Op;
 use store::Outcome;
 use store::Store;
@@ -74,6 +76,32 @@ fn images_that_do_not_answer_are_let_go_side_by_side() {
     drop(stripe);
     assert!(begin.elapsed() < 2 * CLOSE_WELL_MAX, "{:?}", begin.elapsed());
     fakes.iter().for_each(|fake| fake.end_all());
+    nothing_was_misused();
+}
+
+/// The same of what is asked of them.
+#[test]
+fn images_that_do_not_answer_are_looked_at_side_by_side() {
+    let names = ["well.look-a", "well.look-b", "well.look-c", "well.look-d"];
+    let (stores, fakes): (Vec<_>, Vec<_>) = names.map(open).into_iter().unzip();
+    let stores = stores.into_iter().map(|store| Arc::new(store) as Arc<dyn Store>).collect();
+    let stripe = Stripe::new(4096, stores).expect("they fit");
+    assert_eq!(stripe.look_behind(), Some(Ok(())));
+    let told = stripe.elsewhere().expect("the cluster");
+    assert_eq!((told.who, told.cache, told.lost), ("cluster", "none", None));
+    let gates: Vec<_> = fakes.iter().map(|fake| fake.hold_orders()).collect();
+    for store in 0..fakes.len() as u64 {
+        let status = Op::ProvisioningStatus { offset: store * 4096, length: 512 };
+        let Submitted::Io(Io::Part(part)) = stripe.submit(&status) else { panic!("done") };
+        Driver::new().begin(part.io(), store);
+    }
+    let begin = Instant::now();
+    let said = stripe.look_behind().expect("they are asked").expect_err("they hang");
+    assert!(said.contains("pool/well.look-a: the cluster does not answer"), "{said}");
+    assert!(begin.elapsed() < 2 * LOOK_MAX, "{:?}", begin.elapsed());
+    drop(gates);
+    drop(stripe);
+    fakes.iter().for_each(|fake| gone(fake));
     nothing_was_misused();
 }
 
@@ -171,7 +199,10 @@ fn what_does_not_open_says_why() {
         ("rbd:pool/missing/missing.disk,create,size=1M", "there is no such namespace"),
         ("rbd:pool/apart/missing.disk", "there is no such image"),
         ("rbd:pool/well.there@missing", "the image is there, and has no such snapshot; try: rbd"),
-        ("rbd:pool/disk,conf=missing.conf", "(missing.conf); try: put that of the cluster there, or conf=FILE"),
+        (
+            "rbd:pool/disk,conf=missing.conf",
+            "(missing.conf); try: put that of the cluster there, or conf=FILE",
+        ),
         ("rbd:pool/disk,keyring=missing.key", "cannot read missing.key: No such file"),
         (refused.as_str(), "cannot set keyring: Invalid argument"),
         ("rbd:pool/disk,id=nobody", "cannot set up librados: Invalid argument"),
