@@ -192,14 +192,6 @@ impl Rbd {
         self.opened.made
     }
 
-    /// Its size, where it was there with another one than `spec` makes it with.
-    #[must_use]
-    pub fn odd_size(&self, spec: &RbdSpec) -> Option<u64> {
-        let bytes = self.opened.facts.bytes;
-        let is_odd = !self.opened.made && spec.size.is_some_and(|wanted| wanted != bytes);
-        is_odd.then_some(bytes)
-    }
-
     fn make_snapshot(&self, name: &str, is_wanted: &dyn Fn() -> bool) -> Result<String, RbdError> {
         let (place, name) = (&self.place, name.to_owned());
         if name.is_empty() || name.contains(['/', '@', '\0']) {

@@ -628,6 +628,7 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Keeps the present content behind the store under a name, where the store can do that
     /// itself; waits for it, as [`resize_behind`](Self::resize_behind) does. Gives the whole name.
+    /// Nothing can be kept under an empty name.
     ///
     /// # Errors
     /// Why not, and what to do.

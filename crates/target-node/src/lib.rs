@@ -142,6 +142,7 @@ pub use stepped::SteppedTarget;
 pub use stopwatch::Times;
 pub use stores::Astray;
 pub use stores::Made;
+pub use stores::NewImage;
 pub use stores::OddSize;
 pub use stores::ProtectionError;
 pub use stores::StoreError;
