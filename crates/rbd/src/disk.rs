@@ -4,6 +4,7 @@
 
 use crate::api::Api;
 use crate::claims::Claim;
+use crate::claims::Claimed;
 use crate::claims::Owner;
 use crate::error::RbdError;
 use crate::image::Facts;
@@ -157,7 +158,8 @@ impl Rbd {
         let read_only = spec.snapshot.is_some();
         let volatile_cache = !read_only && facts.options.may_lose_acknowledged();
         if to == Use::Serve {
-            let claim = Claim::of(&facts.identity, CLOSE_WELL_MAX);
+            let what = Claimed::new(place.clone(), volatile_cache);
+            let claim = Claim::of(&facts.identity, what, CLOSE_WELL_MAX);
             opened.image.keep(claim.map_err(|owner| match owner {
                 Owner::Disk => RbdError::InUse { place: place.clone() },
                 Owner::Closing => RbdError::Closing { place: place.clone() },
@@ -373,10 +375,12 @@ impl Store for Rbd {
     }
 
     fn begin_finish(&self) {
+        self.opened.image.let_go();
         self.opened.worker.begin_close();
     }
 
     fn finish(&self) -> Result<(), Error> {
+        self.begin_finish();
         let Opened { image, worker, .. } = &*self.opened;
         let keeps_writes = self.geometry.volatile_cache;
         let patience = match keeps_writes {

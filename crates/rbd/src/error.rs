@@ -323,7 +323,10 @@ fn advice(doing: Doing, source: &io::Error, conf: Option<&str>, user: Option<&st
     let conf = conf.unwrap_or("the default one, /etc/ceph/ceph.conf");
     match (doing, source.kind()) {
         (Doing::Configuration, _) => {
-            format!(" ({conf}); try: put that of the cluster there, or conf=FILE")
+            format!(
+                " ({conf}); try: put that of the cluster there, readable for this account, or \
+                 conf=FILE"
+            )
         }
         (Doing::FindKey, _) => format!(
             "; no file has the key of client.{user} (it is looked for in {usual}, as a rule); \
@@ -343,6 +346,11 @@ fn advice(doing: Doing, source: &io::Error, conf: Option<&str>, user: Option<&st
         (Doing::Connect, io::ErrorKind::PermissionDenied) => format!(
             "; the key is not that of client.{user}, or the cluster does not know that user; try: \
              ceph auth get client.{user}, and keyring=FILE with what it says, or id=USER"
+        ),
+        // What a key is that cannot be decoded.
+        (Doing::Connect, _) if matches!(source.raw_os_error(), Some(EIO | EINVAL)) => format!(
+            "; the key of client.{user} may be damaged; try: ceph auth get client.{user}, and \
+             keyring=FILE with what it says"
         ),
         (Doing::Create, io::ErrorKind::StorageFull) => {
             "; the cluster, or the pool, is full; try: ceph df".to_owned()
@@ -411,6 +419,7 @@ pub(crate) fn of_operation(errno: i32, failed: store::Error) -> store::Error {
 // Linux.
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
+const EIO: i32 = 5;
 const EACCES: i32 = 13;
 const EINVAL: i32 = 22;
 const ENOSPC: i32 = 28;
@@ -455,6 +464,7 @@ mod tests {
             assert!(text.contains(part), "{text}");
             assert!(text.contains("/etc/ceph/ceph.client.admin.keyring, as a rule"), "{text}");
         }
+        assert!(failed(Doing::Connect, EIO).contains("the key of client.admin may be damaged"));
         let usual = usual_keyring(Some("/srv/ours.conf"), "lunwire");
         assert_eq!(usual, "/etc/ceph/ours.client.lunwire.keyring");
         for (errno, tried) in [

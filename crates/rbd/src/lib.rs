@@ -47,6 +47,7 @@ mod fake;
 mod tests;
 
 pub use crate::api::is_loaded;
+pub use crate::claims::wait_until_closed;
 pub use crate::disk::MadeOf;
 pub use crate::disk::Rbd;
 pub use crate::disk::Seen;

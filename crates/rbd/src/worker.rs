@@ -285,10 +285,11 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
     let (tell, told) = mpsc::channel();
     let (end, closed) = mpsc::channel();
     let watched = Watched::new(chores.clone());
+    let turn = Arc::new(Turn::default());
     let spawned = {
-        let (spec, watched) = (spec.clone(), Arc::clone(&watched));
+        let (spec, watched, turn) = (spec.clone(), Arc::clone(&watched), Arc::clone(&turn));
         thread::Builder::new().name("rbd".into()).spawn(move || {
-            let opened = begin(api, &spec, &watched);
+            let opened = begin(api, &spec, &watched, &turn);
             let image = opened.as_ref().ok().map(|(image, ..)| Arc::clone(image));
             let piece_len = opened.as_ref().ok().map(|(_, facts, _)| facts.piece_len());
             let rounds = opened.as_ref().ok().map(|(_, facts, _)| Rounds::of(&spec, facts));
@@ -309,8 +310,11 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
         })
     };
     spawned.map_err(|source| RbdError::Thread { place: place.clone(), source })?;
-    let opened = wait_for(&told, &place)
-        .ok_or_else(|| RbdError::Silent { place: place.clone(), seconds: OPEN_MAX.as_secs() })?;
+    let opened = wait_for(&told, &place).ok_or_else(|| {
+        // Nobody wants it to be made any more.
+        turn.take();
+        RbdError::Silent { place: place.clone(), seconds: OPEN_MAX.as_secs() }
+    })?;
     let (image, facts, made) =
         opened.map_err(|refused| failed(place, (conf(spec), spec.user.clone()), refused))?;
     let worker = Worker {
@@ -377,12 +381,13 @@ fn begin(
     api: &'static Api,
     spec: &RbdSpec,
     watched: &Arc<Watched>,
+    turn: &Turn,
 ) -> Result<(Arc<Image>, Facts, bool), Refused> {
-    let (mut image, mut facts, made) = connect(api, spec, &[])?;
+    let (mut image, mut facts, made) = connect(api, spec, &[], turn)?;
     if spec.snapshot.is_none() && facts.options.forgets_failures() {
         // The library takes these options before it has connected only.
         close(&image)?;
-        (image, facts, _) = connect(api, spec, &WITHOUT_CACHE)?;
+        (image, facts, _) = connect(api, spec, &WITHOUT_CACHE, turn)?;
     }
     // What the image or its pool says of its own goes before what we say.
     let refused = match (facts.options.forgets_failures(), facts.options.copies_writes()) {
@@ -400,11 +405,13 @@ fn begin(
     Ok((Arc::new(image), facts, made))
 }
 
-/// Opens the image by a connection of its own; whether it was made for that.
+/// Opens the image by a connection of its own; whether it was made for that, which is not begun
+/// when it is not its `turn` any more.
 fn connect(
     api: &'static Api,
     spec: &RbdSpec,
     options: &[(&'static str, &'static str)],
+    turn: &Turn,
 ) -> Result<(Image, Facts, bool), Refused> {
     let cluster = Arc::new(Cluster::connect(api, spec, options)?);
     let open = || match Image::open(IoContext::open(&cluster, spec)?, spec) {
@@ -428,6 +435,9 @@ fn connect(
                 && !context.has_namespace(namespace)
             {
                 return Err(Refused { doing: Doing::Namespace, errno: ENOENT });
+            }
+            if bytes.is_some() && !turn.take() {
+                return Err(Refused { doing: Doing::Create, errno: ETIMEDOUT });
             }
             match bytes.map(|bytes| create(&context, spec, bytes)) {
                 None if spec.snapshot.is_some() && is_there(context, spec) => {
@@ -571,3 +581,24 @@ const EEXIST: i32 = 17;
 const EROFS: i32 = 30;
 const EOPNOTSUPP: i32 = 95;
 const ETIMEDOUT: i32 = 110;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake;
+    use store::spec::Spec;
+
+    #[test]
+    fn an_image_that_nobody_waits_for_any_more_is_not_made() {
+        let word = "rbd:pool/missing.given-up,create,size=1M";
+        let Ok(Spec::Rbd(spec)) = word.parse() else { panic!("{word}") };
+        let turn = Turn::default();
+        assert!(turn.take());
+        let refused = connect(&fake::API, &spec, &[], &turn).err().expect("it is given up");
+        assert_eq!((refused.doing, refused.errno), (Doing::Create, ETIMEDOUT));
+        let missing = connect(&fake::API, &RbdSpec { create: false, ..spec.clone() }, &[], &turn);
+        assert_eq!(missing.err().map(|refused| refused.errno), Some(ENOENT), "it was made");
+        let (image, _, made) = connect(&fake::API, &spec, &[], &Turn::default()).expect("made");
+        assert!(made && image.close().is_ok());
+    }
+}

@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::anyhow;
 use engine::Choice;
 use signal_hook::consts::SIGALRM;
 use signal_hook::consts::SIGHUP;
@@ -114,9 +115,15 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
     let begun = Instant::now();
     drop(attendants);
     let result = target.stop(GRACE);
+    // A LUN that was removed may have left one that its cluster keeps from being closed.
+    let left = rbd::wait_until_closed().into_iter().map(|image| {
+        anyhow!("rbd:{image} is not closed: no answer; writes that were acknowledged may be lost")
+    });
+    let left: Vec<_> = left.inspect(|error| tracing::error!("{error}")).collect();
     drop(plan.state_folder);
     tracing::info!(seconds = output::rounded(begun.elapsed().as_secs_f64()), "stopped");
-    result.context("cannot stop cleanly")
+    let result = result.map_err(anyhow::Error::from);
+    result.and_then(|()| left.into_iter().next().map_or(Ok(()), Err)).context("cannot stop cleanly")
 }
 
 /// What who listens to signals knows of the daemon.

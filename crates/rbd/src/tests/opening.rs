@@ -12,6 +12,7 @@ use super::opened;
 use super::spec;
 use super::write;
 use crate::claims::Claim;
+use crate::claims::Claimed;
 use crate::claims::Owner;
 use crate::disk::Rbd;
 use crate::disk::Seen;
@@ -164,7 +165,8 @@ fn an_image_that_is_not_closed_is_not_served_again() {
     let identity = store.identity().to_owned();
     drop((io, store));
     std::thread::sleep(2 * LINGER_MAX);
-    assert_eq!(Claim::of(&identity, Duration::ZERO).err(), Some(Owner::Closing));
+    let claim = Claim::of(&identity, Claimed::new(String::new(), false), Duration::ZERO);
+    assert_eq!(claim.err(), Some(Owner::Closing));
     fake.end_all();
     nothing_was_misused();
 }
@@ -199,10 +201,7 @@ fn what_does_not_open_says_why() {
         ("rbd:pool/missing/missing.disk,create,size=1M", "there is no such namespace"),
         ("rbd:pool/apart/missing.disk", "there is no such image"),
         ("rbd:pool/well.there@missing", "the image is there, and has no such snapshot; try: rbd"),
-        (
-            "rbd:pool/disk,conf=missing.conf",
-            "(missing.conf); try: put that of the cluster there, or conf=FILE",
-        ),
+        ("rbd:pool/disk,conf=missing.conf", "(missing.conf); try: put that of the cluster there"),
         ("rbd:pool/disk,keyring=missing.key", "cannot read missing.key: No such file"),
         (refused.as_str(), "cannot set keyring: Invalid argument"),
         ("rbd:pool/disk,id=nobody", "cannot set up librados: Invalid argument"),
