@@ -86,8 +86,8 @@ impl Drop for Claim {
 }
 
 /// Nothing is served any more: waits until all images are closed whose caches may have what was
-/// acknowledged, also those whose LUNs were removed before. Gives those that are not closed in time,
-/// as `POOL/IMAGE`.
+/// acknowledged, also those whose LUNs were removed before. Gives those that are not closed in
+/// time, as `POOL/IMAGE`.
 #[must_use]
 pub fn wait_until_closed() -> Vec<String> {
     wait_until_closed_of(|_| true, CLOSE_MAX)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An open image: what it is, and what is asked of it whole.
 
+mod names;
 mod operations;
 
 use crate::api::Api;
@@ -28,7 +29,6 @@ use crate::limits::OPTIONS_MAX;
 use crate::limits::PHYSICAL_BLOCK;
 use crate::limits::PIECE_LEN_MAX;
 use crate::limits::ROWS_MAX;
-use crate::limits::SNAPSHOT_NAME_MAX;
 use crate::limits::WATCHERS_MAX;
 use crate::look::Look;
 use crate::look::extent;
@@ -358,61 +358,6 @@ impl Image {
         Ok(others)
     }
 
-    /// Whether the name still leads to the image, whose number is `id`, and that of the snapshot to
-    /// the snapshot.
-    pub(crate) fn fate(&self, id: Option<&str>, snapshot: Option<&Snap>) -> Result<Fate, Refused> {
-        if let Some(Snap { name, number }) = snapshot {
-            match self.snapshot_name(*number)? {
-                None => return Ok(Fate::Removed),
-                Some(now) if now == *name => {}
-                Some(_) => {
-                    let another = self.snapshot_number(name)?;
-                    return Ok(another.map_or(Fate::Moved, |_| Fate::Replaced));
-                }
-            }
-        }
-        // Images of old form have no number.
-        let Some(id) = id else { return Ok(Fate::Kept) };
-        let mut buffer = [0_u8; 128];
-        let to = buffer.as_mut_ptr().cast::<c_char>();
-        // SAFETY: the context is open, the name ends with a zero, and as many bytes as are said are
-        // there.
-        let result = unsafe {
-            let read = self.api().rados_read;
-            read(self.context.handle.0, self.object.as_ptr(), to, buffer.len(), 0)
-        };
-        match check(Doing::Facts, result) {
-            Err(Refused { errno: ENOENT, .. }) => return Ok(Fate::Moved),
-            checked => checked?,
-        }
-        // Its length in four bytes, and the number.
-        let number = buffer.get(4..usize::try_from(result).unwrap_or(0)).unwrap_or_default();
-        Ok(if number == id.as_bytes() { Fate::Kept } else { Fate::Replaced })
-    }
-
-    /// The number of the snapshot that has this name; None: there is none.
-    fn snapshot_number(&self, name: &str) -> Result<Option<u64>, Refused> {
-        let (name, mut number) = (text(Doing::Facts, name)?, 0);
-        // SAFETY: the image is open, the name ends with a zero, the place is ours.
-        let result = unsafe {
-            (self.api().rbd_snap_get_id)(self.core.handle.0, name.as_ptr(), &raw mut number)
-        };
-        found(result).map(|is_there| is_there.then_some(number))
-    }
-
-    /// The name of the snapshot that has this number; None: there is none.
-    fn snapshot_name(&self, number: u64) -> Result<Option<String>, Refused> {
-        let mut buffer = [0_u8; SNAPSHOT_NAME_MAX];
-        let to = buffer.as_mut_ptr().cast::<c_char>();
-        // Behind a name that is as long the library puts its end.
-        let mut room = buffer.len() - 1;
-        // SAFETY: the image is open, and one byte more than is said is there.
-        let result = unsafe {
-            (self.api().rbd_snap_get_name)(self.core.handle.0, number, to, &raw mut room)
-        };
-        found(result).map(|is_there| is_there.then(|| until_zero(&buffer)))
-    }
-
     /// Its size now, bytes.
     pub(crate) fn bytes(&self) -> Result<u64, Refused> {
         let mut bytes = 0;
@@ -524,14 +469,6 @@ impl Image {
             return Err(of_operation(result.saturating_neg(), Error::Read));
         }
         Ok(look.run(length))
-    }
-}
-
-/// Whether what was asked for is there.
-fn found(result: c_int) -> Result<bool, Refused> {
-    match check(Doing::Facts, result) {
-        Err(Refused { errno: ENOENT, .. }) => Ok(false),
-        checked => checked.map(|()| true),
     }
 }
 

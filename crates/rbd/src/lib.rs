@@ -4,7 +4,7 @@
 //! ```text
 //! disk.rs       an Op becomes an errand (border 4); safe code
 //! image.rs      an open image; below it operations.rs begins an errand: a flight gets a number,
-//!               the library gets the number
+//!               the library gets the number, and names.rs looks what has become of its name
 //! flight.rs     the library says the number when it is over, from a thread of its own; the
 //!               completer of the flight tells the reactor
 //! flushes.rs    one flush at a time, and what is lost when one fails; safe code

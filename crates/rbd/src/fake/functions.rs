@@ -226,9 +226,9 @@ pub(super) unsafe extern "C" fn rbd_resize(image: Raw, bytes: u64) -> c_int {
     0
 }
 
-/// The snapshot of an image that is `removed` is not there, and is there with another number where
-/// it was `remade`; one that has `another` name has left its own to none, and one that has `given` it
-/// away to another one.
+/// The snapshot of an image that is `removed` is not there, and one that was `remade` has another
+/// number; one that has `another` name has left its own to none, and one that has `given` it away
+/// to another one.
 pub(super) unsafe extern "C" fn rbd_snap_get_id(
     image: Raw,
     _: *const c_char,
