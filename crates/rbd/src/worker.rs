@@ -302,7 +302,7 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
             // The image is closed when nothing is under way: what waits here does not begin.
             drop(asked);
             let closed = image.as_ref().map_or(Ok(()), |image| image.close());
-            if let (Err(_), Some(image)) = (end.send(closed), image) {
+            if let (Err(SendError(Ok(()))), Some(image)) = (end.send(closed), image) {
                 // Who waited for it has given up, and may have said that it is not closed.
                 let image = image.name();
                 tracing::info!(image, "closed, when nobody waited for it any more");

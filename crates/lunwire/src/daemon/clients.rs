@@ -11,9 +11,10 @@
 //!
 //! A question is answered at once. An order may take long, so other threads carry orders out: those
 //! that are about one LUN one after the other, and so those that are about none; who has an order
-//! for another LUN waits for neither, nor does who adds one, whose store may take long to open. An order whose client is gone when its turn comes is dropped:
-//! whoever interrupts a command does not want it any more. Who carries one out can ask whether that
-//! is so, and the log tells what became of one whose client has gone meanwhile.
+//! for another LUN waits for neither, nor does who adds one, whose store may take long to open. An
+//! order whose client is gone when its turn comes is dropped: whoever interrupts a command does not
+//! want it any more. Who carries one out can ask whether that is so, and the log tells what became
+//! of one whose client has gone meanwhile.
 
 #[cfg(test)]
 mod tests;
