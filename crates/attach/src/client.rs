@@ -8,6 +8,7 @@ use engine::Socket;
 use initiator::Chunks;
 use nbd::Agreed;
 use nbd::Errno;
+use nbd::Extent;
 use nbd::Handshake;
 use nbd::Receiver;
 use nbd::Reply;
@@ -173,6 +174,12 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// The answer to a question for space.
+    pub(crate) fn tell_space(&mut self, request: &Request, extents: &[Extent]) {
+        self.gathered.requests += 1;
+        self.out.push_bytes(&Reply::extents(request, extents));
     }
 
     /// What is to be sent now; None: nothing, or something is being sent.

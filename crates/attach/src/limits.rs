@@ -32,3 +32,9 @@ pub(crate) const ROOM_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A client that has not read its answers for so long gives way when others lack memory.
 pub(crate) const SLOW_READER: Duration = Duration::from_secs(30);
+
+/// Extents of one answer: a client asks again from where they end.
+pub(crate) const EXTENTS_MAX: usize = 256;
+
+/// Room for what the unit says about them, bytes: a header of 8, and 16 for each.
+pub(crate) const STATUS_BYTES: u32 = 8 + 16 * 256;

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread that serves: connections on one side, the disk on the other.
 
+use std::future::Future;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::SyncSender;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Wake;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,8 +32,13 @@ use initiator::CompletionQueue;
 use initiator::Disk;
 use initiator::DiskEvent;
 use initiator::Operation;
+use initiator::Pending;
 use initiator::Pool;
+use initiator::Retry;
 use initiator::Space;
+use initiator::scsi;
+use initiator::scsi::command;
+use initiator::scsi::lba_status;
 use nbd::BlockSizes;
 use nbd::Command;
 use nbd::Errno;
@@ -196,6 +206,7 @@ fn export(disk: &Disk, name: &str, description: &str) -> Export {
         read_only: geometry.read_only,
         trim: geometry.unmap_max > 0,
         fast_zero: geometry.same_max > 0,
+        allocation: geometry.unmap_max > 0 || geometry.same_max > 0,
     }
 }
 
@@ -238,6 +249,7 @@ impl Parts {
             clients: Slab::new(),
             entries: Slab::new(),
             jobs: Jobs::default(),
+            questions: Vec::new(),
             touched: Vec::new(),
             blocked: false,
             last_flush: None,
@@ -269,6 +281,7 @@ struct Server<P> {
     /// Requests under way at the disk.
     entries: Slab<Entry>,
     jobs: Jobs<Task>,
+    questions: Vec<Question>,
     /// Clients that something has happened to since the last look.
     touched: Vec<usize>,
     /// A request waits for memory.
@@ -284,6 +297,23 @@ struct Entry {
     parts_left: usize,
     failed: Option<Errno>,
     data: Option<Data>,
+}
+
+/// GET LBA STATUS under way.
+#[derive(Debug)]
+struct Question {
+    client: usize,
+    request: Request,
+    answer: Pending,
+}
+
+/// Wakes the port when an answer has come.
+struct Awake(Waker);
+
+impl Wake for Awake {
+    fn wake(self: Arc<Self>) {
+        self.0.wake();
+    }
 }
 
 /// A part of a request, under way or waiting.
@@ -345,6 +375,7 @@ impl<P: Port> Server<P> {
                 self.welcome(connection);
             }
             self.reap();
+            self.hear();
             let now = self.port.now();
             if stopping.is_none() && self.stop.wanted.load(Ordering::Acquire) {
                 let grace = self.stop.grace.lock();
@@ -539,6 +570,9 @@ impl<P: Port> Server<P> {
             Err(errno) => client.answer(&request, Err(errno)),
             Ok(parts) if parts.is_empty() => client.answer(&request, Ok(None)),
             Ok(parts) => {
+                if let [Part::Status { first }] = parts[..] {
+                    return self.ask(key, request, first);
+                }
                 if let [Part::Write { blocks, lead }] = &parts[..] {
                     let Some(buf) = self.pool.take(split::length(blocks.clone())) else {
                         client.blocked = Some(request);
@@ -552,6 +586,55 @@ impl<P: Port> Server<P> {
                 let entry = self.enter(key, request, parts.len());
                 for part in parts {
                     self.begin_part(entry, part, request);
+                }
+            }
+        }
+    }
+
+    /// What has space, from the block `first` on?
+    fn ask(&mut self, key: usize, request: Request, first: u64) {
+        let Some(client) = self.clients.get_mut(key) else { return };
+        if !client.agreed().allocation {
+            return client.answer(&request, Err(Errno::Invalid));
+        }
+        client.at_disk += 1;
+        let cdb = command::get_lba_status(first, limits::STATUS_BYTES);
+        let room = initiator::Data::In(limits::STATUS_BYTES);
+        let answer = self.disk.post(cdb, room, Retry::Always);
+        self.questions.push(Question { client: key, request, answer });
+        self.hear();
+    }
+
+    /// Looks which questions have their answers.
+    fn hear(&mut self) {
+        if self.questions.is_empty() {
+            return;
+        }
+        let awake = std::task::Waker::from(Arc::new(Awake(self.port.waker())));
+        let mut context = Context::from_waker(&awake);
+        let mut heard = Vec::new();
+        self.questions.retain_mut(|question| {
+            let answer = Pin::new(&mut question.answer).poll(&mut context);
+            let Poll::Ready(result) = answer else { return true };
+            heard.push((question.client, question.request, result));
+            false
+        });
+        for (key, request, result) in heard {
+            let geometry = self.disk.geometry();
+            let Some(client) = self.clients.get_mut(key) else { continue };
+            client.at_disk -= 1;
+            self.touched.push(key);
+            match result {
+                Ok(done) => {
+                    let told = done.data.as_deref().and_then(lba_status::parse);
+                    let told = told.unwrap_or_default();
+                    client.tell_space(&request, &split::extents(&request, &geometry, &told));
+                }
+                Err(error) if scsi::is_unsupported(&error) => {
+                    client.tell_space(&request, &split::extents(&request, &geometry, &[]));
+                }
+                Err(error) => {
+                    client.answer(&request, Err(split::errno(error.kind(), false)));
                 }
             }
         }
@@ -592,8 +675,8 @@ impl<P: Port> Server<P> {
                 let new = lead..lead + bytes;
                 return self.begin_write(entry, blocks, zeroes, new, request.durable);
             }
-            // Its data came before.
-            Part::Write { .. } => return,
+            // Its data came before; it is no operation.
+            Part::Write { .. } | Part::Status { .. } => return,
             Part::Read { blocks, lead } => {
                 let length = blocks.end - blocks.start;
                 (Operation::read(blocks.start, length), Some(lead), 0..0)

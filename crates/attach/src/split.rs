@@ -6,8 +6,11 @@ use std::ops::Range;
 use initiator::Geometry;
 use initiator::Kind;
 use initiator::SenseKey;
+use initiator::scsi::lba_status::Descriptor;
+use initiator::scsi::lba_status::Provisioning;
 use nbd::Command;
 use nbd::Errno;
+use nbd::Extent;
 use nbd::Request;
 
 use crate::limits;
@@ -27,6 +30,8 @@ pub(crate) enum Part {
     Discard { blocks: Range<u64> },
     /// All that was written.
     Flush,
+    /// Whether blocks from this one on have space.
+    Status { first: u64 },
 }
 
 /// What a request is made of: three parts at most, none if there is nothing to do.
@@ -40,13 +45,15 @@ pub(crate) fn parts(request: &Request, geometry: &Geometry) -> Result<Vec<Part>,
         return Err(Errno::Permission);
     }
     let bytes = request.offset..request.offset.saturating_add(request.length.into());
-    let has_range = changes || request.command == Command::Read;
+    let asks = matches!(request.command, Command::BlockStatus { .. });
+    let has_range = changes || asks || request.command == Command::Read;
     if has_range && bytes.end > geometry.bytes() {
         let is_write = matches!(request.command, Command::Write | Command::WriteZeroes { .. });
         return Err(if is_write { Errno::NoSpace } else { Errno::Invalid });
     }
     if has_range && bytes.is_empty() {
-        return Ok(Vec::new());
+        // An answer has one extent at least, and none is empty.
+        return if asks { Err(Errno::Invalid) } else { Ok(Vec::new()) };
     }
     let block = u64::from(geometry.block.max(1));
     let outer = floor(bytes.start, block)..ceil(bytes.end, block);
@@ -58,6 +65,7 @@ pub(crate) fn parts(request: &Request, geometry: &Geometry) -> Result<Vec<Part>,
         Command::Read => vec![Part::Read { blocks: outer, lead }],
         Command::Write => vec![Part::Write { blocks: outer, lead }],
         Command::Flush => vec![Part::Flush],
+        Command::BlockStatus { .. } => vec![Part::Status { first: outer.start / block }],
         Command::Trim => {
             let inner = ceil(bytes.start, block)..floor(bytes.end, block);
             if inner.is_empty() || geometry.unmap_max == 0 {
@@ -107,6 +115,38 @@ fn ceil(at: u64, block: u64) -> u64 {
 /// As a number of bytes in memory; ranges that have data are 32 MiB and two blocks at most.
 pub(crate) fn length(range: Range<u64>) -> usize {
     usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX)
+}
+
+/// What a client is told of the space of a range: of what the unit says no more than was asked for.
+/// A unit that says nothing useful has space everywhere.
+pub(crate) fn extents(request: &Request, geometry: &Geometry, told: &[Descriptor]) -> Vec<Extent> {
+    let block = u64::from(geometry.block.max(1));
+    let end = request.offset.saturating_add(request.length.into());
+    let mut at = request.offset;
+    let mut extents: Vec<Extent> = Vec::new();
+    for descriptor in told {
+        let start = descriptor.lba.saturating_mul(block);
+        let behind = start.saturating_add(u64::from(descriptor.blocks) * block).min(end);
+        // What leaves a gap, or goes back, is no answer.
+        if start > at || behind <= at || extents.len() >= limits::EXTENTS_MAX {
+            break;
+        }
+        let hole = descriptor.provisioning == Provisioning::Deallocated;
+        let zero = descriptor.provisioning != Provisioning::Mapped && geometry.unmap_zeros;
+        let length = u32::try_from(behind - at).unwrap_or(u32::MAX);
+        match extents.last_mut() {
+            Some(last) if (last.hole, last.zero) == (hole, zero) => last.length += length,
+            _ => extents.push(Extent { length, hole, zero }),
+        }
+        at = behind;
+    }
+    if extents.is_empty() {
+        extents.push(Extent { length: request.length, hole: false, zero: false });
+    }
+    if let Command::BlockStatus { one: true } = request.command {
+        extents.truncate(1);
+    }
+    extents
 }
 
 /// What a client is told of an operation that has failed.
@@ -183,6 +223,34 @@ mod tests {
         assert_eq!(of(ZEROES, 10, 1018), Ok(both));
         let one = Part::ZeroBytes { blocks: 0..1024, lead: 500, bytes: 100 };
         assert_eq!(of(ZEROES, 500, 100), Ok(vec![one]));
+    }
+
+    #[test]
+    fn of_what_the_unit_says_no_more_is_told_than_was_asked_for() {
+        use Provisioning::Anchored;
+        use Provisioning::Deallocated;
+        use Provisioning::Mapped;
+        let run = |lba, blocks, provisioning| Descriptor { lba, blocks, provisioning };
+        let told = |one, list: &[Descriptor]| {
+            let command = Command::BlockStatus { one };
+            let request = Request { command, durable: false, cookie: 0, offset: 700, length: 2000 };
+            let all = extents(&request, &geometry(), list);
+            all.iter().map(|e| (e.length, e.hole, e.zero)).collect::<Vec<_>>()
+        };
+        let list = [run(1, 1, Deallocated), run(2, 1, Deallocated), run(3, 9, Mapped)];
+        assert_eq!(told(false, &list), [(836, true, true), (1164, false, false)]);
+        assert_eq!(told(true, &list), [(836, true, true)]);
+        assert_eq!(told(false, &[run(0, 99, Anchored)]), [(2000, false, true)]);
+        // Nothing, a gap, a run that ends before, one that has no blocks.
+        for odd in [&[][..], &[run(2, 1, Mapped)], &[run(0, 1, Deallocated)], &[run(1, 0, Mapped)]]
+        {
+            assert_eq!(told(false, odd), [(2000, false, false)]);
+        }
+        let gap = [run(1, 1, Deallocated), run(3, 1, Deallocated)];
+        assert_eq!(told(false, &gap), [(324, true, true)]);
+        let status = Command::BlockStatus { one: false };
+        assert_eq!(of(status, 1030, 5), Ok(vec![Part::Status { first: 2 }]));
+        assert_eq!(of(status, 0, 0), Err(Errno::Invalid));
     }
 
     #[test]

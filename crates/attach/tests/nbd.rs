@@ -218,17 +218,16 @@ fn pipelined_writes_within_a_block_keep_each_other() {
     let mut attached = attach(target.portals()[0], Choice::Auto, Duration::from_secs(5));
     let mut client = attached.client();
     for round in 0..20_u8 {
-        for at in 0..64_u64 {
-            client.send(Kind::Write, 0, at * 50, 50, &[round ^ at as u8; 50]);
+        for at in 0..64_u8 {
+            client.send(Kind::Write, 0, u64::from(at) * 50, 50, &[round ^ at; 50]);
         }
         client.send(Kind::Write, 0, 3200, 5000, &[round; 5000]);
         for _ in 0..65 {
             assert_eq!(client.reply().0, 0);
         }
         let read = client.read(0, 8200);
-        for at in 0..64 {
-            let here = &read[at * 50..at * 50 + 50];
-            assert!(here.iter().all(|byte| *byte == round ^ at as u8), "{round} {at}");
+        for (at, here) in (0..64).zip(read.chunks(50)) {
+            assert!(here.iter().all(|byte| *byte == round ^ at), "{round} {at}");
         }
         assert!(read[3200..].iter().all(|byte| *byte == round));
     }
@@ -303,9 +302,10 @@ fn strangers_harm_nobody() {
     leaves.send(Kind::Write, 0, 0, 1 << 20, &[9; 1000]);
     drop(leaves);
     let mut good = attached.client();
-    for at in 0..200_u64 {
-        assert_eq!(good.write(at * 1000, &[at as u8; 1000]), 0);
-        assert_eq!(good.read(at * 1000, 1000), [at as u8; 1000]);
+    for at in 0..200_u8 {
+        let offset = u64::from(at) * 1000;
+        assert_eq!(good.write(offset, &[at; 1000]), 0);
+        assert_eq!(good.read(offset, 1000), [at; 1000]);
     }
     assert_eq!(good.read(0, 1), [0], "half a write does nothing");
     garbage.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -381,8 +381,8 @@ fn a_stop_answers_what_is_under_way() {
     let target = target(([127, 0, 0, 1], 0).into(), 512);
     let mut attached = attach(target.portals()[0], Choice::Auto, Duration::from_secs(5));
     let mut client = attached.client();
-    for at in 0..100 {
-        client.send(Kind::Write, 0, at * 4096, 4096, &[at as u8; 4096]);
+    for at in 0..100_u8 {
+        client.send(Kind::Write, 0, u64::from(at) * 4096, 4096, &[at; 4096]);
     }
     let half_open = UnixStream::connect(&attached.socket).unwrap();
     // The server has them all when it answers one.

@@ -34,6 +34,8 @@ pub struct Export {
     /// Zeroes can be written without their being sent, and a request for that may ask to fail
     /// rather than be slow.
     pub fast_zero: bool,
+    /// Clients may ask what has space (`base:allocation`).
+    pub allocation: bool,
 }
 
 // "Transmission flags".

@@ -31,10 +31,13 @@ const LIST: u32 = 3;
 const INFO: u32 = 6;
 const GO: u32 = 7;
 const STRUCTURED_REPLY: u32 = 8;
+const LIST_META_CONTEXT: u32 = 9;
+const SET_META_CONTEXT: u32 = 10;
 
 const REPLY_ACK: u32 = 1;
 const REPLY_SERVER: u32 = 2;
 const REPLY_INFO: u32 = 3;
+const REPLY_META_CONTEXT: u32 = 4;
 const ERROR_UNSUPPORTED: u32 = (1 << 31) | 1;
 const ERROR_INVALID: u32 = (1 << 31) | 3;
 const ERROR_UNKNOWN: u32 = (1 << 31) | 6;
@@ -44,17 +47,23 @@ const INFO_NAME: u16 = 1;
 const INFO_DESCRIPTION: u16 = 2;
 const INFO_BLOCK_SIZE: u16 = 3;
 
+/// The one context that there is ("Metadata querying"): what has space, and what reads as zeroes.
+const ALLOCATION: &[u8] = b"base:allocation";
+const NAMESPACE: &[u8] = b"base:";
+
 /// What client and server have agreed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Agreed {
     /// Reads are answered in chunks that can tell of an error ("Structured replies").
     pub structured: bool,
+    /// The client may ask what has space (`base:allocation`).
+    pub allocation: bool,
 }
 
 impl Agreed {
     /// Before anything is agreed on.
-    pub const NOTHING: Self = Self { structured: false };
+    pub const NOTHING: Self = Self { structured: false, allocation: false };
 }
 
 /// Where the negotiation is.
@@ -189,6 +198,7 @@ impl Handshake {
                 self.agreed.structured = true;
                 reply(out, option, REPLY_ACK, &[]);
             }
+            LIST_META_CONTEXT | SET_META_CONTEXT => self.contexts(option, data, export, out),
             LIST | STRUCTURED_REPLY => {
                 reply(out, option, ERROR_INVALID, &[b"the option has no data"]);
             }
@@ -209,6 +219,33 @@ impl Handshake {
             _ => reply(out, option, ERROR_UNSUPPORTED, &[]),
         }
         Ok(Outcome::More)
+    }
+
+    /// `NBD_OPT_LIST_META_CONTEXT` and `NBD_OPT_SET_META_CONTEXT`. The latter forgets what an
+    /// earlier one has chosen.
+    fn contexts(&mut self, option: u32, data: &[u8], export: &Export, out: &mut Vec<u8>) {
+        let choose = option == SET_META_CONTEXT;
+        if choose {
+            self.agreed.allocation = false;
+        }
+        let Some((name, queries)) = queries(data) else {
+            return reply(out, option, ERROR_INVALID, &[b"malformed data"]);
+        };
+        if !self.agreed.structured {
+            return reply(out, option, ERROR_INVALID, &[b"structured replies come first"]);
+        }
+        if !export.is_called(name) {
+            return reply(out, option, ERROR_UNKNOWN, &[b"there is no such export"]);
+        }
+        // A namespace stands for all of its contexts, in a list.
+        let meant = |query: &&[u8]| *query == ALLOCATION || !choose && *query == NAMESPACE;
+        let all = queries.is_empty() && !choose;
+        if export.allocation && (all || queries.iter().any(meant)) {
+            self.agreed.allocation |= choose;
+            let id = if choose { crate::reply::ALLOCATION_ID } else { 0 };
+            reply(out, option, REPLY_META_CONTEXT, &[&id.to_be_bytes(), ALLOCATION]);
+        }
+        reply(out, option, REPLY_ACK, &[]);
     }
 
     /// `NBD_REP_INFO`: size and flags always, the rest as it was asked for. Block sizes are told
@@ -241,6 +278,18 @@ fn wanted(mut data: &[u8]) -> Option<(&[u8], Vec<u16>)> {
         infos.push(info);
     }
     Some((name, infos))
+}
+
+/// The data of the options about contexts: the name of an export, and what is asked for.
+fn queries(mut data: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
+    let name = take_string(&mut data)?;
+    let count = take_u32(&mut data)?;
+    let mut queries = Vec::new();
+    for _ in 0..count {
+        // Each takes four bytes at least: there are no more than fit the data.
+        queries.push(take_string(&mut data)?);
+    }
+    data.is_empty().then_some((name, queries))
 }
 
 fn reply(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {

@@ -26,6 +26,7 @@ pub use handshake::Handshake;
 pub use handshake::OPTION_BYTES_MAX;
 pub use handshake::Outcome;
 pub use reply::Errno;
+pub use reply::Extent;
 pub use reply::Reply;
 pub use request::Command;
 pub use request::Item;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Replies ("Simple reply message", "Structured reply chunk message").
 
+use alloc::vec::Vec;
+
 use crate::Agreed;
 use crate::Command;
 use crate::Request;
@@ -10,7 +12,27 @@ const STRUCTURED: u32 = 0x668e_33ef;
 const FLAG_DONE: u16 = 1;
 const NONE: u16 = 0;
 const OFFSET_DATA: u16 = 1;
+const BLOCK_STATUS: u16 = 5;
 const ERROR: u16 = (1 << 15) | 1;
+
+/// What `base:allocation` is called in replies.
+pub(crate) const ALLOCATION_ID: u32 = 1;
+
+/// `NBD_STATE_HOLE`, `NBD_STATE_ZERO`.
+const HOLE: u32 = 1 << 0;
+const ZERO: u32 = 1 << 1;
+
+/// A run of bytes ("`base:allocation`").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs)] // two facts
+pub struct Extent {
+    /// Bytes.
+    pub length: u32,
+    /// It takes no space.
+    pub hole: bool,
+    /// It reads as zeroes.
+    pub zero: bool,
+}
 
 /// "Error values".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,11 +97,26 @@ impl Reply {
     #[must_use]
     pub fn failed(agreed: Agreed, request: &Request, errno: Errno) -> Self {
         let reply = Self::empty();
-        if request.command != Command::Read || !agreed.structured {
+        let in_chunks = matches!(request.command, Command::Read | Command::BlockStatus { .. });
+        if !in_chunks || !agreed.structured {
             return reply.simple(request, errno.number());
         }
         // An error, and a message of no bytes.
         reply.chunk(request, ERROR, 6).with(&errno.number().to_be_bytes()).with(&[0, 0])
+    }
+
+    /// What has space, from `request.offset` on: the whole answer to `NBD_CMD_BLOCK_STATUS`.
+    #[must_use]
+    pub fn extents(request: &Request, extents: &[Extent]) -> Vec<u8> {
+        let length = u32::try_from(extents.len() * 8 + 4).unwrap_or(u32::MAX);
+        let head = Self::empty().chunk(request, BLOCK_STATUS, length);
+        let mut bytes = head.with(&ALLOCATION_ID.to_be_bytes()).bytes().to_vec();
+        for Extent { length, hole, zero } in extents {
+            let flags = if *hole { HOLE } else { 0 } | if *zero { ZERO } else { 0 };
+            bytes.extend_from_slice(&length.to_be_bytes());
+            bytes.extend_from_slice(&flags.to_be_bytes());
+        }
+        bytes
     }
 
     /// The bytes.

@@ -17,6 +17,7 @@ const HEADER: usize = 28;
 const FLAG_FUA: u16 = 1 << 0;
 const FLAG_NO_HOLE: u16 = 1 << 1;
 const FLAG_DF: u16 = 1 << 2;
+const FLAG_REQ_ONE: u16 = 1 << 3;
 const FLAG_FAST_ZERO: u16 = 1 << 4;
 
 /// What is asked for.
@@ -39,6 +40,11 @@ pub enum Command {
         keep_space: bool,
         /// `NBD_CMD_FLAG_FAST_ZERO`: fails rather than be as slow as a write.
         fast: bool,
+    },
+    /// `NBD_CMD_BLOCK_STATUS`.
+    BlockStatus {
+        /// `NBD_CMD_FLAG_REQ_ONE`: of one extent.
+        one: bool,
     },
     /// Another number, or flags that the command has not: it is refused.
     Unknown,
@@ -138,6 +144,7 @@ impl Request {
             3 => (Command::Flush, 0),
             4 => (Command::Trim, 0),
             6 => (zeroes, FLAG_NO_HOLE | FLAG_FAST_ZERO),
+            7 => (Command::BlockStatus { one: has(FLAG_REQ_ONE) }, FLAG_REQ_ONE),
             _ => (Command::Unknown, 0),
         };
         let unknown = flags & !(known | FLAG_FUA) != 0;

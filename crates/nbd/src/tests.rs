@@ -19,6 +19,7 @@ fn export() -> Export {
         read_only: false,
         trim: true,
         fast_zero: false,
+        allocation: true,
     }
 }
 
@@ -82,8 +83,84 @@ fn a_client_asks_and_goes() {
     bytes.extend(b"more");
     let outcome = handshake.receive(&bytes, &export(), &mut out).unwrap();
     let Outcome::Begin { agreed, rest } = outcome else { panic!("{outcome:?}") };
-    assert!(agreed.structured);
+    assert!(agreed.structured && !agreed.allocation);
     assert_eq!(rest, b"more");
+}
+
+fn contexts(name: &[u8], queries: &[&[u8]]) -> Vec<u8> {
+    let string =
+        |text: &[u8]| [&u32::try_from(text.len()).unwrap().to_be_bytes()[..], text].concat();
+    let mut data = string(name);
+    data.extend(u32::try_from(queries.len()).unwrap().to_be_bytes());
+    queries.iter().for_each(|query| data.extend(string(query)));
+    data
+}
+
+#[test]
+fn a_client_may_ask_what_has_space() {
+    let allocation = &b"base:allocation"[..];
+    // Option, queries, and whether it is told, and chosen.
+    for (number, queries, told, chosen) in [
+        (9, &[][..], true, false),
+        (9, &[&b"base:"[..]], true, false),
+        (9, &[allocation], true, false),
+        (9, &[&b"qemu:dirty-bitmap:"[..]], false, false),
+        (10, &[][..], false, false),
+        (10, &[&b"base:"[..]], false, false),
+        (10, &[&b"x:y"[..], allocation], true, true),
+    ] {
+        let (mut handshake, mut out) = (flagged(3), Vec::new());
+        handshake.receive(&option(8, &[]), &export(), &mut out).unwrap();
+        out.clear();
+        let bytes = option(number, &contexts(b"disk", queries));
+        handshake.receive(&bytes, &export(), &mut out).unwrap();
+        let all = answers(&out);
+        assert_eq!(all.len(), 1 + usize::from(told), "{number} {queries:?}");
+        assert_eq!(all.last().unwrap().0, 1);
+        if told {
+            let id = u32::from(chosen);
+            assert_eq!(all[0], (4, [&id.to_be_bytes()[..], allocation].concat()));
+        }
+        let bytes = option(7, &go(b"", &[]));
+        let outcome = handshake.receive(&bytes, &export(), &mut out).unwrap();
+        let Outcome::Begin { agreed, .. } = outcome else { panic!("{outcome:?}") };
+        assert_eq!(agreed.allocation, chosen);
+    }
+    let chosen = contexts(b"disk", &[allocation]);
+    let mut handshake = flagged(3);
+    for (bytes, kind) in [
+        (option(10, &chosen), 1 << 31 | 3),
+        (option(8, &[]), 1),
+        (option(10, &chosen), 4),
+        (option(10, &contexts(b"other", &[allocation])), 1 << 31 | 6),
+        (option(10, &chosen[..chosen.len() - 1]), 1 << 31 | 3),
+        (option(10, &contexts(b"disk", &[])), 1),
+    ] {
+        let mut out = Vec::new();
+        handshake.receive(&bytes, &export(), &mut out).unwrap();
+        assert_eq!(answers(&out)[0].0, kind, "{bytes:?}");
+    }
+    let end = handshake.receive(&option(7, &go(b"", &[])), &export(), &mut Vec::new());
+    let Ok(Outcome::Begin { agreed, .. }) = end else { panic!("{end:?}") };
+    assert!(!agreed.allocation, "the last choice counts");
+}
+
+#[test]
+fn extents_are_told_in_one_chunk() {
+    let request = received(&request(8, 7, 4096, 1024), 28).unwrap().0[0];
+    assert_eq!(request.command, Command::BlockStatus { one: true });
+    let extents = [
+        Extent { length: 512, hole: true, zero: true },
+        Extent { length: 512, hole: false, zero: false },
+    ];
+    let bytes = Reply::extents(&request, &extents);
+    let mut expected =
+        vec![0x66, 0x8e, 0x33, 0xef, 0, 1, 0, 5, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 20];
+    expected.extend([0, 0, 0, 1, 0, 0, 2, 0, 0, 0, 0, 3, 0, 0, 2, 0, 0, 0, 0, 0]);
+    assert_eq!(bytes, expected);
+    let agreed = Agreed { structured: true, allocation: true };
+    let failed = Reply::failed(agreed, &request, Errno::Invalid);
+    assert_eq!(failed.bytes()[..4], [0x66, 0x8e, 0x33, 0xef]);
 }
 
 #[test]
@@ -102,8 +179,8 @@ fn old_clients_name_their_export() {
 #[test]
 fn what_is_not_offered_is_refused() {
     let (mut handshake, mut out) = (flagged(3), Vec::new());
-    // TLS, contexts, extended headers, an unknown one; data where there is none; a wrong name.
-    for number in [5, 9, 10, 11, 77] {
+    // TLS, extended headers, an unknown one; data where there is none; a wrong name.
+    for number in [5, 11, 77] {
         handshake.receive(&option(number, b"abc"), &export(), &mut out).unwrap();
     }
     assert!(answers(&out).iter().all(|(kind, _)| *kind == 1 << 31 | 1));
@@ -215,7 +292,7 @@ fn what_is_no_request_ends_it() {
 fn replies_are_of_the_agreed_kind() {
     let read = received(&request(0, 0, 4096, 512), 28).unwrap().0[0];
     let write = Request { command: Command::Write, ..read };
-    let (plain, structured) = (Agreed::default(), Agreed { structured: true });
+    let (plain, structured) = (Agreed::default(), Agreed { structured: true, allocation: false });
     let cookie = [1, 2, 3, 4, 5, 6, 7, 8];
     let simple = |error: u8| [&[0x67, 0x44, 0x66, 0x98, 0, 0, 0, error][..], &cookie].concat();
     assert_eq!(Reply::done(plain, &read).bytes(), simple(0));
@@ -279,7 +356,7 @@ proptest! {
             prop_assert_eq!(&outcome, &Outcome::More);
             outcome = handshake.receive(part, &export(), &mut out).unwrap();
         }
-        let agreed = Agreed { structured: true };
+        let agreed = Agreed { structured: true, allocation: false };
         prop_assert_eq!(outcome, Outcome::Begin { agreed, rest: Vec::new() });
         prop_assert_eq!(answers(&out).len(), 5);
     }
