@@ -23,7 +23,8 @@ use crate::session::lock;
 /// under way: it is for servers that have a poll loop. Clones are the same queue; several threads
 /// may reap it.
 ///
-/// The descriptor, of a queue that wakes no port, is readable while there is something to reap, and after that until a call of
+/// The descriptor (of a queue that wakes no port) is readable while there is something to reap, and
+/// after that until a call of
 /// [`CompletionQueue::reap`] or [`CompletionQueue::reap_all`] has found nothing. So reap until
 /// nothing is there, then wait. Its bytes are the queue's own: poll it, but do not read it.
 ///

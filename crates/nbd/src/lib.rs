@@ -4,8 +4,8 @@
 //! The standard is `doc/proto.md` of the NBD project (version 3.25 of its reference server);
 //! sections are cited by their names. All numbers on the wire are big-endian.
 //!
-//! A connection is a [`Handshake`] until it gives [`Outcome::Begin`], then a [`Receiver`]. Both take
-//! bytes as they come. Whatever a client sends, they keep at most [`OPTION_BYTES_MAX`] of it.
+//! A connection is a [`Handshake`] until it gives [`Outcome::Begin`], then a [`Receiver`]. Both
+//! take bytes as they come. Whatever a client sends, they keep at most [`OPTION_BYTES_MAX`] of it.
 #![no_std]
 #![forbid(unsafe_code)]
 

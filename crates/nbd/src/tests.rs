@@ -328,7 +328,10 @@ fn replies_are_of_the_agreed_kind() {
 proptest! {
     /// Whatever comes, in whatever pieces: no panic, and little is kept.
     #[test]
-    fn a_stranger_is_harmless(bytes in prop::collection::vec(any::<u8>(), 0..200), piece in 1..50_usize) {
+    fn a_stranger_is_harmless(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        piece in 1..50_usize,
+    ) {
         let mut out = Vec::new();
         let mut handshake = Handshake::begin(&mut out);
         let mut stream = 3_u32.to_be_bytes().to_vec();
