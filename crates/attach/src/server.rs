@@ -149,7 +149,12 @@ impl NbdServer {
             stop: Arc::clone(&stop),
         };
         let builder = std::thread::Builder::new().name("nbd".into());
-        let config = engine::Config { name: "nbd".into(), ..engine::Config::default() };
+        let config = engine::Config {
+            name: "nbd".into(),
+            // The client, which is on this machine as a rule, needs the processor.
+            spin_max: Duration::ZERO,
+            ..engine::Config::default()
+        };
         let thread = builder.spawn(move || match engine::choose(engine) {
             Choice::Epoll => parts.serve(engine::epoll::Epoll::new(&config), &ready),
             _ => parts.serve(engine::uring::Uring::new(&config), &ready),

@@ -33,6 +33,10 @@ const GRACE: Duration = Duration::from_secs(5);
 /// And how long all of it may take: the last flush, and the logout.
 const LEAVING_MOST: Duration = Duration::from_secs(20);
 
+/// Who uses the disk runs on the same machine as its server, the initiator and often the target: a
+/// processor that spins is missing there (docs/PERFORMANCE.md).
+const SPIN_MAX: Duration = Duration::ZERO;
+
 /// Serves one disk until the user wants an end.
 pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let url = client::disk_url(&options.disk.url)?;
@@ -45,7 +49,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let interrupted = wake.clone();
     // Who has gone needs no word.
     leaving::catch_signals(move || drop(interrupted.send(None)))?;
-    let initiator = Initiator::start(&Config { engine, ..Config::default() })?;
+    let initiator = Initiator::start(&Config { engine, spin_max: SPIN_MAX, ..Config::default() })?;
     let session = log_in(&initiator, login, &url)?;
     let disk = match Disk::open(&session, url.lun.unwrap_or(0)) {
         Ok(disk) => disk,
