@@ -304,7 +304,10 @@ fn an_order_whose_asker_is_gone_before_its_turn_is_not_begun() {
         assert!(begin.elapsed() < PATIENCE, "what had begun is not done");
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(store.resize_behind(3 << 20, &|| true), Some(Ok(())));
+    // On a busy machine the thread may be late with saying that it is over.
+    while store.resize_behind(3 << 20, &|| true) != Some(Ok(())) {
+        assert!(begin.elapsed() < PATIENCE, "nothing goes on");
+    }
     assert!(!fake.done().contains(&"snapshot"), "{:?}", fake.done());
     nothing_was_misused();
 }

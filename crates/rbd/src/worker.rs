@@ -594,7 +594,7 @@ mod tests {
         let Ok(Spec::Rbd(spec)) = word.parse() else { panic!("{word}") };
         let turn = Turn::default();
         assert!(turn.take());
-        let refused = connect(&fake::API, &spec, &[], &turn).err().expect("it is given up");
+        let refused = connect(&fake::API, &spec, &[], &turn).expect_err("it is given up");
         assert_eq!((refused.doing, refused.errno), (Doing::Create, ETIMEDOUT));
         let missing = connect(&fake::API, &RbdSpec { create: false, ..spec.clone() }, &[], &turn);
         assert_eq!(missing.err().map(|refused| refused.errno), Some(ENOENT), "it was made");
