@@ -243,6 +243,25 @@ pub struct Status {
     /// Reactors that do not answer, whose sessions are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub silent_reactors: Vec<usize>,
+    /// Where connections are captured to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capture: Option<Capture>,
+}
+
+/// A capture.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capture {
+    /// Where it is.
+    pub file: String,
+    /// Bytes that it has, or is going to have.
+    pub bytes: u64,
+    /// Segments of TCP in it.
+    pub segments: u64,
+    /// Segments that are missing, since they came faster than they could be written.
+    pub lost: u64,
+    /// Why nothing more is captured, if so.
+    #[serde(default)]
+    pub ended: Option<String>,
 }
 
 /// A target as it is served.

@@ -152,6 +152,7 @@ pub use buf::Buf;
 pub use buf::Pool;
 pub use buf::Slice;
 pub use clock;
+pub use capture::Capture;
 pub use engine;
 pub use engine::Choice;
 pub use engine::Waker;

@@ -3,6 +3,7 @@
 //! say what is wrong.
 
 mod account;
+pub(crate) mod capture;
 pub(crate) mod contents;
 pub(crate) mod guest;
 pub(crate) mod histogram;
@@ -134,6 +135,7 @@ pub(crate) fn portal_url(text: &str) -> Result<Url> {
 /// A queue as the options want it, which are right as far as that can be seen without a URL.
 pub(crate) fn queue(options: &ClientOptions) -> Result<Guest> {
     take(options, &mut Options::new(String::new(), None))?;
+    capture::limit(options.capture_limit.as_deref())?;
     let engine = match options.engine.as_deref() {
         None | Some("auto") => Choice::Auto,
         Some("uring") => Choice::Uring,
@@ -157,6 +159,7 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     }
     take(client, &mut options)?;
     options.account = account::of(client, url)?;
+    options.capture = capture::of(client)?;
     Ok(options)
 }
 

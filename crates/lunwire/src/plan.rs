@@ -97,6 +97,8 @@ pub(crate) struct Draft {
     pub(crate) spin: Duration,
     pub(crate) login_timeout: Duration,
     rdma: Rdma,
+    /// File and bytes of a capture.
+    pub(crate) capture: Option<(PathBuf, u64)>,
     sessions_max: usize,
     connections: ConnectionLimits,
     hide_targets: bool,
@@ -133,6 +135,7 @@ impl Draft {
             spin: DEFAULT_SPIN,
             login_timeout: target::LOGIN_TIMEOUT_DEFAULT,
             rdma: Rdma::Off,
+            capture: None,
             sessions_max: SESSIONS_MAX,
             connections: ConnectionLimits::default(),
             hide_targets: false,
@@ -207,6 +210,10 @@ impl Draft {
         }
         if let Some(text) = &options.rdma {
             self.rdma = option("--rdma", text, rdma(text))?;
+        }
+        if let Some(path) = &options.capture {
+            let limit = crate::client::capture::limit(options.capture_limit.as_deref())?;
+            self.capture = Some((path.clone(), limit));
         }
         if let Some(count) = options.unauthenticated_max {
             self.connections.strangers = option("--unauthenticated-max", count, strangers(count))?;
@@ -374,6 +381,7 @@ impl Draft {
             pool_bytes_max: target::POOL_BYTES_DEFAULT,
             login_timeout: self.login_timeout,
             rdma: self.rdma,
+            capture: None,
             end_wait: target::END_WAIT_DEFAULT,
             isns: self.isns.clone(),
             sessions_max: self.sessions_max,

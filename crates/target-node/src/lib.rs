@@ -162,6 +162,7 @@ pub use volume::VolumeError;
 pub use buf::Buf;
 pub use buf::Pool;
 pub use buf::Slice;
+pub use capture::Capture;
 pub use clock;
 pub use engine;
 pub use engine::Choice;

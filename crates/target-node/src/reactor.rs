@@ -18,6 +18,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use buf::Pool;
+use capture::Capture;
 use engine::Choice;
 use engine::Port;
 use engine::ppe::Idle;
@@ -87,6 +88,9 @@ pub struct Plan {
     pub login_timeout: Duration,
     /// Whether portals speak iSER, too.
     pub rdma: Rdma,
+    /// Where connections are captured to, from their first byte. Who makes it finishes it when the
+    /// target has stopped.
+    pub capture: Option<Capture>,
     /// Task management, logouts and logins that take the place of others wait so long for what
     /// stores have others do ([`store::foreign`]) for commands that have ended. Then its unit is
     /// fenced instead.
@@ -120,6 +124,7 @@ impl Plan {
             pool_bytes_max: POOL_BYTES_DEFAULT,
             login_timeout: LOGIN_TIMEOUT_DEFAULT,
             rdma: Rdma::Off,
+            capture: None,
             end_wait: END_WAIT_DEFAULT,
             isns: None,
             sessions_max: SESSIONS_MAX,
@@ -327,6 +332,7 @@ impl Target {
             files: Files::new(plan.stores.files),
             login_timeout: plan.login_timeout,
             rdma: plan.rdma,
+            capture: plan.capture,
             end_wait: plan.end_wait,
             hold_back: HOLD_BACK.min(plan.spin_max),
             locals: AtomicUsize::new(0),

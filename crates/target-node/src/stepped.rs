@@ -87,6 +87,7 @@ impl<P: Port> SteppedTarget<P> {
             files: Files::default(),
             login_timeout: plan.login_timeout,
             rdma: plan.rdma,
+            capture: None,
             end_wait: plan.end_wait,
             hold_back: plan.hold_back,
             locals: AtomicUsize::new(0),

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use anyhow::bail;
+use control::admin::Capture;
 use control::admin::Lun;
 use control::admin::Reply;
 use control::admin::Request;
@@ -45,6 +46,12 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
         vec!["sessions".into(), status.sessions.to_string()],
     ]);
     tell_silent(&status.silent_reactors);
+    if let Some(Capture { file, bytes, segments, lost, ended }) = &status.capture {
+        let missing = if *lost > 0 { format!(", {lost} are missing") } else { String::new() };
+        let ended = ended.as_ref().map(|why| format!("; over: {why}")).unwrap_or_default();
+        let (bytes, segments) = (units::bytes(*bytes), words::count(*segments, "segment"));
+        output::line(format!("capture to {file}: {segments}, {bytes}{missing}{ended}"));
+    }
     for target in status.targets {
         output::line(format!("target {}", target.name));
         let who = match target.access.is_empty() {

@@ -18,6 +18,7 @@ use std::time::Instant;
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
+use capture::Capture;
 use control::admin;
 use control::admin::Reply;
 use control::admin::Request;
@@ -101,6 +102,7 @@ impl Admin {
         path: Option<PathBuf>,
         target: Arc<Target>,
         maker: UnitMaker,
+        capture: Option<Capture>,
     ) -> Result<Self> {
         let (path, wanted) = match path {
             Some(path) => (path, true),
@@ -124,7 +126,7 @@ impl Admin {
         };
         tracing::debug!(path = %path.display(), "control socket");
         let socket = Socket::of(path)?;
-        let shared = Arc::new(Shared { target, begun: Instant::now() });
+        let shared = Arc::new(Shared { target, begun: Instant::now(), capture });
         let asked = Asked(Arc::clone(&shared));
         let (mut clients, orders) =
             Clients::new(listener, asked).context("cannot serve the control socket")?;
@@ -149,6 +151,7 @@ impl Admin {
 struct Shared {
     target: Arc<Target>,
     begun: Instant,
+    capture: Option<Capture>,
 }
 
 /// Answers what takes no time.
@@ -295,6 +298,7 @@ impl Shared {
                     targets: targets.map(|target| shown::target(target, &waits)).collect(),
                     sessions: answers.iter().map(|figures| figures.sessions.len()).sum(),
                     silent_reactors: silent,
+                    capture: self.capture.as_ref().map(shown::capture),
                 })
             }
             Request::Layers => {

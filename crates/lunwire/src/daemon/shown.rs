@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the library knows of targets and sessions, in the words of the control socket.
 
+use capture::Capture;
 use control::admin;
 use control::units;
 use iscsi::target_role::TaskReporting;
@@ -147,5 +148,17 @@ pub(super) fn session(session: SessionSnapshot) -> admin::Session {
                 transport: connection.transport.to_owned(),
             })
             .collect(),
+    }
+}
+
+/// How far a capture is.
+pub(super) fn capture(capture: &Capture) -> admin::Capture {
+    let figures = capture.figures();
+    admin::Capture {
+        file: capture.path().display().to_string(),
+        bytes: figures.bytes,
+        segments: figures.segments,
+        lost: figures.lost,
+        ended: figures.end.map(|end| end.to_string()),
     }
 }

@@ -133,14 +133,14 @@ impl<P: Port> Pump<P> {
         let reactor = self.door.accepted % self.context.shared.mailboxes.len();
         self.door.accepted += 1;
         if reactor == self.context.reactor {
-            self.adopt(Carrier::Socket(fd), ends);
+            self.adopt(Carrier::Socket(fd, None), ends);
         } else {
             self.context.shared.mailboxes[reactor].send(Letter::Connection { fd, ends });
         }
     }
 
     /// Begins the login phase of a connection.
-    pub(super) fn adopt(&mut self, carrier: Carrier, ends: Ends) {
+    pub(super) fn adopt(&mut self, mut carrier: Carrier, ends: Ends) {
         let Ends { peer, local } = ends;
         if self.is_full() {
             let reason = match self.context.stopping {
@@ -175,6 +175,7 @@ impl<P: Port> Pump<P> {
             joins: None,
         };
         let ends = Ends { peer: peer.without_mapping(), local: without_mapping(local) };
+        carrier.be_captured(&self.context, ends);
         let _ = self.insert_connection(carrier, ends, mover, Box::new(login));
     }
 
@@ -458,7 +459,9 @@ impl<P: Port> ConnectionView<'_, P> {
             reactor = self.context.reactor,
             "session opened"
         );
-        connection.lands = login.capabilities.lands && login.parameters.error_recovery_level == 0;
+        connection.lands = login.capabilities.lands
+            && login.parameters.error_recovery_level == 0
+            && !connection.line.is_captured();
         // Discovery without a proof may be anybody, and needs no more than a moment.
         let is_known = !login.discovery || phase.user.is_some();
         let pool = self.context.pool.share();

@@ -5,6 +5,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use capture::Capture;
+
 use super::LocalEnd;
 use super::letter::Letter;
 use super::rdma::Rdma;
@@ -36,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) files: Files,
     pub(crate) login_timeout: Duration,
     pub(crate) rdma: Rdma,
+    /// Where connections are captured to.
+    pub(crate) capture: Option<Capture>,
     /// Whoever wants commands to be over waits so long for what is done elsewhere for them.
     pub(crate) end_wait: Duration,
     /// How long answers may wait for others to go with them; zero where reactors never spin, since
