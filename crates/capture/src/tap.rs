@@ -142,8 +142,7 @@ impl Tap {
     }
 
     fn put(&self, sent: bool, flags: Flags, payload: &[u8]) {
-        let (half, other) =
-            if sent { (self.ours, self.theirs) } else { (self.theirs, self.ours) };
+        let (half, other) = if sent { (self.ours, self.theirs) } else { (self.theirs, self.ours) };
         // Whoever begins knows no number of the other side.
         let acknowledged = if flags == Flags::Syn { 0 } else { other.sequence };
         let (from, to, sequence) = (half.from, other.from, half.sequence);

@@ -40,6 +40,7 @@ use initiator::Policy;
 use initiator::Queue;
 use initiator::SessionId;
 use initiator::Settings;
+use initiator::Transport;
 use initiator::Url;
 use initiator::UrlError;
 use iscsi::chap::Algorithm;
@@ -158,9 +159,25 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
         output::warn(format!("target {}: {departure}; it is sent as it is", target.escape_debug()));
     }
     take(client, &mut options)?;
+    warn_of_digests(&options);
     options.account = account::of(client, url)?;
     options.capture = capture::of(client)?;
     Ok(options)
+}
+
+/// Who wants digests is told where there are none.
+fn warn_of_digests(options: &Options) {
+    let Settings { header_digest, data_digest, .. } = &options.settings;
+    let wants =
+        |offer: &DigestOffer| matches!(offer, DigestOffer::Preferred | DigestOffer::Required);
+    if matches!(options.transport, Transport::Iser(..))
+        && (wants(header_digest) || wants(data_digest))
+    {
+        output::warn(
+            "there are no digests over iSER (RFC 7145): HeaderDigest and DataDigest are None; the \
+             CRC of MPA covers each segment instead, unless the URL has mpa_crc=none",
+        );
+    }
 }
 
 /// A portal of `--portal`.

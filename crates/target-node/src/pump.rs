@@ -53,7 +53,6 @@ pub use admission::LOGIN_REFUSED;
 pub(crate) use join::Handover;
 pub(crate) use letter::Letter;
 pub use management::COMMAND_ABORTED;
-pub use rdma::Rdma;
 pub(crate) use shared::Shared;
 pub use transport::LocalEnd;
 pub(crate) use transport::OurEnd;

@@ -48,8 +48,8 @@ use crate::pump::Board;
 use crate::pump::Letter;
 use crate::pump::LocalEnd;
 use crate::pump::Pump;
-use crate::pump::Rdma;
 use crate::pump::Shared;
+use crate::rdma::Rdma;
 use crate::registry::Registry;
 use crate::registry::SESSIONS_MAX;
 use crate::silences::Silences;
@@ -86,7 +86,7 @@ pub struct Plan {
     pub pool_bytes_max: usize,
     /// A login that takes longer is closed.
     pub login_timeout: Duration,
-    /// Whether portals speak iSER, too.
+    /// Whether portals that have no word of their own speak iSER, too.
     pub rdma: Rdma,
     /// Where connections are captured to, from their first byte. Who makes it finishes it when the
     /// target has stopped.
@@ -295,11 +295,12 @@ impl Target {
         plan.nodes.iter().try_for_each(Node::check)?;
         let mut listeners = Vec::new();
         let mut portals = Vec::new();
-        for Portal { address, group } in plan.portals.iter().copied() {
+        for portal in plan.portals.iter().copied() {
+            let address = portal.address;
             let failed = |source| Error::Listen { address, source };
             let listener = TcpListener::from(engine::listen(address).map_err(failed)?);
             let address = listener.local_addr().map_err(failed)?;
-            portals.push(Portal { address, group });
+            portals.push(Portal { address, ..portal });
             listeners.push((OwnedFd::from(listener), address));
         }
         let engine = engine::choose(plan.engine);
@@ -422,6 +423,14 @@ impl Target {
     #[must_use]
     pub fn portals(&self) -> Vec<SocketAddr> {
         self.nodes().addresses()
+    }
+
+    /// Those of them that speak iSER, too.
+    #[must_use]
+    pub fn iser_portals(&self) -> Vec<SocketAddr> {
+        let (nodes, else_so) = (self.nodes(), self.shared.rdma);
+        let speaks = |portal: &&Portal| portal.rdma.unwrap_or(else_so) != Rdma::Off;
+        nodes.portals.iter().filter(speaks).map(|portal| portal.address).collect()
     }
 
     /// The tags of its portal groups, ascending.

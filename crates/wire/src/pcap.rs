@@ -257,7 +257,8 @@ mod tests {
         assert_eq!(out.len(), sent.record_len());
         let expected = [
             4, 3, 2, 1, 5, 0, 0, 0, 43, 0, 0, 0, 43, 0, 0, 0, // record
-            0x45, 0, 0, 43, 0, 0, 0x40, 0, 64, 6, 0x26, 0xcb, 10, 0, 0, 1, 10, 0, 0, 2, // IPv4
+            0x45, 0, 0, 43, 0, 0, 0x40, 0, 64, 6, 0x26, 0xcb, 10, 0, 0, 1, 10, 0, 0,
+            2, // IPv4
             0x0c, 0xbc, 0x9c, 0x40, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x18, 0xff, 0xff, // TCP
         ];
         assert_eq!(out[..expected.len()], expected);

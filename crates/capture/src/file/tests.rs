@@ -65,7 +65,8 @@ fn a_connection_is_a_stream_of_tcp_from_its_first_to_its_last_byte() {
     assert_eq!(figures.bytes, file.len() as u64);
     let max = u32::try_from(pcap::SEGMENT_LEN_MAX).unwrap();
     let (ours, theirs) = (3260, 40_000);
-    let flags: Vec<_> = packets(&file).into_iter().map(|(a, b, c, d, e)| (a, b, c, d, e.len())).collect();
+    let flags: Vec<_> =
+        packets(&file).into_iter().map(|(a, b, c, d, e)| (a, b, c, d, e.len())).collect();
     let expected = [
         (theirs, 0, 0, 0x02, 0),
         (ours, 0, 1, 0x12, 0),
@@ -160,8 +161,7 @@ fn a_disk_that_is_full_ends_the_capture_and_leaves_whole_records() {
     let mut tap = Tap::open(&capture, Side::Initiator, ends(), NOW).unwrap();
     let (inner, file) = (Arc::clone(&capture.0), Small(Arc::clone(&taken), 1000));
     let (tell, told) = mpsc::channel();
-    let thread =
-        thread::spawn(move || inner.write(file, |end| tell.send(end.clone()).unwrap()));
+    let thread = thread::spawn(move || inner.write(file, |end| tell.send(end.clone()).unwrap()));
     while capture.is_open() {
         tap.received(NOW, &[1; 100]);
         thread::sleep(Duration::from_millis(1));

@@ -209,7 +209,8 @@ impl SessionDriver {
         error: Option<i32>,
         context: &Context<'_, P>,
     ) {
-        if let Some(connection) = self.place(epoch).and_then(|place| self.connections.get_mut(place))
+        if let Some(connection) =
+            self.place(epoch).and_then(|place| self.connections.get_mut(place))
             && let Path::Stream { tap: Some(tap), .. } = &mut connection.path
         {
             tap.ended(context.wall_clock(), error.is_some());

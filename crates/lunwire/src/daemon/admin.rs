@@ -286,6 +286,7 @@ impl Shared {
                 let waits: Vec<Wait> =
                     answers.iter().flat_map(|figures| figures.waits.iter().cloned()).collect();
                 let targets = self.target.targets().into_iter();
+                let sessions = answers.iter().flat_map(|figures| &figures.sessions);
                 Reply::Status(admin::Status {
                     version: env!("CARGO_PKG_VERSION").into(),
                     pid: std::process::id(),
@@ -294,6 +295,7 @@ impl Shared {
                     mode: self.target.mode().name().into(),
                     crc32c: crc::tier().name().into(),
                     reactors: self.target.reactors(),
+                    iser: shown::iser(&self.target.iser_portals(), sessions),
                     portals: self.target.portals().iter().map(ToString::to_string).collect(),
                     targets: targets.map(|target| shown::target(target, &waits)).collect(),
                     sessions: answers.iter().map(|figures| figures.sessions.len()).sum(),

@@ -39,6 +39,7 @@ use crate::ends::Ends;
 use crate::ends::Peer;
 use crate::ends::without_mapping;
 use crate::node::PORTAL_GROUP_TAG;
+use crate::rdma::Rdma;
 use crate::registry::Claim;
 use crate::registry::Identity;
 use crate::served::Served;
@@ -65,6 +66,8 @@ pub(super) struct LoginPhase {
     pub(super) machine: Login,
     /// Nothing has come yet.
     pub(super) is_fresh: bool,
+    /// Whether its portal speaks iSER, too.
+    pub(super) rdma: Rdma,
     /// What its mover can do.
     pub(super) capabilities: Capabilities,
     /// The mover that follows when the login is done.
@@ -154,14 +157,17 @@ impl<P: Port> Pump<P> {
         let mover = carrier.mover();
         let shared = &self.context.shared;
         let timeout = shared.login_timeout;
+        let ends = Ends { peer: peer.without_mapping(), local: without_mapping(local) };
+        let rdma = shared.catalogue.now().rdma(ends.local).unwrap_or(shared.rdma);
         let capabilities = match &mover {
-            Mover::Tcp(_) => shared.rdma.stream(),
+            Mover::Tcp(_) => rdma.stream(),
             mover => mover.capabilities(),
         };
         let machine = Login::new(now, StatSn(1), timeout, capabilities);
         let login = LoginPhase {
             machine,
             is_fresh: true,
+            rdma,
             capabilities,
             successor: None,
             asked: None,
@@ -174,7 +180,6 @@ impl<P: Port> Pump<P> {
             cid: Cid(0),
             joins: None,
         };
-        let ends = Ends { peer: peer.without_mapping(), local: without_mapping(local) };
         carrier.be_captured(&self.context, ends);
         let _ = self.insert_connection(carrier, ends, mover, Box::new(login));
     }

@@ -9,7 +9,6 @@ use capture::Capture;
 
 use super::LocalEnd;
 use super::letter::Letter;
-use super::rdma::Rdma;
 use super::transport::local_ends;
 use super::waiting::Board;
 use crate::authentication::Challenges;
@@ -17,6 +16,7 @@ use crate::catalogue::Catalogue;
 use crate::ends::Ends;
 use crate::ends::Peer;
 use crate::mail::Mailbox;
+use crate::rdma::Rdma;
 use crate::registry::Registry;
 use crate::silences::Silences;
 use crate::stores::Files;
@@ -37,6 +37,7 @@ pub(crate) struct Shared {
     /// For administration, and for the names of files in the log.
     pub(crate) files: Files,
     pub(crate) login_timeout: Duration,
+    /// Of portals that have no word of their own.
     pub(crate) rdma: Rdma,
     /// Where connections are captured to.
     pub(crate) capture: Option<Capture>,
