@@ -412,7 +412,7 @@ fn a_portal_belongs_to_a_port_group_of_each_disk_that_has_any() {
 /// Whether a portal answers who begins with MPA.
 fn speaks_iser(portal: SocketAddr) -> bool {
     let mut stream = TcpStream::connect(portal).expect("it listens");
-    stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("a time");
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time");
     // What is no Login Request has no answer, whatever is told of it.
     let request = [&b"MPA ID Req Frame\x00\x01\x00\x04"[..], &[0xc0, 0, 0, 0]].concat();
     let request = [request, vec![0; 48]].concat();

@@ -104,6 +104,33 @@ fn whoever_speaks_iser_is_shown() {
     assert!(text.contains(portal), "{text}");
 }
 
+/// As the interpreter of the UNH study was used: a script logs in, and repeats another one whose
+/// commands move 512 KiB each.
+#[test]
+fn scripts_with_repetitions_run_over_it() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:8M"], &RDMA);
+    let bytes = pattern(512 << 10);
+    let data = files.with("data", &bytes);
+    let blast = format!(
+        "scsi 2a 0 0 0 0 0 0 4 0 0 out {data}\nscsi 28 0 0 0 0 0 0 4 0 0 in 512K\n\
+         read 0 1024 {} --overwrite\n",
+        files.path("back")
+    );
+    let blast = files.with("blast", blast.as_bytes());
+    for (round, url) in over_iser(&daemon.urls[0]).iter().enumerate() {
+        let log = files.path(&format!("log{round}"));
+        let script = format!("login {url}\nlog {log}\nrepeat 10 {blast}\nlogout\n");
+        let script = files.with("script", script.as_bytes());
+        let said = stdout(&good(&["shell", &script]));
+        assert_eq!(said.matches("GOOD").count(), 20, "{said}");
+        let log = std::fs::read_to_string(log).unwrap();
+        let good = log.lines().filter(|line| line.contains("\tgood\tscsi"));
+        assert_eq!(good.count(), 20, "{log}");
+        assert!(std::fs::read(files.path("back")).unwrap() == bytes, "what was written, by {url}");
+    }
+}
+
 /// What a session says of its connections.
 fn streams(daemon: &Daemon) -> Vec<serde_json::Value> {
     let shown = good(&["sessions", "--json", "--control-socket", &daemon.socket]);

@@ -19,10 +19,10 @@ use scsi::{Identity, LogicalUnit};
 use store::spec::Spec;
 use target::{AuthenticationPolicy, Idle, Mode, Node, Plan, Stores, Target, Times};
 
-use super::threads::{Interrupts, Usage, find, interrupts, usage};
 use super::{Division, Load, Places};
 use crate::Error;
 use crate::measure::real;
+use crate::threads::{Interrupts, Usage, find, interrupts, usage};
 
 const TARGET: &str = "iqn.2026-01.local.lunwire:lab";
 
