@@ -195,6 +195,9 @@ impl Load {
     }
 }
 
+/// Reads whose data comes in a few pieces: more than one, and fewer than keep both sides busy.
+const READ_SIZES: std::ops::RangeInclusive<u32> = 32 << 10..=1 << 20;
+
 /// Where the cost of CRCs is looked at.
 const CPU_SIZES: [u32; 2] = [64 << 10, 1 << 20];
 
@@ -237,6 +240,14 @@ impl Case {
         self.typical(|sample| sample.seconds * 1e6 / sample.transfers)
     }
 
+    /// How often target and initiator have slept in a transfer.
+    fn sleeps(&self) -> [f64; 2] {
+        [
+            self.typical(|sample| real(sample.target.voluntary) / sample.transfers),
+            self.typical(|sample| real(sample.initiator.voluntary) / sample.transfers),
+        ]
+    }
+
     /// Processor time of target and initiator for a transfer, microseconds.
     fn cpu_us(&self) -> [f64; 2] {
         let each = |ns: u64, sample: &Sample| real(ns) / 1000.0 / sample.transfers;
@@ -254,13 +265,16 @@ struct Measured {
     engine: &'static str,
     cpus: usize,
     cases: Vec<Case>,
+    /// Reads where both sides spin before they sleep.
+    spinning: Vec<Case>,
     /// Of the frames.
     counted: frames::Counted,
 }
 
 impl Measured {
     fn take(options: &Options) -> Result<Self, Error> {
-        let mut rig = Rig::start()?;
+        // What a thread waits is not to count as work.
+        let mut rig = Rig::start(Duration::ZERO)?;
         let engine = rig.engine();
         let cases = Load::all(options).into_iter();
         let mut cases: Vec<Case> = cases.map(|load| Case { load, samples: Vec::new() }).collect();
@@ -272,7 +286,23 @@ impl Measured {
         }
         let counted = frames::Counted::take(&rig)?;
         rig.stop()?;
-        Ok(Self { options: *options, engine, cpus: allowed_cpus().len(), cases, counted })
+        let spinning = Self::take_spinning(options)?;
+        let (options, cpus) = (*options, allowed_cpus().len());
+        Ok(Self { options, engine, cpus, cases, spinning, counted })
+    }
+
+    fn take_spinning(options: &Options) -> Result<Vec<Case>, Error> {
+        let loads = options.sizes().into_iter().filter(|size| READ_SIZES.contains(size));
+        let loads = loads.flat_map(|size| Carrier::BOTH.map(|of| Load::of(of, false, size)));
+        let mut cases: Vec<Case> = loads.map(|load| Case { load, samples: Vec::new() }).collect();
+        let mut rig = Rig::start(engine::limits::SPIN_MAX)?;
+        for _ in 0..options.rounds {
+            for case in &mut cases {
+                case.samples.push(rig.run(case.load, options.time)?);
+            }
+        }
+        rig.stop()?;
+        Ok(cases)
     }
 
     fn case(&self, load: Load) -> Option<&Case> {

@@ -63,12 +63,13 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    pub(super) fn start() -> Result<Self, Error> {
+    /// `spin_max`: how long both sides look for more before they sleep.
+    pub(super) fn start(spin_max: Duration) -> Result<Self, Error> {
         let wrong = |error: String| Error::Rig(error);
         let cpus = engine::affinity::allowed_cpus();
         let folder = tempfile::tempdir().map_err(|error| wrong(error.to_string()))?;
         let place = cpus.first().copied().into_iter().collect();
-        let plan = plan(&folder, place)?;
+        let plan = plan(&folder, place, spin_max)?;
         let target = Target::start(plan).map_err(|error| wrong(error.to_string()))?;
         let portal = target.portals().first().copied();
         let portal = portal.ok_or_else(|| wrong("it does not listen".into()))?;
@@ -80,7 +81,7 @@ impl Rig {
         let [Some(reactor), Some(load)] = threads else {
             return Err(wrong("a thread is missing".into()));
         };
-        let mut queue = queue()?;
+        let mut queue = queue(spin_max)?;
         let mut sessions = Vec::new();
         for carrier in Carrier::ALL {
             for asking in [Asking::All, Asking::Rest] {
@@ -126,7 +127,7 @@ impl Rig {
 
     /// A session of its own that is captured, with this load once, or with none.
     pub(super) fn capture(&self, load: Load, once: bool, to: &Capture) -> Result<(), Error> {
-        let mut queue = queue()?;
+        let mut queue = queue(Duration::ZERO)?;
         let of = (load.carrier, load.asking);
         let session = log_in(&mut queue, self.portal, of, Some(to.clone()))?;
         // A new nexus has unit attentions.
@@ -251,13 +252,9 @@ impl Driver<'_> {
     }
 }
 
-fn queue() -> Result<Queue, Error> {
-    let config = initiator::Config {
-        // What a thread waits is not to count as work.
-        spin_max: Duration::ZERO,
-        pool_bytes_max: POOL_BYTES,
-        ..initiator::Config::default()
-    };
+fn queue(spin_max: Duration) -> Result<Queue, Error> {
+    let config =
+        initiator::Config { spin_max, pool_bytes_max: POOL_BYTES, ..initiator::Config::default() };
     Queue::new(&config).map_err(|error| Error::Rig(error.to_string()))
 }
 
@@ -287,7 +284,7 @@ fn log_in(
     queue.login(options).map_err(|error| Error::Rig(error.to_string()))
 }
 
-fn plan(folder: &TempDir, cpus: Vec<usize>) -> Result<Plan, Error> {
+fn plan(folder: &TempDir, cpus: Vec<usize>, spin_max: Duration) -> Result<Plan, Error> {
     let wrong = |error: String| Error::Rig(error);
     let mut stores = Stores::new();
     let file = format!("file:{}/disk,size={DISK_BYTES}", folder.path().display());
@@ -304,6 +301,5 @@ fn plan(folder: &TempDir, cpus: Vec<usize>) -> Result<Plan, Error> {
     let portal = SocketAddr::from(([127, 0, 0, 1], 0));
     let plan = Plan::new(vec![portal.into()], vec![node], stores);
     let (engine, rdma) = (Choice::Auto, Rdma::Iwarp);
-    let spin_max = Duration::ZERO;
     Ok(Plan { engine, rdma, cpus, spin_max, pool_bytes_max: POOL_BYTES, ..plan })
 }

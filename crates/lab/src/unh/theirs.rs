@@ -41,8 +41,11 @@ pub(super) fn lines(figure: &str) -> Vec<Line> {
     said(figure).into_iter().map(line).collect()
 }
 
-/// Tables 4.2 and 4.3: bytes of a frame by layer, with RDMA and without.
-pub(super) const LAYERS: [(&str, Option<u32>, Option<u32>); 9] = [
+/// A layer, and its bytes of a frame, with RDMA and without.
+type Layer = (&'static str, Option<u32>, Option<u32>);
+
+/// Tables 4.2 and 4.3.
+pub(super) const LAYERS: [Layer; 9] = [
     ("Ethernet inter-frame gap", Some(12), Some(12)),
     ("Ethernet preamble", Some(8), Some(8)),
     ("Ethernet header", Some(14), Some(14)),
@@ -146,9 +149,7 @@ mod tests {
     /// 93.6 and 94.9 % of 1538 bytes.
     #[test]
     fn the_tables_agree_with_each_other() {
-        let sum = |of: fn(&(&str, Option<u32>, Option<u32>)) -> Option<u32>| {
-            LAYERS.iter().filter_map(of).sum::<u32>()
-        };
+        let sum = |of: fn(&Layer) -> Option<u32>| LAYERS.iter().filter_map(of).sum::<u32>();
         assert_eq!((sum(|row| row.1), sum(|row| row.2)), (1538, 1538));
         for (payload, most) in [1440.0, 1460.0].into_iter().zip(PAYLOAD_MAX) {
             assert!((payload / 1538.0 * 10_000.0_f64 - most).abs() < 5.0);

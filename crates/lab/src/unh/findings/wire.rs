@@ -4,7 +4,7 @@
 use super::super::frames::{BYTES, FRAME_OVERHEAD, SEGMENT};
 use super::super::theirs::{COMBINATIONS, LAYERS, PAYLOAD_MAX};
 use super::super::{Carrier, Load, Measured};
-use crate::figure::{Bar, Figure, Kind, bytes, number};
+use crate::figure::{Bar, Figure, Kind, bytes};
 use crate::measure::real;
 use crate::report::{Section, Table};
 
@@ -157,10 +157,8 @@ pub(super) fn messages(measured: &Measured) -> Section {
         two > one,
         format!(
             "\"For each megabyte two CDBs, two command PDUs and two response PDUs\" with commands of \
-             512 KiB: a write over iSER is {} messages here, and {} in one command; bursts of 512 KiB \
-             make two RDMA Reads of it either way",
-            number(two),
-            number(one)
+             512 KiB: a write over iSER is {two:.0} messages here, and {one:.0} in one command; bursts of 512 KiB \
+             make two RDMA Reads of it either way"
         ),
     );
     section
