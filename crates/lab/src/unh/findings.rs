@@ -52,16 +52,16 @@ fn preface(measured: &Measured) -> Vec<String> {
         ),
         format!(
             "The study's parameters: MaxBurstLength and MaxRecvDataSegmentLength 512 KiB, \
-             InitialR2T=Yes, ImmediateData=No, one transfer at a time, each of one command; here one \
-             command moves {cut} at most, which is what the disk takes. Where it is said, commands \
-             are of {kernel} at most, as Linux cut them for the study's initiator in the kernel. \
-             InitiatorRecvDataSegmentLength and TargetRecvDataSegmentLength are 8 KiB here: data \
-             that is asked for does not go by them.",
+             InitialR2T=Yes, ImmediateData=No, one transfer at a time, each of one command; here \
+             one command moves {cut} at most, which is what the disk takes. Where it is said, \
+             commands are of {kernel} at most, as Linux cut them for the study's initiator in the \
+             kernel. InitiatorRecvDataSegmentLength and TargetRecvDataSegmentLength are 8 KiB \
+             here: data that is asked for does not go by them.",
         ),
-        "The study had adapters that carried iWARP by themselves, on 10-Gigabit Ethernet, with four \
-         processors of 2.6 GHz a side. Here processors do the adapters' work, and loopback has no \
-         line rate. Its plots are pictures that its text does not have: what the text says of them \
-         is drawn dashed, where it says it (theirs.tsv, with the source of each value)."
+        "The study had adapters that carried iWARP by themselves, on 10-Gigabit Ethernet, with \
+         four processors of 2.6 GHz a side. Here processors do the adapters' work, and loopback \
+         has no line rate. Its plots are pictures that its text does not have: what the text says \
+         of them is drawn dashed, where it says it (theirs.tsv, with the source of each value)."
             .into(),
     ]);
     preface
@@ -204,9 +204,10 @@ fn ahead<L: Fn(u32) -> Load>(
         section.conclude(
             least > 0.0,
             format!(
-                "\"iSER surpasses plain iSCSI immediately\" (adapters, {how}): {what} over software \
-                 iWARP are at {} of plain iSCSI where throughput stays, and at {} at the worst size: \
-                 the processor that moves the bytes is the same one, and does MPA's CRC, too",
+                "\"iSER surpasses plain iSCSI immediately\" (adapters, {how}): {what} over \
+                 software iWARP are at {} of plain iSCSI where throughput stays, and at {} at the \
+                 worst size: the processor that moves the bytes is the same one, and does MPA's \
+                 CRC, too",
                 percent(steady),
                 percent(least)
             ),
@@ -234,8 +235,8 @@ fn user_space(measured: &Measured) -> Section {
     section.conclude(
         read < write,
         format!(
-            "Reads stood still far below writes in user space ({:.0} of 8500 Mb/s), which the study \
-             could not explain: here reads reach {read:.0} Mb/s and writes {write:.0}",
+            "Reads stood still far below writes in user space ({:.0} of 8500 Mb/s), which the \
+             study could not explain: here reads reach {read:.0} Mb/s and writes {write:.0}",
             theirs::READS_STAND_STILL
         ),
     );
@@ -288,9 +289,9 @@ fn both_spaces(measured: &Measured) -> Section {
         ),
     );
     section.pass_over(
-        "Initiator and target in the kernel (figures 4-7 to 4-9): not here, because that needs root \
-         and modules; Linux's initiator and target over its own software iWARP are peers of ours in \
-         interop/iser."
+        "Initiator and target in the kernel (figures 4-7 to 4-9): not here, because that needs \
+         root and modules; Linux's initiator and target over its own software iWARP are peers of \
+         ours in interop/iser."
             .into(),
     );
     section

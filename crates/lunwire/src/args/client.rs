@@ -360,8 +360,8 @@ pub(crate) struct BenchOptions {
     pub(crate) client: ClientOptions,
     /// Start a target with a disk in memory in this process, and measure what both roles of the
     /// protocol cost without a network, and beside it over TCP on the loopback address; not with a
-    /// URL, --sessions, --verify, --layers, --svg, --destroy-data, --portal or --capture, and not with options
-    /// of CHAP, digests and markers, which are not for both ways
+    /// URL, --sessions, --verify, --layers, --svg, --destroy-data, --portal or --capture, and not
+    /// with options of CHAP, digests and markers, which are not for both ways
     #[arg(long, conflicts_with_all = NOT_WITH_LOCAL)]
     pub(crate) local: bool,
     /// One block behind the other instead of at random

@@ -126,7 +126,8 @@ fn rdma_shown(rdma: &RdmaStream) -> String {
         (true, true) => "both ways",
     };
     format!(
-        "    {}: IRD {}, ORD {}, CRC {}, markers {markers}, FPDUs up to {} bytes, {} in {} registered",
+        "    {}: IRD {}, ORD {}, CRC {}, markers {markers}, FPDUs up to {} bytes, {} in {} \
+         registered",
         rdma.provider,
         rdma.ird,
         rdma.ord,

@@ -50,8 +50,8 @@ pub(super) fn unasked(measured: &Measured) -> Section {
         section.conclude(
             small > 0.0,
             format!(
-                "\"It may prove beneficial to circumvent the setup of RDMA for small transfers\": with \
-                 {} writes of up to 8 KiB gain {}, most is {} at {}, and {up_to}",
+                "\"It may prove beneficial to circumvent the setup of RDMA for small transfers\": \
+                 with {} writes of up to 8 KiB gain {}, most is {} at {}, and {up_to}",
                 carrier.name(),
                 percent(small),
                 percent(most.1),
@@ -161,8 +161,8 @@ pub(super) fn cpu(measured: &Measured) -> Section {
     section.conclude(
         costs.iter().all(|(_, more)| *more < 0.0),
         format!(
-            "\"Offloading should greatly reduce the work of the CPU\": without an adapter it does not; \
-             both sides together, software iWARP with CRC against TCP without digests: {}",
+            "\"Offloading should greatly reduce the work of the CPU\": without an adapter it does \
+             not; both sides together, software iWARP with CRC against TCP without digests: {}",
             told.join(", ")
         ),
     );
@@ -234,11 +234,11 @@ pub(super) fn reads(measured: &Measured) -> Section {
         section.conclude(
             spinning > asleep,
             format!(
-                "One read at a time leaves both processors idle while the pieces of its data come: \
-                 whoever waits for a piece sleeps, and has to be woken. It shows most at {size}, where \
-                 the initiator sleeps {sleeps:.1} times in a read: {asleep:.0} Mb/s, and {spinning:.0} \
-                 where both sides look for more for a while before they sleep. Whether its \
-                 reads met the same, the study does not say",
+                "One read at a time leaves both processors idle while the pieces of its data \
+                 come: whoever waits for a piece sleeps, and has to be woken. It shows most at \
+                 {size}, where the initiator sleeps {sleeps:.1} times in a read: {asleep:.0} \
+                 Mb/s, and {spinning:.0} where both sides look for more for a while before they \
+                 sleep. Whether its reads met the same, the study does not say",
             ),
         );
     }
@@ -253,9 +253,9 @@ pub(super) fn reads(measured: &Measured) -> Section {
     section.conclude(
         many > one,
         format!(
-            "Several at once leave no time to sleep: reads of {} go from {one:.0} to {many:.0} Mb/s \
-             (writes from {:.0} to {:.0}), so it is not the way of the data that stands still but the \
-             wait between pieces and commands",
+            "Several at once leave no time to sleep: reads of {} go from {one:.0} to {many:.0} \
+             Mb/s (writes from {:.0} to {:.0}), so it is not the way of the data that stands \
+             still but the wait between pieces and commands",
             bytes(u64::from(size)),
             at(true, 1),
             most(true)
@@ -291,8 +291,8 @@ pub(super) fn files(measured: &Measured) -> Section {
     section.conclude(
         losses.iter().all(|loss| *loss < 0.0),
         format!(
-            "Memory shows the stack without the disk (chapter 4): a file costs iSER {} for reads and {} for \
-             writes of the largest throughput here, though it is in the system's memory",
+            "Memory shows the stack without the disk (chapter 4): a file costs iSER {} for reads \
+             and {} for writes of the largest throughput here, though it is in the system's memory",
             percent(losses[0]),
             percent(losses[1])
         ),

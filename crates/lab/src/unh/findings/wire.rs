@@ -30,8 +30,8 @@ pub(super) fn combinations() -> Section {
     section.conclude(
         new > 0,
         format!(
-            "Its design supports combinations that it had no time for: {} are run here, of which it \
-             measured {}",
+            "Its design supports combinations that it had no time for: {} are run here, of which \
+             it measured {}",
             run.clone().count(),
             run.count() - new
         ),
@@ -71,9 +71,9 @@ pub(super) fn headers(measured: &Measured) -> Section {
     section.conclude(
         (share(payload) - PAYLOAD_MAX[0] / 100.0).abs() < 0.1,
         format!(
-            "\"93.6 % of 10 Gb/s are payload with RDMA, 94.9 % without\": in full frames that our own \
-             stack has cut for Ethernet {:.1} % are, without RDMA {:.1} % (Linux spends 12 bytes more \
-             on a time stamp in each)",
+            "\"93.6 % of 10 Gb/s are payload with RDMA, 94.9 % without\": in full frames that our \
+             own stack has cut for Ethernet {:.1} % are, without RDMA {:.1} % (Linux spends 12 \
+             bytes more on a time stamp in each)",
             share(payload),
             share(SEGMENT)
         ),
@@ -105,8 +105,8 @@ pub(super) fn headers(measured: &Measured) -> Section {
         kind: Kind::Bars { parts: vec!["payload"], bars },
     });
     section.pass_over(
-        "The second table counts all bytes of both directions in captures of sessions over loopback, \
-         whose FPDUs are longer than Ethernet's; frames are taken as full."
+        "The second table counts all bytes of both directions in captures of sessions over \
+         loopback, whose FPDUs are longer than Ethernet's; frames are taken as full."
             .into(),
     );
     section
@@ -156,9 +156,9 @@ pub(super) fn messages(measured: &Measured) -> Section {
     section.conclude(
         two > one,
         format!(
-            "\"For each megabyte two CDBs, two command PDUs and two response PDUs\" with commands of \
-             512 KiB: a write over iSER is {two:.0} messages here, and {one:.0} in one command; bursts of 512 KiB \
-             make two RDMA Reads of it either way"
+            "\"For each megabyte two CDBs, two command PDUs and two response PDUs\" with commands \
+             of 512 KiB: a write over iSER is {two:.0} messages here, and {one:.0} in one \
+             command; bursts of 512 KiB make two RDMA Reads of it either way"
         ),
     );
     section
