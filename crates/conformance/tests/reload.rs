@@ -421,7 +421,6 @@ fn speaks_iser(portal: SocketAddr) -> bool {
     std::io::Read::read_exact(&mut stream, &mut said).is_ok() && said == *b"MPA ID Rep Frame"
 }
 
-/// Covers: ISK-14.
 #[test]
 fn a_portal_that_is_there_speaks_iser_or_not_from_now_on() {
     on_each_engine(

@@ -185,7 +185,6 @@ fn what_is_in_force_is_told() {
     }
 }
 
-/// Covers: ISK-04/S.
 #[test]
 fn who_asks_for_digests_hears_why_there_are_none() {
     let files = Files::new();
@@ -211,7 +210,6 @@ fn two_portals(files: &Files, more: &str) -> String {
     files.with("config.toml", config.as_bytes())
 }
 
-/// Covers: ISK-14.
 #[test]
 fn each_portal_has_a_word_of_its_own() {
     let files = Files::new();
