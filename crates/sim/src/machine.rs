@@ -183,7 +183,7 @@ impl Machine {
     fn portal(&self) -> Portal {
         let address = SocketAddr::from(([0, 0, 0, 0], 0));
         match self.plan.two_groups {
-            true => Portal { address, group: 2 },
+            true => Portal { group: 2, ..address.into() },
             false => address.into(),
         }
     }

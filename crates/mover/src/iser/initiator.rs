@@ -42,6 +42,7 @@ pub use self::task::Carried;
 use self::output::Item;
 use self::task::Task;
 use super::CAPABILITIES;
+use super::facts::Facts;
 use super::message::MESSAGE_LEN_MAX;
 use super::message::Parts;
 use super::message::parts;
@@ -254,6 +255,12 @@ impl Initiator {
     #[must_use]
     pub fn advertised(&self) -> usize {
         self.stream.regions.len()
+    }
+
+    /// What the connection has agreed on; None: nothing yet, or it is over.
+    #[must_use]
+    pub fn facts(&self) -> Option<Facts> {
+        self.stream.facts()
     }
 
     /// Asserts what always holds. Looks at every task: for tests and simulation.

@@ -345,6 +345,14 @@ impl Stream {
         }
     }
 
+    /// None: it has not begun, or is over.
+    pub(super) fn queue_pair(&self) -> Option<&QueuePair> {
+        match &self.state {
+            State::Up(qp) => Some(qp),
+            State::Asked(_) | State::Waiting(_) | State::Over => None,
+        }
+    }
+
     fn next_event(&mut self) -> Option<Event> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);

@@ -34,6 +34,7 @@ use wire::iwarp::UNTAGGED_LEN;
 use self::output::weight;
 use self::unasked::Unasked;
 use super::CAPABILITIES;
+use super::facts::Facts;
 use super::message::MESSAGE_LEN_MAX;
 use super::remote::Remote;
 use super::stream::Stream;
@@ -304,6 +305,12 @@ impl Target {
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What the connection has agreed on; None: nothing yet, or it is over.
+    #[must_use]
+    pub fn facts(&self) -> Option<Facts> {
+        self.stream.facts()
     }
 
     /// Asserts what always holds. Looks at every op, task and burst: for tests and simulation.
