@@ -167,57 +167,61 @@ impl Inbound {
         }
     }
 
+    /// A tagged segment that is whole.
     fn tagged(
         &mut self,
         header: Tagged,
         payload: &[u8],
         regions: &mut Regions,
     ) -> Result<Option<Arrival>, Violation> {
-        match opcode(header.control)? {
-            Opcode::Write => self.written(header, payload, regions).map(|()| None),
-            Opcode::ReadResponse => self.answered(header, payload, regions),
-            _ => Err(Violation::Opcode(header.control)),
-        }
+        self.admit(header, payload.len(), regions)?;
+        let place = Place { stream: self.stream, stag: header.stag, offset: header.offset };
+        regions.place(place, payload).map_err(Violation::Placing)?;
+        Ok(self.placed(header, payload.len()))
     }
 
-    /// An RDMA Write (RFC 5040 §5.1): nobody is told.
-    fn written(
-        &mut self,
+    /// Whether a tagged segment may come now, an RDMA Write (RFC 5040 §5.1) or a part of what
+    /// answers the oldest RDMA Read (§5.2), and whether its payload fits where it says.
+    pub(crate) fn admit(
+        &self,
         header: Tagged,
-        payload: &[u8],
-        regions: &mut Regions,
+        length: usize,
+        regions: &Regions,
     ) -> Result<(), Violation> {
-        if let Some((stag, offset)) = self.write {
-            goes_on(header, stag, offset)?;
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        match (opcode(header.control)?, self.reads.front()) {
+            (Opcode::Write, _) => {
+                if let Some((stag, offset)) = self.write {
+                    goes_on(header, stag, offset)?;
+                }
+            }
+            (Opcode::ReadResponse, Some(read)) => {
+                goes_on(header, read.sink, read.offset)?;
+                let left = read.left.checked_sub(length);
+                let left = left.filter(|left| !header.last || *left == 0);
+                left.ok_or(Violation::Placing(Denied::Bounds))?;
+            }
+            _ => return Err(Violation::Opcode(header.control)),
         }
         let place = Place { stream: self.stream, stag: header.stag, offset: header.offset };
-        regions.place(place, payload).map_err(Violation::Placing)?;
-        self.write = (!header.last).then(|| (header.stag, behind(header.offset, payload)));
-        Ok(())
+        regions.may_place(place, length).map_err(Violation::Placing)
     }
 
-    /// An RDMA Read Response (RFC 5040 §5.2): it belongs to the oldest Read.
-    fn answered(
-        &mut self,
-        header: Tagged,
-        payload: &[u8],
-        regions: &mut Regions,
-    ) -> Result<Option<Arrival>, Violation> {
-        let Some(read) = self.reads.front_mut() else {
-            return Err(Violation::Opcode(header.control));
-        };
-        goes_on(header, read.sink, read.offset)?;
-        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        let left = read.left.checked_sub(length);
-        let left = left.filter(|left| !header.last || *left == 0);
-        let left = left.ok_or(Violation::Placing(Denied::Bounds))?;
-        let place = Place { stream: self.stream, stag: header.stag, offset: header.offset };
-        regions.place(place, payload).map_err(Violation::Placing)?;
-        (read.left, read.offset) = (left, behind(header.offset, payload));
-        if !header.last {
-            return Ok(None);
+    /// The payload of a segment that was admitted is in place. Nobody is told of an RDMA Write.
+    pub(crate) fn placed(&mut self, header: Tagged, length: usize) -> Option<Arrival> {
+        self.ready = None;
+        let end = behind(header.offset, length);
+        if Opcode::parse(header.control) == Ok(Opcode::Write) {
+            self.write = (!header.last).then_some((header.stag, end));
+            return None;
         }
-        Ok(self.reads.pop_front().map(|read| Arrival::Read(read.id)))
+        let read = self.reads.front_mut()?;
+        read.left = read.left.saturating_sub(u32::try_from(length).unwrap_or(u32::MAX));
+        read.offset = end;
+        if !header.last {
+            return None;
+        }
+        self.reads.pop_front().map(|read| Arrival::Read(read.id))
     }
 
     /// A segment of a Send (RFC 5040 §5.3).
@@ -323,8 +327,8 @@ pub(crate) const fn next(msn: Msn) -> Msn {
     Msn(msn.0.wrapping_add(1))
 }
 
-fn behind(offset: TaggedOffset, payload: &[u8]) -> TaggedOffset {
-    let length = u64::try_from(payload.len()).unwrap_or(u64::MAX);
+pub(crate) fn behind(offset: TaggedOffset, length: usize) -> TaggedOffset {
+    let length = u64::try_from(length).unwrap_or(u64::MAX);
     TaggedOffset(offset.0.wrapping_add(length))
 }
 

@@ -3,6 +3,8 @@
 
 use super::*;
 use crate::limits::HEAD_LEN_MAX;
+use crate::limits::TRANSMIT_LEN_MAX;
+use crate::limits::TRANSMIT_PIECES_MAX;
 use wire::iwarp::MULPDU_MIN;
 
 /// Covers: RDM-14/S, DDP-10/S.
@@ -120,6 +122,44 @@ fn a_segment_at_a_time_needs_one_buffer_for_all_messages() {
         got += b.events.drain(..).filter(|event| matches!(event, Event::Received(_))).count();
     }
     assert_eq!((got, b.qp.ended()), (3, None));
+}
+
+/// A payload is copied once, as it comes, and no memory holds it meanwhile.
+#[test]
+fn what_is_placed_is_not_put_together_first() {
+    let payload = of_length(60_000);
+    for checks in [Checks::Crc, Checks::None] {
+        for piece in [1, 15, 16, 17, 4096, 1 << 20] {
+            let framing = Framing { checks, ..Framing::default() };
+            let (mut a, mut b) = pair_of(Agreed { framing, ..agreed(Side::Initiator) });
+            a.qp.set_segment_len(1 << 16);
+            let (sink, ours) = (b.sink(60_000), a.sink(60_000));
+            let source = b.source(&payload);
+            a.post(1, write(sink, BASE.0, &payload));
+            a.post(2, read(ours, source, 0, 60_000));
+            exchange(&mut a, &mut b, piece);
+            assert_eq!((a.qp.close(), a.told()[0]), (Ok(()), ('s', 1)));
+            assert!(a.qp.bytes_held() < 64 && b.qp.bytes_held() < 64, "{piece}");
+            assert_eq!((a.regions.bytes_placed(), b.regions.bytes_placed()), (60_000, 60_000));
+            assert!(a.bytes(ours) == payload && b.bytes(sink) == payload, "{piece}");
+        }
+    }
+}
+
+#[test]
+fn a_list_has_an_end() {
+    let (mut a, _) = pair();
+    a.qp.set_segment_len(0);
+    a.post(1, write(Stag(5), 0, &of_length(100_000)));
+    let mut list = SgList::new();
+    assert!(a.qp.poll_transmit(&mut list));
+    assert!((TRANSMIT_PIECES_MAX..TRANSMIT_PIECES_MAX + 3).contains(&list.pieces()));
+    a.qp.handle_sent();
+    a.qp.set_segment_len(1 << 16);
+    a.post(2, write(Stag(5), 0, &of_length(2 << 20)));
+    list.clear();
+    assert!(a.qp.poll_transmit(&mut list));
+    assert!((TRANSMIT_LEN_MAX..TRANSMIT_LEN_MAX + (1 << 16)).contains(&list.len()));
 }
 
 /// Covers: RDM-03/S, RDM-04/S, RDM-07/S.
