@@ -10,6 +10,7 @@ use crate::region::Denied;
 use crate::region::Place;
 use crate::region::Regions;
 use crate::region::StreamId;
+use crate::region::Withdrawn;
 use crate::verbs::Notify;
 use crate::verbs::Received;
 use crate::verbs::WorkId;
@@ -45,6 +46,8 @@ pub(crate) struct Inbound {
     send_msn: Msn,
     /// The Send that has begun.
     send: Option<Begun>,
+    /// Longest message that is lent if it comes in one segment; None: none is.
+    lends: Option<usize>,
     read_msn: Msn,
     /// Where an RDMA Write that has begun goes on.
     write: Option<(Stag, TaggedOffset)>,
@@ -86,6 +89,8 @@ pub(crate) struct Response {
 #[derive(Debug)]
 pub(crate) enum Arrival {
     Received(Received),
+    /// A message of so many bytes, the end of its segment.
+    Lent(usize, Option<(Stag, Withdrawn)>),
     Asked(Response),
     Read(Option<WorkId>),
     Terminated(Option<Cause>),
@@ -99,6 +104,7 @@ impl Inbound {
             receives: VecDeque::new(),
             send_msn: Msn(1),
             send: None,
+            lends: None,
             read_msn: Msn(1),
             write: None,
             reads: VecDeque::new(),
@@ -107,6 +113,10 @@ impl Inbound {
 
     pub(crate) fn post(&mut self, id: WorkId, buf: Buf) {
         self.receives.push_back((id, buf));
+    }
+
+    pub(crate) const fn lend(&mut self, length_max: usize) {
+        self.lends = Some(length_max);
     }
 
     pub(crate) fn receives(&self) -> usize {
@@ -247,6 +257,17 @@ impl Inbound {
         if begun.offset != offset {
             return Err(Violation::Offset { wanted: begun.offset, found: offset });
         }
+        if let Some(length_max) = self.lends
+            && last
+            && self.send.is_none()
+        {
+            if payload.len() > length_max {
+                return Err(Violation::TooLong(length_max));
+            }
+            let invalidated = self.invalidated(opcode, invalidate, regions)?;
+            self.send_msn = next(msn);
+            return Ok(Some(Arrival::Lent(payload.len(), invalidated)));
+        }
         let Some((_, buf)) = self.receives.front_mut() else {
             return Err(Violation::NoBuffer(SEND_QUEUE));
         };
@@ -260,20 +281,28 @@ impl Inbound {
             self.send = Some(Begun { offset: length, ..begun });
             return Ok(None);
         }
-        let invalidated = match opcode.invalidates() {
-            true => {
-                let withdrawn = regions.invalidate_for(self.stream, invalidate);
-                let withdrawn = withdrawn.map_err(|_| Violation::NotInvalidated(invalidate))?;
-                Some((invalidate, withdrawn))
-            }
-            false => None,
-        };
+        let invalidated = self.invalidated(opcode, invalidate, regions)?;
         self.send = None;
         self.send_msn = next(msn);
         let notify = if opcode.is_solicited() { Notify::Solicited } else { Notify::Quietly };
         Ok(self.receives.pop_front().map(|(id, buf)| {
             Arrival::Received(Received { id, buf, length: end, invalidated, notify })
         }))
+    }
+
+    /// The STag that a Send ends (RFC 5040 §5.3), and what it named.
+    fn invalidated(
+        &self,
+        opcode: Opcode,
+        invalidate: Stag,
+        regions: &mut Regions,
+    ) -> Result<Option<(Stag, Withdrawn)>, Violation> {
+        if !opcode.invalidates() {
+            return Ok(None);
+        }
+        let withdrawn = regions.invalidate_for(self.stream, invalidate);
+        let withdrawn = withdrawn.map_err(|_| Violation::NotInvalidated(invalidate))?;
+        Ok(Some((invalidate, withdrawn)))
     }
 
     /// An RDMA Read Request (RFC 5040 §5.2).

@@ -24,8 +24,11 @@ use crate::region::Denied;
 use crate::region::Place;
 use crate::region::Regions;
 use crate::region::StreamId;
+use crate::region::Withdrawn;
 use crate::verbs::End;
 use crate::verbs::Event;
+use crate::verbs::Lender;
+use crate::verbs::Lent;
 use crate::verbs::Refusal;
 use crate::verbs::Refused;
 use crate::verbs::Work;
@@ -35,10 +38,13 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use buf::Buf;
 use buf::SgList;
+use core::ops::Range;
 use wire::iwarp::Cause;
 use wire::iwarp::Ddp;
+use wire::iwarp::LENGTH_LEN;
 use wire::iwarp::Opcode;
 use wire::iwarp::ReadRequest;
+use wire::iwarp::Stag;
 use wire::iwarp::TAGGED_LEN;
 use wire::iwarp::Tagged;
 use wire::iwarp::Terminate;
@@ -127,6 +133,18 @@ impl QueuePair {
         self.receiver.completes(bytes)
     }
 
+    /// From now on a message that comes in one segment is lent ([`Event::Lent`]) and takes no
+    /// buffer. It is no longer than that.
+    pub const fn lend_messages(&mut self, length_max: usize) {
+        self.inbound.lend(length_max);
+    }
+
+    /// The segment of a message that the queue pair lends.
+    #[must_use]
+    pub fn staged(&self) -> &[u8] {
+        self.receiver.staged().unwrap_or_default()
+    }
+
     /// Gives a buffer for one message.
     ///
     /// # Errors
@@ -191,7 +209,11 @@ impl QueuePair {
                 let Some(segment) = segment else { return taken };
                 self.may_send = true;
                 let free = self.ird.saturating_sub(self.outbound.responses());
+                let end = segment.len();
                 match self.inbound.handle_segment(segment, regions, free) {
+                    Ok(Some(Arrival::Lent(length, invalidated))) => {
+                        self.handle_lent(end - length..end, invalidated);
+                    }
                     Ok(Some(arrival)) => self.handle_arrival(arrival),
                     Ok(None) => self.handle_nothing(),
                     Err(violation) => {
@@ -383,9 +405,22 @@ impl QueuePair {
             // We have said that we send no more: whoever goes on does not get an answer.
             _ if self.state == State::Closing => self.handle_lost(),
             Arrival::Received(received) => self.events.push_back(Event::Received(received)),
+            Arrival::Lent(..) => debug_assert!(false, "its segment is known no more"),
             Arrival::Asked(response) => self.outbound.respond(response),
             Arrival::Read(id) => self.events.extend(id.map(Event::Read)),
         }
+    }
+
+    /// A message is here, at that place of its segment.
+    fn handle_lent(&mut self, at: Range<usize>, invalidated: Option<(Stag, Withdrawn)>) {
+        if self.state == State::Closing {
+            return self.handle_lost();
+        }
+        let (lender, at) = match self.receiver.staged() {
+            Some(_) => (Lender::QueuePair, at),
+            None => (Lender::Giver, at.start + LENGTH_LEN..at.end + LENGTH_LEN),
+        };
+        self.events.push_back(Event::Lent(Lent { lender, at, invalidated }));
     }
 
     /// A segment that nobody hears of.

@@ -201,6 +201,13 @@ impl Receiver {
         Ok((here.len(), true))
     }
 
+    /// The segment that was given out last, if it did not lie whole in what was fed.
+    #[must_use]
+    pub fn staged(&self) -> Option<&[u8]> {
+        let ulpdu_length = length_of(&self.staged).filter(|_| self.is_lent)?;
+        segment(&self.staged, ulpdu_length)
+    }
+
     /// Whether no FPDU has begun and not ended: where a stream may end (RFC 5044 §7.2).
     #[must_use]
     pub fn is_between(&self) -> bool {
