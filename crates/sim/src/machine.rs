@@ -251,6 +251,10 @@ impl Machine {
             error_recovery_level: plan.recovery,
             max_connections: plan.connections,
             markers: plan.markers,
+            unexpected_pdus_max: match plan.unexpected {
+                0 => Settings::default().unexpected_pdus_max,
+                few => few,
+            },
             ping_interval: Duration::from_secs(plan.ping),
             ..Settings::default()
         }

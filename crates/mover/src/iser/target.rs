@@ -244,8 +244,9 @@ impl Target {
             Op::NoticeKeys(keys) => {
                 self.stream.limit_incoming(usize::MAX);
                 self.unasked.set_max(keys.unexpected_max);
-                // However the connection began, it is the first message of the full feature phase.
-                self.awaits_hello |= keys.hello && matches!(self.credit, Credit::Login { .. });
+                // However the connection began, it is the first message of the full feature phase;
+                // one that joins hears of it from its session.
+                self.awaits_hello |= keys.hello && !self.keys.hello;
                 self.keys = keys;
                 self.credit = Credit::Full { unexpected: 0 };
             }
