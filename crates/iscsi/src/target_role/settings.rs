@@ -3,6 +3,8 @@
 
 use crate::datamover::Capabilities;
 use crate::datamover::Rdma;
+use crate::limits::UNEXPECTED_BUFFERS;
+use crate::limits::UNEXPECTED_MAX;
 use alloc::string::String;
 use core::time::Duration;
 
@@ -31,6 +33,9 @@ pub struct Settings {
     pub markers: bool,
     /// What RDMAExtensions may come to: what the mover says.
     pub rdma: Rdma,
+    /// PDUs past the command window that are taken at once where the mover moves data by RDMA
+    /// (RFC 7145 §6.7).
+    pub unexpected_max: u32,
     /// Command window: largest MaxCmdSN - ExpCmdSN + 1; zero counts as one.
     pub queue_depth: u16,
     /// Most connections of a session; discovery sessions have one (RFC 7143 §13.2).
@@ -75,6 +80,7 @@ impl Default for Settings {
             data_sequence_in_order: false,
             markers: false,
             rdma: Rdma::Never,
+            unexpected_max: UNEXPECTED_MAX,
             queue_depth: 128,
             max_connections: 4,
             header_digest: DigestPolicy::Any,
@@ -104,6 +110,12 @@ impl Settings {
         }
         self.markers &= capabilities.markers;
         self.rdma = capabilities.rdma;
+        if let Some(buffers) = capabilities.buffers {
+            // A PDU that finds none may end the connection.
+            self.initial_r2t = true;
+            self.unexpected_max = u32::from(buffers.min(UNEXPECTED_BUFFERS));
+            self.queue_depth = self.queue_depth.min(buffers.saturating_sub(UNEXPECTED_BUFFERS));
+        }
         // Nothing is reordered there.
         self.data_pdu_in_order |= capabilities.rdma == Rdma::Always;
         self

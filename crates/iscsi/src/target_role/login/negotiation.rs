@@ -254,7 +254,7 @@ impl Negotiation {
         let is_limited = self.values.get(key.id) > 0;
         if self.values.is_yes(Id::RdmaExtensions) && is_limited && !self.rdma_declared {
             self.rdma_declared = true;
-            answers.push(key.name, &negotiate::text(key, limits::UNEXPECTED_MAX))?;
+            answers.push(key.name, &negotiate::text(key, self.wish.get(key.id)))?;
         }
         if stage != Stage::Operational || self.declared {
             return Ok(());
@@ -529,6 +529,7 @@ fn wishes(settings: &Settings) -> Values {
     within(Id::TaskReporting, 0b111);
     within(Id::ProtocolLevel, 2);
     within(Id::RdmaExtensions, u32::from(settings.rdma != Rdma::Never));
+    within(Id::MaxOutstandingUnexpectedPdus, settings.unexpected_max);
     within(Id::TargetRecvDataSegmentLength, limits::RDMA_SEGMENT_LEN);
     within(Id::InitiatorRecvDataSegmentLength, limits::RDMA_SEGMENT_LEN);
     wish
