@@ -345,6 +345,7 @@ impl<P: Port> Pump<P> {
                 self.io_done(key, IoResult::Other(result))
             }
             Event::Allocation { result } => self.io_done(key, IoResult::ProvisioningStatus(result)),
+            Event::Ready => {}
             Event::ReceiveEnded { error } => self.receive_ended(key, error),
             Event::Accepted { connection, peer, local } => {
                 self.accepted(connection, Ends { peer: Peer::Address(peer), local });
