@@ -169,7 +169,7 @@ impl Queue {
         }
         let end = usize::try_from(read.length).ok().and_then(|len| read.sink_offset.checked_add(len));
         let sink = self.sinks.get(&read.sink.0);
-        if !sink.is_some_and(|sink| end.is_some_and(|end| end <= sink.length)) {
+        if sink.is_none_or(|sink| end.is_none_or(|end| end > sink.length)) {
             return Err(Refusal::Sink);
         }
         self.reads += 1;

@@ -125,6 +125,7 @@ pub use pump::COMMAND_ABORTED;
 pub use pump::LOGIN_REFUSED;
 pub use pump::LocalEnd;
 pub use pump::Rdma;
+pub use reactor::Adapters;
 pub use reactor::END_WAIT_DEFAULT;
 pub use reactor::Error;
 pub use reactor::Found;

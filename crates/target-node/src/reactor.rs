@@ -87,6 +87,8 @@ pub struct Plan {
     pub login_timeout: Duration,
     /// Whether portals speak iSER, too.
     pub rdma: Rdma,
+    /// Where RDMA adapters take connections of iSER.
+    pub adapters: Adapters,
     /// Task management, logouts and logins that take the place of others wait so long for what
     /// stores have others do ([`store::foreign`]) for commands that have ended. Then its unit is
     /// fenced instead.
@@ -120,12 +122,52 @@ impl Plan {
             pool_bytes_max: POOL_BYTES_DEFAULT,
             login_timeout: LOGIN_TIMEOUT_DEFAULT,
             rdma: Rdma::Off,
+            adapters: Adapters::default(),
             end_wait: END_WAIT_DEFAULT,
             isns: None,
             sessions_max: SESSIONS_MAX,
             connections: ConnectionLimits::default(),
             hide_targets: false,
         }
+    }
+}
+
+/// Where RDMA adapters take connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // nowhere, or it must, or it may be
+pub enum Adapters {
+    /// Nowhere.
+    #[default]
+    Off,
+    /// At these addresses.
+    At(Vec<Portal>),
+    /// At those of these addresses that an adapter has.
+    Where(Vec<Portal>),
+}
+
+impl Adapters {
+    /// Opens what there is, which `portals` has afterwards.
+    fn listen(&self, portals: &mut Vec<Portal>) -> Result<Vec<verbs::Listener>, verbs::VerbsError> {
+        let (wanted, must) = match self {
+            Self::Off => return Ok(Vec::new()),
+            Self::At(wanted) => (wanted, true),
+            Self::Where(wanted) => (wanted, false),
+        };
+        let mut listeners = Vec::new();
+        for Portal { address, group } in wanted.iter().copied() {
+            match verbs::Listener::new(address) {
+                Ok(listener) => {
+                    let portal = Portal { address: listener.address(), group };
+                    if !portals.contains(&portal) {
+                        portals.push(portal);
+                    }
+                    listeners.push(listener);
+                }
+                Err(error) if must => return Err(error),
+                Err(error) => tracing::info!(%error, "no RDMA adapter at a portal"),
+            }
+        }
+        Ok(listeners)
     }
 }
 
@@ -224,6 +266,9 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// No RDMA adapter takes connections there.
+    #[error(transparent)]
+    Adapter(#[from] verbs::VerbsError),
     /// The engine does not run here.
     #[error("cannot start the {engine} engine: {source}; try: lunwire explain")]
     Engine {
@@ -297,6 +342,7 @@ impl Target {
             portals.push(Portal { address, group });
             listeners.push((OwnedFd::from(listener), address));
         }
+        let mut adapters = plan.adapters.listen(&mut portals)?;
         let engine = engine::choose(plan.engine);
         let mut starting = Vec::new();
         let reactors = plan.reactors.max(1);
@@ -333,8 +379,11 @@ impl Target {
         });
         let mut threads = Vec::new();
         for reactor in starting {
-            let start =
-                Start { shared: Arc::clone(&shared), listeners: std::mem::take(&mut listeners) };
+            let start = Start {
+                shared: Arc::clone(&shared),
+                listeners: std::mem::take(&mut listeners),
+                adapters: std::mem::take(&mut adapters),
+            };
             reactor.start.send(start).map_err(|_| stopped())?;
             threads.push(reactor.thread);
         }
@@ -614,6 +663,7 @@ struct Start {
     shared: Arc<Shared>,
     /// With the addresses that they really listen on.
     listeners: Vec<(OwnedFd, SocketAddr)>,
+    adapters: Vec<verbs::Listener>,
 }
 
 /// A reactor whose thread runs but does not serve yet.
@@ -704,6 +754,9 @@ impl Setup {
         let mut pump = Pump::new(port, self.pool, start.shared, self.index);
         for (fd, address) in start.listeners {
             pump.listen(fd, address);
+        }
+        for listener in start.adapters {
+            pump.listen_at_adapters(listener);
         }
         pump.serve();
     }

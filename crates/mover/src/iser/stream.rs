@@ -245,7 +245,11 @@ impl Stream {
             }
             Some(Done::Sent(_)) => self.note_left(),
             Some(Done::Read(id)) => self.events.push_back(Event::Read(id)),
-            Some(Done::Ended(end)) => self.events.push_back(Event::Ended(end)),
+            // Who drives the adapter ends the connection.
+            Some(Done::Ended(_)) => {
+                self.leaving.clear();
+                self.leaving_len = 0;
+            }
             Some(Done::Returned(..)) | None => {}
         }
     }

@@ -31,6 +31,7 @@ use mover::tcp::Tcp;
 use super::Connection;
 use super::Phase;
 use super::Pump;
+use super::adapters::Adapter;
 use super::context::Context;
 use crate::table::Key;
 
@@ -57,6 +58,8 @@ pub(crate) fn local_ends() -> (LocalEnd, OurEnd) {
 pub(crate) enum Carrier {
     Socket(OwnedFd),
     Local(Local),
+    /// An adapter, and the mover over it.
+    Adapter(Box<verbs::Connection>),
 }
 
 /// What carries a connection.
@@ -68,6 +71,7 @@ pub(super) enum Line {
         list: Option<SgList>,
     },
     Local(Local),
+    Adapter(Adapter),
 }
 
 /// A local connection.
@@ -98,10 +102,12 @@ pub(super) enum Sent {
 
 impl Carrier {
     /// A mover for a connection that begins.
-    pub(super) fn mover(&self) -> Mover {
+    pub(super) fn mover(&self) -> Option<Mover> {
         match self {
-            Self::Socket(_) => Mover::Tcp(Tcp::new()),
-            Self::Local(_) => Mover::Local(local::Target::new()),
+            Self::Socket(_) => Some(Mover::Tcp(Tcp::new())),
+            Self::Local(_) => Some(Mover::Local(local::Target::new())),
+            // It was made with the connection.
+            Self::Adapter(_) => None,
         }
     }
 
@@ -124,6 +130,7 @@ impl Line {
                 Self::Socket { socket: port.add_socket(fd), list: Some(SgList::new()) }
             }
             Carrier::Local(local) => Self::Local(local),
+            Carrier::Adapter(connection) => Self::Adapter(Adapter::open(connection, port)),
         }
     }
 
@@ -134,6 +141,7 @@ impl Line {
                 port.submit(receiving, Work::Receive { socket: *socket });
             }
             Self::Local(local) => local.end.iter().for_each(|end| end.attach(port.waker())),
+            Self::Adapter(line) => line.begin(receiving, port),
         }
     }
 
@@ -162,8 +170,10 @@ impl Line {
                 if has_told { Sent::Left } else { Sent::Nothing }
             }
             (Self::Local(line), Mover::Local(mover)) => line.send(mover),
+            (Self::Adapter(line), Mover::Iser(mover)) => line.send(mover),
             (Self::Socket { .. }, Mover::Local(_))
-            | (Self::Local(_), Mover::Tcp(_) | Mover::Iser(_)) => {
+            | (Self::Local(_), Mover::Tcp(_) | Mover::Iser(_))
+            | (Self::Adapter(_), Mover::Tcp(_) | Mover::Local(_)) => {
                 debug_assert!(false, "a mover for another kind of line");
                 Sent::Nothing
             }
@@ -185,6 +195,7 @@ impl Line {
         match self {
             Self::Socket { list, .. } => list.is_none(),
             Self::Local(line) => line.is_full,
+            Self::Adapter(line) => line.is_busy(),
         }
     }
 
@@ -199,6 +210,7 @@ impl Line {
         match self {
             Self::Socket { socket, .. } => port.pause(*socket),
             Self::Local(line) => line.paused = true,
+            Self::Adapter(line) => line.pause(),
         }
     }
 
@@ -210,6 +222,7 @@ impl Line {
                 // What has come meanwhile was told of.
                 port.waker().wake();
             }
+            Self::Adapter(line) => line.resume(),
         }
     }
 
@@ -217,7 +230,7 @@ impl Line {
     pub(super) fn acknowledged<P: Port>(&self, port: &P) -> Option<u64> {
         match self {
             Self::Socket { socket, .. } => port.acknowledged(*socket),
-            Self::Local(_) => None,
+            Self::Local(_) | Self::Adapter(_) => None,
         }
     }
 
@@ -226,6 +239,7 @@ impl Line {
         match self {
             Self::Socket { socket, .. } => port.shutdown(*socket),
             Self::Local(line) => line.end = None,
+            Self::Adapter(line) => line.shutdown(),
         }
     }
 
@@ -233,6 +247,7 @@ impl Line {
         match self {
             Self::Socket { socket, .. } => port.close(socket),
             Self::Local(_) => {}
+            Self::Adapter(line) => line.leave(port),
         }
     }
 
@@ -248,6 +263,8 @@ impl Line {
                 port.submit(receiving, Work::Detach { socket: *socket });
             }
             Self::Local(_) => port.waker().wake(),
+            // The end of watching tells that it is free.
+            Self::Adapter(line) => line.leave(port),
         }
     }
 
@@ -256,6 +273,7 @@ impl Line {
         match self {
             Self::Socket { .. } => fd.map(Carrier::Socket),
             Self::Local(line) => Some(Carrier::Local(line)),
+            Self::Adapter(line) => Some(Carrier::Adapter(line.into_connection())),
         }
     }
 }
@@ -322,8 +340,9 @@ impl Connection {
 }
 
 impl<P: Port> Pump<P> {
-    /// Takes what has come over local connections.
+    /// Takes what has come over connections that no event tells of.
     pub(super) fn take_messages(&mut self) {
+        self.serve_stirred();
         if self.context.locals.is_empty() {
             return;
         }
