@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A buffer with one owner.
 
-use crate::{Ground, Slice};
 use crate::pool::Slot;
+use crate::{Ground, Slice};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;

@@ -81,7 +81,8 @@ impl Pool {
         let references = (0..slot).map(|_| AtomicU32::new(0)).collect();
         let losses = (0..slot).map(|_| AtomicU32::new(0)).collect();
         let lists = Mutex::new(Lists::new(areas.map(|area| area.slots), slot));
-        let shared = Arc::new(Shared { map, areas, references, losses, number: number(), bytes_max, lists });
+        let shared =
+            Arc::new(Shared { map, areas, references, losses, number: number(), bytes_max, lists });
         Ok(Self { shared, account: lists::OPEN })
     }
 

@@ -11,6 +11,7 @@ pub(crate) mod machine;
 mod mode;
 mod node;
 mod place;
+mod rdma;
 mod transfer;
 mod unit;
 
@@ -35,7 +36,6 @@ use target::Made;
 use target::Node;
 use target::Plan;
 use target::Portal;
-use target::Rdma;
 use target::SESSIONS_MAX;
 use target::StateFolder;
 use target::Stores;
@@ -47,7 +47,6 @@ use crate::credentials::Accounts;
 use check::engine;
 use check::log_level;
 use check::login_timeout;
-use check::rdma;
 use check::reactors;
 use check::strangers;
 use check::strangers_of_address;
@@ -56,6 +55,7 @@ use lun::serial;
 use mode::DraftMode;
 use node::DraftTarget;
 use node::Open;
+use rdma::Provider;
 
 pub(crate) use check::addresses;
 pub(crate) use check::allowed_cpu;
@@ -96,7 +96,8 @@ pub(crate) struct Draft {
     pub(crate) cpus: Vec<usize>,
     pub(crate) spin: Duration,
     pub(crate) login_timeout: Duration,
-    rdma: Rdma,
+    rdma: Provider,
+    rdma_listen: Vec<SocketAddr>,
     sessions_max: usize,
     connections: ConnectionLimits,
     hide_targets: bool,
@@ -132,7 +133,8 @@ impl Draft {
             cpus: Vec::new(),
             spin: DEFAULT_SPIN,
             login_timeout: target::LOGIN_TIMEOUT_DEFAULT,
-            rdma: Rdma::Off,
+            rdma: Provider::Off,
+            rdma_listen: Vec::new(),
             sessions_max: SESSIONS_MAX,
             connections: ConnectionLimits::default(),
             hide_targets: false,
@@ -206,7 +208,16 @@ impl Draft {
             self.login_timeout = option("--login-timeout", text, login_timeout(text))?;
         }
         if let Some(text) = &options.rdma {
-            self.rdma = option("--rdma", text, rdma(text))?;
+            self.rdma = option("--rdma", text, check::rdma(text))?;
+        }
+        for text in &options.rdma_listen {
+            let found = option("--rdma-listen", text, addresses(text))?;
+            option("--rdma-listen", text, listened_once(&self.rdma_listen, &found))?;
+            self.rdma_listen.extend(found);
+        }
+        if !self.rdma_listen.is_empty() && !self.rdma.has_adapters() {
+            let problem = "--rdma-listen: it is for adapters; try: --rdma verbs beside it";
+            return Err(Usage(problem.into()).into());
         }
         if let Some(count) = options.unauthenticated_max {
             self.connections.strangers = option("--unauthenticated-max", count, strangers(count))?;
@@ -373,7 +384,8 @@ impl Draft {
             spin_max: self.spin,
             pool_bytes_max: target::POOL_BYTES_DEFAULT,
             login_timeout: self.login_timeout,
-            rdma: self.rdma,
+            rdma: self.rdma.of_sockets(),
+            adapters: self.rdma.of_adapters(self.adapter_portals()),
             end_wait: target::END_WAIT_DEFAULT,
             isns: self.isns.clone(),
             sessions_max: self.sessions_max,

@@ -167,7 +167,8 @@ impl Queue {
         if self.free_reads() == 0 {
             return Err(if self.depths.reads == 0 { Refusal::Depth } else { Refusal::Full });
         }
-        let end = usize::try_from(read.length).ok().and_then(|len| read.sink_offset.checked_add(len));
+        let end =
+            usize::try_from(read.length).ok().and_then(|len| read.sink_offset.checked_add(len));
         let sink = self.sinks.get(&read.sink.0);
         if sink.is_none_or(|sink| end.is_none_or(|end| end > sink.length)) {
             return Err(Refusal::Sink);

@@ -78,7 +78,10 @@ enum Flight {
         #[expect(dead_code, reason = "held, not read")]
         payload: Payload,
     },
-    Read { id: WorkId, sink: u32 },
+    Read {
+        id: WorkId,
+        sink: u32,
+    },
 }
 
 /// What the adapter reads from memory that is not its own slot's.
@@ -117,9 +120,8 @@ impl Connection {
         let works = depths.sends + depths.reads;
         let entries = (works + depths.receives).min(domain.facts.completions_max);
         let completions = Completions::new(api, &domain, entries)?;
-        let watched = watch([id.channel.fd(), completions.fd()]).map_err(|errno| {
-            VerbsError::of(Doing::CompletionQueue, errno.raw_os_error())
-        })?;
+        let watched = watch([id.channel.fd(), completions.fd()])
+            .map_err(|errno| VerbsError::of(Doing::CompletionQueue, errno.raw_os_error()))?;
         let pair = Pair::new(api, (&id, &domain), &completions, (works, depths.receives))?;
         Ok(Self {
             api,

@@ -13,8 +13,8 @@ use crate::limits::READS_MAX;
 use crate::limits::RECEIVES;
 use crate::limits::SENDS;
 use crate::manager::Id;
-use crate::manager::watch;
 use crate::manager::Request;
+use crate::manager::watch;
 use buf::Pool;
 use rdma::adapter::Depths;
 use std::io;
@@ -50,9 +50,8 @@ impl Listener {
             Ok(id)
         };
         let id: Id = opened().map_err(|error: VerbsError| error.at(address))?;
-        let watched = watch([id.channel.fd()]).map_err(|errno| {
-            VerbsError::of(Doing::Listen, errno.raw_os_error()).at(address)
-        })?;
+        let watched = watch([id.channel.fd()])
+            .map_err(|errno| VerbsError::of(Doing::Listen, errno.raw_os_error()).at(address))?;
         let address = id.local().unwrap_or(address);
         Ok(Self { api, id, address, watched })
     }

@@ -54,8 +54,7 @@ impl Completions {
             NonNull::new(channel).ok_or_else(|| VerbsError::last(Doing::CompletionQueue))?;
         let entries = c_int::try_from(entries).unwrap_or(c_int::MAX);
         // SAFETY: the device is open, and the channel is one of it.
-        let cq =
-            unsafe { (api.ibv_create_cq)(context, entries, null_mut(), channel.as_ptr(), 0) };
+        let cq = unsafe { (api.ibv_create_cq)(context, entries, null_mut(), channel.as_ptr(), 0) };
         let Some(cq) = NonNull::new(cq) else {
             let error = VerbsError::last(Doing::CompletionQueue);
             // SAFETY: it was made just now, and has no queue.

@@ -207,6 +207,7 @@ fn plan(division: Division, places: Places) -> Result<Plan, Error> {
         pool_bytes_max: 64 << 20,
         login_timeout: Duration::from_secs(15),
         rdma: target::Rdma::Off,
+        adapters: target::Adapters::Off,
         end_wait: target::END_WAIT_DEFAULT,
         isns: None,
         sessions_max: target::SESSIONS_MAX,

@@ -11,7 +11,8 @@ use control::config::Source;
 use control::units;
 use engine::Choice;
 use target::IdentityPolicy;
-use target::Rdma;
+
+use super::rdma::Provider;
 use target::SESSIONS_MAX;
 use target::STRANGERS_MAX;
 use toml::Spanned;
@@ -88,11 +89,13 @@ pub(super) fn engine(text: &str) -> Result<Choice, &'static str> {
     }
 }
 
-pub(super) fn rdma(text: &str) -> Result<Rdma, &'static str> {
+pub(super) fn rdma(text: &str) -> Result<Provider, &'static str> {
     match text {
-        "off" => Ok(Rdma::Off),
-        "iwarp" | "auto" => Ok(Rdma::Iwarp),
-        _ => Err("iwarp, auto or off is right"),
+        "off" => Ok(Provider::Off),
+        "iwarp" => Ok(Provider::Iwarp),
+        "verbs" => Ok(Provider::Verbs),
+        "auto" => Ok(Provider::Auto),
+        _ => Err("iwarp, verbs, auto or off is right"),
     }
 }
 

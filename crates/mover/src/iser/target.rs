@@ -47,8 +47,7 @@ use crate::limits::LOGIN_BUFFERS;
 use crate::limits::TASKS_MAX;
 
 /// What it can do over an adapter.
-const OF_ADAPTERS: Capabilities =
-    Capabilities { buffers: Some(ADAPTER_BUFFERS), ..CAPABILITIES };
+const OF_ADAPTERS: Capabilities = Capabilities { buffers: Some(ADAPTER_BUFFERS), ..CAPABILITIES };
 
 /// The target's end of an iSER connection.
 ///

@@ -171,7 +171,12 @@ impl<P: Port> Pump<P> {
     }
 
     /// Begins the login phase of a connection with its mover.
-    pub(super) fn begin_login(&mut self, carrier: Carrier, mover: Mover, ends: Ends) -> Option<Key> {
+    pub(super) fn begin_login(
+        &mut self,
+        carrier: Carrier,
+        mover: Mover,
+        ends: Ends,
+    ) -> Option<Key> {
         let Ends { peer, local } = ends;
         let now = self.context.port.now();
         let shared = &self.context.shared;
