@@ -350,7 +350,9 @@ impl Connection {
             Work::Send { head, payload, invalidate, .. } => {
                 order.flags |= abi::SOLICITED;
                 if let Some(stag) = invalidate.filter(|_| self.domain.facts.invalidates) {
-                    (order.opcode, order.invalidate) = (abi::SEND_INVALIDATE, stag.0);
+                    // rdma-core's siw takes it from where a Write has its key.
+                    (order.invalidate, order.rkey) = (stag.0, stag.0);
+                    order.opcode = abi::SEND_INVALIDATE;
                 }
                 let short = head.bytes().len() + payload.len() <= SLOT_LEN;
                 let behind: &[u8] = if short { payload.bytes() } else { &[] };

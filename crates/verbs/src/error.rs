@@ -115,6 +115,12 @@ pub enum VerbsError {
         /// How many are needed.
         wanted: usize,
     },
+    /// A device is taken away.
+    #[error("the RDMA device at {address} is gone")]
+    Gone {
+        /// Where it listened.
+        address: SocketAddr,
+    },
     /// The pool has no room for one more connection.
     #[error("no memory for one more RDMA connection")]
     NoBuffers,

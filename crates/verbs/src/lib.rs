@@ -28,6 +28,11 @@ mod listener;
 mod manager;
 mod queue;
 
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;
+
 pub use connection::Connection;
 pub use device::Device;
 pub use device::Kind;

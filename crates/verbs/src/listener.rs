@@ -74,13 +74,14 @@ impl Listener {
     ///
     /// # Errors
     /// There was one, and it cannot be served: the device is not fit for it, or something is
-    /// exhausted.
+    /// exhausted. [`VerbsError::Gone`]: none comes any more, and the device waits for the end of
+    /// the listener.
     pub fn next(&self) -> Result<Option<Incoming>, VerbsError> {
         while let Some(happened) = self.id.channel.next() {
             match happened.request {
                 Some(request) => return Incoming::new(self.api, request).map(Some),
                 None if happened.event == abi::DEVICE_REMOVAL => {
-                    tracing::warn!(address = %self.address, "an RDMA device is gone");
+                    return Err(VerbsError::Gone { address: self.address });
                 }
                 None => {}
             }

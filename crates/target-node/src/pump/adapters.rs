@@ -145,7 +145,12 @@ impl<P: Port> Pump<P> {
     }
 
     pub(super) fn stop_adapters(&mut self) {
-        for entrance in std::mem::take(&mut self.door.adapters).values_mut() {
+        let keys: Vec<Key> = self.door.adapters.keys().collect();
+        keys.into_iter().for_each(|key| self.shut_entrance(key));
+    }
+
+    fn shut_entrance(&mut self, key: Key) {
+        if let Some(entrance) = self.door.adapters.remove(key) {
             self.context.port.close(entrance.watched);
         }
     }
@@ -157,6 +162,10 @@ impl<P: Port> Pump<P> {
             match entrance.listener.next() {
                 Ok(Some(incoming)) => self.let_in(Box::new(incoming)),
                 Ok(None) => return,
+                Err(error @ verbs::VerbsError::Gone { .. }) => {
+                    tracing::warn!(%error, "RDMA adapters take no connections there any more");
+                    return self.shut_entrance(key);
+                }
                 Err(error) => tracing::warn!(%error, "could not accept an RDMA connection"),
             }
         }
