@@ -213,7 +213,7 @@ impl World {
 /// Somebody wants to connect, at the listener that was made last.
 pub(crate) fn knock(private_data: &'static [u8], reads: u8) {
     world(|world| {
-        let listener = *LISTENER.with_borrow(|all| all.last().expect("a listener"));
+        let listener = LISTENER.with_borrow(|all| *all.last().expect("a listener"));
         let raw = std::ptr::with_exposed_provenance_mut::<CmId>(listener);
         // SAFETY: identifiers of this library are never freed.
         let channel = unsafe { &*raw }.channel;
@@ -237,7 +237,7 @@ pub(crate) fn happen(event: i32) {
 
 /// Happens to the listener.
 pub(crate) fn happen_to_listener(event: i32) {
-    let listener = *LISTENER.with_borrow(|all| all.last().expect("a listener"));
+    let listener = LISTENER.with_borrow(|all| *all.last().expect("a listener"));
     world(|world| world.happen(listener, event, NO_PARAM));
 }
 
