@@ -69,7 +69,7 @@ pub const REMOTE_MAX: usize = 1024;
 pub const POSTED_MAX: usize = 512;
 
 /// Buffers for PDUs that an adapter has of a session's connection: a command window of 128, and
-/// what may come past it.
+/// what may come past it; another one is lent to whoever looks at the last PDU.
 pub const ADAPTER_BUFFERS: u16 = 128 + iscsi::limits::UNEXPECTED_BUFFERS;
 
 /// The same before the login is over: each request waits for the answer to the one before, which is

@@ -10,9 +10,8 @@ pub(crate) const SENDS: usize = 256;
 /// Reads of one connection that its adapter has at once, at most: what adapters serve.
 pub(crate) const READS_MAX: u8 = 128;
 
-/// Buffers for messages of one connection: see `mover::limits::ADAPTER_BUFFERS`, and one that is
-/// lent.
-pub(crate) const RECEIVES: usize = 161;
+/// Buffers for messages of one connection: as many as iSER wants of an adapter.
+pub(crate) const RECEIVES: usize = 160;
 
 /// Bytes of a place for the head of a Send, with what follows if that is short: a SCSI Response with
 /// sense data.

@@ -109,7 +109,7 @@ fn a_connection_begins_and_ends() {
     assert_eq!(incoming.private_data(), [0x80, 0, 0, 0]);
     assert_eq!(incoming.peer(), "192.0.2.9:9999".parse().expect("one"));
     let depths = incoming.depths();
-    assert_eq!((depths.sends, depths.reads, depths.receives), (256, 4, 161));
+    assert_eq!((depths.sends, depths.reads, depths.receives), (256, 4, 160));
     let mut connection = incoming.prepare(&pool).expect("it can be had");
     assert_eq!(connection.device(), "fake0");
     connection.post(Post::Receive(zeroed(&pool, 5000)));
@@ -387,7 +387,7 @@ fn devices_that_are_too_small_are_told() {
     let listener = listen();
     knock(&[0x80], 4);
     let error = listener.next().expect_err("it is too small");
-    assert!(matches!(error, VerbsError::TooFew { has: 100, wanted: 161, .. }), "{error}");
+    assert!(matches!(error, VerbsError::TooFew { has: 100, wanted: 160, .. }), "{error}");
     drop(listener);
     must_be_gone();
 }

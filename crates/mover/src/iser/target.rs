@@ -170,8 +170,7 @@ impl Target {
     /// false if `pool` has not so many.
     #[must_use]
     pub fn prepare(&mut self, pool: &Pool) -> bool {
-        // One is lent.
-        self.provide(usize::from(ADAPTER_BUFFERS) + 1, pool)
+        self.provide(usize::from(ADAPTER_BUFFERS), pool)
     }
 
     fn provide(&mut self, count: usize, pool: &Pool) -> bool {
