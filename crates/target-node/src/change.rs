@@ -27,11 +27,11 @@ use crate::node::NodeError;
 use crate::node::Portal;
 use crate::pump::Letter;
 use crate::reactor::LISTENING_REACTOR;
-use crate::reactor::PATIENCE;
-use crate::reactor::Target;
-use crate::reactor::listening;
 use crate::served::Served;
 use crate::stores::Stores;
+use crate::target::PATIENCE;
+use crate::target::Target;
+use crate::target::listening;
 use crate::volume::VolumeError;
 
 /// What is to be otherwise. What it does not name stays as it is.

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::reactor::Target;
+use crate::target::Target;
 
 /// Exit status of a process that has ended so: "internal software error" of sysexits(3).
 pub const PANICKED: i32 = 70;

@@ -16,10 +16,10 @@ use scsi::LogicalUnit;
 use crate::node::LunMap;
 use crate::pump::Letter;
 
-use crate::reactor::Target;
 use crate::served::Served;
 use crate::stores::StoreFile;
 use crate::stores::Stores;
+use crate::target::Target;
 use crate::volume::VolumeError;
 
 /// The greatest number of the flat addressing method (SAM-5 §4.7.7.3).

@@ -7,8 +7,8 @@ use store::Elsewhere;
 use wire::scsi::protection::ProtectionType;
 
 use crate::authentication::Demand;
-use crate::reactor::Target;
 use crate::served::Served;
+use crate::target::Target;
 use crate::volume::bytes_of;
 use crate::volume::may_have_lost_writes;
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is done to a served disk as a whole: another size, a look at its file, a snapshot.
+//! What is done to a served disk as a whole: another size, a snapshot.
 //!
 //! Growing: the file first, then what hosts see. Shrinking: what hosts see first, then the requests
 //! that are under way end, then the file; so no request meets an end that it does not know of.
+
+mod error;
 
 use std::io;
 use std::path::Path;
@@ -12,8 +14,6 @@ use std::sync::PoisonError;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use engine::FileRefused;
-use engine::files::Name;
 use engine::files::SnapshotError;
 use scsi::LogicalUnit;
 use store::Store;
@@ -21,9 +21,11 @@ use store::Store;
 use crate::mail::Answered;
 use crate::mail::Answers;
 use crate::pump::Letter;
-use crate::reactor::PATIENCE;
-use crate::reactor::Target;
 use crate::stores::StoreFile;
+use crate::target::PATIENCE;
+use crate::target::Target;
+
+pub use error::VolumeError;
 
 /// Requests that are under way beyond a new end, and answers to letters, get so long.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
@@ -65,239 +67,6 @@ pub struct Snapshot {
     pub bytes: u64,
     /// What it is called, where it is no file.
     pub name: Option<String>,
-}
-
-/// Why a disk stays as it is; the text says what to do.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum VolumeError {
-    /// No such target.
-    #[error("no target {0}; try: lunwire status")]
-    NoTarget(String),
-    /// No such LUN.
-    #[error("no LUN {lun} at {target}; try: lunwire status")]
-    NoLun {
-        /// The target.
-        target: String,
-        /// The number.
-        lun: u16,
-    },
-    /// Not one writable file.
-    #[error(
-        "LUN {lun} is not one writable file or image: only file: without protection, and rbd:, \
-         both without readonly, can do this"
-    )]
-    NotAFile {
-        /// The number.
-        lun: u16,
-    },
-    /// A file, where there is none.
-    #[error(
-        "LUN {lun} is an image, whose snapshot has a name and is no file: {path} is none; try: \
-         lunwire lun snapshot {lun} {}",
-        .path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("monday")
-    )]
-    NoName {
-        /// The number.
-        lun: u16,
-        /// What was asked for.
-        path: String,
-    },
-    /// What is no file has refused it.
-    #[error("LUN {lun}: {said}")]
-    Behind {
-        /// The number.
-        lun: u16,
-        /// Why, and what to do.
-        said: String,
-    },
-    /// A device has the size that it has.
-    #[error("{path} is a block device: grow it where it comes from, then: lunwire lun rescan")]
-    BlockDevice {
-        /// The device.
-        path: String,
-    },
-    /// Zero, or not whole blocks.
-    #[error(
-        "{bytes} bytes is no size for LUN {lun}: it must be a multiple of {block}, and not zero; \
-         try: {}",
-        nearest(*.bytes, *.block)
-    )]
-    Size {
-        /// The number.
-        lun: u16,
-        /// The size asked for.
-        bytes: u64,
-        /// Its block length.
-        block: u32,
-    },
-    /// Smaller, and nobody said that it may.
-    #[error(
-        "{bytes} bytes is less than the {before} that LUN {lun} has: what lies behind would be \
-         lost; try: --shrink, after the file system on it has been made smaller"
-    )]
-    Smaller {
-        /// The number.
-        lun: u16,
-        /// The size asked for.
-        bytes: u64,
-        /// Its size.
-        before: u64,
-    },
-    /// What the file holds may not be what hosts were told.
-    #[error(
-        "{path}, which is LUN {lun}, could not write back: blocks that hosts wrote may be lost; \
-         try: write them again and flush, and then this"
-    )]
-    Lost {
-        /// The number.
-        lun: u16,
-        /// The file.
-        path: String,
-    },
-    /// Requests do not end.
-    #[error("requests behind the new end of LUN {lun} did not end in time; it is as it was")]
-    Busy {
-        /// The number.
-        lun: u16,
-    },
-    /// No file can have that size where it is.
-    #[error(
-        "{path} cannot have {bytes} bytes: that is more than its file system, or ulimit -f of the \
-         daemon, lets a file have; try: a smaller size"
-    )]
-    TooLarge {
-        /// The file.
-        path: String,
-        /// The size that was asked for.
-        bytes: u64,
-    },
-    /// The kernel says no.
-    #[error("cannot resize {path}: {source}")]
-    File {
-        /// The file.
-        path: String,
-        /// What the kernel says.
-        source: io::Error,
-    },
-    /// Another one has the number.
-    #[error("LUN {lun} is at {target} already; try: another --number")]
-    Taken {
-        /// The target.
-        target: String,
-        /// The number.
-        lun: u16,
-    },
-    /// It is for an initiator that may not log in.
-    #[error("{name} may not log in to the target; try: one of its [[target.initiator]]")]
-    NotAdmitted {
-        /// The initiator.
-        name: String,
-    },
-    /// All numbers are taken, or were.
-    #[error("each number was used at {target}; try: --number with that of a LUN that was removed")]
-    Full {
-        /// The target.
-        target: String,
-    },
-    /// FORMAT UNIT or SANITIZE is under way.
-    #[error("LUN {lun} is being wiped (FORMAT UNIT or SANITIZE); try: again when that is over")]
-    Wiping {
-        /// The number.
-        lun: u16,
-    },
-    /// Its work does not end.
-    #[error(
-        "LUN {lun} is not served any more, but requests to what is behind it do not end: it stays \
-         open until {}",
-        match .who {
-            Some(who) => format!("the {who} answers"),
-            None => "the daemon ends".to_owned(),
-        }
-    )]
-    Lingers {
-        /// The number.
-        lun: u16,
-        /// Who does not answer, in a word, where it is somebody elsewhere.
-        who: Option<&'static str>,
-    },
-    /// What was written may not have reached the medium.
-    #[error("LUN {lun} is not served any more, but {path} cannot be flushed: {source}")]
-    Flush {
-        /// The number.
-        lun: u16,
-        /// The file.
-        path: String,
-        /// What the kernel says.
-        source: io::Error,
-    },
-    /// The same of what is no file.
-    #[error(
-        "LUN {lun} is not served any more, but {}",
-        match .source {
-            store::Error::Silent => {
-                "what is behind it does not answer: it is closed when that does".to_owned()
-            }
-            source => format!(
-                "cannot be closed: {source}; writes that were acknowledged may be lost"
-            ),
-        }
-    )]
-    Finish {
-        /// The number.
-        lun: u16,
-        /// What is wrong.
-        source: store::Error,
-    },
-    /// A reactor has no place for a file.
-    #[error("a file of the disk cannot be served: {0}")]
-    Refused(#[from] FileRefused),
-    /// Who has asked is gone.
-    #[error("nobody waits for it any more: nothing was done")]
-    Unwanted,
-    /// A reactor does not answer.
-    #[error("a reactor does not answer; it is as it was")]
-    Silent,
-    /// No snapshot.
-    #[error(transparent)]
-    Snapshot(#[from] SnapshotError),
-}
-
-/// The sizes next to `bytes` that a disk of such blocks can have.
-fn nearest(bytes: u64, block: u32) -> String {
-    let block = u64::from(block);
-    let most = i64::MAX.unsigned_abs() / block * block;
-    match bytes - bytes % block {
-        0 => format!("{block}"),
-        below if below >= most => format!("{most}"),
-        below => format!("{below} or {}", below + block),
-    }
-}
-
-/// A disk whose file is another size than what hosts see.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rescanned {
-    /// The target.
-    pub target: String,
-    /// The number of the disk.
-    pub lun: u16,
-    /// What hosts saw before, bytes.
-    pub before: u64,
-    /// The size of the file, in whole blocks. Hosts see it if it is larger; a disk does not become
-    /// smaller by itself.
-    pub now: u64,
-}
-
-/// A disk of which nobody knows what is behind it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Unseen {
-    /// The target.
-    pub target: String,
-    /// The number of the disk.
-    pub lun: u16,
-    /// Why, and what to try.
-    pub why: String,
 }
 
 /// One writable file and the disk on it.
@@ -375,167 +144,6 @@ impl Target {
         }
         tracing::info!(target, lun, before, now = bytes, "resized");
         Ok(Resized { before, now: bytes })
-    }
-
-    /// Looks at what is behind all disks, and takes over the size of what grew. Gives the
-    /// ones whose size is another one; those that are smaller stay as they are. A disk that takes
-    /// another size meanwhile is left out.
-    pub fn rescan(&self) -> Vec<Rescanned> {
-        self.note_names();
-        self.take_over_sizes(|target, lun, unit| match self.file_of(unit) {
-            None => unit.store().bytes_behind(),
-            Some(file) => match engine::files::size(&file.fd) {
-                Ok(bytes) => Some(bytes),
-                Err(error) => {
-                    tracing::warn!(target, lun, %error, "cannot ask for the size of a disk");
-                    None
-                }
-            },
-        })
-    }
-
-    /// Has all stores that must be asked say what is behind them, side by side: those of a cluster
-    /// that does not answer are waited for once. Gives the disks of which nobody knows.
-    pub fn look_behind(&self) -> Vec<Unseen> {
-        let disks: Vec<_> = self.disks().collect();
-        let why = |unit: &Arc<LogicalUnit>| match self.occupied().at_once(unit) {
-            // Whoever does something to it hears of what does not answer.
-            None => {
-                unit.store().elsewhere().map(|_| "another order for it is under way".to_owned())
-            }
-            Some(free) => {
-                drop(free);
-                unit.store().look_behind()?.err()
-            }
-        };
-        let why = &why;
-        std::thread::scope(|scope| {
-            let looks: Vec<_> = disks
-                .iter()
-                .map(|(target, lun, unit)| (target, *lun, scope.spawn(move || why(unit))))
-                .collect();
-            let unseen = looks.into_iter().filter_map(|(target, lun, look)| {
-                // One that has panicked has said why.
-                let why = look.join().unwrap_or_default()?;
-                Some(Unseen { target: target.clone(), lun, why })
-            });
-            unseen.collect()
-        })
-    }
-
-    /// The same for disks whose stores hear by themselves of another size. Costs nothing.
-    pub fn note_sizes(&self) -> Vec<Rescanned> {
-        self.take_over_sizes(|_, _, unit| unit.store().bytes_behind())
-    }
-
-    fn take_over_sizes(
-        &self,
-        size: impl Fn(&str, u16, &LogicalUnit) -> Option<u64>,
-    ) -> Vec<Rescanned> {
-        let mut changed = Vec::new();
-        for (target, lun, unit) in self.disks() {
-            let Some(_one_at_a_time) = self.occupied().at_once(&unit) else { continue };
-            let Some(bytes) = size(&target, lun, &unit) else { continue };
-            let (before, now) = (bytes_of(&unit), bytes - bytes % u64::from(unit.block()));
-            self.tell_shrunk(&target, lun, &unit, now);
-            if now == before {
-                continue;
-            }
-            if now > before {
-                show(&unit, now);
-                tracing::info!(target, lun, before, now, "a disk has grown");
-            }
-            changed.push(Rescanned { target, lun, before, now });
-        }
-        changed
-    }
-
-    /// What is behind a disk has `now` bytes: if that is less than hosts see, it is told, once.
-    fn tell_shrunk(&self, target: &str, lun: u16, unit: &LogicalUnit, now: u64) {
-        let (before, disk) = (bytes_of(unit), unit.identity().serial.as_str());
-        let mut shrunk = self.shrunk().lock().unwrap_or_else(PoisonError::into_inner);
-        if now >= before {
-            if shrunk.remove(disk).is_some() {
-                tracing::info!(target, lun, now, "a disk has all again that hosts see of it");
-            }
-        } else if shrunk.insert(disk.to_owned(), now) != Some(now) {
-            tracing::warn!(
-                target,
-                lun,
-                store = unit.label(),
-                before,
-                now,
-                "a disk has become smaller than hosts see it: what reaches behind its end fails; \
-                 try: make it as large as before, or, after the file system on it was made \
-                 smaller, lunwire lun resize {lun} {now} --shrink"
-            );
-        }
-    }
-
-    /// A disk is served no more.
-    pub(crate) fn forget_shrunk(&self, unit: &LogicalUnit) {
-        let mut shrunk = self.shrunk().lock().unwrap_or_else(PoisonError::into_inner);
-        shrunk.remove(unit.identity().serial.as_str());
-    }
-
-    /// The bytes that were behind a disk at the last look, where these are less than hosts see.
-    pub(crate) fn shrunk_bytes_of(&self, unit: &LogicalUnit) -> Option<u64> {
-        let shrunk = self.shrunk().lock().unwrap_or_else(PoisonError::into_inner);
-        let now = shrunk.get(unit.identity().serial.as_str()).copied();
-        now.filter(|now| *now < bytes_of(unit))
-    }
-
-    /// Tells each thin disk how much space its file takes and how much is left, so that hosts hear
-    /// when it runs out.
-    pub fn note_usage(&self) {
-        for (target, lun, unit) in self.disks() {
-            let file = self.file_of(&unit).filter(|file| file.writable && !file.block_device);
-            let Some(file) = file else { continue };
-            let was_short = unit.is_short_of_space();
-            match engine::files::usage(&file.fd) {
-                Ok(engine::files::Usage { used, available }) => {
-                    unit.note_usage(store::Usage { used, available, shared: true });
-                    if unit.is_short_of_space() && !was_short {
-                        tracing::warn!(target, lun, used, available, "a disk runs out of space");
-                    }
-                }
-                Err(error) => tracing::warn!(target, lun, %error, "cannot ask for free space"),
-            }
-        }
-    }
-
-    /// Looks whether the files behind all disks can still be found by their paths. What is written
-    /// to one that was deleted is gone when it is served no more, and that is told once.
-    pub fn note_names(&self) {
-        for (target, lun, unit) in self.disks() {
-            for file in self.files_of(&unit) {
-                // Whoever cannot be asked now is asked again.
-                let Ok(now) = engine::files::name(&file.fd, file.path.as_ref()) else { continue };
-                let mut name = file.name.lock().unwrap_or_else(PoisonError::into_inner);
-                if std::mem::replace(&mut *name, now) == now {
-                    continue;
-                }
-                let path = &*file.path;
-                match astray(now) {
-                    None => tracing::info!(target, lun, path, "the file of a disk is back"),
-                    Some(how) => tracing::warn!(
-                        target,
-                        lun,
-                        path,
-                        "the file of a disk was {how} while it is served: nobody will find there \
-                         what hosts write; try: lunwire copy the disk to another file before its \
-                         LUN is removed or the daemon ends"
-                    ),
-                }
-            }
-        }
-    }
-
-    /// What has become of a file of a disk that was not found by its path at the last look:
-    /// `deleted`, `replaced` or `moved`.
-    pub(crate) fn astray_file_of(&self, unit: &LogicalUnit) -> Option<&'static str> {
-        self.files_of(unit)
-            .find_map(|file| astray(*file.name.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// Makes `path` a file with the present content of the disk `lun` of `target`, by sharing its
@@ -624,11 +232,11 @@ impl Target {
     }
 
     /// All files behind a disk.
-    fn files_of(&self, unit: &LogicalUnit) -> impl Iterator<Item = StoreFile> + '_ {
+    pub(crate) fn files_of(&self, unit: &LogicalUnit) -> impl Iterator<Item = StoreFile> + '_ {
         unit.store().files().into_iter().filter_map(|id| self.files().find(id))
     }
 
-    fn file_of(&self, unit: &LogicalUnit) -> Option<StoreFile> {
+    pub(crate) fn file_of(&self, unit: &LogicalUnit) -> Option<StoreFile> {
         self.files().find(unit.store().file()?)
     }
 
@@ -668,16 +276,6 @@ fn resize_file(file: &StoreFile, bytes: u64) -> Result<(), VolumeError> {
         io::ErrorKind::FileTooLarge => VolumeError::TooLarge { path, bytes },
         _ => VolumeError::File { path, source },
     })
-}
-
-/// A name that is lost, in a word.
-const fn astray(name: Name) -> Option<&'static str> {
-    match name {
-        Name::Kept => None,
-        Name::Moved => Some("moved"),
-        Name::Replaced => Some("replaced"),
-        Name::Deleted => Some("deleted"),
-    }
 }
 
 /// Whether a disk could not write back what it has acknowledged, and that was not written again
