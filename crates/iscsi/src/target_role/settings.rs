@@ -99,6 +99,12 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The command window of a session whose movers can do this.
+    pub(super) fn depth_over(&self, capabilities: Capabilities) -> u16 {
+        let buffered = capabilities.buffers.map(|all| all.saturating_sub(UNEXPECTED_BUFFERS));
+        self.queue_depth.min(buffered.unwrap_or(u16::MAX))
+    }
+
     /// What of this a mover can do. A digest that is required guards bytes on their way: where the
     /// mover knows none, there are none on the way.
     pub(super) fn within(mut self, capabilities: Capabilities) -> Self {
@@ -114,7 +120,7 @@ impl Settings {
             // A PDU that finds none may end the connection.
             self.initial_r2t = true;
             self.unexpected_max = u32::from(buffers.min(UNEXPECTED_BUFFERS));
-            self.queue_depth = self.queue_depth.min(buffers.saturating_sub(UNEXPECTED_BUFFERS));
+            self.queue_depth = self.depth_over(capabilities);
         }
         // Nothing is reordered there.
         self.data_pdu_in_order |= capabilities.rdma == Rdma::Always;
