@@ -55,6 +55,10 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
                 Ok(libraries) => libraries.iter().map(library_json).collect(),
                 Err(error) => json!({ "error": error.to_string() }),
             },
+            "rdma": match &verbs::devices() {
+                Ok(devices) => json!({ "adapters": devices.iter().map(adapter_json).collect::<Vec<_>>() }),
+                Err(error) => json!({ "error": error.to_string() }),
+            },
             "images": images.iter().map(image_json).collect::<Vec<Value>>(),
         });
         output::measured(failed.as_ref(), told);
@@ -79,11 +83,42 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
         vec!["CPUs".into(), format!("{} allowed: {cpus:?}", cpus.len())],
         vec!["mode".into(), format!("smp; {}", amp(cpus.len()))],
         vec!["transport".into(), "TCP".into()],
+        vec!["RDMA".into(), format!("software iWARP; {}", adapters(&verbs::devices()))],
         vec!["Ceph".into(), ceph],
     ];
     rows.extend(images.iter().map(image_row));
     output::table(&rows);
     failed.map_or(Ok(()), Err)
+}
+
+/// The RDMA adapters, or why there are none.
+fn adapters(found: &Result<Vec<verbs::Device>, verbs::LibraryError>) -> String {
+    match found {
+        Ok(devices) if devices.is_empty() => "this machine has no adapter".into(),
+        Ok(devices) => {
+            let name = |device: &verbs::Device| format!("{} ({})", device.name, speaks(device));
+            format!("adapters: {}", devices.iter().map(name).collect::<Vec<_>>().join(", "))
+        }
+        Err(verbs::LibraryError::Missing { file, .. }) => {
+            let name = file.split('.').next().unwrap_or_default();
+            format!("{name} is missing: install librdmacm1, ibverbs-providers (for adapters alone)")
+        }
+        Err(verbs::LibraryError::Broken { file, said, .. }) => {
+            format!("{file} cannot be loaded: {said} (for adapters alone)")
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+fn speaks(device: &verbs::Device) -> &'static str {
+    match device.kind {
+        verbs::Kind::Iwarp => "iWARP",
+        verbs::Kind::Infiniband => "InfiniBand or RoCE",
+    }
+}
+
+fn adapter_json(device: &verbs::Device) -> Value {
+    json!({ "name": device.name, "speaks": speaks(device) })
 }
 
 fn library(loaded: &rbd::Loaded) -> String {
