@@ -86,9 +86,9 @@ pub enum Work {
         /// A connected socket.
         socket: Socket,
     },
-    /// Until error or `close`: a `Ready` when there is something to be read, and again when there is
-    /// more; then `ReceiveEnded`. Whoever is told reads until nothing is left. Of descriptors that
-    /// are no connections, and have no other work: one end of a device's queue.
+    /// Until error or `close`: a `Ready` when there is something to be read, and again when there
+    /// is more; then `ReceiveEnded`. Whoever is told reads until nothing is left. For descriptors
+    /// that are no connections, and have no other work: one end of a device's queue.
     Watch {
         /// The descriptor, by `add_socket`.
         socket: Socket,

@@ -207,13 +207,13 @@ pub(crate) struct ServeOptions {
     /// Agree to the markers of RFC 3720, for old initiators and studies
     #[arg(long)]
     pub(crate) markers: bool,
-    /// iwarp: speak iSER by software iWARP on the same portals, too; verbs: by RDMA adapters, at the
-    /// same addresses; auto: by software iWARP, and by adapters where there are some; off [default:
-    /// off]
+    /// iwarp: speak iSER by software iWARP on the same portals, too; verbs: by RDMA adapters, at
+    /// the same addresses; auto: by software iWARP, and by adapters where there are some; off
+    /// [default: off]
     #[arg(long, value_name = "PROVIDER")]
     pub(crate) rdma: Option<String>,
-    /// Address at which RDMA adapters take connections, in place of those of --listen; repeatable.
-    /// An iWARP adapter needs a port that TCP does not have
+    /// Address at which RDMA adapters take connections, in place of those of --listen;
+    /// repeatable. An iWARP adapter needs a port that TCP does not have
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) rdma_listen: Vec<String>,
     /// auto, uring or epoll [default: auto]

@@ -13,8 +13,8 @@ pub(crate) const READS_MAX: u8 = 128;
 /// Buffers for messages of one connection: as many as iSER wants of an adapter.
 pub(crate) const RECEIVES: usize = 160;
 
-/// Bytes of a place for the head of a Send, with what follows if that is short: a SCSI Response with
-/// sense data.
+/// Bytes of a place for the head of a Send, with what follows if that is short: a SCSI Response
+/// with sense data.
 pub(crate) const SLOT_LEN: usize = 256;
 
 /// Bytes that the adapter is asked to take with an operation, in turn: Linux's siw takes no more

@@ -56,7 +56,10 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
                 Err(error) => json!({ "error": error.to_string() }),
             },
             "rdma": match &verbs::devices() {
-                Ok(devices) => json!({ "adapters": devices.iter().map(adapter_json).collect::<Vec<_>>() }),
+                Ok(devices) => {
+                    let adapters: Vec<Value> = devices.iter().map(adapter_json).collect();
+                    json!({ "adapters": adapters })
+                }
                 Err(error) => json!({ "error": error.to_string() }),
             },
             "images": images.iter().map(image_json).collect::<Vec<Value>>(),

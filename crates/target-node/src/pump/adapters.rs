@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Connections over RDMA adapters: how they come in, and what carries them.
 //!
-//! An adapter takes posts and tells what it has done, without a socket: of the port it needs only to
-//! be woken. Login, sessions and iSER are as over software iWARP.
+//! An adapter takes posts and tells what it has done, without a socket: of the port it needs only
+//! to be woken. Login, sessions and iSER are as over software iWARP.
 
 use engine::Port;
 use engine::Socket;
