@@ -167,10 +167,10 @@ impl Target {
     }
 
     /// The last response of a login is about to leave: an adapter gets buffers for what follows;
-    /// false if `pool` has not so many.
+    /// false if `pool` has not so many, or would have too little left for others.
     #[must_use]
     pub fn prepare(&mut self, pool: &Pool) -> bool {
-        self.provide(usize::from(ADAPTER_BUFFERS), pool)
+        self.provide(usize::from(ADAPTER_BUFFERS), &pool.share())
     }
 
     fn provide(&mut self, count: usize, pool: &Pool) -> bool {

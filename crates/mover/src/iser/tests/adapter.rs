@@ -117,6 +117,15 @@ fn strangers_have_few_buffers_and_sessions_one_for_each_pdu() {
         rig.say(IserHeader::PLAIN, &ping(Itt(7), Ttt::NONE), &[]);
         assert_eq!(rig.receives.len(), usize::from(ADAPTER_BUFFERS));
     }
+    // Some of the pool is left, however many there are.
+    let crowded = Pool::new(16 << 20).unwrap();
+    let sessions = core::iter::repeat_with(|| {
+        let (mut far, _) = Target::of_adapter(&[0x80], DEPTHS, &crowded)?;
+        far.prepare(&crowded).then_some(far)
+    });
+    let sessions: Vec<Target> = sessions.map_while(|session| session).collect();
+    let left = crowded.bytes_max() - crowded.bytes_in_use();
+    assert!(sessions.len() >= 3 && left > crowded.bytes_max() / 20, "{left}");
     let small = Pool::new(64 << 10).unwrap();
     assert!(
         Target::of_adapter(&[0x80], DEPTHS, &small)
