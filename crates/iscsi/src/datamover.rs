@@ -34,6 +34,9 @@ pub struct Capabilities {
     pub lands: bool,
     /// What RDMAExtensions comes to.
     pub rdma: Rdma,
+    /// Each PDU needs a buffer that was given out before it comes, and so many there are; None: any
+    /// number may come. With buffers there is no unsolicited data but what is immediate.
+    pub buffers: Option<u16>,
 }
 
 /// What RDMAExtensions may come to on a connection (RFC 7145 §6.3).
@@ -58,6 +61,7 @@ impl Capabilities {
         markers: true,
         lands: true,
         rdma: Rdma::Never,
+        buffers: None,
     };
 
     /// Those of an RDMA stream (RFC 7145).
@@ -68,6 +72,7 @@ impl Capabilities {
         markers: false,
         lands: false,
         rdma: Rdma::Always,
+        buffers: None,
     };
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod machine;
 mod mode;
 mod node;
 mod place;
+mod rdma;
 mod transfer;
 mod unit;
 
@@ -49,7 +50,6 @@ use crate::credentials::Accounts;
 use check::engine;
 use check::log_level;
 use check::login_timeout;
-use check::rdma;
 use check::reactors;
 use check::strangers;
 use check::strangers_of_address;
@@ -58,6 +58,7 @@ use lun::serial;
 use mode::DraftMode;
 use node::DraftTarget;
 use node::Open;
+use rdma::Provider;
 
 pub(crate) use check::addresses;
 pub(crate) use check::allowed_cpu;
@@ -99,9 +100,10 @@ pub(crate) struct Draft {
     pub(crate) cpus: Vec<usize>,
     pub(crate) spin: Duration,
     pub(crate) login_timeout: Duration,
-    rdma: Rdma,
+    rdma: Provider,
     /// Of single portals.
     rdma_of: Vec<(SocketAddr, Rdma)>,
+    rdma_listen: Vec<SocketAddr>,
     /// File and bytes of a capture.
     pub(crate) capture: Option<(PathBuf, u64)>,
     sessions_max: usize,
@@ -148,8 +150,9 @@ impl Draft {
             cpus: Vec::new(),
             spin: DEFAULT_SPIN,
             login_timeout: target::LOGIN_TIMEOUT_DEFAULT,
-            rdma: Rdma::Off,
+            rdma: Provider::Off,
             rdma_of: Vec::new(),
+            rdma_listen: Vec::new(),
             capture: None,
             sessions_max: SESSIONS_MAX,
             connections: ConnectionLimits::default(),
@@ -224,8 +227,17 @@ impl Draft {
             self.login_timeout = option("--login-timeout", text, login_timeout(text))?;
         }
         if let Some(text) = &options.rdma {
-            self.rdma = option("--rdma", text, rdma(text))?;
+            self.rdma = option("--rdma", text, check::rdma(text))?;
             self.rdma_of.clear();
+        }
+        for text in &options.rdma_listen {
+            let found = option("--rdma-listen", text, addresses(text))?;
+            option("--rdma-listen", text, listened_once(&self.rdma_listen, &found))?;
+            self.rdma_listen.extend(found);
+        }
+        if !self.rdma_listen.is_empty() && !self.rdma.has_adapters() {
+            let problem = "--rdma-listen: it is for adapters; try: --rdma verbs beside it";
+            return Err(Usage(problem.into()).into());
         }
         if let Some(path) = &options.capture {
             let limit = crate::client::capture::limit(options.capture_limit.as_deref())?;
@@ -371,7 +383,7 @@ impl Draft {
 
     /// What of iSER there is.
     pub(crate) fn describe_iser(&self) -> DescribedIser {
-        let speaks = |portal: &Portal| portal.rdma.unwrap_or(self.rdma) != Rdma::Off;
+        let speaks = |portal: &Portal| portal.rdma.unwrap_or(self.rdma.of_sockets()) != Rdma::Off;
         let portals = self.portals().into_iter().filter(speaks);
         let portals: Vec<String> = portals.map(|portal| portal.address.to_string()).collect();
         let mut without_digests = Vec::new();
@@ -431,7 +443,8 @@ impl Draft {
             spin_max: self.spin,
             pool_bytes_max: target::POOL_BYTES_DEFAULT,
             login_timeout: self.login_timeout,
-            rdma: self.rdma,
+            rdma: self.rdma.of_sockets(),
+            adapters: self.rdma.of_adapters(self.adapter_portals()),
             capture: None,
             end_wait: target::END_WAIT_DEFAULT,
             isns: self.isns.clone(),

@@ -260,7 +260,24 @@ fn a_target_without_it_says_so() {
         fails(1, &["inspect", &rdma, "--patience", "0s"], &["iser://"]);
         good(&["inspect", &daemon.urls[0]]);
     }
-    fails(2, &["serve", "--rdma", "infiniband"], &["--rdma", "iwarp, auto or off"]);
+    fails(2, &["serve", "--rdma", "infiniband"], &["--rdma", "iwarp, verbs, auto or off"]);
+    let listen = ["--listen", "127.0.0.1:0", "--rdma-listen", "127.0.0.1:0"];
+    fails(2, &[&["serve"][..], &listen].concat(), &["--rdma-listen", "--rdma verbs"]);
+}
+
+/// Here: no machine has an adapter for its loopback.
+#[test]
+fn adapters_that_are_not_there_are_told_with_what_to_try() {
+    let words = ["serve", "--listen", "127.0.0.1:0", "--rdma", "verbs", "--lun", "memory:1M"];
+    fails(1, &words, &["RDMA", "try:"]);
+    // Where they may be, and are not, everything else works.
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &["--rdma", "auto"]);
+    for url in over_iser(&daemon.urls[0]) {
+        good(&["inspect", &url]);
+    }
+    let told = stdout(&good(&["explain"]));
+    assert!(told.contains("software iWARP; "), "{told}");
 }
 
 /// What a daemon says to these bytes, until it closes.

@@ -54,6 +54,7 @@
 //! scsi and store meet.
 #![forbid(unsafe_code)]
 
+mod adapters;
 mod answers;
 mod authentication;
 mod catalogue;
@@ -89,6 +90,7 @@ mod volume;
 
 // What the signatures above name of other crates, so that nobody needs those at the same versions.
 // Whoever brings a port of their own for a `SteppedTarget` finds its parts in `engine`.
+pub use adapters::Adapters;
 pub use authentication::AuthenticationPolicy;
 pub use authentication::Demand;
 pub use buf::Buf;

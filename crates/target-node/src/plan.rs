@@ -7,6 +7,7 @@ use capture::Capture;
 use engine::Choice;
 use engine::ppe::Idle;
 
+use crate::adapters::Adapters;
 use crate::authentication::AuthenticationPolicy;
 use crate::node::Node;
 use crate::node::Portal;
@@ -43,6 +44,8 @@ pub struct Plan {
     pub login_timeout: Duration,
     /// Whether portals that have no word of their own speak iSER, too.
     pub rdma: Rdma,
+    /// Where RDMA adapters take connections of iSER.
+    pub adapters: Adapters,
     /// Where connections are captured to, from their first byte. Who makes it finishes it when the
     /// target has stopped.
     pub capture: Option<Capture>,
@@ -79,6 +82,7 @@ impl Plan {
             pool_bytes_max: POOL_BYTES_DEFAULT,
             login_timeout: LOGIN_TIMEOUT_DEFAULT,
             rdma: Rdma::Off,
+            adapters: Adapters::default(),
             capture: None,
             end_wait: END_WAIT_DEFAULT,
             isns: None,

@@ -15,6 +15,7 @@
 //! [`SessionView::advance`] (`services.rs`), comes back through [`Pump::io_done`] (`storing.rs`) if
 //! the store needed the engine, and leaves in [`ConnectionView::transmit`] (`sending.rs`).
 
+mod adapters;
 mod admission;
 mod awaiting_memory;
 mod buffers;
@@ -240,6 +241,7 @@ enum Kind {
     Sweep = 9,
     EndTimer = 10,
     SilenceTimer = 11,
+    Adapter = 12,
 }
 
 const KIND_SHIFT: u32 = 56;
@@ -261,6 +263,7 @@ fn decode(token: u64) -> (Option<Kind>, Key) {
         9 => Some(Kind::Sweep),
         10 => Some(Kind::EndTimer),
         11 => Some(Kind::SilenceTimer),
+        12 => Some(Kind::Adapter),
         _ => None,
     };
     (kind, Key::from_bits(token & ((1 << KIND_SHIFT) - 1)))
@@ -349,6 +352,10 @@ impl<P: Port> Pump<P> {
                 self.io_done(key, IoResult::Other(result))
             }
             Event::Allocation { result } => self.io_done(key, IoResult::ProvisioningStatus(result)),
+            Event::Ready if kind == Some(Kind::Adapter) => self.knocked(key),
+            Event::Ready => self.stirred(key),
+            // No more come in.
+            Event::ReceiveEnded { .. } if kind == Some(Kind::Adapter) => {}
             Event::ReceiveEnded { error } => self.receive_ended(key, error),
             Event::Accepted { connection, peer, local } => {
                 self.accepted(connection, Ends { peer: Peer::Address(peer), local });

@@ -104,6 +104,9 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// No RDMA adapter takes connections there.
+    #[error(transparent)]
+    Adapter(#[from] verbs::VerbsError),
     /// The engine does not run here.
     #[error("cannot start the {engine} engine: {source}; try: lunwire explain")]
     Engine {
@@ -178,6 +181,7 @@ impl Target {
             portals.push(Portal { address, ..portal });
             listeners.push((OwnedFd::from(listener), address));
         }
+        let mut adapters = plan.adapters.listen(&mut portals)?;
         let engine = engine::choose(plan.engine);
         let mut starting = Vec::new();
         let reactors = plan.reactors.max(1);
@@ -215,8 +219,11 @@ impl Target {
         });
         let mut threads = Vec::new();
         for reactor in starting {
-            let start =
-                Start { shared: Arc::clone(&shared), listeners: std::mem::take(&mut listeners) };
+            let start = Start {
+                shared: Arc::clone(&shared),
+                listeners: std::mem::take(&mut listeners),
+                adapters: std::mem::take(&mut adapters),
+            };
             reactor.start.send(start).map_err(|_| stopped())?;
             threads.push(reactor.thread);
         }

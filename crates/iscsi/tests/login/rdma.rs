@@ -203,6 +203,22 @@ fn limits_are_declared() {
     }
 }
 
+/// Each PDU needs a buffer of its own over an adapter: nothing comes that has none.
+#[test]
+fn buffers_bound_what_may_come() {
+    for (buffers, unexpected, depth) in [(160, "32", 128), (48, "32", 16), (8, "8", 1)] {
+        let capabilities = Capabilities { buffers: Some(buffers), ..Capabilities::RDMA };
+        let pairs = ["RDMAExtensions=Yes", "InitialR2T=No", "MaxOutstandingUnexpectedPDUs=2"];
+        let step = over(capabilities, &pairs);
+        assert_eq!(step.answer("InitialR2T").as_deref(), Some("Yes"));
+        assert_eq!(step.answer("MaxOutstandingUnexpectedPDUs").as_deref(), Some(unexpected));
+        let header = &step.reply().header.numbers;
+        let window = header.max_cmd_sn.0.wrapping_sub(header.exp_cmd_sn.0) + 1;
+        assert!(window <= depth, "{window}");
+        assert_eq!(step.done().capabilities, capabilities, "as of all connections of the session");
+    }
+}
+
 #[test]
 fn a_hello_may_follow_however_the_connection_began() {
     let pairs = ["RDMAExtensions=Yes", "iSERHelloRequired=Yes"];

@@ -18,7 +18,8 @@ use crate::plan::Draft;
 const CONF: &str = "/etc/ceph/ceph.conf";
 
 /// What carries sessions.
-const TRANSPORT: &str = "TCP; iSER over TCP where --rdma iwarp (rdma) asks for it";
+const TRANSPORT: &str =
+    "TCP; iSER over TCP, or over RDMA adapters, where --rdma iwarp or verbs (rdma) asks for it";
 
 /// What becomes of digests that are asked for together with iSER.
 const DIGESTS: &str = "None, whatever header-digest and data-digest ask for: who agrees on RDMA \
@@ -110,6 +111,13 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
             },
             "transports": ["tcp", "iser"],
             "iser": iser_json(&iser),
+            "rdma": match &verbs::devices() {
+                Ok(devices) => {
+                    let adapters: Vec<Value> = devices.iter().map(adapter_json).collect();
+                    json!({ "adapters": adapters })
+                }
+                Err(error) => json!({ "error": error.to_string() }),
+            },
             "images": images.iter().map(image_json).collect::<Vec<Value>>(),
         });
         output::measured(failed.as_ref(), told);
@@ -135,6 +143,7 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
         vec!["mode".into(), format!("smp; {}", amp(cpus.len()))],
         vec!["transport".into(), TRANSPORT.into()],
         vec!["iSER".into(), provided()],
+        vec!["RDMA adapters".into(), adapters(&verbs::devices())],
         vec!["iSER digests".into(), DIGESTS.into()],
         vec!["Ceph".into(), ceph],
     ];
@@ -142,6 +151,36 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
     rows.extend(images.iter().map(image_row));
     output::table(&rows);
     failed.map_or(Ok(()), Err)
+}
+
+/// The RDMA adapters, or why there are none.
+fn adapters(found: &Result<Vec<verbs::Device>, verbs::LibraryError>) -> String {
+    match found {
+        Ok(devices) if devices.is_empty() => "this machine has no adapter".into(),
+        Ok(devices) => {
+            let name = |device: &verbs::Device| format!("{} ({})", device.name, speaks(device));
+            devices.iter().map(name).collect::<Vec<_>>().join(", ")
+        }
+        Err(verbs::LibraryError::Missing { file, .. }) => {
+            let name = file.split('.').next().unwrap_or_default();
+            format!("{name} is missing: install librdmacm1, ibverbs-providers (for adapters alone)")
+        }
+        Err(verbs::LibraryError::Broken { file, said, .. }) => {
+            format!("{file} cannot be loaded: {said} (for adapters alone)")
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+fn speaks(device: &verbs::Device) -> &'static str {
+    match device.kind {
+        verbs::Kind::Iwarp => "iWARP",
+        verbs::Kind::Infiniband => "InfiniBand or RoCE",
+    }
+}
+
+fn adapter_json(device: &verbs::Device) -> Value {
+    json!({ "name": device.name, "speaks": speaks(device) })
 }
 
 fn library(loaded: &rbd::Loaded) -> String {

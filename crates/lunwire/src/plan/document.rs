@@ -109,7 +109,8 @@ impl Draft {
             };
             let found = wrong.take(checked(source, "portal.address", &entry.address, of_portal));
             let Some(value) = &entry.rdma else { continue };
-            let rdma = wrong.take(checked(source, "portal.rdma", value, |text| check::rdma(text)));
+            let rdma =
+                wrong.take(checked(source, "portal.rdma", value, |text| check::portal_rdma(text)));
             if let (Some(found), Some(rdma)) = (found, rdma) {
                 self.rdma_of.extend(found.into_iter().map(|address| (address, rdma)));
             }

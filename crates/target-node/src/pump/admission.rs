@@ -25,6 +25,7 @@ use super::Kind;
 use super::Phase;
 use super::Pump;
 use super::Session;
+use super::adapters::Entrance;
 use super::context::Context;
 use super::letter::Letter;
 use super::listening::Listener;
@@ -106,6 +107,8 @@ impl LoginPhase {
 #[derive(Debug, Default)]
 pub(super) struct Door {
     pub(super) listeners: Table<Listener>,
+    /// Where adapters take connections.
+    pub(super) adapters: Table<Entrance>,
     /// Connections so far: the reactors take them in turn.
     accepted: usize,
 }
@@ -133,8 +136,7 @@ impl<P: Port> Pump<P> {
         if self.context.stopping.is_some() {
             return;
         }
-        let reactor = self.door.accepted % self.context.shared.mailboxes.len();
-        self.door.accepted += 1;
+        let reactor = self.next_reactor();
         if reactor == self.context.reactor {
             self.adopt(Carrier::Socket(fd, None), ends);
         } else {
@@ -142,19 +144,44 @@ impl<P: Port> Pump<P> {
         }
     }
 
+    /// Which takes the next connection.
+    pub(super) fn next_reactor(&mut self) -> usize {
+        let reactor = self.door.accepted % self.context.shared.mailboxes.len();
+        self.door.accepted += 1;
+        reactor
+    }
+
     /// Begins the login phase of a connection.
-    pub(super) fn adopt(&mut self, mut carrier: Carrier, ends: Ends) {
-        let Ends { peer, local } = ends;
+    pub(super) fn adopt(&mut self, carrier: Carrier, ends: Ends) {
+        if let Some(mover) = carrier.mover()
+            && !self.refuses(&ends)
+        {
+            let _ = self.begin_login(carrier, mover, ends);
+        }
+    }
+
+    /// Whether there are as many connections as there may be.
+    pub(super) fn refuses(&self, ends: &Ends) -> bool {
         if self.is_full() {
+            let peer = ends.peer;
             let reason = match self.context.stopping {
                 Some(_) => "the daemon stops",
                 None => "a reactor has as many connections as it may have",
             };
             tracing::warn!(%peer, reason, "refused a connection");
-            return;
         }
+        self.is_full()
+    }
+
+    /// Begins the login phase of a connection with its mover.
+    pub(super) fn begin_login(
+        &mut self,
+        mut carrier: Carrier,
+        mover: Mover,
+        ends: Ends,
+    ) -> Option<Key> {
+        let Ends { peer, local } = ends;
         let now = self.context.port.now();
-        let mover = carrier.mover();
         let shared = &self.context.shared;
         let timeout = shared.login_timeout;
         let ends = Ends { peer: peer.without_mapping(), local: without_mapping(local) };
@@ -181,7 +208,7 @@ impl<P: Port> Pump<P> {
             joins: None,
         };
         carrier.be_captured(&self.context, ends);
-        let _ = self.insert_connection(carrier, ends, mover, Box::new(login));
+        self.insert_connection(carrier, ends, mover, Box::new(login))
     }
 
     /// Whether another connection is one too many.

@@ -72,7 +72,17 @@ impl<P: Port> LoginView<'_, P> {
     /// The last response of a login that has agreed on RDMA goes out when there is memory for what
     /// follows (RFC 7145 §5.1.2); false if there is none, which the login has been told.
     pub(super) fn prepare_rdma(&mut self) -> bool {
-        if !self.login.machine.becomes_rdma() || !matches!(self.mover, Mover::Tcp(_)) {
+        if !self.login.machine.becomes_rdma() {
+            return true;
+        }
+        if let Mover::Iser(mover) = &mut *self.mover {
+            let is_prepared = mover.prepare(&self.context.pool);
+            if !is_prepared {
+                self.login.machine.establish(Err(OUT_OF_RESOURCES));
+            }
+            return is_prepared;
+        }
+        if !matches!(self.mover, Mover::Tcp(_)) {
             return true;
         }
         let seed = seed(&mut self.context.port);

@@ -33,6 +33,7 @@ use mover::tcp::Tcp;
 use super::Connection;
 use super::Phase;
 use super::Pump;
+use super::adapters::Adapter;
 use super::context::Context;
 use crate::ends::Ends;
 use crate::ends::Peer;
@@ -62,6 +63,8 @@ pub(crate) enum Carrier {
     /// With whom its bytes are told to, if so.
     Socket(OwnedFd, Option<Box<Tap>>),
     Local(Local),
+    /// An adapter, and the mover over it.
+    Adapter(Box<verbs::Connection>),
 }
 
 /// What carries a connection.
@@ -75,6 +78,7 @@ pub(super) enum Line {
         tap: Option<Box<Tap>>,
     },
     Local(Local),
+    Adapter(Adapter),
 }
 
 /// A local connection.
@@ -105,10 +109,12 @@ pub(super) enum Sent {
 
 impl Carrier {
     /// A mover for a connection that begins.
-    pub(super) fn mover(&self) -> Mover {
+    pub(super) fn mover(&self) -> Option<Mover> {
         match self {
-            Self::Socket(..) => Mover::Tcp(Tcp::new()),
-            Self::Local(_) => Mover::Local(local::Target::new()),
+            Self::Socket(..) => Some(Mover::Tcp(Tcp::new())),
+            Self::Local(_) => Some(Mover::Local(local::Target::new())),
+            // It was made with the connection.
+            Self::Adapter(_) => None,
         }
     }
 
@@ -143,6 +149,7 @@ impl Line {
                 Self::Socket { socket, list: Some(SgList::new()), tap }
             }
             Carrier::Local(local) => Self::Local(local),
+            Carrier::Adapter(connection) => Self::Adapter(Adapter::open(connection, port)),
         }
     }
 
@@ -153,6 +160,7 @@ impl Line {
                 port.submit(receiving, Work::Receive { socket: *socket });
             }
             Self::Local(local) => local.end.iter().for_each(|end| end.attach(port.waker())),
+            Self::Adapter(line) => line.begin(receiving, port),
         }
     }
 
@@ -184,8 +192,10 @@ impl Line {
                 if has_told { Sent::Left } else { Sent::Nothing }
             }
             (Self::Local(line), Mover::Local(mover)) => line.send(mover),
+            (Self::Adapter(line), Mover::Iser(mover)) => line.send(mover),
             (Self::Socket { .. }, Mover::Local(_))
-            | (Self::Local(_), Mover::Tcp(_) | Mover::Iser(_)) => {
+            | (Self::Local(_), Mover::Tcp(_) | Mover::Iser(_))
+            | (Self::Adapter(_), Mover::Tcp(_) | Mover::Local(_)) => {
                 debug_assert!(false, "a mover for another kind of line");
                 Sent::Nothing
             }
@@ -227,6 +237,7 @@ impl Line {
         match self {
             Self::Socket { list, .. } => list.is_none(),
             Self::Local(line) => line.is_full,
+            Self::Adapter(line) => line.is_busy(),
         }
     }
 
@@ -241,6 +252,7 @@ impl Line {
         match self {
             Self::Socket { socket, .. } => port.pause(*socket),
             Self::Local(line) => line.paused = true,
+            Self::Adapter(line) => line.pause(),
         }
     }
 
@@ -252,6 +264,7 @@ impl Line {
                 // What has come meanwhile was told of.
                 port.waker().wake();
             }
+            Self::Adapter(line) => line.resume(),
         }
     }
 
@@ -259,7 +272,7 @@ impl Line {
     pub(super) fn acknowledged<P: Port>(&self, port: &P) -> Option<u64> {
         match self {
             Self::Socket { socket, .. } => port.acknowledged(*socket),
-            Self::Local(_) => None,
+            Self::Local(_) | Self::Adapter(_) => None,
         }
     }
 
@@ -271,6 +284,7 @@ impl Line {
                 tap.iter_mut().for_each(|tap| tap.shut(port.wall_clock()));
             }
             Self::Local(line) => line.end = None,
+            Self::Adapter(line) => line.shutdown(),
         }
     }
 
@@ -281,6 +295,7 @@ impl Line {
                 tap.into_iter().for_each(|tap| tap.closed(port.wall_clock()));
             }
             Self::Local(_) => {}
+            Self::Adapter(line) => line.leave(port),
         }
     }
 
@@ -296,6 +311,8 @@ impl Line {
                 port.submit(receiving, Work::Detach { socket: *socket });
             }
             Self::Local(_) => port.waker().wake(),
+            // The end of watching tells that it is free.
+            Self::Adapter(line) => line.leave(port),
         }
     }
 
@@ -304,6 +321,7 @@ impl Line {
         match self {
             Self::Socket { tap, .. } => fd.map(|fd| Carrier::Socket(fd, tap)),
             Self::Local(line) => Some(Carrier::Local(line)),
+            Self::Adapter(line) => Some(Carrier::Adapter(line.into_connection())),
         }
     }
 }
@@ -370,8 +388,9 @@ impl Connection {
 }
 
 impl<P: Port> Pump<P> {
-    /// Takes what has come over local connections.
+    /// Takes what has come over connections that no event tells of.
     pub(super) fn take_messages(&mut self) {
+        self.serve_stirred();
         if self.context.locals.is_empty() {
             return;
         }

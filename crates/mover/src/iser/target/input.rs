@@ -280,7 +280,10 @@ impl Target {
     /// The oldest RDMA Read is complete.
     fn handle_read(&mut self) -> Option<Event> {
         let Reading { task, sink, offset, length, wanted, .. } = self.reads.pop_front()?;
-        self.counters.bytes_copied += u64::from(length);
+        match self.stream.is_of_adapter() {
+            true => self.counters.bytes_in += u64::from(length),
+            false => self.counters.bytes_copied += u64::from(length),
+        }
         self.restore(task, sink);
         wanted.then_some(Event::DataDone { task, offset, length })
     }
