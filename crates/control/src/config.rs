@@ -71,8 +71,8 @@ pub struct Config {
     /// Values: `true` or `false`.
     /// Default: `false`.
     pub hide_targets: Option<bool>,
-    /// Whether portals speak iSER, too: by software iWARP, or by what there is, which is that.
-    /// Values: `iwarp`, `auto` or `off`.
+    /// Whether portals speak iSER, too: by software iWARP, by RDMA adapters, or by what there is.
+    /// Values: `iwarp`, `verbs`, `auto` or `off`.
     /// Default: `off`.
     pub rdma: Option<Spanned<String>>,
     /// The least that is logged.
