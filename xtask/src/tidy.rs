@@ -25,6 +25,7 @@ const RANKS: &[(&str, u8)] = &[
     ("lunwire-buf", 0),
     ("lunwire-crc", 0),
     ("lunwire-control", 0),
+    ("lunwire-capture", 1),
     ("lunwire-iscsi", 1),
     ("lunwire-nbd", 1),
     ("lunwire-rdma", 1),

@@ -120,6 +120,7 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
         pool_bytes_max: 64 << 20,
         login_timeout: Duration::from_secs(15),
         rdma: target::Rdma::Off,
+        capture: None,
         // Tests hold work back for as long as they like.
         end_wait: Duration::from_secs(60),
         isns: None,

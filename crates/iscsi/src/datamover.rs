@@ -293,6 +293,9 @@ pub struct Keys {
     /// PDUs past all answers that the initiator takes before it says something; zero: it states no
     /// limit (RFC 7145 §6.7).
     pub unexpected_max: u32,
+    /// PDUs past the command window that we take before we say something; zero: no limit was stated
+    /// (RFC 7145 §8.1.1).
+    pub own_unexpected_max: u32,
     /// The initiator's first message over RDMA is a Hello (RFC 7145 §5.1.3).
     pub hello: bool,
 }
@@ -330,6 +333,7 @@ impl Keys {
         markers: Markers { send: None, receive: None },
         solicited_only: false,
         unexpected_max: 0,
+        own_unexpected_max: 0,
         hello: false,
     };
 }

@@ -211,6 +211,13 @@ pub(crate) struct ServeOptions {
     /// is that; off [default: off]
     #[arg(long, value_name = "PROVIDER")]
     pub(crate) rdma: Option<String>,
+    /// Write what goes over all connections to FILE, for tshark or Wireshark; the secrets of CHAP
+    /// and all data are in it as on the wire
+    #[arg(long, value_name = "FILE")]
+    pub(crate) capture: Option<PathBuf>,
+    /// End of the capture when FILE is so large [default: 1G]
+    #[arg(long, value_name = "SIZE", requires = "capture")]
+    pub(crate) capture_limit: Option<String>,
     /// auto, uring or epoll [default: auto]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,

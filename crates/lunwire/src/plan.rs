@@ -23,9 +23,11 @@ use std::time::Duration;
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
+use anyhow::bail;
 use control::config::Source;
 use control::units;
 use engine::Choice;
+use iscsi::target_role::DigestPolicy;
 use store::spec::Spec;
 use target::AuthenticationPolicy;
 use target::ConnectionLimits;
@@ -98,6 +100,10 @@ pub(crate) struct Draft {
     pub(crate) spin: Duration,
     pub(crate) login_timeout: Duration,
     rdma: Rdma,
+    /// Of single portals.
+    rdma_of: Vec<(SocketAddr, Rdma)>,
+    /// File and bytes of a capture.
+    pub(crate) capture: Option<(PathBuf, u64)>,
     sessions_max: usize,
     connections: ConnectionLimits,
     hide_targets: bool,
@@ -110,6 +116,15 @@ pub(crate) struct Draft {
     pub(crate) default_disk: bool,
     discovery: AuthenticationPolicy,
     accounts: Accounts,
+}
+
+/// What a configuration has of iSER.
+#[derive(Debug, Default)]
+pub(crate) struct DescribedIser {
+    /// The portals that speak it.
+    pub(crate) portals: Vec<String>,
+    /// Targets that insist on digests, which are none there, and the keys that say so.
+    pub(crate) without_digests: Vec<(String, Vec<&'static str>)>,
 }
 
 /// A plan, and what it holds.
@@ -134,6 +149,8 @@ impl Draft {
             spin: DEFAULT_SPIN,
             login_timeout: target::LOGIN_TIMEOUT_DEFAULT,
             rdma: Rdma::Off,
+            rdma_of: Vec::new(),
+            capture: None,
             sessions_max: SESSIONS_MAX,
             connections: ConnectionLimits::default(),
             hide_targets: false,
@@ -208,6 +225,11 @@ impl Draft {
         }
         if let Some(text) = &options.rdma {
             self.rdma = option("--rdma", text, rdma(text))?;
+            self.rdma_of.clear();
+        }
+        if let Some(path) = &options.capture {
+            let limit = crate::client::capture::limit(options.capture_limit.as_deref())?;
+            self.capture = Some((path.clone(), limit));
         }
         if let Some(count) = options.unauthenticated_max {
             self.connections.strangers = option("--unauthenticated-max", count, strangers(count))?;
@@ -335,6 +357,10 @@ impl Draft {
         listened_once(&self.listen, &groups).map_err(|problem| {
             anyhow!("the portals of listen and of [[portal-group]]: {problem}")
         })?;
+        let known = self.all_portals();
+        if let Some((address, _)) = self.rdma_of.iter().find(|(one, _)| !known.contains(one)) {
+            bail!("[[portal]] {address}: it is no portal any more, since --listen is given");
+        }
         self.mode.check(self.reactors)
     }
 
@@ -343,10 +369,41 @@ impl Draft {
         UnitMaker::new(self.state_dir.clone(), &self.targets)
     }
 
+    /// What of iSER there is.
+    pub(crate) fn describe_iser(&self) -> DescribedIser {
+        let speaks = |portal: &Portal| portal.rdma.unwrap_or(self.rdma) != Rdma::Off;
+        let portals = self.portals().into_iter().filter(speaks);
+        let portals: Vec<String> = portals.map(|portal| portal.address.to_string()).collect();
+        let mut without_digests = Vec::new();
+        for target in self.targets.iter().filter(|_| !portals.is_empty()) {
+            let settings = &target.settings;
+            let keys =
+                [("header-digest", settings.header_digest), ("data-digest", settings.data_digest)];
+            let required = keys.into_iter().filter(|(_, policy)| *policy == DigestPolicy::Required);
+            let keys: Vec<&str> = required.map(|(key, _)| key).collect();
+            if !keys.is_empty() {
+                without_digests.push((target.name.clone(), keys));
+            }
+        }
+        DescribedIser { portals, without_digests }
+    }
+
     /// All that is listened on.
     fn portals(&self) -> Vec<Portal> {
         let portals = self.listen.iter().copied().map(Portal::from);
-        portals.chain(self.portal_groups.iter().copied()).collect()
+        let portals = portals.chain(self.portal_groups.iter().copied());
+        let own = |portal: Portal| {
+            let said = self.rdma_of.iter().find(|(address, _)| *address == portal.address);
+            Portal { rdma: said.map(|(_, rdma)| *rdma), ..portal }
+        };
+        portals.map(own).collect()
+    }
+
+    /// Their addresses, also that which nobody has said.
+    fn all_portals(&self) -> Vec<SocketAddr> {
+        let portals = self.portals().into_iter().map(|portal| portal.address);
+        let default = addresses(DEFAULT_LISTEN).unwrap_or_default();
+        portals.chain(default.into_iter().filter(|_| self.listen.is_empty())).collect()
     }
 
     /// Opens the stores.
@@ -375,6 +432,7 @@ impl Draft {
             pool_bytes_max: target::POOL_BYTES_DEFAULT,
             login_timeout: self.login_timeout,
             rdma: self.rdma,
+            capture: None,
             end_wait: target::END_WAIT_DEFAULT,
             isns: self.isns.clone(),
             sessions_max: self.sessions_max,

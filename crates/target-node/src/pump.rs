@@ -53,7 +53,6 @@ pub use admission::LOGIN_REFUSED;
 pub(crate) use join::Handover;
 pub(crate) use letter::Letter;
 pub use management::COMMAND_ABORTED;
-pub use rdma::Rdma;
 pub(crate) use shared::Shared;
 pub use transport::LocalEnd;
 pub(crate) use transport::OurEnd;
@@ -330,7 +329,12 @@ impl<P: Port> Pump<P> {
     fn dispatch(&mut self, token: Token, event: Event) {
         let (kind, key) = decode(token.0);
         match event {
-            Event::Received { bytes } => self.received(key, &bytes),
+            Event::Received { bytes } => {
+                if self.context.shared.capture.is_some() {
+                    self.note_received(key, &bytes);
+                }
+                self.received(key, &bytes);
+            }
             Event::Landed { buf, bytes } => self.landed(key, buf, bytes),
             Event::Sent { list, result } => self.sent(key, list, result),
             Event::Read { buf, result } => {
@@ -356,6 +360,13 @@ impl<P: Port> Pump<P> {
             }
             Event::Ran { result } => self.kept(key, result),
             Event::Woken => {}
+        }
+    }
+
+    #[cold]
+    fn note_received(&mut self, key: Key, bytes: &[u8]) {
+        if let Some(view) = self.connection(key) {
+            view.connection.line.note_received(bytes, &view.context.port);
         }
     }
 

@@ -41,6 +41,7 @@ use crate::pump::Board;
 use crate::pump::Letter;
 use crate::pump::LocalEnd;
 use crate::pump::Shared;
+use crate::rdma::Rdma;
 use crate::reactor::Start;
 use crate::reactor::Starting;
 use crate::reactor::seats;
@@ -169,11 +170,12 @@ impl Target {
         plan.nodes.iter().try_for_each(Node::check)?;
         let mut listeners = Vec::new();
         let mut portals = Vec::new();
-        for Portal { address, group } in plan.portals.iter().copied() {
+        for portal in plan.portals.iter().copied() {
+            let address = portal.address;
             let failed = |source| Error::Listen { address, source };
             let listener = TcpListener::from(engine::listen(address).map_err(failed)?);
             let address = listener.local_addr().map_err(failed)?;
-            portals.push(Portal { address, group });
+            portals.push(Portal { address, ..portal });
             listeners.push((OwnedFd::from(listener), address));
         }
         let engine = engine::choose(plan.engine);
@@ -206,6 +208,7 @@ impl Target {
             files: Files::new(plan.stores.files),
             login_timeout: plan.login_timeout,
             rdma: plan.rdma,
+            capture: plan.capture,
             end_wait: plan.end_wait,
             hold_back: HOLD_BACK.min(plan.spin_max),
             locals: AtomicUsize::new(0),
@@ -295,6 +298,14 @@ impl Target {
     #[must_use]
     pub fn portals(&self) -> Vec<SocketAddr> {
         self.nodes().addresses()
+    }
+
+    /// Those of them that speak iSER, too.
+    #[must_use]
+    pub fn iser_portals(&self) -> Vec<SocketAddr> {
+        let (nodes, else_so) = (self.nodes(), self.shared.rdma);
+        let speaks = |portal: &&Portal| portal.rdma.unwrap_or(else_so) != Rdma::Off;
+        nodes.portals.iter().filter(speaks).map(|portal| portal.address).collect()
     }
 
     /// The tags of its portal groups, ascending.

@@ -516,6 +516,7 @@ fn keys(parameters: &Parameters, discovery: bool) -> Keys {
         markers: parameters.markers,
         solicited_only: parameters.rdma.is_some_and(|rdma| rdma.solicited_only),
         unexpected_max: parameters.rdma.map_or(0, |rdma| rdma.unexpected_max),
+        own_unexpected_max: parameters.rdma.map_or(0, |rdma| rdma.own_unexpected_max),
         hello: parameters.rdma.is_some_and(|rdma| rdma.hello),
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::datamover::Capabilities;
 use crate::datamover::Rdma;
+use crate::limits;
 use alloc::string::String;
 use core::time::Duration;
 
@@ -31,6 +32,9 @@ pub struct Settings {
     pub markers: bool,
     /// What RDMAExtensions may come to: what the mover says.
     pub rdma: Rdma,
+    /// Over RDMA, PDUs that an initiator may send past the command window before it hears from the
+    /// target: from 2 on (RFC 7145 §6.7).
+    pub unexpected_pdus_max: u32,
     /// Command window: largest MaxCmdSN - ExpCmdSN + 1; zero counts as one.
     pub queue_depth: u16,
     /// Most connections of a session; discovery sessions have one (RFC 7143 §13.2).
@@ -75,6 +79,7 @@ impl Default for Settings {
             data_sequence_in_order: false,
             markers: false,
             rdma: Rdma::Never,
+            unexpected_pdus_max: limits::UNEXPECTED_MAX,
             queue_depth: 128,
             max_connections: 4,
             header_digest: DigestPolicy::Any,

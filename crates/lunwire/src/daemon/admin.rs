@@ -18,6 +18,7 @@ use std::time::Instant;
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
+use capture::Capture;
 use control::admin;
 use control::admin::Reply;
 use control::admin::Request;
@@ -102,6 +103,7 @@ impl Admin {
         path: Option<PathBuf>,
         target: Arc<Target>,
         maker: UnitMaker,
+        capture: Option<Capture>,
     ) -> Result<Self> {
         let (path, wanted) = match path {
             Some(path) => (path, true),
@@ -125,7 +127,7 @@ impl Admin {
         };
         tracing::debug!(path = %path.display(), "control socket");
         let socket = Socket::of(path)?;
-        let shared = Arc::new(Shared { target, begun: Instant::now() });
+        let shared = Arc::new(Shared { target, begun: Instant::now(), capture });
         let asked = Asked(Arc::clone(&shared));
         let (mut clients, orders) =
             Clients::new(listener, asked).context("cannot serve the control socket")?;
@@ -150,6 +152,7 @@ impl Admin {
 struct Shared {
     target: Arc<Target>,
     begun: Instant,
+    capture: Option<Capture>,
 }
 
 /// Answers what takes no time.
@@ -289,6 +292,7 @@ impl Shared {
                 let waits = answers.iter().flat_map(|figures| &figures.waits);
                 let waits = shown::by_disk(waits);
                 let targets = self.target.targets().into_iter();
+                let sessions = answers.iter().flat_map(|figures| &figures.sessions);
                 Reply::Status(admin::Status {
                     version: env!("CARGO_PKG_VERSION").into(),
                     pid: std::process::id(),
@@ -297,10 +301,12 @@ impl Shared {
                     mode: self.target.mode().name().into(),
                     crc32c: crc::tier().name().into(),
                     reactors: self.target.reactors(),
+                    iser: shown::iser(&self.target.iser_portals(), sessions),
                     portals: self.target.portals().iter().map(ToString::to_string).collect(),
                     targets: targets.map(|target| shown::target(target, &waits)).collect(),
                     sessions: answers.iter().map(|figures| figures.sessions.len()).sum(),
                     silent_reactors: silent,
+                    capture: self.capture.as_ref().map(shown::capture),
                 })
             }
             Request::Layers => {

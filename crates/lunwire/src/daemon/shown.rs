@@ -2,14 +2,20 @@
 //! What the library knows of targets and sessions, in the words of the control socket.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use capture::Capture;
 use control::admin;
 use control::units;
 use iscsi::target_role::TaskReporting;
 use scsi::ProtectionType;
+use target::Checks;
 use target::Demand;
+use target::Framing;
+use target::IserFacts;
 use target::LunSnapshot;
+use target::Markers;
 use target::SessionSnapshot;
 use target::TargetSnapshot;
 use target::Unseen;
@@ -167,7 +173,54 @@ pub(super) fn session(session: SessionSnapshot) -> admin::Session {
                 peer: connection.peer.to_string(),
                 portal: connection.local.to_string(),
                 transport: connection.transport.to_owned(),
+                rdma: connection.iser.map(|facts| rdma(&facts)),
             })
             .collect(),
+    }
+}
+
+/// Who does RDMA here.
+pub(crate) const IWARP: &str = "software iWARP";
+
+/// What RDMA does on a connection.
+fn rdma(facts: &IserFacts) -> admin::RdmaStream {
+    let Framing { checks, sent, received } = facts.framing;
+    admin::RdmaStream {
+        provider: IWARP.to_owned(),
+        ird: facts.ird,
+        ord: facts.ord,
+        crc: checks == Checks::Crc,
+        markers_sent: sent == Markers::Sent,
+        markers_received: received == Markers::Sent,
+        fpdu_bytes: facts.fpdu_len,
+        stags: facts.stags,
+        registered_bytes: facts.registered,
+    }
+}
+
+/// iSER as the daemon speaks it: `portals` do, `sessions` are there.
+pub(super) fn iser<'a>(
+    portals: &[SocketAddr],
+    sessions: impl Iterator<Item = &'a SessionSnapshot>,
+) -> admin::Iser {
+    let connections = sessions.flat_map(|session| &session.connections);
+    let facts: Vec<_> = connections.filter_map(|connection| connection.iser).collect();
+    admin::Iser {
+        provider: (!portals.is_empty()).then(|| IWARP.to_owned()),
+        portals: portals.iter().map(ToString::to_string).collect(),
+        connections: facts.len(),
+        registered_bytes: facts.iter().map(|facts| facts.registered).sum(),
+    }
+}
+
+/// How far a capture is.
+pub(super) fn capture(capture: &Capture) -> admin::Capture {
+    let figures = capture.figures();
+    admin::Capture {
+        file: capture.path().display().to_string(),
+        bytes: figures.bytes,
+        segments: figures.segments,
+        lost: figures.lost,
+        ended: figures.end.map(|end| end.to_string()),
     }
 }

@@ -9,7 +9,6 @@ mod task;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use buf::Buf;
 use buf::Pool;
@@ -32,6 +31,8 @@ use wire::iscsi::CmdSn;
 use wire::iscsi::DataSn;
 use wire::iscsi::Response;
 use wire::iscsi::ScsiResponse;
+use wire::iser::ISER_LEN;
+use wire::iser::ISER_VERSION;
 use wire::iser::IserHeader;
 use wire::iwarp::Cause;
 use wire::iwarp::Stag;
@@ -42,6 +43,7 @@ pub use self::task::Carried;
 use self::output::Item;
 use self::task::Task;
 use super::CAPABILITIES;
+use super::facts::Facts;
 use super::message::MESSAGE_LEN_MAX;
 use super::message::Parts;
 use super::message::parts;
@@ -62,9 +64,10 @@ pub struct Initiator {
     tasks: ById<TaskId, Task>,
     unexpected: Unexpected,
     items: VecDeque<Item>,
+    hello: Hello,
     end: End,
-    /// Data of the last PDU, in the message of `stream`.
-    control: Range<usize>,
+    /// Data of the last PDU.
+    control: Vec<u8>,
     /// Of the last PDU that told it.
     max_cmd_sn: CmdSn,
     /// For the header of one PDU.
@@ -76,6 +79,17 @@ pub struct Initiator {
 enum End {
     Open,
     /// Terminate was asked for: nothing after it is sent.
+    Asked,
+}
+
+/// How far the exchange has come by which RDMA may begin (RFC 7145 §5.1.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hello {
+    /// There is none, or it is over.
+    Over,
+    /// Nothing else goes out before,
+    Due,
+    /// nor before the answer to it.
     Asked,
 }
 
@@ -101,8 +115,9 @@ impl Initiator {
             tasks: ById::new(TASK_SLOTS_MAX),
             unexpected: Unexpected::default(),
             items: VecDeque::new(),
+            hello: Hello::Over,
             end: End::Open,
-            control: 0..0,
+            control: Vec::new(),
             max_cmd_sn: CmdSn(0),
             scratch: Vec::new(),
         })
@@ -164,6 +179,9 @@ impl Initiator {
             }
             Op::NoticeKeys(keys) => {
                 self.unexpected.set_max(keys.unexpected_max);
+                if keys.hello && !self.keys.hello {
+                    self.hello = Hello::Due;
+                }
                 self.keys = keys;
             }
             Op::Reassign { .. } | Op::Resegment { .. } => {
@@ -186,10 +204,11 @@ impl Initiator {
         }
         let mut taken = 0;
         loop {
-            let (more, arrival) = self.stream.feed(bytes.get(taken..).unwrap_or_default(), || None);
+            let rest = bytes.get(taken..).unwrap_or_default();
+            let (more, arrival) = self.stream.feed(rest, || None);
             taken += more;
             let Some(arrival) = arrival else { return (taken, None) };
-            match self.handle(arrival) {
+            match self.handle(arrival, rest) {
                 Ok(None) => {}
                 Ok(Some(event)) => return (taken, Some(event)),
                 Err(violation) => {
@@ -214,8 +233,8 @@ impl Initiator {
 
     /// The data of the last PDU, until the next feed.
     #[must_use]
-    pub fn control_data(&self) -> &[u8] {
-        self.stream.message().get(self.control.clone()).unwrap_or_default()
+    pub const fn control_data(&self) -> &[u8] {
+        self.control.as_slice()
     }
 
     /// What was handed out has left.
@@ -256,6 +275,12 @@ impl Initiator {
         self.stream.regions.len()
     }
 
+    /// What the connection has agreed on; None: nothing yet, or it is over.
+    #[must_use]
+    pub fn facts(&self) -> Option<Facts> {
+        self.stream.facts()
+    }
+
     /// Asserts what always holds. Looks at every task: for tests and simulation.
     ///
     /// # Panics
@@ -275,9 +300,10 @@ impl Initiator {
         self.stream.send(head, Slice::empty(), None);
     }
 
-    fn handle(&mut self, arrival: Arrival) -> Result<Option<Event>, Violation> {
+    /// `given`: the bytes that it came with.
+    fn handle(&mut self, arrival: Arrival, given: &[u8]) -> Result<Option<Event>, Violation> {
         match arrival {
-            Arrival::Message { invalidated } => self.handle_message(invalidated),
+            Arrival::Message { invalidated } => self.handle_message(given, invalidated),
             // We ask for nothing.
             Arrival::Read => Ok(None),
             Arrival::Ended(cause) => Err(Violation::Rdma(cause)),
@@ -292,9 +318,13 @@ impl Initiator {
 
     fn handle_message(
         &mut self,
+        given: &[u8],
         invalidated: Option<(Stag, Withdrawn)>,
     ) -> Result<Option<Event>, Violation> {
-        let message = self.stream.message();
+        if self.hello == Hello::Asked {
+            return self.handle_reply(given);
+        }
+        let message = self.stream.message(given);
         let (Ok(IserHeader::Control { .. }), Some(parts)) =
             (IserHeader::parse(message), parts(message))
         else {
@@ -309,7 +339,8 @@ impl Initiator {
         if length > limit {
             return Err(Violation::SegmentTooLong { length, limit });
         }
-        self.control = data;
+        self.control.clear();
+        self.control.extend_from_slice(message.get(data).unwrap_or_default());
         let response = response.ok_or(Violation::Malformed { opcode })?;
         self.unexpected.note_received(&response);
         match (response, invalidated) {
@@ -319,6 +350,20 @@ impl Initiator {
             // Data moves by RDMA alone.
             (Response::DataIn(_) | Response::R2t(_), None) => Err(Violation::Malformed { opcode }),
             (response, None) => Ok(Some(Event::Control { response })),
+        }
+    }
+
+    /// The answer to our Hello.
+    fn handle_reply(&mut self, given: &[u8]) -> Result<Option<Event>, Violation> {
+        let message = self.stream.message(given);
+        let header = IserHeader::parse(message).ok().filter(|_| message.len() == ISER_LEN);
+        match header {
+            Some(IserHeader::HelloReply { rejected: false, version: ISER_VERSION, .. }) => {
+                self.hello = Hello::Over;
+                Ok(None)
+            }
+            Some(IserHeader::HelloReply { rejected: true, .. }) => Err(Violation::Rdma(None)),
+            _ => Err(self.breach(FORMAT_ERROR)),
         }
     }
 

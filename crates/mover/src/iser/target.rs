@@ -13,7 +13,6 @@ mod unasked;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use buf::Buf;
 use buf::Pool;
@@ -34,6 +33,7 @@ use wire::iwarp::UNTAGGED_LEN;
 use self::output::weight;
 use self::unasked::Unasked;
 use super::CAPABILITIES;
+use super::facts::Facts;
 use super::message::MESSAGE_LEN_MAX;
 use super::remote::Remote;
 use super::stream::Stream;
@@ -73,11 +73,11 @@ pub struct Target {
     releases: VecDeque<(u64, TaskId)>,
     events: VecDeque<Event>,
     end: End,
-    /// Of the PDU at hand, in the message of `stream`.
-    header: Range<usize>,
-    control: Range<usize>,
-    /// A command whose immediate data found no buffer.
-    short: Option<(ScsiCommand, Range<usize>)>,
+    /// Of the last PDU: BHS and AHS, and data that is kept.
+    header: Vec<u8>,
+    control: Vec<u8>,
+    /// A command whose immediate data, in `control`, found no buffer.
+    short: Option<ScsiCommand>,
     /// ExpStatSN of the last data, until it is taken.
     acknowledged: Option<StatSn>,
     counters: Counters,
@@ -167,8 +167,8 @@ impl Target {
             releases: VecDeque::new(),
             events: VecDeque::new(),
             end: End::Open,
-            header: 0..0,
-            control: 0..0,
+            header: Vec::new(),
+            control: Vec::new(),
             short: None,
             acknowledged: None,
             counters: Counters::default(),
@@ -195,14 +195,14 @@ impl Target {
 
     /// Header (BHS and AHS) of the last PDU, until the next feed.
     #[must_use]
-    pub fn header(&self) -> &[u8] {
-        self.stream.message().get(self.header.clone()).unwrap_or_default()
+    pub const fn header(&self) -> &[u8] {
+        self.header.as_slice()
     }
 
     /// Data of the last control PDU, until the next feed.
     #[must_use]
-    pub fn control_data(&self) -> &[u8] {
-        self.stream.message().get(self.control.clone()).unwrap_or_default()
+    pub const fn control_data(&self) -> &[u8] {
+        self.control.as_slice()
     }
 
     /// ExpStatSN of the last data since this was asked last: of such PDUs nobody above hears (RFC
@@ -244,8 +244,9 @@ impl Target {
             Op::NoticeKeys(keys) => {
                 self.stream.limit_incoming(usize::MAX);
                 self.unasked.set_max(keys.unexpected_max);
-                // However the connection began, it is the first message of the full feature phase.
-                self.awaits_hello |= keys.hello && matches!(self.credit, Credit::Login { .. });
+                // However the connection began, it is the first message of the full feature phase;
+                // one that joins hears of it from its session.
+                self.awaits_hello |= keys.hello && !self.keys.hello;
                 self.keys = keys;
                 self.credit = Credit::Full { unexpected: 0 };
             }
@@ -304,6 +305,12 @@ impl Target {
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What the connection has agreed on; None: nothing yet, or it is over.
+    #[must_use]
+    pub fn facts(&self) -> Option<Facts> {
+        self.stream.facts()
     }
 
     /// Asserts what always holds. Looks at every op, task and burst: for tests and simulation.

@@ -6,6 +6,7 @@ mod credits;
 mod headers;
 mod hostile;
 mod raw;
+mod services;
 mod tasks;
 
 use alloc::vec::Vec;

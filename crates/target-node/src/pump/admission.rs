@@ -39,6 +39,7 @@ use crate::ends::Ends;
 use crate::ends::Peer;
 use crate::ends::without_mapping;
 use crate::node::PORTAL_GROUP_TAG;
+use crate::rdma::Rdma;
 use crate::registry::Claim;
 use crate::registry::Identity;
 use crate::served::Served;
@@ -65,6 +66,8 @@ pub(super) struct LoginPhase {
     pub(super) machine: Login,
     /// Nothing has come yet.
     pub(super) is_fresh: bool,
+    /// Whether its portal speaks iSER, too.
+    pub(super) rdma: Rdma,
     /// What its mover can do.
     pub(super) capabilities: Capabilities,
     /// The mover that follows when the login is done.
@@ -133,14 +136,14 @@ impl<P: Port> Pump<P> {
         let reactor = self.door.accepted % self.context.shared.mailboxes.len();
         self.door.accepted += 1;
         if reactor == self.context.reactor {
-            self.adopt(Carrier::Socket(fd), ends);
+            self.adopt(Carrier::Socket(fd, None), ends);
         } else {
             self.context.shared.mailboxes[reactor].send(Letter::Connection { fd, ends });
         }
     }
 
     /// Begins the login phase of a connection.
-    pub(super) fn adopt(&mut self, carrier: Carrier, ends: Ends) {
+    pub(super) fn adopt(&mut self, mut carrier: Carrier, ends: Ends) {
         let Ends { peer, local } = ends;
         if self.is_full() {
             let reason = match self.context.stopping {
@@ -154,14 +157,17 @@ impl<P: Port> Pump<P> {
         let mover = carrier.mover();
         let shared = &self.context.shared;
         let timeout = shared.login_timeout;
+        let ends = Ends { peer: peer.without_mapping(), local: without_mapping(local) };
+        let rdma = shared.catalogue.now().rdma(ends.local).unwrap_or(shared.rdma);
         let capabilities = match &mover {
-            Mover::Tcp(_) => shared.rdma.stream(),
+            Mover::Tcp(_) => rdma.stream(),
             mover => mover.capabilities(),
         };
         let machine = Login::new(now, StatSn(1), timeout, capabilities);
         let login = LoginPhase {
             machine,
             is_fresh: true,
+            rdma,
             capabilities,
             successor: None,
             asked: None,
@@ -174,7 +180,7 @@ impl<P: Port> Pump<P> {
             cid: Cid(0),
             joins: None,
         };
-        let ends = Ends { peer: peer.without_mapping(), local: without_mapping(local) };
+        carrier.be_captured(&self.context, ends);
         let _ = self.insert_connection(carrier, ends, mover, Box::new(login));
     }
 
@@ -458,7 +464,9 @@ impl<P: Port> ConnectionView<'_, P> {
             reactor = self.context.reactor,
             "session opened"
         );
-        connection.lands = login.capabilities.lands && login.parameters.error_recovery_level == 0;
+        connection.lands = login.capabilities.lands
+            && login.parameters.error_recovery_level == 0
+            && !connection.line.is_captured();
         // Discovery without a proof may be anybody, and needs no more than a moment.
         let is_known = !login.discovery || phase.user.is_some();
         let pool = self.context.pool.share();

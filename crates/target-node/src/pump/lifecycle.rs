@@ -86,6 +86,9 @@ impl<P: Port> Pump<P> {
 
     /// The transport gives nothing more.
     pub(super) fn receive_ended(&mut self, key: Key, error: Option<i32>) {
+        if let Some(view) = self.connection(key) {
+            view.connection.line.note_ended(error, &view.context.port);
+        }
         self.disconnected(key, error);
     }
 

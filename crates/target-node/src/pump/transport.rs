@@ -12,6 +12,8 @@ use std::time::Duration;
 use buf::Buf;
 use buf::Pool;
 use buf::SgList;
+use capture::Side;
+use capture::Tap;
 use clock::Instant;
 use engine::Landing;
 use engine::Port;
@@ -32,6 +34,8 @@ use super::Connection;
 use super::Phase;
 use super::Pump;
 use super::context::Context;
+use crate::ends::Ends;
+use crate::ends::Peer;
 use crate::table::Key;
 
 /// Our end of a local connection.
@@ -55,7 +59,8 @@ pub(crate) fn local_ends() -> (LocalEnd, OurEnd) {
 /// What carries a connection, on its way to a reactor.
 #[derive(Debug)]
 pub(crate) enum Carrier {
-    Socket(OwnedFd),
+    /// With whom its bytes are told to, if so.
+    Socket(OwnedFd, Option<Box<Tap>>),
     Local(Local),
 }
 
@@ -66,6 +71,8 @@ pub(super) enum Line {
         socket: Socket,
         /// The list to fill; None while it is under way.
         list: Option<SgList>,
+        /// Is told what comes and goes.
+        tap: Option<Box<Tap>>,
     },
     Local(Local),
 }
@@ -100,13 +107,24 @@ impl Carrier {
     /// A mover for a connection that begins.
     pub(super) fn mover(&self) -> Mover {
         match self {
-            Self::Socket(_) => Mover::Tcp(Tcp::new()),
+            Self::Socket(..) => Mover::Tcp(Tcp::new()),
             Self::Local(_) => Mover::Local(local::Target::new()),
         }
     }
 
     pub(super) fn is_local(&self) -> bool {
         matches!(self, Self::Local(_))
+    }
+
+    /// A connection is captured from its first byte, if it is. What is within this process has no
+    /// bytes.
+    pub(super) fn be_captured(&mut self, context: &Context<impl Port>, ends: Ends) {
+        if let (Self::Socket(_, tap), Peer::Address(peer)) = (self, ends.peer)
+            && let Some(capture) = &context.shared.capture
+        {
+            let (now, ends) = (context.port.wall_clock(), (ends.local, peer));
+            *tap = Tap::open(capture, Side::Target, ends, now).map(Box::new);
+        }
     }
 }
 
@@ -120,8 +138,9 @@ impl From<OurEnd> for Carrier {
 impl Line {
     pub(super) fn open<P: Port>(carrier: Carrier, port: &mut P) -> Self {
         match carrier {
-            Carrier::Socket(fd) => {
-                Self::Socket { socket: port.add_socket(fd), list: Some(SgList::new()) }
+            Carrier::Socket(fd, tap) => {
+                let socket = port.add_socket(fd);
+                Self::Socket { socket, list: Some(SgList::new()), tap }
             }
             Carrier::Local(local) => Self::Local(local),
         }
@@ -150,9 +169,12 @@ impl Line {
     #[inline]
     pub(super) fn send<P: Port>(&mut self, mover: &mut Mover, of: Token, port: &mut P) -> Sent {
         match (self, mover) {
-            (Self::Socket { socket, list }, mover @ (Mover::Tcp(_) | Mover::Iser(_))) => {
+            (Self::Socket { socket, list, tap }, mover @ (Mover::Tcp(_) | Mover::Iser(_))) => {
                 let Some(mut filling) = list.take() else { return Sent::UnderWay };
                 if transmits(mover, &mut filling) {
+                    if let Some(tap) = tap {
+                        tap.sent(port.wall_clock(), &filling);
+                    }
                     port.submit(of, Work::Send { socket: *socket, list: filling });
                     return Sent::Begun;
                 }
@@ -168,6 +190,26 @@ impl Line {
                 Sent::Nothing
             }
         }
+    }
+
+    /// Bytes have come.
+    #[inline]
+    pub(super) fn note_received<P: Port>(&mut self, bytes: &[u8], port: &P) {
+        if let Self::Socket { tap: Some(tap), .. } = self {
+            tap.received(port.wall_clock(), bytes);
+        }
+    }
+
+    /// Nothing more comes.
+    pub(super) fn note_ended<P: Port>(&mut self, error: Option<i32>, port: &P) {
+        if let Self::Socket { tap: Some(tap), .. } = self {
+            tap.ended(port.wall_clock(), error.is_some());
+        }
+    }
+
+    /// Somebody is told what comes, who must see all of it.
+    pub(super) const fn is_captured(&self) -> bool {
+        matches!(self, Self::Socket { tap: Some(_), .. })
     }
 
     /// A list has left.
@@ -224,14 +266,20 @@ impl Line {
     /// Nothing more is sent.
     pub(super) fn shutdown<P: Port>(&mut self, port: &mut P) {
         match self {
-            Self::Socket { socket, .. } => port.shutdown(*socket),
+            Self::Socket { socket, tap, .. } => {
+                port.shutdown(*socket);
+                tap.iter_mut().for_each(|tap| tap.shut(port.wall_clock()));
+            }
             Self::Local(line) => line.end = None,
         }
     }
 
     pub(super) fn close<P: Port>(self, port: &mut P) {
         match self {
-            Self::Socket { socket, .. } => port.close(socket),
+            Self::Socket { socket, tap, .. } => {
+                port.close(socket);
+                tap.into_iter().for_each(|tap| tap.closed(port.wall_clock()));
+            }
             Self::Local(_) => {}
         }
     }
@@ -254,7 +302,7 @@ impl Line {
     /// What goes on to another reactor. `fd`: what the port has given back.
     pub(super) fn into_carrier(self, fd: Option<OwnedFd>) -> Option<Carrier> {
         match self {
-            Self::Socket { .. } => fd.map(Carrier::Socket),
+            Self::Socket { tap, .. } => fd.map(|fd| Carrier::Socket(fd, tap)),
             Self::Local(line) => Some(Carrier::Local(line)),
         }
     }
