@@ -39,9 +39,9 @@ docs: ## Documentation of all items, docs/COMPLIANCE.md and docs/SCSI.md
 	$(CARGO) xtask scsi
 	@scripts/test docs
 
-bench: build ## Speed beside tgt, libiscsi and the machine's own limit, about 7 minutes
+bench: build ## Speed beside tgt, libiscsi, the machine's limit; iSER beside TCP; 10 minutes
 	@interop/setup
-	@bench/run --gate
+	@bench/run --gate; status=$$?; bench/iser --gate && exit $$status
 
 bench-crc: ## CRC32C and copying with it, beside other crates and memcpy, about a minute
 	@bench/crc/run

@@ -30,6 +30,17 @@ def judged(value, limit, is_met, form="{:.2f}"):
     return f"{shown} ({wanted})" if good else f"**{shown}** ({wanted}: MISSED)"
 
 
+def between(path, mark, text):
+    """Puts `text` between the two lines of a file that wait for it."""
+    with open(path) as file:
+        old = file.read()
+    begin, end = f"<!-- {mark}: begin (make bench) -->\n", f"<!-- {mark}: end -->"
+    head, rest = old.split(begin)
+    _, tail = rest.split(end)
+    with open(path, "w") as file:
+        file.write(f"{head}{begin}\n{text}\n\n{end}{tail}")
+
+
 class Report:
     """Tables, and which wishes are not met."""
 

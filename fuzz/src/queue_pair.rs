@@ -86,7 +86,10 @@ impl<'a> Run<'a> {
             advertise(OURS, sink(pool)),
             guard,
         ];
-        let qp = QueuePair::new(OURS, agreed);
+        let mut qp = QueuePair::new(OURS, agreed);
+        if flags & 8 != 0 {
+            qp.lend_messages(LEN);
+        }
         let peer = Sender::new(Framing::default());
         Self { qp, regions, pool, peer, stags, guard, msn: [1; 2] }
     }
@@ -222,6 +225,10 @@ impl<'a> Run<'a> {
             match event {
                 Event::Received(one) => {
                     assert!(one.length <= one.buf.len());
+                    assert!(one.invalidated.is_none_or(|(stag, _)| stag != self.guard));
+                }
+                Event::Lent(one) => {
+                    assert!(one.at.len() <= LEN);
                     assert!(one.invalidated.is_none_or(|(stag, _)| stag != self.guard));
                 }
                 Event::Ended(_) => ended += 1,

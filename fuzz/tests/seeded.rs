@@ -141,6 +141,11 @@ fn iwarp_headers() {
 }
 
 #[test]
+fn nbd_client() {
+    drive(lunwire_fuzz::nbd_client);
+}
+
+#[test]
 fn mpa_stream() {
     drive(lunwire_fuzz::mpa_stream);
 }

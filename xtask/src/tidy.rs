@@ -27,6 +27,7 @@ const RANKS: &[(&str, u8)] = &[
     ("lunwire-control", 0),
     ("lunwire-capture", 1),
     ("lunwire-iscsi", 1),
+    ("lunwire-nbd", 1),
     ("lunwire-rdma", 1),
     ("lunwire-store", 1),
     ("lunwire-engine", 1),
@@ -36,6 +37,7 @@ const RANKS: &[(&str, u8)] = &[
     ("lunwire-target", 3),
     ("lunwire-initiator", 3),
     ("lunwire", 5),
+    ("lunwire-attach", 4),
     ("lunwire-lab", 4),
     ("lunwire-conformance", 4),
     ("lunwire-sim", 4),
@@ -44,7 +46,7 @@ const RANKS: &[(&str, u8)] = &[
 
 /// Folders below `crates/` whose crates must not be able to name a socket, a clock or a thread.
 const PURE: &[&str] =
-    &["clock", "slots", "medium", "wire", "iscsi", "mover", "rdma", "scsi", "store"];
+    &["clock", "slots", "medium", "wire", "iscsi", "mover", "nbd", "rdma", "scsi", "store"];
 
 /// Folders below `crates/` that may have unsafe code.
 const UNSAFE: &[&str] = &["crc", "buf", "engine", "rbd"];

@@ -6,6 +6,8 @@ use std::alloc::System;
 use std::sync::Mutex;
 
 use buf::Slice;
+use initiator::Begin;
+use initiator::Checks;
 use initiator::Completion;
 use initiator::CompletionQueue;
 use initiator::Config;
@@ -14,12 +16,14 @@ use initiator::Initiator;
 use initiator::LocalTarget;
 use initiator::Operation;
 use initiator::Options;
+use initiator::Transport;
 use lunwire_conformance::server::Server;
 use lunwire_conformance::server::TARGET;
-use lunwire_conformance::server::on_each_engine;
+use lunwire_conformance::server::on_each_plan;
 use stats_alloc::INSTRUMENTED_SYSTEM;
 use stats_alloc::Region;
 use stats_alloc::StatsAlloc;
+use target::Rdma;
 
 #[global_allocator]
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -33,6 +37,7 @@ const DEPTH: u32 = 8;
 const GROWTH_MAX: usize = 64;
 
 static DATA: [u8; 4096] = [0x5a; 4096];
+static LONG: [u8; 65_536] = [0x5a; 65_536];
 
 /// What is counted; each alone, since a store in memory that lends its pages to a read takes others
 /// for a write.
@@ -41,6 +46,13 @@ const KINDS: [fn(u64) -> Operation; 4] = [
     |offset| Operation::write(offset, Slice::from_static(&DATA)),
     |offset| Operation::write(offset, Slice::from_static(&DATA)).durable(),
     |_| Operation::Flush,
+];
+
+/// What else is counted over iSER: an RDMA Write of the target, and an RDMA Read, of several
+/// segments each.
+const LONG_KINDS: [fn(u64) -> Operation; 2] = [
+    |offset| Operation::read(offset * 16, 65_536),
+    |offset| Operation::write(offset * 16, Slice::from_static(&LONG)),
 ];
 
 /// Runs `count` operations over a completion queue, [`DEPTH`] at a time.
@@ -94,17 +106,29 @@ fn within_process(server: &Server) -> Options {
 
 #[test]
 fn an_operation_on_a_disk_allocates_nothing() {
-    on_each_engine(
+    on_each_plan(
         |_| {},
+        |plan| plan.rdma = Rdma::Iwarp,
         |server| {
             let initiator = Initiator::start(&Config::default()).expect("a thread");
             let tcp = Options::new(server.portal().to_string(), Some(TARGET.to_owned()));
-            for (way, options) in [("TCP", tcp), ("messages", within_process(server))] {
+            let iser =
+                |checks| Options { transport: Transport::Iser(Begin::Rdma, checks), ..tcp.clone() };
+            let (checked, bare) = (iser(Checks::Crc), iser(Checks::None));
+            let messages = within_process(server);
+            for (way, options) in [
+                ("TCP", tcp.clone()),
+                ("messages", messages),
+                ("iSER", checked),
+                ("bare iSER", bare),
+            ] {
+                let is_iser = matches!(options.transport, Transport::Iser(..));
                 let session = initiator.connect(options).expect("a session");
                 let disk = Disk::open(&session, 0).expect("a disk");
                 let queue = CompletionQueue::new().expect("a descriptor");
                 let mut entries = Vec::with_capacity(DEPTH as usize);
-                for kind in KINDS {
+                let more: &[_] = if is_iser { &LONG_KINDS } else { &[] };
+                for kind in KINDS.iter().chain(more).copied() {
                     let what = format!("{:?} over {way}", kind(0));
                     counted(&what, |count| submit(&disk, &queue, &mut entries, kind, count));
                     counted(&what, |count| wait(&disk, kind, count));

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use engine::Signal;
+use engine::Waker;
 use wire::scsi::Sense;
 
 use crate::Chunks;
@@ -22,7 +23,8 @@ use crate::session::lock;
 /// under way: it is for servers that have a poll loop. Clones are the same queue; several threads
 /// may reap it.
 ///
-/// The descriptor is readable while there is something to reap, and after that until a call of
+/// The descriptor (of a queue that wakes no port) is readable while there is something to reap, and
+/// after that until a call of
 /// [`CompletionQueue::reap`] or [`CompletionQueue::reap_all`] has found nothing. So reap until
 /// nothing is there, then wait. Its bytes are the queue's own: poll it, but do not read it.
 ///
@@ -104,6 +106,8 @@ pub enum DiskEvent {
 pub(crate) struct Shared {
     entries: Mutex<Entries>,
     signal: Signal,
+    /// A port that is woken besides.
+    waker: Option<Waker>,
 }
 
 #[derive(Debug, Default)]
@@ -119,8 +123,21 @@ impl CompletionQueue {
     /// # Errors
     /// [`Kind::System`](crate::Kind) if there is no descriptor left.
     pub fn new() -> Result<Self, Error> {
+        Self::with(None)
+    }
+
+    /// An empty one of whoever sleeps in a port: that is woken, which costs no system call while it
+    /// is awake.
+    ///
+    /// # Errors
+    /// As for `new`.
+    pub fn waking(waker: Waker) -> Result<Self, Error> {
+        Self::with(Some(waker))
+    }
+
+    fn with(waker: Option<Waker>) -> Result<Self, Error> {
         let signal = Signal::new()?;
-        Ok(Self(Arc::new(Shared { entries: Mutex::default(), signal })))
+        Ok(Self(Arc::new(Shared { entries: Mutex::default(), signal, waker })))
     }
 
     /// The next entry, without waiting.
@@ -170,12 +187,15 @@ impl Shared {
         let mut entries = lock(&self.entries);
         if !entries.raised && !entries.ready.is_empty() {
             entries.raised = true;
-            self.signal.raise();
+            match &self.waker {
+                Some(waker) => waker.wake(),
+                None => self.signal.raise(),
+            }
         }
     }
 
     fn lower(&self, entries: &mut Entries) {
-        if std::mem::take(&mut entries.raised) {
+        if std::mem::take(&mut entries.raised) && self.waker.is_none() {
             self.signal.lower();
         }
     }
@@ -184,6 +204,22 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_is_woken_once_until_nothing_was_found() {
+        let waker = Waker::new().expect("a descriptor");
+        let queue = CompletionQueue::waking(waker.clone()).expect("a descriptor");
+        let mut entries = Vec::new();
+        for tag in [1, 2] {
+            queue.0.push(Completion::Ended { tag, result: Ok(Chunks::default()) });
+            queue.0.raise();
+            assert_eq!(waker.answer(), tag == 1);
+        }
+        assert_eq!((queue.reap_all(&mut entries), queue.reap_all(&mut entries)), (2, 0));
+        queue.0.push(Completion::Event { tag: 3, event: DiskEvent::Back });
+        queue.0.raise();
+        assert!(waker.answer());
+    }
 
     #[test]
     fn the_descriptor_is_readable_until_nothing_was_found() {

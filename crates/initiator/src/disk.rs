@@ -10,9 +10,11 @@ use std::task::Context;
 use std::task::Poll;
 
 use buf::Slice;
+use wire::iscsi::Cdb;
 
 use crate::Chunks;
 use crate::CompletionQueue;
+use crate::Data;
 use crate::Error;
 use crate::Geometry;
 use crate::Kind;
@@ -134,6 +136,12 @@ impl Disk {
             true => Ok(()),
             false => Err(Error::new(Kind::Closed)),
         }
+    }
+
+    /// Sends a command of the caller's own to the unit ([`scsi`]); waits for nothing. One that
+    /// changes the disk is none of those that `flush` stands for.
+    pub fn post(&self, cdb: Cdb, data: Data, retry: Retry) -> Pending {
+        self.session.post(Request { lun: self.state.lun, cdb, data, retry })
     }
 
     /// Reads; waits for nothing.

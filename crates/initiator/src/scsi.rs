@@ -40,6 +40,7 @@ pub use wire::scsi::opcode::Opcode;
 pub use wire::scsi::persistent::Type as ReservationType;
 pub use wire::scsi::rsoc::Command as SupportedCommand;
 pub use wire::scsi::sam as status;
+pub use wire::scsi::status as lba_status;
 pub use wire::scsi::vpd::Association;
 pub use wire::scsi::vpd::Designator;
 

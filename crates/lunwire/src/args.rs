@@ -73,6 +73,9 @@ pub(crate) enum Command {
     /// Measure a disk
     #[command(after_help = BENCH_EXAMPLES, override_usage = BENCH_USAGE)]
     Bench(BenchOptions),
+    /// Make a disk usable for programs that know nothing of iSCSI, until it is interrupted
+    #[command(after_help = ATTACH_EXAMPLES)]
+    Attach(AttachOptions),
     /// Send commands one by one, from a prompt or a script
     #[command(after_help = SHELL_EXAMPLES)]
     Shell(ShellOptions),

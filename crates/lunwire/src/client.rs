@@ -133,20 +133,25 @@ pub(crate) fn portal_url(text: &str) -> Result<Url> {
     Url::parse(&full).map_err(|error| wrong_url("PORTAL", &full, cut, &error))
 }
 
+/// The engine that is asked for.
+pub(crate) fn engine(options: &ClientOptions) -> Result<Choice> {
+    match options.engine.as_deref() {
+        None | Some("auto") => Ok(Choice::Auto),
+        Some("uring") => Ok(Choice::Uring),
+        Some("epoll") => Ok(Choice::Epoll),
+        Some(other) => Err(usage("--engine", other, "auto, uring or epoll is right")),
+    }
+}
+
 /// A queue as the options want it, which are right as far as that can be seen without a URL.
 pub(crate) fn queue(options: &ClientOptions) -> Result<Guest> {
     take(options, &mut Options::new(String::new(), None))?;
     capture::limit(options.capture_limit.as_deref())?;
-    let engine = match options.engine.as_deref() {
-        None | Some("auto") => Choice::Auto,
-        Some("uring") => Choice::Uring,
-        Some("epoll") => Choice::Epoll,
-        Some(other) => return Err(usage("--engine", other, "auto, uring or epoll is right")),
-    };
-    let config = Config { engine, ..Config::default() };
+    let config = Config { engine: engine(options)?, ..Config::default() };
     let mut queue = Queue::new(&config).context("cannot start an engine; try: lunwire explain")?;
     queue.listen(leaving::tell_meanwhile);
-    leaving::catch_signals(&queue)?;
+    let interrupt = queue.interrupt_handle();
+    leaving::catch_signals(move || interrupt.interrupt())?;
     Ok(Guest::new(queue))
 }
 
@@ -365,7 +370,7 @@ pub(crate) fn advised(error: Error, url: &Url) -> anyhow::Error {
 }
 
 /// What an error says besides the target and the LUN that `url` names before it.
-fn besides(error: &Error, url: &Url) -> String {
+pub(crate) fn besides(error: &Error, url: &Url) -> String {
     let text = error.to_string();
     let target = url.target.as_deref().unwrap_or_default().escape_debug().to_string();
     let lun = format!(", LUN {}", url.lun.unwrap_or(0));

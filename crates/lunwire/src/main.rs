@@ -118,6 +118,7 @@ fn carry_out() -> u8 {
         Command::Write(options) => commands::transfer::write(&options),
         Command::Copy(options) => commands::transfer::copy(&options),
         Command::Bench(options) => commands::bench::run(&options),
+        Command::Attach(options) => commands::attach::run(&options),
         Command::Shell(options) => commands::shell::run(&options),
         Command::Alua(options) => commands::alua::run(&options),
         Command::Lab(options) => commands::lab::run(&options),

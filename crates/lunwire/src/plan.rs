@@ -68,6 +68,7 @@ pub(crate) use files::Examination;
 pub(crate) use files::served_already;
 pub(crate) use images::Described;
 pub(crate) use images::await_clusters;
+pub(crate) use images::is_of_snapshots;
 pub(crate) use images::makes_images;
 pub(crate) use lun::DraftLun;
 pub(crate) use lun::initiators;

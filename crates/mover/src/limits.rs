@@ -68,9 +68,8 @@ pub const REMOTE_MAX: usize = 1024;
 /// taken back.
 pub const POSTED_MAX: usize = 512;
 
-/// Bytes of TCP's segment that an FPDU fills: what large frames of Ethernet take. Within one
-/// machine segments are longer, but an FPDU that lies in two receives is copied once more.
-pub const SEGMENT_LEN_MAX: usize = 8948;
+/// Bytes of TCP's segment that an FPDU fills: all that one takes within a machine.
+pub const SEGMENT_LEN_MAX: usize = 65_536;
 
 const _: () = assert!(POSTED_MAX < rdma::limits::WORKS_MAX);
 const _: () = assert!(ISER_DATA_MAX as usize >= CONTROL_KEEP, "a login segment fits");

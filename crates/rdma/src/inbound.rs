@@ -10,6 +10,7 @@ use crate::region::Denied;
 use crate::region::Place;
 use crate::region::Regions;
 use crate::region::StreamId;
+use crate::region::Withdrawn;
 use crate::verbs::Notify;
 use crate::verbs::Received;
 use crate::verbs::WorkId;
@@ -45,6 +46,8 @@ pub(crate) struct Inbound {
     send_msn: Msn,
     /// The Send that has begun.
     send: Option<Begun>,
+    /// Longest message that is lent if it comes in one segment; None: none is.
+    lends: Option<usize>,
     read_msn: Msn,
     /// Where an RDMA Write that has begun goes on.
     write: Option<(Stag, TaggedOffset)>,
@@ -86,6 +89,8 @@ pub(crate) struct Response {
 #[derive(Debug)]
 pub(crate) enum Arrival {
     Received(Received),
+    /// A message of so many bytes, the end of its segment.
+    Lent(usize, Option<(Stag, Withdrawn)>),
     Asked(Response),
     Read(Option<WorkId>),
     Terminated(Option<Cause>),
@@ -99,6 +104,7 @@ impl Inbound {
             receives: VecDeque::new(),
             send_msn: Msn(1),
             send: None,
+            lends: None,
             read_msn: Msn(1),
             write: None,
             reads: VecDeque::new(),
@@ -107,6 +113,10 @@ impl Inbound {
 
     pub(crate) fn post(&mut self, id: WorkId, buf: Buf) {
         self.receives.push_back((id, buf));
+    }
+
+    pub(crate) const fn lend(&mut self, length_max: usize) {
+        self.lends = Some(length_max);
     }
 
     pub(crate) fn receives(&self) -> usize {
@@ -167,57 +177,61 @@ impl Inbound {
         }
     }
 
+    /// A tagged segment that is whole.
     fn tagged(
         &mut self,
         header: Tagged,
         payload: &[u8],
         regions: &mut Regions,
     ) -> Result<Option<Arrival>, Violation> {
-        match opcode(header.control)? {
-            Opcode::Write => self.written(header, payload, regions).map(|()| None),
-            Opcode::ReadResponse => self.answered(header, payload, regions),
-            _ => Err(Violation::Opcode(header.control)),
-        }
+        self.admit(header, payload.len(), regions)?;
+        let place = Place { stream: self.stream, stag: header.stag, offset: header.offset };
+        regions.place(place, payload).map_err(Violation::Placing)?;
+        Ok(self.placed(header, payload.len()))
     }
 
-    /// An RDMA Write (RFC 5040 §5.1): nobody is told.
-    fn written(
-        &mut self,
+    /// Whether a tagged segment may come now, an RDMA Write (RFC 5040 §5.1) or a part of what
+    /// answers the oldest RDMA Read (§5.2), and whether its payload fits where it says.
+    pub(crate) fn admit(
+        &self,
         header: Tagged,
-        payload: &[u8],
-        regions: &mut Regions,
+        length: usize,
+        regions: &Regions,
     ) -> Result<(), Violation> {
-        if let Some((stag, offset)) = self.write {
-            goes_on(header, stag, offset)?;
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        match (opcode(header.control)?, self.reads.front()) {
+            (Opcode::Write, _) => {
+                if let Some((stag, offset)) = self.write {
+                    goes_on(header, stag, offset)?;
+                }
+            }
+            (Opcode::ReadResponse, Some(read)) => {
+                goes_on(header, read.sink, read.offset)?;
+                let left = read.left.checked_sub(length);
+                let left = left.filter(|left| !header.last || *left == 0);
+                left.ok_or(Violation::Placing(Denied::Bounds))?;
+            }
+            _ => return Err(Violation::Opcode(header.control)),
         }
         let place = Place { stream: self.stream, stag: header.stag, offset: header.offset };
-        regions.place(place, payload).map_err(Violation::Placing)?;
-        self.write = (!header.last).then(|| (header.stag, behind(header.offset, payload)));
-        Ok(())
+        regions.may_place(place, length).map_err(Violation::Placing)
     }
 
-    /// An RDMA Read Response (RFC 5040 §5.2): it belongs to the oldest Read.
-    fn answered(
-        &mut self,
-        header: Tagged,
-        payload: &[u8],
-        regions: &mut Regions,
-    ) -> Result<Option<Arrival>, Violation> {
-        let Some(read) = self.reads.front_mut() else {
-            return Err(Violation::Opcode(header.control));
-        };
-        goes_on(header, read.sink, read.offset)?;
-        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        let left = read.left.checked_sub(length);
-        let left = left.filter(|left| !header.last || *left == 0);
-        let left = left.ok_or(Violation::Placing(Denied::Bounds))?;
-        let place = Place { stream: self.stream, stag: header.stag, offset: header.offset };
-        regions.place(place, payload).map_err(Violation::Placing)?;
-        (read.left, read.offset) = (left, behind(header.offset, payload));
-        if !header.last {
-            return Ok(None);
+    /// The payload of a segment that was admitted is in place. Nobody is told of an RDMA Write.
+    pub(crate) fn placed(&mut self, header: Tagged, length: usize) -> Option<Arrival> {
+        self.ready = None;
+        let end = behind(header.offset, length);
+        if Opcode::parse(header.control) == Ok(Opcode::Write) {
+            self.write = (!header.last).then_some((header.stag, end));
+            return None;
         }
-        Ok(self.reads.pop_front().map(|read| Arrival::Read(read.id)))
+        let read = self.reads.front_mut()?;
+        read.left = read.left.saturating_sub(u32::try_from(length).unwrap_or(u32::MAX));
+        read.offset = end;
+        if !header.last {
+            return None;
+        }
+        self.reads.pop_front().map(|read| Arrival::Read(read.id))
     }
 
     /// A segment of a Send (RFC 5040 §5.3).
@@ -243,6 +257,17 @@ impl Inbound {
         if begun.offset != offset {
             return Err(Violation::Offset { wanted: begun.offset, found: offset });
         }
+        if let Some(length_max) = self.lends
+            && last
+            && self.send.is_none()
+        {
+            if payload.len() > length_max {
+                return Err(Violation::TooLong(length_max));
+            }
+            let invalidated = self.invalidated(opcode, invalidate, regions)?;
+            self.send_msn = next(msn);
+            return Ok(Some(Arrival::Lent(payload.len(), invalidated)));
+        }
         let Some((_, buf)) = self.receives.front_mut() else {
             return Err(Violation::NoBuffer(SEND_QUEUE));
         };
@@ -256,20 +281,28 @@ impl Inbound {
             self.send = Some(Begun { offset: length, ..begun });
             return Ok(None);
         }
-        let invalidated = match opcode.invalidates() {
-            true => {
-                let withdrawn = regions.invalidate_for(self.stream, invalidate);
-                let withdrawn = withdrawn.map_err(|_| Violation::NotInvalidated(invalidate))?;
-                Some((invalidate, withdrawn))
-            }
-            false => None,
-        };
+        let invalidated = self.invalidated(opcode, invalidate, regions)?;
         self.send = None;
         self.send_msn = next(msn);
         let notify = if opcode.is_solicited() { Notify::Solicited } else { Notify::Quietly };
         Ok(self.receives.pop_front().map(|(id, buf)| {
             Arrival::Received(Received { id, buf, length: end, invalidated, notify })
         }))
+    }
+
+    /// The STag that a Send ends (RFC 5040 §5.3), and what it named.
+    fn invalidated(
+        &self,
+        opcode: Opcode,
+        invalidate: Stag,
+        regions: &mut Regions,
+    ) -> Result<Option<(Stag, Withdrawn)>, Violation> {
+        if !opcode.invalidates() {
+            return Ok(None);
+        }
+        let withdrawn = regions.invalidate_for(self.stream, invalidate);
+        let withdrawn = withdrawn.map_err(|_| Violation::NotInvalidated(invalidate))?;
+        Ok(Some((invalidate, withdrawn)))
     }
 
     /// An RDMA Read Request (RFC 5040 §5.2).
@@ -323,8 +356,8 @@ pub(crate) const fn next(msn: Msn) -> Msn {
     Msn(msn.0.wrapping_add(1))
 }
 
-fn behind(offset: TaggedOffset, payload: &[u8]) -> TaggedOffset {
-    let length = u64::try_from(payload.len()).unwrap_or(u64::MAX);
+pub(crate) fn behind(offset: TaggedOffset, length: usize) -> TaggedOffset {
+    let length = u64::try_from(length).unwrap_or(u64::MAX);
     TaggedOffset(offset.0.wrapping_add(length))
 }
 

@@ -33,8 +33,12 @@ pub const RECEIVES_MAX: usize = 4096;
 /// and its status. The rest waits with whoever posts.
 pub const WORKS_MAX: usize = 4096;
 
-/// Bytes that one list gathers before it is handed to the transport: what a socket takes at once.
-pub const TRANSMIT_LEN_MAX: usize = 256 * 1024;
+/// Bytes that one list gathers before it is handed to the transport: what a 10 Gbit/s link carries
+/// in a millisecond. While a list leaves, the next one is not begun, so that short ones cost.
+pub const TRANSMIT_LEN_MAX: usize = 1 << 20;
+
+/// Elements of a list, as far as whole segments fill them: what one system call takes, with room.
+pub const TRANSMIT_PIECES_MAX: usize = 512;
 
 /// What a TCP segment takes, in bytes, until the engine has asked: Ethernet's frame without headers
 /// and time stamps.

@@ -10,6 +10,7 @@ use crate::inbound::Response;
 use crate::inbound::next;
 use crate::limits::HEAD_LEN_MAX;
 use crate::limits::TRANSMIT_LEN_MAX;
+use crate::limits::TRANSMIT_PIECES_MAX;
 use crate::mpa::Framing;
 use crate::mpa::ReadyType;
 use crate::mpa::Sender;
@@ -184,7 +185,7 @@ impl Outbound {
 
     /// Appends segments; `free_reads` more RDMA Reads may be under way.
     pub(crate) fn poll_transmit(&mut self, out: &mut SgList, free_reads: usize) {
-        while out.len() < TRANSMIT_LEN_MAX {
+        while out.len() < TRANSMIT_LEN_MAX && out.pieces() < TRANSMIT_PIECES_MAX {
             if self.current.is_none() && !self.next_message(free_reads) {
                 return;
             }

@@ -12,6 +12,7 @@
 
 use crate::inbound::Arrival;
 use crate::inbound::Inbound;
+use crate::inbound::behind;
 use crate::limits::RECEIVES_MAX;
 use crate::limits::SEGMENT_LEN;
 use crate::limits::WORKS_MAX;
@@ -20,11 +21,15 @@ use crate::mpa::Framing;
 use crate::mpa::Receiver;
 use crate::mpa::Side;
 use crate::outbound::Outbound;
+use crate::region::Denied;
 use crate::region::Place;
 use crate::region::Regions;
 use crate::region::StreamId;
+use crate::region::Withdrawn;
 use crate::verbs::End;
 use crate::verbs::Event;
+use crate::verbs::Lender;
+use crate::verbs::Lent;
 use crate::verbs::Refusal;
 use crate::verbs::Refused;
 use crate::verbs::Work;
@@ -34,10 +39,15 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use buf::Buf;
 use buf::SgList;
+use core::ops::Range;
 use wire::iwarp::Cause;
 use wire::iwarp::Ddp;
+use wire::iwarp::LENGTH_LEN;
 use wire::iwarp::Opcode;
 use wire::iwarp::ReadRequest;
+use wire::iwarp::Stag;
+use wire::iwarp::TAGGED_LEN;
+use wire::iwarp::Tagged;
 use wire::iwarp::Terminate;
 
 /// One end of a connection that has begun.
@@ -55,7 +65,18 @@ pub struct QueuePair {
     receiver: Receiver,
     inbound: Inbound,
     outbound: Outbound,
+    /// The tagged segment that comes, as far as its payload is in place.
+    placing: Option<Placing>,
     events: VecDeque<Event>,
+}
+
+/// A tagged segment whose payload goes to its place as it comes.
+#[derive(Clone, Copy, Debug)]
+struct Placing {
+    header: Tagged,
+    /// Bytes of its payload, and how many of them have come.
+    length: usize,
+    came: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +115,7 @@ impl QueuePair {
             receiver: Receiver::new(agreed.framing),
             inbound,
             outbound,
+            placing: None,
             events: VecDeque::new(),
         }
     }
@@ -112,6 +134,18 @@ impl QueuePair {
     #[must_use]
     pub fn completes(&self, bytes: &[u8]) -> bool {
         self.receiver.completes(bytes)
+    }
+
+    /// From now on a message that comes in one segment is lent ([`Event::Lent`]) and takes no
+    /// buffer. It is no longer than that.
+    pub const fn lend_messages(&mut self, length_max: usize) {
+        self.inbound.lend(length_max);
+    }
+
+    /// The segment of a message that the queue pair lends.
+    #[must_use]
+    pub fn staged(&self) -> &[u8] {
+        self.receiver.staged().unwrap_or_default()
     }
 
     /// Gives a buffer for one message.
@@ -159,12 +193,30 @@ impl QueuePair {
         if matches!(self.state, State::Ended(_)) {
             return bytes.len();
         }
+        if let Some(placing) = self.placing {
+            return self.go_on_placing(placing, bytes, regions);
+        }
+        // What is wrong is found where it is whole: its CRC comes first.
+        if let Some((header, length)) = self.receiver.tagged(bytes)
+            && length > 0
+            && self.inbound.admit(header, length, regions).is_ok()
+        {
+            let taken = self.receiver.begin_passing(bytes, length);
+            let placing = Placing { header, length, came: 0 };
+            self.placing = Some(placing);
+            let rest = bytes.get(taken..).unwrap_or_default();
+            return taken + self.go_on_placing(placing, rest, regions);
+        }
         match self.receiver.feed(bytes) {
             Ok((taken, segment)) => {
                 let Some(segment) = segment else { return taken };
                 self.may_send = true;
                 let free = self.ird.saturating_sub(self.outbound.responses());
+                let end = segment.len();
                 match self.inbound.handle_segment(segment, regions, free) {
+                    Ok(Some(Arrival::Lent(length, invalidated))) => {
+                        self.handle_lent(end - length..end, invalidated);
+                    }
                     Ok(Some(arrival)) => self.handle_arrival(arrival),
                     Ok(None) => self.handle_nothing(),
                     Err(violation) => {
@@ -174,13 +226,60 @@ impl QueuePair {
                 }
                 taken
             }
-            Err(violation) => {
-                self.may_send = true;
-                let terminate = bare(violation.cause());
-                self.end(End::Violated(violation), Some(&terminate));
-                bytes.len()
-            }
+            Err(violation) => self.unframed(violation, bytes),
         }
+    }
+
+    /// Takes bytes of the tagged segment that comes: how many. Its payload is copied to its place
+    /// and counted for its CRC in one go; nothing has come of it before that is seen to be right.
+    fn go_on_placing(&mut self, placing: Placing, bytes: &[u8], regions: &mut Regions) -> usize {
+        let Placing { header, length, came } = placing;
+        let (part, rest) = bytes.split_at(bytes.len().min(self.receiver.to_pass()));
+        let placed = regions.place_counted(self.place_of(&placing), part, self.receiver.sum());
+        if let Err(denied) = placed {
+            return self.displaced(&placing, denied, bytes);
+        }
+        self.receiver.passed(part.len());
+        self.placing = Some(Placing { came: came + part.len(), ..placing });
+        match self.receiver.end_passing(rest) {
+            Ok((taken, false)) => part.len() + taken,
+            Ok((taken, true)) => {
+                self.placing = None;
+                self.may_send = true;
+                match self.inbound.placed(header, length) {
+                    Some(arrival) => self.handle_arrival(arrival),
+                    None => self.handle_nothing(),
+                }
+                part.len() + taken
+            }
+            Err(violation) => self.unframed(violation, bytes),
+        }
+    }
+
+    /// Where the next byte of a payload goes.
+    fn place_of(&self, placing: &Placing) -> Place {
+        let Placing { header: Tagged { stag, offset, .. }, came, .. } = *placing;
+        Place { stream: self.stream, stag, offset: behind(offset, came) }
+    }
+
+    /// What a segment names has ended while it came.
+    fn displaced(&mut self, placing: &Placing, denied: Denied, bytes: &[u8]) -> usize {
+        self.may_send = true;
+        let violation = Violation::Placing(denied);
+        let terminate = Terminate {
+            segment_length: u16::try_from(TAGGED_LEN + placing.length).ok(),
+            header: Some(Ddp::Tagged(placing.header)),
+            ..bare(violation.cause())
+        };
+        self.end(End::Violated(violation), Some(&terminate));
+        bytes.len()
+    }
+
+    /// There is no segment where one should be.
+    fn unframed(&mut self, violation: Violation, bytes: &[u8]) -> usize {
+        self.may_send = true;
+        self.end(End::Violated(violation), Some(&bare(violation.cause())));
+        bytes.len()
     }
 
     /// The peer has shut its sending side (RFC 5044 §7.2): the end of both directions.
@@ -327,9 +426,22 @@ impl QueuePair {
             // We have said that we send no more: whoever goes on does not get an answer.
             _ if self.state == State::Closing => self.handle_lost(),
             Arrival::Received(received) => self.events.push_back(Event::Received(received)),
+            Arrival::Lent(..) => debug_assert!(false, "its segment is known no more"),
             Arrival::Asked(response) => self.outbound.respond(response),
             Arrival::Read(id) => self.events.extend(id.map(Event::Read)),
         }
+    }
+
+    /// A message is here, at that place of its segment.
+    fn handle_lent(&mut self, at: Range<usize>, invalidated: Option<(Stag, Withdrawn)>) {
+        if self.state == State::Closing {
+            return self.handle_lost();
+        }
+        let (lender, at) = match self.receiver.staged() {
+            Some(_) => (Lender::QueuePair, at),
+            None => (Lender::Giver, at.start + LENGTH_LEN..at.end + LENGTH_LEN),
+        };
+        self.events.push_back(Event::Lent(Lent { lender, at, invalidated }));
     }
 
     /// A segment that nobody hears of.

@@ -7,6 +7,7 @@
 use crate::limits::REGIONS_MAX;
 use buf::Buf;
 use buf::Slice;
+use crc::Crc32c;
 use slots::Id;
 use slots::Slots;
 use thiserror::Error;
@@ -171,22 +172,31 @@ impl Regions {
     /// # Errors
     /// Why they may not.
     pub fn place(&mut self, place: Place, bytes: &[u8]) -> Result<(), Denied> {
-        if bytes.is_empty() {
-            return Ok(());
+        self.place_counted(place, bytes, None)
+    }
+
+    /// As `place`; the bytes are taken into `crc` as they are copied, if there is one.
+    ///
+    /// # Errors
+    /// Why they may not.
+    pub fn place_counted(
+        &mut self,
+        place: Place,
+        bytes: &[u8],
+        crc: Option<&mut Crc32c>,
+    ) -> Result<(), Denied> {
+        let range = self.room(place, bytes.len())?;
+        let region = self.handle(place.stag).and_then(|handle| self.slots.get_mut(handle));
+        let Some(Region { memory: Memory::Sink(buf), moved, .. }) = region else { return Ok(()) };
+        let to = buf.get_mut(range).ok_or(Denied::Bounds)?;
+        match crc {
+            Some(crc) => crc.copy_update(to, bytes),
+            None => buf::copy(to, bytes),
         }
-        let range = self.range(place, bytes.len())?;
-        let handle = self.handle(place.stag).ok_or(Denied::Stag)?;
-        let region = self.slots.get_mut(handle).ok_or(Denied::Stag)?;
-        match &mut region.memory {
-            Memory::Sink(buf) => {
-                buf.get_mut(range).ok_or(Denied::Bounds)?.copy_from_slice(bytes);
-                let count = u64::try_from(bytes.len()).unwrap_or_default();
-                region.moved = region.moved.saturating_add(count);
-                self.placed = self.placed.saturating_add(count);
-                Ok(())
-            }
-            Memory::Source(_) => Err(Denied::Access),
-        }
+        let count = u64::try_from(bytes.len()).unwrap_or_default();
+        *moved = moved.saturating_add(count);
+        self.placed = self.placed.saturating_add(count);
+        Ok(())
     }
 
     /// Whether so many bytes could be placed.
@@ -194,15 +204,7 @@ impl Regions {
     /// # Errors
     /// Why not.
     pub fn may_place(&self, place: Place, length: u32) -> Result<(), Denied> {
-        if length == 0 {
-            return Ok(());
-        }
-        let region = self.find(place.stream, place.stag)?;
-        self.range(place, usize::try_from(length).map_err(|_| Denied::Bounds)?)?;
-        match region.memory {
-            Memory::Sink(_) => Ok(()),
-            Memory::Source(_) => Err(Denied::Access),
-        }
+        self.room(place, usize::try_from(length).map_err(|_| Denied::Bounds)?).map(drop)
     }
 
     /// The bytes that a peer asks for. Nothing may be asked for anywhere (RFC 5040 §5.2).
@@ -252,6 +254,18 @@ impl Regions {
         let handle = self.handle(stag).ok_or(Denied::Stag)?;
         let region = self.slots.get(handle).ok_or(Denied::Stag)?;
         if region.stream == stream { Ok(region) } else { Err(Denied::Stream) }
+    }
+
+    /// Where in its memory so many bytes go that a peer puts there. Nowhere, if there are none.
+    fn room(&self, place: Place, len: usize) -> Result<core::ops::Range<usize>, Denied> {
+        if len == 0 {
+            return Ok(0..0);
+        }
+        let range = self.range(place, len)?;
+        match self.find(place.stream, place.stag)?.memory {
+            Memory::Sink(_) => Ok(range),
+            Memory::Source(_) => Err(Denied::Access),
+        }
     }
 
     /// Where in its memory a place is.

@@ -7,6 +7,7 @@ use crate::violation::Violation;
 use buf::Buf;
 use buf::Slice;
 use core::fmt;
+use core::ops::Range;
 use wire::iwarp::Cause;
 use wire::iwarp::Opcode;
 use wire::iwarp::Stag;
@@ -156,12 +157,35 @@ pub struct Received {
     pub notify: Notify,
 }
 
+/// A message that has come in one segment, and is lent: no buffer has it.
+#[derive(Debug)]
+pub struct Lent {
+    /// Who has it, as long as no more bytes are taken.
+    pub lender: Lender,
+    /// Where it is there.
+    pub at: Range<usize>,
+    /// The STag that the message ended, with what it named.
+    pub invalidated: Option<(Stag, Withdrawn)>,
+}
+
+/// Who has a message that is lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // there is nobody else
+pub enum Lender {
+    /// Whoever gave the bytes of which it was the last segment.
+    Giver,
+    /// The queue pair: its segment did not come whole ([`staged`](crate::qp::QueuePair::staged)).
+    QueuePair,
+}
+
 /// What a queue pair tells.
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums)] // a mover acts upon each
 pub enum Event {
     /// A message has come, after all that the peer wrote before it.
     Received(Received),
+    /// As `Received`, where messages are lent.
+    Lent(Lent),
     /// A Send or Write has left.
     Sent(WorkId),
     /// The bytes of a Read are in place.

@@ -209,6 +209,7 @@ pub use store::spec::Unprotectable;
 pub use store::stripe::StripeError;
 pub use stores::Astray;
 pub use stores::Made;
+pub use stores::NewImage;
 pub use stores::OddSize;
 pub use stores::ProtectionError;
 pub use stores::StoreError;

@@ -440,3 +440,34 @@ pub(crate) struct ShellOptions {
     #[command(flatten)]
     pub(crate) client: ClientOptions,
 }
+
+pub(crate) const ATTACH_EXAMPLES: &str = "\
+Examples:
+  lunwire attach iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --nbd /run/user/1000/disk.sock
+      then: qemu-img convert disk.qcow2 'nbd+unix:///?socket=/run/user/1000/disk.sock'
+  lunwire attach iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --nbd 127.0.0.1:10809
+      then, as root: nbd-client 127.0.0.1 10809 /dev/nbd0
+
+No root, no kernel modules and no host network are needed. A socket in the file system is for its
+user alone; a port is for everybody who can reach it, without a password. When the target goes away
+clients wait until it is back (--io-timeout). Ctrl-C or SIGTERM ends it: what is under way is
+answered, and what was written is flushed.";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct AttachOptions {
+    #[command(flatten)]
+    pub(crate) disk: DiskOptions,
+    /// Serve it to NBD clients at a socket in the file system, or at HOST:PORT
+    #[arg(long, value_name = "PATH|HOST:PORT")]
+    pub(crate) nbd: String,
+    /// Name of the export; clients that name none get it, too
+    #[arg(long, value_name = "NAME", default_value = "disk")]
+    pub(crate) name: String,
+    /// How long reads and writes wait when the target is gone; then they fail, until it is attached
+    /// anew; 0: for ever
+    #[arg(long, value_name = "TIME", default_value = "5m")]
+    pub(crate) io_timeout: String,
+    /// Print what is attached as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -151,7 +151,7 @@ pub(super) fn tell_meanwhile(event: &Event) -> bool {
 /// the user is told.
 pub(super) fn leave(queue: &mut Queue) {
     let most = REPLACED + REPLACED_AT_LAST;
-    *lock(&LEAVING) = Some(Instant::now() + most + LAST_WORDS);
+    set_most(most);
     note_doubt(queue);
     let logouts = if is_interrupted() { LOOK } else { LOGOUTS };
     let mut left = queue.leave(logouts, REPLACED);
@@ -181,9 +181,14 @@ fn warn_of_doubt() {
     }
 }
 
-/// From now on a signal that was not ignored asks for an end, and ends the calls of `queue` that
-/// wait; a second one ends the process at once.
-pub(super) fn catch_signals(queue: &Queue) -> Result<()> {
+/// The command leaves by itself, which may take `most`.
+pub(crate) fn set_most(most: Duration) {
+    *lock(&LEAVING) = Some(Instant::now() + most + LAST_WORDS);
+}
+
+/// From now on a signal that was not ignored asks for an end, and has `interrupt` called, which
+/// ends calls that wait; a second one ends the process at once.
+pub(crate) fn catch_signals(interrupt: impl FnOnce() + Send + 'static) -> Result<()> {
     const CANNOT: &str = "cannot catch signals";
     let flag = Arc::clone(INTERRUPTED.get_or_init(Arc::default));
     let speaking = Arc::new(AtomicBool::new(false));
@@ -194,7 +199,6 @@ pub(super) fn catch_signals(queue: &Queue) -> Result<()> {
             .context(CANNOT)?;
         signal_hook::flag::register(*signal, Arc::clone(&flag)).context(CANNOT)?;
     }
-    let interrupt = queue.interrupt_handle();
     let mut signals = Signals::new(&signals).context(CANNOT)?;
     let told = std::thread::Builder::new().name("signals".into()).spawn(move || {
         let say = |words: std::fmt::Arguments<'_>| {
@@ -208,7 +212,7 @@ pub(super) fn catch_signals(queue: &Queue) -> Result<()> {
         }
         NOTICED.get_or_init(Instant::now);
         say(format_args!("coming to an end; once more to leave at once"));
-        interrupt.interrupt();
+        interrupt();
         let late = std::thread::Builder::new().name("farewell".into()).spawn(end_when_late);
         // Without it the main thread leaves by itself, unless it waits for something else.
         drop(late);

@@ -2,6 +2,7 @@
 //! One file a command.
 
 pub(crate) mod alua;
+pub(crate) mod attach;
 pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod discover;

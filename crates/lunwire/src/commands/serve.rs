@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::anyhow;
 use capture::Capture;
 use engine::Choice;
 use signal_hook::consts::SIGALRM;
@@ -120,6 +121,11 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
     let begun = Instant::now();
     drop(attendants);
     let result = target.stop(GRACE);
+    // A LUN that was removed may have left one that its cluster keeps from being closed.
+    let left = rbd::wait_until_closed().into_iter().map(|image| {
+        anyhow!("rbd:{image} is not closed: no answer; writes that were acknowledged may be lost")
+    });
+    let left: Vec<_> = left.inspect(|error| tracing::error!("{error}")).collect();
     drop(plan.state_folder);
     if let Some(capture) = capture {
         let figures = capture.finish(WRITE_PATIENCE);
@@ -127,7 +133,8 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
         lacking.iter().for_each(|lacking| tracing::warn!("{lacking}"));
     }
     tracing::info!(seconds = output::rounded(begun.elapsed().as_secs_f64()), "stopped");
-    result.context("cannot stop cleanly")
+    let result = result.map_err(anyhow::Error::from);
+    result.and_then(|()| left.into_iter().next().map_or(Ok(()), Err)).context("cannot stop cleanly")
 }
 
 /// The capture of all connections.

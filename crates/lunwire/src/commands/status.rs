@@ -170,9 +170,13 @@ fn tell_store(lun: &Lun) {
                 _ if plan::makes_images(&lun.store) => "the next start makes an empty one",
                 _ => "the daemon will not find it by this name at its next start",
             };
+            let (what, rename) = match plan::is_of_snapshots(&lun.store) {
+                true => ("snapshot", "rbd snap rename or rbd mv"),
+                false => ("image", "rbd mv"),
+            };
             output::line(format!(
-                "    the image was {how}: {next}; try: the new name in the configuration, or rbd \
-                 mv it back"
+                "    the {what} was {how}: {next}; try: the new name in the configuration, or \
+                 {rename} it back"
             ));
         }
     }

@@ -26,6 +26,7 @@ use store::spec::Spec;
 use target::Answered;
 use target::Found;
 use target::LunSnapshot;
+use target::NewImage;
 use target::NewLun;
 use target::Resized;
 use target::Shrink;
@@ -33,12 +34,12 @@ use target::SnapshotPlace;
 use target::Target;
 use target::Times;
 use target::VolumeError;
-use target::Wait;
 
 use super::advice::reaching;
 use super::clients::Clients;
 use super::clients::Questions;
 use super::shown;
+use super::shown::Waits;
 use crate::client::layers;
 use crate::output;
 use crate::plan;
@@ -213,7 +214,8 @@ impl Shared {
             let draft = DraftLun::from_order(number, order).map_err(anyhow::Error::msg)?;
             let taken = |naa: &[u8]| self.target.find_disk(naa);
             let unit = maker.make(stores, &target, &draft, &taken);
-            let made = stores.made();
+            let (made, new_images) = (stores.made(), stores.new_images());
+            warnings.extend(new_images.iter().map(ToString::to_string));
             warnings.extend(stores.odd_sizes().iter().map(ToString::to_string));
             // Opening may have taken its time.
             let unit = unit.and_then(|unit| if is_wanted() { Ok(unit) } else { Err(unwanted()) });
@@ -224,7 +226,11 @@ impl Shared {
                     let luns = target.luns.iter();
                     luns.map(|lun| (&*target.name, lun.number, &*lun.label))
                 });
-                plan::served_already(error, luns)
+                let error = plan::served_already(error, luns);
+                new_images.iter().fold(error, |error, NewImage { place, .. }| {
+                    let said = output::chain(&error);
+                    anyhow::anyhow!("{said}; the new, empty image {place} stays: rbd rm {place}")
+                })
             })
         })?;
         let for_nobody = !self.target.is_for_somebody(&target, number)?;
@@ -232,7 +238,7 @@ impl Shared {
         let told = self.odd_about(&lun);
         told.iter().for_each(|warning| tracing::warn!("{warning}"));
         warnings.extend(told);
-        let disk = shown::lun(lun, &[]);
+        let disk = shown::lun(lun, &Waits::new());
         Ok(Reply::Added { target, lun: number, disk, for_nobody, warnings })
     }
 
@@ -283,8 +289,8 @@ impl Shared {
         Some(match request {
             Request::Status => {
                 let Answered { answers, silent, .. } = self.target.figures(ANSWER_WAIT);
-                let waits: Vec<Wait> =
-                    answers.iter().flat_map(|figures| figures.waits.iter().cloned()).collect();
+                let waits = answers.iter().flat_map(|figures| &figures.waits);
+                let waits = shown::by_disk(waits);
                 let targets = self.target.targets().into_iter();
                 let sessions = answers.iter().flat_map(|figures| &figures.sessions);
                 Reply::Status(admin::Status {
@@ -375,12 +381,16 @@ impl Shared {
                 let place = SnapshotPlace { path: Path::new(path), name: name.as_deref() };
                 self.of_target(target.as_deref(), |target| {
                     let kept = self.target.snapshot_while(is_wanted, target, *lun, place)?;
+                    let image = self.lun(target, *lun).and_then(|lun| lun.elsewhere);
+                    let lost = image.and_then(|image| image.lost);
+                    let warnings = lost.map(|how| shown::kept_elsewhere(*lun, how));
+                    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                     Ok(Reply::Snapshotted {
                         target: target.to_owned(),
                         lun: *lun,
                         bytes: kept.bytes,
                         name: kept.name,
-                        warnings: Vec::new(),
+                        warnings: warnings.into_iter().collect(),
                     })
                 })
             }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the library knows of targets and sessions, in the words of the control socket.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use capture::Capture;
 use control::admin;
@@ -32,8 +34,20 @@ pub(crate) fn silent(reactors: &[usize]) -> String {
     format!("{what} {numbers} {verb} not answer; try: again, or look at the log of the daemon")
 }
 
+/// What reactors wait for, by disk: commands, and for how long the oldest of them has waited.
+pub(super) type Waits = BTreeMap<String, (usize, Duration)>;
+
+pub(super) fn by_disk<'a>(all: impl IntoIterator<Item = &'a Wait>) -> Waits {
+    let mut waits = Waits::new();
+    for Wait { disk, commands, oldest, .. } in all {
+        let (sum, longest) = waits.entry(disk.clone()).or_default();
+        (*sum, *longest) = (*sum + commands, (*longest).max(*oldest));
+    }
+    waits
+}
+
 /// The target; `waits` is what reactors wait for.
-pub(super) fn target(target: TargetSnapshot, waits: &[Wait]) -> admin::Target {
+pub(super) fn target(target: TargetSnapshot, waits: &Waits) -> admin::Target {
     admin::Target {
         name: target.name,
         access: target.access,
@@ -51,7 +65,7 @@ const fn demand(demand: Demand) -> &'static str {
     }
 }
 
-pub(super) fn lun(lun: LunSnapshot, waits: &[Wait]) -> admin::Lun {
+pub(super) fn lun(lun: LunSnapshot, waits: &Waits) -> admin::Lun {
     admin::Lun {
         waiting: waiting(&lun, waits),
         shrunk: lun.shrunk,
@@ -85,19 +99,26 @@ pub(crate) fn smaller(found: &admin::RescannedLun) -> String {
     )
 }
 
+/// Says that a snapshot is not one of the image that has the name of the disk now.
+pub(super) fn kept_elsewhere(lun: u16, how: &str) -> String {
+    format!(
+        "the image of LUN {lun} was {how} while it is served, and the snapshot is one of it: it is \
+         not found under the name that the LUN has; try: rbd ls -l POOL"
+    )
+}
+
 /// Says why nobody knows what is behind a disk.
 pub(super) fn unseen(unseen: &Unseen) -> String {
     let Unseen { target, lun, why, .. } = unseen;
     format!("{target} LUN {lun}: not looked at: {why}")
 }
 
-fn waiting(lun: &LunSnapshot, waits: &[Wait]) -> Option<admin::Waiting> {
-    let of = || waits.iter().filter(|wait| wait.disk == lun.serial);
-    let oldest = of().map(|wait| wait.oldest).max()?;
+fn waiting(lun: &LunSnapshot, waits: &Waits) -> Option<admin::Waiting> {
+    let (commands, oldest) = waits.get(&lun.serial).copied()?;
     let elsewhere = lun.elsewhere;
     Some(admin::Waiting {
         who: elsewhere.map_or("store", |elsewhere| elsewhere.who).to_owned(),
-        commands: of().map(|wait| wait.commands).sum(),
+        commands,
         oldest_s: oldest.as_secs(),
         busy: lun.is_fenced || elsewhere.is_some_and(|elsewhere| elsewhere.is_busy),
     })

@@ -9,7 +9,6 @@ mod task;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use buf::Buf;
 use buf::Pool;
@@ -64,8 +63,8 @@ pub struct Initiator {
     unexpected: Unexpected,
     items: VecDeque<Item>,
     end: End,
-    /// Data of the last PDU, in the message of `stream`.
-    control: Range<usize>,
+    /// Data of the last PDU.
+    control: Vec<u8>,
     /// Of the last PDU that told it.
     max_cmd_sn: CmdSn,
     /// For the header of one PDU.
@@ -103,7 +102,7 @@ impl Initiator {
             unexpected: Unexpected::default(),
             items: VecDeque::new(),
             end: End::Open,
-            control: 0..0,
+            control: Vec::new(),
             max_cmd_sn: CmdSn(0),
             scratch: Vec::new(),
         })
@@ -187,10 +186,11 @@ impl Initiator {
         }
         let mut taken = 0;
         loop {
-            let (more, arrival) = self.stream.feed(bytes.get(taken..).unwrap_or_default(), || None);
+            let rest = bytes.get(taken..).unwrap_or_default();
+            let (more, arrival) = self.stream.feed(rest, || None);
             taken += more;
             let Some(arrival) = arrival else { return (taken, None) };
-            match self.handle(arrival) {
+            match self.handle(arrival, rest) {
                 Ok(None) => {}
                 Ok(Some(event)) => return (taken, Some(event)),
                 Err(violation) => {
@@ -215,8 +215,8 @@ impl Initiator {
 
     /// The data of the last PDU, until the next feed.
     #[must_use]
-    pub fn control_data(&self) -> &[u8] {
-        self.stream.message().get(self.control.clone()).unwrap_or_default()
+    pub const fn control_data(&self) -> &[u8] {
+        self.control.as_slice()
     }
 
     /// What was handed out has left.
@@ -282,9 +282,10 @@ impl Initiator {
         self.stream.send(head, Slice::empty(), None);
     }
 
-    fn handle(&mut self, arrival: Arrival) -> Result<Option<Event>, Violation> {
+    /// `given`: the bytes that it came with.
+    fn handle(&mut self, arrival: Arrival, given: &[u8]) -> Result<Option<Event>, Violation> {
         match arrival {
-            Arrival::Message { invalidated } => self.handle_message(invalidated),
+            Arrival::Message { invalidated } => self.handle_message(given, invalidated),
             // We ask for nothing.
             Arrival::Read => Ok(None),
             Arrival::Ended(cause) => Err(Violation::Rdma(cause)),
@@ -299,9 +300,10 @@ impl Initiator {
 
     fn handle_message(
         &mut self,
+        given: &[u8],
         invalidated: Option<(Stag, Withdrawn)>,
     ) -> Result<Option<Event>, Violation> {
-        let message = self.stream.message();
+        let message = self.stream.message(given);
         let (Ok(IserHeader::Control { .. }), Some(parts)) =
             (IserHeader::parse(message), parts(message))
         else {
@@ -316,7 +318,8 @@ impl Initiator {
         if length > limit {
             return Err(Violation::SegmentTooLong { length, limit });
         }
-        self.control = data;
+        self.control.clear();
+        self.control.extend_from_slice(message.get(data).unwrap_or_default());
         let response = response.ok_or(Violation::Malformed { opcode })?;
         self.unexpected.note_received(&response);
         match (response, invalidated) {

@@ -7,8 +7,9 @@
 //!         '------- rejected, broken rule ------------------------------^
 //! ```
 //!
-//! Messages are given out one at a time, and are lent until the next bytes are taken: so one buffer
-//! serves a connection, however many commands are on their way.
+//! Messages are given out one at a time, and are lent until the next bytes are taken: one that came
+//! in one segment from where that lies, others from one buffer, which serves a connection, however
+//! many commands are on their way.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -34,6 +35,8 @@ use rdma::region::Withdrawn;
 use rdma::verbs::End;
 use rdma::verbs::Event;
 use rdma::verbs::Head;
+use rdma::verbs::Lender;
+use rdma::verbs::Lent;
 use rdma::verbs::Notify;
 use rdma::verbs::Work;
 use rdma::verbs::WorkId;
@@ -41,6 +44,7 @@ use wire::iwarp::Cause;
 use wire::iwarp::Stag;
 use wire::iwarp::TaggedOffset;
 
+use super::message::MESSAGE_LEN_MAX;
 use crate::limits::POSTED_MAX;
 use crate::limits::SEGMENT_LEN_MAX;
 use crate::limits::TRANSMIT_BYTES_MAX;
@@ -70,6 +74,8 @@ pub(super) struct Stream {
     /// The message that was given out last, in the buffer of the next one. None while the queue
     /// pair has that, or nobody has.
     message: Option<(Buf, usize)>,
+    /// Who has it in place of the buffer, and where.
+    lent: Option<(Lender, Range<usize>)>,
     /// Of the peer's segments, and of ours.
     incoming_len_max: usize,
     segment_len: usize,
@@ -128,6 +134,7 @@ impl Stream {
             start_in_flight: false,
             events: VecDeque::new(),
             message: buf.map(|buf| (buf, 0)),
+            lent: None,
             incoming_len_max: usize::MAX,
             segment_len: SEGMENT_LEN,
             posted: 0,
@@ -168,10 +175,10 @@ impl Stream {
         bytes: &[u8],
         new_buf: impl Fn() -> Option<Buf>,
     ) -> (usize, Option<Arrival>) {
-        let mut taken = 0;
+        let (mut taken, mut before) = (0, 0);
         loop {
             while let Some(event) = self.next_event() {
-                if let Some(arrival) = self.arrival(event) {
+                if let Some(arrival) = self.arrival(event, before) {
                     return (taken, Some(arrival));
                 }
             }
@@ -179,8 +186,9 @@ impl Stream {
             if rest.is_empty() {
                 return (taken, None);
             }
+            self.lent = None;
             match self.take(rest, &new_buf) {
-                Ok(more) => taken += more,
+                Ok(more) => (before, taken) = (taken, taken + more),
                 Err(cause) => {
                     if let State::Asked(asked) = &self.state {
                         // Who has said yes is told why it is over all the same (RFC 6581 §9).
@@ -198,10 +206,14 @@ impl Stream {
         !self.events.is_empty()
     }
 
-    /// The message that was given out last.
-    pub(super) fn message(&self) -> &[u8] {
-        let message = self.message.as_ref();
-        message.and_then(|(buf, length)| buf.get(..*length)).unwrap_or_default()
+    /// The message that was given out last. `given`: the bytes that `feed` found it in.
+    pub(super) fn message<'a>(&'a self, given: &'a [u8]) -> &'a [u8] {
+        message_of(self.message.as_ref(), self.lent.as_ref(), &self.state, given)
+    }
+
+    /// The message is a copy of what came: it did not come in one piece.
+    pub(super) const fn is_copied(&self) -> bool {
+        !matches!(self.lent, Some((Lender::Giver, _)))
     }
 
     /// Posts a Send.
@@ -231,10 +243,18 @@ impl Stream {
         }
     }
 
-    /// Puts a part of the message into memory of ours; false if it does not fit.
-    pub(super) fn place(&mut self, stag: Stag, offset: u32, data: Range<usize>) -> bool {
-        let Self { regions, message, .. } = self;
-        let bytes = message.as_ref().and_then(|(buf, _)| buf.get(data)).unwrap_or_default();
+    /// Puts a part of the message, which `feed` found in `given`, into memory of ours; false if it
+    /// does not fit.
+    pub(super) fn place(
+        &mut self,
+        stag: Stag,
+        offset: u32,
+        given: &[u8],
+        part: &Range<usize>,
+    ) -> bool {
+        let Self { regions, message, lent, state, .. } = self;
+        let bytes = message_of(message.as_ref(), lent.as_ref(), state, given);
+        let bytes = bytes.get(part.clone()).unwrap_or_default();
         let offset = TaggedOffset(BASE.0 + u64::from(offset));
         regions.place(Place { stream: STREAM, stag, offset }, bytes).is_ok()
     }
@@ -363,8 +383,14 @@ impl Stream {
         }
     }
 
-    fn arrival(&mut self, event: Event) -> Option<Arrival> {
+    /// What an event of the bytes behind the first `before` ones means.
+    fn arrival(&mut self, event: Event, before: usize) -> Option<Arrival> {
         match event {
+            Event::Lent(Lent { lender, at, invalidated }) => {
+                let before = if lender == Lender::Giver { before } else { 0 };
+                self.lent = Some((lender, before + at.start..before + at.end));
+                Some(Arrival::Message { invalidated })
+            }
             Event::Received(received) => {
                 self.message = Some((received.buf, received.length));
                 Some(Arrival::Message { invalidated: received.invalidated })
@@ -426,6 +452,7 @@ impl Stream {
         let mut qp = QueuePair::new(STREAM, agreed);
         qp.set_segment_len(self.segment_len);
         qp.set_segment_len_max(self.incoming_len_max);
+        qp.lend_messages(MESSAGE_LEN_MAX);
         self.state = State::Up(Box::new(qp));
     }
 
@@ -438,6 +465,21 @@ impl Stream {
             self.leaving_len += length;
         }
     }
+}
+
+/// See [`Stream::message`].
+fn message_of<'a>(
+    kept: Option<&'a (Buf, usize)>,
+    lent: Option<&(Lender, Range<usize>)>,
+    state: &'a State,
+    given: &'a [u8],
+) -> &'a [u8] {
+    let message = match (lent, state) {
+        (Some((Lender::Giver, at)), _) => given.get(at.clone()),
+        (Some((Lender::QueuePair, at)), State::Up(qp)) => qp.staged().get(at.clone()),
+        _ => kept.and_then(|(buf, length)| buf.get(..*length)),
+    };
+    message.unwrap_or_default()
 }
 
 /// What the upper layers tell each other in a request or reply.

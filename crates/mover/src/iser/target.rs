@@ -13,7 +13,6 @@ mod unasked;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use buf::Buf;
 use buf::Pool;
@@ -74,11 +73,11 @@ pub struct Target {
     releases: VecDeque<(u64, TaskId)>,
     events: VecDeque<Event>,
     end: End,
-    /// Of the PDU at hand, in the message of `stream`.
-    header: Range<usize>,
-    control: Range<usize>,
-    /// A command whose immediate data found no buffer.
-    short: Option<(ScsiCommand, Range<usize>)>,
+    /// Of the last PDU: BHS and AHS, and data that is kept.
+    header: Vec<u8>,
+    control: Vec<u8>,
+    /// A command whose immediate data, in `control`, found no buffer.
+    short: Option<ScsiCommand>,
     /// ExpStatSN of the last data, until it is taken.
     acknowledged: Option<StatSn>,
     counters: Counters,
@@ -168,8 +167,8 @@ impl Target {
             releases: VecDeque::new(),
             events: VecDeque::new(),
             end: End::Open,
-            header: 0..0,
-            control: 0..0,
+            header: Vec::new(),
+            control: Vec::new(),
             short: None,
             acknowledged: None,
             counters: Counters::default(),
@@ -196,14 +195,14 @@ impl Target {
 
     /// Header (BHS and AHS) of the last PDU, until the next feed.
     #[must_use]
-    pub fn header(&self) -> &[u8] {
-        self.stream.message().get(self.header.clone()).unwrap_or_default()
+    pub const fn header(&self) -> &[u8] {
+        self.header.as_slice()
     }
 
     /// Data of the last control PDU, until the next feed.
     #[must_use]
-    pub fn control_data(&self) -> &[u8] {
-        self.stream.message().get(self.control.clone()).unwrap_or_default()
+    pub const fn control_data(&self) -> &[u8] {
+        self.control.as_slice()
     }
 
     /// ExpStatSN of the last data since this was asked last: of such PDUs nobody above hears (RFC

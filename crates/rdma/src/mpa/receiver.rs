@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use crc::Crc32c;
 use crc::crc32c;
 use wire::iwarp::CRC_LEN;
+use wire::iwarp::Ddp;
 use wire::iwarp::LENGTH_LEN;
 use wire::iwarp::MARKER_INTERVAL;
 use wire::iwarp::MARKER_LEN;
@@ -15,13 +16,17 @@ use wire::iwarp::MULPDU_MAX;
 use wire::iwarp::Marker;
 use wire::iwarp::Markers;
 use wire::iwarp::TAGGED_LEN;
+use wire::iwarp::Tagged;
 use wire::iwarp::fpdu_len;
+use wire::iwarp::padding;
 
 /// Finds DDP segments in a stream.
 ///
 /// An FPDU that lies whole in the bytes that are given is lent from there; others are put together
 /// first, in memory that grows with what has come, up to one FPDU. Nothing of an FPDU is given out
-/// before its CRC has been seen (RFC 5044 §4.4).
+/// before its CRC has been seen (RFC 5044 §4.4). The payload of a tagged segment may go by the
+/// caller, who knows its place from its header ([`Receiver::tagged`]): it is copied and counted in
+/// one go, and has not come before its CRC has been seen.
 #[derive(Debug)]
 pub struct Receiver {
     checks: Checks,
@@ -39,8 +44,22 @@ pub struct Receiver {
     marker: Vec<u8>,
     /// `staged` is whole and was given out.
     is_lent: bool,
+    /// The FPDU whose payload goes by the caller.
+    passing: Option<Passing>,
     over: Option<Violation>,
 }
+
+/// What is to come of an FPDU whose payload goes by the caller.
+#[derive(Clone, Copy, Debug)]
+struct Passing {
+    /// Bytes of the payload.
+    payload: usize,
+    /// Bytes between it and the CRC, whether they have come or not.
+    padding: usize,
+}
+
+/// Bytes of an FPDU that say where the payload of a tagged segment goes.
+const HEAD_LEN: usize = LENGTH_LEN + TAGGED_LEN;
 
 impl Receiver {
     /// For the first FPDU of a connection.
@@ -56,6 +75,7 @@ impl Receiver {
             to_marker: 0,
             marker: Vec::new(),
             is_lent: false,
+            passing: None,
             over: None,
         }
     }
@@ -66,9 +86,12 @@ impl Receiver {
         self.segment_len_max = segment_len_max;
     }
 
-    /// Whether these bytes end an FPDU. With markers, whether they may.
+    /// Whether these bytes end an FPDU that is given out. With markers, whether they may.
     #[must_use]
     pub fn completes(&self, bytes: &[u8]) -> bool {
+        if self.passing.is_some() {
+            return false;
+        }
         let staged = if self.is_lent { &[][..] } else { &self.staged };
         let mut front = staged.iter().chain(bytes).copied();
         match (front.next(), front.next()) {
@@ -105,10 +128,90 @@ impl Receiver {
         }
     }
 
+    /// The header of the tagged segment whose first bytes these are, with those that have come
+    /// before, and the length of its payload. None if it is not all there, or with markers.
+    #[must_use]
+    pub fn tagged(&self, bytes: &[u8]) -> Option<(Tagged, usize)> {
+        let staged = if self.is_lent { &[][..] } else { &self.staged };
+        let mut head = [0; HEAD_LEN];
+        let (before, here) = head.split_at_mut_checked(staged.len())?;
+        before.copy_from_slice(staged);
+        here.copy_from_slice(bytes.get(..here.len())?);
+        let is_barred = self.markers == Markers::Sent || self.over.is_some();
+        let (length, header) = head.split_first_chunk()?;
+        let ulpdu_length = u16::from_be_bytes(*length);
+        match Ddp::parse(header) {
+            Ok(Ddp::Tagged(header)) if !is_barred && self.checked(ulpdu_length).is_ok() => {
+                Some((header, usize::from(ulpdu_length) - TAGGED_LEN))
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes the header that [`Receiver::tagged`] has found, as far as these bytes have it: how
+    /// many they are. The payload goes by the caller, then comes [`Receiver::end_passing`].
+    pub fn begin_passing(&mut self, bytes: &[u8], payload: usize) -> usize {
+        if self.is_lent {
+            self.begin();
+        }
+        let taken = HEAD_LEN.saturating_sub(self.staged.len());
+        if let Some(crc) = self.sum() {
+            crc.update(bytes.get(..taken).unwrap_or_default());
+        }
+        self.staged.clear();
+        let ulpdu_length = u16::try_from(TAGGED_LEN + payload).unwrap_or(u16::MAX);
+        self.passing = Some(Passing { payload, padding: padding(ulpdu_length) });
+        taken
+    }
+
+    /// Bytes of the payload that goes by the caller and has not come.
+    #[must_use]
+    pub fn to_pass(&self) -> usize {
+        self.passing.map_or(0, |rest| rest.payload)
+    }
+
+    /// Where bytes that go by the caller count; None if nothing is checked.
+    pub fn sum(&mut self) -> Option<&mut Crc32c> {
+        (self.checks == Checks::Crc).then_some(&mut self.crc)
+    }
+
+    /// So many bytes went by the caller.
+    pub fn passed(&mut self, length: usize) {
+        if let Some(rest) = &mut self.passing {
+            rest.payload = rest.payload.saturating_sub(length);
+        }
+    }
+
+    /// Takes bytes of the end, padding and CRC, of an FPDU whose payload went by the caller: how
+    /// many, and whether that was all.
+    ///
+    /// # Errors
+    /// The CRC is wrong: nothing of it has ever come.
+    pub fn end_passing(&mut self, bytes: &[u8]) -> Result<(usize, bool), Violation> {
+        let Some(Passing { payload: 0, padding }) = self.passing else { return Ok((0, false)) };
+        let missing = (padding + CRC_LEN).saturating_sub(self.staged.len());
+        let (here, _) = bytes.split_at(bytes.len().min(missing));
+        self.staged.extend_from_slice(here);
+        if here.len() < missing {
+            return Ok((here.len(), false));
+        }
+        self.crc.update(self.staged.get(..padding).unwrap_or_default());
+        (self.passing, self.is_lent) = (None, true);
+        self.check_crc().inspect_err(|violation| self.over = Some(*violation))?;
+        Ok((here.len(), true))
+    }
+
+    /// The segment that was given out last, if it did not lie whole in what was fed.
+    #[must_use]
+    pub fn staged(&self) -> Option<&[u8]> {
+        let ulpdu_length = length_of(&self.staged).filter(|_| self.is_lent)?;
+        segment(&self.staged, ulpdu_length)
+    }
+
     /// Whether no FPDU has begun and not ended: where a stream may end (RFC 5044 §7.2).
     #[must_use]
     pub fn is_between(&self) -> bool {
-        self.is_lent || self.staged.is_empty() && self.marker.is_empty()
+        self.is_lent || self.staged.is_empty() && self.marker.is_empty() && self.passing.is_none()
     }
 
     /// Memory that it holds, in bytes.

@@ -13,7 +13,10 @@ use crate::mpa::Framing;
 use crate::mpa::ReadyType;
 use crate::mpa::Sender;
 use crate::region::Memory;
+use crate::region::Withdrawn;
 use crate::verbs::Head;
+use crate::verbs::Lender;
+use crate::verbs::Lent;
 use crate::verbs::Notify;
 use crate::verbs::Received;
 use alloc::vec;
@@ -133,6 +136,7 @@ impl Node {
     fn told(&self) -> Vec<(char, u64)> {
         let told = self.events.iter().map(|event| match event {
             Event::Received(one) => ('m', one.id.0),
+            Event::Lent(_) => ('l', 0),
             Event::Sent(id) => ('s', id.0),
             Event::Read(id) => ('r', id.0),
             Event::Shutdown => ('c', 0),

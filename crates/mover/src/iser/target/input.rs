@@ -24,11 +24,13 @@ use super::Credit;
 use super::Held;
 use super::Reading;
 use super::Target;
+use crate::counters::Counters;
 use crate::iser::message::MESSAGE_LEN_MAX;
 use crate::iser::message::Parts;
 use crate::iser::message::head;
 use crate::iser::message::parts;
 use crate::iser::stream::Arrival;
+use crate::iser::stream::Stream;
 use crate::iser::unsolicited::Place;
 use crate::limits::UNEXPECTED_MAX;
 use crate::staging::stage;
@@ -49,18 +51,17 @@ impl Target {
         if let Some(violation) = self.violation {
             return (bytes.len(), Some(Event::Violation(violation)));
         }
-        if let Some((command, data)) = self.short.take() {
-            return (0, Some(self.try_again(command, data, pool)));
+        if let Some(command) = self.short.take() {
+            return (0, Some(self.try_again(command, pool)));
         }
         let mut taken = 0;
         loop {
-            let (more, arrival) = self
-                .stream
-                .feed(bytes.get(taken..).unwrap_or_default(), || pool.take(MESSAGE_LEN_MAX));
+            let rest = bytes.get(taken..).unwrap_or_default();
+            let (more, arrival) = self.stream.feed(rest, || pool.take(MESSAGE_LEN_MAX));
             taken += more;
             self.counters.bytes_in += u64::try_from(more).unwrap_or_default();
             let Some(arrival) = arrival else { return (taken, None) };
-            match self.handle(arrival, pool) {
+            match self.handle(arrival, rest, pool) {
                 Ok(None) => {}
                 Ok(Some(event)) => return (taken, Some(event)),
                 Err(violation) => {
@@ -78,11 +79,17 @@ impl Target {
         self.violation.is_none() && (self.short.is_some() || self.stream.has_more())
     }
 
-    fn handle(&mut self, arrival: Arrival, pool: &Pool) -> Result<Option<Event>, StreamViolation> {
+    /// `given`: the bytes that it came with.
+    fn handle(
+        &mut self,
+        arrival: Arrival,
+        given: &[u8],
+        pool: &Pool,
+    ) -> Result<Option<Event>, StreamViolation> {
         match arrival {
             // No message of an initiator ends an STag of ours.
             Arrival::Message { invalidated: Some(_) } => Err(self.breach(FORMAT_ERROR)),
-            Arrival::Message { invalidated: None } => self.handle_message(pool),
+            Arrival::Message { invalidated: None } => self.handle_message(given, pool),
             Arrival::Read => Ok(self.handle_read()),
             Arrival::Ended(cause) => Err(StreamViolation::Rdma(cause)),
         }
@@ -94,24 +101,33 @@ impl Target {
         StreamViolation::Rdma(Some(cause))
     }
 
-    fn handle_message(&mut self, pool: &Pool) -> Result<Option<Event>, StreamViolation> {
+    fn handle_message(
+        &mut self,
+        given: &[u8],
+        pool: &Pool,
+    ) -> Result<Option<Event>, StreamViolation> {
         if core::mem::take(&mut self.awaits_hello) {
-            return self.handle_hello();
+            return self.handle_hello(given);
         }
-        let message = self.stream.message();
+        let message = self.stream.message(given);
         let (Ok(IserHeader::Control { write, read }), Some(parts)) =
             (IserHeader::parse(message), parts(message))
         else {
             return Err(self.breach(FORMAT_ERROR));
         };
         let Parts { header, data } = parts;
-        let request = Request::parse(message.get(header.clone()).unwrap_or_default());
-        (self.header, self.control) = (header, 0..0);
+        self.header.clear();
+        self.header.extend_from_slice(message.get(header).unwrap_or_default());
+        self.control.clear();
+        let request = Request::parse(&self.header);
         if core::mem::take(&mut self.first) && !matches!(request, Ok(Request::Login(_))) {
             return Err(StreamViolation::NotLogin);
         }
-        let limit = self.keys.max_recv_data_segment_length;
-        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let data = Part { given, at: data };
+        let (length, limit) = (data.length(), self.keys.max_recv_data_segment_length);
+        if self.stream.is_copied() {
+            self.counters.bytes_copied += u64::from(length);
+        }
         if length > limit {
             return Err(StreamViolation::SegmentTooLong { length, limit });
         }
@@ -129,19 +145,19 @@ impl Target {
         self.unasked.note_received(&request);
         Ok(match request {
             Request::Command(command) => {
-                Some(self.handle_command(command, (write, read), data, pool))
+                Some(self.handle_command(command, (write, read), &data, pool))
             }
-            Request::DataOut(pdu) => self.handle_data(&pdu, data),
+            Request::DataOut(pdu) => self.handle_data(&pdu, &data),
             request => {
-                self.control = data;
+                self.keep(&data);
                 Some(Event::Control { request, immediate: Immediate::None })
             }
         })
     }
 
     /// The first message of an initiator that asked for this exchange (RFC 7145 §5.1.3).
-    fn handle_hello(&mut self) -> Result<Option<Event>, StreamViolation> {
-        let message = self.stream.message();
+    fn handle_hello(&mut self, given: &[u8]) -> Result<Option<Event>, StreamViolation> {
+        let message = self.stream.message(given);
         let header = IserHeader::parse(message).ok().filter(|_| message.len() == ISER_LEN);
         let Some(IserHeader::Hello { max_version, min_version, ird }) = header else {
             return Err(self.breach(FORMAT_ERROR));
@@ -183,56 +199,51 @@ impl Target {
         &mut self,
         command: ScsiCommand,
         (write, read): (Option<Advertised>, Option<Advertised>),
-        data: Range<usize>,
+        data: &Part<'_>,
         pool: &Pool,
     ) -> Event {
-        if lacks_memory(&command, (write, read), data.len()) {
+        let length = data.length();
+        if lacks_memory(&command, (write, read), length) {
             return Event::Rejected { reason: PROTOCOL_ERROR };
         }
         self.remote.enter(command.itt, write, read);
         let request = Request::Command(command);
-        if data.is_empty() {
+        if length == 0 {
             return Event::Control { request, immediate: Immediate::None };
         }
-        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
         match stage(&command, length, pool) {
             Some(buf) => {
-                let immediate = self.staged(buf, data);
+                let immediate = staged(buf, data.of(&self.stream), &mut self.counters);
                 Event::Control { request, immediate }
             }
             None => {
-                self.short = Some((command, data));
+                self.keep(data);
+                self.short = Some(command);
                 Event::NoBuffer
             }
         }
     }
 
     /// Whoever was told may have made room.
-    fn try_again(&mut self, command: ScsiCommand, data: Range<usize>, pool: &Pool) -> Event {
-        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+    fn try_again(&mut self, command: ScsiCommand, pool: &Pool) -> Event {
+        let length = u32::try_from(self.control.len()).unwrap_or(u32::MAX);
         let immediate = match stage(&command, length, pool) {
-            Some(buf) => self.staged(buf, data),
+            Some(buf) => staged(buf, &self.control, &mut self.counters),
             None => Immediate::Exhausted { length },
         };
+        self.control.clear();
         Event::Control { request: Request::Command(command), immediate }
     }
 
-    fn staged(&mut self, mut buf: Buf, data: Range<usize>) -> Immediate {
-        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        let bytes = self.stream.message().get(data).unwrap_or_default();
-        let Some(place) = buf.get_mut(..bytes.len()) else {
-            debug_assert!(false, "a staged buffer has room for the data");
-            return Immediate::Exhausted { length };
-        };
-        place.copy_from_slice(bytes);
-        self.counters.bytes_copied += u64::from(length);
-        Immediate::Staged { data: buf, length }
+    /// Keeps data of a message that is needed after it.
+    fn keep(&mut self, data: &Part<'_>) {
+        self.control.extend_from_slice(data.of(&self.stream));
     }
 
     /// Data that comes unasked; what is asked for never comes as a PDU (RFC 7145 §7.3.4).
-    fn handle_data(&mut self, pdu: &DataOut, data: Range<usize>) -> Option<Event> {
+    fn handle_data(&mut self, pdu: &DataOut, data: &Part<'_>) -> Option<Event> {
         self.acknowledged = Some(pdu.exp_stat_sn);
-        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let length = data.length();
         match self.unsolicited.place(pdu, length) {
             Place::Unknown if pdu.ttt != Ttt::NONE => {
                 return Some(Event::Rejected { reason: PROTOCOL_ERROR });
@@ -248,10 +259,10 @@ impl Target {
     }
 
     /// Puts bytes into the buffer of a task; false if they do not fit.
-    fn land(&mut self, task: TaskId, offset: u32, data: Range<usize>) -> bool {
+    fn land(&mut self, task: TaskId, offset: u32, data: &Part<'_>) -> bool {
+        let bytes = data.of(&self.stream);
         match self.tasks.get_mut(task).map(|task| &mut task.buf) {
             Some(Held::Here(buf)) => {
-                let bytes = self.stream.message().get(data).unwrap_or_default();
                 let start = usize::try_from(offset).unwrap_or(usize::MAX);
                 let place = buf.get_mut(start..start.saturating_add(bytes.len()));
                 place.is_some_and(|place| {
@@ -259,7 +270,7 @@ impl Target {
                     true
                 })
             }
-            Some(Held::Sink(stag)) => self.stream.place(*stag, offset, data),
+            Some(Held::Sink(stag)) => self.stream.place(*stag, offset, data.given, &data.at),
             Some(Held::None) | None => false,
         }
     }
@@ -273,14 +284,43 @@ impl Target {
     }
 }
 
+/// A part of the message at hand.
+#[derive(Debug)]
+struct Part<'a> {
+    /// The bytes that it came with.
+    given: &'a [u8],
+    at: Range<usize>,
+}
+
+impl Part<'_> {
+    fn length(&self) -> u32 {
+        u32::try_from(self.at.len()).unwrap_or(u32::MAX)
+    }
+
+    fn of<'a>(&'a self, stream: &'a Stream) -> &'a [u8] {
+        stream.message(self.given).get(self.at.clone()).unwrap_or_default()
+    }
+}
+
+/// Immediate data in a buffer of its own.
+fn staged(mut buf: Buf, bytes: &[u8], counters: &mut Counters) -> Immediate {
+    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    let Some(place) = buf.get_mut(..bytes.len()) else {
+        debug_assert!(false, "a staged buffer has room for the data");
+        return Immediate::Exhausted { length };
+    };
+    buf::copy(place, bytes);
+    counters.bytes_copied += u64::from(length);
+    Immediate::Staged { data: buf, length }
+}
+
 /// Whether a command moves data and names no memory for it (RFC 7145 §7.3.1). What still comes
 /// unasked is not known here.
 fn lacks_memory(
     command: &ScsiCommand,
     (write, read): (Option<Advertised>, Option<Advertised>),
-    immediate: usize,
+    immediate: u32,
 ) -> bool {
-    let immediate = u32::try_from(immediate).unwrap_or(u32::MAX);
     let writes = command.write && command.final_ && command.expected_length > immediate;
     let reads = match command.bidi_read_length {
         Some(length) => length > 0,

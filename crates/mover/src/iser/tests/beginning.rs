@@ -63,10 +63,10 @@ impl Peer {
                 }
                 while !rest.is_empty() {
                     let (taken, arrival) = self.stream.feed(rest, || None);
-                    rest = &rest[taken..];
                     if matches!(arrival, Some(Arrival::Message { .. })) {
-                        headers.extend(IserHeader::parse(self.stream.message()));
+                        headers.extend(IserHeader::parse(self.stream.message(rest)));
                     }
+                    rest = &rest[taken..];
                 }
             }
         }

@@ -60,8 +60,8 @@ impl Rogue {
                 let mut rest = &bytes[..];
                 while !rest.is_empty() {
                     let (taken, arrival) = self.stream.feed(rest, || None);
+                    let header = IserHeader::parse(self.stream.message(rest));
                     rest = &rest[taken..];
-                    let header = IserHeader::parse(self.stream.message());
                     if arrival.is_some()
                         && let Ok(IserHeader::Control { write, read }) = header
                     {

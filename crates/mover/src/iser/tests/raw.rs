@@ -207,7 +207,8 @@ fn who_is_not_known_costs_what_it_has_sent_and_no_more() {
 fn without_a_buffer_for_its_message_a_stranger_is_told_so() {
     let mut raw = Raw::stranger();
     raw.pool = Pool::new(0).unwrap();
-    raw.say(&IserHeader::PLAIN, &[0; 48]);
+    let begun = Untagged { last: false, ..raw.header() };
+    raw.segment(&begun.emit(), &[0x10; 40]);
     raw.assert_ended(Cause::UNTAGGED_NO_BUFFER);
 }
 

@@ -285,6 +285,57 @@ fn fpdus_that_are_none_end_the_stream() {
     assert_eq!(code(violation), (2, 0, 3));
 }
 
+/// What is placed as it comes has not come before its CRC has been seen.
+///
+/// Covers: MPA-07/S.
+#[test]
+fn a_tagged_segment_with_a_wrong_crc_has_never_come() {
+    for length in 1..=8 {
+        for piece in [1, 3, 100] {
+            for at in 16..16 + length + 4 {
+                let (mut node, stag) = prepared_read();
+                let header = Tagged { last: length == 8, ..tagged(0x42, stag, BASE.0) };
+                let good = fpdus(&[segment(&header.emit(), &of_length(length))]);
+                let mut bad = good.clone();
+                bad[at] ^= 0x10;
+                bad.chunks(piece).for_each(|bytes| node.feed(bytes));
+                let (violation, terminate) = refused(&mut node, &[]);
+                assert_eq!((violation, terminate), (Violation::Crc, bare(Cause::MPA_CRC)));
+                assert_eq!(node.told(), [('e', 0), ('f', 1)], "byte {at}");
+                node.feed(&good);
+                assert_eq!(node.told().len(), 2, "nothing after it");
+            }
+        }
+    }
+}
+
+/// A node with an RDMA Read of eight bytes under way.
+fn prepared_read() -> (Node, Stag) {
+    let (mut node, _) = pair();
+    let sink = node.sink(8);
+    node.post(1, read(sink, Stag(1), 0, 8));
+    assert!(!node.output().is_empty());
+    (node, sink)
+}
+
+/// Covers: DDP-14/S.
+#[test]
+fn an_stag_that_ends_while_its_segment_comes_ends_the_stream() {
+    let (mut node, stags) = prepared();
+    let header = tagged(0x40, stags.sink, BASE.0);
+    let bytes = fpdus(&[segment(&header.emit(), b"12345678")]);
+    let (first, second) = bytes.split_at(20);
+    node.feed(first);
+    assert!(!node.qp.receiver.is_between() && node.qp.close().is_err());
+    let withdrawn = node.regions.invalidate(stags.sink).expect("it is there");
+    let Memory::Sink(buf) = withdrawn.memory else { panic!("a sink") };
+    assert_eq!((&buf[..], withdrawn.moved), (&b"1234\0\0\0\0"[..], 4));
+    let (violation, terminate) = refused(&mut node, second);
+    assert_eq!(violation, Violation::Placing(Denied::Stag));
+    assert_eq!(terminate.segment_length, Some(22));
+    assert_eq!(terminate.header, Some(Ddp::Tagged(header)));
+}
+
 /// Covers: DDP-15/S, RDM-21/S.
 #[test]
 fn the_first_error_is_the_last_word() {

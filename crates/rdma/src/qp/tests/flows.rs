@@ -3,6 +3,8 @@
 
 use super::*;
 use crate::limits::HEAD_LEN_MAX;
+use crate::limits::TRANSMIT_LEN_MAX;
+use crate::limits::TRANSMIT_PIECES_MAX;
 use wire::iwarp::MULPDU_MIN;
 
 /// Covers: RDM-14/S, DDP-10/S.
@@ -120,6 +122,119 @@ fn a_segment_at_a_time_needs_one_buffer_for_all_messages() {
         got += b.events.drain(..).filter(|event| matches!(event, Event::Received(_))).count();
     }
     assert_eq!((got, b.qp.ended()), (3, None));
+}
+
+/// A payload is copied once, as it comes, and no memory holds it meanwhile.
+#[test]
+fn what_is_placed_is_not_put_together_first() {
+    let payload = of_length(60_000);
+    for checks in [Checks::Crc, Checks::None] {
+        for piece in [1, 15, 16, 17, 4096, 1 << 20] {
+            let framing = Framing { checks, ..Framing::default() };
+            let (mut a, mut b) = pair_of(Agreed { framing, ..agreed(Side::Initiator) });
+            a.qp.set_segment_len(1 << 16);
+            let (sink, ours) = (b.sink(60_000), a.sink(60_000));
+            let source = b.source(&payload);
+            a.post(1, write(sink, BASE.0, &payload));
+            a.post(2, read(ours, source, 0, 60_000));
+            exchange(&mut a, &mut b, piece);
+            assert_eq!((a.qp.close(), a.told()[0]), (Ok(()), ('s', 1)));
+            assert!(a.qp.bytes_held() < 64 && b.qp.bytes_held() < 64, "{piece}");
+            assert_eq!((a.regions.bytes_placed(), b.regions.bytes_placed()), (60_000, 60_000));
+            assert!(a.bytes(ours) == payload && b.bytes(sink) == payload, "{piece}");
+        }
+    }
+}
+
+#[test]
+fn a_list_has_an_end() {
+    let (mut a, _) = pair();
+    a.qp.set_segment_len(0);
+    a.post(1, write(Stag(5), 0, &of_length(100_000)));
+    let mut list = SgList::new();
+    assert!(a.qp.poll_transmit(&mut list));
+    assert!((TRANSMIT_PIECES_MAX..TRANSMIT_PIECES_MAX + 3).contains(&list.pieces()));
+    a.qp.handle_sent();
+    a.qp.set_segment_len(1 << 16);
+    a.post(2, write(Stag(5), 0, &of_length(2 << 20)));
+    list.clear();
+    assert!(a.qp.poll_transmit(&mut list));
+    assert!((TRANSMIT_LEN_MAX..TRANSMIT_LEN_MAX + (1 << 16)).contains(&list.len()));
+}
+
+/// The messages that `node` lends of a stream that comes in pieces, and who lent each.
+fn lent(node: &mut Node, bytes: &[u8], piece: usize) -> Vec<(Lender, Vec<u8>)> {
+    let mut found = Vec::new();
+    for mut rest in bytes.chunks(piece) {
+        while !rest.is_empty() {
+            let taken = node.qp.handle_segment(rest, &mut node.regions);
+            node.collect();
+            for event in &node.events {
+                if let Event::Lent(Lent { lender, at, .. }) = event {
+                    let from = match lender {
+                        Lender::Giver => rest,
+                        Lender::QueuePair => node.qp.staged(),
+                    };
+                    found.push((*lender, from[at.clone()].to_vec()));
+                }
+            }
+            node.events.retain(|event| !matches!(event, Event::Lent(_)));
+            rest = &rest[taken..];
+        }
+    }
+    found
+}
+
+#[test]
+fn a_message_of_one_segment_is_lent_and_takes_no_buffer() {
+    let lengths = [0, 5, 700, 2, 6000, 3];
+    let all = || lengths.map(of_length);
+    for (piece, lender) in [(1 << 20, Lender::Giver), (1, Lender::QueuePair)] {
+        let (mut a, mut b) = pair();
+        b.qp.lend_messages(6000);
+        a.qp.set_segment_len(8192);
+        (0..).zip(all()).for_each(|(id, payload)| a.post(id, send(&payload)));
+        let bytes = a.output();
+        let wanted = all().map(|payload| (lender, payload));
+        assert_eq!(lent(&mut b, &bytes, piece), wanted, "in order, without a buffer");
+        assert!(b.events.is_empty());
+    }
+    let (mut a, mut b) = pair();
+    b.qp.lend_messages(6000);
+    b.receive(1, 6000);
+    a.qp.set_segment_len(1448);
+    (0..).zip(all()).for_each(|(id, payload)| a.post(id, send(&payload)));
+    let found = lent(&mut b, &a.output(), 1 << 20);
+    assert_eq!(found.len(), 5, "the one of several segments is not");
+    assert_eq!(b.messages(), [(1, of_length(6000))]);
+}
+
+#[test]
+fn what_is_lent_has_a_longest_length_and_ends_what_it_names() {
+    let (mut a, mut b) = pair();
+    b.qp.lend_messages(100);
+    let sink = b.sink(8);
+    let (head, notify) = (Head::EMPTY, Notify::Quietly);
+    a.post(1, Work::Send { head, payload: Slice::empty(), invalidate: Some(sink), notify });
+    b.feed(&a.output());
+    let [Event::Lent(Lent { invalidated: Some((stag, Withdrawn { moved: 0, .. })), .. })] =
+        &b.events[..]
+    else {
+        panic!("{:?}", b.events)
+    };
+    assert_eq!((*stag, b.regions.is_empty()), (sink, true));
+    a.post(2, send(&[7; 101]));
+    b.feed(&a.output());
+    assert_eq!(b.qp.ended(), Some(End::Violated(Violation::TooLong(100))));
+    let (mut a, mut b) = pair();
+    b.qp.lend_messages(100);
+    assert_eq!(b.qp.close(), Ok(()));
+    a.post(1, send(b"late"));
+    b.feed(&a.output());
+    assert_eq!(
+        (b.told(), b.qp.ended()),
+        (vec![('c', 0), ('e', 0)], Some(End::Violated(Violation::Lost)))
+    );
 }
 
 /// Covers: RDM-03/S, RDM-04/S, RDM-07/S.

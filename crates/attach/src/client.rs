@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A connection: what has come of it, and what is to be sent.
+
+use buf::Buf;
+use buf::SgList;
+use clock::Instant;
+use engine::Socket;
+use initiator::Chunks;
+use nbd::Agreed;
+use nbd::Errno;
+use nbd::Extent;
+use nbd::Handshake;
+use nbd::Receiver;
+use nbd::Reply;
+use nbd::Request;
+
+use crate::limits;
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) socket: Socket,
+    pub(crate) phase: Phase,
+    /// What has come and is not looked at yet.
+    pub(crate) held: Vec<u8>,
+    /// The write whose data is coming.
+    pub(crate) writing: Option<Writing>,
+    /// A request that waits for memory.
+    pub(crate) blocked: Option<Request>,
+    /// The port is to receive nothing.
+    pub(crate) paused: bool,
+    /// The port has not given the last event of receiving.
+    pub(crate) receiving: bool,
+    /// Since when a send is under way.
+    pub(crate) sending: Option<Instant>,
+    /// Requests that are under way at the disk.
+    pub(crate) at_disk: usize,
+    pub(crate) end: End,
+    /// To be sent next.
+    out: SgList,
+    /// What `out` answers, and what is being sent.
+    gathered: Share,
+    leaving: Share,
+    /// Of all requests whose reply has not left.
+    owed: Share,
+}
+
+/// Requests and their bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    requests: usize,
+    bytes: u64,
+}
+
+/// Where a connection is.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    /// It must be over at that time.
+    Handshake(Handshake, Instant),
+    Serving(Receiver, Agreed),
+}
+
+/// Whether a connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Open,
+    /// Nothing more is taken; it is closed when all is answered.
+    WhenAnswered,
+    /// The port was told to close it.
+    Closed,
+}
+
+/// A write whose data is coming.
+#[derive(Debug)]
+pub(crate) struct Writing {
+    pub(crate) request: Request,
+    pub(crate) to: Destination,
+    /// Bytes that have come.
+    pub(crate) came: usize,
+}
+
+/// Where data of a write goes.
+#[derive(Debug)]
+pub(crate) enum Destination {
+    /// Into whole blocks, with `lead` bytes before it.
+    Buffer { buf: Buf, lead: usize },
+    /// Nowhere: the request is refused.
+    Nowhere(Errno),
+}
+
+impl Writing {
+    /// Takes data; true: it is all there.
+    pub(crate) fn take(&mut self, data: &[u8]) -> bool {
+        if let Destination::Buffer { buf, lead } = &mut self.to {
+            let start = *lead + self.came;
+            if let Some(room) = buf.get_mut(start..start + data.len()) {
+                room.copy_from_slice(data);
+            }
+        }
+        self.came += data.len();
+        u32::try_from(self.came).is_ok_and(|came| came >= self.request.length)
+    }
+}
+
+impl Client {
+    pub(crate) fn new(socket: Socket, handshake: Handshake, deadline: Instant) -> Self {
+        Self {
+            socket,
+            phase: Phase::Handshake(handshake, deadline),
+            held: Vec::new(),
+            writing: None,
+            blocked: None,
+            paused: false,
+            receiving: true,
+            sending: None,
+            at_disk: 0,
+            end: End::Open,
+            out: SgList::new(),
+            gathered: Share::default(),
+            leaving: Share::default(),
+            owed: Share::default(),
+        }
+    }
+
+    pub(crate) const fn agreed(&self) -> Agreed {
+        match &self.phase {
+            Phase::Serving(_, agreed) => *agreed,
+            Phase::Handshake(..) => Agreed::NOTHING,
+        }
+    }
+
+    /// Whether it may give another request: it has few enough under way and unread.
+    pub(crate) const fn may_ask(&self) -> bool {
+        let answers_read = match &self.phase {
+            // Answers of a negotiation are read before it goes on.
+            Phase::Handshake(..) => self.sending.is_none(),
+            Phase::Serving(..) => true,
+        };
+        answers_read
+            && self.blocked.is_none()
+            && self.owed.requests < limits::REQUESTS_MAX
+            && self.owed.bytes < limits::BYTES_MAX
+    }
+
+    /// A request was taken.
+    pub(crate) fn owes(&mut self, request: &Request) {
+        self.owed.requests += 1;
+        self.owed.bytes += data_bytes(request);
+    }
+
+    /// Bytes of a negotiation.
+    pub(crate) fn say(&mut self, bytes: &[u8]) {
+        self.out.push_bytes(bytes);
+    }
+
+    /// The answer to a request that `owes` has counted.
+    pub(crate) fn answer(&mut self, request: &Request, result: Result<Option<Data>, Errno>) {
+        self.gathered.requests += 1;
+        self.gathered.bytes += data_bytes(request);
+        match result {
+            Err(errno) => {
+                self.out.push_bytes(Reply::failed(self.agreed(), request, errno).bytes());
+            }
+            Ok(data) => {
+                self.out.push_bytes(Reply::done(self.agreed(), request).bytes());
+                let Some(Data { chunks, lead }) = data else { return };
+                let (mut skip, mut left) = (lead, request.length as usize);
+                for buf in chunks {
+                    let here = skip.min(buf.len());
+                    skip -= here;
+                    let end = buf.len().min(here + left);
+                    left -= end - here;
+                    self.out.push(buf.freeze().into_part(here..end).unwrap_or_default());
+                }
+            }
+        }
+    }
+
+    /// The answer to a question for space.
+    pub(crate) fn tell_space(&mut self, request: &Request, extents: &[Extent]) {
+        self.gathered.requests += 1;
+        self.out.push_bytes(&Reply::extents(request, extents));
+    }
+
+    /// What is to be sent now; None: nothing, or something is being sent.
+    pub(crate) fn next_send(&mut self, now: Instant) -> Option<SgList> {
+        if self.sending.is_some() || self.out.is_empty() || self.end == End::Closed {
+            return None;
+        }
+        self.sending = Some(now);
+        self.leaving = std::mem::take(&mut self.gathered);
+        Some(std::mem::take(&mut self.out))
+    }
+
+    /// It was sent, or is not sent any more.
+    pub(crate) fn sent(&mut self, mut list: SgList) {
+        self.sending = None;
+        let leaving = std::mem::take(&mut self.leaving);
+        self.owed.requests -= leaving.requests;
+        self.owed.bytes -= leaving.bytes;
+        list.clear();
+        if self.out.is_empty() {
+            // Its memory is used again.
+            self.out = list;
+        }
+    }
+
+    /// Nothing is owed to it any more.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.at_disk == 0 && self.sending.is_none() && self.out.is_empty()
+    }
+
+    /// The port knows nothing of it any more, and neither does the disk.
+    pub(crate) const fn is_gone(&self) -> bool {
+        matches!(self.end, End::Closed)
+            && !self.receiving
+            && self.sending.is_none()
+            && self.at_disk == 0
+    }
+}
+
+/// What a read has brought.
+#[derive(Debug)]
+pub(crate) struct Data {
+    pub(crate) chunks: Chunks,
+    /// Bytes at the start that were not asked for.
+    pub(crate) lead: usize,
+}
+
+/// Data of a request, which memory is needed for.
+fn data_bytes(request: &Request) -> u64 {
+    match request.command {
+        nbd::Command::Read | nbd::Command::Write => request.length.into(),
+        _ => 0,
+    }
+}

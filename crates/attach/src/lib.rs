@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Remote disks for programs that know nothing of iSCSI. The command `lunwire attach` calls it.
+//!
+//! [`NbdServer`] serves one [`Disk`](initiator::Disk) to any number of NBD clients, in a thread of
+//! its own:
+//!
+//! ```text
+//! door.rs ---connections---> server.rs <---ends of operations--- initiator::CompletionQueue
+//!                              | client.rs   a connection: nbd::Handshake, nbd::Receiver, replies
+//!                              | split.rs    what a request is to a disk of blocks
+//!                              ' work.rs     what is under way, and what must wait for it
+//! ```
+//!
+//! Clients may read and write any bytes; the disk has blocks. A write that begins or ends within a
+//! block has the rest of it read before, and no other write is under way there meanwhile
+//! (`work.rs`): so two clients that write to one block lose nothing of each other.
+#![forbid(unsafe_code)]
+
+mod client;
+mod door;
+mod limits;
+mod server;
+mod split;
+mod work;
+
+pub use door::Address;
+pub use door::AddressError;
+pub use server::Error;
+pub use server::NbdServer;
+pub use server::News;

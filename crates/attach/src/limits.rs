@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Every bound of this crate, with its reason.
+
+use std::time::Duration;
+
+/// Connections at a time: a client has one for each processor as a rule.
+pub(crate) const CLIENTS_MAX: usize = 64;
+
+/// A negotiation that takes longer is closed: nothing in it waits for a person.
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Requests of one connection that are under way or whose reply has not left: more than clients
+/// have (the kernel's: 128), and a bound for one that never reads.
+pub(crate) const REQUESTS_MAX: usize = 256;
+
+/// Bytes of one connection that are under way or whose reply has not left; one longer request is
+/// taken when it is alone.
+pub(crate) const BYTES_MAX: u64 = 16 << 20;
+
+/// Longest request, bytes: what clients may send that were told nothing, and what we tell.
+pub(crate) const REQUEST_BYTES_MAX: u32 = nbd::PAYLOAD_MAX;
+
+/// What is best for the disk behind a network, where it does not say: pages.
+pub(crate) const PREFERRED_MIN: u32 = 4096;
+
+/// How long the last flush waits for the disk.
+pub(crate) const LAST_FLUSH: Duration = Duration::from_secs(10);
+
+/// Between two tries to have memory for a request that waits for some: it comes back from any
+/// thread, which tells nobody.
+pub(crate) const ROOM_INTERVAL: Duration = Duration::from_millis(1);
+
+/// A client that has not read its answers for so long gives way when others lack memory.
+pub(crate) const SLOW_READER: Duration = Duration::from_secs(30);
+
+/// Extents of one answer: a client asks again from where they end.
+pub(crate) const EXTENTS_MAX: usize = 256;
+
+/// Room for what the unit says about them, bytes: a header of 8, and 16 for each.
+pub(crate) const STATUS_BYTES: u32 = 8 + 16 * 256;
