@@ -256,8 +256,8 @@ fn both_ways_to_measure_are_shown() {
     assert!(said.contains(forms), "{said}");
     let help = String::from_utf8(lunwire(&["bench", "--help"]).stdout).unwrap();
     let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    let refused =
-        "not with a URL, --sessions, --verify, --layers, --svg, --destroy-data or --portal";
+    let refused = "not with a URL, --sessions, --verify, --layers, --svg, --destroy-data, --portal \
+                   or --capture";
     assert!(help.contains(forms) && words.contains(refused), "{help}");
     assert!(words.contains("with --local both ways together"), "{help}");
 }
@@ -464,7 +464,7 @@ fn the_laboratory_writes_a_report() {
     let folder = tempfile::tempdir().unwrap();
     let listed = String::from_utf8(lunwire(&["lab", "list"]).stdout).unwrap();
     let names: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(names, ["fast05", "amp"], "{listed}");
+    assert_eq!(names, ["fast05", "amp", "unh"], "{listed}");
     let out = folder.path().join("fast05");
     let out = out.to_str().unwrap();
     let ran = lunwire(&["lab", "run", "fast05", "--rounds", "1", "--size-max", "8K", "--out", out]);
@@ -483,8 +483,20 @@ fn the_laboratory_writes_a_report() {
     assert!(text.contains("Table 2") && text.contains("falls by 30 %"), "{text}");
     assert!(Path::new(out).join("figure3b.svg").exists());
 
-    let wrong = lunwire(&["lab", "run", "amp", "--time", "1h"]);
-    assert!(stderr(&wrong).contains("--time"));
+    let out = folder.path().join("unh");
+    let out = out.to_str().unwrap();
+    let ran = lunwire(&["lab", "run", "unh", "--quick", "--time", "50ms", "--out", out]);
+    assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
+    let text = String::from_utf8(ran.stdout).unwrap();
+    assert!(text.contains("One run is too few for a verdict"), "{text}");
+    assert!(text.contains("Table 5.1") && text.contains("index.html"), "{text}");
+    assert!(Path::new(out).join("figure-4-13.svg").exists());
+
+    for study in ["amp", "unh"] {
+        let wrong = lunwire(&["lab", "run", study, "--time", "1h"]);
+        assert_eq!(wrong.status.code(), Some(2));
+        assert!(stderr(&wrong).contains("--time"));
+    }
     let wrong = lunwire(&["lab", "run", "fast05", "--size-max", "1M"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(stderr(&wrong).contains("--size-max"));
