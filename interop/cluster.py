@@ -60,6 +60,15 @@ osd fast shutdown = true
 """
 
 
+def threads_of(pid):
+    return [f"/proc/{pid}/task/{number}/stat" for number in os.listdir(f"/proc/{pid}/task")]
+
+
+def state_of(thread):
+    with open(thread) as stat:
+        return stat.read().rsplit(")", 1)[1].split()[0]
+
+
 class Cluster:
     def __init__(self, folder, paged):
         self.folder, self.conf = folder, f"{folder}/ceph.conf"
@@ -124,8 +133,15 @@ class Cluster:
                 stdout=said, stderr=said, preexec_fn=server.die_with_parent)
 
     def halt(self, daemon):
-        """It does not go on, as one whose host is gone: nobody is told."""
-        self.processes[daemon].send_signal(19)
+        """It does not go on, as one whose host is gone: nobody is told. On a busy machine its threads
+        go on for a while, and may answer what comes next."""
+        process = self.processes[daemon]
+        process.send_signal(19)
+        deadline = time.monotonic() + STEP_SECONDS
+        while not all(state_of(thread) == "T" for thread in threads_of(process.pid)):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{daemon} does not stop")
+            time.sleep(0.001)
 
     def go_on(self, daemon):
         self.processes[daemon].send_signal(18)

@@ -140,6 +140,7 @@ impl<'a> Input<'a> {
             markers: parameters.markers,
             solicited_only: false,
             unexpected_max: 0,
+            own_unexpected_max: 0,
             hello: false,
         };
         let logged_in = LoggedIn {

@@ -87,8 +87,11 @@ pub fn iser_target_reaches(data: &[u8], reached: &mut Reached) {
         let mut side = Side { sender, receiver, asked, msn, cmd_sn, tasks, spoils, reached };
         let (_, request) = Initiator::new(Offer::default(), Instant(0));
         side.feed(&mut far, &request, pool);
-        let hello = input.byte() == 255;
-        far.follow(Vec::new(), Keys { hello, first_burst_length: 65536, ..Keys::LOGIN });
+        let way = input.byte();
+        let (hello, own_unexpected_max) = (way == 255, if way == 254 { 4 } else { 0 });
+        let first_burst_length = 65536;
+        let keys = Keys { hello, own_unexpected_max, first_burst_length, ..Keys::LOGIN };
+        far.follow(Vec::new(), keys);
         while !input.is_empty() {
             let segment = side.segment(&mut input);
             side.feed_segment(&mut far, &segment, pool);

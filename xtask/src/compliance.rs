@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 const CATALOGUE: &str = "conformance/iscsi.tsv";
-/// RFC 7145, 5040, 5041, 5044, 6581 and 5047: mutants stand for many of its rows, and need not yet.
+/// RFC 7145, 5040, 5041, 5044, 6581 and 5047.
 const CATALOGUE_RDMA: &str = "conformance/iser-iwarp.tsv";
 const NOT_YET: &str = "conformance/not-yet.tsv";
 const DOCUMENT: &str = "docs/COMPLIANCE.md";
@@ -353,9 +353,8 @@ impl Facts {
         text.push_str(&self.summary());
         self.table(&mut text, &self.rows);
         text.push_str(
-            "\n## iSER and iWARP\n\nFrom `conformance/iser-iwarp.tsv`; rows without mutants are \
-             those that nobody has\nproven yet. For MPA the initiator's part is that of who sends \
-             the request, the target's that of who replies.\n\n",
+            "\n## iSER and iWARP\n\nFrom `conformance/iser-iwarp.tsv`. For MPA the initiator's \
+             part is that of who sends the request, the\ntarget's that of who replies.\n\n",
         );
         text.push_str(&self.summary_of(&self.rows_rdma));
         self.table(&mut text, &self.rows_rdma);

@@ -14,9 +14,10 @@ const SCHEMA: &str = "crates/control/src/config.rs";
 const PAGE: &str = "docs/CONFIGURATION.md";
 
 /// The tables of the file, as they are written there, and their types in the schema.
-const TABLES: [(&str, &str); 7] = [
+const TABLES: [(&str, &str); 8] = [
     ("Top of the file", "Config"),
     ("`[[portal-group]]`", "PortalGroup"),
+    ("`[[portal]]`", "Portal"),
     ("`[discovery]`", "Discovery"),
     ("`[[target]]`", "Target"),
     ("`[[target.lun]]`", "Lun"),

@@ -12,6 +12,7 @@ use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
 
+use crate::proofs::table;
 use crate::tree;
 use crate::workspace;
 
@@ -463,17 +464,100 @@ const MUTANTS: &[Mutant] = &[
     },
 ];
 
-/// Runs the mutants with these names, or all.
-pub(crate) fn run(names: &[&str]) -> Result<()> {
+/// Those of them that must be noticed where all sessions go over iSER, too.
+const OVER_ISER: &[&str] = &[
+    "lent-pages",
+    "flush",
+    "fua",
+    "stat-sn",
+    "r2t-limit",
+    "ping-time-out",
+    "socket-closed",
+    "reservation",
+    "compare",
+    "shares",
+];
+
+/// Those that nobody else meets.
+const ISER_ALONE: &[Mutant] = &[
+    Mutant {
+        name: "mpa-crc",
+        file: "crates/rdma/src/mpa/receiver.rs",
+        from: "if self.checks == Checks::Crc && crc != crc32c(covered)",
+        to: "if crc.is_empty() && crc != crc32c(covered)",
+        class: "network",
+    },
+    Mutant {
+        name: "stag-ends-with-its-task",
+        file: "crates/rdma/src/region.rs",
+        from: "        self.find(stream, stag)?;\n        self.invalidate(stag)",
+        to: "        let Region { memory, moved, .. } = self.find(stream, stag)?;
+        if let Memory::Source(slice) = memory {
+            return Ok(Withdrawn { memory: Memory::Source(slice.clone()), moved: *moved });
+        }
+        self.invalidate(stag)",
+        class: "liar",
+    },
+    Mutant {
+        name: "memory-has-a-first-byte",
+        file: "crates/rdma/src/region.rs",
+        from: "place.offset.0.checked_sub(region.base.0).ok_or(Denied::Bounds)?;",
+        to: "place.offset.0.saturating_sub(region.base.0);",
+        class: "liar",
+    },
+    Mutant {
+        name: "data-is-placed-before-it-is-told",
+        file: "crates/mover/src/iser/target/output.rs",
+        from: "        let (wanted, fresh) = (true, true);",
+        to: "        self.events.push_back(Event::DataDone { task, offset, length });
+        let (wanted, fresh) = (false, true);",
+        class: "calm",
+    },
+];
+
+/// A mutant, and what all sessions go over; None: what is drawn.
+type Trial = (&'static Mutant, Option<&'static str>);
+
+fn trials() -> impl Iterator<Item = Trial> {
+    let is_over_iser = |mutant: &&Mutant| OVER_ISER.contains(&mutant.name);
+    let over_iser = MUTANTS.iter().filter(is_over_iser).chain(ISER_ALONE);
+    MUTANTS.iter().map(|mutant| (mutant, None)).chain(over_iser.map(|mutant| (mutant, ISER)))
+}
+
+const ISER: Option<&str> = Some("iser");
+
+/// `stat-sn`, or `stat-sn/iser`.
+fn name((mutant, transport): Trial) -> String {
+    let over = transport.map(|transport| format!("/{transport}"));
+    format!("{}{}", mutant.name, over.unwrap_or_default())
+}
+
+fn is_meant(trial: Trial, names: &[&str]) -> bool {
+    let is_called = |wanted: &&str| *wanted == name(trial) || trial.1 == Some(*wanted);
+    names.is_empty() || names.iter().any(is_called)
+}
+
+/// Runs the mutants with these names, or all; `iser` stands for all that are tried over iSER. Of
+/// these as many as follow `--random`, drawn by the commit.
+pub(crate) fn run(words: &[&str]) -> Result<()> {
+    let (names, count) = match words {
+        [names @ .., "--random", count] => (names, count.parse().context("--random: how many?")?),
+        names => (names, usize::MAX),
+    };
+    let mut chosen: Vec<Trial> = trials().filter(|trial| is_meant(*trial, names)).collect();
+    if count < chosen.len() {
+        let commit = workspace::output_of("git", &["rev-parse", "HEAD"])?;
+        chosen.sort_by_key(|trial| table::hash([commit.trim(), &name(*trial)]));
+        chosen.truncate(count);
+    }
     let tree = workspace::root().join("target/mutants/tree");
     tree::write(&tree, &BTreeMap::new())?;
     let mut missed = Vec::new();
-    let mut ran = 0;
-    for mutant in MUTANTS.iter().filter(|one| names.is_empty() || names.contains(&one.name)) {
-        ran += 1;
-        match mutant.try_on(&tree)? {
-            Some(what) => println!("{}: {what}", mutant.name),
-            None => missed.push(mutant.name),
+    let ran = chosen.len();
+    for trial in chosen {
+        match trial.0.try_on(&tree, trial.1)? {
+            Some(what) => println!("{}: {what}", name(trial)),
+            None => missed.push(name(trial)),
         }
     }
     match (ran, missed.as_slice()) {
@@ -485,11 +569,11 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
 
 impl Mutant {
     /// What the simulator said, and when; None: nothing.
-    fn try_on(&self, tree: &Path) -> Result<Option<String>> {
+    fn try_on(&self, tree: &Path, transport: Option<&str>) -> Result<Option<String>> {
         let path = tree.join(self.file);
         let original = self.original(tree)?;
         std::fs::write(&path, original.replace(self.from, self.to))?;
-        let tried = simulate(tree, self.class, self.first_seed());
+        let tried = simulate(tree, (self.class, transport), self.first_seed());
         std::fs::write(&path, original)?;
         tried.with_context(|| format!("mutant {}", self.name))
     }
@@ -509,7 +593,11 @@ impl Mutant {
 }
 
 /// Builds `tree` and simulates from the seed `first` until the first failure.
-fn simulate(tree: &Path, class: &str, first: u64) -> Result<Option<String>> {
+fn simulate(
+    tree: &Path,
+    (class, transport): (&str, Option<&str>),
+    first: u64,
+) -> Result<Option<String>> {
     let target = workspace::root().join("target/mutants/build");
     let built = Command::new(env!("CARGO"))
         .args(["build", "--release", "--quiet", "-p", "lunwire-sim"])
@@ -528,6 +616,7 @@ fn simulate(tree: &Path, class: &str, first: u64) -> Result<Option<String>> {
     let output = Command::new(target.join("release/lunwire-sim"))
         .args(["--fail-fast", "--class", class, "--from", &first.to_string(), "--time"])
         .arg(LIMIT.as_secs().to_string())
+        .args(transport.into_iter().flat_map(|transport| ["--transport", transport]))
         .output()?;
     let took = begun.elapsed().as_secs_f64();
     if output.status.success() {
@@ -553,9 +642,21 @@ mod tests {
     }
 
     #[test]
+    fn those_over_iser_are_there() {
+        for wanted in OVER_ISER {
+            assert!(MUTANTS.iter().any(|mutant| mutant.name == *wanted), "{wanted}");
+        }
+        let mut names: Vec<String> = trials().map(name).collect();
+        let all = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), all, "each trial has a name of its own");
+    }
+
+    #[test]
     fn every_mutant_has_its_line() {
         let root = workspace::root();
-        for mutant in MUTANTS {
+        for mutant in MUTANTS.iter().chain(ISER_ALONE) {
             mutant.original(&root).unwrap();
             assert_ne!(mutant.from, mutant.to, "{}", mutant.name);
         }

@@ -288,7 +288,7 @@ fn named_problems(facts: &Facts) -> Vec<String> {
 /// What must be kept and has neither a mutant nor a reason why it has none.
 fn missing(facts: &Facts, commands: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     let mut missing = Vec::new();
-    for row in facts.rows.iter().filter(|row| row.level == "MUST") {
+    for row in facts.all_rows().filter(|row| row.level == "MUST") {
         for role in row.roles() {
             let is_named = facts.named.iter().any(|named| named.holds_for(row, role));
             if !is_named && !facts.has_mutant(row, role) {

@@ -25,6 +25,7 @@ const RANKS: &[(&str, u8)] = &[
     ("lunwire-buf", 0),
     ("lunwire-crc", 0),
     ("lunwire-control", 0),
+    ("lunwire-capture", 1),
     ("lunwire-iscsi", 1),
     ("lunwire-nbd", 1),
     ("lunwire-rdma", 1),
@@ -32,6 +33,7 @@ const RANKS: &[(&str, u8)] = &[
     ("lunwire-engine", 1),
     ("lunwire-mover", 2),
     ("lunwire-rbd", 2),
+    ("lunwire-verbs", 2),
     ("lunwire-scsi", 2),
     ("lunwire-target", 3),
     ("lunwire-initiator", 3),
@@ -48,7 +50,7 @@ const PURE: &[&str] =
     &["clock", "slots", "medium", "wire", "iscsi", "mover", "nbd", "rdma", "scsi", "store"];
 
 /// Folders below `crates/` that may have unsafe code.
-const UNSAFE: &[&str] = &["crc", "buf", "engine", "rbd"];
+const UNSAFE: &[&str] = &["crc", "buf", "engine", "rbd", "verbs"];
 
 const SPDX: &str = "SPDX-License-Identifier: Apache-2.0 OR MIT";
 /// Citations are written `RFC 7143 \u{a7}11.7.4`; otherwise source is ASCII.

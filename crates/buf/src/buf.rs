@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A buffer with one owner.
 
-use crate::Slice;
 use crate::pool::Slot;
+use crate::{Ground, Slice};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -27,6 +27,16 @@ impl Buf {
     /// Shortens the visible length; never grows it.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
+    }
+
+    /// What its bytes lie on.
+    pub fn ground(&self) -> Ground {
+        self.slot.ground()
+    }
+
+    /// Address for the kernel, or an adapter, that is to write to it: valid while the buffer lives.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.base.as_ptr()
     }
 
     /// Gives up the right to write: the bytes can now be shared. Costs nothing.

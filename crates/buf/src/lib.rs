@@ -13,6 +13,7 @@
 mod buf;
 mod cache;
 mod copy;
+mod ground;
 mod limits;
 mod map;
 mod pool;
@@ -24,6 +25,7 @@ mod sync;
 pub use buf::Buf;
 pub use cache::purge;
 pub use copy::copy;
+pub use ground::Ground;
 pub use limits::{BUF_LEN_MAX, PAGE};
 pub use pool::{Claim, Pool, Trimmed};
 pub use region::{Region, RegionError};

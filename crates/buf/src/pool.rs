@@ -7,6 +7,7 @@ mod lists;
 mod tests;
 
 use crate::Buf;
+use crate::Ground;
 use crate::limits::{BUF_LEN_MAX, CLASS_SIZES, POOL_BYTES_MAX, REFERENCES_MAX};
 use crate::map::Mapping;
 use lists::{Free, Lists, Room};
@@ -78,8 +79,10 @@ impl Pool {
         }
         let map = Mapping::new(offset)?;
         let references = (0..slot).map(|_| AtomicU32::new(0)).collect();
+        let losses = (0..slot).map(|_| AtomicU32::new(0)).collect();
         let lists = Mutex::new(Lists::new(areas.map(|area| area.slots), slot));
-        let shared = Arc::new(Shared { map, areas, references, bytes_max, lists });
+        let shared =
+            Arc::new(Shared { map, areas, references, losses, number: number(), bytes_max, lists });
         Ok(Self { shared, account: lists::OPEN })
     }
 
@@ -200,6 +203,14 @@ impl Slot {
         CLASS_SIZES[self.class]
     }
 
+    /// What the slot lies on as long as there is a reference to it.
+    pub(crate) fn ground(&self) -> Ground {
+        let shared = self.shared();
+        let losses = shared.losses[shared.slot(self.class, self.index)].load(Ordering::Relaxed);
+        let pages = u64::from(shared.number) << u32::BITS | u64::from(losses);
+        Ground { address: self.base().as_ptr().addr(), length: self.capacity(), pages }
+    }
+
     /// True if this is the only reference: what others did through theirs is visible here.
     pub(crate) fn is_unique(&self) -> bool {
         self.references().load(Ordering::Acquire) == 1
@@ -259,6 +270,10 @@ struct Shared {
     areas: [Area; CLASS_SIZES.len()],
     /// One counter for each slot of each class.
     references: Box<[AtomicU32]>,
+    /// How often each slot has lost its pages.
+    losses: Box<[AtomicU32]>,
+    /// No other pool has it.
+    number: u32,
     bytes_max: usize,
     /// Held for a few instructions; each reactor has a pool of its own, so there is no contention.
     lists: Mutex<Lists>,
@@ -356,10 +371,17 @@ impl Shared {
 
     /// Gives the memory of a slot that is free back to the system; the lists are locked.
     fn cool(&self, class: usize, index: u32) {
+        self.losses[self.slot(class, index)].fetch_add(1, Ordering::Relaxed);
         // SAFETY: the slot is free, so no reference to its bytes exists, and the lists are locked.
         // If the system refuses, the pages stay: a loss of memory, not of truth.
         unsafe { self.map.give_back(self.offset(class, index), CLASS_SIZES[class]) };
     }
+}
+
+/// Of a pool.
+fn number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Where a class has its slots.

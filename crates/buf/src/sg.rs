@@ -94,6 +94,14 @@ impl SgList {
         })
     }
 
+    /// The elements in order.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.pieces.iter().map(|piece| match piece {
+            Piece::Arena { start, len } => &self.arena[*start..*start + *len],
+            Piece::Slice(slice) => slice.bytes(),
+        })
+    }
+
     /// A copy of all bytes: for tests and traces.
     pub fn to_vec(&self) -> Vec<u8> {
         self.part_to_vec(0, self.len)
@@ -103,11 +111,7 @@ impl SgList {
     pub fn part_to_vec(&self, start: usize, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len);
         let mut skip = start;
-        for piece in &self.pieces {
-            let all = match piece {
-                Piece::Arena { start, len } => &self.arena[*start..*start + *len],
-                Piece::Slice(slice) => slice.bytes(),
-            };
+        for all in self.parts() {
             let here = &all[skip.min(all.len())..];
             skip -= all.len() - here.len();
             bytes.extend_from_slice(&here[..here.len().min(len - bytes.len())]);

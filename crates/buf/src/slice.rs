@@ -6,7 +6,7 @@ use crate::limits::BUF_LEN_MAX;
 use crate::map::Mapping;
 use crate::pool::Slot;
 use crate::region::Copied;
-use crate::{Buf, Region};
+use crate::{Buf, Ground, Region};
 use std::fmt;
 use std::io;
 use std::mem;
@@ -140,6 +140,14 @@ impl Slice {
     /// True if it is a part of a [`Region`], which has to write elsewhere while the slice lives.
     pub fn is_lent(&self) -> bool {
         matches!(self.owner, Owner::Region(_) | Owner::Copied(_))
+    }
+
+    /// What its bytes lie on, if that is a buffer of a pool.
+    pub fn ground(&self) -> Option<Ground> {
+        match &self.owner {
+            Owner::Slot(slot) => Some(slot.ground()),
+            Owner::Static | Owner::Vec(_) | Owner::Region(_) | Owner::Copied(_) => None,
+        }
     }
 
     /// Copies all bytes into `to`, which has the same length: a caller's mistake otherwise, which

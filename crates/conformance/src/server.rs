@@ -120,6 +120,8 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
         pool_bytes_max: 64 << 20,
         login_timeout: Duration::from_secs(15),
         rdma: target::Rdma::Off,
+        capture: None,
+        adapters: target::Adapters::Off,
         // Tests hold work back for as long as they like.
         end_wait: Duration::from_secs(60),
         isns: None,

@@ -32,7 +32,7 @@ fn server() -> Server {
     let mut plan = plan(engine::Choice::Epoll, iscsi::target_role::Settings::default());
     plan.reactors = 2;
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    plan.portals = vec![Portal { address, group: 1 }, Portal { address, group: 2 }];
+    plan.portals = vec![address.into(), Portal { group: 2, ..address.into() }];
     let node = plan.nodes.first_mut().expect("a target");
     let store = plan.stores.open(&Spec::Memory { bytes: UNIT_BYTES }).expect("memory");
     let identity = Identity::derive(TARGET, 0, "LUNWIRE", "VIRTUAL DISK");

@@ -676,7 +676,8 @@ fn connections_join_and_leave_under_load() {
 /// Covers: MCS-03/T.
 #[test]
 fn a_session_stays_within_its_portal_group() {
-    let portal = |group| target::Portal { address: ([127, 0, 0, 1], 0).into(), group };
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    let portal = |group| target::Portal { group, ..address.into() };
     on_each_plan(
         |_| {},
         |plan| plan.portals = vec![portal(1), portal(1), portal(2)],

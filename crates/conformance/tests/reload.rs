@@ -400,13 +400,49 @@ fn a_portal_belongs_to_a_port_group_of_each_disk_that_has_any() {
     let server = Server::start(plan);
     let at = |group| {
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        Change { listen: vec![target::Portal { address, group }], ..Change::default() }
+        Change { listen: vec![target::Portal { group, ..address.into() }], ..Change::default() }
     };
     let refused = change(&server, at(3)).expect_err("it is in none").to_string();
     assert!(refused.contains("portal group 3 is in no port group of LUN 9"), "{refused}");
     assert_eq!(server.target().portal_groups(), [1]);
     change(&server, at(2)).expect("it is in one");
     assert_eq!(server.target().portal_groups(), [1, 2]);
+}
+
+/// Whether a portal answers who begins with MPA.
+fn speaks_iser(portal: SocketAddr) -> bool {
+    let mut stream = TcpStream::connect(portal).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time");
+    // What is no Login Request has no answer, whatever is told of it.
+    let request = [&b"MPA ID Req Frame\x00\x01\x00\x04"[..], &[0xc0, 0, 0, 0]].concat();
+    let request = [request, vec![0; 48]].concat();
+    std::io::Write::write_all(&mut stream, &request).expect("it takes some bytes");
+    let mut said = [0; 16];
+    std::io::Read::read_exact(&mut stream, &mut said).is_ok() && said == *b"MPA ID Rep Frame"
+}
+
+#[test]
+fn a_portal_that_is_there_speaks_iser_or_not_from_now_on() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let portal = server.portal();
+            let mut session =
+                Initiator::login(Raw::connect(portal).expect("it listens"), &LoginPlan::new());
+            session.settle(0);
+            for rdma in [target::Rdma::Iwarp, target::Rdma::Off, target::Rdma::Iwarp] {
+                let listen = vec![target::Portal { rdma: Some(rdma), ..portal.into() }];
+                change(server, Change { listen, ..Change::default() }).expect("it is there");
+                assert_eq!(speaks_iser(portal), rdma != target::Rdma::Off);
+                assert_eq!(server.target().portals(), [portal]);
+                assert_eq!(
+                    server.target().iser_portals().len(),
+                    usize::from(rdma != target::Rdma::Off)
+                );
+                assert_eq!(ready(&mut session, 0), (0, 0, 0), "who is there stays");
+            }
+        },
+    );
 }
 
 #[test]
@@ -416,7 +452,7 @@ fn portals_come_and_go() {
         |server| {
             let first = server.portal();
             let any = SocketAddr::from(([127, 0, 0, 1], 0));
-            let listen = vec![target::Portal { address: any, group: 7 }];
+            let listen = vec![target::Portal { group: 7, ..any.into() }];
             change(server, Change { listen, ..Change::default() }).expect("a free port");
             let [own, new] = server.target().portals()[..] else { panic!("two portals") };
             assert_eq!(own, first);

@@ -44,6 +44,7 @@ mod initiator_refusals;
 mod initiator_residuals;
 mod initiator_text;
 mod inventory;
+mod iser;
 mod keeping;
 mod lessons;
 mod local;

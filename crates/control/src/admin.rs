@@ -236,6 +236,9 @@ pub struct Status {
     pub reactors: usize,
     /// Addresses it listens on.
     pub portals: Vec<String>,
+    /// Those that speak iSER, too, and what there is of that.
+    #[serde(default)]
+    pub iser: Iser,
     /// What it serves.
     pub targets: Vec<Target>,
     /// Sessions now.
@@ -243,6 +246,38 @@ pub struct Status {
     /// Reactors that do not answer, whose sessions are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub silent_reactors: Vec<usize>,
+    /// Where connections are captured to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capture: Option<Capture>,
+}
+
+/// iSER as a daemon speaks it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Iser {
+    /// Who moves the data: `software iWARP`; None: no portal speaks it.
+    pub provider: Option<String>,
+    /// The portals that do.
+    pub portals: Vec<String>,
+    /// Connections over it, of sessions.
+    pub connections: usize,
+    /// Bytes of memory that are registered with them now.
+    pub registered_bytes: usize,
+}
+
+/// A capture.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capture {
+    /// Where it is.
+    pub file: String,
+    /// Bytes that it has, or is going to have.
+    pub bytes: u64,
+    /// Segments of TCP in it.
+    pub segments: u64,
+    /// Segments that are missing, since they came faster than they could be written.
+    pub lost: u64,
+    /// Why nothing more is captured, if so.
+    #[serde(default)]
+    pub ended: Option<String>,
 }
 
 /// A target as it is served.
@@ -450,6 +485,32 @@ pub struct Connection {
     /// What carries it: tcp, iser or local.
     #[serde(default)]
     pub transport: String,
+    /// Of one over iSER: what RDMA does on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rdma: Option<RdmaStream>,
+}
+
+/// What RDMA does on a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RdmaStream {
+    /// Who does it: `software iWARP`.
+    pub provider: String,
+    /// RDMA Reads of the initiator that are served at once.
+    pub ird: usize,
+    /// RDMA Reads of the target that the initiator serves at once.
+    pub ord: usize,
+    /// Whether FPDUs have a CRC.
+    pub crc: bool,
+    /// Whether what the target sends has markers.
+    pub markers_sent: bool,
+    /// Whether what it receives has them.
+    pub markers_received: bool,
+    /// Bytes of the longest FPDU that it sends, without markers.
+    pub fpdu_bytes: usize,
+    /// STags of the target that are good now.
+    pub stags: usize,
+    /// Bytes of the memory that they name.
+    pub registered_bytes: usize,
 }
 
 #[cfg(test)]

@@ -71,6 +71,10 @@ pub struct Config {
     /// Values: `true` or `false`.
     /// Default: `false`.
     pub hide_targets: Option<bool>,
+    /// Whether portals speak iSER, too: by software iWARP, by RDMA adapters, or by what there is.
+    /// Values: `iwarp`, `verbs`, `auto` or `off`.
+    /// Default: `off`.
+    pub rdma: Option<Spanned<String>>,
     /// The least that is logged.
     /// Values: `error`, `warn`, `info`, `debug` or `trace`.
     /// Default: `info`.
@@ -98,11 +102,29 @@ pub struct Config {
     /// Default: none.
     #[serde(default)]
     pub portal_group: Vec<PortalGroup>,
+    /// What is said of single portals.
+    /// Values: tables, see below.
+    /// Default: none.
+    #[serde(default)]
+    pub portal: Vec<Portal>,
     /// The targets.
     /// Values: tables, see below.
     /// Default: one with a disk of 1 GiB in memory.
     #[serde(default)]
     pub target: Vec<Target>,
+}
+
+/// One `[[portal]]`: what is said of a portal that stands in `listen` or in a portal group.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Portal {
+    /// The portal, as it stands there.
+    /// Values: `ADDRESS:PORT` or `NAME:PORT`, each once.
+    pub address: Spanned<String>,
+    /// Whether it speaks iSER, too.
+    /// Values: `iwarp`, `auto` or `off`.
+    /// Default: the `rdma` of the top.
+    pub rdma: Option<Spanned<String>>,
 }
 
 /// One `[[portal-group]]`: portals that initiators see as one target port.

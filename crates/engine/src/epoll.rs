@@ -285,6 +285,7 @@ impl Port for Epoll {
         match work {
             Work::Accept { socket } => self.submit_accept(token, socket),
             Work::Receive { socket } => self.submit_receive(token, socket),
+            Work::Watch { socket } => self.submit_watch(token, socket),
             Work::Send { socket, list } => self.submit_send(token, socket, list),
             Work::Detach { socket } => self.submit_detach(token, socket),
             Work::Read { file, offset, buf } => {

@@ -86,6 +86,13 @@ pub enum Work {
         /// A connected socket.
         socket: Socket,
     },
+    /// Until error or `close`: a `Ready` when there is something to be read, and again when there
+    /// is more; then `ReceiveEnded`. Whoever is told reads until nothing is left. For descriptors
+    /// that are no connections, and have no other work: one end of a device's queue.
+    Watch {
+        /// The descriptor, by `add_socket`.
+        socket: Socket,
+    },
     /// Sends all of `list`; one per socket at a time. Partial sends are continued by the port.
     Send {
         /// A connected socket.
@@ -218,6 +225,8 @@ pub enum Event<B = Chunk> {
         /// How many; fewer than there was room for, or none, if something else came between.
         bytes: usize,
     },
+    /// A watched descriptor has something to be read.
+    Ready,
     /// End of stream (None) or error (errno): nothing more will be received.
     ReceiveEnded {
         /// Errno; None: the peer sends no more.
@@ -286,6 +295,7 @@ impl<B> Event<B> {
                 Event::Accepted { connection, peer, local }
             }
             Self::AcceptFailed { errno } => Event::AcceptFailed { errno },
+            Self::Ready => Event::Ready,
             Self::ReceiveEnded { error } => Event::ReceiveEnded { error },
             Self::Detached { connection } => Event::Detached { connection },
             Self::Allocation { result } => Event::Allocation { result },

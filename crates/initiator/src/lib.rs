@@ -151,6 +151,7 @@ pub use url::without_secrets;
 pub use buf::Buf;
 pub use buf::Pool;
 pub use buf::Slice;
+pub use capture::Capture;
 pub use clock;
 pub use engine;
 pub use engine::Choice;

@@ -325,7 +325,8 @@ impl SessionDriver {
             Err(error) => return self.lost(error, Duration::ZERO, context),
         };
         let mut connection = Connection::default();
-        connection.begin(connected, login, (self.id, self.transport()), context);
+        let capture = self.options.capture.as_ref();
+        connection.begin(connected, login, (self.id, self.transport()), capture, context);
         self.connections = vec![connection];
         self.state = State::Login;
         self.settle(context);

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use capture::Capture;
 use engine::Choice;
 use iscsi::chap::Account;
 use iscsi::chap::Algorithm;
@@ -105,6 +106,8 @@ pub struct Options {
     /// tried that loses one session after the other, or that the target answers and does not carry
     /// out (BUSY, TASK SET FULL; that for `settings.command_timeout` where this is zero).
     pub reconnect_patience: Duration,
+    /// Where its connections are captured to, as far as they are no local ones.
+    pub capture: Option<Capture>,
 }
 
 /// Why options make no session.
@@ -186,6 +189,7 @@ impl Options {
             settings: Settings::default(),
             connect_patience: Duration::ZERO,
             reconnect_patience: Duration::from_secs(60),
+            capture: None,
         }
     }
 

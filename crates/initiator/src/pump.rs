@@ -147,6 +147,11 @@ impl<P: Port> Context<'_, P> {
         Carried { received, taken }
     }
 
+    /// See [`Port::wall_clock`].
+    pub(crate) fn wall_clock(&self) -> Duration {
+        self.port.wall_clock()
+    }
+
     /// See [`Port::segment_len`].
     pub(crate) fn segment_len(&self, socket: Socket) -> Option<usize> {
         self.port.segment_len(socket)
@@ -454,8 +459,9 @@ impl<P: Port> Pump<P> {
                     link.sent(epoch, list, result, &mut context);
                 });
             }
-            E::ReceiveEnded { .. } => {
+            E::ReceiveEnded { error } => {
                 with_link!(self, id, |link, context| {
+                    link.note_ended(epoch, error, &context);
                     link.disconnected(epoch, &mut context);
                 });
             }
@@ -487,8 +493,7 @@ impl<P: Port> Pump<P> {
     fn transmit(&mut self) {
         while let Some(id) = self.dirty.pop() {
             let Some(link) = self.links.get_mut(id) else { continue };
-            let port = &mut self.port;
-            link.transmit(|socket, list, epoch| {
+            link.transmit(&mut self.port, |port, socket, list, epoch| {
                 port.submit(token(SEND, id.index, epoch), Work::Send { socket, list });
             });
         }

@@ -34,6 +34,9 @@ pub struct Capabilities {
     pub lands: bool,
     /// What RDMAExtensions comes to.
     pub rdma: Rdma,
+    /// Each PDU needs a buffer that was given out before it comes, and so many there are; None: any
+    /// number may come. With buffers there is no unsolicited data but what is immediate.
+    pub buffers: Option<u16>,
 }
 
 /// What RDMAExtensions may come to on a connection (RFC 7145 §6.3).
@@ -58,6 +61,7 @@ impl Capabilities {
         markers: true,
         lands: true,
         rdma: Rdma::Never,
+        buffers: None,
     };
 
     /// Those of an RDMA stream (RFC 7145).
@@ -68,6 +72,7 @@ impl Capabilities {
         markers: false,
         lands: false,
         rdma: Rdma::Always,
+        buffers: None,
     };
 }
 
@@ -293,6 +298,9 @@ pub struct Keys {
     /// PDUs past all answers that the initiator takes before it says something; zero: it states no
     /// limit (RFC 7145 §6.7).
     pub unexpected_max: u32,
+    /// PDUs past the command window that we take before we say something; zero: no limit was stated
+    /// (RFC 7145 §8.1.1).
+    pub own_unexpected_max: u32,
     /// The initiator's first message over RDMA is a Hello (RFC 7145 §5.1.3).
     pub hello: bool,
 }
@@ -330,6 +338,7 @@ impl Keys {
         markers: Markers { send: None, receive: None },
         solicited_only: false,
         unexpected_max: 0,
+        own_unexpected_max: 0,
         hello: false,
     };
 }

@@ -45,6 +45,11 @@ pub const RDMA_SEGMENT_LEN: u32 = 8192;
 /// (MaxOutstandingUnexpectedPDUs, RFC 7145 §6.7): the unsolicited data of 128 commands of 64 KiB.
 pub const UNEXPECTED_MAX: u32 = 1024;
 
+/// The same where each needs a buffer of its own, given out before: there is no unsolicited data
+/// then, and what is left are pings, answers to pings, task management and immediate commands. Of
+/// deployed initiators none asks how many these may be, and none has more than eight of them.
+pub const UNEXPECTED_BUFFERS: u16 = 32;
+
 /// Bytes of AHS that a command of ours may have: an extended CDB of 32 bytes, and the length of
 /// what a bidirectional command reads (RFC 7143 §11.2.2).
 pub const AHS_LEN: u32 = 20 + 8;

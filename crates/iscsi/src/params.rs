@@ -195,6 +195,12 @@ impl Key {
     pub fn is_relevant(&self, values: &Values) -> bool {
         self.irrelevant == Irrelevant::Never || values.is_yes(Id::RdmaExtensions)
     }
+
+    /// Whether a number within its range is a value of it. Zero states no limit for PDUs and
+    /// additional headers, and a limit begins with 2 (RFC 7145 §6.7, §6.8).
+    pub(crate) const fn takes(&self, number: u32) -> bool {
+        number != 1 || !matches!(self.id, Id::MaxOutstandingUnexpectedPdus | Id::MaxAhsLength)
+    }
 }
 
 /// The row of the key `name`, which is case sensitive (RFC 7143 §6.1).

@@ -12,6 +12,8 @@ mod figure;
 mod html;
 mod measure;
 mod report;
+mod threads;
+pub mod unh;
 
 pub use report::{Conclusion, PAGE, RESULTS, Report, Section, Table, is_report};
 

@@ -109,3 +109,12 @@ fn those_of_amp_can_be_read() {
         assert!(words.iter().filter(|word| *word == mode).count() >= 4, "{mode} in {words:?}");
     }
 }
+
+#[test]
+fn those_of_unh_can_be_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let time = Duration::from_millis(1);
+    let options = lunwire_lab::unh::Options { rounds: 1, time, quick: false };
+    let report = lunwire_lab::unh::run(&options).expect("a run");
+    check_page(&report.write(folder.path()).expect("files"));
+}

@@ -207,10 +207,22 @@ pub(crate) struct ServeOptions {
     /// Agree to the markers of RFC 3720, for old initiators and studies
     #[arg(long)]
     pub(crate) markers: bool,
-    /// iwarp: speak iSER by software iWARP on the same portals, too; auto: by what there is, which
-    /// is that; off [default: off]
+    /// iwarp: speak iSER by software iWARP on the same portals, too; verbs: by RDMA adapters, at
+    /// the same addresses; auto: by software iWARP, and by adapters where there are some; off
+    /// [default: off]
     #[arg(long, value_name = "PROVIDER")]
     pub(crate) rdma: Option<String>,
+    /// Write what goes over all connections to FILE, for tshark or Wireshark; the secrets of CHAP
+    /// and all data are in it as on the wire
+    #[arg(long, value_name = "FILE")]
+    pub(crate) capture: Option<PathBuf>,
+    /// End of the capture when FILE is so large [default: 1G]
+    #[arg(long, value_name = "SIZE", requires = "capture")]
+    pub(crate) capture_limit: Option<String>,
+    /// Address at which RDMA adapters take connections, in place of those of --listen;
+    /// repeatable. An iWARP adapter needs a port that TCP does not have
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) rdma_listen: Vec<String>,
     /// auto, uring or epoll [default: auto]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,

@@ -3,6 +3,7 @@
 //! say what is wrong.
 
 mod account;
+pub(crate) mod capture;
 pub(crate) mod contents;
 pub(crate) mod guest;
 pub(crate) mod histogram;
@@ -39,6 +40,7 @@ use initiator::Policy;
 use initiator::Queue;
 use initiator::SessionId;
 use initiator::Settings;
+use initiator::Transport;
 use initiator::Url;
 use initiator::UrlError;
 use iscsi::chap::Algorithm;
@@ -144,6 +146,7 @@ pub(crate) fn engine(options: &ClientOptions) -> Result<Choice> {
 /// A queue as the options want it, which are right as far as that can be seen without a URL.
 pub(crate) fn queue(options: &ClientOptions) -> Result<Guest> {
     take(options, &mut Options::new(String::new(), None))?;
+    capture::limit(options.capture_limit.as_deref())?;
     let config = Config { engine: engine(options)?, ..Config::default() };
     let mut queue = Queue::new(&config).context("cannot start an engine; try: lunwire explain")?;
     queue.listen(leaving::tell_meanwhile);
@@ -161,8 +164,25 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
         output::warn(format!("target {}: {departure}; it is sent as it is", target.escape_debug()));
     }
     take(client, &mut options)?;
+    warn_of_digests(&options);
     options.account = account::of(client, url)?;
+    options.capture = capture::of(client)?;
     Ok(options)
+}
+
+/// Who wants digests is told where there are none.
+fn warn_of_digests(options: &Options) {
+    let Settings { header_digest, data_digest, .. } = &options.settings;
+    let wants =
+        |offer: &DigestOffer| matches!(offer, DigestOffer::Preferred | DigestOffer::Required);
+    if matches!(options.transport, Transport::Iser(..))
+        && (wants(header_digest) || wants(data_digest))
+    {
+        output::warn(
+            "there are no digests over iSER (RFC 7145): HeaderDigest and DataDigest are None; the \
+             CRC of MPA covers each segment instead, unless the URL has mpa_crc=none",
+        );
+    }
 }
 
 /// A portal of `--portal`.

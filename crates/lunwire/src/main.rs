@@ -123,6 +123,7 @@ fn carry_out() -> u8 {
         Command::Alua(options) => commands::alua::run(&options),
         Command::Lab(options) => commands::lab::run(&options),
     };
+    client::capture::finish();
     match result {
         // A warning has said why.
         Ok(()) if client::has_left_something() => 1,

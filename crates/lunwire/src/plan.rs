@@ -11,6 +11,7 @@ pub(crate) mod machine;
 mod mode;
 mod node;
 mod place;
+mod rdma;
 mod transfer;
 mod unit;
 
@@ -23,9 +24,11 @@ use std::time::Duration;
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
+use anyhow::bail;
 use control::config::Source;
 use control::units;
 use engine::Choice;
+use iscsi::target_role::DigestPolicy;
 use store::spec::Spec;
 use target::AuthenticationPolicy;
 use target::ConnectionLimits;
@@ -47,7 +50,6 @@ use crate::credentials::Accounts;
 use check::engine;
 use check::log_level;
 use check::login_timeout;
-use check::rdma;
 use check::reactors;
 use check::strangers;
 use check::strangers_of_address;
@@ -56,6 +58,7 @@ use lun::serial;
 use mode::DraftMode;
 use node::DraftTarget;
 use node::Open;
+use rdma::Provider;
 
 pub(crate) use check::addresses;
 pub(crate) use check::allowed_cpu;
@@ -66,6 +69,7 @@ pub(crate) use files::Examination;
 pub(crate) use files::served_already;
 pub(crate) use images::Described;
 pub(crate) use images::await_clusters;
+pub(crate) use images::is_of_snapshots;
 pub(crate) use images::makes_images;
 pub(crate) use lun::DraftLun;
 pub(crate) use lun::initiators;
@@ -96,7 +100,12 @@ pub(crate) struct Draft {
     pub(crate) cpus: Vec<usize>,
     pub(crate) spin: Duration,
     pub(crate) login_timeout: Duration,
-    rdma: Rdma,
+    rdma: Provider,
+    /// Of single portals.
+    rdma_of: Vec<(SocketAddr, Rdma)>,
+    rdma_listen: Vec<SocketAddr>,
+    /// File and bytes of a capture.
+    pub(crate) capture: Option<(PathBuf, u64)>,
     sessions_max: usize,
     connections: ConnectionLimits,
     hide_targets: bool,
@@ -109,6 +118,15 @@ pub(crate) struct Draft {
     pub(crate) default_disk: bool,
     discovery: AuthenticationPolicy,
     accounts: Accounts,
+}
+
+/// What a configuration has of iSER.
+#[derive(Debug, Default)]
+pub(crate) struct DescribedIser {
+    /// The portals that speak it.
+    pub(crate) portals: Vec<String>,
+    /// Targets that insist on digests, which are none there, and the keys that say so.
+    pub(crate) without_digests: Vec<(String, Vec<&'static str>)>,
 }
 
 /// A plan, and what it holds.
@@ -132,7 +150,10 @@ impl Draft {
             cpus: Vec::new(),
             spin: DEFAULT_SPIN,
             login_timeout: target::LOGIN_TIMEOUT_DEFAULT,
-            rdma: Rdma::Off,
+            rdma: Provider::Off,
+            rdma_of: Vec::new(),
+            rdma_listen: Vec::new(),
+            capture: None,
             sessions_max: SESSIONS_MAX,
             connections: ConnectionLimits::default(),
             hide_targets: false,
@@ -206,7 +227,21 @@ impl Draft {
             self.login_timeout = option("--login-timeout", text, login_timeout(text))?;
         }
         if let Some(text) = &options.rdma {
-            self.rdma = option("--rdma", text, rdma(text))?;
+            self.rdma = option("--rdma", text, check::rdma(text))?;
+            self.rdma_of.clear();
+        }
+        for text in &options.rdma_listen {
+            let found = option("--rdma-listen", text, addresses(text))?;
+            option("--rdma-listen", text, listened_once(&self.rdma_listen, &found))?;
+            self.rdma_listen.extend(found);
+        }
+        if !self.rdma_listen.is_empty() && !self.rdma.has_adapters() {
+            let problem = "--rdma-listen: it is for adapters; try: --rdma verbs beside it";
+            return Err(Usage(problem.into()).into());
+        }
+        if let Some(path) = &options.capture {
+            let limit = crate::client::capture::limit(options.capture_limit.as_deref())?;
+            self.capture = Some((path.clone(), limit));
         }
         if let Some(count) = options.unauthenticated_max {
             self.connections.strangers = option("--unauthenticated-max", count, strangers(count))?;
@@ -334,6 +369,10 @@ impl Draft {
         listened_once(&self.listen, &groups).map_err(|problem| {
             anyhow!("the portals of listen and of [[portal-group]]: {problem}")
         })?;
+        let known = self.all_portals();
+        if let Some((address, _)) = self.rdma_of.iter().find(|(one, _)| !known.contains(one)) {
+            bail!("[[portal]] {address}: it is no portal any more, since --listen is given");
+        }
         self.mode.check(self.reactors)
     }
 
@@ -342,10 +381,41 @@ impl Draft {
         UnitMaker::new(self.state_dir.clone(), &self.targets)
     }
 
+    /// What of iSER there is.
+    pub(crate) fn describe_iser(&self) -> DescribedIser {
+        let speaks = |portal: &Portal| portal.rdma.unwrap_or(self.rdma.of_sockets()) != Rdma::Off;
+        let portals = self.portals().into_iter().filter(speaks);
+        let portals: Vec<String> = portals.map(|portal| portal.address.to_string()).collect();
+        let mut without_digests = Vec::new();
+        for target in self.targets.iter().filter(|_| !portals.is_empty()) {
+            let settings = &target.settings;
+            let keys =
+                [("header-digest", settings.header_digest), ("data-digest", settings.data_digest)];
+            let required = keys.into_iter().filter(|(_, policy)| *policy == DigestPolicy::Required);
+            let keys: Vec<&str> = required.map(|(key, _)| key).collect();
+            if !keys.is_empty() {
+                without_digests.push((target.name.clone(), keys));
+            }
+        }
+        DescribedIser { portals, without_digests }
+    }
+
     /// All that is listened on.
     fn portals(&self) -> Vec<Portal> {
         let portals = self.listen.iter().copied().map(Portal::from);
-        portals.chain(self.portal_groups.iter().copied()).collect()
+        let portals = portals.chain(self.portal_groups.iter().copied());
+        let own = |portal: Portal| {
+            let said = self.rdma_of.iter().find(|(address, _)| *address == portal.address);
+            Portal { rdma: said.map(|(_, rdma)| *rdma), ..portal }
+        };
+        portals.map(own).collect()
+    }
+
+    /// Their addresses, also that which nobody has said.
+    fn all_portals(&self) -> Vec<SocketAddr> {
+        let portals = self.portals().into_iter().map(|portal| portal.address);
+        let default = addresses(DEFAULT_LISTEN).unwrap_or_default();
+        portals.chain(default.into_iter().filter(|_| self.listen.is_empty())).collect()
     }
 
     /// Opens the stores.
@@ -373,7 +443,9 @@ impl Draft {
             spin_max: self.spin,
             pool_bytes_max: target::POOL_BYTES_DEFAULT,
             login_timeout: self.login_timeout,
-            rdma: self.rdma,
+            rdma: self.rdma.of_sockets(),
+            adapters: self.rdma.of_adapters(self.adapter_portals()),
+            capture: None,
             end_wait: target::END_WAIT_DEFAULT,
             isns: self.isns.clone(),
             sessions_max: self.sessions_max,

@@ -52,7 +52,7 @@ pub(crate) fn portal_groups(
             let others: Vec<SocketAddr> = others.chain(listen.iter().copied()).collect();
             let once = |_: &String| listened_once(&others, &found);
             checked(source, "portal-group.listen", text, once)?;
-            portals.extend(found.into_iter().map(|address| Portal { address, group }));
+            portals.extend(found.into_iter().map(|address| Portal { group, ..address.into() }));
         }
     }
     Ok(portals)

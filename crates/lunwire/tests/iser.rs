@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use support::Daemon;
 use support::Files;
+use support::TARGET;
 use support::fails;
 use support::good;
+use support::lunwire;
 use support::pattern;
 use support::stdout;
 
@@ -102,6 +104,151 @@ fn whoever_speaks_iser_is_shown() {
     assert!(text.contains(portal), "{text}");
 }
 
+/// As the interpreter of the UNH study was used: a script logs in, and repeats another one whose
+/// commands move 512 KiB each.
+#[test]
+fn scripts_with_repetitions_run_over_it() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:8M"], &RDMA);
+    let bytes = pattern(512 << 10);
+    let data = files.with("data", &bytes);
+    let blast = format!(
+        "scsi 2a 0 0 0 0 0 0 4 0 0 out {data}\nscsi 28 0 0 0 0 0 0 4 0 0 in 512K\n\
+         read 0 1024 {} --overwrite\n",
+        files.path("back")
+    );
+    let blast = files.with("blast", blast.as_bytes());
+    for (round, url) in over_iser(&daemon.urls[0]).iter().enumerate() {
+        let log = files.path(&format!("log{round}"));
+        let script = format!("login {url}\nlog {log}\nrepeat 10 {blast}\nlogout\n");
+        let script = files.with("script", script.as_bytes());
+        let said = stdout(&good(&["shell", &script]));
+        assert_eq!(said.matches("GOOD").count(), 20, "{said}");
+        let log = std::fs::read_to_string(log).unwrap();
+        let good = log.lines().filter(|line| line.contains("\tgood\tscsi"));
+        assert_eq!(good.count(), 20, "{log}");
+        assert!(std::fs::read(files.path("back")).unwrap() == bytes, "what was written, by {url}");
+    }
+}
+
+/// What a session says of its connections.
+fn streams(daemon: &Daemon) -> Vec<serde_json::Value> {
+    let shown = good(&["sessions", "--json", "--control-socket", &daemon.socket]);
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let sessions = shown["sessions"].as_array().unwrap();
+    let of = |session: &serde_json::Value| session["connections"].as_array().unwrap().clone();
+    sessions.iter().flat_map(of).collect()
+}
+
+#[test]
+fn what_is_in_force_is_told() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:64M"], &RDMA);
+    let ways = ["", "&iser_start=login", "&mpa_crc=none"];
+    for (way, has_crc) in ways.into_iter().zip([true, true, false]) {
+        let url = format!("{}?transport=iser{way}", daemon.urls[0]);
+        let load = thread::spawn(move || {
+            let words = ["bench", &url, "--block", "1M", "--depth", "8", "--destroy-data"];
+            good(&[&words[..], &["--reads", "0", "--time", "1s"]].concat());
+        });
+        // Memory is registered while data comes.
+        let rdma = loop {
+            let told = streams(&daemon).into_iter().map(|one| one["rdma"].clone());
+            let busy = |rdma: &serde_json::Value| rdma["registered_bytes"].as_u64() > Some(0);
+            if let Some(rdma) = told.into_iter().find(busy) {
+                break rdma;
+            }
+            assert!(!load.is_finished(), "nothing was registered");
+        };
+        assert_eq!(rdma["provider"], "software iWARP");
+        assert_eq!((&rdma["ird"], &rdma["ord"]), (&256.into(), &256.into()));
+        assert_eq!(rdma["crc"], has_crc, "{way}");
+        assert_eq!(
+            (&rdma["markers_sent"], &rdma["markers_received"]),
+            (&false.into(), &false.into())
+        );
+        assert!((128..=65_536).contains(&rdma["fpdu_bytes"].as_u64().unwrap()), "{rdma}");
+        assert!(rdma["stags"].as_u64() > Some(0));
+        let text = stdout(&good(&["sessions", "--control-socket", &daemon.socket]));
+        let crc = if has_crc { "CRC on" } else { "CRC off" };
+        for part in ["software iWARP: IRD 256, ORD 256, ", crc, "markers none", " registered"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        let text = stdout(&good(&["status", "--control-socket", &daemon.socket]));
+        assert!(text.contains("software iWARP at 127.0.0.1:"), "{text}");
+        load.join().unwrap();
+    }
+    let over_tcp = daemon.urls[0].clone();
+    let load = thread::spawn(move || good(&["bench", &over_tcp, "--time", "1s"]));
+    while !load.is_finished() {
+        assert!(streams(&daemon).iter().all(|one| one["rdma"].is_null()));
+    }
+}
+
+#[test]
+fn who_asks_for_digests_hears_why_there_are_none() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &RDMA);
+    let [_, login, rdma] = over_iser(&daemon.urls[0]);
+    for url in [login, rdma] {
+        let asked = ["inspect", &url, "--header-digest", "required"];
+        let said = String::from_utf8(good(&asked).stderr).unwrap();
+        assert!(said.contains("there are no digests over iSER (RFC 7145)"), "{said}");
+        assert!(good(&asked[..2]).stderr.is_empty(), "who does not ask is not told");
+    }
+    let explained = stdout(&good(&["explain"]));
+    assert!(explained.contains("None, whatever header-digest and data-digest ask for"));
+}
+
+/// A configuration with two portals; `more` behind.
+fn two_portals(files: &Files, more: &str) -> String {
+    let config = format!(
+        "listen = [\"127.0.0.1:0\"]\n[[portal-group]]\ntag = 2\nlisten = [\"127.0.0.2:0\"]\n\
+         {more}\n[[target]]\nname = \"{TARGET}\"\nheader-digest = \"required\"\n\
+         [[target.lun]]\nstore = \"memory:1M\"\n"
+    );
+    files.with("config.toml", config.as_bytes())
+}
+
+#[test]
+fn each_portal_has_a_word_of_its_own() {
+    let files = Files::new();
+    let config = two_portals(&files, "[[portal]]\naddress = \"127.0.0.2:0\"\nrdma = \"iwarp\"");
+    let told = stdout(&good(&["explain", &config]));
+    assert!(told.contains("iSER at") && told.contains("127.0.0.2:0"), "{told}");
+    assert!(told.contains("header-digest = required holds over TCP alone"), "{told}");
+    for (options, speaks) in [(&[][..], [false, true]), (&["--rdma", "iwarp"], [true, true])] {
+        let daemon = Daemon::start_configured(files.folder.path(), &config, 2, options);
+        for (url, speaks) in daemon.urls.iter().zip(speaks) {
+            for url in over_iser(url) {
+                let mut words = vec!["inspect", &url, "--patience", "0s"];
+                words.extend(["--header-digest", "preferred"]);
+                assert_eq!(lunwire(&words).status.success(), speaks, "{url} {options:?}");
+            }
+            good(&["inspect", url, "--header-digest", "preferred"]);
+        }
+        let text = stdout(&good(&["status", "--control-socket", &daemon.socket]));
+        let line = text.lines().find(|line| line.starts_with("iSER")).unwrap();
+        assert_eq!(line.contains("127.0.0.1:"), speaks[0], "{line}");
+        assert!(line.contains("127.0.0.2:"), "{line}");
+    }
+    for (more, why) in [
+        ("[[portal]]\naddress = \"127.0.0.3:0\"\nrdma = \"off\"", "it is no portal"),
+        ("[[portal]]\naddress = \"127.0.0.2:0\"\nrdma = \"roce\"", "iwarp, auto or off is right"),
+        ("[[portal]]\naddress = \"127.0.0.2:0\"\nrmda = \"off\"", "rmda"),
+        (
+            "[[portal]]\naddress = \"127.0.0.2:0\"\nrdma = \"off\"\n[[portal]]\n\
+             address = \"127.0.0.2:0\"\nrdma = \"off\"",
+            "it is named before",
+        ),
+    ] {
+        fails(1, &["check", &two_portals(&files, more)], &[why]);
+    }
+    let config = two_portals(&files, "[[portal]]\naddress = \"127.0.0.1:0\"\nrdma = \"off\"");
+    let elsewhere = ["serve", "--config", &config, "--listen", "127.0.0.9:0"];
+    fails(1, &elsewhere, &["it is no portal any more, since --listen is given"]);
+}
+
 /// Covers: ISK-14, ISK-01/S.
 #[test]
 fn a_target_without_it_says_so() {
@@ -113,7 +260,24 @@ fn a_target_without_it_says_so() {
         fails(1, &["inspect", &rdma, "--patience", "0s"], &["iser://"]);
         good(&["inspect", &daemon.urls[0]]);
     }
-    fails(2, &["serve", "--rdma", "infiniband"], &["--rdma", "iwarp, auto or off"]);
+    fails(2, &["serve", "--rdma", "infiniband"], &["--rdma", "iwarp, verbs, auto or off"]);
+    let listen = ["--listen", "127.0.0.1:0", "--rdma-listen", "127.0.0.1:0"];
+    fails(2, &[&["serve"][..], &listen].concat(), &["--rdma-listen", "--rdma verbs"]);
+}
+
+/// Here: no machine has an adapter for its loopback.
+#[test]
+fn adapters_that_are_not_there_are_told_with_what_to_try() {
+    let words = ["serve", "--listen", "127.0.0.1:0", "--rdma", "verbs", "--lun", "memory:1M"];
+    fails(1, &words, &["RDMA", "try:"]);
+    // Where they may be, and are not, everything else works.
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &["--rdma", "auto"]);
+    for url in over_iser(&daemon.urls[0]) {
+        good(&["inspect", &url]);
+    }
+    let told = stdout(&good(&["explain"]));
+    assert!(told.contains("software iWARP; "), "{told}");
 }
 
 /// What a daemon says to these bytes, until it closes.

@@ -68,6 +68,14 @@ pub const REMOTE_MAX: usize = 1024;
 /// taken back.
 pub const POSTED_MAX: usize = 512;
 
+/// Buffers for PDUs that an adapter has of a session's connection: a command window of 128, and
+/// what may come past it; another one is lent to whoever looks at the last PDU.
+pub const ADAPTER_BUFFERS: u16 = 128 + iscsi::limits::UNEXPECTED_BUFFERS;
+
+/// The same before the login is over: each request waits for the answer to the one before, which is
+/// lent while that is made.
+pub const LOGIN_BUFFERS: usize = 2;
+
 /// Bytes of TCP's segment that an FPDU fills: all that one takes within a machine.
 pub const SEGMENT_LEN_MAX: usize = 65_536;
 

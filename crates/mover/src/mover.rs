@@ -45,6 +45,14 @@ impl Mover {
         }
     }
 
+    /// What it has agreed on below iSER; None: it is none, or has not begun.
+    pub fn facts(&self) -> Option<iser::Facts> {
+        match self {
+            Self::Iser(mover) => mover.facts(),
+            Self::Tcp(_) | Self::Local(_) => None,
+        }
+    }
+
     /// Takes an op; `Detach` gives the buffer of its task back.
     #[inline]
     pub fn submit(&mut self, op: Op) -> Option<Buf> {

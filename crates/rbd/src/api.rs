@@ -85,6 +85,7 @@ functions! {
         fn rados_create(*mut Raw, *const c_char) -> c_int;
         fn rados_conf_read_file(Raw, *const c_char) -> c_int;
         fn rados_conf_set(Raw, *const c_char, *const c_char) -> c_int;
+        fn rados_conf_get(Raw, *const c_char, *mut c_char, usize) -> c_int;
         fn rados_connect(Raw) -> c_int;
         fn rados_shutdown(Raw);
         fn rados_get_instance_id(Raw) -> u64;
@@ -106,7 +107,8 @@ functions! {
         fn rbd_stat(Raw, *mut Info, usize) -> c_int;
         fn rbd_get_size(Raw, *mut u64) -> c_int;
         fn rbd_resize(Raw, u64) -> c_int;
-        fn rbd_snap_exists(Raw, *const c_char, *mut bool) -> c_int;
+        fn rbd_snap_get_id(Raw, *const c_char, *mut u64) -> c_int;
+        fn rbd_snap_get_name(Raw, u64, *mut c_char, *mut usize) -> c_int;
         fn rbd_snap_create(Raw, *const c_char) -> c_int;
         fn rbd_get_features(Raw, *mut u64) -> c_int;
         fn rbd_get_stripe_unit(Raw, *mut u64) -> c_int;

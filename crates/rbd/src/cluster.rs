@@ -8,7 +8,11 @@ use crate::api::Api;
 use crate::api::Raw;
 use crate::cache::COPIES;
 use crate::error::Doing;
+use crate::keyring;
+use crate::keyring::ADMIN;
+use crate::keyring::Keys;
 use crate::limits::CONNECT_SECONDS_MAX;
+use crate::limits::OPTION_LEN_MAX;
 use std::ffi::CString;
 use std::ffi::c_char;
 use std::ffi::c_int;
@@ -68,8 +72,37 @@ impl Cluster {
         options.into_iter().try_for_each(|(option, value)| cluster.set(option, value))?;
         // SAFETY: the handle is not connected yet.
         let result = unsafe { (api.rados_connect)(raw) };
-        check(Doing::Connect, result)?;
-        Ok(cluster)
+        match check(Doing::Connect, result) {
+            Err(Refused { errno: errno @ (EPERM | EACCES), .. }) => {
+                let user = spec.user.as_deref().unwrap_or(ADMIN);
+                Err(Refused { doing: cluster.not_let_in(user)?, errno })
+            }
+            connected => connected.map(|()| cluster),
+        }
+    }
+
+    /// What was done when the cluster did not let `user` in.
+    fn not_let_in(&self, user: &str) -> Result<Doing, Refused> {
+        let has_own = !self.option("key")?.is_empty() || !self.option("keyfile")?.is_empty();
+        let keys =
+            if has_own { Keys::There } else { keyring::look(&self.option("keyring")?, user) };
+        Ok(match keys {
+            Keys::There => Doing::Connect,
+            Keys::Missing => Doing::FindKey,
+            Keys::Unreadable => Doing::ReadKey,
+        })
+    }
+
+    /// What is set.
+    fn option(&self, name: &'static str) -> Result<String, Refused> {
+        let doing = Doing::Connect;
+        let (name, mut buffer) = (text(doing, name)?, [0_u8; OPTION_LEN_MAX]);
+        let (to, length) = (buffer.as_mut_ptr().cast::<c_char>(), buffer.len());
+        // SAFETY: the handle is ours, the name ends with a zero, and as many bytes as are said are
+        // there.
+        let result = unsafe { (self.api.rados_conf_get)(self.handle.0, name.as_ptr(), to, length) };
+        check(doing, result)?;
+        Ok(until_zero(&buffer))
     }
 
     fn set(&self, option: &'static str, value: &str) -> Result<(), Refused> {
@@ -196,4 +229,6 @@ pub(crate) fn argument(number: usize) -> *mut c_void {
     std::ptr::without_provenance_mut(number)
 }
 
+const EPERM: i32 = 1;
+const EACCES: i32 = 13;
 const EINVAL: i32 = 22;

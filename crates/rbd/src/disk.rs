@@ -3,6 +3,9 @@
 #![forbid(unsafe_code)]
 
 use crate::api::Api;
+use crate::claims::Claim;
+use crate::claims::Claimed;
+use crate::claims::Owner;
 use crate::error::RbdError;
 use crate::image::Facts;
 use crate::image::Image;
@@ -19,11 +22,7 @@ use crate::worker::Chore;
 use crate::worker::Opened;
 use crate::worker::Order;
 use buf::Slice;
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -47,7 +46,6 @@ use store::spec::RbdSpec;
 #[derive(Debug)]
 pub struct Rbd {
     opened: Arc<Opened>,
-    _claim: Option<Claim>,
     /// All but the size.
     geometry: Geometry,
     bytes: AtomicU64,
@@ -139,31 +137,6 @@ pub(crate) enum Use {
     Look,
 }
 
-/// The right to serve an image or a snapshot. Two disks on one image would each know nothing of
-/// what hosts of the other one write and reserve, and have two serial numbers.
-#[derive(Debug)]
-struct Claim(String);
-
-/// The images that this process serves.
-static CLAIMED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-
-impl Claim {
-    fn of(identity: &str) -> Option<Self> {
-        claimed().insert(identity.to_owned()).then(|| Self(identity.to_owned()))
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        claimed().remove(&self.0);
-    }
-}
-
-fn claimed() -> MutexGuard<'static, BTreeSet<String>> {
-    // What the lock guards is whole between any two statements.
-    CLAIMED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Rbd {
     /// Opens the image of `spec`, or makes it. Waits for the cluster.
     ///
@@ -182,25 +155,18 @@ impl Rbd {
         if bytes == 0 || !bytes.is_multiple_of(BLOCK_MIN) {
             return Err(RbdError::Size { place, bytes });
         }
-        if let Some(wanted) = spec.size.filter(|wanted| !opened.made && *wanted != bytes) {
-            tracing::warn!(
-                image = place,
-                bytes,
-                wanted,
-                "the image is there with another size, which it keeps: size= is for a new one"
-            );
-        }
         let read_only = spec.snapshot.is_some();
-        let claim = match to {
-            Use::Serve => Some(
-                Claim::of(&facts.identity)
-                    .ok_or_else(|| RbdError::InUse { place: place.clone() })?,
-            ),
-            Use::Look => None,
-        };
         let volatile_cache = !read_only && facts.options.may_lose_acknowledged();
-        let cache = facts.options.cache();
-        tracing::info!(image = place, bytes, cache, "an image of Ceph is open");
+        if to == Use::Serve {
+            let what = Claimed::new(place.clone(), volatile_cache);
+            let claim = Claim::of(&facts.identity, what, CLOSE_WELL_MAX);
+            opened.image.keep(claim.map_err(|owner| match owner {
+                Owner::Disk => RbdError::InUse { place: place.clone() },
+                Owner::Closing => RbdError::Closing { place: place.clone() },
+            })?);
+            let cache = facts.options.cache();
+            tracing::info!(image = place, bytes, cache, "an image of Ceph is open");
+        }
         let geometry = Geometry {
             bytes,
             read_only,
@@ -212,8 +178,8 @@ impl Rbd {
         };
         let compare_unit = if read_only { None } else { compare_unit(facts) };
         let (bytes, busy) = (AtomicU64::new(bytes), spec.busy.unwrap_or(BUSY_AFTER));
-        let (opened, _claim) = (Arc::new(opened), claim);
-        Ok(Self { opened, _claim, geometry, bytes, compare_unit, place, busy })
+        let opened = Arc::new(opened);
+        Ok(Self { opened, geometry, bytes, compare_unit, place, busy })
     }
 
     /// Which image of which cluster this is, whoever serves it and whatever it is called.
@@ -329,6 +295,12 @@ const fn over() -> Submitted {
 /// A step of a Write: the second one is the flush that makes it last.
 const FLUSH: u64 = 1;
 
+impl Drop for Rbd {
+    fn drop(&mut self) {
+        self.opened.image.let_go();
+    }
+}
+
 impl Store for Rbd {
     fn geometry(&self) -> Geometry {
         Geometry { bytes: self.bytes.load(Ordering::Acquire), ..self.geometry.clone() }
@@ -357,6 +329,10 @@ impl Store for Rbd {
 
     fn bytes_behind(&self) -> Option<u64> {
         self.opened.watched.bytes()
+    }
+
+    fn begin_look(&self) {
+        self.opened.worker.begin_look();
     }
 
     fn look_behind(&self) -> Option<Result<(), String>> {
@@ -399,10 +375,12 @@ impl Store for Rbd {
     }
 
     fn begin_finish(&self) {
+        self.opened.image.let_go();
         self.opened.worker.begin_close();
     }
 
     fn finish(&self) -> Result<(), Error> {
+        self.begin_finish();
         let Opened { image, worker, .. } = &*self.opened;
         let keeps_writes = self.geometry.volatile_cache;
         let patience = match keeps_writes {
@@ -514,7 +492,8 @@ impl Foreign for Piece {
             }
             Deed::Flush => image.flush(completer),
             Deed::Status { offset, length } => {
-                worker.ask(Chore::Status { offset: *offset, length: *length, completer });
+                let counted = image.count();
+                worker.ask(Chore::Status { offset: *offset, length: *length, completer, counted });
             }
         }
     }

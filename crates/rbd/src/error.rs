@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What fails, in words: what was done, with which image, why, and what to do about it.
 
+use crate::keyring::ADMIN;
 use std::fmt;
 use std::io;
+use std::path::Path;
 
 /// Why Ceph's libraries cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +55,10 @@ pub enum Doing {
     Option(&'static str),
     /// Talking to the monitors.
     Connect,
+    /// The same, and no file has the key for it.
+    FindKey,
+    /// The same, and a file that may have the key is not for us.
+    ReadKey,
     /// Looking for the pool.
     Pool,
     /// Making the image.
@@ -209,6 +215,15 @@ pub enum RbdError {
         /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
         place: String,
     },
+    /// It was a disk until now.
+    #[error(
+        "rbd:{place}: the image is not closed yet by the LUN that it was until now, which waits \
+         for the cluster; try: again later, or ceph health detail"
+    )]
+    Closing {
+        /// `POOL[/NAMESPACE]/IMAGE[@SNAP]`.
+        place: String,
+    },
     /// An image that no disk can be made of.
     #[error(
         "rbd:{place}: {bytes} bytes is no size of a disk: it must be a multiple of 512, and not \
@@ -278,7 +293,7 @@ impl fmt::Display for InWords {
             Doing::Begin => "cannot set up librados",
             Doing::Configuration => "cannot read Ceph's configuration",
             Doing::Option(name) => return write!(f, "cannot set {name}"),
-            Doing::Connect => "cannot connect to the cluster",
+            Doing::Connect | Doing::FindKey | Doing::ReadKey => "cannot connect to the cluster",
             Doing::Pool => "cannot use the pool",
             Doing::Create => "cannot create the image",
             Doing::Namespace => "cannot use the namespace",
@@ -294,14 +309,33 @@ impl fmt::Display for InWords {
     }
 }
 
+/// Where Ceph looks first, if its configuration does not say so.
+fn usual_keyring(conf: Option<&str>, user: &str) -> String {
+    // The cluster is called as its configuration is.
+    let name = conf.and_then(|conf| Path::new(conf).file_stem()?.to_str()).unwrap_or("ceph");
+    format!("/etc/ceph/{name}.client.{user}.keyring")
+}
+
 /// What to try, if we know.
 fn advice(doing: Doing, source: &io::Error, conf: Option<&str>, user: Option<&str>) -> String {
-    let user = user.unwrap_or("admin");
+    let user = user.unwrap_or(ADMIN);
+    let usual = usual_keyring(conf, user);
     let conf = conf.unwrap_or("the default one, /etc/ceph/ceph.conf");
     match (doing, source.kind()) {
         (Doing::Configuration, _) => {
-            format!(" ({conf}); try: conf=FILE with the one of the cluster")
+            format!(
+                " ({conf}); try: put that of the cluster there, readable for this account, or \
+                 conf=FILE"
+            )
         }
+        (Doing::FindKey, _) => format!(
+            "; no file has the key of client.{user} (it is looked for in {usual}, as a rule); \
+             try: put there what ceph auth get client.{user} says, or keyring=FILE, or id=USER"
+        ),
+        (Doing::ReadKey, _) => format!(
+            "; this account may not read the file with the key of client.{user} ({usual}, as a \
+             rule); try: let it, or keyring=FILE, or id=USER"
+        ),
         (Doing::Connect, io::ErrorKind::NotFound) => format!(
             "; try: conf=FILE with a configuration that names the monitors (now: {conf}), and \
              keyring=FILE with the key of the user"
@@ -312,6 +346,11 @@ fn advice(doing: Doing, source: &io::Error, conf: Option<&str>, user: Option<&st
         (Doing::Connect, io::ErrorKind::PermissionDenied) => format!(
             "; the key is not that of client.{user}, or the cluster does not know that user; try: \
              ceph auth get client.{user}, and keyring=FILE with what it says, or id=USER"
+        ),
+        // What a key is that cannot be decoded.
+        (Doing::Connect, _) if matches!(source.raw_os_error(), Some(EIO | EINVAL)) => format!(
+            "; the key of client.{user} may be damaged; try: ceph auth get client.{user}, and \
+             keyring=FILE with what it says"
         ),
         (Doing::Create, io::ErrorKind::StorageFull) => {
             "; the cluster, or the pool, is full; try: ceph df".to_owned()
@@ -380,6 +419,7 @@ pub(crate) fn of_operation(errno: i32, failed: store::Error) -> store::Error {
 // Linux.
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
+const EIO: i32 = 5;
 const EACCES: i32 = 13;
 const EINVAL: i32 = 22;
 const ENOSPC: i32 = 28;
@@ -415,6 +455,18 @@ mod tests {
         {
             assert!(text.contains(part), "{text}");
         }
+        for (doing, part) in [
+            (Doing::FindKey, "no file has the key of client.admin"),
+            (Doing::ReadKey, "may not read the file with the key of client.admin"),
+        ] {
+            let text = failed(doing, EACCES);
+            assert!(text.contains("cannot connect to the cluster: Permission denied"), "{text}");
+            assert!(text.contains(part), "{text}");
+            assert!(text.contains("/etc/ceph/ceph.client.admin.keyring, as a rule"), "{text}");
+        }
+        assert!(failed(Doing::Connect, EIO).contains("the key of client.admin may be damaged"));
+        let usual = usual_keyring(Some("/srv/ours.conf"), "lunwire");
+        assert_eq!(usual, "/etc/ceph/ours.client.lunwire.keyring");
         for (errno, tried) in [
             (ENOSPC, "try: ceph df"),
             (EDQUOT, "get-quota POOL"),

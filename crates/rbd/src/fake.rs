@@ -14,6 +14,7 @@ use crate::api::Completed;
 use crate::api::Raw;
 use crate::api::Updated;
 use functions::rados_cluster_fsid;
+use functions::rados_conf_get;
 use functions::rados_conf_read_file;
 use functions::rados_conf_set;
 use functions::rados_connect;
@@ -50,7 +51,8 @@ use functions::rbd_namespace_exists;
 use functions::rbd_open;
 use functions::rbd_resize;
 use functions::rbd_snap_create;
-use functions::rbd_snap_exists;
+use functions::rbd_snap_get_id;
+use functions::rbd_snap_get_name;
 use functions::rbd_stat;
 use functions::rbd_update_unwatch;
 use functions::rbd_update_watch;
@@ -91,6 +93,7 @@ pub(crate) static API: Api = Api {
     rados_create,
     rados_conf_read_file,
     rados_conf_set,
+    rados_conf_get,
     rados_connect,
     rados_shutdown,
     rados_get_instance_id,
@@ -113,7 +116,8 @@ pub(crate) static API: Api = Api {
     rbd_stat,
     rbd_get_size,
     rbd_resize,
-    rbd_snap_exists,
+    rbd_snap_get_id,
+    rbd_snap_get_name,
     rbd_snap_create,
     rbd_get_stripe_unit,
     rbd_get_features,
@@ -169,7 +173,7 @@ pub(crate) struct Fake {
     others: AtomicUsize,
     /// What has become of its name.
     fate: Mutex<&'static str>,
-    /// Orders that are to end are held back as long as somebody has this.
+    /// What is not begun to end later, such as orders, is held back as long as somebody has this.
     gate: Mutex<()>,
     options: Vec<(&'static str, &'static str)>,
 }
@@ -260,7 +264,7 @@ impl Fake {
         format!("{self:p}")
     }
 
-    /// No order ends before this is dropped.
+    /// No order, no look at what stands behind bytes and no close ends before this is dropped.
     pub(crate) fn hold_orders(&self) -> MutexGuard<'_, ()> {
         locked(&self.gate)
     }

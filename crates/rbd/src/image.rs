@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An open image: what it is, and what is asked of it whole.
 
+mod names;
 mod operations;
 
 use crate::api::Api;
@@ -9,6 +10,7 @@ use crate::api::Info;
 use crate::api::Raw;
 use crate::api::Watcher;
 use crate::cache::Options;
+use crate::claims::Claim;
 use crate::cluster::Handle;
 use crate::cluster::IoContext;
 use crate::cluster::Refused;
@@ -19,6 +21,7 @@ use crate::cluster::text;
 use crate::cluster::until_zero;
 use crate::error::Doing;
 use crate::error::of_operation;
+use crate::flight::Counted;
 use crate::flushes::Flushes;
 use crate::limits::LINGER_LOOK;
 use crate::limits::LINGER_MAX;
@@ -39,6 +42,9 @@ use std::mem::ManuallyDrop;
 use std::ptr::null;
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
@@ -63,6 +69,8 @@ pub(crate) struct Image {
     object: CString,
     /// The cluster was asked whether it answers at all, and has not.
     is_asked: AtomicBool,
+    /// The right to serve it, until it is closed.
+    claim: Mutex<Option<Claim>>,
 }
 
 /// How an image is opened.
@@ -93,7 +101,7 @@ pub(crate) enum Fate {
     /// It is found.
     #[default]
     Kept,
-    /// It has another name, or lies in the trash.
+    /// It, or the snapshot, has another name, or lies in the trash.
     Moved,
     /// Another one has the name.
     Replaced,
@@ -113,6 +121,14 @@ impl Fate {
     }
 }
 
+/// A snapshot as it was opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Snap {
+    pub(crate) name: String,
+    /// Which its name does not change.
+    pub(crate) number: u64,
+}
+
 /// What an image is made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
@@ -128,6 +144,7 @@ pub(crate) struct Facts {
     pub(crate) options: Options,
     /// The number of the image, which its name does not change.
     pub(crate) id: Option<String>,
+    pub(crate) snapshot: Option<Snap>,
     /// Which image it is, wherever it is served and whatever it is called.
     pub(crate) identity: String,
 }
@@ -183,6 +200,7 @@ impl Image {
             watch: None,
             object,
             is_asked: AtomicBool::new(false),
+            claim: Mutex::default(),
         })
     }
 
@@ -198,6 +216,31 @@ impl Image {
 
     fn api(&self) -> &'static Api {
         self.core.api
+    }
+
+    fn claim(&self) -> MutexGuard<'_, Option<Claim>> {
+        // What the lock guards is whole between any two statements.
+        self.claim.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is to be served: nobody else does so until it is closed.
+    pub(crate) fn keep(&self, claim: Claim) {
+        *self.claim() = Some(claim);
+    }
+
+    /// It is not served any more.
+    pub(crate) fn let_go(&self) {
+        self.claim().iter().for_each(Claim::begin_to_close);
+    }
+
+    /// What is asked of the thread of the image is under way as operations are.
+    pub(crate) fn count(&self) -> Counted {
+        self.core.count()
+    }
+
+    /// Such a thing has ended.
+    pub(crate) fn beat(&self) {
+        self.core.pulse.beat();
     }
 
     pub(crate) fn facts(&self, spec: &RbdSpec) -> Result<Facts, Refused> {
@@ -238,6 +281,11 @@ impl Image {
             spec.namespace.as_deref().unwrap_or_default(),
             spec.snapshot.as_deref().unwrap_or_default()
         );
+        let snap = |name: &String| match self.snapshot_number(name)? {
+            Some(number) => Ok(Snap { name: name.clone(), number }),
+            None => Err(Refused { doing: Doing::FindSnapshot, errno: ENOENT }),
+        };
+        let snapshot = spec.snapshot.as_ref().map(snap).transpose()?;
         let options = self.options();
         Ok(Facts {
             bytes: info.size,
@@ -247,6 +295,7 @@ impl Image {
             stripe_unit,
             options,
             id,
+            snapshot,
             identity,
         })
     }
@@ -307,39 +356,6 @@ impl Image {
         // SAFETY: the list is the one that the library has filled, with as many clients as it said.
         unsafe { (self.api().rbd_watchers_list_cleanup)(list.as_mut_ptr(), count) };
         Ok(others)
-    }
-
-    /// Whether the name still leads to the image, whose number is `id`, and the snapshot is there.
-    pub(crate) fn fate(&self, id: Option<&str>, snapshot: Option<&str>) -> Result<Fate, Refused> {
-        if let Some(name) = snapshot {
-            let name = text(Doing::Facts, name)?;
-            let mut exists = true;
-            // SAFETY: the image is open, the name ends with a zero, the place is ours.
-            let result = unsafe {
-                (self.api().rbd_snap_exists)(self.core.handle.0, name.as_ptr(), &raw mut exists)
-            };
-            check(Doing::Facts, result)?;
-            if !exists {
-                return Ok(Fate::Removed);
-            }
-        }
-        // Images of old form have no number.
-        let Some(id) = id else { return Ok(Fate::Kept) };
-        let mut buffer = [0_u8; 128];
-        let to = buffer.as_mut_ptr().cast::<c_char>();
-        // SAFETY: the context is open, the name ends with a zero, and as many bytes as are said are
-        // there.
-        let result = unsafe {
-            let read = self.api().rados_read;
-            read(self.context.handle.0, self.object.as_ptr(), to, buffer.len(), 0)
-        };
-        match check(Doing::Facts, result) {
-            Err(Refused { errno: ENOENT, .. }) => return Ok(Fate::Moved),
-            checked => checked?,
-        }
-        // Its length in four bytes, and the number.
-        let number = buffer.get(4..usize::try_from(result).unwrap_or(0)).unwrap_or_default();
-        Ok(if number == id.as_bytes() { Fate::Kept } else { Fate::Replaced })
     }
 
     /// Its size now, bytes.
@@ -490,6 +506,7 @@ impl Image {
         }
         // SAFETY: the image is open, nothing is under way, and nobody else has its handle.
         let result = unsafe { (self.api().rbd_close)(self.core.handle.0) };
+        drop(self.claim().take());
         if result < 0 {
             let (image, errno) = (&*self.core.name, result.saturating_neg());
             tracing::error!(image, errno, "closed, but what was written last may be lost");
@@ -508,6 +525,9 @@ impl Drop for Image {
         if self.is_gone.load(Ordering::SeqCst) {
             // SAFETY: dropped once, here, and not used any more: the image is closed.
             unsafe { ManuallyDrop::drop(&mut self.context) };
+        } else {
+            // What is under way may change the image at any time.
+            std::mem::forget(self.claim().take());
         }
     }
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use store::spec::RbdSpec;
 
 /// Whom Ceph takes where no user is named.
-const ADMIN: &str = "admin";
+pub(crate) const ADMIN: &str = "admin";
 
 /// In what Ceph takes for several files, or fills in by itself.
 const NO_PATH: [char; 5] = ['$', ';', '=', ' ', '\t'];
@@ -35,6 +35,38 @@ pub(crate) fn check(spec: &RbdSpec) -> Result<(), RbdError> {
                 Err(RbdError::NoKey { place, path, user, has })
             }
         },
+    }
+}
+
+/// What is known of a key, when the cluster does not let its user in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keys {
+    /// It is there, and may be the wrong one.
+    There,
+    /// No file has it.
+    Missing,
+    /// A file that may have it cannot be read by this account.
+    Unreadable,
+}
+
+/// Looks for the key of `user` in the files that Ceph looks in, which are named one behind the
+/// other.
+pub(crate) fn look(files: &str, user: &str) -> Keys {
+    let owner = format!("client.{user}");
+    let files = files.split(',').map(str::trim).filter(|path| !path.is_empty());
+    let found = files.map(|path| found(read(path.as_ref()), &owner));
+    found.fold(Keys::Missing, |known, next| match (known, next) {
+        (Keys::There, _) | (_, Keys::Missing) => known,
+        _ => next,
+    })
+}
+
+/// What a file has of a key.
+fn found(read: io::Result<String>, owner: &str) -> Keys {
+    match read {
+        Ok(text) if owners(&text).contains(&owner) => Keys::There,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Keys::Unreadable,
+        _ => Keys::Missing,
     }
 }
 
@@ -72,6 +104,20 @@ mod tests {
     fn checked(word: &str) -> String {
         let Ok(Spec::Rbd(spec)) = word.parse() else { panic!("{word}") };
         check(&spec).map_or_else(|error| error.to_string(), |()| "good".to_owned())
+    }
+
+    #[test]
+    fn keys_are_looked_for_in_all_files() {
+        let path = std::env::temp_dir().join(format!("lunwire-keys-{}", std::process::id()));
+        std::fs::write(&path, "[client.lunwire]\nkey = AQ==\n").expect("written");
+        let files = format!("/nonexistent/keyring, {},", path.display());
+        assert_eq!(look(&files, "lunwire"), Keys::There);
+        assert_eq!(look(&files, "admin"), Keys::Missing);
+        std::fs::remove_file(path).expect("removed");
+        assert_eq!(look(&files, "lunwire"), Keys::Missing);
+        assert_eq!(look("", "lunwire"), Keys::Missing);
+        let denied = Err(io::ErrorKind::PermissionDenied.into());
+        assert_eq!(found(denied, "client.lunwire"), Keys::Unreadable);
     }
 
     #[test]

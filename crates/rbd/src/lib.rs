@@ -4,10 +4,11 @@
 //! ```text
 //! disk.rs       an Op becomes an errand (border 4); safe code
 //! image.rs      an open image; below it operations.rs begins an errand: a flight gets a number,
-//!               the library gets the number
+//!               the library gets the number, and names.rs looks what has become of its name
 //! flight.rs     the library says the number when it is over, from a thread of its own; the
 //!               completer of the flight tells the reactor
 //! flushes.rs    one flush at a time, and what is lost when one fails; safe code
+//! claims.rs     the images that are open to be served; safe code
 //! pulse.rs      whether the cluster answers; safe code
 //! keyring.rs    the file of the user's key; safe code
 //! look.rs       what stands behind bytes, as the library tells it
@@ -24,6 +25,7 @@
 
 mod api;
 mod cache;
+mod claims;
 mod cluster;
 mod disk;
 mod error;
@@ -45,6 +47,7 @@ mod fake;
 mod tests;
 
 pub use crate::api::is_loaded;
+pub use crate::claims::wait_until_closed;
 pub use crate::disk::MadeOf;
 pub use crate::disk::Rbd;
 pub use crate::disk::Seen;

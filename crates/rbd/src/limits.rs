@@ -10,6 +10,9 @@ pub(crate) const CONNECT_SECONDS_MAX: &str = "30";
 /// A keyring is read so far, bytes: a thousand keys.
 pub(crate) const KEYRING_LEN_MAX: u64 = 1 << 20;
 
+/// What is read of an option, bytes: some paths.
+pub(crate) const OPTION_LEN_MAX: usize = 16 << 10;
+
 /// Between two words about who still waits for a cluster to open an image.
 pub(crate) const OPEN_NOTICE: Duration = Duration::from_secs(10);
 
@@ -35,6 +38,9 @@ pub(crate) const SILENT_AFTER: Duration =
 
 /// Clients of one image that are told: more have no business there.
 pub(crate) const WATCHERS_MAX: usize = 256;
+
+/// Names of snapshots are read so far, bytes; Ceph's own programs make none that are longer.
+pub(crate) const SNAPSHOT_NAME_MAX: usize = 4096;
 
 /// From one look at the name of an image, and at who else has it open, to the next: a client that
 /// was killed counts for 30 s (`osd_client_watch_timeout`).

@@ -6,6 +6,7 @@
 use crate::image::Facts;
 use crate::image::Fate;
 use crate::image::Image;
+use crate::image::Snap;
 use crate::limits::ROUND;
 use crate::watches::Watched;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use store::spec::RbdSpec;
 pub(crate) struct Rounds {
     looked: Option<Instant>,
     id: Option<String>,
-    snapshot: Option<String>,
+    snapshot: Option<Snap>,
     /// There is a cache here, which other clients must not have beside them.
     caches: bool,
     others_are_told: bool,
@@ -31,7 +32,7 @@ impl Rounds {
         Self {
             looked: None,
             id: facts.id.clone(),
-            snapshot: spec.snapshot.clone(),
+            snapshot: facts.snapshot.clone(),
             caches: spec.snapshot.is_none() && !facts.options.has_no_cache(),
             others_are_told: false,
             fate: Fate::Kept,
@@ -58,7 +59,7 @@ impl Rounds {
 
     /// Says so when the image is not found by its name any more, or the snapshot is gone.
     pub(crate) fn look_at_name(&mut self, image: &Image, watched: &Watched) {
-        let fate = match image.fate(self.id.as_deref(), self.snapshot.as_deref()) {
+        let fate = match image.fate(self.id.as_deref(), self.snapshot.as_ref()) {
             Ok(fate) => fate,
             // Hosts may ask for nothing for a long time.
             Err(refused) => return image.heed(refused.errno),
@@ -69,25 +70,40 @@ impl Rounds {
         watched.note_fate(fate);
         let image = image.name();
         match fate {
-            Fate::Kept => tracing::info!(image, "the image is found by its name again"),
+            Fate::Kept => {
+                tracing::info!(image, "the {} is found by its name again", self.what());
+            }
             Fate::Moved => tracing::warn!(
                 image,
                 how = fate.word(),
-                "the image is served and is not found by its name any more: {}; try: the new name \
-                 in the configuration, or rbd mv it back",
-                self.next_start
+                "the {} is served and is not found by its name any more: {}; try: the new name in \
+                 the configuration, or {} it back",
+                self.what(),
+                self.next_start,
+                self.renamed_by()
             ),
             Fate::Replaced => tracing::warn!(
                 image,
                 how = fate.word(),
-                "the image is served and another one has its name: the next start serves that; \
-                 try: the new name in the configuration, or rbd mv both back"
+                "the {} is served and another one has its name: the next start serves that; try: \
+                 the new name in the configuration, or {} both back",
+                self.what(),
+                self.renamed_by()
             ),
             Fate::Removed => tracing::error!(
                 image,
                 "the snapshot was removed while it is served: reads fail; try: lunwire lun remove"
             ),
         }
+    }
+
+    const fn what(&self) -> &'static str {
+        if self.snapshot.is_some() { "snapshot" } else { "image" }
+    }
+
+    /// What gives another name, of an image or of a snapshot; that of an image may have it as well.
+    const fn renamed_by(&self) -> &'static str {
+        if self.snapshot.is_some() { "rbd snap rename or rbd mv" } else { "rbd mv" }
     }
 
     /// Says so when somebody else has the image open, and when nobody has any more.

@@ -10,6 +10,7 @@ use crate::cluster::IoContext;
 use crate::cluster::Refused;
 use crate::error::Doing;
 use crate::error::RbdError;
+use crate::flight::Counted;
 use crate::image::Facts;
 use crate::image::Image;
 use crate::limits::BEHIND_UNANSWERED_MAX;
@@ -49,7 +50,7 @@ use store::spec::RbdSpec;
 #[derive(Debug)]
 pub(crate) enum Chore {
     /// What stands behind these bytes.
-    Status { offset: u64, length: u64, completer: Completer },
+    Status { offset: u64, length: u64, completer: Completer, counted: Counted },
     /// What somebody has ordered and waits for.
     Order { order: Order, turn: Arc<Turn>, tell: Sender<Result<(), Refused>> },
     /// The image may have another size: who does the chores sees that by itself.
@@ -106,6 +107,9 @@ pub(crate) struct Opened {
     pub(crate) made: bool,
 }
 
+/// A question for the size of an image: since when, and what tells that it is answered.
+type Look = (Instant, Arc<Turn>, Receiver<()>);
+
 /// The end of a thread that does chores.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -115,6 +119,8 @@ pub(crate) struct Worker {
     closed: Mutex<Receiver<Result<(), i32>>>,
     /// An order that nobody waits for any more and that is not over, and since when it waits.
     unanswered: Mutex<Option<(Instant, Arc<Turn>)>>,
+    /// For whoever looks next.
+    look_begun: Mutex<Option<Look>>,
     /// When it was told to close the image.
     told: OnceLock<Instant>,
     /// Somebody has waited for the end in vain: nobody does so again.
@@ -198,17 +204,39 @@ impl Worker {
     }
 
     /// Has the cluster asked for the size of the image.
+    fn start_look(&self) -> Look {
+        let (tell, told) = mpsc::channel();
+        let turn = Arc::new(Turn::default());
+        self.ask(Chore::Size { turn: Arc::clone(&turn), tell });
+        (Instant::now(), turn, told)
+    }
+
+    /// The same, for whoever waits for it next.
+    pub(crate) fn begin_look(&self) {
+        if let Some((_, turn, _)) = self.look_begun().replace(self.start_look()) {
+            // Nobody has waited for that one.
+            turn.take();
+        }
+    }
+
+    /// Waits until the cluster has said the size of the image.
     ///
     /// # Errors
     /// It does not say.
     pub(crate) fn look(&self, place: &str) -> Result<(), RbdError> {
-        let (tell, told) = mpsc::channel();
-        let turn = Arc::new(Turn::default());
-        self.ask(Chore::Size { turn: Arc::clone(&turn), tell });
-        told.recv_timeout(LOOK_MAX).map_err(|_| {
+        // Whoever has begun it with others may have waited for one of these all the time.
+        let is_new = |(begun, ..): &Look| begun.elapsed() < 2 * LOOK_MAX;
+        let before = self.look_begun().take().filter(is_new);
+        let (begun, turn, told) = before.unwrap_or_else(|| self.start_look());
+        told.recv_timeout(LOOK_MAX.saturating_sub(begun.elapsed())).map_err(|_| {
             turn.take();
             RbdError::NotSeen { place: place.to_owned(), seconds: LOOK_MAX.as_secs() }
         })
+    }
+
+    fn look_begun(&self) -> MutexGuard<'_, Option<Look>> {
+        // What the lock guards is whole between any two statements.
+        self.look_begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the image is closed, if that does not take too long: the next one who opens it
@@ -257,10 +285,11 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
     let (tell, told) = mpsc::channel();
     let (end, closed) = mpsc::channel();
     let watched = Watched::new(chores.clone());
+    let turn = Arc::new(Turn::default());
     let spawned = {
-        let (spec, watched) = (spec.clone(), Arc::clone(&watched));
+        let (spec, watched, turn) = (spec.clone(), Arc::clone(&watched), Arc::clone(&turn));
         thread::Builder::new().name("rbd".into()).spawn(move || {
-            let opened = begin(api, &spec, &watched);
+            let opened = begin(api, &spec, &watched, &turn);
             let image = opened.as_ref().ok().map(|(image, ..)| Arc::clone(image));
             let piece_len = opened.as_ref().ok().map(|(_, facts, _)| facts.piece_len());
             let rounds = opened.as_ref().ok().map(|(_, facts, _)| Rounds::of(&spec, facts));
@@ -270,14 +299,22 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
                 serve(image, &watched, piece_len, &asked, rounds);
             }
             watches::forget(&watched);
-            let closed = image.map_or(Ok(()), |image| image.close());
-            // Nobody may wait any more.
-            let _ = end.send(closed);
+            // The image is closed when nothing is under way: what waits here does not begin.
+            drop(asked);
+            let closed = image.as_ref().map_or(Ok(()), |image| image.close());
+            if let (Err(SendError(Ok(()))), Some(image)) = (end.send(closed), image) {
+                // Who waited for it has given up, and may have said that it is not closed.
+                let image = image.name();
+                tracing::info!(image, "closed, when nobody waited for it any more");
+            }
         })
     };
     spawned.map_err(|source| RbdError::Thread { place: place.clone(), source })?;
-    let opened = wait_for(&told, &place)
-        .ok_or_else(|| RbdError::Silent { place: place.clone(), seconds: OPEN_MAX.as_secs() })?;
+    let opened = wait_for(&told, &place).ok_or_else(|| {
+        // Nobody wants it to be made any more.
+        turn.take();
+        RbdError::Silent { place: place.clone(), seconds: OPEN_MAX.as_secs() }
+    })?;
     let (image, facts, made) =
         opened.map_err(|refused| failed(place, (conf(spec), spec.user.clone()), refused))?;
     let worker = Worker {
@@ -285,6 +322,7 @@ pub(crate) fn open(api: &'static Api, spec: &RbdSpec) -> Result<Opened, RbdError
         chores,
         closed: closed.into(),
         unanswered: Mutex::default(),
+        look_begun: Mutex::default(),
         told: OnceLock::new(),
         is_given_up: AtomicBool::new(false),
         is_served: AtomicBool::new(false),
@@ -343,12 +381,13 @@ fn begin(
     api: &'static Api,
     spec: &RbdSpec,
     watched: &Arc<Watched>,
+    turn: &Turn,
 ) -> Result<(Arc<Image>, Facts, bool), Refused> {
-    let (mut image, mut facts, made) = connect(api, spec, &[])?;
+    let (mut image, mut facts, made) = connect(api, spec, &[], turn)?;
     if spec.snapshot.is_none() && facts.options.forgets_failures() {
         // The library takes these options before it has connected only.
         close(&image)?;
-        (image, facts, _) = connect(api, spec, &WITHOUT_CACHE)?;
+        (image, facts, _) = connect(api, spec, &WITHOUT_CACHE, turn)?;
     }
     // What the image or its pool says of its own goes before what we say.
     let refused = match (facts.options.forgets_failures(), facts.options.copies_writes()) {
@@ -366,11 +405,13 @@ fn begin(
     Ok((Arc::new(image), facts, made))
 }
 
-/// Opens the image by a connection of its own; whether it was made for that.
+/// Opens the image by a connection of its own; whether it was made for that, which is not begun
+/// when it is not its `turn` any more.
 fn connect(
     api: &'static Api,
     spec: &RbdSpec,
     options: &[(&'static str, &'static str)],
+    turn: &Turn,
 ) -> Result<(Image, Facts, bool), Refused> {
     let cluster = Arc::new(Cluster::connect(api, spec, options)?);
     let open = || match Image::open(IoContext::open(&cluster, spec)?, spec) {
@@ -394,6 +435,9 @@ fn connect(
                 && !context.has_namespace(namespace)
             {
                 return Err(Refused { doing: Doing::Namespace, errno: ENOENT });
+            }
+            if bytes.is_some() && !turn.take() {
+                return Err(Refused { doing: Doing::Create, errno: ETIMEDOUT });
             }
             match bytes.map(|bytes| create(&context, spec, bytes)) {
                 None if spec.snapshot.is_some() && is_there(context, spec) => {
@@ -459,12 +503,14 @@ fn serve(
             look(image, watched);
         }
         match chore {
-            Chore::Status { offset, length, completer } => {
+            Chore::Status { offset, length, completer, counted } => {
                 let run = image.status(offset, length.min(piece_len));
+                image.beat();
                 completer.complete_with(match run {
                     Ok(run) => Outcome::ProvisioningStatus(run),
                     Err(error) => Outcome::Failed(error),
                 });
+                drop(counted);
             }
             Chore::Order { order, turn, tell } if turn.take() => {
                 let result = match &order {
@@ -535,3 +581,24 @@ const EEXIST: i32 = 17;
 const EROFS: i32 = 30;
 const EOPNOTSUPP: i32 = 95;
 const ETIMEDOUT: i32 = 110;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake;
+    use store::spec::Spec;
+
+    #[test]
+    fn an_image_that_nobody_waits_for_any_more_is_not_made() {
+        let word = "rbd:pool/missing.given-up,create,size=1M";
+        let Ok(Spec::Rbd(spec)) = word.parse() else { panic!("{word}") };
+        let turn = Turn::default();
+        assert!(turn.take());
+        let refused = connect(&fake::API, &spec, &[], &turn).expect_err("it is given up");
+        assert_eq!((refused.doing, refused.errno), (Doing::Create, ETIMEDOUT));
+        let missing = connect(&fake::API, &RbdSpec { create: false, ..spec.clone() }, &[], &turn);
+        assert_eq!(missing.err().map(|refused| refused.errno), Some(ENOENT), "it was made");
+        let (image, _, made) = connect(&fake::API, &spec, &[], &Turn::default()).expect("made");
+        assert!(made && image.close().is_ok());
+    }
+}

@@ -4,10 +4,13 @@
 //! A connection begins with [`mpa::Initiator`] or [`mpa::Responder`], which agree on what an FPDU
 //! looks like, and goes on as a [`qp::QueuePair`]: operations and bytes go in, events and bytes
 //! come out. Peers reach memory by the STags of [`region::Regions`], and nothing else.
+//!
+//! Where an adapter does all that, [`adapter::Queue`] stands in its place, in the same words.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+pub mod adapter;
 mod inbound;
 pub mod limits;
 pub mod mpa;

@@ -107,6 +107,11 @@ impl Outbound {
         self.mulpdu = mulpdu(segment_len, self.markers);
     }
 
+    /// Bytes of the longest FPDU, without markers: length, segment, filling and CRC.
+    pub(crate) const fn fpdu_len(&self) -> usize {
+        (2 + self.mulpdu).next_multiple_of(4) + 4
+    }
+
     pub(crate) fn post(&mut self, id: WorkId, work: Work) {
         self.works.push_back((id, work));
     }

@@ -17,6 +17,7 @@ use crate::limits::RECEIVES_MAX;
 use crate::limits::SEGMENT_LEN;
 use crate::limits::WORKS_MAX;
 use crate::mpa::Agreed;
+use crate::mpa::Framing;
 use crate::mpa::Receiver;
 use crate::mpa::Side;
 use crate::outbound::Outbound;
@@ -55,6 +56,7 @@ pub struct QueuePair {
     stream: StreamId,
     ird: usize,
     ord: usize,
+    framing: Framing,
     state: State,
     /// A responder sends nothing before it has received something (RFC 5044 §7.1.2).
     may_send: bool,
@@ -106,6 +108,7 @@ impl QueuePair {
             stream,
             ird: agreed.depths.ird.into(),
             ord: agreed.depths.ord.into(),
+            framing: agreed.framing,
             state: State::Ready,
             may_send: agreed.side == Side::Initiator,
             in_flight: false,
@@ -348,6 +351,24 @@ impl QueuePair {
     #[must_use]
     pub fn free_reads(&self) -> usize {
         self.ord.saturating_sub(self.inbound.reads())
+    }
+
+    /// What FPDUs look like.
+    #[must_use]
+    pub const fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// RDMA Reads at once: those of the peer that are served, and ours that the peer serves.
+    #[must_use]
+    pub const fn depths(&self) -> (usize, usize) {
+        (self.ird, self.ord)
+    }
+
+    /// Bytes of the longest FPDU that is sent, without markers.
+    #[must_use]
+    pub const fn fpdu_len(&self) -> usize {
+        self.outbound.fpdu_len()
     }
 
     /// Receive buffers that wait for a message.

@@ -154,6 +154,12 @@ impl Regions {
         self.slots.values().count()
     }
 
+    /// Bytes of the memory that they name.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.slots.values().map(|region| region.memory.len()).sum()
+    }
+
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -104,6 +104,22 @@ pub enum Work {
 }
 
 impl Work {
+    /// Bytes that it sends.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Send { head, payload, .. } => head.bytes().len().saturating_add(payload.len()),
+            Self::Write { payload, .. } => payload.len(),
+            Self::Read { .. } => 0,
+        }
+    }
+
+    /// It sends no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// What the message is on the wire.
     pub(crate) const fn opcode(&self) -> Opcode {
         match self {

@@ -4,7 +4,9 @@
 
 mod joint;
 mod keys;
+mod memory;
 mod ranges;
+mod rdma;
 mod task;
 
 use std::cell::RefCell;
@@ -26,6 +28,7 @@ use wire::iscsi::Tsih;
 use self::joint::Joint;
 pub(crate) use self::joint::Sessions;
 use self::keys::Keys;
+pub(crate) use self::memory::Memory;
 use self::task::Task;
 use crate::net::Side;
 use crate::shuffle::Freedom;
@@ -51,6 +54,8 @@ pub(crate) struct Checks {
     /// the gap that they left in the numbers is filled by sending them again as they were, or by an
     /// abort (RFC 7143 §7.3, §7.2.1).
     rejected: BTreeMap<u32, ScsiCommand>,
+    /// Over iSER.
+    pub(crate) memory: Memory,
     /// The session that it belongs to, or asks to join.
     joint: Option<Rc<RefCell<Joint>>>,
     /// CID and TSIH of the login requests.
@@ -374,7 +379,9 @@ impl Checks {
             Response::Scsi(pdu) => {
                 self.status(pdu.numbers)?;
                 let task = self.tasks.remove(&pdu.itt.0).ok_or("a response to no command")?;
-                self.heard.push(Told::Ended(pdu.itt, pdu.response == 0 && pdu.status == 0));
+                let is_good = pdu.response == 0 && pdu.status == 0;
+                self.heard.push(Told::Ended(pdu.itt, is_good));
+                self.memory.end(pdu.itt, is_good)?;
                 if pdu.response == 0 { task.end(pdu.status, pdu.residual) } else { Ok(()) }
             }
             Response::R2t(pdu) => {

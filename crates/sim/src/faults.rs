@@ -44,7 +44,8 @@ impl Run {
                 }
             }),
             Fault::Flip => self.on_pipe(Tap::has_digests, |pipe| pipe.flips += 1),
-            Fault::Lie => self.on_pipe(Tap::is_bare, |pipe| pipe.lies += 1),
+            Fault::Lie => self.on_pipe(Tap::takes_lies, |pipe| pipe.lies += 1),
+            Fault::Tear => self.on_pipe(Tap::is_rdma, |pipe| pipe.tears += 1),
             Fault::Kill(length) => self.stop_machine(false, length),
             Fault::PowerLoss(length) => self.stop_machine(true, length),
             Fault::Exchange(length) => self.exchange(length),

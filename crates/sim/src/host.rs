@@ -307,6 +307,11 @@ fn options(plan: &SessionPlan, host: usize, secrets: Secrets, two_groups: bool) 
             connections: plan.connections,
             policy: if plan.least { Policy::LeastOutstanding } else { Policy::RoundRobin },
             markers: plan.markers,
+            unexpected_pdus_max: match plan.unexpected {
+                0 => Settings::default().unexpected_pdus_max,
+                few => few,
+            },
+            hello: plan.hello,
             ..Settings::default()
         },
         connect_patience: Duration::from_secs(plan.patience),

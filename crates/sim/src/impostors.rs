@@ -119,6 +119,11 @@ impl Run {
     }
 }
 
+/// The login of an impostor who has no time, with what he [joins](Try::joins).
+pub(crate) fn straight(joins: Option<bool>, victim: &SessionSnapshot) -> Vec<u8> {
+    Try { discovery: false, joins, hesitates: false }.request(victim)
+}
+
 impl Try {
     /// `digests`: the target wants them, and he offers none.
     fn reach(self, digests: bool) -> Reach {

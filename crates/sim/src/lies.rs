@@ -5,13 +5,17 @@
 //! §7.1): an initiator must end the connection, a target at least the command, and no wrong data
 //! may reach anybody.
 
+mod segments;
+
 use std::time::Duration;
 
 use clock::Instant;
 
+use self::segments::Told;
 use crate::net::LinkId;
 use crate::net::Side;
 use crate::rng::Rng;
+use crate::tap::Heard;
 use crate::world::World;
 
 /// How soon a lie must have ended its connection.
@@ -68,19 +72,31 @@ impl World {
         Some(format!("the {side} believed a wrong {} (link {})", believed.what, believed.link))
     }
 
-    /// What `side` is about to send may be a lie: its headers begin at `headers`.
-    pub(crate) fn maybe_lie(
-        &mut self,
-        id: LinkId,
-        side: Side,
-        headers: &[usize],
-        bytes: &mut [u8],
-    ) {
+    /// What `side` is about to send may be a lie.
+    pub(crate) fn maybe_lie(&mut self, id: LinkId, side: Side, heard: &Heard, bytes: &mut [u8]) {
         let Some(link) = self.net.links.get_mut(&id) else { return };
         if link.pipes[side].lies == 0 {
             return;
         }
-        for at in headers {
+        let mut headers = heard.headers.clone();
+        if link.tap.takes_lies() {
+            for frame in &heard.frames {
+                let Some(segment) = bytes.get_mut(frame.clone()) else { continue };
+                match segments::tell(segment, &link.tap.checks.memory, &mut self.net_rng) {
+                    Some(Told::Pdu(at)) => headers.push(frame.start + at),
+                    Some(Told::Lie(what)) => {
+                        link.pipes[side].lies -= 1;
+                        let (victim, until) = (1 - side, self.now + PATIENCE);
+                        self.lies.push(Lie { link: id, victim, what, until });
+                        self.tally.mark(what);
+                        self.trace.note(self.now, || format!("link {id}.{side}: wrong {what}"));
+                        return;
+                    }
+                    None => {}
+                }
+            }
+        }
+        for at in &headers {
             let told = bytes.get_mut(*at..).and_then(|header| tell(header, &mut self.net_rng));
             if let Some(what) = told {
                 link.pipes[side].lies -= 1;

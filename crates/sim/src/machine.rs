@@ -183,7 +183,7 @@ impl Machine {
     fn portal(&self) -> Portal {
         let address = SocketAddr::from(([0, 0, 0, 0], 0));
         match self.plan.two_groups {
-            true => Portal { address, group: 2 },
+            true => Portal { group: 2, ..address.into() },
             false => address.into(),
         }
     }
@@ -251,6 +251,10 @@ impl Machine {
             error_recovery_level: plan.recovery,
             max_connections: plan.connections,
             markers: plan.markers,
+            unexpected_pdus_max: match plan.unexpected {
+                0 => Settings::default().unexpected_pdus_max,
+                few => few,
+            },
             ping_interval: Duration::from_secs(plan.ping),
             ..Settings::default()
         }

@@ -14,6 +14,7 @@ use initiator::Transport;
 use lunwire_sim::Class;
 use lunwire_sim::Options;
 use lunwire_sim::Tally;
+use lunwire_sim::Usual;
 use lunwire_sim::run;
 use lunwire_sim::shrink;
 
@@ -52,6 +53,9 @@ struct Args {
     /// is drawn.
     #[arg(long, value_parser = transport)]
     transport: Option<Transport>,
+    /// Over that they have all the room that there is, and no rogue comes.
+    #[arg(long, requires = "transport")]
+    usual: bool,
     /// Stop at the first failure.
     #[arg(long, conflicts_with = "seed")]
     fail_fast: bool,
@@ -103,7 +107,8 @@ fn draw(seed: u64, args: &Args) -> Options {
         options.set_reactors(reactors.into());
     }
     if let Some(transport) = args.transport {
-        options.set_transport(transport);
+        let is_usual = if args.usual { Usual::Yes } else { Usual::No };
+        options.set_transport(transport, is_usual);
     }
     options
 }

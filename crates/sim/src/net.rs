@@ -80,6 +80,10 @@ pub(crate) struct Pipe {
     pub(crate) flips: u32,
     /// So many of the next headers are to lie.
     pub(crate) lies: u32,
+    /// The next FPDU never ends.
+    pub(crate) tears: u32,
+    /// One has not: what is sent behind it is lost.
+    pub(crate) is_torn: bool,
 }
 
 /// A connection.

@@ -17,6 +17,7 @@ mod news;
 mod rados;
 mod rdma;
 mod reactors;
+mod rogues;
 mod show;
 mod sizes;
 mod slow;
@@ -41,7 +42,9 @@ pub use self::hogs::Hog;
 pub use self::keeping::Keeping;
 pub use self::rados::Rados;
 pub use self::rados::Trouble;
+pub use self::rdma::Usual;
 pub use self::reactors::Reactors;
+pub use self::rogues::Rogue;
 pub use self::sizes::Resize;
 use crate::rng::Rng;
 
@@ -112,6 +115,10 @@ pub struct SessionPlan {
     pub local: bool,
     /// What carries it where it does.
     pub transport: Transport,
+    /// Over iSER, MaxOutstandingUnexpectedPDUs; 0: as many as usual.
+    pub unexpected: u32,
+    /// Over iSER it begins with a Hello.
+    pub hello: bool,
 }
 
 /// What a target is.
@@ -173,6 +180,10 @@ pub struct TargetPlan {
     pub rados: Option<Rados>,
     /// It has several reactors.
     pub reactors: Option<Reactors>,
+    /// Over iSER, MaxOutstandingUnexpectedPDUs; 0: as many as usual.
+    pub unexpected: u32,
+    /// IRD and ORD that initiators have at the most.
+    pub depths: Option<[u8; 2]>,
 }
 
 /// Everything that a seed draws.
@@ -209,6 +220,8 @@ pub struct Options {
     pub hogs: Vec<(Duration, Hog)>,
     /// When hasty initiators come.
     pub hasty: Vec<Duration>,
+    /// When which rogues come.
+    pub rogues: Vec<(Duration, Rogue)>,
     /// When disks get other sizes.
     pub resizes: Vec<Resize>,
     /// Nothing goes wrong but that images are silent, and hosts end what these do not answer.
@@ -242,6 +255,7 @@ impl Options {
         options.serve_images();
         options.leave_work_behind();
         options.go_by_rdma();
+        options.narrow_rdma();
         options
     }
 
@@ -287,6 +301,7 @@ impl Options {
             impostors: Vec::new(),
             hogs: Vec::new(),
             hasty: Vec::new(),
+            rogues: Vec::new(),
             resizes: Vec::new(),
             impatient: false,
             faults: faults::draw(&mut Rng::stream(seed, 3), class, length),
@@ -356,6 +371,8 @@ fn target(rng: &mut Rng, class: Class) -> TargetPlan {
         elsewhere: None,
         rados: None,
         reactors: None,
+        unexpected: 0,
+        depths: None,
     }
 }
 
@@ -400,5 +417,7 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         resized: 0,
         local: false,
         transport: Transport::Tcp,
+        unexpected: 0,
+        hello: false,
     }
 }

@@ -130,6 +130,7 @@ impl Port for SimPort {
                 self.world.borrow_mut().desks[self.desk].accepting = Some(token);
             }
             Work::Receive { socket } => self.receive(token, socket),
+            Work::Watch { .. } => unreachable!("there is no device to be watched"),
             Work::Send { socket, list } => self.send(token, socket, list),
             Work::Detach { socket } => {
                 self.world.borrow_mut().begin_detach(self.desk, token, socket.0);

@@ -104,6 +104,9 @@ impl Run {
         };
         let world = Rc::new(RefCell::new(World::new(options.seed, weather)));
         world.borrow_mut().disorder = options.disorder;
+        let depths = options.targets.iter().enumerate();
+        let depths = depths.filter_map(|(target, plan)| Some((target, plan.depths?)));
+        world.borrow_mut().depths = depths.collect();
         world.borrow_mut().locals.is_used = options.hosts.iter().flatten().any(|one| one.local);
         world.borrow_mut().orders.is_judged = options.is_undisturbed();
         world.borrow_mut().resets.prompt = options.impatient;
@@ -213,6 +216,9 @@ impl Run {
         for at in &self.options.hasty {
             world.at(START + *at, Due::Plan(Plan::Hasty));
         }
+        for (index, (at, _)) in self.options.rogues.iter().enumerate() {
+            world.at(START + *at, Due::Plan(Plan::Rogue(index)));
+        }
         for resize in &self.options.resizes {
             world.at(START + resize.at, Due::Plan(Plan::Resize(*resize)));
         }
@@ -287,8 +293,15 @@ impl Run {
             Plan::HastyJoins(link) => self.hasty_joins(link),
             Plan::HastyPings(link) => self.hasty_pings(link),
             Plan::HastyLeaves(links) => self.hasty_leaves(links),
+            Plan::Rogue(index) if self.phase == Phase::Safety => self.send_rogue(index),
+            Plan::RogueIsLooked(link, index) => self.look_at_rogue(link, index),
             Plan::Resize(resize) if self.phase == Phase::Safety => self.resize(resize),
-            Plan::Fault(_) | Plan::Impostor | Plan::Hog(_) | Plan::Hasty | Plan::Resize(_) => {}
+            Plan::Fault(_)
+            | Plan::Impostor
+            | Plan::Hog(_)
+            | Plan::Hasty
+            | Plan::Rogue(_)
+            | Plan::Resize(_) => {}
             Plan::Darkness(desk) if self.phase == Phase::Safety => self.darken(desk),
             Plan::Darkness(_) => {}
             Plan::Start(desk) => self.revive(desk),

@@ -80,6 +80,11 @@ fn candidates(options: &Options) -> Vec<Options> {
             let _ = candidate.hasty.remove(hasty);
         });
     }
+    for rogue in 0..options.rogues.len() {
+        add(&|candidate| {
+            let _ = candidate.rogues.remove(rogue);
+        });
+    }
     for resize in 0..options.resizes.len() {
         add(&|candidate| {
             let _ = candidate.resizes.remove(resize);

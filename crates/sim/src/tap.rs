@@ -7,6 +7,7 @@
 
 mod fpdus;
 mod marks;
+mod messages;
 
 use std::ops::Range;
 
@@ -14,6 +15,8 @@ use wire::iscsi::BHS_LEN;
 
 use self::fpdus::Fpdus;
 use self::marks::Marks;
+use self::messages::Messages;
+use self::messages::Said;
 use crate::check::Checks;
 use crate::check::Sessions;
 use crate::net::Side;
@@ -66,6 +69,12 @@ pub(crate) struct Heard {
     pub(crate) covered: Vec<Range<usize>>,
     /// Where headers begin that are whole in them, of the full feature phase and without a digest.
     pub(crate) headers: Vec<usize>,
+    /// Segments of FPDUs that are whole in them.
+    pub(crate) frames: Vec<Range<usize>>,
+    /// Who cuts before one of these leaves an FPDU that never ends.
+    pub(crate) inside: Vec<Range<usize>>,
+    /// Where the depths stand that a request for a connection tells, byte by byte.
+    pub(crate) depths: Vec<(usize, usize)>,
     /// From here on the connection is an RDMA stream.
     pub(crate) begins_rdma: bool,
 }
@@ -93,8 +102,12 @@ pub(crate) struct Tap {
     data_digest: bool,
     /// By the side that sends: markers were agreed on, and every so many words.
     markers: [(bool, Option<usize>); 2],
-    /// It is, or became, an RDMA stream; what its PDUs say is not looked at.
+    /// It is, or became, an RDMA stream,
     fpdus: Option<Fpdus>,
+    /// with these messages.
+    messages: Messages,
+    /// It is logged in over RDMA.
+    is_up: bool,
     /// A login has agreed on that.
     becomes_rdma: bool,
     pub(crate) checks: Checks,
@@ -103,12 +116,14 @@ pub(crate) struct Tap {
 impl Tap {
     /// Bytes that `side` sends.
     pub(crate) fn hear(&mut self, side: Side, bytes: &[u8], place: &mut Place<'_>) -> Heard {
-        let (mut covered, mut headers) = (Vec::new(), Vec::new());
+        let mut heard = Heard::default();
         let was_rdma = self.fpdus.is_some();
         let mut at = 0;
         while at < bytes.len() {
             if let Some(fpdus) = &mut self.fpdus {
-                fpdus.hear(side, &bytes[at..], at, &mut covered);
+                let mut segments = Vec::new();
+                fpdus.hear(side, &bytes[at..], at, (&mut heard, &mut segments));
+                segments.iter().for_each(|segment| self.segment(side, segment, place));
                 break;
             }
             let half = &mut self.halves[side];
@@ -136,7 +151,7 @@ impl Tap {
                     half.text.extend_from_slice(&rest[..taken]);
                 }
                 if full_feature && self.data_digest {
-                    covered.push(at..at + taken);
+                    heard.covered.push(at..at + taken);
                 }
                 at += taken;
                 if half.data_left == 0 {
@@ -154,10 +169,10 @@ impl Tap {
             half.header.extend_from_slice(&rest[..taken]);
             half.pass(taken);
             if full_feature && self.header_digest {
-                covered.push(at..at + taken);
+                heard.covered.push(at..at + taken);
             }
             if full_feature && !self.header_digest && taken == BHS_LEN && wanted == BHS_LEN {
-                headers.push(at);
+                heard.headers.push(at);
             }
             at += taken;
             if half.header.len() == BHS_LEN && wanted == BHS_LEN {
@@ -169,8 +184,28 @@ impl Tap {
                 self.pdu(side, place);
             }
         }
-        let begins_rdma = !was_rdma && self.fpdus.is_some();
-        Heard { covered, headers, begins_rdma }
+        heard.begins_rdma = !was_rdma && self.fpdus.is_some();
+        heard
+    }
+
+    /// A segment of an RDMA stream.
+    fn segment(&mut self, side: Side, segment: &[u8], place: &mut Place<'_>) {
+        match self.messages.hear(side, segment) {
+            Ok(None) => {}
+            Ok(Some(Said::Pdu(_, header, data))) if !self.is_up => {
+                let Some(bhs) = header.first_chunk::<BHS_LEN>() else { return };
+                self.login(side, bhs, &data, place);
+            }
+            Ok(Some(Said::Pdu(iser, header, data))) => {
+                self.checks.message(side, iser, (&header, &data));
+            }
+            Ok(Some(Said::Written(stag, offset, length))) => {
+                self.checks.rdma_write(side, (stag, offset), length);
+            }
+            Ok(Some(Said::Asked(request))) => self.checks.rdma_read(side, &request),
+            Ok(Some(Said::Answered(length, last))) => self.checks.rdma_response(side, length, last),
+            Err(wrong) => self.checks.broken.push(wrong),
+        }
     }
 
     /// The BHS is there: how long is the rest?
@@ -212,8 +247,11 @@ impl Tap {
             self.becomes_rdma |= has(b"RDMAExtensions=Yes");
             self.hear_markers(text);
             let moves_on = bhs[1] & TRANSIT != 0 && bhs[1] & NEXT_STAGE == NEXT_STAGE;
-            if moves_on && bhs[36] == 0 && self.becomes_rdma {
-                self.fpdus = Some(Fpdus::default());
+            if moves_on && bhs[36] == 0 && (self.becomes_rdma || self.fpdus.is_some()) {
+                let _ = self.fpdus.get_or_insert_default();
+                self.is_up = true;
+                self.checks.go_over_rdma();
+                self.checks.begin(place.target, place.sessions);
             } else if moves_on && bhs[36] == 0 {
                 for (half, (on, words)) in self.halves.iter_mut().zip(self.markers) {
                     half.full_feature = true;
@@ -265,6 +303,16 @@ impl Tap {
     pub(crate) fn has_digests(&self) -> bool {
         let digests = self.halves[1].full_feature && (self.header_digest || self.data_digest);
         digests || self.fpdus.as_ref().is_some_and(Fpdus::has_digests)
+    }
+
+    /// Whether it is an RDMA stream that is logged in.
+    pub(crate) const fn is_rdma(&self) -> bool {
+        self.is_up
+    }
+
+    /// Whether lies can be told on it in well formed PDUs, or segments.
+    pub(crate) fn takes_lies(&self) -> bool {
+        self.is_bare() || self.is_up && self.fpdus.as_ref().is_some_and(Fpdus::is_bare)
     }
 }
 

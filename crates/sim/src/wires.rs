@@ -192,13 +192,19 @@ impl World {
     /// Bytes are on their way.
     fn carry(&mut self, id: LinkId, side: Side, mut bytes: Vec<u8>, latency: Duration) {
         let Some(link) = self.net.links.get_mut(&id) else { return };
+        if link.pipes[side].is_torn {
+            return;
+        }
         let target = self.desks[link.ends[1].desk].home;
         let mut place = tap::Place { target, sessions: &mut self.sessions };
         let heard = match self.unheard.contains(&id) {
             true => Heard::default(),
             false => link.tap.hear(side, &bytes, &mut place),
         };
-        let covered = heard.covered;
+        if let Some([ird, _]) = self.depths.get(&target) {
+            link.tap.checks.memory.depth = Some(usize::from(*ird));
+        }
+        let covered = &heard.covered;
         if heard.begins_rdma {
             self.tally.mark("RDMA stream");
         }
@@ -211,7 +217,8 @@ impl World {
         let parts = [3, id, side as u64, fingerprint(&bytes)];
         let now = self.now;
         self.trace.step(now, &parts, || format!("link {id}.{side} sends {} bytes", bytes.len()));
-        self.maybe_lie(id, side, &heard.headers, &mut bytes);
+        self.lower_depths(target, &heard.depths, &mut bytes);
+        self.maybe_lie(id, side, &heard, &mut bytes);
         self.maybe_order(id, side, &heard.headers, &mut bytes);
         let Some(link) = self.net.links.get_mut(&id) else { return };
         let arrives = (now + latency).max(link.pipes[side].last);
@@ -227,11 +234,41 @@ impl World {
             self.tally.flips += 1;
             self.trace.note(now, || format!("link {id}.{side}: byte {at} is flipped by {flip:#x}"));
         }
+        let tears = pipe.tears > 0 && !heard.inside.is_empty();
+        if tears {
+            let range = heard.inside[self.net_rng.index(heard.inside.len())].clone();
+            bytes.truncate(range.start + self.net_rng.index(range.len()));
+            (pipe.tears, pipe.is_torn) = (0, true);
+        }
         pipe.last = arrives;
         pipe.bytes += bytes.len();
         self.tally.bytes += bytes.len() as u64;
         pipe.segments.push_back((arrives, Segment::Bytes(bytes)));
         self.at(arrives, Due::Arrival(id, side));
+        if tears {
+            self.tear(id, side);
+        }
+    }
+
+    /// What was sent ends in the middle of an FPDU: by end of stream, or with the connection.
+    fn tear(&mut self, id: LinkId, side: Side) {
+        self.trace.note(self.now, || format!("link {id}.{side}: half an FPDU is the last one"));
+        if self.net_rng.chance(500) {
+            return self.signal(id, side, Segment::Fin);
+        }
+        self.signal(id, side, Segment::Reset);
+        self.signal(id, 1 - side, Segment::Reset);
+    }
+
+    /// Whoever is between an initiator and this target has room for few RDMA Reads: it lowers what
+    /// the request for a connection tells (RFC 6581 §9).
+    fn lower_depths(&self, target: usize, places: &[(usize, usize)], bytes: &mut [u8]) {
+        let Some([ird, ord]) = self.depths.get(&target) else { return };
+        for (at, byte) in places {
+            // The first two bits of each are no part of it.
+            let new = [None, Some(*ird), None, Some(*ord)][*byte];
+            bytes[*at] = new.unwrap_or(bytes[*at] & 0xc0);
+        }
     }
 
     /// A send was the last one, and end of stream or the end of the socket was asked for.

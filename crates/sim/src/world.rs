@@ -124,6 +124,10 @@ pub(crate) enum Plan {
     HogLeaves(LinkId, usize),
     /// and it takes a little.
     HogTakes(LinkId, usize),
+    /// A rogue of the list comes,
+    Rogue(usize),
+    /// and must be gone by now.
+    RogueIsLooked(LinkId, usize),
     /// A hasty initiator comes,
     Hasty,
     /// joins its own session,
@@ -253,6 +257,8 @@ pub(crate) struct World {
     /// By target: its reactors, if it has several.
     pub(crate) crews: BTreeMap<usize, Crew>,
     pub(crate) locals: Locals,
+    /// By target: IRD and ORD of initiators, where something between has little room.
+    pub(crate) depths: BTreeMap<usize, [u8; 2]>,
     pub(crate) resets: Resets,
     pub(crate) orders: Orders,
     /// Connections of initiators that break rules: nobody looks at what is sent.
@@ -296,6 +302,7 @@ impl World {
             silences: Silences::default(),
             crews: BTreeMap::new(),
             locals: Locals::default(),
+            depths: BTreeMap::new(),
             resets: Resets::default(),
             orders: Orders::default(),
             unheard: BTreeSet::new(),

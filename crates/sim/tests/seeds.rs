@@ -7,11 +7,15 @@ use initiator::Transport;
 use lunwire_sim::Class;
 use lunwire_sim::Keeping;
 use lunwire_sim::Options;
+use lunwire_sim::Usual;
 use lunwire_sim::run;
 use wire::scsi::persistent::Type;
 
 /// Seeds of each class. Without optimization a run takes a second or so.
 const SEEDS: u64 = 3;
+
+const MPA_FIRST: Transport = Transport::Iser(Begin::Rdma, Checks::Crc);
+const LOGIN_FIRST: Transport = Transport::Iser(Begin::Login, Checks::Crc);
 
 fn passes(options: &Options) {
     let outcome = run(options, false);
@@ -57,8 +61,20 @@ fn a_guard_that_is_less_patient_than_media_are_slow_comes_to_its_end() {
     }
 }
 
-/// `seeds/*.txt`: lines of seed and class, maybe `plain`, `narrow`, `single` or `iser`, then what
-/// was wrong.
+/// One of each over iSER, which begins in either way.
+#[test]
+fn every_class_is_safe_and_alive_over_iser() {
+    for (class, transport) in
+        Class::ALL.into_iter().zip([MPA_FIRST, LOGIN_FIRST].into_iter().cycle())
+    {
+        let mut options = Options::draw(21, class);
+        options.set_transport(transport, Usual::No);
+        passes(&options);
+    }
+}
+
+/// `seeds/*.txt`: lines of seed and class, maybe `plain`, `narrow`, `single` or what begins with
+/// `iser`, then what was wrong.
 #[test]
 fn seeds_that_found_defects_pass_now() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/seeds");
@@ -78,7 +94,9 @@ fn seeds_that_found_defects_pass_now() {
             };
             match word {
                 Some("single") => options.set_reactors(1),
-                Some("iser") => options.set_transport(Transport::Iser(Begin::Rdma, Checks::Crc)),
+                Some("iser") => options.set_transport(MPA_FIRST, Usual::Yes),
+                Some("iser-narrow") => options.set_transport(MPA_FIRST, Usual::No),
+                Some("iser-login") => options.set_transport(LOGIN_FIRST, Usual::No),
                 _ => {}
             }
             passes(&options);

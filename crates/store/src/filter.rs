@@ -75,6 +75,10 @@ macro_rules! behind {
             self.behind.bytes_behind()
         }
 
+        fn begin_look(&self) {
+            self.behind.begin_look();
+        }
+
         fn look_behind(&self) -> Option<Result<(), alloc::string::String>> {
             self.behind.look_behind()
         }

@@ -471,6 +471,38 @@ pub struct Elsewhere {
     pub lost: Option<&'static str>,
 }
 
+impl Elsewhere {
+    /// Two that answer for one store: of each what hosts and people meet first.
+    #[must_use]
+    pub fn joined(self, other: Self) -> Self {
+        Self {
+            who: self.who,
+            advice: self.advice,
+            busy_after: self.busy_after.min(other.busy_after),
+            is_busy: self.is_busy || other.is_busy,
+            cache: worst(&CACHES, self.cache, other.cache),
+            others: self.others.max(other.others),
+            shut_out: self.shut_out || other.shut_out,
+            lost: match (self.lost, other.lost) {
+                (Some(one), Some(other)) => Some(worst(&LOSSES, one, other)),
+                (one, other) => one.or(other),
+            },
+        }
+    }
+}
+
+/// Words for caches, each keeps more than the one before.
+const CACHES: [&str; 5] = ["none", "writethrough", "writearound", "writeback", "persistent"];
+
+/// Words for what is lost, each is worse than the one before.
+const LOSSES: [&str; 3] = ["moved", "replaced", "removed"];
+
+/// The one of two words that comes later; one that nobody knows comes first.
+fn worst(words: &[&str], one: &'static str, other: &'static str) -> &'static str {
+    let place = |word: &str| words.iter().position(|known| *known == word);
+    if place(other) > place(one) { other } else { one }
+}
+
 /// A block store, shared by all reactors.
 ///
 /// A store keeps no state of an operation: what is under way is known by the [`Io`] that the driver
@@ -548,6 +580,10 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Begins what [`look_behind`](Self::look_behind) waits for, so that several stores are asked
+    /// side by side.
+    fn begin_look(&self) {}
+
     /// Asks for the bytes behind the store, which [`bytes_behind`](Self::bytes_behind) gives then;
     /// waits for that. None: it need not be asked.
     ///
@@ -592,6 +628,7 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Keeps the present content behind the store under a name, where the store can do that
     /// itself; waits for it, as [`resize_behind`](Self::resize_behind) does. Gives the whole name.
+    /// Nothing can be kept under an empty name.
     ///
     /// # Errors
     /// Why not, and what to do.

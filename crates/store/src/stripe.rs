@@ -13,10 +13,11 @@
 use crate::health::Health;
 use crate::limits::{SIZE_MAX, STRIPE_CHUNK_MAX, STRIPE_CHUNK_MIN, STRIPE_STORES_MAX};
 use crate::{
-    Error, FileId, Geometry, Io, IoResult, Op, Outcome, Part, Store, Submitted, Usage,
+    Elsewhere, Error, FileId, Geometry, Io, IoResult, Op, Outcome, Part, Store, Submitted, Usage,
     contradiction,
 };
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use buf::{PAGE, Slice};
@@ -281,6 +282,35 @@ impl Store for Stripe {
         self.stores.iter().any(|store| store.may_have_lost())
     }
 
+    /// Less than there was, if there is less behind one of them: a stripe does not grow.
+    fn bytes_behind(&self) -> Option<u64> {
+        let behind: Vec<Option<u64>> =
+            self.stores.iter().map(|store| store.bytes_behind()).collect();
+        behind.iter().any(Option::is_some).then(|| {
+            let sizes = behind.iter().zip(&self.stores);
+            let chunks = sizes
+                .map(|(bytes, store)| bytes.unwrap_or_else(|| store.geometry().bytes) / self.chunk);
+            let stores = self.stores.len() as u64;
+            let bytes = chunks.min().unwrap_or(0).saturating_mul(self.chunk).saturating_mul(stores);
+            bytes.min(self.geometry.bytes)
+        })
+    }
+
+    fn begin_look(&self) {
+        self.stores.iter().for_each(|store| store.begin_look());
+    }
+
+    /// Each of them, and the first thing that is wrong.
+    fn look_behind(&self) -> Option<Result<(), String>> {
+        self.begin_look();
+        let looks: Vec<_> = self.stores.iter().filter_map(|store| store.look_behind()).collect();
+        looks.into_iter().reduce(Result::and)
+    }
+
+    fn elsewhere(&self) -> Option<Elsewhere> {
+        self.stores.iter().filter_map(|store| store.elsewhere()).reduce(Elsewhere::joined)
+    }
+
     fn begin_finish(&self) {
         self.stores.iter().for_each(|store| store.begin_finish());
     }
@@ -337,6 +367,9 @@ mod tests {
     use super::*;
     use crate::null::Null;
     use alloc::vec;
+    use core::sync::atomic::AtomicUsize;
+    use core::sync::atomic::Ordering;
+    use core::time::Duration;
     use proptest::prelude::*;
 
     fn null(bytes: u64) -> Arc<dyn Store> {
@@ -359,6 +392,116 @@ mod tests {
         assert_eq!(refused(65_536, &[(1 << 63) - 512; 3]), Some(StripeError::TooLarge));
         let uneven = Stripe::new(65_536, vec![null(1 << 20), null((1 << 20) - 512)]);
         assert_eq!(uneven.expect("legal").geometry().bytes, 2 * 15 * 65_536);
+    }
+
+    /// A store whose work is done elsewhere.
+    #[derive(Debug)]
+    struct Far {
+        behind: Null,
+        told: Elsewhere,
+        bytes: Option<u64>,
+        begun: Arc<AtomicUsize>,
+        said: Option<&'static str>,
+    }
+
+    impl Far {
+        fn new(cache: &'static str, lost: Option<&'static str>) -> Self {
+            let told = Elsewhere {
+                who: "cluster",
+                advice: "look",
+                busy_after: Duration::from_secs(9),
+                is_busy: false,
+                cache,
+                others: None,
+                shut_out: false,
+                lost,
+            };
+            let behind = Null::new(1 << 20).expect("room");
+            Self { behind, told, bytes: None, begun: Arc::default(), said: None }
+        }
+    }
+
+    impl Store for Far {
+        fn geometry(&self) -> Geometry {
+            self.behind.geometry()
+        }
+
+        fn bytes_behind(&self) -> Option<u64> {
+            self.bytes
+        }
+
+        fn begin_look(&self) {
+            self.begun.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn look_behind(&self) -> Option<Result<(), String>> {
+            Some(self.said.map_or(Ok(()), |said| Err(said.into())))
+        }
+
+        fn elsewhere(&self) -> Option<Elsewhere> {
+            Some(self.told)
+        }
+
+        fn submit(&self, op: &Op) -> Submitted {
+            self.behind.submit(op)
+        }
+
+        fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
+            self.behind.complete(op, io, result)
+        }
+    }
+
+    fn stripe_of(stores: impl IntoIterator<Item = Far>) -> Stripe {
+        let far = stores.into_iter().map(|far| Arc::new(far) as Arc<dyn Store>);
+        Stripe::new(65_536, far.chain([null(1 << 20)]).collect()).expect("legal")
+    }
+
+    #[test]
+    fn what_is_elsewhere_is_told_of_all_stores_as_one() {
+        let none = Stripe::new(65_536, vec![null(1 << 20), null(1 << 20)]).expect("legal");
+        assert!(none.elsewhere().is_none() && none.look_behind().is_none());
+        assert_eq!(none.bytes_behind(), None);
+        let mut busy = Far::new("writethrough", Some("moved"));
+        (busy.told.is_busy, busy.told.others) = (true, Some(1));
+        busy.told.busy_after = Duration::from_secs(3);
+        let mut shut_out = Far::new("none", Some("replaced"));
+        shut_out.told.shut_out = true;
+        let told = stripe_of([Far::new("none", None), busy, shut_out]).elsewhere().expect("told");
+        assert_eq!(
+            (told.who, told.cache, told.lost),
+            ("cluster", "writethrough", Some("replaced"))
+        );
+        assert_eq!((told.is_busy, told.shut_out, told.others), (true, true, Some(1)));
+        assert_eq!(told.busy_after, Duration::from_secs(3));
+        let told = stripe_of([Far::new("writeback", Some("removed")), Far::new("none", None)]);
+        let told = told.elsewhere().expect("told");
+        assert_eq!((told.cache, told.lost, told.is_busy), ("writeback", Some("removed"), false));
+    }
+
+    #[test]
+    fn all_stores_are_looked_at_and_the_first_failure_is_told() {
+        let said = |said: [Option<&'static str>; 3]| {
+            let far = said.map(|said| Far { said, ..Far::new("none", None) });
+            let begun: Vec<_> = far.iter().map(|far| Arc::clone(&far.begun)).collect();
+            let looked = stripe_of(far).look_behind().expect("they are asked");
+            assert!(begun.iter().all(|begun| begun.load(Ordering::Relaxed) == 1));
+            looked
+        };
+        assert_eq!(said([None, None, None]), Ok(()));
+        assert_eq!(said([None, Some("silent"), Some("gone")]), Err("silent".into()));
+    }
+
+    #[test]
+    fn what_is_left_of_the_smallest_store_counts() {
+        let left = |bytes: [Option<u64>; 2]| {
+            let far = bytes.map(|bytes| Far { bytes, ..Far::new("none", None) });
+            stripe_of(far).bytes_behind()
+        };
+        assert_eq!(left([None, None]), None);
+        assert_eq!(left([Some(1 << 20), None]), Some(3 << 20));
+        assert_eq!(left([Some(4 << 20), Some(2 << 20)]), Some(3 << 20), "it does not grow");
+        assert_eq!(left([Some(4 << 20), Some(200_000)]), Some(3 * 3 * 65_536));
+        assert_eq!(left([Some(512), None]), Some(0));
     }
 
     proptest! {

@@ -21,6 +21,7 @@ use crate::node::Node;
 use crate::node::PORTAL_GROUP_TAG;
 use crate::node::Portal;
 use crate::node::Redirect;
+use crate::rdma::Rdma;
 use crate::served::Served;
 
 /// What is served now. It is exchanged as a whole: who takes one generation of it has all of that
@@ -171,9 +172,19 @@ impl Nodes {
 
     /// The portal group that took a connection to `local`.
     pub(crate) fn portal_group(&self, local: SocketAddr) -> u16 {
+        self.portal(local).map_or(PORTAL_GROUP_TAG, |portal| portal.group)
+    }
+
+    /// Whether the portal that took a connection to `local` speaks iSER; None: it has no word of
+    /// its own.
+    pub(crate) fn rdma(&self, local: SocketAddr) -> Option<Rdma> {
+        self.portal(local)?.rdma
+    }
+
+    fn portal(&self, local: SocketAddr) -> Option<&Portal> {
         let of_port = || self.portals.iter().filter(|portal| portal.address.port() == local.port());
         let exact = of_port().find(|portal| portal.address.ip() == local.ip());
-        exact.or_else(|| of_port().next()).map_or(PORTAL_GROUP_TAG, |portal| portal.group)
+        exact.or_else(|| of_port().next())
     }
 
     /// All units of the target `name`.

@@ -45,7 +45,8 @@ pub struct Change {
     pub replace: Vec<Node>,
     /// Names of targets that go, with their disks.
     pub remove: Vec<String>,
-    /// Where to listen, too.
+    /// Where to listen, too. Of a portal that is there, with the same group, [`Portal::rdma`] is
+    /// another from now on; sessions stay as they are.
     pub listen: Vec<Portal>,
     /// Where to listen no more, as [`Target::portals`] names it. Sessions that came that way stay.
     pub unlisten: Vec<SocketAddr>,
@@ -148,7 +149,9 @@ impl Target {
     fn apply(&self, change: Change, stores: Stores) -> Result<Changed, ChangeError> {
         let before = self.nodes();
         let mut next = before.after(&change)?;
-        let sockets = open_portals(&mut next.portals, change.listen.len())?;
+        let goes = |portal: &&Portal| change.unlisten.contains(&portal.address);
+        let old = before.portals.len() - before.portals.iter().filter(goes).count();
+        let sockets = open_portals(next.portals.iter_mut().skip(old))?;
         self.introduce_files(&stores.files)?;
         self.files().add(stores.files);
         let (next, removed) = (Arc::new(next), before.named(&change.remove));
@@ -256,7 +259,14 @@ impl Nodes {
             .collect();
         let mut portals = self.portals.clone();
         portals.retain(|portal| !unlisten.contains(&portal.address));
-        portals.extend(listen);
+        for portal in listen {
+            let is_it =
+                |old: &&mut Portal| (old.address, old.group) == (portal.address, portal.group);
+            match portals.iter_mut().find(is_it) {
+                Some(old) => old.rdma = portal.rdma,
+                None => portals.push(*portal),
+            }
+        }
         let new: Vec<u16> = listen.iter().map(|portal| portal.group).collect();
         nodes
             .iter()
@@ -291,13 +301,10 @@ fn in_port_groups(tags: &[u16], target: &str, luns: &LunMap) -> Result<(), Chang
     Ok(())
 }
 
-/// Listens on the last `count` of `portals`, which have the addresses that it really is then.
-fn open_portals(
-    portals: &mut [Portal],
-    count: usize,
+/// Listens on new portals, which have the addresses that it really is then.
+fn open_portals<'a>(
+    new: impl Iterator<Item = &'a mut Portal>,
 ) -> Result<Vec<(OwnedFd, SocketAddr)>, ChangeError> {
-    let first = portals.len().saturating_sub(count);
-    let new = portals.iter_mut().skip(first);
     new.map(|portal| {
         let address = portal.address;
         let opened = engine::listen(address).map(TcpListener::from);

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use iscsi::target_role::Parameters;
+use mover::iser::Facts as Iser;
 use mover::tcp::Counters;
 
 use crate::ends::Peer;
@@ -136,4 +137,6 @@ pub struct ConnectionSnapshot {
     pub local: SocketAddr,
     /// What carries it: tcp, iser or local.
     pub transport: &'static str,
+    /// Of one over iSER: what it has agreed on.
+    pub iser: Option<Iser>,
 }

@@ -54,6 +54,7 @@
 //! scsi and store meet.
 #![forbid(unsafe_code)]
 
+mod adapters;
 mod answers;
 mod authentication;
 mod catalogue;
@@ -73,6 +74,7 @@ mod node;
 mod occupied;
 mod plan;
 mod pump;
+mod rdma;
 mod reactor;
 mod registry;
 mod served;
@@ -88,11 +90,13 @@ mod volume;
 
 // What the signatures above name of other crates, so that nobody needs those at the same versions.
 // Whoever brings a port of their own for a `SteppedTarget` finds its parts in `engine`.
+pub use adapters::Adapters;
 pub use authentication::AuthenticationPolicy;
 pub use authentication::Demand;
 pub use buf::Buf;
 pub use buf::Pool;
 pub use buf::Slice;
+pub use capture::Capture;
 pub use catalogue::Outdated;
 pub use catalogue::OutdatedSession;
 pub use change::Change;
@@ -143,6 +147,10 @@ pub use looking::Rescanned;
 pub use looking::Unseen;
 pub use mail::Answered;
 pub use mail::Answers;
+pub use mover::iser::Checks;
+pub use mover::iser::Facts as IserFacts;
+pub use mover::iser::Framing;
+pub use mover::iser::Markers;
 pub use mover::local::ToInitiator;
 pub use mover::local::ToTarget;
 pub use mover::tcp::Counters;
@@ -163,7 +171,7 @@ pub use plan::Plan;
 pub use pump::COMMAND_ABORTED;
 pub use pump::LOGIN_REFUSED;
 pub use pump::LocalEnd;
-pub use pump::Rdma;
+pub use rdma::Rdma;
 pub use registry::SESSIONS_MAX;
 pub use scsi::FormatError;
 pub use scsi::Identity;
@@ -203,6 +211,7 @@ pub use store::spec::Unprotectable;
 pub use store::stripe::StripeError;
 pub use stores::Astray;
 pub use stores::Made;
+pub use stores::NewImage;
 pub use stores::OddSize;
 pub use stores::ProtectionError;
 pub use stores::StoreError;

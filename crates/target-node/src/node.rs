@@ -13,6 +13,7 @@ use iscsi::target_role::TargetReset;
 use scsi::LogicalUnit;
 
 use crate::authentication::AuthenticationPolicy;
+use crate::rdma::Rdma;
 
 /// The portal group tag of portals that are given none (RFC 7143 §4.4.1).
 pub const PORTAL_GROUP_TAG: u16 = 1;
@@ -25,11 +26,13 @@ pub struct Portal {
     /// Tag of its portal group, which is the SCSI target port that initiators reach here; sessions
     /// never span two (RFC 7143 §4.4.1).
     pub group: u16,
+    /// Whether it speaks iSER, too; None: as the target does where nothing is said of a portal.
+    pub rdma: Option<Rdma>,
 }
 
 impl From<SocketAddr> for Portal {
     fn from(address: SocketAddr) -> Self {
-        Self { address, group: PORTAL_GROUP_TAG }
+        Self { address, group: PORTAL_GROUP_TAG, rdma: None }
     }
 }
 

@@ -3,13 +3,15 @@
 
 use std::time::Duration;
 
+use capture::Capture;
 use engine::Choice;
 use engine::ppe::Idle;
 
+use crate::adapters::Adapters;
 use crate::authentication::AuthenticationPolicy;
 use crate::node::Node;
 use crate::node::Portal;
-use crate::pump::Rdma;
+use crate::rdma::Rdma;
 use crate::registry::SESSIONS_MAX;
 use crate::stores::Stores;
 use crate::strangers::ConnectionLimits;
@@ -40,8 +42,13 @@ pub struct Plan {
     pub pool_bytes_max: usize,
     /// A login that takes longer is closed.
     pub login_timeout: Duration,
-    /// Whether portals speak iSER, too.
+    /// Whether portals that have no word of their own speak iSER, too.
     pub rdma: Rdma,
+    /// Where RDMA adapters take connections of iSER.
+    pub adapters: Adapters,
+    /// Where connections are captured to, from their first byte. Who makes it finishes it when the
+    /// target has stopped.
+    pub capture: Option<Capture>,
     /// Task management, logouts and logins that take the place of others wait so long for what
     /// stores have others do ([`store::foreign`]) for commands that have ended. Then its unit is
     /// fenced instead.
@@ -75,6 +82,8 @@ impl Plan {
             pool_bytes_max: POOL_BYTES_DEFAULT,
             login_timeout: LOGIN_TIMEOUT_DEFAULT,
             rdma: Rdma::Off,
+            adapters: Adapters::default(),
+            capture: None,
             end_wait: END_WAIT_DEFAULT,
             isns: None,
             sessions_max: SESSIONS_MAX,

@@ -15,6 +15,7 @@
 //! [`SessionView::advance`] (`services.rs`), comes back through [`Pump::io_done`] (`storing.rs`) if
 //! the store needed the engine, and leaves in [`ConnectionView::transmit`] (`sending.rs`).
 
+mod adapters;
 mod admission;
 mod awaiting_memory;
 mod buffers;
@@ -53,7 +54,6 @@ pub use admission::LOGIN_REFUSED;
 pub(crate) use join::Handover;
 pub(crate) use letter::Letter;
 pub use management::COMMAND_ABORTED;
-pub use rdma::Rdma;
 pub(crate) use shared::Shared;
 pub use transport::LocalEnd;
 pub(crate) use transport::OurEnd;
@@ -241,6 +241,7 @@ enum Kind {
     Sweep = 9,
     EndTimer = 10,
     SilenceTimer = 11,
+    Adapter = 12,
 }
 
 const KIND_SHIFT: u32 = 56;
@@ -262,6 +263,7 @@ fn decode(token: u64) -> (Option<Kind>, Key) {
         9 => Some(Kind::Sweep),
         10 => Some(Kind::EndTimer),
         11 => Some(Kind::SilenceTimer),
+        12 => Some(Kind::Adapter),
         _ => None,
     };
     (kind, Key::from_bits(token & ((1 << KIND_SHIFT) - 1)))
@@ -330,7 +332,12 @@ impl<P: Port> Pump<P> {
     fn dispatch(&mut self, token: Token, event: Event) {
         let (kind, key) = decode(token.0);
         match event {
-            Event::Received { bytes } => self.received(key, &bytes),
+            Event::Received { bytes } => {
+                if self.context.shared.capture.is_some() {
+                    self.note_received(key, &bytes);
+                }
+                self.received(key, &bytes);
+            }
             Event::Landed { buf, bytes } => self.landed(key, buf, bytes),
             Event::Sent { list, result } => self.sent(key, list, result),
             Event::Read { buf, result } => {
@@ -345,6 +352,10 @@ impl<P: Port> Pump<P> {
                 self.io_done(key, IoResult::Other(result))
             }
             Event::Allocation { result } => self.io_done(key, IoResult::ProvisioningStatus(result)),
+            Event::Ready if kind == Some(Kind::Adapter) => self.knocked(key),
+            Event::Ready => self.stirred(key),
+            // No more come in.
+            Event::ReceiveEnded { .. } if kind == Some(Kind::Adapter) => {}
             Event::ReceiveEnded { error } => self.receive_ended(key, error),
             Event::Accepted { connection, peer, local } => {
                 self.accepted(connection, Ends { peer: Peer::Address(peer), local });
@@ -356,6 +367,13 @@ impl<P: Port> Pump<P> {
             }
             Event::Ran { result } => self.kept(key, result),
             Event::Woken => {}
+        }
+    }
+
+    #[cold]
+    fn note_received(&mut self, key: Key, bytes: &[u8]) {
+        if let Some(view) = self.connection(key) {
+            view.connection.line.note_received(bytes, &view.context.port);
         }
     }
 

@@ -31,6 +31,7 @@ pub(crate) struct Start {
     pub(crate) shared: Arc<Shared>,
     /// With the addresses that they really listen on.
     pub(crate) listeners: Vec<(OwnedFd, SocketAddr)>,
+    pub(crate) adapters: Vec<verbs::Listener>,
 }
 
 /// A reactor whose thread runs but does not serve yet.
@@ -126,6 +127,9 @@ impl Setup {
         let mut pump = Pump::new(port, self.pool, start.shared, self.index);
         for (fd, address) in start.listeners {
             pump.listen(fd, address);
+        }
+        for listener in start.adapters {
+            pump.listen_at_adapters(listener);
         }
         pump.serve();
     }

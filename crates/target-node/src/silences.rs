@@ -11,6 +11,8 @@
 //!
 //! Of a disk that comes and goes it is told once in some time, and not how often.
 
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -21,9 +23,9 @@ use clock::Instant;
 /// longer than it. Each is two lines, of each disk of a cluster.
 const TOLD_FOR: Duration = Duration::from_secs(60);
 
-/// The silences that are not over, and those that were told not long ago.
+/// The silences that are not over, and those that were told not long ago, by disk.
 #[derive(Debug, Default)]
-pub(crate) struct Silences(Mutex<Vec<Silence>>);
+pub(crate) struct Silences(Mutex<BTreeMap<String, Silence>>);
 
 #[derive(Debug)]
 struct Silence {
@@ -74,7 +76,7 @@ impl Silences {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         let silences = self.0.lock().expect("no panic");
-        silences.iter().all(|silence| silence.reactors.is_empty())
+        silences.values().all(|silence| silence.reactors.is_empty())
     }
 
     /// These, and no others, are what `reactor` waits for.
@@ -83,18 +85,18 @@ impl Silences {
         let mut silences = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut news = Vec::new();
         for Found { place, since, is_busy } in found {
-            let known = silences.iter_mut().find(|silence| silence.place.disk == place.disk);
             let told = if *is_busy { News::Busy } else { News::Silent };
-            let Some(silence) = known else {
+            let Some(silence) = silences.get_mut(&place.disk) else {
                 news.push(told(place.clone()));
-                silences.push(Silence {
+                let silence = Silence {
                     place: place.clone(),
                     since: *since,
                     reactors: vec![reactor],
                     is_busy: *is_busy,
                     told: now,
                     is_told: true,
-                });
+                };
+                silences.insert(place.disk.clone(), silence);
                 continue;
             };
             if silence.reactors.is_empty() {
@@ -114,11 +116,12 @@ impl Silences {
                 news.push(told(place.clone()));
             }
         }
-        silences.retain_mut(|silence| {
+        let found: BTreeSet<&str> = found.iter().map(|found| &*found.place.disk).collect();
+        silences.retain(|disk, silence| {
             if silence.reactors.is_empty() {
                 return now.since(silence.told) < TOLD_FOR;
             }
-            if found.iter().all(|found| found.place.disk != silence.place.disk) {
+            if !found.contains(&**disk) {
                 silence.reactors.retain(|one| *one != reactor);
             }
             if silence.reactors.is_empty() && silence.is_told {

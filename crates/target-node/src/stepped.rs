@@ -24,8 +24,8 @@ use crate::pump::Board;
 use crate::pump::Letter;
 use crate::pump::LocalEnd;
 use crate::pump::Pump;
-use crate::pump::Rdma;
 use crate::pump::Shared;
+use crate::rdma::Rdma;
 use crate::reactor::LISTENING_REACTOR;
 use crate::registry::Registry;
 use crate::silences::Silences;
@@ -45,7 +45,7 @@ pub struct SteppedPlan {
     pub discovery: AuthenticationPolicy,
     /// A login that takes longer is closed.
     pub login_timeout: Duration,
-    /// Whether portals speak iSER, too.
+    /// Whether portals that have no word of their own speak iSER, too.
     pub rdma: Rdma,
     /// As in [`Plan`](crate::Plan).
     pub end_wait: Duration,
@@ -87,6 +87,7 @@ impl<P: Port> SteppedTarget<P> {
             files: Files::default(),
             login_timeout: plan.login_timeout,
             rdma: plan.rdma,
+            capture: None,
             end_wait: plan.end_wait,
             hold_back: plan.hold_back,
             locals: AtomicUsize::new(0),

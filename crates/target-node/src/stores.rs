@@ -8,6 +8,7 @@ pub use protection::Astray;
 pub use protection::ProtectionError;
 pub use protection::expect_unprotected;
 
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -36,6 +37,7 @@ use store::health::Health;
 use store::health::Verdict;
 use store::health::Watch;
 use store::health::Watched;
+use store::spec::Exactly;
 use store::spec::FileSpec;
 use store::spec::Filter;
 use store::spec::RbdSpec;
@@ -114,13 +116,16 @@ pub struct Stores {
     made: Made,
     /// Images of Ceph that were opened, and which they are.
     images: Vec<(RbdSpec, String)>,
+    /// Those that were not there before.
+    new_images: Vec<NewImage>,
     /// Devices that were opened, and what they have said of themselves.
     devices: Vec<(ScsiSpec, Known)>,
     /// What is odd about others.
     odd: Vec<OddSize>,
 }
 
-/// A file that was there with another size than the one to make it with, and keeps it.
+/// A file, or an image, that was there with another size than the one to make it with, and keeps
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{path} is there with {bytes} bytes and not {wanted}, and keeps its size: size= is for one \
@@ -134,6 +139,22 @@ pub struct OddSize {
     pub bytes: u64,
     /// What it would have been made with.
     pub wanted: u64,
+}
+
+/// An image of Ceph that was made for a store. Nobody takes it away again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NewImage {
+    /// `POOL[/NAMESPACE]/IMAGE`.
+    pub place: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl fmt::Display for NewImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "made a new, empty image {} of {} (create)", self.place, Exactly(self.bytes))
+    }
 }
 
 /// Files that were made for stores.
@@ -284,6 +305,12 @@ impl Stores {
         std::mem::take(&mut self.made)
     }
 
+    /// The images that were made since the last time that somebody asked.
+    #[must_use]
+    pub fn new_images(&mut self) -> Vec<NewImage> {
+        std::mem::take(&mut self.new_images)
+    }
+
     /// Takes note of `open`, which is `path`, if it was made. Hosts write from byte `content` on.
     fn note(&mut self, path: &str, open: &OpenFile, content: u64) {
         if open.made {
@@ -361,6 +388,20 @@ impl Stores {
 
     fn open_image(&mut self, spec: &RbdSpec) -> Result<Arc<dyn Store>, StoreError> {
         let image = Rbd::open(spec)?;
+        let (place, bytes) = (spec.place().to_string(), image.geometry().bytes);
+        match spec.size {
+            _ if image.was_made() => self.new_images.push(NewImage { place, bytes }),
+            Some(wanted) if wanted != bytes => {
+                tracing::warn!(
+                    image = place,
+                    bytes,
+                    wanted,
+                    "the image is there with another size, which it keeps: size= is for a new one"
+                );
+                self.odd.push(OddSize { path: format!("rbd:{place}"), bytes, wanted });
+            }
+            _ => {}
+        }
         self.images.push((spec.clone(), image.identity().to_owned()));
         Ok(Arc::new(image))
     }

@@ -41,6 +41,7 @@ use crate::pump::Board;
 use crate::pump::Letter;
 use crate::pump::LocalEnd;
 use crate::pump::Shared;
+use crate::rdma::Rdma;
 use crate::reactor::Start;
 use crate::reactor::Starting;
 use crate::reactor::seats;
@@ -103,6 +104,9 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// No RDMA adapter takes connections there.
+    #[error(transparent)]
+    Adapter(#[from] verbs::VerbsError),
     /// The engine does not run here.
     #[error("cannot start the {engine} engine: {source}; try: lunwire explain")]
     Engine {
@@ -169,13 +173,15 @@ impl Target {
         plan.nodes.iter().try_for_each(Node::check)?;
         let mut listeners = Vec::new();
         let mut portals = Vec::new();
-        for Portal { address, group } in plan.portals.iter().copied() {
+        for portal in plan.portals.iter().copied() {
+            let address = portal.address;
             let failed = |source| Error::Listen { address, source };
             let listener = TcpListener::from(engine::listen(address).map_err(failed)?);
             let address = listener.local_addr().map_err(failed)?;
-            portals.push(Portal { address, group });
+            portals.push(Portal { address, ..portal });
             listeners.push((OwnedFd::from(listener), address));
         }
+        let mut adapters = plan.adapters.listen(&mut portals)?;
         let engine = engine::choose(plan.engine);
         let mut starting = Vec::new();
         let reactors = plan.reactors.max(1);
@@ -206,14 +212,18 @@ impl Target {
             files: Files::new(plan.stores.files),
             login_timeout: plan.login_timeout,
             rdma: plan.rdma,
+            capture: plan.capture,
             end_wait: plan.end_wait,
             hold_back: HOLD_BACK.min(plan.spin_max),
             locals: AtomicUsize::new(0),
         });
         let mut threads = Vec::new();
         for reactor in starting {
-            let start =
-                Start { shared: Arc::clone(&shared), listeners: std::mem::take(&mut listeners) };
+            let start = Start {
+                shared: Arc::clone(&shared),
+                listeners: std::mem::take(&mut listeners),
+                adapters: std::mem::take(&mut adapters),
+            };
             reactor.start.send(start).map_err(|_| stopped())?;
             threads.push(reactor.thread);
         }
@@ -295,6 +305,14 @@ impl Target {
     #[must_use]
     pub fn portals(&self) -> Vec<SocketAddr> {
         self.nodes().addresses()
+    }
+
+    /// Those of them that speak iSER, too.
+    #[must_use]
+    pub fn iser_portals(&self) -> Vec<SocketAddr> {
+        let (nodes, else_so) = (self.nodes(), self.shared.rdma);
+        let speaks = |portal: &&Portal| portal.rdma.unwrap_or(else_so) != Rdma::Off;
+        nodes.portals.iter().filter(speaks).map(|portal| portal.address).collect()
     }
 
     /// The tags of its portal groups, ascending.

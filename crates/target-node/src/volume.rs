@@ -176,13 +176,11 @@ impl Target {
         wanted(is_wanted)?;
         let bytes = bytes_of(&unit);
         let Some(file) = file else {
-            if unit.store().elsewhere().is_none() {
-                return Err(VolumeError::NotAFile { lun });
-            }
-            let path = path.display().to_string();
-            let name = name.ok_or(VolumeError::NoName { lun, path })?;
-            let done = unit.store().snapshot_behind(name, is_wanted);
+            // Without a name it says whether there can be any.
+            let done = unit.store().snapshot_behind(name.unwrap_or_default(), is_wanted);
             let done = done.ok_or(VolumeError::NotAFile { lun })?;
+            let path = path.display().to_string();
+            name.ok_or(VolumeError::NoName { lun, path })?;
             let name = done.map_err(|said| VolumeError::Behind { lun, said })?;
             tracing::info!(target, lun, name, bytes, "snapshot");
             return Ok(Snapshot { bytes, name: Some(name) });

@@ -14,4 +14,5 @@ pub mod iscsi;
 pub mod iser;
 pub mod isns;
 pub mod iwarp;
+pub mod pcap;
 pub mod scsi;

@@ -31,6 +31,7 @@ pub(super) struct Sock {
     fd: OwnedFd,
     accept: Option<Token>,
     receive: Option<Token>,
+    watch: Option<Token>,
     paused: bool,
     /// In the queue of those that wait for a buffer.
     starved: bool,
@@ -52,6 +53,7 @@ impl Sock {
             fd,
             accept: None,
             receive: None,
+            watch: None,
             paused: false,
             starved: false,
             resting: false,
@@ -87,6 +89,10 @@ impl Sock {
             self.receive.is_some() && !self.paused && !self.starved && self.detach.is_none();
         if receives || (self.accept.is_some() && !self.resting) {
             wants |= EventFlags::IN;
+        }
+        if self.watch.is_some() {
+            // What is there is told once: it is read elsewhere.
+            wants |= EventFlags::IN | EventFlags::ET;
         }
         if self.is_sending() {
             wants |= EventFlags::OUT;
@@ -135,7 +141,7 @@ impl Epoll {
             self.ready.push_back((token, event));
         }
         let errno = errno.raw_os_error();
-        if let Some(token) = sock.receive.take() {
+        for token in sock.receive.take().into_iter().chain(sock.watch.take()) {
             self.ready.push_back((token, Event::ReceiveEnded { error: Some(errno) }));
         }
         if let Some((token, list)) = sock.send.as_mut().and_then(|gather| gather.finish()) {
@@ -146,6 +152,9 @@ impl Epoll {
     /// Epoll says that something can be done. Errors and hang-ups are found by doing it.
     pub(super) fn reported(&mut self, index: usize, flags: EventFlags) {
         let Some(sock) = self.sockets.get(index) else { return };
+        if let Some(token) = sock.watch {
+            return self.ready.push_back((token, Event::Ready));
+        }
         let trouble = flags.intersects(EventFlags::ERR | EventFlags::HUP);
         let (accepts, sends) = (sock.accept.is_some() && !sock.resting, sock.is_sending());
         let receives = sock.wants().contains(EventFlags::IN) && !accepts;
@@ -159,6 +168,21 @@ impl Epoll {
                 self.receive(index);
             }
         }
+    }
+}
+
+// Watching.
+impl Epoll {
+    pub(super) fn submit_watch(&mut self, token: Token, socket: Socket) {
+        let index = socket.0 as usize;
+        match self.sockets.get_mut(index) {
+            Some(sock) if sock.watch.is_none() => sock.watch = Some(token),
+            _ => {
+                let event = Event::ReceiveEnded { error: Some(libc::EBADF) };
+                return self.ready.push_back((token, event));
+            }
+        }
+        self.update(index);
     }
 }
 

@@ -96,9 +96,18 @@ struct Entry {
 enum What {
     /// Owns nothing, and nobody waits for its end.
     Accept,
+    /// As `Accept`.
+    Watch,
     Receive(Socket),
     Detach(Socket),
     Other,
+}
+
+impl What {
+    /// A host that leaves waits for its end.
+    fn is_owed(self) -> bool {
+        !matches!(self, Self::Accept | Self::Watch)
+    }
 }
 
 /// Rings when it is dropped, on a panic too: the host must not sleep for ever.
@@ -335,18 +344,20 @@ impl<P: Kernel> Core<P> {
         let mut what = What::Other;
         if let Work::Accept { socket }
         | Work::Receive { socket }
+        | Work::Watch { socket }
         | Work::Send { socket, .. }
         | Work::Detach { socket } = &mut work
         {
             let hosts = std::mem::replace(socket, guest.socket(*socket));
             what = match &work {
                 Work::Accept { .. } => What::Accept,
+                Work::Watch { .. } => What::Watch,
                 Work::Receive { .. } => What::Receive(hosts),
                 Work::Detach { .. } => What::Detach(hosts),
                 _ => What::Other,
             };
         }
-        guest.under_way += usize::from(what != What::Accept);
+        guest.under_way += usize::from(what.is_owed());
         let entry = self.works.insert(Entry { guest: index, token, what });
         if let What::Receive(socket) = what
             && let Some(place) = guest.place(socket)
@@ -436,7 +447,7 @@ impl<P: Kernel> Core<P> {
     /// Work of a guest has ended; `gone`: its socket is no longer the port's.
     fn ended(&mut self, index: usize, number: usize, what: What, gone: bool) {
         let Some(guest) = self.guests.get_mut(number).and_then(Option::as_mut) else { return };
-        guest.under_way -= usize::from(what != What::Accept);
+        guest.under_way -= usize::from(what.is_owed());
         match what {
             What::Receive(socket) => {
                 if let Some(place) = guest.place(socket) {
@@ -513,9 +524,11 @@ fn take_back<P: Kernel>(port: &P, returns: &mut Consumer<u16>) -> bool {
 /// Whether no other event of the same work follows.
 const fn is_last<B>(event: &Event<B>) -> bool {
     match event {
-        Event::Accepted { .. } | Event::Received { .. } | Event::Landed { .. } | Event::Woken => {
-            false
-        }
+        Event::Accepted { .. }
+        | Event::Received { .. }
+        | Event::Landed { .. }
+        | Event::Ready
+        | Event::Woken => false,
         Event::AcceptFailed { errno } => matches!(
             *errno,
             libc::ECANCELED | libc::EBADF | libc::EINVAL | libc::EOPNOTSUPP | libc::ENOTSOCK

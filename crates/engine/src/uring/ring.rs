@@ -32,6 +32,8 @@ pub(super) enum Kind {
     Cancel,
     /// Cancels a receive.
     Pause,
+    /// Looks whether a descriptor can be read.
+    Watch,
 }
 
 /// What tells completions apart: a kind and an index into the table of the kind.
@@ -58,6 +60,7 @@ impl Key {
             3 => Kind::Send,
             4 => Kind::File,
             5 => Kind::Cancel,
+            7 => Kind::Watch,
             _ => Kind::Pause,
         }
     }

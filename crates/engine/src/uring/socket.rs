@@ -41,6 +41,7 @@ pub(super) struct Sock {
     owed: u32,
     accept: Option<Token>,
     receive: Option<Token>,
+    watch: Option<Token>,
     armed: Armed,
     /// Receives that are still asked for one by one.
     single: u8,
@@ -79,6 +80,7 @@ impl Sock {
             owed: 0,
             accept: None,
             receive: None,
+            watch: None,
             armed: Armed::No,
             single: 0,
             landing: None,
@@ -92,10 +94,10 @@ impl Sock {
     }
 
     /// Makes whatever is under way on a connection end soon. A listening socket is left: others
-    /// may accept from it too.
+    /// may accept from it too. What is watched is none.
     pub(super) fn abort(&mut self) {
         self.closing = true;
-        if self.accept.is_none() {
+        if self.accept.is_none() && self.watch.is_none() {
             let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
         }
     }
@@ -121,6 +123,53 @@ impl Sock {
 
     fn number(&self) -> Fd {
         Fd(self.fd.as_raw_fd())
+    }
+}
+
+// Watching.
+impl Uring {
+    pub(super) fn submit_watch(&mut self, token: Token, socket: Socket) {
+        let index = socket.0 as usize;
+        match self.sockets.get_mut(index) {
+            Some(sock) if !sock.closing && sock.watch.is_none() => sock.watch = Some(token),
+            _ => {
+                let event = Event::ReceiveEnded { error: Some(libc::EBADF) };
+                return self.ready.push_back((token, event));
+            }
+        }
+        self.arm_watch(index);
+    }
+
+    fn arm_watch(&mut self, index: usize) {
+        let Some(sock) = self.sockets.get_mut(index) else { return };
+        sock.owed += 1;
+        let flags = u32::from(libc::POLLIN.unsigned_abs());
+        let poll = opcode::PollAdd::new(sock.number(), flags).multi(true).build();
+        self.ring.push(Key::new(Kind::Watch, index), poll);
+    }
+
+    pub(super) fn watch_completed(
+        &mut self,
+        index: usize,
+        result: Result<usize, i32>,
+        last: bool,
+    ) -> Option<(Token, Event)> {
+        let sock = self.sockets.get_mut(index)?;
+        if last {
+            sock.owed = sock.owed.saturating_sub(1);
+        }
+        if sock.closing {
+            self.settle_closed(index);
+            return None;
+        }
+        if let Err(errno) = result {
+            return Some((sock.watch.take()?, Event::ReceiveEnded { error: Some(errno) }));
+        }
+        let token = sock.watch?;
+        if last {
+            self.arm_watch(index);
+        }
+        Some((token, Event::Ready))
     }
 }
 
@@ -555,7 +604,7 @@ impl Uring {
         if sock.owed as usize > cancelled {
             // What was being worked on at that moment was not found.
             sock.abort();
-            if sock.accept.is_some() {
+            if sock.accept.is_some() || sock.watch.is_some() {
                 return self.cancel_all(index);
             }
         }
@@ -572,7 +621,7 @@ impl Uring {
             let event = Event::AcceptFailed { errno: libc::ECANCELED };
             self.ready.push_back((token, event));
         }
-        if let Some(token) = sock.receive {
+        for token in sock.receive.into_iter().chain(sock.watch) {
             let event = Event::ReceiveEnded { error: Some(libc::ECANCELED) };
             self.ready.push_back((token, event));
         }

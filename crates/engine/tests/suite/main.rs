@@ -25,6 +25,7 @@ mod rig;
 mod sockets;
 mod starving;
 mod waiting;
+mod watching;
 
 /// Runs each scenario on each engine; where io_uring is refused it says why.
 macro_rules! suite {
@@ -91,6 +92,8 @@ suite! {
     chores::they_run_beside_the_port,
     chores::dropping_the_port_waits_for_a_chore,
     duplex::values_flow_both_ways,
+    watching::what_can_be_read_is_told_once,
+    watching::closing_ends_watching,
     waiting::deadlines_are_kept,
     waiting::wakers_wake,
     waiting::wakers_race,

@@ -6,6 +6,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use buf::SgList;
+use capture::Capture;
+use capture::Side;
+use capture::Tap;
 use clock::Instant;
 use engine::Port;
 use engine::Socket;
@@ -64,6 +67,8 @@ pub(super) enum Path {
         socket: Socket,
         /// The list to fill; None while it is under way.
         list: Option<SgList>,
+        /// Is told what comes and goes.
+        tap: Option<Box<Tap>>,
     },
     Local {
         end: LocalEnd,
@@ -79,6 +84,7 @@ impl Connection {
         connected: Connected,
         login: Login,
         (session, transport): (SessionId, Transport),
+        capture: Option<&Capture>,
         context: &mut Context<'_, P>,
     ) {
         self.epoch = context.next_epoch();
@@ -86,9 +92,14 @@ impl Connection {
         self.successor = None;
         (mover, self.path) = match connected.line {
             Line::Stream(stream) => {
+                let ours = stream.local_addr().ok();
+                let tap = capture.zip(ours).and_then(|(capture, ours)| {
+                    let ends = (ours, connected.peer);
+                    Tap::open(capture, Side::Initiator, ends, context.wall_clock())
+                });
                 let socket = context.take_over(stream.into(), session, self.epoch);
-                let list = Some(SgList::new());
-                (self.stream_mover(transport, socket, context), Path::Stream { socket, list })
+                let (list, tap) = (Some(SgList::new()), tap.map(Box::new));
+                (self.stream_mover(transport, socket, context), Path::Stream { socket, list, tap })
             }
             Line::Local(end) => {
                 end.attach(context.waker());
@@ -150,16 +161,23 @@ impl Connection {
 
     /// Ends the connection, on which all is said.
     pub(super) fn part<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        if let Path::Stream { socket, .. } = std::mem::take(&mut self.path) {
+        if let Path::Stream { socket, tap, .. } = std::mem::take(&mut self.path) {
             context.part(socket);
+            tap.into_iter().for_each(|tap| tap.closed(context.wall_clock()));
         }
         self.hang_up(context);
     }
 
     /// Closes the connection. Its commands stay.
     pub(super) fn hang_up<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        if let Path::Stream { socket, list } = std::mem::take(&mut self.path) {
-            match list.and_then(|list| self.mover.last_word(list)) {
+        if let Path::Stream { socket, list, tap } = std::mem::take(&mut self.path) {
+            let last = list.and_then(|list| self.mover.last_word(list));
+            if let Some(mut tap) = tap {
+                let now = context.wall_clock();
+                last.iter().for_each(|last| tap.sent(now, last));
+                tap.closed(now);
+            }
+            match last {
                 Some(list) => context.part_with(socket, list),
                 None => context.hang_up(socket),
             }

@@ -40,6 +40,9 @@ impl SessionDriver {
             self.place(epoch).and_then(|place| self.connections.get_mut(place))
         {
             connection.received += bytes.len() as u64;
+            if let Path::Stream { tap: Some(tap), .. } = &mut connection.path {
+                tap.received(context.wall_clock(), bytes);
+            }
         }
         let mut rest = bytes;
         loop {
@@ -158,7 +161,8 @@ impl SessionDriver {
     fn land<P: Port>(&mut self, epoch: u32, context: &mut Context<'_, P>) {
         let Some(place) = self.place(epoch) else { return };
         let Some(connection) = self.connections.get_mut(place) else { return };
-        if let (Path::Stream { socket, .. }, Mover::Tcp(tcp)) =
+        // Who captures what comes must see it.
+        if let (Path::Stream { socket, tap: None, .. }, Mover::Tcp(tcp)) =
             (&connection.path, &mut connection.mover)
             && let Some((buf, at, end)) = tcp.landing()
             && let Some(back) = context.land(*socket, Landing { buf, at, end })
@@ -196,6 +200,21 @@ impl SessionDriver {
             all.digested += touched.digested;
         }
         all
+    }
+
+    /// Nothing more comes on a connection.
+    pub(crate) fn note_ended<P: Port>(
+        &mut self,
+        epoch: u32,
+        error: Option<i32>,
+        context: &Context<'_, P>,
+    ) {
+        if let Some(connection) =
+            self.place(epoch).and_then(|place| self.connections.get_mut(place))
+            && let Path::Stream { tap: Some(tap), .. } = &mut connection.path
+        {
+            tap.ended(context.wall_clock(), error.is_some());
+        }
     }
 
     /// A connection is gone.
@@ -236,7 +255,11 @@ impl SessionDriver {
     }
 
     /// Fills the next lists and gives them out: socket, list and epoch of each.
-    pub(crate) fn transmit(&mut self, mut send: impl FnMut(Socket, SgList, u32)) {
+    pub(crate) fn transmit<P: Port>(
+        &mut self,
+        port: &mut P,
+        mut send: impl FnMut(&mut P, Socket, SgList, u32),
+    ) {
         for (connection, at) in self.connections.iter_mut().zip(0..) {
             let exp_stat_sn = match (&connection.login, &self.state) {
                 (Some(login), _) => login.exp_stat_sn(),
@@ -244,11 +267,14 @@ impl SessionDriver {
                 _ => continue,
             };
             match (&mut connection.path, &mut connection.mover) {
-                (Path::Stream { socket, list: place }, mover) => {
+                (Path::Stream { socket, list: place, tap }, mover) => {
                     let Some(mut list) = place.take() else { continue };
                     if mover.poll_transmit(&mut list, exp_stat_sn) == Some(true) {
                         connection.sending = list.len() as u64;
-                        send(*socket, list, connection.epoch);
+                        if let Some(tap) = tap {
+                            tap.sent(port.wall_clock(), &list);
+                        }
+                        send(port, *socket, list, connection.epoch);
                     } else {
                         *place = Some(list);
                     }
@@ -371,7 +397,8 @@ impl SessionDriver {
             });
             match (result, login, self.connections.get_mut(place)) {
                 (Some(connected), Some(login), Some(connection)) => {
-                    connection.begin(connected, login, (self.id, transport), context);
+                    let capture = self.options.capture.as_ref();
+                    connection.begin(connected, login, (self.id, transport), capture, context);
                 }
                 _ => self.join_failed(id_of(place), false, context),
             }

@@ -152,6 +152,8 @@ pub struct Keys {
     pub unexpected_max: u32,
     /// Over RDMA, what a command names begins behind what it sends unasked (RFC 7145 §6.9).
     pub solicited_only: bool,
+    /// Over RDMA, the first message is a Hello (RFC 7145 §5.1.3).
+    pub hello: bool,
 }
 
 impl Keys {
@@ -169,6 +171,7 @@ impl Keys {
         markers: Markers { send: None, receive: None },
         unexpected_max: 0,
         solicited_only: false,
+        hello: false,
     };
 }
 

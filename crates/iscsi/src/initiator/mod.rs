@@ -43,6 +43,7 @@ use self::datamover::Keys;
 use self::datamover::Op;
 use crate::datamover::Capabilities;
 use crate::datamover::Rdma;
+use crate::limits::UNEXPECTED_MAX;
 pub use crate::target_role::ConnectionId;
 pub use crate::target_role::Parameters;
 pub use crate::target_role::TaskReporting;
@@ -73,6 +74,12 @@ pub struct Settings {
     /// What RDMAExtensions is to come to: what the mover says. Where it is not [`Rdma::Never`] the
     /// login ends without it.
     pub rdma: Rdma,
+    /// Over RDMA, PDUs that a target may send without being asked before it hears that they have
+    /// come: from 2 on (RFC 7145 §6.7).
+    pub unexpected_pdus_max: u32,
+    /// Whether RDMA begins with a Hello (RFC 7145 §5.1.3), which tells a target how many RDMA Reads
+    /// are served at once where MPA does not.
+    pub hello: bool,
     /// Highest ErrorRecoveryLevel to ask for (RFC 7143 §13.20); discovery sessions have 0.
     pub error_recovery_level: u8,
     /// DefaultTime2Wait to ask for, seconds (RFC 7143 §13.15).
@@ -117,6 +124,8 @@ impl Default for Settings {
             data_sequence_in_order: true,
             markers: false,
             rdma: Rdma::Never,
+            unexpected_pdus_max: UNEXPECTED_MAX,
+            hello: false,
             error_recovery_level: 0,
             time2wait: 0,
             time2retain: 20,
@@ -274,6 +283,10 @@ impl LoggedIn {
             },
             solicited_only: match agreed.rdma {
                 Some(rdma) => rdma.solicited_only,
+                None => false,
+            },
+            hello: match agreed.rdma {
+                Some(rdma) => rdma.hello,
                 None => false,
             },
         }

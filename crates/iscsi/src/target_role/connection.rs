@@ -234,6 +234,7 @@ fn keys(own: &Parameters, session: &Parameters, discovery: bool) -> Keys {
         markers: own.markers,
         solicited_only: session.rdma.is_some_and(|rdma| rdma.solicited_only),
         unexpected_max: session.rdma.map_or(0, |rdma| rdma.unexpected_max),
+        own_unexpected_max: session.rdma.map_or(0, |rdma| rdma.own_unexpected_max),
         hello: session.rdma.is_some_and(|rdma| rdma.hello),
     }
 }

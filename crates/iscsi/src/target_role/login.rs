@@ -56,6 +56,7 @@ use crate::datamover::Capabilities;
 use crate::datamover::Event;
 use crate::datamover::Keys;
 use crate::datamover::Op;
+use crate::datamover::Rdma;
 use crate::datamover::StreamViolation;
 use crate::limits;
 use crate::negotiate::SessionType;
@@ -366,10 +367,10 @@ impl Login {
             exp_cmd_sn: first.cmd_sn,
             stat_sn: self.stat_sn,
             exp_stat_sn: first.exp_stat_sn,
-            capabilities: match parameters.rdma {
+            capabilities: match (parameters.rdma, self.capabilities.rdma) {
                 // The byte stream goes on as another one.
-                Some(_) => Capabilities::RDMA,
-                None => self.capabilities,
+                (Some(_), Rdma::Possible) => Capabilities::RDMA,
+                _ => self.capabilities,
             },
             parameters,
         }));
@@ -516,6 +517,7 @@ fn keys(parameters: &Parameters, discovery: bool) -> Keys {
         markers: parameters.markers,
         solicited_only: parameters.rdma.is_some_and(|rdma| rdma.solicited_only),
         unexpected_max: parameters.rdma.map_or(0, |rdma| rdma.unexpected_max),
+        own_unexpected_max: parameters.rdma.map_or(0, |rdma| rdma.own_unexpected_max),
         hello: parameters.rdma.is_some_and(|rdma| rdma.hello),
     }
 }

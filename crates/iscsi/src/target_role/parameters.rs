@@ -22,6 +22,8 @@ pub enum TaskReporting {
 pub struct RdmaParameters {
     /// MaxOutstandingUnexpectedPDUs of the peer; zero: it states no limit.
     pub unexpected_max: u32,
+    /// Of a target what it has stated itself; zero: no limit.
+    pub own_unexpected_max: u32,
     /// TaggedBufferForSolicitedDataOnly.
     pub solicited_only: bool,
     /// iSERHelloRequired.
@@ -122,6 +124,7 @@ impl Parameters {
             markers: Markers::default(),
             rdma: Some(RdmaParameters {
                 unexpected_max: values.get(Id::MaxOutstandingUnexpectedPdus),
+                own_unexpected_max: 0,
                 solicited_only: values.is_yes(Id::TaggedBufferForSolicitedDataOnly),
                 hello: values.is_yes(Id::IserHelloRequired),
             }),

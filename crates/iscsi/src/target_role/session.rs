@@ -101,7 +101,7 @@ enum State {
 impl Session {
     /// The session with its leading connection, which gets `ConnectionId(0)`.
     pub fn new(login: LoggedIn, settings: &Settings, now: Instant) -> Self {
-        let depth = settings.queue_depth.clamp(1, limits::QUEUE_DEPTH_MAX);
+        let depth = settings.depth_over(login.capabilities).clamp(1, limits::QUEUE_DEPTH_MAX);
         let numbering = Numbering::new(login.exp_cmd_sn, depth);
         let mut connections = Connections::default();
         connections.insert(&login, &login.parameters, numbering.max(), now);

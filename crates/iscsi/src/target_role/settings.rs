@@ -3,6 +3,8 @@
 
 use crate::datamover::Capabilities;
 use crate::datamover::Rdma;
+use crate::limits;
+use crate::limits::UNEXPECTED_BUFFERS;
 use alloc::string::String;
 use core::time::Duration;
 
@@ -31,6 +33,9 @@ pub struct Settings {
     pub markers: bool,
     /// What RDMAExtensions may come to: what the mover says.
     pub rdma: Rdma,
+    /// Over RDMA, PDUs that an initiator may send past the command window before it hears from the
+    /// target: from 2 on (RFC 7145 §6.7).
+    pub unexpected_pdus_max: u32,
     /// Command window: largest MaxCmdSN - ExpCmdSN + 1; zero counts as one.
     pub queue_depth: u16,
     /// Most connections of a session; discovery sessions have one (RFC 7143 §13.2).
@@ -75,6 +80,7 @@ impl Default for Settings {
             data_sequence_in_order: false,
             markers: false,
             rdma: Rdma::Never,
+            unexpected_pdus_max: limits::UNEXPECTED_MAX,
             queue_depth: 128,
             max_connections: 4,
             header_digest: DigestPolicy::Any,
@@ -93,6 +99,12 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The command window of a session whose movers can do this.
+    pub(super) fn depth_over(&self, capabilities: Capabilities) -> u16 {
+        let buffered = capabilities.buffers.map(|all| all.saturating_sub(UNEXPECTED_BUFFERS));
+        self.queue_depth.min(buffered.unwrap_or(u16::MAX))
+    }
+
     /// What of this a mover can do. A digest that is required guards bytes on their way: where the
     /// mover knows none, there are none on the way.
     pub(super) fn within(mut self, capabilities: Capabilities) -> Self {
@@ -104,6 +116,13 @@ impl Settings {
         }
         self.markers &= capabilities.markers;
         self.rdma = capabilities.rdma;
+        if let Some(buffers) = capabilities.buffers {
+            // A PDU that finds none may end the connection.
+            self.initial_r2t = true;
+            let most = u32::from(buffers.min(UNEXPECTED_BUFFERS));
+            self.unexpected_pdus_max = self.unexpected_pdus_max.min(most);
+            self.queue_depth = self.depth_over(capabilities);
+        }
         // Nothing is reordered there.
         self.data_pdu_in_order |= capabilities.rdma == Rdma::Always;
         self

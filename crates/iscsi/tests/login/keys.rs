@@ -713,6 +713,7 @@ fn what_the_mover_cannot_do_is_not_agreed_on() {
         markers: false,
         lands: false,
         rdma: Rdma::Never,
+        buffers: None,
     };
     let required = DigestPolicy::Required;
     let settings = Settings {

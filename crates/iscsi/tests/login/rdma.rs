@@ -33,8 +33,12 @@ fn over(capabilities: Capabilities, pairs: &[&str]) -> Step {
     Driver::over(capabilities, wide()).named(last(), pairs)
 }
 
-const PLAIN: RdmaParameters =
-    RdmaParameters { unexpected_max: 0, solicited_only: false, hello: false };
+const PLAIN: RdmaParameters = RdmaParameters {
+    unexpected_max: 0,
+    own_unexpected_max: 0,
+    solicited_only: false,
+    hello: false,
+};
 
 /// Covers: ISK-01/T.
 #[test]
@@ -101,7 +105,7 @@ fn other_keys_say_how_much_data_a_pdu_has() {
     assert_eq!(step.answer("TargetRecvDataSegmentLength").as_deref(), Some("Irrelevant"));
 }
 
-/// Covers: ISK-04/T, ISK-08/T.
+/// Covers: ISK-04/T, ISK-08/T, ISE-06/T.
 #[test]
 fn there_are_no_digests_no_markers_and_no_recovery() {
     let offers = [
@@ -146,7 +150,7 @@ fn what_was_agreed_on_before_stays_and_then_there_is_no_rdma() {
     assert_eq!(step.answer("ErrorRecoveryLevel").as_deref(), Some("2"));
 }
 
-/// Covers: ISK-09/T.
+/// Covers: ISK-09/T, ISK-10/T.
 #[test]
 fn limits_are_declared() {
     let pairs = [
@@ -179,8 +183,40 @@ fn limits_are_declared() {
     // As open-iscsi, which takes no other key than those that it offers.
     let step = over(Capabilities::RDMA, &["RDMAExtensions=Yes"]);
     assert_eq!(step.answer("MaxOutstandingUnexpectedPDUs"), None, "the default stands");
-    let wrong = ["RDMAExtensions=Yes", "TaggedBufferForSolicitedDataOnly=Maybe"];
-    over(Capabilities::RDMA, &wrong).assert_failed(0x0200);
+    for pair in [
+        "TaggedBufferForSolicitedDataOnly=Maybe",
+        "MaxOutstandingUnexpectedPDUs=1",
+        "MaxAHSLength=1",
+    ] {
+        over(Capabilities::RDMA, &["RDMAExtensions=Yes", pair]).assert_failed(0x0200);
+    }
+    for pair in ["MaxOutstandingUnexpectedPDUs=0", "MaxAHSLength=0", "MaxAHSLength=4294967295"] {
+        let step = over(Capabilities::RDMA, &["RDMAExtensions=Yes", pair]);
+        assert!(step.done().parameters.rdma.is_some(), "{pair}");
+    }
+    // A limit of ours is told to whoever has one, and is in force where it was.
+    let few = Settings { unexpected_pdus_max: 2, ..wide() };
+    for (pair, told) in [("MaxOutstandingUnexpectedPDUs=9", 2), ("MaxAHSLength=0", 0)] {
+        let mut driver = Driver::over(Capabilities::RDMA, few.clone());
+        let keys = driver.named(last(), &["RDMAExtensions=Yes", pair]).keys.expect("told");
+        assert_eq!(keys.own_unexpected_max, told);
+    }
+}
+
+/// Each PDU needs a buffer of its own over an adapter: nothing comes that has none.
+#[test]
+fn buffers_bound_what_may_come() {
+    for (buffers, unexpected, depth) in [(160, "32", 128), (48, "32", 16), (8, "8", 1)] {
+        let capabilities = Capabilities { buffers: Some(buffers), ..Capabilities::RDMA };
+        let pairs = ["RDMAExtensions=Yes", "InitialR2T=No", "MaxOutstandingUnexpectedPDUs=2"];
+        let step = over(capabilities, &pairs);
+        assert_eq!(step.answer("InitialR2T").as_deref(), Some("Yes"));
+        assert_eq!(step.answer("MaxOutstandingUnexpectedPDUs").as_deref(), Some(unexpected));
+        let header = &step.reply().header.numbers;
+        let window = header.max_cmd_sn.0.wrapping_sub(header.exp_cmd_sn.0) + 1;
+        assert!(window <= depth, "{window}");
+        assert_eq!(step.done().capabilities, capabilities, "as of all connections of the session");
+    }
 }
 
 #[test]
@@ -188,6 +224,35 @@ fn a_hello_may_follow_however_the_connection_began() {
     let pairs = ["RDMAExtensions=Yes", "iSERHelloRequired=Yes"];
     for capabilities in [POSSIBLE, Capabilities::RDMA] {
         assert!(over(capabilities, &pairs).keys.expect("told").hello);
+    }
+}
+
+/// Whoever knows them says so, whether they mean anything or not (RFC 7143 §6.2).
+///
+/// Covers: ISK-14.
+#[test]
+fn keys_of_iser_are_understood() {
+    let others = [
+        "TargetRecvDataSegmentLength=4096",
+        "InitiatorRecvDataSegmentLength=4096",
+        "MaxOutstandingUnexpectedPDUs=2",
+        "MaxAHSLength=32",
+        "TaggedBufferForSolicitedDataOnly=Yes",
+        "iSERHelloRequired=Yes",
+    ];
+    for capabilities in [POSSIBLE, Capabilities::RDMA] {
+        for wish in ["Yes", "No"] {
+            if wish == "No" && capabilities == Capabilities::RDMA {
+                continue;
+            }
+            let wish = format!("RDMAExtensions={wish}");
+            let pairs = [&[wish.as_str()], &others[..]].concat();
+            let step = over(capabilities, &pairs);
+            for pair in pairs {
+                let (key, _) = pair.split_once('=').expect("a pair");
+                assert_ne!(step.answer(key).as_deref(), Some("NotUnderstood"), "{pair}");
+            }
+        }
     }
 }
 

@@ -487,11 +487,15 @@ fn the_tag_of_a_logout_is_no_task() {
 
 /// What a session has agreed on holds for all of its connections, so all of their movers must be
 /// able to do it.
+///
+/// Covers: ISK-03/T.
 #[test]
 fn connections_over_another_kind_of_transport_do_not_join() {
     let driver = Setup::new().keys(|keys| keys.max_connections = 4).start();
     let other = Capabilities { numbers_data: false, ..Capabilities::STREAM };
-    assert_eq!(driver.session.admits(Cid(1), other), Err(0x0208));
+    for other in [other, Capabilities::RDMA] {
+        assert_eq!(driver.session.admits(Cid(1), other), Err(0x0208));
+    }
 }
 
 /// Covers: TMF-29b.

@@ -9,8 +9,8 @@ use core::time::Duration;
 use iscsi::datamover::{Capabilities, DataError, Event, Immediate, Markers, Op, TaskId};
 use iscsi::service::{Command, Completion, Indication};
 use iscsi::target_role::{
-    ConnectionId, DigestPolicy, LoggedIn, Output, Parameters, Room, Session, Settings,
-    TargetRecord, TaskReporting,
+    ConnectionId, DigestPolicy, LoggedIn, Output, Parameters, RdmaParameters, Room, Session,
+    Settings, TargetRecord, TaskReporting,
 };
 use std::collections::{HashMap, HashSet};
 use wire::iscsi::{
@@ -102,6 +102,13 @@ impl Setup {
 
     pub(crate) fn discovery() -> Self {
         Self { discovery: true, target: None, ..Self::new() }
+    }
+
+    pub(crate) fn over_rdma() -> Self {
+        let (solicited_only, hello) = (true, false);
+        let (unexpected_max, own_unexpected_max) = (0, 0);
+        let rdma = RdmaParameters { unexpected_max, own_unexpected_max, solicited_only, hello };
+        Self::new().keys(|keys| keys.rdma = Some(rdma))
     }
 
     pub(crate) fn depth(mut self, depth: u16) -> Self {

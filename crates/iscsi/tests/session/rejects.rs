@@ -63,7 +63,7 @@ fn snack_is_refused_at_level_0() {
     }
 }
 
-/// Covers: PER-02, REJ-05.
+/// Covers: PER-02, REJ-05, ISP-17/T.
 #[test]
 fn a_login_in_full_feature_phase_is_refused() {
     let login = LoginRequest {
@@ -80,7 +80,7 @@ fn a_login_in_full_feature_phase_is_refused() {
         cmd_sn: CmdSn(CMD_SN),
         exp_stat_sn: StatSn(0x7fff_0000),
     };
-    for setup in [Setup::new(), Setup::discovery()] {
+    for setup in [Setup::new(), Setup::discovery(), Setup::over_rdma()] {
         let mut driver = setup.start();
         assert_eq!(reject(&driver.request(Request::Login(login), &[])), 4);
         assert!(driver.closed.is_none());

@@ -358,7 +358,8 @@ fn a_new_segment_limit_holds_after_the_answer() {
 /// Linux's ib_iser has room for no more, whatever it has negotiated.
 #[test]
 fn sense_data_over_rdma_is_short() {
-    let plain = RdmaParameters { unexpected_max: 0, solicited_only: true, hello: false };
+    let (solicited_only, hello) = (true, false);
+    let plain = RdmaParameters { unexpected_max: 0, own_unexpected_max: 0, solicited_only, hello };
     for (rdma, length) in [(None, 2 + 252), (Some(plain), 2 + 126)] {
         let mut driver = Setup::new().keys(|keys| keys.rdma = rdma).start();
         let command = driver.command();

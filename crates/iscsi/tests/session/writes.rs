@@ -95,12 +95,20 @@ fn no_r2t_asks_for_nothing_or_for_what_there_is_not() {
     }
 }
 
-/// Covers: R2T-01, R2T-03, R2T-04, R2T-08, KEY-28a/T, KEY-42a.
+/// Covers: R2T-01, R2T-03, R2T-04, R2T-08, KEY-28a/T, KEY-42a, ISP-25, ISP-26.
 #[test]
 fn as_many_r2ts_are_open_as_was_negotiated() {
     // A burst ends where it was negotiated, at any byte.
-    for (open_max, length_max) in [(1_u16, 512), (4, 512), (1, 1001), (4, 1001)] {
-        let setup = Setup::new().keys(|keys| {
+    for (open_max, length_max, over_rdma) in [
+        (1_u16, 512, false),
+        (4, 512, false),
+        (1, 1001, false),
+        (4, 1001, false),
+        (1, 1001, true),
+        (4, 512, true),
+    ] {
+        let setup = if over_rdma { Setup::over_rdma() } else { Setup::new() };
+        let setup = setup.keys(|keys| {
             keys.max_outstanding_r2t = open_max;
             keys.max_burst_length = length_max;
         });

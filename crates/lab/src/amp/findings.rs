@@ -3,11 +3,11 @@
 
 use super::rig::{DEPTH, SESSIONS, Sample};
 use super::theirs::{self, BINS};
-use super::threads::Usage;
 use super::{Case, Division, Load, Measured, Places};
 use crate::figure::{Bar, Figure, Kind, number};
 use crate::measure::{median, real};
 use crate::report::{Report, Section, Table, doubt};
+use crate::threads::Usage;
 
 /// By how many percent the reactor's cost of an I/O has to fall.
 const HOST_GAIN: f64 = 30.0;

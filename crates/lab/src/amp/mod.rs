@@ -5,7 +5,6 @@
 mod findings;
 mod rig;
 mod theirs;
-mod threads;
 
 use std::time::Duration;
 

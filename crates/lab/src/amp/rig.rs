@@ -19,10 +19,10 @@ use scsi::{Identity, LogicalUnit};
 use store::spec::Spec;
 use target::{AuthenticationPolicy, Idle, Mode, Node, Plan, Stores, Target, Times};
 
-use super::threads::{Interrupts, Usage, find, interrupts, usage};
 use super::{Division, Load, Places};
 use crate::Error;
 use crate::measure::real;
+use crate::threads::{Interrupts, Usage, find, interrupts, usage};
 
 const TARGET: &str = "iqn.2026-01.local.lunwire:lab";
 
@@ -207,6 +207,8 @@ fn plan(division: Division, places: Places) -> Result<Plan, Error> {
         pool_bytes_max: 64 << 20,
         login_timeout: Duration::from_secs(15),
         rdma: target::Rdma::Off,
+        capture: None,
+        adapters: target::Adapters::Off,
         end_wait: target::END_WAIT_DEFAULT,
         isns: None,
         sessions_max: target::SESSIONS_MAX,

@@ -87,6 +87,13 @@ pub(crate) struct ClientOptions {
     /// auto, uring or epoll [default: auto]
     #[arg(long, value_name = "ENGINE", help_heading = "Session")]
     pub(crate) engine: Option<String>,
+    /// Write what goes over the connections to FILE, for tshark or Wireshark; the secrets of CHAP
+    /// are in it as on the wire
+    #[arg(long, value_name = "FILE", help_heading = "Session")]
+    pub(crate) capture: Option<PathBuf>,
+    /// End of the capture when FILE is so large [default: 1G]
+    #[arg(long, value_name = "SIZE", help_heading = "Session", requires = "capture")]
+    pub(crate) capture_limit: Option<String>,
     /// What the options of the account begin with behind `--`.
     #[arg(skip)]
     pub(crate) account_prefix: &'static str,
@@ -324,7 +331,7 @@ Examples:
       what the protocol costs on this machine, without a network and over loopback TCP";
 
 /// What `bench --local` has not, over one of its ways at least.
-const NOT_WITH_LOCAL: [&str; 16] = [
+const NOT_WITH_LOCAL: [&str; 17] = [
     "url",
     "sessions",
     "verify",
@@ -332,6 +339,7 @@ const NOT_WITH_LOCAL: [&str; 16] = [
     "svg",
     "destroy_data",
     "portal",
+    "capture",
     "chap_user",
     "chap_secret_file",
     "chap_secret_env",
@@ -352,8 +360,8 @@ pub(crate) struct BenchOptions {
     pub(crate) client: ClientOptions,
     /// Start a target with a disk in memory in this process, and measure what both roles of the
     /// protocol cost without a network, and beside it over TCP on the loopback address; not with a
-    /// URL, --sessions, --verify, --layers, --svg, --destroy-data or --portal, and not with options
-    /// of CHAP, digests and markers, which are not for both ways
+    /// URL, --sessions, --verify, --layers, --svg, --destroy-data, --portal or --capture, and not
+    /// with options of CHAP, digests and markers, which are not for both ways
     #[arg(long, conflicts_with_all = NOT_WITH_LOCAL)]
     pub(crate) local: bool,
     /// One block behind the other instead of at random

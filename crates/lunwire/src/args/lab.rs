@@ -15,7 +15,9 @@ Examples:
   lunwire lab run fast05 --rounds 5 --size-max 8K --out /tmp/fast05
       a quick look; index.html, results.json and the figures go to /tmp/fast05
   lunwire lab run amp
-      a target that does all of its work itself against one with a polling core: half a minute";
+      a target that does all of its work itself against one with a polling core: half a minute
+  lunwire lab run unh
+      iSCSI over RDMA beside plain iSCSI, and what a thesis left open: two minutes";
 
 const FAST05_EXAMPLES: &str = "\
 Examples:
@@ -37,6 +39,16 @@ Examples:
 
 Needs no network. As root it counts system calls, too. What else the machine does shows in the
 figures: let it be idle. It takes three processors to show what AMP does for throughput.";
+
+const UNH_EXAMPLES: &str = "\
+Examples:
+  lunwire lab run unh
+      about two minutes; the page is lab/unh/index.html
+  lunwire lab run unh --quick --out /tmp/unh
+      a quick look: fewer sizes, once
+
+Needs no network, no root, and nothing of RDMA in the kernel: iWARP is software on both sides. What
+else the machine does shows in the figures: let it be idle.";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LabOptions {
@@ -67,6 +79,9 @@ pub(crate) enum Study {
     /// A polling core for the work on sockets, or none (Foong et al., 2005)
     #[command(after_help = AMP_EXAMPLES)]
     Amp(AmpOptions),
+    /// iSCSI whose data moves by RDMA, beside plain iSCSI (Burns, 2008)
+    #[command(after_help = UNH_EXAMPLES)]
+    Unh(UnhOptions),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -98,4 +113,20 @@ pub(crate) struct AmpOptions {
     /// How long each runs, 50ms to 10s
     #[arg(long, value_name = "TIME", default_value = "700ms")]
     pub(crate) time: String,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct UnhOptions {
+    /// Where the report goes
+    #[arg(long, value_name = "FOLDER", default_value = "lab/unh")]
+    pub(crate) out: PathBuf,
+    /// Runs of each case; medians count [default: 3, with --quick 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub(crate) rounds: Option<u16>,
+    /// How long each runs, 50ms to 10s
+    #[arg(long, value_name = "TIME", default_value = "100ms")]
+    pub(crate) time: String,
+    /// Every third size alone, and fewer commands at once
+    #[arg(long)]
+    pub(crate) quick: bool,
 }

@@ -16,6 +16,7 @@ use crate::args::Fast05Options;
 use crate::args::LabAction;
 use crate::args::LabOptions;
 use crate::args::Study;
+use crate::args::UnhOptions;
 use crate::args::Usage;
 use crate::client::outfile::Outfile;
 use crate::output;
@@ -37,6 +38,7 @@ pub(crate) fn run(options: &LabOptions) -> Result<()> {
         }
         LabAction::Run(Study::Fast05(options)) => fast05(options),
         LabAction::Run(Study::Amp(options)) => amp(options),
+        LabAction::Run(Study::Unh(options)) => unh(options),
     }
 }
 
@@ -81,14 +83,25 @@ fn fast05(options: &Fast05Options) -> Result<()> {
 }
 
 fn amp(options: &AmpOptions) -> Result<()> {
-    let time = control::units::duration(&options.time).ok().filter(|time| TIMES.contains(time));
-    let Some(time) = time else {
-        let given = &options.time;
-        return Err(Usage(format!("--time {given}: from 50ms to 10s, such as 700ms")).into());
-    };
+    let time = time(&options.time, "700ms")?;
     let out = prepare(&options.out)?;
     let report = lab::amp::run(&lab::amp::Options { rounds: options.rounds.into(), time })?;
     publish(&report, &options.out, out)
+}
+
+fn unh(options: &UnhOptions) -> Result<()> {
+    let time = time(&options.time, "100ms")?;
+    let usual = if options.quick { 1 } else { lab::unh::Options::default().rounds };
+    let rounds = options.rounds.map_or(usual, usize::from);
+    let out = prepare(&options.out)?;
+    let report = lab::unh::run(&lab::unh::Options { rounds, time, quick: options.quick })?;
+    publish(&report, &options.out, out)
+}
+
+/// What one run lasts.
+fn time(given: &str, such_as: &str) -> Result<Duration> {
+    let time = control::units::duration(given).ok().filter(|time| TIMES.contains(time));
+    time.ok_or_else(|| Usage(format!("--time {given}: from 50ms to 10s, such as {such_as}")).into())
 }
 
 /// Makes the folder of a report, and sees that its page can be written there.

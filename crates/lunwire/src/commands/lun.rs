@@ -147,6 +147,7 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
                 name,
             };
             let reply = ask(&place.daemon, &request)?;
+            tell_warnings(&reply);
             if place.daemon.json {
                 output::result(serde_json::to_value(&reply)?);
                 return Ok(());
@@ -160,7 +161,10 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
 }
 
 fn tell_warnings(reply: &Reply) {
-    if let Reply::Added { warnings, .. } | Reply::Resized { warnings, .. } = reply {
+    if let Reply::Added { warnings, .. }
+    | Reply::Resized { warnings, .. }
+    | Reply::Snapshotted { warnings, .. } = reply
+    {
         warnings.iter().for_each(output::warn);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire serve`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -16,6 +17,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::anyhow;
+use capture::Capture;
 use engine::Choice;
 use signal_hook::consts::SIGALRM;
 use signal_hook::consts::SIGHUP;
@@ -28,6 +31,8 @@ use signal_hook::iterator::Signals;
 use target::Target;
 
 use crate::args::ServeOptions;
+use crate::client;
+use crate::client::capture::WRITE_PATIENCE;
 use crate::daemon::admin::Admin;
 use crate::daemon::descriptors;
 use crate::daemon::log;
@@ -70,7 +75,9 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
     let signals = Signals::new(ends.iter().chain(&IGNORED)).context("cannot catch signals")?;
     let (ends, state) = listen(signals, log)?;
     descriptors::raise_limit();
+    let capture = draft.capture.as_ref().map(captured).transpose()?;
     let mut plan = draft.open()?;
+    plan.plan.capture.clone_from(&capture);
     state.is_opening.store(false, Ordering::SeqCst);
     let left = descriptors::left_for_connections(plan.plan.reactors);
     plan.plan.connections = plan.plan.connections.within(left);
@@ -93,7 +100,7 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
         "serving"
     );
     let maker = draft.unit_maker();
-    let attended = Admin::start(draft.control_socket, Arc::clone(&target), maker)
+    let attended = Admin::start(draft.control_socket, Arc::clone(&target), maker, capture.clone())
         .and_then(|admin| Ok((Watch::start(Arc::clone(&target))?, admin)));
     let attendants = match attended {
         Ok(attendants) => attendants,
@@ -114,9 +121,29 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
     let begun = Instant::now();
     drop(attendants);
     let result = target.stop(GRACE);
+    // A LUN that was removed may have left one that its cluster keeps from being closed.
+    let left = rbd::wait_until_closed().into_iter().map(|image| {
+        anyhow!("rbd:{image} is not closed: no answer; writes that were acknowledged may be lost")
+    });
+    let left: Vec<_> = left.inspect(|error| tracing::error!("{error}")).collect();
     drop(plan.state_folder);
+    if let Some(capture) = capture {
+        let figures = capture.finish(WRITE_PATIENCE);
+        let lacking = client::capture::lacking(capture.path(), &figures);
+        lacking.iter().for_each(|lacking| tracing::warn!("{lacking}"));
+    }
     tracing::info!(seconds = output::rounded(begun.elapsed().as_secs_f64()), "stopped");
-    result.context("cannot stop cleanly")
+    let result = result.map_err(anyhow::Error::from);
+    result.and_then(|()| left.into_iter().next().map_or(Ok(()), Err)).context("cannot stop cleanly")
+}
+
+/// The capture of all connections.
+fn captured((path, limit): &(PathBuf, u64)) -> Result<Capture> {
+    let file = path.clone();
+    let tell = move |end: &capture::End| {
+        tracing::warn!(file = %file.display(), reason = %end, "nothing more is captured");
+    };
+    Ok(Capture::create(path, *limit, tell)?)
 }
 
 /// What who listens to signals knows of the daemon.

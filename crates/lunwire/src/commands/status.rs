@@ -6,7 +6,10 @@ use std::time::Instant;
 
 use anyhow::Result;
 use anyhow::bail;
+use control::admin::Capture;
+use control::admin::Iser;
 use control::admin::Lun;
+use control::admin::RdmaStream;
 use control::admin::Reply;
 use control::admin::Request;
 use control::admin::Waiting;
@@ -42,9 +45,16 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
         }],
         vec!["CRC32C".into(), status.crc32c],
         vec!["portals".into(), status.portals.join(", ")],
+        vec!["iSER".into(), iser_shown(&status.iser)],
         vec!["sessions".into(), status.sessions.to_string()],
     ]);
     tell_silent(&status.silent_reactors);
+    if let Some(Capture { file, bytes, segments, lost, ended }) = &status.capture {
+        let missing = if *lost > 0 { format!(", {lost} are missing") } else { String::new() };
+        let ended = ended.as_ref().map(|why| format!("; over: {why}")).unwrap_or_default();
+        let (bytes, segments) = (units::bytes(*bytes), words::count(*segments, "segment"));
+        output::line(format!("capture to {file}: {segments}, {bytes}{missing}{ended}"));
+    }
     for target in status.targets {
         output::line(format!("target {}", target.name));
         let who = match target.access.is_empty() {
@@ -98,6 +108,36 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
     Ok(())
 }
 
+/// Which portals speak iSER, by whom, and what is moved by that now.
+fn iser_shown(iser: &Iser) -> String {
+    let Some(provider) = &iser.provider else { return "off".into() };
+    let connections = words::count(iser.connections as u64, "connection");
+    let registered = units::bytes(iser.registered_bytes as u64);
+    let portals = iser.portals.join(", ");
+    format!("{provider} at {portals}; {connections}, {registered} of memory registered")
+}
+
+/// What RDMA does on a connection.
+fn rdma_shown(rdma: &RdmaStream) -> String {
+    let markers = match (rdma.markers_sent, rdma.markers_received) {
+        (false, false) => "none",
+        (true, false) => "sent",
+        (false, true) => "received",
+        (true, true) => "both ways",
+    };
+    format!(
+        "    {}: IRD {}, ORD {}, CRC {}, markers {markers}, FPDUs up to {} bytes, {} in {} \
+         registered",
+        rdma.provider,
+        rdma.ird,
+        rdma.ord,
+        if rdma.crc { "on" } else { "off" },
+        rdma.fpdu_bytes,
+        units::bytes(rdma.registered_bytes as u64),
+        words::count(rdma.stags as u64, "STag"),
+    )
+}
+
 /// What is wrong with what is behind a disk.
 fn tell_store(lun: &Lun) {
     if let Some(Waiting { who, commands, oldest_s, busy }) = &lun.waiting {
@@ -130,9 +170,13 @@ fn tell_store(lun: &Lun) {
                 _ if plan::makes_images(&lun.store) => "the next start makes an empty one",
                 _ => "the daemon will not find it by this name at its next start",
             };
+            let (what, rename) = match plan::is_of_snapshots(&lun.store) {
+                true => ("snapshot", "rbd snap rename or rbd mv"),
+                false => ("image", "rbd mv"),
+            };
             output::line(format!(
-                "    the image was {how}: {next}; try: the new name in the configuration, or rbd \
-                 mv it back"
+                "    the {what} was {how}: {next}; try: the new name in the configuration, or \
+                 {rename} it back"
             ));
         }
     }
@@ -180,6 +224,7 @@ pub(crate) fn sessions(options: &AdminOptions) -> Result<()> {
                 _ => "",
             };
             output::line(format!("  connection {cid}: {peer} at {portal}{transport}"));
+            connection.rdma.iter().for_each(|rdma| output::line(rdma_shown(rdma)));
         }
         output::line(format!(
             "  ISID {}, age {} s, reactor {}, {} ({} under way), {} read, {} written",

@@ -18,6 +18,7 @@ use std::time::Instant;
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
+use capture::Capture;
 use control::admin;
 use control::admin::Reply;
 use control::admin::Request;
@@ -25,6 +26,7 @@ use store::spec::Spec;
 use target::Answered;
 use target::Found;
 use target::LunSnapshot;
+use target::NewImage;
 use target::NewLun;
 use target::Resized;
 use target::Shrink;
@@ -32,12 +34,12 @@ use target::SnapshotPlace;
 use target::Target;
 use target::Times;
 use target::VolumeError;
-use target::Wait;
 
 use super::advice::reaching;
 use super::clients::Clients;
 use super::clients::Questions;
 use super::shown;
+use super::shown::Waits;
 use crate::client::layers;
 use crate::output;
 use crate::plan;
@@ -101,6 +103,7 @@ impl Admin {
         path: Option<PathBuf>,
         target: Arc<Target>,
         maker: UnitMaker,
+        capture: Option<Capture>,
     ) -> Result<Self> {
         let (path, wanted) = match path {
             Some(path) => (path, true),
@@ -124,7 +127,7 @@ impl Admin {
         };
         tracing::debug!(path = %path.display(), "control socket");
         let socket = Socket::of(path)?;
-        let shared = Arc::new(Shared { target, begun: Instant::now() });
+        let shared = Arc::new(Shared { target, begun: Instant::now(), capture });
         let asked = Asked(Arc::clone(&shared));
         let (mut clients, orders) =
             Clients::new(listener, asked).context("cannot serve the control socket")?;
@@ -149,6 +152,7 @@ impl Admin {
 struct Shared {
     target: Arc<Target>,
     begun: Instant,
+    capture: Option<Capture>,
 }
 
 /// Answers what takes no time.
@@ -210,7 +214,8 @@ impl Shared {
             let draft = DraftLun::from_order(number, order).map_err(anyhow::Error::msg)?;
             let taken = |naa: &[u8]| self.target.find_disk(naa);
             let unit = maker.make(stores, &target, &draft, &taken);
-            let made = stores.made();
+            let (made, new_images) = (stores.made(), stores.new_images());
+            warnings.extend(new_images.iter().map(ToString::to_string));
             warnings.extend(stores.odd_sizes().iter().map(ToString::to_string));
             // Opening may have taken its time.
             let unit = unit.and_then(|unit| if is_wanted() { Ok(unit) } else { Err(unwanted()) });
@@ -221,7 +226,11 @@ impl Shared {
                     let luns = target.luns.iter();
                     luns.map(|lun| (&*target.name, lun.number, &*lun.label))
                 });
-                plan::served_already(error, luns)
+                let error = plan::served_already(error, luns);
+                new_images.iter().fold(error, |error, NewImage { place, .. }| {
+                    let said = output::chain(&error);
+                    anyhow::anyhow!("{said}; the new, empty image {place} stays: rbd rm {place}")
+                })
             })
         })?;
         let for_nobody = !self.target.is_for_somebody(&target, number)?;
@@ -229,7 +238,7 @@ impl Shared {
         let told = self.odd_about(&lun);
         told.iter().for_each(|warning| tracing::warn!("{warning}"));
         warnings.extend(told);
-        let disk = shown::lun(lun, &[]);
+        let disk = shown::lun(lun, &Waits::new());
         Ok(Reply::Added { target, lun: number, disk, for_nobody, warnings })
     }
 
@@ -280,9 +289,10 @@ impl Shared {
         Some(match request {
             Request::Status => {
                 let Answered { answers, silent, .. } = self.target.figures(ANSWER_WAIT);
-                let waits: Vec<Wait> =
-                    answers.iter().flat_map(|figures| figures.waits.iter().cloned()).collect();
+                let waits = answers.iter().flat_map(|figures| &figures.waits);
+                let waits = shown::by_disk(waits);
                 let targets = self.target.targets().into_iter();
+                let sessions = answers.iter().flat_map(|figures| &figures.sessions);
                 Reply::Status(admin::Status {
                     version: env!("CARGO_PKG_VERSION").into(),
                     pid: std::process::id(),
@@ -291,10 +301,12 @@ impl Shared {
                     mode: self.target.mode().name().into(),
                     crc32c: crc::tier().name().into(),
                     reactors: self.target.reactors(),
+                    iser: shown::iser(&self.target.iser_portals(), sessions),
                     portals: self.target.portals().iter().map(ToString::to_string).collect(),
                     targets: targets.map(|target| shown::target(target, &waits)).collect(),
                     sessions: answers.iter().map(|figures| figures.sessions.len()).sum(),
                     silent_reactors: silent,
+                    capture: self.capture.as_ref().map(shown::capture),
                 })
             }
             Request::Layers => {
@@ -369,12 +381,16 @@ impl Shared {
                 let place = SnapshotPlace { path: Path::new(path), name: name.as_deref() };
                 self.of_target(target.as_deref(), |target| {
                     let kept = self.target.snapshot_while(is_wanted, target, *lun, place)?;
+                    let image = self.lun(target, *lun).and_then(|lun| lun.elsewhere);
+                    let lost = image.and_then(|image| image.lost);
+                    let warnings = lost.map(|how| shown::kept_elsewhere(*lun, how));
+                    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                     Ok(Reply::Snapshotted {
                         target: target.to_owned(),
                         lun: *lun,
                         bytes: kept.bytes,
                         name: kept.name,
-                        warnings: Vec::new(),
+                        warnings: warnings.into_iter().collect(),
                     })
                 })
             }

@@ -11,9 +11,10 @@
 //!
 //! A question is answered at once. An order may take long, so other threads carry orders out: those
 //! that are about one LUN one after the other, and so those that are about none; who has an order
-//! for another LUN waits for neither. An order whose client is gone when its turn comes is dropped:
-//! whoever interrupts a command does not want it any more. Who carries one out can ask whether that
-//! is so, and the log tells what became of one whose client has gone meanwhile.
+//! for another LUN waits for neither, nor does who adds one, whose store may take long to open. An
+//! order whose client is gone when its turn comes is dropped: whoever interrupts a command does not
+//! want it any more. Who carries one out can ask whether that is so, and the log tells what became
+//! of one whose client has gone meanwhile.
 
 #[cfg(test)]
 mod tests;
@@ -110,18 +111,18 @@ pub(super) struct Orders {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Subject {
     Lun(Option<String>, u16),
-    /// One that is to come, whose store may take its time to open.
-    New,
+    /// One that is to come, by who asks for it.
+    New(u64),
     All,
 }
 
 impl Subject {
-    fn of(request: &Request) -> Self {
+    fn of(client: u64, request: &Request) -> Self {
         match request {
             Request::ResizeLun { target, lun, .. }
             | Request::RemoveLun { target, lun, .. }
             | Request::SnapshotLun { target, lun, .. } => Self::Lun(target.clone(), *lun),
-            Request::AddLun { .. } => Self::New,
+            Request::AddLun { .. } => Self::New(client),
             _ => Self::All,
         }
     }
@@ -154,7 +155,7 @@ impl Orders {
         };
         std::thread::scope(|scope| {
             for order in orders {
-                let subject = Subject::of(&order.request);
+                let subject = Subject::of(order.client, &order.request);
                 match lines_of(&lines).entry(subject.clone()) {
                     Entry::Occupied(mut line) => {
                         line.get_mut().push_back(order);

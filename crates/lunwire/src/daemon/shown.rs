@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the library knows of targets and sessions, in the words of the control socket.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use capture::Capture;
 use control::admin;
 use control::units;
 use iscsi::target_role::TaskReporting;
 use scsi::ProtectionType;
+use target::Checks;
 use target::Demand;
+use target::Framing;
+use target::IserFacts;
 use target::LunSnapshot;
+use target::Markers;
 use target::SessionSnapshot;
 use target::TargetSnapshot;
 use target::Unseen;
@@ -25,8 +34,20 @@ pub(crate) fn silent(reactors: &[usize]) -> String {
     format!("{what} {numbers} {verb} not answer; try: again, or look at the log of the daemon")
 }
 
+/// What reactors wait for, by disk: commands, and for how long the oldest of them has waited.
+pub(super) type Waits = BTreeMap<String, (usize, Duration)>;
+
+pub(super) fn by_disk<'a>(all: impl IntoIterator<Item = &'a Wait>) -> Waits {
+    let mut waits = Waits::new();
+    for Wait { disk, commands, oldest, .. } in all {
+        let (sum, longest) = waits.entry(disk.clone()).or_default();
+        (*sum, *longest) = (*sum + commands, (*longest).max(*oldest));
+    }
+    waits
+}
+
 /// The target; `waits` is what reactors wait for.
-pub(super) fn target(target: TargetSnapshot, waits: &[Wait]) -> admin::Target {
+pub(super) fn target(target: TargetSnapshot, waits: &Waits) -> admin::Target {
     admin::Target {
         name: target.name,
         access: target.access,
@@ -44,7 +65,7 @@ const fn demand(demand: Demand) -> &'static str {
     }
 }
 
-pub(super) fn lun(lun: LunSnapshot, waits: &[Wait]) -> admin::Lun {
+pub(super) fn lun(lun: LunSnapshot, waits: &Waits) -> admin::Lun {
     admin::Lun {
         waiting: waiting(&lun, waits),
         shrunk: lun.shrunk,
@@ -78,19 +99,26 @@ pub(crate) fn smaller(found: &admin::RescannedLun) -> String {
     )
 }
 
+/// Says that a snapshot is not one of the image that has the name of the disk now.
+pub(super) fn kept_elsewhere(lun: u16, how: &str) -> String {
+    format!(
+        "the image of LUN {lun} was {how} while it is served, and the snapshot is one of it: it is \
+         not found under the name that the LUN has; try: rbd ls -l POOL"
+    )
+}
+
 /// Says why nobody knows what is behind a disk.
 pub(super) fn unseen(unseen: &Unseen) -> String {
     let Unseen { target, lun, why, .. } = unseen;
     format!("{target} LUN {lun}: not looked at: {why}")
 }
 
-fn waiting(lun: &LunSnapshot, waits: &[Wait]) -> Option<admin::Waiting> {
-    let of = || waits.iter().filter(|wait| wait.disk == lun.serial);
-    let oldest = of().map(|wait| wait.oldest).max()?;
+fn waiting(lun: &LunSnapshot, waits: &Waits) -> Option<admin::Waiting> {
+    let (commands, oldest) = waits.get(&lun.serial).copied()?;
     let elsewhere = lun.elsewhere;
     Some(admin::Waiting {
         who: elsewhere.map_or("store", |elsewhere| elsewhere.who).to_owned(),
-        commands: of().map(|wait| wait.commands).sum(),
+        commands,
         oldest_s: oldest.as_secs(),
         busy: lun.is_fenced || elsewhere.is_some_and(|elsewhere| elsewhere.is_busy),
     })
@@ -145,7 +173,54 @@ pub(super) fn session(session: SessionSnapshot) -> admin::Session {
                 peer: connection.peer.to_string(),
                 portal: connection.local.to_string(),
                 transport: connection.transport.to_owned(),
+                rdma: connection.iser.map(|facts| rdma(&facts)),
             })
             .collect(),
+    }
+}
+
+/// Who does RDMA here.
+pub(crate) const IWARP: &str = "software iWARP";
+
+/// What RDMA does on a connection.
+fn rdma(facts: &IserFacts) -> admin::RdmaStream {
+    let Framing { checks, sent, received } = facts.framing;
+    admin::RdmaStream {
+        provider: IWARP.to_owned(),
+        ird: facts.ird,
+        ord: facts.ord,
+        crc: checks == Checks::Crc,
+        markers_sent: sent == Markers::Sent,
+        markers_received: received == Markers::Sent,
+        fpdu_bytes: facts.fpdu_len,
+        stags: facts.stags,
+        registered_bytes: facts.registered,
+    }
+}
+
+/// iSER as the daemon speaks it: `portals` do, `sessions` are there.
+pub(super) fn iser<'a>(
+    portals: &[SocketAddr],
+    sessions: impl Iterator<Item = &'a SessionSnapshot>,
+) -> admin::Iser {
+    let connections = sessions.flat_map(|session| &session.connections);
+    let facts: Vec<_> = connections.filter_map(|connection| connection.iser).collect();
+    admin::Iser {
+        provider: (!portals.is_empty()).then(|| IWARP.to_owned()),
+        portals: portals.iter().map(ToString::to_string).collect(),
+        connections: facts.len(),
+        registered_bytes: facts.iter().map(|facts| facts.registered).sum(),
+    }
+}
+
+/// How far a capture is.
+pub(super) fn capture(capture: &Capture) -> admin::Capture {
+    let figures = capture.figures();
+    admin::Capture {
+        file: capture.path().display().to_string(),
+        bytes: figures.bytes,
+        segments: figures.segments,
+        lost: figures.lost,
+        ended: figures.end.map(|end| end.to_string()),
     }
 }

@@ -12,6 +12,8 @@ use control::units;
 use engine::Choice;
 use target::IdentityPolicy;
 use target::Rdma;
+
+use super::rdma::Provider;
 use target::SESSIONS_MAX;
 use target::STRANGERS_MAX;
 use toml::Spanned;
@@ -88,7 +90,18 @@ pub(super) fn engine(text: &str) -> Result<Choice, &'static str> {
     }
 }
 
-pub(super) fn rdma(text: &str) -> Result<Rdma, &'static str> {
+pub(super) fn rdma(text: &str) -> Result<Provider, &'static str> {
+    match text {
+        "off" => Ok(Provider::Off),
+        "iwarp" => Ok(Provider::Iwarp),
+        "verbs" => Ok(Provider::Verbs),
+        "auto" => Ok(Provider::Auto),
+        _ => Err("iwarp, verbs, auto or off is right"),
+    }
+}
+
+/// What a single portal says, which is one of TCP.
+pub(super) fn portal_rdma(text: &str) -> Result<Rdma, &'static str> {
     match text {
         "off" => Ok(Rdma::Off),
         "iwarp" | "auto" => Ok(Rdma::Iwarp),

@@ -86,9 +86,34 @@ impl Draft {
             self.targets.push(draft);
         }
         self.portal_groups = groups.unwrap_or_default();
+        self.take_portals(source, config, wrong);
         if let Some(discovery) = &config.discovery {
             let policy = wrong.take(self.accounts.discovery(source, discovery));
             self.discovery = policy.unwrap_or_default();
+        }
+    }
+
+    /// What is said of single portals.
+    fn take_portals(&mut self, source: &Source, config: &Config, wrong: &mut Wrong) {
+        for entry in &config.portal {
+            let known = self.all_portals();
+            let of_portal = |text: &String| {
+                let found = addresses(text)?;
+                if !found.iter().all(|address| known.contains(address)) {
+                    return Err("it is no portal of listen or of a [[portal-group]]".to_owned());
+                }
+                match found.iter().any(|one| self.rdma_of.iter().any(|(other, _)| other == one)) {
+                    true => Err("it is named before; once will do".to_owned()),
+                    false => Ok(found),
+                }
+            };
+            let found = wrong.take(checked(source, "portal.address", &entry.address, of_portal));
+            let Some(value) = &entry.rdma else { continue };
+            let rdma =
+                wrong.take(checked(source, "portal.rdma", value, |text| check::portal_rdma(text)));
+            if let (Some(found), Some(rdma)) = (found, rdma) {
+                self.rdma_of.extend(found.into_iter().map(|address| (address, rdma)));
+            }
         }
     }
 
@@ -127,6 +152,10 @@ impl Draft {
         if let Some(value) = &config.engine {
             let engine = checked(source, "engine", value, |text| check::engine(text));
             self.engine = wrong.take(engine).unwrap_or(self.engine);
+        }
+        if let Some(value) = &config.rdma {
+            let rdma = checked(source, "rdma", value, |text| check::rdma(text));
+            self.rdma = wrong.take(rdma).unwrap_or(self.rdma);
         }
         if let Some(value) = &config.spin {
             let spin = checked(source, "spin", value, |text| units::duration(text));

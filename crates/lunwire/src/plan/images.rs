@@ -78,6 +78,12 @@ pub(crate) fn makes_images(store: &str) -> bool {
     images_of(&spec).iter().any(|image| image.create && image.size.is_some())
 }
 
+/// Whether what a store has of Ceph are snapshots.
+pub(crate) fn is_of_snapshots(store: &str) -> bool {
+    let Ok(spec) = store.parse::<Spec>() else { return false };
+    images_of(&spec).iter().all(|image| image.snapshot.is_some())
+}
+
 /// What each image is, in their order; says meanwhile that it waits.
 pub(super) fn examine(images: &[&RbdSpec]) -> VecDeque<Result<Seen>> {
     look_at(images, NOTICE, output::say, |image| Ok(Stores::examine_image(image)?))
@@ -228,6 +234,7 @@ mod tests {
         for word in ["rbd:rbd/a", "rbd:rbd/a,size=1G", "file:/a,size=1G", "memory:1M"] {
             assert!(!makes_images(word), "{word}");
         }
+        assert!(is_of_snapshots("rbd:rbd/a@monday") && !is_of_snapshots("rbd:rbd/a"));
     }
 
     #[test]

@@ -86,6 +86,25 @@ impl Daemon {
         }
     }
 
+    /// One with a configuration that has `urls` LUNs and portals together.
+    pub(crate) fn start_configured(
+        folder: &Path,
+        config: &str,
+        urls: usize,
+        more: &[&str],
+    ) -> Self {
+        let socket = folder.join("control").display().to_string();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+        command.args(["serve", "--config", config, "--control-socket", &socket]);
+        let command = command.args(["--log", "error"]).args(more).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().take(urls);
+        let url = |line: String| line.strip_prefix("serving ").unwrap().to_owned();
+        let urls = lines.map(|line| url(line.unwrap())).collect();
+        let more = more.iter().map(|&word| word.to_owned()).collect();
+        Self { child, urls, socket, more }
+    }
+
     fn start_with_log(folder: &Path, luns: &[&str], more: &[&str], log: Stdio) -> Self {
         let socket = folder.join("control").display().to_string();
         let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));

@@ -31,6 +31,8 @@ use wire::iscsi::CmdSn;
 use wire::iscsi::DataSn;
 use wire::iscsi::Response;
 use wire::iscsi::ScsiResponse;
+use wire::iser::ISER_LEN;
+use wire::iser::ISER_VERSION;
 use wire::iser::IserHeader;
 use wire::iwarp::Cause;
 use wire::iwarp::Stag;
@@ -41,6 +43,7 @@ pub use self::task::Carried;
 use self::output::Item;
 use self::task::Task;
 use super::CAPABILITIES;
+use super::facts::Facts;
 use super::message::MESSAGE_LEN_MAX;
 use super::message::Parts;
 use super::message::parts;
@@ -61,6 +64,7 @@ pub struct Initiator {
     tasks: ById<TaskId, Task>,
     unexpected: Unexpected,
     items: VecDeque<Item>,
+    hello: Hello,
     end: End,
     /// Data of the last PDU.
     control: Vec<u8>,
@@ -75,6 +79,17 @@ pub struct Initiator {
 enum End {
     Open,
     /// Terminate was asked for: nothing after it is sent.
+    Asked,
+}
+
+/// How far the exchange has come by which RDMA may begin (RFC 7145 §5.1.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hello {
+    /// There is none, or it is over.
+    Over,
+    /// Nothing else goes out before,
+    Due,
+    /// nor before the answer to it.
     Asked,
 }
 
@@ -100,6 +115,7 @@ impl Initiator {
             tasks: ById::new(TASK_SLOTS_MAX),
             unexpected: Unexpected::default(),
             items: VecDeque::new(),
+            hello: Hello::Over,
             end: End::Open,
             control: Vec::new(),
             max_cmd_sn: CmdSn(0),
@@ -163,6 +179,9 @@ impl Initiator {
             }
             Op::NoticeKeys(keys) => {
                 self.unexpected.set_max(keys.unexpected_max);
+                if keys.hello && !self.keys.hello {
+                    self.hello = Hello::Due;
+                }
                 self.keys = keys;
             }
             Op::Reassign { .. } | Op::Resegment { .. } => {
@@ -256,6 +275,12 @@ impl Initiator {
         self.stream.regions.len()
     }
 
+    /// What the connection has agreed on; None: nothing yet, or it is over.
+    #[must_use]
+    pub fn facts(&self) -> Option<Facts> {
+        self.stream.facts()
+    }
+
     /// Asserts what always holds. Looks at every task: for tests and simulation.
     ///
     /// # Panics
@@ -296,6 +321,9 @@ impl Initiator {
         given: &[u8],
         invalidated: Option<(Stag, Withdrawn)>,
     ) -> Result<Option<Event>, Violation> {
+        if self.hello == Hello::Asked {
+            return self.handle_reply(given);
+        }
         let message = self.stream.message(given);
         let (Ok(IserHeader::Control { .. }), Some(parts)) =
             (IserHeader::parse(message), parts(message))
@@ -322,6 +350,20 @@ impl Initiator {
             // Data moves by RDMA alone.
             (Response::DataIn(_) | Response::R2t(_), None) => Err(Violation::Malformed { opcode }),
             (response, None) => Ok(Some(Event::Control { response })),
+        }
+    }
+
+    /// The answer to our Hello.
+    fn handle_reply(&mut self, given: &[u8]) -> Result<Option<Event>, Violation> {
+        let message = self.stream.message(given);
+        let header = IserHeader::parse(message).ok().filter(|_| message.len() == ISER_LEN);
+        match header {
+            Some(IserHeader::HelloReply { rejected: false, version: ISER_VERSION, .. }) => {
+                self.hello = Hello::Over;
+                Ok(None)
+            }
+            Some(IserHeader::HelloReply { rejected: true, .. }) => Err(Violation::Rdma(None)),
+            _ => Err(self.breach(FORMAT_ERROR)),
         }
     }
 

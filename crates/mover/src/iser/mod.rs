@@ -6,6 +6,7 @@
 //! Data-In nor R2T nor solicited Data-Out is ever on the wire. Nothing is lost or damaged on the
 //! way, so there are no digests, no markers and no numbers of data PDUs (ErrorRecoveryLevel 0).
 
+mod facts;
 mod initiator;
 mod message;
 mod remote;
@@ -16,10 +17,13 @@ mod unsolicited;
 
 use iscsi::datamover::Capabilities;
 
+pub use facts::Facts;
 pub use initiator::Carried;
 pub use initiator::Initiator;
 pub use rdma::mpa::Checks;
+pub use rdma::mpa::Framing;
 pub use target::Target;
+pub use wire::iwarp::Markers;
 
 /// What both ends can do.
 pub const CAPABILITIES: Capabilities = Capabilities::RDMA;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What both roles have below iSER: the start of MPA, then a queue pair, the STags of the
-//! connection and one buffer for the messages that come.
+//! connection and one buffer for the messages that come; or the queue pair of an adapter.
 //!
 //! ```text
 //!   asked, waiting --agreed--> up --closed, Terminate, broken rule--> over
 //!         '------- rejected, broken rule ------------------------------^
+//!   adapter -------- closed, broken rule, what the adapter says ------> over
 //! ```
 //!
 //! Messages are given out one at a time, and are lent until the next bytes are taken: one that came
 //! in one segment from where that lies, others from one buffer, which serves a connection, however
-//! many commands are on their way.
+//! many commands are on their way. An adapter has one for each PDU that may come, and gets back
+//! what was lent when the next one is given out.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -19,6 +21,11 @@ use core::ops::Range;
 use buf::Buf;
 use buf::SgList;
 use clock::Instant;
+use rdma::adapter::Depths;
+use rdma::adapter::Done;
+use rdma::adapter::Post;
+use rdma::adapter::Queue;
+use rdma::adapter::Read;
 use rdma::limits::SEGMENT_LEN;
 use rdma::mpa;
 use rdma::mpa::Agreed;
@@ -38,6 +45,7 @@ use rdma::verbs::Head;
 use rdma::verbs::Lender;
 use rdma::verbs::Lent;
 use rdma::verbs::Notify;
+use rdma::verbs::Received;
 use rdma::verbs::Work;
 use rdma::verbs::WorkId;
 use wire::iwarp::Cause;
@@ -96,6 +104,8 @@ enum State {
     Asked(mpa::Initiator),
     Waiting(mpa::Responder),
     Up(Box<QueuePair>),
+    /// An adapter carries it out; see [`Stream::poll_post`].
+    Adapter(Box<Queue>),
     /// Over before it began.
     Over,
 }
@@ -124,6 +134,15 @@ impl Stream {
     /// As the target, who is asked. Without `buf` there is one when a message has come.
     pub(super) fn target(buf: Option<Buf>, seed: u32) -> Self {
         Self::new(State::Waiting(mpa::Responder::new(Instant::default())), buf, seed)
+    }
+
+    /// As the target, over an adapter, and what the initiator is told: it has said this. None if
+    /// it is no initiator of iSER.
+    pub(super) fn adapter(said: &[u8], depths: Depths) -> Option<(Self, [u8; 4])> {
+        let flags = *said.first()?;
+        let mut stream = Self::new(State::Adapter(Box::new(Queue::new(depths))), None, 0);
+        stream.invalidates = flags & INVALIDATES_NOT == 0;
+        Some((stream, [ZERO_BASED | flags & INVALIDATES_NOT, 0, 0, 0]))
     }
 
     fn new(state: State, buf: Option<Buf>, seed: u32) -> Self {
@@ -201,6 +220,48 @@ impl Stream {
         }
     }
 
+    /// Gives an adapter buffers for messages, until it has `count`: whether it has.
+    pub(super) fn provide(&mut self, count: usize, new_buf: impl Fn() -> Option<Buf>) -> bool {
+        let State::Adapter(queue) = &mut self.state else { return true };
+        while queue.receives() < count {
+            let posted = new_buf().is_some_and(|buf| queue.post_receive(buf).is_ok());
+            if !posted {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// What an adapter is to do next.
+    pub(super) fn poll_post(&mut self) -> Option<Post> {
+        match &mut self.state {
+            State::Adapter(queue) => queue.poll_post(),
+            _ => None,
+        }
+    }
+
+    /// An adapter has done something; `feed` tells the rest.
+    pub(super) fn handle_done(&mut self, done: Done) {
+        let State::Adapter(queue) = &mut self.state else { return };
+        let mut done = Some(done);
+        queue.handle(&mut done);
+        match done {
+            Some(Done::Received { buf, length }) => {
+                let (id, invalidated, notify) = (WorkId(0), None, Notify::Solicited);
+                let received = Received { id, buf, length, invalidated, notify };
+                self.events.push_back(Event::Received(received));
+            }
+            Some(Done::Sent(_)) => self.note_left(),
+            Some(Done::Read(id)) => self.events.push_back(Event::Read(id)),
+            // Who drives the adapter ends the connection.
+            Some(Done::Ended(_)) => {
+                self.leaving.clear();
+                self.leaving_len = 0;
+            }
+            Some(Done::Returned(..)) | None => {}
+        }
+    }
+
     /// Something has happened that `feed` has not told.
     pub(super) fn has_more(&self) -> bool {
         !self.events.is_empty()
@@ -213,7 +274,7 @@ impl Stream {
 
     /// The message is a copy of what came: it did not come in one piece.
     pub(super) const fn is_copied(&self) -> bool {
-        !matches!(self.lent, Some((Lender::Giver, _)))
+        !matches!((&self.lent, &self.state), (Some((Lender::Giver, _)), _) | (_, State::Adapter(_)))
     }
 
     /// Posts a Send.
@@ -231,14 +292,26 @@ impl Stream {
 
     /// Posts an RDMA Read; false if its sink, or the peer, does not take it.
     pub(super) fn read(&mut self, work: Work) -> bool {
-        let State::Up(qp) = &mut self.state else { return false };
-        qp.post_send(WorkId(u64::MAX), work, &self.regions).is_ok()
+        match &mut self.state {
+            State::Up(qp) => qp.post_send(WorkId(u64::MAX), work, &self.regions).is_ok(),
+            State::Adapter(queue) => {
+                let Work::Read { sink, sink_offset, source, source_offset, length } = work else {
+                    return false;
+                };
+                let at = sink_offset.0.checked_sub(BASE.0).and_then(|at| usize::try_from(at).ok());
+                let Some(sink_offset) = at else { return false };
+                let read = Read { sink, buf: None, sink_offset, source, source_offset, length };
+                queue.post_read(WorkId(u64::MAX), read).is_ok()
+            }
+            _ => false,
+        }
     }
 
     /// RDMA Reads that may go out now.
     pub(super) fn free_reads(&self) -> usize {
         match &self.state {
             State::Up(qp) => qp.free_reads(),
+            State::Adapter(queue) => queue.free_reads(),
             _ => 0,
         }
     }
@@ -253,6 +326,11 @@ impl Stream {
         part: &Range<usize>,
     ) -> bool {
         let Self { regions, message, lent, state, .. } = self;
+        if let State::Adapter(queue) = state {
+            let kept = message.as_ref().and_then(|(buf, _)| buf.get(part.clone()));
+            let bytes = kept.unwrap_or_default();
+            return usize::try_from(offset).is_ok_and(|offset| queue.place(stag, offset, bytes));
+        }
         let bytes = message_of(message.as_ref(), lent.as_ref(), state, given);
         let bytes = bytes.get(part.clone()).unwrap_or_default();
         let offset = TaggedOffset(BASE.0 + u64::from(offset));
@@ -261,7 +339,21 @@ impl Stream {
 
     /// Names memory for the peer; None if there are too many names.
     pub(super) fn advertise(&mut self, memory: Memory) -> Result<Stag, Memory> {
-        self.regions.advertise(STREAM, BASE, memory)
+        match &mut self.state {
+            State::Adapter(queue) => queue.advertise(memory),
+            _ => self.regions.advertise(STREAM, BASE, memory),
+        }
+    }
+
+    /// Takes memory back that Reads have filled: None while they do.
+    pub(super) fn withdraw(&mut self, sink: Stag) -> Option<Buf> {
+        if let State::Adapter(queue) = &mut self.state {
+            return queue.withdraw(sink);
+        }
+        match self.regions.invalidate(sink)?.memory {
+            Memory::Sink(buf) => Some(buf),
+            Memory::Source(_) => None,
+        }
     }
 
     /// Ends the connection for a fault of the peer that this layer has found.
@@ -270,6 +362,8 @@ impl Stream {
         self.leaving_len = 0;
         match &mut self.state {
             State::Up(qp) => qp.terminate(cause),
+            // What a Terminate says is the adapter's business.
+            State::Adapter(queue) => queue.disconnect(End::Local(cause)),
             state => *state = State::Over,
         }
     }
@@ -297,16 +391,21 @@ impl Stream {
         }
         let State::Up(qp) = &mut self.state else { return };
         qp.handle_sent();
+        let mut left = 0;
         while let Some(event) = qp.poll_event() {
             match event {
-                Event::Sent(_) => {
-                    self.left += 1;
-                    let length = self.leaving.pop_front().unwrap_or_default();
-                    self.leaving_len = self.leaving_len.saturating_sub(length);
-                }
+                Event::Sent(_) => left += 1,
                 other => self.events.push_back(other),
             }
         }
+        (0..left).for_each(|_| self.note_left());
+    }
+
+    /// The oldest Send or Write has left.
+    fn note_left(&mut self) {
+        self.left += 1;
+        let length = self.leaving.pop_front().unwrap_or_default();
+        self.leaving_len = self.leaving_len.saturating_sub(length);
     }
 
     /// Sends and Writes that were posted so far.
@@ -324,10 +423,16 @@ impl Stream {
         self.leaving_len
     }
 
+    /// An adapter carries it out.
+    pub(super) const fn is_of_adapter(&self) -> bool {
+        matches!(self.state, State::Adapter(_))
+    }
+
     /// A connection that is over sends at most why.
     pub(super) fn is_over(&self) -> bool {
         match &self.state {
             State::Up(qp) => qp.ended().is_some(),
+            State::Adapter(queue) => queue.ended().is_some(),
             State::Over => true,
             State::Asked(_) | State::Waiting(_) => false,
         }
@@ -335,7 +440,11 @@ impl Stream {
 
     /// Whether more may be posted: as much as goes out at once is not.
     pub(super) fn takes_more(&self) -> bool {
-        let is_up = matches!(self.state, State::Up(_));
+        let is_up = match &self.state {
+            State::Up(_) => true,
+            State::Adapter(queue) => queue.free_sends() > 0,
+            _ => false,
+        };
         is_up && self.leaving_len < TRANSMIT_BYTES_MAX && self.leaving.len() < POSTED_MAX
     }
 
@@ -350,7 +459,8 @@ impl Stream {
 
     /// All that was to be sent has been.
     pub(super) fn is_drained(&self) -> bool {
-        self.is_quiet && self.start.is_empty() && self.has_left(self.posted)
+        let is_taken = !matches!(&self.state, State::Adapter(queue) if !queue.is_taken());
+        is_taken && self.is_quiet && self.start.is_empty() && self.has_left(self.posted)
     }
 
     /// The peer takes Send with Invalidate.
@@ -360,8 +470,18 @@ impl Stream {
 
     pub(super) fn check(&self) {
         assert_eq!(self.leaving_len, self.leaving.iter().sum::<usize>(), "bytes that leave");
-        if let State::Up(qp) = &self.state {
-            qp.check();
+        match &self.state {
+            State::Up(qp) => qp.check(),
+            State::Adapter(queue) => queue.check(),
+            _ => {}
+        }
+    }
+
+    /// None: it has not begun, is over, or is an adapter's.
+    pub(super) fn queue_pair(&self) -> Option<&QueuePair> {
+        match &self.state {
+            State::Up(qp) => Some(qp),
+            State::Asked(_) | State::Waiting(_) | State::Adapter(_) | State::Over => None,
         }
     }
 
@@ -384,6 +504,12 @@ impl Stream {
                 Some(Arrival::Message { invalidated })
             }
             Event::Received(received) => {
+                if let State::Adapter(queue) = &mut self.state
+                    && let Some((buf, _)) = self.message.take()
+                {
+                    // What was lent is needed no more. Who has as many as may be needs it neither.
+                    drop(queue.post_receive(buf));
+                }
                 self.message = Some((received.buf, received.length));
                 Some(Arrival::Message { invalidated: received.invalidated })
             }
@@ -436,7 +562,7 @@ impl Stream {
                 }
                 Ok(qp.handle_segment(bytes, &mut self.regions))
             }
-            State::Over => Ok(bytes.len()),
+            State::Adapter(_) | State::Over => Ok(bytes.len()),
         }
     }
 
@@ -449,9 +575,13 @@ impl Stream {
     }
 
     fn post(&mut self, work: Work, length: usize) {
-        let State::Up(qp) = &mut self.state else { return };
         let id = WorkId(self.posted);
-        if qp.post_send(id, work, &self.regions).is_ok() {
+        let is_posted = match &mut self.state {
+            State::Up(qp) => qp.post_send(id, work, &self.regions).is_ok(),
+            State::Adapter(queue) => queue.post_send(id, work).is_ok(),
+            _ => false,
+        };
+        if is_posted {
             self.posted += 1;
             self.leaving.push_back(length);
             self.leaving_len += length;

@@ -22,7 +22,9 @@ use iscsi::datamover::Keys;
 use iscsi::datamover::Op;
 use iscsi::datamover::StreamViolation;
 use iscsi::datamover::TaskId;
-use rdma::region::Memory;
+use rdma::adapter::Depths;
+use rdma::adapter::Done;
+use rdma::adapter::Post;
 use slots::ById;
 use wire::iscsi::ScsiCommand;
 use wire::iscsi::StatSn;
@@ -33,13 +35,19 @@ use wire::iwarp::UNTAGGED_LEN;
 use self::output::weight;
 use self::unasked::Unasked;
 use super::CAPABILITIES;
+use super::facts::Facts;
 use super::message::MESSAGE_LEN_MAX;
 use super::remote::Remote;
 use super::stream::Stream;
 use super::unsolicited::Burst;
 use super::unsolicited::Unsolicited;
 use crate::counters::Counters;
+use crate::limits::ADAPTER_BUFFERS;
+use crate::limits::LOGIN_BUFFERS;
 use crate::limits::TASKS_MAX;
+
+/// What it can do over an adapter.
+const OF_ADAPTERS: Capabilities = Capabilities { buffers: Some(ADAPTER_BUFFERS), ..CAPABILITIES };
 
 /// The target's end of an iSER connection.
 ///
@@ -50,6 +58,7 @@ use crate::limits::TASKS_MAX;
 #[derive(Debug)]
 pub struct Target {
     stream: Stream,
+    capabilities: Capabilities,
     keys: Keys,
     /// Nothing has come yet: only a Login Request may begin a connection.
     first: bool,
@@ -147,9 +156,49 @@ impl Target {
         Some(Self::over(Stream::target(Some(pool.take(MESSAGE_LEN_MAX)?), seed)))
     }
 
+    /// Over an adapter, before the first message of an initiator whom nobody knows, and what that
+    /// is told: it has said this when it asked for the connection. None if it has not said what
+    /// initiators of iSER do. The adapter gets buffers for a login out of `pool`.
+    #[must_use]
+    pub fn of_adapter(said: &[u8], depths: Depths, pool: &Pool) -> Option<(Self, [u8; 4])> {
+        let (stream, answer) = Stream::adapter(said, depths)?;
+        let mut target = Self { capabilities: OF_ADAPTERS, ..Self::over(stream) };
+        target.provide(LOGIN_BUFFERS, pool).then_some((target, answer))
+    }
+
+    /// The last response of a login is about to leave: an adapter gets buffers for what follows;
+    /// false if `pool` has not so many, or would have too little left for others.
+    #[must_use]
+    pub fn prepare(&mut self, pool: &Pool) -> bool {
+        self.provide(usize::from(ADAPTER_BUFFERS), &pool.share())
+    }
+
+    fn provide(&mut self, count: usize, pool: &Pool) -> bool {
+        self.stream.provide(count, || pool.take(MESSAGE_LEN_MAX))
+    }
+
+    /// What an adapter is to do next, after [`Target::poll_transmit`], which has no bytes then.
+    pub fn poll_post(&mut self) -> Option<Post> {
+        let post = self.stream.poll_post();
+        if let Some(Post::Send(_, work)) = &post {
+            self.counters.bytes_out += u64::try_from(work.len()).unwrap_or_default();
+        }
+        post
+    }
+
+    /// An adapter has done something: feed no bytes as long as [`Target::has_more`].
+    pub fn handle_done(&mut self, done: Done) {
+        if let Done::Received { length, .. } = &done {
+            self.counters.bytes_in += u64::try_from(*length).unwrap_or_default();
+        }
+        self.stream.handle_done(done);
+        self.settle_left();
+    }
+
     fn over(stream: Stream) -> Self {
         Self {
             stream,
+            capabilities: CAPABILITIES,
             keys: Keys::LOGIN,
             first: true,
             awaits_hello: false,
@@ -189,7 +238,7 @@ impl Target {
     /// What it can do.
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
+        self.capabilities
     }
 
     /// Header (BHS and AHS) of the last PDU, until the next feed.
@@ -243,8 +292,9 @@ impl Target {
             Op::NoticeKeys(keys) => {
                 self.stream.limit_incoming(usize::MAX);
                 self.unasked.set_max(keys.unexpected_max);
-                // However the connection began, it is the first message of the full feature phase.
-                self.awaits_hello |= keys.hello && matches!(self.credit, Credit::Login { .. });
+                // However the connection began, it is the first message of the full feature phase;
+                // one that joins hears of it from its session.
+                self.awaits_hello |= keys.hello && !self.keys.hello;
                 self.keys = keys;
                 self.credit = Credit::Full { unexpected: 0 };
             }
@@ -305,6 +355,12 @@ impl Target {
         &self.counters
     }
 
+    /// What the connection has agreed on; None: nothing yet, or it is over.
+    #[must_use]
+    pub fn facts(&self) -> Option<Facts> {
+        self.stream.facts()
+    }
+
     /// Asserts what always holds. Looks at every op, task and burst: for tests and simulation.
     ///
     /// # Panics
@@ -324,10 +380,7 @@ impl Target {
             Held::Here(buf) => Some(buf),
             Held::Sink(stag) => {
                 debug_assert!(self.stream.is_over(), "a buffer is asked for when nobody fills it");
-                match self.stream.regions.invalidate(stag)?.memory {
-                    Memory::Sink(buf) => Some(buf),
-                    Memory::Source(_) => None,
-                }
+                self.stream.withdraw(stag)
             }
             Held::None => None,
         }

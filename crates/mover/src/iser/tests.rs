@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Both ends of a connection over iSER, without anybody between them, and what each test needs.
 
+mod adapter;
 mod beginning;
 mod credits;
 mod headers;
 mod hostile;
 mod raw;
+mod services;
 mod tasks;
 
 use alloc::vec::Vec;

@@ -21,6 +21,16 @@ pub(super) struct Unexpected {
     next: CmdSn,
 }
 
+/// What a PDU is to the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The command window counts it, or the target has asked for it.
+    Expected,
+    /// A question that is answered at once.
+    Ping,
+    Unexpected,
+}
+
 /// More than that are never outstanding where there is a limit.
 const COUNT_MAX: u32 = 1024;
 
@@ -29,10 +39,21 @@ impl Unexpected {
         self.max = max.min(COUNT_MAX);
     }
 
-    /// Whether a PDU of this kind may be sent now.
-    pub(super) fn may_send(&self, is_unexpected: bool) -> bool {
+    /// Whether a PDU of this kind may be sent now. The last one is a ping's: its answer shows what
+    /// has come, where the target has nothing else to say.
+    pub(super) fn may_send(&self, kind: Kind) -> bool {
         let outstanding = u32::try_from(self.outstanding.len()).unwrap_or(u32::MAX);
-        !is_unexpected || self.max == 0 || outstanding < self.max
+        let kept = match kind {
+            Kind::Expected => return true,
+            Kind::Ping => 0,
+            Kind::Unexpected => 1,
+        };
+        self.max == 0 || outstanding + kept < self.max
+    }
+
+    /// CmdSN of what goes out now and has no number of its own.
+    pub(super) const fn next(&self) -> CmdSn {
+        self.next
     }
 
     /// A PDU goes out.
@@ -41,6 +62,8 @@ impl Unexpected {
             Request::Command(pdu) => (pdu.itt, (pdu.cmd_sn, pdu.immediate)),
             Request::Text(pdu) => (pdu.itt, (pdu.cmd_sn, pdu.immediate)),
             Request::Logout(pdu) => (pdu.itt, (pdu.cmd_sn, pdu.immediate)),
+            // The target has asked for an echo.
+            Request::NopOut(pdu) if pdu.itt == Itt::NONE => return,
             Request::NopOut(pdu) => (pdu.itt, (pdu.cmd_sn, pdu.immediate)),
             Request::TaskManagement(pdu) => (pdu.itt, (pdu.cmd_sn, pdu.immediate)),
             Request::Login(pdu) => {
@@ -64,7 +87,6 @@ impl Unexpected {
             return;
         }
         let (itt, numbers) = match response {
-            // A target pings again when it has the answer to its last ping.
             Response::NopIn(pdu) => (pdu.itt, pdu.numbers),
             Response::Scsi(pdu) => (pdu.itt, pdu.numbers),
             Response::TaskManagement(pdu) => (pdu.itt, pdu.numbers),

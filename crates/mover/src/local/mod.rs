@@ -32,4 +32,5 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     markers: false,
     lands: false,
     rdma: iscsi::datamover::Rdma::Never,
+    buffers: None,
 };

@@ -38,7 +38,14 @@ use std::time::Duration;
 pub(super) unsafe extern "C" fn rados_create(place: *mut Raw, user: *const c_char) -> c_int {
     TOLD.take();
     IS_CONNECTED.set(false);
-    if !user.is_null() && name_of(user) == "nobody" { -22 } else { put(place) }
+    let user = if user.is_null() { String::new() } else { name_of(user) };
+    // Whom the cluster does not let in.
+    if user.starts_with("stranger") {
+        let keyring = String::from("/nonexistent/keyring,");
+        let key = String::from(if user == "stranger" { "" } else { "AQ==" });
+        TOLD.set([("keyring".into(), keyring), ("key".into(), key)].into());
+    }
+    if user == "nobody" { -22 } else { put(place) }
 }
 
 pub(super) unsafe extern "C" fn rados_conf_read_file(_: Raw, file: *const c_char) -> c_int {
@@ -59,9 +66,21 @@ pub(super) unsafe extern "C" fn rados_conf_set(
     if is_refused { -22 } else { 0 }
 }
 
+/// Whatever was not told is empty.
+pub(super) unsafe extern "C" fn rados_conf_get(
+    _: Raw,
+    option: *const c_char,
+    to: *mut c_char,
+    length: usize,
+) -> c_int {
+    let told = TOLD.with_borrow(|told| told.get(&name_of(option)).cloned());
+    write(to, length, &told.unwrap_or_default());
+    0
+}
+
 pub(super) unsafe extern "C" fn rados_connect(_: Raw) -> c_int {
     IS_CONNECTED.set(true);
-    0
+    if TOLD.with_borrow(|told| told.contains_key("key")) { -13 } else { 0 }
 }
 
 pub(super) unsafe extern "C" fn rados_shutdown(_: Raw) {}
@@ -174,6 +193,7 @@ pub(super) unsafe extern "C" fn rbd_open(
 
 pub(super) unsafe extern "C" fn rbd_close(image: Raw) -> c_int {
     let image = of_image(image);
+    drop(locked(&image.gate));
     misuse(locked(&image.held).is_empty());
     image.handles.fetch_sub(1, Ordering::SeqCst);
     0
@@ -206,13 +226,40 @@ pub(super) unsafe extern "C" fn rbd_resize(image: Raw, bytes: u64) -> c_int {
     0
 }
 
-pub(super) unsafe extern "C" fn rbd_snap_exists(
+/// The snapshot of an image that is `removed` is not there, and one that was `remade` has another
+/// number; one that has `another` name has left its own to none, and one that has `given` it away
+/// to another one.
+pub(super) unsafe extern "C" fn rbd_snap_get_id(
     image: Raw,
     _: *const c_char,
-    place: *mut bool,
+    place: *mut u64,
 ) -> c_int {
+    let number = match *locked(&of_image(image).fate) {
+        "removed" | "another" => return -2,
+        "remade" | "given" => 2,
+        _ => 1,
+    };
     // SAFETY: who calls gives a place for it.
-    unsafe { *place = *locked(&of_image(image).fate) != "removed" };
+    unsafe { *place = number };
+    0
+}
+
+pub(super) unsafe extern "C" fn rbd_snap_get_name(
+    image: Raw,
+    number: u64,
+    to: *mut c_char,
+    room: *mut usize,
+) -> c_int {
+    misuse(number == 1);
+    let name = match *locked(&of_image(image).fate) {
+        "removed" | "remade" => return -2,
+        "another" | "given" => "tuesday",
+        _ => "then",
+    };
+    // SAFETY: who calls gives a place for it.
+    let room = unsafe { &mut *room };
+    write(to, *room + 1, name);
+    *room = name.len();
     0
 }
 
@@ -373,6 +420,7 @@ pub(super) unsafe extern "C" fn rbd_diff_iterate2(
     argument: *mut c_void,
 ) -> c_int {
     misuse(from.is_null());
+    drop(locked(&of_image(image).gate));
     if of_image(image).manner == "blocked" {
         return -108;
     }

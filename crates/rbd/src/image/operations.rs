@@ -170,7 +170,7 @@ impl Core {
     }
 
     /// It begins to be under way.
-    fn count(&self) -> Counted {
+    pub(super) fn count(&self) -> Counted {
         if self.under_way.load(Ordering::SeqCst) == 0 {
             self.pulse.beat();
         }

@@ -11,6 +11,9 @@ use super::open;
 use super::opened;
 use super::spec;
 use super::write;
+use crate::claims::Claim;
+use crate::claims::Claimed;
+use crate::claims::Owner;
 use crate::disk::Rbd;
 use crate::disk::Seen;
 use crate::disk::Use;
@@ -18,9 +21,13 @@ use crate::fake;
 use crate::fake::Fake;
 use crate::limits::CLOSE_MAX;
 use crate::limits::CLOSE_WELL_MAX;
+use crate::limits::LINGER_MAX;
+use crate::limits::LOOK_MAX;
 use std::sync::Arc;
+use std::time::Duration;
 use std::time::Instant;
 use store::Error;
+use store::Io;
 use store::Op;
 use store::Outcome;
 use store::Store;
@@ -73,6 +80,32 @@ fn images_that_do_not_answer_are_let_go_side_by_side() {
     nothing_was_misused();
 }
 
+/// The same of what is asked of them.
+#[test]
+fn images_that_do_not_answer_are_looked_at_side_by_side() {
+    let names = ["well.look-a", "well.look-b", "well.look-c", "well.look-d"];
+    let (stores, fakes): (Vec<_>, Vec<_>) = names.map(open).into_iter().unzip();
+    let stores = stores.into_iter().map(|store| Arc::new(store) as Arc<dyn Store>).collect();
+    let stripe = Stripe::new(4096, stores).expect("they fit");
+    assert_eq!(stripe.look_behind(), Some(Ok(())));
+    let told = stripe.elsewhere().expect("the cluster");
+    assert_eq!((told.who, told.cache, told.lost), ("cluster", "none", None));
+    let gates: Vec<_> = fakes.iter().map(|fake| fake.hold_orders()).collect();
+    for store in 0..fakes.len() as u64 {
+        let status = Op::ProvisioningStatus { offset: store * 4096, length: 512 };
+        let Submitted::Io(Io::Part(part)) = stripe.submit(&status) else { panic!("done") };
+        Driver::new().begin(part.io(), store);
+    }
+    let begin = Instant::now();
+    let said = stripe.look_behind().expect("they are asked").expect_err("they hang");
+    assert!(said.contains("pool/well.look-a: the cluster does not answer"), "{said}");
+    assert!(begin.elapsed() < 2 * LOOK_MAX, "{:?}", begin.elapsed());
+    drop(gates);
+    drop(stripe);
+    fakes.iter().for_each(|fake| gone(fake));
+    nothing_was_misused();
+}
+
 /// That may be a reactor, which has others to serve.
 #[test]
 fn who_has_the_last_of_an_image_does_not_wait_for_its_end() {
@@ -112,6 +145,32 @@ fn an_image_says_what_it_is() {
     assert_eq!(made_of.cache, "none");
 }
 
+/// What the old one has not written yet would come behind what the new one writes.
+#[test]
+fn an_image_that_is_not_closed_is_not_served_again() {
+    let word = "rbd:pool/well.closes.bare";
+    let (store, fake) = open("well.closes.bare");
+    let gate = fake.hold_orders();
+    assert_eq!(store.finish(), Err(Error::Silent));
+    drop(store);
+    let said = opened(word).expect_err("not closed").to_string();
+    assert!(said.contains("is not closed yet") && said.contains("try: again later"), "{said}");
+    drop(gate);
+    drop(opened(word).expect("it waits until that is over"));
+    // One that cannot be closed is not served again at all.
+    let (store, fake) = open("never.closes");
+    let driver = Driver::new();
+    let Submitted::Io(io) = store.submit(&write(0, data(1, 512))) else { panic!("done") };
+    driver.begin(&io, 1);
+    let identity = store.identity().to_owned();
+    drop((io, store));
+    std::thread::sleep(2 * LINGER_MAX);
+    let claim = Claim::of(&identity, Claimed::new(String::new(), false), Duration::ZERO);
+    assert_eq!(claim.err(), Some(Owner::Closing));
+    fake.end_all();
+    nothing_was_misused();
+}
+
 #[test]
 fn an_image_that_is_missing_is_made_if_that_is_asked_for() {
     let (store, made) = (opened("rbd:pool/missing.new,create,size=4M").expect("made"), true);
@@ -142,10 +201,12 @@ fn what_does_not_open_says_why() {
         ("rbd:pool/missing/missing.disk,create,size=1M", "there is no such namespace"),
         ("rbd:pool/apart/missing.disk", "there is no such image"),
         ("rbd:pool/well.there@missing", "the image is there, and has no such snapshot; try: rbd"),
-        ("rbd:pool/disk,conf=missing.conf", "(missing.conf); try: conf=FILE"),
+        ("rbd:pool/disk,conf=missing.conf", "(missing.conf); try: put that of the cluster there"),
         ("rbd:pool/disk,keyring=missing.key", "cannot read missing.key: No such file"),
         (refused.as_str(), "cannot set keyring: Invalid argument"),
         ("rbd:pool/disk,id=nobody", "cannot set up librados: Invalid argument"),
+        ("rbd:pool/disk,id=stranger", "no file has the key of client.stranger"),
+        ("rbd:pool/disk,id=stranger-with-key", "the key is not that of client.stranger-with-key"),
     ] {
         let error = opened(word).expect_err(word).to_string();
         assert!(error.contains(said), "{error}");

@@ -10,6 +10,8 @@ use crate::net::Side;
 pub(super) struct Keys {
     /// MaxRecvDataSegmentLength that each side declared, bytes.
     pub(super) segment: [u32; 2],
+    /// As much as PDUs over RDMA have.
+    pub(super) segment_rdma: [u32; 2],
     pub(super) max_burst: u32,
     pub(super) first_burst: u32,
     pub(super) initial_r2t: bool,
@@ -30,6 +32,7 @@ impl Default for Keys {
     fn default() -> Self {
         Self {
             segment: [8192; 2],
+            segment_rdma: [8192; 2],
             max_burst: 262_144,
             first_burst: 65_536,
             initial_r2t: true,
@@ -77,6 +80,8 @@ impl Keys {
         let number = value.parse::<u32>();
         match (key, number) {
             ("MaxRecvDataSegmentLength", Ok(number)) => self.segment[side] = number,
+            ("TargetRecvDataSegmentLength", Ok(number)) => self.segment_rdma[1] = number,
+            ("InitiatorRecvDataSegmentLength", Ok(number)) => self.segment_rdma[0] = number,
             ("MaxBurstLength", Ok(number)) => self.max_burst = number,
             ("FirstBurstLength", Ok(number)) => self.first_burst = number,
             ("MaxOutstandingR2T", Ok(number)) => self.outstanding_r2t = number,

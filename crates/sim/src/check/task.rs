@@ -55,6 +55,8 @@ pub(super) struct Task {
     sequence: u32,
     /// What has come, where it may come in any order.
     came: Ranges,
+    /// RDMA Reads whose data has not come.
+    open: u32,
     /// PDUs may come twice: only bounds are looked at.
     lenient: bool,
     /// The target was told what is not so.
@@ -86,6 +88,7 @@ impl Task {
             received: 0,
             sequence: 0,
             came: Ranges::default(),
+            open: 0,
             lenient: keys.error_recovery_level > 0,
             distrusted: false,
         })
@@ -180,6 +183,30 @@ impl Task {
             self.sequence = 0;
         }
         Ok(())
+    }
+
+    /// The target writes to the memory of the command.
+    pub(super) fn written(&mut self, offset: u32, length: u32) -> Judgement {
+        demand(!self.write, || "for a command that writes".to_owned())?;
+        self.came.insert(offset, length, (0, self.expected))?;
+        self.received = self.received.saturating_add(length);
+        Ok(())
+    }
+
+    /// The target reads from the memory of the command: an R2T and its data.
+    pub(super) fn asked(&mut self, length: u32, keys: &Keys) -> Judgement {
+        demand(self.write, || "for a command that writes nothing".to_owned())?;
+        let fits = (1..=keys.max_burst).contains(&length);
+        demand(fits, || format!("MaxBurstLength is {}", keys.max_burst))?;
+        self.asked = self.asked.saturating_add(length);
+        self.open += 1;
+        let open = self.open;
+        demand(open <= keys.outstanding_r2t, || format!("{open} are outstanding"))
+    }
+
+    /// All data of the oldest of these has come.
+    pub(super) fn answered(&mut self) {
+        self.open = self.open.saturating_sub(1);
     }
 
     /// The sum of all data is the expected length, but for the residual.

@@ -79,8 +79,11 @@ pub enum Fault {
     HalfOpen,
     /// A bit of what one side sends under a digest is flipped.
     Flip,
-    /// One side sends a wrong DataSN, offset or StatSN: the other must end the connection.
+    /// One side sends a wrong DataSN, offset or StatSN, or a wrong name or place of memory: the
+    /// other must end the connection.
     Lie,
+    /// A connection ends in the middle of an FPDU.
+    Tear,
     /// The process of a target is killed and comes back after so many milliseconds.
     Kill(u32),
     /// As a loss of power, and another disk, of zeroes, is behind one of its LUNs afterwards.
@@ -116,6 +119,7 @@ impl Fault {
             Self::HalfOpen => "connections half open",
             Self::Flip => "flips ordered",
             Self::Lie => "lies ordered",
+            Self::Tear => "connections cut within an FPDU",
             Self::Kill(_) => "targets killed",
             Self::Exchange(_) => "disks exchanged",
             Self::PowerLoss(_) => "power losses",

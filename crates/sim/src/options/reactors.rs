@@ -10,6 +10,7 @@ use initiator::Transport;
 
 use crate::options::Hog;
 use crate::options::Options;
+use crate::options::Usual;
 use crate::rng::Rng;
 
 /// Stream of [`crate::rng::Rng`] that this is drawn from.
@@ -43,7 +44,7 @@ impl Options {
         self.draw_reactors(Some(count));
         if count == 1 {
             self.leave_home();
-            self.set_transport(Transport::Tcp);
+            self.set_transport(Transport::Tcp, Usual::Yes);
         }
     }
 

@@ -42,6 +42,9 @@ impl fmt::Display for Options {
         for at in &self.hasty {
             writeln!(f, "at {:>9.3} s a hasty initiator", at.as_secs_f64())?;
         }
+        for (at, rogue) in &self.rogues {
+            writeln!(f, "at {:>9.3} s a rogue: {rogue:?}", at.as_secs_f64())?;
+        }
         for Resize { at, target, lun, left } in &self.resizes {
             let at = at.as_secs_f64();
             writeln!(f, "at {at:>9.3} s target {target}, unit {lun} resized ({left} of 1000)")?;

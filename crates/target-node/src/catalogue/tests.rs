@@ -73,8 +73,8 @@ fn admit(nodes: &Nodes, request: &AdmissionRequest) -> Authentication {
 fn portals_are_listed_with_their_groups() {
     let address = |text: &str| text.parse::<SocketAddr>().unwrap();
     let portals = vec![
-        Portal { address: address("0.0.0.0:3260"), group: 1 },
-        Portal { address: address("192.0.2.2:3261"), group: 7 },
+        address("0.0.0.0:3260").into(),
+        Portal { group: 7, ..address("192.0.2.2:3261").into() },
     ];
     let node = nodes(AuthenticationPolicy::default()).nodes[0].node().clone();
     let nodes = Nodes::new(vec![node], portals, AuthenticationPolicy::default());
@@ -93,7 +93,7 @@ fn portals_are_listed_with_their_groups() {
 fn a_portal_for_all_addresses_tells_of_targets_on_each() {
     let address = |text: &str| text.parse::<SocketAddr>().unwrap();
     let portals = ["0.0.0.0:3260", "[::]:3260"];
-    let portals = portals.map(|any| Portal { address: address(any), group: 1 }).to_vec();
+    let portals = portals.map(|any| Portal::from(address(any))).to_vec();
     let node = nodes(AuthenticationPolicy::default()).nodes[0].node().clone();
     let nodes = Nodes::new(vec![node], portals, AuthenticationPolicy::default());
     for local in ["192.0.2.2:3260", "198.51.100.7:3260", "[2001:db8::2]:3260"] {

@@ -94,12 +94,13 @@ impl Registration {
     /// The portals as others reach them.
     pub(super) fn addresses(&self, local: IpAddr) -> Vec<Portal> {
         let mut portals: Vec<Portal> = Vec::new();
-        for Portal { address, group } in self.portals.iter().copied() {
+        for portal in self.portals.iter().copied() {
+            let address = portal.address;
             let ip = if address.ip().is_unspecified() { local } else { address.ip() };
             let reached = SocketAddr::new(ip, address.port());
             let known = portals.iter().any(|portal| portal.address == reached);
             if ip.is_ipv4() == address.is_ipv4() && !known {
-                portals.push(Portal { address: reached, group });
+                portals.push(Portal { address: reached, ..portal });
             }
         }
         portals.truncate(PORTALS_MAX);

@@ -25,6 +25,7 @@ use super::Kind;
 use super::Phase;
 use super::Pump;
 use super::Session;
+use super::adapters::Entrance;
 use super::context::Context;
 use super::letter::Letter;
 use super::listening::Listener;
@@ -39,6 +40,7 @@ use crate::ends::Ends;
 use crate::ends::Peer;
 use crate::ends::without_mapping;
 use crate::node::PORTAL_GROUP_TAG;
+use crate::rdma::Rdma;
 use crate::registry::Claim;
 use crate::registry::Identity;
 use crate::served::Served;
@@ -65,6 +67,8 @@ pub(super) struct LoginPhase {
     pub(super) machine: Login,
     /// Nothing has come yet.
     pub(super) is_fresh: bool,
+    /// Whether its portal speaks iSER, too.
+    pub(super) rdma: Rdma,
     /// What its mover can do.
     pub(super) capabilities: Capabilities,
     /// The mover that follows when the login is done.
@@ -103,6 +107,8 @@ impl LoginPhase {
 #[derive(Debug, Default)]
 pub(super) struct Door {
     pub(super) listeners: Table<Listener>,
+    /// Where adapters take connections.
+    pub(super) adapters: Table<Entrance>,
     /// Connections so far: the reactors take them in turn.
     accepted: usize,
 }
@@ -130,38 +136,65 @@ impl<P: Port> Pump<P> {
         if self.context.stopping.is_some() {
             return;
         }
-        let reactor = self.door.accepted % self.context.shared.mailboxes.len();
-        self.door.accepted += 1;
+        let reactor = self.next_reactor();
         if reactor == self.context.reactor {
-            self.adopt(Carrier::Socket(fd), ends);
+            self.adopt(Carrier::Socket(fd, None), ends);
         } else {
             self.context.shared.mailboxes[reactor].send(Letter::Connection { fd, ends });
         }
     }
 
+    /// Which takes the next connection.
+    pub(super) fn next_reactor(&mut self) -> usize {
+        let reactor = self.door.accepted % self.context.shared.mailboxes.len();
+        self.door.accepted += 1;
+        reactor
+    }
+
     /// Begins the login phase of a connection.
     pub(super) fn adopt(&mut self, carrier: Carrier, ends: Ends) {
-        let Ends { peer, local } = ends;
+        if let Some(mover) = carrier.mover()
+            && !self.refuses(&ends)
+        {
+            let _ = self.begin_login(carrier, mover, ends);
+        }
+    }
+
+    /// Whether there are as many connections as there may be.
+    pub(super) fn refuses(&self, ends: &Ends) -> bool {
         if self.is_full() {
+            let peer = ends.peer;
             let reason = match self.context.stopping {
                 Some(_) => "the daemon stops",
                 None => "a reactor has as many connections as it may have",
             };
             tracing::warn!(%peer, reason, "refused a connection");
-            return;
         }
+        self.is_full()
+    }
+
+    /// Begins the login phase of a connection with its mover.
+    pub(super) fn begin_login(
+        &mut self,
+        mut carrier: Carrier,
+        mover: Mover,
+        ends: Ends,
+    ) -> Option<Key> {
+        let Ends { peer, local } = ends;
         let now = self.context.port.now();
-        let mover = carrier.mover();
         let shared = &self.context.shared;
         let timeout = shared.login_timeout;
+        let ends = Ends { peer: peer.without_mapping(), local: without_mapping(local) };
+        let rdma = shared.catalogue.now().rdma(ends.local).unwrap_or(shared.rdma);
         let capabilities = match &mover {
-            Mover::Tcp(_) => shared.rdma.stream(),
+            Mover::Tcp(_) => rdma.stream(),
             mover => mover.capabilities(),
         };
         let machine = Login::new(now, StatSn(1), timeout, capabilities);
         let login = LoginPhase {
             machine,
             is_fresh: true,
+            rdma,
             capabilities,
             successor: None,
             asked: None,
@@ -174,8 +207,8 @@ impl<P: Port> Pump<P> {
             cid: Cid(0),
             joins: None,
         };
-        let ends = Ends { peer: peer.without_mapping(), local: without_mapping(local) };
-        let _ = self.insert_connection(carrier, ends, mover, Box::new(login));
+        carrier.be_captured(&self.context, ends);
+        self.insert_connection(carrier, ends, mover, Box::new(login))
     }
 
     /// Whether another connection is one too many.
@@ -458,7 +491,9 @@ impl<P: Port> ConnectionView<'_, P> {
             reactor = self.context.reactor,
             "session opened"
         );
-        connection.lands = login.capabilities.lands && login.parameters.error_recovery_level == 0;
+        connection.lands = login.capabilities.lands
+            && login.parameters.error_recovery_level == 0
+            && !connection.line.is_captured();
         // Discovery without a proof may be anybody, and needs no more than a moment.
         let is_known = !login.discovery || phase.user.is_some();
         let pool = self.context.pool.share();

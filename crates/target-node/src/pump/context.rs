@@ -47,6 +47,10 @@ pub(super) struct Context<P> {
     pub(super) timers: Timers,
     /// Local connections, whose messages nobody brings.
     pub(super) locals: Vec<Key>,
+    /// Connections over adapters that are to be looked at once more.
+    pub(super) stirred: Vec<Key>,
+    /// Listeners of adapters that are.
+    pub(super) knocks: Vec<Key>,
     pub(super) sending: Sending,
     pub(super) owed: Owed,
     pub(super) runnable: Runnable,

@@ -70,7 +70,8 @@ impl<P: Port> Pump<P> {
                     let connection = self.connections.get(*key)?;
                     let Connection { peer, local, .. } = *connection;
                     let transport = connection.mover.transport();
-                    Some(ConnectionSnapshot { cid: cid.0, peer, local, transport })
+                    let iser = connection.mover.facts();
+                    Some(ConnectionSnapshot { cid: cid.0, peer, local, transport, iser })
                 })
                 .collect(),
         })

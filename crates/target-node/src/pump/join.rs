@@ -162,7 +162,7 @@ impl<P: Port> ConnectionView<'_, P> {
         );
         connection.pool = entry.pool.clone();
         let level = entry.login.parameters.error_recovery_level;
-        connection.lands = login.capabilities.lands && level == 0;
+        connection.lands = login.capabilities.lands && level == 0 && !connection.line.is_captured();
         connection.phase = Phase::Session { session, id };
         if let Some(ticket) = connection.ticket.take() {
             self.context.shared.strangers.forget(&ticket);

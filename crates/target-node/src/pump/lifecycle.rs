@@ -29,6 +29,7 @@ use super::sending::Sending;
 use super::services::Runnable;
 use super::shared::Shared;
 use super::token;
+use super::transport::Line;
 use super::view::ConnectionView;
 use super::view::Effect;
 use super::view::Effects;
@@ -62,6 +63,8 @@ impl<P: Port> Pump<P> {
             managements: Managements::default(),
             timers: Timers::new(),
             locals: Vec::new(),
+            stirred: Vec::new(),
+            knocks: Vec::new(),
             sending: Sending::default(),
             owed: Owed::default(),
             runnable: Runnable::default(),
@@ -86,6 +89,14 @@ impl<P: Port> Pump<P> {
 
     /// The transport gives nothing more.
     pub(super) fn receive_ended(&mut self, key: Key, error: Option<i32>) {
+        if let Some(view) = self.connection(key) {
+            if matches!(view.connection.phase, Phase::Moving(_))
+                && matches!(view.connection.line, Line::Adapter(_))
+            {
+                return self.detached(key, None);
+            }
+            view.connection.line.note_ended(error, &view.context.port);
+        }
         self.disconnected(key, error);
     }
 
@@ -192,7 +203,7 @@ impl<P: Port> Pump<P> {
                 (Some(Kind::SilenceTimer), _) => self.find_silences(),
                 // The stop's own, which is looked at below.
                 (None, _) => {}
-                (Some(kind @ (Kind::Accept | Kind::Receive | Kind::Send)), _) => {
+                (Some(kind @ (Kind::Accept | Kind::Receive | Kind::Send | Kind::Adapter)), _) => {
                     debug_assert!(false, "{kind:?} is no timer");
                 }
             }

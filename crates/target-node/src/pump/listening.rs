@@ -54,6 +54,7 @@ impl<P: Port> Pump<P> {
         for listener in std::mem::take(&mut self.door.listeners).values_mut() {
             self.context.port.close(listener.socket);
         }
+        self.stop_adapters();
     }
 
     pub(super) fn accept_failed(&mut self, key: Key, errno: i32) {

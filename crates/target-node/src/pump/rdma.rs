@@ -6,8 +6,6 @@
 //! agree that MPA follows it.
 
 use engine::Port;
-use iscsi::datamover::Capabilities;
-use iscsi::datamover::Rdma as Extensions;
 use iscsi::target_role::LoggedIn;
 use iscsi::target_role::Login;
 use mover::Mover;
@@ -19,29 +17,8 @@ use super::Pump;
 use super::admission::LoginView;
 use super::admission::OUT_OF_RESOURCES;
 use super::view::ConnectionView;
+use crate::rdma::Rdma;
 use crate::table::Key;
-
-/// Whether a target speaks iSER.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums)] // it does not, or this is how
-pub enum Rdma {
-    /// It does not.
-    #[default]
-    Off,
-    /// By software iWARP, on every portal, beside iSCSI.
-    Iwarp,
-}
-
-impl Rdma {
-    /// What a connection of TCP can do before its first byte.
-    pub(crate) fn stream(self) -> Capabilities {
-        let rdma = match self {
-            Self::Off => Extensions::Never,
-            Self::Iwarp => Extensions::Possible,
-        };
-        Capabilities { rdma, ..Capabilities::STREAM }
-    }
-}
 
 impl<P: Port> Pump<P> {
     /// The first bytes of a connection are here: whether it goes on.
@@ -64,7 +41,7 @@ impl<P: Port> ConnectionView<'_, P> {
         let connection = &mut *self.connection;
         let Phase::Login(login) = &mut connection.phase else { return true };
         login.is_fresh = false;
-        if context.shared.rdma == Rdma::Off || first != iser::FIRST_BYTE {
+        if login.rdma == Rdma::Off || first != iser::FIRST_BYTE {
             return true;
         }
         let Some(seed) = seed(&mut context.port) else { return false };
@@ -95,7 +72,17 @@ impl<P: Port> LoginView<'_, P> {
     /// The last response of a login that has agreed on RDMA goes out when there is memory for what
     /// follows (RFC 7145 §5.1.2); false if there is none, which the login has been told.
     pub(super) fn prepare_rdma(&mut self) -> bool {
-        if !self.login.machine.becomes_rdma() || !matches!(self.mover, Mover::Tcp(_)) {
+        if !self.login.machine.becomes_rdma() {
+            return true;
+        }
+        if let Mover::Iser(mover) = &mut *self.mover {
+            let is_prepared = mover.prepare(&self.context.pool);
+            if !is_prepared {
+                self.login.machine.establish(Err(OUT_OF_RESOURCES));
+            }
+            return is_prepared;
+        }
+        if !matches!(self.mover, Mover::Tcp(_)) {
             return true;
         }
         let seed = seed(&mut self.context.port);

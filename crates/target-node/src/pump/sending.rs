@@ -133,7 +133,7 @@ impl<P: Port> Pump<P> {
     }
 
     /// What has left ends tasks, and lets others go on.
-    fn settle_left(&mut self, key: Key) {
+    pub(super) fn settle_left(&mut self, key: Key) {
         let Some(ConnectionView { connection, .. }) = self.connection(key) else { return };
         if let Phase::Session { session, .. } = connection.phase {
             self.settle(session);
@@ -206,7 +206,12 @@ impl<P: Port> ConnectionView<'_, P> {
             connection.line.resume(&mut context.port);
         }
         let Connection { line, mover, .. } = connection;
-        match line.send(mover, token(Kind::Send, self.key), &mut context.port) {
+        let sent = line.send(mover, token(Kind::Send, self.key), &mut context.port);
+        if line.is_stirred() {
+            context.stirred.push(self.key);
+            context.port.waker().wake();
+        }
+        match sent {
             // Its end marks the connection again.
             Sent::UnderWay => Transmitted::InPart,
             Sent::Begun => {

@@ -5,9 +5,10 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use capture::Capture;
+
 use super::LocalEnd;
 use super::letter::Letter;
-use super::rdma::Rdma;
 use super::transport::local_ends;
 use super::waiting::Board;
 use crate::authentication::Challenges;
@@ -15,6 +16,7 @@ use crate::catalogue::Catalogue;
 use crate::ends::Ends;
 use crate::ends::Peer;
 use crate::mail::Mailbox;
+use crate::rdma::Rdma;
 use crate::registry::Registry;
 use crate::silences::Silences;
 use crate::stores::Files;
@@ -35,7 +37,10 @@ pub(crate) struct Shared {
     /// For administration, and for the names of files in the log.
     pub(crate) files: Files,
     pub(crate) login_timeout: Duration,
+    /// Of portals that have no word of their own.
     pub(crate) rdma: Rdma,
+    /// Where connections are captured to.
+    pub(crate) capture: Option<Capture>,
     /// Whoever wants commands to be over waits so long for what is done elsewhere for them.
     pub(crate) end_wait: Duration,
     /// How long answers may wait for others to go with them; zero where reactors never spin, since

@@ -2,6 +2,7 @@
 //! Stores whose work is done elsewhere and that do not answer: who looks after them hears of it,
 //! also when no host asks for anything new.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,6 @@ use super::Doing;
 use super::Kind;
 use super::PendingIo;
 use super::Pump;
-use super::complaint::Scene;
 use super::context::Context;
 use super::jobs;
 use super::jobs::Job;
@@ -61,32 +61,17 @@ impl<P: Port> Pump<P> {
     #[cold]
     pub(super) fn find_silences(&mut self) {
         let now = self.context.port.now();
-        let scene = Scene { shared: &self.context.shared, session: None };
         let waiting = self.waiting_for(SHOWN_AFTER, now);
-        let found: Vec<Found> = waiting
-            .iter()
-            .filter_map(|Waiting { unit, since, .. }| {
-                let elsewhere = unit.store().elsewhere();
-                let is_busy =
-                    unit.is_fenced() || elsewhere.is_some_and(|elsewhere| elsewhere.is_busy);
-                if !is_busy && now.since(*since) < SILENT_AFTER {
-                    return None;
-                }
-                let (target, lun) = scene.place(Some(unit));
-                let who = elsewhere.map_or("store", |elsewhere| elsewhere.who);
-                let (disk, store) = (unit.identity().serial.clone(), unit.label().to_owned());
-                let place = Place { disk, target, lun, store, who };
-                Some(Found { place, since: *since, is_busy })
-            })
-            .collect();
+        let found = self.silent_of(&waiting, now);
         let news = self.context.shared.silences.note(self.context.reactor, &found, now);
-        for one in news {
-            let of = |place: &Place| {
-                waiting.iter().find(|waiting| waiting.unit.identity().serial == place.disk)
-            };
-            match &one {
+        let of: BTreeMap<&str, &Waiting> = match news.is_empty() {
+            true => BTreeMap::new(),
+            false => waiting.iter().map(|one| (&*one.unit.identity().serial, one)).collect(),
+        };
+        for one in &news {
+            match one {
                 News::Silent(place) | News::Busy(place) => {
-                    let Some(waiting) = of(place) else { continue };
+                    let Some(waiting) = of.get(&*place.disk) else { continue };
                     tell(place, waiting, matches!(one, News::Busy(_)), now);
                 }
                 News::Over(place, lasted) => tell_end(place, *lasted),
@@ -96,6 +81,39 @@ impl<P: Port> Pump<P> {
         if self.context.looks_for_silence {
             self.context.timers.set(token(Kind::SilenceTimer, Key::NOBODY).0, now + INTERVAL);
         }
+    }
+
+    /// Those of these whose stores are silent.
+    fn silent_of(&self, waiting: &[Waiting], now: Instant) -> Vec<Found> {
+        let mut found = Vec::new();
+        for Waiting { unit, since, .. } in waiting {
+            let elsewhere = unit.store().elsewhere();
+            let is_busy = unit.is_fenced() || elsewhere.is_some_and(|elsewhere| elsewhere.is_busy);
+            if is_busy || now.since(*since) >= SILENT_AFTER {
+                let who = elsewhere.map_or("store", |elsewhere| elsewhere.who);
+                found.push((unit, *since, is_busy, who));
+            }
+        }
+        let places = if found.is_empty() { BTreeMap::new() } else { self.places() };
+        let found = found.into_iter().map(|(unit, since, is_busy, who)| {
+            let (target, lun) = places.get(&Arc::as_ptr(unit)).cloned().unzip();
+            let (disk, store) = (unit.identity().serial.clone(), unit.label().to_owned());
+            Found { place: Place { disk, target, lun, store, who }, since, is_busy }
+        });
+        found.collect()
+    }
+
+    /// Target and LUN of all units.
+    fn places(&self) -> BTreeMap<*const LogicalUnit, (String, u16)> {
+        let nodes = self.context.shared.catalogue.now();
+        let mut places = BTreeMap::new();
+        for served in nodes.all() {
+            for (lun, unit) in served.luns() {
+                let place = || (served.node().name.clone(), lun);
+                places.entry(Arc::as_ptr(&unit)).or_insert_with(place);
+            }
+        }
+        places
     }
 
     /// What has waited for some time, by disk.
@@ -112,21 +130,18 @@ impl<P: Port> Pump<P> {
     }
 
     fn waiting_for(&self, length: Duration, now: Instant) -> Vec<Waiting> {
-        let mut all: Vec<Waiting> = Vec::new();
+        let mut all: BTreeMap<*const LogicalUnit, Waiting> = BTreeMap::new();
         for (_, pending) in self.context.ios.iter() {
             let Some(begun) = pending.begun.filter(|begun| now.since(*begun) >= length) else {
                 continue;
             };
             let Some(unit) = self.unit_of(pending) else { continue };
-            match all.iter_mut().find(|waiting| Arc::ptr_eq(&waiting.unit, unit)) {
-                Some(waiting) => {
-                    waiting.commands += 1;
-                    waiting.since = waiting.since.min(begun);
-                }
-                None => all.push(Waiting { unit: Arc::clone(unit), commands: 1, since: begun }),
-            }
+            let new = || Waiting { unit: Arc::clone(unit), commands: 0, since: begun };
+            let waiting = all.entry(Arc::as_ptr(unit)).or_insert_with(new);
+            waiting.commands += 1;
+            waiting.since = waiting.since.min(begun);
         }
-        all
+        all.into_values().collect()
     }
 
     /// The unit that work of a store is for.

@@ -12,6 +12,8 @@ use std::time::Duration;
 use buf::Buf;
 use buf::Pool;
 use buf::SgList;
+use capture::Side;
+use capture::Tap;
 use clock::Instant;
 use engine::Landing;
 use engine::Port;
@@ -31,7 +33,10 @@ use mover::tcp::Tcp;
 use super::Connection;
 use super::Phase;
 use super::Pump;
+use super::adapters::Adapter;
 use super::context::Context;
+use crate::ends::Ends;
+use crate::ends::Peer;
 use crate::table::Key;
 
 /// Our end of a local connection.
@@ -55,8 +60,11 @@ pub(crate) fn local_ends() -> (LocalEnd, OurEnd) {
 /// What carries a connection, on its way to a reactor.
 #[derive(Debug)]
 pub(crate) enum Carrier {
-    Socket(OwnedFd),
+    /// With whom its bytes are told to, if so.
+    Socket(OwnedFd, Option<Box<Tap>>),
     Local(Local),
+    /// An adapter, and the mover over it.
+    Adapter(Box<verbs::Connection>),
 }
 
 /// What carries a connection.
@@ -66,8 +74,11 @@ pub(super) enum Line {
         socket: Socket,
         /// The list to fill; None while it is under way.
         list: Option<SgList>,
+        /// Is told what comes and goes.
+        tap: Option<Box<Tap>>,
     },
     Local(Local),
+    Adapter(Adapter),
 }
 
 /// A local connection.
@@ -98,15 +109,28 @@ pub(super) enum Sent {
 
 impl Carrier {
     /// A mover for a connection that begins.
-    pub(super) fn mover(&self) -> Mover {
+    pub(super) fn mover(&self) -> Option<Mover> {
         match self {
-            Self::Socket(_) => Mover::Tcp(Tcp::new()),
-            Self::Local(_) => Mover::Local(local::Target::new()),
+            Self::Socket(..) => Some(Mover::Tcp(Tcp::new())),
+            Self::Local(_) => Some(Mover::Local(local::Target::new())),
+            // It was made with the connection.
+            Self::Adapter(_) => None,
         }
     }
 
     pub(super) fn is_local(&self) -> bool {
         matches!(self, Self::Local(_))
+    }
+
+    /// A connection is captured from its first byte, if it is. What is within this process has no
+    /// bytes.
+    pub(super) fn be_captured(&mut self, context: &Context<impl Port>, ends: Ends) {
+        if let (Self::Socket(_, tap), Peer::Address(peer)) = (self, ends.peer)
+            && let Some(capture) = &context.shared.capture
+        {
+            let (now, ends) = (context.port.wall_clock(), (ends.local, peer));
+            *tap = Tap::open(capture, Side::Target, ends, now).map(Box::new);
+        }
     }
 }
 
@@ -120,10 +144,12 @@ impl From<OurEnd> for Carrier {
 impl Line {
     pub(super) fn open<P: Port>(carrier: Carrier, port: &mut P) -> Self {
         match carrier {
-            Carrier::Socket(fd) => {
-                Self::Socket { socket: port.add_socket(fd), list: Some(SgList::new()) }
+            Carrier::Socket(fd, tap) => {
+                let socket = port.add_socket(fd);
+                Self::Socket { socket, list: Some(SgList::new()), tap }
             }
             Carrier::Local(local) => Self::Local(local),
+            Carrier::Adapter(connection) => Self::Adapter(Adapter::open(connection, port)),
         }
     }
 
@@ -134,6 +160,7 @@ impl Line {
                 port.submit(receiving, Work::Receive { socket: *socket });
             }
             Self::Local(local) => local.end.iter().for_each(|end| end.attach(port.waker())),
+            Self::Adapter(line) => line.begin(receiving, port),
         }
     }
 
@@ -150,9 +177,12 @@ impl Line {
     #[inline]
     pub(super) fn send<P: Port>(&mut self, mover: &mut Mover, of: Token, port: &mut P) -> Sent {
         match (self, mover) {
-            (Self::Socket { socket, list }, mover @ (Mover::Tcp(_) | Mover::Iser(_))) => {
+            (Self::Socket { socket, list, tap }, mover @ (Mover::Tcp(_) | Mover::Iser(_))) => {
                 let Some(mut filling) = list.take() else { return Sent::UnderWay };
                 if transmits(mover, &mut filling) {
+                    if let Some(tap) = tap {
+                        tap.sent(port.wall_clock(), &filling);
+                    }
                     port.submit(of, Work::Send { socket: *socket, list: filling });
                     return Sent::Begun;
                 }
@@ -162,12 +192,34 @@ impl Line {
                 if has_told { Sent::Left } else { Sent::Nothing }
             }
             (Self::Local(line), Mover::Local(mover)) => line.send(mover),
+            (Self::Adapter(line), Mover::Iser(mover)) => line.send(mover),
             (Self::Socket { .. }, Mover::Local(_))
-            | (Self::Local(_), Mover::Tcp(_) | Mover::Iser(_)) => {
+            | (Self::Local(_), Mover::Tcp(_) | Mover::Iser(_))
+            | (Self::Adapter(_), Mover::Tcp(_) | Mover::Local(_)) => {
                 debug_assert!(false, "a mover for another kind of line");
                 Sent::Nothing
             }
         }
+    }
+
+    /// Bytes have come.
+    #[inline]
+    pub(super) fn note_received<P: Port>(&mut self, bytes: &[u8], port: &P) {
+        if let Self::Socket { tap: Some(tap), .. } = self {
+            tap.received(port.wall_clock(), bytes);
+        }
+    }
+
+    /// Nothing more comes.
+    pub(super) fn note_ended<P: Port>(&mut self, error: Option<i32>, port: &P) {
+        if let Self::Socket { tap: Some(tap), .. } = self {
+            tap.ended(port.wall_clock(), error.is_some());
+        }
+    }
+
+    /// Somebody is told what comes, who must see all of it.
+    pub(super) const fn is_captured(&self) -> bool {
+        matches!(self, Self::Socket { tap: Some(_), .. })
     }
 
     /// A list has left.
@@ -185,6 +237,7 @@ impl Line {
         match self {
             Self::Socket { list, .. } => list.is_none(),
             Self::Local(line) => line.is_full,
+            Self::Adapter(line) => line.is_busy(),
         }
     }
 
@@ -199,6 +252,7 @@ impl Line {
         match self {
             Self::Socket { socket, .. } => port.pause(*socket),
             Self::Local(line) => line.paused = true,
+            Self::Adapter(line) => line.pause(),
         }
     }
 
@@ -210,6 +264,7 @@ impl Line {
                 // What has come meanwhile was told of.
                 port.waker().wake();
             }
+            Self::Adapter(line) => line.resume(),
         }
     }
 
@@ -217,22 +272,30 @@ impl Line {
     pub(super) fn acknowledged<P: Port>(&self, port: &P) -> Option<u64> {
         match self {
             Self::Socket { socket, .. } => port.acknowledged(*socket),
-            Self::Local(_) => None,
+            Self::Local(_) | Self::Adapter(_) => None,
         }
     }
 
     /// Nothing more is sent.
     pub(super) fn shutdown<P: Port>(&mut self, port: &mut P) {
         match self {
-            Self::Socket { socket, .. } => port.shutdown(*socket),
+            Self::Socket { socket, tap, .. } => {
+                port.shutdown(*socket);
+                tap.iter_mut().for_each(|tap| tap.shut(port.wall_clock()));
+            }
             Self::Local(line) => line.end = None,
+            Self::Adapter(line) => line.shutdown(),
         }
     }
 
     pub(super) fn close<P: Port>(self, port: &mut P) {
         match self {
-            Self::Socket { socket, .. } => port.close(socket),
+            Self::Socket { socket, tap, .. } => {
+                port.close(socket);
+                tap.into_iter().for_each(|tap| tap.closed(port.wall_clock()));
+            }
             Self::Local(_) => {}
+            Self::Adapter(line) => line.leave(port),
         }
     }
 
@@ -248,14 +311,17 @@ impl Line {
                 port.submit(receiving, Work::Detach { socket: *socket });
             }
             Self::Local(_) => port.waker().wake(),
+            // The end of watching tells that it is free.
+            Self::Adapter(line) => line.leave(port),
         }
     }
 
     /// What goes on to another reactor. `fd`: what the port has given back.
     pub(super) fn into_carrier(self, fd: Option<OwnedFd>) -> Option<Carrier> {
         match self {
-            Self::Socket { .. } => fd.map(Carrier::Socket),
+            Self::Socket { tap, .. } => fd.map(|fd| Carrier::Socket(fd, tap)),
             Self::Local(line) => Some(Carrier::Local(line)),
+            Self::Adapter(line) => Some(Carrier::Adapter(line.into_connection())),
         }
     }
 }
@@ -322,8 +388,9 @@ impl Connection {
 }
 
 impl<P: Port> Pump<P> {
-    /// Takes what has come over local connections.
+    /// Takes what has come over connections that no event tells of.
     pub(super) fn take_messages(&mut self) {
+        self.serve_stirred();
         if self.context.locals.is_empty() {
             return;
         }

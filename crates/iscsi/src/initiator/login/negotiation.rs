@@ -68,6 +68,8 @@ const DISCOVERY: &[Id] = &[
 pub(super) struct Negotiation {
     session: SessionType,
     rdma: Rdma,
+    /// Over RDMA there is to be a Hello.
+    hello: bool,
     digests: [(Id, DigestOffer); 2],
     /// What was offered; for lists one bit for each entry.
     wish: Values,
@@ -106,6 +108,7 @@ impl Negotiation {
         Self {
             session,
             rdma: settings.rdma,
+            hello: settings.hello,
             digests: [
                 (Id::HeaderDigest, settings.header_digest),
                 (Id::DataDigest, settings.data_digest),
@@ -153,10 +156,16 @@ impl Negotiation {
         if rdma.contains(&Id::RdmaExtensions) {
             // A target tells its own limit to whoever has one.
             let key = Id::MaxOutstandingUnexpectedPdus.key();
-            push(text, key.name, &negotiate::text(key, limits::UNEXPECTED_MAX))?;
+            push(text, key.name, &negotiate::text(key, self.wish.get(key.id)))?;
             if self.rdma == Rdma::Always {
                 // LIO and tgt believe so of every initiator, and do not understand the key.
                 let key = Id::TaggedBufferForSolicitedDataOnly.key();
+                push(text, key.name, &negotiate::text(key, 1))?;
+                let _ = self.offered.insert(key.id);
+                self.values.set(key.id, 1);
+            }
+            if self.hello && self.session_wide.is_none() {
+                let key = Id::IserHelloRequired.key();
                 push(text, key.name, &negotiate::text(key, 1))?;
                 let _ = self.offered.insert(key.id);
                 self.values.set(key.id, 1);
@@ -282,6 +291,9 @@ impl Negotiation {
             }
             (id, Rule::Number(range)) => {
                 let number = negotiate::number(value, range).ok_or_else(|| wrong(key, value))?;
+                if !key.takes(number) {
+                    return Err(wrong(key, value));
+                }
                 if id == Id::TargetPortalGroupTag {
                     self.portal_group_tag = u16::try_from(number).ok();
                 }
@@ -399,6 +411,7 @@ fn wishes(settings: &Settings) -> Values {
     within(Id::TaskReporting, if settings.fast_abort { 0b111 } else { 1 });
     within(Id::ProtocolLevel, 1);
     within(Id::RdmaExtensions, u32::from(settings.rdma != Rdma::Never));
+    within(Id::MaxOutstandingUnexpectedPdus, settings.unexpected_pdus_max.max(2));
     within(Id::TargetRecvDataSegmentLength, limits::RDMA_SEGMENT_LEN);
     within(Id::InitiatorRecvDataSegmentLength, limits::RDMA_SEGMENT_LEN);
     wish

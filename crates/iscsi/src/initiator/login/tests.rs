@@ -226,6 +226,7 @@ fn what_a_mover_cannot_do_is_not_asked_for() {
         markers: false,
         lands: false,
         rdma: Rdma::Never,
+        buffers: None,
     };
     for (capabilities, wanted) in [(Capabilities::STREAM, true), (nothing, false)] {
         let mut lab = Lab::with(&wishes.clone().within(capabilities), None);

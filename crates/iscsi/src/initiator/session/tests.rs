@@ -305,9 +305,10 @@ fn data_is_not_sent_unasked_where_the_target_expects_fewer_pdus() {
         (2, false, 8192, 0, 8192),
     ] {
         let mut lab = Lab::with(false, |agreed| {
-            let (solicited_only, hello) = (false, false);
+            let (solicited_only, hello, own_unexpected_max) = (false, false, 0);
             (agreed.initial_r2t, agreed.immediate_data) = (false, immediate_data);
-            agreed.rdma = Some(RdmaParameters { unexpected_max, solicited_only, hello });
+            agreed.rdma =
+                Some(RdmaParameters { unexpected_max, own_unexpected_max, solicited_only, hello });
         });
         lab.command(length, 0);
         let (command, sent, unsolicited_end) = lab.commands()[0];
@@ -863,6 +864,7 @@ fn a_rejected_command_is_not_sent_again() {
     }
 }
 
+/// Covers: ISP-17/I.
 #[test]
 fn answers_to_nothing_end_the_session() {
     let lab = Lab::new();
@@ -882,6 +884,19 @@ fn answers_to_nothing_end_the_session() {
             numbers,
             time2wait: 0,
             time2retain: 0,
+        }),
+        Response::Login(LoginResponse {
+            transit: true,
+            continue_: false,
+            current: Stage::Operational,
+            next: Some(Stage::FullFeature),
+            version_max: 0,
+            version_active: 0,
+            isid: Isid([0x80, 1, 2, 3, 4, 5]),
+            tsih: Tsih(1),
+            itt,
+            numbers,
+            status: 0,
         }),
     ];
     for response in responses {

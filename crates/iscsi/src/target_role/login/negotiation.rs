@@ -254,7 +254,7 @@ impl Negotiation {
         let is_limited = self.values.get(key.id) > 0;
         if self.values.is_yes(Id::RdmaExtensions) && is_limited && !self.rdma_declared {
             self.rdma_declared = true;
-            answers.push(key.name, &negotiate::text(key, limits::UNEXPECTED_MAX))?;
+            answers.push(key.name, &negotiate::text(key, self.wish.get(key.id)))?;
         }
         if stage != Stage::Operational || self.declared {
             return Ok(());
@@ -331,10 +331,14 @@ impl Negotiation {
         let declared = if self.declared { &self.wish } else { &Values::defaults() };
         let agreed = Parameters::agreed(&self.values, declared, self.markers.agreed());
         let lengths = (Id::TargetRecvDataSegmentLength, Id::InitiatorRecvDataSegmentLength);
-        match self.has_rdma() {
+        let mut agreed = match self.has_rdma() {
             true => agreed.over_rdma(&self.values, lengths),
             false => agreed,
+        };
+        if let Some(rdma) = agreed.rdma.as_mut().filter(|_| self.rdma_declared) {
+            rdma.own_unexpected_max = self.wish.get(Id::MaxOutstandingUnexpectedPdus);
         }
+        agreed
     }
 
     /// Whether `key` may be sent here at all.
@@ -424,6 +428,9 @@ impl Negotiation {
             // A declaration has no answer, so there is no way to refuse it but to fail.
             Rule::Number(range) => {
                 let number = negotiate::number(value, range).ok_or_else(inadmissible)?;
+                if !key.takes(number) {
+                    return Err(inadmissible());
+                }
                 self.values.set(key.id, number);
             }
             Rule::Boolean => {
@@ -529,6 +536,7 @@ fn wishes(settings: &Settings) -> Values {
     within(Id::TaskReporting, 0b111);
     within(Id::ProtocolLevel, 2);
     within(Id::RdmaExtensions, u32::from(settings.rdma != Rdma::Never));
+    within(Id::MaxOutstandingUnexpectedPdus, settings.unexpected_pdus_max.max(2));
     within(Id::TargetRecvDataSegmentLength, limits::RDMA_SEGMENT_LEN);
     within(Id::InitiatorRecvDataSegmentLength, limits::RDMA_SEGMENT_LEN);
     wish

@@ -2,6 +2,7 @@
 //! Clients that wait, go away, or ask nothing.
 
 use super::*;
+use control::admin::NewLun;
 use std::path::PathBuf;
 
 /// Far less than any deadline.
@@ -111,15 +112,30 @@ fn an_order_that_hangs_holds_up_none_for_another_lun() {
     let gate = Mutex::new(gate);
     std::thread::spawn(move || {
         orders.run(|order, _| {
-            if Subject::of(order) == Subject::Lun(None, 0) {
+            let is_far = |lun: &NewLun| lun.store.starts_with("rbd:");
+            if matches!(order, Request::ResizeLun { lun: 0, .. })
+                || matches!(order, Request::AddLun { lun, .. } if is_far(lun))
+            {
                 let _ = gate.lock().unwrap().recv();
             }
             Reply::Done
         });
     });
     let resize = |lun| Request::ResizeLun { target: None, lun, bytes: 512, shrink: false };
-    let mut hung = [ask(&path, &resize(0)), ask(&path, &resize(0))];
+    let add = |store: &str| {
+        let lun = NewLun {
+            store: store.to_owned(),
+            block: None,
+            protection: None,
+            serial: None,
+            space_warning: None,
+            initiators: Vec::new(),
+        };
+        Request::AddLun { target: None, number: None, lun }
+    };
+    let mut hung = [resize(0), resize(0), add("rbd:a/b")].map(|order| ask(&path, &order));
     assert!(answer(ask(&path, &resize(1))) > 0);
+    assert!(answer(ask(&path, &add("memory:1M"))) > 0);
     assert!(answer(ask(&path, &Request::RescanLuns)) > 0);
     for one in &mut hung {
         one.set_nonblocking(true).unwrap();

@@ -6,18 +6,23 @@ use buf::Slice;
 use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
 use iscsi::initiator::datamover::itt;
+use rdma::limits::READS_MAX;
 use wire::iscsi::DataOut;
 use wire::iscsi::DataSn;
+use wire::iscsi::Itt;
 use wire::iscsi::LunField;
 use wire::iscsi::Request;
 use wire::iscsi::StatSn;
 use wire::iscsi::Ttt;
+use wire::iser::ISER_VERSION;
 use wire::iser::IserHeader;
 
+use super::Hello;
 use super::Initiator;
 use crate::iser::message::head;
 use crate::iser::message::padded;
 use crate::iser::message::padded_vec;
+use crate::iser::unexpected::Kind;
 use crate::stamp::stamp;
 
 /// What waits to be sent.
@@ -41,9 +46,12 @@ impl Initiator {
     /// Appends what is to be sent to `list`; false if there is nothing, or something is on its way.
     /// PDUs carry `exp_stat_sn`, the core's newest.
     pub fn poll_transmit(&mut self, list: &mut SgList, exp_stat_sn: StatSn) -> bool {
-        while self.stream.takes_more()
-            && self.items.front().is_some_and(|item| self.unexpected.may_send(is_unexpected(item)))
-            && let Some(item) = self.items.pop_front()
+        if self.hello == Hello::Due && self.stream.takes_more() {
+            self.say_hello();
+        }
+        while self.hello == Hello::Over
+            && self.stream.takes_more()
+            && let Some(item) = self.next_item()
         {
             match item {
                 Item::Op(op) => self.send_op(op, exp_stat_sn),
@@ -56,6 +64,33 @@ impl Initiator {
     /// Appends why the connection is over, if that is so and the target is told.
     pub fn poll_last_word(&mut self, list: &mut SgList) -> bool {
         self.stream.is_over() && self.stream.poll_transmit(list)
+    }
+
+    /// What may be sent now: the first item, or a ping that it holds up.
+    fn next_item(&mut self) -> Option<Item> {
+        let first = self.items.front()?;
+        if self.unexpected.may_send(kind(first)) {
+            return self.items.pop_front();
+        }
+        if !self.unexpected.may_send(Kind::Ping) {
+            return None;
+        }
+        let at = self.items.iter().position(|item| kind(item) == Kind::Ping)?;
+        let mut item = self.items.remove(at)?;
+        // What it overtakes has numbers behind it now.
+        if let Item::Op(Op::SendControl { request: Request::NopOut(ping), .. }) = &mut item {
+            ping.cmd_sn = self.unexpected.next();
+        }
+        Some(item)
+    }
+
+    fn say_hello(&mut self) {
+        let (max_version, min_version) = (ISER_VERSION, ISER_VERSION);
+        let hello = IserHeader::Hello { max_version, min_version, ird: READS_MAX };
+        if let Some(head) = head(hello, &[]) {
+            self.stream.send(head, Slice::empty(), None);
+            self.hello = Hello::Asked;
+        }
     }
 
     fn send_op(&mut self, op: Op, exp_stat_sn: StatSn) {
@@ -125,20 +160,22 @@ impl Initiator {
     }
 }
 
-/// Whether no command window counts it (RFC 7145 §8.1.1).
-const fn is_unexpected(item: &Item) -> bool {
-    match item {
-        Item::Unasked(_) => true,
-        Item::Op(Op::SendCommand { command, .. }) => command.immediate,
+/// What it is to the target (RFC 7145 §8.1.1).
+fn kind(item: &Item) -> Kind {
+    let counted = match item {
+        Item::Unasked(_) => false,
+        Item::Op(Op::SendCommand { command, .. }) => !command.immediate,
         Item::Op(Op::SendControl { request, .. }) => match request {
-            Request::Command(pdu) => pdu.immediate,
-            Request::Text(pdu) => pdu.immediate,
-            Request::Logout(pdu) => pdu.immediate,
-            Request::NopOut(pdu) => pdu.immediate,
-            Request::TaskManagement(pdu) => pdu.immediate,
-            Request::Login(_) => false,
-            Request::DataOut(_) | Request::Snack(_) => true,
+            Request::NopOut(pdu) if pdu.itt == Itt::NONE => true,
+            Request::NopOut(pdu) if pdu.immediate => return Kind::Ping,
+            Request::NopOut(_) | Request::Login(_) => true,
+            Request::Command(pdu) => !pdu.immediate,
+            Request::Text(pdu) => !pdu.immediate,
+            Request::Logout(pdu) => !pdu.immediate,
+            Request::TaskManagement(pdu) => !pdu.immediate,
+            Request::DataOut(_) | Request::Snack(_) => false,
         },
-        Item::Op(_) => false,
-    }
+        Item::Op(_) => true,
+    };
+    if counted { Kind::Expected } else { Kind::Unexpected }
 }

@@ -14,7 +14,6 @@ use rdma::region::Withdrawn;
 use wire::iscsi::ScsiCommand;
 use wire::iser::Advertised;
 use wire::iwarp::Stag;
-use wire::iwarp::TaggedOffset;
 
 use crate::iser::stream::BASE;
 use crate::iser::stream::Stream;
@@ -96,14 +95,14 @@ impl Task {
         }
         if command.write
             && unsolicited_end < command.expected_length
-            && let Some(slice) = self.write.clone()
+            && let Some(slice) = &self.write
         {
-            self.write_stag = Some(stream.advertise(Memory::Source(slice)).ok()?);
+            // What has no name cannot be reached by an offset before it either.
+            let source = slice.part(usize::try_from(named_from).ok()?..slice.len())?;
+            self.write_stag = Some(stream.advertise(Memory::Source(source)).ok()?);
         }
-        let named =
-            |stag, from: u32| Advertised { stag, base: TaggedOffset(BASE.0 + u64::from(from)) };
-        let write = self.write_stag.map(|stag| named(stag, named_from));
-        Some((write, self.read_stag.map(|stag| named(stag, 0))))
+        let named = |stag| Advertised { stag, base: BASE };
+        Some((self.write_stag.map(named), self.read_stag.map(named)))
     }
 
     /// A part of what it sends.

@@ -11,6 +11,7 @@ use iscsi::datamover::Immediate;
 use iscsi::datamover::StreamViolation;
 use iscsi::datamover::TaskId;
 use wire::iscsi::DataOut;
+use wire::iscsi::Itt;
 use wire::iscsi::Request;
 use wire::iscsi::ScsiCommand;
 use wire::iscsi::Ttt;
@@ -32,7 +33,6 @@ use crate::iser::message::parts;
 use crate::iser::stream::Arrival;
 use crate::iser::stream::Stream;
 use crate::iser::unsolicited::Place;
-use crate::limits::UNEXPECTED_MAX;
 use crate::staging::stage;
 
 /// Reject reason "Protocol Error" (RFC 7143 §11.17.1).
@@ -183,14 +183,16 @@ impl Target {
                     Some(Request::Command(pdu)) => pdu.immediate,
                     Some(Request::Text(pdu)) => pdu.immediate,
                     Some(Request::Logout(pdu)) => pdu.immediate,
-                    Some(Request::NopOut(pdu)) => pdu.immediate,
+                    // We have asked for an echo.
+                    Some(Request::NopOut(pdu)) => pdu.immediate && pdu.itt != Itt::NONE,
                     Some(Request::TaskManagement(pdu)) => pdu.immediate,
                     Some(Request::Login(_) | Request::DataOut(_) | Request::Snack(_)) | None => {
                         true
                     }
                 };
                 *unexpected = unexpected.saturating_add(u32::from(is_unexpected));
-                self.keys.unexpected_max == 0 || *unexpected <= UNEXPECTED_MAX
+                let most = self.keys.own_unexpected_max;
+                most == 0 || *unexpected <= most
             }
         }
     }
@@ -278,7 +280,10 @@ impl Target {
     /// The oldest RDMA Read is complete.
     fn handle_read(&mut self) -> Option<Event> {
         let Reading { task, sink, offset, length, wanted, .. } = self.reads.pop_front()?;
-        self.counters.bytes_copied += u64::from(length);
+        match self.stream.is_of_adapter() {
+            true => self.counters.bytes_in += u64::from(length),
+            false => self.counters.bytes_copied += u64::from(length),
+        }
         self.restore(task, sink);
         wanted.then_some(Event::DataDone { task, offset, length })
     }

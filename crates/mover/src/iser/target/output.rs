@@ -103,8 +103,7 @@ impl Target {
         if self.reads.iter().any(|read| read.sink == sink) {
             return;
         }
-        if let Some(withdrawn) = self.stream.regions.invalidate(sink)
-            && let Memory::Sink(buf) = withdrawn.memory
+        if let Some(buf) = self.stream.withdraw(sink)
             && let Some(task) = self.tasks.get_mut(task)
             && matches!(task.buf, Held::Sink(of) if of == sink)
         {

@@ -85,7 +85,7 @@ fn command_bytes() -> Vec<u8> {
     bytes
 }
 
-/// Covers: ISC-06.
+/// Covers: ISC-06, DAP-06/T.
 #[test]
 fn what_is_left_of_the_login_goes_out_first_and_no_login_follows() {
     let mut peer = Peer::new(false);
@@ -169,4 +169,33 @@ fn whether_there_are_crcs_is_the_initiators_choice() {
         assert!(far.poll_transmit(&mut out));
         assert_eq!(out.to_vec(), frame(b"MPA ID Rep Frame", [0, 1, 0, 0x80]));
     }
+}
+
+/// What the login of a connection that joins has agreed on is its own alone; what its session has
+/// comes behind it.
+#[test]
+fn a_connection_that_joins_begins_as_its_session_does() {
+    let mut peer = Peer::new(false);
+    peer.far.submit(target::Op::NoticeKeys(target::Keys { hello: true, ..target::Keys::LOGIN }));
+    let (events, headers) = peer.say(&[&hello(10, 10, 1)]);
+    assert!(events.is_empty(), "{events:?}");
+    assert!(matches!(headers[..], [IserHeader::HelloReply { rejected: false, .. }]));
+}
+
+/// The last response of the login has not left when the first bytes of MPA are here.
+///
+/// Covers: ISC-05, MPA-26.
+#[test]
+fn a_target_is_ready_before_the_last_response_leaves() {
+    let mut peer = Peer::new(false);
+    let mut asked = SgList::new();
+    assert!(peer.stream.poll_transmit(&mut asked));
+    peer.stream.handle_sent();
+    let asked = asked.to_vec();
+    let (taken, event) = peer.far.feed(&asked, &peer.pool);
+    assert!(taken == asked.len() && event.is_none());
+    let (events, headers) = peer.say(&[&IserHeader::PLAIN.emit(), &command_bytes()]);
+    assert_eq!(peer.before, LEFT);
+    assert!(matches!(events[..], [target::Event::Control { .. }]), "{events:?}");
+    assert!(headers.is_empty());
 }

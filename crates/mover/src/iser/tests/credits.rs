@@ -32,11 +32,11 @@ fn a_login_request_waits_for_the_answer_to_the_last_one() {
 #[test]
 fn more_than_was_declared_ends_the_connection() {
     let mut pair = Pair::new();
-    let keys = target::Keys { unexpected_max: 2, ..target::Keys::LOGIN };
+    let keys = target::Keys { own_unexpected_max: UNEXPECTED_MAX, ..target::Keys::LOGIN };
     pair.far.submit(target::Op::NoticeKeys(keys));
     for round in 0..3 {
         for _ in 0..UNEXPECTED_MAX {
-            let request = ping(Itt::NONE, Ttt(1));
+            let request = ping(Itt(7), Ttt::NONE);
             pair.near.submit(initiator::Op::SendControl { request, data: Vec::new() });
         }
         let (events, _) = pair.exchange();
@@ -46,7 +46,7 @@ fn more_than_was_declared_ends_the_connection() {
         pair.exchange();
     }
     for _ in 0..UNEXPECTED_MAX + 1 {
-        let request = ping(Itt::NONE, Ttt(1));
+        let request = ping(Itt(7), Ttt::NONE);
         pair.near.submit(initiator::Op::SendControl { request, data: Vec::new() });
     }
     assert!(is_overrun(&pair.exchange().0));
@@ -57,7 +57,7 @@ fn more_than_was_declared_ends_the_connection() {
 fn whoever_was_told_no_limit_has_none() {
     let mut pair = Pair::new();
     for _ in 0..2 * UNEXPECTED_MAX {
-        let request = ping(Itt::NONE, Ttt(1));
+        let request = ping(Itt(7), Ttt::NONE);
         pair.near.submit(initiator::Op::SendControl { request, data: Vec::new() });
     }
     assert!(!is_overrun(&pair.exchange().0));
@@ -98,7 +98,7 @@ fn an_initiator_keeps_within_what_the_target_declares() {
 /// Covers: ISF-04, ISF-06.
 #[test]
 fn unsolicited_data_counts_and_status_shows_that_it_has_come() {
-    let mut pair = limited(2);
+    let mut pair = limited(3);
     let all = bytes(3, 60_000);
     let command = ScsiCommand { final_: false, ..command(TASK, false, 60_000) };
     pair.command(command, (Some(&all), 0), (0, 60_000));
@@ -143,4 +143,38 @@ fn a_target_keeps_within_what_the_initiator_declares() {
     let request = ping(Itt::NONE, Ttt(1));
     pair.near.submit(initiator::Op::SendControl { request, data: Vec::new() });
     assert_eq!(pair.exchange().1.len(), 2, "both that waited");
+}
+
+/// Commands that take long say nothing of the data that came with them.
+#[test]
+fn the_last_credit_is_a_pings_and_echoes_need_none() {
+    let mut pair = limited(2);
+    let all = bytes(3, 20_000);
+    let command = ScsiCommand { final_: false, ..command(TASK, false, 20_000) };
+    pair.command(command, (Some(&all), 0), (0, 20_000));
+    let next = ScsiCommand { itt: Itt(9), cmd_sn: CmdSn(2), ..super::command(TASK, true, 0) };
+    pair.near
+        .submit(initiator::Op::SendControl { request: Request::Command(next), data: Vec::new() });
+    pair.exchange();
+    assert_eq!(pair.far.counters().pdus_in.data_out, 1, "and the rest of it waits");
+    for count in 0..3 {
+        let request = ping(Itt::NONE, Ttt(count));
+        pair.near.submit(initiator::Op::SendControl { request, data: Vec::new() });
+    }
+    let request = Request::NopOut(match ping(Itt(5), Ttt::NONE) {
+        Request::NopOut(ping) => NopOut { cmd_sn: CmdSn(3), ..ping },
+        other => panic!("{other:?}"),
+    });
+    pair.near.submit(initiator::Op::SendControl { request, data: Vec::new() });
+    let events = pair.exchange().0;
+    let [target::Event::Control { request: Request::NopOut(asked), .. }] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!((asked.itt, asked.cmd_sn), (Itt(5), CmdSn(2)), "before the next command");
+    let (lun, ttt) = (LunField::default(), Ttt::NONE);
+    let numbers = Numbers { exp_cmd_sn: CmdSn(2), ..numbers() };
+    let told = Response::NopIn(NopIn { lun, itt: Itt(5), ttt, numbers });
+    pair.far.submit(control(told, &[]));
+    pair.exchange();
+    assert_eq!(pair.far.counters().pdus_in.data_out, 2, "its answer shows that the first has come");
 }

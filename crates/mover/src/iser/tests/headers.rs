@@ -7,6 +7,7 @@ use rdma::mpa::Framing;
 use rdma::mpa::Receiver;
 use rdma::mpa::Sender;
 use wire::iser::IserHeader;
+use wire::iwarp::Cause;
 use wire::iwarp::Msn;
 use wire::iwarp::Opcode;
 use wire::iwarp::QueueNumber;
@@ -23,7 +24,7 @@ struct Facing {
     receiver: Receiver,
     /// RDMA Reads that it serves.
     ird: u16,
-    msn: [u32; 2],
+    msn: [u32; 3],
 }
 
 impl Facing {
@@ -31,7 +32,7 @@ impl Facing {
         let (pool, framing) = (Pool::new(16 << 20).unwrap(), Framing::default());
         let near = Initiator::new(&pool, 5).unwrap();
         let (sender, receiver) = (Sender::new(framing), Receiver::new(framing));
-        let mut facing = Self { pool, near, sender, receiver, ird: 0, msn: [0; 2] };
+        let mut facing = Self { pool, near, sender, receiver, ird: 0, msn: [0; 3] };
         let mut list = SgList::new();
         assert!(facing.near.poll_transmit(&mut list, StatSn(1)));
         facing.near.handle_sent();
@@ -212,4 +213,137 @@ fn the_longest_pdu_of_a_target_finds_room() {
     let events = facing.feed(&list.to_vec());
     assert!(matches!(events[..], [initiator::Event::Control { .. }]), "{events:?}");
     assert_eq!(facing.near.control_data(), data);
+}
+
+/// All that is no data travels as a byte stream has it, but for what guards bytes there.
+///
+/// Covers: ISP-18/I, DAP-14/I.
+#[test]
+fn requests_travel_as_they_are() {
+    let (cmd_sn, exp_stat_sn, lun) = (CmdSn(0x0102_0304), StatSn(1), UNIT);
+    let (itt, ttt) = (Itt(0x1111), Ttt(0x2222));
+    let requests = [
+        Request::NopOut(NopOut { immediate: true, lun, itt: Itt::NONE, ttt, cmd_sn, exp_stat_sn }),
+        Request::Text(TextRequest {
+            immediate: false,
+            final_: true,
+            continue_: false,
+            lun,
+            itt,
+            ttt,
+            cmd_sn,
+            exp_stat_sn,
+        }),
+        Request::TaskManagement(TaskManagementRequest {
+            immediate: true,
+            function: 1,
+            lun,
+            itt,
+            referenced_task: Itt(0x3333),
+            cmd_sn,
+            exp_stat_sn,
+            ref_cmd_sn: CmdSn(7),
+            exp_data_sn: DataSn(0),
+        }),
+        Request::Logout(LogoutRequest {
+            immediate: false,
+            reason: 0,
+            itt,
+            cid: Cid(5),
+            cmd_sn,
+            exp_stat_sn,
+        }),
+    ];
+    let mut facing = Facing::new();
+    for request in requests {
+        let takes_data = matches!(request, Request::NopOut(_) | Request::Text(_));
+        let data = if takes_data { b"k=v\0".to_vec() } else { Vec::new() };
+        let mut wanted = Vec::new();
+        request.emit(u32::try_from(data.len()).unwrap(), &mut wanted);
+        wanted.extend(&data);
+        let message = facing.message(initiator::Op::SendControl { request, data });
+        assert_eq!(message[..28], IserHeader::PLAIN.emit());
+        assert_eq!(message[28..], wanted, "{request:?}");
+    }
+}
+
+/// Covers: ISE-02/I.
+#[test]
+fn a_terminate_of_a_target_is_the_end() {
+    let mut facing = Facing::new();
+    facing.command(command(TASK, true, 100), 0);
+    let terminate = facing.fpdu(Opcode::Terminate, 2, Stag(0), &[0x20, 2, 0, 0]);
+    let events = facing.feed(&terminate);
+    let told = initiator::Violation::Rdma(Some(Cause::MPA_CRC));
+    assert!(matches!(events[..], [initiator::Event::Violation(found)] if found == told));
+    facing.near.submit(ping_with(b""));
+    assert!(facing.segments().is_empty(), "nothing is said to that");
+}
+
+/// Covers: ISE-05/I.
+#[test]
+fn a_pdu_that_no_target_sends_is_a_protocol_error() {
+    for opcode in [0x2f, 0x01] {
+        let mut facing = Facing::new();
+        let mut pdu = pong(Itt(1)).emit(0);
+        pdu[0] = opcode;
+        let events = facing.say(Opcode::Send, Stag(0), &pdu);
+        let wrong = initiator::Violation::Malformed { opcode };
+        assert!(
+            matches!(events[..], [initiator::Event::Violation(found)] if found == wrong),
+            "{events:?}"
+        );
+    }
+}
+
+fn greeting() -> Facing {
+    let mut facing = Facing::new();
+    let keys = initiator::Keys { hello: true, ..initiator::Keys::LOGIN };
+    facing.near.submit(initiator::Op::NoticeKeys(keys));
+    facing
+}
+
+/// Covers: ISC-08.
+#[test]
+fn a_hello_comes_first_and_nothing_goes_out_before_it_is_answered() {
+    let mut facing = greeting();
+    let ird = facing.ird;
+    let (max_version, version) = (10, 10);
+    let hello = IserHeader::Hello { max_version, min_version: 10, ird };
+    let message = facing.message(ping_with(b""));
+    assert_eq!(message, hello.emit());
+    facing.near.submit(ping_with(b""));
+    assert!(facing.segments().is_empty(), "it is not answered");
+    let reply = IserHeader::HelloReply { rejected: false, max_version, version, ord: 1 }.emit();
+    let fpdu = facing.fpdu(Opcode::Send, 0, Stag(0), &reply);
+    assert!(facing.feed(&fpdu).is_empty());
+    assert_eq!(facing.segments().len(), 2);
+    // What is told once more begins nothing again.
+    let keys = initiator::Keys { hello: true, ..initiator::Keys::LOGIN };
+    facing.near.submit(initiator::Op::NoticeKeys(keys));
+    assert_eq!(facing.message(ping_with(b""))[0], 0x10);
+}
+
+/// Covers: ISC-12.
+#[test]
+fn who_is_rejected_or_not_answered_goes() {
+    let (max_version, ord) = (10, 1);
+    for (rejected, version, cause) in [(true, 10, None), (false, 9, Some(Cause::UNEXPECTED_OPCODE))]
+    {
+        let mut facing = greeting();
+        facing.segments();
+        let reply = IserHeader::HelloReply { rejected, max_version, version, ord }.emit();
+        let fpdu = facing.fpdu(Opcode::Send, 0, Stag(0), &reply);
+        let events = facing.feed(&fpdu);
+        let over = initiator::Violation::Rdma(cause);
+        assert!(
+            matches!(events[..], [initiator::Event::Violation(found)] if found == over),
+            "{events:?}"
+        );
+    }
+    let mut facing = greeting();
+    facing.segments();
+    let events = facing.say(Opcode::Send, Stag(0), &pong(Itt(1)).emit(0));
+    let over = initiator::Violation::Rdma(Some(Cause::UNEXPECTED_OPCODE));
+    assert!(matches!(events[..], [initiator::Event::Violation(found)] if found == over));
 }

@@ -26,6 +26,16 @@ struct Rogue {
 impl Rogue {
     /// After a command of the initiator with guards around its buffer.
     fn facing(command: ScsiCommand, write: &[u8], read: usize) -> Self {
+        Self::facing_with(initiator::Keys::LOGIN, command, (write, 0), read)
+    }
+
+    /// As `facing`; so much is sent unasked.
+    fn facing_with(
+        keys: initiator::Keys,
+        command: ScsiCommand,
+        (write, immediate): (&[u8], u32),
+        read: usize,
+    ) -> Self {
         let pool = Pool::new(16 << 20).unwrap();
         let near = Initiator::new(&pool, 1).unwrap();
         let stream = Stream::target(pool.take(16 << 10), 2);
@@ -37,7 +47,8 @@ impl Rogue {
         });
         let write = Some(Slice::from(write.to_vec()));
         rogue.near.submit(initiator::Op::Attach { task: TASK, write, read });
-        let (task, immediate, unsolicited_end) = (TASK, 0, 0);
+        rogue.near.submit(initiator::Op::NoticeKeys(keys));
+        let (task, unsolicited_end) = (TASK, immediate);
         let op = initiator::Op::SendCommand { task, command, immediate, unsolicited_end };
         rogue.near.submit(op);
         rogue.exchange();
@@ -163,6 +174,35 @@ fn a_target_reads_only_what_it_may_read() {
         let withdrawn = rogue.stream.regions.invalidate(sink).map(|withdrawn| withdrawn.memory);
         let Some(rdma::region::Memory::Sink(buf)) = withdrawn else { panic!("it is there") };
         assert_eq!(buf[..], [0x55; 64], "{what}: not a byte");
+    }
+}
+
+/// Where memory is named only for what is asked for, the rest of it has no name.
+///
+/// Covers: ISK-12.
+#[test]
+fn a_target_reads_nothing_that_comes_unasked() {
+    let keys = initiator::Keys { solicited_only: true, ..initiator::Keys::LOGIN };
+    for (offset, length, is_there) in
+        [(0, 60, true), (u64::MAX, 1, false), (60, 1, false), (0, 61, false)]
+    {
+        let command = command(TASK, false, 100);
+        let mut rogue = Rogue::facing_with(keys, command, (&bytes(7, 100), 40), 0);
+        let memory = rogue.named.0.unwrap();
+        let mut buf = rogue.pool.take(64).unwrap();
+        buf.fill(0x55);
+        let sink = rogue.stream.advertise(rdma::region::Memory::Sink(buf)).unwrap();
+        let (source, source_offset, sink_offset) = (memory.stag, at(memory, offset), BASE);
+        let work = Work::Read { sink, sink_offset, source, source_offset, length };
+        assert!(rogue.stream.read(work));
+        if !is_there {
+            rogue.assert_ended(Cause::REMOTE_BOUNDS);
+            continue;
+        }
+        assert!(rogue.exchange().is_empty());
+        let withdrawn = rogue.stream.regions.invalidate(sink).map(|withdrawn| withdrawn.memory);
+        let Some(rdma::region::Memory::Sink(buf)) = withdrawn else { panic!("it is there") };
+        assert_eq!(buf[..60], bytes(7, 100)[40..]);
     }
 }
 

@@ -40,8 +40,13 @@ struct Raw {
 impl Raw {
     /// MPA has begun; nothing has been said.
     fn stranger() -> Self {
+        Self::stranger_to(3)
+    }
+
+    /// As `stranger`, to a connection whose STags follow from `seed`.
+    fn stranger_to(seed: u32) -> Self {
         let (pool, framing) = (Pool::new(16 << 20).unwrap(), Framing::default());
-        let far = Target::of_stranger(3);
+        let far = Target::of_stranger(seed);
         let (sender, receiver) = (Sender::new(framing), Receiver::new(framing));
         let (events, said) = (Vec::new(), Vec::new());
         let mut raw = Self { pool, far, sender, receiver, sends: 0, events, said };
@@ -55,7 +60,11 @@ impl Raw {
 
     /// In full feature phase.
     fn new() -> Self {
-        let mut raw = Self::stranger();
+        Self::stranger().log_in()
+    }
+
+    fn log_in(self) -> Self {
+        let mut raw = self;
         let mut pdu = Vec::new();
         login().emit(0, &mut pdu);
         raw.say(&IserHeader::PLAIN, &pdu);
@@ -488,4 +497,87 @@ fn a_start_may_come_byte_by_byte() {
         events.extend(event);
     }
     assert!(matches!(events[..], [target::Event::Control { .. }]), "{events:?}");
+}
+
+/// Covers: ISP-18/T, ISP-19/T, DAP-14/T.
+#[test]
+fn responses_travel_as_they_are() {
+    let (itt, lun, ttt, numbers) = (Itt(0x1111), UNIT, Ttt(0x2222), numbers());
+    let responses = [
+        Response::NopIn(NopIn { lun, itt: Itt::NONE, ttt, numbers }),
+        Response::Text(TextResponse { final_: true, continue_: false, lun, itt, ttt, numbers }),
+        Response::TaskManagement(TaskManagementResponse {
+            response: 0,
+            additional: 0,
+            itt,
+            numbers,
+        }),
+        Response::Logout(LogoutResponse {
+            response: 0,
+            itt,
+            numbers,
+            time2wait: 2,
+            time2retain: 0,
+        }),
+        Response::Async(AsyncMessage {
+            lun,
+            numbers,
+            event: 1,
+            vcode: 0,
+            parameter1: 1,
+            parameter2: 2,
+            parameter3: 3,
+        }),
+        Response::Reject(Reject { reason: 4, numbers, data_sn: DataSn(0) }),
+    ];
+    for response in responses {
+        let is_bare = matches!(response, Response::TaskManagement(_) | Response::Logout(_));
+        for length in if is_bare { 0..1 } else { 0..9_u8 } {
+            let mut raw = Raw::new();
+            raw.listen();
+            raw.said.clear();
+            let data: Vec<u8> = (1..=length).collect();
+            raw.far.submit(control(response, &data));
+            raw.listen();
+            let [segment] = &raw.said[..] else { panic!("{:?}", raw.said) };
+            let message = &segment[18..];
+            assert_eq!(message[..28], IserHeader::PLAIN.emit());
+            let (header, rest) = message[28..].split_at(48);
+            assert_eq!(header, response.emit(length.into()));
+            let (told, padding) = rest.split_at(data.len());
+            assert_eq!((told, rest.len()), (&data[..], data.len().next_multiple_of(4)));
+            assert!(padding.iter().all(|byte| *byte == 0));
+        }
+    }
+}
+
+/// Covers: IST-02/T, IST-05.
+#[test]
+fn a_sink_is_for_the_data_that_was_asked_for_on_its_connection() {
+    let mut other = Raw::stranger_to(8).log_in();
+    let theirs = other.write();
+    let mut raw = Raw::new();
+    let ours = raw.write();
+    assert_ne!(ours.sink_stag, theirs.sink_stag);
+    raw.answer(&theirs, 0, &[9; 64]);
+    raw.assert_ended(Cause::TAGGED_INVALID_STAG);
+    assert_eq!(raw.buf(), [0x55; 64]);
+    other.answer(&theirs, 0, &[9; 64]);
+    assert!(matches!(other.events[..], [target::Event::DataDone { .. }]), "{:?}", other.events);
+    assert_eq!(other.buf(), [9; 64]);
+}
+
+/// Covers: ISE-05/T.
+#[test]
+fn a_pdu_that_no_initiator_sends_is_rejected_and_the_next_one_is_taken() {
+    let mut raw = Raw::new();
+    let mut pdu = Vec::new();
+    ping(Itt(1), Ttt::NONE).emit(0, &mut pdu);
+    let good = pdu.clone();
+    pdu[0] = 0x1f;
+    raw.say(&IserHeader::PLAIN, &pdu);
+    assert!(matches!(raw.events[..], [target::Event::Rejected { .. }]), "{:?}", raw.events);
+    raw.events.clear();
+    raw.say(&IserHeader::PLAIN, &good);
+    assert!(matches!(raw.events[..], [target::Event::Control { .. }]), "{:?}", raw.events);
 }

@@ -7,7 +7,7 @@ use wire::iwarp::Cause;
 
 /// The initiator would end the connection for a Data-In, and for status in one.
 ///
-/// Covers: ISP-01/S, ISP-04, ISP-08, ISP-09, ISP-14, DAP-02, DAP-15.
+/// Covers: ISP-01/S, ISP-04, ISP-08, ISP-09, ISP-14, DAP-02, DAP-09/I, DAP-15.
 #[test]
 fn a_read_is_written_to_its_buffer_before_its_status_is_heard_of() {
     for piece in [usize::MAX, 1000, 1] {
@@ -37,7 +37,7 @@ fn a_read_is_written_to_its_buffer_before_its_status_is_heard_of() {
     }
 }
 
-/// Covers: ISP-04, ISP-13, DAP-03.
+/// Covers: ISP-04, ISP-13, DAP-03, DAP-11, DAP-17/T.
 #[test]
 fn a_write_comes_with_its_command_and_the_rest_is_fetched() {
     for piece in [usize::MAX, 1000, 1] {
@@ -77,7 +77,7 @@ fn a_write_comes_with_its_command_and_the_rest_is_fetched() {
     }
 }
 
-/// Covers: ISP-05.
+/// Covers: ISP-05, DAP-17/I.
 #[test]
 fn unsolicited_data_comes_in_pdus_behind_its_command() {
     for discard in [false, true] {
@@ -140,6 +140,7 @@ fn memory_is_named_for_what_is_read_and_for_what_is_fetched() {
     }
 }
 
+/// Covers: ISP-24/T, ISP-24/I.
 #[test]
 fn a_bidirectional_command_names_both() {
     let mut pair = Pair::new();
@@ -161,7 +162,7 @@ fn a_bidirectional_command_names_both() {
     assert_eq!(pair.near.submit(initiator::Op::Detach { task: TASK }).unwrap()[..], back[..]);
 }
 
-/// Covers: DAP-10/S, DAP-16/S.
+/// Covers: DAP-01/S, DAP-10/S, DAP-16/S.
 #[test]
 fn other_pdus_come_as_they_are_and_in_order() {
     let mut pair = Pair::new();
@@ -209,7 +210,7 @@ fn sense_travels_with_its_status() {
     assert_eq!(pair.near.control_data(), [0, 18, 0x70]);
 }
 
-/// Covers: ISP-20.
+/// Covers: ISP-20, DAP-18/T.
 #[test]
 fn an_abandoned_task_keeps_its_memory_until_its_reads_are_over() {
     let mut pair = Pair::new();
@@ -295,7 +296,7 @@ fn without_memory_immediate_data_is_told_then_asked_for_again_then_dropped() {
     assert!(none == 0 && !pair.far.has_more());
 }
 
-/// Covers: ISP-13.
+/// Covers: ISP-13, ISK-12.
 #[test]
 fn memory_that_has_only_what_is_asked_for_is_counted_from_there() {
     // As an initiator that names its buffer from the first byte on that it does not send unasked.
@@ -327,7 +328,7 @@ fn memory_that_has_only_what_is_asked_for_is_counted_from_there() {
     assert_eq!(buf[1000..9000], all[1000..]);
 }
 
-/// Covers: ISP-12, IST-03.
+/// Covers: ISP-12, IST-03, DAP-18/I.
 #[test]
 fn memory_of_a_task_that_is_given_up_is_reached_no_more() {
     for release in [false, true] {
@@ -353,6 +354,7 @@ fn memory_of_a_task_that_is_given_up_is_reached_no_more() {
     }
 }
 
+/// Covers: DAP-07/T.
 #[test]
 fn terminate_comes_after_all_that_was_queued_before() {
     let mut pair = Pair::new();

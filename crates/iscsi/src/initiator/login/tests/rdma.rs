@@ -18,7 +18,7 @@ fn offered(capabilities: Capabilities) -> Lab {
     lab
 }
 
-/// Covers: ISK-01/I, ISK-04/I, ISK-08/I, ISK-09/I, ISK-12.
+/// Covers: ISK-01/I, ISK-09/I, ISK-12, ISP-16, ISE-06/I.
 #[test]
 fn it_is_asked_for_where_it_is_wanted_and_nothing_goes_on_without() {
     for (capabilities, connections) in [(Capabilities::RDMA, 4), (POSSIBLE, 1)] {
@@ -89,7 +89,7 @@ fn the_targets_limits_hold() {
 /// Covers: ISK-11/I.
 #[test]
 fn a_target_that_takes_no_long_commands_will_not_do() {
-    for (told, goes_on) in [(1, false), (16, false), (27, false), (28, true), (0, true)] {
+    for (told, goes_on) in [(2, false), (16, false), (27, false), (28, true), (0, true)] {
         let mut lab = offered(Capabilities::RDMA);
         lab.answer(DONE, &format!("RDMAExtensions=Yes\nMaxAHSLength={told}\n"));
         match goes_on {
@@ -110,5 +110,90 @@ fn discovery_does_not_ask_for_it() {
         assert!(!lab.requests[1].1.contains("RDMA"));
         lab.answer(DONE, "");
         assert_eq!(lab.done().parameters.rdma.is_some(), has_rdma, "where it began with RDMA");
+    }
+}
+
+/// Whatever was asked for and answered.
+///
+/// Covers: ISK-04/I, ISK-08/I.
+#[test]
+fn nothing_guards_bytes_on_their_way_and_nothing_marks_them() {
+    let wishes = Settings {
+        header_digest: DigestOffer::Preferred,
+        data_digest: DigestOffer::Preferred,
+        markers: true,
+        rdma: Rdma::Always,
+        ..Settings::default()
+    };
+    let mut lab = Lab::with(&wishes, None);
+    lab.answer(SECURED, "AuthMethod=None\nTargetPortalGroupTag=1\n");
+    let digests = "HeaderDigest=CRC32C\nDataDigest=CRC32C\n";
+    lab.answer(DONE, &format!("RDMAExtensions=Yes\n{digests}OFMarker=Yes\nIFMarker=Yes\n"));
+    let (agreed, keys) = (&lab.done().parameters, lab.keys.unwrap());
+    assert_eq!((agreed.header_digest, agreed.data_digest), (false, false));
+    assert_eq!((keys.header_digest, keys.data_digest), (false, false));
+    assert_eq!(keys.markers, crate::datamover::Markers::default());
+}
+
+/// Covers: ISK-02/I.
+#[test]
+fn a_connection_that_joins_has_what_its_session_has() {
+    let mut lab = offered(Capabilities::RDMA);
+    assert!(!lab.requests[0].1.contains("RDMA"), "{}", lab.requests[0].1);
+    assert!(lab.requests[1].1.contains("RDMAExtensions=Yes\n"));
+    lab.answer(DONE, "RDMAExtensions=Yes\nMaxConnections=2\n");
+    let joining = Joining {
+        connection: crate::initiator::ConnectionId(1),
+        tsih: Tsih(9),
+        cid: Cid(1),
+        cmd_sn: CmdSn(40),
+        exp_stat_sn: StatSn(0),
+        parameters: lab.done().parameters.clone(),
+    };
+    let settings = Settings::default().within(Capabilities::RDMA);
+    let mut lab = Lab::of_login(Login::join(identity(), &settings, None, joining, START));
+    lab.answer(SECURED, "AuthMethod=None\n");
+    let text: String = lab.requests.iter().map(|(_, text)| text.as_str()).collect();
+    assert!(!text.contains("RDMAExtensions") && text.contains("TargetRecvDataSegmentLength=8192"));
+    lab.answer(DONE, "TargetRecvDataSegmentLength=512\n");
+    let agreed = &lab.done().parameters;
+    assert!(agreed.rdma.is_some() && agreed.max_send_data_segment_length == 512);
+}
+
+/// Covers: ISK-13.
+#[test]
+fn whoever_wants_a_hello_says_so() {
+    for (hello, begins) in [(false, false), (true, true)] {
+        for capabilities in [Capabilities::RDMA, POSSIBLE] {
+            let settings = Settings { hello, ..Settings::default() };
+            let mut lab = Lab::with(&settings.within(capabilities), None);
+            lab.answer(SECURED, "AuthMethod=None\nTargetPortalGroupTag=1\n");
+            assert_eq!(lab.requests[1].1.contains("iSERHelloRequired=Yes\n"), hello);
+            lab.answer(DONE, "RDMAExtensions=Yes\n");
+            assert_eq!(lab.keys.unwrap().hello, begins);
+        }
+        let mut lab = Lab::with(&Settings { hello, ..Settings::default() }, None);
+        lab.answer(SECURED, "AuthMethod=None\nTargetPortalGroupTag=1\n");
+        assert!(!lab.requests[1].1.contains("iSER"), "a byte stream has none");
+    }
+}
+
+/// Covers: ISK-10/I.
+#[test]
+fn a_limit_is_none_or_begins_with_two() {
+    for (pair, is_one) in [
+        ("MaxAHSLength=1", false),
+        ("MaxOutstandingUnexpectedPDUs=1", false),
+        ("MaxAHSLength=0", true),
+        ("MaxAHSLength=4294967295", true),
+        ("MaxOutstandingUnexpectedPDUs=0", true),
+        ("MaxOutstandingUnexpectedPDUs=2", true),
+    ] {
+        let mut lab = offered(Capabilities::RDMA);
+        lab.answer(DONE, &format!("RDMAExtensions=Yes\n{pair}\n"));
+        match is_one {
+            true => assert!(lab.done().parameters.rdma.is_some(), "{pair}"),
+            false => assert!(matches!(lab.error(), LoginError::Answer { .. }), "{pair}"),
+        }
     }
 }

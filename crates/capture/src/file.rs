@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The file, and the thread that writes it.
+
+use std::fmt;
+use std::fs::File;
+use std::fs::OpenOptions;
+use std::io;
+use std::io::Read;
+use std::io::Write;
+use std::mem;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use wire::pcap;
+use wire::pcap::Segment;
+
+/// How large a file gets where nobody says otherwise: one that is forgotten fills no disk.
+pub const LIMIT_DEFAULT: u64 = 1 << 30;
+
+/// What may wait to be written, bytes: some tenths of a second of a fast network, while a disk
+/// writes back.
+const QUEUE_BYTES_MAX: usize = 64 << 20;
+
+/// A queue of more bytes is not kept for the next ones.
+const QUEUE_BYTES_KEPT: usize = 4 << 20;
+
+/// Why a capture cannot begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Something is there that is no capture, which stays as it is.
+    #[error("{path} has something in it that is no capture; try: another name")]
+    Occupied {
+        /// Where.
+        path: String,
+    },
+    /// The system does not let us.
+    #[error("cannot write {path}: {source}")]
+    File {
+        /// Where.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Why nothing more is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum End {
+    /// The file is as large as it may get.
+    Limit,
+    /// The file takes nothing more.
+    Failed(String),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limit => f.write_str("it is as large as it may get"),
+            Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+/// How far a capture is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Figures {
+    /// Segments that were written, or are going to be.
+    pub segments: u64,
+    /// Bytes that those and the beginning take in the file.
+    pub bytes: u64,
+    /// Segments that are missing between them: they came faster than they could be written.
+    pub lost: u64,
+    /// Why nothing more is written, if so.
+    pub end: Option<End>,
+}
+
+/// A capture that is being written; clones write to the same file.
+#[derive(Clone, Debug)]
+pub struct Capture(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    path: PathBuf,
+    limit: u64,
+    /// Whether more is taken. A look at it costs nobody anything.
+    is_open: AtomicBool,
+    queue: Mutex<Queue>,
+    /// There is something to be written, or to be over.
+    filled: Condvar,
+    /// All that was there is written.
+    emptied: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Vec<u8>,
+    figures: Figures,
+    /// The thread has something in its hands.
+    is_busy: bool,
+    /// The thread is to end when nothing is left.
+    is_over: bool,
+}
+
+impl Capture {
+    /// Makes the file, for its owner alone, since what connections carry is private; one that is
+    /// there is replaced only if it is a capture or empty. More than `limit` bytes are not written.
+    /// `tell` hears, once, why nothing more is written, if that happens before the end.
+    ///
+    /// # Errors
+    /// If there is something else, or the system does not let us.
+    pub fn create(
+        path: &Path,
+        limit: u64,
+        tell: impl FnOnce(&End) + Send + 'static,
+    ) -> Result<Self, OpenError> {
+        let failed = |source| OpenError::File { path: path.display().to_string(), source };
+        let file = open(path)?;
+        let begin = pcap::file_header();
+        let figures = Figures { bytes: begin.len() as u64, ..Figures::default() };
+        let queue = Queue { waiting: begin.to_vec(), figures, ..Queue::default() };
+        let capture = Self(Arc::new(Inner {
+            path: path.to_owned(),
+            limit,
+            is_open: AtomicBool::new(true),
+            queue: Mutex::new(queue),
+            filled: Condvar::new(),
+            emptied: Condvar::new(),
+        }));
+        let inner = Arc::clone(&capture.0);
+        thread::Builder::new()
+            .name("capture".into())
+            .spawn(move || inner.write(file, tell))
+            .map_err(failed)?;
+        Ok(capture)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        self.0.lock().figures.clone()
+    }
+
+    /// Whether more is taken.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.0.is_open.load(Ordering::Relaxed)
+    }
+
+    /// Takes nothing more, and waits until all is written, but for `patience` at most.
+    pub fn finish(&self, patience: Duration) -> Figures {
+        self.0.is_open.store(false, Ordering::Relaxed);
+        let mut queue = self.0.lock();
+        queue.is_over = true;
+        self.0.filled.notify_one();
+        let is_at_work = |queue: &mut Queue| queue.is_busy || !queue.waiting.is_empty();
+        let waited = self.0.emptied.wait_timeout_while(queue, patience, is_at_work);
+        let (queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        queue.figures.clone()
+    }
+
+    /// Takes one segment, unless there is no room for it.
+    pub(crate) fn push(&self, time: Duration, segment: &Segment<'_>) {
+        if !self.is_open() {
+            return;
+        }
+        let length = segment.record_len();
+        let mut queue = self.0.lock();
+        if queue.is_over {
+            return;
+        }
+        if queue.figures.bytes + length as u64 > self.0.limit {
+            self.0.is_open.store(false, Ordering::Relaxed);
+            queue.figures.end = Some(End::Limit);
+        } else if queue.waiting.len() + length > QUEUE_BYTES_MAX {
+            queue.figures.lost += 1;
+        } else {
+            queue.figures.segments += 1;
+            queue.figures.bytes += length as u64;
+            segment.emit(time, &mut queue.waiting);
+        }
+        drop(queue);
+        self.0.filled.notify_one();
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread: writes what waits until it is told to end, or cannot go on.
+    fn write(&self, mut file: impl Sink, tell: impl FnOnce(&End)) {
+        let mut batch = Vec::new();
+        let mut written = 0;
+        let mut queue = self.lock();
+        let end = loop {
+            if queue.waiting.is_empty() {
+                if let Some(end) = &queue.figures.end {
+                    break Some(end.clone());
+                }
+                if queue.is_over {
+                    break None;
+                }
+                let waited = self.filled.wait(queue);
+                queue = waited.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            mem::swap(&mut batch, &mut queue.waiting);
+            queue.is_busy = true;
+            drop(queue);
+            let result = file.write_all(&batch);
+            if result.is_ok() {
+                written += batch.len() as u64;
+            } else {
+                // A reader wants whole records. What cannot be cut, it has to cut short itself.
+                let _ = file.cut(written);
+            }
+            batch.clear();
+            batch.shrink_to(QUEUE_BYTES_KEPT);
+            queue = self.lock();
+            queue.is_busy = false;
+            if let Err(error) = result {
+                self.is_open.store(false, Ordering::Relaxed);
+                queue.waiting = Vec::new();
+                queue.figures.bytes = written;
+                let end = queue.figures.end.insert(End::Failed(error.to_string()));
+                break Some(end.clone());
+            }
+        };
+        self.is_open.store(false, Ordering::Relaxed);
+        queue.is_over = true;
+        drop(queue);
+        self.emptied.notify_all();
+        if let Some(end) = end {
+            tell(&end);
+        }
+    }
+}
+
+/// What a capture is written to.
+trait Sink: Write {
+    /// Leaves the first `length` bytes.
+    fn cut(&mut self, length: u64) -> io::Result<()>;
+}
+
+impl Sink for File {
+    fn cut(&mut self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+}
+
+/// A new file, or an old capture without what it had.
+fn open(path: &Path) -> Result<File, OpenError> {
+    let failed = |source| OpenError::File { path: path.display().to_string(), source };
+    let occupied = || OpenError::Occupied { path: path.display().to_string() };
+    let mut options = OpenOptions::new();
+    // Whoever is at the other end of a pipe is not waited for.
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let mut file = options.open(path).map_err(failed)?;
+    let facts = file.metadata().map_err(failed)?;
+    if !facts.is_file() {
+        return Err(occupied());
+    }
+    if facts.len() > 0 {
+        let mut begin = [0; pcap::FILE_HEADER_LEN];
+        let is_whole = file.read_exact(&mut begin).is_ok();
+        if !is_whole || !pcap::is_capture(&begin) {
+            return Err(occupied());
+        }
+        file.set_len(0).map_err(failed)?;
+        io::Seek::rewind(&mut file).map_err(failed)?;
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests;

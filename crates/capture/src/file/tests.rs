@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::mpsc;
+
+use buf::SgList;
+use buf::Slice;
+use wire::pcap::RECORD_HEADER_LEN;
+
+use super::*;
+use crate::Side;
+use crate::Tap;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const NOW: Duration = Duration::new(1_800_000_000, 123_456_789);
+
+fn ends() -> (SocketAddr, SocketAddr) {
+    (SocketAddr::from(([10, 0, 0, 1], 3260)), SocketAddr::from(([10, 0, 0, 2], 40_000)))
+}
+
+fn unheard(end: &End) {
+    panic!("nothing ends before its time: {end}");
+}
+
+/// A packet: source port, number, acknowledgement, flags, bytes of the stream.
+type Packet = (u16, u32, u32, u8, Vec<u8>);
+
+fn packets(bytes: &[u8]) -> Vec<Packet> {
+    let mut rest = &bytes[pcap::FILE_HEADER_LEN..];
+    let mut found = Vec::new();
+    while !rest.is_empty() {
+        let (header, more) = rest.split_at(RECORD_HEADER_LEN);
+        let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().unwrap());
+        assert_eq!((number(0), number(4)), (1_800_000_000, 123_456_789));
+        let (packet, more) = more.split_at(usize::try_from(number(8)).unwrap());
+        assert_eq!(number(8), number(12), "whole");
+        let tcp = &packet[20..];
+        let word = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().unwrap());
+        let port = u16::from_be_bytes([tcp[0], tcp[1]]);
+        let data = usize::from(tcp[12] >> 4) * 4;
+        found.push((port, word(4), word(8), tcp[13] & 0x17, tcp[data..].to_vec()));
+        rest = more;
+    }
+    found
+}
+
+#[test]
+fn a_connection_is_a_stream_of_tcp_from_its_first_to_its_last_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one.pcap");
+    let capture = Capture::create(&path, LIMIT_DEFAULT, unheard).unwrap();
+    let mut tap = Tap::open(&capture, Side::Target, ends(), NOW).unwrap();
+    tap.received(NOW, b"login");
+    let mut list = SgList::new();
+    list.push_bytes(b"head");
+    list.push(Slice::from(vec![7; pcap::SEGMENT_LEN_MAX]));
+    tap.sent(NOW, &list);
+    tap.ended(NOW, false);
+    tap.shut(NOW);
+    tap.closed(NOW);
+    let figures = capture.finish(PATIENCE);
+    let file = std::fs::read(&path).unwrap();
+    assert_eq!((figures.segments, figures.lost, figures.end), (8, 0, None));
+    assert_eq!(figures.bytes, file.len() as u64);
+    let max = u32::try_from(pcap::SEGMENT_LEN_MAX).unwrap();
+    let (ours, theirs) = (3260, 40_000);
+    let flags: Vec<_> =
+        packets(&file).into_iter().map(|(a, b, c, d, e)| (a, b, c, d, e.len())).collect();
+    let expected = [
+        (theirs, 0, 0, 0x02, 0),
+        (ours, 0, 1, 0x12, 0),
+        (theirs, 1, 1, 0x10, 0),
+        (theirs, 1, 1, 0x10, 5),
+        (ours, 1, 6, 0x10, pcap::SEGMENT_LEN_MAX),
+        (ours, 1 + max, 6, 0x10, 4),
+        (theirs, 6, 5 + max, 0x11, 0),
+        (ours, 5 + max, 7, 0x11, 0),
+    ];
+    assert_eq!(flags, expected);
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "what connections carry is for the owner");
+}
+
+#[test]
+fn whoever_connects_speaks_first_and_a_reset_is_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one.pcap");
+    let capture = Capture::create(&path, LIMIT_DEFAULT, unheard).unwrap();
+    let mut tap = Tap::open(&capture, Side::Initiator, ends(), NOW).unwrap();
+    tap.ended(NOW, true);
+    tap.closed(NOW);
+    capture.finish(PATIENCE);
+    let seen = packets(&std::fs::read(&path).unwrap());
+    let seen: Vec<_> = seen.into_iter().map(|(port, _, _, flags, _)| (port, flags)).collect();
+    assert_eq!(seen, [(3260, 0x02), (40_000, 0x12), (3260, 0x10), (40_000, 0x14)]);
+}
+
+#[test]
+fn a_file_gets_as_large_as_it_may_and_that_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one.pcap");
+    let (tell, told) = mpsc::channel();
+    let capture = Capture::create(&path, 1000, move |end| tell.send(end.clone()).unwrap()).unwrap();
+    let mut tap = Tap::open(&capture, Side::Initiator, ends(), NOW).unwrap();
+    (0..20).for_each(|_| tap.received(NOW, &[1; 100]));
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(End::Limit));
+    assert!(!capture.is_open());
+    assert!(Tap::open(&capture, Side::Initiator, ends(), NOW).is_none());
+    let figures = capture.finish(PATIENCE);
+    let file = std::fs::read(&path).unwrap();
+    assert!(file.len() <= 1000 && file.len() as u64 == figures.bytes, "{figures:?}");
+    let whole = packets(&file).len() as u64;
+    assert_eq!((whole, figures.end), (figures.segments, Some(End::Limit)), "whole records");
+}
+
+/// Takes so many bytes and then none.
+struct Small(Arc<Mutex<Vec<u8>>>, usize);
+
+impl Write for Small {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut taken = self.0.lock().unwrap();
+        let room = self.1 - taken.len();
+        if room == 0 {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        let bytes = &bytes[..bytes.len().min(room)];
+        taken.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Sink for Small {
+    fn cut(&mut self, length: u64) -> io::Result<()> {
+        self.0.lock().unwrap().truncate(usize::try_from(length).unwrap());
+        Ok(())
+    }
+}
+
+fn detached(limit: u64) -> Capture {
+    let figures = Figures { bytes: 24, ..Figures::default() };
+    let queue = Queue { waiting: pcap::file_header().to_vec(), figures, ..Queue::default() };
+    Capture(Arc::new(Inner {
+        path: PathBuf::new(),
+        limit,
+        is_open: AtomicBool::new(true),
+        queue: Mutex::new(queue),
+        filled: Condvar::new(),
+        emptied: Condvar::new(),
+    }))
+}
+
+#[test]
+fn a_disk_that_is_full_ends_the_capture_and_leaves_whole_records() {
+    let capture = detached(u64::MAX);
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let mut tap = Tap::open(&capture, Side::Initiator, ends(), NOW).unwrap();
+    let (inner, file) = (Arc::clone(&capture.0), Small(Arc::clone(&taken), 1000));
+    let (tell, told) = mpsc::channel();
+    let thread = thread::spawn(move || inner.write(file, |end| tell.send(end.clone()).unwrap()));
+    while capture.is_open() {
+        tap.received(NOW, &[1; 100]);
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread.join().unwrap();
+    assert!(matches!(told.recv(), Ok(End::Failed(_))));
+    // What follows is dropped, by whoever has a tap still.
+    tap.received(NOW, &[1; 100]);
+    tap.closed(NOW);
+    let figures = capture.finish(Duration::ZERO);
+    let file = taken.lock().unwrap().clone();
+    assert_eq!(file.len() as u64, figures.bytes);
+    assert!(file.len() < 24 || packets(&file).len() < 10);
+    assert!(matches!(figures.end, Some(End::Failed(_))));
+}
+
+#[test]
+fn what_comes_faster_than_it_is_written_is_counted_and_the_numbers_show_the_gap() {
+    let capture = detached(u64::MAX);
+    let mut tap = Tap::open(&capture, Side::Initiator, ends(), NOW).unwrap();
+    let bytes = vec![0; pcap::SEGMENT_LEN_MAX];
+    let fit = QUEUE_BYTES_MAX / pcap::SEGMENT_LEN_MAX;
+    (0..fit + 5).for_each(|_| tap.received(NOW, &bytes));
+    let figures = capture.figures();
+    assert!((5..8).contains(&figures.lost), "{figures:?}");
+    assert!(capture.0.lock().waiting.len() <= QUEUE_BYTES_MAX);
+    // Nobody writes: the end does not wait for ever.
+    assert_eq!(capture.finish(Duration::from_millis(10)).end, None);
+}
+
+#[test]
+fn what_is_no_capture_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    for content in [&b"QFI\xfb and more of a disk, longer than a header"[..], b"x"] {
+        std::fs::write(&path, content).unwrap();
+        let refused = Capture::create(&path, LIMIT_DEFAULT, unheard).unwrap_err();
+        assert!(matches!(refused, OpenError::Occupied { .. }), "{refused}");
+        assert_eq!(std::fs::read(&path).unwrap(), content);
+    }
+    for missing in [folder.path().join("none/one.pcap"), folder.path().to_owned()] {
+        let refused = Capture::create(&missing, LIMIT_DEFAULT, unheard).unwrap_err();
+        assert!(matches!(refused, OpenError::File { .. }), "{refused}");
+    }
+    // A capture makes room for the next one.
+    std::fs::write(&path, [&pcap::file_header()[..], &[0; 5000]].concat()).unwrap();
+    let capture = Capture::create(&path, LIMIT_DEFAULT, unheard).unwrap();
+    assert_eq!(capture.path(), path);
+    capture.finish(PATIENCE);
+    assert_eq!(std::fs::read(&path).unwrap(), pcap::file_header());
+}

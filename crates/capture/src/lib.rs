@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Captures of connections by the process that has them; pumps and the command line call it.
+//!
+//! A [`Capture`] is a file. A [`Tap`] is at one connection and is told what is sent and received
+//! there, in order; it makes up the segments of TCP that could have carried it. What is to be
+//! written waits in a bounded queue for a thread: no I/O waits for the file, and a file that is
+//! full, broken or slow ends the capture, or lacks something, and nothing else.
+#![forbid(unsafe_code)]
+
+mod file;
+mod tap;
+
+pub use file::Capture;
+pub use file::End;
+pub use file::Figures;
+pub use file::LIMIT_DEFAULT;
+pub use file::OpenError;
+pub use tap::Side;
+pub use tap::Tap;

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Captures of what a command says to its targets, in one file for all of its sessions.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use anyhow::Result;
+use capture::Capture;
+use capture::Figures;
+
+use super::size;
+use crate::args::ClientOptions;
+use crate::output;
+
+/// How long a command waits for its capture to be written at its end.
+pub(crate) const WRITE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The capture of this process.
+static CAPTURE: Mutex<Option<Capture>> = Mutex::new(None);
+
+/// The bytes that a capture may take, as an option says it.
+pub(crate) fn limit(text: Option<&str>) -> Result<u64> {
+    text.map_or(Ok(capture::LIMIT_DEFAULT), |text| size("--capture-limit", text))
+}
+
+/// Where sessions are captured to, if the options want that.
+pub(super) fn of(client: &ClientOptions) -> Result<Option<Capture>> {
+    let Some(path) = &client.capture else { return Ok(None) };
+    let limit = limit(client.capture_limit.as_deref())?;
+    let mut capture = CAPTURE.lock().unwrap_or_else(PoisonError::into_inner);
+    if capture.is_none() {
+        let file = path.clone();
+        let tell = move |end: &capture::End| output::say(ended(&file, end));
+        *capture = Some(Capture::create(path, limit, tell)?);
+    }
+    Ok(capture.clone())
+}
+
+/// The command is over: what it has captured is written.
+pub(crate) fn finish() {
+    let capture = CAPTURE.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(capture) = capture {
+        let figures = capture.finish(WRITE_PATIENCE);
+        lacking(capture.path(), &figures).iter().for_each(output::say);
+    }
+}
+
+/// That nothing more is captured.
+pub(crate) fn ended(path: &Path, end: &capture::End) -> String {
+    format!("warning: {}: {end}; nothing more is captured", path.display())
+}
+
+/// That something is missing in a capture.
+pub(crate) fn lacking(path: &Path, figures: &Figures) -> Option<String> {
+    let lost = figures.lost;
+    (lost > 0).then(|| {
+        let path = path.display();
+        format!("warning: {path}: {lost} segments came faster than they could be written")
+    })
+}

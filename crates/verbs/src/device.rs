@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which adapters this machine has.
+
+use crate::abi;
+use crate::api::Api;
+use crate::domain::name_of;
+use crate::error::LibraryError;
+use std::ptr::NonNull;
+
+/// An adapter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Device {
+    /// As the system calls it.
+    pub name: String,
+    /// What it speaks.
+    pub kind: Kind,
+}
+
+/// What an adapter speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // its ports are those of TCP, or they are not
+pub enum Kind {
+    /// iWARP.
+    Iwarp,
+    /// InfiniBand, on a network of its own or on Ethernet (RoCE).
+    Infiniband,
+}
+
+/// The adapters of this machine.
+///
+/// # Errors
+/// There is no library that could tell.
+pub fn devices() -> Result<Vec<Device>, LibraryError> {
+    Ok(look(Api::load()?))
+}
+
+pub(crate) fn look(api: &Api) -> Vec<Device> {
+    let mut count = 0;
+    // SAFETY: the place is ours.
+    let list = unsafe { (api.ibv_get_device_list)(&raw mut count) };
+    let Some(list) = NonNull::new(list) else { return Vec::new() };
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: the library has given a list of so many.
+    let all = unsafe { std::slice::from_raw_parts(list.as_ptr().cast_const(), count) };
+    let seen = all.iter().filter_map(|device| {
+        // SAFETY: what is in the list is there until the list is given back.
+        let device = unsafe { device.as_ref() }?;
+        let kind = match device.transport_type {
+            abi::IWARP => Kind::Iwarp,
+            _ => Kind::Infiniband,
+        };
+        Some(Device { name: name_of(device), kind })
+    });
+    let seen = seen.collect();
+    // SAFETY: it was given just now, and nothing of it is used any more.
+    unsafe { (api.ibv_free_device_list)(list.as_ptr()) };
+    seen
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! RDMA adapters by rdma-core, which is loaded when one is asked for; pumps drive the connections.
+//!
+//! ```text
+//! listener.rs    an address, and connections that want to begin; safe code
+//! connection.rs  a Post begins under a number; the adapter says the number when it is complete,
+//!                which makes a Done
+//! queue.rs       queue pair and completion queue
+//! domain.rs      a device, and the memory that it was shown
+//! manager.rs     the connection manager's identifiers and events
+//! device.rs      which devices there are
+//! address.rs     addresses as the C library has them; safe code
+//! abi.rs         what the libraries have in memory
+//! api.rs         their functions, found by name
+//! ```
+//!
+//! Whether a connection goes over RoCE, InfiniBand or an iWARP adapter, only `domain.rs` asks.
+
+mod abi;
+mod address;
+mod api;
+mod connection;
+mod device;
+mod domain;
+mod error;
+mod limits;
+mod listener;
+mod manager;
+mod queue;
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;
+
+pub use connection::Connection;
+pub use device::Device;
+pub use device::Kind;
+pub use device::devices;
+pub use error::Doing;
+pub use error::LibraryError;
+pub use error::VerbsError;
+pub use listener::Incoming;
+pub use listener::Listener;
