@@ -194,6 +194,25 @@ fn the_longest_pdu_of_a_target_finds_room() {
     let events = facing.say(Opcode::Send, Stag(0), &pdu);
     assert!(matches!(events[..], [initiator::Event::Control { .. }]), "{events:?}");
     assert_eq!(facing.near.control_data(), data);
+    // In two segments it needs a buffer.
+    let message = [&IserHeader::PLAIN.emit()[..], &pdu].concat();
+    let header = Untagged {
+        last: false,
+        control: Opcode::Send.control(),
+        invalidate: Stag(0),
+        queue: QueueNumber(0),
+        msn: Msn(2),
+        offset: 0,
+    };
+    let mut list = SgList::new();
+    for (last, range) in [(false, 0..100), (true, 100..message.len())] {
+        let offset = u32::try_from(range.start).unwrap();
+        let header = Untagged { last, offset, ..header }.emit();
+        facing.sender.frame(&header, &Slice::from(message[range].to_vec()), &mut list);
+    }
+    let events = facing.feed(&list.to_vec());
+    assert!(matches!(events[..], [initiator::Event::Control { .. }]), "{events:?}");
+    assert_eq!(facing.near.control_data(), data);
 }
 
 /// All that is no data travels as a byte stream has it, but for what guards bytes there.

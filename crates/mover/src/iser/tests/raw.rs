@@ -425,12 +425,26 @@ fn the_longest_pdu_of_an_initiator_finds_room() {
     pdu.extend([0, 253, 0x3f, 0]);
     pdu.resize(48 + 256, 0);
     pdu.extend([7; 8192]);
-    raw.say(&IserHeader::PLAIN, &pdu);
-    assert!(
-        matches!(raw.events[..], [target::Event::Control { .. } | target::Event::Rejected { .. }]),
-        "{:?}",
-        raw.events
-    );
+    let message = [&IserHeader::PLAIN.emit()[..], &pdu].concat();
+    // Whole, it is lent; in two segments it needs a buffer.
+    for cut in [0, 100] {
+        let (first, second) = message.split_at(cut);
+        raw.events.clear();
+        let header = raw.header();
+        if cut > 0 {
+            raw.segment(&Untagged { last: false, ..header }.emit(), first);
+        }
+        let offset = u32::try_from(cut).unwrap();
+        raw.segment(&Untagged { offset, ..header }.emit(), second);
+        assert!(
+            matches!(
+                raw.events[..],
+                [target::Event::Control { .. } | target::Event::Rejected { .. }]
+            ),
+            "{:?}",
+            raw.events
+        );
+    }
 }
 
 /// Covers: ISC-10.
