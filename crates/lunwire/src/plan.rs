@@ -383,7 +383,8 @@ impl Draft {
 
     /// What of iSER there is.
     pub(crate) fn describe_iser(&self) -> DescribedIser {
-        let speaks = |portal: &Portal| portal.rdma.unwrap_or(self.rdma.of_sockets()) != Rdma::Off;
+        let speaks =
+            |portal: &Portal| portal.rdma.unwrap_or_else(|| self.rdma.of_sockets()) != Rdma::Off;
         let portals = self.portals().into_iter().filter(speaks);
         let portals: Vec<String> = portals.map(|portal| portal.address.to_string()).collect();
         let mut without_digests = Vec::new();
