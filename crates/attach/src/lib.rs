@@ -5,8 +5,9 @@
 //! its own:
 //!
 //! ```text
-//! door.rs ---connections---> server.rs <---ends of operations--- initiator::CompletionQueue
+//! door.rs ---connections---> server/thread.rs <---ends of operations--- initiator::CompletionQueue
 //!                              | client.rs   a connection: nbd::Handshake, nbd::Receiver, replies
+//!                              | thread/requests.rs   requests, from their parts to their ends
 //!                              | split.rs    what a request is to a disk of blocks
 //!                              ' work.rs     what is under way, and what must wait for it
 //! ```

@@ -375,6 +375,32 @@ fn requests_wait_for_the_target_and_not_for_ever() {
     third.stop(Duration::ZERO).unwrap();
 }
 
+/// A disk that grows: who connects then sees it, and all can use what is new.
+#[test]
+fn another_size_is_told_to_who_connects() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(BYTES).unwrap();
+    let spec = format!("file:{}", file.path().display()).parse().unwrap();
+    let target = serve(([127, 0, 0, 1], 0).into(), 512, &spec);
+    let mut attached = attach(target.portals()[0], Choice::Auto, Duration::from_secs(5));
+    let mut old = attached.client();
+    assert_eq!(old.write(BYTES, &[1]), ENOSPC);
+    target.resize(IQN, 0, 2 * BYTES, target::Shrink::Refused).unwrap();
+    // The unit tells of it in answer to the next command.
+    assert_eq!(old.read(0, 1), [0]);
+    let resized = |news: &News| matches!(news, News::Disk(initiator::DiskEvent::Resized { .. }));
+    attached.hears(resized);
+    let mut stream = UnixStream::connect(&attached.socket).unwrap();
+    stream.read_exact(&mut [0; 18]).unwrap();
+    stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
+    let mut size = [0; 8];
+    stream.read_exact(&mut size).unwrap();
+    assert_eq!(u64::from_be_bytes(size), 2 * BYTES);
+    assert_eq!(old.write(BYTES, &[1]), 0);
+    drop((old, stream));
+    attached.stop().unwrap();
+}
+
 /// What is under way when it is stopped is answered; nobody comes in then, and the socket is gone.
 #[test]
 fn a_stop_answers_what_is_under_way() {

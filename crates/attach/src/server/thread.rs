@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The thread that serves: connections on one side, the disk on the other.
+
+mod edges;
+mod requests;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::SyncSender;
+
+use clock::Instant;
+use engine::Event;
+use engine::Port;
+use engine::Token;
+use engine::Waker;
+use engine::Work;
+use initiator::CompletionQueue;
+use initiator::Disk;
+use initiator::Operation;
+use initiator::Pool;
+use nbd::Export;
+use nbd::Handshake;
+use nbd::Item;
+use nbd::Outcome;
+use nbd::Violation;
+use slab::Slab;
+
+use self::requests::Entry;
+use self::requests::Question;
+use self::requests::Task;
+use super::Error;
+use super::News;
+use super::Stop;
+use crate::client::Client;
+use crate::client::End;
+use crate::client::Phase;
+use crate::client::Writing;
+use crate::limits;
+use crate::work::Jobs;
+
+/// What the thread is made of.
+pub(super) struct Parts {
+    pub(super) export: Export,
+    pub(super) disk: Disk,
+    pub(super) pool: Pool,
+    pub(super) connections: Receiver<OwnedFd>,
+    pub(super) news: SyncSender<News>,
+    pub(super) stop: Arc<Stop>,
+}
+
+impl Parts {
+    pub(super) fn serve<P: Port>(
+        self,
+        port: std::io::Result<P>,
+        ready: &mpsc::Sender<std::io::Result<Waker>>,
+    ) -> Result<(), Error> {
+        let port = match port {
+            Ok(port) => port,
+            Err(error) => {
+                // The starter waits for it.
+                let _ = ready.send(Err(error));
+                return Ok(());
+            }
+        };
+        let completions = CompletionQueue::waking(port.waker())?;
+        self.disk.watch(&completions, NEWS);
+        let _ = ready.send(Ok(port.waker()));
+        let server = Server {
+            port,
+            export: self.export,
+            disk: self.disk,
+            pool: self.pool,
+            connections: self.connections,
+            news: self.news,
+            stop: self.stop,
+            completions,
+            clients: Slab::new(),
+            entries: Slab::new(),
+            jobs: Jobs::default(),
+            questions: Vec::new(),
+            touched: Vec::new(),
+            blocked: false,
+            last_flush: None,
+        };
+        server.run()
+    }
+}
+
+/// Tags of operations that are no jobs'.
+const NEWS: u64 = u64::MAX;
+const LAST_FLUSH: u64 = u64::MAX - 1;
+
+struct Server<P> {
+    port: P,
+    export: Export,
+    disk: Disk,
+    pool: Pool,
+    connections: Receiver<OwnedFd>,
+    news: SyncSender<News>,
+    stop: Arc<Stop>,
+    completions: CompletionQueue,
+    clients: Slab<Client>,
+    /// Requests under way at the disk.
+    entries: Slab<Entry>,
+    jobs: Jobs<Task>,
+    questions: Vec<Question>,
+    /// Clients that something has happened to since the last look.
+    touched: Vec<usize>,
+    /// A request waits for memory.
+    blocked: bool,
+    last_flush: Option<Result<(), Error>>,
+}
+
+impl<P: Port> Server<P> {
+    fn run(mut self) -> Result<(), Error> {
+        let mut stopping: Option<Instant> = None;
+        loop {
+            while let Some((token, event)) = self.port.next_event() {
+                self.on_event(token, event);
+            }
+            while let Ok(connection) = self.connections.try_recv() {
+                self.welcome(connection);
+            }
+            self.reap();
+            self.hear();
+            let now = self.port.now();
+            if stopping.is_none() && self.stop.wanted.load(Ordering::Acquire) {
+                let grace = self.stop.grace.lock();
+                let grace = *grace.unwrap_or_else(PoisonError::into_inner);
+                stopping = Some(now + grace);
+                self.dismiss();
+            }
+            if stopping.is_some_and(|until| now >= until) {
+                let open: Vec<usize> = self.clients.iter().map(|(key, _)| key).collect();
+                open.into_iter().for_each(|key| self.close(key));
+            }
+            self.look_at_clocks(now);
+            self.look_at_touched(now);
+            let served = self.clients.iter().all(|(_, client)| client.end == End::Closed);
+            if stopping.is_some() && served {
+                return self.leave();
+            }
+            let deadline = self.next_deadline(now, stopping);
+            self.port.wait(deadline);
+        }
+    }
+
+    fn next_deadline(&self, now: Instant, stopping: Option<Instant>) -> Option<Instant> {
+        let handshakes = self.clients.iter().filter_map(|(_, client)| match client.phase {
+            Phase::Handshake(_, until) if client.end != End::Closed => Some(until),
+            _ => None,
+        });
+        let room = self.blocked.then(|| now + limits::ROOM_INTERVAL);
+        handshakes.chain(stopping).chain(room).min()
+    }
+
+    fn on_event(&mut self, token: Token, event: Event) {
+        let Some(key) = key_of(token) else { return };
+        match event {
+            Event::Received { bytes } => self.take_in(key, &bytes),
+            Event::ReceiveEnded { .. } => {
+                let Some(client) = self.clients.get_mut(key) else { return };
+                client.receiving = false;
+                // What it has asked for is carried out, though it may not hear of it.
+                if client.end == End::Open {
+                    client.end = End::WhenAnswered;
+                    client.writing = None;
+                }
+                self.touched.push(key);
+            }
+            Event::Sent { list, result } => {
+                let Some(client) = self.clients.get_mut(key) else { return };
+                client.sent(list);
+                if result.is_err() {
+                    self.close(key);
+                }
+                self.touched.push(key);
+            }
+            _ => {}
+        }
+    }
+
+    fn welcome(&mut self, connection: OwnedFd) {
+        let open = self.clients.iter().filter(|(_, client)| client.end != End::Closed).count();
+        if open >= limits::CLIENTS_MAX {
+            let text = format!("a connection was refused: there are {open}, as many as may be");
+            self.tell(News::Client(text));
+            return;
+        }
+        let socket = self.port.add_socket(connection);
+        let mut greeting = Vec::new();
+        let handshake = Handshake::begin(&mut greeting);
+        let deadline = self.port.now() + limits::HANDSHAKE_TIMEOUT;
+        let mut client = Client::new(socket, handshake, deadline);
+        client.say(&greeting);
+        let key = self.clients.insert(client);
+        self.port.submit(token_of(key), Work::Receive { socket });
+        self.touched.push(key);
+    }
+
+    /// Bytes of a client have come.
+    fn take_in(&mut self, key: usize, bytes: &[u8]) {
+        let Some(client) = self.clients.get_mut(key) else { return };
+        if client.end != End::Open {
+            return;
+        }
+        if client.held.is_empty() {
+            let rest = self.understand(key, bytes);
+            if let Some(client) = self.clients.get_mut(key) {
+                client.held.extend_from_slice(rest);
+            }
+        } else {
+            client.held.extend_from_slice(bytes);
+        }
+        self.touched.push(key);
+    }
+
+    /// Looks again at what a client has sent and was not looked at.
+    fn take_up(&mut self, key: usize) {
+        loop {
+            let Some(client) = self.clients.get_mut(key) else { return };
+            if client.held.is_empty() || client.end != End::Open {
+                return;
+            }
+            let held = std::mem::take(&mut client.held);
+            let rest = self.understand(key, &held);
+            let done = rest.len() == held.len();
+            let rest = rest.to_vec();
+            let Some(client) = self.clients.get_mut(key) else { return };
+            // A negotiation that has ended has put back what came behind it.
+            client.held.splice(0..0, rest);
+            if done {
+                return;
+            }
+        }
+    }
+
+    /// Carries out what stands in `bytes`, as far as the client may ask; gives the rest.
+    fn understand<'a>(&mut self, key: usize, mut bytes: &'a [u8]) -> &'a [u8] {
+        while let Some(client) = self.clients.get_mut(key) {
+            if client.end != End::Open {
+                return &[];
+            }
+            if client.blocked.is_some() || client.writing.is_none() && !client.may_ask() {
+                return bytes;
+            }
+            let item = match &mut client.phase {
+                Phase::Handshake(handshake, _) => {
+                    if bytes.is_empty() {
+                        return bytes;
+                    }
+                    let mut out = Vec::new();
+                    let outcome = handshake.receive(bytes, &self.export, &mut out);
+                    bytes = &[];
+                    client.say(&out);
+                    match outcome {
+                        Ok(Outcome::More) => {}
+                        Ok(Outcome::End) => client.end = End::WhenAnswered,
+                        Ok(Outcome::Begin { agreed, rest }) => {
+                            client.phase = Phase::Serving(nbd::Receiver::default(), agreed);
+                            client.held = rest;
+                        }
+                        Err(violation) => self.send_away(key, violation),
+                    }
+                    continue;
+                }
+                Phase::Serving(receiver, _) => receiver.next(&mut bytes),
+            };
+            match item {
+                Ok(None) => return bytes,
+                Ok(Some(Item::Request(request))) => self.accept(key, request),
+                Ok(Some(Item::Data(data))) => {
+                    let Some(writing) = &mut client.writing else { continue };
+                    if writing.take(data)
+                        && let Some(Writing { request, to, .. }) = client.writing.take()
+                    {
+                        self.write(key, request, to);
+                    }
+                }
+                Err(violation) => self.send_away(key, violation),
+            }
+        }
+        &[]
+    }
+
+    fn send_away(&mut self, key: usize, violation: Violation) {
+        self.tell(News::Client(format!("a connection was closed: {violation}")));
+        match self.clients.get_mut(key) {
+            // What it has asked for in order is answered.
+            Some(client) => client.end = End::WhenAnswered,
+            None => return,
+        }
+        self.touched.push(key);
+    }
+
+    /// Time-outs, and requests that wait for memory.
+    fn look_at_clocks(&mut self, now: Instant) {
+        let late: Vec<usize> = self
+            .clients
+            .iter()
+            .filter(|(_, client)| match client.phase {
+                Phase::Handshake(_, until) => client.end != End::Closed && now >= until,
+                Phase::Serving(..) => false,
+            })
+            .map(|(key, _)| key)
+            .collect();
+        for key in late {
+            self.tell(News::Client(
+                "a connection was closed: its negotiation took too long".into(),
+            ));
+            self.close(key);
+        }
+        if !std::mem::take(&mut self.blocked) {
+            return;
+        }
+        self.make_room(now);
+        let waiting: Vec<usize> = self
+            .clients
+            .iter()
+            .filter(|(_, client)| client.blocked.is_some())
+            .map(|(key, _)| key)
+            .collect();
+        for key in waiting {
+            let Some(client) = self.clients.get_mut(key) else { continue };
+            if let Some(request) = client.blocked.take() {
+                self.begin(key, request);
+                self.touched.push(key);
+            }
+        }
+    }
+
+    /// Who does not read holds memory that others wait for.
+    fn make_room(&mut self, now: Instant) {
+        let is_slow = |client: &Client| {
+            client.end != End::Closed
+                && client.sending.is_some_and(|since| now >= since + limits::SLOW_READER)
+        };
+        let slow = self.clients.iter().find(|(_, client)| is_slow(client)).map(|(key, _)| key);
+        if let Some(key) = slow {
+            let text = "a connection was closed: it reads nothing, and others lack memory";
+            self.tell(News::Client(text.into()));
+            self.close(key);
+        }
+    }
+
+    /// Goes on with clients that something has happened to: takes what they have sent, sends what
+    /// is for them, and forgets those that are gone.
+    fn look_at_touched(&mut self, now: Instant) {
+        while let Some(key) = self.touched.pop() {
+            self.take_up(key);
+            let Some(client) = self.clients.get_mut(key) else { continue };
+            if client.end == End::Open {
+                let socket = client.socket;
+                let pause = !client.held.is_empty();
+                if pause != client.paused {
+                    client.paused = pause;
+                    match pause {
+                        true => self.port.pause(socket),
+                        false => self.port.resume(socket),
+                    }
+                }
+            }
+            if let Some(list) = client.next_send(now) {
+                let socket = client.socket;
+                self.port.submit(token_of(key), Work::Send { socket, list });
+            } else if client.end == End::WhenAnswered && client.is_answered() {
+                self.close(key);
+            }
+            if self.clients.get(key).is_some_and(Client::is_gone) {
+                self.clients.remove(key);
+            }
+        }
+    }
+
+    fn close(&mut self, key: usize) {
+        let Some(client) = self.clients.get_mut(key) else { return };
+        if client.end == End::Closed {
+            return;
+        }
+        client.end = End::Closed;
+        client.writing = None;
+        client.blocked = None;
+        client.held = Vec::new();
+        let socket = client.socket;
+        self.port.shutdown(socket);
+        self.port.close(socket);
+        self.touched.push(key);
+    }
+
+    /// Nothing more is taken from clients.
+    fn dismiss(&mut self) {
+        for (key, client) in &mut self.clients {
+            if client.end == End::Open {
+                client.end = End::WhenAnswered;
+                client.writing = None;
+                client.blocked = None;
+            }
+            self.touched.push(key);
+        }
+    }
+
+    /// Flushes, and waits for all that is under way at the disk for some time.
+    fn leave(mut self) -> Result<(), Error> {
+        let until = self.port.now() + limits::LAST_FLUSH;
+        if self.export.read_only {
+            self.last_flush = Some(Ok(()));
+        } else {
+            self.disk.submit(&self.completions, LAST_FLUSH, Operation::Flush)?;
+        }
+        loop {
+            self.reap();
+            while let Some((token, event)) = self.port.next_event() {
+                self.on_event(token, event);
+            }
+            if self.jobs.is_empty()
+                && let Some(result) = self.last_flush.take()
+            {
+                return result;
+            }
+            if self.port.now() >= until {
+                return Err(Error::Silent);
+            }
+            self.port.wait(Some(until));
+        }
+    }
+
+    fn tell(&self, news: News) {
+        // Who does not listen does not want to know.
+        let _ = self.news.try_send(news);
+    }
+}
+
+fn token_of(key: usize) -> Token {
+    Token(key as u64 + 1)
+}
+
+fn key_of(token: Token) -> Option<usize> {
+    usize::try_from(token.0.checked_sub(1)?).ok()
+}
