@@ -8,6 +8,7 @@
 //! door.rs ---connections---> server/thread.rs <---ends of operations--- initiator::CompletionQueue
 //!                              | client.rs   a connection: nbd::Handshake, nbd::Receiver, replies
 //!                              | thread/requests.rs   requests, from their parts to their ends
+//!                              | thread/keeping.rs    keep.rs: what was written and not flushed
 //!                              | split.rs    what a request is to a disk of blocks
 //!                              ' work.rs     what is under way, and what must wait for it
 //! ```
@@ -19,6 +20,7 @@
 
 mod client;
 mod door;
+mod keep;
 mod limits;
 mod server;
 mod split;
@@ -29,3 +31,4 @@ pub use door::AddressError;
 pub use server::Error;
 pub use server::NbdServer;
 pub use server::News;
+pub use server::Settings;

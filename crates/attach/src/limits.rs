@@ -33,6 +33,21 @@ pub(crate) const ROOM_INTERVAL: Duration = Duration::from_millis(1);
 /// A client that has not read its answers for so long gives way when others lack memory.
 pub(crate) const SLOW_READER: Duration = Duration::from_secs(30);
 
+/// What is kept of writes that nobody has flushed, bytes: half of it is written again within a
+/// second, and is more than what comes between two flushes of file systems and databases.
+pub(crate) const KEEP_BYTES: u64 = 64 << 20;
+
+/// What is written again at a time: enough to keep a path busy.
+pub(crate) const REWRITES_MAX: usize = 32;
+
+/// How often in a row a disk may tell that it failed to keep something before nothing more is
+/// tried.
+pub(crate) const FAILURES_MAX: u32 = 8;
+
+/// What a range costs that is kept and has no data, bytes: far more than it takes, so that there
+/// are few of them, too.
+pub(crate) const RANGE_COST: u64 = 4096;
+
 /// Extents of one answer: a client asks again from where they end.
 pub(crate) const EXTENTS_MAX: usize = 256;
 

@@ -41,6 +41,9 @@ pub enum Error {
     /// The disk.
     #[error(transparent)]
     Disk(#[from] initiator::Error),
+    /// What may have been lost could not be written again.
+    #[error("what clients wrote and did not flush may be lost: {0}")]
+    Broken(String),
     /// The last flush.
     #[error(
         "the disk did not answer the last flush in time: what clients wrote and did not flush may \
@@ -57,6 +60,46 @@ pub enum News {
     Disk(DiskEvent),
     /// With a client, in a sentence.
     Client(String),
+    /// The target may have lost what it had acknowledged and nobody had flushed: so many bytes are
+    /// written again, and meanwhile requests wait.
+    WritesAgain {
+        /// Bytes.
+        bytes: u64,
+    },
+    /// They are, and flushed.
+    WrittenAgain,
+    /// They cannot be, for this reason: requests fail from now on.
+    Broken(String),
+    /// The disk has a volatile cache that cannot be flushed: nothing is kept.
+    KeepsNothing,
+}
+
+/// How a disk is served.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs)] // whoever serves chooses all of it, or the defaults
+pub struct Settings {
+    /// How the system is asked.
+    pub engine: Choice,
+    /// Most that is kept of what clients have written and nobody has flushed, bytes, so that it is
+    /// written again when a target with a volatile cache has lost it. It comes out of the pool.
+    /// Zero: nothing; flushes fail then when something may be lost. Nothing is kept of a disk
+    /// that has no volatile cache either.
+    pub keep_bytes: u64,
+    /// A negotiation that takes longer is closed.
+    pub handshake_timeout: Duration,
+    /// A client that has not read its answers for so long gives way when others lack memory.
+    pub slow_reader: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            engine: Choice::Auto,
+            keep_bytes: limits::KEEP_BYTES,
+            handshake_timeout: limits::HANDSHAKE_TIMEOUT,
+            slow_reader: limits::SLOW_READER,
+        }
+    }
 }
 
 /// News that nobody has fetched; more are dropped.
@@ -98,7 +141,7 @@ impl NbdServer {
         name: &str,
         description: &str,
         address: &Address,
-        engine: Choice,
+        settings: &Settings,
     ) -> Result<(Self, Receiver<News>), Error> {
         let listener = Listener::open(address)?;
         let shown = listener.to_string();
@@ -114,7 +157,9 @@ impl NbdServer {
             connections,
             news: news_to,
             stop: Arc::clone(&stop),
+            settings: settings.clone(),
         };
+        let engine = settings.engine;
         let builder = std::thread::Builder::new().name("nbd".into());
         let config = engine::Config {
             name: "nbd".into(),

@@ -2,6 +2,9 @@
 //! A disk of a target in this process, attached, and clients of all kinds.
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 
+#[path = "nbd/losses.rs"]
+mod losses;
+
 use std::io::Read;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -21,6 +24,7 @@ use initiator::Session;
 use lunwire_attach::Address;
 use lunwire_attach::NbdServer;
 use lunwire_attach::News;
+use lunwire_attach::Settings;
 
 const IQN: &str = "iqn.2026-01.com.example:disks";
 const BYTES: u64 = 8 << 20;
@@ -54,6 +58,11 @@ struct Attached {
 }
 
 fn attach(portal: SocketAddr, engine: Choice, patience: Duration) -> Attached {
+    attach_as(portal, patience, &Settings { engine, ..Settings::default() })
+}
+
+fn attach_as(portal: SocketAddr, patience: Duration, settings: &Settings) -> Attached {
+    let engine = settings.engine;
     let initiator = Initiator::start(&Config { engine, ..Config::default() }).unwrap();
     let mut options = Options::new(portal.to_string(), Some(IQN.to_owned()));
     options.reconnect_patience = patience;
@@ -63,7 +72,7 @@ fn attach(portal: SocketAddr, engine: Choice, patience: Duration) -> Attached {
     let socket = folder.path().join("nbd");
     let address = Address::Path(socket.clone());
     let pool = session.pool().clone();
-    let (server, news) = NbdServer::start(disk, pool, "disk", "", &address, engine).unwrap();
+    let (server, news) = NbdServer::start(disk, pool, "disk", "", &address, settings).unwrap();
     let server = Some(server);
     Attached { server, news, session, _initiator: initiator, socket, _folder: folder }
 }

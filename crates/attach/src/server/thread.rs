@@ -2,8 +2,10 @@
 //! The thread that serves: connections on one side, the disk on the other.
 
 mod edges;
+mod keeping;
 mod requests;
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::PoisonError;
@@ -20,6 +22,8 @@ use engine::Waker;
 use engine::Work;
 use initiator::CompletionQueue;
 use initiator::Disk;
+use initiator::Fate;
+use initiator::Kind;
 use initiator::Operation;
 use initiator::Pool;
 use nbd::Export;
@@ -29,11 +33,13 @@ use nbd::Outcome;
 use nbd::Violation;
 use slab::Slab;
 
+use self::keeping::Keeping;
 use self::requests::Entry;
 use self::requests::Question;
 use self::requests::Task;
 use super::Error;
 use super::News;
+use super::Settings;
 use super::Stop;
 use crate::client::Client;
 use crate::client::End;
@@ -50,6 +56,7 @@ pub(super) struct Parts {
     pub(super) connections: Receiver<OwnedFd>,
     pub(super) news: SyncSender<News>,
     pub(super) stop: Arc<Stop>,
+    pub(super) settings: Settings,
 }
 
 impl Parts {
@@ -69,6 +76,10 @@ impl Parts {
         let completions = CompletionQueue::waking(port.waker())?;
         self.disk.watch(&completions, NEWS);
         let _ = ready.send(Ok(port.waker()));
+        // What is on stable storage when it is acknowledged is lost by nobody.
+        let keeps = self.settings.keep_bytes > 0
+            && self.disk.geometry().volatile_cache
+            && !self.export.read_only;
         let server = Server {
             port,
             export: self.export,
@@ -81,10 +92,14 @@ impl Parts {
             clients: Slab::new(),
             entries: Slab::new(),
             jobs: Jobs::default(),
+            keeping: keeps.then(|| Keeping::new(self.settings.keep_bytes)),
+            at_disk: 0,
+            refused: VecDeque::new(),
+            settings: self.settings,
             questions: Vec::new(),
             touched: Vec::new(),
             blocked: false,
-            last_flush: None,
+            last_flush: LastFlush::Unwanted,
         };
         server.run()
     }
@@ -93,6 +108,17 @@ impl Parts {
 /// Tags of operations that are no jobs'.
 const NEWS: u64 = u64::MAX;
 const LAST_FLUSH: u64 = u64::MAX - 1;
+const OWN_FLUSH: u64 = u64::MAX - 2;
+const REWRITE: u64 = u64::MAX - 3;
+
+/// The flush at the end.
+#[derive(Debug)]
+enum LastFlush {
+    Unwanted,
+    Wanted,
+    UnderWay,
+    Over(Result<(), Error>),
+}
 
 struct Server<P> {
     port: P,
@@ -107,12 +133,19 @@ struct Server<P> {
     /// Requests under way at the disk.
     entries: Slab<Entry>,
     jobs: Jobs<Task>,
+    /// None: nothing is kept.
+    keeping: Option<Keeping>,
+    /// Operations under way, but for what is written again.
+    at_disk: usize,
+    /// Operations that fail without being sent, by their tags.
+    refused: VecDeque<(u64, Option<initiator::Error>)>,
+    settings: Settings,
     questions: Vec<Question>,
     /// Clients that something has happened to since the last look.
     touched: Vec<usize>,
     /// A request waits for memory.
     blocked: bool,
-    last_flush: Option<Result<(), Error>>,
+    last_flush: LastFlush,
 }
 
 impl<P: Port> Server<P> {
@@ -140,6 +173,7 @@ impl<P: Port> Server<P> {
             }
             self.look_at_clocks(now);
             self.look_at_touched(now);
+            self.go_on();
             let served = self.clients.iter().all(|(_, client)| client.end == End::Closed);
             if stopping.is_some() && served {
                 return self.leave();
@@ -155,7 +189,8 @@ impl<P: Port> Server<P> {
             _ => None,
         });
         let room = self.blocked.then(|| now + limits::ROOM_INTERVAL);
-        handshakes.chain(stopping).chain(room).min()
+        let refused = (!self.refused.is_empty()).then_some(now);
+        handshakes.chain(stopping).chain(room).chain(refused).min()
     }
 
     fn on_event(&mut self, token: Token, event: Event) {
@@ -194,7 +229,7 @@ impl<P: Port> Server<P> {
         let socket = self.port.add_socket(connection);
         let mut greeting = Vec::new();
         let handshake = Handshake::begin(&mut greeting);
-        let deadline = self.port.now() + limits::HANDSHAKE_TIMEOUT;
+        let deadline = self.port.now() + self.settings.handshake_timeout;
         let mut client = Client::new(socket, handshake, deadline);
         client.say(&greeting);
         let key = self.clients.insert(client);
@@ -335,9 +370,9 @@ impl<P: Port> Server<P> {
 
     /// Who does not read holds memory that others wait for.
     fn make_room(&mut self, now: Instant) {
+        let patience = self.settings.slow_reader;
         let is_slow = |client: &Client| {
-            client.end != End::Closed
-                && client.sending.is_some_and(|since| now >= since + limits::SLOW_READER)
+            client.end != End::Closed && client.sending.is_some_and(|since| now >= since + patience)
         };
         let slow = self.clients.iter().find(|(_, client)| is_slow(client)).map(|(key, _)| key);
         if let Some(key) = slow {
@@ -406,26 +441,49 @@ impl<P: Port> Server<P> {
     /// Flushes, and waits for all that is under way at the disk for some time.
     fn leave(mut self) -> Result<(), Error> {
         let until = self.port.now() + limits::LAST_FLUSH;
-        if self.export.read_only {
-            self.last_flush = Some(Ok(()));
-        } else {
-            self.disk.submit(&self.completions, LAST_FLUSH, Operation::Flush)?;
-        }
+        self.last_flush = match self.export.read_only {
+            true => LastFlush::Over(Ok(())),
+            false => LastFlush::Wanted,
+        };
         loop {
             self.reap();
+            self.go_on();
             while let Some((token, event)) = self.port.next_event() {
                 self.on_event(token, event);
             }
-            if self.jobs.is_empty()
-                && let Some(result) = self.last_flush.take()
+            if let Some(keeping) = &self.keeping
+                && keeping.keep.is_broken()
             {
+                return Err(Error::Broken(keeping.cause.clone()));
+            }
+            if matches!(self.last_flush, LastFlush::Wanted) && self.is_steady() {
+                self.disk.submit(&self.completions, LAST_FLUSH, Operation::Flush)?;
+                self.last_flush = LastFlush::UnderWay;
+                self.at_disk += 1;
+            }
+            if self.jobs.is_empty() && matches!(self.last_flush, LastFlush::Over(_)) {
+                let LastFlush::Over(result) = self.last_flush else { continue };
                 return result;
             }
             if self.port.now() >= until {
                 return Err(Error::Silent);
             }
-            self.port.wait(Some(until));
+            let now = (!self.refused.is_empty()).then(|| self.port.now());
+            self.port.wait(Some(now.unwrap_or(until)));
         }
+    }
+
+    /// The last flush has ended.
+    fn on_last_flush(&mut self, result: Result<(), initiator::Error>) {
+        self.at_disk -= 1;
+        let lost = matches!(&result, Err(error) if matches!(error.kind(), Kind::WritesLost));
+        if lost && self.keeping.is_some() && self.is_steady() {
+            self.doubt(Fate::Reset);
+        }
+        self.last_flush = match self.is_steady() {
+            true => LastFlush::Over(result.map_err(Error::Disk)),
+            false => LastFlush::Wanted,
+        };
     }
 
     fn tell(&self, news: News) {

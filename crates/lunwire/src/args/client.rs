@@ -467,6 +467,10 @@ pub(crate) struct AttachOptions {
     /// anew; 0: for ever
     #[arg(long, value_name = "TIME", default_value = "5m")]
     pub(crate) io_timeout: String,
+    /// How much is kept of what was written and not flushed, to write it again when the target has
+    /// lost it; then it flushes by itself. 0: nothing, and flushes fail then
+    #[arg(long, value_name = "SIZE", default_value = "64M")]
+    pub(crate) keep: String,
     /// Print what is attached as JSON
     #[arg(long)]
     pub(crate) json: bool,

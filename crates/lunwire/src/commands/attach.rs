@@ -10,9 +10,12 @@ use anyhow::bail;
 use attach::Address;
 use attach::NbdServer;
 use attach::News;
+use attach::Settings;
+use control::units;
 use initiator::Config;
 use initiator::Disk;
 use initiator::DiskEvent;
+use initiator::Fate;
 use initiator::Initiator;
 use initiator::Options;
 use initiator::Session;
@@ -30,6 +33,10 @@ use crate::output;
 /// How long clients get for what is under way when the user wants an end.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Bounds of what is kept: some requests, and what memory is addressed for.
+const KEEP_MIN: u64 = 1 << 20;
+const KEEP_MAX: u64 = 64 << 30;
+
 /// And how long all of it may take: the last flush, and the logout.
 const LEAVING_MOST: Duration = Duration::from_secs(20);
 
@@ -42,6 +49,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let url = client::disk_url(&options.disk.url)?;
     let address = address(&options.nbd)?;
     let wait = client::time("--io-timeout", &options.io_timeout)?;
+    let keep_bytes = keep_bytes(&options.keep)?;
     let engine = client::engine(&options.disk.client)?;
     let mut login = client::options(&options.disk.client, &url)?;
     login.reconnect_patience = if wait.is_zero() { Duration::MAX } else { wait };
@@ -49,7 +57,12 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let interrupted = wake.clone();
     // Who has gone needs no word.
     leaving::catch_signals(move || drop(interrupted.send(None)))?;
-    let initiator = Initiator::start(&Config { engine, spin_max: SPIN_MAX, ..Config::default() })?;
+    let usual = Config::default();
+    let kept = usize::try_from(keep_bytes).unwrap_or(usize::MAX);
+    // What is kept is taken from nobody.
+    let pool_bytes_max = usual.pool_bytes_max.saturating_add(kept);
+    let config = Config { engine, spin_max: SPIN_MAX, pool_bytes_max, ..usual };
+    let initiator = Initiator::start(&config)?;
     let session = log_in(&initiator, login, &url)?;
     let disk = match Disk::open(&session, url.lun.unwrap_or(0)) {
         Ok(disk) => disk,
@@ -59,6 +72,12 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         }
     };
     let bytes = disk.size();
+    if keep_bytes == 0 && disk.geometry().volatile_cache {
+        output::say(format_args!(
+            "{url}: nothing is kept of what is written (--keep 0): when the target begins anew, \
+             flushes fail"
+        ));
+    }
     let description = url.to_string();
     let (server, from) = NbdServer::start(
         disk,
@@ -66,7 +85,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         &options.name,
         &description,
         &address,
-        engine,
+        &Settings { engine, keep_bytes, ..Settings::default() },
     )?;
     if options.json {
         let nbd = server.address();
@@ -112,6 +131,16 @@ fn address(text: &str) -> Result<Address> {
     }
 }
 
+/// Most that is kept: none, or a few requests at least.
+fn keep_bytes(text: &str) -> Result<u64> {
+    let bytes = client::size("--keep", text)?;
+    if bytes != 0 && !(KEEP_MIN..=KEEP_MAX).contains(&bytes) {
+        let right = "0, or 1M to 64G, is right";
+        return Err(Usage(format!("--keep {text}: {right}")).into());
+    }
+    Ok(bytes)
+}
+
 fn is_loopback(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -133,6 +162,22 @@ fn wait_for_end(news: &mpsc::Receiver<Option<News>>, url: &Url) {
         match news.recv_timeout(client::LOOK) {
             Ok(Some(News::Disk(event))) => tell(&event, url),
             Ok(Some(News::Client(text))) => output::say(format_args!("{url}: {text}")),
+            Ok(Some(News::WritesAgain { bytes })) => output::say(format_args!(
+                "{url}: the target may have lost what it had not on stable storage; writing {} \
+                 again, reads and writes wait",
+                units::bytes(bytes)
+            )),
+            Ok(Some(News::WrittenAgain)) => {
+                output::say(format_args!("{url}: all is written again and flushed"));
+            }
+            Ok(Some(News::Broken(cause))) => output::say(format_args!(
+                "{url}: what was not flushed may be lost, and cannot be written again: {cause}; \
+                 reads and writes fail from now on; try: attach it again"
+            )),
+            Ok(Some(News::KeepsNothing)) => output::say(format_args!(
+                "{url}: the disk has a volatile cache that cannot be flushed; nothing is kept of \
+                 what is written, and may be lost when the target begins anew"
+            )),
             Ok(Some(_)) | Err(RecvTimeoutError::Timeout) => {}
             Ok(None) | Err(RecvTimeoutError::Disconnected) => return,
         }
@@ -149,6 +194,9 @@ fn tell(event: &DiskEvent, url: &Url) {
         DiskEvent::Resized { was, now } => output::say(format_args!(
             "{url}: the disk has {now} bytes now, {was} before; clients see it when they connect \
              again"
+        )),
+        DiskEvent::MayHaveLost(Fate::Reset | Fate::Failed) => output::say(format_args!(
+            "{url}: the target may have lost what it had not on stable storage; flushes say so"
         )),
         DiskEvent::Ended(error) => output::say(format_args!(
             "{url}: {}; reads and writes fail from now on; try: attach it again",

@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use buf::Buf;
 use buf::Slice;
-use nbd::Errno;
 
 /// Whole blocks that are to be written, of which some bytes are still to be read.
 #[derive(Debug)]
@@ -16,7 +15,7 @@ pub(super) struct Edges {
     pub(super) new: Range<usize>,
     pub(super) durable: bool,
     pub(super) reads_left: usize,
-    pub(super) failed: Option<Errno>,
+    pub(super) failed: Option<initiator::Error>,
 }
 
 /// Bytes that are being put together.

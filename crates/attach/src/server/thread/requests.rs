@@ -14,6 +14,7 @@ use engine::Waker;
 use initiator::Chunks;
 use initiator::Completion;
 use initiator::DiskEvent;
+use initiator::Kind;
 use initiator::Operation;
 use initiator::Pending;
 use initiator::Retry;
@@ -25,17 +26,23 @@ use nbd::Command;
 use nbd::Errno;
 use nbd::Request;
 
-use super::Error;
 use super::LAST_FLUSH;
 use super::News;
+use super::OWN_FLUSH;
+use super::REWRITE;
 use super::Server;
 use super::edges::Bytes;
 use super::edges::Edges;
 use super::edges::fill_around;
+use super::keeping;
+use super::keeping::Ended;
+use super::keeping::Verdict;
 use crate::client::Data;
 use crate::client::Destination;
 use crate::client::End;
 use crate::client::Writing;
+use crate::keep;
+use crate::keep::Stamp;
 use crate::limits;
 use crate::split;
 use crate::split::Part;
@@ -62,7 +69,9 @@ pub(super) struct Entry {
 pub(super) struct Question {
     client: usize,
     request: Request,
-    answer: Pending,
+    first: u64,
+    /// None: it is asked when all is written again.
+    answer: Option<Pending>,
 }
 
 /// Wakes the port when an answer has come.
@@ -78,12 +87,32 @@ impl Wake for Awake {
 #[derive(Debug)]
 pub(super) struct Task {
     entry: usize,
-    /// To be submitted when it begins.
-    operation: Option<Operation>,
+    /// To be submitted when it begins; where something is kept it stays here.
+    pub(super) operation: Option<Operation>,
     /// Of a read: bytes at the start that were not asked for.
     lead: Option<usize>,
     /// What has to be read before the write.
     edges: Option<Edges>,
+    /// What is set aside to keep it.
+    pub(super) cost: u64,
+    /// What is covered, if it is a flush.
+    pub(super) mark: Stamp,
+}
+
+impl Task {
+    fn new(entry: usize, operation: Option<Operation>) -> Self {
+        let mark = Stamp::default();
+        Self { entry, operation, lead: None, edges: None, cost: 0, mark }
+    }
+
+    /// What it costs to keep what it writes; None: it changes nothing.
+    pub(super) fn keeping_cost(&mut self) -> Option<u64> {
+        match (&self.operation, &mut self.edges) {
+            (Some(operation), _) => keeping::cost_of(operation),
+            (None, Some(edges)) => Some(keep::data_cost(edges.bytes.get().len())),
+            (None, None) => None,
+        }
+    }
 }
 
 impl<P: Port> Server<P> {
@@ -139,11 +168,37 @@ impl<P: Port> Server<P> {
             return client.answer(&request, Err(Errno::Invalid));
         }
         client.at_disk += 1;
+        let answer = self.is_steady().then(|| self.post_question(first));
+        self.questions.push(Question { client: key, request, first, answer });
+        self.hear();
+    }
+
+    fn post_question(&self, first: u64) -> Pending {
         let cdb = command::get_lba_status(first, limits::STATUS_BYTES);
         let room = initiator::Data::In(limits::STATUS_BYTES);
-        let answer = self.disk.post(cdb, room, Retry::Always);
-        self.questions.push(Question { client: key, request, answer });
-        self.hear();
+        self.disk.post(cdb, room, Retry::Always)
+    }
+
+    /// Asks what has waited until all was written again.
+    pub(super) fn ask_again(&mut self) {
+        let mut questions = std::mem::take(&mut self.questions);
+        if self.is_broken() {
+            for question in questions.extract_if(.., |question| question.answer.is_none()) {
+                let Some(client) = self.clients.get_mut(question.client) else { continue };
+                client.at_disk -= 1;
+                client.answer(&question.request, Err(Errno::InputOutput));
+                self.touched.push(question.client);
+            }
+        }
+        let mut posted = false;
+        for question in questions.iter_mut().filter(|question| question.answer.is_none()) {
+            question.answer = Some(self.post_question(question.first));
+            posted = true;
+        }
+        self.questions = questions;
+        if posted {
+            self.hear();
+        }
     }
 
     /// Looks which questions have their answers.
@@ -155,12 +210,20 @@ impl<P: Port> Server<P> {
         let mut context = Context::from_waker(&awake);
         let mut heard = Vec::new();
         self.questions.retain_mut(|question| {
-            let answer = Pin::new(&mut question.answer).poll(&mut context);
-            let Poll::Ready(result) = answer else { return true };
-            heard.push((question.client, question.request, result));
+            let Some(answer) = &mut question.answer else { return true };
+            let Poll::Ready(result) = Pin::new(answer).poll(&mut context) else { return true };
+            heard.push((question.client, question.request, question.first, result));
             false
         });
-        for (key, request, result) in heard {
+        // A loss was told before them, over another way.
+        if !heard.is_empty() {
+            self.reap();
+        }
+        for (key, request, first, result) in heard {
+            if !self.is_steady() && !self.is_broken() {
+                self.questions.push(Question { client: key, request, first, answer: None });
+                continue;
+            }
             let geometry = self.disk.geometry();
             let Some(client) = self.clients.get_mut(key) else { continue };
             client.at_disk -= 1;
@@ -239,7 +302,7 @@ impl<P: Port> Server<P> {
             }
             Part::Flush => (Operation::Flush, None, 0..0),
         };
-        let what = Task { entry, operation: Some(operation), lead, edges: None };
+        let what = Task { lead, ..Task::new(entry, Some(operation)) };
         self.start(Job { blocks, alone: false, what });
     }
 
@@ -255,25 +318,37 @@ impl<P: Port> Server<P> {
         let what = if whole {
             let write = Operation::write(blocks.start, bytes.freeze());
             let write = if durable { write.durable() } else { write };
-            Task { entry, operation: Some(write), lead: None, edges: None }
+            Task::new(entry, Some(write))
         } else {
             let blocks = blocks.clone();
             let edges = Edges { bytes, blocks, new, durable, reads_left: 0, failed: None };
-            Task { entry, operation: None, lead: None, edges: Some(edges) }
+            Task { edges: Some(edges), ..Task::new(entry, None) }
         };
         self.start(Job { blocks, alone: !whole, what });
     }
 
-    fn start(&mut self, job: Job<Task>) {
+    fn start(&mut self, mut job: Job<Task>) {
+        // What is kept is what the disk has: of two that overlap the later one.
+        job.alone |= self.keeping.is_some();
         if let Some(number) = self.jobs.begin(job) {
             self.launch(number);
         }
     }
 
     /// A job may begin.
-    fn launch(&mut self, number: usize) {
+    pub(super) fn launch(&mut self, number: usize) {
+        if !self.may_begin(number) {
+            return;
+        }
         let Some(task) = self.jobs.get_mut(number) else { return };
-        if let Some(operation) = task.operation.take() {
+        let operation = match &self.keeping {
+            Some(keeping) => {
+                task.mark = keeping.keep.mark();
+                task.operation.clone()
+            }
+            None => task.operation.take(),
+        };
+        if let Some(operation) = operation {
             return self.submit(number, MAIN, operation);
         }
         let Some(edges) = &mut task.edges else { return };
@@ -282,7 +357,7 @@ impl<P: Port> Server<P> {
         let head = edges.new.start > 0 || last == edges.blocks.start;
         let tail = last > edges.blocks.start && edges.new.end < edges.bytes.get().len();
         let (first, reads) = (edges.blocks.start, usize::from(head) + usize::from(tail));
-        edges.reads_left = reads;
+        (edges.reads_left, edges.failed) = (reads, None);
         if head {
             self.submit(number, HEAD, Operation::read(first, block));
         }
@@ -293,9 +368,17 @@ impl<P: Port> Server<P> {
 
     fn submit(&mut self, number: usize, step: u64, operation: Operation) {
         let tag = number as u64 * STEPS + step;
+        self.at_disk += 1;
         if let Err(error) = self.disk.submit(&self.completions, tag, operation) {
-            self.on_end(tag, Err(error));
+            // Not at once: others may wait for its end, and others for theirs.
+            self.refused.push_back((tag, Some(error)));
         }
+    }
+
+    /// A job fails, and nothing of it was sent.
+    pub(super) fn refuse(&mut self, number: usize) {
+        self.at_disk += 1;
+        self.refused.push_back((number as u64 * STEPS + MAIN, None));
     }
 
     pub(super) fn reap(&mut self) {
@@ -304,9 +387,20 @@ impl<P: Port> Server<P> {
             for completion in ended.drain(..) {
                 match completion {
                     Completion::Ended { tag: LAST_FLUSH, result } => {
-                        self.last_flush = Some(result.map(drop).map_err(Error::Disk));
+                        self.on_last_flush(result.map(drop));
                     }
-                    Completion::Ended { tag, result } => self.on_end(tag, result),
+                    Completion::Ended { tag: OWN_FLUSH, result } => {
+                        self.on_own_flush(result.map(drop));
+                    }
+                    Completion::Ended { tag: REWRITE, result } => {
+                        self.on_rewritten(result.map(drop));
+                    }
+                    Completion::Ended { tag, result } => self.on_end(tag, result.map_err(Some)),
+                    Completion::Event { event: DiskEvent::MayHaveLost(fate), .. }
+                        if self.keeping.is_some() =>
+                    {
+                        self.doubt(fate);
+                    }
                     Completion::Event { event, .. } => {
                         if let DiskEvent::Resized { now, .. } = event {
                             self.export.bytes = now;
@@ -317,21 +411,29 @@ impl<P: Port> Server<P> {
                 }
             }
         }
+        while let Some((tag, error)) = self.refused.pop_front() {
+            self.on_end(tag, Err(error));
+        }
     }
 
     /// An operation has ended.
-    fn on_end(&mut self, tag: u64, result: Result<Chunks, initiator::Error>) {
+    fn on_end(&mut self, tag: u64, result: Ended) {
+        self.at_disk -= 1;
+        if let Err(Some(error)) = &result
+            && matches!(error.kind(), Kind::OtherDisk { .. })
+        {
+            self.on_other_disk(error);
+        }
         let Ok(number) = usize::try_from(tag / STEPS) else { return };
         let step = tag % STEPS;
         if step == MAIN {
-            let Some(task) = self.jobs.end(number) else { return };
-            let is_write = task.lead.is_none();
-            let result = result.map_err(|error| split::errno(error.kind(), is_write));
-            self.part_ended(&task, result);
-            while let Some(next) = self.jobs.next() {
-                self.launch(next);
+            if let Some(keeping) = &mut self.keeping
+                && let Some(task) = self.jobs.get_mut(number)
+                && keeping.judge(task, &result) == Verdict::Again
+            {
+                return keeping.again.push(number);
             }
-            return;
+            return self.end_job(number, result);
         }
         let Some(task) = self.jobs.get_mut(number) else { return };
         let Some(edges) = &mut task.edges else { return };
@@ -347,22 +449,42 @@ impl<P: Port> Server<P> {
                 };
                 fill_around(edges.bytes.get(), at, &data, &edges.new);
             }
-            Err(error) => edges.failed = Some(split::errno(error.kind(), true)),
+            Err(error) => edges.failed = error,
         }
         if edges.reads_left > 0 {
             return;
         }
-        let Some(edges) = task.edges.take() else { return };
-        if let Some(errno) = edges.failed {
-            let Some(task) = self.jobs.end(number) else { return };
-            self.part_ended(&task, Err(errno));
-            while let Some(next) = self.jobs.next() {
-                self.launch(next);
+        if let Some(error) = edges.failed.take() {
+            if let Some(keeping) = &mut self.keeping {
+                keeping.keep.release(task.cost);
             }
-            return;
+            return self.end_job(number, Err(Some(error)));
         }
+        if let Some(keeping) = &mut self.keeping
+            && !keeping.keep.is_steady()
+        {
+            // What was read may be what was lost.
+            return keeping.again.push(number);
+        }
+        let Some(edges) = task.edges.take() else { return };
         let write = Operation::write(edges.blocks.start, edges.bytes.freeze());
-        self.submit(number, MAIN, if edges.durable { write.durable() } else { write });
+        let write = if edges.durable { write.durable() } else { write };
+        if self.keeping.is_some() {
+            task.operation = Some(write.clone());
+        }
+        self.submit(number, MAIN, write);
+    }
+
+    fn end_job(&mut self, number: usize, result: Ended) {
+        let Some(task) = self.jobs.end(number) else { return };
+        let is_write = task.lead.is_none();
+        let result = result.map_err(|error| {
+            error.map_or(Errno::InputOutput, |error| split::errno(error.kind(), is_write))
+        });
+        self.part_ended(&task, result);
+        while let Some(next) = self.jobs.next() {
+            self.launch(next);
+        }
     }
 
     fn part_ended(&mut self, task: &Task, result: Result<Chunks, Errno>) {
