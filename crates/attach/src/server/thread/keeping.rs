@@ -282,7 +282,7 @@ impl<P: Port> Server<P> {
             self.launch(number);
         }
         self.ask_again();
-        self.make_room_keeping_cost();
+        self.make_room_to_keep();
     }
 
     /// Lets those begin that find room now, and makes some where it is time for that.
