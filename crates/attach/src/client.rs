@@ -84,6 +84,8 @@ pub(crate) struct Writing {
 pub(crate) enum Destination {
     /// Into whole blocks, with `lead` bytes before it.
     Buffer { buf: Buf, lead: usize },
+    /// The same, of what is longer than a buffer.
+    Buffers { bufs: Vec<Buf>, lead: usize },
     /// Nowhere: the request is refused.
     Nowhere(Errno),
 }
@@ -91,11 +93,25 @@ pub(crate) enum Destination {
 impl Writing {
     /// Takes data; true: it is all there.
     pub(crate) fn take(&mut self, data: &[u8]) -> bool {
-        if let Destination::Buffer { buf, lead } = &mut self.to {
-            let start = *lead + self.came;
-            if let Some(room) = buf.get_mut(start..start + data.len()) {
-                room.copy_from_slice(data);
+        match &mut self.to {
+            Destination::Buffer { buf, lead } => {
+                let start = *lead + self.came;
+                if let Some(room) = buf.get_mut(start..start + data.len()) {
+                    room.copy_from_slice(data);
+                }
             }
+            Destination::Buffers { bufs, lead } => {
+                let (mut skip, mut rest) = (*lead + self.came, data);
+                for buf in bufs {
+                    let start = skip.min(buf.len());
+                    let (here, after) = rest.split_at(rest.len().min(buf.len() - start));
+                    if let Some(room) = buf.get_mut(start..start + here.len()) {
+                        room.copy_from_slice(here);
+                    }
+                    (skip, rest) = (skip - start, after);
+                }
+            }
+            Destination::Nowhere(_) => {}
         }
         self.came += data.len();
         u32::try_from(self.came).is_ok_and(|came| came >= self.request.length)
@@ -155,6 +171,9 @@ impl Client {
 
     /// The answer to a request that `owes` has counted.
     pub(crate) fn answer(&mut self, request: &Request, result: Result<Option<Data>, Errno>) {
+        if self.end == End::Closed {
+            return;
+        }
         self.gathered.requests += 1;
         self.gathered.bytes += data_bytes(request);
         match result {
@@ -180,6 +199,13 @@ impl Client {
     pub(crate) fn tell_space(&mut self, request: &Request, extents: &[Extent]) {
         self.gathered.requests += 1;
         self.out.push_bytes(&Reply::extents(request, extents));
+    }
+
+    /// Nobody hears it any more: what waits to be sent gives its memory back.
+    pub(crate) fn close(&mut self) {
+        self.end = End::Closed;
+        (self.writing, self.blocked) = (None, None);
+        (self.held, self.out) = (Vec::new(), SgList::new());
     }
 
     /// What is to be sent now; None: nothing, or something is being sent.

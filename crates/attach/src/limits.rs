@@ -20,6 +20,14 @@ pub(crate) const BYTES_MAX: u64 = 16 << 20;
 /// Longest request, bytes: what clients may send that were told nothing, and what we tell.
 pub(crate) const REQUEST_BYTES_MAX: u32 = nbd::PAYLOAD_MAX;
 
+/// Longest buffer, bytes: a longer write is several. Pools have such buffers, and longer ones are
+/// no quicker.
+pub(crate) const BUFFER_BYTES_MAX: usize = 4 << 20;
+const _: () = assert!(BUFFER_BYTES_MAX <= buf::BUF_LEN_MAX);
+
+/// Reads that found no memory and are tried again at a time: if these find some more follow.
+pub(crate) const HUNGRY_AT_ONCE: usize = 16;
+
 /// What is best for the disk behind a network, where it does not say: pages.
 pub(crate) const PREFERRED_MIN: u32 = 4096;
 

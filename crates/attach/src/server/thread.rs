@@ -95,6 +95,7 @@ impl Parts {
             keeping: keeps.then(|| Keeping::new(self.settings.keep_bytes)),
             at_disk: 0,
             refused: VecDeque::new(),
+            hungry: VecDeque::new(),
             settings: self.settings,
             questions: Vec::new(),
             touched: Vec::new(),
@@ -139,6 +140,8 @@ struct Server<P> {
     at_disk: usize,
     /// Operations that fail without being sent, by their tags.
     refused: VecDeque<(u64, Option<initiator::Error>)>,
+    /// Jobs whose reads found no memory.
+    hungry: VecDeque<usize>,
     settings: Settings,
     questions: Vec<Question>,
     /// Clients that something has happened to since the last look.
@@ -353,6 +356,7 @@ impl<P: Port> Server<P> {
             return;
         }
         self.make_room(now);
+        self.feed();
         let waiting: Vec<usize> = self
             .clients
             .iter()
@@ -416,10 +420,7 @@ impl<P: Port> Server<P> {
         if client.end == End::Closed {
             return;
         }
-        client.end = End::Closed;
-        client.writing = None;
-        client.blocked = None;
-        client.held = Vec::new();
+        client.close();
         let socket = client.socket;
         self.port.shutdown(socket);
         self.port.close(socket);
@@ -468,8 +469,13 @@ impl<P: Port> Server<P> {
             if self.port.now() >= until {
                 return Err(Error::Silent);
             }
-            let now = (!self.refused.is_empty()).then(|| self.port.now());
-            self.port.wait(Some(now.unwrap_or(until)));
+            let now = self.port.now();
+            self.feed();
+            self.port.wait(match (self.refused.is_empty(), self.hungry.is_empty()) {
+                (false, _) => Some(now),
+                (true, false) => Some(until.min(now + limits::ROOM_INTERVAL)),
+                (true, true) => Some(until),
+            });
         }
     }
 

@@ -17,6 +17,7 @@ use initiator::DiskEvent;
 use initiator::Kind;
 use initiator::Operation;
 use initiator::Pending;
+use initiator::Pool;
 use initiator::Retry;
 use initiator::Space;
 use initiator::scsi;
@@ -144,13 +145,13 @@ impl<P: Port> Server<P> {
                     return self.ask(key, request, first);
                 }
                 if let [Part::Write { blocks, lead }] = &parts[..] {
-                    let Some(buf) = self.pool.take(split::length(blocks.clone())) else {
-                        client.blocked = Some(request);
-                        self.blocked = true;
-                        return;
-                    };
-                    let to = Destination::Buffer { buf, lead: *lead };
-                    client.writing = Some(Writing { request, to, came: 0 });
+                    match destination(&self.pool, split::length(blocks.clone()), *lead) {
+                        Some(to) => client.writing = Some(Writing { request, to, came: 0 }),
+                        None => {
+                            client.blocked = Some(request);
+                            self.blocked = true;
+                        }
+                    }
                     return;
                 }
                 let entry = self.enter(key, request, parts.len());
@@ -257,6 +258,21 @@ impl<P: Port> Server<P> {
                 let entry = self.enter(key, request, 1);
                 self.begin_write(entry, blocks, Bytes::Buffer(buf), new, request.durable);
             }
+            Destination::Buffers { bufs, lead } => {
+                let block = u64::from(self.disk.geometry().block.max(1));
+                let mut start = request.offset - request.offset % block;
+                let new = lead..lead + request.length as usize;
+                let entry = self.enter(key, request, bufs.len());
+                let mut at = 0;
+                for buf in bufs {
+                    let here = at..at + buf.len();
+                    let blocks = start..start + buf.len() as u64;
+                    let new = new.start.clamp(here.start, here.end) - at
+                        ..new.end.clamp(here.start, here.end) - at;
+                    (at, start) = (here.end, blocks.end);
+                    self.begin_write(entry, blocks, Bytes::Buffer(buf), new, request.durable);
+                }
+            }
         }
     }
 
@@ -346,6 +362,8 @@ impl<P: Port> Server<P> {
                 task.mark = keeping.keep.mark();
                 task.operation.clone()
             }
+            // One that finds no memory is tried again.
+            None if task.lead.is_some() => task.operation.clone(),
             None => task.operation.take(),
         };
         if let Some(operation) = operation {
@@ -427,6 +445,10 @@ impl<P: Port> Server<P> {
         let Ok(number) = usize::try_from(tag / STEPS) else { return };
         let step = tag % STEPS;
         if step == MAIN {
+            if is_full(&result) && self.jobs.get_mut(number).is_some_and(|task| task.lead.is_some())
+            {
+                return self.is_hungry(number);
+            }
             if let Some(keeping) = &mut self.keeping
                 && let Some(task) = self.jobs.get_mut(number)
                 && keeping.judge(task, &result) == Verdict::Again
@@ -455,6 +477,9 @@ impl<P: Port> Server<P> {
             return;
         }
         if let Some(error) = edges.failed.take() {
+            if matches!(error.kind(), Kind::Full) {
+                return self.is_hungry(number);
+            }
             if let Some(keeping) = &mut self.keeping {
                 keeping.keep.release(task.cost);
             }
@@ -473,6 +498,22 @@ impl<P: Port> Server<P> {
             task.operation = Some(write.clone());
         }
         self.submit(number, MAIN, write);
+    }
+
+    /// What was to be read finds no memory: it is tried again, and who reads nothing gives way.
+    fn is_hungry(&mut self, number: usize) {
+        self.hungry.push_back(number);
+        self.blocked = true;
+    }
+
+    /// Tries again what found no memory.
+    pub(super) fn feed(&mut self) {
+        for _ in 0..self.hungry.len().min(limits::HUNGRY_AT_ONCE) {
+            if let Some(number) = self.hungry.pop_front() {
+                self.launch(number);
+            }
+        }
+        self.blocked |= !self.hungry.is_empty();
     }
 
     fn end_job(&mut self, number: usize, result: Ended) {
@@ -506,4 +547,23 @@ impl<P: Port> Server<P> {
         }
         self.touched.push(key);
     }
+}
+
+/// Where the data of a write goes that is so many bytes in whole blocks; None: there is no memory
+/// for it now.
+fn destination(pool: &Pool, length: usize, lead: usize) -> Option<Destination> {
+    if length <= limits::BUFFER_BYTES_MAX {
+        return Some(Destination::Buffer { buf: pool.take(length)?, lead });
+    }
+    let starts = (0..length).step_by(limits::BUFFER_BYTES_MAX);
+    let lengths = starts.map(|start| limits::BUFFER_BYTES_MAX.min(length - start));
+    if !pool.could_take(lengths.clone()) {
+        return Some(Destination::Nowhere(Errno::NoMemory));
+    }
+    let bufs = lengths.map(|length| pool.take(length)).collect::<Option<_>>()?;
+    Some(Destination::Buffers { bufs, lead })
+}
+
+fn is_full(result: &Ended) -> bool {
+    matches!(result, Err(Some(error)) if matches!(error.kind(), Kind::Full))
 }
