@@ -6,6 +6,12 @@ use std::time::Duration;
 /// Connections at a time: a client has one for each processor as a rule.
 pub(crate) const CLIENTS_MAX: usize = 64;
 
+/// How long the machine of a client may be silent before it is asked whether it is there, between
+/// two such questions, and how many go unanswered before its connection is over.
+pub(crate) const PEER_SILENCE: Duration = Duration::from_secs(60);
+pub(crate) const PEER_QUESTION: Duration = Duration::from_secs(10);
+pub(crate) const PEER_QUESTIONS: u32 = 6;
+
 /// A negotiation that takes longer is closed: nothing in it waits for a person.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
