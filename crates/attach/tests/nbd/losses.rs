@@ -97,6 +97,10 @@ impl Store for Lossy {
             return Submitted::Done(Outcome::Failed(error));
         }
         let mut ground = self.ground.lock().unwrap();
+        let (offset, length) = op.range();
+        if offset + length > ground.now.len() as u64 {
+            return Submitted::Done(Outcome::Failed(OpError::Range));
+        }
         let outcome = match op {
             Op::Read { offset, length } => {
                 let start = usize::try_from(*offset).unwrap();
@@ -339,4 +343,35 @@ fn a_disk_that_has_grown_is_written_to() {
     assert_eq!(client.write(BYTES - 1, &[1]), 0);
     drop(client);
     attached.stop().unwrap();
+}
+
+/// It says that it has more than it has: what lies behind its end fails, and nothing else. When it
+/// comes back with less, and says nothing of that, what is not there any more is lost.
+#[test]
+fn a_target_may_lie_about_its_size() {
+    let ground = Ground::new();
+    let target = serve_ground(ANYWHERE.into(), &ground, 1 << 50);
+    let portal = target.portals()[0];
+    let mut attached = attach_as(portal, PATIENCE, &Settings::default());
+    let mut client = attached.client();
+    for offset in [BYTES - 512, BYTES, 1 << 49, (1 << 50) - 1024] {
+        assert_ne!(client.write(offset, &[1; 1024]), 0);
+        assert_ne!(client.write(offset + 1, &[1; 600]), 0);
+        assert_ne!(client.ask(Kind::Read, offset, 1024, &[]), 0);
+        assert_ne!(client.ask(Kind::Zero, offset, 1024, &[]), 0);
+    }
+    assert_eq!(client.ask(Kind::Flush, 0, 0, &[]), 0);
+    assert_eq!(client.write(BYTES - 1024, &[2; 1024]), 0);
+    assert_eq!(client.read(BYTES - 1024, 1024), [2; 1024]);
+    target.stop(Duration::ZERO).unwrap();
+    {
+        let mut ground = ground.lock().unwrap();
+        ground.lose();
+        ground.now.truncate(usize::try_from(BYTES).unwrap() - 512);
+    }
+    let _target = serve_ground(portal, &ground, 1 << 50);
+    assert_eq!(client.ask(Kind::Flush, 0, 0, &[]), EIO);
+    attached.hears(|news| matches!(news, News::Broken(_)));
+    drop(client);
+    attached.stop().expect_err("what was written is lost");
 }

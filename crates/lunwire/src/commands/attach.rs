@@ -57,11 +57,10 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let interrupted = wake.clone();
     // Who has gone needs no word.
     leaving::catch_signals(move || drop(interrupted.send(None)))?;
-    let usual = Config::default();
-    let kept = usize::try_from(keep_bytes).unwrap_or(usize::MAX);
+    let mut config = Config { engine, spin_max: SPIN_MAX, ..Config::default() };
     // What is kept is taken from nobody.
-    let pool_bytes_max = usual.pool_bytes_max.saturating_add(kept);
-    let config = Config { engine, spin_max: SPIN_MAX, pool_bytes_max, ..usual };
+    let kept = usize::try_from(keep_bytes).unwrap_or(usize::MAX);
+    config.pool_bytes_max = config.pool_bytes_max.saturating_add(kept);
     let initiator = Initiator::start(&config)?;
     let session = log_in(&initiator, login, &url)?;
     let disk = match Disk::open(&session, url.lun.unwrap_or(0)) {
