@@ -301,7 +301,7 @@ impl Bench {
         match &client.ask {
             Ask::Read(_) | Ask::Flush if !steady => {
                 self.clients[number] = Some(client);
-                return self.again.push(number);
+                self.again.push(number);
             }
             Ask::Read(range) => {
                 for (at, value) in range.clone().zip(read) {
