@@ -19,6 +19,7 @@ mod flights;
 mod limits;
 mod outcome;
 mod remote;
+mod status;
 
 pub use remote::Remote;
 pub use remote::RemoteError;

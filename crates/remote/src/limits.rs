@@ -16,5 +16,8 @@ pub(crate) const CLOSE_MAX: Duration = Duration::from_secs(30);
 /// And so long without a session, where nothing is to be flushed.
 pub(crate) const CLOSE_LOST_MAX: Duration = Duration::from_secs(2);
 
+/// Room for an answer to GET LBA STATUS, bytes: a header of 8, and 16 for the one run that counts.
+pub(crate) const STATUS_BYTES: u32 = 8 + 16;
+
 /// Sizes of stores are multiples of it, bytes.
 pub(crate) const BLOCK_MIN: u64 = 512;

@@ -27,7 +27,6 @@ use store::Io;
 use store::IoResult;
 use store::Op;
 use store::Outcome;
-use store::Run;
 use store::Space;
 use store::Store;
 use store::Submitted;
@@ -42,6 +41,8 @@ use crate::limits::BUSY_AFTER;
 use crate::limits::CLOSE_LOST_MAX;
 use crate::limits::CLOSE_MAX;
 use crate::limits::LOOK_MAX;
+use crate::status::Asker;
+use crate::status::Question;
 
 /// Why a disk cannot be served again.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +83,7 @@ pub struct Remote {
     session: Session,
     disk: Disk,
     flights: Arc<Flights>,
+    asker: Arc<Asker>,
     /// All but the size.
     geometry: Geometry,
     /// As hosts know it.
@@ -135,6 +137,7 @@ impl Remote {
             session,
             disk,
             flights,
+            asker: Arc::default(),
             bytes: AtomicU64::new(geometry.bytes),
             geometry,
             block: facts.block,
@@ -158,8 +161,8 @@ impl Remote {
     }
 
     fn ask(&self, op: &Op, room: u32, step: u64) -> Submitted {
-        let (disk, flights) = (self.disk.clone(), Arc::clone(&self.flights));
-        let work = Arc::new(Piece { disk, flights, op: op.clone() });
+        let (flights, asker) = (Arc::clone(&self.flights), Arc::clone(&self.asker));
+        let work = Arc::new(Piece { disk: self.disk.clone(), flights, asker, op: op.clone() });
         Submitted::Io(Io::Foreign(Errand::reading(work, room).at_step(step)))
     }
 
@@ -314,16 +317,15 @@ impl Store for Remote {
             Op::Read { length, .. } => self.ask(op, *length, 0),
             Op::Flush if !self.geometry.volatile_cache => Submitted::Done(Outcome::Done),
             Op::Flush => self.ask(op, 0, 0),
-            // What has space is the other target's business.
-            Op::ProvisioningStatus { .. } => {
-                Submitted::Done(Outcome::ProvisioningStatus(Run { space: Space::Mapped, length }))
-            }
             _ if length == 0 => Submitted::Done(Outcome::Done),
             Op::CompareAndWrite { .. } if !self.is_one(offset, length) => {
                 Submitted::Done(Outcome::Failed(store::Error::Unsupported))
             }
             Op::WriteSame { .. } => Submitted::Done(Outcome::Failed(store::Error::Unsupported)),
-            Op::Write { .. } | Op::Clear { .. } | Op::CompareAndWrite { .. } => self.ask(op, 0, 0),
+            Op::Write { .. }
+            | Op::Clear { .. }
+            | Op::CompareAndWrite { .. }
+            | Op::ProvisioningStatus { .. } => self.ask(op, 0, 0),
         }
     }
 
@@ -345,11 +347,16 @@ impl Store for Remote {
 struct Piece {
     disk: Disk,
     flights: Arc<Flights>,
+    asker: Arc<Asker>,
     op: Op,
 }
 
 impl Foreign for Piece {
     fn begin(&self, completer: Completer) {
+        if let Op::ProvisioningStatus { offset, length } = self.op {
+            let disk = self.disk.clone();
+            return self.asker.ask(Question { disk, offset, length, completer });
+        }
         match operation(&self.op) {
             Some(operation) => self.flights.begin(&self.disk, &self.op, operation, completer),
             None => completer.complete(Err(store::Error::Internal)),

@@ -168,11 +168,23 @@ fn what_hosts_do_is_done_at_the_other_target() {
         expect_bytes(&disk, 4096, &[0; 8192]);
     }
     assert!(is_done(&carry_out(&disk, Op::Flush)));
-    let status = carry_out(&disk, Op::ProvisioningStatus { offset: 0, length: 4096 });
-    let whole = Run { space: Space::Mapped, length: 4096 };
-    assert!(matches!(status, Outcome::ProvisioningStatus(run) if run == whole), "{status:?}");
     disk.finish().unwrap();
     assert!(target.sessions().is_empty(), "it has logged out");
+}
+
+#[test]
+fn what_has_space_there_is_told() {
+    let target = serve(ANYWHERE.into(), 512, &format!("memory:{BYTES}"));
+    let disk = open(target.portals()[0], PATIENCE, PATIENCE).unwrap();
+    assert!(disk.geometry().discard_granularity.is_some());
+    assert!(is_done(&carry_out(&disk, write(0, &[1; 8192], false))));
+    let leave = Space::Deallocated;
+    assert!(is_done(&carry_out(&disk, Op::Clear { offset: 4096, length: 4096, leave })));
+    for (offset, space) in [(0, Space::Mapped), (4096, Space::Deallocated)] {
+        let status = carry_out(&disk, Op::ProvisioningStatus { offset, length: 4096 });
+        let run = Run { space, length: 4096 };
+        assert!(matches!(status, Outcome::ProvisioningStatus(told) if told == run), "{status:?}");
+    }
 }
 
 #[test]
