@@ -73,9 +73,8 @@ impl Opener {
         if let Some(initiator) = &*started {
             return Ok(initiator.clone());
         }
-        let initiator =
-            Initiator::start(&Config { spin_max: Duration::ZERO, ..Config::default() })
-                .context("cannot start an initiator; try: lunwire explain")?;
+        let initiator = Initiator::start(&Config { spin_max: Duration::ZERO, ..Config::default() })
+            .context("cannot start an initiator; try: lunwire explain")?;
         Ok(started.insert(initiator).clone())
     }
 }

@@ -20,7 +20,7 @@ pub(crate) fn failed(op: &Op, error: &Error) -> Outcome {
         _ => store::Error::Write,
     };
     Outcome::Failed(match error.kind() {
-        Kind::Miscompare { at } => return Outcome::Miscompare(at.map(|at| at as u64)),
+        Kind::Miscompare { at } => return Outcome::Miscompare(*at),
         Kind::Unsupported(_) | Kind::TooLong { .. } => store::Error::Unsupported,
         Kind::Range { .. } => store::Error::Range,
         Kind::Full => store::Error::Busy,

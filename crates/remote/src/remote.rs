@@ -77,6 +77,9 @@ pub enum RemoteError {
     },
 }
 
+/// Since when it is being closed, and what tells how that ended.
+type Closing = (Instant, Receiver<Result<(), Error>>);
+
 /// A disk of another target.
 #[derive(Debug)]
 pub struct Remote {
@@ -92,7 +95,7 @@ pub struct Remote {
     compare_unit: Option<u32>,
     busy: Duration,
     /// What tells that it is closed.
-    closing: Mutex<Option<(Instant, Receiver<Result<(), Error>>)>>,
+    closing: Mutex<Option<Closing>>,
     has_landed: AtomicBool,
 }
 
@@ -172,7 +175,7 @@ impl Remote {
         unit.is_some_and(|unit| offset % unit + length <= unit)
     }
 
-    fn closing(&self) -> MutexGuard<'_, Option<(Instant, Receiver<Result<(), Error>>)>> {
+    fn closing(&self) -> MutexGuard<'_, Option<Closing>> {
         // What the lock guards is whole between any two statements.
         self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -379,11 +382,9 @@ fn operation(op: &Op) -> Option<Operation> {
             space: if *leave == Space::Deallocated { Blocks::GiveBack } else { Blocks::Keep },
             durability: Durability::Cached,
         },
-        Op::CompareAndWrite { offset, old, new, .. } => Operation::CompareAndWrite {
-            offset: *offset,
-            expected: old.clone(),
-            new: new.clone(),
-        },
+        Op::CompareAndWrite { offset, old, new, .. } => {
+            Operation::CompareAndWrite { offset: *offset, expected: old.clone(), new: new.clone() }
+        }
         Op::WriteSame { .. } | Op::ProvisioningStatus { .. } => return None,
     })
 }

@@ -156,7 +156,7 @@ fn what_hosts_do_is_done_at_the_other_target() {
     let disk = open(target.portals()[0], PATIENCE, PATIENCE).unwrap();
     let geometry = disk.geometry();
     assert_eq!((geometry.bytes, disk.block(), geometry.read_only), (BYTES, 512, false));
-    let pattern: Vec<u8> = (0..1_500_160_u32).map(|at| (at * 7 >> 3).to_le_bytes()[0]).collect();
+    let pattern: Vec<u8> = (0..1_500_160_u32).map(|at| (at / 3).to_le_bytes()[0]).collect();
     assert!(is_done(&carry_out(&disk, write(512, &pattern, false))));
     expect_bytes(&disk, 512, &pattern);
     assert!(is_done(&carry_out(&disk, write(0, &[9; 1024], true))));

@@ -52,7 +52,8 @@ pub enum Spec {
     /// an image of Ceph.
     Rbd(RbdSpec),
     /// `iscsi://[USER@]HOST[:PORT]/TARGET/LUN[?...][,secret-file=FILE]
-    /// [,mutual-user=USER,mutual-secret-file=FILE][,wait=TIME][,busy=TIME]`, or `iser://`: a disk of another target.
+    /// [,mutual-user=USER,mutual-secret-file=FILE][,wait=TIME][,busy=TIME]`, or `iser://`: a disk
+    /// of another target.
     Remote(RemoteSpec),
     /// `scsi:NODE[,timeout=TIME]`: a device of the system, which carries out commands itself.
     Scsi(ScsiSpec),

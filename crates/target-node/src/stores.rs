@@ -488,7 +488,8 @@ impl Stores {
 
     fn open_remote(&mut self, spec: &RemoteSpec) -> Result<Arc<dyn Store>, StoreError> {
         let url = || spec.url.clone();
-        let remotes = self.remotes.as_ref().ok_or_else(|| StoreError::NoInitiator { url: url() })?;
+        let remotes =
+            self.remotes.as_ref().ok_or_else(|| StoreError::NoInitiator { url: url() })?;
         let OpenRemote { store, block, identity } = remotes.open(spec)?;
         self.others.push(Other { spec: spec.clone(), block, identity });
         Ok(store)

@@ -209,8 +209,8 @@ pub(super) fn options_of(kind: &str) -> &'static str {
     }
 }
 
-const USAGE: &str = "memory:SIZE, file:PATH, rbd:POOL/IMAGE, iscsi://HOST/TARGET/LUN, scsi:NODE, \
-                     iso:PATH, stripe:CHUNK(STORE;STORE;...) or null:SIZE";
+const USAGE: &str = "memory:SIZE, file:PATH, rbd:POOL/IMAGE, iscsi://HOST/TARGET/LUN, \
+                     scsi:NODE, iso:PATH, stripe:CHUNK(STORE;STORE;...) or null:SIZE";
 pub(super) const FILE_USAGE: &str = "file:PATH[,size=SIZE][,direct][,readonly][,sync][,format=raw]";
 pub(super) const ISO_USAGE: &str = "iso:PATH, such as iso:/srv/install.iso";
 pub(super) const RBD_USAGE: &str = "rbd:POOL[/NAMESPACE]/IMAGE[@SNAP][,id=USER][,conf=FILE]\
@@ -228,7 +228,7 @@ const FILE_OPTIONS: &str = "size=SIZE, direct, readonly, sync, format=raw, disca
                             delay=, error=, limit= and log";
 const RBD_OPTIONS: &str = "id=USER, conf=FILE, keyring=FILE, busy=TIME, create, size=SIZE, \
                            readonly, discard=off, physical=, delay=, error=, limit= and log";
-const REMOTE_OPTIONS: &str =
-    "secret-file=FILE, mutual-user=USER, mutual-secret-file=FILE, wait=TIME, busy=TIME, readonly, discard=off, \
-     physical=, delay=, error=, limit= and log";
+const REMOTE_OPTIONS: &str = "secret-file=FILE, mutual-user=USER, mutual-secret-file=FILE, \
+                              wait=TIME, busy=TIME, readonly, discard=off, physical=, delay=, \
+                              error=, limit= and log";
 const SCSI_OPTIONS: &str = "timeout=TIME";

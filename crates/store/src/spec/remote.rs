@@ -45,9 +45,9 @@ impl RemoteSpec {
         let login = place.split(['/', '?']).next().and_then(|host| host.rsplit_once('@'));
         let secrets = ["passw", "secret", "pwd"];
         let is_name = |login: &str| login.starts_with("iqn.") || login.starts_with("eui.");
-        if login.is_some_and(|(login, _)| {
-            login.contains('%') || login.contains(':') && !is_name(login)
-        }) || secrets.iter().any(|word| options.contains(word))
+        if login
+            .is_some_and(|(login, _)| login.contains('%') || login.contains(':') && !is_name(login))
+            || secrets.iter().any(|word| options.contains(word))
         {
             return Err(SpecError::RemoteSecret);
         }
