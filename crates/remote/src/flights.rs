@@ -42,11 +42,16 @@ pub(crate) struct Flights {
 struct Flight {
     op: Op,
     completer: Completer,
+    /// Changes that had ended when it began.
+    changes: u64,
 }
 
 /// What is known of the disk.
 #[derive(Debug)]
 struct State {
+    /// Changes that have ended, and how many of them were flushed.
+    changes: u64,
+    flushed: u64,
     /// Since when there is no session.
     lost: Option<Instant>,
     /// It is let go on this side.
@@ -66,6 +71,8 @@ impl Flights {
     /// There is no descriptor or no thread left.
     pub(crate) fn start(disk: &Disk, place: String) -> Result<Arc<Self>, Error> {
         let state = State {
+            changes: 0,
+            flushed: 0,
             lost: None,
             is_leaving: false,
             is_over: false,
@@ -83,7 +90,8 @@ impl Flights {
 
     /// Begins `operation`, which is `op`; its end goes to `completer`.
     pub(crate) fn begin(&self, disk: &Disk, op: &Op, operation: Operation, completer: Completer) {
-        let tag = self.under_way().insert(Flight { op: op.clone(), completer });
+        let changes = self.state().changes;
+        let tag = self.under_way().insert(Flight { op: op.clone(), completer, changes });
         if let Err(error) = disk.submit(&self.queue, tag as u64, operation) {
             self.ended(tag as u64, Err(error));
         }
@@ -112,6 +120,12 @@ impl Flights {
     pub(crate) fn is_shut_out(&self) -> bool {
         let state = self.state();
         state.is_over || state.is_replaced
+    }
+
+    /// Something was changed that was not flushed.
+    pub(crate) fn is_dirty(&self) -> bool {
+        let state = self.state();
+        state.changes != state.flushed
     }
 
     pub(crate) fn is_replaced(&self) -> bool {
@@ -165,9 +179,14 @@ impl Flights {
 
     fn ended(&self, tag: u64, result: Result<Chunks, Error>) {
         let place = usize::try_from(tag).unwrap_or(usize::MAX);
-        let Some(Flight { op, mut completer }) = self.under_way().try_remove(place) else {
-            return;
-        };
+        let flight = self.under_way().try_remove(place);
+        let Some(Flight { op, mut completer, changes }) = flight else { return };
+        if op.changes() {
+            self.state().changes += 1;
+        } else if matches!((&op, &result), (Op::Flush, Ok(_))) {
+            let mut state = self.state();
+            state.flushed = state.flushed.max(changes);
+        }
         match result {
             Ok(chunks) if chunks.bytes() == completer.room().len() => {
                 chunks.copy_to(completer.room());
@@ -186,8 +205,12 @@ impl Flights {
         let disk = &self.place;
         match event {
             DiskEvent::Lost(error) => {
-                self.state().lost.get_or_insert_with(Instant::now);
-                tracing::warn!(disk, "{error}: commands wait until there is a session again");
+                let mut state = self.state();
+                if state.lost.is_none() {
+                    state.lost = Some(Instant::now());
+                    drop(state);
+                    tracing::warn!(disk, "{error}: commands wait until there is a session again");
+                }
             }
             DiskEvent::Back => {
                 self.state().lost = None;

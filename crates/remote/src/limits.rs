@@ -13,8 +13,8 @@ pub(crate) const LOOK_MAX: Duration = Duration::from_secs(10);
 /// The last flush and the logout may take so long, as with the files of a stop.
 pub(crate) const CLOSE_MAX: Duration = Duration::from_secs(30);
 
-/// And so long without a session, where nothing is to be flushed.
-pub(crate) const CLOSE_LOST_MAX: Duration = Duration::from_secs(2);
+/// And so long without a session: many who stop a daemon kill it after 10 s.
+pub(crate) const CLOSE_LOST_MAX: Duration = Duration::from_secs(5);
 
 /// Room for an answer to GET LBA STATUS, bytes: a header of 8, and 16 for the one run that counts.
 pub(crate) const STATUS_BYTES: u32 = 8 + 16;

@@ -175,6 +175,11 @@ impl Remote {
         unit.is_some_and(|unit| offset % unit + length <= unit)
     }
 
+    /// A loss of power at the other target would be one of what was acknowledged.
+    fn is_dirty(&self) -> bool {
+        self.geometry.volatile_cache && self.flights.is_dirty()
+    }
+
     fn closing(&self) -> MutexGuard<'_, Option<Closing>> {
         // What the lock guards is whole between any two statements.
         self.closing.lock().unwrap_or_else(PoisonError::into_inner)
@@ -189,7 +194,7 @@ impl Remote {
         self.flights.leave();
         let (tell, told) = mpsc::channel();
         let (session, disk) = (self.session.clone(), self.disk.clone());
-        let is_to_flush = self.geometry.volatile_cache;
+        let is_to_flush = self.is_dirty();
         let flights = Arc::clone(&self.flights);
         let closed = thread::Builder::new().name("remote-close".into()).spawn(move || {
             let flushed = if is_to_flush { disk.flush() } else { Ok(()) };
@@ -279,13 +284,11 @@ impl Store for Remote {
     }
 
     fn finish(&self) -> Result<(), store::Error> {
+        let is_dirty = self.is_dirty();
         self.close();
         let closing = self.closing();
-        let keeps_writes = self.geometry.volatile_cache;
-        let patience = match keeps_writes || !self.flights.is_lost(Duration::ZERO) {
-            true => CLOSE_MAX,
-            false => CLOSE_LOST_MAX,
-        };
+        let is_lost = self.flights.is_lost(Duration::ZERO);
+        let patience = if is_lost { CLOSE_LOST_MAX } else { CLOSE_MAX };
         let flushed = closing.as_ref().and_then(|(since, told)| {
             told.recv_timeout(patience.saturating_sub(since.elapsed())).ok()
         });
@@ -295,8 +298,9 @@ impl Store for Remote {
                 self.flights.note(&error);
                 Err(store::Error::Write)
             }
-            None if keeps_writes => Err(store::Error::Write),
-            None => Err(store::Error::Silent),
+            None if is_dirty => Err(store::Error::Write),
+            // Nothing can be lost any more.
+            None => Ok(()),
         }
     }
 
