@@ -223,6 +223,12 @@ impl Target {
         }
     }
 
+    /// The buffers for messages that it has of its pool as long as it is there, bytes each.
+    pub fn standing_buffers(&self) -> impl Iterator<Item = usize> {
+        let count = self.capabilities.buffers.map_or(1, usize::from);
+        core::iter::repeat_n(MESSAGE_LEN_MAX, count)
+    }
+
     /// Tells how long segments of TCP are.
     pub fn set_segment_len(&mut self, segment_len: usize) {
         self.stream.set_segment_len(segment_len);
