@@ -186,9 +186,9 @@ impl Target {
                     // We have asked for an echo.
                     Some(Request::NopOut(pdu)) => pdu.immediate && pdu.itt != Itt::NONE,
                     Some(Request::TaskManagement(pdu)) => pdu.immediate,
-                    Some(Request::Login(_) | Request::DataOut(_) | Request::Snack(_)) | None => {
-                        true
-                    }
+                    // FirstBurstLength bounds what comes with each command of the window.
+                    Some(Request::DataOut(_)) => false,
+                    Some(Request::Login(_) | Request::Snack(_)) | None => true,
                 };
                 *unexpected = unexpected.saturating_add(u32::from(is_unexpected));
                 let most = self.keys.own_unexpected_max;
