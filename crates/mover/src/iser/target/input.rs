@@ -35,6 +35,9 @@ use crate::iser::stream::Stream;
 use crate::iser::unsolicited::Place;
 use crate::staging::stage;
 
+/// RFC 7143 §11.5.1.
+const TASK_REASSIGN: u8 = 8;
+
 /// Reject reason "Protocol Error" (RFC 7143 §11.17.1).
 const PROTOCOL_ERROR: u8 = 0x04;
 
@@ -149,6 +152,12 @@ impl Target {
             }
             Request::DataOut(pdu) => self.handle_data(&pdu, &data),
             request => {
+                if let Request::TaskManagement(pdu) = &request
+                    && pdu.function == TASK_REASSIGN
+                {
+                    // What the task has from now on (RFC 7145 §7.3.3).
+                    self.remote.enter(pdu.referenced_task, write, read);
+                }
                 self.keep(&data);
                 Some(Event::Control { request, immediate: Immediate::None })
             }
