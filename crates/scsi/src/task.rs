@@ -203,6 +203,14 @@ impl Task {
         Some(self.acquire(step))
     }
 
+    /// There can never be memory for its last step: the command ends.
+    #[cold]
+    pub fn lacks_resources(&mut self) -> Step {
+        let Some(mapped) = &self.mapped else { return self.broken() };
+        let completion = mapped.unit.fault(sense::INSUFFICIENT_RESOURCES.into());
+        self.pass(Step::Complete(completion))
+    }
+
     /// There is no memory yet for `op`, which `work` gave: it gives that once more for
     /// [`Input::Turn`]. Nothing is held meanwhile, for those who have the memory may wait for that.
     #[cold]

@@ -150,17 +150,15 @@ impl Settings {
         if !capabilities.digests {
             (self.header_digest, self.data_digest) = (DigestOffer::Off, DigestOffer::Off);
         }
-        if !capabilities.numbers_data {
-            self.error_recovery_level = 0;
-        }
+        self.error_recovery_level = self.error_recovery_level.min(capabilities.recovery_level);
         self.markers &= capabilities.markers;
         self.rdma = capabilities.rdma;
         // Nothing is reordered there.
         self.data_pdu_in_order |= capabilities.rdma != Rdma::Never;
         if capabilities.rdma == Rdma::Possible {
-            // What RDMA does not have is not asked for; another connection would not know of it.
+            // What RDMA does not have is not asked for.
             (self.header_digest, self.data_digest) = (DigestOffer::Off, DigestOffer::Off);
-            (self.error_recovery_level, self.markers, self.connections) = (0, false, 1);
+            self.markers = false;
         }
         self
     }
@@ -264,7 +262,7 @@ impl LoggedIn {
     #[must_use]
     pub const fn keys(&self) -> Keys {
         let agreed = &self.parameters;
-        let recovery = agreed.error_recovery_level > 0;
+        let level = agreed.error_recovery_level;
         let fast = matches!(agreed.task_reporting, TaskReporting::FastAbort);
         Keys {
             header_digest: agreed.header_digest,
@@ -274,8 +272,9 @@ impl LoggedIn {
             max_burst_length: agreed.max_burst_length,
             max_outstanding_r2t: agreed.max_outstanding_r2t,
             data_in_order: agreed.data_pdu_in_order && agreed.data_sequence_in_order,
-            recovery,
-            strays: recovery || fast || agreed.max_connections > 1,
+            // Over RDMA nothing is lost that could come again (RFC 7145 §10.2.1).
+            recovery: level > 0 && agreed.rdma.is_none(),
+            strays: level > 0 || fast || agreed.max_connections > 1,
             markers: agreed.markers,
             unexpected_max: match agreed.rdma {
                 Some(rdma) => rdma.unexpected_max,

@@ -134,8 +134,8 @@ impl Initiator {
         CAPABILITIES
     }
 
-    /// Takes a task out, to send its command again on another connection. What the target could
-    /// reach of it here, it reaches no more.
+    /// Takes a task out, to go on with it, or send its command again, on another connection. What
+    /// the target could reach of it here, it reaches no more.
     pub fn carry(&mut self, task: TaskId) -> Option<Carried> {
         self.end_memory(task);
         self.tasks.remove(task).map(|entry| Carried::new(task, entry))
@@ -147,7 +147,8 @@ impl Initiator {
         all.into_iter().filter_map(|task| self.carry(task)).collect()
     }
 
-    /// Takes over a task of another connection, which begins anew.
+    /// Takes over a task of another connection: its command, or the request to reassign it, names
+    /// its memory anew.
     pub fn adopt(&mut self, carried: Carried) {
         let (id, task) = carried.into_task();
         debug_assert!(!self.holds(id), "the task is new");
@@ -184,14 +185,13 @@ impl Initiator {
                 }
                 self.keys = keys;
             }
-            Op::Reassign { .. } | Op::Resegment { .. } => {
-                debug_assert!(false, "asked of a mover that has no numbers");
-            }
+            Op::Resegment { .. } => debug_assert!(false, "asked of a mover that has no numbers"),
             Op::Terminate => self.end = End::Asked,
-            Op::SendCommand { .. } | Op::SendControl { .. } if self.end == End::Open => {
-                self.items.push_back(Item::Op(op));
+            Op::SendCommand { .. } | Op::SendControl { .. } | Op::Reassign { .. } => {
+                if self.end == End::Open {
+                    self.items.push_back(Item::Op(op));
+                }
             }
-            Op::SendCommand { .. } | Op::SendControl { .. } => {}
         }
         None
     }

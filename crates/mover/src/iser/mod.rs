@@ -4,7 +4,8 @@
 //! Read first: RFC 7145 §7 (what each PDU and primitive becomes), §8 (buffers and STags), §10
 //! (errors). A READ is an RDMA Write of the target, a WRITE an RDMA Read of the target, and neither
 //! Data-In nor R2T nor solicited Data-Out is ever on the wire. Nothing is lost or damaged on the
-//! way, so there are no digests, no markers and no numbers of data PDUs (ErrorRecoveryLevel 0).
+//! way, so there are no digests, no markers and no numbers of data PDUs: ErrorRecoveryLevel 1 asks
+//! for nothing again, and at 2 tasks go on on another connection, with other STags (§10.2).
 
 mod facts;
 mod initiator;

@@ -46,8 +46,10 @@ use crate::limits::ADAPTER_BUFFERS;
 use crate::limits::LOGIN_BUFFERS;
 use crate::limits::TASKS_MAX;
 
-/// What it can do over an adapter.
-const OF_ADAPTERS: Capabilities = Capabilities { buffers: Some(ADAPTER_BUFFERS), ..CAPABILITIES };
+/// What it can do over an adapter, which has memory until it says that it is done: no task can take
+/// its buffer along from a connection that is not over.
+const OF_ADAPTERS: Capabilities =
+    Capabilities { buffers: Some(ADAPTER_BUFFERS), recovery_level: 1, ..CAPABILITIES };
 
 /// The target's end of an iSER connection.
 ///
@@ -223,6 +225,12 @@ impl Target {
         }
     }
 
+    /// The buffers for messages that it has of its pool as long as it is there, bytes each.
+    pub fn standing_buffers(&self) -> impl Iterator<Item = usize> {
+        let count = self.capabilities.buffers.map_or(1, usize::from);
+        core::iter::repeat_n(MESSAGE_LEN_MAX, count)
+    }
+
     /// Tells how long segments of TCP are.
     pub fn set_segment_len(&mut self, segment_len: usize) {
         self.stream.set_segment_len(segment_len);
@@ -281,7 +289,7 @@ impl Target {
             }
             Op::Abandon { task } => {
                 self.abandon(task);
-                self.drop_ops(|op| matches!(op, Op::GetData { task: of, .. } if *of == task));
+                self.drop_ops(|op| output::fetches(op, task));
             }
             Op::Suspend { task, itt } => {
                 self.abandon(task);
@@ -298,12 +306,15 @@ impl Target {
                 self.keys = keys;
                 self.credit = Credit::Full { unexpected: 0 };
             }
-            Op::PutNumbered(_) | Op::GetNumbered(_) | Op::AskAgain(_) => {
-                debug_assert!(false, "asked of a mover that has no numbers");
-            }
+            Op::AskAgain(_) => debug_assert!(false, "asked of a mover that has no numbers"),
             Op::Release { .. } => self.queue(op),
             op if self.end == End::Open => self.queue(op),
-            Op::SendControl { .. } | Op::PutData { .. } | Op::GetData { .. } | Op::Terminate => {}
+            Op::SendControl { .. }
+            | Op::PutData { .. }
+            | Op::PutNumbered(_)
+            | Op::GetData { .. }
+            | Op::GetNumbered(_)
+            | Op::Terminate => {}
         }
         None
     }
@@ -379,7 +390,9 @@ impl Target {
         match core::mem::take(&mut task.buf) {
             Held::Here(buf) => Some(buf),
             Held::Sink(stag) => {
-                debug_assert!(self.stream.is_over(), "a buffer is asked for when nobody fills it");
+                let is_safe = self.stream.is_over() || !self.stream.is_of_adapter();
+                debug_assert!(is_safe, "an adapter may fill it");
+                // What still comes for it finds no memory, and ends what is left of the stream.
                 self.stream.withdraw(stag)
             }
             Held::None => None,

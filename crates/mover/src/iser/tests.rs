@@ -6,6 +6,8 @@ mod beginning;
 mod credits;
 mod headers;
 mod hostile;
+mod moving;
+mod names;
 mod raw;
 mod services;
 mod tasks;

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use engine::Port;
-use iscsi::datamover::Capabilities;
 use iscsi::target_role::Admission;
 use iscsi::target_role::AdmissionRequest;
 use iscsi::target_role::Authentication;
@@ -69,8 +68,6 @@ pub(super) struct LoginPhase {
     pub(super) is_fresh: bool,
     /// Whether its portal speaks iSER, too.
     pub(super) rdma: Rdma,
-    /// What its mover can do.
-    pub(super) capabilities: Capabilities,
     /// The mover that follows when the login is done.
     pub(super) successor: Option<Box<iser::Target>>,
     /// The names that it came with: initiator, target.
@@ -195,7 +192,6 @@ impl<P: Port> Pump<P> {
             machine,
             is_fresh: true,
             rdma,
-            capabilities,
             successor: None,
             asked: None,
             identity: None,

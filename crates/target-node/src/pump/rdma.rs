@@ -48,8 +48,7 @@ impl<P: Port> ConnectionView<'_, P> {
         let mut mover = iser::Target::of_stranger(seed);
         connection.line.fit(&mut mover, &context.port);
         let (now, timeout) = (context.port.now(), context.shared.login_timeout);
-        login.capabilities = mover.capabilities();
-        login.machine = Login::new(now, StatSn(1), timeout, login.capabilities);
+        login.machine = Login::new(now, StatSn(1), timeout, mover.capabilities());
         connection.mover = Mover::Iser(Box::new(mover));
         true
     }

@@ -221,6 +221,7 @@ fn what_a_mover_cannot_do_is_not_asked_for() {
     };
     let nothing = Capabilities {
         collapses_status: false,
+        recovery_level: 0,
         numbers_data: false,
         digests: false,
         markers: false,

@@ -3,6 +3,7 @@
 
 use buf::SgList;
 use buf::Slice;
+use iscsi::initiator::datamover::Keys;
 use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
 use iscsi::initiator::datamover::itt;
@@ -19,6 +20,7 @@ use wire::iser::IserHeader;
 
 use super::Hello;
 use super::Initiator;
+use super::task::Names;
 use crate::iser::message::head;
 use crate::iser::message::padded;
 use crate::iser::message::padded_vec;
@@ -102,9 +104,9 @@ impl Initiator {
             }
             Op::SendCommand { task: id, mut command, immediate, unsolicited_end } => {
                 let Some(task) = self.tasks.get_mut(id) else { return };
-                let named_from = if self.keys.solicited_only { unsolicited_end } else { 0 };
-                let ends = (unsolicited_end, named_from);
-                let Some((write, read)) = task.begin(&command, ends, &mut self.stream) else {
+                let context = (names(&self.keys), &mut self.stream);
+                let ends = (immediate, unsolicited_end);
+                let Some((write, read)) = task.begin(&command, ends, context) else {
                     debug_assert!(false, "there are more names than tasks");
                     return;
                 };
@@ -117,6 +119,15 @@ impl Initiator {
                 }
                 let header = IserHeader::Control { write, read };
                 self.send(header, &Request::Command(command), immediate, padded(data));
+            }
+            Op::Reassign { task: id, mut request } => {
+                (request.exp_stat_sn, request.exp_data_sn) = (exp_stat_sn, DataSn(0));
+                let context = (names(&self.keys), &mut self.stream);
+                // The request is answered even if nobody waits for the task any more.
+                let named = self.tasks.get_mut(id).and_then(|task| task.go_on(context));
+                let (write, read) = named.unwrap_or_default();
+                let header = IserHeader::Control { write, read };
+                self.send(header, &Request::TaskManagement(request), 0, Slice::empty());
             }
             _ => {}
         }
@@ -160,6 +171,10 @@ impl Initiator {
     }
 }
 
+const fn names(keys: &Keys) -> Names {
+    if keys.solicited_only { Names::Fetched } else { Names::All }
+}
+
 /// What it is to the target (RFC 7145 §8.1.1).
 fn kind(item: &Item) -> Kind {
     let counted = match item {
@@ -175,6 +190,7 @@ fn kind(item: &Item) -> Kind {
             Request::TaskManagement(pdu) => !pdu.immediate,
             Request::DataOut(_) | Request::Snack(_) => false,
         },
+        Item::Op(Op::Reassign { request, .. }) => !request.immediate,
         Item::Op(_) => true,
     };
     if counted { Kind::Expected } else { Kind::Unexpected }
