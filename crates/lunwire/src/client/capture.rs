@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Captures of what a command says to its targets, in one file for all of its sessions.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use anyhow::Result;
+use anyhow::bail;
 use capture::Capture;
 use capture::Figures;
 
+use super::place::STANDARD;
 use super::size;
 use crate::args::ClientOptions;
 use crate::output;
@@ -36,6 +40,22 @@ pub(super) fn of(client: &ClientOptions) -> Result<Option<Capture>> {
         *capture = Some(Capture::create(path, limit, tell)?);
     }
     Ok(capture.clone())
+}
+
+/// Fails if the file of a command, such as the source of a copy, would be replaced by its capture.
+pub(crate) fn spare(client: &ClientOptions, file: &str) -> Result<()> {
+    let Some(capture) = &client.capture else { return Ok(()) };
+    let of = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    let streams = [Path::new("/dev/stdin"), Path::new("/dev/stdout")];
+    let named = [Path::new(file)];
+    let files = if file == STANDARD { &streams[..] } else { &named };
+    match of(capture) {
+        Some(found) if files.iter().any(|file| of(file) == Some(found)) => {
+            let path = capture.display();
+            bail!("--capture {path}: the command itself reads or writes it; try: another name")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The command is over: what it has captured is written.
