@@ -87,6 +87,9 @@ fn what_is_there_and_no_capture_stays() {
     let nowhere = files.path("nowhere/x.pcap");
     fails(1, &["inspect", url, "--capture", &nowhere], &["cannot write", &nowhere]);
     fails(2, &["inspect", url, "--capture-limit", "1G"], &["--capture"]);
+    for command in [&["inspect", url][..], &["serve", "--lun", "memory:1M"]] {
+        fails(2, &[command, &["--capture", "-"]].concat(), &["--capture: a file is wanted"]);
+    }
     let much = ["inspect", url, "--capture", &nowhere, "--capture-limit", "much"];
     fails(2, &much, &["--capture-limit much"]);
 }

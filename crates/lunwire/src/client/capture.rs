@@ -16,6 +16,7 @@ use capture::Figures;
 use super::place::STANDARD;
 use super::size;
 use crate::args::ClientOptions;
+use crate::args::Usage;
 use crate::output;
 
 /// How long a command waits for its capture to be written at its end.
@@ -29,9 +30,21 @@ pub(crate) fn limit(text: Option<&str>) -> Result<u64> {
     text.map_or(Ok(capture::LIMIT_DEFAULT), |text| size("--capture-limit", text))
 }
 
+/// A capture is a file: `-` is standard output elsewhere.
+pub(crate) fn refuse_stream(path: &Path) -> Result<()> {
+    match path == Path::new(STANDARD) {
+        true => {
+            Err(Usage("--capture: a file is wanted, not -; try: ./- if it is called so".into())
+                .into())
+        }
+        false => Ok(()),
+    }
+}
+
 /// Where sessions are captured to, if the options want that.
 pub(super) fn of(client: &ClientOptions) -> Result<Option<Capture>> {
     let Some(path) = &client.capture else { return Ok(None) };
+    refuse_stream(path)?;
     let limit = limit(client.capture_limit.as_deref())?;
     let mut capture = CAPTURE.lock().unwrap_or_else(PoisonError::into_inner);
     if capture.is_none() {
