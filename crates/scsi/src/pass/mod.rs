@@ -257,16 +257,12 @@ impl Passing {
         Ok(completion)
     }
 
-    /// The device has ended it, or not, when its task was gone already: nobody is told that, but
-    /// what it means for all who use the unit, they hear, whoever sent it among them.
+    /// The device has ended it when its task was gone already: nobody is told how, but what it
+    /// means for all who use the unit, they hear, whoever sent it among them. (What a device has
+    /// not ended, since it was reset, it tells of itself.)
     pub(crate) fn answered_late(&self, unit: &LogicalUnit, answer: &Answer) {
-        let (status, sense, data) = match answer {
-            Answer::Ended { status, sense, data, .. } => (*status, sense, data),
-            Answer::Failed(Failure::Reset) => {
-                return news::spread(unit, None, &sense::RESET_OCCURRED_UNKNOWN);
-            }
-            Answer::Failed(_) => return,
-        };
+        let Answer::Ended { status, sense, data, .. } = answer else { return };
+        let status = *status;
         if status == CHECK_CONDITION
             && let Some(sense) = Sense::parse(sense)
         {

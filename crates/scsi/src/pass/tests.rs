@@ -297,9 +297,6 @@ fn what_a_device_says_to_a_command_that_has_ended_is_not_lost() {
         assert_eq!(codes(bench.sense(at, &TEST_UNIT_READY)), (6, 0x28, 0));
         assert_eq!(bench.sense(at, &TEST_UNIT_READY), None);
     }
-    let bench =
-        late(DISK, &[0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[0; 512], Given::Failed(Failure::Reset));
-    assert_eq!(codes(bench.sense(1, &TEST_UNIT_READY)), (6, 0x29, 0));
     // What it has changed has changed.
     let bench = late(TAPE, &[0x15, 0x10, 0, 0, 12, 0], &[0; 12], Given::Data(vec![]));
     for at in 0..2 {
