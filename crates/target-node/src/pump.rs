@@ -139,7 +139,7 @@ struct Connection {
     held_until: Option<Instant>,
     /// Answers before this number have left.
     told: StatSn,
-    sends: sweep::Sends,
+    progress: sweep::Progress,
 }
 
 #[derive(Debug)]

@@ -245,7 +245,7 @@ impl<P: Port> Pump<P> {
             ended: false,
             held_until: None,
             told: StatSn(0),
-            sends: super::sweep::Sends::default(),
+            progress: super::sweep::Progress::default(),
         });
         let place = ConnectionPlace { reactor: self.context.reactor, connection: key };
         match self.context.shared.strangers.enter(peer.ip(), place) {
