@@ -146,8 +146,9 @@ struct Queue {
 
 impl Capture {
     /// Makes the file, for its owner alone, since what connections carry is private; one that is
-    /// there is replaced only if it is a capture or empty, ours, and not being written. More than `limit` bytes are not written.
-    /// `tell` hears, once, why nothing more is written, if that happens before the end.
+    /// there is replaced only if it is a capture or empty, ours, and not being written. More than
+    /// `limit` bytes are not written. `tell` hears, once, why nothing more is written, if that
+    /// happens before the end.
     ///
     /// # Errors
     /// If there is something else, or the system does not let us.

@@ -92,6 +92,8 @@ fn what_is_there_and_no_capture_stays() {
     }
     let much = ["inspect", url, "--capture", &nowhere, "--capture-limit", "much"];
     fails(2, &much, &["--capture-limit much"]);
+    let none = ["inspect", url, "--capture", &nowhere, "--capture-limit", "0"];
+    fails(2, &none, &["--capture-limit 0: 1K or more is right"]);
 }
 
 /// A command that is typed twice, or in two terminals.

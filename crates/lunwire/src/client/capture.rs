@@ -15,6 +15,7 @@ use capture::Figures;
 
 use super::place::STANDARD;
 use super::size;
+use super::usage;
 use crate::args::ClientOptions;
 use crate::args::Usage;
 use crate::output;
@@ -22,12 +23,20 @@ use crate::output;
 /// How long a command waits for its capture to be written at its end.
 pub(crate) const WRITE_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Less has no connection in it.
+const LIMIT_MIN: u64 = 1 << 10;
+
 /// The capture of this process.
 static CAPTURE: Mutex<Option<Capture>> = Mutex::new(None);
 
 /// The bytes that a capture may take, as an option says it.
 pub(crate) fn limit(text: Option<&str>) -> Result<u64> {
-    text.map_or(Ok(capture::LIMIT_DEFAULT), |text| size("--capture-limit", text))
+    let Some(text) = text else { return Ok(capture::LIMIT_DEFAULT) };
+    match size("--capture-limit", text)? {
+        // Nor is 0 none.
+        limit if limit < LIMIT_MIN => Err(usage("--capture-limit", text, "1K or more is right")),
+        limit => Ok(limit),
+    }
 }
 
 /// A capture is a file: `-` is standard output elsewhere.

@@ -30,11 +30,11 @@ const VENDOR_SPECIFIC: u8 = 0xc0;
 const QUESTIONS: [u8; 10] = [0x00, 0x03, 0x05, 0x12, 0x1a, 0x1c, 0x25, 0x44, 0x4d, 0x5a];
 
 /// Operation codes that may take minutes to hours on a disk or a CD or DVD drive: FORMAT UNIT,
-/// REASSIGN BLOCKS, START STOP UNIT, SEND DIAGNOSTIC, ERASE, the three of VERIFY, SYNCHRONIZE CACHE,
-/// WRITE BUFFER (a microcode), WRITE SAME, UNMAP, SANITIZE, RESERVE TRACK, SEND OPC INFORMATION,
-/// REPAIR TRACK, CLOSE TRACK SESSION, those that may carry commands of other standards (variable
-/// length, ATA PASS-THROUGH, which BLANK shares its code with, SECURITY PROTOCOL OUT), whose erasing
-/// is no less long, MAINTENANCE OUT and LOAD/UNLOAD MEDIUM.
+/// REASSIGN BLOCKS, START STOP UNIT, SEND DIAGNOSTIC, ERASE, the three of VERIFY, SYNCHRONIZE
+/// CACHE, WRITE BUFFER (a microcode), WRITE SAME, UNMAP, SANITIZE, RESERVE TRACK, SEND OPC
+/// INFORMATION, REPAIR TRACK, CLOSE TRACK SESSION, MAINTENANCE OUT, LOAD/UNLOAD MEDIUM, and those
+/// that carry commands of other standards, some of which erase: variable length, ATA PASS-THROUGH
+/// (one shares its code with BLANK), SECURITY PROTOCOL OUT.
 const LONG: [u8; 27] = [
     0x04, 0x07, 0x1b, 0x1d, 0x2c, 0x2f, 0x35, 0x3b, 0x41, 0x42, 0x48, 0x53, 0x54, 0x58, 0x5b, 0x7f,
     0x85, 0x8f, 0x91, 0x93, 0x9f, 0xa1, 0xa4, 0xa6, 0xac, 0xaf, 0xb5,
