@@ -28,6 +28,7 @@ use anyhow::bail;
 use control::units;
 use control::words;
 use engine::Choice;
+use initiator::Begin;
 use initiator::Config;
 use initiator::DigestOffer;
 use initiator::Discovered;
@@ -165,6 +166,7 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     }
     take(client, &mut options)?;
     warn_of_digests(&options);
+    warn_of_the_rest(&options);
     options.account = account::of(client, url)?;
     options.capture = capture::of(client)?;
     Ok(options)
@@ -182,6 +184,19 @@ fn warn_of_digests(options: &Options) {
             "there are no digests over iSER (RFC 7145): HeaderDigest and DataDigest are None; the \
              CRC of MPA covers each segment instead, unless the URL has mpa_crc=none",
         );
+    }
+}
+
+/// Who wants what else there is on a byte stream alone is told, too.
+fn warn_of_the_rest(options: &Options) {
+    let Settings { error_recovery_level, markers, .. } = &options.settings;
+    let asked = [(*error_recovery_level > 0, "--recovery-level"), (*markers, "--markers")];
+    let asked: Vec<_> = asked.iter().filter(|(asked, _)| *asked).map(|(_, flag)| *flag).collect();
+    if matches!(options.transport, Transport::Iser(..)) && !asked.is_empty() {
+        output::warn(format!(
+            "{} is for iSCSI over TCP: over iSER it does nothing",
+            asked.join(" and ")
+        ));
     }
 }
 
@@ -420,6 +435,10 @@ pub(crate) fn try_command(command: &str, place: impl std::fmt::Display) -> Strin
     }
 }
 
+const fn begins_with_rdma(url: &Url) -> bool {
+    matches!(url.transport, Transport::Iser(Begin::Rdma, _))
+}
+
 /// What to do about an error.
 fn advice(error: &Error, url: &Url) -> Option<String> {
     let discover = try_command("discover", url.portal());
@@ -431,6 +450,14 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
             format!("is the target running there?{discover}")
         }
         Kind::Login(LoginError::NotIscsi) => "is the port right? That of iSCSI is 3260".into(),
+        Kind::Login(LoginError::NoRdma) => {
+            "try: iscsi:// here, or lunwire serve --rdma iwarp there".into()
+        }
+        Kind::Login(LoginError::Disconnected) if begins_with_rdma(url) => {
+            "does it speak iSER, and does its connection begin so? try: ?iser_start=login, \
+             iscsi:// in place of iser://, or lunwire serve --rdma iwarp there"
+                .into()
+        }
         Kind::Login(LoginError::Timeout) => {
             "is it an iSCSI target that listens there, and the port right? --patience TIME says \
              how long to try"

@@ -241,6 +241,7 @@ impl Draft {
             return Err(Usage(problem.into()).into());
         }
         if let Some(path) = &options.capture {
+            crate::client::capture::refuse_stream(path)?;
             let limit = crate::client::capture::limit(options.capture_limit.as_deref())?;
             self.capture = Some((path.clone(), limit));
         }

@@ -59,6 +59,7 @@ use alloc::sync::Arc;
 use store::Op;
 use store::Outcome;
 use store::Store;
+use store::device::Answer;
 use wire::iscsi::Attribute;
 use wire::scsi::Sense;
 use wire::scsi::cdb::CdbView;
@@ -490,6 +491,15 @@ impl Task {
     pub fn outlast(&mut self) {
         if let Some(mapped) = self.there.as_ref().or(self.mapped.as_ref()) {
             self.hold.outlast(&mapped.unit);
+        }
+    }
+
+    /// A device has answered a task that had ended ([`Task::outlast`]): what others have to hear of
+    /// that, they hear.
+    #[cold]
+    pub fn answered_late(&self, answer: &Answer) {
+        if let (Machine::Passing(passing), Some(mapped)) = (&self.machine, &self.mapped) {
+            passing.answered_late(&mapped.unit, answer);
         }
     }
 

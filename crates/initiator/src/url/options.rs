@@ -34,6 +34,10 @@ impl Url {
                 "transport" => match value.to_ascii_lowercase().as_str() {
                     "tcp" if self.transport == Transport::Tcp => {}
                     "iser" => self.begin_with(Begin::Rdma),
+                    "tcp" => {
+                        let right = "iser, or iscsi:// in place of iser://,";
+                        return Err(UrlError::Value { name: "transport", right });
+                    }
                     _ => return Err(UrlError::Value { name: "transport", right: "tcp or iser" }),
                 },
                 "iser_start" => start = Some(begin(value)?),
@@ -167,7 +171,9 @@ mod tests {
             let shown = if transport == Transport::Tcp { "iscsi://" } else { "iser://" };
             assert!(url.to_string().starts_with(shown));
         }
-        assert!(Url::parse(&format!("{iser}?transport=tcp")).is_err(), "one or the other");
+        let error = Url::parse(&format!("{iser}?transport=tcp")).expect_err("one or the other");
+        let right = "transport: iser, or iscsi:// in place of iser://, is right";
+        assert_eq!(error.to_string(), right);
     }
 
     #[test]

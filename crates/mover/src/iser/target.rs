@@ -354,6 +354,14 @@ impl Target {
         self.reads.len()
     }
 
+    /// RDMA Reads that are over. They come in order: while this does not change, whatever the
+    /// oldest one fills is not had back, also when its task has ended long ago.
+    #[must_use]
+    pub fn reads_over(&self) -> u64 {
+        let all = self.counters.pdus_out.r2t;
+        all.saturating_sub(u64::try_from(self.reads.len()).unwrap_or(u64::MAX))
+    }
+
     /// Memory that holds what has come of a segment, in bytes.
     #[cfg(test)]
     pub(super) fn bytes_held(&self) -> usize {

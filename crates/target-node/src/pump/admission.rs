@@ -64,8 +64,8 @@ const CONNECTIONS_MAX: usize = 16_384;
 #[derive(Debug)]
 pub(super) struct LoginPhase {
     pub(super) machine: Login,
-    /// Nothing has come yet.
-    pub(super) is_fresh: bool,
+    /// The first byte that has come, if any has.
+    pub(super) first: Option<u8>,
     /// Whether its portal speaks iSER, too.
     pub(super) rdma: Rdma,
     /// The mover that follows when the login is done.
@@ -90,6 +90,11 @@ pub(super) struct LoginPhase {
 }
 
 impl LoginPhase {
+    /// Whether it begins with MPA, or would.
+    pub(super) fn begins_with_rdma(&self) -> bool {
+        self.first == Some(iser::FIRST_BYTE)
+    }
+
     /// Who asks for which target, as far as that was said.
     fn asked(&self) -> (&str, &str) {
         let (initiator, target) =
@@ -190,7 +195,7 @@ impl<P: Port> Pump<P> {
         let machine = Login::new(now, StatSn(1), timeout, capabilities);
         let login = LoginPhase {
             machine,
-            is_fresh: true,
+            first: None,
             rdma,
             successor: None,
             asked: None,
@@ -236,7 +241,7 @@ impl<P: Port> Pump<P> {
             ended: false,
             held_until: None,
             told: StatSn(0),
-            sends: super::sweep::Sends::default(),
+            progress: super::sweep::Progress::default(),
         });
         let place = ConnectionPlace { reactor: self.context.reactor, connection: key };
         match self.context.shared.strangers.enter(peer.ip(), place) {
@@ -378,7 +383,13 @@ impl<P: Port> LoginView<'_, P> {
                     name: LOGIN_REFUSED, %peer, initiator, target, status, reason, "login refused"
                 );
             }
-            None => tracing::info!(%peer, reason, "connection closed before login"),
+            None => {
+                let reason = match self.login.begins_with_rdma() && self.login.rdma == Rdma::Off {
+                    true => "it begins with MPA, as iSER does, which this portal does not speak",
+                    false => reason,
+                };
+                tracing::info!(%peer, reason, "connection closed before login");
+            }
         }
     }
 

@@ -40,8 +40,8 @@ impl<P: Port> ConnectionView<'_, P> {
         let context = &mut *self.context;
         let connection = &mut *self.connection;
         let Phase::Login(login) = &mut connection.phase else { return true };
-        login.is_fresh = false;
-        if login.rdma == Rdma::Off || first != iser::FIRST_BYTE {
+        login.first = Some(first);
+        if login.rdma == Rdma::Off || !login.begins_with_rdma() {
             return true;
         }
         let Some(seed) = seed(&mut context.port) else { return false };
