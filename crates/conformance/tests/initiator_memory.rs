@@ -30,6 +30,7 @@ use initiator::Attempt;
 use initiator::Config;
 use initiator::Connected;
 use initiator::Connector;
+use initiator::Transport;
 use initiator::Data;
 use initiator::Error;
 use initiator::Event;
@@ -162,7 +163,13 @@ impl Port for Clinging {
 struct Plain;
 
 impl Connector for Plain {
-    fn connect(&mut self, portals: Vec<String>, _others: Vec<String>, waker: Waker) -> Attempt {
+    fn connect(
+        &mut self,
+        _transport: Transport,
+        portals: Vec<String>,
+        _others: Vec<String>,
+        waker: Waker,
+    ) -> Attempt {
         let (result, attempt) = mpsc::channel();
         let stream = TcpStream::connect(&portals[0]).unwrap();
         let peer = stream.peer_addr().unwrap();

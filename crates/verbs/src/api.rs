@@ -74,6 +74,11 @@ functions! {
         fn rdma_migrate_id(*mut CmId, *mut EventChannel) -> c_int;
         fn rdma_bind_addr(*mut CmId, *mut SocketAddress) -> c_int;
         fn rdma_listen(*mut CmId, c_int) -> c_int;
+        fn rdma_resolve_addr(
+            *mut CmId, *mut SocketAddress, *mut SocketAddress, c_int
+        ) -> c_int;
+        fn rdma_resolve_route(*mut CmId, c_int) -> c_int;
+        fn rdma_connect(*mut CmId, *mut ConnParam) -> c_int;
         fn rdma_get_cm_event(*mut EventChannel, *mut *mut CmEvent) -> c_int;
         fn rdma_ack_cm_event(*mut CmEvent) -> c_int;
         fn rdma_create_qp(*mut CmId, *mut Pd, *mut QpInitAttr) -> c_int;

@@ -2,7 +2,7 @@
 //! One connection over an adapter.
 //!
 //! ```text
-//!   prepared --accept--> up --the peer's end, an error, Disconnect--> over
+//!   prepared --accept, or the peer does--> up --the peer's end, an error, Disconnect--> over
 //! ```
 //!
 //! The adapter is given a number for each operation, and what it reads or writes lies in a table
@@ -17,6 +17,7 @@ use crate::domain::Domain;
 use crate::domain::Region;
 use crate::error::Doing;
 use crate::error::VerbsError;
+use crate::keys::Keys;
 use crate::limits::COMPLETIONS;
 use crate::limits::SLOT_LEN;
 use crate::manager::Id;
@@ -52,12 +53,13 @@ pub struct Connection {
     pair: Option<Pair>,
     completions: Completions,
     /// Behind what is made of it.
-    id: Id,
+    pub(crate) id: Id,
     /// Can be read when there is something to be looked at.
     watched: OwnedFd,
     flights: Slots<FlightId, Flight>,
     sinks: BTreeMap<u32, Sink>,
-    slots: SendSlots,
+    /// None: nothing is sent yet.
+    slots: Option<SendSlots>,
     done: VecDeque<Done>,
     /// Something may have happened to the connection.
     stirred: bool,
@@ -114,9 +116,7 @@ impl Connection {
         api: &'static Api,
         id: Id,
         (domain, depths, reads): (Arc<Domain>, Depths, (u8, u8)),
-        pool: &Pool,
     ) -> Result<Self, VerbsError> {
-        let slots = SendSlots::new(&domain, depths.sends, pool)?;
         let works = depths.sends + depths.reads;
         let entries = (works + depths.receives).min(domain.facts.completions_max);
         let completions = Completions::new(api, &domain, entries)?;
@@ -131,7 +131,7 @@ impl Connection {
             watched,
             flights: Slots::default(),
             sinks: BTreeMap::new(),
-            slots,
+            slots: None,
             done: VecDeque::new(),
             stirred: true,
             works: 0,
@@ -139,6 +139,35 @@ impl Connection {
             reads,
             domain,
         })
+    }
+
+    /// Takes what it needs itself from `pool`, before anything is posted.
+    pub(crate) fn furnish(&mut self, pool: &Pool) -> Result<(), VerbsError> {
+        self.slots = Some(SendSlots::new(&self.domain, self.depths.sends, pool)?);
+        Ok(())
+    }
+
+    /// What both sides have agreed on: Reads that are served, and that are under way.
+    pub(crate) fn agree(&mut self, reads: (u8, u8)) {
+        self.reads = reads;
+    }
+
+    /// Lets the peer reach memory of ours.
+    #[must_use]
+    pub fn keys(&self) -> Keys {
+        Keys::new(Arc::clone(&self.domain))
+    }
+
+    /// RDMA Reads of the peer that are served at once, and ours that it serves.
+    #[must_use]
+    pub const fn reads(&self) -> (u8, u8) {
+        self.reads
+    }
+
+    /// Whether it goes over iWARP.
+    #[must_use]
+    pub fn is_iwarp(&self) -> bool {
+        self.domain.facts.is_iwarp
     }
 
     /// Says yes to who asked for the connection, with these bytes. Buffers for what comes first
@@ -266,7 +295,7 @@ impl Connection {
             }
             Flight::Send { id, slot, .. } => {
                 self.works -= 1;
-                self.slots.free.extend(slot);
+                self.slots.iter_mut().for_each(|slots| slots.free.extend(slot));
                 self.done.push_back(Done::Sent(id));
             }
             Flight::Read { id, sink } => {
@@ -357,7 +386,9 @@ impl Connection {
                 let short = head.bytes().len() + payload.len() <= SLOT_LEN;
                 let behind: &[u8] = if short { payload.bytes() } else { &[] };
                 let full = || VerbsError::of(Doing::QueuePair, NO_ROOM);
-                let (at, piece) = self.slots.fill(head.bytes(), behind).ok_or_else(full)?;
+                let slots = self.slots.as_mut();
+                let filled = slots.and_then(|slots| slots.fill(head.bytes(), behind));
+                let (at, piece) = filled.ok_or_else(full)?;
                 let length = usize::try_from(piece.length).unwrap_or(usize::MAX);
                 if short && length <= pair.inline_max {
                     order.flags |= abi::INLINE;

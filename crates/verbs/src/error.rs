@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Why the libraries of adapters cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +77,14 @@ pub enum Doing {
     TakeOver,
     /// Answering it.
     Accept,
+    /// Looking for a device that leads to an address.
+    Resolve,
+    /// Looking for the way there.
+    Route,
+    /// Asking for a connection.
+    Connect,
+    /// Taking memory from a device.
+    Deregister,
 }
 
 /// Why adapters cannot do what they are asked for.
@@ -121,6 +130,20 @@ pub enum VerbsError {
         /// Where it listened.
         address: SocketAddr,
     },
+    /// Who is there says no.
+    #[error(
+        "RDMA: the connection was refused: nobody takes RDMA connections at that port, or not from \
+         us; try: the port of the target's RDMA portal, or provider=iwarp if it has software iWARP"
+    )]
+    Rejected,
+    /// Nobody answers.
+    #[error("RDMA: {}: no answer within {} s", InWords(*.doing), .timeout.as_secs())]
+    TimedOut {
+        /// What was done.
+        doing: Doing,
+        /// How long that took.
+        timeout: Duration,
+    },
     /// The pool has no room for one more connection.
     #[error("no memory for one more RDMA connection")]
     NoBuffers,
@@ -160,6 +183,10 @@ impl fmt::Display for InWords {
             Doing::QueuePair => "a device makes no queue pair",
             Doing::TakeOver => "a connection cannot be taken over",
             Doing::Accept => "a connection cannot be accepted",
+            Doing::Resolve => "no RDMA device of this machine leads there",
+            Doing::Route => "there is no way there over RDMA",
+            Doing::Connect => "no connection",
+            Doing::Deregister => "a device does not let go of memory",
         })
     }
 }
@@ -179,6 +206,10 @@ fn advice(doing: Doing, source: &io::Error) -> &'static str {
         (Doing::Bind, _) => {
             "; try: rdma link, which shows this machine's devices and their networks, \
              or --rdma-listen with an address of one of them"
+        }
+        (Doing::Resolve | Doing::Route, _) => {
+            "; try: rdma link, which shows this machine's devices and their networks, or \
+             provider=iwarp, which needs none"
         }
         (Doing::Register, _) => "; try: a larger limit of locked memory (ulimit -l, LimitMEMLOCK=)",
         _ => "",

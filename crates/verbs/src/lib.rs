@@ -3,8 +3,10 @@
 //!
 //! ```text
 //! listener.rs    an address, and connections that want to begin; safe code
+//! outgoing.rs    connections that we ask for; safe code
 //! connection.rs  a Post begins under a number; the adapter says the number when it is complete,
 //!                which makes a Done
+//! keys.rs        memory that peers reach, and its keys
 //! queue.rs       queue pair and completion queue
 //! domain.rs      a device, and the memory that it was shown
 //! manager.rs     the connection manager's identifiers and events
@@ -23,9 +25,11 @@ mod connection;
 mod device;
 mod domain;
 mod error;
+mod keys;
 mod limits;
 mod listener;
 mod manager;
+mod outgoing;
 mod queue;
 
 #[cfg(test)]
@@ -40,5 +44,7 @@ pub use device::devices;
 pub use error::Doing;
 pub use error::LibraryError;
 pub use error::VerbsError;
+pub use keys::Keys;
 pub use listener::Incoming;
 pub use listener::Listener;
+pub use outgoing::Outgoing;

@@ -16,6 +16,7 @@ use wire::iscsi::StatSn;
 use wire::iscsi::Ttt;
 use wire::iser::ISER_VERSION;
 use wire::iser::IserHeader;
+use wire::iwarp::Cause;
 
 use super::Hello;
 use super::Initiator;
@@ -104,8 +105,11 @@ impl Initiator {
                 let Some(task) = self.tasks.get_mut(id) else { return };
                 let named_from = if self.keys.solicited_only { unsolicited_end } else { 0 };
                 let ends = (unsolicited_end, named_from);
-                let Some((write, read)) = task.begin(&command, ends, &mut self.stream) else {
-                    debug_assert!(false, "there are more names than tasks");
+                let begun = task.begin(&command, ends, &mut self.stream);
+                let Some((write, read)) = begun else {
+                    // Of our own there are more than tasks. An adapter may be full.
+                    debug_assert!(self.stream.is_of_adapter(), "there are more names than tasks");
+                    self.stream.terminate(Cause::CATASTROPHIC_STREAM);
                     return;
                 };
                 command.exp_stat_sn = exp_stat_sn;

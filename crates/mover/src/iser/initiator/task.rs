@@ -9,13 +9,11 @@ use buf::Buf;
 use buf::Slice;
 use iscsi::initiator::datamover::TaskId;
 use rdma::region::Memory;
-use rdma::region::Regions;
 use rdma::region::Withdrawn;
 use wire::iscsi::ScsiCommand;
 use wire::iser::Advertised;
 use wire::iwarp::Stag;
 
-use crate::iser::stream::BASE;
 use crate::iser::stream::Stream;
 
 /// A task on its way from one connection to another: what is of this connection alone stays behind.
@@ -65,8 +63,8 @@ impl Task {
     }
 
     /// The command goes out: names what the target is to read, from `named_from` on, and what it
-    /// may write to. What it sends unasked ends at `unsolicited_end`. None: there are too many
-    /// names.
+    /// may write to. What it sends unasked ends at `unsolicited_end`. None: no more names are
+    /// to be had.
     pub(super) fn begin(
         &mut self,
         command: &ScsiCommand,
@@ -82,27 +80,29 @@ impl Task {
             None => 0,
         };
         self.in_len = wanted.min(room);
+        let (mut write, mut read) = (None, None);
         if wanted > 0
             && let Some(buf) = self.read.take()
         {
-            match stream.advertise(Memory::Sink(buf)) {
-                Ok(stag) => self.read_stag = Some(stag),
+            match stream.name(Memory::Sink(buf)) {
+                Ok(named) => read = Some(named),
                 Err(memory) => {
                     self.take_back(memory);
                     return None;
                 }
             }
         }
+        self.read_stag = read.map(|named| named.stag);
         if command.write
             && unsolicited_end < command.expected_length
             && let Some(slice) = &self.write
         {
             // What has no name cannot be reached by an offset before it either.
             let source = slice.part(usize::try_from(named_from).ok()?..slice.len())?;
-            self.write_stag = Some(stream.advertise(Memory::Source(source)).ok()?);
+            write = Some(stream.name(Memory::Source(source)).ok()?);
         }
-        let named = |stag| Advertised { stag, base: BASE };
-        Some((self.write_stag.map(named), self.read_stag.map(named)))
+        self.write_stag = write.map(|named| named.stag);
+        Some((write, read))
     }
 
     /// A part of what it sends.
@@ -138,9 +138,9 @@ impl Task {
     }
 
     /// Ends all names.
-    pub(super) fn end_memory(&mut self, regions: &mut Regions) {
+    pub(super) fn end_memory(&mut self, stream: &mut Stream) {
         for stag in self.write_stag.take().into_iter().chain(self.read_stag.take()) {
-            if let Some(withdrawn) = regions.invalidate(stag) {
+            if let Some(withdrawn) = stream.end_name(stag) {
                 self.withdraw(withdrawn);
             }
         }
