@@ -360,6 +360,7 @@ pub(crate) fn tell(event: &Event) {
             output::say(format_args!("{error}; trying again for a while"))
         }
         Event::Deferred { error, .. } => output::say(format_args!("warning: {error}")),
+        Event::Adapter { error, .. } => output::say(error),
         Event::Oddity { oddity, .. } => output::say(format_args!("warning: {oddity}")),
         _ => {}
     }

@@ -17,6 +17,7 @@ use crate::domain::Domain;
 use crate::domain::Region;
 use crate::error::Doing;
 use crate::error::VerbsError;
+use crate::failure::Failure;
 use crate::keys::Keys;
 use crate::limits::COMPLETIONS;
 use crate::limits::SLOT_LEN;
@@ -67,6 +68,7 @@ pub struct Connection {
     works: usize,
     depths: Depths,
     reads: (u8, u8),
+    failure: Failure,
     /// Last: it takes the memory from the device that all of this was in.
     domain: Arc<Domain>,
 }
@@ -137,6 +139,7 @@ impl Connection {
             works: 0,
             depths,
             reads,
+            failure: Failure::default(),
             domain,
         })
     }
@@ -155,7 +158,13 @@ impl Connection {
     /// Lets the peer reach memory of ours.
     #[must_use]
     pub fn keys(&self) -> Keys {
-        Keys::new(Arc::clone(&self.domain))
+        Keys::new(Arc::clone(&self.domain), self.failure.clone())
+    }
+
+    /// Why it has ended, if something went wrong; once.
+    #[must_use]
+    pub fn take_failure(&self) -> Option<VerbsError> {
+        self.failure.take()
     }
 
     /// RDMA Reads of the peer that are served at once, and ours that it serves.
@@ -217,8 +226,7 @@ impl Connection {
             }
         };
         if let Err(error) = posted {
-            tracing::warn!(device = self.device(), %error, "an RDMA connection has failed");
-            self.end(End::Violated(Violation::Lost));
+            self.fail(error);
         }
     }
 
@@ -228,8 +236,7 @@ impl Connection {
         if self.pair.is_some()
             && let Err(error) = self.completions.rearm()
         {
-            tracing::warn!(device = self.device(), %error, "an RDMA connection has failed");
-            self.end(End::Violated(Violation::Lost));
+            self.fail(error);
         }
     }
 
@@ -260,8 +267,7 @@ impl Connection {
         let count = match self.completions.take(&mut all) {
             Ok(count) => count,
             Err(error) => {
-                tracing::warn!(device = self.device(), %error, "an RDMA connection has failed");
-                self.end(End::Violated(Violation::Lost));
+                self.fail(error);
                 return true;
             }
         };
@@ -277,6 +283,7 @@ impl Connection {
             if completion.status != abi::FLUSHED {
                 let (status, vendor) = (completion.status, completion.vendor_error);
                 tracing::info!(device = self.device(), status, vendor, "an RDMA operation failed");
+                self.failure.note(VerbsError::Operation { status, vendor });
             }
             let is_read = matches!(flight, Flight::Read { .. });
             // What it has is the adapter's until the pair is destroyed.
@@ -329,6 +336,10 @@ impl Connection {
                 abi::DISCONNECTED => End::Closed,
                 abi::CONNECT_ERROR | abi::UNREACHABLE | abi::REJECTED | abi::DEVICE_REMOVAL => {
                     tracing::info!(device = self.device(), event, status, "no RDMA connection");
+                    if event == abi::DEVICE_REMOVAL {
+                        let device = self.device().to_owned();
+                        self.failure.note(VerbsError::Removed { device });
+                    }
                     End::Violated(Violation::Lost)
                 }
                 _ => continue,
@@ -337,6 +348,13 @@ impl Connection {
             while self.pair.is_some() && self.gather() {}
             return self.end(end);
         }
+    }
+
+    /// Something cannot be done.
+    fn fail(&mut self, error: VerbsError) {
+        tracing::warn!(device = self.device(), %error, "an RDMA connection has failed");
+        self.failure.note(error);
+        self.end(End::Violated(Violation::Lost));
     }
 
     /// All that was under way comes back.

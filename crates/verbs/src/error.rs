@@ -130,6 +130,20 @@ pub enum VerbsError {
         /// Where it listened.
         address: SocketAddr,
     },
+    /// An operation of a connection.
+    #[error("RDMA: {} (status {status}, vendor's code {vendor:#x})", operation(*.status))]
+    Operation {
+        /// `ibv_wc_status`.
+        status: i32,
+        /// What the vendor says.
+        vendor: u32,
+    },
+    /// A device is taken away.
+    #[error("the RDMA device {device} is taken away")]
+    Removed {
+        /// Its name.
+        device: String,
+    },
     /// Who is there says no.
     #[error(
         "RDMA: the connection was refused: nobody takes RDMA connections at that port, or not from \
@@ -188,6 +202,19 @@ impl fmt::Display for InWords {
             Doing::Connect => "no connection",
             Doing::Deregister => "a device does not let go of memory",
         })
+    }
+}
+
+/// What it means for people that an operation has ended so.
+fn operation(status: i32) -> &'static str {
+    match status {
+        1 | 2 | 4 => "this machine's adapter refuses an operation of ours",
+        9 | 11 => "the peer's adapter refuses an operation of ours",
+        10 => "the peer does not let us reach its memory",
+        12 => "the peer does not answer",
+        13 => "the peer has no buffer for what we send",
+        19 => "the adapter does not answer",
+        _ => "an operation failed",
     }
 }
 

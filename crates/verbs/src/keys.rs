@@ -6,6 +6,7 @@ use crate::abi;
 use crate::domain::Domain;
 use crate::domain::Region;
 use crate::error::VerbsError;
+use crate::failure::Failure;
 use rdma::adapter::Registry;
 use rdma::region::Memory;
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ use wire::iwarp::TaggedOffset;
 #[derive(Debug)]
 pub struct Keys {
     shown: HashMap<u32, Shown>,
+    failure: Failure,
     /// Last: it takes the memory from the device that it was shown to.
     domain: Arc<Domain>,
 }
@@ -28,8 +30,8 @@ struct Shown {
 }
 
 impl Keys {
-    pub(crate) fn new(domain: Arc<Domain>) -> Self {
-        Self { shown: HashMap::new(), domain }
+    pub(crate) fn new(domain: Arc<Domain>, failure: Failure) -> Self {
+        Self { shown: HashMap::new(), failure, domain }
     }
 
     fn register(&self, memory: &Memory) -> Result<(Region, usize), VerbsError> {
@@ -52,7 +54,10 @@ impl Registry for Keys {
                 Ok((Stag(key), TaggedOffset(address as u64)))
             }
             Err(error) => {
-                tracing::warn!(device = self.domain.facts.device, %error, "a command cannot be sent");
+                // With others under way there may be room later.
+                if self.shown.is_empty() {
+                    self.failure.note(error);
+                }
                 Err(memory)
             }
         }
@@ -64,6 +69,7 @@ impl Registry for Keys {
             Ok(()) => Some(memory),
             Err(error) => {
                 tracing::error!(device = self.domain.facts.device, %error, "memory is lost");
+                self.failure.note(error);
                 // The peer may reach it as long as this process lives.
                 std::mem::forget(memory);
                 None

@@ -8,6 +8,7 @@
 //!                which makes a Done
 //! keys.rs        memory that peers reach, and its keys
 //! queue.rs       queue pair and completion queue
+//! failure.rs     why a connection has ended, for who asks later; safe code
 //! domain.rs      a device, and the memory that it was shown
 //! manager.rs     the connection manager's identifiers and events
 //! device.rs      which devices there are
@@ -25,6 +26,7 @@ mod connection;
 mod device;
 mod domain;
 mod error;
+mod failure;
 mod keys;
 mod limits;
 mod listener;

@@ -13,6 +13,7 @@ use wire::iscsi::StatSn;
 use super::SessionDriver;
 use super::connection::Path;
 use super::mover::Mover;
+use crate::Event;
 use crate::SessionId;
 use crate::pump::Context;
 
@@ -102,6 +103,9 @@ impl SessionDriver {
             }
         }
         connection.sending = mover.leaving() as u64;
+        if has_ended && let Some(error) = adapter.connection.take_failure() {
+            context.tell(Event::Adapter { session: self.id, error });
+        }
         self.received(epoch, &[], context);
         if has_ended {
             self.disconnected(epoch, context);

@@ -63,15 +63,14 @@ impl Task {
     }
 
     /// The command goes out: names what the target is to read, from `named_from` on, and what it
-    /// may write to. What it sends unasked ends at `unsolicited_end`. None: no more names are
-    /// to be had.
+    /// may write to. What it sends unasked ends at `unsolicited_end`. None: there is no name
+    /// to be had now, and nothing has changed.
     pub(super) fn begin(
         &mut self,
         command: &ScsiCommand,
         (unsolicited_end, named_from): (u32, u32),
         stream: &mut Stream,
     ) -> Option<(Option<Advertised>, Option<Advertised>)> {
-        self.begun = true;
         let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         let room = self.read.as_ref().map_or(0, |buf| length(buf.len()));
         let wanted = match command.bidi_read_length {
@@ -99,8 +98,15 @@ impl Task {
         {
             // What has no name cannot be reached by an offset before it either.
             let source = slice.part(usize::try_from(named_from).ok()?..slice.len())?;
-            write = Some(stream.name(Memory::Source(source)).ok()?);
+            match stream.name(Memory::Source(source)) {
+                Ok(named) => write = Some(named),
+                Err(_) => {
+                    self.end_memory(stream);
+                    return None;
+                }
+            }
         }
+        self.begun = true;
         self.write_stag = write.map(|named| named.stag);
         Some((write, read))
     }
