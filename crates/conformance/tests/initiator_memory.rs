@@ -30,7 +30,6 @@ use initiator::Attempt;
 use initiator::Config;
 use initiator::Connected;
 use initiator::Connector;
-use initiator::Transport;
 use initiator::Data;
 use initiator::Error;
 use initiator::Event;
@@ -41,6 +40,7 @@ use initiator::Pump;
 use initiator::Request;
 use initiator::Retry;
 use initiator::SessionId;
+use initiator::Transport;
 use wire::iscsi::Cdb;
 
 use lunwire_conformance as conformance;

@@ -188,11 +188,7 @@ fn first_of(transport: Transport, portals: &[String]) -> Result<Connected, Error
 
 /// A name server that does not answer delays its own portal only. Threads that are not waited for
 /// end by their time-out.
-fn start(
-    transport: Transport,
-    portals: &[String],
-    found: &Sender<Result<Connected, String>>,
-) {
+fn start(transport: Transport, portals: &[String], found: &Sender<Result<Connected, String>>) {
     for portal in portals {
         let (portal, found) = (portal.clone(), found.clone());
         let _ = thread::Builder::new()
@@ -201,11 +197,7 @@ fn start(
     }
 }
 
-fn try_portal(
-    transport: Transport,
-    portal: &str,
-    found: &Sender<Result<Connected, String>>,
-) {
+fn try_portal(transport: Transport, portal: &str, found: &Sender<Result<Connected, String>>) {
     let addresses = match portal.to_socket_addrs() {
         Ok(addresses) => addresses.take(ADDRESSES_MAX),
         Err(error) => {

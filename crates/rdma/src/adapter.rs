@@ -478,4 +478,39 @@ mod tests {
         queue.handle(&mut Some(Done::Ended(End::Closed)));
         assert!(queue.poll_post().is_none() && queue.ended() == Some(End::Closed));
     }
+
+    /// Has room for one.
+    #[derive(Debug, Default)]
+    struct Only(Option<Memory>);
+
+    impl Registry for Only {
+        fn show(&mut self, memory: Memory) -> Result<(Stag, TaggedOffset), Memory> {
+            if self.0.is_some() {
+                return Err(memory);
+            }
+            self.0 = Some(memory);
+            Ok((Stag(7), TaggedOffset(0x1000)))
+        }
+
+        fn take_back(&mut self, key: Stag) -> Option<Memory> {
+            if key == Stag(7) { self.0.take() } else { None }
+        }
+    }
+
+    #[test]
+    fn peers_reach_what_is_shown_until_it_is_taken_back() {
+        let mut queue = Queue::with_registry(DEPTHS, Box::<Only>::default());
+        let shown = queue.show(Memory::Sink(buf(8)));
+        assert_eq!(shown.expect("there is room"), (Stag(7), TaggedOffset(0x1000)));
+        assert_eq!(queue.shown(), Shown { keys: 1, bytes: 8 });
+        assert!(matches!(queue.show(Memory::Sink(buf(4))), Err(Memory::Sink(_))));
+        assert!(queue.take_back(Stag(8)).is_none());
+        let back = queue.take_back(Stag(7)).expect("it was shown");
+        assert!(matches!(back, Withdrawn { memory: Memory::Sink(_), moved: 8 }));
+        assert_eq!(queue.shown(), Shown::default());
+        // Nobody reaches anything where there is nobody to show it to.
+        let mut queue = Queue::new(DEPTHS);
+        assert!(queue.show(Memory::Source(Slice::empty())).is_err());
+        assert!(queue.take_back(Stag(7)).is_none());
+    }
 }

@@ -128,9 +128,8 @@ impl Api {
 fn raise_limit() {
     let Rlimit { maximum, .. } = rustix::process::getrlimit(Resource::Memlock);
     let tried = [None, maximum].map(|most| Rlimit { current: most, maximum: most });
-    let raised = tried
-        .into_iter()
-        .any(|limit| rustix::process::setrlimit(Resource::Memlock, limit).is_ok());
+    let raised =
+        tried.into_iter().any(|limit| rustix::process::setrlimit(Resource::Memlock, limit).is_ok());
     if !raised {
         tracing::info!("the limit of locked memory (ulimit -l) stays as it is");
     }

@@ -14,7 +14,8 @@ pub enum LibraryError {
     #[error(
         "RDMA adapters need {file}, which cannot be loaded: {said}; try: install rdma-core \
          (Debian, Ubuntu: apt-get install librdmacm1 ibverbs-providers; Fedora, RHEL, openSUSE: \
-         librdmacm and libibverbs), or --rdma iwarp, which needs none"
+         librdmacm and libibverbs), or software iWARP, which needs none (--rdma iwarp; \
+         provider=iwarp in a URL)"
     )]
     Missing {
         /// The file that was looked for.

@@ -188,6 +188,9 @@ mod tests {
             (format!("{iser}?iser_start=login&auth=chap"), login),
             (format!("{iser}?mpa_crc=none&iser_start=login"), unchecked),
             (format!("{DISK}?mpa_crc=crc32c&transport=iser"), rdma),
+            (format!("{iser}?provider=verbs"), Transport::Verbs),
+            (format!("{DISK}?provider=VERBS&iser"), Transport::Verbs),
+            (format!("{iser}?provider=iwarp&mpa_crc=none&iser_start=login"), unchecked),
         ] {
             let url = Url::parse_disk(&text).unwrap();
             assert_eq!(url.transport, transport, "{text}");
@@ -211,6 +214,10 @@ mod tests {
             ("mpa_crc=none", "mpa_crc: iser://"),
             ("transport=iser&mpa_crc=crc64", "mpa_crc: crc32c or none"),
             ("transport=infiniband", "transport: tcp or iser"),
+            ("provider=verbs", "provider: iser:// or transport=iser"),
+            ("iser&provider=auto", "provider: iwarp or verbs"),
+            ("iser&provider=verbs&mpa_crc=none", "mpa_crc: provider=iwarp"),
+            ("iser&provider=verbs&iser_start=login", "iser_start: provider=iwarp"),
             ("s3cret", "the form NAME=VALUE"),
             ("target_password=ab&s3cret=cd", "the form NAME=VALUE"),
             ("cret@host/iqn", "a file"),

@@ -202,7 +202,7 @@ impl Initiator {
         match op {
             Op::Attach { task, write, read } => {
                 self.end_memory(task);
-                        if let Some(task) = self.tasks.open(task, Task::default) {
+                if let Some(task) = self.tasks.open(task, Task::default) {
                     *task = Task::new(write, read);
                 }
             }
@@ -212,7 +212,7 @@ impl Initiator {
             }
             Op::Release { task } => {
                 self.end_memory(task);
-                        self.tasks.discard(task);
+                self.tasks.discard(task);
             }
             Op::Quiet { task } => {
                 if let Some(task) = self.tasks.get_mut(task) {
@@ -444,7 +444,6 @@ impl Initiator {
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.end_memory(&mut self.stream);
     }
-
 }
 
 /// The bits of the first byte of a header that are its opcode.
