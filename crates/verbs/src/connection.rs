@@ -73,6 +73,22 @@ pub struct Connection {
     domain: Arc<Domain>,
 }
 
+/// What a connection over an adapter is, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Facts {
+    /// The device.
+    pub device: String,
+    /// RDMA Reads of the peer that are served at once (IRD).
+    pub ird: usize,
+    /// RDMA Reads of ours that the peer serves at once (ORD).
+    pub ord: usize,
+    /// Keys that the peer may have been told, of what Reads fill.
+    pub keys: usize,
+    /// Bytes of the memory that the adapter has for it: for messages, and what Reads fill.
+    pub registered: usize,
+}
+
 /// What is under way, and what it has.
 enum Flight {
     Receive(Buf),
@@ -167,10 +183,22 @@ impl Connection {
         self.failure.take()
     }
 
-    /// RDMA Reads of the peer that are served at once, and ours that it serves.
+    /// What it is, for people. Looks at all that is under way.
     #[must_use]
-    pub const fn reads(&self) -> (u8, u8) {
-        self.reads
+    pub fn facts(&self) -> Facts {
+        let buffers = self.flights.values().map(|flight| match flight {
+            Flight::Receive(buf) => buf.len(),
+            Flight::Send { .. } | Flight::Read { .. } => 0,
+        });
+        let slots = self.slots.iter().map(|slots| slots.buf.len());
+        let sinks = self.sinks.values().map(|sink| sink.buf.len());
+        Facts {
+            device: self.device().to_owned(),
+            ird: self.reads.0.into(),
+            ord: self.reads.1.into(),
+            keys: self.sinks.values().filter(|sink| sink.region.is_some()).count(),
+            registered: buffers.chain(slots).chain(sinks).sum(),
+        }
     }
 
     /// Whether it goes over iWARP.

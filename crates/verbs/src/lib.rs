@@ -40,6 +40,7 @@ mod fake;
 mod tests;
 
 pub use connection::Connection;
+pub use connection::Facts;
 pub use device::Device;
 pub use device::Kind;
 pub use device::devices;

@@ -244,6 +244,8 @@ fn peers_learn_no_key_but_that_of_what_an_iwarp_adapter_fills() {
         })
     };
     assert_eq!(remote(), [4096]);
+    let facts = connection.facts();
+    assert_eq!((facts.keys, facts.registered), (1, 256 * 256 + 5000 + 4096));
     world(|world| {
         let (written, filled) = (world.work(), world.work());
         world.bytes(filled.pieces[0], abi::REMOTE_WRITE).fill(1);
@@ -252,6 +254,7 @@ fn peers_learn_no_key_but_that_of_what_an_iwarp_adapter_fills() {
     });
     assert_eq!(told(&mut connection), ["sent 1", "returned 5 [1, 1, 1, 1]", "read 2"]);
     assert!(remote().is_empty());
+    assert_eq!(connection.facts().keys, 0);
 }
 
 #[test]
@@ -461,7 +464,9 @@ fn a_connection_is_asked_for() {
     let mut connection = asked(&pool);
     // It serves as many Reads as the device can, and asks for the one that some devices want.
     assert_eq!(world(|world| world.asked.clone()), Some((vec![0xc0, 0, 0, 0], 16, 1)));
-    assert_eq!(connection.reads(), (12, 1), "as the peer says");
+    let facts = connection.facts();
+    assert_eq!((facts.ird, facts.ord), (12, 1), "as the peer says");
+    assert_eq!((&*facts.device, facts.keys, facts.registered), ("fake0", 0, 256 * 256));
     let depths = connection.depths();
     assert_eq!((depths.sends, depths.reads, depths.receives), (256, 1, 160));
     assert!(!connection.is_iwarp());

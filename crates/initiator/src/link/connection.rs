@@ -76,7 +76,7 @@ pub(super) enum Path {
         /// What was received and not treated; empty between turns.
         inbox: VecDeque<ToInitiator>,
     },
-    Adapter(Adapter),
+    Adapter(Box<Adapter>),
 }
 
 impl Connection {
@@ -111,7 +111,7 @@ impl Connection {
             }
             Line::Adapter(outgoing) => {
                 match Adapter::open(*outgoing, (session, self.epoch), context) {
-                    Some((mover, adapter)) => (Some(mover), Path::Adapter(adapter)),
+                    Some((mover, adapter)) => (Some(mover), Path::Adapter(Box::new(adapter))),
                     None => (None, Path::None),
                 }
             }
