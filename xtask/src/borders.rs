@@ -35,8 +35,8 @@ const SYSTEM: &[&str] = &[
 ];
 
 /// The traits whose code may be foreign: of stores, which give work and do none, of those who keep
-/// states, which a port calls, of those who connect, in threads of their own, and of adapters, which
-/// are shown memory as a pool gives some.
+/// states, which a port calls, of those who connect, in threads of their own, and of adapters,
+/// which are shown memory as a pool gives some.
 const FOREIGN: &[&str] = &["Connector", "Foreign", "Keeper", "Registry", "Store"];
 
 /// Of all files; tests may do what they like.

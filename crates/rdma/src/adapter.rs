@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A queue pair that an adapter carries out: what is posted waits here until who drives the adapter
-//! takes it, and comes back with what has become of it. Read first: RFC 5040 §5. Memory that peers
-//! reach goes to a [`Registry`], which answers at once, as a pool does: a task whose memory is taken
-//! back waits for nothing.
+//! takes it, and comes back with what has become of it. Read first: RFC 5040 §5. Memory that
+//! peers reach goes to a [`Registry`], which answers at once, as a pool does: a task whose memory
+//! is taken back waits for nothing.
 //!
 //! ```text
 //!   up --disconnect, Ended--> over

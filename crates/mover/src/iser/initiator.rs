@@ -119,7 +119,8 @@ impl Initiator {
     /// As [`Initiator::new`]; without CRCs if the target does not insist on them.
     #[must_use]
     pub fn with_checks(pool: &Pool, seed: u32, checks: Checks) -> Option<Self> {
-        Some(Self::over(Stream::initiator(pool.take(MESSAGE_LEN_MAX)?, seed, checks)))
+        let stream = Stream::initiator(pool.take(MESSAGE_LEN_MAX)?, seed, checks);
+        Some(Self::over(stream))
     }
 
     /// Over an adapter, whose connection stands: the target was told [`Initiator::ASKED`]. The
