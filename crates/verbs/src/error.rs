@@ -175,6 +175,18 @@ impl VerbsError {
         Self::Failed { doing, source: io::Error::from_raw_os_error(errno) }
     }
 
+    /// A device that asks by TCP may say at once that nobody listens.
+    pub(crate) fn or_refused(self) -> Self {
+        match self {
+            Self::Failed { doing: Doing::Connect, source }
+                if source.kind() == io::ErrorKind::ConnectionRefused =>
+            {
+                Self::Rejected
+            }
+            other => other,
+        }
+    }
+
     pub(crate) fn at(self, address: SocketAddr) -> Self {
         match self {
             Self::Failed { doing, source } => Self::At { address, doing, source },
@@ -256,6 +268,13 @@ mod tests {
         assert!(error.contains("--rdma iwarp"), "{error}");
         let error = LibraryError::of_loader("librdmacm.so.1", "wrong ELF class".into());
         assert!(matches!(error, LibraryError::Broken { .. }));
+    }
+
+    #[test]
+    fn who_is_refused_at_once_is_told_so() {
+        let refused = |errno| VerbsError::of(Doing::Connect, errno).or_refused();
+        assert!(matches!(refused(111), VerbsError::Rejected));
+        assert!(matches!(refused(22), VerbsError::Failed { .. }));
     }
 
     #[test]

@@ -227,7 +227,7 @@ impl Id {
         // SAFETY: the identifier is there and has a queue pair; the private data is copied.
         match unsafe { (self.api.rdma_connect)(self.raw.as_ptr(), &raw mut param) } {
             0 => Ok(()),
-            _ => Err(VerbsError::last(Doing::Connect)),
+            _ => Err(VerbsError::last(Doing::Connect).or_refused()),
         }
     }
 
