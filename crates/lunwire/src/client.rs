@@ -177,14 +177,19 @@ fn warn_of_digests(options: &Options) {
     let Settings { header_digest, data_digest, .. } = &options.settings;
     let wants =
         |offer: &DigestOffer| matches!(offer, DigestOffer::Preferred | DigestOffer::Required);
-    if matches!(options.transport, Transport::Iser(..))
-        && (wants(header_digest) || wants(data_digest))
-    {
-        output::warn(
-            "there are no digests over iSER (RFC 7145): HeaderDigest and DataDigest are None; the \
-             CRC of MPA covers each segment instead, unless the URL has mpa_crc=none",
-        );
+    if !wants(header_digest) && !wants(data_digest) {
+        return;
     }
+    let instead = match options.transport {
+        Transport::Tcp => return,
+        Transport::Iser(..) => {
+            "the CRC of MPA covers each segment instead, unless the URL has mpa_crc=none"
+        }
+        Transport::Verbs => "adapters have CRCs of their own on the way",
+    };
+    output::warn(format!(
+        "there are no digests over iSER (RFC 7145): HeaderDigest and DataDigest are None; {instead}"
+    ));
 }
 
 /// Who wants what else there is on a byte stream alone is told, too.
@@ -370,6 +375,7 @@ pub(crate) fn tell(event: &Event) {
             output::say(format_args!("{error}; trying again for a while"))
         }
         Event::Deferred { error, .. } => output::say(format_args!("warning: {error}")),
+        Event::Adapter { error, .. } => output::say(error),
         Event::Oddity { oddity, .. } => output::say(format_args!("warning: {oddity}")),
         _ => {}
     }

@@ -225,6 +225,7 @@ pub use strangers::STRANGERS_MAX;
 pub use target::Error;
 pub use target::Found;
 pub use target::Target;
+pub use verbs::Facts as AdapterFacts;
 pub use volume::Resized;
 pub use volume::Shrink;
 pub use volume::Snapshot;

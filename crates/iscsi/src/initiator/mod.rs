@@ -43,6 +43,7 @@ use self::datamover::Keys;
 use self::datamover::Op;
 use crate::datamover::Capabilities;
 use crate::datamover::Rdma;
+use crate::limits::UNEXPECTED_BUFFERS;
 use crate::limits::UNEXPECTED_MAX;
 pub use crate::target_role::ConnectionId;
 pub use crate::target_role::Parameters;
@@ -77,6 +78,8 @@ pub struct Settings {
     /// Over RDMA, PDUs that a target may send without being asked before it hears that they have
     /// come: from 2 on (RFC 7145 §6.7).
     pub unexpected_pdus_max: u32,
+    /// Commands that are with the target at once, however wide its window is.
+    pub commands_max: u32,
     /// Whether RDMA begins with a Hello (RFC 7145 §5.1.3), which tells a target how many RDMA Reads
     /// are served at once where MPA does not.
     pub hello: bool,
@@ -125,6 +128,7 @@ impl Default for Settings {
             markers: false,
             rdma: Rdma::Never,
             unexpected_pdus_max: UNEXPECTED_MAX,
+            commands_max: u32::MAX,
             hello: false,
             error_recovery_level: 0,
             time2wait: 0,
@@ -151,6 +155,12 @@ impl Settings {
             (self.header_digest, self.data_digest) = (DigestOffer::Off, DigestOffer::Off);
         }
         self.error_recovery_level = self.error_recovery_level.min(capabilities.recovery_level);
+        if let Some(buffers) = capabilities.buffers {
+            // One for the answer to each command, and of the others half for answers to what is no
+            // command.
+            self.commands_max = buffers.saturating_sub(UNEXPECTED_BUFFERS).into();
+            self.unexpected_pdus_max = u32::from(UNEXPECTED_BUFFERS / 2);
+        }
         self.markers &= capabilities.markers;
         self.rdma = capabilities.rdma;
         // Nothing is reordered there.

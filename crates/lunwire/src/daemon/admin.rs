@@ -301,7 +301,7 @@ impl Shared {
                     mode: self.target.mode().name().into(),
                     crc32c: crc::tier().name().into(),
                     reactors: self.target.reactors(),
-                    iser: shown::iser(&self.target.iser_portals(), sessions),
+                    iser: shown::iser(&self.target, sessions),
                     portals: self.target.portals().iter().map(ToString::to_string).collect(),
                     targets: targets.map(|target| shown::target(target, &waits)).collect(),
                     sessions: answers.iter().map(|figures| figures.sessions.len()).sum(),

@@ -26,8 +26,15 @@ pub use rdma::mpa::Framing;
 pub use target::Target;
 pub use wire::iwarp::Markers;
 
+use crate::limits::ADAPTER_BUFFERS;
+
 /// What both ends can do.
 pub const CAPABILITIES: Capabilities = Capabilities::RDMA;
+
+/// What both ends can do over an adapter, which has memory until it says that it is done: no task
+/// can take its buffer along from a connection that is not over.
+pub const OF_ADAPTERS: Capabilities =
+    Capabilities { buffers: Some(ADAPTER_BUFFERS), recovery_level: 1, ..CAPABILITIES };
 
 /// The first byte of a connection that begins with MPA: of its request (RFC 5044 §7.1.1). No Login
 /// Request begins like that.

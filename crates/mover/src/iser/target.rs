@@ -35,6 +35,7 @@ use wire::iwarp::UNTAGGED_LEN;
 use self::output::weight;
 use self::unasked::Unasked;
 use super::CAPABILITIES;
+use super::OF_ADAPTERS;
 use super::facts::Facts;
 use super::message::MESSAGE_LEN_MAX;
 use super::remote::Remote;
@@ -45,11 +46,6 @@ use crate::counters::Counters;
 use crate::limits::ADAPTER_BUFFERS;
 use crate::limits::LOGIN_BUFFERS;
 use crate::limits::TASKS_MAX;
-
-/// What it can do over an adapter, which has memory until it says that it is done: no task can take
-/// its buffer along from a connection that is not over.
-const OF_ADAPTERS: Capabilities =
-    Capabilities { buffers: Some(ADAPTER_BUFFERS), recovery_level: 1, ..CAPABILITIES };
 
 /// The target's end of an iSER connection.
 ///

@@ -2,6 +2,7 @@
 //! Both ends of a connection over iSER, without anybody between them, and what each test needs.
 
 mod adapter;
+mod adapters;
 mod beginning;
 mod credits;
 mod headers;

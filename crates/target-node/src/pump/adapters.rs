@@ -119,6 +119,14 @@ impl Adapter {
 }
 
 impl Line {
+    /// None: it is no adapter's.
+    pub(super) fn adapter_facts(&self) -> Option<verbs::Facts> {
+        match self {
+            Self::Adapter(line) => Some(line.connection.facts()),
+            Self::Socket { .. } | Self::Local(_) => None,
+        }
+    }
+
     /// It is to be looked at once more, though nothing tells of it; asked once.
     pub(super) fn is_stirred(&mut self) -> bool {
         match self {

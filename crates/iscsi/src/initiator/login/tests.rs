@@ -241,6 +241,16 @@ fn what_a_mover_cannot_do_is_not_asked_for() {
     }
 }
 
+/// Each PDU that comes over an adapter needs a buffer.
+#[test]
+fn what_finds_no_buffer_is_not_asked_for() {
+    let few = Capabilities { buffers: Some(160), ..Capabilities::RDMA };
+    let settings = Settings::default().within(few);
+    assert_eq!((settings.commands_max, settings.unexpected_pdus_max), (128, 16));
+    let settings = Settings::default().within(Capabilities::RDMA);
+    assert_eq!((settings.commands_max, settings.unexpected_pdus_max), (u32::MAX, 1024));
+}
+
 /// The gotgt target answers with zeroes.
 #[test]
 fn another_isid_fails_only_a_login_that_rests_on_it() {

@@ -9,13 +9,11 @@ use buf::Buf;
 use buf::Slice;
 use iscsi::initiator::datamover::TaskId;
 use rdma::region::Memory;
-use rdma::region::Regions;
 use rdma::region::Withdrawn;
 use wire::iscsi::ScsiCommand;
 use wire::iser::Advertised;
 use wire::iwarp::Stag;
 
-use crate::iser::stream::BASE;
 use crate::iser::stream::Stream;
 
 /// A task on its way from one connection to another: what is of this connection alone stays behind.
@@ -86,8 +84,8 @@ impl Task {
     }
 
     /// The command goes out, with so much immediate data: names what the target is to read, and
-    /// what it may write to. What it sends unasked ends at `unsolicited_end`. None: there are too
-    /// many names.
+    /// what it may write to. What it sends unasked ends at `unsolicited_end`. None: there is no name
+    /// to be had now, and nothing has changed.
     pub(super) fn begin(
         &mut self,
         command: &ScsiCommand,
@@ -120,21 +118,22 @@ impl Task {
         (names, stream): (Names, &mut Stream),
     ) -> Option<(Option<Advertised>, Option<Advertised>)> {
         let Needs { wanted, fetched, .. } = self.needs;
-        self.begun = true;
         let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         let room = self.read.as_ref().map_or(0, |buf| length(buf.len()));
         self.in_len = wanted.min(room);
+        let (mut write, mut read) = (None, None);
         if wanted > 0
             && let Some(buf) = self.read.take()
         {
-            match stream.advertise(Memory::Sink(buf)) {
-                Ok(stag) => self.read_stag = Some(stag),
+            match stream.name(Memory::Sink(buf)) {
+                Ok(named) => read = Some(named),
                 Err(memory) => {
                     self.take_back(memory);
                     return None;
                 }
             }
         }
+        self.read_stag = read.map(|named| named.stag);
         if fetched.0 < fetched.1
             && let Some(slice) = &self.write
         {
@@ -144,10 +143,17 @@ impl Task {
                 Names::Fetched => usize::try_from(fetched.0).ok()?,
             };
             let source = slice.part(from..slice.len())?;
-            self.write_stag = Some(stream.advertise(Memory::Source(source)).ok()?);
+            match stream.name(Memory::Source(source)) {
+                Ok(named) => write = Some(named),
+                Err(_) => {
+                    self.end_memory(stream);
+                    return None;
+                }
+            }
         }
-        let named = |stag| Advertised { stag, base: BASE };
-        Some((self.write_stag.map(named), self.read_stag.map(named)))
+        self.begun = true;
+        self.write_stag = write.map(|named| named.stag);
+        Some((write, read))
     }
 
     /// A part of what it sends.
@@ -183,9 +189,9 @@ impl Task {
     }
 
     /// Ends all names.
-    pub(super) fn end_memory(&mut self, regions: &mut Regions) {
+    pub(super) fn end_memory(&mut self, stream: &mut Stream) {
         for stag in self.write_stag.take().into_iter().chain(self.read_stag.take()) {
-            if let Some(withdrawn) = regions.invalidate(stag) {
+            if let Some(withdrawn) = stream.end_name(stag) {
                 self.withdraw(withdrawn);
             }
         }
