@@ -26,6 +26,7 @@ use crate::door::Address;
 use crate::door::AddressError;
 use crate::door::Door;
 use crate::door::Listener;
+use crate::fuse::MountError;
 use crate::limits;
 
 /// Why a disk is not served, or was not to the end.
@@ -35,6 +36,9 @@ pub enum Error {
     /// Nobody can connect.
     #[error(transparent)]
     Address(#[from] AddressError),
+    /// The disk is no file.
+    #[error(transparent)]
+    Mount(#[from] MountError),
     /// A thread, an engine or a descriptor cannot be had.
     #[error("cannot serve: {0}")]
     System(#[from] std::io::Error),
@@ -57,6 +61,8 @@ pub enum News {
     Disk(DiskEvent),
     /// With a client, in a sentence.
     Client(String),
+    /// Somebody has unmounted it.
+    Unmounted,
 }
 
 /// News that nobody has fetched; more are dropped.

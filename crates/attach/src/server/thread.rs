@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread that serves: connections on one side, the disk on the other.
 
-mod edges;
 mod requests;
 
 use std::os::fd::OwnedFd;

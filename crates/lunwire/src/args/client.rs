@@ -457,9 +457,12 @@ answered, and what was written is flushed.";
 pub(crate) struct AttachOptions {
     #[command(flatten)]
     pub(crate) disk: DiskOptions,
+    /// Make it a file in this empty directory: DIR/disk
+    #[arg(value_name = "DIR", conflicts_with = "nbd")]
+    pub(crate) folder: Option<PathBuf>,
     /// Serve it to NBD clients at a socket in the file system, or at HOST:PORT
     #[arg(long, value_name = "PATH|HOST:PORT")]
-    pub(crate) nbd: String,
+    pub(crate) nbd: Option<String>,
     /// Name of the export; clients that name none get it, too
     #[arg(long, value_name = "NAME", default_value = "disk")]
     pub(crate) name: String,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire attach`.
 
+mod served;
+
 use std::sync::mpsc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -8,7 +10,6 @@ use std::time::Duration;
 use anyhow::Result;
 use anyhow::bail;
 use attach::Address;
-use attach::NbdServer;
 use attach::News;
 use initiator::Config;
 use initiator::Disk;
@@ -19,8 +20,9 @@ use initiator::Session;
 use initiator::Url;
 use serde_json::json;
 
+use self::served::Place;
+use self::served::Served;
 use crate::args::AttachOptions;
-use crate::args::Usage;
 use crate::client;
 use crate::client::leaving;
 use crate::client::refusal;
@@ -40,7 +42,7 @@ const SPIN_MAX: Duration = Duration::ZERO;
 /// Serves one disk until the user wants an end.
 pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let url = client::disk_url(&options.disk.url)?;
-    let address = address(&options.nbd)?;
+    let place = Place::of(options)?;
     let wait = client::time("--io-timeout", &options.io_timeout)?;
     let engine = client::engine(&options.disk.client)?;
     let mut login = client::options(&options.disk.client, &url)?;
@@ -60,22 +62,15 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     };
     let bytes = disk.size();
     let description = url.to_string();
-    let (server, from) = NbdServer::start(
-        disk,
-        session.pool().clone(),
-        &options.name,
-        &description,
-        &address,
-        engine,
-    )?;
+    let (served, from) = Served::start(&place, disk, &session, options, &description, engine)?;
     if options.json {
-        let nbd = server.address();
-        output::result(json!({ "url": description, "nbd": nbd, "bytes": bytes }));
+        let (kind, shown) = served.json();
+        output::result(json!({ "url": description, kind: shown, "bytes": bytes }));
     } else {
-        output::line(format_args!("{url} is attached as {}", server.address()));
+        output::line(format_args!("{url} is attached as {}", served.shown()));
     }
     output::written()?;
-    if let Address::Tcp(text) = &address
+    if let Place::Nbd(Address::Tcp(text)) = &place
         && !is_loopback(text)
     {
         output::warn(format!("everybody who reaches {text} can use the disk, without a password"));
@@ -89,26 +84,18 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     })?;
     wait_for_end(&news, &url);
     leaving::set_most(LEAVING_MOST);
-    let stopped = server.stop(GRACE);
+    let stopped = served.stop(GRACE);
     // It ends with the server.
     let _ = passed_on.join();
     session.logout();
-    stopped.map_err(|error| match error {
-        attach::Error::Disk(error) => client::advised(error, &url),
-        error => anyhow::anyhow!("{url}: {error}"),
-    })
-}
-
-fn address(text: &str) -> Result<Address> {
-    if text.contains("://") {
-        let right = "a path, as /run/disk.sock, or HOST:PORT is right";
-        return Err(Usage(format!("--nbd {text}: {right}")).into());
-    }
-    match Address::parse(text) {
-        Address::Path(path) if path.as_os_str().is_empty() => {
-            Err(Usage("--nbd: it is empty; a path or HOST:PORT is right".into()).into())
+    match stopped {
+        Ok(None) => Ok(()),
+        Ok(Some(warning)) => {
+            output::warn(warning);
+            Ok(())
         }
-        address => Ok(address),
+        Err(attach::Error::Disk(error)) => Err(client::advised(error, &url)),
+        Err(error) => bail!("{url}: {error}"),
     }
 }
 
@@ -133,6 +120,7 @@ fn wait_for_end(news: &mpsc::Receiver<Option<News>>, url: &Url) {
         match news.recv_timeout(client::LOOK) {
             Ok(Some(News::Disk(event))) => tell(&event, url),
             Ok(Some(News::Client(text))) => output::say(format_args!("{url}: {text}")),
+            Ok(Some(News::Unmounted)) => return,
             Ok(Some(_)) | Err(RecvTimeoutError::Timeout) => {}
             Ok(None) | Err(RecvTimeoutError::Disconnected) => return,
         }
