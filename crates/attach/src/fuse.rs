@@ -58,6 +58,7 @@ use self::holes::Wanted;
 use self::mount::Mount;
 pub use self::mount::MountError;
 use self::mount::Unmount;
+pub use self::mount::forget;
 use crate::carrier::Carrier;
 use crate::carrier::Ended;
 use crate::carrier::TAGS_END;

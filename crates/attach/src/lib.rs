@@ -32,6 +32,7 @@ pub use door::AddressError;
 pub use fuse::FuseServer;
 pub use fuse::Left;
 pub use fuse::MountError;
+pub use fuse::forget;
 pub use server::Error;
 pub use server::NbdServer;
 pub use server::News;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
@@ -88,6 +89,8 @@ struct Thread {
 #[derive(Debug)]
 struct Stop {
     wanted: AtomicBool,
+    /// Connections that are open.
+    clients: AtomicUsize,
     /// How long clients may take to get their answers.
     grace: Mutex<Duration>,
 }
@@ -111,8 +114,11 @@ impl NbdServer {
         let (ready, started) = mpsc::channel();
         let (connect, connections) = mpsc::channel();
         let (news_to, news) = mpsc::sync_channel(NEWS_MAX);
-        let stop =
-            Arc::new(Stop { wanted: AtomicBool::new(false), grace: Mutex::new(Duration::ZERO) });
+        let stop = Arc::new(Stop {
+            wanted: AtomicBool::new(false),
+            clients: AtomicUsize::new(0),
+            grace: Mutex::new(Duration::ZERO),
+        });
         let parts = Parts {
             export: export(&disk, name, description),
             disk,
@@ -144,6 +150,12 @@ impl NbdServer {
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// How many connections are open.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.thread.stop.clients.load(Ordering::Acquire)
     }
 
     /// Takes no more connections and requests; what is under way is answered, for which clients

@@ -135,6 +135,19 @@ impl Mount {
     }
 }
 
+/// Takes away a mount whose server is gone, if there is one.
+///
+/// # Errors
+/// If the system says no.
+pub fn forget(folder: &Path) -> io::Result<()> {
+    match std::fs::metadata(folder) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTCONN) => {
+            Mount { path: folder.to_owned() }.remove(Unmount::Detach)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Whether something may be mounted there.
 fn look(folder: &Path) -> Result<PathBuf, MountError> {
     let shown = folder.display().to_string();
