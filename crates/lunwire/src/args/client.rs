@@ -471,10 +471,12 @@ pub(crate) struct AttachOptions {
     /// Serve it to NBD clients at a socket in the file system, or at HOST:PORT
     #[arg(long, value_name = "PATH|HOST:PORT")]
     pub(crate) nbd: Option<String>,
-    /// By which it is listed and detached, and name of the export of NBD, which clients get that
-    /// name none, too [default: of its target and number; for NBD disk]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) name: Option<String>,
+    /// Name of the export of NBD; clients that name none get it, too
+    #[arg(long, value_name = "NAME", default_value = "disk")]
+    pub(crate) name: String,
+    /// By which it is listed and detached [default: made of its target and number]
+    #[arg(long = "as", value_name = "NAME")]
+    pub(crate) alias: Option<String>,
     /// How long reads and writes wait when the target is gone; then they fail, until it is attached
     /// anew; 0: for ever
     #[arg(long, value_name = "TIME", default_value = "5m")]

@@ -34,6 +34,7 @@ use serde_json::json;
 
 use self::background::Failed;
 use self::book::Book;
+use self::book::Reserved;
 use self::orders::Detach;
 use self::orders::Orders;
 use self::served::Place;
@@ -45,9 +46,6 @@ use crate::client::leaving;
 use crate::client::refusal;
 use crate::client::refusal::Identity;
 use crate::output;
-
-/// What clients of NBD know the disk by.
-const EXPORT: &str = "disk";
 
 /// How long clients get for what is under way when the user wants an end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -72,7 +70,6 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let url = client::disk_url(&options.disk.url)?;
     let place = Place::of(options)?;
     let wait = client::time("--io-timeout", &options.io_timeout)?;
-    let (book, name) = entry(options, &place, &url)?;
     if options.daemon {
         return match background::start()? {
             None => Ok(()),
@@ -83,6 +80,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     if options.in_background {
         background::part()?;
     }
+    let listed = list(options, &place, &url)?;
     let engine = client::engine(&options.disk.client)?;
     let mut login = client::options(&options.disk.client, &url)?;
     login.reconnect_patience = if wait.is_zero() { Duration::MAX } else { wait };
@@ -101,28 +99,24 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     };
     let geometry = disk.geometry();
     let description = url.to_string();
-    let mount = match &book {
-        Some(book) if place == Place::Loop => Some(book.make_mount(&name)?),
+    let mount = match &listed {
+        Some((book, Reserved { name, .. })) if place == Place::Loop => Some(book.make_mount(name)?),
         _ => None,
     };
-    let wanted = Wanted {
-        place: &place,
-        export: options.name.as_deref().unwrap_or(EXPORT),
-        description: &description,
-        mount,
-        engine,
-    };
+    let wanted =
+        Wanted { place: &place, export: &options.name, description: &description, mount, engine };
     let started = Served::start(&wanted, disk, &session);
     let (served, from) = match started {
         Ok(started) => started,
         Err(error) => {
-            if let Some(book) = &book {
-                book.strike(&name);
+            if let Some((book, Reserved { name, .. })) = &listed {
+                book.strike(name);
             }
             session.logout();
             return Err(error);
         }
     };
+    let name = listed.as_ref().map(|(_, reserved)| reserved.name.clone()).unwrap_or_default();
     let attachment = Attachment {
         name: name.clone(),
         url: description.clone(),
@@ -133,8 +127,8 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         read_only: geometry.read_only,
         pid: std::process::id(),
     };
-    let mut attached = Attached { url: &url, book, served, orders: None };
-    let ready = attached.begin(options, &attachment, &wake).and_then(|()| {
+    let mut attached = Attached { url: &url, book: None, served, orders: None };
+    let ready = attached.begin(options, listed, &attachment, &wake).and_then(|()| {
         if let Place::Nbd(Address::Tcp(text)) = &place
             && !is_loopback(text)
         {
@@ -163,26 +157,29 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     ended
 }
 
-/// Where the attachment is written down, and by which name. Without a place for that it is not, in
-/// the foreground.
-fn entry(options: &AttachOptions, place: &Place, url: &Url) -> Result<(Option<Book>, String)> {
-    let in_background = options.daemon || options.in_background;
-    let is_needed = in_background || *place == Place::Loop || options.place.state_dir.is_some();
-    let book = match is_needed {
-        true => Some(Book::required(&options.place)?),
-        false => Book::of(&options.place),
+/// Where the attachment is written down, and by which name. In the foreground it may be listed
+/// nowhere.
+fn list(options: &AttachOptions, place: &Place, url: &Url) -> Result<Option<(Book, Reserved)>> {
+    let wanted = options.alias.as_deref();
+    let reserve = |book: Book| {
+        book.make()?;
+        let reserved = book.reserve(wanted, url)?;
+        Ok((book, reserved))
     };
-    let made = book.as_ref().map(Book::make).transpose();
-    let book = match made {
-        Err(error) if is_needed => return Err(error),
-        Err(_) => None,
-        Ok(_) => book,
-    };
-    let name = match &book {
-        Some(book) => book.name(options.name.as_deref(), url)?,
-        None => String::new(),
-    };
-    Ok((book, name))
+    let is_chosen = options.place.state_dir.is_some();
+    if options.in_background || is_chosen || *place == Place::Loop {
+        return reserve(Book::required(&options.place)?).map(Some);
+    }
+    let Some(book) = Book::of(&options.place) else { return Ok(None) };
+    match reserve(book) {
+        Ok(listed) => Ok(Some(listed)),
+        // The user has named it.
+        Err(error) if wanted.is_some() => Err(error),
+        Err(error) => {
+            output::warn(format!("lunwire attached will not list it: {}", output::chain(&error)));
+            Ok(None)
+        }
+    }
 }
 
 /// A disk that is attached, and what others know of it.
@@ -198,19 +195,16 @@ impl Attached<'_> {
     fn begin(
         &mut self,
         options: &AttachOptions,
+        listed: Option<(Book, Reserved)>,
         attachment: &Attachment,
         wake: &Sender<Word>,
     ) -> Result<()> {
-        if let Some(book) = &self.book {
+        if let Some((book, reserved)) = listed {
             let to = wake.clone();
-            let orders = Orders::listen(
-                &book.socket(&attachment.name),
-                attachment.clone(),
-                // Who has gone gives no answer.
-                move |order| drop(to.send(Word::Detach(order))),
-            )?;
-            self.orders = Some(orders);
-            book.enter(attachment)?;
+            // Who has gone gives no answer.
+            let order = move |order| drop(to.send(Word::Detach(order)));
+            self.orders = Some(Orders::listen(reserved, attachment.clone(), order)?);
+            self.book.insert(book).enter(attachment)?;
         }
         let Attachment { url, kind, place, bytes, .. } = attachment;
         if options.json {

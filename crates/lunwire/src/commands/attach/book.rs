@@ -7,6 +7,7 @@ use std::fs::DirBuilder;
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::path::PathBuf;
@@ -18,6 +19,8 @@ use control::admin::Attachment;
 
 use crate::args::AttachedPlace;
 use crate::args::Usage;
+use crate::daemon::admin;
+use crate::daemon::admin::Socket;
 
 /// Attachments of one name: `disk-0`, `disk-0-2` and so on.
 const ALIKE_MAX: u32 = 1000;
@@ -29,6 +32,14 @@ const NAME_MAX: usize = 32;
 #[derive(Clone, Debug)]
 pub(super) struct Book {
     folder: PathBuf,
+}
+
+/// A name that is taken as long as this lives, and the socket that shows it.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    pub(super) name: String,
+    pub(super) listener: UnixListener,
+    pub(super) socket: Socket,
 }
 
 /// An attachment in the book.
@@ -68,6 +79,7 @@ impl Book {
             .with_context(|| format!("cannot make {shown}; try: --state-dir PATH"))
     }
 
+    /// By which its process is asked.
     pub(super) fn socket(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.sock"))
     }
@@ -93,21 +105,34 @@ impl Book {
         Ok(folder)
     }
 
-    /// The wanted name, or one made of `url` that no other attachment has.
-    pub(super) fn name(&self, wanted: Option<&str>, url: &initiator::Url) -> Result<String> {
+    /// Takes the wanted name, or one made of `url` that no other attachment has.
+    pub(super) fn reserve(&self, wanted: Option<&str>, url: &initiator::Url) -> Result<Reserved> {
         if let Some(name) = wanted {
             check(name)?;
             if self.is_taken(name) {
-                bail!(
-                    "another disk is attached as {name}; try: another --name, or lunwire attached"
-                );
+                bail!("another disk is attached as {name}; try: another --as, or lunwire attached");
             }
-            return Ok(name.to_owned());
+            return self.take(name.to_owned());
         }
         let base = name_of(url);
         let others = (2..ALIKE_MAX).map(|number| format!("{base}-{number}"));
-        let free = std::iter::once(base.clone()).chain(others).find(|name| !self.is_taken(name));
-        free.with_context(|| format!("{ALIKE_MAX} disks are attached as {base}; try: --name NAME"))
+        for name in std::iter::once(base.clone()).chain(others) {
+            if self.is_taken(&name) {
+                continue;
+            }
+            match self.take(name.clone()) {
+                // Somebody else was quicker.
+                Err(_) if self.is_taken(&name) => {}
+                result => return result,
+            }
+        }
+        bail!("{ALIKE_MAX} disks are attached as {base}; try: --as NAME");
+    }
+
+    fn take(&self, name: String) -> Result<Reserved> {
+        let path = self.socket(&name);
+        let listener = admin::bind(&path)?;
+        Ok(Reserved { name, listener, socket: Socket::of(path)? })
     }
 
     fn is_taken(&self, name: &str) -> bool {
@@ -183,7 +208,7 @@ fn check(name: &str) -> Result<()> {
         || !name.chars().all(allowed)
     {
         let right = format!("letters, digits, '-', '_' and '.' are right, {NAME_MAX} at most");
-        return Err(Usage(format!("--name {name}: {right}")).into());
+        return Err(Usage(format!("--as {name}: {right}")).into());
     }
     Ok(())
 }
@@ -230,13 +255,17 @@ mod tests {
         let (book, _folder) = book();
         let url: initiator::Url =
             "iscsi://host/iqn.2026-01.com.example:web.data_1/3".parse().unwrap();
-        assert_eq!(book.name(None, &url).unwrap(), "webdata1-3");
+        let first = book.reserve(None, &url).unwrap();
+        assert_eq!(first.name, "webdata1-3");
+        assert_eq!(book.reserve(None, &url).unwrap().name, "webdata1-3-2");
+        drop(first);
+        assert_eq!(book.reserve(None, &url).unwrap().name, "webdata1-3");
         book.enter(&attachment("webdata1-3")).unwrap();
-        assert_eq!(book.name(None, &url).unwrap(), "webdata1-3-2");
-        assert!(book.name(Some("webdata1-3"), &url).is_err());
-        assert_eq!(book.name(Some("a.b"), &url).unwrap(), "a.b");
+        assert_eq!(book.reserve(None, &url).unwrap().name, "webdata1-3-2");
+        assert!(book.reserve(Some("webdata1-3"), &url).is_err());
+        assert_eq!(book.reserve(Some("a.b"), &url).unwrap().name, "a.b");
         for odd in ["", "../x", ".x", "-x", "a/b", "a b", &"x".repeat(33)] {
-            assert!(book.name(Some(odd), &url).is_err(), "{odd}");
+            assert!(book.reserve(Some(odd), &url).is_err(), "{odd}");
         }
     }
 

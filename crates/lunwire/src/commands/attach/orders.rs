@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a process that attaches a disk can be asked and told, by its socket.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -18,7 +17,7 @@ use control::admin::Attachment;
 use control::admin::Reply;
 use control::admin::Request;
 
-use crate::daemon::admin;
+use super::book::Reserved;
 use crate::daemon::admin::Socket;
 use crate::daemon::clients::Clients;
 use crate::daemon::clients::Questions;
@@ -67,14 +66,13 @@ impl Questions for Asked {
 }
 
 impl Orders {
-    /// Answers at `path`; `to` gets orders.
+    /// Answers where a name is reserved; `to` gets orders.
     pub(super) fn listen(
-        path: &Path,
+        reserved: Reserved,
         attachment: Attachment,
         to: impl Fn(Detach) + Send + Sync + 'static,
     ) -> Result<Self> {
-        let listener = admin::bind(path)?;
-        let socket = Socket::of(path.to_owned())?;
+        let Reserved { listener, socket, .. } = reserved;
         let attachment = Mutex::new(attachment);
         let shared = Arc::new(Shared { attachment, leaving: AtomicBool::new(false) });
         let (mut clients, orders) =
