@@ -267,8 +267,8 @@ fn configure(device: &File, configuration: &Configuration) -> io::Result<()> {
 
 fn status(device: &File) -> io::Result<Status> {
     let mut status = Status::NONE;
-    // SAFETY: the request writes a `loop_info64`, whose layout that is and which may have any bytes,
-    // and keeps no address of it. The descriptor is open.
+    // SAFETY: the request writes a `loop_info64`, whose layout that is and which may have any
+    // bytes, and keeps no address of it. The descriptor is open.
     check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, &raw mut status) })?;
     Ok(status)
 }

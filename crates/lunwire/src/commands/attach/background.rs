@@ -2,8 +2,8 @@
 //! `--daemon`: another process attaches the disk, and this one waits until it can be used.
 //!
 //! The other process is the same program with `--in-background` in the place of `--daemon`. Its
-//! standard input is a socket, over which it says that it is ready; until then all else that it says
-//! is seen by who has called. Should that one be gone by then, it ends.
+//! standard input is a socket, over which it says that it is ready; until then all else that it
+//! says is seen by who has called. Should that one be gone by then, it ends.
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -253,8 +253,8 @@ mod tests {
     #[test]
     fn names_follow_from_urls_and_differ() {
         let (book, _folder) = book();
-        let url: initiator::Url =
-            "iscsi://host/iqn.2026-01.com.example:web.data_1/3".parse().unwrap();
+        let url = "iscsi://host/iqn.2026-01.com.example:web.data_1/3";
+        let url = initiator::Url::parse(url).unwrap();
         let first = book.reserve(None, &url).unwrap();
         assert_eq!(first.name, "webdata1-3");
         assert_eq!(book.reserve(None, &url).unwrap().name, "webdata1-3-2");
@@ -273,7 +273,7 @@ mod tests {
     fn who_listens_is_alive() {
         let (book, _folder) = book();
         assert!(book.entries().unwrap().is_empty());
-        let listener = std::os::unix::net::UnixListener::bind(book.socket("b")).unwrap();
+        let listener = UnixListener::bind(book.socket("b")).unwrap();
         book.enter(&attachment("b")).unwrap();
         book.enter(&attachment("a")).unwrap();
         fs::write(book.facts("broken"), "{").unwrap();
