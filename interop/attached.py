@@ -182,8 +182,6 @@ def bytes_of(path, source):
     os.close(disk)
     os.close(os.open(path, os.O_WRONLY | os.O_TRUNC))
     need(os.stat(path).st_size == DISK, "O_TRUNC cut it")
-    synchronous = os.open(path, os.O_RDWR | os.O_DSYNC | os.O_DIRECT)
-    os.close(synchronous)
 
 
 def several(folder):
@@ -280,6 +278,22 @@ def loses(folder):
     finally:
         target.kill()
     print("attach: a flush of the file goes down to the target")
+
+
+def durable(folder):
+    """O_DSYNC and O_SYNC are FUA on the wire, and without them there is none."""
+    where, capture = folder_at(f"{folder}/durable"), f"{folder}/durable.pcap"
+    with server.start("memory:16M") as target:
+        with Attached(target.url, where, "--capture", capture) as disk:
+            for block, flags in enumerate([0, os.O_DSYNC, os.O_SYNC]):
+                file = os.open(disk.path, os.O_RDWR | flags)
+                os.pwrite(file, bytes(4096), 4096 * block)
+                os.close(file)
+            disk.stop()
+    with open(capture, "rb") as file:
+        written = re.findall(rb"\x2a(.)\0\0\0(.)\0\0\x08\0", file.read(), re.DOTALL)
+    need(written == [(b"\0", b"\0"), (b"\x08", b"\x08"), (b"\x08", b"\x10")], written)
+    print("attach: a write that is to be durable is so when it is acknowledged")
 
 
 def state_of(folder):
@@ -507,6 +521,7 @@ def test(folder, restarts):
         what_is_wrong(folder)
         unprivileged(folder)
         loses(folder)
+        durable(folder)
         outages(folder, restarts)
     finally:
         leave_nothing(state_of(folder))

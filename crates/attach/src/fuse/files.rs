@@ -42,7 +42,6 @@ use fuser::TimeOrNow;
 use fuser::WriteFlags;
 use nbd::Command;
 use rustix::fs::FallocateFlags;
-use rustix::fs::OFlags;
 
 use super::Shared;
 use super::errno;
@@ -58,6 +57,9 @@ pub(super) const DISK: INodeNo = INodeNo(2);
 
 /// The system asks for size and rights whenever it needs them: they may change.
 const FRESH: Duration = Duration::ZERO;
+
+/// `O_SYNC` has its bit, too. (What rustix calls so is `O_SYNC`.)
+const O_DSYNC: i32 = 0o10000;
 
 /// `SEEK_DATA` and `SEEK_HOLE`.
 const SEEK_DATA: i32 = 3;
@@ -249,9 +251,7 @@ impl Filesystem for Files {
         }
         let data = data.get(..usize::try_from(there).unwrap_or(usize::MAX)).unwrap_or(data);
         let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        // O_SYNC has the bit of O_DSYNC in it.
-        let durable = u32::try_from(flags.0)
-            .is_ok_and(|flags| OFlags::from_bits_retain(flags).contains(OFlags::DSYNC));
+        let durable = flags.0 & O_DSYNC != 0;
         let command = Command::Write;
         let request = nbd::Request { command, durable, cookie: 0, offset, length };
         let (blocks, lead) = match split::parts(&request, &geometry).as_deref() {
