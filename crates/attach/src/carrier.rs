@@ -10,6 +10,7 @@ use buf::Buf;
 use initiator::Chunks;
 use initiator::CompletionQueue;
 use initiator::Disk;
+use initiator::Kind;
 use initiator::Operation;
 use initiator::Space;
 use nbd::Command;
@@ -43,6 +44,8 @@ pub(crate) struct Carrier<O> {
     entries: Slab<Entry<O>>,
     jobs: Jobs<Task>,
     ended: Vec<Ended<O>>,
+    /// Tags of reads that found no memory.
+    hungry: Vec<u64>,
 }
 
 /// A request has ended.
@@ -68,8 +71,8 @@ struct Task {
     entry: usize,
     /// To be submitted when it begins.
     operation: Option<Operation>,
-    /// Of a read: bytes at the start that were not asked for.
-    lead: Option<usize>,
+    /// Of a read: its blocks, and how many bytes at the start were not asked for.
+    read: Option<(Range<u64>, usize)>,
     /// What has to be read before the write.
     edges: Option<Edges>,
 }
@@ -77,7 +80,7 @@ struct Task {
 impl<O> Carrier<O> {
     pub(crate) fn new(disk: Disk, completions: CompletionQueue) -> Self {
         let (entries, jobs) = (Slab::new(), Jobs::default());
-        Self { disk, completions, entries, jobs, ended: Vec::new() }
+        Self { disk, completions, entries, jobs, ended: Vec::new(), hungry: Vec::new() }
     }
 
     /// Begins what has its data, or needs none: several requests that end as one.
@@ -122,7 +125,8 @@ impl<O> Carrier<O> {
             true => operation.durable(),
             false => operation,
         };
-        let (operation, lead, blocks) = match part {
+        let mut read = None;
+        let (operation, blocks) = match part {
             Part::ZeroBytes { blocks, lead, bytes } => {
                 let zeroes = Bytes::Heap(vec![0; split::length(blocks.clone())]);
                 let new = lead..lead + bytes;
@@ -133,8 +137,9 @@ impl<O> Carrier<O> {
                 return self.part_ended(entry, None, Err(Errno::Invalid));
             }
             Part::Read { blocks, lead } => {
-                let length = blocks.end - blocks.start;
-                (Operation::read(blocks.start, length), Some(lead), 0..0)
+                let operation = read_of(&blocks);
+                read = Some((blocks, lead));
+                (operation, 0..0)
             }
             Part::Zero { blocks } => {
                 let space = match request.command {
@@ -145,15 +150,15 @@ impl<O> Carrier<O> {
                 if let Operation::Zero { space: to, .. } = &mut zero {
                     *to = space;
                 }
-                (durable(zero), None, blocks)
+                (durable(zero), blocks)
             }
             Part::Discard { blocks } => {
                 let discard = Operation::discard(blocks.start, blocks.end - blocks.start);
-                (durable(discard), None, blocks)
+                (durable(discard), blocks)
             }
-            Part::Flush => (Operation::Flush, None, 0..0),
+            Part::Flush => (Operation::Flush, 0..0),
         };
-        let what = Task { entry, operation: Some(operation), lead, edges: None };
+        let what = Task { entry, operation: Some(operation), read, edges: None };
         self.start(Job { blocks, alone: false, what });
     }
 
@@ -169,11 +174,11 @@ impl<O> Carrier<O> {
         let what = if whole {
             let write = Operation::write(blocks.start, bytes.freeze());
             let write = if durable { write.durable() } else { write };
-            Task { entry, operation: Some(write), lead: None, edges: None }
+            Task { entry, operation: Some(write), read: None, edges: None }
         } else {
             let blocks = blocks.clone();
             let edges = Edges { bytes, blocks, new, durable, reads_left: 0, failed: None };
-            Task { entry, operation: None, lead: None, edges: Some(edges) }
+            Task { entry, operation: None, read: None, edges: Some(edges) }
         };
         self.start(Job { blocks, alone: !whole, what });
     }
@@ -195,13 +200,11 @@ impl<O> Carrier<O> {
         let last = edges.blocks.end - block;
         let head = edges.new.start > 0 || last == edges.blocks.start;
         let tail = last > edges.blocks.start && edges.new.end < edges.bytes.get().len();
-        let (first, reads) = (edges.blocks.start, usize::from(head) + usize::from(tail));
-        edges.reads_left = reads;
-        if head {
-            self.submit(number, HEAD, Operation::read(first, block));
-        }
-        if tail {
-            self.submit(number, TAIL, Operation::read(last, block));
+        edges.reads_left = usize::from(head) + usize::from(tail);
+        for (step, is_wanted) in [(HEAD, head), (TAIL, tail)] {
+            if is_wanted && let Some(blocks) = self.blocks_read(number, step) {
+                self.submit(number, step, read_of(&blocks));
+            }
         }
     }
 
@@ -212,15 +215,47 @@ impl<O> Carrier<O> {
         }
     }
 
+    /// Whether reads wait for memory, which comes back from any thread and tells nobody.
+    pub(crate) fn is_hungry(&self) -> bool {
+        !self.hungry.is_empty()
+    }
+
+    /// Tries again what waits for memory.
+    pub(crate) fn feed(&mut self) {
+        for tag in std::mem::take(&mut self.hungry) {
+            let (Ok(number), step) = (usize::try_from(tag / STEPS), tag % STEPS) else { continue };
+            if let Some(blocks) = self.blocks_read(number, step) {
+                self.submit(number, step, read_of(&blocks));
+            }
+        }
+    }
+
+    /// What a step of a job reads, if it does.
+    fn blocks_read(&mut self, number: usize, step: u64) -> Option<Range<u64>> {
+        let block = u64::from(self.disk.geometry().block.max(1));
+        let task = self.jobs.get_mut(number)?;
+        let blocks = task.edges.as_ref().map(|edges| edges.blocks.clone());
+        match step {
+            HEAD => blocks.map(|blocks| blocks.start..blocks.start + block),
+            TAIL => blocks.map(|blocks| blocks.end - block..blocks.end),
+            _ => task.read.as_ref().map(|(blocks, _)| blocks.clone()),
+        }
+    }
+
     /// An operation has ended.
     pub(crate) fn on_end(&mut self, tag: u64, result: Result<Chunks, initiator::Error>) {
         let Ok(number) = usize::try_from(tag / STEPS) else { return };
         let step = tag % STEPS;
+        let is_full = matches!(&result, Err(error) if matches!(error.kind(), Kind::Full));
+        if is_full && self.blocks_read(number, step).is_some() {
+            self.hungry.push(tag);
+            return;
+        }
         if step == MAIN {
             let Some(task) = self.jobs.end(number) else { return };
-            let is_write = task.lead.is_none();
+            let is_write = task.read.is_none();
             let result = result.map_err(|error| split::errno(error.kind(), is_write));
-            self.part_ended(task.entry, task.lead, result);
+            self.part_ended(task.entry, task.read.map(|(_, lead)| lead), result);
             return self.launch_next();
         }
         let Some(task) = self.jobs.get_mut(number) else { return };
@@ -273,4 +308,8 @@ impl<O> Carrier<O> {
         let result = failed.map_or(Ok(data), Err);
         self.ended.push(Ended { owner, result });
     }
+}
+
+fn read_of(blocks: &Range<u64>) -> Operation {
+    Operation::read(blocks.start, blocks.end - blocks.start)
 }

@@ -23,6 +23,7 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
@@ -49,6 +50,7 @@ use initiator::scsi::lba_status;
 use rustix::event::EventfdFlags;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
+use rustix::event::Timespec;
 
 use self::files::Files;
 use self::files::Reply;
@@ -95,6 +97,8 @@ pub(super) struct Shared {
     disk: Disk,
     pool: Pool,
     carrier: Mutex<Carrier<Reply>>,
+    /// Bytes of buffers of writes that are under way.
+    writing: AtomicUsize,
     /// The system serves nobody any more.
     unmounted: AtomicBool,
     /// Nothing more is taken.
@@ -122,6 +126,9 @@ impl Shared {
             carrier.ended()
         };
         for Ended { owner, result } in ended {
+            if let Reply::Write { room, .. } = &owner {
+                self.writing.fetch_sub(*room, Ordering::AcqRel);
+            }
             answer(owner, result);
         }
     }
@@ -148,9 +155,16 @@ impl Shared {
             if self.closing.load(Ordering::Acquire) {
                 return None;
             }
-            if let Some(buf) = self.pool.take(bytes) {
-                return Some(buf);
+            let others = self.writing.fetch_add(bytes, Ordering::AcqRel);
+            let taken = match others < limits::FUSE_WRITES_MAX {
+                true => self.pool.take(bytes),
+                // What is left is for reads: writes of parts of blocks end after some.
+                false => None,
+            };
+            if taken.is_some() {
+                return taken;
             }
+            self.writing.fetch_sub(bytes, Ordering::AcqRel);
             std::thread::sleep(limits::ROOM_INTERVAL);
         }
     }
@@ -173,6 +187,7 @@ impl FuseServer {
             disk: disk.clone(),
             pool,
             carrier: Mutex::new(Carrier::new(disk.clone(), completions.clone())),
+            writing: AtomicUsize::new(0),
             unmounted: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             news: Mutex::new(Some(news_to)),
@@ -341,10 +356,16 @@ impl Ends {
                     self.take(completion);
                 }
             }
+            let hungry = self.shared.carrier().is_hungry();
+            if hungry {
+                std::thread::sleep(limits::ROOM_INTERVAL);
+                self.shared.carry(Carrier::feed);
+            }
+            let at_once = hungry.then(Timespec::default);
             let mut both = [&self.completions as &dyn std::os::fd::AsFd, &*self.ending]
                 .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
             // It fails when a signal comes.
-            let _ = rustix::event::poll(&mut both, None);
+            let _ = rustix::event::poll(&mut both, at_once.as_ref());
             let [_, ending] = &both;
             if !ending.revents().is_empty() {
                 return;
@@ -377,10 +398,10 @@ impl Ends {
 fn answer(owner: Reply, result: Result<Option<Data>, nbd::Errno>) {
     match (owner, result) {
         (Reply::Read(reply, _), Err(error)) => reply.error(errno(error)),
-        (Reply::Write(reply, _), Err(error)) => reply.error(errno(error)),
+        (Reply::Write { reply, .. }, Err(error)) => reply.error(errno(error)),
         (Reply::Done(reply), Err(error)) => reply.error(errno(error)),
         (Reply::Done(reply), Ok(_)) => reply.ok(),
-        (Reply::Write(reply, bytes), Ok(_)) => reply.written(bytes),
+        (Reply::Write { reply, bytes, .. }, Ok(_)) => reply.written(bytes),
         (Reply::Read(reply, _), Ok(None)) => reply.data(&[]),
         (Reply::Read(reply, bytes), Ok(Some(Data { chunks, lead }))) => {
             let whole = lead..lead + bytes;

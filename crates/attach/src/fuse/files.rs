@@ -70,7 +70,12 @@ const SEEK_HOLE: i32 = 4;
 pub(super) enum Reply {
     /// So many bytes are wanted.
     Read(ReplyData, usize),
-    Write(ReplyWrite, u32),
+    /// So many bytes were given, and so many are held for them.
+    Write {
+        reply: ReplyWrite,
+        bytes: u32,
+        room: usize,
+    },
     Done(ReplyEmpty),
 }
 
@@ -265,7 +270,7 @@ impl Filesystem for Files {
         if let Some(room) = buf.get_mut(lead..lead + data.len()) {
             room.copy_from_slice(data);
         }
-        let owner = Reply::Write(reply, length);
+        let owner = Reply::Write { reply, bytes: length, room: buf.len() };
         self.shared.carry(|carrier| carrier.write(owner, request, buf, lead));
     }
 
