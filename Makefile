@@ -39,9 +39,9 @@ docs: ## Documentation of all items, docs/COMPLIANCE.md and docs/SCSI.md
 	$(CARGO) xtask scsi
 	@scripts/test docs
 
-bench: build ## Speed beside tgt, libiscsi, the machine's limit; iSER beside TCP; 10 minutes
+bench: build ## Speed beside tgt, libiscsi, the machine's limit; iSER beside TCP; attached disks; 12 minutes
 	@interop/setup
-	@bench/run --gate; status=$$?; bench/iser --gate && exit $$status
+	@status=0; for bench in run iser attach; do bench/$$bench --gate || status=1; done; exit $$status
 
 bench-crc: ## CRC32C and copying with it, beside other crates and memcpy, about a minute
 	@bench/crc/run

@@ -45,5 +45,9 @@ def described(options, packages=()):
         version = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package],
                                  capture_output=True, text=True).stdout
         words.append(f"{package} {version}")
-    return (f"{', '.join(words)}; target on processor {options.target_cpu}, initiator on "
-            f"{options.initiator_cpu}; medians of {options.runs} runs of {options.seconds:g} s.")
+    pinned = "nothing pinned"
+    if hasattr(options, "target_cpu"):
+        pinned = (f"target on processor {options.target_cpu}, initiator on "
+                  f"{options.initiator_cpu}")
+    return (f"{', '.join(words)}; {pinned}; medians of {options.runs} runs of "
+            f"{options.seconds:g} s.")

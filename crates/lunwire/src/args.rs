@@ -155,6 +155,8 @@ STORE is kind:argument[,option=value]...
   null:SIZE                                 reads zeroes, drops writes
   rbd:POOL[/NAMESPACE]/IMAGE[@SNAP][,id=USER,conf=FILE,keyring=FILE,busy=TIME,create,size=SIZE]
                                             an image of Ceph (docs/SERVING.md)
+  iscsi://[USER@]HOST/TARGET/LUN[,secret-file=FILE,wait=TIME,busy=TIME]
+                                            a disk of another target, also iser://
   scsi:NODE[,timeout=TIME]                  a SCSI device of any type (/dev/sgN, /dev/bsg/...),
                                             which carries out commands itself; no filters
 Behind any store, in front of which they act (the last one first):

@@ -209,7 +209,7 @@ impl Target {
             mailboxes,
             board: Board::default(),
             silences: Silences::default(),
-            files: Files::new(plan.stores.files),
+            files: Files::new(plan.stores),
             login_timeout: plan.login_timeout,
             rdma: plan.rdma,
             capture: plan.capture,

@@ -143,7 +143,7 @@ fn memory_stays_until_the_end_of_its_task_whatever_else_is_said() {
 }
 
 /// An initiator that takes all that may come unasked, and for each command of a window its end,
-/// while it does nothing about any of it.
+/// while it does nothing about any of it. Those of several segments need memory of its own.
 ///
 /// Covers: ISF-01/I.
 #[test]
@@ -161,8 +161,9 @@ fn an_initiator_takes_all_that_may_come_at_once() {
     for count in 0..2000 {
         pair.far.submit(control(message, &[]));
         pair.far.submit(control(pong(Itt(count)), &text(100)));
+        pair.far.submit(control(pong(Itt(count)), &text(2000)));
     }
-    assert_eq!(pair.exchange().1.len(), 4000);
+    assert_eq!(pair.exchange().1.len(), 6000);
 }
 
 /// Covers: DAP-09/T.
