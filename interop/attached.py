@@ -331,6 +331,12 @@ def background(folder):
         # One that was killed is told of, and cleaned up.
         run(BINARY, "attach", target.url, where, "--daemon", *state)
         kill_attached(state)
+        try:
+            os.listdir(where)
+        except ConnectionAbortedError:
+            pass  # the system was just about to hear of it
+        except OSError as error:
+            need(error.errno == errno.ENOTCONN, f"{error}")
         fails(errno.ENOTCONN, os.listdir, where)
         run(BINARY, "attach", target.url, where, *state, status=1, words="whose server is gone")
         run(BINARY, "attached", *state, words="is gone without an end")

@@ -141,7 +141,13 @@ impl Mount {
 /// If the system says no.
 pub fn forget(folder: &Path) -> io::Result<()> {
     match std::fs::metadata(folder) {
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTCONN) => {
+        // The latter while its server is ending.
+        Err(error)
+            if matches!(
+                Errno::from_io_error(&error),
+                Some(Errno::NOTCONN | Errno::CONNABORTED)
+            ) =>
+        {
             Mount { path: folder.to_owned() }.remove(Unmount::Detach)
         }
         _ => Ok(()),
@@ -154,7 +160,7 @@ fn look(folder: &Path) -> Result<PathBuf, MountError> {
     let failed = |error: io::Error| match Errno::from_io_error(&error) {
         Some(Errno::NOENT) => MountError::Missing(shown.clone()),
         Some(Errno::NOTDIR) => MountError::NoDirectory(shown.clone()),
-        Some(Errno::NOTCONN) => MountError::LeftBehind(shown.clone()),
+        Some(Errno::NOTCONN | Errno::CONNABORTED) => MountError::LeftBehind(shown.clone()),
         _ => MountError::System(shown.clone(), error),
     };
     if !std::fs::metadata(folder).map_err(failed)?.is_dir() {
