@@ -74,6 +74,14 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         destroy_data: bool,
     },
+    /// What is attached: asked of who attaches a disk, not of a daemon that serves some.
+    Attachment,
+    /// Attach the disk no more, and end; asked as `Attachment`.
+    Detach {
+        /// Even if somebody uses it, or what was written may be lost.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        force: bool,
+    },
     /// Look whether the files behind disks have another size.
     RescanLuns,
     /// Make a file with the present content of a disk.
@@ -178,11 +186,41 @@ pub enum Reply {
         #[serde(default)]
         warnings: Vec<String>,
     },
+    /// To `Attachment`.
+    Attachment(Attachment),
+    /// To `Detach`.
+    Detached {
+        /// What is lost.
+        #[serde(default)]
+        warnings: Vec<String>,
+    },
     /// The request cannot be met.
     Error {
         /// Why, and what to do.
         message: String,
     },
+}
+
+/// A disk that is attached. Who attaches one keeps this in a file, too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// By which it is found.
+    pub name: String,
+    /// The disk, without secrets.
+    pub url: String,
+    /// `nbd`, `file` or `loop`.
+    pub kind: String,
+    /// Where it is used: the address of an NBD server, a file, a device.
+    pub place: String,
+    /// The mounted directory, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+    /// Size, bytes.
+    pub bytes: u64,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// The process.
+    pub pid: u32,
 }
 
 /// A logical unit that is to be served; each value as in the configuration.

@@ -76,6 +76,12 @@ pub(crate) enum Command {
     /// Make a disk usable for programs that know nothing of iSCSI, until it is interrupted
     #[command(after_help = ATTACH_EXAMPLES)]
     Attach(AttachOptions),
+    /// List the disks that are attached here
+    #[command(after_help = "Example:\n  lunwire attached --json")]
+    Attached(AttachedOptions),
+    /// Attach a disk no more
+    #[command(after_help = DETACH_EXAMPLES)]
+    Detach(DetachOptions),
     /// Send commands one by one, from a prompt or a script
     #[command(after_help = SHELL_EXAMPLES)]
     Shell(ShellOptions),

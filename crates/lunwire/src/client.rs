@@ -195,13 +195,11 @@ fn warn_of_digests(options: &Options) {
 /// Who wants what else there is on a byte stream alone is told, too.
 fn warn_of_the_rest(options: &Options) {
     let Settings { error_recovery_level, markers, .. } = &options.settings;
-    let asked = [(*error_recovery_level > 0, "--recovery-level"), (*markers, "--markers")];
-    let asked: Vec<_> = asked.iter().filter(|(asked, _)| *asked).map(|(_, flag)| *flag).collect();
-    if matches!(options.transport, Transport::Iser(..)) && !asked.is_empty() {
-        output::warn(format!(
-            "{} is for iSCSI over TCP: over iSER it does nothing",
-            asked.join(" and ")
-        ));
+    if options.transport != Transport::Tcp && *markers {
+        output::warn("--markers is for iSCSI over TCP: over iSER it does nothing");
+    }
+    if options.transport == Transport::Verbs && *error_recovery_level > 1 {
+        output::warn("--recovery-level: over RDMA adapters it is 1 at most");
     }
 }
 

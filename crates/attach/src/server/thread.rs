@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread that serves: connections on one side, the disk on the other.
 
-mod edges;
 mod requests;
 
 use std::os::fd::OwnedFd;
@@ -191,6 +190,7 @@ impl<P: Port> Server<P> {
             self.tell(News::Client(text));
             return;
         }
+        self.stop.clients.fetch_add(1, Ordering::AcqRel);
         let socket = self.port.add_socket(connection);
         let mut greeting = Vec::new();
         let handshake = Handshake::begin(&mut greeting);
@@ -382,6 +382,7 @@ impl<P: Port> Server<P> {
             return;
         }
         client.end = End::Closed;
+        self.stop.clients.fetch_sub(1, Ordering::AcqRel);
         client.writing = None;
         client.blocked = None;
         client.held = Vec::new();
