@@ -278,7 +278,8 @@ fn what_it_does_not_have_is_told_to_who_wants_it() {
     for url in over_iser(&daemon.urls[0]) {
         let told = stderr(&good(&[&["inspect", &url], &more[..]].concat()));
         assert!(told.contains("there are no digests over iSER"), "{told}");
-        assert!(told.contains("--recovery-level and --markers"), "{told}");
+        assert!(told.contains("--markers is for iSCSI over TCP"), "{told}");
+        assert!(!told.contains("--recovery-level"), "{told}");
         let told = stderr(&good(&["inspect", &url]));
         assert!(told.is_empty(), "{told}");
     }

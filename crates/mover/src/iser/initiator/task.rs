@@ -84,8 +84,8 @@ impl Task {
     }
 
     /// The command goes out, with so much immediate data: names what the target is to read, and
-    /// what it may write to. What it sends unasked ends at `unsolicited_end`. None: there is no name
-    /// to be had now, and nothing has changed.
+    /// what it may write to. What it sends unasked ends at `unsolicited_end`. None: there is no
+    /// name to be had now, and nothing has changed.
     pub(super) fn begin(
         &mut self,
         command: &ScsiCommand,
