@@ -39,6 +39,7 @@ const RANKS: &[(&str, u8)] = &[
     ("lunwire-initiator", 3),
     ("lunwire", 5),
     ("lunwire-attach", 4),
+    ("lunwire-remote", 4),
     ("lunwire-lab", 4),
     ("lunwire-conformance", 4),
     ("lunwire-sim", 4),

@@ -18,8 +18,11 @@
 //! (`work.rs`): so two clients that write to one block lose nothing of each other.
 #![forbid(unsafe_code)]
 
+mod carrier;
 mod client;
 mod door;
+mod edges;
+mod fuse;
 mod keep;
 mod limits;
 mod server;
@@ -28,6 +31,10 @@ mod work;
 
 pub use door::Address;
 pub use door::AddressError;
+pub use fuse::FuseServer;
+pub use fuse::Left;
+pub use fuse::MountError;
+pub use fuse::forget;
 pub use server::Error;
 pub use server::NbdServer;
 pub use server::News;

@@ -67,3 +67,16 @@ pub(crate) const EXTENTS_MAX: usize = 256;
 
 /// Room for what the unit says about them, bytes: a header of 8, and 16 for each.
 pub(crate) const STATUS_BYTES: u32 = 8 + 16 * 256;
+
+/// Longest data of a request of FUSE, bytes: the system cuts longer ones to that by default, too.
+pub(crate) const FUSE_BYTES_MAX: u32 = 1 << 20;
+
+/// Threads that take requests of FUSE and copy what is written: one that copies holds up no other.
+pub(crate) const FUSE_THREADS: usize = 2;
+
+/// Longest piece of a range that is zeroed, bytes: requests count in 32 bits. Whole blocks.
+pub(crate) const ZERO_BYTES_MAX: u32 = 1 << 30;
+
+/// Bytes of writes by FUSE that are under way: as the longest of 32 at once, and a share of the
+/// pool that leaves some for reads.
+pub(crate) const FUSE_WRITES_MAX: usize = 32 << 20;

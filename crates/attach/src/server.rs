@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
@@ -26,6 +27,7 @@ use crate::door::Address;
 use crate::door::AddressError;
 use crate::door::Door;
 use crate::door::Listener;
+use crate::fuse::MountError;
 use crate::limits;
 
 /// Why a disk is not served, or was not to the end.
@@ -35,6 +37,9 @@ pub enum Error {
     /// Nobody can connect.
     #[error(transparent)]
     Address(#[from] AddressError),
+    /// The disk is no file.
+    #[error(transparent)]
+    Mount(#[from] MountError),
     /// A thread, an engine or a descriptor cannot be had.
     #[error("cannot serve: {0}")]
     System(#[from] std::io::Error),
@@ -72,6 +77,8 @@ pub enum News {
     Broken(String),
     /// The disk has a volatile cache that cannot be flushed: nothing is kept.
     KeepsNothing,
+    /// Somebody has unmounted it.
+    Unmounted,
 }
 
 /// How a disk is served.
@@ -125,6 +132,8 @@ struct Thread {
 #[derive(Debug)]
 struct Stop {
     wanted: AtomicBool,
+    /// Connections that are open.
+    clients: AtomicUsize,
     /// How long clients may take to get their answers.
     grace: Mutex<Duration>,
 }
@@ -148,8 +157,11 @@ impl NbdServer {
         let (ready, started) = mpsc::channel();
         let (connect, connections) = mpsc::channel();
         let (news_to, news) = mpsc::sync_channel(NEWS_MAX);
-        let stop =
-            Arc::new(Stop { wanted: AtomicBool::new(false), grace: Mutex::new(Duration::ZERO) });
+        let stop = Arc::new(Stop {
+            wanted: AtomicBool::new(false),
+            clients: AtomicUsize::new(0),
+            grace: Mutex::new(Duration::ZERO),
+        });
         let parts = Parts {
             export: export(&disk, name, description),
             disk,
@@ -183,6 +195,12 @@ impl NbdServer {
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// How many connections are open.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.thread.stop.clients.load(Ordering::Acquire)
     }
 
     /// Takes no more connections and requests; what is under way is answered, for which clients

@@ -4,11 +4,15 @@
 use std::fmt;
 use std::fs::File;
 use std::fs::OpenOptions;
+use std::fs::Permissions;
+use std::fs::TryLockError;
 use std::io;
 use std::io::Read;
 use std::io::Write;
 use std::mem;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,6 +24,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
+use std::time::Instant;
 
 use wire::pcap;
 use wire::pcap::Segment;
@@ -34,6 +39,13 @@ const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// A queue of more bytes is not kept for the next ones.
 const QUEUE_BYTES_KEPT: usize = 4 << 20;
 
+/// The kernel takes a moment to close what a process had that was killed.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// What others than the owner may do with a file.
+const OTHERS: u32 = 0o077;
+
 /// Why a capture cannot begin.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -41,6 +53,24 @@ pub enum OpenError {
     /// Something is there that is no capture, which stays as it is.
     #[error("{path} has something in it that is no capture; try: another name")]
     Occupied {
+        /// Where.
+        path: String,
+    },
+    /// Something is there that is no file: a pipe whose reader sleeps would be waited for.
+    #[error("{path} is no file; try: another name")]
+    NoFile {
+        /// Where.
+        path: String,
+    },
+    /// Another process captures to it, or we do already.
+    #[error("{path}: another capture is being written there; try: another name")]
+    InUse {
+        /// Where.
+        path: String,
+    },
+    /// Its owner, who is another user, could read what is captured.
+    #[error("{path} belongs to another user, who could read it; try: another name")]
+    OfAnother {
         /// Where.
         path: String,
     },
@@ -116,8 +146,9 @@ struct Queue {
 
 impl Capture {
     /// Makes the file, for its owner alone, since what connections carry is private; one that is
-    /// there is replaced only if it is a capture or empty. More than `limit` bytes are not written.
-    /// `tell` hears, once, why nothing more is written, if that happens before the end.
+    /// there is replaced only if it is a capture or empty, ours, and not being written. More than
+    /// `limit` bytes are not written. `tell` hears, once, why nothing more is written, if that
+    /// happens before the end.
     ///
     /// # Errors
     /// If there is something else, or the system does not let us.
@@ -210,7 +241,7 @@ impl Inner {
     /// The thread: writes what waits until it is told to end, or cannot go on.
     fn write(&self, mut file: impl Sink, tell: impl FnOnce(&End)) {
         let mut batch = Vec::new();
-        let mut written = 0;
+        let (mut written, mut segments) = (0, 0);
         let mut queue = self.lock();
         let end = loop {
             if queue.waiting.is_empty() {
@@ -226,10 +257,12 @@ impl Inner {
             }
             mem::swap(&mut batch, &mut queue.waiting);
             queue.is_busy = true;
+            let taken = queue.figures.segments;
             drop(queue);
             let result = file.write_all(&batch);
             if result.is_ok() {
                 written += batch.len() as u64;
+                segments = taken;
             } else {
                 // A reader wants whole records. What cannot be cut, it has to cut short itself.
                 let _ = file.cut(written);
@@ -241,7 +274,7 @@ impl Inner {
             if let Err(error) = result {
                 self.is_open.store(false, Ordering::Relaxed);
                 queue.waiting = Vec::new();
-                queue.figures.bytes = written;
+                (queue.figures.bytes, queue.figures.segments) = (written, segments);
                 let end = queue.figures.end.insert(End::Failed(error.to_string()));
                 break Some(end.clone());
             }
@@ -270,26 +303,53 @@ impl Sink for File {
 
 /// A new file, or an old capture without what it had.
 fn open(path: &Path) -> Result<File, OpenError> {
-    let failed = |source| OpenError::File { path: path.display().to_string(), source };
-    let occupied = || OpenError::Occupied { path: path.display().to_string() };
+    let name = || path.display().to_string();
+    let failed = |source| OpenError::File { path: name(), source };
     let mut options = OpenOptions::new();
     // Whoever is at the other end of a pipe is not waited for.
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let mut file = options.open(path).map_err(failed)?;
     let facts = file.metadata().map_err(failed)?;
     if !facts.is_file() {
-        return Err(occupied());
+        return Err(OpenError::NoFile { path: name() });
     }
-    if facts.len() > 0 {
+    if facts.uid() != rustix::process::geteuid().as_raw() {
+        return Err(OpenError::OfAnother { path: name() });
+    }
+    lock(&file, path)?;
+    // Of what is there now, and not before somebody has let go of it.
+    if file.metadata().map_err(failed)?.len() > 0 {
         let mut begin = [0; pcap::FILE_HEADER_LEN];
         let is_whole = file.read_exact(&mut begin).is_ok();
         if !is_whole || !pcap::is_capture(&begin) {
-            return Err(occupied());
+            return Err(OpenError::Occupied { path: name() });
         }
-        file.set_len(0).map_err(failed)?;
-        io::Seek::rewind(&mut file).map_err(failed)?;
     }
+    if facts.mode() & OTHERS != 0 {
+        file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
+    }
+    file.set_len(0).map_err(failed)?;
+    io::Seek::rewind(&mut file).map_err(failed)?;
     Ok(file)
+}
+
+/// Keeps every other capture from the file, as long as it is open: two that write to it write over
+/// each other. One that is about to end is waited for.
+fn lock(file: &File, path: &Path) -> Result<(), OpenError> {
+    let begin = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if begin.elapsed() < LOCK_PATIENCE => {
+                thread::sleep(LOCK_PAUSE);
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(OpenError::InUse { path: path.display().to_string() });
+            }
+            // File systems without locks protect nothing, but take what is written.
+            Err(TryLockError::Error(_)) => return Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]

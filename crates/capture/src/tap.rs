@@ -63,8 +63,18 @@ impl Tap {
         tap.capture.is_open().then_some(tap)
     }
 
+    /// Whether the capture takes more.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.capture.is_open()
+    }
+
     /// These bytes were handed to the system.
     pub fn sent(&mut self, now: Duration, list: &SgList) {
+        if !self.is_open() {
+            self.scratch = Vec::new();
+            return;
+        }
         self.time = now;
         let mut scratch = std::mem::take(&mut self.scratch);
         for mut part in list.parts() {
@@ -113,6 +123,11 @@ impl Tap {
     pub fn closed(mut self, now: Duration) {
         self.time = now;
         self.end(true);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.scratch.capacity()
     }
 
     fn end(&mut self, sent: bool) {

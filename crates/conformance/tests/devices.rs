@@ -318,3 +318,41 @@ fn a_session_that_is_lost_leaves_the_device_to_others() {
         completer.answer_command(GOOD, vec![], 512);
     });
 }
+
+/// A host that has crashed, or has given a command up, does not hear what the device says to it.
+#[test]
+fn what_the_device_says_to_nobody_everybody_hears() {
+    with_drive(|server, drive| {
+        let mut other = session(server);
+        let mut lost = session(server);
+        read_6(&mut lost, 512);
+        let (_, completer) = drive.take();
+        drop(lost);
+        drop(drive.expect(|state| state.cancelled == 1));
+        completer.answer_command(CHECK_CONDITION, fixed(6, 0x28, 0), 0);
+        // The answer takes a moment, as the device does until then.
+        let begin = Instant::now();
+        let code = loop {
+            assert!(begin.elapsed() < PATIENCE, "another medium is there");
+            let itt = ready(&mut other);
+            let passed = drive.changed.wait_timeout(drive.state(), Duration::from_millis(20));
+            if let Some((_, completer)) = passed.expect("whole").0.commands.pop() {
+                completer.answer_command(GOOD, vec![], 0);
+            }
+            let status = other.finish(itt);
+            if status.code == CHECK_CONDITION {
+                break status.sense_code();
+            }
+        };
+        assert_eq!(code, (6, 0x28, 0));
+
+        let itt = read_6(&mut other, 512);
+        let (_, completer) = drive.take();
+        manage(&mut other, ABORT_TASK, LUN, itt);
+        drop(drive.expect(|state| state.cancelled == 2));
+        completer.answer_command(CHECK_CONDITION, fixed(6, 0x2a, 1), 0);
+        assert_eq!(other.read_management(), 0);
+        let itt = ready(&mut other);
+        assert_eq!(other.finish(itt).sense_code(), (6, 0x2a, 1), "its command was aborted");
+    });
+}

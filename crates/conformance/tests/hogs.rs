@@ -343,3 +343,23 @@ fn what_stands_behind_a_refused_command_goes_on() {
         assert_eq!(other.finish(behind.itt).code, GOOD);
     });
 }
+
+/// A command that there can never be memory for is not told to come again.
+#[test]
+fn a_command_for_which_there_is_never_memory_does_not_come_again() {
+    on_each_plan(
+        |_| {},
+        |plan| plan.pool_bytes_max = ONE_BUFFER / 2,
+        |server| {
+            let begin = Instant::now();
+            let mut session = session(server, &[]);
+            let read = session.read_blocks(FILE_LUN, 0, LARGE);
+            assert_eq!(session.run(&read).sense_code(), (5, 0x55, 0x03));
+            let write = session.write_blocks(FILE_LUN, 0, LARGE);
+            assert_eq!(session.run(&write).sense_code(), (5, 0x55, 0x03));
+            let read = session.read_blocks(FILE_LUN, 0, 8);
+            assert_eq!(session.run(&read).code, GOOD);
+            assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+        },
+    );
+}

@@ -40,6 +40,7 @@ use initiator::Pump;
 use initiator::Request;
 use initiator::Retry;
 use initiator::SessionId;
+use initiator::Transport;
 use wire::iscsi::Cdb;
 
 use lunwire_conformance as conformance;
@@ -162,7 +163,13 @@ impl Port for Clinging {
 struct Plain;
 
 impl Connector for Plain {
-    fn connect(&mut self, portals: Vec<String>, _others: Vec<String>, waker: Waker) -> Attempt {
+    fn connect(
+        &mut self,
+        _transport: Transport,
+        portals: Vec<String>,
+        _others: Vec<String>,
+        waker: Waker,
+    ) -> Attempt {
         let (result, attempt) = mpsc::channel();
         let stream = TcpStream::connect(&portals[0]).unwrap();
         let peer = stream.peer_addr().unwrap();

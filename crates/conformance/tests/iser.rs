@@ -16,11 +16,16 @@ use std::time::Instant;
 
 use initiator::Begin;
 use initiator::Checks;
+use initiator::Data;
 use initiator::Initiator;
+use initiator::Kind;
 use initiator::Options;
+use initiator::Request as Post;
+use initiator::Retry;
 use initiator::Transport;
 use iscsi::target_role::Settings;
 use lunwire_conformance::Server;
+use lunwire_conformance::initiator::cdb10;
 use lunwire_conformance::login::LoginPlan;
 use lunwire_conformance::server::TARGET;
 use lunwire_conformance::server::plan;
@@ -139,20 +144,29 @@ fn a_byte_stream_becomes_rdma_behind_the_last_response_of_its_login() {
 #[test]
 fn all_connections_of_a_session_are_of_one_kind() {
     let server = Server::start(speaking(Settings::default()));
-    let line = Line::to(server.portal());
-    let node = Initiator::start(&initiator::Config::default()).unwrap();
-    let mut options = options(line.portal, Begin::Rdma);
-    options.settings.connections = 3;
-    let session = node.connect(options).unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while line.said.lock().unwrap().iter().filter(|said| said.len() > 4).count() < 3 {
-        assert!(Instant::now() < deadline, "three connections");
-        thread::sleep(Duration::from_millis(5));
+    for begin in [Begin::Rdma, Begin::Login] {
+        let line = Line::to(server.portal());
+        let node = Initiator::start(&initiator::Config::default()).unwrap();
+        let mut options = options(line.portal, begin);
+        options.settings.connections = 3;
+        let session = node.connect(options).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        let begun = |connection| {
+            let said = line.before(connection, 0, b"");
+            let (logins, behind) = logins(&said);
+            // One that joins hears of it from its session: no key of its login says so.
+            assert!(connection == 0 || !said.windows(14).any(|key| key == b"RDMAExtensions"));
+            assert_eq!(logins > 0, begin == Begin::Login);
+            behind.starts_with(REQUEST)
+        };
+        while line.said.lock().unwrap().iter().filter(|said| said.len() > 4).count() < 3
+            || !(0..3).all(begun)
+        {
+            assert!(Instant::now() < deadline, "three connections");
+            thread::sleep(Duration::from_millis(5));
+        }
+        session.logout();
     }
-    for connection in 0..3 {
-        assert!(line.before(connection, 0, b"").starts_with(REQUEST), "{connection}");
-    }
-    session.logout();
 }
 
 /// What comes behind the last response, with it, is of the RDMA stream.
@@ -221,6 +235,27 @@ fn an_initiator_keeps_what_comes_with_the_last_response() {
     drop(session);
 }
 
+/// What a connection needs there is before its login, which is not finished without it.
+///
+/// Covers: ISC-03.
+#[test]
+fn an_initiator_without_memory_for_rdma_does_not_log_in() {
+    let server = Server::start(speaking(Settings::default()));
+    for (bytes, is_enough) in [(1 << 20, true), (4096, false)] {
+        for begin in [Begin::Rdma, Begin::Login] {
+            let line = Line::to(server.portal());
+            let config = initiator::Config { pool_bytes_max: bytes, ..Default::default() };
+            let node = Initiator::start(&config).unwrap();
+            let session = node.connect(options(line.portal, begin));
+            assert_eq!(session.is_ok(), is_enough, "{begin:?}");
+            if !is_enough {
+                let said = line.said.lock().unwrap().concat();
+                assert!(said.iter().all(|(_, bytes)| bytes.is_empty()), "no login");
+            }
+        }
+    }
+}
+
 /// Covers: ISC-04, ISE-04/T.
 #[test]
 fn without_memory_for_rdma_a_login_that_agrees_on_it_is_refused() {
@@ -243,6 +278,38 @@ fn without_memory_for_rdma_a_login_that_agrees_on_it_is_refused() {
         // A byte stream needs none.
         let (response, _) = LoginPlan::new().begin(&mut server.connect());
         assert_eq!(response.status, 0);
+    }
+}
+
+/// What connections have for their messages is no reason to refuse a command for ever; nor is one
+/// told to come again that does not fit beside it.
+#[test]
+fn a_command_has_what_the_messages_of_its_connection_leave() {
+    for (pool, kind) in [(384 << 10, None), (256 << 10, Some((0x55, 0x03)))] {
+        let plan = Plan { pool_bytes_max: pool, ..speaking(Settings::default()) };
+        let server = Server::start(plan);
+        for begin in [Begin::Rdma, Begin::Login] {
+            let node = Initiator::start(&initiator::Config::default()).unwrap();
+            let session = node.connect(options(server.portal(), begin)).unwrap();
+            let asked = Instant::now();
+            let mut bytes = [0; 32];
+            bytes[..10].copy_from_slice(&cdb10(0x2a, 0, 512));
+            let data = Data::Out(buf::Slice::from(vec![7; 256 << 10]));
+            let (cdb, retry) = (Cdb { bytes, len: 10 }, Retry::Always);
+            let ended = session.post(Post { lun: 0, cdb, data, retry }).wait();
+            match (&ended, kind) {
+                (Ok(_), None) => {}
+                (Err(error), Some(code)) => match error.kind() {
+                    Kind::Status { sense: Some(sense), .. } => {
+                        assert_eq!((sense.asc, sense.ascq), code);
+                    }
+                    other => panic!("{other:?}"),
+                },
+                other => panic!("{other:?}"),
+            }
+            assert!(asked.elapsed() < Duration::from_secs(1), "at once");
+            session.logout();
+        }
     }
 }
 

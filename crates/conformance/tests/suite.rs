@@ -45,6 +45,7 @@ mod initiator_residuals;
 mod initiator_text;
 mod inventory;
 mod iser;
+mod iser_recovery;
 mod keeping;
 mod lessons;
 mod local;

@@ -74,6 +74,14 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         destroy_data: bool,
     },
+    /// What is attached: asked of who attaches a disk, not of a daemon that serves some.
+    Attachment,
+    /// Attach the disk no more, and end; asked as `Attachment`.
+    Detach {
+        /// Even if somebody uses it, or what was written may be lost.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        force: bool,
+    },
     /// Look whether the files behind disks have another size.
     RescanLuns,
     /// Make a file with the present content of a disk.
@@ -178,11 +186,41 @@ pub enum Reply {
         #[serde(default)]
         warnings: Vec<String>,
     },
+    /// To `Attachment`.
+    Attachment(Attachment),
+    /// To `Detach`.
+    Detached {
+        /// What is lost.
+        #[serde(default)]
+        warnings: Vec<String>,
+    },
     /// The request cannot be met.
     Error {
         /// Why, and what to do.
         message: String,
     },
+}
+
+/// A disk that is attached. Who attaches one keeps this in a file, too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// By which it is found.
+    pub name: String,
+    /// The disk, without secrets.
+    pub url: String,
+    /// `nbd`, `file` or `loop`.
+    pub kind: String,
+    /// Where it is used: the address of an NBD server, a file, a device.
+    pub place: String,
+    /// The mounted directory, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+    /// Size, bytes.
+    pub bytes: u64,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// The process.
+    pub pid: u32,
 }
 
 /// A logical unit that is to be served; each value as in the configuration.
@@ -254,10 +292,13 @@ pub struct Status {
 /// iSER as a daemon speaks it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Iser {
-    /// Who moves the data: `software iWARP`; None: no portal speaks it.
+    /// Who moves the data: `software iWARP`, `RDMA adapters`, or both; None: no portal speaks it.
     pub provider: Option<String>,
-    /// The portals that do.
+    /// The portals that do, by software iWARP.
     pub portals: Vec<String>,
+    /// Those at which RDMA adapters take connections.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adapter_portals: Vec<String>,
     /// Connections over it, of sessions.
     pub connections: usize,
     /// Bytes of memory that are registered with them now.
@@ -493,12 +534,27 @@ pub struct Connection {
 /// What RDMA does on a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RdmaStream {
-    /// Who does it: `software iWARP`.
+    /// Who does it: `software iWARP`, or `RDMA adapter`.
     pub provider: String,
+    /// The adapter's name; what follows of CRCs, markers and FPDUs it does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// RDMA Reads of the initiator that are served at once.
     pub ird: usize,
     /// RDMA Reads of the target that the initiator serves at once.
     pub ord: usize,
+    /// What software iWARP has agreed on.
+    #[serde(flatten)]
+    pub iwarp: Option<IwarpStream>,
+    /// STags of the target that are good now.
+    pub stags: usize,
+    /// Bytes of the memory that they name.
+    pub registered_bytes: usize,
+}
+
+/// What software iWARP has agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IwarpStream {
     /// Whether FPDUs have a CRC.
     pub crc: bool,
     /// Whether what the target sends has markers.
@@ -507,10 +563,6 @@ pub struct RdmaStream {
     pub markers_received: bool,
     /// Bytes of the longest FPDU that it sends, without markers.
     pub fpdu_bytes: usize,
-    /// STags of the target that are good now.
-    pub stags: usize,
-    /// Bytes of the memory that they name.
-    pub registered_bytes: usize,
 }
 
 #[cfg(test)]

@@ -313,8 +313,8 @@ pub struct Lun {
     /// Default: its place in the list, from 0.
     pub number: Option<Spanned<u16>>,
     /// What backs it.
-    /// Values: `KIND:ARGUMENT[,OPTION[=VALUE]]...`: `memory:`, `file:`, `rbd:`, `scsi:`,
-    /// `iso:`, `stripe:`, `null:`; paths count from the folder of
+    /// Values: `KIND:ARGUMENT[,OPTION[=VALUE]]...`: `memory:`, `file:`, `rbd:`,
+    /// `iscsi://`, `scsi:`, `iso:`, `stripe:`, `null:`; paths count from the folder of
     /// this file.
     pub store: Spanned<String>,
     /// Filters in front of it, as options of a store are written; the last one meets a command

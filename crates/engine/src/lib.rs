@@ -18,6 +18,7 @@ mod filework;
 mod gather;
 pub mod laps;
 pub mod limits;
+pub mod loops;
 mod memory;
 mod pool;
 pub mod ppe;

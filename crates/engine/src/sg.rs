@@ -117,15 +117,15 @@ impl SgDevice {
         let (kind, folder) = look(path)?;
         let place = take_place(path, &folder)?;
         let node = open_node(path).map_err(|error| explain(path, error))?;
-        lock_alone(path, &node).map_err(|error| match error {
-            FileError::InUse { holder, .. } => SgError::InUse { path: path.into(), holder },
-            _ => SgError::Other { path: path.into(), source: io::Error::other(error.to_string()) },
-        })?;
-        let claim = claim(path, &folder)?;
         let resets = match kind {
             Kind::Sg => None,
             Kind::BlockSg => node_of(&folder).and_then(|node| open_node(&node).ok()),
         };
+        // Whoever serves it by its other node has the lock of the SG node, too.
+        for node in [Some(&node), resets.as_ref()].into_iter().flatten() {
+            lock(path, node)?;
+        }
+        let claim = claim(path, &folder)?;
         if kind == Kind::Sg {
             ioctl::version(node.as_fd()).map_err(|_| SgError::NotScsi { path: path.into() })?;
         }
@@ -218,6 +218,13 @@ fn look(path: &Path) -> Result<(Kind, PathBuf), SgError> {
 fn open_node(path: &Path) -> io::Result<File> {
     // Not waiting for somebody who has it for themselves.
     File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
+fn lock(path: &Path, node: &File) -> Result<(), SgError> {
+    lock_alone(path, node).map_err(|error| match error {
+        FileError::InUse { holder, .. } => SgError::InUse { path: path.into(), holder },
+        _ => SgError::Other { path: path.into(), source: io::Error::other(error.to_string()) },
+    })
 }
 
 fn explain(path: &Path, error: io::Error) -> SgError {

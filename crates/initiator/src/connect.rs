@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections that are to be made: over TCP to several portals, or to a target in this process.
+//! Connections that are to be made: over TCP or RDMA adapters to several portals, or to a target in
+//! this process.
 //!
 //! The portal that was named first has a head start, then the first one that stands is taken, so
 //! that a dead portal delays nothing for long.
@@ -17,10 +18,12 @@ use std::thread;
 
 use engine::Waker;
 use engine::duplex::End;
+use mover::iser;
 use mover::local::ToInitiator;
 use mover::local::ToTarget;
 
 use crate::Error;
+use crate::Transport;
 use crate::limits::ADDRESSES_MAX;
 use crate::limits::CONNECT_TIMEOUT;
 use crate::limits::HEAD_START;
@@ -44,6 +47,8 @@ pub enum Line {
     Stream(TcpStream),
     /// Messages, within this process.
     Local(LocalEnd),
+    /// An RDMA adapter.
+    Adapter(Box<verbs::Outgoing>),
 }
 
 /// The initiator's end of a local connection.
@@ -113,23 +118,35 @@ pub type Attempt = Receiver<Result<Connected, Error>>;
 
 /// Makes the connections of a pump.
 pub trait Connector: fmt::Debug {
-    /// Connects to one of `portals`, or where none of them can be reached to one of `others`;
-    /// `waker` is called when the result is there.
-    fn connect(&mut self, portals: Vec<String>, others: Vec<String>, waker: Waker) -> Attempt;
+    /// Connects to one of `portals`, or where none of them can be reached to one of `others`, by
+    /// what carries `transport`; `waker` is called when the result is there.
+    fn connect(
+        &mut self,
+        transport: Transport,
+        portals: Vec<String>,
+        others: Vec<String>,
+        waker: Waker,
+    ) -> Attempt;
 }
 
-/// Connects over TCP, by threads.
+/// Connects over TCP or RDMA adapters, by threads.
 #[derive(Debug)]
 pub(crate) struct Threads;
 
 impl Connector for Threads {
-    fn connect(&mut self, portals: Vec<String>, others: Vec<String>, waker: Waker) -> Attempt {
+    fn connect(
+        &mut self,
+        transport: Transport,
+        portals: Vec<String>,
+        others: Vec<String>,
+        waker: Waker,
+    ) -> Attempt {
         let (result, attempt) = mpsc::channel();
         let ask = result.clone();
         let spawned = thread::Builder::new().name("connect".into()).spawn(move || {
-            let mut outcome = first_of(&portals);
+            let mut outcome = first_of(transport, &portals);
             if outcome.is_err() && !others.is_empty() {
-                outcome = first_of(&others);
+                outcome = first_of(transport, &others);
             }
             let _ = ask.send(outcome);
             waker.wake();
@@ -143,18 +160,18 @@ impl Connector for Threads {
 }
 
 /// Tries the first one, and soon all the others at once.
-fn first_of(portals: &[String]) -> Result<Connected, Error> {
+fn first_of(transport: Transport, portals: &[String]) -> Result<Connected, Error> {
     let (found, results) = mpsc::channel();
     let mut reasons: Vec<String> = Vec::new();
     let (named, others) = portals.split_at(portals.len().min(1));
-    start(named, &found);
+    start(transport, named, &found);
     if !others.is_empty() {
         match results.recv_timeout(HEAD_START) {
             Ok(Ok(connected)) => return Ok(connected),
             Ok(Err(reason)) => reasons.push(reason),
             Err(_) => {}
         }
-        start(others, &found);
+        start(transport, others, &found);
     }
     drop(found);
     for result in results {
@@ -171,16 +188,16 @@ fn first_of(portals: &[String]) -> Result<Connected, Error> {
 
 /// A name server that does not answer delays its own portal only. Threads that are not waited for
 /// end by their time-out.
-fn start(portals: &[String], found: &Sender<Result<Connected, String>>) {
+fn start(transport: Transport, portals: &[String], found: &Sender<Result<Connected, String>>) {
     for portal in portals {
         let (portal, found) = (portal.clone(), found.clone());
         let _ = thread::Builder::new()
             .name("resolve".into())
-            .spawn(move || try_portal(&portal, &found));
+            .spawn(move || try_portal(transport, &portal, &found));
     }
 }
 
-fn try_portal(portal: &str, found: &Sender<Result<Connected, String>>) {
+fn try_portal(transport: Transport, portal: &str, found: &Sender<Result<Connected, String>>) {
     let addresses = match portal.to_socket_addrs() {
         Ok(addresses) => addresses.take(ADDRESSES_MAX),
         Err(error) => {
@@ -191,13 +208,21 @@ fn try_portal(portal: &str, found: &Sender<Result<Connected, String>>) {
     for peer in addresses {
         let (portal, found) = (portal.to_owned(), found.clone());
         let _ = thread::Builder::new().name("connect".into()).spawn(move || {
-            let result = TcpStream::connect_timeout(&peer, CONNECT_TIMEOUT).and_then(|stream| {
-                engine::forget_unsent_at_close(&stream)?;
-                Ok(stream)
-            });
-            let result = result.map_err(|error| error.to_string());
-            let connected = |stream| Connected { line: Line::Stream(stream), peer, portal };
-            let _ = found.send(result.map(connected));
+            let line = line_to(peer, transport);
+            let _ = found.send(line.map(|line| Connected { line, peer, portal }));
         });
     }
+}
+
+fn line_to(peer: SocketAddr, transport: Transport) -> Result<Line, String> {
+    if transport == Transport::Verbs {
+        let asked = verbs::Outgoing::connect(peer, &iser::Initiator::ASKED, CONNECT_TIMEOUT);
+        let stands = asked.map_err(|error| error.to_string())?;
+        return Ok(Line::Adapter(Box::new(stands)));
+    }
+    let result = TcpStream::connect_timeout(&peer, CONNECT_TIMEOUT).and_then(|stream| {
+        engine::forget_unsent_at_close(&stream)?;
+        Ok(stream)
+    });
+    result.map(Line::Stream).map_err(|error| error.to_string())
 }

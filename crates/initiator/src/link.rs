@@ -10,6 +10,7 @@
 //!     +------ Waiting (back-off, Time2Wait)
 //! ```
 
+mod adapter;
 mod caches;
 mod connection;
 mod connections;
@@ -26,6 +27,7 @@ use std::time::Duration;
 
 use clock::Instant;
 use engine::Port;
+use iscsi::datamover::Capabilities;
 use iscsi::initiator::ConnectionId;
 use iscsi::initiator::Ending;
 use iscsi::initiator::Function;
@@ -46,6 +48,7 @@ use self::connection::Connection;
 use self::identity::Identities;
 use self::jobs::Jobs;
 use self::login::Identifiers;
+use self::mover::Mover;
 use self::portals::Portals;
 use crate::Data;
 use crate::Error;
@@ -337,7 +340,7 @@ impl SessionDriver {
         self.attempts += 1;
         self.state = State::Connecting(match &self.options.local {
             Some(target) => context.connect_local(target),
-            None => context.connect(first, others),
+            None => context.connect(self.transport(), first, others),
         });
     }
 
@@ -388,7 +391,10 @@ impl SessionDriver {
                 if let Some(connection) = self.connections.first_mut() {
                     connection.finish_login(&login);
                 }
-                let mut session = Session::new(*login, &self.options.settings, context.now);
+                let mover = self.connections.first().map(|connection| &connection.mover);
+                let capabilities = mover.map_or(Capabilities::STREAM, Mover::capabilities);
+                let settings = self.options.settings.clone().within(capabilities);
+                let mut session = Session::new(*login, &settings, context.now);
                 if self.options.target.is_none() {
                     let asked = session.send_targets(context.now);
                     debug_assert!(asked.is_ok(), "nothing is under way in a new session");

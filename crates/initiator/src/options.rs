@@ -57,6 +57,8 @@ pub enum Transport {
     /// iSER (RFC 7145) over software iWARP, with CRCs or not; discovery is plain text where the
     /// session begins with its login.
     Iser(Begin, Checks),
+    /// iSER over an RDMA adapter of this machine (rdma-core).
+    Verbs,
 }
 
 /// How a session over iSER begins.

@@ -33,6 +33,7 @@ use crate::Management;
 use crate::Options;
 use crate::Request;
 use crate::SessionId;
+use crate::Transport;
 use crate::connect;
 use crate::connect::Attempt;
 use crate::connect::Connector;
@@ -116,8 +117,13 @@ impl<P: Port> Context<'_, P> {
         *self.epoch
     }
 
-    pub(crate) fn connect(&mut self, first: Vec<String>, others: Vec<String>) -> Attempt {
-        self.connector.connect(first, others, self.port.waker())
+    pub(crate) fn connect(
+        &mut self,
+        transport: Transport,
+        first: Vec<String>,
+        others: Vec<String>,
+    ) -> Attempt {
+        self.connector.connect(transport, first, others, self.port.waker())
     }
 
     /// A connection to a target in this process, or why there is none: known at once.
@@ -138,6 +144,13 @@ impl<P: Port> Context<'_, P> {
     pub(crate) fn take_over(&mut self, fd: OwnedFd, id: SessionId, epoch: u32) -> Socket {
         let socket = self.port.add_socket(fd);
         self.port.submit(token(RECEIVE, id.index, epoch), Work::Receive { socket });
+        socket
+    }
+
+    /// The port watches what wakes a connection over an adapter.
+    pub(crate) fn watch(&mut self, fd: OwnedFd, id: SessionId, epoch: u32) -> Socket {
+        let socket = self.port.add_socket(fd);
+        self.port.submit(token(RECEIVE, id.index, epoch), Work::Watch { socket });
         socket
     }
 
@@ -449,6 +462,9 @@ impl<P: Port> Pump<P> {
                     link.received(epoch, &bytes, &mut context);
                 });
             }
+            E::Ready => {
+                with_link!(self, id, |link, context| link.stirred(epoch, &mut context));
+            }
             E::Landed { buf, bytes } => {
                 with_link!(self, id, |link, context| {
                     link.landed(epoch, buf, bytes, &mut context);
@@ -493,9 +509,12 @@ impl<P: Port> Pump<P> {
     fn transmit(&mut self) {
         while let Some(id) = self.dirty.pop() {
             let Some(link) = self.links.get_mut(id) else { continue };
-            link.transmit(&mut self.port, |port, socket, list, epoch| {
+            let stirred = link.transmit(&mut self.port, |port, socket, list, epoch| {
                 port.submit(token(SEND, id.index, epoch), Work::Send { socket, list });
             });
+            for epoch in stirred {
+                with_link!(&mut *self, id, |link, context| link.look(epoch, &mut context));
+            }
         }
     }
 }

@@ -220,6 +220,13 @@ pub enum Event {
         /// What.
         oddity: Oddity,
     },
+    /// Something went wrong with an RDMA adapter, or on its way, which ends a connection.
+    Adapter {
+        /// Which session.
+        session: SessionId,
+        /// What.
+        error: verbs::VerbsError,
+    },
     /// A unit has told of a change (unit attention, SPC-4 §5.14), in answer to a command that is
     /// sent again where it may be.
     Attention {

@@ -42,7 +42,7 @@ pub struct Url {
     pub target: Option<String>,
     /// Logical unit number.
     pub lun: Option<u16>,
-    /// `iser://`, or `transport`; `iser_start` and `mpa_crc`.
+    /// `iser://`, or `transport`; `provider`, `iser_start` and `mpa_crc`.
     pub transport: Transport,
     /// `header_digest`: crc32c or none.
     pub header_digest: Option<DigestOffer>,
@@ -67,12 +67,13 @@ pub enum Auth {
 }
 
 /// The options that a URL may have.
-pub const URL_OPTIONS: [&str; 8] = [
+pub const URL_OPTIONS: [&str; 9] = [
     "auth",
     "data_digest",
     "header_digest",
     "iser_start",
     "mpa_crc",
+    "provider",
     "target_password",
     "target_user",
     "transport",
@@ -270,7 +271,7 @@ impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.transport {
             Transport::Tcp => ISCSI,
-            Transport::Iser(..) => ISER,
+            Transport::Iser(..) | Transport::Verbs => ISER,
         })?;
         if let Some(user) = &self.user {
             write!(f, "{}@", secrets::shown_user(user))?;

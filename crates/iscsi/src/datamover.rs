@@ -23,8 +23,10 @@ use wire::iwarp::Cause;
 pub struct Capabilities {
     /// Status may travel with the last data: `Op::PutData` with a status.
     pub collapses_status: bool,
-    /// PDUs of data have numbers that the core may name: `Op::PutNumbered`, `Op::GetNumbered`,
-    /// `Op::AskAgain`. Without it there is no ErrorRecoveryLevel above 0.
+    /// Highest ErrorRecoveryLevel: at 2 tasks can leave a connection and go on on another one.
+    pub recovery_level: u8,
+    /// PDUs may be lost or damaged on their way, and of data have numbers by which they are asked
+    /// for again: `Op::AskAgain`. Without it nothing is, at whatever level (RFC 7145 §10.2.1).
     pub numbers_data: bool,
     /// CRC32C over headers and data (RFC 7143 §13.1).
     pub digests: bool,
@@ -56,6 +58,7 @@ impl Capabilities {
     /// Those of a byte stream.
     pub const STREAM: Self = Self {
         collapses_status: true,
+        recovery_level: 2,
         numbers_data: true,
         digests: true,
         markers: true,
@@ -67,6 +70,7 @@ impl Capabilities {
     /// Those of an RDMA stream (RFC 7145).
     pub const RDMA: Self = Self {
         collapses_status: false,
+        recovery_level: 2,
         numbers_data: false,
         digests: false,
         markers: false,
@@ -164,10 +168,10 @@ pub enum Op {
         /// Numbers of the PDU.
         numbers: Numbers,
     },
-    /// As `PutData`, above ErrorRecoveryLevel 0: for the first time or again. The
-    /// core numbers the PDUs, as it must be able to name each of them later.
+    /// As `PutData`, where answers are kept: for the first time or again. The core numbers the
+    /// PDUs, as it must be able to name each of them later; who has no numbers passes that over.
     PutNumbered(Box<NumberedPut>),
-    /// As `GetData`, above ErrorRecoveryLevel 0: the core numbers the R2T.
+    /// As `GetData`, where what was asked for is kept: the core numbers the R2T.
     GetNumbered(NumberedGet),
     /// Send the R2T of an open burst again, with the transfer tag that it had; nothing if the burst
     /// has ended.
@@ -272,6 +276,8 @@ pub struct NumberedGet {
     pub numbers: Numbers,
     /// Its number within the command.
     pub r2t_sn: R2tSn,
+    /// Where the data began that this connection brings only when it is asked for.
+    pub solicited_from: u32,
 }
 
 /// The negotiated values that a mover must know. In effect for every PDU after it: sent (from this

@@ -97,6 +97,9 @@ pub enum Violation {
     /// RFC 7143 §11.16: recovery level 0 has no SNACK.
     #[error("snack request at error recovery level 0")]
     Snack,
+    /// RFC 7145 §7.3.11: nothing is lost there.
+    #[error("snack request over rdma")]
+    SnackOverRdma,
     /// RFC 7143 §11.16: what was never sent or is acknowledged. The next DataSN or R2TSN of the
     /// task.
     #[error("snack for something never sent or already acknowledged")]
@@ -210,6 +213,7 @@ impl Violation {
             Self::DataDigest => Reaction::Reject(DATA_DIGEST_ERROR),
             Self::LoginRequest
             | Self::NotInDiscovery
+            | Self::SnackOverRdma
             | Self::NopNotImmediate
             | Self::NopBothTags
             | Self::TextContinueFinal

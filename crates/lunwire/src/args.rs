@@ -76,6 +76,12 @@ pub(crate) enum Command {
     /// Make a disk usable for programs that know nothing of iSCSI, until it is interrupted
     #[command(after_help = ATTACH_EXAMPLES)]
     Attach(AttachOptions),
+    /// List the disks that are attached here
+    #[command(after_help = "Example:\n  lunwire attached --json")]
+    Attached(AttachedOptions),
+    /// Attach a disk no more
+    #[command(after_help = DETACH_EXAMPLES)]
+    Detach(DetachOptions),
     /// Send commands one by one, from a prompt or a script
     #[command(after_help = SHELL_EXAMPLES)]
     Shell(ShellOptions),
@@ -149,6 +155,8 @@ STORE is kind:argument[,option=value]...
   null:SIZE                                 reads zeroes, drops writes
   rbd:POOL[/NAMESPACE]/IMAGE[@SNAP][,id=USER,conf=FILE,keyring=FILE,busy=TIME,create,size=SIZE]
                                             an image of Ceph (docs/SERVING.md)
+  iscsi://[USER@]HOST/TARGET/LUN[,secret-file=FILE,wait=TIME,busy=TIME]
+                                            a disk of another target, also iser://
   scsi:NODE[,timeout=TIME]                  a SCSI device of any type (/dev/sgN, /dev/bsg/...),
                                             which carries out commands itself; no filters
 Behind any store, in front of which they act (the last one first):

@@ -28,6 +28,7 @@ use anyhow::bail;
 use control::units;
 use control::words;
 use engine::Choice;
+use initiator::Begin;
 use initiator::Config;
 use initiator::DigestOffer;
 use initiator::Discovered;
@@ -165,6 +166,7 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     }
     take(client, &mut options)?;
     warn_of_digests(&options);
+    warn_of_the_rest(&options);
     options.account = account::of(client, url)?;
     options.capture = capture::of(client)?;
     Ok(options)
@@ -175,13 +177,29 @@ fn warn_of_digests(options: &Options) {
     let Settings { header_digest, data_digest, .. } = &options.settings;
     let wants =
         |offer: &DigestOffer| matches!(offer, DigestOffer::Preferred | DigestOffer::Required);
-    if matches!(options.transport, Transport::Iser(..))
-        && (wants(header_digest) || wants(data_digest))
-    {
-        output::warn(
-            "there are no digests over iSER (RFC 7145): HeaderDigest and DataDigest are None; the \
-             CRC of MPA covers each segment instead, unless the URL has mpa_crc=none",
-        );
+    if !wants(header_digest) && !wants(data_digest) {
+        return;
+    }
+    let instead = match options.transport {
+        Transport::Tcp => return,
+        Transport::Iser(..) => {
+            "the CRC of MPA covers each segment instead, unless the URL has mpa_crc=none"
+        }
+        Transport::Verbs => "adapters have CRCs of their own on the way",
+    };
+    output::warn(format!(
+        "there are no digests over iSER (RFC 7145): HeaderDigest and DataDigest are None; {instead}"
+    ));
+}
+
+/// Who wants what else there is on a byte stream alone is told, too.
+fn warn_of_the_rest(options: &Options) {
+    let Settings { error_recovery_level, markers, .. } = &options.settings;
+    if options.transport != Transport::Tcp && *markers {
+        output::warn("--markers is for iSCSI over TCP: over iSER it does nothing");
+    }
+    if options.transport == Transport::Verbs && *error_recovery_level > 1 {
+        output::warn("--recovery-level: over RDMA adapters it is 1 at most");
     }
 }
 
@@ -355,6 +373,7 @@ pub(crate) fn tell(event: &Event) {
             output::say(format_args!("{error}; trying again for a while"))
         }
         Event::Deferred { error, .. } => output::say(format_args!("warning: {error}")),
+        Event::Adapter { error, .. } => output::say(error),
         Event::Oddity { oddity, .. } => output::say(format_args!("warning: {oddity}")),
         _ => {}
     }
@@ -420,6 +439,10 @@ pub(crate) fn try_command(command: &str, place: impl std::fmt::Display) -> Strin
     }
 }
 
+const fn begins_with_rdma(url: &Url) -> bool {
+    matches!(url.transport, Transport::Iser(Begin::Rdma, _))
+}
+
 /// What to do about an error.
 fn advice(error: &Error, url: &Url) -> Option<String> {
     let discover = try_command("discover", url.portal());
@@ -431,6 +454,14 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
             format!("is the target running there?{discover}")
         }
         Kind::Login(LoginError::NotIscsi) => "is the port right? That of iSCSI is 3260".into(),
+        Kind::Login(LoginError::NoRdma) => {
+            "try: iscsi:// here, or lunwire serve --rdma iwarp there".into()
+        }
+        Kind::Login(LoginError::Disconnected) if begins_with_rdma(url) => {
+            "does it speak iSER, and does its connection begin so? try: ?iser_start=login, \
+             iscsi:// in place of iser://, or lunwire serve --rdma iwarp there"
+                .into()
+        }
         Kind::Login(LoginError::Timeout) => {
             "is it an iSCSI target that listens there, and the port right? --patience TIME says \
              how long to try"

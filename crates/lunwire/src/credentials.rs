@@ -10,13 +10,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
+use anyhow::anyhow;
+use anyhow::bail;
 use control::config;
 use control::config::Chap;
 use control::config::Source;
+use initiator::Url;
 use iscsi::chap::Account;
 use iscsi::chap::Algorithm;
 use iscsi::chap::Credentials;
 use iscsi::chap::Secret;
+use store::spec::RemoteSpec;
 use target::AccessRule;
 use target::AuthenticationPolicy;
 use target::Demand;
@@ -171,6 +175,49 @@ impl Accounts {
             self.warnings.push(odd.to_string());
         }
         Ok(demand)
+    }
+
+    /// By what the daemon proves at another target who it is, and that target to the daemon.
+    pub(crate) fn of_remote(
+        &mut self,
+        url: &Url,
+        spec: &RemoteSpec,
+    ) -> Result<Option<Arc<Account>>> {
+        let sides = [
+            ("user", "secret-file", &url.user, &spec.secret_file),
+            ("mutual-user", "mutual-secret-file", &spec.mutual_user, &spec.mutual_secret_file),
+        ];
+        let mut found = Vec::new();
+        for (name, option, user, path) in sides {
+            found.push(match (user, path) {
+                (None, None) => None,
+                (Some(user), None) => {
+                    bail!("{url}: {name} {} has no {option}", shown_user(user))
+                }
+                (None, Some(_)) if name == "user" => {
+                    bail!("{url}: {option}: the URL has no user; try: iscsi://USER@...")
+                }
+                (None, Some(_)) => bail!("{url}: {option}: {name} is missing"),
+                (Some(user), Some(path)) => {
+                    let given = shown_file(option, path);
+                    let secret = self.secret_file(path, is_shown(path, path));
+                    let secret = secret.map_err(|problem| anyhow!("{url}: {given}: {problem}"))?;
+                    let credentials = Credentials::new(user.clone(), secret);
+                    Some(credentials.map_err(|error| anyhow!("{url}: {name}: {error}"))?)
+                }
+            });
+        }
+        let mut found = found.into_iter().flatten();
+        match (found.next(), found.next()) {
+            (None, _) => Ok(None),
+            (Some(_), None) if url.user.is_none() => {
+                bail!("{url}: mutual-user: a user and its secret-file are missing")
+            }
+            (Some(own), target) => {
+                let account = Account::new(own, target).map_err(|error| anyhow!("{url}: {error}"));
+                Ok(Some(Arc::new(account?)))
+            }
+        }
     }
 
     /// A name and the file of its secret, from the options `--PREFIX-user`, `--PREFIX-secret-file`.

@@ -14,6 +14,7 @@ mod inherited;
 mod output;
 mod plan;
 mod ports;
+mod remotes;
 
 use std::io::Write;
 use std::num::ParseIntError;
@@ -119,6 +120,8 @@ fn carry_out() -> u8 {
         Command::Copy(options) => commands::transfer::copy(&options),
         Command::Bench(options) => commands::bench::run(&options),
         Command::Attach(options) => commands::attach::run(&options),
+        Command::Attached(options) => commands::attach::attached(&options),
+        Command::Detach(options) => commands::attach::detach(&options),
         Command::Shell(options) => commands::shell::run(&options),
         Command::Alua(options) => commands::alua::run(&options),
         Command::Lab(options) => commands::lab::run(&options),

@@ -46,6 +46,7 @@ use target::Stores;
 use crate::args::ServeOptions;
 use crate::args::Usage;
 use crate::credentials::Accounts;
+use crate::remotes::Opener;
 
 use check::engine;
 use check::log_level;
@@ -240,6 +241,7 @@ impl Draft {
             return Err(Usage(problem.into()).into());
         }
         if let Some(path) = &options.capture {
+            crate::client::capture::refuse_stream(path)?;
             let limit = crate::client::capture::limit(options.capture_limit.as_deref())?;
             self.capture = Some((path.clone(), limit));
         }
@@ -422,7 +424,7 @@ impl Draft {
     /// Opens the stores.
     pub(crate) fn open(&self) -> Result<Opened> {
         let state_folder = self.state_dir.as_deref().map(StateFolder::take).transpose()?;
-        let mut stores = Stores::new();
+        let mut stores = Stores::with_remotes(Arc::new(Opener::default()));
         let opened = self.open_nodes(&mut stores);
         let made = stores.made();
         let nodes = match opened {

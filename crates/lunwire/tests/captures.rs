@@ -87,6 +87,52 @@ fn what_is_there_and_no_capture_stays() {
     let nowhere = files.path("nowhere/x.pcap");
     fails(1, &["inspect", url, "--capture", &nowhere], &["cannot write", &nowhere]);
     fails(2, &["inspect", url, "--capture-limit", "1G"], &["--capture"]);
+    for command in [&["inspect", url][..], &["serve", "--lun", "memory:1M"]] {
+        fails(2, &[command, &["--capture", "-"]].concat(), &["--capture: a file is wanted"]);
+    }
     let much = ["inspect", url, "--capture", &nowhere, "--capture-limit", "much"];
     fails(2, &much, &["--capture-limit much"]);
+    let none = ["inspect", url, "--capture", &nowhere, "--capture-limit", "0"];
+    fails(2, &none, &["--capture-limit 0: 1K or more is right"]);
+}
+
+/// A command that is typed twice, or in two terminals.
+#[test]
+fn a_capture_that_is_under_way_is_left_alone() {
+    let files = Files::new();
+    let theirs = files.path("target.pcap");
+    let mut daemon = Daemon::start(files.folder.path(), &["memory:8M"], &["--capture", &theirs]);
+    let url = &*daemon.urls[0];
+    good(&["inspect", url]);
+    fails(1, &["inspect", url, "--capture", &theirs], &["another capture is being written"]);
+    let second = ["serve", "--listen", "127.0.0.1:0", "--control-socket", &files.path("second")];
+    let second = [&second[..], &["--lun", "memory:1M", "--capture", &theirs]].concat();
+    fails(1, &second, &["another capture is being written"]);
+    good(&["inspect", url]);
+    let status = ["status", "--json", "--control-socket", &daemon.socket];
+    let told: serde_json::Value = serde_json::from_slice(&good(&status).stdout).unwrap();
+    daemon.signal(rustix::process::Signal::TERM);
+    assert!(daemon.child.wait().unwrap().success());
+    assert_eq!(records(&theirs) as u64, told["capture"]["segments"].as_u64().unwrap());
+}
+
+/// What would be emptied is wanted.
+#[test]
+fn an_old_capture_that_a_command_or_a_daemon_uses_is_no_place_for_another() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:8M"], &[]);
+    let url = &*daemon.urls[0];
+    let old = [&MAGIC[..], &[2, 0, 4, 0], &[0; 4088]].concat();
+    let path = files.with("old.pcap", &old);
+    for command in [["copy", &path, url], ["write", url, &path], ["read", url, &path]] {
+        let command = [&command[..], &["--capture", &path]].concat();
+        fails(1, &command, &[&path, "the command itself reads or writes it; try: another name"]);
+    }
+    let lun = format!("file:{path}");
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--control-socket", &files.path("second")];
+    let serve = [&serve[..], &["--lun", &lun, "--capture", &path]].concat();
+    fails(1, &serve, &[&path, "try: another name"]);
+    let wrong = [&serve[..3], &["--lun", "file:/nowhere/disk", "--capture", &path]].concat();
+    fails(1, &wrong, &["/nowhere/disk"]);
+    assert_eq!(std::fs::read(&path).unwrap(), old);
 }

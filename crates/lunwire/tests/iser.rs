@@ -18,6 +18,7 @@ use support::fails;
 use support::good;
 use support::lunwire;
 use support::pattern;
+use support::stderr;
 use support::stdout;
 
 const RDMA: [&str; 2] = ["--rdma", "iwarp"];
@@ -254,15 +255,34 @@ fn each_portal_has_a_word_of_its_own() {
 fn a_target_without_it_says_so() {
     let files = Files::new();
     for options in [&[][..], &["--rdma", "off"]] {
-        let daemon = Daemon::start(files.folder.path(), &["memory:1M"], options);
+        let daemon = Daemon::start_logged(files.folder.path(), &["memory:1M"], options);
         let [_, login, rdma] = over_iser(&daemon.urls[0]);
-        fails(1, &["inspect", &login], &["does not speak iSER"]);
-        fails(1, &["inspect", &rdma, "--patience", "0s"], &["iser://"]);
+        fails(1, &["inspect", &login], &["does not speak iSER", "lunwire serve --rdma iwarp"]);
+        let said =
+            ["iser://", "does it speak iSER", "iser_start=login", "iscsi://", "--rdma iwarp"];
+        fails(1, &["inspect", &rdma, "--patience", "0s"], &said);
+        Daemon::told(files.folder.path(), "it begins with MPA, as iSER does");
         good(&["inspect", &daemon.urls[0]]);
     }
     fails(2, &["serve", "--rdma", "infiniband"], &["--rdma", "iwarp, verbs, auto or off"]);
     let listen = ["--listen", "127.0.0.1:0", "--rdma-listen", "127.0.0.1:0"];
     fails(2, &[&["serve"][..], &listen].concat(), &["--rdma-listen", "--rdma verbs"]);
+}
+
+/// What there is on a byte stream alone is not left out without a word.
+#[test]
+fn what_it_does_not_have_is_told_to_who_wants_it() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &RDMA);
+    let more = ["--recovery-level", "2", "--markers", "--data-digest", "required"];
+    for url in over_iser(&daemon.urls[0]) {
+        let told = stderr(&good(&[&["inspect", &url], &more[..]].concat()));
+        assert!(told.contains("there are no digests over iSER"), "{told}");
+        assert!(told.contains("--markers is for iSCSI over TCP"), "{told}");
+        assert!(!told.contains("--recovery-level"), "{told}");
+        let told = stderr(&good(&["inspect", &url]));
+        assert!(told.is_empty(), "{told}");
+    }
 }
 
 /// Here: no machine has an adapter for its loopback.

@@ -53,6 +53,15 @@ impl Mover {
         }
     }
 
+    /// What it has of its pool as long as it is there: buffers of so many bytes each.
+    pub fn standing_buffers(&self) -> impl Iterator<Item = usize> {
+        let iser = match self {
+            Self::Iser(mover) => Some(mover),
+            Self::Tcp(_) | Self::Local(_) => None,
+        };
+        iser.into_iter().flat_map(|mover| mover.standing_buffers())
+    }
+
     /// Takes an op; `Detach` gives the buffer of its task back.
     #[inline]
     pub fn submit(&mut self, op: Op) -> Option<Buf> {

@@ -55,7 +55,9 @@ pub enum Errno {
 }
 
 impl Errno {
-    const fn number(self) -> u32 {
+    /// Its number, which is Linux' too.
+    #[must_use]
+    pub const fn number(self) -> u32 {
         match self {
             Self::Permission => 1,
             Self::InputOutput => 5,

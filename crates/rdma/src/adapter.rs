@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A queue pair that an adapter carries out: what is posted waits here until who drives the adapter
-//! takes it, and comes back with what has become of it. Read first: RFC 5040 §5.
+//! takes it, and comes back with what has become of it. Read first: RFC 5040 §5. Memory that
+//! peers reach goes to a [`Registry`], which answers at once, as a pool does: a task whose memory
+//! is taken back waits for nothing.
 //!
 //! ```text
 //!   up --disconnect, Ended--> over
@@ -12,14 +14,17 @@
 
 use crate::limits::RECEIVES_MAX;
 use crate::region::Memory;
+use crate::region::Withdrawn;
 use crate::verbs::End;
 use crate::verbs::Refusal;
 use crate::verbs::Work;
 use crate::verbs::WorkId;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use buf::Buf;
+use core::fmt;
 use wire::iwarp::Stag;
 use wire::iwarp::TaggedOffset;
 
@@ -88,6 +93,20 @@ pub struct Depths {
     pub receives: usize,
 }
 
+/// Memory of ours that an adapter lets peers reach. A buffer they write to, a slice they read.
+pub trait Registry: fmt::Debug + Send {
+    /// Lets peers reach this: its key, and how they name its first byte. It is the adapter's until
+    /// it is taken back.
+    ///
+    /// # Errors
+    /// The memory, if the adapter takes no more.
+    fn show(&mut self, memory: Memory) -> Result<(Stag, TaggedOffset), Memory>;
+
+    /// From now on nobody reaches it; None if there is none of this key, or the adapter does not
+    /// let go of it: then nobody has it any more.
+    fn take_back(&mut self, key: Stag) -> Option<Memory>;
+}
+
 /// The upper end of a queue pair of an adapter.
 #[derive(Debug)]
 pub struct Queue {
@@ -98,7 +117,20 @@ pub struct Queue {
     receives: usize,
     sinks: BTreeMap<u32, Sink>,
     next_sink: u32,
+    /// None: peers reach nothing.
+    registry: Option<Box<dyn Registry>>,
+    shown: Shown,
     ended: Option<End>,
+}
+
+/// Memory that peers reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs)] // figures for people
+pub struct Shown {
+    /// Its keys.
+    pub keys: usize,
+    /// Its bytes.
+    pub bytes: usize,
 }
 
 /// Memory that Reads fill.
@@ -123,8 +155,45 @@ impl Queue {
             receives: 0,
             sinks: BTreeMap::new(),
             next_sink: 1,
+            registry: None,
+            shown: Shown { keys: 0, bytes: 0 },
             ended: None,
         }
+    }
+
+    /// As [`Queue::new`]; peers reach what is shown.
+    #[must_use]
+    pub fn with_registry(depths: Depths, registry: Box<dyn Registry>) -> Self {
+        Self { registry: Some(registry), ..Self::new(depths) }
+    }
+
+    /// Lets the peer reach this memory: its key, and how the peer names its first byte.
+    ///
+    /// # Errors
+    /// The memory, if the adapter takes no more.
+    pub fn show(&mut self, memory: Memory) -> Result<(Stag, TaggedOffset), Memory> {
+        let Some(registry) = &mut self.registry else { return Err(memory) };
+        let length = memory.len();
+        let named = registry.show(memory)?;
+        self.shown.keys += 1;
+        self.shown.bytes += length;
+        Ok(named)
+    }
+
+    /// From now on the peer does not reach it. How much it has moved nobody knows: no more than
+    /// all.
+    pub fn take_back(&mut self, key: Stag) -> Option<Withdrawn> {
+        let memory = self.registry.as_mut()?.take_back(key)?;
+        self.shown.keys = self.shown.keys.saturating_sub(1);
+        self.shown.bytes = self.shown.bytes.saturating_sub(memory.len());
+        let moved = u64::try_from(memory.len()).unwrap_or(u64::MAX);
+        Some(Withdrawn { memory, moved })
+    }
+
+    /// What the peer reaches now.
+    #[must_use]
+    pub const fn shown(&self) -> Shown {
+        self.shown
     }
 
     /// Gives a buffer for one message.
@@ -239,7 +308,7 @@ impl Queue {
             Some(Done::Read(_)) => self.reads = self.reads.saturating_sub(1),
             Some(Done::Returned(..)) => {
                 if let Some(Done::Returned(stag, buf)) = done.take() {
-                    self.take_back(stag, buf);
+                    self.returned(stag, buf);
                 }
             }
             Some(Done::Ended(end)) => {
@@ -295,7 +364,7 @@ impl Queue {
         assert!(self.sinks.values().all(is_home), "nothing waits for memory that is here");
     }
 
-    fn take_back(&mut self, stag: Stag, mut buf: Buf) {
+    fn returned(&mut self, stag: Stag, mut buf: Buf) {
         let Some(sink) = self.sinks.get_mut(&stag.0) else { return };
         for (offset, bytes) in core::mem::take(&mut sink.waiting) {
             put(&mut buf, offset..offset.saturating_add(bytes.len()), &bytes);
@@ -408,5 +477,40 @@ mod tests {
         assert!(queue.post_receive(buf(1)).is_err());
         queue.handle(&mut Some(Done::Ended(End::Closed)));
         assert!(queue.poll_post().is_none() && queue.ended() == Some(End::Closed));
+    }
+
+    /// Has room for one.
+    #[derive(Debug, Default)]
+    struct Only(Option<Memory>);
+
+    impl Registry for Only {
+        fn show(&mut self, memory: Memory) -> Result<(Stag, TaggedOffset), Memory> {
+            if self.0.is_some() {
+                return Err(memory);
+            }
+            self.0 = Some(memory);
+            Ok((Stag(7), TaggedOffset(0x1000)))
+        }
+
+        fn take_back(&mut self, key: Stag) -> Option<Memory> {
+            if key == Stag(7) { self.0.take() } else { None }
+        }
+    }
+
+    #[test]
+    fn peers_reach_what_is_shown_until_it_is_taken_back() {
+        let mut queue = Queue::with_registry(DEPTHS, Box::<Only>::default());
+        let shown = queue.show(Memory::Sink(buf(8)));
+        assert_eq!(shown.expect("there is room"), (Stag(7), TaggedOffset(0x1000)));
+        assert_eq!(queue.shown(), Shown { keys: 1, bytes: 8 });
+        assert!(matches!(queue.show(Memory::Sink(buf(4))), Err(Memory::Sink(_))));
+        assert!(queue.take_back(Stag(8)).is_none());
+        let back = queue.take_back(Stag(7)).expect("it was shown");
+        assert!(matches!(back, Withdrawn { memory: Memory::Sink(_), moved: 8 }));
+        assert_eq!(queue.shown(), Shown::default());
+        // Nobody reaches anything where there is nobody to show it to.
+        let mut queue = Queue::new(DEPTHS);
+        assert!(queue.show(Memory::Source(Slice::empty())).is_err());
+        assert!(queue.take_back(Stag(7)).is_none());
     }
 }

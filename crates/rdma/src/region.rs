@@ -29,7 +29,7 @@ pub enum Memory {
 }
 
 impl Memory {
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Self::Sink(buf) => buf.len(),
             Self::Source(slice) => slice.len(),

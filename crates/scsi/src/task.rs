@@ -59,6 +59,7 @@ use alloc::sync::Arc;
 use store::Op;
 use store::Outcome;
 use store::Store;
+use store::device::Answer;
 use wire::iscsi::Attribute;
 use wire::scsi::Sense;
 use wire::scsi::cdb::CdbView;
@@ -201,6 +202,14 @@ impl Task {
         let Machine::Copy(copy) = &mut self.machine else { return None };
         let step = copy.shorten()?;
         Some(self.acquire(step))
+    }
+
+    /// There can never be memory for its last step: the command ends.
+    #[cold]
+    pub fn lacks_resources(&mut self) -> Step {
+        let Some(mapped) = &self.mapped else { return self.broken() };
+        let completion = mapped.unit.fault(sense::INSUFFICIENT_RESOURCES.into());
+        self.pass(Step::Complete(completion))
     }
 
     /// There is no memory yet for `op`, which `work` gave: it gives that once more for
@@ -482,6 +491,15 @@ impl Task {
     pub fn outlast(&mut self) {
         if let Some(mapped) = self.there.as_ref().or(self.mapped.as_ref()) {
             self.hold.outlast(&mapped.unit);
+        }
+    }
+
+    /// A device has answered a task that had ended ([`Task::outlast`]): what others have to hear of
+    /// that, they hear.
+    #[cold]
+    pub fn answered_late(&self, answer: &Answer) {
+        if let (Machine::Passing(passing), Some(mapped)) = (&self.machine, &self.mapped) {
+            passing.answered_late(&mapped.unit, answer);
         }
     }
 

@@ -74,6 +74,8 @@ pub(crate) struct Checks {
 pub(crate) enum Told {
     /// A LOGICAL UNIT RESET of a session of one connection: there, what it ends was sent before it.
     ResetAsked(Itt, LunField),
+    /// A task is to go on here.
+    Reassigned,
     ResetDone(Itt),
     /// The unit, and how many bytes of data are to follow.
     Command(Itt, LunField, u32),
@@ -151,9 +153,16 @@ impl Checks {
         self.joint = Some(entry);
     }
 
-    /// Whether PDUs may come twice (RFC 7143 §7.1.5).
+    /// Whether the session that it wants to join is over RDMA: then so is this connection.
+    pub(crate) fn joins_rdma(&self, target: usize, sessions: &Sessions) -> bool {
+        let (tsih, _) = self.joined;
+        let session = sessions.get(&(target, tsih.0)).filter(|_| self.joins == tsih);
+        session.is_some_and(|session| session.borrow().keys.rdma)
+    }
+
+    /// Whether PDUs may come twice.
     pub(crate) const fn recovers(&self) -> bool {
-        self.keys.error_recovery_level > 0
+        self.keys.recovers()
     }
 
     /// Which order of data is free, where each PDU comes once.
@@ -291,7 +300,9 @@ impl Checks {
                 self.number(pdu.cmd_sn, pdu.immediate, own.then_some(pdu.exp_stat_sn))?;
                 self.ask(pdu.itt, Other::Logout)
             }
-            Request::Snack(pdu) if self.recovers() => self.acknowledge(pdu.exp_stat_sn),
+            Request::Snack(pdu) if self.recovers() && !self.keys.rdma => {
+                self.acknowledge(pdu.exp_stat_sn)
+            }
             Request::Snack(_) | Request::Login(_) => {
                 Err("not at this recovery level and phase".to_owned())
             }
@@ -445,7 +456,13 @@ impl Checks {
                 return stranger(&pdu.itt).then(|| self.window(pdu.numbers));
             }
             Response::DataIn(pdu) => (pdu.numbers, Some(pdu.itt)),
-            Response::Scsi(pdu) => (pdu.numbers, Some(pdu.itt)),
+            Response::Scsi(pdu) => {
+                let is_good = pdu.response == 0 && pdu.status == 0;
+                if let wrong @ Err(_) = self.memory.end(pdu.itt, is_good) {
+                    return Some(wrong);
+                }
+                (pdu.numbers, Some(pdu.itt))
+            }
             Response::NopIn(pdu) if pdu.itt != Itt::NONE => (pdu.numbers, None),
             Response::Text(pdu) => (pdu.numbers, None),
             Response::Logout(pdu) => (pdu.numbers, None),

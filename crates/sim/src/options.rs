@@ -230,6 +230,16 @@ pub struct Options {
     pub faults: Vec<(Duration, Fault)>,
 }
 
+impl TargetPlan {
+    /// As many blocks as a command can read: there are buffers of the size of each class.
+    #[must_use]
+    pub fn readable(&self) -> usize {
+        let classes = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
+        let longest = classes.into_iter().rfind(|class| *class <= self.pool);
+        longest.map_or(1, |longest| longest / self.block_len)
+    }
+}
+
 impl Options {
     /// Draws from `seed`, faults of `class` only.
     #[must_use]

@@ -90,7 +90,7 @@ impl Orders {
                     }
                 }
             }
-            Told::ResetAsked(..) | Told::ResetDone(_) => {}
+            Told::ResetAsked(..) | Told::ResetDone(_) | Told::Reassigned => {}
         }
     }
 }

@@ -19,6 +19,7 @@ use engine::Waker;
 use engine::Work;
 use initiator::Attempt;
 use initiator::Connector;
+use initiator::Transport;
 
 use crate::disk::What;
 use crate::net::LinkId;
@@ -273,7 +274,13 @@ pub(crate) struct SimConnector {
 }
 
 impl Connector for SimConnector {
-    fn connect(&mut self, mut portals: Vec<String>, _others: Vec<String>, waker: Waker) -> Attempt {
+    fn connect(
+        &mut self,
+        _transport: Transport,
+        mut portals: Vec<String>,
+        _others: Vec<String>,
+        waker: Waker,
+    ) -> Attempt {
         let (result, attempt) = mpsc::channel();
         let mut world = self.world.borrow_mut();
         // All are tried at once: whichever answers first.

@@ -72,7 +72,11 @@ impl Resets {
                     self.answered(asked, (link, target), disks, now);
                 }
             }
-            Told::Command(..) | Told::R2t(_) | Told::DataOut(..) | Told::Ended(..) => {}
+            Told::Command(..)
+            | Told::Reassigned
+            | Told::R2t(_)
+            | Told::DataOut(..)
+            | Told::Ended(..) => {}
         }
     }
 

@@ -153,6 +153,7 @@ impl Run {
             units,
             secrets: options.targets.iter().map(|target| target.secrets).collect(),
             two_groups: options.targets.iter().map(|target| target.two_groups).collect(),
+            readable: options.targets.iter().map(|target| target.readable()).collect(),
             always_durable: options.targets.iter().map(|target| target.sync).collect(),
             exchanges,
             exchanging: options.faults.iter().any(|(_, fault)| {

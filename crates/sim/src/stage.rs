@@ -69,6 +69,8 @@ pub(crate) struct Stage {
     pub(crate) secrets: Vec<Secrets>,
     /// Of each target: whether it has two portal groups.
     pub(crate) two_groups: Vec<bool>,
+    /// Of each target: as many blocks as it has memory to read at once.
+    pub(crate) readable: Vec<usize>,
     /// Whose writes all go to stable storage.
     pub(crate) always_durable: Vec<bool>,
     /// Of each unit: when another disk took its place.

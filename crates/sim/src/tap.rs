@@ -246,6 +246,7 @@ impl Tap {
             self.data_digest |= has(b"DataDigest=CRC32C");
             self.becomes_rdma |= has(b"RDMAExtensions=Yes");
             self.hear_markers(text);
+            self.becomes_rdma |= self.checks.joins_rdma(place.target, place.sessions);
             let moves_on = bhs[1] & TRANSIT != 0 && bhs[1] & NEXT_STAGE == NEXT_STAGE;
             if moves_on && bhs[36] == 0 && (self.becomes_rdma || self.fpdus.is_some()) {
                 let _ = self.fpdus.get_or_insert_default();

@@ -19,6 +19,7 @@ use initiator::Line;
 use rustix::net::AddressFamily;
 use rustix::net::SocketType;
 
+use crate::check::Told;
 use crate::locals::local_portal;
 use crate::net::End;
 use crate::net::Link;
@@ -210,6 +211,9 @@ impl World {
         }
         self.tally.broken.append(&mut link.tap.checks.broken);
         for told in std::mem::take(&mut link.tap.checks.heard) {
+            if matches!(told, Told::Reassigned) {
+                self.tally.mark("task goes on over another RDMA stream");
+            }
             self.resets.hear(id, target, told, (&self.disks, self.now));
             self.orders.hear(id, target, told);
         }

@@ -53,6 +53,9 @@ pub(crate) const DELAY_MAX: Duration = Duration::from_secs(60);
 /// before, and the system counts milliseconds in 32 bits.
 pub(crate) const DEVICE_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
+/// Longest time that commands may wait for another target to come back: a day, as for devices.
+pub(crate) const REMOTE_WAIT_MAX: Duration = DEVICE_TIME_MAX;
+
 /// Blocks of one file whose writes are told apart at most: the list of their chunks takes 2 MiB.
 pub(crate) const MARKS_MAX: u64 = 1 << 32;
 

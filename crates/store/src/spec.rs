@@ -7,6 +7,7 @@
 mod error;
 mod filter;
 mod rbd;
+mod remote;
 mod scsi;
 mod size;
 
@@ -14,6 +15,7 @@ pub use error::SpecError;
 pub use error::Unprotectable;
 pub use filter::Filter;
 pub use rbd::RbdSpec;
+pub use remote::RemoteSpec;
 pub use scsi::ScsiSpec;
 pub use size::Exactly;
 pub use size::SizeError;
@@ -49,6 +51,10 @@ pub enum Spec {
     /// `rbd:POOL[/NAMESPACE]/IMAGE[@SNAP][,id=USER][,conf=FILE][,keyring=FILE][,create,size=SIZE]`:
     /// an image of Ceph.
     Rbd(RbdSpec),
+    /// `iscsi://[USER@]HOST[:PORT]/TARGET/LUN[?...][,secret-file=FILE]
+    /// [,mutual-user=USER,mutual-secret-file=FILE][,wait=TIME][,busy=TIME]`, or `iser://`: a disk
+    /// of another target.
+    Remote(RemoteSpec),
     /// `scsi:NODE[,timeout=TIME]`: a device of the system, which carries out commands itself.
     Scsi(ScsiSpec),
     /// `iso:PATH`: a CD or DVD, read only.
@@ -122,6 +128,7 @@ impl Spec {
             Self::Null { .. } => Err(Unprotectable::Null),
             Self::Iso { .. } => Err(Unprotectable::Iso),
             Self::Rbd(_) => Err(Unprotectable::Rbd),
+            Self::Remote(_) => Err(Unprotectable::Remote),
             Self::Scsi(_) => Err(Unprotectable::Scsi),
             Self::Stripe { .. } => Err(Unprotectable::Stripe),
             Self::Filtered { filter: Filter::Atomic, .. } => Err(Unprotectable::Atomic),
@@ -177,6 +184,11 @@ impl Spec {
                 let (place, options) = split_argument(rest);
                 ("rbd", Self::Rbd(RbdSpec::new(place)?), options)
             }
+            "iscsi" | "iser" => {
+                let (place, options) = split_argument(rest);
+                let spec = RemoteSpec::new(kind, place)?;
+                (spec.kind(), Self::Remote(spec), options)
+            }
             "scsi" => {
                 let (path, options) = split_argument(rest);
                 ("scsi", Self::Scsi(ScsiSpec::new(path)?), options)
@@ -192,6 +204,7 @@ impl Spec {
             let is_its_own = match unfiltered(&mut spec) {
                 Self::File(file) => file.take(option, value)?,
                 Self::Rbd(image) => image.take(option, value)?,
+                Self::Remote(disk) => disk.take(option, value)?,
                 Self::Scsi(device) => device.take(option, value)?,
                 _ => false,
             };
@@ -353,6 +366,7 @@ impl fmt::Display for Spec {
             Self::File(file) => write!(f, "file:{file}"),
             Self::Iso { path } => write!(f, "iso:{path}"),
             Self::Rbd(image) => write!(f, "rbd:{image}"),
+            Self::Remote(disk) => write!(f, "{disk}"),
             Self::Scsi(device) => write!(f, "scsi:{device}"),
             Self::Stripe { chunk, stores } => {
                 write!(f, "stripe:{}(", Exactly(*chunk))?;

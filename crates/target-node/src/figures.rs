@@ -137,6 +137,8 @@ pub struct ConnectionSnapshot {
     pub local: SocketAddr,
     /// What carries it: tcp, iser or local.
     pub transport: &'static str,
-    /// Of one over iSER: what it has agreed on.
+    /// Of one over software iWARP: what it has agreed on.
     pub iser: Option<Iser>,
+    /// Of one over an RDMA adapter.
+    pub adapter: Option<verbs::Facts>,
 }

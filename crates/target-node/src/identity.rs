@@ -21,6 +21,7 @@ use scsi::Identity;
 use scsi::Kept;
 use store::Store;
 use store::spec::RbdSpec;
+use store::spec::RemoteSpec;
 use store::spec::ScsiSpec;
 use store::spec::Spec;
 
@@ -97,10 +98,27 @@ struct Leaves {
     fleeting: bool,
     /// What makes other content of the same files.
     chunks: Vec<u8>,
-    /// Images of Ceph.
-    images: Vec<RbdSpec>,
+    /// What is elsewhere.
+    away: Vec<Away>,
     /// A device, which is all of it.
     device: Option<ScsiSpec>,
+}
+
+/// What is elsewhere, and has a name of its own there.
+#[derive(Debug)]
+enum Away {
+    Image(RbdSpec),
+    Remote(RemoteSpec),
+}
+
+impl Away {
+    /// What it was found to be: a word for the kind, and its name.
+    fn found<'a>(&self, stores: &'a Stores) -> Option<(&'static [u8], &'a str)> {
+        match self {
+            Self::Image(spec) => stores.image_of(spec).map(|image| (&b"rbd"[..], image)),
+            Self::Remote(spec) => stores.remote_of(spec).map(|disk| (&b"iscsi"[..], disk)),
+        }
+    }
 }
 
 impl Leaves {
@@ -114,7 +132,8 @@ impl Leaves {
         match spec {
             Spec::File(_) | Spec::Iso { .. } => self.files += 1,
             Spec::Memory { .. } | Spec::Null { .. } => self.fleeting = true,
-            Spec::Rbd(image) => self.images.push(image.clone()),
+            Spec::Rbd(image) => self.away.push(Away::Image(image.clone())),
+            Spec::Remote(disk) => self.away.push(Away::Remote(disk.clone())),
             Spec::Scsi(device) => self.device = Some(device.clone()),
             Spec::Filtered { behind, .. } => self.gather(behind),
             Spec::Stripe { chunk, stores } => {
@@ -154,9 +173,8 @@ impl Stores {
         {
             return Ok(DiskNumber { number, lasting: true });
         }
-        let images: Vec<&str> =
-            leaves.images.iter().filter_map(|image| self.image_of(image)).collect();
-        if let Some(number) = former(&files, &images, leaves.fleeting, sought)? {
+        let away: Vec<_> = leaves.away.iter().filter_map(|away| away.found(self)).collect();
+        if let Some(number) = former(&files, &away, leaves.fleeting, sought)? {
             if let Some(file) = own.filter(|file| file.writable && recorded != Some(number)) {
                 record(file, number)?;
             }
@@ -169,16 +187,14 @@ impl Stores {
         if let Some(file) = own {
             return Ok(DiskNumber { number: number_of(file, sought)?, lasting: true });
         }
-        // The same for every gateway, and when the image is renamed.
-        if let ([image], true) = (&*images, leaves.chunks.is_empty()) {
-            return Ok(DiskNumber {
-                number: Identity::number_of(b"rbd", image.as_bytes()),
-                lasting: true,
-            });
+        // The same for every gateway, and when an image is renamed.
+        if let ([(kind, name)], true) = (&*away, leaves.chunks.is_empty()) {
+            let number = Identity::number_of(kind, name.as_bytes());
+            return Ok(DiskNumber { number, lasting: true });
         }
         let mut members = leaves.chunks;
-        for image in images {
-            members.extend_from_slice(&Identity::number_of(b"rbd", image.as_bytes()).to_be_bytes());
+        for (kind, name) in away {
+            members.extend_from_slice(&Identity::number_of(kind, name.as_bytes()).to_be_bytes());
         }
         for file in files {
             members.extend_from_slice(&number_of(file, sought)?.to_be_bytes());
@@ -227,7 +243,7 @@ pub fn content_number(spec: &Spec) -> Result<Option<u64>, IdentityError> {
 /// The number that earlier versions gave the disk, if it is this disk's.
 fn former(
     files: &[&StoreFile],
-    images: &[&str],
+    away: &[(&[u8], &str)],
     fleeting: bool,
     sought: Sought<'_>,
 ) -> Result<Option<u64>, IdentityError> {
@@ -236,16 +252,16 @@ fn former(
     let Some(folder) = sought.state_dir else { return Ok(by_name.then_some(number)) };
     let naa = Identity::of(number, "", "").naa;
     let has_state = || Kept::ALL.iter().any(|kept| keep::place(folder, &naa, kept.name()).exists());
-    // Those who named disks by their places alone knew no images.
-    let is_new = fleeting || !images.is_empty();
+    // Those who named disks by their places alone knew nothing that is elsewhere.
+    let is_new = fleeting || !away.is_empty();
     if !by_name && (is_new || !has_state() || !have_content(files)?) {
         return Ok(None);
     }
     let owner = keep::place(folder, &naa, "disk");
     let wrong = |source| IdentityError::Owner { path: owner.display().to_string(), source };
     let mut disk = String::new();
-    for image in images {
-        disk.push_str(image);
+    for (_, name) in away {
+        disk.push_str(name);
         disk.push('\n');
     }
     for file in files {

@@ -139,7 +139,7 @@ struct Connection {
     held_until: Option<Instant>,
     /// Answers before this number have left.
     told: StatSn,
-    sends: sweep::Sends,
+    progress: sweep::Progress,
 }
 
 #[derive(Debug)]
@@ -394,7 +394,7 @@ impl<P: Port> Pump<P> {
                     }
                     return;
                 }
-                Phase::Login(login) if login.is_fresh => {
+                Phase::Login(login) if login.first.is_none() => {
                     let first = rest.first().copied().unwrap_or_default();
                     if !self.tell_kind(key, first) {
                         return self.disconnected(key, None);

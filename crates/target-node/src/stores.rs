@@ -41,6 +41,7 @@ use store::spec::Exactly;
 use store::spec::FileSpec;
 use store::spec::Filter;
 use store::spec::RbdSpec;
+use store::spec::RemoteSpec;
 use store::spec::ScsiSpec;
 use store::spec::Spec;
 use store::stripe::Stripe;
@@ -105,6 +106,42 @@ const OVERLAP_LOOK: Duration = Duration::from_millis(1);
 /// Linux: input/output error.
 const EIO: i32 = 5;
 
+/// Opens disks of other targets: who starts a target may have an initiator, and says as whom and
+/// with which secrets it logs in.
+pub trait Remotes: Send + Sync + fmt::Debug {
+    /// Opens the disk of `spec`. Waits for its target.
+    ///
+    /// # Errors
+    /// It cannot be served; the text says which and what to do.
+    fn open(&self, spec: &RemoteSpec) -> Result<OpenRemote, RemoteRefused>;
+}
+
+/// A disk of another target.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_structs)] // whoever opens one says all of it
+pub struct OpenRemote {
+    /// The disk.
+    pub store: Arc<dyn Store>,
+    /// Bytes of its blocks.
+    pub block: u32,
+    /// What it is by its own word, by whatever way it is reached.
+    pub identity: String,
+}
+
+/// A disk of another target that was opened.
+#[derive(Debug)]
+struct Other {
+    spec: RemoteSpec,
+    block: u32,
+    identity: String,
+}
+
+/// Why a disk of another target cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+#[expect(clippy::exhaustive_structs)] // whoever opens one says why
+pub struct RemoteRefused(pub String);
+
 /// Opens stores: those of a daemon that is being set up, or of one more unit.
 #[derive(Debug, Default)]
 pub struct Stores {
@@ -120,6 +157,10 @@ pub struct Stores {
     new_images: Vec<NewImage>,
     /// Devices that were opened, and what they have said of themselves.
     devices: Vec<(ScsiSpec, Known)>,
+    /// Disks of other targets that were opened.
+    others: Vec<Other>,
+    /// What opens them; None: nobody has an initiator.
+    remotes: Option<Arc<dyn Remotes>>,
     /// What is odd about others.
     odd: Vec<OddSize>,
 }
@@ -181,11 +222,15 @@ impl Made {
 
 /// The files of a daemon that runs. Asked only for what is rare.
 #[derive(Debug, Default)]
-pub(crate) struct Files(RwLock<Vec<StoreFile>>);
+pub(crate) struct Files {
+    files: RwLock<Vec<StoreFile>>,
+    /// Of the stores that they are of, for those that come later.
+    remotes: Option<Arc<dyn Remotes>>,
+}
 
 impl Files {
-    pub(crate) fn new(files: Vec<StoreFile>) -> Self {
-        Self(RwLock::new(files))
+    pub(crate) fn new(stores: Stores) -> Self {
+        Self { files: RwLock::new(stores.files), remotes: stores.remotes }
     }
 
     pub(crate) fn find(&self, id: FileId) -> Option<StoreFile> {
@@ -198,26 +243,26 @@ impl Files {
     }
 
     fn with<T>(&self, id: FileId, what: impl FnOnce(&StoreFile) -> T) -> Option<T> {
-        let files = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
         files.iter().find(|file| file.id == id).map(what)
     }
 
     pub(crate) fn all(&self) -> Vec<StoreFile> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.files.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// For stores that are opened beside these.
     pub(crate) fn beside(&self) -> Stores {
         let taken = self.all().iter().map(|file| file.id).collect();
-        Stores { taken, ..Stores::new() }
+        Stores { taken, remotes: self.remotes.clone(), ..Stores::new() }
     }
 
     pub(crate) fn add(&self, more: Vec<StoreFile>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).extend(more);
+        self.files.write().unwrap_or_else(PoisonError::into_inner).extend(more);
     }
 
     pub(crate) fn remove(&self, ids: &[FileId]) {
-        let mut files = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         files.retain(|file| !ids.contains(&file.id));
     }
 }
@@ -255,6 +300,28 @@ pub enum StoreError {
     /// The image of Ceph behind it.
     #[error(transparent)]
     Rbd(#[from] RbdError),
+    /// The disk of another target behind it.
+    #[error(transparent)]
+    Remote(#[from] RemoteRefused),
+    /// Nobody said how to open disks of other targets.
+    #[error("{url} is a disk of another target, and there is no initiator here to open it")]
+    NoInitiator {
+        /// Its URL.
+        url: String,
+    },
+    /// A disk of another target whose blocks are larger than those of ours.
+    #[error(
+        "{url} has blocks of {needs} bytes, and the disk would have blocks of {block}; \
+         try: block = {needs} (lunwire lun add: --block {needs})"
+    )]
+    RemoteBlock {
+        /// Its URL.
+        url: String,
+        /// Length of its blocks.
+        needs: u32,
+        /// That of the disk.
+        block: u32,
+    },
     /// The device in its place.
     #[error(transparent)]
     Sg(#[from] SgError),
@@ -291,6 +358,13 @@ impl Stores {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// No store yet; disks of other targets are opened by `remotes`, also those that are added
+    /// while the target is served.
+    #[must_use]
+    pub fn with_remotes(remotes: Arc<dyn Remotes>) -> Self {
+        Self { remotes: Some(remotes), ..Self::default() }
     }
 
     /// The files of other sizes that were opened since the last time that somebody asked.
@@ -340,9 +414,14 @@ impl Stores {
 
     /// The same, whatever stands beside its files.
     fn open_whole(&mut self, spec: &Spec, block: u32) -> Result<Arc<dyn Store>, StoreError> {
-        let before = self.files.len();
+        let (files, others) = (self.files.len(), self.others.len());
         let (store, _) = self.open_layered(spec)?;
-        self.fits(before, block)?;
+        self.fits(files, block)?;
+        let mut others = self.others.iter().skip(others);
+        if let Some(other) = others.find(|other| block < other.block) {
+            let (url, needs) = (other.spec.url.clone(), other.block);
+            return Err(StoreError::RemoteBlock { url, needs, block });
+        }
         Ok(store)
     }
 
@@ -370,6 +449,7 @@ impl Stores {
             Spec::File(file) => self.open_file(file)?,
             Spec::Iso { path } => self.open_file(&FileSpec::disc(path.clone()))?,
             Spec::Rbd(image) => self.open_image(image)?,
+            Spec::Remote(disk) => self.open_remote(disk)?,
             Spec::Scsi(device) => self.open_device(device)?,
             Spec::Stripe { chunk, stores } => {
                 let mut open = |spec| Ok::<_, StoreError>(self.open_layered(spec)?.0);
@@ -406,6 +486,15 @@ impl Stores {
         Ok(Arc::new(image))
     }
 
+    fn open_remote(&mut self, spec: &RemoteSpec) -> Result<Arc<dyn Store>, StoreError> {
+        let url = || spec.url.clone();
+        let remotes =
+            self.remotes.as_ref().ok_or_else(|| StoreError::NoInitiator { url: url() })?;
+        let OpenRemote { store, block, identity } = remotes.open(spec)?;
+        self.others.push(Other { spec: spec.clone(), block, identity });
+        Ok(store)
+    }
+
     /// What an image of Ceph is that could be served, or would be made. Waits for the cluster.
     ///
     /// # Errors
@@ -431,6 +520,12 @@ impl Stores {
     /// What the device has said that was opened by `spec`.
     pub(crate) fn device_of(&self, spec: &ScsiSpec) -> Option<&Known> {
         self.devices.iter().find(|(opened, _)| opened == spec).map(|(_, known)| known)
+    }
+
+    /// Which disk of another target was opened by `spec`.
+    pub(crate) fn remote_of(&self, spec: &RemoteSpec) -> Option<&str> {
+        let opened = self.others.iter().find(|other| other.spec == *spec);
+        opened.map(|other| other.identity.as_str())
     }
 
     /// Which image of Ceph was opened by `spec`.

@@ -161,6 +161,8 @@ pub struct Target {
     occupied: Occupied,
     /// Disks that have become smaller than hosts see them: serial number, and bytes.
     shrunk: Mutex<BTreeMap<String, u64>>,
+    /// Where RDMA adapters listen.
+    adapters: Vec<SocketAddr>,
 }
 
 impl Target {
@@ -182,6 +184,7 @@ impl Target {
             listeners.push((OwnedFd::from(listener), address));
         }
         let mut adapters = plan.adapters.listen(&mut portals)?;
+        let adapter_portals = adapters.iter().map(verbs::Listener::address).collect();
         let engine = engine::choose(plan.engine);
         let mut starting = Vec::new();
         let reactors = plan.reactors.max(1);
@@ -209,7 +212,7 @@ impl Target {
             mailboxes,
             board: Board::default(),
             silences: Silences::default(),
-            files: Files::new(plan.stores.files),
+            files: Files::new(plan.stores),
             login_timeout: plan.login_timeout,
             rdma: plan.rdma,
             capture: plan.capture,
@@ -236,6 +239,7 @@ impl Target {
             volumes: Mutex::new(()),
             occupied: Occupied::default(),
             shrunk: Mutex::default(),
+            adapters: adapter_portals,
         })
     }
 
@@ -313,6 +317,12 @@ impl Target {
         let (nodes, else_so) = (self.nodes(), self.shared.rdma);
         let speaks = |portal: &&Portal| portal.rdma.unwrap_or(else_so) != Rdma::Off;
         nodes.portals.iter().filter(speaks).map(|portal| portal.address).collect()
+    }
+
+    /// Those at which RDMA adapters take connections.
+    #[must_use]
+    pub fn adapter_portals(&self) -> &[SocketAddr] {
+        &self.adapters
     }
 
     /// The tags of its portal groups, ascending.

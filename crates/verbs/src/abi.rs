@@ -96,6 +96,7 @@ pub(crate) struct Mr {
 /// `ibv_access_flags`.
 pub(crate) const LOCAL_WRITE: c_int = 1;
 pub(crate) const REMOTE_WRITE: c_int = 2;
+pub(crate) const REMOTE_READ: c_int = 4;
 
 /// `ibv_comp_channel`.
 #[repr(C)]
@@ -249,6 +250,10 @@ pub(crate) struct CmEvent {
 }
 
 /// `rdma_cm_event_type`.
+pub(crate) const ADDRESS_RESOLVED: c_int = 0;
+pub(crate) const ADDRESS_ERROR: c_int = 1;
+pub(crate) const ROUTE_RESOLVED: c_int = 2;
+pub(crate) const ROUTE_ERROR: c_int = 3;
 pub(crate) const CONNECT_REQUEST: c_int = 4;
 pub(crate) const CONNECT_ERROR: c_int = 6;
 pub(crate) const UNREACHABLE: c_int = 7;

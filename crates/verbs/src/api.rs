@@ -18,6 +18,8 @@ use crate::abi::QpInitAttr;
 use crate::abi::SocketAddress;
 use crate::error::LibraryError;
 use libloading::Library;
+use rustix::process::Resource;
+use rustix::process::Rlimit;
 use std::error::Error as _;
 use std::ffi::c_int;
 use std::ffi::c_uint;
@@ -74,6 +76,11 @@ functions! {
         fn rdma_migrate_id(*mut CmId, *mut EventChannel) -> c_int;
         fn rdma_bind_addr(*mut CmId, *mut SocketAddress) -> c_int;
         fn rdma_listen(*mut CmId, c_int) -> c_int;
+        fn rdma_resolve_addr(
+            *mut CmId, *mut SocketAddress, *mut SocketAddress, c_int
+        ) -> c_int;
+        fn rdma_resolve_route(*mut CmId, c_int) -> c_int;
+        fn rdma_connect(*mut CmId, *mut ConnParam) -> c_int;
         fn rdma_get_cm_event(*mut EventChannel, *mut *mut CmEvent) -> c_int;
         fn rdma_ack_cm_event(*mut CmEvent) -> c_int;
         fn rdma_create_qp(*mut CmId, *mut Pd, *mut QpInitAttr) -> c_int;
@@ -108,10 +115,23 @@ impl Api {
             return Ok(api);
         }
         let (verbs, manager) = (open(VERBS)?, open(MANAGER)?);
+        raise_limit();
         let api = Self::find(&verbs, &manager)?;
         // What they have given out is used until the process ends.
         std::mem::forget((verbs, manager));
         Ok(LOADED.get_or_init(|| api))
+    }
+}
+
+/// Memory that adapters know stays where it is, which the system limits: raises that as far as this
+/// process may.
+fn raise_limit() {
+    let Rlimit { maximum, .. } = rustix::process::getrlimit(Resource::Memlock);
+    let tried = [None, maximum].map(|most| Rlimit { current: most, maximum: most });
+    let raised =
+        tried.into_iter().any(|limit| rustix::process::setrlimit(Resource::Memlock, limit).is_ok());
+    if !raised {
+        tracing::info!("the limit of locked memory (ulimit -l) stays as it is");
     }
 }
 

@@ -2,7 +2,7 @@
 //! One connection over an adapter.
 //!
 //! ```text
-//!   prepared --accept--> up --the peer's end, an error, Disconnect--> over
+//!   prepared --accept, or the peer does--> up --the peer's end, an error, Disconnect--> over
 //! ```
 //!
 //! The adapter is given a number for each operation, and what it reads or writes lies in a table
@@ -17,6 +17,8 @@ use crate::domain::Domain;
 use crate::domain::Region;
 use crate::error::Doing;
 use crate::error::VerbsError;
+use crate::failure::Failure;
+use crate::keys::Keys;
 use crate::limits::COMPLETIONS;
 use crate::limits::SLOT_LEN;
 use crate::manager::Id;
@@ -52,12 +54,13 @@ pub struct Connection {
     pair: Option<Pair>,
     completions: Completions,
     /// Behind what is made of it.
-    id: Id,
+    pub(crate) id: Id,
     /// Can be read when there is something to be looked at.
     watched: OwnedFd,
     flights: Slots<FlightId, Flight>,
     sinks: BTreeMap<u32, Sink>,
-    slots: SendSlots,
+    /// None: nothing is sent yet.
+    slots: Option<SendSlots>,
     done: VecDeque<Done>,
     /// Something may have happened to the connection.
     stirred: bool,
@@ -65,8 +68,25 @@ pub struct Connection {
     works: usize,
     depths: Depths,
     reads: (u8, u8),
+    failure: Failure,
     /// Last: it takes the memory from the device that all of this was in.
     domain: Arc<Domain>,
+}
+
+/// What a connection over an adapter is, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Facts {
+    /// The device.
+    pub device: String,
+    /// RDMA Reads of the peer that are served at once (IRD).
+    pub ird: usize,
+    /// RDMA Reads of ours that the peer serves at once (ORD).
+    pub ord: usize,
+    /// Keys that the peer may have been told, of what Reads fill.
+    pub keys: usize,
+    /// Bytes of the memory that the adapter has for it: for messages, and what Reads fill.
+    pub registered: usize,
 }
 
 /// What is under way, and what it has.
@@ -114,9 +134,7 @@ impl Connection {
         api: &'static Api,
         id: Id,
         (domain, depths, reads): (Arc<Domain>, Depths, (u8, u8)),
-        pool: &Pool,
     ) -> Result<Self, VerbsError> {
-        let slots = SendSlots::new(&domain, depths.sends, pool)?;
         let works = depths.sends + depths.reads;
         let entries = (works + depths.receives).min(domain.facts.completions_max);
         let completions = Completions::new(api, &domain, entries)?;
@@ -131,14 +149,62 @@ impl Connection {
             watched,
             flights: Slots::default(),
             sinks: BTreeMap::new(),
-            slots,
+            slots: None,
             done: VecDeque::new(),
             stirred: true,
             works: 0,
             depths,
             reads,
+            failure: Failure::default(),
             domain,
         })
+    }
+
+    /// Takes what it needs itself from `pool`, before anything is posted.
+    pub(crate) fn furnish(&mut self, pool: &Pool) -> Result<(), VerbsError> {
+        self.slots = Some(SendSlots::new(&self.domain, self.depths.sends, pool)?);
+        Ok(())
+    }
+
+    /// What both sides have agreed on: Reads that are served, and that are under way.
+    pub(crate) fn agree(&mut self, reads: (u8, u8)) {
+        self.reads = reads;
+    }
+
+    /// Lets the peer reach memory of ours.
+    #[must_use]
+    pub fn keys(&self) -> Keys {
+        Keys::new(Arc::clone(&self.domain), self.failure.clone())
+    }
+
+    /// Why it has ended, if something went wrong; once.
+    #[must_use]
+    pub fn take_failure(&self) -> Option<VerbsError> {
+        self.failure.take()
+    }
+
+    /// What it is, for people. Looks at all that is under way.
+    #[must_use]
+    pub fn facts(&self) -> Facts {
+        let buffers = self.flights.values().map(|flight| match flight {
+            Flight::Receive(buf) => buf.len(),
+            Flight::Send { .. } | Flight::Read { .. } => 0,
+        });
+        let slots = self.slots.iter().map(|slots| slots.buf.len());
+        let sinks = self.sinks.values().map(|sink| sink.buf.len());
+        Facts {
+            device: self.device().to_owned(),
+            ird: self.reads.0.into(),
+            ord: self.reads.1.into(),
+            keys: self.sinks.values().filter(|sink| sink.region.is_some()).count(),
+            registered: buffers.chain(slots).chain(sinks).sum(),
+        }
+    }
+
+    /// Whether it goes over iWARP.
+    #[must_use]
+    pub fn is_iwarp(&self) -> bool {
+        self.domain.facts.is_iwarp
     }
 
     /// Says yes to who asked for the connection, with these bytes. Buffers for what comes first
@@ -188,8 +254,7 @@ impl Connection {
             }
         };
         if let Err(error) = posted {
-            tracing::warn!(device = self.device(), %error, "an RDMA connection has failed");
-            self.end(End::Violated(Violation::Lost));
+            self.fail(error);
         }
     }
 
@@ -199,8 +264,7 @@ impl Connection {
         if self.pair.is_some()
             && let Err(error) = self.completions.rearm()
         {
-            tracing::warn!(device = self.device(), %error, "an RDMA connection has failed");
-            self.end(End::Violated(Violation::Lost));
+            self.fail(error);
         }
     }
 
@@ -231,8 +295,7 @@ impl Connection {
         let count = match self.completions.take(&mut all) {
             Ok(count) => count,
             Err(error) => {
-                tracing::warn!(device = self.device(), %error, "an RDMA connection has failed");
-                self.end(End::Violated(Violation::Lost));
+                self.fail(error);
                 return true;
             }
         };
@@ -248,6 +311,7 @@ impl Connection {
             if completion.status != abi::FLUSHED {
                 let (status, vendor) = (completion.status, completion.vendor_error);
                 tracing::info!(device = self.device(), status, vendor, "an RDMA operation failed");
+                self.failure.note(VerbsError::Operation { status, vendor });
             }
             let is_read = matches!(flight, Flight::Read { .. });
             // What it has is the adapter's until the pair is destroyed.
@@ -266,7 +330,7 @@ impl Connection {
             }
             Flight::Send { id, slot, .. } => {
                 self.works -= 1;
-                self.slots.free.extend(slot);
+                self.slots.iter_mut().for_each(|slots| slots.free.extend(slot));
                 self.done.push_back(Done::Sent(id));
             }
             Flight::Read { id, sink } => {
@@ -300,6 +364,10 @@ impl Connection {
                 abi::DISCONNECTED => End::Closed,
                 abi::CONNECT_ERROR | abi::UNREACHABLE | abi::REJECTED | abi::DEVICE_REMOVAL => {
                     tracing::info!(device = self.device(), event, status, "no RDMA connection");
+                    if event == abi::DEVICE_REMOVAL {
+                        let device = self.device().to_owned();
+                        self.failure.note(VerbsError::Removed { device });
+                    }
                     End::Violated(Violation::Lost)
                 }
                 _ => continue,
@@ -308,6 +376,13 @@ impl Connection {
             while self.pair.is_some() && self.gather() {}
             return self.end(end);
         }
+    }
+
+    /// Something cannot be done.
+    fn fail(&mut self, error: VerbsError) {
+        tracing::warn!(device = self.device(), %error, "an RDMA connection has failed");
+        self.failure.note(error);
+        self.end(End::Violated(Violation::Lost));
     }
 
     /// All that was under way comes back.
@@ -357,7 +432,9 @@ impl Connection {
                 let short = head.bytes().len() + payload.len() <= SLOT_LEN;
                 let behind: &[u8] = if short { payload.bytes() } else { &[] };
                 let full = || VerbsError::of(Doing::QueuePair, NO_ROOM);
-                let (at, piece) = self.slots.fill(head.bytes(), behind).ok_or_else(full)?;
+                let slots = self.slots.as_mut();
+                let filled = slots.and_then(|slots| slots.fill(head.bytes(), behind));
+                let (at, piece) = filled.ok_or_else(full)?;
                 let length = usize::try_from(piece.length).unwrap_or(usize::MAX);
                 if short && length <= pair.inline_max {
                     order.flags |= abi::INLINE;

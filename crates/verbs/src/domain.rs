@@ -13,11 +13,16 @@ use crate::abi::Pd;
 use crate::api::Api;
 use crate::error::Doing;
 use crate::error::VerbsError;
+use crate::limits::PIECES;
+use crate::limits::RECEIVES;
+use crate::limits::SENDS;
 use buf::Ground;
+use rdma::adapter::Depths;
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::ffi::c_int;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::ptr::with_exposed_provenance_mut;
@@ -155,6 +160,19 @@ impl fmt::Debug for Domain {
 }
 
 impl Facts {
+    /// What may be under way on a connection, with so many Reads.
+    pub(crate) fn depths(&self, reads: u8) -> Result<Depths, VerbsError> {
+        let needs = |what, has, wanted| match has < wanted {
+            true => Err(VerbsError::TooFew { device: self.device.clone(), what, has, wanted }),
+            false => Ok(()),
+        };
+        let sends = self.works_max.saturating_sub(usize::from(reads)).min(SENDS);
+        needs("pieces of a message", self.pieces_max, PIECES)?;
+        needs("receive buffers of a queue pair", self.works_max, RECEIVES)?;
+        needs("operations of a queue pair", sends, SENDS / 4)?;
+        Ok(Depths { sends, reads: reads.into(), receives: RECEIVES })
+    }
+
     fn ask(api: &Api, context: NonNull<Context>) -> Result<Self, VerbsError> {
         // SAFETY: the device is open, and what the library says there does not change.
         let raw = unsafe { context.as_ref() };
@@ -197,13 +215,32 @@ impl Region {
         // SAFETY: it is registered, and what the library says there does not change.
         unsafe { self.mr.as_ref() }.lkey
     }
+
+    /// The key by which peers reach it.
+    pub(crate) fn remote_key(&self) -> u32 {
+        // SAFETY: as in `key`.
+        unsafe { self.mr.as_ref() }.rkey
+    }
+
+    /// Takes it from the device, and from all peers; an error: the device still has it.
+    pub(crate) fn end(self) -> Result<(), VerbsError> {
+        match ManuallyDrop::new(self).deregister() {
+            0 => Ok(()),
+            errno => Err(VerbsError::of(Doing::Deregister, errno.saturating_abs())),
+        }
+    }
+
+    /// Once.
+    fn deregister(&self) -> c_int {
+        // SAFETY: it was registered, and nothing that we post is under way in it: who posts keeps
+        // it until the end of that.
+        unsafe { (self.api.ibv_dereg_mr)(self.mr.as_ptr()) }
+    }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: it was registered, and nothing of it is under way: who posts keeps it until the
-        // end of what was posted.
-        unsafe { (self.api.ibv_dereg_mr)(self.mr.as_ptr()) };
+        self.deregister();
     }
 }
 

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Why the libraries of adapters cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -13,7 +14,8 @@ pub enum LibraryError {
     #[error(
         "RDMA adapters need {file}, which cannot be loaded: {said}; try: install rdma-core \
          (Debian, Ubuntu: apt-get install librdmacm1 ibverbs-providers; Fedora, RHEL, openSUSE: \
-         librdmacm and libibverbs), or --rdma iwarp, which needs none"
+         librdmacm and libibverbs), or software iWARP, which needs none (--rdma iwarp; \
+         provider=iwarp in a URL)"
     )]
     Missing {
         /// The file that was looked for.
@@ -76,6 +78,14 @@ pub enum Doing {
     TakeOver,
     /// Answering it.
     Accept,
+    /// Looking for a device that leads to an address.
+    Resolve,
+    /// Looking for the way there.
+    Route,
+    /// Asking for a connection.
+    Connect,
+    /// Taking memory from a device.
+    Deregister,
 }
 
 /// Why adapters cannot do what they are asked for.
@@ -121,6 +131,34 @@ pub enum VerbsError {
         /// Where it listened.
         address: SocketAddr,
     },
+    /// An operation of a connection.
+    #[error("RDMA: {} (status {status}, vendor's code {vendor:#x})", operation(*.status))]
+    Operation {
+        /// `ibv_wc_status`.
+        status: i32,
+        /// What the vendor says.
+        vendor: u32,
+    },
+    /// A device is taken away.
+    #[error("the RDMA device {device} is taken away")]
+    Removed {
+        /// Its name.
+        device: String,
+    },
+    /// Who is there says no.
+    #[error(
+        "RDMA: the connection was refused: nobody takes RDMA connections at that port, or not from \
+         us; try: the port of the target's RDMA portal, or provider=iwarp if it has software iWARP"
+    )]
+    Rejected,
+    /// Nobody answers.
+    #[error("RDMA: {}: no answer within {} s", InWords(*.doing), .timeout.as_secs())]
+    TimedOut {
+        /// What was done.
+        doing: Doing,
+        /// How long that took.
+        timeout: Duration,
+    },
     /// The pool has no room for one more connection.
     #[error("no memory for one more RDMA connection")]
     NoBuffers,
@@ -135,6 +173,18 @@ impl VerbsError {
     /// What a function has returned.
     pub(crate) fn of(doing: Doing, errno: i32) -> Self {
         Self::Failed { doing, source: io::Error::from_raw_os_error(errno) }
+    }
+
+    /// A device that asks by TCP may say at once that nobody listens.
+    pub(crate) fn or_refused(self) -> Self {
+        match self {
+            Self::Failed { doing: Doing::Connect, source }
+                if source.kind() == io::ErrorKind::ConnectionRefused =>
+            {
+                Self::Rejected
+            }
+            other => other,
+        }
     }
 
     pub(crate) fn at(self, address: SocketAddr) -> Self {
@@ -160,7 +210,24 @@ impl fmt::Display for InWords {
             Doing::QueuePair => "a device makes no queue pair",
             Doing::TakeOver => "a connection cannot be taken over",
             Doing::Accept => "a connection cannot be accepted",
+            Doing::Resolve => "no RDMA device of this machine leads there",
+            Doing::Route => "there is no way there over RDMA",
+            Doing::Connect => "no connection",
+            Doing::Deregister => "a device does not let go of memory",
         })
+    }
+}
+
+/// What it means for people that an operation has ended so.
+fn operation(status: i32) -> &'static str {
+    match status {
+        1 | 2 | 4 => "this machine's adapter refuses an operation of ours",
+        9 | 11 => "the peer's adapter refuses an operation of ours",
+        10 => "the peer does not let us reach its memory",
+        12 => "the peer does not answer",
+        13 => "the peer has no buffer for what we send",
+        19 => "the adapter does not answer",
+        _ => "an operation failed",
     }
 }
 
@@ -180,6 +247,10 @@ fn advice(doing: Doing, source: &io::Error) -> &'static str {
             "; try: rdma link, which shows this machine's devices and their networks, \
              or --rdma-listen with an address of one of them"
         }
+        (Doing::Resolve | Doing::Route, _) => {
+            "; try: rdma link, which shows this machine's devices and their networks, or \
+             provider=iwarp, which needs none"
+        }
         (Doing::Register, _) => "; try: a larger limit of locked memory (ulimit -l, LimitMEMLOCK=)",
         _ => "",
     }
@@ -197,6 +268,13 @@ mod tests {
         assert!(error.contains("--rdma iwarp"), "{error}");
         let error = LibraryError::of_loader("librdmacm.so.1", "wrong ELF class".into());
         assert!(matches!(error, LibraryError::Broken { .. }));
+    }
+
+    #[test]
+    fn who_is_refused_at_once_is_told_so() {
+        let refused = |errno| VerbsError::of(Doing::Connect, errno).or_refused();
+        assert!(matches!(refused(111), VerbsError::Rejected));
+        assert!(matches!(refused(22), VerbsError::Failed { .. }));
     }
 
     #[test]

@@ -54,7 +54,11 @@ pub(crate) struct World {
     pub(crate) shown_ever: u32,
     /// What was made and is not gone.
     pub(crate) live: BTreeMap<&'static str, i32>,
+    /// What becomes of a step of a connection that is asked for, in place of the usual; None:
+    /// nothing does.
+    pub(crate) steps: BTreeMap<&'static str, Option<(i32, i32)>>,
     /// What the peer was told.
+    pub(crate) asked: Option<(Vec<u8>, u8, u8)>,
     pub(crate) accepted: Option<(Vec<u8>, u8, u8)>,
     pub(crate) rejected: bool,
     pub(crate) disconnected: bool,
@@ -137,14 +141,29 @@ impl World {
         Some(what)
     }
 
-    /// Happens to an identifier.
+    /// A step ends as it is to, or with this event.
+    fn step(&mut self, id: usize, name: &'static str, event: i32) {
+        let ends = self.steps.get(name).copied().unwrap_or(Some((event, 0)));
+        if let Some((event, status)) = ends {
+            let reads = if event == abi::ESTABLISHED { (12, 1) } else { (0, 0) };
+            let (responder_resources, initiator_depth) = reads;
+            let conn = ConnParam { responder_resources, initiator_depth, ..NO_PARAM };
+            self.happen_with(id, (event, status), conn);
+        }
+    }
+
     fn happen(&mut self, id: usize, event: i32, conn: ConnParam) {
+        self.happen_with(id, (event, 0), conn);
+    }
+
+    /// Happens to an identifier.
+    fn happen_with(&mut self, id: usize, (event, status): (i32, i32), conn: ConnParam) {
         let raw = std::ptr::with_exposed_provenance_mut::<CmId>(id);
         // SAFETY: identifiers of this library are never freed.
         let channel = unsafe { &*raw }.channel;
         // SAFETY: nor are channels.
         let fd = unsafe { &*channel }.fd;
-        let event = CmEvent { id: raw, listen_id: null_mut(), event, status: 0, conn };
+        let event = CmEvent { id: raw, listen_id: null_mut(), event, status, conn };
         let event = Box::leak(Box::new(event));
         self.put(fd, std::ptr::from_mut(event).expose_provenance());
     }
@@ -266,10 +285,15 @@ fn nothing<T>() -> *mut T {
     std::ptr::dangling_mut()
 }
 
+/// How peers name what we name so.
+pub(crate) const fn remote_key(lkey: u32) -> u32 {
+    lkey | 1 << 30
+}
+
 /// A region that was shown.
 fn new_mr(lkey: u32) -> *mut Mr {
     let (context, pd) = (null_mut(), null_mut());
-    let (address, length, handle, rkey) = (null_mut(), 0, 0, 0);
+    let (address, length, handle, rkey) = (null_mut(), 0, 0, remote_key(lkey));
     Box::leak(Box::new(Mr { context, pd, address, length, handle, lkey, rkey }))
 }
 

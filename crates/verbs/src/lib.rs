@@ -3,9 +3,12 @@
 //!
 //! ```text
 //! listener.rs    an address, and connections that want to begin; safe code
+//! outgoing.rs    connections that we ask for; safe code
 //! connection.rs  a Post begins under a number; the adapter says the number when it is complete,
 //!                which makes a Done
+//! keys.rs        memory that peers reach, and its keys
 //! queue.rs       queue pair and completion queue
+//! failure.rs     why a connection has ended, for who asks later; safe code
 //! domain.rs      a device, and the memory that it was shown
 //! manager.rs     the connection manager's identifiers and events
 //! device.rs      which devices there are
@@ -23,9 +26,12 @@ mod connection;
 mod device;
 mod domain;
 mod error;
+mod failure;
+mod keys;
 mod limits;
 mod listener;
 mod manager;
+mod outgoing;
 mod queue;
 
 #[cfg(test)]
@@ -34,11 +40,14 @@ mod fake;
 mod tests;
 
 pub use connection::Connection;
+pub use connection::Facts;
 pub use device::Device;
 pub use device::Kind;
 pub use device::devices;
 pub use error::Doing;
 pub use error::LibraryError;
 pub use error::VerbsError;
+pub use keys::Keys;
 pub use listener::Incoming;
 pub use listener::Listener;
+pub use outgoing::Outgoing;

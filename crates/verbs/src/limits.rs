@@ -10,6 +10,9 @@ pub(crate) const SENDS: usize = 256;
 /// Reads of one connection that its adapter has at once, at most: what adapters serve.
 pub(crate) const READS_MAX: u8 = 128;
 
+/// Reads that an initiator asks for: it has none, and some devices want one.
+pub(crate) const READS_OF_INITIATORS: u8 = 1;
+
 /// Buffers for messages of one connection: as many as iSER wants of an adapter.
 pub(crate) const RECEIVES: usize = 160;
 

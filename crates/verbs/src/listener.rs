@@ -8,10 +8,7 @@ use crate::domain::Domain;
 use crate::error::Doing;
 use crate::error::VerbsError;
 use crate::limits::BACKLOG;
-use crate::limits::PIECES;
 use crate::limits::READS_MAX;
-use crate::limits::RECEIVES;
-use crate::limits::SENDS;
 use crate::manager::Id;
 use crate::manager::Request;
 use crate::manager::watch;
@@ -113,16 +110,8 @@ impl Incoming {
         let domain = Domain::of(api, id.device().ok_or_else(gone)?)?;
         let (peer, local) = (id.peer().ok_or_else(gone)?, id.local().ok_or_else(gone)?);
         let facts = &domain.facts;
-        let needs = |what, has, wanted| match has < wanted {
-            true => Err(VerbsError::TooFew { device: facts.device.clone(), what, has, wanted }),
-            false => Ok(()),
-        };
         let reads = reads_served.min(facts.reads_max).min(READS_MAX);
-        let sends = facts.works_max.saturating_sub(usize::from(reads)).min(SENDS);
-        needs("pieces of a message", facts.pieces_max, PIECES)?;
-        needs("receive buffers of a queue pair", facts.works_max, RECEIVES)?;
-        needs("operations of a queue pair", sends, SENDS / 4)?;
-        let depths = Depths { sends, reads: reads.into(), receives: RECEIVES };
+        let depths = facts.depths(reads)?;
         let reads = (reads_asked.min(facts.reads_served), reads);
         Ok(Self { api, id: Some(id), domain, private_data, depths, reads, peer, local })
     }
@@ -161,7 +150,9 @@ impl Incoming {
             return Err(VerbsError::of(Doing::TakeOver, NO_DEVICE));
         };
         let (domain, depths) = (Arc::clone(&self.domain), self.depths);
-        Connection::new(self.api, id, (domain, depths, self.reads), pool)
+        let mut connection = Connection::new(self.api, id, (domain, depths, self.reads))?;
+        connection.furnish(pool)?;
+        Ok(connection)
     }
 }
 

@@ -20,6 +20,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::ptr::null;
 use std::ptr::null_mut;
+use std::time::Duration;
 
 /// Where events of identifiers come.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ unsafe impl Send for Channel {}
 pub(crate) struct Happened {
     pub(crate) event: c_int,
     pub(crate) status: c_int,
+    /// Of a connection that stands: Reads that each side serves and has under way.
+    pub(crate) reads: (u8, u8),
     /// Of a connection that wants to begin: it is ours from now on.
     pub(crate) request: Option<Request>,
 }
@@ -88,7 +91,8 @@ impl Channel {
             }),
             _ => None,
         };
-        let happened = Happened { event: seen.event, status: seen.status, request };
+        let reads = (seen.conn.responder_resources, seen.conn.initiator_depth);
+        let happened = Happened { event: seen.event, status: seen.status, reads, request };
         // SAFETY: it was given just now, and nobody looks at it any more.
         unsafe { (self.api.rdma_ack_cm_event)(event) };
         Some(happened)
@@ -193,23 +197,43 @@ impl Id {
         self.look().peer.address()
     }
 
-    /// Says yes, with these bytes.
-    pub(crate) fn accept(
+    /// Looks for a device that leads to an address; an event tells.
+    pub(crate) fn resolve_address(
         &self,
-        private_data: &[u8],
-        (reads_served, reads): (u8, u8),
+        address: SocketAddr,
+        timeout: Duration,
     ) -> Result<(), VerbsError> {
-        let mut param = ConnParam {
-            private_data: private_data.as_ptr().cast(),
-            private_data_len: u8::try_from(private_data.len()).unwrap_or(0),
-            responder_resources: reads_served,
-            initiator_depth: reads,
-            flow_control: 1,
-            retry_count: RETRIES,
-            rnr_retry_count: FOR_EVER,
-            srq: 0,
-            qp_number: 0,
-        };
+        let mut raw = SocketAddress::from(address);
+        let (id, to) = (self.raw.as_ptr(), &raw mut raw);
+        // SAFETY: the identifier is there, and the address is whole; ours is left to the system.
+        match unsafe { (self.api.rdma_resolve_addr)(id, null_mut(), to, millis(timeout)) } {
+            0 => Ok(()),
+            _ => Err(VerbsError::last(Doing::Resolve)),
+        }
+    }
+
+    /// Looks for the way there; an event tells.
+    pub(crate) fn resolve_route(&self, timeout: Duration) -> Result<(), VerbsError> {
+        // SAFETY: the identifier is there.
+        match unsafe { (self.api.rdma_resolve_route)(self.raw.as_ptr(), millis(timeout)) } {
+            0 => Ok(()),
+            _ => Err(VerbsError::last(Doing::Route)),
+        }
+    }
+
+    /// Asks for a connection, with these bytes; an event tells.
+    pub(crate) fn connect(&self, private_data: &[u8], reads: (u8, u8)) -> Result<(), VerbsError> {
+        let mut param = connection_param(private_data, reads);
+        // SAFETY: the identifier is there and has a queue pair; the private data is copied.
+        match unsafe { (self.api.rdma_connect)(self.raw.as_ptr(), &raw mut param) } {
+            0 => Ok(()),
+            _ => Err(VerbsError::last(Doing::Connect).or_refused()),
+        }
+    }
+
+    /// Says yes, with these bytes.
+    pub(crate) fn accept(&self, private_data: &[u8], reads: (u8, u8)) -> Result<(), VerbsError> {
+        let mut param = connection_param(private_data, reads);
         // SAFETY: the identifier is there and has a queue pair; the private data is copied.
         match unsafe { (self.api.rdma_accept)(self.raw.as_ptr(), &raw mut param) } {
             0 => Ok(()),
@@ -240,6 +264,24 @@ impl Drop for Id {
         // SAFETY: nobody else has it; its queue pair is gone, and its events were acknowledged.
         unsafe { (self.api.rdma_destroy_id)(self.raw.as_ptr()) };
     }
+}
+
+fn connection_param(private_data: &[u8], (reads_served, reads): (u8, u8)) -> ConnParam {
+    ConnParam {
+        private_data: private_data.as_ptr().cast(),
+        private_data_len: u8::try_from(private_data.len()).unwrap_or(0),
+        responder_resources: reads_served,
+        initiator_depth: reads,
+        flow_control: 1,
+        retry_count: RETRIES,
+        rnr_retry_count: FOR_EVER,
+        srq: 0,
+        qp_number: 0,
+    }
+}
+
+fn millis(time: Duration) -> c_int {
+    c_int::try_from(time.as_millis()).unwrap_or(c_int::MAX).max(1)
 }
 
 /// One descriptor that can be read when any of these can: who watches it does not change how they

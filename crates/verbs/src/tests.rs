@@ -4,14 +4,17 @@
 use crate::abi;
 use crate::abi::Wc;
 use crate::connection::Connection;
+use crate::error::Doing;
 use crate::error::VerbsError;
 use crate::fake::API;
 use crate::fake::happen;
 use crate::fake::happen_to_listener;
 use crate::fake::knock;
+use crate::fake::remote_key;
 use crate::fake::world;
 use crate::listener::Incoming;
 use crate::listener::Listener;
+use crate::outgoing::Outgoing;
 use buf::Buf;
 use buf::Pool;
 use buf::Slice;
@@ -19,6 +22,8 @@ use buf::Trimmed;
 use rdma::adapter::Done;
 use rdma::adapter::Post;
 use rdma::adapter::Read;
+use rdma::adapter::Registry;
+use rdma::region::Memory;
 use rdma::verbs::End;
 use rdma::verbs::Head;
 use rdma::verbs::Notify;
@@ -26,6 +31,7 @@ use rdma::verbs::Work;
 use rdma::verbs::WorkId;
 use rdma::violation::Violation;
 use std::net::SocketAddr;
+use std::time::Duration;
 use wire::iwarp::Stag;
 use wire::iwarp::TaggedOffset;
 
@@ -238,6 +244,8 @@ fn peers_learn_no_key_but_that_of_what_an_iwarp_adapter_fills() {
         })
     };
     assert_eq!(remote(), [4096]);
+    let facts = connection.facts();
+    assert_eq!((facts.keys, facts.registered), (1, 256 * 256 + 5000 + 4096));
     world(|world| {
         let (written, filled) = (world.work(), world.work());
         world.bytes(filled.pieces[0], abi::REMOTE_WRITE).fill(1);
@@ -246,6 +254,7 @@ fn peers_learn_no_key_but_that_of_what_an_iwarp_adapter_fills() {
     });
     assert_eq!(told(&mut connection), ["sent 1", "returned 5 [1, 1, 1, 1]", "read 2"]);
     assert!(remote().is_empty());
+    assert_eq!(connection.facts().keys, 0);
 }
 
 #[test]
@@ -435,4 +444,177 @@ fn devices_have_names_and_kinds() {
     let all = crate::device::look(&API);
     assert_eq!(all.len(), 1);
     assert_eq!((&*all[0].name, all[0].kind), ("fake0", crate::Kind::Infiniband));
+}
+
+const TARGET: ([u8; 4], u16) = ([192, 0, 2, 7], 3260);
+
+fn ask() -> Result<Outgoing, VerbsError> {
+    let timeout = Duration::from_millis(20);
+    Outgoing::with(&API, SocketAddr::from(TARGET), &[0xc0, 0, 0, 0], timeout)
+}
+
+/// A connection that we asked for.
+fn asked(pool: &Pool) -> Connection {
+    ask().expect("it stands").into_connection(pool).expect("there is room")
+}
+
+#[test]
+fn a_connection_is_asked_for() {
+    let pool = pool();
+    let mut connection = asked(&pool);
+    // It serves as many Reads as the device can, and asks for the one that some devices want.
+    assert_eq!(world(|world| world.asked.clone()), Some((vec![0xc0, 0, 0, 0], 16, 1)));
+    let facts = connection.facts();
+    assert_eq!((facts.ird, facts.ord), (12, 1), "as the peer says");
+    assert_eq!((&*facts.device, facts.keys, facts.registered), ("fake0", 0, 256 * 256));
+    let depths = connection.depths();
+    assert_eq!((depths.sends, depths.reads, depths.receives), (256, 1, 160));
+    assert!(!connection.is_iwarp());
+    connection.post(Post::Receive(zeroed(&pool, 5000)));
+    connection.post(send(1, Slice::empty(), None));
+    world(|world| {
+        let posted = world.work();
+        world.finish(&posted, abi::SUCCESS);
+        world.deliver(b"hello");
+    });
+    happen(abi::DISCONNECTED);
+    assert_eq!(told(&mut connection), ["sent 1", "received hello", "ended Closed"]);
+    assert!(connection.take_failure().is_none());
+    drop(connection);
+    must_be_gone();
+    assert_eq!(pool.bytes_in_use(), 0);
+}
+
+#[test]
+fn why_there_is_no_connection_is_said() {
+    let refused = Some((abi::REJECTED, 28));
+    for (step, ends, word) in [
+        ("resolve", Some((abi::ADDRESS_ERROR, -19)), "no RDMA device of this machine leads there"),
+        ("resolve", Some((abi::ADDRESS_ERROR, -110)), "no RDMA device of this machine"),
+        ("route", Some((abi::ROUTE_ERROR, -113)), "there is no way there over RDMA"),
+        ("route", None, "no answer within 0 s"),
+        ("connect", refused, "the connection was refused"),
+        ("connect", Some((abi::UNREACHABLE, -110)), "no answer"),
+        ("connect", Some((abi::CONNECT_ERROR, -22)), "no connection: Invalid argument"),
+        ("connect", Some((abi::DEVICE_REMOVAL, 0)), "no connection"),
+        ("connect", None, "no answer"),
+    ] {
+        world(|world| world.steps = [(step, ends)].into());
+        let error = ask().expect_err("it does not stand").to_string();
+        assert!(error.contains(word), "{step} {ends:?}: {error}");
+        must_be_gone();
+    }
+}
+
+#[test]
+fn whatever_fails_before_a_connection_stands_leaves_nothing_behind() {
+    let all = ["channel", "id", "resolve", "route", "query", "pd", "comp", "cq", "qp", "connect"];
+    for fails in all {
+        world(|world| world.fails = vec![fails]);
+        assert!(ask().is_err(), "{fails}");
+        world(|world| world.fails.clear());
+        must_be_gone();
+    }
+    world(|world| world.works_max = 100);
+    let error = ask().expect_err("it is too small");
+    assert!(matches!(error, VerbsError::TooFew { has: 100, wanted: 160, .. }), "{error}");
+    world(|world| world.works_max = 1024);
+    let full = Pool::new(4096).expect("memory");
+    let error = ask().expect("it stands").into_connection(&full).expect_err("it is full");
+    assert!(matches!(error, VerbsError::NoBuffers));
+    must_be_gone();
+    drop(ask().expect("it stands"));
+    assert!(world(|world| world.disconnected));
+    must_be_gone();
+}
+
+#[test]
+fn memory_of_a_task_has_a_key_of_its_own() {
+    let pool = pool();
+    let connection = asked(&pool);
+    let mut keys = connection.keys();
+    let newest = || world(|world| *world.shown.last_key_value().expect("it was shown").0);
+    let sink = zeroed(&pool, 4096);
+    let address = sink.as_ptr().addr() as u64;
+    let (stag, base) = keys.show(Memory::Sink(sink)).expect("there is room");
+    assert_eq!((stag, base), (Stag(remote_key(newest())), TaggedOffset(address)));
+    let rights = || {
+        let key = newest();
+        world(|world| world.shown[&key])
+    };
+    let (_, length, access) = rights();
+    assert_eq!((length, access), (4096, abi::LOCAL_WRITE | abi::REMOTE_WRITE), "no more than that");
+    let source = Slice::from(vec![7; 100]);
+    let address = source.as_ptr().addr() as u64;
+    let (other, base) = keys.show(Memory::Source(source)).expect("there is room");
+    assert_eq!(base, TaggedOffset(address));
+    assert_eq!((rights().1, rights().2), (100, abi::REMOTE_READ), "nobody writes to it");
+    // The peer writes; what it wrote is there when it cannot any more.
+    world(|world| {
+        let piece = (keys_place(stag, world), 4, stag.0 & !(1 << 30));
+        world.bytes(piece, abi::REMOTE_WRITE).copy_from_slice(b"peer");
+    });
+    let Some(Memory::Sink(buf)) = keys.take_back(stag) else { panic!("it was there") };
+    assert_eq!(&buf[..4], b"peer");
+    assert!(keys.take_back(stag).is_none() && keys.take_back(Stag(1)).is_none());
+    assert!(matches!(keys.take_back(other), Some(Memory::Source(_))));
+    // What nobody has taken back ends with the connection's mover.
+    assert!(keys.show(Memory::Sink(buf)).is_ok());
+    drop(connection);
+    drop(keys);
+    must_be_gone();
+    assert_eq!(pool.bytes_in_use(), 0);
+}
+
+/// Where the memory of a key begins.
+fn keys_place(stag: Stag, world: &crate::fake::World) -> u64 {
+    world.shown[&(stag.0 & !(1 << 30))].0 as u64
+}
+
+#[test]
+fn memory_that_a_device_keeps_is_nobodys() {
+    let pool = pool();
+    let connection = asked(&pool);
+    let mut keys = connection.keys();
+    world(|world| world.fails = vec!["mr"]);
+    assert!(matches!(keys.show(Memory::Sink(zeroed(&pool, 64))), Err(Memory::Sink(_))));
+    let why = connection.take_failure().expect("it is known");
+    assert!(matches!(why, VerbsError::Failed { doing: Doing::Register, .. }), "{why}");
+    world(|world| world.fails.clear());
+    let (stag, _) = keys.show(Memory::Sink(zeroed(&pool, 64))).expect("there is room");
+    // With another one under way there may be room later.
+    world(|world| world.fails = vec!["mr", "dereg"]);
+    assert!(keys.show(Memory::Sink(zeroed(&pool, 64))).is_err());
+    assert!(connection.take_failure().is_none());
+    let before = pool.bytes_in_use();
+    assert!(keys.take_back(stag).is_none(), "the peer may reach it");
+    assert_eq!(pool.bytes_in_use(), before, "so nobody gets it");
+    let why = connection.take_failure().expect("it is known");
+    assert!(matches!(why, VerbsError::Failed { doing: Doing::Deregister, .. }), "{why}");
+    world(|world| {
+        world.fails.clear();
+        world.shown.remove(&(stag.0 & !(1 << 30))).expect("the device has it");
+    });
+}
+
+#[test]
+fn why_a_connection_has_ended_is_said_once() {
+    let pool = pool();
+    for (status, word) in [(12, "does not answer"), (10, "does not let us reach its memory")] {
+        let mut connection = asked(&pool);
+        connection.post(send(1, Slice::empty(), None));
+        world(|world| {
+            let posted = world.work();
+            world.finish(&posted, status);
+        });
+        assert_eq!(told(&mut connection), [format!("ended {LOST:?}")]);
+        let why = connection.take_failure().expect("it is known").to_string();
+        assert!(why.contains(word), "{why}");
+        assert!(connection.take_failure().is_none());
+    }
+    let mut connection = asked(&pool);
+    happen(abi::DEVICE_REMOVAL);
+    assert_eq!(told(&mut connection).len(), 1);
+    let why = connection.take_failure().expect("it is known").to_string();
+    assert!(why.contains("fake0 is taken away"), "{why}");
 }

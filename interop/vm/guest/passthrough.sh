@@ -212,6 +212,7 @@ tape() {
     step "a simulated tape drive"
     simulate ptype=1 delay=0
     serve "scsi:/dev/bsg/$HCTL"
+    refused "scsi:$SG" "in use by process $server"
     pgrep -x iscsid > /dev/null || start_iscsid
     login "$iqn" 127.0.0.1:3260
     within 30 ls -d "/sys/class/iscsi_session/$session"/device/target*/*:0/scsi_generic/*

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread that serves: connections on one side, the disk on the other.
 
-mod edges;
 mod keeping;
 mod requests;
 
@@ -229,6 +228,7 @@ impl<P: Port> Server<P> {
             self.tell(News::Client(text));
             return;
         }
+        self.stop.clients.fetch_add(1, Ordering::AcqRel);
         let socket = self.port.add_socket(connection);
         let mut greeting = Vec::new();
         let handshake = Handshake::begin(&mut greeting);
@@ -421,6 +421,7 @@ impl<P: Port> Server<P> {
             return;
         }
         client.close();
+        self.stop.clients.fetch_sub(1, Ordering::AcqRel);
         let socket = client.socket;
         self.port.shutdown(socket);
         self.port.close(socket);

@@ -101,8 +101,10 @@ impl Lists {
         if claim == Claim::Convenience {
             own *= 2;
         }
-        // Where nobody has anything, one buffer is never too much.
-        own <= room.free / SHARE_OF_LITTLE || own <= room.share() || self.bytes_in_use == 0
+        // Where nobody has anything, one buffer is never too much. What is of no share may stay as
+        // long as who asks.
+        let nobody_has = self.bytes_in_use == self.accounts[OPEN as usize].bytes;
+        own <= room.free / SHARE_OF_LITTLE || own <= room.share() || nobody_has
     }
 
     pub(super) fn charge(&mut self, account: u32, slot: usize, size: usize) {

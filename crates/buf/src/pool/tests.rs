@@ -228,6 +228,20 @@ fn what_is_only_convenient_leaves_some_of_the_share() {
     assert_eq!(taker.bytes_taken(), 39 << 20);
 }
 
+/// What has no share may be there for as long as who asks.
+#[test]
+fn one_buffer_is_not_too_much_beside_what_has_no_share() {
+    let pool = Pool::new(384 << 10).expect("room");
+    let messages = pool.take(16 << 10).expect("nobody has anything");
+    let (one, other) = (pool.share(), pool.share());
+    let taken = one.take(256 << 10).expect("nobody with a share has anything");
+    assert!(other.take(64 << 10).is_none() && one.take(64 << 10).is_none());
+    drop(taken);
+    let few = other.take(4 << 10).expect("it has a share");
+    assert!(one.take(256 << 10).is_none(), "another one has something");
+    drop((few, messages));
+}
+
 #[test]
 fn a_pool_of_one_buffer_gives_it_to_whoever_comes_first() {
     let pool = Pool::new(1 << 20).expect("room");

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
+use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::symlink;
 use std::sync::mpsc;
 
 use buf::SgList;
@@ -60,7 +62,7 @@ fn a_connection_is_a_stream_of_tcp_from_its_first_to_its_last_byte() {
     tap.shut(NOW);
     tap.closed(NOW);
     let figures = capture.finish(PATIENCE);
-    let file = std::fs::read(&path).unwrap();
+    let file = fs::read(&path).unwrap();
     assert_eq!((figures.segments, figures.lost, figures.end), (8, 0, None));
     assert_eq!(figures.bytes, file.len() as u64);
     let max = u32::try_from(pcap::SEGMENT_LEN_MAX).unwrap();
@@ -78,7 +80,7 @@ fn a_connection_is_a_stream_of_tcp_from_its_first_to_its_last_byte() {
         (ours, 5 + max, 7, 0x11, 0),
     ];
     assert_eq!(flags, expected);
-    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "what connections carry is for the owner");
 }
 
@@ -91,7 +93,7 @@ fn whoever_connects_speaks_first_and_a_reset_is_the_end() {
     tap.ended(NOW, true);
     tap.closed(NOW);
     capture.finish(PATIENCE);
-    let seen = packets(&std::fs::read(&path).unwrap());
+    let seen = packets(&fs::read(&path).unwrap());
     let seen: Vec<_> = seen.into_iter().map(|(port, _, _, flags, _)| (port, flags)).collect();
     assert_eq!(seen, [(3260, 0x02), (40_000, 0x12), (3260, 0x10), (40_000, 0x14)]);
 }
@@ -108,7 +110,7 @@ fn a_file_gets_as_large_as_it_may_and_that_is_told() {
     assert!(!capture.is_open());
     assert!(Tap::open(&capture, Side::Initiator, ends(), NOW).is_none());
     let figures = capture.finish(PATIENCE);
-    let file = std::fs::read(&path).unwrap();
+    let file = fs::read(&path).unwrap();
     assert!(file.len() <= 1000 && file.len() as u64 == figures.bytes, "{figures:?}");
     let whole = packets(&file).len() as u64;
     assert_eq!((whole, figures.end), (figures.segments, Some(End::Limit)), "whole records");
@@ -197,19 +199,101 @@ fn what_is_no_capture_stays_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk.img");
     for content in [&b"QFI\xfb and more of a disk, longer than a header"[..], b"x"] {
-        std::fs::write(&path, content).unwrap();
+        fs::write(&path, content).unwrap();
         let refused = Capture::create(&path, LIMIT_DEFAULT, unheard).unwrap_err();
         assert!(matches!(refused, OpenError::Occupied { .. }), "{refused}");
-        assert_eq!(std::fs::read(&path).unwrap(), content);
+        assert_eq!(fs::read(&path).unwrap(), content);
     }
     for missing in [folder.path().join("none/one.pcap"), folder.path().to_owned()] {
         let refused = Capture::create(&missing, LIMIT_DEFAULT, unheard).unwrap_err();
         assert!(matches!(refused, OpenError::File { .. }), "{refused}");
     }
     // A capture makes room for the next one.
-    std::fs::write(&path, [&pcap::file_header()[..], &[0; 5000]].concat()).unwrap();
+    fs::write(&path, [&pcap::file_header()[..], &[0; 5000]].concat()).unwrap();
     let capture = Capture::create(&path, LIMIT_DEFAULT, unheard).unwrap();
     assert_eq!(capture.path(), path);
     capture.finish(PATIENCE);
-    assert_eq!(std::fs::read(&path).unwrap(), pcap::file_header());
+    assert_eq!(fs::read(&path).unwrap(), pcap::file_header());
+}
+
+#[test]
+fn a_capture_that_is_being_written_is_replaced_by_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one.pcap");
+    let capture = Capture::create(&path, LIMIT_DEFAULT, unheard).unwrap();
+    let mut tap = Tap::open(&capture, Side::Target, ends(), NOW).unwrap();
+    tap.received(NOW, b"login");
+    let other = folder.path().join("other.pcap");
+    symlink(&path, &other).unwrap();
+    for path in [&path, &other] {
+        let refused = Capture::create(path, LIMIT_DEFAULT, unheard).unwrap_err();
+        assert!(matches!(refused, OpenError::InUse { .. }), "{refused}");
+    }
+    tap.closed(NOW);
+    let figures = capture.finish(PATIENCE);
+    let file = fs::read(&path).unwrap();
+    assert_eq!((packets(&file).len(), file.len() as u64), (5, figures.bytes));
+    // Whoever has written it lets go of it.
+    drop(capture);
+    Capture::create(&path, LIMIT_DEFAULT, unheard).unwrap();
+}
+
+#[test]
+fn what_others_could_read_is_for_the_owner_from_now_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one.pcap");
+    for content in [&pcap::file_header()[..], &[]] {
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o664)).unwrap();
+        Capture::create(&path, LIMIT_DEFAULT, unheard).unwrap().finish(PATIENCE);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+}
+
+/// The user who runs this may be root, who may give files away.
+#[test]
+fn what_somebody_else_could_read_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one.pcap");
+    fs::write(&path, []).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+    if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
+        let refused = Capture::create(&path, LIMIT_DEFAULT, unheard).unwrap_err();
+        assert!(matches!(refused, OpenError::OfAnother { .. }), "{refused}");
+    }
+}
+
+#[test]
+fn what_is_no_file_is_no_place_for_a_capture() {
+    let refused = Capture::create(Path::new("/dev/null"), LIMIT_DEFAULT, unheard).unwrap_err();
+    assert_eq!(refused.to_string(), "/dev/null is no file; try: another name");
+}
+
+#[test]
+fn what_was_not_written_is_not_counted() {
+    let capture = detached(u64::MAX);
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let mut tap = Tap::open(&capture, Side::Initiator, ends(), NOW).unwrap();
+    tap.received(NOW, &[1; 1000]);
+    let (inner, file) = (Arc::clone(&capture.0), Small(Arc::clone(&taken), 300));
+    inner.write(file, |_| ());
+    let figures = capture.figures();
+    let file = taken.lock().unwrap().clone();
+    assert_eq!((figures.segments, figures.bytes), (0, 0), "it came in one piece");
+    assert!(file.is_empty());
+}
+
+#[test]
+fn whoever_is_captured_no_more_pays_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one.pcap");
+    let capture = Capture::create(&path, 1000, |_| ()).unwrap();
+    let mut tap = Tap::open(&capture, Side::Initiator, ends(), NOW).unwrap();
+    tap.received(NOW, &[1; 2000]);
+    assert!(!tap.is_open());
+    let mut list = SgList::new();
+    list.push(Slice::from(vec![7; pcap::SEGMENT_LEN_MAX]));
+    tap.sent(NOW, &list);
+    assert_eq!(tap.room(), 0, "nothing was copied");
 }

@@ -22,6 +22,7 @@ use mover::iser;
 use mover::local;
 use mover::local::ToInitiator;
 
+use super::adapter::Adapter;
 use super::mover::Mover;
 use crate::Begin;
 use crate::SessionId;
@@ -75,6 +76,7 @@ pub(super) enum Path {
         /// What was received and not treated; empty between turns.
         inbox: VecDeque<ToInitiator>,
     },
+    Adapter(Box<Adapter>),
 }
 
 impl Connection {
@@ -107,6 +109,12 @@ impl Connection {
                 let mover = Mover::Local(local::Initiator::new());
                 (Some(mover), Path::Local { end, inbox })
             }
+            Line::Adapter(outgoing) => {
+                match Adapter::open(*outgoing, (session, self.epoch), context) {
+                    Some((mover, adapter)) => (Some(mover), Path::Adapter(Box::new(adapter))),
+                    None => (None, Path::None),
+                }
+            }
         };
         let lacks_memory = mover.is_none();
         let old = std::mem::replace(&mut self.mover, mover.unwrap_or_default());
@@ -118,7 +126,12 @@ impl Connection {
         (self.peer, self.portal) = (Some(connected.peer), connected.portal);
         (self.received, self.sent, self.sending) = (0, 0, 0);
         let (at, wait) = (context.now + NUDGE_AFTER, NUDGE_AFTER);
-        self.nudge = matches!(self.mover, Mover::Iser(_)).then_some((at, wait));
+        let may_wait = match &self.path {
+            Path::Stream { .. } => matches!(self.mover, Mover::Iser(_)),
+            Path::Adapter(adapter) => adapter.is_iwarp(),
+            Path::Local { .. } | Path::None => false,
+        };
+        self.nudge = may_wait.then_some((at, wait));
     }
 
     /// A mover for a connection of TCP, and what follows it; None without memory or randomness.
@@ -161,26 +174,33 @@ impl Connection {
 
     /// Ends the connection, on which all is said.
     pub(super) fn part<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        if let Path::Stream { socket, tap, .. } = std::mem::take(&mut self.path) {
-            context.part(socket);
-            tap.into_iter().for_each(|tap| tap.closed(context.wall_clock()));
+        match std::mem::take(&mut self.path) {
+            Path::Stream { socket, tap, .. } => {
+                context.part(socket);
+                tap.into_iter().for_each(|tap| tap.closed(context.wall_clock()));
+            }
+            other => self.path = other,
         }
         self.hang_up(context);
     }
 
     /// Closes the connection. Its commands stay.
     pub(super) fn hang_up<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        if let Path::Stream { socket, list, tap } = std::mem::take(&mut self.path) {
-            let last = list.and_then(|list| self.mover.last_word(list));
-            if let Some(mut tap) = tap {
-                let now = context.wall_clock();
-                last.iter().for_each(|last| tap.sent(now, last));
-                tap.closed(now);
+        match std::mem::take(&mut self.path) {
+            Path::Stream { socket, list, tap } => {
+                let last = list.and_then(|list| self.mover.last_word(list));
+                if let Some(mut tap) = tap {
+                    let now = context.wall_clock();
+                    last.iter().for_each(|last| tap.sent(now, last));
+                    tap.closed(now);
+                }
+                match last {
+                    Some(list) => context.part_with(socket, list),
+                    None => context.hang_up(socket),
+                }
             }
-            match last {
-                Some(list) => context.part_with(socket, list),
-                None => context.hang_up(socket),
-            }
+            Path::Adapter(adapter) => adapter.hang_up(&mut self.mover, context),
+            Path::Local { .. } | Path::None => {}
         }
         self.epoch = 0;
         (self.login, self.attempt) = (None, None);
@@ -222,7 +242,7 @@ impl Connection {
     pub(super) fn carried<P: Port>(&self, context: &Context<'_, P>) -> Carried {
         let known = match self.path {
             Path::Stream { socket, .. } => context.carried(socket),
-            Path::None | Path::Local { .. } => crate::pump::Carried::default(),
+            Path::None | Path::Local { .. } | Path::Adapter(_) => crate::pump::Carried::default(),
         };
         let taken = known.taken.unwrap_or(self.sent).min(self.sent + self.sending);
         Carried {

@@ -25,7 +25,7 @@ use crate::stopwatch::Layer;
 
 impl SessionDriver {
     /// Whether a connection is one of this link.
-    fn place(&self, epoch: u32) -> Option<usize> {
+    pub(super) fn place(&self, epoch: u32) -> Option<usize> {
         self.connections.iter().position(|connection| connection.epoch == epoch)
     }
 
@@ -254,12 +254,14 @@ impl SessionDriver {
         context.mark_dirty(self.id);
     }
 
-    /// Fills the next lists and gives them out: socket, list and epoch of each.
+    /// Fills the next lists and gives them out: socket, list and epoch of each. Gives the epochs of
+    /// those connections of adapters that are to be looked at, though nothing wakes for them.
     pub(crate) fn transmit<P: Port>(
         &mut self,
         port: &mut P,
         mut send: impl FnMut(&mut P, Socket, SgList, u32),
-    ) {
+    ) -> Vec<u32> {
+        let mut stirred = Vec::new();
         for (connection, at) in self.connections.iter_mut().zip(0..) {
             let exp_stat_sn = match (&connection.login, &self.state) {
                 (Some(login), _) => login.exp_stat_sn(),
@@ -289,9 +291,16 @@ impl SessionDriver {
                         Some((message, length))
                     });
                 }
+                (Path::Adapter(adapter), Mover::Iser(iser)) => {
+                    if adapter.transmit(iser, exp_stat_sn) {
+                        stirred.push(connection.epoch);
+                    }
+                    connection.sending = iser.leaving() as u64;
+                }
                 _ => debug_assert!(matches!(connection.path, Path::None), "each has its mover"),
             }
         }
+        stirred
     }
 
     /// An op that is about no task.
@@ -374,7 +383,7 @@ impl SessionDriver {
         let (portals, others) = self.portals.of_connection(place, leading.unwrap_or_default());
         match &self.options.local {
             Some(target) => context.connect_local(target),
-            None => context.connect(portals, others),
+            None => context.connect(self.transport(), portals, others),
         }
     }
 

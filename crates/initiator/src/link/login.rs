@@ -10,6 +10,7 @@ use iscsi::datamover::Rdma;
 use iscsi::initiator::Identity;
 use iscsi::initiator::Joining;
 use iscsi::initiator::Login;
+use mover::iser;
 use mover::local;
 use wire::iscsi::Cid;
 use wire::iscsi::CmdSn;
@@ -75,7 +76,8 @@ impl SessionDriver {
     pub(super) fn capabilities(&self, line: &Line) -> Capabilities {
         let rdma = match (line, self.transport()) {
             (Line::Local(_), _) => return local::CAPABILITIES,
-            (Line::Stream(_), Transport::Tcp) => Rdma::Never,
+            (Line::Adapter(_), _) => return iser::OF_ADAPTERS,
+            (Line::Stream(_), Transport::Tcp | Transport::Verbs) => Rdma::Never,
             (Line::Stream(_), Transport::Iser(Begin::Login, _)) => Rdma::Possible,
             (Line::Stream(_), Transport::Iser(Begin::Rdma, _)) => return Capabilities::RDMA,
         };

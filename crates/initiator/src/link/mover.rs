@@ -3,6 +3,7 @@
 
 use buf::Buf;
 use buf::SgList;
+use iscsi::datamover::Capabilities;
 use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
@@ -88,6 +89,14 @@ impl Mover {
     pub(super) fn nudge(&mut self) {
         if let Self::Iser(mover) = self {
             mover.nudge();
+        }
+    }
+
+    pub(super) const fn capabilities(&self) -> Capabilities {
+        match self {
+            Self::Tcp(_) => Capabilities::STREAM,
+            Self::Iser(mover) => mover.capabilities(),
+            Self::Local(_) => local::CAPABILITIES,
         }
     }
 

@@ -327,6 +327,7 @@ impl Server {
             }
             Event::Deferred { .. }
             | Event::Oddity { .. }
+            | Event::Adapter { .. }
             | Event::Again { .. }
             | Event::Elsewhere { .. }
             | Event::Overdue { .. } => {}

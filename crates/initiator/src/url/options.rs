@@ -20,7 +20,7 @@ impl Url {
     }
 
     pub(super) fn take_options(&mut self, text: &str) -> Result<(), UrlError> {
-        let (mut start, mut crc) = (None, None);
+        let (mut start, mut crc, mut by) = (None, None, None);
         for option in text.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             match name {
@@ -34,10 +34,15 @@ impl Url {
                 "transport" => match value.to_ascii_lowercase().as_str() {
                     "tcp" if self.transport == Transport::Tcp => {}
                     "iser" => self.begin_with(Begin::Rdma),
+                    "tcp" => {
+                        let right = "iser, or iscsi:// in place of iser://,";
+                        return Err(UrlError::Value { name: "transport", right });
+                    }
                     _ => return Err(UrlError::Value { name: "transport", right: "tcp or iser" }),
                 },
                 "iser_start" => start = Some(begin(value)?),
                 "mpa_crc" => crc = Some(checks(value)?),
+                "provider" => by = Some(provider(value)?),
                 // What looks like no name may be half of a secret.
                 _ if name.contains(|c: char| !c.is_ascii_alphanumeric() && !"_-.".contains(c)) => {
                     return Err(UrlError::Secret);
@@ -49,6 +54,13 @@ impl Url {
             }
         }
         match &mut self.transport {
+            Transport::Iser(..) if by == Some(Provider::Verbs) => {
+                if start.is_some() || crc.is_some() {
+                    let name = if start.is_some() { "iser_start" } else { "mpa_crc" };
+                    return Err(UrlError::Value { name, right: "provider=iwarp beside it" });
+                }
+                self.transport = Transport::Verbs;
+            }
             Transport::Iser(begins, checks) => {
                 (*begins, *checks) = (start.unwrap_or(*begins), crc.unwrap_or(*checks));
             }
@@ -56,7 +68,11 @@ impl Url {
                 let name = if start.is_some() { "iser_start" } else { "mpa_crc" };
                 return Err(UrlError::Value { name, right: "iser:// or transport=iser beside it" });
             }
-            Transport::Tcp => {}
+            Transport::Tcp if by.is_some() => {
+                let right = "iser:// or transport=iser beside it";
+                return Err(UrlError::Value { name: "provider", right });
+            }
+            Transport::Tcp | Transport::Verbs => {}
         }
         let given = |part: &Option<String>| part.as_ref().is_some_and(|part| !part.is_empty());
         let (user, secret) = (given(&self.target_user), given(&self.target_secret));
@@ -64,6 +80,21 @@ impl Url {
             true => Ok(()),
             false => Err(UrlError::Mutual),
         }
+    }
+}
+
+/// What carries iSER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Provider {
+    Iwarp,
+    Verbs,
+}
+
+fn provider(value: &str) -> Result<Provider, UrlError> {
+    match value.to_ascii_lowercase().as_str() {
+        "iwarp" => Ok(Provider::Iwarp),
+        "verbs" => Ok(Provider::Verbs),
+        _ => Err(UrlError::Value { name: "provider", right: "iwarp or verbs" }),
     }
 }
 
@@ -161,13 +192,18 @@ mod tests {
             (format!("{iser}?iser_start=login&auth=chap"), login),
             (format!("{iser}?mpa_crc=none&iser_start=login"), unchecked),
             (format!("{DISK}?mpa_crc=crc32c&transport=iser"), rdma),
+            (format!("{iser}?provider=verbs"), Transport::Verbs),
+            (format!("{DISK}?provider=VERBS&iser"), Transport::Verbs),
+            (format!("{iser}?provider=iwarp&mpa_crc=none&iser_start=login"), unchecked),
         ] {
             let url = Url::parse_disk(&text).unwrap();
             assert_eq!(url.transport, transport, "{text}");
             let shown = if transport == Transport::Tcp { "iscsi://" } else { "iser://" };
             assert!(url.to_string().starts_with(shown));
         }
-        assert!(Url::parse(&format!("{iser}?transport=tcp")).is_err(), "one or the other");
+        let error = Url::parse(&format!("{iser}?transport=tcp")).expect_err("one or the other");
+        let right = "transport: iser, or iscsi:// in place of iser://, is right";
+        assert_eq!(error.to_string(), right);
     }
 
     #[test]
@@ -184,6 +220,10 @@ mod tests {
             ("mpa_crc=none", "mpa_crc: iser://"),
             ("transport=iser&mpa_crc=crc64", "mpa_crc: crc32c or none"),
             ("transport=infiniband", "transport: tcp or iser"),
+            ("provider=verbs", "provider: iser:// or transport=iser"),
+            ("iser&provider=auto", "provider: iwarp or verbs"),
+            ("iser&provider=verbs&mpa_crc=none", "mpa_crc: provider=iwarp"),
+            ("iser&provider=verbs&iser_start=login", "iser_start: provider=iwarp"),
             ("s3cret", "the form NAME=VALUE"),
             ("target_password=ab&s3cret=cd", "the form NAME=VALUE"),
             ("cret@host/iqn", "a file"),

@@ -16,8 +16,16 @@ const MASK: &str = "***";
 const NAMES: [&str; 3] = ["iqn.", "eui.", "naa."];
 
 /// Options whose values are no secrets.
-const HARMLESS: [&str; 7] =
-    ["auth", "data_digest", "header_digest", "iser_start", "mpa_crc", "target_user", "transport"];
+const HARMLESS: [&str; 8] = [
+    "auth",
+    "data_digest",
+    "header_digest",
+    "iser_start",
+    "mpa_crc",
+    "provider",
+    "target_user",
+    "transport",
+];
 
 /// Keys of secrets have one of these in them.
 const SECRET_WORDS: [&str; 3] = ["passw", "secret", "pwd"];

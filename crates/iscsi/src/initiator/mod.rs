@@ -43,6 +43,7 @@ use self::datamover::Keys;
 use self::datamover::Op;
 use crate::datamover::Capabilities;
 use crate::datamover::Rdma;
+use crate::limits::UNEXPECTED_BUFFERS;
 use crate::limits::UNEXPECTED_MAX;
 pub use crate::target_role::ConnectionId;
 pub use crate::target_role::Parameters;
@@ -77,6 +78,8 @@ pub struct Settings {
     /// Over RDMA, PDUs that a target may send without being asked before it hears that they have
     /// come: from 2 on (RFC 7145 §6.7).
     pub unexpected_pdus_max: u32,
+    /// Commands that are with the target at once, however wide its window is.
+    pub commands_max: u32,
     /// Whether RDMA begins with a Hello (RFC 7145 §5.1.3), which tells a target how many RDMA Reads
     /// are served at once where MPA does not.
     pub hello: bool,
@@ -125,6 +128,7 @@ impl Default for Settings {
             markers: false,
             rdma: Rdma::Never,
             unexpected_pdus_max: UNEXPECTED_MAX,
+            commands_max: u32::MAX,
             hello: false,
             error_recovery_level: 0,
             time2wait: 0,
@@ -150,17 +154,21 @@ impl Settings {
         if !capabilities.digests {
             (self.header_digest, self.data_digest) = (DigestOffer::Off, DigestOffer::Off);
         }
-        if !capabilities.numbers_data {
-            self.error_recovery_level = 0;
+        self.error_recovery_level = self.error_recovery_level.min(capabilities.recovery_level);
+        if let Some(buffers) = capabilities.buffers {
+            // One for the answer to each command, and of the others half for answers to what is no
+            // command.
+            self.commands_max = buffers.saturating_sub(UNEXPECTED_BUFFERS).into();
+            self.unexpected_pdus_max = u32::from(UNEXPECTED_BUFFERS / 2);
         }
         self.markers &= capabilities.markers;
         self.rdma = capabilities.rdma;
         // Nothing is reordered there.
         self.data_pdu_in_order |= capabilities.rdma != Rdma::Never;
         if capabilities.rdma == Rdma::Possible {
-            // What RDMA does not have is not asked for; another connection would not know of it.
+            // What RDMA does not have is not asked for.
             (self.header_digest, self.data_digest) = (DigestOffer::Off, DigestOffer::Off);
-            (self.error_recovery_level, self.markers, self.connections) = (0, false, 1);
+            self.markers = false;
         }
         self
     }
@@ -264,7 +272,7 @@ impl LoggedIn {
     #[must_use]
     pub const fn keys(&self) -> Keys {
         let agreed = &self.parameters;
-        let recovery = agreed.error_recovery_level > 0;
+        let level = agreed.error_recovery_level;
         let fast = matches!(agreed.task_reporting, TaskReporting::FastAbort);
         Keys {
             header_digest: agreed.header_digest,
@@ -274,8 +282,9 @@ impl LoggedIn {
             max_burst_length: agreed.max_burst_length,
             max_outstanding_r2t: agreed.max_outstanding_r2t,
             data_in_order: agreed.data_pdu_in_order && agreed.data_sequence_in_order,
-            recovery,
-            strays: recovery || fast || agreed.max_connections > 1,
+            // Over RDMA nothing is lost that could come again (RFC 7145 §10.2.1).
+            recovery: level > 0 && agreed.rdma.is_none(),
+            strays: level > 0 || fast || agreed.max_connections > 1,
             markers: agreed.markers,
             unexpected_max: match agreed.rdma {
                 Some(rdma) => rdma.unexpected_max,

@@ -102,6 +102,8 @@ pub struct Session {
     cmd_sn: CmdSn,
     exp_cmd_sn: CmdSn,
     max_cmd_sn: CmdSn,
+    /// Commands that are with the target at once.
+    commands_max: u32,
     connections: Connections,
     tasks: Tasks,
     /// Commands that wait for the window, in order.
@@ -147,6 +149,7 @@ impl Session {
             cmd_sn: login.cmd_sn,
             exp_cmd_sn: login.cmd_sn,
             max_cmd_sn: login.max_cmd_sn,
+            commands_max: settings.commands_max,
             connections: Connections::new(leading, settings.policy),
             tasks: Tasks::default(),
             waiting: VecDeque::new(),

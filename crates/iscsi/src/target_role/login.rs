@@ -167,6 +167,21 @@ impl Login {
         }
     }
 
+    /// The session that the login wants to join is over RDMA, and so is this connection then,
+    /// behind its last response if it is a byte stream (RFC 7145 §6.3). Call it before
+    /// [`Login::admit`].
+    pub const fn join_rdma(&mut self) {
+        if matches!(self.capabilities.rdma, Rdma::Possible) {
+            self.capabilities = Capabilities::RDMA;
+        }
+    }
+
+    /// What its mover can do, in full feature phase if that is known.
+    #[must_use]
+    pub const fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
     /// The node's answer to [`LoginOutput::Establish`]: the session's TSIH, or the status of a
     /// refusal. Without effect if the login has ended meanwhile.
     pub fn establish(&mut self, result: Result<Tsih, u16>) {

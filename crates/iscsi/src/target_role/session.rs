@@ -199,7 +199,7 @@ impl Session {
             self.handle_state_timeout();
         }
         if !self.is_closed() {
-            if self.is_recoverable() {
+            if self.keeps_answers() {
                 self.ask_for_acknowledgements();
                 self.expire_lost();
             }
@@ -228,7 +228,7 @@ impl Session {
             self.ping_deadline(),
             self.state_deadline(),
             self.managements.deadline(self.now),
-            self.is_recoverable().then(|| self.status_deadline()).flatten(),
+            self.keeps_answers().then(|| self.status_deadline()).flatten(),
             self.lost_deadline(),
             self.tasks.deadline(),
         ];
@@ -260,7 +260,7 @@ impl Session {
         let running = self.tasks.running() + self.managements.numbered();
         self.numbering.check(running);
         for connection in self.connections.iter() {
-            connection.check(self.is_recoverable());
+            connection.check(self.keeps_answers());
         }
         let failed = matches!(self.state, State::Failed { .. } | State::Closed);
         assert!(failed == (self.connections.count() == 0), "a live session has a connection");
@@ -279,9 +279,16 @@ impl Session {
         self.login.discovery
     }
 
-    /// Whether anything is kept and sent again: ErrorRecoveryLevel is above 0.
-    const fn is_recoverable(&self) -> bool {
-        self.login.parameters.error_recovery_level > 0
+    /// Whether what is lost on a connection is sent again there: ErrorRecoveryLevel is above 0,
+    /// and its movers number what they send.
+    const fn recovers(&self) -> bool {
+        self.login.parameters.error_recovery_level > 0 && self.login.capabilities.numbers_data
+    }
+
+    /// Whether what was answered is kept until it is acknowledged: to be sent again on its
+    /// connection, or on another one.
+    const fn keeps_answers(&self) -> bool {
+        self.recovers() || self.reassigns()
     }
 
     /// Numbers of a PDU that does not advance StatSN. The initiator will hear of the window as it
@@ -300,7 +307,7 @@ impl Session {
     }
 
     fn send(&mut self, id: ConnectionId, response: Response, data: Vec<u8>) {
-        if self.is_recoverable()
+        if self.keeps_answers()
             && let Some(connection) = self.connections.present_mut(id)
         {
             connection.retained_mut().push_pdu(&response, &data, self.now);

@@ -111,9 +111,7 @@ impl Settings {
         if !capabilities.digests {
             (self.header_digest, self.data_digest) = (DigestPolicy::Off, DigestPolicy::Off);
         }
-        if !capabilities.numbers_data {
-            self.error_recovery_level = 0;
-        }
+        self.error_recovery_level = self.error_recovery_level.min(capabilities.recovery_level);
         self.markers &= capabilities.markers;
         self.rdma = capabilities.rdma;
         if let Some(buffers) = capabilities.buffers {

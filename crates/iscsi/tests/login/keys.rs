@@ -708,6 +708,7 @@ fn iser_is_declined() {
 fn what_the_mover_cannot_do_is_not_agreed_on() {
     const PLAIN: Capabilities = Capabilities {
         collapses_status: true,
+        recovery_level: 0,
         numbers_data: false,
         digests: false,
         markers: false,

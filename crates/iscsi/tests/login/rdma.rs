@@ -8,6 +8,7 @@ use iscsi::datamover::Rdma;
 use iscsi::target_role::DigestPolicy;
 use iscsi::target_role::RdmaParameters;
 use iscsi::target_role::Settings;
+use wire::iscsi::LoginRequest;
 use wire::iscsi::Tsih;
 
 use crate::driver::Driver;
@@ -105,9 +106,9 @@ fn other_keys_say_how_much_data_a_pdu_has() {
     assert_eq!(step.answer("TargetRecvDataSegmentLength").as_deref(), Some("Irrelevant"));
 }
 
-/// Covers: ISK-04/T, ISK-08/T, ISE-06/T.
+/// Covers: ISK-04/T, ISK-08/T.
 #[test]
-fn there_are_no_digests_no_markers_and_no_recovery() {
+fn there_are_no_digests_and_no_markers_and_each_level_may_be_agreed_on() {
     let offers = [
         "HeaderDigest=CRC32C,None",
         "DataDigest=CRC32C,None",
@@ -123,8 +124,11 @@ fn there_are_no_digests_no_markers_and_no_recovery() {
         assert_eq!((agreed.header_digest, agreed.data_digest), (false, false));
         assert_eq!((keys.header_digest, keys.data_digest), (false, false));
         assert_eq!((agreed.markers, keys.markers), (Markers::default(), Markers::default()));
-        assert_eq!((agreed.error_recovery_level, agreed.data_pdu_in_order), (0, true));
+        assert_eq!((agreed.error_recovery_level, agreed.data_pdu_in_order), (2, true));
     }
+    // An adapter has memory until it says that it is done.
+    let adapter = Capabilities { recovery_level: 1, buffers: Some(160), ..Capabilities::RDMA };
+    assert_eq!(over(adapter, &offers).done().parameters.error_recovery_level, 1);
     let required = Settings {
         header_digest: DigestPolicy::Required,
         data_digest: DigestPolicy::Required,
@@ -136,18 +140,22 @@ fn there_are_no_digests_no_markers_and_no_recovery() {
 
 #[test]
 fn what_was_agreed_on_before_stays_and_then_there_is_no_rdma() {
-    for before in ["ErrorRecoveryLevel=1", "MaxConnections=2"] {
+    for (before, answer) in
+        [("DataPDUInOrder=No", "No"), ("ErrorRecoveryLevel=2", "Yes"), ("MaxConnections=2", "Yes")]
+    {
         let mut driver = Driver::over(POSSIBLE, wide());
         driver.named(operational(), &[before]);
         let step = driver.keys(last(), &["RDMAExtensions=Yes"]);
-        assert_eq!(step.answer("RDMAExtensions").as_deref(), Some("No"), "{before}");
-        assert_eq!(step.done().parameters.rdma, None);
+        assert_eq!(step.answer("RDMAExtensions").as_deref(), Some(answer), "{before}");
+        assert_eq!(step.done().parameters.rdma.is_some(), answer == "Yes");
     }
-    let step = over(POSSIBLE, &["MaxConnections=4", "RDMAExtensions=Yes"]);
-    assert_eq!(step.answer("MaxConnections").as_deref(), Some("1"));
-    let step = over(POSSIBLE, &["MaxConnections=4", "ErrorRecoveryLevel=2"]);
-    assert_eq!(step.answer("MaxConnections").as_deref(), Some("4"));
-    assert_eq!(step.answer("ErrorRecoveryLevel").as_deref(), Some("2"));
+    let step = over(POSSIBLE, &["DataPDUInOrder=No", "RDMAExtensions=Yes"]);
+    assert_eq!(step.answer("DataPDUInOrder").as_deref(), Some("Yes"));
+    for with in ["RDMAExtensions=Yes", "RDMAExtensions=No"] {
+        let step = over(POSSIBLE, &["MaxConnections=4", "ErrorRecoveryLevel=2", with]);
+        assert_eq!(step.answer("MaxConnections").as_deref(), Some("4"));
+        assert_eq!(step.answer("ErrorRecoveryLevel").as_deref(), Some("2"));
+    }
 }
 
 /// Covers: ISK-09/T, ISK-10/T.
@@ -259,15 +267,29 @@ fn keys_of_iser_are_understood() {
 /// Covers: ISK-02/T.
 #[test]
 fn a_connection_that_joins_has_what_its_session_has() {
-    let mut driver = Driver::over(Capabilities::RDMA, wide());
-    let mut request = last();
-    request.tsih = Tsih(7);
-    let step = driver.named(request, &["TargetRecvDataSegmentLength=4096"]);
-    let agreed = &step.done().parameters;
-    assert_eq!(agreed.max_recv_data_segment_length, 4096);
-    assert!(agreed.rdma.is_some() && step.done().capabilities == Capabilities::RDMA);
-    let mut driver = Driver::over(Capabilities::RDMA, wide());
-    driver.named(request, &["RDMAExtensions=Yes"]).assert_failed(0x0200);
+    let request = LoginRequest { tsih: Tsih(7), ..last() };
+    let text = ["TargetRecvDataSegmentLength=4096", "MaxRecvDataSegmentLength=512"];
+    for capabilities in [Capabilities::RDMA, POSSIBLE] {
+        let mut driver = Driver::over(capabilities, wide());
+        driver.login.join_rdma();
+        let step = driver.named(request, &text);
+        let agreed = &step.done().parameters;
+        assert_eq!(agreed.max_recv_data_segment_length, 4096);
+        assert_eq!(agreed.max_send_data_segment_length, 8192, "other keys say so");
+        assert!(agreed.rdma.is_some() && step.done().capabilities == Capabilities::RDMA);
+        let mut driver = Driver::over(capabilities, wide());
+        driver.login.join_rdma();
+        driver.named(request, &["RDMAExtensions=Yes"]).assert_failed(0x0200);
+    }
+    // A byte stream stays one where its session is none of RDMA, and what has none gets none.
+    for (capabilities, joins_rdma) in [(POSSIBLE, false), (Capabilities::STREAM, true)] {
+        let mut driver = Driver::over(capabilities, wide());
+        if joins_rdma {
+            driver.login.join_rdma();
+        }
+        let step = driver.named(request, &text);
+        assert!(step.done().parameters.rdma.is_none() && step.done().capabilities == capabilities);
+    }
 }
 
 /// Covers: ISC-17/T.

@@ -3,7 +3,7 @@
 
 use super::driver::*;
 use core::time::Duration;
-use iscsi::datamover::{Capabilities, Event, Immediate, Op, StreamViolation};
+use iscsi::datamover::{Capabilities, Event, Immediate, Op, Rdma, StreamViolation};
 use iscsi::service::{Indication, ServiceResponse};
 use iscsi::target_role::{ConnectionId, Output};
 use wire::iscsi::{
@@ -495,6 +495,19 @@ fn connections_over_another_kind_of_transport_do_not_join() {
     let other = Capabilities { numbers_data: false, ..Capabilities::STREAM };
     for other in [other, Capabilities::RDMA] {
         assert_eq!(driver.session.admits(Cid(1), other), Err(0x0208));
+    }
+    // Over RDMA a byte stream joins that can go on with it, and no other; an adapter has buffers.
+    let driver = Setup::over_rdma().keys(|keys| keys.max_connections = 4).start();
+    let stream = Capabilities::STREAM;
+    let adapter = Capabilities { buffers: Some(160), ..Capabilities::RDMA };
+    for (other, fits) in [
+        (Capabilities::RDMA, true),
+        (Capabilities { rdma: Rdma::Possible, ..stream }, true),
+        (stream, false),
+        (adapter, false),
+    ] {
+        let answer = driver.session.admits(Cid(1), other);
+        assert_eq!(answer, if fits { Ok(()) } else { Err(0x0208) });
     }
 }
 

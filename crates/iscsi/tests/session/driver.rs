@@ -108,7 +108,8 @@ impl Setup {
         let (solicited_only, hello) = (true, false);
         let (unexpected_max, own_unexpected_max) = (0, 0);
         let rdma = RdmaParameters { unexpected_max, own_unexpected_max, solicited_only, hello };
-        Self::new().keys(|keys| keys.rdma = Some(rdma))
+        let setup = Self { capabilities: Capabilities::RDMA, ..Self::new() };
+        setup.keys(|keys| keys.rdma = Some(rdma))
     }
 
     pub(crate) fn depth(mut self, depth: u16) -> Self {
@@ -255,7 +256,7 @@ impl Driver {
         stat_sn: u32,
         change: impl FnOnce(&mut Parameters),
     ) -> (ConnectionId, Vec<Output>) {
-        self.session.admits(Cid(cid), Capabilities::STREAM).expect("it may join");
+        self.session.admits(Cid(cid), self.login.capabilities).expect("it may join");
         let stat = StatSn(stat_sn);
         let mut login = LoggedIn { cid: Cid(cid), stat_sn: stat, ..self.login.clone() };
         change(&mut login.parameters);
@@ -756,8 +757,10 @@ impl Watch {
         }
     }
 
+    /// Whether answers are kept: at level 1 only where something can be lost.
     fn recovers(&self) -> bool {
-        self.parameters.error_recovery_level > 0
+        let level = self.parameters.error_recovery_level;
+        level == 2 || level == 1 && self.parameters.rdma.is_none()
     }
 
     fn see_answer(&mut self, task: TaskId) {

@@ -19,6 +19,7 @@ mod management;
 mod numbers;
 mod ping;
 mod random;
+mod rdma;
 mod reads;
 mod recovery;
 mod rejects;

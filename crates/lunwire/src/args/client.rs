@@ -443,26 +443,40 @@ pub(crate) struct ShellOptions {
 
 pub(crate) const ATTACH_EXAMPLES: &str = "\
 Examples:
+  lunwire attach iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 ~/disk
+      the file ~/disk/disk, until Ctrl-C; the directory is there and empty
+  lunwire attach iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --loop --daemon
+      as root: a block device; then: lunwire attached, and lunwire detach disk-0
   lunwire attach iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --nbd /run/user/1000/disk.sock
       then: qemu-img convert disk.qcow2 'nbd+unix:///?socket=/run/user/1000/disk.sock'
   lunwire attach iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --nbd 127.0.0.1:10809
       then, as root: nbd-client 127.0.0.1 10809 /dev/nbd0
 
-No root, no kernel modules and no host network are needed. A socket in the file system is for its
-user alone; a port is for everybody who can reach it, without a password. When the target goes away
-clients wait until it is back (--io-timeout). Ctrl-C or SIGTERM ends it: what is under way is
-answered, and what was written is flushed.";
+NBD needs no root, no kernel modules and no host network; a file needs /dev/fuse, and fusermount3
+(package fuse3) for who is not root; a loop device needs root. A socket in the file system is for
+its user alone; a port is for everybody who can reach it, without a password. When the target goes
+away reads and writes wait until it is back (--io-timeout). Ctrl-C, SIGTERM or detach ends it: what
+is under way is answered, and what was written is flushed.";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AttachOptions {
     #[command(flatten)]
     pub(crate) disk: DiskOptions,
+    /// Make it a file in this empty directory: DIR/disk
+    #[arg(value_name = "DIR", conflicts_with_all = ["nbd", "loops"])]
+    pub(crate) folder: Option<PathBuf>,
+    /// Make it a loop device
+    #[arg(long = "loop", conflicts_with = "nbd")]
+    pub(crate) loops: bool,
     /// Serve it to NBD clients at a socket in the file system, or at HOST:PORT
     #[arg(long, value_name = "PATH|HOST:PORT")]
-    pub(crate) nbd: String,
-    /// Name of the export; clients that name none get it, too
+    pub(crate) nbd: Option<String>,
+    /// Name of the export of NBD; clients that name none get it, too
     #[arg(long, value_name = "NAME", default_value = "disk")]
     pub(crate) name: String,
+    /// By which it is listed and detached [default: made of its target and number]
+    #[arg(long = "as", value_name = "NAME")]
+    pub(crate) alias: Option<String>,
     /// How long reads and writes wait when the target is gone; then they fail, until it is attached
     /// anew; 0: for ever
     #[arg(long, value_name = "TIME", default_value = "5m")]
@@ -471,7 +485,59 @@ pub(crate) struct AttachOptions {
     /// lost it; then it flushes by itself. 0: nothing, and flushes fail then
     #[arg(long, value_name = "SIZE", default_value = "64M")]
     pub(crate) keep: String,
+    /// Go on in the background when the disk can be used
+    #[arg(long)]
+    pub(crate) daemon: bool,
+    #[arg(long, hide = true, conflicts_with = "daemon")]
+    pub(crate) in_background: bool,
+    #[command(flatten)]
+    pub(crate) place: AttachedPlace,
     /// Print what is attached as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+/// Where attachments are written down.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct AttachedPlace {
+    /// Folder by which attachments are found [default: lunwire in $XDG_RUNTIME_DIR, or in /run as
+    /// root]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct AttachedOptions {
+    #[command(flatten)]
+    pub(crate) place: AttachedPlace,
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DetachOptions {
+    /// Name, directory, file, device or socket
+    #[arg(value_name = "WHERE|NAME")]
+    pub(crate) meant: String,
+    /// Also if somebody uses it
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) place: AttachedPlace,
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) const DETACH_EXAMPLES: &str = "\
+Examples:
+  lunwire detach /mnt/disk
+      the disk that is the file /mnt/disk/disk
+  lunwire detach disk-0
+      by the name that lunwire attached shows
+  lunwire detach /dev/loop0 --force
+      also if a file system on it is mounted: what it has not written is lost
+
+What was written is flushed before. A disk that somebody uses stays attached, unless --force is
+given, which tells what is lost.";

@@ -1,16 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `lunwire attach`.
+//! `lunwire attach`, `attached` and `detach`.
+
+mod background;
+mod book;
+mod detach;
+mod orders;
+mod served;
+mod users;
+
+pub(crate) use detach::attached;
+pub(crate) use detach::detach;
 
 use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
 use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use anyhow::Result;
 use anyhow::bail;
 use attach::Address;
-use attach::NbdServer;
 use attach::News;
 use attach::Settings;
+use control::admin::Attachment;
+use control::admin::Reply;
 use control::units;
 use initiator::Config;
 use initiator::Disk;
@@ -22,6 +35,14 @@ use initiator::Session;
 use initiator::Url;
 use serde_json::json;
 
+use self::background::Failed;
+use self::book::Book;
+use self::book::Reserved;
+use self::orders::Detach;
+use self::orders::Orders;
+use self::served::Place;
+use self::served::Served;
+use self::served::Wanted;
 use crate::args::AttachOptions;
 use crate::args::Usage;
 use crate::client;
@@ -33,10 +54,6 @@ use crate::output;
 /// How long clients get for what is under way when the user wants an end.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Bounds of what is kept: some requests, and what memory is addressed for.
-const KEEP_MIN: u64 = 1 << 20;
-const KEEP_MAX: u64 = 64 << 30;
-
 /// And how long all of it may take: the last flush, and the logout.
 const LEAVING_MOST: Duration = Duration::from_secs(20);
 
@@ -44,19 +61,42 @@ const LEAVING_MOST: Duration = Duration::from_secs(20);
 /// processor that spins is missing there (docs/PERFORMANCE.md).
 const SPIN_MAX: Duration = Duration::ZERO;
 
-/// Serves one disk until the user wants an end.
+/// Bounds of what is kept: some requests, and what memory is addressed for.
+const KEEP_MIN: u64 = 1 << 20;
+const KEEP_MAX: u64 = 64 << 30;
+
+/// Who wants something of the thread that has attached the disk.
+#[derive(Debug)]
+enum Word {
+    Interrupted,
+    News(News),
+    Detach(Detach),
+}
+
+/// Attaches one disk until the user wants an end.
 pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let url = client::disk_url(&options.disk.url)?;
-    let address = address(&options.nbd)?;
+    let place = Place::of(options)?;
     let wait = client::time("--io-timeout", &options.io_timeout)?;
     let keep_bytes = keep_bytes(&options.keep)?;
+    if options.daemon {
+        return match background::start()? {
+            None => Ok(()),
+            // The other process has said why.
+            Some(Failed(status)) => std::process::exit(status.into()),
+        };
+    }
+    if options.in_background {
+        background::part()?;
+    }
+    let listed = list(options, &place, &url)?;
     let engine = client::engine(&options.disk.client)?;
     let mut login = client::options(&options.disk.client, &url)?;
     login.reconnect_patience = if wait.is_zero() { Duration::MAX } else { wait };
-    let (wake, news) = mpsc::channel();
+    let (wake, words) = mpsc::channel();
     let interrupted = wake.clone();
     // Who has gone needs no word.
-    leaving::catch_signals(move || drop(interrupted.send(None)))?;
+    leaving::catch_signals(move || drop(interrupted.send(Word::Interrupted)))?;
     let mut config = Config { engine, spin_max: SPIN_MAX, ..Config::default() };
     // What is kept is taken from nobody.
     let kept = usize::try_from(keep_bytes).unwrap_or(usize::MAX);
@@ -70,63 +110,229 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
             return Err(client::advised(error, &url));
         }
     };
-    let bytes = disk.size();
-    if keep_bytes == 0 && disk.geometry().volatile_cache {
+    let geometry = disk.geometry();
+    if keep_bytes == 0 && geometry.volatile_cache {
         output::say(format_args!(
             "{url}: nothing is kept of what is written (--keep 0): when the target begins anew, \
              flushes fail"
         ));
     }
     let description = url.to_string();
-    let (server, from) = NbdServer::start(
-        disk,
-        session.pool().clone(),
-        &options.name,
-        &description,
-        &address,
-        &Settings { engine, keep_bytes, ..Settings::default() },
-    )?;
-    if options.json {
-        let nbd = server.address();
-        output::result(json!({ "url": description, "nbd": nbd, "bytes": bytes }));
-    } else {
-        output::line(format_args!("{url} is attached as {}", server.address()));
-    }
-    output::written()?;
-    if let Address::Tcp(text) = &address
-        && !is_loopback(text)
-    {
-        output::warn(format!("everybody who reaches {text} can use the disk, without a password"));
+    let mount = match &listed {
+        Some((book, Reserved { name, .. })) if place == Place::Loop => Some(book.make_mount(name)?),
+        _ => None,
+    };
+    let settings = Settings { engine, keep_bytes, ..Settings::default() };
+    let wanted =
+        Wanted { place: &place, export: &options.name, description: &description, mount, settings };
+    let started = Served::start(&wanted, disk, &session);
+    let (served, from) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            if let Some((book, Reserved { name, .. })) = &listed {
+                book.strike(name);
+            }
+            session.logout();
+            return Err(error);
+        }
+    };
+    let name = listed.as_ref().map(|(_, reserved)| reserved.name.clone()).unwrap_or_default();
+    let attachment = Attachment {
+        name: name.clone(),
+        url: description.clone(),
+        kind: served.kind().to_owned(),
+        place: served.shown(),
+        folder: served.folder().map(|folder| folder.display().to_string()),
+        bytes: geometry.bytes(),
+        read_only: geometry.read_only,
+        pid: std::process::id(),
+    };
+    let mut attached = Attached { url: &url, book: None, served, orders: None };
+    let ready = attached.begin(options, listed, &attachment, &wake).and_then(|()| {
+        if let Place::Nbd(Address::Tcp(text)) = &place
+            && !is_loopback(text)
+        {
+            output::warn(format!(
+                "everybody who reaches {text} can use the disk, without a password"
+            ));
+        }
+        attached.is_ready(options, &name)
+    });
+    if let Err(error) = ready {
+        attached.end(&session, &name, None)?;
+        return Err(error);
     }
     let passed_on = std::thread::Builder::new().name("news".into()).spawn(move || {
         while let Ok(news) = from.recv() {
-            if wake.send(Some(news)).is_err() {
+            if wake.send(Word::News(news)).is_err() {
                 return;
             }
         }
     })?;
-    wait_for_end(&news, &url);
+    let order = attached.wait_for_end(&words);
     leaving::set_most(LEAVING_MOST);
-    let stopped = server.stop(GRACE);
+    let ended = attached.end(&session, &name, order);
     // It ends with the server.
     let _ = passed_on.join();
-    session.logout();
-    stopped.map_err(|error| match error {
-        attach::Error::Disk(error) => client::advised(error, &url),
-        error => anyhow::anyhow!("{url}: {error}"),
-    })
+    ended
 }
 
-fn address(text: &str) -> Result<Address> {
-    if text.contains("://") {
-        let right = "a path, as /run/disk.sock, or HOST:PORT is right";
-        return Err(Usage(format!("--nbd {text}: {right}")).into());
+/// Where the attachment is written down, and by which name. In the foreground it may be listed
+/// nowhere.
+fn list(options: &AttachOptions, place: &Place, url: &Url) -> Result<Option<(Book, Reserved)>> {
+    let wanted = options.alias.as_deref();
+    let reserve = |book: Book| {
+        book.make()?;
+        let reserved = book.reserve(wanted, url)?;
+        Ok((book, reserved))
+    };
+    let is_chosen = options.place.state_dir.is_some();
+    if options.in_background || is_chosen || *place == Place::Loop {
+        return reserve(Book::required(&options.place)?).map(Some);
     }
-    match Address::parse(text) {
-        Address::Path(path) if path.as_os_str().is_empty() => {
-            Err(Usage("--nbd: it is empty; a path or HOST:PORT is right".into()).into())
+    let Some(book) = Book::of(&options.place) else { return Ok(None) };
+    match reserve(book) {
+        Ok(listed) => Ok(Some(listed)),
+        // The user has named it.
+        Err(error) if wanted.is_some() => Err(error),
+        Err(error) => {
+            output::warn(format!("lunwire attached will not list it: {}", output::chain(&error)));
+            Ok(None)
         }
-        address => Ok(address),
+    }
+}
+
+/// A disk that is attached, and what others know of it.
+struct Attached<'a> {
+    url: &'a Url,
+    book: Option<Book>,
+    served: Served,
+    orders: Option<Orders>,
+}
+
+impl Attached<'_> {
+    /// Writes the attachment down, and tells the user.
+    fn begin(
+        &mut self,
+        options: &AttachOptions,
+        listed: Option<(Book, Reserved)>,
+        attachment: &Attachment,
+        wake: &Sender<Word>,
+    ) -> Result<()> {
+        if let Some((book, reserved)) = listed {
+            let to = wake.clone();
+            // Who has gone gives no answer.
+            let order = move |order| drop(to.send(Word::Detach(order)));
+            self.orders = Some(Orders::listen(reserved, attachment.clone(), order)?);
+            self.book.insert(book).enter(attachment)?;
+        }
+        let Attachment { url, kind, place, bytes, .. } = attachment;
+        if options.json {
+            let name = self.book.is_some().then_some(&attachment.name);
+            output::result(json!({ "url": url, kind: place, "bytes": bytes, "name": name }));
+        } else {
+            output::line(format_args!("{url} is attached as {place}"));
+        }
+        output::written().map(drop)
+    }
+
+    /// In the background: from now on nobody sees what it says.
+    fn is_ready(&self, options: &AttachOptions, name: &str) -> Result<()> {
+        match &self.book {
+            Some(book) if options.in_background => background::ready(&book.log(name)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says what happens until somebody wants an end: by an order, or otherwise.
+    fn wait_for_end(&mut self, words: &Receiver<Word>) -> Option<Detach> {
+        while !client::is_interrupted() {
+            match words.recv_timeout(client::LOOK) {
+                Ok(Word::News(News::Disk(event))) => self.on_event(&event),
+                Ok(Word::News(News::Client(text))) => {
+                    output::say(format_args!("{}: {text}", self.url));
+                }
+                Ok(Word::News(News::WritesAgain { bytes })) => output::say(format_args!(
+                    "{}: the target may have lost what it had not on stable storage; writing {} \
+                     again, reads and writes wait",
+                    self.url,
+                    units::bytes(bytes)
+                )),
+                Ok(Word::News(News::WrittenAgain)) => {
+                    output::say(format_args!("{}: all is written again and flushed", self.url));
+                }
+                Ok(Word::News(News::Broken(cause))) => output::say(format_args!(
+                    "{}: what was not flushed may be lost, and cannot be written again: {cause}; \
+                     reads and writes fail from now on; try: attach it again",
+                    self.url
+                )),
+                Ok(Word::News(News::KeepsNothing)) => output::say(format_args!(
+                    "{}: the disk has a volatile cache that cannot be flushed; nothing is kept of \
+                     what is written, and may be lost when the target begins anew",
+                    self.url
+                )),
+                Ok(Word::News(News::Unmounted) | Word::Interrupted)
+                | Err(RecvTimeoutError::Disconnected) => return None,
+                Ok(Word::Detach(order)) if order.force => return Some(order),
+                Ok(Word::Detach(order)) => match self.served.release() {
+                    Ok(()) => return Some(order),
+                    Err(users) => {
+                        let message = format!(
+                            "{users}; try: end that first, or --force, which loses what was not \
+                             written"
+                        );
+                        // Who does not wait any more does not want to know.
+                        let _ = order.reply.send(Reply::Error { message });
+                    }
+                },
+                Ok(Word::News(_)) | Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        None
+    }
+
+    fn on_event(&self, event: &DiskEvent) {
+        tell(event, self.url, self.served.kind());
+        let DiskEvent::Resized { now, .. } = event else { return };
+        if let Err(error) = self.served.resized() {
+            output::say(format_args!("{}: the device keeps its size: {error}", self.url));
+        }
+        if let (Some(book), Some(orders)) = (&self.book, &self.orders) {
+            // The process that is asked knows better than the file.
+            let _ = book.enter(&orders.resized(*now));
+        }
+    }
+
+    /// Ends all, and answers who has ordered that.
+    fn end(self, session: &Session, name: &str, order: Option<Detach>) -> Result<()> {
+        let Self { url, book, served, orders } = self;
+        let stopped = served.stop(GRACE);
+        session.logout();
+        if let Some(book) = &book {
+            book.strike(name);
+        }
+        let ended = match stopped {
+            Ok(lost) => {
+                lost.iter().for_each(output::warn);
+                Ok(lost)
+            }
+            Err(attach::Error::Disk(error)) => Err(client::advised(error, url)),
+            Err(error) => Err(anyhow::anyhow!("{url}: {error}")),
+        };
+        if let (Some(orders), Some(Detach { reply, .. })) = (orders, order) {
+            let answer = match &ended {
+                Ok(lost) => Reply::Detached { warnings: lost.clone() },
+                Err(error) => {
+                    Reply::Error { message: format!("it ended, but {}", output::chain(error)) }
+                }
+            };
+            orders.answer(reply, answer);
+        }
+        if let (Some(book), Ok(_)) = (&book, &ended) {
+            // Nothing in it is of interest any more.
+            let _ = std::fs::remove_file(book.log(name));
+        }
+        ended.map(drop)
     }
 }
 
@@ -155,45 +361,17 @@ fn log_in(initiator: &Initiator, options: Options, url: &Url) -> Result<Session>
     }
 }
 
-/// Says what happens until the user wants an end.
-fn wait_for_end(news: &mpsc::Receiver<Option<News>>, url: &Url) {
-    while !client::is_interrupted() {
-        match news.recv_timeout(client::LOOK) {
-            Ok(Some(News::Disk(event))) => tell(&event, url),
-            Ok(Some(News::Client(text))) => output::say(format_args!("{url}: {text}")),
-            Ok(Some(News::WritesAgain { bytes })) => output::say(format_args!(
-                "{url}: the target may have lost what it had not on stable storage; writing {} \
-                 again, reads and writes wait",
-                units::bytes(bytes)
-            )),
-            Ok(Some(News::WrittenAgain)) => {
-                output::say(format_args!("{url}: all is written again and flushed"));
-            }
-            Ok(Some(News::Broken(cause))) => output::say(format_args!(
-                "{url}: what was not flushed may be lost, and cannot be written again: {cause}; \
-                 reads and writes fail from now on; try: attach it again"
-            )),
-            Ok(Some(News::KeepsNothing)) => output::say(format_args!(
-                "{url}: the disk has a volatile cache that cannot be flushed; nothing is kept of \
-                 what is written, and may be lost when the target begins anew"
-            )),
-            Ok(Some(_)) | Err(RecvTimeoutError::Timeout) => {}
-            Ok(None) | Err(RecvTimeoutError::Disconnected) => return,
-        }
-    }
-}
-
-fn tell(event: &DiskEvent, url: &Url) {
+fn tell(event: &DiskEvent, url: &Url, kind: &str) {
     match event {
         DiskEvent::Lost(error) => output::say(format_args!(
             "{url}: {}; reads and writes wait until the session is back",
             client::besides(error, url)
         )),
         DiskEvent::Back => output::say(format_args!("{url}: the session is back")),
-        DiskEvent::Resized { was, now } => output::say(format_args!(
-            "{url}: the disk has {now} bytes now, {was} before; clients see it when they connect \
-             again"
-        )),
+        DiskEvent::Resized { was, now } => {
+            let seen = if kind == "nbd" { "; clients see it when they connect again" } else { "" };
+            output::say(format_args!("{url}: the disk has {now} bytes now, {was} before{seen}"));
+        }
         DiskEvent::MayHaveLost(Fate::Reset | Fate::Failed) => output::say(format_args!(
             "{url}: the target may have lost what it had not on stable storage; flushes say so"
         )),

@@ -75,8 +75,15 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
     let signals = Signals::new(ends.iter().chain(&IGNORED)).context("cannot catch signals")?;
     let (ends, state) = listen(signals, log)?;
     descriptors::raise_limit();
-    let capture = draft.capture.as_ref().map(captured).transpose()?;
     let mut plan = draft.open()?;
+    // An old one is replaced when it is no disk, and nothing is wrong with those that there are.
+    let capture = match draft.capture.as_ref().map(captured).transpose() {
+        Ok(capture) => capture,
+        Err(error) => {
+            plan.made.take_back();
+            return Err(error);
+        }
+    };
     plan.plan.capture.clone_from(&capture);
     state.is_opening.store(false, Ordering::SeqCst);
     let left = descriptors::left_for_connections(plan.plan.reactors);

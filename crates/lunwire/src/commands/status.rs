@@ -110,29 +110,37 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
 
 /// Which portals speak iSER, by whom, and what is moved by that now.
 fn iser_shown(iser: &Iser) -> String {
-    let Some(provider) = &iser.provider else { return "off".into() };
+    let both = [("software iWARP", &iser.portals), ("RDMA adapters", &iser.adapter_portals)];
+    let both = both.iter().filter(|(_, portals)| !portals.is_empty());
+    let both: Vec<String> =
+        both.map(|(provider, portals)| format!("{provider} at {}", portals.join(", "))).collect();
+    if both.is_empty() {
+        return "off".into();
+    }
     let connections = words::count(iser.connections as u64, "connection");
     let registered = units::bytes(iser.registered_bytes as u64);
-    let portals = iser.portals.join(", ");
-    format!("{provider} at {portals}; {connections}, {registered} of memory registered")
+    format!("{}; {connections}, {registered} of memory registered", both.join("; "))
 }
 
 /// What RDMA does on a connection.
 fn rdma_shown(rdma: &RdmaStream) -> String {
-    let markers = match (rdma.markers_sent, rdma.markers_received) {
-        (false, false) => "none",
-        (true, false) => "sent",
-        (false, true) => "received",
-        (true, true) => "both ways",
-    };
+    let device = rdma.device.iter().map(|device| format!(" {device}")).collect::<String>();
+    let iwarp = rdma.iwarp.iter().map(|iwarp| {
+        let markers = match (iwarp.markers_sent, iwarp.markers_received) {
+            (false, false) => "none",
+            (true, false) => "sent",
+            (false, true) => "received",
+            (true, true) => "both ways",
+        };
+        let crc = if iwarp.crc { "on" } else { "off" };
+        format!("CRC {crc}, markers {markers}, FPDUs up to {} bytes, ", iwarp.fpdu_bytes)
+    });
     format!(
-        "    {}: IRD {}, ORD {}, CRC {}, markers {markers}, FPDUs up to {} bytes, {} in {} \
-         registered",
+        "    {}{device}: IRD {}, ORD {}, {}{} in {} registered",
         rdma.provider,
         rdma.ird,
         rdma.ord,
-        if rdma.crc { "on" } else { "off" },
-        rdma.fpdu_bytes,
+        iwarp.collect::<String>(),
         units::bytes(rdma.registered_bytes as u64),
         words::count(rdma.stags as u64, "STag"),
     )

@@ -34,6 +34,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
     refuse_json_beside_data(&options.file, options.json)?;
     refuse_terminal(&options.file)?;
     expect_no_url(&options.file)?;
+    client::capture::spare(&options.disk.client, &options.file)?;
     let mut queue = client::queue(&options.disk.client)?;
     let from = Place::source(&mut queue, &options.disk.client, &options.disk.url)?;
     let size = from.size().unwrap_or(0);
@@ -61,6 +62,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
 pub(crate) fn write(options: &WriteOptions) -> Result<()> {
     let offset = client::size("--offset", &options.offset)?;
     client::disk_url(&options.disk.url)?;
+    client::capture::spare(&options.disk.client, &options.file)?;
     let mut queue = client::queue(&options.disk.client)?;
     let from = file_or_stream(&mut queue, &options.disk.client, &options.file)?;
     let to = Place::destination(&mut queue, &options.disk.client, &options.disk.url)?;
@@ -103,6 +105,9 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     }
     refuse_json_beside_data(destination, options.json)?;
     refuse_terminal(destination)?;
+    for end in [source, destination] {
+        client::capture::spare(&options.client, end)?;
+    }
     let mut queue = client::queue(&options.client)?;
     let from = Place::source(&mut queue, &options.client, source)?;
     let length = from.size();

@@ -66,16 +66,16 @@ pub(crate) struct Admin {
     _socket: Option<Socket>,
 }
 
-/// The file by which the daemon is found.
+/// The file by which a process is found that can be asked.
 #[derive(Debug)]
-struct Socket {
+pub(crate) struct Socket {
     path: PathBuf,
     /// Device and inode: which of the files of that name it is.
     identity: (u64, u64),
 }
 
 impl Socket {
-    fn of(path: PathBuf) -> Result<Self> {
+    pub(crate) fn of(path: PathBuf) -> Result<Self> {
         let identity = identity(&path).with_context(|| path.display().to_string())?;
         Ok(Self { path, identity })
     }
@@ -301,7 +301,7 @@ impl Shared {
                     mode: self.target.mode().name().into(),
                     crc32c: crc::tier().name().into(),
                     reactors: self.target.reactors(),
-                    iser: shown::iser(&self.target.iser_portals(), sessions),
+                    iser: shown::iser(&self.target, sessions),
                     portals: self.target.portals().iter().map(ToString::to_string).collect(),
                     targets: targets.map(|target| shown::target(target, &waits)).collect(),
                     sessions: answers.iter().map(|figures| figures.sessions.len()).sum(),
@@ -556,7 +556,7 @@ fn default_path() -> Option<PathBuf> {
 }
 
 /// Binds `path` for its owner only; a socket that nobody answers on is left over and replaced.
-fn bind(path: &Path) -> Result<UnixListener> {
+pub(crate) fn bind(path: &Path) -> Result<UnixListener> {
     if UnixStream::connect(path).is_ok() {
         let path = path.display();
         bail!("{path} belongs to a running daemon; try: --control-socket with another path");

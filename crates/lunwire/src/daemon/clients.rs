@@ -72,7 +72,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const _: () = assert!(ORDERS_MAX + 1 < CLIENTS_MAX);
 
 /// What is asked, and ordered.
-pub(super) trait Questions: Send + 'static {
+pub(crate) trait Questions: Send + 'static {
     /// The answer to a question; None: it is an order.
     fn answer(&self, request: &Request) -> Option<Reply>;
 }
@@ -100,7 +100,7 @@ impl Order {
 
 /// Orders that are to be carried out.
 #[derive(Debug)]
-pub(super) struct Orders {
+pub(crate) struct Orders {
     orders: Receiver<Order>,
     open: Arc<AtomicUsize>,
     done: Sender<(u64, Reply)>,
@@ -133,7 +133,7 @@ type Lines = Mutex<HashMap<Subject, VecDeque<Order>>>;
 
 impl Orders {
     /// Carries out what comes, until there is nobody any more whom it could come from.
-    pub(super) fn run(self, carry_out: impl Fn(&Request, &dyn Fn() -> bool) -> Reply + Sync) {
+    pub(crate) fn run(self, carry_out: impl Fn(&Request, &dyn Fn() -> bool) -> Reply + Sync) {
         let Self { orders, open, done, waker } = self;
         let lines = Lines::default();
         let carry_out = |order: &Order| {
@@ -200,6 +200,7 @@ fn words(request: &Request) -> String {
             format!("lun snapshot {lun} {}", name.as_deref().unwrap_or(path))
         }
         Request::RescanLuns => "lun rescan".to_owned(),
+        Request::Detach { .. } => "detach".to_owned(),
         _ => "another one".to_owned(),
     }
 }
@@ -241,7 +242,7 @@ impl Sending {
 
 /// All clients.
 #[derive(Debug)]
-pub(super) struct Clients<Q> {
+pub(crate) struct Clients<Q> {
     listener: UnixListener,
     questions: Q,
     /// The oldest first.
@@ -256,7 +257,7 @@ pub(super) struct Clients<Q> {
 
 impl<Q: Questions> Clients<Q> {
     /// Serves those who come to `listener`.
-    pub(super) fn new(listener: UnixListener, questions: Q) -> io::Result<(Self, Orders)> {
+    pub(crate) fn new(listener: UnixListener, questions: Q) -> io::Result<(Self, Orders)> {
         listener.set_nonblocking(true)?;
         let (waker, woken) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
@@ -277,8 +278,13 @@ impl<Q: Questions> Clients<Q> {
         Ok((clients, Orders { orders: ordered, open, done: sender, waker }))
     }
 
+    /// Nobody is here.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.clients.is_empty()
+    }
+
     /// Waits until there is something to do, and does it.
-    pub(super) fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         self.wait();
         let now = Instant::now();
         self.take_replies(now);

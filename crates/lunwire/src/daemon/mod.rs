@@ -3,7 +3,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod advice;
-mod clients;
+pub(crate) mod clients;
 pub(crate) mod descriptors;
 pub(crate) mod log;
 mod moderation;

@@ -2,7 +2,6 @@
 //! What the library knows of targets and sessions, in the words of the control socket.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use capture::Capture;
@@ -10,6 +9,7 @@ use control::admin;
 use control::units;
 use iscsi::target_role::TaskReporting;
 use scsi::ProtectionType;
+use target::AdapterFacts;
 use target::Checks;
 use target::Demand;
 use target::Framing;
@@ -17,6 +17,7 @@ use target::IserFacts;
 use target::LunSnapshot;
 use target::Markers;
 use target::SessionSnapshot;
+use target::Target;
 use target::TargetSnapshot;
 use target::Unseen;
 use target::Wait;
@@ -173,7 +174,10 @@ pub(super) fn session(session: SessionSnapshot) -> admin::Session {
                 peer: connection.peer.to_string(),
                 portal: connection.local.to_string(),
                 transport: connection.transport.to_owned(),
-                rdma: connection.iser.map(|facts| rdma(&facts)),
+                rdma: match (&connection.iser, &connection.adapter) {
+                    (Some(facts), _) => Some(rdma(facts)),
+                    (None, facts) => facts.as_ref().map(rdma_of_adapter),
+                },
             })
             .collect(),
     }
@@ -182,34 +186,62 @@ pub(super) fn session(session: SessionSnapshot) -> admin::Session {
 /// Who does RDMA here.
 pub(crate) const IWARP: &str = "software iWARP";
 
+/// The same where somebody else does.
+const ADAPTERS: &str = "RDMA adapters";
+const ADAPTER: &str = "RDMA adapter";
+
+fn rdma_of_adapter(facts: &AdapterFacts) -> admin::RdmaStream {
+    admin::RdmaStream {
+        provider: ADAPTER.to_owned(),
+        device: Some(facts.device.clone()),
+        ird: facts.ird,
+        ord: facts.ord,
+        iwarp: None,
+        stags: facts.keys,
+        registered_bytes: facts.registered,
+    }
+}
+
 /// What RDMA does on a connection.
 fn rdma(facts: &IserFacts) -> admin::RdmaStream {
     let Framing { checks, sent, received } = facts.framing;
     admin::RdmaStream {
         provider: IWARP.to_owned(),
+        device: None,
         ird: facts.ird,
         ord: facts.ord,
-        crc: checks == Checks::Crc,
-        markers_sent: sent == Markers::Sent,
-        markers_received: received == Markers::Sent,
-        fpdu_bytes: facts.fpdu_len,
+        iwarp: Some(admin::IwarpStream {
+            crc: checks == Checks::Crc,
+            markers_sent: sent == Markers::Sent,
+            markers_received: received == Markers::Sent,
+            fpdu_bytes: facts.fpdu_len,
+        }),
         stags: facts.stags,
         registered_bytes: facts.registered,
     }
 }
 
-/// iSER as the daemon speaks it: `portals` do, `sessions` are there.
+/// iSER as the daemon speaks it; these sessions are there.
 pub(super) fn iser<'a>(
-    portals: &[SocketAddr],
+    target: &Target,
     sessions: impl Iterator<Item = &'a SessionSnapshot>,
 ) -> admin::Iser {
     let connections = sessions.flat_map(|session| &session.connections);
-    let facts: Vec<_> = connections.filter_map(|connection| connection.iser).collect();
+    let registered = connections.filter_map(|connection| {
+        let adapter = connection.adapter.as_ref().map(|facts| facts.registered);
+        connection.iser.map(|facts| facts.registered).or(adapter)
+    });
+    let registered: Vec<usize> = registered.collect();
+    let (portals, adapter_portals) = (target.iser_portals(), target.adapter_portals());
+    let providers = [(IWARP, portals.is_empty()), (ADAPTERS, adapter_portals.is_empty())];
+    let providers = providers.iter().filter(|(_, nowhere)| !nowhere).map(|(name, _)| *name);
+    let providers: Vec<&str> = providers.collect();
     admin::Iser {
-        provider: (!portals.is_empty()).then(|| IWARP.to_owned()),
+        provider: (!providers.is_empty()).then(|| providers.join(" and ")),
         portals: portals.iter().map(ToString::to_string).collect(),
-        connections: facts.len(),
-        registered_bytes: facts.iter().map(|facts| facts.registered).sum(),
+        adapter_portals: adapter_portals.iter().map(ToString::to_string).collect(),
+        connections: registered.len(),
+        registered_bytes: registered.iter().sum(),
     }
 }
 

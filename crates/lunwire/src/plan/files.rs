@@ -47,6 +47,7 @@ use super::images::images_of;
 use super::lun::DraftLun;
 use super::unit::examine_kept;
 use super::unit::same_identity;
+use crate::remotes;
 
 /// A file of the configuration.
 struct SeenFile {
@@ -260,6 +261,7 @@ fn look_at(spec: &Spec, block: u32, found: &mut Found) -> Result<u64> {
             }
             return Ok(seen.bytes);
         }
+        Spec::Remote(disk) => return remotes::bytes_of(disk),
         // It has no blocks of ours.
         Spec::Scsi(device) => return Ok(Stores::examine_device(device).map(|()| 0)?),
         Spec::Filtered { behind, .. } => return look_at(behind, block, found),
@@ -311,7 +313,11 @@ fn is_read_only(spec: &Spec) -> bool {
         Spec::Filtered { behind, filter } => *filter == Filter::ReadOnly || is_read_only(behind),
         Spec::Iso { .. } => true,
         Spec::Rbd(image) => image.snapshot.is_some(),
-        Spec::Stripe { .. } | Spec::Memory { .. } | Spec::Null { .. } | Spec::Scsi(_) => false,
+        Spec::Stripe { .. }
+        | Spec::Memory { .. }
+        | Spec::Null { .. }
+        | Spec::Remote(_)
+        | Spec::Scsi(_) => false,
     }
 }
 
@@ -357,6 +363,10 @@ fn files_of(spec: &Spec) -> Vec<FileSpec> {
         Spec::Iso { path } => vec![FileSpec::disc(path.clone())],
         Spec::Stripe { stores, .. } => stores.iter().flat_map(files_of).collect(),
         Spec::Filtered { behind, .. } => files_of(behind),
-        Spec::Memory { .. } | Spec::Null { .. } | Spec::Rbd(_) | Spec::Scsi(_) => Vec::new(),
+        Spec::Memory { .. }
+        | Spec::Null { .. }
+        | Spec::Rbd(_)
+        | Spec::Remote(_)
+        | Spec::Scsi(_) => Vec::new(),
     }
 }

@@ -68,6 +68,7 @@ pub(super) fn images_of(spec: &Spec) -> Vec<&RbdSpec> {
         | Spec::Null { .. }
         | Spec::File(_)
         | Spec::Iso { .. }
+        | Spec::Remote(_)
         | Spec::Scsi(_) => Vec::new(),
     }
 }

@@ -153,9 +153,12 @@ pub(crate) fn is_in_memory(spec: &Spec) -> bool {
         Spec::Memory { .. } => true,
         Spec::Stripe { stores, .. } => stores.iter().any(is_in_memory),
         Spec::Filtered { behind, .. } => is_in_memory(behind),
-        Spec::File(_) | Spec::Iso { .. } | Spec::Null { .. } | Spec::Rbd(_) | Spec::Scsi(_) => {
-            false
-        }
+        Spec::File(_)
+        | Spec::Iso { .. }
+        | Spec::Null { .. }
+        | Spec::Rbd(_)
+        | Spec::Remote(_)
+        | Spec::Scsi(_) => false,
     }
 }
 
@@ -165,7 +168,12 @@ pub(crate) fn memory_of(spec: &Spec) -> u64 {
         Spec::Memory { bytes } => *bytes,
         Spec::Stripe { stores, .. } => stores.iter().map(memory_of).fold(0, u64::saturating_add),
         Spec::Filtered { behind, .. } => memory_of(behind),
-        Spec::File(_) | Spec::Iso { .. } | Spec::Null { .. } | Spec::Rbd(_) | Spec::Scsi(_) => 0,
+        Spec::File(_)
+        | Spec::Iso { .. }
+        | Spec::Null { .. }
+        | Spec::Rbd(_)
+        | Spec::Remote(_)
+        | Spec::Scsi(_) => 0,
     }
 }
 

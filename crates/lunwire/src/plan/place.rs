@@ -87,6 +87,10 @@ fn each_path<E>(
             let files = [&mut image.conf, &mut image.keyring];
             files.into_iter().flatten().try_for_each(change)
         }
+        Spec::Remote(disk) => {
+            let files = [&mut disk.secret_file, &mut disk.mutual_secret_file];
+            files.into_iter().flatten().try_for_each(change)
+        }
         Spec::Memory { .. } | Spec::Null { .. } => Ok(()),
     }
 }

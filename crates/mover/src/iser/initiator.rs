@@ -7,6 +7,7 @@
 mod output;
 mod task;
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -23,6 +24,10 @@ use iscsi::initiator::datamover::TaskId;
 use iscsi::initiator::datamover::Violation;
 use iscsi::initiator::datamover::itt;
 use iscsi::initiator::datamover::slot;
+use rdma::adapter::Depths;
+use rdma::adapter::Done;
+use rdma::adapter::Post;
+use rdma::adapter::Registry;
 use rdma::mpa::Checks;
 use rdma::region::Withdrawn;
 use slots::ById;
@@ -43,13 +48,16 @@ pub use self::task::Carried;
 use self::output::Item;
 use self::task::Task;
 use super::CAPABILITIES;
+use super::OF_ADAPTERS;
 use super::facts::Facts;
 use super::message::MESSAGE_LEN_MAX;
 use super::message::Parts;
 use super::message::parts;
+use super::stream::ASKED;
 use super::stream::Arrival;
 use super::stream::Stream;
 use super::unexpected::Unexpected;
+use crate::limits::ADAPTER_BUFFERS;
 
 /// The initiator's end of an iSER connection.
 ///
@@ -59,6 +67,7 @@ use super::unexpected::Unexpected;
 #[derive(Debug)]
 pub struct Initiator {
     stream: Stream,
+    capabilities: Capabilities,
     keys: Keys,
     violation: Option<Violation>,
     tasks: ById<TaskId, Task>,
@@ -97,6 +106,9 @@ enum Hello {
 const FORMAT_ERROR: Cause = Cause::UNEXPECTED_OPCODE;
 
 impl Initiator {
+    /// What the target is told with the request for a connection over an adapter.
+    pub const ASKED: [u8; 4] = ASKED;
+
     /// In the state before login: [`Keys::LOGIN`]. None if `pool` has no buffer for the messages of
     /// one more connection. `seed`: a number that no other connection has, and no target guesses.
     #[must_use]
@@ -108,8 +120,39 @@ impl Initiator {
     #[must_use]
     pub fn with_checks(pool: &Pool, seed: u32, checks: Checks) -> Option<Self> {
         let stream = Stream::initiator(pool.take(MESSAGE_LEN_MAX)?, seed, checks);
-        Some(Self {
+        Some(Self::over(stream))
+    }
+
+    /// Over an adapter, whose connection stands: the target was told [`Initiator::ASKED`]. The
+    /// adapter gets buffers for all that may come; None if `pool` has not so many.
+    #[must_use]
+    pub fn of_adapter(pool: &Pool, depths: Depths, registry: Box<dyn Registry>) -> Option<Self> {
+        let mut stream = Stream::adapter_initiator(depths, registry);
+        let count = usize::from(ADAPTER_BUFFERS);
+        let has_buffers = stream.provide(count, || pool.take(MESSAGE_LEN_MAX));
+        has_buffers.then(|| Self { capabilities: OF_ADAPTERS, ..Self::over(stream) })
+    }
+
+    /// What an adapter is to do next, after [`Initiator::poll_transmit`], which has no bytes then.
+    pub fn poll_post(&mut self) -> Option<Post> {
+        self.stream.poll_post()
+    }
+
+    /// An adapter has done something: feed no bytes as long as [`Initiator::has_more`].
+    pub fn handle_done(&mut self, done: Done) {
+        self.stream.handle_done(done);
+    }
+
+    /// Bytes that were given out and have not left.
+    #[must_use]
+    pub const fn leaving(&self) -> usize {
+        self.stream.leaving_len()
+    }
+
+    fn over(stream: Stream) -> Self {
+        Self {
             stream,
+            capabilities: CAPABILITIES,
             keys: Keys::LOGIN,
             violation: None,
             tasks: ById::new(TASK_SLOTS_MAX),
@@ -120,7 +163,7 @@ impl Initiator {
             control: Vec::new(),
             max_cmd_sn: CmdSn(0),
             scratch: Vec::new(),
-        })
+        }
     }
 
     /// Tells how long segments of TCP are.
@@ -131,11 +174,11 @@ impl Initiator {
     /// What it can do.
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
+        self.capabilities
     }
 
-    /// Takes a task out, to send its command again on another connection. What the target could
-    /// reach of it here, it reaches no more.
+    /// Takes a task out, to go on with it, or send its command again, on another connection. What
+    /// the target could reach of it here, it reaches no more.
     pub fn carry(&mut self, task: TaskId) -> Option<Carried> {
         self.end_memory(task);
         self.tasks.remove(task).map(|entry| Carried::new(task, entry))
@@ -147,7 +190,8 @@ impl Initiator {
         all.into_iter().filter_map(|task| self.carry(task)).collect()
     }
 
-    /// Takes over a task of another connection, which begins anew.
+    /// Takes over a task of another connection: its command, or the request to reassign it, names
+    /// its memory anew.
     pub fn adopt(&mut self, carried: Carried) {
         let (id, task) = carried.into_task();
         debug_assert!(!self.holds(id), "the task is new");
@@ -184,14 +228,13 @@ impl Initiator {
                 }
                 self.keys = keys;
             }
-            Op::Reassign { .. } | Op::Resegment { .. } => {
-                debug_assert!(false, "asked of a mover that has no numbers");
-            }
+            Op::Resegment { .. } => debug_assert!(false, "asked of a mover that has no numbers"),
             Op::Terminate => self.end = End::Asked,
-            Op::SendCommand { .. } | Op::SendControl { .. } if self.end == End::Open => {
-                self.items.push_back(Item::Op(op));
+            Op::SendCommand { .. } | Op::SendControl { .. } | Op::Reassign { .. } => {
+                if self.end == End::Open {
+                    self.items.push_back(Item::Op(op));
+                }
             }
-            Op::SendCommand { .. } | Op::SendControl { .. } => {}
         }
         None
     }
@@ -253,7 +296,7 @@ impl Initiator {
     #[must_use]
     pub fn progress(&self, task: TaskId) -> Option<u64> {
         let task = self.tasks.get(task)?;
-        let moved = task.stags().map(|stag| self.stream.regions.moved(stag));
+        let moved = task.stags().map(|stag| self.stream.moved(stag));
         Some(task.given().saturating_add(moved.sum()))
     }
 
@@ -272,7 +315,7 @@ impl Initiator {
     /// STags that the target may use.
     #[must_use]
     pub fn advertised(&self) -> usize {
-        self.stream.regions.len()
+        self.stream.named().0
     }
 
     /// What the connection has agreed on; None: nothing yet, or it is over.
@@ -290,7 +333,7 @@ impl Initiator {
         self.tasks.check();
         let stags: usize = self.tasks.iter().map(|(_, task)| task.stags().count()).sum();
         // A target that ended the wrong one has ended the connection.
-        let is_whole = self.violation.is_some() || stags == self.stream.regions.len();
+        let is_whole = self.violation.is_some() || stags == self.advertised();
         assert!(is_whole, "each STag is a task's");
     }
 
@@ -390,7 +433,7 @@ impl Initiator {
         if !is_own {
             return Err(self.breach(Cause::NOT_INVALIDATED));
         }
-        task.end_memory(&mut self.stream.regions);
+        task.end_memory(&mut self.stream);
         let received = task.received();
         self.max_cmd_sn = response.numbers.max_cmd_sn;
         response.exp_data_sn = DataSn(0);
@@ -400,7 +443,7 @@ impl Initiator {
     /// The target reaches nothing of a task any more.
     fn end_memory(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        task.end_memory(&mut self.stream.regions);
+        task.end_memory(&mut self.stream);
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// A command has come. A tag that comes again names a new one.
+    /// A command has come, or goes on here. A tag that comes again names a new one.
     pub(super) fn enter(&mut self, itt: Itt, write: Option<Advertised>, read: Option<Advertised>) {
         let _ = self.take(itt);
         if write.is_none() && read.is_none() {

@@ -26,6 +26,7 @@ use rdma::adapter::Done;
 use rdma::adapter::Post;
 use rdma::adapter::Queue;
 use rdma::adapter::Read;
+use rdma::adapter::Registry;
 use rdma::limits::SEGMENT_LEN;
 use rdma::mpa;
 use rdma::mpa::Agreed;
@@ -48,6 +49,7 @@ use rdma::verbs::Notify;
 use rdma::verbs::Received;
 use rdma::verbs::Work;
 use rdma::verbs::WorkId;
+use wire::iser::Advertised;
 use wire::iwarp::Cause;
 use wire::iwarp::Stag;
 use wire::iwarp::TaggedOffset;
@@ -61,6 +63,10 @@ use crate::limits::TRANSMIT_BYTES_MAX;
 /// of connection management, as deployed stacks have it).
 const ZERO_BASED: u8 = 0x80;
 const INVALIDATES_NOT: u8 = 0x40;
+
+/// What an initiator says when it asks an adapter for a connection. Memory that a program shows to
+/// one is not ended by the peer: few adapters can.
+pub(super) const ASKED: [u8; 4] = [ZERO_BASED | INVALIDATES_NOT, 0, 0, 0];
 
 /// The one stream of the table of STags.
 const STREAM: StreamId = StreamId(0);
@@ -143,6 +149,12 @@ impl Stream {
         let mut stream = Self::new(State::Adapter(Box::new(Queue::new(depths))), None, 0);
         stream.invalidates = flags & INVALIDATES_NOT == 0;
         Some((stream, [ZERO_BASED | flags & INVALIDATES_NOT, 0, 0, 0]))
+    }
+
+    /// As the initiator, over an adapter, whose connection stands.
+    pub(super) fn adapter_initiator(depths: Depths, registry: Box<dyn Registry>) -> Self {
+        let queue = Queue::with_registry(depths, registry);
+        Self::new(State::Adapter(Box::new(queue)), None, 0)
     }
 
     fn new(state: State, buf: Option<Buf>, seed: u32) -> Self {
@@ -343,6 +355,36 @@ impl Stream {
             State::Adapter(queue) => queue.advertise(memory),
             _ => self.regions.advertise(STREAM, BASE, memory),
         }
+    }
+
+    /// Names memory that the peer reaches, until `end_name`.
+    pub(super) fn name(&mut self, memory: Memory) -> Result<Advertised, Memory> {
+        let (stag, base) = match &mut self.state {
+            State::Adapter(queue) => queue.show(memory)?,
+            _ => (self.regions.advertise(STREAM, BASE, memory)?, BASE),
+        };
+        Ok(Advertised { stag, base })
+    }
+
+    /// The peer reaches this memory no more.
+    pub(super) fn end_name(&mut self, stag: Stag) -> Option<Withdrawn> {
+        match &mut self.state {
+            State::Adapter(queue) => queue.take_back(stag),
+            _ => self.regions.invalidate(stag),
+        }
+    }
+
+    /// Names that the peer has, and bytes of the memory.
+    pub(super) fn named(&self) -> (usize, usize) {
+        match &self.state {
+            State::Adapter(queue) => (queue.shown().keys, queue.shown().bytes),
+            _ => (self.regions.len(), self.regions.bytes()),
+        }
+    }
+
+    /// Bytes of memory that the peer has moved; an adapter does not tell before the end.
+    pub(super) fn moved(&self, stag: Stag) -> u64 {
+        self.regions.moved(stag)
     }
 
     /// Takes memory back that Reads have filled: None while they do.

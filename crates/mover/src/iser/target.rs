@@ -35,6 +35,7 @@ use wire::iwarp::UNTAGGED_LEN;
 use self::output::weight;
 use self::unasked::Unasked;
 use super::CAPABILITIES;
+use super::OF_ADAPTERS;
 use super::facts::Facts;
 use super::message::MESSAGE_LEN_MAX;
 use super::remote::Remote;
@@ -45,9 +46,6 @@ use crate::counters::Counters;
 use crate::limits::ADAPTER_BUFFERS;
 use crate::limits::LOGIN_BUFFERS;
 use crate::limits::TASKS_MAX;
-
-/// What it can do over an adapter.
-const OF_ADAPTERS: Capabilities = Capabilities { buffers: Some(ADAPTER_BUFFERS), ..CAPABILITIES };
 
 /// The target's end of an iSER connection.
 ///
@@ -223,6 +221,12 @@ impl Target {
         }
     }
 
+    /// The buffers for messages that it has of its pool as long as it is there, bytes each.
+    pub fn standing_buffers(&self) -> impl Iterator<Item = usize> {
+        let count = self.capabilities.buffers.map_or(1, usize::from);
+        core::iter::repeat_n(MESSAGE_LEN_MAX, count)
+    }
+
     /// Tells how long segments of TCP are.
     pub fn set_segment_len(&mut self, segment_len: usize) {
         self.stream.set_segment_len(segment_len);
@@ -281,7 +285,7 @@ impl Target {
             }
             Op::Abandon { task } => {
                 self.abandon(task);
-                self.drop_ops(|op| matches!(op, Op::GetData { task: of, .. } if *of == task));
+                self.drop_ops(|op| output::fetches(op, task));
             }
             Op::Suspend { task, itt } => {
                 self.abandon(task);
@@ -298,12 +302,15 @@ impl Target {
                 self.keys = keys;
                 self.credit = Credit::Full { unexpected: 0 };
             }
-            Op::PutNumbered(_) | Op::GetNumbered(_) | Op::AskAgain(_) => {
-                debug_assert!(false, "asked of a mover that has no numbers");
-            }
+            Op::AskAgain(_) => debug_assert!(false, "asked of a mover that has no numbers"),
             Op::Release { .. } => self.queue(op),
             op if self.end == End::Open => self.queue(op),
-            Op::SendControl { .. } | Op::PutData { .. } | Op::GetData { .. } | Op::Terminate => {}
+            Op::SendControl { .. }
+            | Op::PutData { .. }
+            | Op::PutNumbered(_)
+            | Op::GetData { .. }
+            | Op::GetNumbered(_)
+            | Op::Terminate => {}
         }
         None
     }
@@ -343,6 +350,14 @@ impl Target {
         self.reads.len()
     }
 
+    /// RDMA Reads that are over. They come in order: while this does not change, whatever the
+    /// oldest one fills is not had back, also when its task has ended long ago.
+    #[must_use]
+    pub fn reads_over(&self) -> u64 {
+        let all = self.counters.pdus_out.r2t;
+        all.saturating_sub(u64::try_from(self.reads.len()).unwrap_or(u64::MAX))
+    }
+
     /// Memory that holds what has come of a segment, in bytes.
     #[cfg(test)]
     pub(super) fn bytes_held(&self) -> usize {
@@ -379,7 +394,9 @@ impl Target {
         match core::mem::take(&mut task.buf) {
             Held::Here(buf) => Some(buf),
             Held::Sink(stag) => {
-                debug_assert!(self.stream.is_over(), "a buffer is asked for when nobody fills it");
+                let is_safe = self.stream.is_over() || !self.stream.is_of_adapter();
+                debug_assert!(is_safe, "an adapter may fill it");
+                // What still comes for it finds no memory, and ends what is left of the stream.
                 self.stream.withdraw(stag)
             }
             Held::None => None,

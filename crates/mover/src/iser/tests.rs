@@ -2,10 +2,13 @@
 //! Both ends of a connection over iSER, without anybody between them, and what each test needs.
 
 mod adapter;
+mod adapters;
 mod beginning;
 mod credits;
 mod headers;
 mod hostile;
+mod moving;
+mod names;
 mod raw;
 mod services;
 mod tasks;

@@ -27,6 +27,7 @@ use iscsi::datamover::Capabilities;
 /// What local movers can do.
 pub const CAPABILITIES: Capabilities = Capabilities {
     collapses_status: true,
+    recovery_level: 0,
     numbers_data: false,
     digests: false,
     markers: false,

@@ -30,11 +30,14 @@ const VENDOR_SPECIFIC: u8 = 0xc0;
 const QUESTIONS: [u8; 10] = [0x00, 0x03, 0x05, 0x12, 0x1a, 0x1c, 0x25, 0x44, 0x4d, 0x5a];
 
 /// Operation codes that may take minutes to hours on a disk or a CD or DVD drive: FORMAT UNIT,
-/// START STOP UNIT, SEND DIAGNOSTIC, the three of VERIFY, SYNCHRONIZE CACHE, WRITE BUFFER (a
-/// microcode), WRITE SAME, UNMAP, SANITIZE, CLOSE TRACK SESSION, BLANK and MAINTENANCE OUT.
-const LONG: [u8; 18] = [
-    0x04, 0x1b, 0x1d, 0x2f, 0x35, 0x3b, 0x41, 0x42, 0x48, 0x5b, 0x7f, 0x8f, 0x91, 0x93, 0x9f, 0xa1,
-    0xa4, 0xaf,
+/// REASSIGN BLOCKS, START STOP UNIT, SEND DIAGNOSTIC, ERASE, the three of VERIFY, SYNCHRONIZE
+/// CACHE, WRITE BUFFER (a microcode), WRITE SAME, UNMAP, SANITIZE, RESERVE TRACK, SEND OPC
+/// INFORMATION, REPAIR TRACK, CLOSE TRACK SESSION, MAINTENANCE OUT, LOAD/UNLOAD MEDIUM, and those
+/// that carry commands of other standards, some of which erase: variable length, ATA PASS-THROUGH
+/// (one shares its code with BLANK), SECURITY PROTOCOL OUT.
+const LONG: [u8; 27] = [
+    0x04, 0x07, 0x1b, 0x1d, 0x2c, 0x2f, 0x35, 0x3b, 0x41, 0x42, 0x48, 0x53, 0x54, 0x58, 0x5b, 0x7f,
+    0x85, 0x8f, 0x91, 0x93, 0x9f, 0xa1, 0xa4, 0xa6, 0xac, 0xaf, 0xb5,
 ];
 
 /// The command that `cdb` is for a device of type `kind`. None if it is longer than any that is
@@ -143,6 +146,11 @@ mod tests {
         for (opcode, kind, expected) in [
             (0x28, 0, Pace::Usual),
             (0x04, 0, Pace::Long),
+            (0x07, 0, Pace::Long),
+            // SECURITY ERASE UNIT comes in ATA PASS-THROUGH, a revert in SECURITY PROTOCOL OUT.
+            (0x85, 0, Pace::Long),
+            (0xb5, 0, Pace::Long),
+            (0x2c, 7, Pace::Long),
             (0xc0, 0, Pace::Long),
             (0x12, TYPE_TAPE, Pace::Usual),
             (0x08, TYPE_TAPE, Pace::Long),

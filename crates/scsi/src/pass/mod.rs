@@ -84,6 +84,8 @@ pub(crate) enum After {
     Inquiry(inquiry::Asked),
     /// REPORT SUPPORTED OPERATION CODES: without what is refused here.
     SupportedCommands,
+    /// REQUEST SENSE: a unit attention that it takes from the device is news for the others.
+    Sense,
 }
 
 /// A command that the device carries out as it is.
@@ -103,7 +105,7 @@ pub(crate) fn request_sense(context: &Context<'_>) -> Result<Started, Fault> {
     if context.nexus_state.attentions.pending() {
         return crate::spc::misc::request_sense(context);
     }
-    command(context)
+    pass(context, context.request.cdb, context.request.expected_in, After::Sense)
 }
 
 /// Has the device carry out `cdb`. The direction and the length of its data are what the initiator
@@ -242,12 +244,40 @@ impl Passing {
                 }
             }
             After::Inquiry(asked) => return inquiry::edited(asked, nexus, unit, completion),
+            After::Sense if is_good => {
+                if let Some(sense) = completion.data_in.as_ref().and_then(sense_in) {
+                    news::spread(unit, own, &sense);
+                }
+            }
             After::SupportedCommands if is_good => {
                 return Ok(with_data(completion, report::without_refused));
             }
             _ => {}
         }
         Ok(completion)
+    }
+
+    /// The device has ended it when its task was gone already: nobody is told how, but what it
+    /// means for all who use the unit, they hear, whoever sent it among them. (What a device has
+    /// not ended, since it was reset, it tells of itself.)
+    pub(crate) fn answered_late(&self, unit: &LogicalUnit, answer: &Answer) {
+        let Answer::Ended { status, sense, data, .. } = answer else { return };
+        let status = *status;
+        if status == CHECK_CONDITION
+            && let Some(sense) = Sense::parse(sense)
+        {
+            news::spread(unit, None, &sense);
+        }
+        match &self.after {
+            After::Changed(attention) if status == GOOD => unit.establish_everywhere(*attention),
+            After::Removal { prevents: true } if status == GOOD => allow_unless_prevented(unit),
+            After::Sense if status == GOOD => {
+                if let Some(sense) = data.as_ref().and_then(sense_in) {
+                    news::spread(unit, None, &sense);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// True if it changes nothing and tells nothing of the medium: nobody need wait for it, and it
@@ -299,10 +329,20 @@ fn fault_of(failure: Failure) -> Fault {
 pub(crate) fn allow_removal(unit: &LogicalUnit, nexus_state: &NexusState) {
     let prevented = nexus_state.medium.prevents();
     nexus_state.medium.allow_removal();
-    if prevented
-        && let Some(device) = unit.device()
+    if prevented {
+        allow_unless_prevented(unit);
+    }
+}
+
+fn allow_unless_prevented(unit: &LogicalUnit) {
+    if let Some(device) = unit.device()
         && !unit.any_nexus(|other| other.medium.prevents())
     {
         device.send(command::allow_removal());
     }
+}
+
+/// Sense data that are the data of a command.
+fn sense_in(data: &Slice) -> Option<Sense> {
+    Sense::parse(&data.to_vec())
 }

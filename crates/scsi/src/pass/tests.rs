@@ -265,6 +265,54 @@ fn request_sense_asks_the_device_when_the_unit_has_nothing_to_tell() {
 }
 
 #[test]
+fn a_unit_attention_that_request_sense_takes_is_for_every_nexus() {
+    let bench = Bench::of(TAPE);
+    bench.will(Given::Data(fixed(6, 0x28, 0)));
+    let told = bench.data(0, &[3, 0, 0, 0, 18, 0], 18);
+    assert_eq!(codes(Sense::parse(&told)), (6, 0x28, 0));
+    assert_eq!(bench.sense(0, &TEST_UNIT_READY), None, "it has heard it");
+    assert_eq!(codes(bench.sense(1, &TEST_UNIT_READY)), (6, 0x28, 0));
+}
+
+/// A host that is reset, or gives up, with a command under way that the device ends after all.
+#[test]
+fn what_a_device_says_to_a_command_that_has_ended_is_not_lost() {
+    let late = |kind, cdb: &[u8], out: &[u8], given: Given| {
+        let bench = Bench::of(kind);
+        bench.will(given);
+        let (mut gone, mut step) = bench.nexuses[0].start(&request(Lun::Unit(0), cdb, out, 0));
+        if let Step::ReceiveDataOut { .. } = step {
+            step = gone.resume(&bench.nexuses[0], Input::DataOut(out.to_vec().into()));
+        }
+        let Step::Device(errand) = step else { panic!("{step:?}") };
+        gone.outlast();
+        gone.answered_late(&carried_out(&errand));
+        drop(gone);
+        bench
+    };
+    // Nobody has heard a unit attention, not even who met it.
+    let medium = Given::Status(CHECK_CONDITION, fixed(6, 0x28, 0), vec![]);
+    let bench = late(DISK, &[0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[0; 512], medium);
+    for at in 0..2 {
+        assert_eq!(codes(bench.sense(at, &TEST_UNIT_READY)), (6, 0x28, 0));
+        assert_eq!(bench.sense(at, &TEST_UNIT_READY), None);
+    }
+    // What it has changed has changed.
+    let bench = late(TAPE, &[0x15, 0x10, 0, 0, 12, 0], &[0; 12], Given::Data(vec![]));
+    for at in 0..2 {
+        assert_eq!(codes(bench.sense(at, &TEST_UNIT_READY)), (6, 0x2a, 1));
+    }
+    // Who was not told that removal is prevented does not prevent it.
+    let prevent = [0x1e, 0, 0, 0, 1, 0];
+    let bench = late(OPTICAL, &prevent, &[], Given::Data(vec![]));
+    let sent: Vec<_> =
+        bench.device.sent.lock().drain(..).map(|sent| sent.cdb[..6].to_vec()).collect();
+    assert_eq!(sent, [[0x1e, 0, 0, 0, 0, 0]]);
+    let bench = late(DISK, &[0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[0; 512], Given::Data(vec![]));
+    assert_eq!(bench.sense(1, &TEST_UNIT_READY), None, "nothing to hear");
+}
+
+#[test]
 fn reservations_are_kept_here_and_the_device_never_hears_of_them() {
     let bench = Bench::of(TAPE);
     assert_eq!(bench.run(0, &[0x16, 0, 0, 0, 0, 0], &[], 0).status, GOOD);

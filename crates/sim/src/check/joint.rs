@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use iscsi::serial::Serial;
 use wire::iscsi::CmdSn;
+use wire::iscsi::Itt;
 use wire::iscsi::LunField;
 use wire::iscsi::ScsiCommand;
 
@@ -58,6 +59,13 @@ impl Joint {
             oldest.map(|oldest| self.commands.remove(&oldest));
         }
         Ok(false)
+    }
+
+    /// The length of the newest command with this tag.
+    pub(super) fn length_of(&self, itt: Itt) -> Option<u32> {
+        let of = self.commands.values().filter(|command| command.itt == itt);
+        let newest = of.reduce(|a, b| if b.cmd_sn.is_before(a.cmd_sn) { a } else { b })?;
+        Some(newest.expected_length)
     }
 
     /// A function has ended what was sent for a unit before it.

@@ -10,8 +10,10 @@ use crate::net::Side;
 pub(super) struct Keys {
     /// MaxRecvDataSegmentLength that each side declared, bytes.
     pub(super) segment: [u32; 2],
-    /// As much as PDUs over RDMA have.
+    /// As much as PDUs over RDMA have,
     pub(super) segment_rdma: [u32; 2],
+    /// which its connections are, or become.
+    pub(super) rdma: bool,
     pub(super) max_burst: u32,
     pub(super) first_burst: u32,
     pub(super) initial_r2t: bool,
@@ -33,6 +35,7 @@ impl Default for Keys {
         Self {
             segment: [8192; 2],
             segment_rdma: [8192; 2],
+            rdma: false,
             max_burst: 262_144,
             first_burst: 65_536,
             initial_r2t: true,
@@ -53,6 +56,12 @@ impl Keys {
     pub(super) fn join(&mut self, session: &Self) {
         let segment = self.segment;
         *self = Self { segment, ..session.clone() };
+    }
+
+    /// Whether PDUs may come twice, and tasks on another connection: over RDMA nothing is asked for
+    /// again below level 2 (RFC 7143 §7.1.5, RFC 7145 §10.2).
+    pub(super) const fn recovers(&self) -> bool {
+        self.error_recovery_level > if self.rdma { 1 } else { 0 }
     }
 
     /// The text of a login PDU. A key is sent once (RFC 7143 §6.3), and the last word on it is the

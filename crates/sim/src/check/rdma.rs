@@ -12,10 +12,14 @@ use super::Checks;
 use super::Told;
 use crate::net::Side;
 
+/// RFC 7143 §11.5.1.
+const TASK_REASSIGN: u8 = 8;
+
 impl Checks {
     /// From here on PDUs have as much data as RDMA has for them (RFC 7145 §6.2).
     pub(crate) fn go_over_rdma(&mut self) {
         self.keys.segment = self.keys.segment_rdma;
+        self.keys.rdma = true;
     }
 
     /// A PDU over iSER, with what its header says of memory.
@@ -24,16 +28,25 @@ impl Checks {
         let rejected = matches!(Response::parse(header), Ok(Response::Reject(_)) if side == 1);
         self.pdu(side, header, data.len(), if rejected { data } else { &[] });
         let IserHeader::Control { write, read } = iser else { return };
-        match Request::parse(header) {
-            Ok(Request::Command(pdu)) if side == 0 => {
-                let length = pdu.expected_length;
+        let of = match Request::parse(header) {
+            Ok(Request::Command(pdu)) if side == 0 => Some((pdu.itt, pdu.expected_length)),
+            Ok(Request::TaskManagement(pdu)) if pdu.function == TASK_REASSIGN => {
+                self.heard.push(Told::Reassigned);
+                let joint = self.joint.as_ref().map(|joint| joint.borrow());
+                let length = joint.and_then(|joint| joint.length_of(pdu.referenced_task));
+                length.map(|length| (pdu.referenced_task, length))
+            }
+            _ => None,
+        };
+        match of {
+            Some((itt, length)) => {
                 for (memory, is_source) in [(write, true), (read, false)] {
                     if let Some(memory) = memory {
-                        self.memory.name(pdu.itt, memory, length, is_source);
+                        self.memory.name(itt, memory, length, is_source);
                     }
                 }
             }
-            _ if write.is_some() || read.is_some() => {
+            None if write.is_some() || read.is_some() => {
                 self.broken.push(format!("side {side} names memory beside a command"));
             }
             _ => {}

@@ -89,7 +89,7 @@ impl Task {
             sequence: 0,
             came: Ranges::default(),
             open: 0,
-            lenient: keys.error_recovery_level > 0,
+            lenient: keys.recovers(),
             distrusted: false,
         })
     }

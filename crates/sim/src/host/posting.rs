@@ -137,7 +137,8 @@ impl Host {
             .find(|(lun, at)| units.get(*lun).is_some_and(|unit| **at < stage.models[*unit].len()));
         let Some((lun, lba)) = open.map(|(lun, at)| (lun, *at)) else { return false };
         let unit = units[lun];
-        let count = entry.plan.blocks_max.min(stage.models[unit].len() - lba);
+        let most = entry.plan.blocks_max.min(stage.readable[entry.plan.target]);
+        let count = most.min(stage.models[unit].len() - lba);
         entry.verified[lun] += count;
         let operation = self.operation(What::Read, unit, lba, count);
         self.submit(slot, lun, operation, stage);

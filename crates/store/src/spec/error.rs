@@ -45,6 +45,12 @@ pub enum SpecError {
         /// What is right.
         usage: &'static str,
     },
+    /// A URL with a secret in it.
+    #[error(
+        "the URL of a disk that is served again has a secret in it, which `lunwire status` would \
+         show: write iscsi://USER@HOST/TARGET/LUN,secret-file=FILE"
+    )]
+    RemoteSecret,
     /// `create` without a size, or the other way round.
     #[error(
         "an image of Ceph is made with `create` and `size` together, such as \
@@ -160,6 +166,9 @@ pub enum Unprotectable {
     #[error("`rbd:` has no place for protection information beside the image: use file:")]
     Rbd,
     /// It has its own.
+    #[error("a disk of another target has what that target keeps beside it: leave it out")]
+    Remote,
+    /// It has its own.
     #[error("`scsi:` passes on what the device has of protection information: leave it out")]
     Scsi,
     /// Several.
@@ -182,6 +191,7 @@ fn usage_of(word: &str) -> &'static str {
         "iso" => ISO_USAGE,
         "rbd" => RBD_USAGE,
         "scsi" => SCSI_USAGE,
+        "iscsi" | "iser" => REMOTE_USAGE,
         "stripe" => STRIPE_USAGE,
         _ => USAGE,
     }
@@ -193,17 +203,21 @@ pub(super) fn options_of(kind: &str) -> &'static str {
         "file" => FILE_OPTIONS,
         "rbd" => RBD_OPTIONS,
         "scsi" => SCSI_OPTIONS,
+        "iscsi" | "iser" => REMOTE_OPTIONS,
         "memory" | "null" => FORGETFUL_OPTIONS,
         _ => FILTERS,
     }
 }
 
-const USAGE: &str = "memory:SIZE, file:PATH, rbd:POOL/IMAGE, scsi:NODE, iso:PATH, \
-                     stripe:CHUNK(STORE;STORE;...) or null:SIZE";
+const USAGE: &str = "memory:SIZE, file:PATH, rbd:POOL/IMAGE, iscsi://HOST/TARGET/LUN, \
+                     scsi:NODE, iso:PATH, stripe:CHUNK(STORE;STORE;...) or null:SIZE";
 pub(super) const FILE_USAGE: &str = "file:PATH[,size=SIZE][,direct][,readonly][,sync][,format=raw]";
 pub(super) const ISO_USAGE: &str = "iso:PATH, such as iso:/srv/install.iso";
 pub(super) const RBD_USAGE: &str = "rbd:POOL[/NAMESPACE]/IMAGE[@SNAP][,id=USER][,conf=FILE]\
                                     [,keyring=FILE][,busy=TIME][,create,size=SIZE]";
+pub(super) const REMOTE_USAGE: &str = "iscsi://[USER@]HOST[:PORT]/TARGET/LUN[,secret-file=FILE]\
+                                       [,mutual-user=USER,mutual-secret-file=FILE][,wait=TIME]\
+                                       [,busy=TIME], or iser://";
 pub(super) const SCSI_USAGE: &str = "scsi:NODE[,timeout=TIME], such as scsi:/dev/sg1";
 const STRIPE_USAGE: &str =
     "stripe:CHUNK(STORE;STORE;...), such as stripe:64K(file:/dev/sdb;file:/dev/sdc)";
@@ -214,4 +228,7 @@ const FILE_OPTIONS: &str = "size=SIZE, direct, readonly, sync, format=raw, disca
                             delay=, error=, limit= and log";
 const RBD_OPTIONS: &str = "id=USER, conf=FILE, keyring=FILE, busy=TIME, create, size=SIZE, \
                            readonly, discard=off, physical=, delay=, error=, limit= and log";
+const REMOTE_OPTIONS: &str = "secret-file=FILE, mutual-user=USER, mutual-secret-file=FILE, \
+                              wait=TIME, busy=TIME, readonly, discard=off, physical=, delay=, \
+                              error=, limit= and log";
 const SCSI_OPTIONS: &str = "timeout=TIME";

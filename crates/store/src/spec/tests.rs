@@ -9,8 +9,8 @@ use alloc::vec;
 use core::time::Duration;
 use proptest::prelude::*;
 
-const USAGE: &str = "memory:SIZE, file:PATH, rbd:POOL/IMAGE, scsi:NODE, iso:PATH, \
-                     stripe:CHUNK(STORE;STORE;...) or null:SIZE";
+const USAGE: &str = "memory:SIZE, file:PATH, rbd:POOL/IMAGE, iscsi://HOST/TARGET/LUN, scsi:NODE, \
+                     iso:PATH, stripe:CHUNK(STORE;STORE;...) or null:SIZE";
 
 fn file(path: &str) -> FileSpec {
     FileSpec {
@@ -430,5 +430,53 @@ proptest! {
         prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
         let spec = Spec::Memory { bytes: size.unwrap_or(512) };
         prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
+    }
+}
+
+#[test]
+fn disks_of_other_targets_are_urls() {
+    let url = "iscsi://h:3261/iqn.2026-01.test:d/1?transport=iser";
+    let spec = |word: &str| match word.parse() {
+        Ok(Spec::Remote(spec)) => spec,
+        other => panic!("{word}: {other:?}"),
+    };
+    assert_eq!(spec(url).url, url);
+    let words = [
+        "iser://[::1]/iqn.2026-01.test:d/1",
+        "iscsi://iqn.2026-01.test:user@h/iqn.2026-01.test:d/1,secret-file=/s,wait=300s,busy=5s",
+        "iscsi://user@h/t/1,secret-file=/s,mutual-user=u,mutual-secret-file=/m",
+    ];
+    for word in words {
+        assert_eq!(Spec::Remote(spec(word)).to_string(), word);
+    }
+    let filtered: Spec = "iscsi://h/t/1,readonly,wait=1s".parse().expect("a store");
+    assert!(matches!(filtered.unfiltered(), Spec::Remote(disk) if disk.wait.is_some()));
+    assert!("stripe:64K(iscsi://a/t/1;iscsi://b/t/1)".parse::<Spec>().is_ok());
+    assert!(filtered.protectable().is_err());
+}
+
+#[test]
+fn urls_of_other_targets_hold_no_secret() {
+    for word in [
+        "iscsi://user%hidden@h/t/1",
+        "iscsi://user:hidden@h/t/1",
+        "iscsi://h/t/1?target_user=u&target_password=hidden",
+        "stripe:64K(memory:1M;iscsi://user%hidden@h/t/1)",
+    ] {
+        let error = word.parse::<Spec>().expect_err(word).to_string();
+        assert!(error.contains("secret-file=FILE") && !error.contains("hidden"), "{error}");
+    }
+    for (word, says) in [
+        ("iscsi:disk", "path of store `iscsi:` is empty: write iscsi://"),
+        ("iser://", "path of store `iser:` is empty"),
+        ("iscsi://h/t/1,wait=5m", "option `wait` of store `iscsi:` has the value `5m`"),
+        ("iser://h/t/1,busy=1h", "option `busy` of store `iser:` has the value `1h`"),
+        ("iscsi://h/t/1,wait=1s,wait=2s", "option `wait` of store `iscsi:` is given twice"),
+        ("iscsi://h/t/1,secret-file=", "a file that holds one secret is right"),
+        ("iscsi://h/t/1,secret-file=a,secret-file=b", "`secret-file` of store `iscsi:` is given"),
+        ("iscsi://h/t/1,sync", "option `sync` of store `iscsi:` is unknown: it has secret-file"),
+    ] {
+        let error = word.parse::<Spec>().expect_err(word).to_string();
+        assert!(error.contains(says), "{error}");
     }
 }

@@ -75,8 +75,9 @@ pub(crate) fn judged(result: io::Result<Reply>) -> Result<Reply, Failure> {
         Some(ENODEV | 6) => Failure::Gone,        // ENXIO
         Some(1 | 13) => Failure::NotPermitted,    // EPERM, EACCES
         Some(22 | 7 | 90) => Failure::DoesNotFit, // EINVAL, E2BIG, EMSGSIZE
-        Some(11 | 12 | 16) => Failure::Busy,      // EAGAIN, ENOMEM, EBUSY
-        Some(62 | 110) => Failure::TimedOut,      // ETIME, ETIMEDOUT
+        // EAGAIN, ENOMEM, EBUSY; EDOM: an SG node has as many commands as it takes.
+        Some(11 | 12 | 16 | 33) => Failure::Busy,
+        Some(62 | 110) => Failure::TimedOut, // ETIME, ETIMEDOUT
         _ => Failure::Transport,
     })?;
     if reply.status == CHECK_CONDITION && !reply.sense.is_empty() {

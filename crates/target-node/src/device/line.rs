@@ -254,7 +254,13 @@ impl<C: Carrier> Line<C> {
         let cdb = command.cdb.get(..usize::from(command.cdb_len)).unwrap_or(&command.cdb);
         let data = match (&command.transfer, &mut completer) {
             (Transfer::Out(data), _) => Data::Out(data.bytes()),
-            (Transfer::In(_), Some(completer)) => Data::In(completer.room()),
+            (Transfer::In(_), Some(completer)) => {
+                // Drivers that tell no residual say that all has come: what had these pages before
+                // is of another command, maybe of another initiator.
+                let room = completer.room();
+                room.fill(0);
+                Data::In(room)
+            }
             (Transfer::In(_), None) | (Transfer::Nothing, _) => Data::Nothing,
         };
         let result = judged(self.carrier.carry_out(cdb, data, timeout));

@@ -42,6 +42,8 @@ struct FakeState {
     most: usize,
     resets: usize,
     cannot_reset: bool,
+    /// Says that it has moved what it has not.
+    lies: bool,
     replies: VecDeque<Result<Reply, i32>>,
 }
 
@@ -72,7 +74,9 @@ impl Carrier for Arc<Fake> {
         let reply = state.replies.pop_front().unwrap_or_else(|| Ok(good()));
         let moved = match data {
             Data::In(bytes) => {
-                bytes.fill(7);
+                if !state.lies {
+                    bytes.fill(7);
+                }
                 bytes.len()
             }
             Data::Out(bytes) => bytes.len(),
@@ -166,6 +170,21 @@ fn data_go_into_the_buffer_of_the_driver_and_out_of_that_of_the_command() {
     let ended = bench.next();
     assert!(matches!(ended, (2, Answer::Ended { moved: 100, data: None, .. })), "{ended:?}");
     assert_eq!(bench.pool.bytes_in_use(), 0);
+}
+
+/// Drivers that know nothing of residuals say that all has come.
+#[test]
+fn what_no_device_has_written_is_zero() {
+    let bench = Bench::of(0, 4);
+    for lies in [false, true] {
+        bench.fake.with(|fake| fake.lies = lies);
+        bench.begin(1, Transfer::In(4096));
+        let (1, Answer::Ended { moved: 4096, data: Some(data), .. }) = bench.next() else {
+            panic!("it ended well");
+        };
+        let expected = if lies { 0 } else { 7 };
+        assert!(data.to_vec() == [expected; 4096], "nothing of an earlier command");
+    }
 }
 
 #[test]
@@ -295,6 +314,7 @@ fn what_the_system_says_has_a_meaning() {
         (1, Failure::NotPermitted),
         (22, Failure::DoesNotFit),
         (12, Failure::Busy),
+        (33, Failure::Busy),
         (5, Failure::Transport),
     ] {
         let judged = judged(Err(io::Error::from_raw_os_error(errno)));

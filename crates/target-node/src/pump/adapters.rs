@@ -119,6 +119,14 @@ impl Adapter {
 }
 
 impl Line {
+    /// None: it is no adapter's.
+    pub(super) fn adapter_facts(&self) -> Option<verbs::Facts> {
+        match self {
+            Self::Adapter(line) => Some(line.connection.facts()),
+            Self::Socket { .. } | Self::Local(_) => None,
+        }
+    }
+
     /// It is to be looked at once more, though nothing tells of it; asked once.
     pub(super) fn is_stirred(&mut self) -> bool {
         match self {
@@ -240,7 +248,7 @@ impl<P: Port> Pump<P> {
     /// Takes what an adapter has done. That is bounded: it gets nothing to do meanwhile.
     fn take_from_adapter(&mut self, key: Key) {
         let Some(view) = self.connection(key) else { return };
-        let Connection { line, mover, sends, phase, .. } = &mut *view.connection;
+        let Connection { line, mover, progress, phase, .. } = &mut *view.connection;
         let (Line::Adapter(line), Mover::Iser(mover)) = (line, mover) else { return };
         if matches!(phase, Phase::Moving(_)) {
             return;
@@ -250,7 +258,7 @@ impl<P: Port> Pump<P> {
             match &done {
                 Done::Sent(_) | Done::Read(_) => {
                     any_left = true;
-                    sends.count();
+                    progress.count_list();
                 }
                 Done::Ended(end) => ended = Some(*end),
                 Done::Received { .. } | Done::Returned(..) => {}

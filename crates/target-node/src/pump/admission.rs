@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use engine::Port;
-use iscsi::datamover::Capabilities;
 use iscsi::target_role::Admission;
 use iscsi::target_role::AdmissionRequest;
 use iscsi::target_role::Authentication;
@@ -65,12 +64,10 @@ const CONNECTIONS_MAX: usize = 16_384;
 #[derive(Debug)]
 pub(super) struct LoginPhase {
     pub(super) machine: Login,
-    /// Nothing has come yet.
-    pub(super) is_fresh: bool,
+    /// The first byte that has come, if any has.
+    pub(super) first: Option<u8>,
     /// Whether its portal speaks iSER, too.
     pub(super) rdma: Rdma,
-    /// What its mover can do.
-    pub(super) capabilities: Capabilities,
     /// The mover that follows when the login is done.
     pub(super) successor: Option<Box<iser::Target>>,
     /// The names that it came with: initiator, target.
@@ -93,6 +90,11 @@ pub(super) struct LoginPhase {
 }
 
 impl LoginPhase {
+    /// Whether it begins with MPA, or would.
+    pub(super) fn begins_with_rdma(&self) -> bool {
+        self.first == Some(iser::FIRST_BYTE)
+    }
+
     /// Who asks for which target, as far as that was said.
     fn asked(&self) -> (&str, &str) {
         let (initiator, target) =
@@ -193,9 +195,8 @@ impl<P: Port> Pump<P> {
         let machine = Login::new(now, StatSn(1), timeout, capabilities);
         let login = LoginPhase {
             machine,
-            is_fresh: true,
+            first: None,
             rdma,
-            capabilities,
             successor: None,
             asked: None,
             identity: None,
@@ -240,7 +241,7 @@ impl<P: Port> Pump<P> {
             ended: false,
             held_until: None,
             told: StatSn(0),
-            sends: super::sweep::Sends::default(),
+            progress: super::sweep::Progress::default(),
         });
         let place = ConnectionPlace { reactor: self.context.reactor, connection: key };
         match self.context.shared.strangers.enter(peer.ip(), place) {
@@ -382,7 +383,13 @@ impl<P: Port> LoginView<'_, P> {
                     name: LOGIN_REFUSED, %peer, initiator, target, status, reason, "login refused"
                 );
             }
-            None => tracing::info!(%peer, reason, "connection closed before login"),
+            None => {
+                let reason = match self.login.begins_with_rdma() && self.login.rdma == Rdma::Off {
+                    true => "it begins with MPA, as iSER does, which this portal does not speak",
+                    false => reason,
+                };
+                tracing::info!(%peer, reason, "connection closed before login");
+            }
         }
     }
 

@@ -4,7 +4,8 @@
 //! ```text
 //!   wants a buffer --> has one                                        share, or bound
 //!                  +-> waits ---something came back, its turn--> has one
-//!                             +--too long, or more than there is--> TASK SET FULL
+//!                  |          +--too long--> TASK SET FULL
+//!                  +-> more than there can be --> INSUFFICIENT RESOURCES
 //! ```
 //!
 //! Commands of one session get theirs in the order in which they came to wait. One that has a
@@ -133,14 +134,11 @@ impl<P: Port> SessionView<'_, P> {
     /// A command waits for a buffer of `bytes` bytes.
     #[cold]
     pub(super) fn await_memory(&mut self, task: TaskId, want: Want, bytes: usize) {
+        if !self.could_have(task, bytes) {
+            return self.refuse_for_good(task);
+        }
         let now = self.context.port.now();
         let (session, queue) = (&mut *self.session, &mut self.context.memory_queue);
-        // What it holds meanwhile does not come back for it.
-        let held = task_of(&mut session.tasks, task).and_then(|task| task.staged.as_ref());
-        let held = held.map(|(buf, _)| buf.len());
-        if !self.context.pool.could_take([bytes].into_iter().chain(held)) {
-            return self.refuse(task);
-        }
         if let Some(since) = queue.serving {
             return session.awaiting_memory.push_front(Waiter { task, want, since });
         }
@@ -157,11 +155,22 @@ impl<P: Port> SessionView<'_, P> {
         }
     }
 
+    /// Whether there can ever be a buffer of `bytes` bytes for a command: beside what it holds
+    /// meanwhile, and what connections of its session have as long as they are there.
+    fn could_have(&mut self, id: TaskId, bytes: usize) -> bool {
+        let session = &mut *self.session;
+        let held = task_of(&mut session.tasks, id).and_then(|task| task.staged.as_ref());
+        let held = held.map(|(buf, _)| buf.len());
+        let connections = session.connections.iter().filter_map(|key| self.connections.get(*key));
+        let standing = connections.flat_map(|connection| connection.mover.standing_buffers());
+        self.context.pool.could_take([bytes].into_iter().chain(held).chain(standing))
+    }
+
     /// A command that would read more than there is memory at all reads less instead, in its next
     /// turn; false if there may be memory, or it has nothing less to read.
     #[cold]
     fn reads_less(&mut self, id: TaskId, bytes: usize) -> bool {
-        if self.context.pool.could_take([bytes]) {
+        if self.could_have(id, bytes) {
             return false;
         }
         let task = task_of(&mut self.session.tasks, id);
@@ -214,7 +223,16 @@ impl<P: Port> SessionView<'_, P> {
         }
     }
 
-    /// There is no memory for a command.
+    /// There is never so much memory as a command needs: it must not come again.
+    #[cold]
+    fn refuse_for_good(&mut self, id: TaskId) {
+        if let Some(task) = task_of(&mut self.session.tasks, id) {
+            let step = task.scsi.lacks_resources();
+            self.context.runnable.push(self.key, id, step);
+        }
+    }
+
+    /// There is no memory for a command now.
     #[cold]
     fn refuse(&mut self, id: TaskId) {
         self.end(id);

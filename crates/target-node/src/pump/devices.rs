@@ -78,6 +78,18 @@ impl<P: Port> Context<P> {
     }
 }
 
+impl<P: Port> Context<P> {
+    /// A task that has ended hears nothing of what its device says; those who use the device may
+    /// have to.
+    pub(super) fn tell_of_late_answer(&self, io: Key, result: &IoResult) {
+        if let IoResult::Foreign(Outcome::Answered(answer)) = result
+            && let Some(PendingIo { ended: Some(task), .. }) = self.ios.get(io)
+        {
+            task.answered_late(answer);
+        }
+    }
+}
+
 impl PendingIo {
     /// It is a reset of a device, which is nobody's task.
     pub(super) const fn is_reset(&self) -> bool {

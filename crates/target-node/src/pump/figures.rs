@@ -71,7 +71,9 @@ impl<P: Port> Pump<P> {
                     let Connection { peer, local, .. } = *connection;
                     let transport = connection.mover.transport();
                     let iser = connection.mover.facts();
-                    Some(ConnectionSnapshot { cid: cid.0, peer, local, transport, iser })
+                    let adapter = connection.line.adapter_facts();
+                    let cid = cid.0;
+                    Some(ConnectionSnapshot { cid, peer, local, transport, iser, adapter })
                 })
                 .collect(),
         })

@@ -84,17 +84,21 @@ impl<P: Port> LoginView<'_, P> {
         if home.reactor != self.context.reactor {
             return Err(Elsewhere { reactor: home.reactor });
         }
-        let capabilities = self.login.capabilities;
+        let capabilities = self.login.machine.capabilities();
         let mut sessions = self.sessions.iter();
         let found = sessions.find(|(_, entry)| entry.tsih == home.tsih);
         let found = found.filter(|(_, entry)| entry.login.discovery == request.discovery);
         let found = found.ok_or(SESSION_DOES_NOT_EXIST);
-        let joins = found
-            .and_then(|(key, entry)| entry.machine.admits(request.cid, capabilities).map(|()| key));
-        if joins.is_ok() {
+        let joins = found.and_then(|(key, entry)| {
+            entry.machine.admits(request.cid, capabilities).map(|()| (key, entry))
+        });
+        if let Ok((_, entry)) = joins {
             self.login.cid = request.cid;
+            if entry.login.parameters.rdma.is_some() {
+                self.login.machine.join_rdma();
+            }
         }
-        Ok(joins)
+        Ok(joins.map(|(key, _)| key))
     }
 
     /// A login that joins is done but for its last response: takes the place of a connection with
@@ -102,7 +106,7 @@ impl<P: Port> LoginView<'_, P> {
     pub(super) fn join(&mut self, session: Key) -> Option<Key> {
         let now = self.context.port.now();
         let login = &mut *self.login;
-        let (cid, capabilities) = (login.cid, login.capabilities);
+        let (cid, capabilities) = (login.cid, login.machine.capabilities());
         let admitted = match self.sessions.get_mut(session) {
             None => Err(SESSION_DOES_NOT_EXIST),
             // One identity for all connections of a session (RFC 7143 §9.2).

@@ -40,16 +40,15 @@ impl<P: Port> ConnectionView<'_, P> {
         let context = &mut *self.context;
         let connection = &mut *self.connection;
         let Phase::Login(login) = &mut connection.phase else { return true };
-        login.is_fresh = false;
-        if login.rdma == Rdma::Off || first != iser::FIRST_BYTE {
+        login.first = Some(first);
+        if login.rdma == Rdma::Off || !login.begins_with_rdma() {
             return true;
         }
         let Some(seed) = seed(&mut context.port) else { return false };
         let mut mover = iser::Target::of_stranger(seed);
         connection.line.fit(&mut mover, &context.port);
         let (now, timeout) = (context.port.now(), context.shared.login_timeout);
-        login.capabilities = mover.capabilities();
-        login.machine = Login::new(now, StatSn(1), timeout, login.capabilities);
+        login.machine = Login::new(now, StatSn(1), timeout, mover.capabilities());
         connection.mover = Mover::Iser(Box::new(mover));
         true
     }

@@ -107,7 +107,7 @@ impl<P: Port> Pump<P> {
     pub(super) fn sent(&mut self, key: Key, list: SgList, result: Result<(), i32>) {
         let Some(ConnectionView { connection, .. }) = self.connection(key) else { return };
         connection.line.take_back(list);
-        connection.sends.count();
+        connection.progress.count_list();
         if let Err(errno) = result {
             return self.disconnected(key, Some(errno));
         }
@@ -119,7 +119,7 @@ impl<P: Port> Pump<P> {
     /// All that was handed out has left at once.
     fn note_left(&mut self, key: Key) {
         let Some(mut view) = self.connection(key) else { return never("it has just sent") };
-        view.connection.sends.count();
+        view.connection.progress.count_list();
         // It may be read again, which the next look finds.
         if view.connection.paused {
             view.mark_dirty();

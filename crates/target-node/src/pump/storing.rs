@@ -266,6 +266,7 @@ impl<P: Port> Pump<P> {
     pub(super) fn io_done(&mut self, key: Key, result: IoResult) {
         // What overlaps with it may have to end first.
         let Some(result) = self.context.judged(key, result) else { return };
+        self.context.tell_of_late_answer(key, &result);
         let (key, id, op, io) = match self.take_done(key, None) {
             Some((key, id, Doing::Store { op, io })) => (key, id, op, io),
             Some((key, id, Doing::Device(_))) => return self.device_answered(key, id, result),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use buf::Trimmed;
 use engine::Port;
+use mover::Mover;
 
 use super::Kind;
 use super::Phase;
@@ -23,31 +24,42 @@ const STEP: usize = 8 << 20;
 const BETWEEN_STEPS: Duration = Duration::from_millis(10);
 
 /// A session's connection that takes not one list of PDUs, about a megabyte, for so many intervals
-/// is cut: its initiator does not read, whatever it may still send. A line of 10 kB/s takes one.
+/// is cut: its initiator does not read, whatever it may still send. So is one that does not end the
+/// RDMA Read that is under way, whose command may have been aborted: it keeps memory of ours. A
+/// line of 10 kB/s takes one.
 const STUCK_MAX: u8 = 12;
 
 /// `ETIMEDOUT`.
 const TIMED_OUT: i32 = 110;
 
-/// What a connection has sent.
+/// What a connection has sent, and what it has fetched.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sends {
-    count: u32,
-    /// `count` at the last look.
-    seen: u32,
-    /// Looks since it changed, with something under way.
+pub(super) struct Progress {
+    lists: u64,
+    sends: Watched,
+    reads: Watched,
+}
+
+/// Something of which one after the other ends.
+#[derive(Clone, Copy, Debug, Default)]
+struct Watched {
+    /// How many had ended at the last look.
+    seen: u64,
+    /// Looks since one has, with something under way.
     stuck: u8,
 }
 
-impl Sends {
+impl Progress {
     /// A list of PDUs has left.
-    pub(super) fn count(&mut self) {
-        self.count = self.count.wrapping_add(1);
+    pub(super) fn count_list(&mut self) {
+        self.lists = self.lists.wrapping_add(1);
     }
+}
 
-    /// True if nothing has left for too long.
-    fn is_stuck(&mut self, under_way: bool) -> bool {
-        let moved = std::mem::replace(&mut self.seen, self.count) != self.count;
+impl Watched {
+    /// True if none has ended for too long; `over`: how many have.
+    fn is_stuck(&mut self, over: u64, under_way: bool) -> bool {
+        let moved = std::mem::replace(&mut self.seen, over) != over;
         self.stuck = if moved || !under_way { 0 } else { self.stuck.saturating_add(1) };
         self.stuck > STUCK_MAX
     }
@@ -91,15 +103,38 @@ impl<P: Port> Pump<P> {
     fn cut_stuck(&mut self) {
         let mut stuck = Vec::new();
         for (key, connection) in self.connections.iter_mut() {
-            let under_way = connection.line.is_busy();
-            if connection.sends.is_stuck(under_way)
-                && matches!(connection.phase, Phase::Session { .. })
-            {
+            let (reads, reads_over) = match &connection.mover {
+                Mover::Iser(mover) => (mover.reads(), mover.reads_over()),
+                Mover::Tcp(_) | Mover::Local(_) => (0, 0),
+            };
+            let Progress { lists, sends, reads: fetched } = &mut connection.progress;
+            let is_stuck = sends.is_stuck(*lists, connection.line.is_busy())
+                | fetched.is_stuck(reads_over, reads > 0);
+            if is_stuck && matches!(connection.phase, Phase::Session { .. }) {
                 stuck.push(key);
             }
         }
         for key in stuck {
             self.disconnected(key, Some(TIMED_OUT));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks until something is stuck, at most so many.
+    fn looks(watched: &mut Watched, over: impl Fn(u8) -> u64, under_way: bool) -> Option<u8> {
+        (1..=100).find(|look| watched.is_stuck(over(*look), under_way))
+    }
+
+    #[test]
+    fn what_does_not_end_is_stuck_after_two_minutes_and_what_goes_on_never() {
+        let mut watched = Watched::default();
+        assert_eq!(looks(&mut watched, |_| 0, true), Some(STUCK_MAX + 1));
+        assert!(!watched.is_stuck(1, true), "one has ended");
+        assert_eq!(looks(&mut watched, |look| 1 + u64::from(look / 12), true), None);
+        assert_eq!(looks(&mut watched, |_| 9, false), None, "nothing is under way");
     }
 }

@@ -218,8 +218,8 @@ impl Line {
     }
 
     /// Somebody is told what comes, who must see all of it.
-    pub(super) const fn is_captured(&self) -> bool {
-        matches!(self, Self::Socket { tap: Some(_), .. })
+    pub(super) fn is_captured(&self) -> bool {
+        matches!(self, Self::Socket { tap: Some(tap), .. } if tap.is_open())
     }
 
     /// A list has left.

@@ -271,6 +271,7 @@ impl Stores {
             | Spec::Memory { .. }
             | Spec::Null { .. }
             | Spec::Rbd(_)
+            | Spec::Remote(_)
             | Spec::Scsi(_) => Ok(Vec::new()),
         }
     }

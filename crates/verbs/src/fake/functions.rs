@@ -8,6 +8,7 @@ use super::address_of;
 use super::new_mr;
 use super::nothing;
 use super::world;
+use crate::abi;
 use crate::abi::CmEvent;
 use crate::abi::CmId;
 use crate::abi::CompChannel;
@@ -54,6 +55,9 @@ pub(super) const API: Api = Api {
     rdma_migrate_id,
     rdma_bind_addr,
     rdma_listen,
+    rdma_resolve_addr,
+    rdma_resolve_route,
+    rdma_connect,
     rdma_get_cm_event,
     rdma_ack_cm_event,
     rdma_create_qp,
@@ -124,6 +128,9 @@ unsafe extern "C" fn ibv_reg_mr(_: *mut Pd, at: *mut c_void, len: usize, access:
 }
 
 unsafe extern "C" fn ibv_dereg_mr(mr: *mut Mr) -> c_int {
+    if status("dereg") != 0 {
+        return 16;
+    }
     let key = look(mr).lkey;
     world(|world| {
         world.shown.remove(&key).expect("it was shown");
@@ -328,6 +335,43 @@ unsafe extern "C" fn rdma_listen(_: *mut CmId, _: c_int) -> c_int {
     status("listen")
 }
 
+unsafe extern "C" fn rdma_resolve_addr(
+    id: *mut CmId,
+    _: *mut SocketAddress,
+    to: *mut SocketAddress,
+    _: c_int,
+) -> c_int {
+    look(id).peer = address_of(to);
+    world(|world| world.step(id.expose_provenance(), "resolve", abi::ADDRESS_RESOLVED));
+    status("resolve")
+}
+
+unsafe extern "C" fn rdma_resolve_route(id: *mut CmId, _: c_int) -> c_int {
+    world(|world| world.step(id.expose_provenance(), "route", abi::ROUTE_RESOLVED));
+    status("route")
+}
+
+unsafe extern "C" fn rdma_connect(id: *mut CmId, param: *mut ConnParam) -> c_int {
+    assert!(!look(id).qp.is_null(), "there is a pair");
+    CONNECTION.set(id.expose_provenance());
+    let said = said(param);
+    world(|world| {
+        world.asked = Some(said);
+        world.step(id.expose_provenance(), "connect", abi::ESTABLISHED);
+    });
+    status("connect")
+}
+
+/// The bytes, and the Reads that are served and wanted.
+fn said(param: *mut ConnParam) -> (Vec<u8>, u8, u8) {
+    let param = look(param);
+    let said = (0..usize::from(param.private_data_len)).map(|at| {
+        let byte = param.private_data.cast::<u8>().wrapping_add(at).cast_mut();
+        *look(byte)
+    });
+    (said.collect(), param.responder_resources, param.initiator_depth)
+}
+
 unsafe extern "C" fn rdma_get_cm_event(
     channel: *mut EventChannel,
     place: *mut *mut CmEvent,
@@ -364,12 +408,7 @@ unsafe extern "C" fn rdma_accept(id: *mut CmId, param: *mut ConnParam) -> c_int 
         return -1;
     }
     CONNECTION.set(id.expose_provenance());
-    let param = look(param);
-    let said = (0..usize::from(param.private_data_len)).map(|at| {
-        let byte = param.private_data.cast::<u8>().wrapping_add(at).cast_mut();
-        *look(byte)
-    });
-    let said = (said.collect(), param.responder_resources, param.initiator_depth);
+    let said = said(param);
     world(|world| world.accepted = Some(said));
     0
 }

@@ -230,7 +230,8 @@ impl Negotiation {
             }
         }
         // Over RDMA from the first byte on the lengths hold in any session.
-        if self.rdma == Rdma::Always || values.is_yes(Id::RdmaExtensions) {
+        let joins_rdma = self.session_wide.as_ref().is_some_and(|session| session.rdma.is_some());
+        if self.rdma == Rdma::Always || values.is_yes(Id::RdmaExtensions) || joins_rdma {
             let own = Id::InitiatorRecvDataSegmentLength;
             agreed = agreed.over_rdma(&values, (own, Id::TargetRecvDataSegmentLength));
         }

@@ -221,6 +221,7 @@ fn what_a_mover_cannot_do_is_not_asked_for() {
     };
     let nothing = Capabilities {
         collapses_status: false,
+        recovery_level: 0,
         numbers_data: false,
         digests: false,
         markers: false,
@@ -238,6 +239,16 @@ fn what_a_mover_cannot_do_is_not_asked_for() {
             assert_eq!(text.contains(key), wanted, "{key} in {text}");
         }
     }
+}
+
+/// Each PDU that comes over an adapter needs a buffer.
+#[test]
+fn what_finds_no_buffer_is_not_asked_for() {
+    let few = Capabilities { buffers: Some(160), ..Capabilities::RDMA };
+    let settings = Settings::default().within(few);
+    assert_eq!((settings.commands_max, settings.unexpected_pdus_max), (128, 16));
+    let settings = Settings::default().within(Capabilities::RDMA);
+    assert_eq!((settings.commands_max, settings.unexpected_pdus_max), (u32::MAX, 1024));
 }
 
 /// The gotgt target answers with zeroes.

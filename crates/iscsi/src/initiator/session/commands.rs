@@ -30,6 +30,7 @@ impl Session {
         while self.state == State::Active
             && !self.cmd_sn.is_after(self.max_cmd_sn)
             && !self.waiting.is_empty()
+            && self.tasks.sent() < self.commands_max
             && self.retries.allow(self.cmd_sn)
         {
             let at = self.retries.wants().or_else(|| self.connections.choose());

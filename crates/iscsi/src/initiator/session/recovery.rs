@@ -45,9 +45,11 @@ const DATA_ACK: u8 = 2;
 const R_DATA: u8 = 3;
 
 impl Session {
-    /// Whether what is lost may be asked for: ErrorRecoveryLevel is above 0.
+    /// Whether what is lost may be asked for: ErrorRecoveryLevel is above 0. Over RDMA nothing is
+    /// lost, and no SNACK is sent (RFC 7145 §7.3.11, §10.2.1).
     pub(super) const fn recovers(&self) -> bool {
-        self.login.parameters.error_recovery_level > 0
+        let agreed = &self.login.parameters;
+        agreed.error_recovery_level > 0 && agreed.rdma.is_none()
     }
 
     /// What only a mover tells that recovers.

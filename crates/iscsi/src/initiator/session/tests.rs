@@ -236,6 +236,19 @@ fn commands_are_numbered_in_order_and_wait_for_the_window() {
 
 /// Covers: CMD-13, CMD-14.
 #[test]
+fn commands_wait_where_few_may_be_with_the_target() {
+    let mut lab = Lab::new();
+    lab.session.commands_max = 2;
+    let tasks: Vec<TaskId> = (0..4).map(|_| lab.command(0, 512)).collect();
+    assert_eq!(lab.commands().len(), 2, "the window is wider");
+    lab.end(tasks[0]);
+    assert_eq!(lab.commands().len(), 3);
+    lab.end(tasks[1]);
+    lab.end(tasks[2]);
+    assert_eq!(lab.commands().len(), 4);
+}
+
+#[test]
 fn the_window_never_moves_back() {
     let mut lab = Lab::new();
     let window = |exp: u32, max: u32| {

@@ -281,7 +281,9 @@ impl SessionError {
         match self {
             Self::Disconnected | Self::PingTimeout | Self::StatusLost { .. } => true,
             Self::Violation(violation) => {
-                matches!(violation, Violation::HeaderDigest | Violation::DataDigest)
+                // An RDMA stream ends for what TCP does, or for an error (RFC 7145 §10.1).
+                use Violation as V;
+                matches!(violation, V::HeaderDigest | V::DataDigest | V::Rdma(_))
             }
             _ => false,
         }

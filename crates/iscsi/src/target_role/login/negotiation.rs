@@ -267,16 +267,11 @@ impl Negotiation {
     /// A byte stream goes on with RDMA if nothing was agreed on that RDMA does not have, and from
     /// then on nothing such is.
     fn take_rdma(&mut self, offer: &str, answers: &mut Answers) -> Result<(), LoginError> {
-        let is_fit = self.values.get(Id::ErrorRecoveryLevel) == 0
-            && self.values.get(Id::MaxConnections) == 1
-            && self.values.is_yes(Id::DataPduInOrder);
-        if !is_fit {
+        if !self.values.is_yes(Id::DataPduInOrder) {
             self.wish.set(Id::RdmaExtensions, 0);
         }
         self.take(Id::RdmaExtensions.key(), offer, answers)?;
         if self.values.is_yes(Id::RdmaExtensions) {
-            self.wish.set(Id::ErrorRecoveryLevel, 0);
-            self.wish.set(Id::MaxConnections, 1);
             self.wish.set(Id::DataPduInOrder, 1);
         }
         Ok(())

@@ -123,17 +123,17 @@ impl Answer {
     }
 
     /// The next PDUs of `rest`. Each run but the last asks to be acknowledged, with a tag of its
-    /// own (RFC 7143 §11.7.2).
+    /// own (RFC 7143 §11.7.2), if there is one.
     pub(in crate::target_role) fn next_run(
         &mut self,
         rest: &mut Rest,
-        tag: impl FnOnce() -> Ttt,
+        tag: impl FnOnce() -> Option<Ttt>,
     ) -> Option<Run> {
         let offset = rest.offset;
         let left = rest.total.checked_sub(offset).filter(|left| *left > 0)?;
         let Cut { segment, burst, run } = rest.cut;
         let length = run.min(left);
-        let tag = (length < left).then(tag);
+        let tag = if length < left { tag() } else { None };
         let (first, burst_at, ends) = (self.next, offset, true);
         let made = Run { first, offset, length, segment, burst_at, burst, ends, tag };
         self.next = made.next();

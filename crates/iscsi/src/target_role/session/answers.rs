@@ -28,7 +28,7 @@ const R_DATA: u8 = 3;
 impl Session {
     /// True if data that others may change must be copied before `complete` to be kept.
     pub const fn keeps_data(&self) -> bool {
-        self.is_recoverable()
+        self.keeps_answers()
     }
 
     /// Memory is short: gives up all data that is kept for sending again. False if there was none.
@@ -38,7 +38,10 @@ impl Session {
 
     /// Carries out a SNACK Request (RFC 7143 §11.16).
     pub(super) fn run_snack(&mut self, pdu: &Pdu<'_>, snack: &Snack) -> Result<(), Violation> {
-        if !self.is_recoverable() {
+        if self.login.parameters.rdma.is_some() {
+            return Err(Violation::SnackOverRdma);
+        }
+        if !self.recovers() {
             return Err(Violation::Snack);
         }
         let id = pdu.connection;
@@ -155,11 +158,14 @@ impl Session {
         let Some(id) = self.tasks.get(task).map(Task::connection) else { return };
         let burst = self.login.parameters.max_burst_length.max(1);
         let segment = self.data_in_segment(id);
+        // Over RDMA no PDU acknowledges data (RFC 7145 §7.3.5, §7.3.11): all stays until the
+        // status is acknowledged.
+        let asks = self.recovers();
         let answer = self.tasks.answer_mut(task);
         let Some(mut rest) = answer.and_then(|answer| answer.recut(segment, burst)) else { return };
         while let Some(answer) = self.tasks.answer_mut(task)
             && let Some(connection) = self.connections.present_mut(id)
-            && let Some(run) = answer.next_run(&mut rest, || connection.next_ttt())
+            && let Some(run) = answer.next_run(&mut rest, || asks.then(|| connection.next_ttt()))
         {
             if answer.status_of(&run).is_some() {
                 self.number_status(task, id);

@@ -158,7 +158,10 @@ impl Session {
         let mut reply = self.tasks.answer(task);
         let Some(reply) = &mut reply else { return };
         self.open_window();
-        match self.is_recoverable() {
+        if self.login.parameters.rdma.is_some() {
+            reply.sense.truncate(RDMA_SENSE_MAX);
+        }
+        match self.keeps_answers() {
             false => self.respond(task, reply),
             true => self.respond_and_keep(task, reply),
         }
@@ -198,9 +201,7 @@ impl Session {
         if status.is_none() {
             let numbers = self.response_numbers(connection);
             let response = Response::Scsi(reply.response(numbers));
-            let short = reply.sense.get(..RDMA_SENSE_MAX);
-            let short = short.filter(|_| self.login.parameters.rdma.is_some());
-            let data = sense_segment(short.unwrap_or(&reply.sense));
+            let data = sense_segment(&reply.sense);
             self.outputs.op(connection, Op::SendControl { response, data, task: Some(task) });
         }
         self.outputs.op(connection, Op::Release { task });

@@ -9,6 +9,7 @@ use super::Session;
 use super::State;
 use crate::datamover::Capabilities;
 use crate::datamover::Op;
+use crate::datamover::Rdma;
 use crate::datamover::TaskId;
 use crate::serial::Serial;
 use crate::target_role::connection::Connection;
@@ -44,7 +45,7 @@ impl Session {
         let max = usize::from(self.login.parameters.max_connections.max(1));
         match self.state {
             State::LoggedOut | State::Closed => Err(SESSION_DOES_NOT_EXIST),
-            _ if capabilities != self.login.capabilities => Err(CANNOT_INCLUDE),
+            _ if !becomes(capabilities, self.login.capabilities) => Err(CANNOT_INCLUDE),
             State::LogoutRequested { .. } => Err(SERVICE_UNAVAILABLE),
             State::Active | State::Failed { .. } if self.connections.find(cid).is_some() => Ok(()),
             State::Active | State::Failed { .. } if self.connections.count() < max => Ok(()),
@@ -213,4 +214,10 @@ impl Session {
             self.numbering.confirm_told(latest);
         }
     }
+}
+
+/// Whether a connection whose mover can do `now` has one that can do `session` in full feature
+/// phase: a byte stream goes on with RDMA in a session over it (RFC 7145 §6.3).
+fn becomes(now: Capabilities, session: Capabilities) -> bool {
+    now == session || now.rdma == Rdma::Possible && session == Capabilities::RDMA
 }

@@ -74,7 +74,7 @@ impl Session {
     /// the initiator has no command left to acknowledge them with. Once, then as ever.
     pub(super) fn ask_if_stuck(&mut self) {
         let busy = self.tasks.running() > 0 || self.managements.numbered() > 0;
-        if !self.is_recoverable() || busy || !self.numbering.is_closed() {
+        if !self.keeps_answers() || busy || !self.numbering.is_closed() {
             return;
         }
         self.ask_where(|at, now| {

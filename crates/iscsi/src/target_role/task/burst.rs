@@ -19,12 +19,14 @@ pub(in crate::target_role) struct Burst {
     pub(super) lun: LunField,
     pub(super) offset: u32,
     pub(super) length: u32,
-    /// Above ErrorRecoveryLevel 0.
+    /// Where that is kept.
     pub(super) r2t_sn: Option<u32>,
+    /// Where the data began that comes only when it is asked for.
+    pub(super) solicited_from: u32,
 }
 
 impl Burst {
-    /// Asks for it; above ErrorRecoveryLevel 0 under its number.
+    /// Asks for it, under its number if it has one.
     #[inline]
     pub(in crate::target_role) fn ask(self, numbers: Numbers) -> Op {
         let Self { task, itt, lun, offset, length, .. } = self;
@@ -36,10 +38,10 @@ impl Burst {
 
     /// As an R2T that has a number.
     pub(in crate::target_role) fn numbered(self, numbers: Numbers) -> Option<NumberedGet> {
-        let Self { task, itt, lun, offset, length, r2t_sn, .. } = self;
+        let Self { task, itt, lun, offset, length, r2t_sn, solicited_from, .. } = self;
         r2t_sn.map(|r2t_sn| {
             let r2t_sn = R2tSn(r2t_sn);
-            NumberedGet { task, itt, lun, offset, length, numbers, r2t_sn }
+            NumberedGet { task, itt, lun, offset, length, numbers, r2t_sn, solicited_from }
         })
     }
 }

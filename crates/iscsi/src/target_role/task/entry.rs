@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a session knows of one command: how far it is, and what of its write data has come.
 
+use super::burst::Burst;
 use super::terms::Terms;
 use super::transfer::Transfer;
 use super::transfer::Unsolicited;
@@ -77,6 +78,24 @@ impl Task {
             answer: None,
             orphan: None,
         }
+    }
+
+    /// Write data that is to be asked for.
+    #[inline]
+    pub(super) fn burst(
+        &self,
+        (offset, length): (u32, u32),
+        r2t_sn: Option<u32>,
+        terms: &Terms,
+    ) -> Burst {
+        let (itt, lun) = (self.command.itt, self.command.lun);
+        let solicited_from = match self.transfer.moved {
+            // On another connection nothing comes unasked (RFC 7145 §10.2.2).
+            true => self.immediate_length,
+            false => self.first_burst_end(terms),
+        };
+        let (connection, task) = (self.connection, self.id);
+        Burst { connection, task, itt, lun, offset, length, r2t_sn, solicited_from }
     }
 
     /// Expected bytes from the initiator.

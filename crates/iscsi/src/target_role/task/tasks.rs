@@ -152,10 +152,9 @@ impl Tasks {
         let entry = self.table.running_mut(id).filter(|entry| entry.completion.is_none())?;
         let (offset, length) = entry.transfer.next_r2t(&self.terms)?;
         self.look.expect(now);
-        let recovers = self.terms.recovers;
-        let r2t_sn = recovers.then(|| entry.transfer.r2ts().ask(offset, length));
-        let (itt, lun) = (entry.command.itt, entry.command.lun);
-        Some(Burst { connection: entry.connection, task: id, itt, lun, offset, length, r2t_sn })
+        let keeps = self.terms.keeps;
+        let r2t_sn = keeps.then(|| entry.transfer.r2ts().ask(offset, length));
+        Some(entry.burst((offset, length), r2t_sn, &self.terms))
     }
 
     /// What follows once no data is on its way: the news that all is there; or our own answer, or
@@ -424,7 +423,7 @@ impl Tasks {
         self.table.check(&self.terms);
         let answers = || self.table.iter().filter_map(Task::answer);
         self.kept.check(answers().map(Answer::kept_bytes).sum());
-        assert!(self.terms.recovers || answers().next().is_none(), "nothing is kept at level 0");
+        assert!(self.terms.keeps || answers().next().is_none(), "nothing is kept for nothing");
         for task in self.table.iter() {
             let nowhere = task.connection == NOWHERE;
             assert_eq!(task.orphan.is_some(), nowhere, "an orphan is nowhere");

@@ -29,7 +29,9 @@ pub(super) struct Transfer {
     pub(super) held_back: bool,
     /// The SCSI side was told that all is there.
     pub(super) told: bool,
-    /// Above ErrorRecoveryLevel 0: what was asked for, and what was lost.
+    /// It has left the connection that it began on.
+    pub(super) moved: bool,
+    /// Where that is kept: what was asked for, and what was lost.
     pub(super) r2ts: Option<Box<R2tState>>,
 }
 

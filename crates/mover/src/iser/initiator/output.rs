@@ -3,6 +3,7 @@
 
 use buf::SgList;
 use buf::Slice;
+use iscsi::initiator::datamover::Keys;
 use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
 use iscsi::initiator::datamover::itt;
@@ -16,9 +17,11 @@ use wire::iscsi::StatSn;
 use wire::iscsi::Ttt;
 use wire::iser::ISER_VERSION;
 use wire::iser::IserHeader;
+use wire::iwarp::Cause;
 
 use super::Hello;
 use super::Initiator;
+use super::task::Names;
 use crate::iser::message::head;
 use crate::iser::message::padded;
 use crate::iser::message::padded_vec;
@@ -54,7 +57,15 @@ impl Initiator {
             && let Some(item) = self.next_item()
         {
             match item {
-                Item::Op(op) => self.send_op(op, exp_stat_sn),
+                Item::Op(op) => {
+                    if let Some(op) = self.send_op(op, exp_stat_sn) {
+                        self.items.push_front(Item::Op(op));
+                        if let Some(ping) = self.next_ping() {
+                            self.send_op(ping, exp_stat_sn);
+                        }
+                        break;
+                    }
+                }
                 Item::Unasked(data) => self.send_data(data, exp_stat_sn),
             }
         }
@@ -72,16 +83,21 @@ impl Initiator {
         if self.unexpected.may_send(kind(first)) {
             return self.items.pop_front();
         }
+        self.next_ping().map(Item::Op)
+    }
+
+    /// A ping that others hold up, if it may be sent.
+    fn next_ping(&mut self) -> Option<Op> {
         if !self.unexpected.may_send(Kind::Ping) {
             return None;
         }
         let at = self.items.iter().position(|item| kind(item) == Kind::Ping)?;
-        let mut item = self.items.remove(at)?;
+        let Item::Op(mut op) = self.items.remove(at)? else { return None };
         // What it overtakes has numbers behind it now.
-        if let Item::Op(Op::SendControl { request: Request::NopOut(ping), .. }) = &mut item {
+        if let Op::SendControl { request: Request::NopOut(ping), .. } = &mut op {
             ping.cmd_sn = self.unexpected.next();
         }
-        Some(item)
+        Some(op)
     }
 
     fn say_hello(&mut self) {
@@ -93,7 +109,8 @@ impl Initiator {
         }
     }
 
-    fn send_op(&mut self, op: Op, exp_stat_sn: StatSn) {
+    /// Gives a command back whose memory finds no name before others have lost theirs.
+    fn send_op(&mut self, op: Op, exp_stat_sn: StatSn) -> Option<Op> {
         match op {
             Op::SendControl { mut request, data } => {
                 stamp(&mut request, exp_stat_sn);
@@ -101,12 +118,17 @@ impl Initiator {
                 self.send(IserHeader::PLAIN, &request, length, padded_vec(data));
             }
             Op::SendCommand { task: id, mut command, immediate, unsolicited_end } => {
-                let Some(task) = self.tasks.get_mut(id) else { return };
-                let named_from = if self.keys.solicited_only { unsolicited_end } else { 0 };
-                let ends = (unsolicited_end, named_from);
-                let Some((write, read)) = task.begin(&command, ends, &mut self.stream) else {
-                    debug_assert!(false, "there are more names than tasks");
-                    return;
+                let task = self.tasks.get_mut(id)?;
+                let context = (names(&self.keys), &mut self.stream);
+                let begun = task.begin(&command, (immediate, unsolicited_end), context);
+                let Some((write, read)) = begun else {
+                    // Of our own there are more than tasks. An adapter may be full.
+                    debug_assert!(self.stream.is_of_adapter(), "there are more names than tasks");
+                    if self.stream.named().0 == 0 {
+                        self.stream.terminate(Cause::CATASTROPHIC_STREAM);
+                        return None;
+                    }
+                    return Some(Op::SendCommand { task: id, command, immediate, unsolicited_end });
                 };
                 command.exp_stat_sn = exp_stat_sn;
                 let data = task.part(0, immediate).unwrap_or_default();
@@ -118,8 +140,18 @@ impl Initiator {
                 let header = IserHeader::Control { write, read };
                 self.send(header, &Request::Command(command), immediate, padded(data));
             }
+            Op::Reassign { task: id, mut request } => {
+                (request.exp_stat_sn, request.exp_data_sn) = (exp_stat_sn, DataSn(0));
+                let context = (names(&self.keys), &mut self.stream);
+                // The request is answered even if nobody waits for the task any more.
+                let named = self.tasks.get_mut(id).and_then(|task| task.go_on(context));
+                let (write, read) = named.unwrap_or_default();
+                let header = IserHeader::Control { write, read };
+                self.send(header, &Request::TaskManagement(request), 0, Slice::empty());
+            }
             _ => {}
         }
+        None
     }
 
     /// Sends one PDU of unsolicited data. A task that has ended sends nothing more.
@@ -160,6 +192,10 @@ impl Initiator {
     }
 }
 
+const fn names(keys: &Keys) -> Names {
+    if keys.solicited_only { Names::Fetched } else { Names::All }
+}
+
 /// What it is to the target (RFC 7145 §8.1.1).
 fn kind(item: &Item) -> Kind {
     let counted = match item {
@@ -175,6 +211,7 @@ fn kind(item: &Item) -> Kind {
             Request::TaskManagement(pdu) => !pdu.immediate,
             Request::DataOut(_) | Request::Snack(_) => false,
         },
+        Item::Op(Op::Reassign { request, .. }) => !request.immediate,
         Item::Op(_) => true,
     };
     if counted { Kind::Expected } else { Kind::Unexpected }

@@ -9,13 +9,11 @@ use buf::Buf;
 use buf::Slice;
 use iscsi::initiator::datamover::TaskId;
 use rdma::region::Memory;
-use rdma::region::Regions;
 use rdma::region::Withdrawn;
 use wire::iscsi::ScsiCommand;
 use wire::iser::Advertised;
 use wire::iwarp::Stag;
 
-use crate::iser::stream::BASE;
 use crate::iser::stream::Stream;
 
 /// A task on its way from one connection to another: what is of this connection alone stays behind.
@@ -24,19 +22,39 @@ pub struct Carried {
     id: TaskId,
     write: Option<Slice>,
     read: Option<Buf>,
+    needs: Needs,
 }
 
 impl Carried {
     /// Of a task whose names the target has no more.
     pub(super) fn new(id: TaskId, task: Task) -> Self {
-        let Task { write, read, .. } = task;
-        Self { id, write, read }
+        let Task { write, read, needs, .. } = task;
+        Self { id, write, read, needs }
     }
 
     pub(super) fn into_task(self) -> (TaskId, Task) {
-        let Self { id, write, read } = self;
-        (id, Task::new(write, read))
+        let Self { id, write, read, needs } = self;
+        (id, Task { needs, ..Task::new(write, read) })
     }
+}
+
+/// What a command has the target do with its memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Needs {
+    /// Bytes that it wants.
+    wanted: u32,
+    /// From where on, and to where, the target fetches what it writes.
+    fetched: (u32, u32),
+    /// Bytes of immediate data.
+    immediate: u32,
+}
+
+/// Which data the memory has that a write names (RFC 7145 §6.9).
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Names {
+    All,
+    /// What the target fetches.
+    Fetched,
 }
 
 /// One task.
@@ -49,6 +67,7 @@ pub(super) struct Task {
     /// The names that the target has.
     write_stag: Option<Stag>,
     read_stag: Option<Stag>,
+    needs: Needs,
     /// Bytes that the command may get, and that have come, as far as its memory was taken back.
     in_len: u32,
     came: u64,
@@ -64,45 +83,77 @@ impl Task {
         Self { write, read, ..Self::default() }
     }
 
-    /// The command goes out: names what the target is to read, from `named_from` on, and what it
-    /// may write to. What it sends unasked ends at `unsolicited_end`. None: there are too many
-    /// names.
+    /// The command goes out, with so much immediate data: names what the target is to read, and
+    /// what it may write to. What it sends unasked ends at `unsolicited_end`. None: there is no
+    /// name to be had now, and nothing has changed.
     pub(super) fn begin(
         &mut self,
         command: &ScsiCommand,
-        (unsolicited_end, named_from): (u32, u32),
-        stream: &mut Stream,
+        (immediate, unsolicited_end): (u32, u32),
+        context: (Names, &mut Stream),
     ) -> Option<(Option<Advertised>, Option<Advertised>)> {
-        self.begun = true;
-        let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-        let room = self.read.as_ref().map_or(0, |buf| length(buf.len()));
         let wanted = match command.bidi_read_length {
             Some(length) => length,
             None if command.read => command.expected_length,
             None => 0,
         };
+        let all = if command.write { command.expected_length } else { 0 };
+        self.needs = Needs { wanted, fetched: (unsolicited_end, all), immediate };
+        self.name(context)
+    }
+
+    /// The task goes on here: the target may fetch what was sent unasked on the connection before,
+    /// but for immediate data, which came with the command (RFC 7145 §10.2.2). What it has written
+    /// before does not count: it is asked for all of it.
+    pub(super) fn go_on(
+        &mut self,
+        context: (Names, &mut Stream),
+    ) -> Option<(Option<Advertised>, Option<Advertised>)> {
+        self.needs.fetched.0 = self.needs.immediate;
+        self.name(context)
+    }
+
+    fn name(
+        &mut self,
+        (names, stream): (Names, &mut Stream),
+    ) -> Option<(Option<Advertised>, Option<Advertised>)> {
+        let Needs { wanted, fetched, .. } = self.needs;
+        let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let room = self.read.as_ref().map_or(0, |buf| length(buf.len()));
         self.in_len = wanted.min(room);
+        let (mut write, mut read) = (None, None);
         if wanted > 0
             && let Some(buf) = self.read.take()
         {
-            match stream.advertise(Memory::Sink(buf)) {
-                Ok(stag) => self.read_stag = Some(stag),
+            match stream.name(Memory::Sink(buf)) {
+                Ok(named) => read = Some(named),
                 Err(memory) => {
                     self.take_back(memory);
                     return None;
                 }
             }
         }
-        if command.write
-            && unsolicited_end < command.expected_length
+        self.read_stag = read.map(|named| named.stag);
+        if fetched.0 < fetched.1
             && let Some(slice) = &self.write
         {
-            // What has no name cannot be reached by an offset before it either.
-            let source = slice.part(usize::try_from(named_from).ok()?..slice.len())?;
-            self.write_stag = Some(stream.advertise(Memory::Source(source)).ok()?);
+            let from = match names {
+                Names::All => 0,
+                // What has no name cannot be reached by an offset before it either.
+                Names::Fetched => usize::try_from(fetched.0).ok()?,
+            };
+            let source = slice.part(from..slice.len())?;
+            match stream.name(Memory::Source(source)) {
+                Ok(named) => write = Some(named),
+                Err(_) => {
+                    self.end_memory(stream);
+                    return None;
+                }
+            }
         }
-        let named = |stag| Advertised { stag, base: BASE };
-        Some((self.write_stag.map(named), self.read_stag.map(named)))
+        self.begun = true;
+        self.write_stag = write.map(|named| named.stag);
+        Some((write, read))
     }
 
     /// A part of what it sends.
@@ -138,9 +189,9 @@ impl Task {
     }
 
     /// Ends all names.
-    pub(super) fn end_memory(&mut self, regions: &mut Regions) {
+    pub(super) fn end_memory(&mut self, stream: &mut Stream) {
         for stag in self.write_stag.take().into_iter().chain(self.read_stag.take()) {
-            if let Some(withdrawn) = regions.invalidate(stag) {
+            if let Some(withdrawn) = stream.end_name(stag) {
                 self.withdraw(withdrawn);
             }
         }

@@ -35,6 +35,9 @@ use crate::iser::stream::Stream;
 use crate::iser::unsolicited::Place;
 use crate::staging::stage;
 
+/// RFC 7143 §11.5.1.
+const TASK_REASSIGN: u8 = 8;
+
 /// Reject reason "Protocol Error" (RFC 7143 §11.17.1).
 const PROTOCOL_ERROR: u8 = 0x04;
 
@@ -149,6 +152,12 @@ impl Target {
             }
             Request::DataOut(pdu) => self.handle_data(&pdu, &data),
             request => {
+                if let Request::TaskManagement(pdu) = &request
+                    && pdu.function == TASK_REASSIGN
+                {
+                    // What the task has from now on (RFC 7145 §7.3.3).
+                    self.remote.enter(pdu.referenced_task, write, read);
+                }
                 self.keep(&data);
                 Some(Event::Control { request, immediate: Immediate::None })
             }
@@ -186,9 +195,9 @@ impl Target {
                     // We have asked for an echo.
                     Some(Request::NopOut(pdu)) => pdu.immediate && pdu.itt != Itt::NONE,
                     Some(Request::TaskManagement(pdu)) => pdu.immediate,
-                    Some(Request::Login(_) | Request::DataOut(_) | Request::Snack(_)) | None => {
-                        true
-                    }
+                    // FirstBurstLength bounds what comes with each command of the window.
+                    Some(Request::DataOut(_)) => false,
+                    Some(Request::Login(_) | Request::Snack(_)) | None => true,
                 };
                 *unexpected = unexpected.saturating_add(u32::from(is_unexpected));
                 let most = self.keys.own_unexpected_max;

@@ -4,8 +4,10 @@
 use alloc::vec::Vec;
 
 use buf::SgList;
+use buf::Slice;
 use iscsi::datamover::DataError;
 use iscsi::datamover::Event;
+use iscsi::datamover::NumberedGet;
 use iscsi::datamover::Op;
 use iscsi::datamover::TaskId;
 use rdma::region::Memory;
@@ -131,27 +133,19 @@ impl Target {
     fn carry_out(&mut self, op: Op) -> Outcome {
         match op {
             Op::SendControl { response, data, .. } => self.send(response, data),
-            Op::PutData { data, .. } if data.is_empty() => {}
-            Op::PutData { itt, data, offset, .. } => {
-                match self.remote.of(itt).and_then(|entry| entry.read) {
-                    Some(memory) => {
-                        self.counters.pdus_out.data_in += 1;
-                        self.stream.write(data, memory.stag, within(memory.base, offset));
-                    }
-                    // A status would say that it has come.
-                    None => self.stream.terminate(Cause::CATASTROPHIC_STREAM),
-                }
+            Op::PutData { itt, data, offset, .. } => self.put(itt, data, offset),
+            Op::PutNumbered(put) => self.put(put.itt, put.data, put.offset),
+            Op::GetData { length: 0, .. } | Op::GetNumbered(NumberedGet { length: 0, .. }) => {}
+            Op::GetData { .. } | Op::GetNumbered(_) if !self.reads_more() => {
+                return Outcome::Waits(op);
             }
-            Op::GetData { length: 0, .. } => {}
             Op::GetData { task, itt, offset, length, .. } => {
-                let is_free = self.stream.free_reads() > 0 && self.reads.len() < self.reads_max;
-                if !is_free && !self.reads.is_empty() {
-                    return Outcome::Waits(op);
-                }
-                if self.reads_max == 0 || !self.get(task, itt, offset, length) {
-                    let error = DataError::Amount;
-                    self.events.push_back(Event::DataFailed { task, offset, length, error });
-                }
+                let first = self.remote.first(itt, offset).unwrap_or(offset);
+                self.get((task, itt), (offset, length), first);
+            }
+            Op::GetNumbered(get) => {
+                let NumberedGet { task, itt, offset, length, solicited_from, .. } = get;
+                self.get((task, itt), (offset, length), solicited_from);
             }
             _ => {}
         }
@@ -177,12 +171,48 @@ impl Target {
         }
     }
 
-    /// Fetches a burst; false if there is no memory for it on either side.
-    fn get(&mut self, task: TaskId, itt: Itt, offset: u32, length: u32) -> bool {
-        let first = if self.keys.solicited_only { self.remote.first(itt, offset) } else { Some(0) };
+    /// Moves data to what the command has named.
+    fn put(&mut self, itt: Itt, data: Slice, offset: u32) {
+        if data.is_empty() {
+            return;
+        }
+        match self.remote.of(itt).and_then(|entry| entry.read) {
+            Some(memory) => {
+                self.counters.pdus_out.data_in += 1;
+                self.stream.write(data, memory.stag, within(memory.base, offset));
+            }
+            // A status would say that it has come.
+            None => self.stream.terminate(Cause::CATASTROPHIC_STREAM),
+        }
+    }
+
+    /// Whether one more RDMA Read may be under way, or none will ever be.
+    fn reads_more(&self) -> bool {
+        let is_free = self.stream.free_reads() > 0 && self.reads.len() < self.reads_max;
+        is_free || self.reads.is_empty()
+    }
+
+    /// Fetches a burst, or tells that it cannot be. `first`: where the data began that comes only
+    /// when it is asked for.
+    fn get(&mut self, (task, itt): (TaskId, Itt), (offset, length): (u32, u32), first: u32) {
+        if self.reads_max == 0 || !self.try_get((task, itt), (offset, length), first) {
+            let error = DataError::Amount;
+            self.events.push_back(Event::DataFailed { task, offset, length, error });
+        }
+    }
+
+    /// False if there is no memory for it on either side.
+    fn try_get(
+        &mut self,
+        (task, itt): (TaskId, Itt),
+        (offset, length): (u32, u32),
+        first: u32,
+    ) -> bool {
+        let first = if self.keys.solicited_only { first } else { 0 };
         let memory = self.remote.of(itt).and_then(|entry| entry.write);
-        let source_at = first.and_then(|first| offset.checked_sub(first));
-        let (Some(memory), Some(source_at)) = (memory, source_at) else { return false };
+        let (Some(memory), Some(source_at)) = (memory, offset.checked_sub(first)) else {
+            return false;
+        };
         let Some(sink) = self.sink(task) else { return false };
         let work = Work::Read {
             sink,
@@ -226,8 +256,18 @@ fn within(base: TaggedOffset, offset: u32) -> TaggedOffset {
 /// What `Suspend` drops.
 pub(super) fn is_of(op: &Op, task: TaskId, itt: Itt) -> bool {
     match op {
-        Op::PutData { task: of, .. } | Op::GetData { task: of, .. } => *of == task,
+        Op::PutData { task: of, .. } => *of == task,
+        Op::PutNumbered(put) => put.task == task,
+        op if fetches(op, task) => true,
         Op::SendControl { response: Response::Scsi(response), .. } => response.itt == itt,
+        _ => false,
+    }
+}
+
+/// Whether it asks for data of a task.
+pub(super) fn fetches(op: &Op, task: TaskId) -> bool {
+    match op {
+        Op::GetData { task: of, .. } | Op::GetNumbered(NumberedGet { task: of, .. }) => *of == task,
         _ => false,
     }
 }
@@ -241,7 +281,8 @@ pub(super) fn weight(op: &Op) -> usize {
     match op {
         Op::SendControl { data, .. } => BHS_LEN + data.len(),
         Op::PutData { data, .. } => BHS_LEN + data.len(),
-        Op::GetData { .. } => BHS_LEN,
+        Op::PutNumbered(put) => BHS_LEN + put.data.len(),
+        Op::GetData { .. } | Op::GetNumbered(_) => BHS_LEN,
         _ => 0,
     }
 }

@@ -146,6 +146,8 @@ fn a_target_keeps_within_what_the_initiator_declares() {
 }
 
 /// Commands that take long say nothing of the data that came with them.
+///
+/// Covers: ISF-04.
 #[test]
 fn the_last_credit_is_a_pings_and_echoes_need_none() {
     let mut pair = limited(2);

@@ -45,12 +45,16 @@ impl Raw {
 
     /// As `stranger`, to a connection whose STags follow from `seed`.
     fn stranger_to(seed: u32) -> Self {
+        Self::begin(REQUEST, seed)
+    }
+
+    fn begin(request: &[u8], seed: u32) -> Self {
         let (pool, framing) = (Pool::new(16 << 20).unwrap(), Framing::default());
         let far = Target::of_stranger(seed);
         let (sender, receiver) = (Sender::new(framing), Receiver::new(framing));
         let (events, said) = (Vec::new(), Vec::new());
         let mut raw = Self { pool, far, sender, receiver, sends: 0, events, said };
-        raw.feed(REQUEST);
+        raw.feed(request);
         let mut list = SgList::new();
         assert!(raw.far.poll_transmit(&mut list));
         assert!(list.to_vec().starts_with(b"MPA ID Rep Frame") && list.len() == REPLY_LEN);
@@ -580,4 +584,25 @@ fn a_pdu_that_no_initiator_sends_is_rejected_and_the_next_one_is_taken() {
     raw.events.clear();
     raw.say(&IserHeader::PLAIN, &good);
     assert!(matches!(raw.events[..], [target::Event::Control { .. }]), "{:?}", raw.events);
+}
+
+/// Who says that it takes no Send with Invalidate gets none.
+///
+/// Covers: ISP-10.
+#[test]
+fn a_status_ends_no_name_of_who_does_not_want_that() {
+    for (flags, opcode) in [(0, 6), (0x40, 5)] {
+        let request = [&REQUEST[..24], &[flags, 0, 0, 0]].concat();
+        let mut raw = Raw::begin(&request, 3).log_in();
+        let memory = Advertised { stag: Stag(0x77), base: TaggedOffset(0x5000) };
+        let mut pdu = Vec::new();
+        command(TASK, true, 64).emit(0, &mut pdu);
+        raw.say(&IserHeader::Control { write: None, read: Some(memory) }, &pdu);
+        raw.far.submit(control(status(TASK), &[]));
+        raw.listen();
+        let said = raw.said.last().unwrap();
+        let ended = Stag(u32::from_be_bytes(*said[2..].first_chunk().unwrap()));
+        let wanted = if flags == 0 { memory.stag } else { Stag(0) };
+        assert_eq!((said[1] & 0x0f, ended), (opcode, wanted));
+    }
 }

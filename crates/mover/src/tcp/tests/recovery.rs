@@ -33,6 +33,7 @@ fn get(index: u32, offset: u32, r2t_sn: u32) -> NumberedGet {
         length: 4096,
         numbers: numbers(9),
         r2t_sn: R2tSn(r2t_sn),
+        solicited_from: 0,
     }
 }
 

@@ -18,22 +18,21 @@ fn offered(capabilities: Capabilities) -> Lab {
     lab
 }
 
-/// Covers: ISK-01/I, ISK-09/I, ISK-12, ISP-16, ISE-06/I.
+/// Covers: ISK-01/I, ISK-09/I, ISK-12.
 #[test]
 fn it_is_asked_for_where_it_is_wanted_and_nothing_goes_on_without() {
-    for (capabilities, connections) in [(Capabilities::RDMA, 4), (POSSIBLE, 1)] {
+    for capabilities in [Capabilities::RDMA, POSSIBLE] {
         let mut lab = offered(capabilities);
         let text = lab.requests[1].1.clone();
-        let connections = format!("MaxConnections={connections}\n");
         for pair in [
             "RDMAExtensions=Yes\n",
             "TargetRecvDataSegmentLength=8192\n",
             "InitiatorRecvDataSegmentLength=8192\n",
             "HeaderDigest=None\n",
-            "ErrorRecoveryLevel=0\n",
+            "ErrorRecoveryLevel=2\n",
             "MaxOutstandingUnexpectedPDUs=1024\n",
             "DataPDUInOrder=Yes\n",
-            &connections,
+            "MaxConnections=4\n",
         ] {
             assert!(text.contains(pair), "{pair} in {text}");
         }
@@ -138,7 +137,13 @@ fn nothing_guards_bytes_on_their_way_and_nothing_marks_them() {
 /// Covers: ISK-02/I.
 #[test]
 fn a_connection_that_joins_has_what_its_session_has() {
-    let mut lab = offered(Capabilities::RDMA);
+    for capabilities in [Capabilities::RDMA, POSSIBLE] {
+        joins(capabilities);
+    }
+}
+
+fn joins(capabilities: Capabilities) {
+    let mut lab = offered(capabilities);
     assert!(!lab.requests[0].1.contains("RDMA"), "{}", lab.requests[0].1);
     assert!(lab.requests[1].1.contains("RDMAExtensions=Yes\n"));
     lab.answer(DONE, "RDMAExtensions=Yes\nMaxConnections=2\n");
@@ -150,14 +155,15 @@ fn a_connection_that_joins_has_what_its_session_has() {
         exp_stat_sn: StatSn(0),
         parameters: lab.done().parameters.clone(),
     };
-    let settings = Settings::default().within(Capabilities::RDMA);
+    let settings = Settings::default().within(capabilities);
     let mut lab = Lab::of_login(Login::join(identity(), &settings, None, joining, START));
     lab.answer(SECURED, "AuthMethod=None\n");
     let text: String = lab.requests.iter().map(|(_, text)| text.as_str()).collect();
     assert!(!text.contains("RDMAExtensions") && text.contains("TargetRecvDataSegmentLength=8192"));
-    lab.answer(DONE, "TargetRecvDataSegmentLength=512\n");
+    lab.answer(DONE, "TargetRecvDataSegmentLength=512\nMaxRecvDataSegmentLength=65536\n");
     let agreed = &lab.done().parameters;
     assert!(agreed.rdma.is_some() && agreed.max_send_data_segment_length == 512);
+    assert_eq!(agreed.max_recv_data_segment_length, 8192);
 }
 
 /// Covers: ISK-13.

@@ -429,6 +429,45 @@ fn each_level_has_its_recovery() {
     assert!(lab.closed.is_some());
 }
 
+fn over_rdma(level: u8) -> Lab {
+    Lab::with(false, |parameters| {
+        parameters.error_recovery_level = level;
+        parameters.time2retain = 20;
+        parameters.rdma = Some(RdmaParameters {
+            unexpected_max: 0,
+            own_unexpected_max: 0,
+            solicited_only: true,
+            hello: false,
+        });
+    })
+}
+
+/// What is missing over RDMA was never sent: the connection ends, and at level 2 its commands go on
+/// elsewhere.
+///
+/// Covers: ISP-16, ISE-06/I.
+#[test]
+fn no_level_asks_for_anything_over_rdma() {
+    for agreed in [0, 1, 2] {
+        let mut lab = over_rdma(agreed);
+        assert!(!lab.session.login().keys().recovery);
+        let task = lab.command(0, 512);
+        let mut ended = lab.status(task, 0);
+        ended.response.numbers = lab.numbers(1);
+        lab.event(Event::Ended(ended), &[]);
+        assert!(lab.requests().is_empty(), "level {agreed}");
+        assert_eq!(lab.closed.is_some(), agreed < 2, "level {agreed}");
+        let terminated = lab.ops.iter().any(|op| matches!(op, Op::Terminate));
+        assert!(terminated, "level {agreed}");
+        // A NOP-In tells the next number.
+        let mut lab = over_rdma(agreed);
+        let (lun, itt, ttt, numbers) = (Default::default(), Itt::NONE, Ttt::NONE, lab.numbers(1));
+        lab.control(Response::NopIn(NopIn { lun, itt, ttt, numbers }), &[]);
+        assert!(lab.requests().is_empty(), "level {agreed}");
+        assert_eq!(lab.closed.is_some(), agreed < 2, "level {agreed}");
+    }
+}
+
 /// Whatever it could recover by itself.
 ///
 /// Covers: ERL-08/I.

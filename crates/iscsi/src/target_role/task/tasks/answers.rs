@@ -95,10 +95,8 @@ impl Tasks {
         let r2ts = task.transfer.r2ts.as_deref();
         let nothing = Violation::NothingToResend(DataSn(r2ts.map_or(0, |r2ts| r2ts.next())));
         let wanted = r2ts.and_then(|r2ts| r2ts.wanted(snack)).ok_or(nothing)?;
-        let (itt, lun, task) = (task.command.itt, task.command.lun, task.id);
         let burst = |asked: Asked| {
-            let (offset, length, r2t_sn) = (asked.offset, asked.length, Some(asked.r2t_sn));
-            Burst { connection: id, task, itt, lun, offset, length, r2t_sn }
+            task.burst((asked.offset, asked.length), Some(asked.r2t_sn), &self.terms)
         };
         Ok(wanted.into_iter().map(burst).collect())
     }
@@ -164,6 +162,7 @@ mod tests {
             max_burst_length: 512,
             open_r2t_max: 1,
             recovers: true,
+            keeps: true,
             has_level_two: false,
             collapses: true,
         };
@@ -201,7 +200,7 @@ mod tests {
         let answer = tasks.answer_mut(id).unwrap();
         let mut rest = answer.recut(512, 1024).unwrap();
         let runs = [2, 4].map(|first| {
-            let run = answer.next_run(&mut rest, || Ttt(9)).unwrap();
+            let run = answer.next_run(&mut rest, || Some(Ttt(9))).unwrap();
             assert_eq!((run.first, run.next()), (first, first + 2));
             run
         });

@@ -54,6 +54,7 @@ impl Tasks {
         let entry = entry?;
         entry.orphan = None;
         entry.connection = connection;
+        entry.transfer.moved = true;
         if let Some(answer) = &mut entry.answer {
             answer.resume(from);
             return Some(Reassigned::Answered);

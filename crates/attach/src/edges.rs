@@ -8,33 +8,33 @@ use buf::Slice;
 
 /// Whole blocks that are to be written, of which some bytes are still to be read.
 #[derive(Debug)]
-pub(super) struct Edges {
-    pub(super) bytes: Bytes,
-    pub(super) blocks: Range<u64>,
+pub(crate) struct Edges {
+    pub(crate) bytes: Bytes,
+    pub(crate) blocks: Range<u64>,
     /// What is the client's, and not read.
-    pub(super) new: Range<usize>,
-    pub(super) durable: bool,
-    pub(super) reads_left: usize,
-    pub(super) failed: Option<initiator::Error>,
+    pub(crate) new: Range<usize>,
+    pub(crate) durable: bool,
+    pub(crate) reads_left: usize,
+    pub(crate) failed: Option<initiator::Error>,
 }
 
 /// Bytes that are being put together.
 #[derive(Debug)]
-pub(super) enum Bytes {
+pub(crate) enum Bytes {
     Buffer(Buf),
     /// A few.
     Heap(Vec<u8>),
 }
 
 impl Bytes {
-    pub(super) fn get(&mut self) -> &mut [u8] {
+    pub(crate) fn get(&mut self) -> &mut [u8] {
         match self {
             Self::Buffer(buf) => buf,
             Self::Heap(bytes) => bytes,
         }
     }
 
-    pub(super) fn freeze(self) -> Slice {
+    pub(crate) fn freeze(self) -> Slice {
         match self {
             Self::Buffer(buf) => buf.freeze(),
             Self::Heap(bytes) => Slice::from(bytes),
@@ -43,7 +43,7 @@ impl Bytes {
 }
 
 /// Copies `data`, which was read, to `at` in `bytes`, but for the range that is `new`.
-pub(super) fn fill_around(bytes: &mut [u8], at: usize, data: &[u8], new: &Range<usize>) {
+pub(crate) fn fill_around(bytes: &mut [u8], at: usize, data: &[u8], new: &Range<usize>) {
     let end = at + data.len();
     for part in [at..new.start.min(end), new.end.max(at)..end] {
         if let (Some(to), Some(from)) = (

@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A disk as a file: `DIR/disk`, by FUSE.
+//!
+//! ```text
+//! the system --requests--> fuser's threads (files.rs) --operations--> carrier.rs --> the disk
+//!     ^                                                                                 |
+//!     `-------replies--------- thread "fuse-ends" <------------- CompletionQueue <------'
+//! ```
+//!
+//! Requests are taken by a few threads and answered by another one, when the disk has ended them.
+//! Where data and holes are is asked by a thread that waits for the unit (`fuse-seek`).
+
+mod files;
+mod holes;
+mod mount;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::SyncSender;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::time::Instant;
+use std::time::SystemTime;
+
+use buf::Buf;
+use fuser::Notifier;
+use fuser::SessionACL;
+use initiator::Chunks;
+use initiator::Completion;
+use initiator::CompletionQueue;
+use initiator::Disk;
+use initiator::DiskEvent;
+use initiator::Operation;
+use initiator::Pool;
+use initiator::Retry;
+use initiator::scsi;
+use initiator::scsi::command;
+use initiator::scsi::lba_status;
+use rustix::event::EventfdFlags;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+
+use self::files::Files;
+use self::files::Reply;
+use self::files::Seek;
+use self::holes::Step;
+use self::holes::Wanted;
+use self::mount::Mount;
+pub use self::mount::MountError;
+use self::mount::Unmount;
+pub use self::mount::forget;
+use crate::carrier::Carrier;
+use crate::carrier::Ended;
+use crate::carrier::TAGS_END;
+use crate::client::Data;
+use crate::limits;
+use crate::server::Error;
+use crate::server::News;
+
+/// Tags of operations that are no requests'.
+const NEWS: u64 = TAGS_END;
+const LAST_FLUSH: u64 = TAGS_END + 1;
+
+/// Between two tries to take away a mount that is in use.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// News that nobody has fetched; more are dropped.
+const NEWS_MAX: usize = 64;
+
+/// A disk that is a file.
+#[derive(Debug)]
+pub struct FuseServer {
+    mount: Mount,
+    shared: Arc<Shared>,
+    completions: CompletionQueue,
+    flushed: Receiver<Result<Chunks, initiator::Error>>,
+    /// Readable: its threads end.
+    ending: Arc<OwnedFd>,
+    ends: Option<JoinHandle<()>>,
+}
+
+/// What its threads share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    disk: Disk,
+    pool: Pool,
+    carrier: Mutex<Carrier<Reply>>,
+    /// Bytes of buffers of writes that are under way.
+    writing: AtomicUsize,
+    /// The system serves nobody any more.
+    unmounted: AtomicBool,
+    /// Nothing more is taken.
+    closing: AtomicBool,
+    /// None: whoever listened has heard all.
+    news: Mutex<Option<SyncSender<News>>>,
+}
+
+/// How it was left by who used it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // there is no third
+pub enum Left {
+    /// Nobody did any more.
+    Unused,
+    /// Somebody did, and gets errors from now on.
+    InUse,
+}
+
+impl Shared {
+    /// Has something done, and tells the ends that come of it at once.
+    fn carry(&self, what: impl FnOnce(&mut Carrier<Reply>)) {
+        let ended = {
+            let mut carrier = self.carrier();
+            what(&mut carrier);
+            carrier.ended()
+        };
+        for Ended { owner, result } in ended {
+            if let Reply::Write { room, .. } = &owner {
+                self.writing.fetch_sub(*room, Ordering::AcqRel);
+            }
+            answer(owner, result);
+        }
+    }
+
+    fn news(&self) -> MutexGuard<'_, Option<SyncSender<News>>> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, news: News) {
+        if let Some(to) = &*self.news() {
+            // Who does not listen does not want to know.
+            let _ = to.try_send(news);
+        }
+    }
+
+    fn carrier(&self) -> MutexGuard<'_, Carrier<Reply>> {
+        self.carrier.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Memory for a write. Without any the thread waits: the memory comes back when writes end,
+    /// which needs this thread not.
+    fn room(&self, bytes: usize) -> Option<Buf> {
+        loop {
+            if self.closing.load(Ordering::Acquire) {
+                return None;
+            }
+            let others = self.writing.fetch_add(bytes, Ordering::AcqRel);
+            let taken = match others < limits::FUSE_WRITES_MAX {
+                true => self.pool.take(bytes),
+                // What is left is for reads: writes of parts of blocks end after some.
+                false => None,
+            };
+            if taken.is_some() {
+                return taken;
+            }
+            self.writing.fetch_sub(bytes, Ordering::AcqRel);
+            std::thread::sleep(limits::ROOM_INTERVAL);
+        }
+    }
+}
+
+impl FuseServer {
+    /// Makes `disk`, whose data buffers are of `pool`, a file in the directory `folder`. What
+    /// happens to it can be received.
+    ///
+    /// # Errors
+    /// [`Error::Mount`], [`Error::System`].
+    pub fn start(disk: Disk, pool: Pool, folder: &Path) -> Result<(Self, Receiver<News>), Error> {
+        let (news_to, news) = mpsc::sync_channel(NEWS_MAX);
+        let (flushed_to, flushed) = mpsc::channel();
+        let (seeks, asked) = mpsc::channel();
+        let completions = CompletionQueue::new()?;
+        let ending =
+            Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from)?);
+        let shared = Arc::new(Shared {
+            disk: disk.clone(),
+            pool,
+            carrier: Mutex::new(Carrier::new(disk.clone(), completions.clone())),
+            writing: AtomicUsize::new(0),
+            unmounted: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            news: Mutex::new(Some(news_to)),
+        });
+        let (mount, device) = Mount::new(folder, disk.geometry().read_only)?;
+        let files = Files { shared: Arc::clone(&shared), seeks, begun: SystemTime::now() };
+        let session = match serve(files, device) {
+            Ok(session) => session,
+            Err(error) => {
+                // The error is what counts.
+                let _ = mount.remove(Unmount::Detach);
+                return Err(error.into());
+            }
+        };
+        let notifier = session.notifier();
+        let mut server = Self { mount, shared, completions, flushed, ending, ends: None };
+        disk.watch(&server.completions, NEWS);
+        server.spawn(session, asked, notifier, flushed_to)?;
+        Ok((server, news))
+    }
+
+    fn spawn(
+        &mut self,
+        session: fuser::Session<Files>,
+        asked: Receiver<Seek>,
+        notifier: Notifier,
+        flushed: mpsc::Sender<Result<Chunks, initiator::Error>>,
+    ) -> io::Result<()> {
+        let named = |name: &str| std::thread::Builder::new().name(name.into());
+        let ends = Ends {
+            shared: Arc::clone(&self.shared),
+            completions: self.completions.clone(),
+            ending: Arc::clone(&self.ending),
+            notifier,
+            flushed,
+        };
+        self.ends = Some(named("fuse-ends").spawn(move || ends.run())?);
+        let shared = Arc::clone(&self.shared);
+        named("fuse-seek").spawn(move || {
+            for seek in asked {
+                shared.seek(seek);
+            }
+        })?;
+        let shared = Arc::clone(&self.shared);
+        named("fuse").spawn(move || {
+            if let Err(error) = session.run() {
+                tracing::warn!(%error, "requests are not taken any more");
+            }
+            shared.unmounted.store(true, Ordering::Release);
+            shared.tell(News::Unmounted);
+        })?;
+        Ok(())
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.mount.path().join(files::NAME)
+    }
+
+    /// Takes the file away, if nobody has it open.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ResourceBusy`] if somebody has.
+    pub fn unmount(&self) -> io::Result<()> {
+        match self.is_unmounted() {
+            true => Ok(()),
+            false => self.mount.remove(Unmount::Unused),
+        }
+    }
+
+    /// Somebody took it away.
+    #[must_use]
+    pub fn is_unmounted(&self) -> bool {
+        self.shared.unmounted.load(Ordering::Acquire)
+    }
+
+    /// Takes the file away, for which those who have it open get `grace`; then all that was
+    /// written is flushed.
+    ///
+    /// # Errors
+    /// If that is not certain to be on stable storage.
+    pub fn stop(mut self, grace: Duration) -> Result<Left, Error> {
+        let until = Instant::now() + grace;
+        let mut left = Left::Unused;
+        while let Err(error) = self.unmount() {
+            // Somebody else was quicker.
+            if self.is_unmounted() || error.raw_os_error() == Some(EINVAL) {
+                break;
+            }
+            if Instant::now() >= until {
+                left = Left::InUse;
+                self.mount.remove(Unmount::Detach)?;
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        self.shared.closing.store(true, Ordering::Release);
+        let flushed = self.last_flush();
+        self.end();
+        flushed.map(|()| left)
+    }
+
+    /// Waits for all that is under way at the disk for some time, and flushes it.
+    fn last_flush(&self) -> Result<(), Error> {
+        let until = Instant::now() + limits::LAST_FLUSH;
+        while !self.shared.carrier().is_idle() {
+            if Instant::now() >= until {
+                return Err(Error::Silent);
+            }
+            std::thread::sleep(LOOK);
+        }
+        if self.shared.disk.geometry().read_only {
+            return Ok(());
+        }
+        self.shared.disk.submit(&self.completions, LAST_FLUSH, Operation::Flush)?;
+        let left = until.saturating_duration_since(Instant::now());
+        let ended = self.flushed.recv_timeout(left).map_err(|_| Error::Silent)?;
+        Ok(ended.map(drop)?)
+    }
+
+    fn end(&mut self) {
+        self.shared.closing.store(true, Ordering::Release);
+        // Its counter is far from full.
+        let _ = rustix::io::write(&*self.ending, &1u64.to_ne_bytes());
+        if let Some(ends) = self.ends.take() {
+            let _ = ends.join();
+        }
+        // Threads of `fuser` last as long as somebody has the file open.
+        self.shared.news().take();
+    }
+}
+
+impl Drop for FuseServer {
+    fn drop(&mut self) {
+        if !self.is_unmounted() {
+            // Nobody is left who could be told.
+            let _ = self.mount.remove(Unmount::Detach);
+        }
+        self.end();
+    }
+}
+
+/// Takes up the session with the system.
+fn serve(files: Files, device: OwnedFd) -> io::Result<fuser::Session<Files>> {
+    let mut config = fuser::Config::default();
+    config.n_threads = Some(limits::FUSE_THREADS);
+    fuser::Session::from_fd(files, device, SessionACL::Owner, config)
+}
+
+/// The thread that tells the ends.
+struct Ends {
+    shared: Arc<Shared>,
+    completions: CompletionQueue,
+    ending: Arc<OwnedFd>,
+    notifier: Notifier,
+    flushed: mpsc::Sender<Result<Chunks, initiator::Error>>,
+}
+
+impl Ends {
+    fn run(self) {
+        let mut ended = Vec::new();
+        loop {
+            while self.completions.reap_all(&mut ended) > 0 {
+                for completion in ended.drain(..) {
+                    self.take(completion);
+                }
+            }
+            let hungry = self.shared.carrier().is_hungry();
+            if hungry {
+                std::thread::sleep(limits::ROOM_INTERVAL);
+                self.shared.carry(Carrier::feed);
+            }
+            let at_once = hungry.then(Timespec::default);
+            let mut both = [&self.completions as &dyn std::os::fd::AsFd, &*self.ending]
+                .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
+            // It fails when a signal comes.
+            let _ = rustix::event::poll(&mut both, at_once.as_ref());
+            let [_, ending] = &both;
+            if !ending.revents().is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn take(&self, completion: Completion) {
+        match completion {
+            Completion::Ended { tag: LAST_FLUSH, result } => {
+                // Who has waited long enough has gone.
+                let _ = self.flushed.send(result);
+            }
+            Completion::Ended { tag, result } => {
+                self.shared.carry(|carrier| carrier.on_end(tag, result));
+            }
+            Completion::Event { event, .. } => {
+                if let DiskEvent::Resized { .. } = event {
+                    // The system asks for the size again. It fails when it is not mounted any more.
+                    let _ = self.notifier.inval_inode(files::DISK, -1, 0);
+                }
+                self.shared.tell(News::Disk(event));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Tells the system how a request has ended.
+fn answer(owner: Reply, result: Result<Option<Data>, nbd::Errno>) {
+    match (owner, result) {
+        (Reply::Read(reply, _), Err(error)) => reply.error(errno(error)),
+        (Reply::Write { reply, .. }, Err(error)) => reply.error(errno(error)),
+        (Reply::Done(reply), Err(error)) => reply.error(errno(error)),
+        (Reply::Done(reply), Ok(_)) => reply.ok(),
+        (Reply::Write { reply, bytes, .. }, Ok(_)) => reply.written(bytes),
+        (Reply::Read(reply, _), Ok(None)) => reply.data(&[]),
+        (Reply::Read(reply, bytes), Ok(Some(Data { chunks, lead }))) => {
+            let whole = lead..lead + bytes;
+            let mut parts = chunks.iter();
+            match (parts.next().and_then(|first| first.get(whole.clone())), parts.next()) {
+                (Some(data), _) => reply.data(data),
+                // One that took several commands.
+                _ => {
+                    let mut all = vec![0; chunks.bytes()];
+                    chunks.copy_to(&mut all);
+                    match all.get(whole) {
+                        Some(data) => reply.data(data),
+                        None => reply.error(fuser::Errno::EIO),
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Answers where data or a hole is.
+    fn seek(&self, seek: Seek) {
+        let Seek { reply, wanted, offset } = seek;
+        match self.find(wanted, offset) {
+            Ok(found) => match i64::try_from(found) {
+                Ok(found) => reply.offset(found),
+                Err(_) => reply.error(fuser::Errno::EOVERFLOW),
+            },
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn find(&self, wanted: Wanted, offset: u64) -> Result<u64, fuser::Errno> {
+        let mut at = offset;
+        loop {
+            let geometry = self.disk.geometry();
+            let bytes = geometry.bytes();
+            if at >= bytes {
+                // There is a hole behind the end, unless the question begins there.
+                let is_found = wanted == Wanted::Hole && offset < bytes;
+                return if is_found { Ok(bytes) } else { Err(fuser::Errno::ENXIO) };
+            }
+            let is_thin = geometry.unmap_max > 0 || geometry.same_max > 0;
+            let told = match is_thin {
+                true => self.ask(at / u64::from(geometry.block.max(1)))?,
+                false => Vec::new(),
+            };
+            match holes::look(&told, &geometry, wanted, at) {
+                Step::Found(found) => return Ok(found),
+                Step::On(next) => at = next,
+            }
+            if self.closing.load(Ordering::Acquire) {
+                return Err(fuser::Errno::EIO);
+            }
+        }
+    }
+
+    /// Which blocks have space, from `first` on? Nothing if the unit does not know.
+    fn ask(&self, first: u64) -> Result<Vec<lba_status::Descriptor>, fuser::Errno> {
+        let cdb = command::get_lba_status(first, limits::STATUS_BYTES);
+        let room = initiator::Data::In(limits::STATUS_BYTES);
+        match self.disk.post(cdb, room, Retry::Always).wait() {
+            Ok(done) => {
+                let told = done.data.as_deref().and_then(lba_status::parse);
+                Ok(told.unwrap_or_default())
+            }
+            Err(error) if scsi::is_unsupported(&error) => Ok(Vec::new()),
+            Err(error) => Err(errno(crate::split::errno(error.kind(), false))),
+        }
+    }
+}
+
+/// Not a mount any more.
+const EINVAL: i32 = 22;
+
+/// As the system knows it.
+fn errno(error: nbd::Errno) -> fuser::Errno {
+    // They have the numbers of Linux; a disk that is read-only is more than a lack of rights.
+    match error {
+        nbd::Errno::Permission => fuser::Errno::EROFS,
+        other => fuser::Errno::from_i32(i32::try_from(other.number()).unwrap_or(EIO)),
+    }
+}
+
+const EIO: i32 = 5;

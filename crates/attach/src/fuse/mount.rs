@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Mounting: by the system where we may, else by `fusermount3`, which does it for users.
+//!
+//! `fuser` would do that, too, but takes a mount away even from those who use it, and says little
+//! of what went wrong.
+
+use std::ffi::CString;
+use std::io;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Stdio;
+
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+use rustix::mount::UnmountFlags;
+use rustix::net::RecvAncillaryBuffer;
+use rustix::net::RecvAncillaryMessage;
+use rustix::net::RecvFlags;
+
+const DEVICE: &str = "/dev/fuse";
+
+/// It mounts for users, and is part of the package `fuse3`.
+const HELPER: &str = "fusermount3";
+
+/// Where it finds the socket for the descriptor: on its standard input.
+const HELPER_SOCKET: (&str, &str) = ("_FUSE_COMMFD", "0");
+
+const ADVICE: &str = "--nbd SOCKET, which needs no rights";
+
+/// Why a disk is not mounted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// It is not there.
+    #[error("{0}: there is no such directory; try: mkdir -p {0}")]
+    Missing(String),
+    /// It is something else.
+    #[error("{0} is no directory; try: another one")]
+    NoDirectory(String),
+    /// Files of others are there.
+    #[error("{0} is not empty; try: another directory")]
+    NotEmpty(String),
+    /// Somebody who served a mount has gone without an end.
+    #[error("{0}: a mount is there whose server is gone; try: fusermount3 -u {0}, or umount {0}")]
+    LeftBehind(String),
+    /// The system has no FUSE.
+    #[error("{DEVICE}: {0}; try: modprobe fuse, or {ADVICE}")]
+    NoFuse(io::Error),
+    /// The device is not for us.
+    #[error("{DEVICE}: {0}; try: as root, chmod 666 {DEVICE}, or {ADVICE}")]
+    NotAllowed(io::Error),
+    /// Not root, and no helper.
+    #[error(
+        "only root may mount, and {HELPER}, which does it for users, is missing: {0}; try: the \
+         package fuse3, or {ADVICE}"
+    )]
+    NoHelper(io::Error),
+    /// The helper says why.
+    #[error("{HELPER}: {0}; try: a directory of yours, or {ADVICE}")]
+    Helper(String),
+    /// The system says no.
+    #[error("cannot mount on {0}: {1}")]
+    System(String, io::Error),
+}
+
+/// A directory where the disk is mounted.
+#[derive(Debug)]
+pub(super) struct Mount {
+    /// Absolute, without links.
+    path: PathBuf,
+}
+
+/// How a mount is taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unmount {
+    /// Not as long as somebody uses it.
+    Unused,
+    /// Nobody finds it any more; who uses it is in trouble when its server ends.
+    Detach,
+}
+
+impl Mount {
+    /// Looks at the directory, and mounts there; gives the descriptor by which it is served.
+    pub(super) fn new(folder: &Path, read_only: bool) -> Result<(Self, OwnedFd), MountError> {
+        let path = look(folder)?;
+        let device = open()?;
+        let shown = path.display().to_string();
+        let failed = |error: Errno| MountError::System(shown.clone(), error.into());
+        let facts = rustix::fs::stat(&path).map_err(failed)?;
+        let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+        let options = format!(
+            "fd={},rootmode={:o},user_id={user},group_id={group},default_permissions",
+            device.as_raw_fd(),
+            facts.st_mode
+        );
+        let options = CString::new(options).unwrap_or_default();
+        let mut flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOEXEC;
+        flags.set(MountFlags::RDONLY, read_only);
+        match rustix::mount::mount("lunwire", &path, "fuse.lunwire", flags, &*options) {
+            Ok(()) => Ok((Self { path }, device)),
+            Err(Errno::PERM) => {
+                // Its own descriptor is mounted.
+                drop(device);
+                let device = mount_by_helper(&path, read_only)?;
+                Ok((Self { path }, device))
+            }
+            Err(Errno::NODEV) => Err(MountError::NoFuse(Errno::NODEV.into())),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes it away.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ResourceBusy`] if somebody uses it.
+    pub(super) fn remove(&self, how: Unmount) -> io::Result<()> {
+        let flags = match how {
+            Unmount::Unused => UnmountFlags::empty(),
+            Unmount::Detach => UnmountFlags::DETACH,
+        };
+        match rustix::mount::unmount(&self.path, flags | UnmountFlags::NOFOLLOW) {
+            Err(Errno::PERM) => unmount_by_helper(&self.path, how),
+            result => Ok(result?),
+        }
+    }
+}
+
+/// Takes away a mount whose server is gone, if there is one.
+///
+/// # Errors
+/// If the system says no.
+pub fn forget(folder: &Path) -> io::Result<()> {
+    match std::fs::metadata(folder) {
+        // The latter while its server is ending.
+        Err(error)
+            if matches!(
+                Errno::from_io_error(&error),
+                Some(Errno::NOTCONN | Errno::CONNABORTED)
+            ) =>
+        {
+            Mount { path: folder.to_owned() }.remove(Unmount::Detach)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether something may be mounted there.
+fn look(folder: &Path) -> Result<PathBuf, MountError> {
+    let shown = folder.display().to_string();
+    let failed = |error: io::Error| match Errno::from_io_error(&error) {
+        Some(Errno::NOENT) => MountError::Missing(shown.clone()),
+        Some(Errno::NOTDIR) => MountError::NoDirectory(shown.clone()),
+        Some(Errno::NOTCONN | Errno::CONNABORTED) => MountError::LeftBehind(shown.clone()),
+        _ => MountError::System(shown.clone(), error),
+    };
+    if !std::fs::metadata(folder).map_err(failed)?.is_dir() {
+        return Err(MountError::NoDirectory(shown));
+    }
+    if std::fs::read_dir(folder).map_err(failed)?.next().is_some() {
+        return Err(MountError::NotEmpty(shown));
+    }
+    folder.canonicalize().map_err(failed)
+}
+
+fn open() -> Result<OwnedFd, MountError> {
+    let device = std::fs::File::options().read(true).write(true).open(DEVICE);
+    device.map(OwnedFd::from).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => MountError::NotAllowed(error),
+        _ => MountError::NoFuse(error),
+    })
+}
+
+fn mount_by_helper(path: &Path, read_only: bool) -> Result<OwnedFd, MountError> {
+    let shown = path.display().to_string();
+    let failed = |error: io::Error| MountError::System(shown.clone(), error);
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    let access = if read_only { "ro" } else { "rw" };
+    let options =
+        format!("{access},nosuid,nodev,noexec,default_permissions,fsname=lunwire,subtype=lunwire");
+    let (key, value) = HELPER_SOCKET;
+    let said = Command::new(HELPER)
+        .args(["-o", &options, "--"])
+        .arg(path)
+        .env(key, value)
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .output()
+        .map_err(MountError::NoHelper)?;
+    if !said.status.success() {
+        return Err(MountError::Helper(words(&said.stderr)));
+    }
+    receive(&ours).map_err(failed)
+}
+
+/// The descriptor that comes over a socket.
+fn receive(socket: &UnixStream) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut data = [IoSliceMut::new(&mut byte)];
+    rustix::net::recvmsg(socket, &mut data, &mut beside, RecvFlags::CMSG_CLOEXEC)?;
+    let came = beside.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    came.ok_or_else(|| io::Error::other(format!("{HELPER} gave no descriptor")))
+}
+
+fn unmount_by_helper(path: &Path, how: Unmount) -> io::Result<()> {
+    let mut command = Command::new(HELPER);
+    command.arg("-u");
+    if how == Unmount::Detach {
+        command.arg("-z");
+    }
+    let said = command.arg("--").arg(path).stdin(Stdio::null()).output()?;
+    if said.status.success() {
+        return Ok(());
+    }
+    let words = words(&said.stderr);
+    // It says it in words alone.
+    match words.to_lowercase().contains("busy") {
+        true => Err(Errno::BUSY.into()),
+        false => Err(io::Error::other(words)),
+    }
+}
+
+/// The last line of what a program said, without its name.
+fn words(said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    let line = said.trim().lines().last().unwrap_or("it does not say why");
+    line.strip_prefix(&format!("{HELPER}: ")).unwrap_or(line).to_owned()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that panics has failed
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_empty_directories_are_mounted_on() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(look(folder.path()).is_ok());
+        let missing = folder.path().join("missing");
+        assert!(matches!(look(&missing), Err(MountError::Missing(_))));
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        assert!(matches!(look(folder.path()), Err(MountError::NotEmpty(_))));
+        let file = folder.path().join("file");
+        assert!(matches!(look(&file), Err(MountError::NoDirectory(_))));
+        assert!(matches!(look(&file.join("x")), Err(MountError::NoDirectory(_))));
+    }
+
+    #[test]
+    fn what_the_helper_says_is_told_once() {
+        let said = b"fusermount3: mount failed: Operation not permitted\n";
+        assert_eq!(words(said), "mount failed: Operation not permitted");
+        assert_eq!(words(b""), "it does not say why");
+    }
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The folder by which attachments are found: of each a socket, which its process listens on as
+//! long as it lives, and a file that says what it is, also when the process is gone.
+
+use std::fs;
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::bail;
+use control::admin::Attachment;
+
+use crate::args::AttachedPlace;
+use crate::args::Usage;
+use crate::daemon::admin;
+use crate::daemon::admin::Socket;
+
+/// Attachments of one name: `disk-0`, `disk-0-2` and so on.
+const ALIKE_MAX: u32 = 1000;
+
+/// Longest name that is made of a URL; names of sockets may have a hundred bytes with their folder.
+const NAME_MAX: usize = 32;
+
+/// The folder.
+#[derive(Clone, Debug)]
+pub(super) struct Book {
+    folder: PathBuf,
+}
+
+/// A name that is taken as long as this lives, and the socket that shows it.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    pub(super) name: String,
+    pub(super) listener: UnixListener,
+    pub(super) socket: Socket,
+}
+
+/// An attachment in the book.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) attachment: Attachment,
+    pub(super) alive: bool,
+}
+
+impl Book {
+    /// The one that the user names, else that of the user; None: there is no place for one.
+    pub(super) fn of(place: &AttachedPlace) -> Option<Self> {
+        let folder = place.state_dir.clone().or_else(|| {
+            match std::env::var_os("XDG_RUNTIME_DIR") {
+                Some(folder) if !folder.is_empty() => Some(PathBuf::from(folder)),
+                _ if rustix::process::geteuid().is_root() => Some(PathBuf::from("/run")),
+                _ => None,
+            }
+            .map(|folder| folder.join("lunwire"))
+        })?;
+        Some(Self { folder })
+    }
+
+    /// The same where there must be one.
+    pub(super) fn required(place: &AttachedPlace) -> Result<Self> {
+        let message = "no place for attachments: XDG_RUNTIME_DIR is not set; try: --state-dir PATH";
+        Self::of(place).with_context(|| message)
+    }
+
+    /// Makes the folder, for its user alone.
+    pub(super) fn make(&self) -> Result<()> {
+        let shown = self.folder.display();
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.folder)
+            .with_context(|| format!("cannot make {shown}; try: --state-dir PATH"))
+    }
+
+    /// By which its process is asked.
+    pub(super) fn socket(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.sock"))
+    }
+
+    fn facts(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.json"))
+    }
+
+    /// What a process says that runs in the background.
+    pub(super) fn log(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.log"))
+    }
+
+    fn mount(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.mount"))
+    }
+
+    /// Makes the directory where a disk is mounted that is to be a loop device.
+    pub(super) fn make_mount(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.mount(name);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+        made.with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok(folder)
+    }
+
+    /// Takes the wanted name, or one made of `url` that no other attachment has.
+    pub(super) fn reserve(&self, wanted: Option<&str>, url: &initiator::Url) -> Result<Reserved> {
+        if let Some(name) = wanted {
+            check(name)?;
+            if self.is_taken(name) {
+                bail!("another disk is attached as {name}; try: another --as, or lunwire attached");
+            }
+            return self.take(name.to_owned());
+        }
+        let base = name_of(url);
+        let others = (2..ALIKE_MAX).map(|number| format!("{base}-{number}"));
+        for name in std::iter::once(base.clone()).chain(others) {
+            if self.is_taken(&name) {
+                continue;
+            }
+            match self.take(name.clone()) {
+                // Somebody else was quicker.
+                Err(_) if self.is_taken(&name) => {}
+                result => return result,
+            }
+        }
+        bail!("{ALIKE_MAX} disks are attached as {base}; try: --as NAME");
+    }
+
+    fn take(&self, name: String) -> Result<Reserved> {
+        let path = self.socket(&name);
+        let listener = admin::bind(&path)?;
+        Ok(Reserved { name, listener, socket: Socket::of(path)? })
+    }
+
+    fn is_taken(&self, name: &str) -> bool {
+        self.is_alive(name) || self.facts(name).exists()
+    }
+
+    /// Whether a process listens there.
+    fn is_alive(&self, name: &str) -> bool {
+        UnixStream::connect(self.socket(name)).is_ok()
+    }
+
+    /// Writes down what is attached.
+    pub(super) fn enter(&self, attachment: &Attachment) -> Result<()> {
+        let path = self.facts(&attachment.name);
+        let text = serde_json::to_vec(attachment)?;
+        let new = path.with_extension("new");
+        let written = fs::write(&new, text)
+            .and_then(|()| fs::set_permissions(&new, fs::Permissions::from_mode(0o600)))
+            .and_then(|()| fs::rename(&new, &path));
+        written.with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Strikes an attachment out; its socket goes with its process.
+    pub(super) fn strike(&self, name: &str) {
+        // What is not there is gone.
+        let _ = fs::remove_file(self.facts(name));
+        let _ = fs::remove_dir(self.mount(name));
+    }
+
+    /// Strikes out what a process has left behind that is gone.
+    pub(super) fn clean(&self, name: &str) {
+        let _ = fs::remove_file(self.socket(name));
+        let _ = fs::remove_file(self.log(name));
+        self.strike(name);
+    }
+
+    /// All attachments, by name.
+    pub(super) fn entries(&self) -> Result<Vec<Entry>> {
+        let shown = self.folder.display();
+        let listing = match fs::read_dir(&self.folder) {
+            Ok(listing) => listing,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
+        };
+        let mut entries = Vec::new();
+        for found in listing {
+            let path = found.with_context(|| format!("cannot read {shown}"))?.path();
+            if path.extension().is_some_and(|kind| kind == "json")
+                && let Some(entry) = self.read(&path)
+            {
+                entries.push(entry);
+            }
+        }
+        entries.sort_by(|one, other| one.attachment.name.cmp(&other.attachment.name));
+        Ok(entries)
+    }
+
+    /// None: it has gone meanwhile, or is none of ours.
+    fn read(&self, path: &Path) -> Option<Entry> {
+        let attachment: Attachment = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        let named = path.file_stem().is_some_and(|stem| stem == &*attachment.name);
+        let alive = self.is_alive(&attachment.name);
+        named.then_some(Entry { attachment, alive })
+    }
+}
+
+/// Whether a name may be that of a file.
+fn check(name: &str) -> Result<()> {
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    if name.is_empty()
+        || name.len() > NAME_MAX
+        || name.starts_with(['.', '-'])
+        || !name.chars().all(allowed)
+    {
+        let right = format!("letters, digits, '-', '_' and '.' are right, {NAME_MAX} at most");
+        return Err(Usage(format!("--as {name}: {right}")).into());
+    }
+    Ok(())
+}
+
+/// What stands behind the last colon of the target's name, and the LUN.
+fn name_of(url: &initiator::Url) -> String {
+    let target = url.target.as_deref().unwrap_or("disk");
+    let last = target.rsplit(':').next().unwrap_or(target);
+    let letters = last.chars().filter(|letter| letter.is_ascii_alphanumeric() || *letter == '-');
+    let word: String = letters.take(NAME_MAX - 8).collect();
+    let word = word.trim_start_matches('-');
+    let word = if word.is_empty() { "disk" } else { word };
+    format!("{word}-{}", url.lun.unwrap_or(0))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that panics has failed
+mod tests {
+    use super::*;
+
+    fn book() -> (Book, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let place = AttachedPlace { state_dir: Some(folder.path().join("a/b")) };
+        let book = Book::of(&place).unwrap();
+        book.make().unwrap();
+        (book, folder)
+    }
+
+    fn attachment(name: &str) -> Attachment {
+        Attachment {
+            name: name.into(),
+            url: "iscsi://host/iqn.x:disk/0".into(),
+            kind: "file".into(),
+            place: "/mnt/disk".into(),
+            folder: Some("/mnt".into()),
+            bytes: 1 << 20,
+            read_only: false,
+            pid: 7,
+        }
+    }
+
+    #[test]
+    fn names_follow_from_urls_and_differ() {
+        let (book, _folder) = book();
+        let url = "iscsi://host/iqn.2026-01.com.example:web.data_1/3";
+        let url = initiator::Url::parse(url).unwrap();
+        let first = book.reserve(None, &url).unwrap();
+        assert_eq!(first.name, "webdata1-3");
+        assert_eq!(book.reserve(None, &url).unwrap().name, "webdata1-3-2");
+        drop(first);
+        assert_eq!(book.reserve(None, &url).unwrap().name, "webdata1-3");
+        book.enter(&attachment("webdata1-3")).unwrap();
+        assert_eq!(book.reserve(None, &url).unwrap().name, "webdata1-3-2");
+        assert!(book.reserve(Some("webdata1-3"), &url).is_err());
+        assert_eq!(book.reserve(Some("a.b"), &url).unwrap().name, "a.b");
+        for odd in ["", "../x", ".x", "-x", "a/b", "a b", &"x".repeat(33)] {
+            assert!(book.reserve(Some(odd), &url).is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn who_listens_is_alive() {
+        let (book, _folder) = book();
+        assert!(book.entries().unwrap().is_empty());
+        let listener = UnixListener::bind(book.socket("b")).unwrap();
+        book.enter(&attachment("b")).unwrap();
+        book.enter(&attachment("a")).unwrap();
+        fs::write(book.facts("broken"), "{").unwrap();
+        let seen = || {
+            let entries = book.entries().unwrap().into_iter();
+            entries.map(|entry| (entry.attachment.name, entry.alive)).collect::<Vec<_>>()
+        };
+        assert_eq!(seen(), [("a".to_owned(), false), ("b".to_owned(), true)]);
+        drop(listener);
+        assert_eq!(seen(), [("a".to_owned(), false), ("b".to_owned(), false)]);
+        book.clean("b");
+        assert_eq!(seen(), [("a".to_owned(), false)]);
+    }
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `lunwire attached` and `lunwire detach`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::bail;
+use control::admin::Attachment;
+use control::admin::Reply;
+use control::admin::Request;
+use control::units;
+use engine::loops::LoopDevice;
+use serde_json::json;
+
+use super::book::Book;
+use super::book::Entry;
+use crate::args::AttachedOptions;
+use crate::args::DetachOptions;
+use crate::daemon::admin;
+use crate::output;
+
+/// How long a process may take to end an attachment: its users, the last flush and the logout.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Lists what is attached.
+pub(crate) fn attached(options: &AttachedOptions) -> Result<()> {
+    let book = Book::required(&options.place)?;
+    let (mut alive, mut gone) = (Vec::new(), Vec::new());
+    for Entry { attachment, alive: lives } in book.entries()? {
+        if !lives {
+            gone.push(attachment);
+            continue;
+        }
+        let asked = admin::ask(Some(&book.socket(&attachment.name)), &Request::Attachment);
+        alive.push(match asked {
+            Ok(Reply::Attachment(now)) => now,
+            // What it said of itself when it began is better than nothing.
+            _ => attachment,
+        });
+    }
+    for attachment in &gone {
+        tell_gone(attachment, clean(&book, attachment));
+    }
+    if options.json {
+        output::result(json!({ "attached": alive, "gone": gone }));
+        return Ok(());
+    }
+    if alive.is_empty() {
+        output::line("nothing is attached");
+        return Ok(());
+    }
+    let mut rows =
+        vec![["NAME", "WHERE", "SIZE", "ACCESS", "PROCESS", "URL"].map(str::to_owned).to_vec()];
+    for one in alive {
+        let access = if one.read_only { "read only" } else { "read, write" };
+        let (size, process) = (units::bytes(one.bytes), one.pid.to_string());
+        rows.push(vec![one.name, one.place, size, access.into(), process, one.url]);
+    }
+    output::table(&rows);
+    Ok(())
+}
+
+/// Attaches a disk no more.
+pub(crate) fn detach(options: &DetachOptions) -> Result<()> {
+    let book = Book::required(&options.place)?;
+    let meant = &*options.meant;
+    let entries = book.entries()?;
+    let found: Vec<&Entry> =
+        entries.iter().filter(|one| is_meant(&one.attachment, meant)).collect();
+    let entry = match found[..] {
+        [one] => one,
+        [] => bail!("nothing is attached as {meant}; try: lunwire attached"),
+        _ => bail!(
+            "several disks are attached as {meant}; try: one of the names of lunwire attached"
+        ),
+    };
+    let Attachment { name, url, place, .. } = &entry.attachment;
+    if !entry.alive {
+        tell_gone(&entry.attachment, clean(&book, &entry.attachment));
+        if options.json {
+            output::result(json!({ "detached": name, "warnings": [GONE] }));
+        }
+        return Ok(());
+    }
+    let order = Request::Detach { force: options.force };
+    let reply = admin::ask_patiently(Some(&book.socket(name)), &order, PATIENCE, |_| {})?;
+    let Reply::Detached { warnings } = reply else {
+        bail!("{name}: its process is of another version")
+    };
+    for warning in &warnings {
+        output::warn(warning);
+    }
+    if options.json {
+        output::result(json!({ "detached": name, "warnings": warnings }));
+    } else {
+        output::line(format_args!("{url} is attached as {place} no more"));
+    }
+    Ok(())
+}
+
+const GONE: &str = "its process had gone: what was written and not flushed may be lost";
+
+fn is_meant(attachment: &Attachment, meant: &str) -> bool {
+    let same = |path: &str| {
+        let full = Path::new(meant).canonicalize();
+        path == meant || full.is_ok_and(|full| full == Path::new(path))
+    };
+    attachment.name == meant
+        || same(&attachment.place)
+        || attachment.folder.as_deref().is_some_and(same)
+        || socket_of(&attachment.place).is_some_and(|socket| {
+            let full = std::path::absolute(meant);
+            full.is_ok_and(|full| full == Path::new(socket))
+        })
+        || attachment.place.strip_prefix("nbd://") == Some(meant)
+}
+
+/// The path in the address of an NBD server at a socket.
+fn socket_of(place: &str) -> Option<&str> {
+    place.strip_prefix("nbd+unix:///?socket=")
+}
+
+/// Takes away what a process has left that is gone; what could not be done comes back.
+fn clean(book: &Book, attachment: &Attachment) -> Result<()> {
+    if let Some(folder) = &attachment.folder {
+        let file = Path::new(folder).join("disk");
+        if let Some(device) = LoopDevice::find(Path::new(&attachment.place), &file) {
+            device.clear().with_context(|| format!("cannot take {} away", attachment.place))?;
+        }
+        attach::forget(Path::new(folder)).with_context(|| format!("cannot unmount {folder}"))?;
+    }
+    book.clean(&attachment.name);
+    Ok(())
+}
+
+fn tell_gone(attachment: &Attachment, cleaned: Result<()>) {
+    let Attachment { name, place, pid, .. } = attachment;
+    let what =
+        format!("{name}: process {pid}, which attached it as {place}, is gone without an end");
+    match cleaned {
+        Ok(()) => output::say(format_args!("{what}; what it left behind is taken away")),
+        Err(error) => output::say(format_args!("{what}, and {}", output::chain(&error))),
+    }
+}

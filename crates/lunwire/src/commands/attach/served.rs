@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where a disk is attached.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use anyhow::Result;
+use attach::Address;
+use attach::Error;
+use attach::FuseServer;
+use attach::Left;
+use attach::NbdServer;
+use attach::News;
+use attach::Settings;
+use control::words;
+use engine::loops::LoopDevice;
+use engine::loops::LoopOptions;
+use initiator::Disk;
+use initiator::Session;
+
+use super::users;
+use crate::args::AttachOptions;
+use crate::args::Usage;
+
+/// Who only looks, as `udev` does whenever a device is closed, is gone after so long.
+const MOMENT: Duration = Duration::from_secs(2);
+
+/// Between two looks whether something is still in use.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Where the user wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Nbd(Address),
+    /// A file in it.
+    Folder(PathBuf),
+    /// A loop device.
+    Loop,
+}
+
+/// A disk that is attached.
+#[derive(Debug)]
+pub(super) enum Served {
+    Nbd(NbdServer),
+    File(FuseServer),
+    /// On the file.
+    Loop(LoopDevice, FuseServer),
+}
+
+/// What it takes to attach a disk.
+#[derive(Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) place: &'a Place,
+    /// Name of the export of NBD.
+    pub(super) export: &'a str,
+    pub(super) description: &'a str,
+    /// Where a disk is mounted that becomes a loop device.
+    pub(super) mount: Option<PathBuf>,
+    pub(super) settings: Settings,
+}
+
+impl Place {
+    pub(super) fn of(options: &AttachOptions) -> Result<Self> {
+        match (&options.nbd, &options.folder) {
+            (Some(text), _) => Ok(Self::Nbd(address(text)?)),
+            (None, Some(folder)) => Ok(Self::Folder(folder.clone())),
+            (None, None) if options.loops => Ok(Self::Loop),
+            (None, None) => {
+                Err(Usage("where? try: a directory, --nbd SOCKET or --loop".into()).into())
+            }
+        }
+    }
+}
+
+fn address(text: &str) -> Result<Address> {
+    if text.contains("://") {
+        let right = "a path, as /run/disk.sock, or HOST:PORT is right";
+        return Err(Usage(format!("--nbd {text}: {right}")).into());
+    }
+    match Address::parse(text) {
+        Address::Path(path) if path.as_os_str().is_empty() => {
+            Err(Usage("--nbd: it is empty; a path or HOST:PORT is right".into()).into())
+        }
+        // It is shown to others, who may be elsewhere.
+        Address::Path(path) => Ok(Address::Path(std::path::absolute(path)?)),
+        address => Ok(address),
+    }
+}
+
+impl Served {
+    pub(super) fn start(
+        wanted: &Wanted<'_>,
+        disk: Disk,
+        session: &Session,
+    ) -> Result<(Self, Receiver<News>)> {
+        let pool = session.pool().clone();
+        match wanted.place {
+            Place::Nbd(address) => {
+                let Wanted { export, description, .. } = *wanted;
+                let (server, news) =
+                    NbdServer::start(disk, pool, export, description, address, &wanted.settings)?;
+                Ok((Self::Nbd(server), news))
+            }
+            Place::Folder(folder) => {
+                let (server, news) = FuseServer::start(disk, pool, folder)?;
+                Ok((Self::File(server), news))
+            }
+            Place::Loop => {
+                let folder = wanted.mount.as_deref().context("there is no place for the file")?;
+                let geometry = disk.geometry();
+                let (server, news) = FuseServer::start(disk, pool, folder)?;
+                let options = LoopOptions { block: geometry.block, read_only: geometry.read_only };
+                match LoopDevice::attach(&server.path(), options) {
+                    Ok(device) => Ok((Self::Loop(device, server), news)),
+                    Err(error) => {
+                        // Nobody has used it.
+                        let _ = server.stop(MOMENT);
+                        Err(error.into())
+                    }
+                }
+            }
+        }
+    }
+
+    /// `nbd`, `file` or `loop`.
+    pub(super) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Nbd(_) => "nbd",
+            Self::File(_) => "file",
+            Self::Loop(..) => "loop",
+        }
+    }
+
+    /// Where it is.
+    pub(super) fn shown(&self) -> String {
+        match self {
+            Self::Nbd(server) => server.address().to_owned(),
+            Self::File(server) => server.path().display().to_string(),
+            Self::Loop(device, _) => device.path().display().to_string(),
+        }
+    }
+
+    /// The directory that is mounted.
+    pub(super) fn folder(&self) -> Option<PathBuf> {
+        match self {
+            Self::Nbd(_) => None,
+            Self::File(server) | Self::Loop(_, server) => {
+                server.path().parent().map(Path::to_path_buf)
+            }
+        }
+    }
+
+    /// The disk has another size.
+    pub(super) fn resized(&self) -> std::io::Result<()> {
+        let Self::Loop(device, server) = self else { return Ok(()) };
+        // The system asks us for the size of the file when somebody asks it, and at no other time.
+        std::fs::metadata(server.path())?;
+        device.resize()
+    }
+
+    /// Lets go of it, if nobody uses it.
+    ///
+    /// # Errors
+    /// Who does.
+    pub(super) fn release(&self) -> Result<(), String> {
+        match self {
+            Self::Nbd(server) => match server.clients() {
+                0 => Ok(()),
+                count => {
+                    let connections = words::count(count as u64, "connection");
+                    Err(format!("clients of {} have {connections} open", server.address()))
+                }
+            },
+            Self::File(server) => {
+                soon(|| server.unmount()).map_err(|error| used(&server.path(), &error))
+            }
+            Self::Loop(device, server) => {
+                soon(|| device.detach()).map_err(|error| used(device.path(), &error))?;
+                soon(|| server.unmount()).map_err(|error| used(&server.path(), &error))
+            }
+        }
+    }
+
+    /// Ends it: those who use it have `grace` for what is under way. Gives what they are to know.
+    pub(super) fn stop(self, grace: Duration) -> Result<Vec<String>, Error> {
+        let until = Instant::now() + grace;
+        let mut lost = Vec::new();
+        let server = match self {
+            Self::Nbd(server) => {
+                if server.clients() > 0 {
+                    let connections = words::count(server.clients() as u64, "connection");
+                    lost.push(format!(
+                        "{connections} of clients end: what they have not written is lost"
+                    ));
+                }
+                server.stop(grace)?;
+                return Ok(lost);
+            }
+            Self::File(server) => server,
+            Self::Loop(device, server) => {
+                if let Err(error) = retry(until, || device.detach()) {
+                    lost.push(in_use(device.path(), &error));
+                    // It goes when nobody uses it any more.
+                    let _ = device.clear();
+                }
+                server
+            }
+        };
+        let path = server.path();
+        let users = match server.unmount() {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => Some(in_use(&path, &error)),
+            _ => None,
+        };
+        let grace = match lost.is_empty() {
+            true => until.saturating_duration_since(Instant::now()),
+            false => Duration::ZERO,
+        };
+        if server.stop(grace)? == Left::InUse && lost.is_empty() {
+            lost.extend(users);
+        }
+        Ok(lost)
+    }
+}
+
+fn used(path: &Path, error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::ResourceBusy => format!("{} is in use by {}", path.display(), users::of(path)),
+        _ => format!("{}: {error}", path.display()),
+    }
+}
+
+fn in_use(path: &Path, error: &std::io::Error) -> String {
+    let used = used(path, error);
+    format!("{used}: what they have not written is lost, and they get errors from now on")
+}
+
+/// What may be done in a moment.
+fn soon(what: impl FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
+    retry(Instant::now() + MOMENT, what)
+}
+
+fn retry(until: Instant, mut what: impl FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
+    loop {
+        match what() {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < until => {
+                std::thread::sleep(LOOK);
+            }
+            result => return result,
+        }
+    }
+}

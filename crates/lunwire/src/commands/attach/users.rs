@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who uses a file or a device, as far as the system tells us.
+
+use std::fs;
+use std::path::Path;
+
+/// As many are named.
+const NAMED_MAX: usize = 4;
+
+/// Who has `path` open, and where it is mounted, for people. Processes of others are not seen.
+pub(super) fn of(path: &Path) -> String {
+    let mut found = mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(), path);
+    found.extend(processes(path));
+    match found.len() {
+        0 => "somebody".to_owned(),
+        count if count > NAMED_MAX => {
+            let named = found.get(..NAMED_MAX).unwrap_or_default().join(", ");
+            format!("{named} and {} more", count - NAMED_MAX)
+        }
+        _ => found.join(", "),
+    }
+}
+
+/// Where it is mounted (proc_pid_mountinfo(5)): the source is the second word behind ` - `.
+fn mounts(mountinfo: &str, path: &Path) -> Vec<String> {
+    let place = |line: &str| {
+        let (before, behind) = line.split_once(" - ")?;
+        let source = behind.split(' ').nth(1)?;
+        // Its partitions count, too.
+        let rest = source.strip_prefix(path.to_str()?)?;
+        let is_ours = rest.is_empty() || rest.starts_with('p');
+        let folder = before.split(' ').nth(4)?;
+        is_ours.then(|| format!("the file system on {folder}"))
+    };
+    mountinfo.lines().filter_map(place).collect()
+}
+
+fn processes(path: &Path) -> Vec<String> {
+    let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
+    let own = std::process::id().to_string();
+    let mut found = Vec::new();
+    for process in all.flatten() {
+        let number = process.file_name().to_string_lossy().into_owned();
+        if number == own || !number.starts_with(|first: char| first.is_ascii_digit()) {
+            continue;
+        }
+        let Ok(open) = fs::read_dir(process.path().join("fd")) else { continue };
+        if open.flatten().any(|one| fs::read_link(one.path()).is_ok_and(|to| to == path)) {
+            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            found.push(format!("{} (process {number})", name.trim()));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_of_the_device_and_its_partitions_are_found() {
+        let mountinfo = "\
+22 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n\
+40 22 7:3 / /mnt/a rw - ext4 /dev/loop3 rw\n\
+41 22 7:30 / /mnt/b rw - ext4 /dev/loop30 rw\n\
+42 22 259:0 / /mnt/c rw shared:2 master:1 - xfs /dev/loop3p1 rw\n";
+        let found = mounts(mountinfo, Path::new("/dev/loop3"));
+        assert_eq!(found, ["the file system on /mnt/a", "the file system on /mnt/c"]);
+        assert!(mounts("nonsense\n - \n", Path::new("/dev/loop3")).is_empty());
+    }
+
+    #[test]
+    fn a_file_that_nobody_has_open_is_used_by_somebody() {
+        assert_eq!(of(Path::new("/no such file")), "somebody");
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Disks of other targets that are served again: how the daemon logs in to them.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use anyhow::Context;
+use anyhow::Result;
+use initiator::Config;
+use initiator::Disk;
+use initiator::Initiator;
+use initiator::Options;
+use initiator::scsi;
+use remote::Remote;
+use store::spec::RemoteSpec;
+use target::OpenRemote;
+use target::RemoteRefused;
+use target::Remotes;
+
+use crate::client;
+use crate::client::refusal;
+use crate::client::refusal::Identity;
+use crate::client::same;
+use crate::credentials::Accounts;
+
+/// How long to try to log in for the first time.
+const FIRST_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The initiator of a daemon, which is started with the first disk.
+#[derive(Debug, Default)]
+pub(crate) struct Opener(Mutex<Option<Initiator>>);
+
+impl Remotes for Opener {
+    fn open(&self, spec: &RemoteSpec) -> Result<OpenRemote, RemoteRefused> {
+        self.log_in(spec).map_err(|error| RemoteRefused(format!("{error:#}")))
+    }
+}
+
+impl Opener {
+    fn log_in(&self, spec: &RemoteSpec) -> Result<OpenRemote> {
+        let url = client::disk_url(&spec.url)?;
+        let mut accounts = Accounts::default();
+        let options = Options {
+            connect_patience: FIRST_PATIENCE,
+            // Hosts give up by themselves.
+            reconnect_patience: spec.wait.unwrap_or(Duration::MAX),
+            account: accounts.of_remote(&url, spec)?,
+            ..Options::of_url(&url)
+        };
+        accounts.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+        let identity = Identity::of(&options);
+        let session = self
+            .initiator()?
+            .connect(options)
+            .map_err(|error| refusal::advised(error, &url, &identity))?;
+        let lun = url.lun.unwrap_or(0);
+        let disk = Disk::open(&session, lun).map_err(|error| client::advised(error, &url))?;
+        let names = scsi::designators(&mut session.unit(lun));
+        let names = names.map_err(|error| client::advised(error, &url))?;
+        let name = names.iter().find_map(same::unit_name);
+        let place = || format!("{} {lun}", url.target.as_deref().unwrap_or_default());
+        let identity = name.unwrap_or_else(place);
+        let remote = Remote::new(session, disk, &url.to_string(), spec.busy)?;
+        let block = remote.block();
+        Ok(OpenRemote { store: Arc::new(remote), block, identity })
+    }
+
+    fn initiator(&self) -> Result<Initiator> {
+        // What the lock guards is whole between any two statements.
+        let mut started = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(initiator) = &*started {
+            return Ok(initiator.clone());
+        }
+        let initiator = Initiator::start(&Config { spin_max: Duration::ZERO, ..Config::default() })
+            .context("cannot start an initiator; try: lunwire explain")?;
+        Ok(started.insert(initiator).clone())
+    }
+}
+
+/// The size of a disk of another target, which is asked for it.
+pub(crate) fn bytes_of(spec: &RemoteSpec) -> Result<u64> {
+    let OpenRemote { store, .. } = Opener::default().open(spec)?;
+    let bytes = store.geometry().bytes;
+    // Nothing was written.
+    let _ = store.finish();
+    Ok(bytes)
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Operations that are under way at the initiator, and the thread that brings their ends back.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use initiator::Chunks;
+use initiator::Completion;
+use initiator::CompletionQueue;
+use initiator::Disk;
+use initiator::DiskEvent;
+use initiator::Error;
+use initiator::Kind;
+use initiator::Operation;
+use slab::Slab;
+use store::Op;
+use store::foreign::Completer;
+
+use crate::outcome;
+
+/// The tag of what ends the thread, and that of what happens to the disk.
+const LAST: u64 = u64::MAX;
+const NEWS: u64 = u64::MAX - 1;
+
+/// What the reactors and the thread share.
+#[derive(Debug)]
+pub(crate) struct Flights {
+    queue: CompletionQueue,
+    /// Under their tags.
+    under_way: Mutex<Slab<Flight>>,
+    state: Mutex<State>,
+    /// For messages.
+    place: String,
+}
+
+#[derive(Debug)]
+struct Flight {
+    op: Op,
+    completer: Completer,
+    /// Changes that had ended when it began.
+    changes: u64,
+}
+
+/// What is known of the disk.
+#[derive(Debug)]
+struct State {
+    /// Changes that have ended, and how many of them were flushed.
+    changes: u64,
+    flushed: u64,
+    /// Since when there is no session.
+    lost: Option<Instant>,
+    /// It is let go on this side.
+    is_leaving: bool,
+    /// The session is over for good.
+    is_over: bool,
+    /// The disk behind the LUN is another one.
+    is_replaced: bool,
+    /// Something that was acknowledged may be lost.
+    has_lost: bool,
+}
+
+impl Flights {
+    /// Of `disk`, called `place`. The thread ends with [`land`](Self::land).
+    ///
+    /// # Errors
+    /// There is no descriptor or no thread left.
+    pub(crate) fn start(disk: &Disk, place: String) -> Result<Arc<Self>, Error> {
+        let state = State {
+            changes: 0,
+            flushed: 0,
+            lost: None,
+            is_leaving: false,
+            is_over: false,
+            is_replaced: false,
+            has_lost: false,
+        };
+        let queue = CompletionQueue::new()?;
+        disk.watch(&queue, NEWS);
+        let (under_way, state) = (Mutex::default(), Mutex::new(state));
+        let flights = Arc::new(Self { queue, under_way, state, place });
+        let theirs = Arc::clone(&flights);
+        thread::Builder::new().name("remote".into()).spawn(move || theirs.bring_back())?;
+        Ok(flights)
+    }
+
+    /// Begins `operation`, which is `op`; its end goes to `completer`.
+    pub(crate) fn begin(&self, disk: &Disk, op: &Op, operation: Operation, completer: Completer) {
+        let changes = self.state().changes;
+        let tag = self.under_way().insert(Flight { op: op.clone(), completer, changes });
+        if let Err(error) = disk.submit(&self.queue, tag as u64, operation) {
+            self.ended(tag as u64, Err(error));
+        }
+    }
+
+    /// That the session ends is no news from now on.
+    pub(crate) fn leave(&self) {
+        self.state().is_leaving = true;
+    }
+
+    /// The thread ends when all that is under way has ended.
+    pub(crate) fn land(&self, disk: &Disk) {
+        // Whether it is flushed or fails: an answer comes.
+        if disk.submit(&self.queue, LAST, Operation::Flush).is_err() {
+            tracing::debug!(disk = self.place, "the initiator has gone before its disk");
+        }
+    }
+
+    /// There has been no session for `patience`, or there will be none.
+    pub(crate) fn is_lost(&self, patience: Duration) -> bool {
+        let state = self.state();
+        state.is_over || state.lost.is_some_and(|since| since.elapsed() >= patience)
+    }
+
+    /// Nothing will be taken any more, until the disk is opened again.
+    pub(crate) fn is_shut_out(&self) -> bool {
+        let state = self.state();
+        state.is_over || state.is_replaced
+    }
+
+    /// Something was changed that was not flushed.
+    pub(crate) fn is_dirty(&self) -> bool {
+        let state = self.state();
+        state.changes != state.flushed
+    }
+
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.state().is_replaced
+    }
+
+    pub(crate) fn has_lost(&self) -> bool {
+        self.state().has_lost
+    }
+
+    /// Takes note of an error that says more than that an operation failed.
+    pub(crate) fn note(&self, error: &Error) {
+        match error.kind() {
+            Kind::WritesLost | Kind::CannotFlush => {
+                let first = !std::mem::replace(&mut self.state().has_lost, true);
+                if first {
+                    tracing::error!(disk = self.place, "{error}: its flushes fail from now on");
+                }
+            }
+            Kind::OtherDisk { .. } => {
+                let first = !std::mem::replace(&mut self.state().is_replaced, true);
+                if first {
+                    tracing::error!(disk = self.place, "{error}");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn bring_back(&self) {
+        let mut ready = Vec::new();
+        loop {
+            if self.queue.reap_all(&mut ready) == 0 {
+                // May end early.
+                let _ = self.queue.wait(None);
+            }
+            let mut is_last = false;
+            for entry in ready.drain(..) {
+                match entry {
+                    Completion::Ended { tag: LAST, .. } => is_last = true,
+                    Completion::Ended { tag, result } => self.ended(tag, result),
+                    Completion::Event { event, .. } => self.happened(&event),
+                    _ => {}
+                }
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    fn ended(&self, tag: u64, result: Result<Chunks, Error>) {
+        let place = usize::try_from(tag).unwrap_or(usize::MAX);
+        let flight = self.under_way().try_remove(place);
+        let Some(Flight { op, mut completer, changes }) = flight else { return };
+        if op.changes() {
+            self.state().changes += 1;
+        } else if matches!((&op, &result), (Op::Flush, Ok(_))) {
+            let mut state = self.state();
+            state.flushed = state.flushed.max(changes);
+        }
+        match result {
+            Ok(chunks) if chunks.bytes() == completer.room().len() => {
+                chunks.copy_to(completer.room());
+                completer.complete(Ok(()));
+            }
+            Ok(_) => completer.complete(Err(store::Error::Read)),
+            Err(error) => {
+                self.note(&error);
+                tracing::debug!(disk = self.place, what = op.name(), "{error}");
+                completer.complete_with(outcome::failed(&op, &error));
+            }
+        }
+    }
+
+    fn happened(&self, event: &DiskEvent) {
+        let disk = &self.place;
+        match event {
+            DiskEvent::Lost(error) => {
+                let mut state = self.state();
+                if state.lost.is_none() {
+                    state.lost = Some(Instant::now());
+                    drop(state);
+                    tracing::warn!(disk, "{error}: commands wait until there is a session again");
+                }
+            }
+            DiskEvent::Back => {
+                self.state().lost = None;
+                tracing::info!(disk, "the session is back");
+            }
+            DiskEvent::Ended(error) => {
+                let mut state = self.state();
+                state.is_over = true;
+                if state.is_leaving {
+                    return;
+                }
+                drop(state);
+                tracing::error!(disk, "{error}: all commands fail until it is opened again");
+            }
+            DiskEvent::Resized { was, now } => {
+                tracing::info!(disk, was, now, "the disk has another size");
+            }
+            _ => {}
+        }
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, Slab<Flight>> {
+        // What the locks guard is whole between any two statements.
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,544 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""`lunwire attach` as a file and as a loop device, for interop/attach.
+
+Programs that know files and block devices use the disk: qemu-img, mkfs.ext4, fio, which verifies
+while the target is killed and started again, and the system's own file systems. `lunwire attached`
+and `detach` find what runs in the background.
+"""
+import errno
+import json
+import os
+import re
+import select
+import signal
+import stat
+import subprocess
+import time
+
+import server
+
+SECONDS = 60
+MIB = 1 << 20
+DISK = 64 * MIB
+BINARY = os.environ.get("LUNWIRE", f"{server.ROOT}/target/release/lunwire")
+NOBODY = 65534
+FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_ZERO_RANGE = 1, 2, 16
+
+
+class Wrong(AssertionError):
+    """What a test has found."""
+
+
+def need(truth, what):
+    if not truth:
+        raise Wrong(what)
+
+
+def run(*command, status=0, timeout=SECONDS, words=None, **options):
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=timeout, **options)
+    need(done.returncode == status,
+         f"{command}: status {done.returncode}, wanted {status}\n{done.stdout}")
+    need(words is None or words in done.stdout, f"{command}: {done.stdout!r} lacks {words!r}")
+    return done.stdout
+
+
+class Attached:
+    """One in the foreground; `path`: the file."""
+
+    def __init__(self, url, where, *options):
+        self.process = subprocess.Popen(
+            [BINARY, "attach", url, where, *options], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=server.die_with_parent)
+        ready, _, _ = select.select([self.process.stdout], [], [], SECONDS)
+        line = self.process.stdout.readline() if ready else ""
+        found = re.match(r"^\S+ is attached as (/\S+)$", line)
+        if not found:
+            self.process.kill()
+            raise Wrong(f"it said {line!r}, {self.process.communicate()[1]}")
+        self.path, self.folder = found[1], where
+
+    def stop(self, status=0, number=signal.SIGTERM):
+        """What it said on standard error."""
+        self.process.send_signal(number)
+        return self.end(status)
+
+    def end(self, status=0):
+        said = self.process.communicate(timeout=SECONDS)[1]
+        need(self.process.returncode == status, f"it ended with {self.process.returncode}\n{said}")
+        need(not os.path.ismount(self.folder), "it left its mount")
+        return said
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+            subprocess.run(["umount", "-l", self.folder], stderr=subprocess.DEVNULL)
+
+
+def folder_at(path):
+    os.mkdir(path)
+    return path
+
+
+def fails(number, call, *arguments):
+    """The call must fail with that error."""
+    try:
+        call(*arguments)
+    except OSError as error:
+        need(error.errno == number, f"{call} {arguments}: {error}")
+        return
+    raise Wrong(f"{call} {arguments}: it worked")
+
+
+def fallocate(path, mode, offset, length):
+    words = {FALLOC_PUNCH_HOLE: ["-p"], FALLOC_ZERO_RANGE: ["-z", "-n"]}[mode]
+    run("fallocate", *words, "-o", str(offset), "-l", str(length), path)
+
+
+def programs(folder, engine):
+    """qemu-img, mkfs.ext4, e2fsck, cp, and bytes that are no blocks."""
+    source, where = f"{folder}/source-{engine}", folder_at(f"{folder}/file-{engine}")
+    with open(source, "wb") as file:
+        for _ in range(DISK // (2 * MIB)):
+            file.write(os.urandom(MIB))
+            file.seek(MIB, os.SEEK_CUR)
+        file.truncate(DISK)
+    store = f"file:{folder}/file-{engine}.img,size={DISK}"
+    with server.start(store, engine=engine) as target:
+        with Attached(target.url, where, "--engine", engine) as disk:
+            facts = os.stat(disk.path)
+            need(facts.st_size == DISK and stat.S_IMODE(facts.st_mode) == 0o600, f"{facts}")
+            need(os.listdir(where) == ["disk"], os.listdir(where))
+            run("qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", "-S", "64k", source,
+                disk.path)
+            run("qemu-img", "compare", "-f", "raw", "-F", "raw", source, disk.path,
+                words="identical")
+            runs = json.loads(run("qemu-img", "map", "--output=json", "-f", "raw", disk.path))
+            holes = sum(one["length"] for one in runs if not one["data"])
+            need(holes >= DISK // 2 - MIB, f"{holes} bytes of holes are told: {runs}")
+            run("cp", disk.path, f"{folder}/copy")
+            run("cmp", source, f"{folder}/copy")
+            bytes_of(disk.path, source)
+            run("mkfs.ext4", "-q", "-F", disk.path)
+            run("e2fsck", "-f", "-n", disk.path)
+            need("warning" not in disk.stop(), "it warned")
+        # Who unmounts it ends it.
+        with Attached(target.url, where, "--engine", engine) as disk:
+            run("e2fsck", "-f", "-n", disk.path)
+            run("umount", where)
+            disk.end()
+        with Attached(target.url, where, "--engine", engine) as disk:
+            disk.stop(number=signal.SIGINT)
+        # Who has it open at the end gets errors, and the user is told who that is.
+        with Attached(target.url, where, "--engine", engine) as disk:
+            held = os.open(disk.path, os.O_RDWR)
+            said = disk.stop()
+            need(f"in use by {comm()}" in said, said)
+            fails(errno.ENOTCONN, os.pread, held, 1, 0)
+            os.close(held)
+    print(f"attach: {engine}: qemu-img, cp, mkfs.ext4 and e2fsck use the file")
+
+
+def comm():
+    with open("/proc/self/comm") as file:
+        return f"{file.read().strip()} (process {os.getpid()})"
+
+
+def bytes_of(path, source):
+    """What a file system of the system's own would do, on the file."""
+    with open(source, "rb") as file:
+        there = bytearray(file.read(4 * MIB))
+    disk = os.open(path, os.O_RDWR)
+    for offset, length in [(1, 1), (511, 2), (512, 512), (700, 3000), (4095, 70001), (MIB + 7, MIB)]:
+        data = os.urandom(length)
+        need(os.pwrite(disk, data, offset) == length, "a write was short")
+        there[offset:offset + length] = data
+    for mode, offset, length in [(FALLOC_PUNCH_HOLE, 3 * MIB - 1000, 5000),
+                                 (FALLOC_ZERO_RANGE, 300, 77777)]:
+        fallocate(path, mode, offset, length)
+        there[offset:offset + length] = bytes(length)
+    os.fsync(disk)
+    need(os.pread(disk, len(there), 0) == bytes(there), "other bytes are there")
+    # It is a device: the end is where it is.
+    need(os.pwrite(disk, b"x" * 100, DISK - 10) == 10, "a write went past the end")
+    need(len(os.pread(disk, 100, DISK - 10)) == 10 and os.pread(disk, 1, DISK) == b"", "the end")
+    fails(errno.ENOSPC, os.pwrite, disk, b"x", DISK)
+    fails(errno.EINVAL, os.ftruncate, disk, DISK - 1)
+    run("fallocate", "-l", "4096", path, status=1, words="not supported")
+    folder = os.path.dirname(path)
+    for call, arguments in [(os.chmod, [path, 0o644]), (os.unlink, [path]),
+                            (os.rename, [path, f"{path}2"]), (os.link, [path, f"{path}2"]),
+                            (os.symlink, ["x", f"{path}2"]), (os.mkdir, [f"{folder}/x"]),
+                            (os.open, [f"{folder}/x", os.O_CREAT | os.O_WRONLY])]:
+        fails(errno.EPERM, call, *arguments)
+    need(os.lseek(disk, 0, os.SEEK_END) == DISK, "SEEK_END")
+    fails(errno.ENXIO, os.lseek, disk, DISK, os.SEEK_DATA)
+    need(os.lseek(disk, DISK - 1, os.SEEK_HOLE) in (DISK - 1, DISK), "SEEK_HOLE at the end")
+    os.close(disk)
+    os.close(os.open(path, os.O_WRONLY | os.O_TRUNC))
+    need(os.stat(path).st_size == DISK, "O_TRUNC cut it")
+
+
+def several(folder):
+    """Two attachments of one disk, one that is read-only, and a size that changes."""
+    one, two = folder_at(f"{folder}/one"), folder_at(f"{folder}/two")
+    store = f"file:{folder}/several.img,size={DISK}"
+    with server.start(store) as target:
+        with Attached(target.url, one) as left, Attached(target.url, two) as right:
+            ends = [os.open(disk.path, os.O_RDWR) for disk in (left, right)]
+            for number in range(200):
+                word = f"{number:8}".encode()
+                os.pwrite(ends[number % 2], word, 5000)
+                need(os.pread(ends[1 - number % 2], 8, 5000) == word, f"{number}: an old word")
+            for end in ends:
+                os.close(end)
+            target.order("lun", "resize", "0", str(2 * DISK))
+            deadline = time.monotonic() + SECONDS
+            while os.stat(left.path).st_size != 2 * DISK:
+                need(time.monotonic() < deadline, "it did not grow")
+                with open(left.path, "rb") as file:  # a command brings the news
+                    file.read(1)
+                time.sleep(0.1)
+            left.stop()
+            right.stop()
+    with server.start(f"file:{folder}/several.img,readonly") as target:
+        with Attached(target.url, one) as disk:
+            need(stat.S_IMODE(os.stat(disk.path).st_mode) == 0o400, "it may be written")
+            fails(errno.EROFS, os.open, disk.path, os.O_RDWR)
+            with open(disk.path, "rb") as file:
+                file.seek(5000)
+                need(file.read(8) == b"     199", "another word")
+            disk.stop()
+    print("attach: no attachment reads what is old, sizes change, and read-only stays so")
+
+
+def outages(folder, restarts):
+    """fio writes and verifies; the target is killed again and again, and then stays away."""
+    where = folder_at(f"{folder}/outages")
+    store = f"file:{folder}/outages.img,size={DISK},sync"
+    options = ["--state-dir", f"{folder}/outages.state"]
+    listen = f"127.0.0.1:{server.free_port()}"
+    target = server.start(store, options=options, listen=listen)
+    try:
+        with Attached(target.url, where, "--io-timeout", "10s") as disk:
+            job = ["fio", "--name=outage", "--ioengine=libaio", "--direct=1",
+                   f"--filename={disk.path}", "--rw=randwrite", "--bsrange=512-64k",
+                   "--blockalign=512", f"--size={DISK}", "--iodepth=32", "--verify=crc32c",
+                   "--verify_backlog=256", "--verify_fatal=1", "--verify_state_save=0",
+                   "--loops=1000", f"--runtime={2 * restarts}", "--time_based",
+                   "--output-format=terse"]
+            load = subprocess.Popen(job, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                    stderr=subprocess.STDOUT, text=True,
+                                    preexec_fn=server.die_with_parent)
+            for _ in range(restarts):
+                time.sleep(1.2)
+                target.kill()
+                time.sleep(0.4)
+                target = server.start(store, options=options, listen=listen)
+            said = load.communicate(timeout=SECONDS)[0]
+            need(load.returncode == 0, f"fio ended with {load.returncode}\n{said}")
+            news = disk.stop()
+            need(news.count("the session is back") >= restarts, f"too few outages:\n{news}")
+        with Attached(target.url, where, "--io-timeout", "2s") as disk:
+            file = os.open(disk.path, os.O_RDWR)
+            target.kill()
+            begun = time.monotonic()
+            fails(errno.EIO, os.pread, file, 4096, 0)
+            need(1 < time.monotonic() - begun < 20, "it waited too long, or did not")
+            fails(errno.EIO, os.pwrite, file, b"x", 0)
+            os.close(file)
+            need("fail from now on" in disk.stop(status=1), "it does not say that it gave up")
+    finally:
+        target.kill()
+    print(f"attach: {restarts} times the target was killed: the file has what fio had written")
+
+
+def loses(folder):
+    """A flush that cannot bring all to stable storage fails."""
+    where = folder_at(f"{folder}/loses")
+    store = f"file:{folder}/loses.img,size={DISK}"
+    listen = f"127.0.0.1:{server.free_port()}"
+    target = server.start(store, listen=listen)
+    try:
+        with Attached(target.url, where) as disk:
+            file = os.open(disk.path, os.O_RDWR)
+            os.pwrite(file, b"x" * 4096, 0)
+            os.fsync(file)
+            os.pwrite(file, b"y" * 4096, 0)
+            target.kill()
+            target = server.start(store, listen=listen)
+            fails(errno.EIO, os.fsync, file)
+            os.close(file)
+            need("may be lost" in disk.stop(status=1), "the end forgot what may be lost")
+    finally:
+        target.kill()
+    print("attach: a flush of the file goes down to the target")
+
+
+def durable(folder):
+    """O_DSYNC and O_SYNC are FUA on the wire, and without them there is none."""
+    where, capture = folder_at(f"{folder}/durable"), f"{folder}/durable.pcap"
+    with server.start("memory:16M") as target:
+        with Attached(target.url, where, "--capture", capture) as disk:
+            for block, flags in enumerate([0, os.O_DSYNC, os.O_SYNC]):
+                file = os.open(disk.path, os.O_RDWR | flags)
+                os.pwrite(file, bytes(4096), 4096 * block)
+                os.close(file)
+            disk.stop()
+    with open(capture, "rb") as file:
+        written = re.findall(rb"\x2a(.)\0\0\0(.)\0\0\x08\0", file.read(), re.DOTALL)
+    need(written == [(b"\0", b"\0"), (b"\x08", b"\x08"), (b"\x08", b"\x10")], written)
+    print("attach: a write that is to be durable is so when it is acknowledged")
+
+
+def state_of(folder):
+    return ["--state-dir", f"{folder}/attached"]
+
+
+def background(folder):
+    """--daemon, attached, detach: of files and of NBD."""
+    where, state = folder_at(f"{folder}/background"), state_of(folder)
+    with server.start("memory:16M") as target:
+        said = run(BINARY, "attach", target.url, where, "--daemon", *state)
+        need(said.endswith(f"is attached as {where}/disk\n"), said)
+        run(BINARY, "attach", target.url, "--nbd", f"{folder}/b.sock", "--as", "other",
+            "--daemon", *state)
+        told = json.loads(run(BINARY, "attached", "--json", *state))
+        names = {one["name"]: one["place"] for one in told["attached"]}
+        need(names == {"disk-0": f"{where}/disk",
+                       "other": f"nbd+unix:///?socket={folder}/b.sock"}, told)
+        run(BINARY, "attach", target.url, "--nbd", f"{folder}/c.sock", "--as", "other", *state,
+            status=1, words="another --as")
+        with open(f"{where}/disk", "r+b") as file:
+            file.write(b"x")
+            file.flush()
+            run(BINARY, "detach", "disk-0", *state, status=1, words=f"in use by {comm()}")
+            file.write(b"y")
+            file.flush()
+            run(BINARY, "detach", where, "--force", *state, words="what they have not written")
+        need(os.listdir(where) == [], "it is still there")
+        run(BINARY, "detach", f"{folder}/b.sock", *state, words="no more")
+        run(BINARY, "detach", "other", *state, status=1, words="nothing is attached as other")
+        need(os.listdir(f"{folder}/attached") == [], "it left something")
+        # The error of the start is that of the command.
+        run(BINARY, "attach", f"{target.url[:-1]}7", where, "--daemon", *state, status=1,
+            words="no such logical unit")
+        # One that was killed is told of, and cleaned up.
+        run(BINARY, "attach", target.url, where, "--daemon", *state)
+        kill_attached(state)
+        try:
+            os.listdir(where)
+        except ConnectionAbortedError:
+            pass  # the system was just about to hear of it
+        except OSError as error:
+            need(error.errno == errno.ENOTCONN, f"{error}")
+        fails(errno.ENOTCONN, os.listdir, where)
+        run(BINARY, "attach", target.url, where, *state, status=1, words="whose server is gone")
+        run(BINARY, "attached", *state, words="is gone without an end")
+        need(os.listdir(where) == [], "the mount is still there")
+        run(BINARY, "attached", *state, words="nothing is attached")
+    print("attach: what runs in the background is listed, detached and cleaned up")
+
+
+def kill_attached(state):
+    """kill -9 of the only one."""
+    [one] = json.loads(run(BINARY, "attached", "--json", *state))["attached"]
+    os.kill(one["pid"], signal.SIGKILL)
+    deadline = time.monotonic() + SECONDS
+    while os.path.exists(f"/proc/{one['pid']}/fd/0"):
+        need(time.monotonic() < deadline, "it does not die")
+        time.sleep(0.02)
+    return one
+
+
+def loops(folder):
+    """A loop device: a file system of the system's, made, filled, trimmed and checked."""
+    if not os.access("/dev/loop-control", os.R_OK | os.W_OK):
+        print("LEFT OUT: loop devices, because this machine has none, or not for us", flush=True)
+        return
+    state, mount = state_of(folder), folder_at(f"{folder}/loop")
+    store = f"file:{folder}/loop.img,size={4 * DISK}"
+    with server.start(store) as target:
+        attach = [BINARY, "attach", target.url, "--loop", "--daemon", "--json", *state]
+        device = json.loads(run(*attach))["loop"]
+        try:
+            with open(f"/sys/block/{device[5:]}/loop/dio") as file:
+                need(file.read() == "1\n", "the system caches the file")
+            run("mkfs.ext4", "-q", device)
+            run("mount", device, mount)
+            data = os.urandom(20 * MIB)
+            with open(f"{mount}/file", "wb") as file:
+                file.write(data)
+                os.fsync(file.fileno())
+            run(BINARY, "detach", device, *state, status=1, words=f"the file system on {mount}")
+            with open(f"{mount}/gone", "wb") as file:
+                file.write(bytes(MIB) + data)
+            os.remove(f"{mount}/gone")
+            run("fstrim", mount)
+            run("umount", mount)
+            run("e2fsck", "-f", "-n", device)
+            run(BINARY, "detach", "disk-0", *state)
+            need(not os.path.exists(f"/sys/block/{device[5:]}/loop/backing_file"), "it is there")
+            # Trimmed: what was removed has no space.
+            used = os.stat(f"{folder}/loop.img").st_blocks * 512
+            need(used < 40 * MIB, f"{used} bytes are in use")
+            device = json.loads(run(*attach))["loop"]
+            target.order("lun", "resize", "0", str(8 * DISK))
+            deadline = time.monotonic() + SECONDS
+            while run("blockdev", "--getsize64", device) != f"{8 * DISK}\n":
+                need(time.monotonic() < deadline, "the device did not grow")
+                run("dd", f"if={device}", "of=/dev/null", "bs=4k", "count=1", "iflag=direct")
+                time.sleep(0.1)
+            run("mount", device, mount)
+            with open(f"{mount}/file", "rb") as file:
+                need(file.read() == data, "the file has other bytes")
+            run("umount", mount)
+            kill_attached(state)
+            run(BINARY, "attached", *state, words="taken away")
+            need(not os.path.exists(f"/sys/block/{device[5:]}/loop/backing_file"), "it is there")
+        finally:
+            subprocess.run(["umount", "-l", mount], stderr=subprocess.DEVNULL)
+    blocks(folder, state)
+    print("attach: a loop device keeps a file system, and goes in order")
+
+
+def blocks(folder, state):
+    """The device has the blocks of the disk."""
+    config = f"{folder}/blocks.toml"
+    with open(config, "w", encoding="ascii") as file:
+        file.write(f"""
+listen = ["127.0.0.1:0"]
+[[target]]
+name = "{server.IQN}"
+[[target.lun]]
+store = "memory:16M"
+block = 4096
+""")
+    with server.serve_config(config) as target:
+        told = json.loads(run(BINARY, "attach", target.url, "--loop", "--daemon", "--json", *state))
+        with open(f"/sys/block/{told['loop'][5:]}/queue/logical_block_size") as file:
+            size = file.read()
+        run(BINARY, "detach", told["loop"], *state)
+        need(size == "4096\n", f"{told['loop']} has blocks of {size}")
+
+
+# A device that everybody may open, where this machine's is root's alone, for this test alone.
+EVERYBODY = """
+mknod -m 666 "$1/fuse" c 10 229 && mount --bind "$1/fuse" /dev/fuse || exit 77
+chown 65534:65534 "$1/mine" && shift
+exec "$@"
+"""
+USE = """
+set -e
+"$1" attach "$2" "$3" > "$3.out" 2>&1 &
+for _ in $(seq 200); do [ -e "$3/disk" ] && break; kill -0 $! ; sleep 0.05; done
+printf hello | dd of="$3/disk" bs=5 seek=1000 conv=notrunc,fsync status=none
+[ "$(dd if="$3/disk" bs=5 skip=1000 count=1 status=none)" = hello ]
+[ "$(stat -c %u "$3/disk")" = "$(id -u)" ]
+kill "$!"
+wait "$!"
+[ ! -e "$3/disk" ]
+"""
+PLAIN = ["setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups"]
+BARE = [*PLAIN, "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all"]
+
+
+def unprivileged(folder):
+    """A user mounts by fusermount3; one without any privilege in a user namespace of his own."""
+    os.chmod(folder, 0o755)
+    mine = folder_at(f"{folder}/nobody")
+    kinds = {"fusermount3": PLAIN, "a user namespace": [*BARE, "unshare", "-rm"]}
+    with server.start("memory:16M") as target:
+        for number, (kind, prefix) in enumerate(kinds.items()):
+            for name in ["fuse", "mine"]:
+                subprocess.run(["rm", "-rf", f"{mine}/{name}"], check=True)
+            where = folder_at(folder_at(f"{mine}/mine") + f"/{number}")
+            os.chown(where, NOBODY, NOBODY)
+            command = ["unshare", "-m", "sh", "-c", EVERYBODY, "sh", mine, *prefix,
+                       "sh", "-c", USE, "sh", BINARY, target.url, where]
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, timeout=SECONDS)
+            if done.returncode == 77:
+                print(f"LEFT OUT: FUSE by {kind}: no device can be made: {done.stdout}", flush=True)
+                continue
+            said = ""
+            if os.path.exists(f"{where}.out"):
+                with open(f"{where}.out") as file:
+                    said = file.read()
+            need(done.returncode == 0, f"{kind}: {done.returncode} {done.stdout} {said}")
+            print(f"attach: nobody can have the file, by {kind}")
+        # Without the helper and without rights.
+        where = folder_at(f"{mine}/mine/none")
+        os.chown(where, NOBODY, NOBODY)
+        bare = ["unshare", "-m", "sh", "-c", EVERYBODY, "sh", f"{mine}", *BARE]
+        os.remove(f"{mine}/fuse")
+        run(*bare, "env", "PATH=/nowhere", BINARY, "attach", target.url, where, status=1,
+            words="the package fuse3")
+    print("attach: without a right to mount it says what is missing")
+
+
+def what_is_wrong(folder):
+    state = state_of(folder)
+    full, empty = folder_at(f"{folder}/full"), folder_at(f"{folder}/empty")
+    with open(f"{full}/file", "w", encoding="ascii") as file:
+        file.write("precious")
+    with server.start("memory:16M") as target:
+        url = target.url
+        for words, status, arguments in [
+                ("where?", 2, [url]),
+                ("cannot be used with", 2, [url, empty, "--nbd", f"{folder}/x"]),
+                ("cannot be used with", 2, [url, empty, "--loop"]),
+                ("mkdir -p", 1, [url, f"{folder}/missing"]),
+                ("not empty", 1, [url, full]),
+                ("no directory", 1, [url, f"{full}/file"]),
+                ("letters, digits", 2, [url, empty, "--as", "a/b", *state]),
+                ("cannot make", 1, [url, empty, "--state-dir", f"{full}/file/x"]),
+                ("no such logical unit", 1, [f"{url[:-1]}7", empty])]:
+            run(BINARY, "attach", *arguments, status=status, words=words)
+        # No FUSE, and none for us.
+        hidden = folder_at(f"{folder}/hidden")
+        instead = ["unshare", "-m", "sh", "-c", "mount --bind $1 $2 && shift 2 && exec \"$@\"", "sh"]
+        run(*instead, hidden, "/dev", BINARY, "attach", url, empty, status=1,
+            words="modprobe fuse")
+        if os.path.exists("/dev/loop-control"):
+            run(*instead, "/dev/null", "/dev/loop-control", BINARY, "attach", url, "--loop", *state,
+                status=1, words="/dev/loop-control")
+        need(os.listdir(empty) == [] and os.listdir(full) == ["file"], "something is left")
+        need(not os.path.ismount(f"{folder}/attached/disk-0.mount"), "a mount is left")
+    print("attach: what is wrong with a file or a loop device is said, and nothing is left")
+
+
+def test(folder, restarts):
+    """All of it; `folder`: empty."""
+    if not os.path.exists("/dev/fuse"):
+        print("LEFT OUT: FUSE, because this machine has none", flush=True)
+        return
+    try:
+        for engine in server.engines():
+            programs(folder, engine)
+        several(folder)
+        background(folder)
+        loops(folder)
+        what_is_wrong(folder)
+        unprivileged(folder)
+        loses(folder)
+        durable(folder)
+        outages(folder, restarts)
+    finally:
+        leave_nothing(state_of(folder))
+
+
+def leave_nothing(state):
+    """Ends what runs in the background after a test that has failed."""
+    listing = subprocess.run([BINARY, "attached", "--json", *state], stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, text=True, timeout=SECONDS)
+    told = json.loads(listing.stdout)
+    for one in told["attached"]:
+        subprocess.run([BINARY, "detach", one["name"], "--force", *state],
+                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL, timeout=SECONDS)
