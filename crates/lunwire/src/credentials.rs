@@ -191,9 +191,8 @@ impl Accounts {
         for (name, option, user, path) in sides {
             found.push(match (user, path) {
                 (None, None) => None,
-                (Some(user), None) => {
-                    bail!("{url}: {name} {} has no {option}", shown_user(user))
-                }
+                // Its name may hold what somebody meant as the secret.
+                (Some(_), None) => bail!("{url}: {name}: {option} is missing"),
                 (None, Some(_)) if name == "user" => {
                     bail!("{url}: {option}: the URL has no user; try: iscsi://USER@...")
                 }

@@ -234,7 +234,6 @@ fn commands_are_numbered_in_order_and_wait_for_the_window() {
     assert_eq!(lab.session.task_count(), 5);
 }
 
-/// Covers: CMD-13, CMD-14.
 #[test]
 fn commands_wait_where_few_may_be_with_the_target() {
     let mut lab = Lab::new();
@@ -248,6 +247,7 @@ fn commands_wait_where_few_may_be_with_the_target() {
     assert_eq!(lab.commands().len(), 4);
 }
 
+/// Covers: CMD-13, CMD-14.
 #[test]
 fn the_window_never_moves_back() {
     let mut lab = Lab::new();
