@@ -155,6 +155,7 @@ impl Keep {
 
     /// A flush has ended well, and nothing was lost before.
     pub(crate) fn flushed(&mut self, mark: Stamp) {
+        self.failures = 0;
         if mark > self.confirmed {
             self.confirmed = mark;
             self.ranges.forget(mark);
@@ -223,7 +224,7 @@ impl Keep {
         match flushed {
             Flushed::Good => {
                 self.flushed(self.written);
-                (self.state, self.failures) = (State::Steady, 0);
+                self.state = State::Steady;
                 Some(Step::Steady)
             }
             Flushed::Lost => {

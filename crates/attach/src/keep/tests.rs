@@ -441,3 +441,18 @@ proptest! {
         }
     }
 }
+
+/// A disk that fails to flush now and then, and can in between, is as good as any.
+#[test]
+fn failures_count_until_a_good_flush() {
+    let mut keep = Keep::new(100);
+    for _ in 0..5 * limits::FAILURES_MAX {
+        assert!(keep.cannot_flush().is_none());
+        keep.wrote(0..1, Content::Discard, 0);
+        keep.flushed(keep.mark());
+    }
+    for _ in 0..limits::FAILURES_MAX {
+        assert!(keep.cannot_flush().is_none());
+    }
+    assert!(matches!(keep.cannot_flush(), Some(Step::Broken)));
+}
