@@ -27,8 +27,14 @@ struct Ground {
     /// Blocks that differ, or may.
     dirty: BTreeSet<usize>,
     dice: u64,
+    /// Most of them at a time.
+    most_dirty: usize,
     flushes: usize,
     lost: usize,
+    /// While this is locked nothing is written.
+    hold: Arc<Mutex<()>>,
+    /// What was done: kind and place.
+    done: Vec<(char, u64)>,
 }
 
 /// What a target has of it.
@@ -46,8 +52,11 @@ impl Ground {
             now: bytes,
             dirty: BTreeSet::new(),
             dice: 7,
+            most_dirty: 0,
             flushes: 0,
             lost: 0,
+            hold: Arc::default(),
+            done: Vec::new(),
         }))
     }
 
@@ -55,6 +64,7 @@ impl Ground {
         let start = usize::try_from(offset).unwrap();
         change(&mut self.now[start..start + length]);
         self.dirty.extend(start / BLOCK..(start + length).div_ceil(BLOCK));
+        self.most_dirty = self.most_dirty.max(self.dirty.len());
     }
 
     fn flush(&mut self) {
@@ -96,8 +106,18 @@ impl Store for Lossy {
         if let Err(error) = self.geometry().check(op) {
             return Submitted::Done(Outcome::Failed(error));
         }
+        if let Op::Write { .. } = op {
+            let hold = Arc::clone(&self.ground.lock().unwrap().hold);
+            drop(hold.lock().unwrap());
+        }
         let mut ground = self.ground.lock().unwrap();
         let (offset, length) = op.range();
+        let kind = match op {
+            Op::Read { .. } => 'r',
+            Op::Flush => 'f',
+            _ => 'w',
+        };
+        ground.done.push((kind, offset));
         if offset + length > ground.now.len() as u64 {
             return Submitted::Done(Outcome::Failed(OpError::Range));
         }
@@ -295,6 +315,61 @@ fn what_is_kept_has_a_bound() {
     attached.stop().unwrap();
     let ground = ground.lock().unwrap();
     assert!(ground.stable[..1_000_000] == [3; 1_000_000] && ground.stable[2 << 20] == 3);
+}
+
+/// What is on its way to the disk counts as kept, so that there is never more to lose.
+#[test]
+fn what_may_be_lost_has_a_bound() {
+    const KEPT: usize = 64 << 10;
+    let ground = Ground::new();
+    let target = serve_ground(ANYWHERE.into(), &ground, BYTES);
+    let settings = Settings { keep_bytes: KEPT as u64, ..Settings::default() };
+    let mut attached = attach_as(target.portals()[0], PATIENCE, &settings);
+    let mut client = attached.client();
+    for at in 0..250 {
+        client.send(Kind::Write, 0, at * 4096, 4096, &[1; 4096]);
+    }
+    for _ in 0..250 {
+        assert_eq!(client.reply().0, 0);
+    }
+    assert!(ground.lock().unwrap().most_dirty * BLOCK <= KEPT);
+    drop(client);
+    attached.stop().unwrap();
+}
+
+/// Nothing begins before all is written again and flushed: a read would find what was there before,
+/// and a write could be overtaken by an older one.
+#[test]
+fn nothing_begins_while_it_is_written_again() {
+    let ground = Ground::new();
+    let target = serve_ground(ANYWHERE.into(), &ground, BYTES);
+    let portal = target.portals()[0];
+    let mut attached = attach_as(portal, PATIENCE, &Settings::default());
+    let (mut client, mut other) = (attached.client(), attached.client());
+    for at in 0..100 {
+        assert_eq!(client.write(at * 8192, &[1; 4096]), 0);
+    }
+    target.stop(Duration::ZERO).unwrap();
+    let hold = Arc::clone(&ground.lock().unwrap().hold);
+    ground.lock().unwrap().lose();
+    ground.lock().unwrap().done.clear();
+    let held = hold.lock().unwrap();
+    let _target = serve_ground(portal, &ground, BYTES);
+    client.send(Kind::Read, 0, 0, 4096, &[]);
+    attached.hears(|news| matches!(news, News::WritesAgain { bytes: 409_600 }));
+    other.send(Kind::Write, 0, 0, 4096, &[2; 4096]);
+    // It comes to the server meanwhile.
+    std::thread::sleep(Duration::from_millis(200));
+    drop(held);
+    assert_eq!(other.reply().0, 0);
+    assert_eq!(client.reply().0, 0);
+    let done = std::mem::take(&mut ground.lock().unwrap().done);
+    let flush = done.iter().position(|(kind, _)| *kind == 'f').unwrap();
+    let written: Vec<_> = done[..flush].iter().filter(|(kind, _)| *kind == 'w').collect();
+    assert_eq!(written.len(), 100, "{written:?}");
+    assert!(done[flush..].contains(&('w', 0)), "{done:?}");
+    drop((client, other));
+    attached.stop().unwrap();
 }
 
 /// Another disk, or less of it, comes back in the place of the one that was: nothing is written to
