@@ -482,9 +482,9 @@ pub(crate) struct AttachOptions {
     #[arg(long, value_name = "TIME", default_value = "5m")]
     pub(crate) io_timeout: String,
     /// How much is kept of what was written and not flushed, to write it again when the target has
-    /// lost it; then it flushes by itself. 0: nothing, and flushes fail then
-    #[arg(long, value_name = "SIZE", default_value = "64M")]
-    pub(crate) keep: String,
+    /// lost it; 64M if not said. 0: nothing, and flushes fail then
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) keep: Option<String>,
     /// Go on in the background when the disk can be used
     #[arg(long)]
     pub(crate) daemon: bool,

@@ -29,6 +29,7 @@ use initiator::Config;
 use initiator::Disk;
 use initiator::DiskEvent;
 use initiator::Fate;
+use initiator::Geometry;
 use initiator::Initiator;
 use initiator::Options;
 use initiator::Session;
@@ -78,7 +79,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let url = client::disk_url(&options.disk.url)?;
     let place = Place::of(options)?;
     let wait = client::time("--io-timeout", &options.io_timeout)?;
-    let keep_bytes = keep_bytes(&options.keep)?;
+    let keep_bytes = keep_bytes(options.keep.as_deref())?;
     if options.daemon {
         return match background::start()? {
             None => Ok(()),
@@ -111,11 +112,8 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         }
     };
     let geometry = disk.geometry();
-    if keep_bytes == 0 && geometry.volatile_cache {
-        output::say(format_args!(
-            "{url}: nothing is kept of what is written (--keep 0): when the target begins anew, \
-             flushes fail"
-        ));
+    if let Some(text) = what_is_kept(options, keep_bytes, &place, &geometry) {
+        output::say(format_args!("{url}: {text}"));
     }
     let description = url.to_string();
     let mount = match &listed {
@@ -337,13 +335,40 @@ impl Attached<'_> {
 }
 
 /// Most that is kept: none, or a few requests at least.
-fn keep_bytes(text: &str) -> Result<u64> {
+fn keep_bytes(text: Option<&str>) -> Result<u64> {
+    let Some(text) = text else { return Ok(Settings::default().keep_bytes) };
     let bytes = client::size("--keep", text)?;
     if bytes != 0 && !(KEEP_MIN..=KEEP_MAX).contains(&bytes) {
         let right = "0, or 1M to 64G, is right";
         return Err(Usage(format!("--keep {text}: {right}")).into());
     }
     Ok(bytes)
+}
+
+/// What whoever attaches a disk should know of what is kept of it; None: it is as he thinks.
+fn what_is_kept(
+    options: &AttachOptions,
+    keep_bytes: u64,
+    place: &Place,
+    geometry: &Geometry,
+) -> Option<&'static str> {
+    let can_lose = geometry.volatile_cache && !geometry.read_only;
+    if !can_lose {
+        return options.keep.as_ref().filter(|_| keep_bytes > 0).map(|_| {
+            "the disk has no volatile cache, or is read-only: there is nothing to lose, and \
+             nothing is kept (--keep)"
+        });
+    }
+    if keep_bytes == 0 {
+        return Some(
+            "nothing is kept of what is written (--keep 0): when the target begins anew, flushes \
+             fail",
+        );
+    }
+    (!matches!(place, Place::Nbd(_))).then_some(
+        "of files and loop devices nothing is kept yet (--keep): when the target begins anew, \
+         flushes fail",
+    )
 }
 
 fn is_loopback(address: &str) -> bool {
