@@ -39,6 +39,10 @@ use crate::limits;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stamp(u64);
 
+/// How often something may have been lost: what was read on one is right on it alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Footing(u64);
+
 /// What is kept, and what is being done about a loss.
 #[derive(Debug)]
 pub(crate) struct Keep {
@@ -53,6 +57,7 @@ pub(crate) struct Keep {
     /// What the last good flush covers.
     confirmed: Stamp,
     state: State,
+    footing: Footing,
     /// How often since the last good flush the unit failed to keep something.
     failures: u32,
 }
@@ -105,6 +110,7 @@ impl Keep {
             durable: Stamp::default(),
             confirmed: Stamp::default(),
             state: State::Steady,
+            footing: Footing::default(),
             failures: 0,
         }
     }
@@ -112,6 +118,11 @@ impl Keep {
     /// Whether anything may begin.
     pub(crate) fn is_steady(&self) -> bool {
         self.state == State::Steady
+    }
+
+    /// None while nothing may begin.
+    pub(crate) fn footing(&self) -> Option<Footing> {
+        self.is_steady().then_some(self.footing)
     }
 
     pub(crate) fn is_broken(&self) -> bool {
@@ -170,6 +181,7 @@ impl Keep {
 
     /// The unit may have lost something.
     pub(crate) fn doubt(&mut self, fate: Fate) {
+        self.footing.0 += 1;
         if fate == Fate::Failed {
             self.failures += 1;
             // It may be one that was to be on stable storage, and is kept nowhere.

@@ -7,11 +7,13 @@
 //! ```text
 //! door.rs ---connections---> server/thread.rs <---ends of operations--- initiator::CompletionQueue
 //!                              | client.rs   a connection: nbd::Handshake, nbd::Receiver, replies
-//!                              | thread/requests.rs   requests, from their parts to their ends
-//!                              | thread/keeping.rs    keep.rs: what was written and not flushed
 //!                              | split.rs    what a request is to a disk of blocks
-//!                              ' work.rs     what is under way, and what must wait for it
+//!                              ' carrier.rs  requests, from their parts to their ends
+//!                                 | work.rs  what is under way, and what must wait for it
+//!                                 ' keep.rs  what was written and not flushed
 //! ```
+//!
+//! [`FuseServer`] makes it a file (`fuse.rs`), on the same carrier.
 //!
 //! Clients may read and write any bytes; the disk has blocks. A write that begins or ends within a
 //! block has the rest of it read before, and no other write is under way there meanwhile

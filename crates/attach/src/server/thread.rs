@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread that serves: connections on one side, the disk on the other.
 
-mod keeping;
 mod requests;
 
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::PoisonError;
@@ -21,9 +19,6 @@ use engine::Waker;
 use engine::Work;
 use initiator::CompletionQueue;
 use initiator::Disk;
-use initiator::Fate;
-use initiator::Kind;
-use initiator::Operation;
 use initiator::Pool;
 use nbd::Export;
 use nbd::Handshake;
@@ -32,20 +27,18 @@ use nbd::Outcome;
 use nbd::Violation;
 use slab::Slab;
 
-use self::keeping::Keeping;
-use self::requests::Entry;
+use self::requests::Owner;
 use self::requests::Question;
-use self::requests::Task;
 use super::Error;
 use super::News;
 use super::Settings;
 use super::Stop;
+use crate::carrier::Carrier;
 use crate::client::Client;
 use crate::client::End;
 use crate::client::Phase;
 use crate::client::Writing;
 use crate::limits;
-use crate::work::Jobs;
 
 /// What the thread is made of.
 pub(super) struct Parts {
@@ -73,12 +66,8 @@ impl Parts {
             }
         };
         let completions = CompletionQueue::waking(port.waker())?;
-        self.disk.watch(&completions, NEWS);
+        let carrier = Carrier::new(self.disk.clone(), completions, self.settings.keep_bytes);
         let _ = ready.send(Ok(port.waker()));
-        // What is on stable storage when it is acknowledged is lost by nobody.
-        let keeps = self.settings.keep_bytes > 0
-            && self.disk.geometry().volatile_cache
-            && !self.export.read_only;
         let server = Server {
             port,
             export: self.export,
@@ -87,37 +76,15 @@ impl Parts {
             connections: self.connections,
             news: self.news,
             stop: self.stop,
-            completions,
+            carrier,
             clients: Slab::new(),
-            entries: Slab::new(),
-            jobs: Jobs::default(),
-            keeping: keeps.then(|| Keeping::new(self.settings.keep_bytes)),
-            at_disk: 0,
-            refused: VecDeque::new(),
-            hungry: VecDeque::new(),
             settings: self.settings,
             questions: Vec::new(),
             touched: Vec::new(),
             blocked: false,
-            last_flush: LastFlush::Unwanted,
         };
         server.run()
     }
-}
-
-/// Tags of operations that are no jobs'.
-const NEWS: u64 = u64::MAX;
-const LAST_FLUSH: u64 = u64::MAX - 1;
-const OWN_FLUSH: u64 = u64::MAX - 2;
-const REWRITE: u64 = u64::MAX - 3;
-
-/// The flush at the end.
-#[derive(Debug)]
-enum LastFlush {
-    Unwanted,
-    Wanted,
-    UnderWay,
-    Over(Result<(), Error>),
 }
 
 struct Server<P> {
@@ -128,26 +95,14 @@ struct Server<P> {
     connections: Receiver<OwnedFd>,
     news: SyncSender<News>,
     stop: Arc<Stop>,
-    completions: CompletionQueue,
+    carrier: Carrier<Owner>,
     clients: Slab<Client>,
-    /// Requests under way at the disk.
-    entries: Slab<Entry>,
-    jobs: Jobs<Task>,
-    /// None: nothing is kept.
-    keeping: Option<Keeping>,
-    /// Operations under way, but for what is written again.
-    at_disk: usize,
-    /// Operations that fail without being sent, by their tags.
-    refused: VecDeque<(u64, Option<initiator::Error>)>,
-    /// Jobs whose reads found no memory.
-    hungry: VecDeque<usize>,
     settings: Settings,
     questions: Vec<Question>,
     /// Clients that something has happened to since the last look.
     touched: Vec<usize>,
     /// A request waits for memory.
     blocked: bool,
-    last_flush: LastFlush,
 }
 
 impl<P: Port> Server<P> {
@@ -162,6 +117,7 @@ impl<P: Port> Server<P> {
             }
             self.reap();
             self.hear();
+            self.ask_again();
             let now = self.port.now();
             if stopping.is_none() && self.stop.wanted.load(Ordering::Acquire) {
                 let grace = self.stop.grace.lock();
@@ -175,7 +131,8 @@ impl<P: Port> Server<P> {
             }
             self.look_at_clocks(now);
             self.look_at_touched(now);
-            self.go_on();
+            self.carrier.advance();
+            self.deliver();
             let served = self.clients.iter().all(|(_, client)| client.end == End::Closed);
             if stopping.is_some() && served {
                 return self.leave();
@@ -190,9 +147,11 @@ impl<P: Port> Server<P> {
             Phase::Handshake(_, until) if client.end != End::Closed => Some(until),
             _ => None,
         });
-        let room = self.blocked.then(|| now + limits::ROOM_INTERVAL);
-        let refused = (!self.refused.is_empty()).then_some(now);
-        handshakes.chain(stopping).chain(room).chain(refused).min()
+        let is_hungry = self.blocked || self.carrier.is_hungry();
+        let room = is_hungry.then(|| now + limits::ROOM_INTERVAL);
+        // What has ended in this round.
+        let touched = (!self.touched.is_empty()).then_some(now);
+        handshakes.chain(stopping).chain(room).chain(touched).min()
     }
 
     fn on_event(&mut self, token: Token, event: Event) {
@@ -352,11 +311,12 @@ impl<P: Port> Server<P> {
             ));
             self.close(key);
         }
-        if !std::mem::take(&mut self.blocked) {
+        if !std::mem::take(&mut self.blocked) && !self.carrier.is_hungry() {
             return;
         }
         self.make_room(now);
-        self.feed();
+        self.carrier.feed();
+        self.deliver();
         let waiting: Vec<usize> = self
             .clients
             .iter()
@@ -440,57 +400,28 @@ impl<P: Port> Server<P> {
         }
     }
 
-    /// Flushes, and waits for all that is under way at the disk for some time.
+    /// Waits for all that is under way at the disk for some time, and flushes it.
     fn leave(mut self) -> Result<(), Error> {
         let until = self.port.now() + limits::LAST_FLUSH;
-        self.last_flush = match self.export.read_only {
-            true => LastFlush::Over(Ok(())),
-            false => LastFlush::Wanted,
-        };
+        self.carrier.finish();
         loop {
             self.reap();
-            self.go_on();
             while let Some((token, event)) = self.port.next_event() {
                 self.on_event(token, event);
             }
-            if let Some(keeping) = &self.keeping
-                && keeping.keep.is_broken()
-            {
-                return Err(Error::Broken(keeping.cause.clone()));
-            }
-            if matches!(self.last_flush, LastFlush::Wanted) && self.is_steady() {
-                self.disk.submit(&self.completions, LAST_FLUSH, Operation::Flush)?;
-                self.last_flush = LastFlush::UnderWay;
-                self.at_disk += 1;
-            }
-            if self.jobs.is_empty() && matches!(self.last_flush, LastFlush::Over(_)) {
-                let LastFlush::Over(result) = self.last_flush else { continue };
+            if let Some(result) = self.carrier.finished() {
                 return result;
             }
-            if self.port.now() >= until {
+            let now = self.port.now();
+            if now >= until {
                 return Err(Error::Silent);
             }
-            let now = self.port.now();
-            self.feed();
-            self.port.wait(match (self.refused.is_empty(), self.hungry.is_empty()) {
-                (false, _) => Some(now),
-                (true, false) => Some(until.min(now + limits::ROOM_INTERVAL)),
-                (true, true) => Some(until),
+            self.carrier.feed();
+            self.port.wait(match self.carrier.is_hungry() {
+                true => Some(until.min(now + limits::ROOM_INTERVAL)),
+                false => Some(until),
             });
         }
-    }
-
-    /// The last flush has ended.
-    fn on_last_flush(&mut self, result: Result<(), initiator::Error>) {
-        self.at_disk -= 1;
-        let lost = matches!(&result, Err(error) if matches!(error.kind(), Kind::WritesLost));
-        if lost && self.keeping.is_some() && self.is_steady() {
-            self.doubt(Fate::Reset);
-        }
-        self.last_flush = match self.is_steady() {
-            true => LastFlush::Over(result.map_err(Error::Disk)),
-            false => LastFlush::Wanted,
-        };
     }
 
     fn tell(&self, news: News) {

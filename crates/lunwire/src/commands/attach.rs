@@ -112,7 +112,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         }
     };
     let geometry = disk.geometry();
-    if let Some(text) = what_is_kept(options, keep_bytes, &place, &geometry) {
+    if let Some(text) = what_is_kept(options, keep_bytes, &geometry) {
         output::say(format_args!("{url}: {text}"));
     }
     let description = url.to_string();
@@ -349,7 +349,6 @@ fn keep_bytes(text: Option<&str>) -> Result<u64> {
 fn what_is_kept(
     options: &AttachOptions,
     keep_bytes: u64,
-    place: &Place,
     geometry: &Geometry,
 ) -> Option<&'static str> {
     let can_lose = geometry.volatile_cache && !geometry.read_only;
@@ -359,15 +358,8 @@ fn what_is_kept(
              nothing is kept (--keep)"
         });
     }
-    if keep_bytes == 0 {
-        return Some(
-            "nothing is kept of what is written (--keep 0): when the target begins anew, flushes \
-             fail",
-        );
-    }
-    (!matches!(place, Place::Nbd(_))).then_some(
-        "of files and loop devices nothing is kept yet (--keep): when the target begins anew, \
-         flushes fail",
+    (keep_bytes == 0).then_some(
+        "nothing is kept of what is written (--keep 0): when the target begins anew, flushes fail",
     )
 }
 

@@ -107,13 +107,15 @@ impl Served {
                 Ok((Self::Nbd(server), news))
             }
             Place::Folder(folder) => {
-                let (server, news) = FuseServer::start(disk, pool, folder)?;
+                let (server, news) =
+                    FuseServer::start(disk, pool, folder, wanted.settings.keep_bytes)?;
                 Ok((Self::File(server), news))
             }
             Place::Loop => {
                 let folder = wanted.mount.as_deref().context("there is no place for the file")?;
                 let geometry = disk.geometry();
-                let (server, news) = FuseServer::start(disk, pool, folder)?;
+                let (server, news) =
+                    FuseServer::start(disk, pool, folder, wanted.settings.keep_bytes)?;
                 let options = LoopOptions { block: geometry.block, read_only: geometry.read_only };
                 match LoopDevice::attach(&server.path(), options) {
                     Ok(device) => Ok((Self::Loop(device, server), news)),

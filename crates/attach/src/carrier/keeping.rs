@@ -4,17 +4,16 @@
 
 use std::collections::VecDeque;
 
-use engine::Port;
 use initiator::Chunks;
 use initiator::Durability;
 use initiator::Fate;
 use initiator::Kind;
 use initiator::Operation;
 
+use super::Carrier;
 use super::OWN_FLUSH;
 use super::REWRITE;
-use super::Server;
-use super::requests::Task;
+use super::Task;
 use crate::keep;
 use crate::keep::Content;
 use crate::keep::Flushed;
@@ -22,6 +21,7 @@ use crate::keep::Keep;
 use crate::keep::Stamp;
 use crate::keep::Step;
 use crate::keep::Waits;
+use crate::limits;
 use crate::server::News;
 
 /// What is kept, and who waits for it.
@@ -39,7 +39,7 @@ pub(super) struct Keeping {
 }
 
 /// How an operation has ended; None: it was refused here, and never sent.
-pub(super) type Ended = Result<Chunks, Option<initiator::Error>>;
+pub(super) type Outcome = Result<Chunks, Option<initiator::Error>>;
 
 /// What the end of an operation is to who waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Keeping {
     }
 
     /// The main operation of a task has ended.
-    pub(super) fn judge(&mut self, task: &mut Task, result: &Ended) -> Verdict {
+    pub(super) fn judge(&mut self, task: &mut Task, result: &Outcome) -> Verdict {
         let keep = &mut self.keep;
         let cost = std::mem::take(&mut task.cost);
         let error = match result {
@@ -126,7 +126,7 @@ fn note(keep: &mut Keep, operation: Operation, cost: u64) {
 pub(super) fn cost_of(operation: &Operation) -> Option<u64> {
     match operation {
         Operation::Write { data, .. } => Some(keep::data_cost(data.len())),
-        Operation::Zero { .. } | Operation::Discard { .. } => Some(crate::limits::RANGE_COST),
+        Operation::Zero { .. } | Operation::Discard { .. } => Some(limits::RANGE_COST),
         _ => None,
     }
 }
@@ -135,7 +135,7 @@ fn is_lost(error: &initiator::Error) -> bool {
     matches!(error.kind(), Kind::WritesLost)
 }
 
-impl<P: Port> Server<P> {
+impl<O> Carrier<O> {
     /// Whether a job may begin now; one that may not is noted.
     pub(super) fn may_begin(&mut self, number: usize) -> bool {
         let Some(keeping) = &mut self.keeping else { return true };
@@ -157,15 +157,6 @@ impl<P: Port> Server<P> {
         true
     }
 
-    /// Whether what was read or told is right: nothing may be lost that is not written again.
-    pub(super) fn is_steady(&self) -> bool {
-        self.keeping.as_ref().is_none_or(|keeping| keeping.keep.is_steady())
-    }
-
-    pub(super) fn is_broken(&self) -> bool {
-        self.keeping.as_ref().is_some_and(|keeping| keeping.keep.is_broken())
-    }
-
     /// The unit may have lost something.
     pub(super) fn doubt(&mut self, fate: Fate) {
         let Some(keeping) = &mut self.keeping else { return };
@@ -181,7 +172,7 @@ impl<P: Port> Server<P> {
         if let Some(keeping) = &mut self.keeping {
             keeping.cause.clone_from(&cause);
         }
-        self.tell(News::Broken(cause));
+        self.news.push(News::Broken(cause));
     }
 
     /// There is another disk in the place of the one that was.
@@ -232,7 +223,7 @@ impl<P: Port> Server<P> {
             }),
         };
         match (step, result) {
-            (Some(Step::Steady), _) => self.tell(News::WrittenAgain),
+            (Some(Step::Steady), _) => self.news.push(News::WrittenAgain),
             (Some(Step::Broken), Err(error)) => self.give_up(error.to_string()),
             _ => {}
         }
@@ -241,7 +232,7 @@ impl<P: Port> Server<P> {
     /// The disk has a volatile cache and no flush: there is no end of what would be kept.
     fn keep_no_more(&mut self) {
         let Some(keeping) = self.keeping.take() else { return };
-        self.tell(News::KeepsNothing);
+        self.news.push(News::KeepsNothing);
         for number in keeping.lacking.into_iter().chain(keeping.again) {
             self.launch(number);
         }
@@ -256,7 +247,7 @@ impl<P: Port> Server<P> {
                 Step::Begin(bytes) => {
                     self.disk.begin_again();
                     if bytes > 0 {
-                        self.tell(News::WritesAgain { bytes });
+                        self.news.push(News::WritesAgain { bytes });
                     }
                 }
                 Step::Write(operation) => {
@@ -281,7 +272,6 @@ impl<P: Port> Server<P> {
         for number in begin {
             self.launch(number);
         }
-        self.ask_again();
         self.make_room_to_keep();
     }
 
