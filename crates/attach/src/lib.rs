@@ -29,6 +29,7 @@ mod keep;
 mod limits;
 mod server;
 mod split;
+mod tls;
 mod work;
 
 pub use door::Address;
@@ -41,3 +42,6 @@ pub use server::Error;
 pub use server::NbdServer;
 pub use server::News;
 pub use server::Settings;
+pub use tls::Tls;
+pub use tls::TlsError;
+pub use tls::TlsFiles;

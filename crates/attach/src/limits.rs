@@ -62,6 +62,10 @@ pub(crate) const FAILURES_MAX: u32 = 8;
 /// are few of them, too.
 pub(crate) const RANGE_COST: u64 = 4096;
 
+/// What is sealed by TLS at a time for a connection, bytes: it lies in memory that is no pool's, and
+/// fills a socket.
+pub(crate) const SEAL_BYTES: usize = 256 << 10;
+
 /// Extents of one answer: a client asks again from where they end.
 pub(crate) const EXTENTS_MAX: usize = 256;
 

@@ -29,6 +29,7 @@ use crate::door::Door;
 use crate::door::Listener;
 use crate::fuse::MountError;
 use crate::limits;
+use crate::tls::Tls;
 
 /// Why a disk is not served, or was not to the end.
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +97,8 @@ pub struct Settings {
     pub handshake_timeout: Duration,
     /// A client that has not read its answers for so long gives way when others lack memory.
     pub slow_reader: Duration,
+    /// Clients must speak TLS; None: they cannot.
+    pub tls: Option<Tls>,
 }
 
 impl Default for Settings {
@@ -105,6 +108,7 @@ impl Default for Settings {
             keep_bytes: limits::KEEP_BYTES,
             handshake_timeout: limits::HANDSHAKE_TIMEOUT,
             slow_reader: limits::SLOW_READER,
+            tls: None,
         }
     }
 }
@@ -153,7 +157,10 @@ impl NbdServer {
         settings: &Settings,
     ) -> Result<(Self, Receiver<News>), Error> {
         let listener = Listener::open(address)?;
-        let shown = listener.to_string();
+        let mut shown = listener.to_string();
+        if settings.tls.is_some() {
+            shown = shown.replacen("nbd", "nbds", 1);
+        }
         let (ready, started) = mpsc::channel();
         let (connect, connections) = mpsc::channel();
         let (news_to, news) = mpsc::sync_channel(NEWS_MAX);

@@ -4,6 +4,8 @@
 
 #[path = "nbd/losses.rs"]
 mod losses;
+#[path = "nbd/tls.rs"]
+mod tls;
 
 use std::io::Read;
 use std::io::Write;

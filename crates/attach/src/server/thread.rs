@@ -24,7 +24,6 @@ use nbd::Export;
 use nbd::Handshake;
 use nbd::Item;
 use nbd::Outcome;
-use nbd::Violation;
 use slab::Slab;
 
 use self::requests::Owner;
@@ -39,6 +38,8 @@ use crate::client::End;
 use crate::client::Phase;
 use crate::client::Writing;
 use crate::limits;
+use crate::tls::Peer;
+use crate::tls::Secure;
 
 /// What the thread is made of.
 pub(super) struct Parts {
@@ -157,15 +158,11 @@ impl<P: Port> Server<P> {
     fn on_event(&mut self, token: Token, event: Event) {
         let Some(key) = key_of(token) else { return };
         match event {
-            Event::Received { bytes } => self.take_in(key, &bytes),
+            Event::Received { bytes } => self.come(key, &bytes),
             Event::ReceiveEnded { .. } => {
                 let Some(client) = self.clients.get_mut(key) else { return };
                 client.receiving = false;
-                // What it has asked for is carried out, though it may not hear of it.
-                if client.end == End::Open {
-                    client.end = End::WhenAnswered;
-                    client.writing = None;
-                }
+                self.hear_no_more(key);
                 self.touched.push(key);
             }
             Event::Sent { list, result } => {
@@ -190,13 +187,49 @@ impl<P: Port> Server<P> {
         self.stop.clients.fetch_add(1, Ordering::AcqRel);
         let socket = self.port.add_socket(connection);
         let mut greeting = Vec::new();
-        let handshake = Handshake::begin(&mut greeting);
+        let tls = if self.settings.tls.is_some() { nbd::Tls::Forced } else { nbd::Tls::Never };
+        let handshake = Handshake::begin(tls, &mut greeting);
         let deadline = self.port.now() + self.settings.handshake_timeout;
         let mut client = Client::new(socket, handshake, deadline);
         client.say(&greeting);
         let key = self.clients.insert(client);
         self.port.submit(token_of(key), Work::Receive { socket });
         self.touched.push(key);
+    }
+
+    /// Bytes have come, plain or inside of TLS.
+    fn come(&mut self, key: usize, bytes: &[u8]) {
+        let Some(client) = self.clients.get_mut(key) else { return };
+        if !client.is_secure() {
+            return self.take_in(key, bytes);
+        }
+        if client.end != End::Open {
+            return;
+        }
+        match client.open(bytes) {
+            Ok((plain, peer)) => {
+                if !plain.is_empty() {
+                    self.take_in(key, &plain);
+                }
+                if peer == Peer::HasLeft {
+                    self.hear_no_more(key);
+                }
+            }
+            Err(error) => self.send_away(key, &format!("TLS: {error}")),
+        }
+        // TLS may have something to say itself.
+        self.touched.push(key);
+    }
+
+    /// Nothing more comes of a client. What it has asked for is carried out, though it may not hear
+    /// of it.
+    fn hear_no_more(&mut self, key: usize) {
+        if let Some(client) = self.clients.get_mut(key)
+            && client.end == End::Open
+        {
+            client.end = End::WhenAnswered;
+            client.writing = None;
+        }
     }
 
     /// Bytes of a client have come.
@@ -257,11 +290,12 @@ impl<P: Port> Server<P> {
                     match outcome {
                         Ok(Outcome::More) => {}
                         Ok(Outcome::End) => client.end = End::WhenAnswered,
+                        Ok(Outcome::StartTls) => self.start_tls(key),
                         Ok(Outcome::Begin { agreed, rest }) => {
                             client.phase = Phase::Serving(nbd::Receiver::default(), agreed);
                             client.held = rest;
                         }
-                        Err(violation) => self.send_away(key, violation),
+                        Err(violation) => self.send_away(key, &violation),
                     }
                     continue;
                 }
@@ -278,14 +312,23 @@ impl<P: Port> Server<P> {
                         self.write(key, request, to);
                     }
                 }
-                Err(violation) => self.send_away(key, violation),
+                Err(violation) => self.send_away(key, &violation),
             }
         }
         &[]
     }
 
-    fn send_away(&mut self, key: usize, violation: Violation) {
-        self.tell(News::Client(format!("a connection was closed: {violation}")));
+    fn start_tls(&mut self, key: usize) {
+        let Some(client) = self.clients.get_mut(key) else { return };
+        let Some(tls) = &self.settings.tls else { return };
+        match Secure::begin(tls) {
+            Ok(secure) => client.start_tls(secure),
+            Err(error) => self.send_away(key, &error),
+        }
+    }
+
+    fn send_away(&mut self, key: usize, why: &dyn std::fmt::Display) {
+        self.tell(News::Client(format!("a connection was closed: {why}")));
         match self.clients.get_mut(key) {
             // What it has asked for in order is answered.
             Some(client) => client.end = End::WhenAnswered,

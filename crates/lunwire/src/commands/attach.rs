@@ -11,6 +11,7 @@ mod users;
 pub(crate) use detach::attached;
 pub(crate) use detach::detach;
 
+use std::path::Path;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::RecvTimeoutError;
@@ -18,10 +19,13 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use anyhow::Result;
+use anyhow::anyhow;
 use anyhow::bail;
 use attach::Address;
 use attach::News;
 use attach::Settings;
+use attach::Tls;
+use attach::TlsFiles;
 use control::admin::Attachment;
 use control::admin::Reply;
 use control::units;
@@ -80,6 +84,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let place = Place::of(options)?;
     let wait = client::time("--io-timeout", &options.io_timeout)?;
     let keep_bytes = keep_bytes(options.keep.as_deref())?;
+    let tls = tls(options)?;
     if options.daemon {
         return match background::start()? {
             None => Ok(()),
@@ -120,7 +125,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         Some((book, Reserved { name, .. })) if place == Place::Loop => Some(book.make_mount(name)?),
         _ => None,
     };
-    let settings = Settings { engine, keep_bytes, ..Settings::default() };
+    let settings = Settings { engine, keep_bytes, tls, ..Settings::default() };
     let wanted =
         Wanted { place: &place, export: &options.name, description: &description, mount, settings };
     let started = Served::start(&wanted, disk, &session);
@@ -149,9 +154,11 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let ready = attached.begin(options, listed, &attachment, &wake).and_then(|()| {
         if let Place::Nbd(Address::Tcp(text)) = &place
             && !is_loopback(text)
+            && !options.tls_verify_peer
         {
+            let without = if options.tls.is_some() { "certificate" } else { "password" };
             output::warn(format!(
-                "everybody who reaches {text} can use the disk, without a password"
+                "everybody who reaches {text} can use the disk, without a {without}"
             ));
         }
         attached.is_ready(options, &name)
@@ -343,6 +350,32 @@ fn keep_bytes(text: Option<&str>) -> Result<u64> {
         return Err(Usage(format!("--keep {text}: {right}")).into());
     }
     Ok(bytes)
+}
+
+/// What clients of NBD are shown, and asked for.
+fn tls(options: &AttachOptions) -> Result<Option<Tls>> {
+    let Some(text) = &options.tls else { return Ok(None) };
+    let parts: Vec<&str> = text.split(',').collect();
+    let (certificate_and_key, authority) = match parts[..] {
+        [folder] if !folder.is_empty() => {
+            let folder = Path::new(folder);
+            (TlsFiles::of_server(folder), Some(TlsFiles::authority_of(folder)))
+        }
+        [certificate, key] => (files(certificate, key), None),
+        [certificate, key, authority] => (files(certificate, key), Some(authority.into())),
+        _ => return Err(Usage(format!("--tls {text}: DIR, or CERT,KEY[,CA], is right")).into()),
+    };
+    let authority = authority.filter(|_| options.tls_verify_peer);
+    if options.tls_verify_peer && authority.is_none() {
+        let right = "--tls-verify-peer needs a DIR with ca-cert.pem, or CERT,KEY,CA";
+        return Err(Usage(format!("--tls {text}: {right}")).into());
+    }
+    let files = TlsFiles { authority, ..certificate_and_key };
+    Ok(Some(Tls::load(&files).map_err(|error| anyhow!("--tls: {error}"))?))
+}
+
+fn files(certificate: &str, key: &str) -> TlsFiles {
+    TlsFiles { certificate: certificate.into(), key: key.into(), authority: None }
 }
 
 /// What whoever attaches a disk should know of what is kept of it; None: it is as he thinks.
