@@ -66,7 +66,8 @@ enum Move {
 struct Stranger {
     /// Whether it names its export before.
     negotiates: bool,
-    /// The target loses its power meanwhile, if this is 0.
+    /// The target loses its power meanwhile, if this is 7: seldom, as
+    /// it takes as long as many others.
     power: u8,
     moves: Vec<Move>,
     /// Waits for all answers.
@@ -258,7 +259,7 @@ pub fn nbd_server(data: &[u8]) {
     let mut stream = greeted(&lab.socket, stranger.negotiates).expect("a server");
     // It may be sent away at any time.
     let _ = act(&mut stream, &stranger.moves);
-    if stranger.power == 0 {
+    if stranger.power == 7 {
         lab.lose_power();
     }
     if stranger.stays {

@@ -62,8 +62,8 @@ pub(crate) const FAILURES_MAX: u32 = 8;
 /// are few of them, too.
 pub(crate) const RANGE_COST: u64 = 4096;
 
-/// What is sealed by TLS at a time for a connection, bytes: it lies in memory that is no pool's, and
-/// fills a socket.
+/// What is sealed by TLS at a time for a connection, bytes: it lies in memory that is no pool's,
+/// and fills a socket.
 pub(crate) const SEAL_BYTES: usize = 256 << 10;
 
 /// Extents of one answer: a client asks again from where they end.

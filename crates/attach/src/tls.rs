@@ -2,8 +2,8 @@
 //! TLS of NBD clients ("TLS support"): what the server shows and asks for, and one connection. No
 //! sockets.
 //!
-//! TLS 1.2 and 1.3 by `rustls`, which has no renegotiation; sessions are not taken up again, so that
-//! each connection shows its certificate.
+//! TLS 1.2 and 1.3 by `rustls`, which has no renegotiation; sessions are not taken up again, so
+//! that each connection shows its certificate.
 
 use std::io;
 use std::io::Read;
@@ -188,8 +188,8 @@ impl Secure {
         Ok(peer)
     }
 
-    /// Seals what comes next of `out`, at most `most` bytes, and puts it behind `wire` with what TLS
-    /// itself has to say. True: that was all of it.
+    /// Seals what comes next of `out`, at most `most` bytes, and puts it behind `wire` with what
+    /// TLS itself has to say. True: that was all of it.
     pub(crate) fn seal(&mut self, out: &SgList, most: usize, wire: &mut SgList) -> bool {
         let (mut skip, mut left) = (self.sealed, most);
         for part in out.parts() {

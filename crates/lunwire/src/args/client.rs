@@ -455,8 +455,9 @@ Examples:
 NBD needs no root, no kernel modules and no host network; a file needs /dev/fuse, and fusermount3
 (package fuse3) for who is not root; a loop device needs root. A socket in the file system is for
 its user alone; a port is for everybody who can reach it, without a password, unless --tls and
---tls-verify-peer ask for a certificate. When the target goes away reads and writes wait until it is back (--io-timeout). Ctrl-C, SIGTERM or detach ends it: what
-is under way is answered, and what was written is flushed.";
+--tls-verify-peer ask for a certificate. When the target goes away reads and writes wait until it is
+back (--io-timeout). Ctrl-C, SIGTERM or detach ends it: what is under way is answered, and what was
+written is flushed.";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AttachOptions {
