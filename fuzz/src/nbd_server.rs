@@ -66,8 +66,8 @@ enum Move {
 struct Stranger {
     /// Whether it names its export before.
     negotiates: bool,
-    /// The target loses its power meanwhile, if this is 7: seldom, as
-    /// it takes as long as many others.
+    /// The target loses its power meanwhile, if this is 0x77: seldom, as it
+    /// takes as long as many others.
     power: u8,
     moves: Vec<Move>,
     /// Waits for all answers.
@@ -259,7 +259,7 @@ pub fn nbd_server(data: &[u8]) {
     let mut stream = greeted(&lab.socket, stranger.negotiates).expect("a server");
     // It may be sent away at any time.
     let _ = act(&mut stream, &stranger.moves);
-    if stranger.power == 7 {
+    if stranger.power == 0x77 {
         lab.lose_power();
     }
     if stranger.stays {
@@ -280,7 +280,6 @@ pub fn nbd_server(data: &[u8]) {
 }
 
 fn act(stream: &mut UnixStream, moves: &[Move]) -> std::io::Result<()> {
-    stream.set_nonblocking(false)?;
     for one in moves {
         match one {
             Move::Option { number, data } => stream.write_all(&option(*number, data))?,
@@ -292,9 +291,9 @@ fn act(stream: &mut UnixStream, moves: &[Move]) -> std::io::Result<()> {
                 }
             }
             Move::Read(count) => {
-                stream.set_read_timeout(Some(Duration::from_millis(1)))?;
+                stream.set_nonblocking(true)?;
                 let read = stream.read(&mut vec![0; usize::from(*count)]);
-                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_nonblocking(false)?;
                 if read.is_ok_and(|read| read == 0 && *count > 0) {
                     return Ok(());
                 }
