@@ -456,3 +456,15 @@ fn failures_count_until_a_good_flush() {
     }
     assert!(matches!(keep.cannot_flush(), Some(Step::Broken)));
 }
+
+/// Whoever hears an answer late cannot take one of before a loss for one of after it.
+#[test]
+fn no_footing_outlasts_a_loss() {
+    let mut keep = Keep::new(100);
+    let before = keep.footing();
+    assert!(before.is_some());
+    keep.doubt(Fate::Reset);
+    assert_eq!(keep.footing(), None);
+    assert!(matches!(keep.next(true), Some(Step::Begin(0))));
+    assert!(keep.footing().is_some() && keep.footing() != before);
+}
