@@ -52,6 +52,8 @@ struct Record {
 /// Bytes of the text of an error, with its null.
 const TEXT: usize = 1008;
 
+const _: () = assert!(size_of::<Record>() == 16 + TEXT);
+
 thread_local! {
     static LAST: RefCell<Option<Failure>> = const { RefCell::new(None) };
 }

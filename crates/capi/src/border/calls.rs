@@ -39,6 +39,8 @@ struct Info {
     target: [u8; 224],
 }
 
+const _: () = assert!(size_of::<Info>() == 8 + 6 * 4 + 2 * 8 + 128 + 224);
+
 const READ_ONLY: u32 = 1;
 const WRITE_CACHE: u32 = 2;
 const FUA: u32 = 4;

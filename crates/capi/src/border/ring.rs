@@ -29,6 +29,8 @@ struct Entry {
     bytes: u64,
 }
 
+const _: () = assert!(size_of::<Entry>() == 24);
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lunwire_queue_new(depth: u32, queue: *mut Handle) -> c_int {
     enter(|| {
