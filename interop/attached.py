@@ -8,12 +8,14 @@ and `detach` find what runs in the background.
 import errno
 import json
 import os
+import random
 import re
 import select
 import signal
 import stat
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import server
 
@@ -258,14 +260,71 @@ def outages(folder, restarts):
     print(f"attach: {restarts} times the target was killed: the file has what fio had written")
 
 
+def lose(path, flushed, dice):
+    """As a loss of power would: of the blocks that nobody flushed some are those of before."""
+    lost = 0
+    with open(path, "r+b") as file:
+        now = file.read()
+        for at in range(0, len(now), 512):
+            if now[at:at + 512] != flushed[at:at + 512] and dice.random() < 0.6:
+                file.seek(at)
+                file.write(flushed[at:at + 512])
+                lost += 1
+    return lost
+
+
+def power_losses(folder, restarts):
+    """A target loses some of what it had acknowledged, again and again: the file has all of it, and
+    so have writes that wait meanwhile."""
+    dice, size, where = random.Random(2), 8 * MIB, folder_at(f"{folder}/power")
+    path, listen = f"{folder}/power-file.img", f"127.0.0.1:{server.free_port()}"
+    store = f"file:{path},size={size}"
+    options = ["--state-dir", f"{folder}/state-power-file"]
+    target = server.start(store, options=options, listen=listen)
+    model, lost = bytearray(size), 0
+    try:
+        with Attached(target.url, where) as disk, ThreadPoolExecutor(8) as threads:
+            file = os.open(disk.path, os.O_RDWR)
+            for restart in range(restarts):
+                os.fsync(file)
+                with open(path, "rb") as behind:
+                    flushed = behind.read()
+                need(flushed == model, "a flush did not mean it")
+                places = dice.sample(range(0, size, 64 << 10), 48)
+                waiting = []
+                for number, place in enumerate(places):
+                    begin, length = place + dice.randrange(32 << 10), dice.randrange(1, 32 << 10)
+                    data = bytes([dice.randrange(256)]) * length
+                    model[begin:begin + length] = data
+                    if number < 40:
+                        need(os.pwrite(file, data, begin) == length, "it wrote less")
+                        continue
+                    if number == 40:
+                        target.kill()
+                        lost += lose(path, flushed, dice)
+                    waiting.append(threads.submit(os.pwrite, file, data, begin))
+                target = server.start(store, options=options, listen=listen)
+                for one in waiting:
+                    need(one.result(timeout=SECONDS) > 0, "it wrote less")
+                need(os.pread(file, size, 0) == model, f"other data after loss {restart}")
+            os.close(file)
+            news = disk.stop()
+            need(news.count("all is written again") >= restarts and lost, f"{lost} lost:\n{news}")
+            with open(path, "rb") as behind:
+                need(behind.read() == model, "what was written is not there in the end")
+    finally:
+        target.kill()
+    print(f"attach: {restarts} times a target lost its power, and {lost} blocks: the file has them")
+
+
 def loses(folder):
-    """A flush that cannot bring all to stable storage fails."""
+    """Where nothing is kept a flush that cannot bring all to stable storage fails."""
     where = folder_at(f"{folder}/loses")
     store = f"file:{folder}/loses.img,size={DISK}"
     listen = f"127.0.0.1:{server.free_port()}"
     target = server.start(store, listen=listen)
     try:
-        with Attached(target.url, where) as disk:
+        with Attached(target.url, where, "--keep", "0") as disk:
             file = os.open(disk.path, os.O_RDWR)
             os.pwrite(file, b"x" * 4096, 0)
             os.fsync(file)
@@ -528,6 +587,7 @@ def test(folder, restarts):
         unprivileged(folder)
         loses(folder)
         durable(folder)
+        power_losses(folder, restarts)
         outages(folder, restarts)
     finally:
         leave_nothing(state_of(folder))

@@ -27,23 +27,39 @@ pub fn nbd_client(data: &[u8]) {
         fast_zero: flags & 4 != 0,
         allocation: flags & 8 != 0,
     };
-    let whole = conversation(stream, stream.len().max(1), &export);
-    let pieces = conversation(stream, usize::from(*piece).max(1), &export);
+    let piece = usize::from(*piece).max(1);
+    let whole = conversation(stream, stream.len().max(1), nbd::Tls::Never, &export);
+    let pieces = conversation(stream, piece, nbd::Tls::Never, &export);
     assert_eq!(whole, pieces);
+    // Where TLS begins it matters what comes at once.
+    conversation(stream, piece, nbd::Tls::Forced, &export);
 }
 
 /// What was answered, and what was asked for.
-fn conversation(stream: &[u8], piece: usize, export: &Export) -> (Vec<u8>, Vec<String>) {
+fn conversation(
+    stream: &[u8],
+    piece: usize,
+    tls: nbd::Tls,
+    export: &Export,
+) -> (Vec<u8>, Vec<String>) {
     let (mut out, mut said) = (Vec::new(), Vec::new());
-    let mut handshake = Handshake::begin(&mut out);
+    let mut handshake = Handshake::begin(tls, &mut out);
     // Without it hardly anybody gets past the first four bytes.
     assert_eq!(handshake.receive(&3_u32.to_be_bytes(), export, &mut out), Ok(Outcome::More));
     let mut parts = stream.chunks(piece);
+    let mut is_secure = tls == nbd::Tls::Never;
     let (agreed, rest) = loop {
         let Some(part) = parts.next() else { return (out, said) };
         match handshake.receive(part, export, &mut out) {
             Ok(Outcome::More) => {}
-            Ok(Outcome::Begin { agreed, rest }) => break (agreed, rest),
+            Ok(Outcome::StartTls) => {
+                assert!(!is_secure, "twice");
+                is_secure = true;
+            }
+            Ok(Outcome::Begin { agreed, rest }) => {
+                assert!(is_secure, "without TLS");
+                break (agreed, rest);
+            }
             Ok(Outcome::End) => return (out, said),
             Err(violation) => {
                 said.push(violation.to_string());

@@ -146,6 +146,11 @@ fn nbd_client() {
 }
 
 #[test]
+fn nbd_server() {
+    drive(lunwire_fuzz::nbd_server);
+}
+
+#[test]
 fn mpa_stream() {
     drive(lunwire_fuzz::mpa_stream);
 }

@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests on their way through the disk, from their parts to their ends.
+//! Requests on their way through the disk, from their parts to their ends; where the disk has a
+//! volatile cache, what they wrote is kept until it is flushed (`carrier/keeping.rs`).
 //!
-//! It waits for nothing: operations end in the [`CompletionQueue`], whose owner tells their ends to
-//! [`Carrier::on_end`]; then requests have ended, and are taken from [`Carrier::ended`].
+//! It waits for nothing: operations end in the [`CompletionQueue`]. Its owner calls
+//! [`Carrier::reap`] when something is there, [`Carrier::advance`] when it has asked for something,
+//! and takes from [`Carrier::ended`] and [`Carrier::news`] what came of it.
 
+mod keeping;
+
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use buf::Buf;
 use initiator::Chunks;
+use initiator::Completion;
 use initiator::CompletionQueue;
 use initiator::Disk;
+use initiator::DiskEvent;
+use initiator::Fate;
+use initiator::Geometry;
 use initiator::Kind;
 use initiator::Operation;
 use initiator::Space;
@@ -18,10 +27,19 @@ use nbd::Errno;
 use nbd::Request;
 use slab::Slab;
 
+use self::keeping::Keeping;
+use self::keeping::Outcome;
+use self::keeping::Verdict;
 use crate::client::Data;
 use crate::edges::Bytes;
 use crate::edges::Edges;
 use crate::edges::fill_around;
+use crate::keep;
+use crate::keep::Footing;
+use crate::keep::Stamp;
+use crate::limits;
+use crate::server::Error;
+use crate::server::News;
 use crate::split;
 use crate::split::Part;
 use crate::work::Job;
@@ -33,8 +51,11 @@ const HEAD: u64 = 1;
 const TAIL: u64 = 2;
 const STEPS: u64 = 4;
 
-/// Tags from here on are no jobs'.
-pub(crate) const TAGS_END: u64 = u64::MAX - 15;
+/// Tags of operations that are no jobs'.
+const NEWS: u64 = u64::MAX;
+const LAST_FLUSH: u64 = u64::MAX - 1;
+const OWN_FLUSH: u64 = u64::MAX - 2;
+const REWRITE: u64 = u64::MAX - 3;
 
 /// What is under way for owners of the kind `O`.
 #[derive(Debug)]
@@ -43,9 +64,17 @@ pub(crate) struct Carrier<O> {
     completions: CompletionQueue,
     entries: Slab<Entry<O>>,
     jobs: Jobs<Task>,
+    /// None: nothing is kept.
+    keeping: Option<Keeping>,
+    /// Operations under way, but for what is written again.
+    at_disk: usize,
+    /// Operations that fail without being sent, by their tags.
+    refused: VecDeque<(u64, Option<initiator::Error>)>,
+    /// Jobs whose reads found no memory.
+    hungry: VecDeque<usize>,
     ended: Vec<Ended<O>>,
-    /// Tags of reads that found no memory.
-    hungry: Vec<u64>,
+    news: Vec<News>,
+    last_flush: LastFlush,
 }
 
 /// A request has ended.
@@ -69,29 +98,69 @@ struct Entry<O> {
 #[derive(Debug)]
 struct Task {
     entry: usize,
-    /// To be submitted when it begins.
+    /// To be submitted when it begins; where something is kept it stays here.
     operation: Option<Operation>,
-    /// Of a read: its blocks, and how many bytes at the start were not asked for.
-    read: Option<(Range<u64>, usize)>,
+    /// Of a read: bytes at the start that were not asked for.
+    lead: Option<usize>,
     /// What has to be read before the write.
     edges: Option<Edges>,
+    /// What is set aside to keep it.
+    cost: u64,
+    /// What is covered, if it is a flush.
+    mark: Stamp,
+}
+
+/// The flush at the end.
+#[derive(Debug)]
+enum LastFlush {
+    Unwanted,
+    Wanted,
+    UnderWay,
+    Over(Result<(), initiator::Error>),
+}
+
+impl Task {
+    fn new(entry: usize, operation: Option<Operation>) -> Self {
+        let mark = Stamp::default();
+        Self { entry, operation, lead: None, edges: None, cost: 0, mark }
+    }
+
+    /// What it costs to keep what it writes; None: it changes nothing.
+    fn keeping_cost(&mut self) -> Option<u64> {
+        match (&self.operation, &mut self.edges) {
+            (Some(operation), _) => keeping::cost_of(operation),
+            (None, Some(edges)) => Some(keep::data_cost(edges.bytes.get().len())),
+            (None, None) => None,
+        }
+    }
 }
 
 impl<O> Carrier<O> {
-    pub(crate) fn new(disk: Disk, completions: CompletionQueue) -> Self {
-        let (entries, jobs) = (Slab::new(), Jobs::default());
-        Self { disk, completions, entries, jobs, ended: Vec::new(), hungry: Vec::new() }
+    /// Of `disk`, whose operations end in `completions`; most that is kept is `keep_bytes`.
+    pub(crate) fn new(disk: Disk, completions: CompletionQueue, keep_bytes: u64) -> Self {
+        disk.watch(&completions, NEWS);
+        let geometry = disk.geometry();
+        // What is on stable storage when it is acknowledged is lost by nobody.
+        let keeps = keep_bytes > 0 && geometry.volatile_cache && !geometry.read_only;
+        Self {
+            disk,
+            completions,
+            entries: Slab::new(),
+            jobs: Jobs::default(),
+            keeping: keeps.then(|| Keeping::new(keep_bytes)),
+            at_disk: 0,
+            refused: VecDeque::new(),
+            hungry: VecDeque::new(),
+            ended: Vec::new(),
+            news: Vec::new(),
+            last_flush: LastFlush::Unwanted,
+        }
     }
 
     /// Begins what has its data, or needs none: several requests that end as one.
     pub(crate) fn begin(&mut self, owner: O, requests: &[(Request, Vec<Part>)]) {
-        let parts_left = requests.iter().map(|(_, parts)| parts.len()).sum();
-        if parts_left == 0 {
-            self.ended.push(Ended { owner, result: Ok(None) });
-            return;
-        }
-        let entry = Entry { owner, parts_left, failed: None, data: None };
-        let entry = self.entries.insert(entry);
+        let parts = requests.iter().map(|(_, parts)| parts.len()).sum();
+        let Some(entry) = self.enter(owner, parts) else { return };
         for (request, parts) in requests {
             for part in parts {
                 self.begin_part(entry, part.clone(), *request);
@@ -99,16 +168,46 @@ impl<O> Carrier<O> {
         }
     }
 
-    /// Begins a write: its data stands in `buf` behind `lead` bytes, which is as long as the blocks
-    /// that it goes to.
-    pub(crate) fn write(&mut self, owner: O, request: Request, buf: Buf, lead: usize) {
-        let block = u64::from(self.disk.geometry().block.max(1));
-        let start = request.offset - request.offset % block;
-        let blocks = start..start + buf.len() as u64;
+    /// Begins a write: its data stands in `bufs`, one behind the other, behind `lead` bytes; they
+    /// are as long as the blocks that it goes to.
+    pub(crate) fn write(&mut self, owner: O, request: Request, bufs: Vec<Buf>, lead: usize) {
+        let Some(entry) = self.enter(owner, bufs.len()) else { return };
+        let block = u64::from(self.geometry().block.max(1));
+        let mut start = request.offset - request.offset % block;
         let new = lead..lead + request.length as usize;
-        let entry = Entry { owner, parts_left: 1, failed: None, data: None };
-        let entry = self.entries.insert(entry);
-        self.begin_write(entry, blocks, Bytes::Buffer(buf), new, request.durable);
+        let mut at = 0;
+        for buf in bufs {
+            let here = at..at + buf.len();
+            let blocks = start..start + buf.len() as u64;
+            let new = new.start.clamp(here.start, here.end) - at
+                ..new.end.clamp(here.start, here.end) - at;
+            (at, start) = (here.end, blocks.end);
+            self.begin_write(entry, blocks, Bytes::Buffer(buf), new, request.durable);
+        }
+    }
+
+    /// Takes what has ended, or happened to the disk.
+    pub(crate) fn reap(&mut self) {
+        let mut entries = Vec::new();
+        while self.completions.reap_all(&mut entries) > 0 {
+            for entry in entries.drain(..) {
+                self.take(entry);
+            }
+        }
+        self.advance();
+    }
+
+    /// Goes on with what waits for nobody but this.
+    pub(crate) fn advance(&mut self) {
+        loop {
+            while let Some((tag, error)) = self.refused.pop_front() {
+                self.on_end(tag, Err(error));
+            }
+            self.go_on();
+            if self.refused.is_empty() {
+                return self.flush_at_last();
+            }
+        }
     }
 
     /// Requests that have ended since the last call.
@@ -116,8 +215,74 @@ impl<O> Carrier<O> {
         std::mem::take(&mut self.ended)
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
-        self.jobs.is_empty()
+    /// What has happened since the last call.
+    pub(crate) fn news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Tries again some of the reads that found no memory.
+    pub(crate) fn feed(&mut self) {
+        for _ in 0..self.hungry.len().min(limits::HUNGRY_AT_ONCE) {
+            if let Some(number) = self.hungry.pop_front() {
+                self.launch(number);
+            }
+        }
+        self.advance();
+    }
+
+    /// Nothing more is asked for: when all has ended it is flushed, see [`Carrier::finished`].
+    pub(crate) fn finish(&mut self) {
+        self.last_flush = match self.geometry().read_only {
+            true => LastFlush::Over(Ok(())),
+            false => LastFlush::Wanted,
+        };
+        self.advance();
+    }
+
+    /// How that has ended; None: it has not.
+    pub(crate) fn finished(&self) -> Option<Result<(), Error>> {
+        if let Some(keeping) = &self.keeping
+            && keeping.keep.is_broken()
+        {
+            return Some(Err(Error::Broken(keeping.cause.clone())));
+        }
+        match &self.last_flush {
+            LastFlush::Over(result) => Some(result.clone().map_err(Error::Disk)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.disk.geometry()
+    }
+
+    /// Whether reads wait for memory, which comes back from any thread and tells nobody.
+    pub(crate) fn is_hungry(&self) -> bool {
+        !self.hungry.is_empty()
+    }
+
+    /// On what an answer of the disk stands: it is right if this is the same when it has come as
+    /// when it was asked for. None: on nothing now, something is written again.
+    pub(crate) fn footing(&self) -> Option<Footing> {
+        match &self.keeping {
+            Some(keeping) => keeping.keep.footing(),
+            None => Some(Footing::default()),
+        }
+    }
+
+    /// Nothing goes on any more.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.keeping.as_ref().is_some_and(|keeping| keeping.keep.is_broken())
+    }
+
+    /// None: there is nothing to do, and that has ended.
+    fn enter(&mut self, owner: O, parts: usize) -> Option<usize> {
+        if parts == 0 {
+            self.ended.push(Ended { owner, result: Ok(None) });
+            return None;
+        }
+        let entry = Entry { owner, parts_left: parts, failed: None, data: None };
+        Some(self.entries.insert(entry))
     }
 
     fn begin_part(&mut self, entry: usize, part: Part, request: Request) {
@@ -125,8 +290,7 @@ impl<O> Carrier<O> {
             true => operation.durable(),
             false => operation,
         };
-        let mut read = None;
-        let (operation, blocks) = match part {
+        let (operation, lead, blocks) = match part {
             Part::ZeroBytes { blocks, lead, bytes } => {
                 let zeroes = Bytes::Heap(vec![0; split::length(blocks.clone())]);
                 let new = lead..lead + bytes;
@@ -136,11 +300,7 @@ impl<O> Carrier<O> {
             Part::Write { .. } | Part::Status { .. } => {
                 return self.part_ended(entry, None, Err(Errno::Invalid));
             }
-            Part::Read { blocks, lead } => {
-                let operation = read_of(&blocks);
-                read = Some((blocks, lead));
-                (operation, 0..0)
-            }
+            Part::Read { blocks, lead } => (read_of(&blocks), Some(lead), 0..0),
             Part::Zero { blocks } => {
                 let space = match request.command {
                     Command::WriteZeroes { keep_space: true, .. } => Space::Keep,
@@ -150,15 +310,15 @@ impl<O> Carrier<O> {
                 if let Operation::Zero { space: to, .. } = &mut zero {
                     *to = space;
                 }
-                (durable(zero), blocks)
+                (durable(zero), None, blocks)
             }
             Part::Discard { blocks } => {
                 let discard = Operation::discard(blocks.start, blocks.end - blocks.start);
-                (durable(discard), blocks)
+                (durable(discard), None, blocks)
             }
-            Part::Flush => (Operation::Flush, 0..0),
+            Part::Flush => (Operation::Flush, None, 0..0),
         };
-        let what = Task { entry, operation: Some(operation), read, edges: None };
+        let what = Task { lead, ..Task::new(entry, Some(operation)) };
         self.start(Job { blocks, alone: false, what });
     }
 
@@ -174,16 +334,18 @@ impl<O> Carrier<O> {
         let what = if whole {
             let write = Operation::write(blocks.start, bytes.freeze());
             let write = if durable { write.durable() } else { write };
-            Task { entry, operation: Some(write), read: None, edges: None }
+            Task::new(entry, Some(write))
         } else {
             let blocks = blocks.clone();
             let edges = Edges { bytes, blocks, new, durable, reads_left: 0, failed: None };
-            Task { entry, operation: None, read: None, edges: Some(edges) }
+            Task { edges: Some(edges), ..Task::new(entry, None) }
         };
         self.start(Job { blocks, alone: !whole, what });
     }
 
-    fn start(&mut self, job: Job<Task>) {
+    fn start(&mut self, mut job: Job<Task>) {
+        // What is kept is what the disk has: of two that overlap the later one.
+        job.alone |= self.keeping.is_some();
         if let Some(number) = self.jobs.begin(job) {
             self.launch(number);
         }
@@ -191,73 +353,96 @@ impl<O> Carrier<O> {
 
     /// A job may begin.
     fn launch(&mut self, number: usize) {
+        if !self.may_begin(number) {
+            return;
+        }
         let Some(task) = self.jobs.get_mut(number) else { return };
-        if let Some(operation) = task.operation.take() {
+        let operation = match &self.keeping {
+            Some(keeping) => {
+                task.mark = keeping.keep.mark();
+                task.operation.clone()
+            }
+            // One that finds no memory is tried again.
+            None if task.lead.is_some() => task.operation.clone(),
+            None => task.operation.take(),
+        };
+        if let Some(operation) = operation {
             return self.submit(number, MAIN, operation);
         }
         let Some(edges) = &mut task.edges else { return };
         let block = u64::from(self.disk.geometry().block.max(1));
-        let last = edges.blocks.end - block;
-        let head = edges.new.start > 0 || last == edges.blocks.start;
-        let tail = last > edges.blocks.start && edges.new.end < edges.bytes.get().len();
-        edges.reads_left = usize::from(head) + usize::from(tail);
-        for (step, is_wanted) in [(HEAD, head), (TAIL, tail)] {
-            if is_wanted && let Some(blocks) = self.blocks_read(number, step) {
-                self.submit(number, step, read_of(&blocks));
+        let (first, last) = (edges.blocks.start, edges.blocks.end - block);
+        let head = edges.new.start > 0 || last == first;
+        let tail = last > first && edges.new.end < edges.bytes.get().len();
+        (edges.reads_left, edges.failed) = (usize::from(head) + usize::from(tail), None);
+        for (step, is_wanted, at) in [(HEAD, head, first), (TAIL, tail, last)] {
+            if is_wanted {
+                self.submit(number, step, read_of(&(at..at + block)));
             }
         }
     }
 
     fn submit(&mut self, number: usize, step: u64, operation: Operation) {
         let tag = number as u64 * STEPS + step;
+        self.at_disk += 1;
         if let Err(error) = self.disk.submit(&self.completions, tag, operation) {
-            self.on_end(tag, Err(error));
+            // Not at once: others may wait for its end, and others for theirs.
+            self.refused.push_back((tag, Some(error)));
         }
     }
 
-    /// Whether reads wait for memory, which comes back from any thread and tells nobody.
-    pub(crate) fn is_hungry(&self) -> bool {
-        !self.hungry.is_empty()
+    /// A job fails, and nothing of it was sent.
+    fn refuse(&mut self, number: usize) {
+        self.at_disk += 1;
+        self.refused.push_back((number as u64 * STEPS + MAIN, None));
     }
 
-    /// Tries again what waits for memory.
-    pub(crate) fn feed(&mut self) {
-        for tag in std::mem::take(&mut self.hungry) {
-            let (Ok(number), step) = (usize::try_from(tag / STEPS), tag % STEPS) else { continue };
-            if let Some(blocks) = self.blocks_read(number, step) {
-                self.submit(number, step, read_of(&blocks));
+    fn take(&mut self, completion: Completion) {
+        match completion {
+            Completion::Ended { tag: LAST_FLUSH, result } => self.on_last_flush(result.map(drop)),
+            Completion::Ended { tag: OWN_FLUSH, result } => self.on_own_flush(result.map(drop)),
+            Completion::Ended { tag: REWRITE, result } => self.on_rewritten(result.map(drop)),
+            Completion::Ended { tag, result } => self.on_end(tag, result.map_err(Some)),
+            Completion::Event { event: DiskEvent::MayHaveLost(fate), .. }
+                if self.keeping.is_some() =>
+            {
+                self.doubt(fate);
             }
-        }
-    }
-
-    /// What a step of a job reads, if it does.
-    fn blocks_read(&mut self, number: usize, step: u64) -> Option<Range<u64>> {
-        let block = u64::from(self.disk.geometry().block.max(1));
-        let task = self.jobs.get_mut(number)?;
-        let blocks = task.edges.as_ref().map(|edges| edges.blocks.clone());
-        match step {
-            HEAD => blocks.map(|blocks| blocks.start..blocks.start + block),
-            TAIL => blocks.map(|blocks| blocks.end - block..blocks.end),
-            _ => task.read.as_ref().map(|(blocks, _)| blocks.clone()),
+            Completion::Event { event, .. } => self.news.push(News::Disk(event)),
+            _ => {}
         }
     }
 
     /// An operation has ended.
-    pub(crate) fn on_end(&mut self, tag: u64, result: Result<Chunks, initiator::Error>) {
+    fn on_end(&mut self, tag: u64, result: Outcome) {
+        self.at_disk -= 1;
+        if let Err(Some(error)) = &result
+            && matches!(error.kind(), Kind::OtherDisk { .. })
+        {
+            self.on_other_disk(error);
+        }
         let Ok(number) = usize::try_from(tag / STEPS) else { return };
-        let step = tag % STEPS;
-        let is_full = matches!(&result, Err(error) if matches!(error.kind(), Kind::Full));
-        if is_full && self.blocks_read(number, step).is_some() {
-            self.hungry.push(tag);
-            return;
+        match tag % STEPS {
+            MAIN => self.on_main_end(number, result),
+            step => self.on_edge(number, step, result),
         }
-        if step == MAIN {
-            let Some(task) = self.jobs.end(number) else { return };
-            let is_write = task.read.is_none();
-            let result = result.map_err(|error| split::errno(error.kind(), is_write));
-            self.part_ended(task.entry, task.read.map(|(_, lead)| lead), result);
-            return self.launch_next();
+    }
+
+    fn on_main_end(&mut self, number: usize, result: Outcome) {
+        let Some(task) = self.jobs.get_mut(number) else { return };
+        if task.lead.is_some() && is_full(&result) {
+            return self.hungry.push_back(number);
         }
+        if let Some(keeping) = &mut self.keeping
+            && keeping.judge(task, &result) == Verdict::Again
+        {
+            return keeping.again.push(number);
+        }
+        self.end_job(number, result);
+    }
+
+    /// What is around new bytes has been read.
+    fn on_edge(&mut self, number: usize, step: u64, result: Outcome) {
         let Some(task) = self.jobs.get_mut(number) else { return };
         let Some(edges) = &mut task.edges else { return };
         edges.reads_left -= 1;
@@ -272,23 +457,42 @@ impl<O> Carrier<O> {
                 };
                 fill_around(edges.bytes.get(), at, &data, &edges.new);
             }
-            Err(error) => edges.failed = Some(split::errno(error.kind(), true)),
+            Err(error) => edges.failed = error,
         }
         if edges.reads_left > 0 {
             return;
         }
-        let Some(edges) = task.edges.take() else { return };
-        if let Some(errno) = edges.failed {
-            let Some(task) = self.jobs.end(number) else { return };
-            self.part_ended(task.entry, None, Err(errno));
-            return self.launch_next();
+        if let Some(error) = edges.failed.take() {
+            if matches!(error.kind(), Kind::Full) {
+                return self.hungry.push_back(number);
+            }
+            if let Some(keeping) = &mut self.keeping {
+                keeping.keep.release(task.cost);
+            }
+            return self.end_job(number, Err(Some(error)));
         }
+        if let Some(keeping) = &mut self.keeping
+            && !keeping.keep.is_steady()
+        {
+            // What was read may be what was lost.
+            return keeping.again.push(number);
+        }
+        let Some(edges) = task.edges.take() else { return };
         let write = Operation::write(edges.blocks.start, edges.bytes.freeze());
-        self.submit(number, MAIN, if edges.durable { write.durable() } else { write });
+        let write = if edges.durable { write.durable() } else { write };
+        if self.keeping.is_some() {
+            task.operation = Some(write.clone());
+        }
+        self.submit(number, MAIN, write);
     }
 
-    /// What has waited for a job that has ended.
-    fn launch_next(&mut self) {
+    fn end_job(&mut self, number: usize, result: Outcome) {
+        let Some(task) = self.jobs.end(number) else { return };
+        let is_write = task.lead.is_none();
+        let result = result.map_err(|error| {
+            error.map_or(Errno::InputOutput, |error| split::errno(error.kind(), is_write))
+        });
+        self.part_ended(task.entry, task.lead, result);
         while let Some(next) = self.jobs.next() {
             self.launch(next);
         }
@@ -308,8 +512,40 @@ impl<O> Carrier<O> {
         let result = failed.map_or(Ok(data), Err);
         self.ended.push(Ended { owner, result });
     }
+
+    fn flush_at_last(&mut self) {
+        let is_time = matches!(self.last_flush, LastFlush::Wanted)
+            && self.jobs.is_empty()
+            && self.footing().is_some();
+        if !is_time {
+            return;
+        }
+        match self.disk.submit(&self.completions, LAST_FLUSH, Operation::Flush) {
+            Ok(()) => {
+                self.last_flush = LastFlush::UnderWay;
+                self.at_disk += 1;
+            }
+            Err(error) => self.last_flush = LastFlush::Over(Err(error)),
+        }
+    }
+
+    fn on_last_flush(&mut self, result: Result<(), initiator::Error>) {
+        self.at_disk -= 1;
+        let is_lost = matches!(&result, Err(error) if matches!(error.kind(), Kind::WritesLost));
+        if is_lost && self.keeping.is_some() && self.footing().is_some() {
+            self.doubt(Fate::Reset);
+        }
+        self.last_flush = match self.footing() {
+            Some(_) => LastFlush::Over(result),
+            None => LastFlush::Wanted,
+        };
+    }
 }
 
 fn read_of(blocks: &Range<u64>) -> Operation {
     Operation::read(blocks.start, blocks.end - blocks.start)
+}
+
+fn is_full(result: &Outcome) -> bool {
+    matches!(result, Err(Some(error)) if matches!(error.kind(), Kind::Full))
 }

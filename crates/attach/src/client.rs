@@ -15,6 +15,8 @@ use nbd::Reply;
 use nbd::Request;
 
 use crate::limits;
+use crate::tls::Peer;
+use crate::tls::Secure;
 
 /// A connection.
 #[derive(Debug)]
@@ -36,8 +38,12 @@ pub(crate) struct Client {
     /// Requests that are under way at the disk.
     pub(crate) at_disk: usize,
     pub(crate) end: End,
+    /// None: what is sent and what comes is plain.
+    tls: Option<Secure>,
     /// To be sent next.
     out: SgList,
+    /// Before that, as it is.
+    wire: SgList,
     /// What `out` answers, and what is being sent.
     gathered: Share,
     leaving: Share,
@@ -84,6 +90,8 @@ pub(crate) struct Writing {
 pub(crate) enum Destination {
     /// Into whole blocks, with `lead` bytes before it.
     Buffer { buf: Buf, lead: usize },
+    /// The same, of what is longer than a buffer.
+    Buffers { bufs: Vec<Buf>, lead: usize },
     /// Nowhere: the request is refused.
     Nowhere(Errno),
 }
@@ -91,11 +99,25 @@ pub(crate) enum Destination {
 impl Writing {
     /// Takes data; true: it is all there.
     pub(crate) fn take(&mut self, data: &[u8]) -> bool {
-        if let Destination::Buffer { buf, lead } = &mut self.to {
-            let start = *lead + self.came;
-            if let Some(room) = buf.get_mut(start..start + data.len()) {
-                room.copy_from_slice(data);
+        match &mut self.to {
+            Destination::Buffer { buf, lead } => {
+                let start = *lead + self.came;
+                if let Some(room) = buf.get_mut(start..start + data.len()) {
+                    room.copy_from_slice(data);
+                }
             }
+            Destination::Buffers { bufs, lead } => {
+                let (mut skip, mut rest) = (*lead + self.came, data);
+                for buf in bufs {
+                    let start = skip.min(buf.len());
+                    let (here, after) = rest.split_at(rest.len().min(buf.len() - start));
+                    if let Some(room) = buf.get_mut(start..start + here.len()) {
+                        room.copy_from_slice(here);
+                    }
+                    (skip, rest) = (skip - start, after);
+                }
+            }
+            Destination::Nowhere(_) => {}
         }
         self.came += data.len();
         u32::try_from(self.came).is_ok_and(|came| came >= self.request.length)
@@ -115,7 +137,9 @@ impl Client {
             sending: None,
             at_disk: 0,
             end: End::Open,
+            tls: None,
             out: SgList::new(),
+            wire: SgList::new(),
             gathered: Share::default(),
             leaving: Share::default(),
             owed: Share::default(),
@@ -153,8 +177,28 @@ impl Client {
         self.out.push_bytes(bytes);
     }
 
+    /// From now on all is inside of TLS, but for what was said until now.
+    pub(crate) fn start_tls(&mut self, tls: Secure) {
+        self.wire = std::mem::take(&mut self.out);
+        self.tls = Some(tls);
+    }
+
+    pub(crate) const fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// What stands in bytes of TLS that have come.
+    pub(crate) fn open(&mut self, bytes: &[u8]) -> Result<(Vec<u8>, Peer), rustls::Error> {
+        let mut plain = Vec::new();
+        let peer = self.tls.as_mut().map_or(Ok(Peer::Goes), |tls| tls.open(bytes, &mut plain))?;
+        Ok((plain, peer))
+    }
+
     /// The answer to a request that `owes` has counted.
     pub(crate) fn answer(&mut self, request: &Request, result: Result<Option<Data>, Errno>) {
+        if self.end == End::Closed {
+            return;
+        }
         self.gathered.requests += 1;
         self.gathered.bytes += data_bytes(request);
         match result {
@@ -182,14 +226,40 @@ impl Client {
         self.out.push_bytes(&Reply::extents(request, extents));
     }
 
+    /// Nobody hears it any more: what waits to be sent gives its memory back.
+    pub(crate) fn close(&mut self) {
+        self.end = End::Closed;
+        (self.writing, self.blocked) = (None, None);
+        (self.held, self.out, self.wire) = (Vec::new(), SgList::new(), SgList::new());
+    }
+
     /// What is to be sent now; None: nothing, or something is being sent.
     pub(crate) fn next_send(&mut self, now: Instant) -> Option<SgList> {
-        if self.sending.is_some() || self.out.is_empty() || self.end == End::Closed {
+        if self.sending.is_some() || self.end == End::Closed {
+            return None;
+        }
+        let mut list = std::mem::take(&mut self.wire);
+        let mut all = true;
+        match &mut self.tls {
+            None => list = std::mem::take(&mut self.out),
+            Some(tls) => {
+                if self.end == End::WhenAnswered && self.at_disk == 0 && self.out.is_empty() {
+                    tls.leave();
+                }
+                all = tls.seal(&self.out, limits::SEAL_BYTES, &mut list);
+                if all {
+                    self.out.clear();
+                }
+            }
+        }
+        if list.is_empty() {
             return None;
         }
         self.sending = Some(now);
-        self.leaving = std::mem::take(&mut self.gathered);
-        Some(std::mem::take(&mut self.out))
+        if all {
+            self.leaving = std::mem::take(&mut self.gathered);
+        }
+        Some(list)
     }
 
     /// It was sent, or is not sent any more.
@@ -199,7 +269,7 @@ impl Client {
         self.owed.requests -= leaving.requests;
         self.owed.bytes -= leaving.bytes;
         list.clear();
-        if self.out.is_empty() {
+        if self.tls.is_none() && self.out.is_empty() {
             // Its memory is used again.
             self.out = list;
         }

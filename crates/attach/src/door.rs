@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::net::TcpListener;
+use std::net::TcpStream;
 use std::net::ToSocketAddrs;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
@@ -23,6 +24,9 @@ use rustix::net::Shutdown;
 use rustix::net::SocketAddrUnix;
 use rustix::net::SocketFlags;
 use rustix::net::SocketType;
+use rustix::net::sockopt;
+
+use crate::limits;
 
 /// Connections that the system keeps for us.
 const BACKLOG: i32 = 128;
@@ -135,7 +139,10 @@ impl Listener {
     fn accept(&self) -> io::Result<OwnedFd> {
         match &self.socket {
             Socket::Unix(socket) => socket.accept().map(|(stream, _)| stream.into()),
-            Socket::Tcp(socket, _) => socket.accept().map(|(stream, _)| stream.into()),
+            Socket::Tcp(socket, _) => socket.accept().map(|(stream, _)| {
+                watch_peer(&stream);
+                stream.into()
+            }),
         }
     }
 
@@ -148,6 +155,15 @@ impl Listener {
         // It fails when that was done before.
         let _ = rustix::net::shutdown(socket, Shutdown::Both);
     }
+}
+
+/// A client whose machine has gone without a word keeps no place for ever.
+fn watch_peer(stream: &TcpStream) {
+    // Without that the connection is as good.
+    let _ = sockopt::set_tcp_keepidle(stream, limits::PEER_SILENCE);
+    let _ = sockopt::set_tcp_keepintvl(stream, limits::PEER_QUESTION);
+    let _ = sockopt::set_tcp_keepcnt(stream, limits::PEER_QUESTIONS);
+    let _ = sockopt::set_socket_keepalive(stream, true);
 }
 
 impl fmt::Display for Listener {
@@ -282,8 +298,14 @@ mod tests {
     #[test]
     fn a_port_ends_its_door_too() {
         let listener = Listener::open(&Address::Tcp("127.0.0.1:0".into())).unwrap();
-        assert!(listener.to_string().starts_with("nbd://127.0.0.1:"));
-        let (to, _came) = mpsc::channel();
-        Door::open(listener, to, engine::Waker::new().unwrap()).unwrap().close();
+        let Socket::Tcp(_, local) = listener.socket else { panic!("{listener}") };
+        assert_eq!(listener.to_string(), format!("nbd://{local}"));
+        let (to, came) = mpsc::channel();
+        let mut door = Door::open(listener, to, engine::Waker::new().unwrap()).unwrap();
+        let _client = TcpStream::connect(local).unwrap();
+        let taken = came.recv_timeout(Duration::from_secs(5)).unwrap();
+        assert!(sockopt::socket_keepalive(&taken).unwrap(), "its machine may go without a word");
+        assert_eq!(sockopt::tcp_keepidle(&taken).unwrap(), limits::PEER_SILENCE);
+        door.close();
     }
 }

@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use buf::Buf;
 use buf::Slice;
-use nbd::Errno;
 
 /// Whole blocks that are to be written, of which some bytes are still to be read.
 #[derive(Debug)]
@@ -16,7 +15,7 @@ pub(crate) struct Edges {
     pub(crate) new: Range<usize>,
     pub(crate) durable: bool,
     pub(crate) reads_left: usize,
-    pub(crate) failed: Option<Errno>,
+    pub(crate) failed: Option<initiator::Error>,
 }
 
 /// Bytes that are being put together.

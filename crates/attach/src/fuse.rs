@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
+use std::sync::OnceLock;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
@@ -36,12 +37,9 @@ use std::time::SystemTime;
 use buf::Buf;
 use fuser::Notifier;
 use fuser::SessionACL;
-use initiator::Chunks;
-use initiator::Completion;
 use initiator::CompletionQueue;
 use initiator::Disk;
 use initiator::DiskEvent;
-use initiator::Operation;
 use initiator::Pool;
 use initiator::Retry;
 use initiator::scsi;
@@ -63,18 +61,17 @@ use self::mount::Unmount;
 pub use self::mount::forget;
 use crate::carrier::Carrier;
 use crate::carrier::Ended;
-use crate::carrier::TAGS_END;
 use crate::client::Data;
+use crate::keep::Footing;
 use crate::limits;
 use crate::server::Error;
 use crate::server::News;
 
-/// Tags of operations that are no requests'.
-const NEWS: u64 = TAGS_END;
-const LAST_FLUSH: u64 = TAGS_END + 1;
-
 /// Between two tries to take away a mount that is in use.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// Between two looks whether the last flush has ended.
+const FLUSH_LOOK: Duration = Duration::from_millis(2);
 
 /// News that nobody has fetched; more are dropped.
 const NEWS_MAX: usize = 64;
@@ -85,7 +82,6 @@ pub struct FuseServer {
     mount: Mount,
     shared: Arc<Shared>,
     completions: CompletionQueue,
-    flushed: Receiver<Result<Chunks, initiator::Error>>,
     /// Readable: its threads end.
     ending: Arc<OwnedFd>,
     ends: Option<JoinHandle<()>>,
@@ -97,6 +93,8 @@ pub(super) struct Shared {
     disk: Disk,
     pool: Pool,
     carrier: Mutex<Carrier<Reply>>,
+    /// Tells the system what has changed; none before it is mounted.
+    notifier: OnceLock<Notifier>,
     /// Bytes of buffers of writes that are under way.
     writing: AtomicUsize,
     /// The system serves nobody any more.
@@ -118,12 +116,13 @@ pub enum Left {
 }
 
 impl Shared {
-    /// Has something done, and tells the ends that come of it at once.
-    fn carry(&self, what: impl FnOnce(&mut Carrier<Reply>)) {
-        let ended = {
+    /// Has something done, and tells what comes of it at once.
+    fn carry<R>(&self, what: impl FnOnce(&mut Carrier<Reply>) -> R) -> R {
+        let (result, ended, news) = {
             let mut carrier = self.carrier();
-            what(&mut carrier);
-            carrier.ended()
+            let result = what(&mut carrier);
+            carrier.advance();
+            (result, carrier.ended(), carrier.news())
         };
         for Ended { owner, result } in ended {
             if let Reply::Write { room, .. } = &owner {
@@ -131,6 +130,16 @@ impl Shared {
             }
             answer(owner, result);
         }
+        for news in news {
+            if let (News::Disk(DiskEvent::Resized { .. }), Some(notifier)) =
+                (&news, self.notifier.get())
+            {
+                // The system asks for the size again. It fails when it is not mounted any more.
+                let _ = notifier.inval_inode(files::DISK, -1, 0);
+            }
+            self.tell(news);
+        }
+        result
     }
 
     fn news(&self) -> MutexGuard<'_, Option<SyncSender<News>>> {
@@ -171,14 +180,19 @@ impl Shared {
 }
 
 impl FuseServer {
-    /// Makes `disk`, whose data buffers are of `pool`, a file in the directory `folder`. What
-    /// happens to it can be received.
+    /// Makes `disk`, whose data buffers are of `pool`, a file in the directory `folder`; most that
+    /// is kept is `keep_bytes`, see [`Settings`](crate::Settings). What happens to it can be
+    /// received.
     ///
     /// # Errors
     /// [`Error::Mount`], [`Error::System`].
-    pub fn start(disk: Disk, pool: Pool, folder: &Path) -> Result<(Self, Receiver<News>), Error> {
+    pub fn start(
+        disk: Disk,
+        pool: Pool,
+        folder: &Path,
+        keep_bytes: u64,
+    ) -> Result<(Self, Receiver<News>), Error> {
         let (news_to, news) = mpsc::sync_channel(NEWS_MAX);
-        let (flushed_to, flushed) = mpsc::channel();
         let (seeks, asked) = mpsc::channel();
         let completions = CompletionQueue::new()?;
         let ending =
@@ -186,7 +200,8 @@ impl FuseServer {
         let shared = Arc::new(Shared {
             disk: disk.clone(),
             pool,
-            carrier: Mutex::new(Carrier::new(disk.clone(), completions.clone())),
+            carrier: Mutex::new(Carrier::new(disk.clone(), completions.clone(), keep_bytes)),
+            notifier: OnceLock::new(),
             writing: AtomicUsize::new(0),
             unmounted: AtomicBool::new(false),
             closing: AtomicBool::new(false),
@@ -202,27 +217,19 @@ impl FuseServer {
                 return Err(error.into());
             }
         };
-        let notifier = session.notifier();
-        let mut server = Self { mount, shared, completions, flushed, ending, ends: None };
-        disk.watch(&server.completions, NEWS);
-        server.spawn(session, asked, notifier, flushed_to)?;
+        // Nobody was quicker.
+        let _ = shared.notifier.set(session.notifier());
+        let mut server = Self { mount, shared, completions, ending, ends: None };
+        server.spawn(session, asked)?;
         Ok((server, news))
     }
 
-    fn spawn(
-        &mut self,
-        session: fuser::Session<Files>,
-        asked: Receiver<Seek>,
-        notifier: Notifier,
-        flushed: mpsc::Sender<Result<Chunks, initiator::Error>>,
-    ) -> io::Result<()> {
+    fn spawn(&mut self, session: fuser::Session<Files>, asked: Receiver<Seek>) -> io::Result<()> {
         let named = |name: &str| std::thread::Builder::new().name(name.into());
         let ends = Ends {
             shared: Arc::clone(&self.shared),
             completions: self.completions.clone(),
             ending: Arc::clone(&self.ending),
-            notifier,
-            flushed,
         };
         self.ends = Some(named("fuse-ends").spawn(move || ends.run())?);
         let shared = Arc::clone(&self.shared);
@@ -294,19 +301,16 @@ impl FuseServer {
     /// Waits for all that is under way at the disk for some time, and flushes it.
     fn last_flush(&self) -> Result<(), Error> {
         let until = Instant::now() + limits::LAST_FLUSH;
-        while !self.shared.carrier().is_idle() {
+        self.shared.carry(Carrier::finish);
+        loop {
+            if let Some(result) = self.shared.carrier().finished() {
+                return result;
+            }
             if Instant::now() >= until {
                 return Err(Error::Silent);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(FLUSH_LOOK);
         }
-        if self.shared.disk.geometry().read_only {
-            return Ok(());
-        }
-        self.shared.disk.submit(&self.completions, LAST_FLUSH, Operation::Flush)?;
-        let left = until.saturating_duration_since(Instant::now());
-        let ended = self.flushed.recv_timeout(left).map_err(|_| Error::Silent)?;
-        Ok(ended.map(drop)?)
     }
 
     fn end(&mut self) {
@@ -343,19 +347,12 @@ struct Ends {
     shared: Arc<Shared>,
     completions: CompletionQueue,
     ending: Arc<OwnedFd>,
-    notifier: Notifier,
-    flushed: mpsc::Sender<Result<Chunks, initiator::Error>>,
 }
 
 impl Ends {
     fn run(self) {
-        let mut ended = Vec::new();
         loop {
-            while self.completions.reap_all(&mut ended) > 0 {
-                for completion in ended.drain(..) {
-                    self.take(completion);
-                }
-            }
+            self.shared.carry(Carrier::reap);
             let hungry = self.shared.carrier().is_hungry();
             if hungry {
                 std::thread::sleep(limits::ROOM_INTERVAL);
@@ -370,26 +367,6 @@ impl Ends {
             if !ending.revents().is_empty() {
                 return;
             }
-        }
-    }
-
-    fn take(&self, completion: Completion) {
-        match completion {
-            Completion::Ended { tag: LAST_FLUSH, result } => {
-                // Who has waited long enough has gone.
-                let _ = self.flushed.send(result);
-            }
-            Completion::Ended { tag, result } => {
-                self.shared.carry(|carrier| carrier.on_end(tag, result));
-            }
-            Completion::Event { event, .. } => {
-                if let DiskEvent::Resized { .. } = event {
-                    // The system asks for the size again. It fails when it is not mounted any more.
-                    let _ = self.notifier.inval_inode(files::DISK, -1, 0);
-                }
-                self.shared.tell(News::Disk(event));
-            }
-            _ => {}
         }
     }
 }
@@ -462,15 +439,40 @@ impl Shared {
 
     /// Which blocks have space, from `first` on? Nothing if the unit does not know.
     fn ask(&self, first: u64) -> Result<Vec<lba_status::Descriptor>, fuser::Errno> {
-        let cdb = command::get_lba_status(first, limits::STATUS_BYTES);
-        let room = initiator::Data::In(limits::STATUS_BYTES);
-        match self.disk.post(cdb, room, Retry::Always).wait() {
-            Ok(done) => {
-                let told = done.data.as_deref().and_then(lba_status::parse);
-                Ok(told.unwrap_or_default())
+        loop {
+            let Some(footing) = self.footing()? else {
+                // All is written again.
+                std::thread::sleep(LOOK);
+                continue;
+            };
+            let cdb = command::get_lba_status(first, limits::STATUS_BYTES);
+            let room = initiator::Data::In(limits::STATUS_BYTES);
+            let answer = self.disk.post(cdb, room, Retry::Always).wait();
+            // A loss was told before it, over another way.
+            self.carry(Carrier::reap);
+            if self.footing()? != Some(footing) {
+                continue;
             }
-            Err(error) if scsi::is_unsupported(&error) => Ok(Vec::new()),
-            Err(error) => Err(errno(crate::split::errno(error.kind(), false))),
+            return match answer {
+                Ok(done) => {
+                    let told = done.data.as_deref().and_then(lba_status::parse);
+                    Ok(told.unwrap_or_default())
+                }
+                Err(error) if scsi::is_unsupported(&error) => Ok(Vec::new()),
+                Err(error) => Err(errno(crate::split::errno(error.kind(), false))),
+            };
+        }
+    }
+
+    /// As [`Carrier::footing`].
+    ///
+    /// # Errors
+    /// There will be none any more.
+    fn footing(&self) -> Result<Option<Footing>, fuser::Errno> {
+        let carrier = self.carrier();
+        match carrier.is_broken() || self.closing.load(Ordering::Acquire) {
+            true => Err(fuser::Errno::EIO),
+            false => Ok(carrier.footing()),
         }
     }
 }

@@ -7,10 +7,13 @@
 //! ```text
 //! door.rs ---connections---> server/thread.rs <---ends of operations--- initiator::CompletionQueue
 //!                              | client.rs   a connection: nbd::Handshake, nbd::Receiver, replies
-//!                              | thread/requests.rs   requests, from their parts to their ends
 //!                              | split.rs    what a request is to a disk of blocks
-//!                              ' work.rs     what is under way, and what must wait for it
+//!                              ' carrier.rs  requests, from their parts to their ends
+//!                                 | work.rs  what is under way, and what must wait for it
+//!                                 ' keep.rs  what was written and not flushed
 //! ```
+//!
+//! [`FuseServer`] makes it a file (`fuse.rs`), on the same carrier.
 //!
 //! Clients may read and write any bytes; the disk has blocks. A write that begins or ends within a
 //! block has the rest of it read before, and no other write is under way there meanwhile
@@ -22,9 +25,11 @@ mod client;
 mod door;
 mod edges;
 mod fuse;
+mod keep;
 mod limits;
 mod server;
 mod split;
+mod tls;
 mod work;
 
 pub use door::Address;
@@ -36,3 +41,7 @@ pub use fuse::forget;
 pub use server::Error;
 pub use server::NbdServer;
 pub use server::News;
+pub use server::Settings;
+pub use tls::Tls;
+pub use tls::TlsError;
+pub use tls::TlsFiles;

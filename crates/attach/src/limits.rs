@@ -6,6 +6,12 @@ use std::time::Duration;
 /// Connections at a time: a client has one for each processor as a rule.
 pub(crate) const CLIENTS_MAX: usize = 64;
 
+/// How long the machine of a client may be silent before it is asked whether it is there, between
+/// two such questions, and how many go unanswered before its connection is over.
+pub(crate) const PEER_SILENCE: Duration = Duration::from_secs(60);
+pub(crate) const PEER_QUESTION: Duration = Duration::from_secs(10);
+pub(crate) const PEER_QUESTIONS: u32 = 6;
+
 /// A negotiation that takes longer is closed: nothing in it waits for a person.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -20,6 +26,14 @@ pub(crate) const BYTES_MAX: u64 = 16 << 20;
 /// Longest request, bytes: what clients may send that were told nothing, and what we tell.
 pub(crate) const REQUEST_BYTES_MAX: u32 = nbd::PAYLOAD_MAX;
 
+/// Longest buffer, bytes: a longer write is several. Pools have such buffers, and longer ones are
+/// no quicker.
+pub(crate) const BUFFER_BYTES_MAX: usize = 4 << 20;
+const _: () = assert!(BUFFER_BYTES_MAX <= buf::BUF_LEN_MAX);
+
+/// Reads that found no memory and are tried again at a time: if these find some more follow.
+pub(crate) const HUNGRY_AT_ONCE: usize = 16;
+
 /// What is best for the disk behind a network, where it does not say: pages.
 pub(crate) const PREFERRED_MIN: u32 = 4096;
 
@@ -32,6 +46,25 @@ pub(crate) const ROOM_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A client that has not read its answers for so long gives way when others lack memory.
 pub(crate) const SLOW_READER: Duration = Duration::from_secs(30);
+
+/// What is kept of writes that nobody has flushed, bytes: half of it is written again within a
+/// second, and is more than what comes between two flushes of file systems and databases.
+pub(crate) const KEEP_BYTES: u64 = 64 << 20;
+
+/// What is written again at a time: enough to keep a path busy.
+pub(crate) const REWRITES_MAX: usize = 32;
+
+/// How often in a row a disk may tell that it failed to keep something before nothing more is
+/// tried.
+pub(crate) const FAILURES_MAX: u32 = 8;
+
+/// What a range costs that is kept and has no data, bytes: far more than it takes, so that there
+/// are few of them, too.
+pub(crate) const RANGE_COST: u64 = 4096;
+
+/// What is sealed by TLS at a time for a connection, bytes: it lies in memory that is no pool's,
+/// and fills a socket.
+pub(crate) const SEAL_BYTES: usize = 256 << 10;
 
 /// Extents of one answer: a client asks again from where they end.
 pub(crate) const EXTENTS_MAX: usize = 256;

@@ -29,6 +29,7 @@ use crate::door::Door;
 use crate::door::Listener;
 use crate::fuse::MountError;
 use crate::limits;
+use crate::tls::Tls;
 
 /// Why a disk is not served, or was not to the end.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +47,9 @@ pub enum Error {
     /// The disk.
     #[error(transparent)]
     Disk(#[from] initiator::Error),
+    /// What may have been lost could not be written again.
+    #[error("what clients wrote and did not flush may be lost: {0}")]
+    Broken(String),
     /// The last flush.
     #[error(
         "the disk did not answer the last flush in time: what clients wrote and did not flush may \
@@ -62,8 +66,51 @@ pub enum News {
     Disk(DiskEvent),
     /// With a client, in a sentence.
     Client(String),
+    /// The target may have lost what it had acknowledged and nobody had flushed: so many bytes are
+    /// written again, and meanwhile requests wait.
+    WritesAgain {
+        /// Bytes.
+        bytes: u64,
+    },
+    /// They are, and flushed.
+    WrittenAgain,
+    /// They cannot be, for this reason: requests fail from now on.
+    Broken(String),
+    /// The disk has a volatile cache that cannot be flushed: nothing is kept.
+    KeepsNothing,
     /// Somebody has unmounted it.
     Unmounted,
+}
+
+/// How a disk is served.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs)] // whoever serves chooses all of it, or the defaults
+pub struct Settings {
+    /// How the system is asked.
+    pub engine: Choice,
+    /// Most that is kept of what clients have written and nobody has flushed, bytes, so that it is
+    /// written again when a target with a volatile cache has lost it. It comes out of the pool.
+    /// Zero: nothing; flushes fail then when something may be lost. Nothing is kept of a disk
+    /// that has no volatile cache either.
+    pub keep_bytes: u64,
+    /// A negotiation that takes longer is closed.
+    pub handshake_timeout: Duration,
+    /// A client that has not read its answers for so long gives way when others lack memory.
+    pub slow_reader: Duration,
+    /// Clients must speak TLS; None: they cannot.
+    pub tls: Option<Tls>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            engine: Choice::Auto,
+            keep_bytes: limits::KEEP_BYTES,
+            handshake_timeout: limits::HANDSHAKE_TIMEOUT,
+            slow_reader: limits::SLOW_READER,
+            tls: None,
+        }
+    }
 }
 
 /// News that nobody has fetched; more are dropped.
@@ -107,10 +154,13 @@ impl NbdServer {
         name: &str,
         description: &str,
         address: &Address,
-        engine: Choice,
+        settings: &Settings,
     ) -> Result<(Self, Receiver<News>), Error> {
         let listener = Listener::open(address)?;
-        let shown = listener.to_string();
+        let mut shown = listener.to_string();
+        if settings.tls.is_some() {
+            shown = shown.replacen("nbd", "nbds", 1);
+        }
         let (ready, started) = mpsc::channel();
         let (connect, connections) = mpsc::channel();
         let (news_to, news) = mpsc::sync_channel(NEWS_MAX);
@@ -126,7 +176,9 @@ impl NbdServer {
             connections,
             news: news_to,
             stop: Arc::clone(&stop),
+            settings: settings.clone(),
         };
+        let engine = settings.engine;
         let builder = std::thread::Builder::new().name("nbd".into());
         let config = engine::Config {
             name: "nbd".into(),

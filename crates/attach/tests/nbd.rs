@@ -2,6 +2,11 @@
 //! A disk of a target in this process, attached, and clients of all kinds.
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 
+#[path = "nbd/losses.rs"]
+mod losses;
+#[path = "nbd/tls.rs"]
+mod tls;
+
 use std::io::Read;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -21,9 +26,10 @@ use initiator::Session;
 use lunwire_attach::Address;
 use lunwire_attach::NbdServer;
 use lunwire_attach::News;
+use lunwire_attach::Settings;
 
 const IQN: &str = "iqn.2026-01.com.example:disks";
-const BYTES: u64 = 8 << 20;
+const BYTES: u64 = 32 << 20;
 
 const EPERM: u32 = 1;
 const EIO: u32 = 5;
@@ -54,7 +60,21 @@ struct Attached {
 }
 
 fn attach(portal: SocketAddr, engine: Choice, patience: Duration) -> Attached {
-    let initiator = Initiator::start(&Config { engine, ..Config::default() }).unwrap();
+    attach_as(portal, patience, &Settings { engine, ..Settings::default() })
+}
+
+fn attach_as(portal: SocketAddr, patience: Duration, settings: &Settings) -> Attached {
+    attach_with(portal, patience, settings, Config::default().pool_bytes_max)
+}
+
+fn attach_with(
+    portal: SocketAddr,
+    patience: Duration,
+    settings: &Settings,
+    pool_bytes_max: usize,
+) -> Attached {
+    let config = Config { engine: settings.engine, pool_bytes_max, ..Config::default() };
+    let initiator = Initiator::start(&config).unwrap();
     let mut options = Options::new(portal.to_string(), Some(IQN.to_owned()));
     options.reconnect_patience = patience;
     let session = initiator.connect(options).unwrap();
@@ -63,7 +83,7 @@ fn attach(portal: SocketAddr, engine: Choice, patience: Duration) -> Attached {
     let socket = folder.path().join("nbd");
     let address = Address::Path(socket.clone());
     let pool = session.pool().clone();
-    let (server, news) = NbdServer::start(disk, pool, "disk", "", &address, engine).unwrap();
+    let (server, news) = NbdServer::start(disk, pool, "disk", "", &address, settings).unwrap();
     let server = Some(server);
     Attached { server, news, session, _initiator: initiator, socket, _folder: folder }
 }
@@ -247,6 +267,12 @@ fn what_cannot_be_done_has_its_number() {
     assert_eq!(client.ask(Kind::Trim, BYTES, 1, &[]), EINVAL);
     client.send(Kind::Flush, 0x8000, 0, 0, &[]);
     assert_eq!(client.reply().0, EINVAL, "a flag that does not exist");
+    // The longest requests.
+    let long = u32::try_from(BYTES).unwrap();
+    let data = vec![5; long as usize - 1];
+    assert_eq!(client.write(1, &data), 0);
+    assert!(client.read(0, long)[1..] == data);
+    assert_eq!(client.ask(Kind::Zero, 0, long, &[]), 0);
     // The connection goes on, and requests of no bytes are requests.
     assert_eq!(client.write(0, &[]), 0);
     assert_eq!(client.read(0, 0), []);
@@ -315,6 +341,78 @@ fn strangers_harm_nobody() {
     attached.hears(|news| matches!(news, News::Client(text) if text.contains("flags")));
     drop((good, half_open));
     attached.stop().unwrap();
+}
+
+/// Who does not come to an end with a negotiation is sent away, and nobody else is.
+#[test]
+fn a_negotiation_has_an_end() {
+    let target = target(([127, 0, 0, 1], 0).into(), 512);
+    let handshake_timeout = Duration::from_millis(400);
+    for engine in [Choice::Auto, Choice::Epoll] {
+        let settings = Settings { engine, handshake_timeout, ..Settings::default() };
+        let mut attached = attach_as(target.portals()[0], Duration::from_secs(5), &settings);
+        let mut good = attached.client();
+        let begun = Instant::now();
+        let mut silent = UnixStream::connect(&attached.socket).unwrap();
+        let mut busy = UnixStream::connect(&attached.socket).unwrap();
+        busy.write_all(&3_u32.to_be_bytes()).unwrap();
+        // A list, again and again: it is never idle.
+        while busy.write_all(b"IHAVEOPT\0\0\0\x03\0\0\0\0").is_ok() {
+            let mut told = [0; 64];
+            if busy.read(&mut told).is_err() || begun.elapsed() > Duration::from_secs(10) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let took = begun.elapsed();
+        assert!(took >= handshake_timeout && took < Duration::from_secs(5), "{took:?}");
+        silent.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut all = Vec::new();
+        silent.read_to_end(&mut all).unwrap();
+        assert_eq!(all.len(), 18, "it was greeted, and closed");
+        for _ in 0..2 {
+            attached.hears(|news| matches!(news, News::Client(text) if text.contains("too long")));
+        }
+        assert_eq!(good.write(0, b"x"), 0, "who has negotiated may be idle");
+        drop(good);
+        attached.stop().unwrap();
+    }
+}
+
+/// Some ask for all that the pool has and read nothing: others wait for memory, and have it when
+/// those have given way. Who reads slowly, and still reads, does not.
+#[test]
+fn who_never_reads_gives_way_to_others() {
+    let target = target(([127, 0, 0, 1], 0).into(), 512);
+    let slow_reader = Duration::from_millis(1500);
+    for engine in [Choice::Auto, Choice::Epoll] {
+        let settings = Settings { engine, slow_reader, ..Settings::default() };
+        let portal = target.portals()[0];
+        let mut attached = attach_with(portal, Duration::from_secs(5), &settings, 8 << 20);
+        let mut deaf: Vec<Client> = (0..3).map(|_| attached.client()).collect();
+        for client in &mut deaf {
+            for _ in 0..8 {
+                client.send(Kind::Read, 0, 0, 1 << 20, &[]);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let begun = Instant::now();
+        let mut reads = attached.client();
+        let mut writes = attached.client();
+        writes.send(Kind::Write, 0, 0, 1 << 20, &vec![7; 1 << 20]);
+        reads.send(Kind::Read, 0, 4096, 1 << 20, &[]);
+        assert_eq!(writes.reply().0, 0);
+        assert_eq!(reads.reply().0, 0);
+        let mut data = vec![0; 1 << 20];
+        for piece in data.chunks_mut(64 << 10) {
+            reads.0.read_exact(piece).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+        attached.hears(|news| matches!(news, News::Client(text) if text.contains("reads nothing")));
+        drop((deaf, reads, writes));
+        attached.stop().unwrap();
+    }
 }
 
 /// More connections than there may be: the others go on, and there is room when one has gone.

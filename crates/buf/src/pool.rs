@@ -107,6 +107,12 @@ impl Pool {
         Some(Buf::new(Slot::first(&self.shared, class, index), len))
     }
 
+    /// What a buffer of `len` bytes takes of a pool, bytes; what none gives is as long as it is.
+    #[must_use]
+    pub fn cost(len: usize) -> usize {
+        class_of(len).map_or(len, |class| CLASS_SIZES[class])
+    }
+
     /// Whether the pool could ever give buffers of all these lengths at once.
     pub fn could_take(&self, lens: impl IntoIterator<Item = usize>) -> bool {
         let sizes = lens.into_iter().map(|len| class_of(len).map(|class| CLASS_SIZES[class]));

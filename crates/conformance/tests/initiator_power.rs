@@ -3,8 +3,13 @@
 //! written before (SPC-4 §5.14, SBC-3 §4.15).
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 
+use initiator::Completion;
+use initiator::CompletionQueue;
 use initiator::Disk;
+use initiator::DiskEvent;
+use initiator::Fate;
 use initiator::Kind;
+use initiator::Operation;
 use lunwire_conformance::disk::Event;
 use lunwire_conformance::disk::Lab;
 
@@ -74,4 +79,42 @@ fn every_flush_tells_of_a_loss_until_the_disk_is_opened_again() {
     let disk = Disk::open(&lab.session, 0).unwrap();
     disk.write_at(0, &[2; 512]).unwrap();
     disk.flush().unwrap();
+}
+
+/// Whoever keeps what it has written hears of a loss before it hears of anything that was carried
+/// out behind it, and may have it written again then.
+#[test]
+fn a_loss_is_told_before_what_is_carried_out_behind_it() {
+    for (event, loss) in [
+        (attention(0x29, 0), Some(Fate::Reset)),
+        (Event::Vanish, Some(Fate::Reset)),
+        (Event::Sense(0x71, 3, 0x0c, 0), Some(Fate::Failed)),
+        (Event::Told(0x70, 6, 0x29, 0), Some(Fate::Reset)),
+        (attention(0x29, 7), None),
+        (Event::Break, None),
+    ] {
+        let lab = lab(Some(true));
+        let disk = Disk::open(&lab.session, 0).unwrap();
+        let queue = CompletionQueue::new().unwrap();
+        disk.watch(&queue, 7);
+        disk.write_at(0, &[1; 512]).unwrap();
+        lab.next(event);
+        disk.submit(&queue, 1, Operation::read(0, 512)).unwrap();
+        let mut told = None;
+        loop {
+            match queue.reap() {
+                Some(Completion::Event { tag: 7, event: DiskEvent::MayHaveLost(fate) }) => {
+                    told = Some(fate);
+                }
+                Some(Completion::Ended { .. }) => break,
+                Some(_) => {}
+                None => drop(queue.wait(None)),
+            }
+        }
+        assert_eq!(told, loss, "{event:?}");
+        assert_eq!(disk.flush().is_err(), loss.is_some(), "{event:?}");
+        disk.begin_again();
+        disk.write_at(0, &[1; 512]).unwrap();
+        disk.flush().unwrap();
+    }
 }

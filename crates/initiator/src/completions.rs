@@ -14,6 +14,7 @@ use wire::scsi::Sense;
 
 use crate::Chunks;
 use crate::Error;
+use crate::Fate;
 use crate::session::lock;
 
 /// Where the ends of operations gather ([`Disk::submit`](crate::Disk::submit)), and the events of
@@ -93,6 +94,10 @@ pub enum DiskEvent {
     /// The unit has told of a change (SPC-4 §5.14). What it has besides a size may be another;
     /// [`Disk::learn`](crate::Disk::learn) asks for it.
     Attention(Sense),
+    /// The unit may have lost what it had acknowledged and not brought to stable storage: it was
+    /// reset or began anew ([`Fate::Reset`]), or told that it failed to keep something
+    /// ([`Fate::Failed`]). Comes before the end of any operation that was carried out after that.
+    MayHaveLost(Fate),
     /// The session was lost, and another one is being made; operations wait.
     Lost(Error),
     /// There is a session again, and operations go on.

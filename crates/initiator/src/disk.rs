@@ -107,6 +107,12 @@ impl Disk {
         self.state.inner().watchers.push((Arc::downgrade(&queue.0), tag));
     }
 
+    /// What was written until now is being written again: flushes say no longer that some of it may
+    /// be lost. Whoever calls this has nothing under way, and keeps what no flush has confirmed.
+    pub fn begin_again(&self) {
+        self.state.inner().ledger.forget();
+    }
+
     /// Starts an operation; waits for nothing. It goes on when the transfer is dropped.
     ///
     /// # Errors

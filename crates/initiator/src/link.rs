@@ -511,6 +511,9 @@ impl SessionDriver {
                 if let (Some(Lun::Unit(lun)), Some(sense)) = (Lun::parse(lun), Sense::parse(&sense))
                 {
                     self.caches.told(lun, sense);
+                    if let Some(fate) = self.caches.take_loss() {
+                        context.tell(Event::MayHaveLost { session, lun, fate });
+                    }
                 }
                 context.tell(Event::Asynchronous { session, lun, sense });
             }

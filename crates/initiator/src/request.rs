@@ -15,6 +15,7 @@ use wire::scsi::opcode::Opcode;
 use wire::scsi::opcode::READ_32;
 
 use crate::Error;
+use crate::Fate;
 use crate::Generation;
 
 /// Names a session of a queue.
@@ -235,6 +236,16 @@ pub enum Event {
         lun: u16,
         /// What it tells.
         sense: Sense,
+    },
+    /// A unit may have lost what it had acknowledged and not brought to stable storage. Comes
+    /// before the end of any command that was carried out after that.
+    MayHaveLost {
+        /// Which session.
+        session: SessionId,
+        /// Its unit.
+        lun: u16,
+        /// Why: [`Fate::Reset`] or [`Fate::Failed`].
+        fate: Fate,
     },
     /// The connection was lost; another one is being made.
     Down {

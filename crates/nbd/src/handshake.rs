@@ -28,6 +28,7 @@ const PADDING: usize = 124;
 const EXPORT_NAME: u32 = 1;
 const ABORT: u32 = 2;
 const LIST: u32 = 3;
+const STARTTLS: u32 = 5;
 const INFO: u32 = 6;
 const GO: u32 = 7;
 const STRUCTURED_REPLY: u32 = 8;
@@ -40,6 +41,7 @@ const REPLY_INFO: u32 = 3;
 const REPLY_META_CONTEXT: u32 = 4;
 const ERROR_UNSUPPORTED: u32 = (1 << 31) | 1;
 const ERROR_INVALID: u32 = (1 << 31) | 3;
+const ERROR_TLS_REQUIRED: u32 = (1 << 31) | 5;
 const ERROR_UNKNOWN: u32 = (1 << 31) | 6;
 
 const INFO_EXPORT: u16 = 0;
@@ -79,8 +81,20 @@ pub enum Outcome {
         /// What has come of them already.
         rest: Vec<u8>,
     },
+    /// TLS begins, when what is to be sent is sent; the negotiation goes on inside.
+    StartTls,
     /// The client has left in order: what is to be sent is sent, then the connection is closed.
     End,
+}
+
+/// Whether all but a few options need TLS ("TLS support").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // SELECTIVETLS and OPTIONALTLS are not for one export
+pub enum Tls {
+    /// NOTLS: there is none.
+    Never,
+    /// FORCEDTLS: nothing else is answered before.
+    Forced,
 }
 
 /// A negotiation.
@@ -91,16 +105,20 @@ pub struct Handshake {
     /// None: they have not come.
     client_flags: Option<u32>,
     agreed: Agreed,
+    tls: Tls,
+    /// TLS has begun.
+    secure: bool,
 }
 
 impl Handshake {
     /// Greets the client: `out` is to be sent.
     #[must_use]
-    pub fn begin(out: &mut Vec<u8>) -> Self {
+    pub fn begin(tls: Tls, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(&GREETING.to_be_bytes());
         out.extend_from_slice(&OPTION.to_be_bytes());
         out.extend_from_slice(&(FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes());
-        Self { came: Vec::new(), client_flags: None, agreed: Agreed::default() }
+        let (client_flags, agreed) = (None, Agreed::default());
+        Self { came: Vec::new(), client_flags, agreed, tls, secure: false }
     }
 
     /// Takes what has come. Answers are added to `out`, to be sent whatever the outcome is.
@@ -123,7 +141,10 @@ impl Handshake {
                 Outcome::More
             }
             Outcome::Begin { agreed, .. } => Outcome::Begin { agreed, rest: rest.to_vec() },
-            Outcome::End => Outcome::End,
+            // The client waits for the answer. Whoever has put something in between wants it to be
+            // taken for what comes inside.
+            Outcome::StartTls if !rest.is_empty() => return Err(Violation::BeforeTls),
+            end => end,
         })
     }
 
@@ -157,9 +178,25 @@ impl Handshake {
                 return Ok(Outcome::More);
             };
             *rest = behind;
+            if self.tls == Tls::Forced && !self.secure && self.wants_tls(option, out)? {
+                continue;
+            }
             match self.option(option, data, export, out)? {
                 Outcome::More => {}
                 end => return Ok(end),
+            }
+        }
+    }
+
+    /// True: the option is answered, as it may only come inside of TLS.
+    fn wants_tls(&self, option: u32, out: &mut Vec<u8>) -> Result<bool, Violation> {
+        match option {
+            STARTTLS | ABORT => Ok(false),
+            // It has no answer that says so.
+            EXPORT_NAME => Err(Violation::NoTls),
+            _ => {
+                reply(out, option, ERROR_TLS_REQUIRED, &[b"TLS comes first"]);
+                Ok(true)
             }
         }
     }
@@ -187,6 +224,14 @@ impl Handshake {
             ABORT => {
                 reply(out, option, REPLY_ACK, &[]);
                 return Ok(Outcome::End);
+            }
+            STARTTLS if self.tls == Tls::Forced && !self.secure && data.is_empty() => {
+                self.secure = true;
+                reply(out, option, REPLY_ACK, &[]);
+                return Ok(Outcome::StartTls);
+            }
+            STARTTLS if self.tls == Tls::Forced => {
+                reply(out, option, ERROR_INVALID, &[b"once, and without data"]);
             }
             LIST if data.is_empty() => {
                 let name = export.name.as_bytes();

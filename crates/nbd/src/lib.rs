@@ -25,6 +25,7 @@ pub use handshake::Agreed;
 pub use handshake::Handshake;
 pub use handshake::OPTION_BYTES_MAX;
 pub use handshake::Outcome;
+pub use handshake::Tls;
 pub use reply::Errno;
 pub use reply::Extent;
 pub use reply::Reply;
@@ -50,6 +51,12 @@ pub enum Violation {
     /// `NBD_OPT_EXPORT_NAME` of an export that is not here, which has no answer.
     #[error("there is no such export")]
     NoExport,
+    /// `NBD_OPT_EXPORT_NAME` outside of TLS, which has no answer.
+    #[error("it wants an export without TLS")]
+    NoTls,
+    /// Bytes behind `NBD_OPT_STARTTLS`, which would be taken for what comes inside of TLS.
+    #[error("something came between STARTTLS and TLS")]
+    BeforeTls,
     /// A request without its magic number.
     #[error("a request begins with {0:#010x}")]
     RequestMagic(u32),

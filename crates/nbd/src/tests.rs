@@ -34,7 +34,7 @@ fn option(number: u32, data: &[u8]) -> Vec<u8> {
 /// A handshake that has got `flags`, and what it has answered so far.
 fn flagged(flags: u32) -> Handshake {
     let mut out = Vec::new();
-    let mut handshake = Handshake::begin(&mut out);
+    let mut handshake = Handshake::begin(Tls::Never, &mut out);
     assert_eq!(out, b"NBDMAGICIHAVEOPT\0\x03");
     out.clear();
     let outcome = handshake.receive(&flags.to_be_bytes(), &export(), &mut out);
@@ -204,7 +204,7 @@ fn who_speaks_another_protocol_is_left() {
     let receive = |handshake: &mut Handshake, bytes: &[u8]| {
         handshake.receive(bytes, &export(), &mut Vec::new())
     };
-    let mut handshake = Handshake::begin(&mut out);
+    let mut handshake = Handshake::begin(Tls::Never, &mut out);
     assert_eq!(receive(&mut handshake, b"GET "), Err(Violation::ClientFlags(0x4745_5420)));
     let magic = u64::from_be_bytes(*b"HAVEOPTx");
     assert_eq!(receive(&mut flagged(3), b"HAVEOPTx"), Err(Violation::OptionMagic(magic)));
@@ -333,7 +333,7 @@ proptest! {
         piece in 1..50_usize,
     ) {
         let mut out = Vec::new();
-        let mut handshake = Handshake::begin(&mut out);
+        let mut handshake = Handshake::begin(Tls::Never, &mut out);
         let mut stream = 3_u32.to_be_bytes().to_vec();
         stream.extend(b"IHAVEOPT");
         stream.extend(&bytes);
@@ -363,4 +363,42 @@ proptest! {
         prop_assert_eq!(outcome, Outcome::Begin { agreed, rest: Vec::new() });
         prop_assert_eq!(answers(&out).len(), 5);
     }
+}
+
+#[test]
+fn tls_comes_first_where_it_is_forced() {
+    let forced = || {
+        let mut handshake = Handshake::begin(Tls::Forced, &mut Vec::new());
+        assert_eq!(handshake.receive(b"\0\0\0\x03", &export(), &mut Vec::new()), Ok(Outcome::More));
+        handshake
+    };
+    let (mut handshake, mut out) = (forced(), Vec::new());
+    for bytes in [option(3, &[]), option(8, &[]), option(7, &go(b"disk", &[])), option(77, b"x")] {
+        out.clear();
+        assert_eq!(handshake.receive(&bytes, &export(), &mut out), Ok(Outcome::More));
+        assert_eq!(answers(&out)[0].0, 1 << 31 | 5);
+    }
+    out.clear();
+    handshake.receive(&option(5, b"x"), &export(), &mut out).unwrap();
+    assert_eq!(answers(&out)[0].0, 1 << 31 | 3);
+    out.clear();
+    assert_eq!(handshake.receive(&option(5, &[]), &export(), &mut out), Ok(Outcome::StartTls));
+    assert_eq!(answers(&out)[0].0, 1);
+    // Inside: all as without, and not once more. What was asked for outside counts for nothing.
+    out.clear();
+    handshake.receive(&option(5, &[]), &export(), &mut out).unwrap();
+    assert_eq!(answers(&out)[0].0, 1 << 31 | 3);
+    let outcome = handshake.receive(&option(7, &go(b"disk", &[])), &export(), &mut out).unwrap();
+    let Outcome::Begin { agreed, .. } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(agreed, Agreed::NOTHING);
+    // Somebody between both puts options in, or a part of one, or leaves TLS out.
+    let inject = [option(5, &[]), option(8, &[])].concat();
+    for length in 17..=inject.len() {
+        let outcome = forced().receive(&inject[..length], &export(), &mut Vec::new());
+        assert_eq!(outcome, Err(Violation::BeforeTls));
+    }
+    let outcome = forced().receive(&option(1, b"disk"), &export(), &mut Vec::new());
+    assert_eq!(outcome, Err(Violation::NoTls));
+    let outcome = forced().receive(&option(2, &[]), &export(), &mut Vec::new());
+    assert_eq!(outcome, Ok(Outcome::End));
 }

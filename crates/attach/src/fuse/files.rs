@@ -271,7 +271,7 @@ impl Filesystem for Files {
             room.copy_from_slice(data);
         }
         let owner = Reply::Write { reply, bytes: length, room: buf.len() };
-        self.shared.carry(|carrier| carrier.write(owner, request, buf, lead));
+        self.shared.carry(|carrier| carrier.write(owner, request, vec![buf], lead));
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {

@@ -19,27 +19,27 @@ use engine::Waker;
 use engine::Work;
 use initiator::CompletionQueue;
 use initiator::Disk;
-use initiator::Operation;
 use initiator::Pool;
 use nbd::Export;
 use nbd::Handshake;
 use nbd::Item;
 use nbd::Outcome;
-use nbd::Violation;
 use slab::Slab;
 
-use self::requests::Entry;
+use self::requests::Owner;
 use self::requests::Question;
-use self::requests::Task;
 use super::Error;
 use super::News;
+use super::Settings;
 use super::Stop;
+use crate::carrier::Carrier;
 use crate::client::Client;
 use crate::client::End;
 use crate::client::Phase;
 use crate::client::Writing;
 use crate::limits;
-use crate::work::Jobs;
+use crate::tls::Peer;
+use crate::tls::Secure;
 
 /// What the thread is made of.
 pub(super) struct Parts {
@@ -49,6 +49,7 @@ pub(super) struct Parts {
     pub(super) connections: Receiver<OwnedFd>,
     pub(super) news: SyncSender<News>,
     pub(super) stop: Arc<Stop>,
+    pub(super) settings: Settings,
 }
 
 impl Parts {
@@ -66,7 +67,7 @@ impl Parts {
             }
         };
         let completions = CompletionQueue::waking(port.waker())?;
-        self.disk.watch(&completions, NEWS);
+        let carrier = Carrier::new(self.disk.clone(), completions, self.settings.keep_bytes);
         let _ = ready.send(Ok(port.waker()));
         let server = Server {
             port,
@@ -76,22 +77,16 @@ impl Parts {
             connections: self.connections,
             news: self.news,
             stop: self.stop,
-            completions,
+            carrier,
             clients: Slab::new(),
-            entries: Slab::new(),
-            jobs: Jobs::default(),
+            settings: self.settings,
             questions: Vec::new(),
             touched: Vec::new(),
             blocked: false,
-            last_flush: None,
         };
         server.run()
     }
 }
-
-/// Tags of operations that are no jobs'.
-const NEWS: u64 = u64::MAX;
-const LAST_FLUSH: u64 = u64::MAX - 1;
 
 struct Server<P> {
     port: P,
@@ -101,17 +96,14 @@ struct Server<P> {
     connections: Receiver<OwnedFd>,
     news: SyncSender<News>,
     stop: Arc<Stop>,
-    completions: CompletionQueue,
+    carrier: Carrier<Owner>,
     clients: Slab<Client>,
-    /// Requests under way at the disk.
-    entries: Slab<Entry>,
-    jobs: Jobs<Task>,
+    settings: Settings,
     questions: Vec<Question>,
     /// Clients that something has happened to since the last look.
     touched: Vec<usize>,
     /// A request waits for memory.
     blocked: bool,
-    last_flush: Option<Result<(), Error>>,
 }
 
 impl<P: Port> Server<P> {
@@ -126,6 +118,7 @@ impl<P: Port> Server<P> {
             }
             self.reap();
             self.hear();
+            self.ask_again();
             let now = self.port.now();
             if stopping.is_none() && self.stop.wanted.load(Ordering::Acquire) {
                 let grace = self.stop.grace.lock();
@@ -139,6 +132,8 @@ impl<P: Port> Server<P> {
             }
             self.look_at_clocks(now);
             self.look_at_touched(now);
+            self.carrier.advance();
+            self.deliver();
             let served = self.clients.iter().all(|(_, client)| client.end == End::Closed);
             if stopping.is_some() && served {
                 return self.leave();
@@ -153,22 +148,21 @@ impl<P: Port> Server<P> {
             Phase::Handshake(_, until) if client.end != End::Closed => Some(until),
             _ => None,
         });
-        let room = self.blocked.then(|| now + limits::ROOM_INTERVAL);
-        handshakes.chain(stopping).chain(room).min()
+        let is_hungry = self.blocked || self.carrier.is_hungry();
+        let room = is_hungry.then(|| now + limits::ROOM_INTERVAL);
+        // What has ended in this round.
+        let touched = (!self.touched.is_empty()).then_some(now);
+        handshakes.chain(stopping).chain(room).chain(touched).min()
     }
 
     fn on_event(&mut self, token: Token, event: Event) {
         let Some(key) = key_of(token) else { return };
         match event {
-            Event::Received { bytes } => self.take_in(key, &bytes),
+            Event::Received { bytes } => self.come(key, &bytes),
             Event::ReceiveEnded { .. } => {
                 let Some(client) = self.clients.get_mut(key) else { return };
                 client.receiving = false;
-                // What it has asked for is carried out, though it may not hear of it.
-                if client.end == End::Open {
-                    client.end = End::WhenAnswered;
-                    client.writing = None;
-                }
+                self.hear_no_more(key);
                 self.touched.push(key);
             }
             Event::Sent { list, result } => {
@@ -193,13 +187,49 @@ impl<P: Port> Server<P> {
         self.stop.clients.fetch_add(1, Ordering::AcqRel);
         let socket = self.port.add_socket(connection);
         let mut greeting = Vec::new();
-        let handshake = Handshake::begin(&mut greeting);
-        let deadline = self.port.now() + limits::HANDSHAKE_TIMEOUT;
+        let tls = if self.settings.tls.is_some() { nbd::Tls::Forced } else { nbd::Tls::Never };
+        let handshake = Handshake::begin(tls, &mut greeting);
+        let deadline = self.port.now() + self.settings.handshake_timeout;
         let mut client = Client::new(socket, handshake, deadline);
         client.say(&greeting);
         let key = self.clients.insert(client);
         self.port.submit(token_of(key), Work::Receive { socket });
         self.touched.push(key);
+    }
+
+    /// Bytes have come, plain or inside of TLS.
+    fn come(&mut self, key: usize, bytes: &[u8]) {
+        let Some(client) = self.clients.get_mut(key) else { return };
+        if !client.is_secure() {
+            return self.take_in(key, bytes);
+        }
+        if client.end != End::Open {
+            return;
+        }
+        match client.open(bytes) {
+            Ok((plain, peer)) => {
+                if !plain.is_empty() {
+                    self.take_in(key, &plain);
+                }
+                if peer == Peer::HasLeft {
+                    self.hear_no_more(key);
+                }
+            }
+            Err(error) => self.send_away(key, &format!("TLS: {error}")),
+        }
+        // TLS may have something to say itself.
+        self.touched.push(key);
+    }
+
+    /// Nothing more comes of a client. What it has asked for is carried out, though it may not hear
+    /// of it.
+    fn hear_no_more(&mut self, key: usize) {
+        if let Some(client) = self.clients.get_mut(key)
+            && client.end == End::Open
+        {
+            client.end = End::WhenAnswered;
+            client.writing = None;
+        }
     }
 
     /// Bytes of a client have come.
@@ -260,11 +290,12 @@ impl<P: Port> Server<P> {
                     match outcome {
                         Ok(Outcome::More) => {}
                         Ok(Outcome::End) => client.end = End::WhenAnswered,
+                        Ok(Outcome::StartTls) => self.start_tls(key),
                         Ok(Outcome::Begin { agreed, rest }) => {
                             client.phase = Phase::Serving(nbd::Receiver::default(), agreed);
                             client.held = rest;
                         }
-                        Err(violation) => self.send_away(key, violation),
+                        Err(violation) => self.send_away(key, &violation),
                     }
                     continue;
                 }
@@ -281,14 +312,23 @@ impl<P: Port> Server<P> {
                         self.write(key, request, to);
                     }
                 }
-                Err(violation) => self.send_away(key, violation),
+                Err(violation) => self.send_away(key, &violation),
             }
         }
         &[]
     }
 
-    fn send_away(&mut self, key: usize, violation: Violation) {
-        self.tell(News::Client(format!("a connection was closed: {violation}")));
+    fn start_tls(&mut self, key: usize) {
+        let Some(client) = self.clients.get_mut(key) else { return };
+        let Some(tls) = &self.settings.tls else { return };
+        match Secure::begin(tls) {
+            Ok(secure) => client.start_tls(secure),
+            Err(error) => self.send_away(key, &error),
+        }
+    }
+
+    fn send_away(&mut self, key: usize, why: &dyn std::fmt::Display) {
+        self.tell(News::Client(format!("a connection was closed: {why}")));
         match self.clients.get_mut(key) {
             // What it has asked for in order is answered.
             Some(client) => client.end = End::WhenAnswered,
@@ -314,10 +354,12 @@ impl<P: Port> Server<P> {
             ));
             self.close(key);
         }
-        if !std::mem::take(&mut self.blocked) {
+        if !std::mem::take(&mut self.blocked) && !self.carrier.is_hungry() {
             return;
         }
         self.make_room(now);
+        self.carrier.feed();
+        self.deliver();
         let waiting: Vec<usize> = self
             .clients
             .iter()
@@ -335,9 +377,9 @@ impl<P: Port> Server<P> {
 
     /// Who does not read holds memory that others wait for.
     fn make_room(&mut self, now: Instant) {
+        let patience = self.settings.slow_reader;
         let is_slow = |client: &Client| {
-            client.end != End::Closed
-                && client.sending.is_some_and(|since| now >= since + limits::SLOW_READER)
+            client.end != End::Closed && client.sending.is_some_and(|since| now >= since + patience)
         };
         let slow = self.clients.iter().find(|(_, client)| is_slow(client)).map(|(key, _)| key);
         if let Some(key) = slow {
@@ -381,11 +423,8 @@ impl<P: Port> Server<P> {
         if client.end == End::Closed {
             return;
         }
-        client.end = End::Closed;
+        client.close();
         self.stop.clients.fetch_sub(1, Ordering::AcqRel);
-        client.writing = None;
-        client.blocked = None;
-        client.held = Vec::new();
         let socket = client.socket;
         self.port.shutdown(socket);
         self.port.close(socket);
@@ -404,28 +443,27 @@ impl<P: Port> Server<P> {
         }
     }
 
-    /// Flushes, and waits for all that is under way at the disk for some time.
+    /// Waits for all that is under way at the disk for some time, and flushes it.
     fn leave(mut self) -> Result<(), Error> {
         let until = self.port.now() + limits::LAST_FLUSH;
-        if self.export.read_only {
-            self.last_flush = Some(Ok(()));
-        } else {
-            self.disk.submit(&self.completions, LAST_FLUSH, Operation::Flush)?;
-        }
+        self.carrier.finish();
         loop {
             self.reap();
             while let Some((token, event)) = self.port.next_event() {
                 self.on_event(token, event);
             }
-            if self.jobs.is_empty()
-                && let Some(result) = self.last_flush.take()
-            {
+            if let Some(result) = self.carrier.finished() {
                 return result;
             }
-            if self.port.now() >= until {
+            let now = self.port.now();
+            if now >= until {
                 return Err(Error::Silent);
             }
-            self.port.wait(Some(until));
+            self.carrier.feed();
+            self.port.wait(match self.carrier.is_hungry() {
+                true => Some(until.min(now + limits::ROOM_INTERVAL)),
+                false => Some(until),
+            });
         }
     }
 

@@ -23,12 +23,15 @@ use wire::scsi::sam::GOOD;
 use wire::scsi::sam::RESERVATION_CONFLICT;
 use wire::scsi::sam::TASK_SET_FULL;
 
+use crate::Fate;
 use crate::Generation;
 
 /// All units of a session that have answered.
 #[derive(Debug, Default)]
 pub(super) struct Caches {
     units: BTreeMap<u16, Cache>,
+    /// What has just been told, and nobody has been told yet.
+    loss: Option<Fate>,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +64,12 @@ impl Caches {
         }
     }
 
+    /// What the last end of a command, or the last word of a unit, means for what the unit had
+    /// acknowledged; once.
+    pub(super) fn take_loss(&mut self) -> Option<Fate> {
+        self.loss.take()
+    }
+
     fn note(&mut self, lun: u16, says: Says) -> Generation {
         let cache = self.units.entry(lun).or_default();
         let is_reset = match says {
@@ -72,9 +81,11 @@ impl Caches {
         (cache.suspect, cache.silent) = (false, false);
         if is_reset {
             cache.generation.reset();
+            self.loss = Some(Fate::Reset);
         }
         if says == Says::Failed {
             cache.generation.failed();
+            self.loss = Some(Fate::Failed);
         }
         cache.generation
     }

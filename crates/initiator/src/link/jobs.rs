@@ -354,6 +354,10 @@ impl SessionDriver {
             context.tell(Event::Attention { session: self.id, lun, sense });
         }
         let generation = self.caches.note_outcome(lun, &job.request.cdb, &outcome);
+        if let Some(fate) = self.caches.take_loss() {
+            // Before the end of any command of the new generation.
+            context.tell(Event::MayHaveLost { session: self.id, lun, fate });
+        }
         self.identities.note_outcome(lun, &outcome);
         let received = match &outcome {
             Outcome::Done(completion) => {

@@ -314,6 +314,9 @@ impl Server {
                     self.attention(session, lun, sense);
                 }
             }
+            Event::MayHaveLost { session, lun, fate } => {
+                self.tell_disks(session, Some(lun), &DiskEvent::MayHaveLost(fate));
+            }
             Event::Down { session, error } => {
                 self.tell_disks(session, None, &DiskEvent::Lost(error));
             }

@@ -454,9 +454,10 @@ Examples:
 
 NBD needs no root, no kernel modules and no host network; a file needs /dev/fuse, and fusermount3
 (package fuse3) for who is not root; a loop device needs root. A socket in the file system is for
-its user alone; a port is for everybody who can reach it, without a password. When the target goes
-away reads and writes wait until it is back (--io-timeout). Ctrl-C, SIGTERM or detach ends it: what
-is under way is answered, and what was written is flushed.";
+its user alone; a port is for everybody who can reach it, without a password, unless --tls and
+--tls-verify-peer ask for a certificate. When the target goes away reads and writes wait until it is
+back (--io-timeout). Ctrl-C, SIGTERM or detach ends it: what is under way is answered, and what was
+written is flushed.";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AttachOptions {
@@ -474,6 +475,13 @@ pub(crate) struct AttachOptions {
     /// Name of the export of NBD; clients that name none get it, too
     #[arg(long, value_name = "NAME", default_value = "disk")]
     pub(crate) name: String,
+    /// Clients of NBD must speak TLS: a folder with server-cert.pem and server-key.pem, and
+    /// ca-cert.pem for --tls-verify-peer, as QEMU has them; or these files
+    #[arg(long, value_name = "DIR|CERT,KEY[,CA]", requires = "nbd")]
+    pub(crate) tls: Option<String>,
+    /// Clients must show a certificate that ca-cert.pem, or CA, has signed
+    #[arg(long, requires = "tls")]
+    pub(crate) tls_verify_peer: bool,
     /// By which it is listed and detached [default: made of its target and number]
     #[arg(long = "as", value_name = "NAME")]
     pub(crate) alias: Option<String>,
@@ -481,6 +489,10 @@ pub(crate) struct AttachOptions {
     /// anew; 0: for ever
     #[arg(long, value_name = "TIME", default_value = "5m")]
     pub(crate) io_timeout: String,
+    /// How much is kept of what was written and not flushed, to write it again when the target has
+    /// lost it; 64M if not said. 0: nothing, and flushes fail then
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) keep: Option<String>,
     /// Go on in the background when the disk can be used
     #[arg(long)]
     pub(crate) daemon: bool,

@@ -11,6 +11,7 @@ mod users;
 pub(crate) use detach::attached;
 pub(crate) use detach::detach;
 
+use std::path::Path;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::RecvTimeoutError;
@@ -18,14 +19,21 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use anyhow::Result;
+use anyhow::anyhow;
 use anyhow::bail;
 use attach::Address;
 use attach::News;
+use attach::Settings;
+use attach::Tls;
+use attach::TlsFiles;
 use control::admin::Attachment;
 use control::admin::Reply;
+use control::units;
 use initiator::Config;
 use initiator::Disk;
 use initiator::DiskEvent;
+use initiator::Fate;
+use initiator::Geometry;
 use initiator::Initiator;
 use initiator::Options;
 use initiator::Session;
@@ -41,6 +49,7 @@ use self::served::Place;
 use self::served::Served;
 use self::served::Wanted;
 use crate::args::AttachOptions;
+use crate::args::Usage;
 use crate::client;
 use crate::client::leaving;
 use crate::client::refusal;
@@ -57,6 +66,10 @@ const LEAVING_MOST: Duration = Duration::from_secs(20);
 /// processor that spins is missing there (docs/PERFORMANCE.md).
 const SPIN_MAX: Duration = Duration::ZERO;
 
+/// Bounds of what is kept: some requests, and what memory is addressed for.
+const KEEP_MIN: u64 = 1 << 20;
+const KEEP_MAX: u64 = 64 << 30;
+
 /// Who wants something of the thread that has attached the disk.
 #[derive(Debug)]
 enum Word {
@@ -70,6 +83,8 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let url = client::disk_url(&options.disk.url)?;
     let place = Place::of(options)?;
     let wait = client::time("--io-timeout", &options.io_timeout)?;
+    let keep_bytes = keep_bytes(options.keep.as_deref())?;
+    let tls = tls(options)?;
     if options.daemon {
         return match background::start()? {
             None => Ok(()),
@@ -88,7 +103,11 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let interrupted = wake.clone();
     // Who has gone needs no word.
     leaving::catch_signals(move || drop(interrupted.send(Word::Interrupted)))?;
-    let initiator = Initiator::start(&Config { engine, spin_max: SPIN_MAX, ..Config::default() })?;
+    let mut config = Config { engine, spin_max: SPIN_MAX, ..Config::default() };
+    // What is kept is taken from nobody.
+    let kept = usize::try_from(keep_bytes).unwrap_or(usize::MAX);
+    config.pool_bytes_max = config.pool_bytes_max.saturating_add(kept);
+    let initiator = Initiator::start(&config)?;
     let session = log_in(&initiator, login, &url)?;
     let disk = match Disk::open(&session, url.lun.unwrap_or(0)) {
         Ok(disk) => disk,
@@ -98,13 +117,17 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         }
     };
     let geometry = disk.geometry();
+    if let Some(text) = what_is_kept(options, keep_bytes, &geometry) {
+        output::say(format_args!("{url}: {text}"));
+    }
     let description = url.to_string();
     let mount = match &listed {
         Some((book, Reserved { name, .. })) if place == Place::Loop => Some(book.make_mount(name)?),
         _ => None,
     };
+    let settings = Settings { engine, keep_bytes, tls, ..Settings::default() };
     let wanted =
-        Wanted { place: &place, export: &options.name, description: &description, mount, engine };
+        Wanted { place: &place, export: &options.name, description: &description, mount, settings };
     let started = Served::start(&wanted, disk, &session);
     let (served, from) = match started {
         Ok(started) => started,
@@ -131,9 +154,11 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let ready = attached.begin(options, listed, &attachment, &wake).and_then(|()| {
         if let Place::Nbd(Address::Tcp(text)) = &place
             && !is_loopback(text)
+            && !options.tls_verify_peer
         {
+            let without = if options.tls.is_some() { "certificate" } else { "password" };
             output::warn(format!(
-                "everybody who reaches {text} can use the disk, without a password"
+                "everybody who reaches {text} can use the disk, without a {without}"
             ));
         }
         attached.is_ready(options, &name)
@@ -232,6 +257,25 @@ impl Attached<'_> {
                 Ok(Word::News(News::Client(text))) => {
                     output::say(format_args!("{}: {text}", self.url));
                 }
+                Ok(Word::News(News::WritesAgain { bytes })) => output::say(format_args!(
+                    "{}: the target may have lost what it had not on stable storage; writing {} \
+                     again, reads and writes wait",
+                    self.url,
+                    units::bytes(bytes)
+                )),
+                Ok(Word::News(News::WrittenAgain)) => {
+                    output::say(format_args!("{}: all is written again and flushed", self.url));
+                }
+                Ok(Word::News(News::Broken(cause))) => output::say(format_args!(
+                    "{}: what was not flushed may be lost, and cannot be written again: {cause}; \
+                     reads and writes fail from now on; try: attach it again",
+                    self.url
+                )),
+                Ok(Word::News(News::KeepsNothing)) => output::say(format_args!(
+                    "{}: the disk has a volatile cache that cannot be flushed; nothing is kept of \
+                     what is written, and may be lost when the target begins anew",
+                    self.url
+                )),
                 Ok(Word::News(News::Unmounted) | Word::Interrupted)
                 | Err(RecvTimeoutError::Disconnected) => return None,
                 Ok(Word::Detach(order)) if order.force => return Some(order),
@@ -297,6 +341,61 @@ impl Attached<'_> {
     }
 }
 
+/// Most that is kept: none, or a few requests at least.
+fn keep_bytes(text: Option<&str>) -> Result<u64> {
+    let Some(text) = text else { return Ok(Settings::default().keep_bytes) };
+    let bytes = client::size("--keep", text)?;
+    if bytes != 0 && !(KEEP_MIN..=KEEP_MAX).contains(&bytes) {
+        let right = "0, or 1M to 64G, is right";
+        return Err(Usage(format!("--keep {text}: {right}")).into());
+    }
+    Ok(bytes)
+}
+
+/// What clients of NBD are shown, and asked for.
+fn tls(options: &AttachOptions) -> Result<Option<Tls>> {
+    let Some(text) = &options.tls else { return Ok(None) };
+    let parts: Vec<&str> = text.split(',').collect();
+    let (certificate_and_key, authority) = match parts[..] {
+        [folder] if !folder.is_empty() => {
+            let folder = Path::new(folder);
+            (TlsFiles::of_server(folder), Some(TlsFiles::authority_of(folder)))
+        }
+        [certificate, key] => (files(certificate, key), None),
+        [certificate, key, authority] => (files(certificate, key), Some(authority.into())),
+        _ => return Err(Usage(format!("--tls {text}: DIR, or CERT,KEY[,CA], is right")).into()),
+    };
+    let authority = authority.filter(|_| options.tls_verify_peer);
+    if options.tls_verify_peer && authority.is_none() {
+        let right = "--tls-verify-peer needs a DIR with ca-cert.pem, or CERT,KEY,CA";
+        return Err(Usage(format!("--tls {text}: {right}")).into());
+    }
+    let files = TlsFiles { authority, ..certificate_and_key };
+    Ok(Some(Tls::load(&files).map_err(|error| anyhow!("--tls: {error}"))?))
+}
+
+fn files(certificate: &str, key: &str) -> TlsFiles {
+    TlsFiles { certificate: certificate.into(), key: key.into(), authority: None }
+}
+
+/// What whoever attaches a disk should know of what is kept of it; None: it is as he thinks.
+fn what_is_kept(
+    options: &AttachOptions,
+    keep_bytes: u64,
+    geometry: &Geometry,
+) -> Option<&'static str> {
+    let can_lose = geometry.volatile_cache && !geometry.read_only;
+    if !can_lose {
+        return options.keep.as_ref().filter(|_| keep_bytes > 0).map(|_| {
+            "the disk has no volatile cache, or is read-only: there is nothing to lose, and \
+             nothing is kept (--keep)"
+        });
+    }
+    (keep_bytes == 0).then_some(
+        "nothing is kept of what is written (--keep 0): when the target begins anew, flushes fail",
+    )
+}
+
 fn is_loopback(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -323,6 +422,9 @@ fn tell(event: &DiskEvent, url: &Url, kind: &str) {
             let seen = if kind == "nbd" { "; clients see it when they connect again" } else { "" };
             output::say(format_args!("{url}: the disk has {now} bytes now, {was} before{seen}"));
         }
+        DiskEvent::MayHaveLost(Fate::Reset | Fate::Failed) => output::say(format_args!(
+            "{url}: the target may have lost what it had not on stable storage; flushes say so"
+        )),
         DiskEvent::Ended(error) => output::say(format_args!(
             "{url}: {}; reads and writes fail from now on; try: attach it again",
             client::besides(error, url)

@@ -16,8 +16,8 @@ use attach::FuseServer;
 use attach::Left;
 use attach::NbdServer;
 use attach::News;
+use attach::Settings;
 use control::words;
-use engine::Choice;
 use engine::loops::LoopDevice;
 use engine::loops::LoopOptions;
 use initiator::Disk;
@@ -61,7 +61,7 @@ pub(super) struct Wanted<'a> {
     pub(super) description: &'a str,
     /// Where a disk is mounted that becomes a loop device.
     pub(super) mount: Option<PathBuf>,
-    pub(super) engine: Choice,
+    pub(super) settings: Settings,
 }
 
 impl Place {
@@ -101,19 +101,21 @@ impl Served {
         let pool = session.pool().clone();
         match wanted.place {
             Place::Nbd(address) => {
-                let Wanted { export, description, engine, .. } = *wanted;
+                let Wanted { export, description, .. } = *wanted;
                 let (server, news) =
-                    NbdServer::start(disk, pool, export, description, address, engine)?;
+                    NbdServer::start(disk, pool, export, description, address, &wanted.settings)?;
                 Ok((Self::Nbd(server), news))
             }
             Place::Folder(folder) => {
-                let (server, news) = FuseServer::start(disk, pool, folder)?;
+                let (server, news) =
+                    FuseServer::start(disk, pool, folder, wanted.settings.keep_bytes)?;
                 Ok((Self::File(server), news))
             }
             Place::Loop => {
                 let folder = wanted.mount.as_deref().context("there is no place for the file")?;
                 let geometry = disk.geometry();
-                let (server, news) = FuseServer::start(disk, pool, folder)?;
+                let (server, news) =
+                    FuseServer::start(disk, pool, folder, wanted.settings.keep_bytes)?;
                 let options = LoopOptions { block: geometry.block, read_only: geometry.read_only };
                 match LoopDevice::attach(&server.path(), options) {
                     Ok(device) => Ok((Self::Loop(device, server), news)),

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What was written and not flushed, beside what is under way: who may begin, and what becomes of
+//! what ends while the unit may have lost something.
+
+use std::collections::VecDeque;
+
+use initiator::Chunks;
+use initiator::Durability;
+use initiator::Fate;
+use initiator::Kind;
+use initiator::Operation;
+
+use super::Carrier;
+use super::OWN_FLUSH;
+use super::REWRITE;
+use super::Task;
+use crate::keep;
+use crate::keep::Content;
+use crate::keep::Flushed;
+use crate::keep::Keep;
+use crate::keep::Stamp;
+use crate::keep::Step;
+use crate::keep::Waits;
+use crate::limits;
+use crate::server::News;
+
+/// What is kept, and who waits for it.
+#[derive(Debug)]
+pub(super) struct Keeping {
+    pub(super) keep: Keep,
+    /// Jobs that begin, or begin again, when all is written again.
+    pub(super) again: Vec<usize>,
+    /// Jobs that wait for room, in order.
+    lacking: VecDeque<usize>,
+    /// What the flush covers that is under way for room.
+    background: Option<Stamp>,
+    /// Why nothing goes on.
+    pub(super) cause: String,
+}
+
+/// How an operation has ended; None: it was refused here, and never sent.
+pub(super) type Outcome = Result<Chunks, Option<initiator::Error>>;
+
+/// What the end of an operation is to who waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Answer,
+    /// It begins again when all that was lost is written again.
+    Again,
+}
+
+impl Keeping {
+    pub(super) fn new(bytes_max: u64) -> Self {
+        Self {
+            keep: Keep::new(bytes_max),
+            again: Vec::new(),
+            lacking: VecDeque::new(),
+            background: None,
+            cause: String::new(),
+        }
+    }
+
+    /// The main operation of a task has ended.
+    pub(super) fn judge(&mut self, task: &mut Task, result: &Outcome) -> Verdict {
+        let keep = &mut self.keep;
+        let cost = std::mem::take(&mut task.cost);
+        let error = match result {
+            Ok(_) => None,
+            Err(None) => {
+                keep.release(cost);
+                return Verdict::Answer;
+            }
+            Err(Some(error)) => Some(error),
+        };
+        let lost = error.is_some_and(is_lost);
+        if lost && keep.is_steady() {
+            keep.doubt(Fate::Reset);
+        }
+        match (&task.operation, error) {
+            (Some(Operation::Read { .. }), None) if !keep.is_steady() => Verdict::Again,
+            (Some(Operation::Flush), _) if !keep.is_steady() => Verdict::Again,
+            (Some(Operation::Flush), None) => {
+                keep.flushed(task.mark);
+                Verdict::Answer
+            }
+            (Some(_), Some(_)) if lost => {
+                task.cost = cost;
+                Verdict::Again
+            }
+            (_, Some(_)) => {
+                keep.release(cost);
+                Verdict::Answer
+            }
+            (_, None) => {
+                if let Some(operation) = task.operation.take() {
+                    note(keep, operation, cost);
+                }
+                Verdict::Answer
+            }
+        }
+    }
+}
+
+/// A change has ended well.
+fn note(keep: &mut Keep, operation: Operation, cost: u64) {
+    let (start, length, content, durability) = match operation {
+        Operation::Write { offset, data, durability } => {
+            (offset, data.len() as u64, Content::Data(data), durability)
+        }
+        Operation::Zero { offset, length, space, durability } => {
+            (offset, length, Content::Zero(space), durability)
+        }
+        Operation::Discard { offset, length, durability } => {
+            (offset, length, Content::Discard, durability)
+        }
+        _ => return,
+    };
+    let range = start..start.saturating_add(length);
+    match durability {
+        Durability::Stable => keep.wrote_durably(range, cost),
+        Durability::Cached => keep.wrote(range, content, cost),
+    }
+}
+
+/// What it will cost to keep `operation`; None: it changes nothing.
+pub(super) fn cost_of(operation: &Operation) -> Option<u64> {
+    match operation {
+        Operation::Write { data, .. } => Some(keep::data_cost(data.len())),
+        Operation::Zero { .. } | Operation::Discard { .. } => Some(limits::RANGE_COST),
+        _ => None,
+    }
+}
+
+fn is_lost(error: &initiator::Error) -> bool {
+    matches!(error.kind(), Kind::WritesLost)
+}
+
+impl<O> Carrier<O> {
+    /// Whether a job may begin now; one that may not is noted.
+    pub(super) fn may_begin(&mut self, number: usize) -> bool {
+        let Some(keeping) = &mut self.keeping else { return true };
+        if keeping.keep.is_broken() {
+            self.refuse(number);
+            return false;
+        }
+        if !keeping.keep.is_steady() {
+            keeping.again.push(number);
+            return false;
+        }
+        let Some(task) = self.jobs.get_mut(number) else { return false };
+        let Some(cost) = task.keeping_cost().filter(|_| task.cost == 0) else { return true };
+        if !keeping.lacking.is_empty() || !keeping.keep.reserve(cost) {
+            keeping.lacking.push_back(number);
+            return false;
+        }
+        task.cost = cost;
+        true
+    }
+
+    /// The unit may have lost something.
+    pub(super) fn doubt(&mut self, fate: Fate) {
+        let Some(keeping) = &mut self.keeping else { return };
+        let was_broken = keeping.keep.is_broken();
+        keeping.keep.doubt(fate);
+        if keeping.keep.is_broken() && !was_broken {
+            let cause = "the disk told that it failed to keep what it had written durably";
+            self.give_up(cause.to_owned());
+        }
+    }
+
+    fn give_up(&mut self, cause: String) {
+        if let Some(keeping) = &mut self.keeping {
+            keeping.cause.clone_from(&cause);
+        }
+        self.news.push(News::Broken(cause));
+    }
+
+    /// There is another disk in the place of the one that was.
+    pub(super) fn on_other_disk(&mut self, error: &initiator::Error) {
+        let Some(keeping) = &mut self.keeping else { return };
+        if keeping.keep.give_up().is_some() {
+            self.give_up(error.to_string());
+        }
+    }
+
+    /// Something that was written again has ended.
+    pub(super) fn on_rewritten(&mut self, result: Result<(), initiator::Error>) {
+        let Some(keeping) = &mut self.keeping else { return };
+        let step = keeping.keep.rewritten(result.as_ref().map(drop).map_err(drop));
+        if let (Some(Step::Broken), Err(error)) = (step, result) {
+            self.give_up(error.to_string());
+        }
+    }
+
+    /// A flush that no client has asked for has ended.
+    pub(super) fn on_own_flush(&mut self, result: Result<(), initiator::Error>) {
+        let Some(keeping) = &mut self.keeping else { return };
+        let keep = &mut keeping.keep;
+        let step = match keeping.background.take() {
+            // Under way until it ended, as whatever clients ask for.
+            Some(mark) => {
+                self.at_disk -= 1;
+                match &result {
+                    _ if !keep.is_steady() => None,
+                    Ok(()) => {
+                        keep.flushed(mark);
+                        None
+                    }
+                    Err(error) if is_lost(error) => {
+                        keep.doubt(Fate::Reset);
+                        None
+                    }
+                    Err(error) if matches!(error.kind(), Kind::CannotFlush) => {
+                        return self.keep_no_more();
+                    }
+                    Err(_) => keep.cannot_flush(),
+                }
+            }
+            None => keep.flush_ended(match &result {
+                Ok(()) => Flushed::Good,
+                Err(error) if is_lost(error) => Flushed::Lost,
+                Err(_) => Flushed::Failed,
+            }),
+        };
+        match (step, result) {
+            (Some(Step::Steady), _) => self.news.push(News::WrittenAgain),
+            (Some(Step::Broken), Err(error)) => self.give_up(error.to_string()),
+            _ => {}
+        }
+    }
+
+    /// The disk has a volatile cache and no flush: there is no end of what would be kept.
+    fn keep_no_more(&mut self) {
+        let Some(keeping) = self.keeping.take() else { return };
+        self.news.push(News::KeepsNothing);
+        for number in keeping.lacking.into_iter().chain(keeping.again) {
+            self.launch(number);
+        }
+    }
+
+    /// Writes again what may be lost, and lets begin what has waited for that or for room.
+    pub(super) fn go_on(&mut self) {
+        while let Some(keeping) = &mut self.keeping
+            && let Some(step) = keeping.keep.next(self.at_disk == 0)
+        {
+            match step {
+                Step::Begin(bytes) => {
+                    self.disk.begin_again();
+                    if bytes > 0 {
+                        self.news.push(News::WritesAgain { bytes });
+                    }
+                }
+                Step::Write(operation) => {
+                    let sent = self.disk.submit(&self.completions, REWRITE, operation);
+                    if sent.is_err() {
+                        self.on_rewritten(sent);
+                    }
+                }
+                Step::Flush => self.send_own_flush(),
+                Step::Steady | Step::Broken => {}
+            }
+        }
+        let Some(keeping) = &mut self.keeping else { return };
+        let keep = &keeping.keep;
+        if !keep.is_steady() && !keep.is_broken() {
+            return;
+        }
+        let mut begin = std::mem::take(&mut keeping.again);
+        if keep.is_broken() {
+            begin.extend(keeping.lacking.drain(..));
+        }
+        for number in begin {
+            self.launch(number);
+        }
+        self.make_room_to_keep();
+    }
+
+    /// Lets those begin that find room now, and makes some where it is time for that.
+    fn make_room_to_keep(&mut self) {
+        while let Some(keeping) = &mut self.keeping
+            && let Some(&number) = keeping.lacking.front()
+        {
+            let Some(task) = self.jobs.get_mut(number) else { return };
+            let cost = task.keeping_cost().unwrap_or_default();
+            if !keeping.keep.is_steady() || !keeping.keep.reserve(cost) {
+                break;
+            }
+            task.cost = cost;
+            keeping.lacking.pop_front();
+            self.launch(number);
+        }
+        let Some(keeping) = &mut self.keeping else { return };
+        let waits = if keeping.lacking.is_empty() { Waits::Nobody } else { Waits::ForRoom };
+        if keeping.background.is_none() && keeping.keep.wants_flush(waits) {
+            keeping.background = Some(keeping.keep.mark());
+            self.at_disk += 1;
+            self.send_own_flush();
+        }
+    }
+
+    fn send_own_flush(&mut self) {
+        let sent = self.disk.submit(&self.completions, OWN_FLUSH, Operation::Flush);
+        if sent.is_err() {
+            self.on_own_flush(sent);
+        }
+    }
+}
