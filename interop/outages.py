@@ -20,11 +20,12 @@ PATIENCE_SECONDS = 120
 class Load:
     """Half reads, half writes, 32 at once; one that reads something wrong ends with a status."""
 
-    def __init__(self, url, seconds):
+    def __init__(self, url, seconds, level=0):
         self.end = time.monotonic() + seconds
         self.process = subprocess.Popen(
             [LUNWIRE, "bench", url, "--reads", "50", "--destroy-data", "--verify", "--range",
-             "16M", "--depth", "32", "--time", f"{seconds * 1000:.0f}ms", "--json"],
+             "16M", "--depth", "32", "--time", f"{seconds * 1000:.0f}ms", "--json",
+             "--recovery-level", str(level)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             preexec_fn=server.die_with_parent)
 
@@ -58,12 +59,12 @@ def kill_when_busy(target, path, load):
     return True
 
 
-def outlived(target, path, kills=KILLS):
+def outlived(target, path, kills=KILLS, url=None, level=0):
     """Kills the target, whose disk is the file `path`, under load; gives how many reads were
-    checked."""
+    checked. `level`: ErrorRecoveryLevel."""
     killed = checked = lost = 0
     while killed < kills:
-        load, before = Load(target.url, max(kills, 3) * CYCLE_SECONDS), killed
+        load, before = Load(url or target.url, max(kills, 3) * CYCLE_SECONDS, level), killed
         while killed < kills and kill_when_busy(target, path, load):
             killed += 1
         result = load.finish()

@@ -53,8 +53,6 @@ pub struct Connection {
     /// None: all that was under way has come back.
     pair: Option<Pair>,
     completions: Completions,
-    /// Behind what is made of it.
-    pub(crate) id: Id,
     /// Can be read when there is something to be looked at.
     watched: OwnedFd,
     flights: Slots<FlightId, Flight>,
@@ -69,8 +67,10 @@ pub struct Connection {
     depths: Depths,
     reads: (u8, u8),
     failure: Failure,
-    /// Last: it takes the memory from the device that all of this was in.
+    /// Behind all of this: it takes the memory from the device that this was in.
     domain: Arc<Domain>,
+    /// Last: a device that was taken away is closed with the last identifier of it.
+    pub(crate) id: Arc<Id>,
 }
 
 /// What a connection over an adapter is, for people.
@@ -145,7 +145,6 @@ impl Connection {
             api,
             pair: Some(pair),
             completions,
-            id,
             watched,
             flights: Slots::default(),
             sinks: BTreeMap::new(),
@@ -157,6 +156,7 @@ impl Connection {
             reads,
             failure: Failure::default(),
             domain,
+            id: Arc::new(id),
         })
     }
 
@@ -174,7 +174,7 @@ impl Connection {
     /// Lets the peer reach memory of ours.
     #[must_use]
     pub fn keys(&self) -> Keys {
-        Keys::new(Arc::clone(&self.domain), self.failure.clone())
+        Keys::new((Arc::clone(&self.domain), Arc::clone(&self.id)), self.failure.clone())
     }
 
     /// Why it has ended, if something went wrong; once.

@@ -80,7 +80,9 @@ unsafe impl Send for Region {}
 static DOMAINS: Mutex<Vec<Weak<Domain>>> = Mutex::new(Vec::new());
 
 impl Domain {
-    /// That of the device which the library has opened as `context`, and never closes.
+    /// That of the device which the library has opened as `context`. It closes one that was taken
+    /// away with the last identifier of it, so who has a domain has such an identifier, and ends it
+    /// later.
     pub(crate) fn of(
         api: &'static Api,
         context: NonNull<Context>,

@@ -62,6 +62,8 @@ pub(crate) struct World {
     pub(crate) accepted: Option<(Vec<u8>, u8, u8)>,
     pub(crate) rejected: bool,
     pub(crate) disconnected: bool,
+    /// It is gone from the machine: the library closes it with its last identifier.
+    pub(crate) is_device_dead: bool,
     context: Option<&'static Context>,
     /// Descriptors of channels, with what waits there.
     channels: BTreeMap<i32, (OwnedFd, VecDeque<usize>)>,

@@ -7,6 +7,7 @@ use crate::domain::Domain;
 use crate::domain::Region;
 use crate::error::VerbsError;
 use crate::failure::Failure;
+use crate::manager::Id;
 use rdma::adapter::Registry;
 use rdma::region::Memory;
 use std::collections::HashMap;
@@ -19,8 +20,11 @@ use wire::iwarp::TaggedOffset;
 pub struct Keys {
     shown: HashMap<u32, Shown>,
     failure: Failure,
-    /// Last: it takes the memory from the device that it was shown to.
+    /// Behind `shown`: it takes the memory from the device that it was shown to.
     domain: Arc<Domain>,
+    /// Last: a device that was taken away is closed with the last identifier of it.
+    #[expect(dead_code, reason = "held, not read")]
+    id: Arc<Id>,
 }
 
 #[derive(Debug)]
@@ -30,8 +34,8 @@ struct Shown {
 }
 
 impl Keys {
-    pub(crate) fn new(domain: Arc<Domain>, failure: Failure) -> Self {
-        Self { shown: HashMap::new(), failure, domain }
+    pub(crate) fn new((domain, id): (Arc<Domain>, Arc<Id>), failure: Failure) -> Self {
+        Self { shown: HashMap::new(), failure, domain, id }
     }
 
     fn register(&self, memory: &Memory) -> Result<(Region, usize), VerbsError> {

@@ -91,9 +91,8 @@ impl Listener {
 #[derive(Debug)]
 pub struct Incoming {
     api: &'static Api,
-    /// None: it has begun.
-    id: Option<Id>,
-    domain: Arc<Domain>,
+    /// In that order, as in a connection. None: it has begun.
+    asked: Option<(Arc<Domain>, Id)>,
     private_data: Vec<u8>,
     depths: Depths,
     /// Reads that the adapter serves, and has under way.
@@ -113,7 +112,8 @@ impl Incoming {
         let reads = reads_served.min(facts.reads_max).min(READS_MAX);
         let depths = facts.depths(reads)?;
         let reads = (reads_asked.min(facts.reads_served), reads);
-        Ok(Self { api, id: Some(id), domain, private_data, depths, reads, peer, local })
+        let asked = Some((domain, id));
+        Ok(Self { api, asked, private_data, depths, reads, peer, local })
     }
 
     /// What the peer says to the upper layer.
@@ -146,11 +146,10 @@ impl Incoming {
     /// # Errors
     /// Something is exhausted.
     pub fn prepare(mut self, pool: &Pool) -> Result<Connection, VerbsError> {
-        let Some(id) = self.id.take() else {
+        let Some((domain, id)) = self.asked.take() else {
             return Err(VerbsError::of(Doing::TakeOver, NO_DEVICE));
         };
-        let (domain, depths) = (Arc::clone(&self.domain), self.depths);
-        let mut connection = Connection::new(self.api, id, (domain, depths, self.reads))?;
+        let mut connection = Connection::new(self.api, id, (domain, self.depths, self.reads))?;
         connection.furnish(pool)?;
         Ok(connection)
     }
@@ -158,7 +157,7 @@ impl Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        if let Some(id) = &self.id {
+        if let Some((_, id)) = &self.asked {
             id.reject();
         }
     }

@@ -127,6 +127,9 @@ pub(crate) struct Id {
 
 // SAFETY: as for `Channel`.
 unsafe impl Send for Id {}
+// SAFETY: the library locks an identifier where several threads may use one, and the kernel a
+// channel.
+unsafe impl Sync for Id {}
 
 impl Id {
     /// One that nothing has happened to.

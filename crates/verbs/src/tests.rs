@@ -439,6 +439,35 @@ fn a_device_that_goes_ends_its_listener() {
     assert!(matches!(listener.next(), Err(VerbsError::Gone { .. })));
 }
 
+/// librdmacm closes it with the last identifier of it (`ucma_put_device`), and what is done with a
+/// device that is closed is done with memory that is free.
+#[test]
+fn a_device_that_is_gone_is_left_before_it_is_closed() {
+    let pool = pool();
+    world(|world| world.is_device_dead = true);
+    let connection = asked(&pool);
+    let mut keys = connection.keys();
+    assert!(keys.show(Memory::Sink(zeroed(&pool, 64))).is_ok());
+    drop(connection);
+    // As the mover does, which has them, when its tasks go on elsewhere.
+    drop(keys);
+    must_be_gone();
+    let listener = listen();
+    let other = incoming(&listener);
+    drop(listener);
+    drop(other);
+    must_be_gone();
+    drop(connect(&pool));
+    must_be_gone();
+    let (listener, none) = (listen(), Pool::new(0).expect("memory"));
+    let other = incoming(&listener);
+    drop(listener);
+    assert!(matches!(other.prepare(&none), Err(VerbsError::NoBuffers)));
+    must_be_gone();
+    assert!(ask().expect("it stands").into_connection(&none).is_err());
+    must_be_gone();
+}
+
 #[test]
 fn devices_have_names_and_kinds() {
     let all = crate::device::look(&API);

@@ -28,15 +28,22 @@ pub(super) struct Adapter {
 }
 
 impl Adapter {
-    /// Over a connection that stands, and the mover over it; None without memory or descriptors.
+    /// Over a connection that stands, and the mover over it; None without memory, which is told, or
+    /// descriptors.
     pub(super) fn open<P: Port>(
         outgoing: verbs::Outgoing,
         (session, epoch): (SessionId, u32),
         context: &mut Context<'_, P>,
     ) -> Option<(Mover, Self)> {
-        let connection = outgoing.into_connection(context.pool).ok()?;
+        let tell = |error| Event::Adapter { session, error };
+        let furnished = outgoing.into_connection(context.pool);
+        let connection = furnished.map_err(|error| context.tell(tell(error))).ok()?;
         let (depths, keys) = (connection.depths(), Box::new(connection.keys()));
-        let mover = iser::Initiator::of_adapter(context.pool, depths, keys)?;
+        let mover = iser::Initiator::of_adapter(context.pool, depths, keys);
+        if mover.is_none() {
+            context.tell(tell(verbs::VerbsError::NoBuffers));
+        }
+        let mover = mover?;
         let watched = context.watch(connection.watched().ok()?, session, epoch);
         let adapter = Self { connection, watched, list: SgList::new() };
         Some((Mover::Iser(Box::new(mover)), adapter))

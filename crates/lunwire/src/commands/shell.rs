@@ -123,7 +123,10 @@ impl Shell {
 
     fn script(&mut self, path: &Path) -> Result<()> {
         let name = path.display().to_string();
-        let file = open_whole(path).with_context(|| format!("cannot read {name}"))?;
+        let file = open_whole(path).with_context(|| match name.contains("://") {
+            true => format!("{name} is no script; try: lunwire shell, and login {name} there"),
+            false => format!("cannot read {name}"),
+        })?;
         self.lines(BufReader::new(file), &name).map(drop)
     }
 

@@ -197,6 +197,16 @@ fn failures_are_json_too() {
     }
 }
 
+/// Other commands take the disk's URL where the shell takes a script.
+#[test]
+fn who_gives_the_shell_a_url_hears_where_to_give_it() {
+    for url in
+        ["iser://192.0.2.1/iqn.2026-01.test:disk/0", "iscsi://192.0.2.1/iqn.2026-01.test:x/0"]
+    {
+        fails(1, &["shell", url], &["is no script", &format!("login {url}")]);
+    }
+}
+
 /// A program that reads JSON numbers as floating point has 53 bits of them.
 #[test]
 fn keys_of_64_bits_are_texts() {

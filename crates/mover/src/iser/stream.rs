@@ -244,6 +244,15 @@ impl Stream {
         true
     }
 
+    /// Keeps a buffer for the next message that does not come in one piece: whether there is one.
+    pub(super) fn keep(&mut self, new_buf: impl FnOnce() -> Option<Buf>) -> bool {
+        let State::Up(qp) = &self.state else { return true };
+        if self.message.is_none() && qp.receives() == 0 {
+            self.message = new_buf().map(|buf| (buf, 0));
+        }
+        self.message.is_some() || qp.receives() > 0
+    }
+
     /// What an adapter is to do next.
     pub(super) fn poll_post(&mut self) -> Option<Post> {
         match &mut self.state {

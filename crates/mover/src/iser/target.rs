@@ -164,11 +164,13 @@ impl Target {
         target.provide(LOGIN_BUFFERS, pool).then_some((target, answer))
     }
 
-    /// The last response of a login is about to leave: an adapter gets buffers for what follows;
-    /// false if `pool` has not so many, or would have too little left for others.
+    /// The last response of a login is about to leave: there is a buffer for what follows, and an
+    /// adapter gets as many as may come; false if `pool` has not so many, or would have too little
+    /// left for others.
     #[must_use]
     pub fn prepare(&mut self, pool: &Pool) -> bool {
-        self.provide(usize::from(ADAPTER_BUFFERS), &pool.share())
+        self.stream.keep(|| pool.take(MESSAGE_LEN_MAX))
+            && self.provide(usize::from(ADAPTER_BUFFERS), &pool.share())
     }
 
     fn provide(&mut self, count: usize, pool: &Pool) -> bool {

@@ -314,6 +314,10 @@ unsafe extern "C" fn rdma_destroy_id(id: *mut CmId) -> c_int {
     world(|world| {
         assert_eq!(world.live.get("event").copied().unwrap_or_default(), 0, "heard");
         world.count("id", -1);
+        if world.live["id"] == 0 && world.is_device_dead {
+            let made = ["pd", "cq", "comp_channel"].map(|what| world.live.get(what).copied());
+            assert!(made.iter().flatten().all(|count| *count == 0), "the device is closed");
+        }
     });
     0
 }

@@ -29,6 +29,26 @@ fn resources_of_a_connection_are_there_before_it_or_it_is_not_begun() {
     assert_eq!(pool.bytes_in_use(), before, "a login that fails leaves nothing behind");
 }
 
+/// Whoever begins with RDMA may log in while others have all of the pool, and whoever has logged in
+/// may say what takes several segments.
+#[test]
+fn a_session_that_began_with_rdma_has_room_for_a_message_however_long() {
+    let mut pair = Pair::begin(usize::MAX);
+    let (none, pool) = (Pool::new(0).unwrap(), pair.pool.clone());
+    pair.pool = none.clone();
+    pair.near.set_segment_len(1460);
+    pair.near.submit(initiator::Op::SendControl { request: login(), data: b"a=b\0".to_vec() });
+    assert_eq!(pair.exchange().0.len(), 1);
+    assert!(!pair.far.prepare(&none), "the login is refused");
+    assert!(pair.far.prepare(&pool));
+    pair.near.submit(initiator::Op::NoticeKeys(initiator::Keys::LOGIN));
+    pair.far.submit(target::Op::NoticeKeys(target::Keys::LOGIN));
+    says(&mut pair, 4000);
+    let (events, _) = pair.exchange();
+    assert!(matches!(events[..], [target::Event::Control { .. }]), "{events:?}");
+    assert_eq!(pair.far.control_data(), text(4000));
+}
+
 /// Covers: DAP-08/T, DAP-08/I.
 #[test]
 fn limits_hold_from_when_they_are_told() {
