@@ -20,7 +20,7 @@ use crate::pump::Context;
 /// What carries a connection over an adapter.
 #[derive(Debug)]
 pub(super) struct Adapter {
-    connection: verbs::Connection,
+    connection: Box<dyn verbs::Adapter>,
     /// What wakes the port.
     watched: Socket,
     /// Is never filled.
@@ -30,13 +30,13 @@ pub(super) struct Adapter {
 impl Adapter {
     /// Over a connection that stands, and the mover over it; None without memory or descriptors.
     pub(super) fn open<P: Port>(
-        outgoing: verbs::Outgoing,
+        mut connection: Box<dyn verbs::Adapter>,
         (session, epoch): (SessionId, u32),
         context: &mut Context<'_, P>,
     ) -> Option<(Mover, Self)> {
-        let connection = outgoing.into_connection(context.pool).ok()?;
-        let (depths, keys) = (connection.depths(), Box::new(connection.keys()));
-        let mover = iser::Initiator::of_adapter(context.pool, depths, keys)?;
+        connection.furnish(context.pool).ok()?;
+        let (depths, registry) = (connection.depths(), connection.registry());
+        let mover = iser::Initiator::of_adapter(context.pool, depths, registry)?;
         let watched = context.watch(connection.watched().ok()?, session, epoch);
         let adapter = Self { connection, watched, list: SgList::new() };
         Some((Mover::Iser(Box::new(mover)), adapter))
