@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::io::BufRead;
 use std::io::Read;
 use std::io::Write;
 use std::net::TcpStream;
@@ -199,6 +200,26 @@ fn who_asks_for_digests_hears_why_there_are_none() {
     }
     let explained = stdout(&good(&["explain"]));
     assert!(explained.contains("None, whatever header-digest and data-digest ask for"));
+}
+
+/// Behind the URLs over TCP come those of the portals that speak it.
+#[test]
+fn the_urls_over_it_are_told() {
+    let files = Files::new();
+    let config = two_portals(&files, "[[portal]]\naddress = \"127.0.0.2:0\"\nrdma = \"iwarp\"");
+    let socket = files.path("control");
+    let words = ["serve", "--config", &config, "--control-socket", &socket, "--log", "error"];
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_lunwire"));
+    let mut daemon = command.args(words).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let lines = std::io::BufReader::new(daemon.stdout.take().unwrap()).lines();
+    let lines: Vec<String> = lines.take(3).map(Result::unwrap).collect();
+    let url = lines[2].strip_prefix("also ").map(str::to_owned);
+    let told = url.as_ref().map(|url| lunwire(&["inspect", url]));
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    assert!(lines[0].starts_with("serving iscsi://127.0.0.1:"), "{lines:?}");
+    assert_eq!(url, Some(lines[1].replace("serving iscsi", "iser")), "{lines:?}");
+    assert!(told.unwrap().status.success());
 }
 
 /// A configuration with two portals; `more` behind.
