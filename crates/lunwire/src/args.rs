@@ -36,7 +36,8 @@ pub(crate) enum Command {
     Check(CheckOptions),
     /// Say what this machine offers, what would be chosen, and why
     #[command(after_help = "Examples:\n  lunwire explain --json\n  lunwire explain \
-                             /etc/lunwire/lunwire.toml\n      also what its images of Ceph and its portals are")]
+                             /etc/lunwire/lunwire.toml\n      also what its images of Ceph and \
+                             its portals are")]
     Explain(ExplainOptions),
     /// Show what a running daemon is and does
     #[command(after_help = "Example:\n  lunwire status --control-socket /run/lunwire.sock")]

@@ -25,9 +25,9 @@ pub(super) const TRANSPORT: &str =
     "TCP; iSER over TCP, or over RDMA adapters, where --rdma iwarp or verbs (rdma) asks for it";
 
 /// What becomes of digests that are asked for together with iSER.
-pub(super) const DIGESTS: &str = "None, whatever header-digest and data-digest ask for: who agrees on RDMA agrees on no digests \
-     (RFC 7145, section 6.1); the CRC of MPA covers each segment instead, if the initiator asks \
-     for it, as ours does; adapters have CRCs of their own";
+pub(super) const DIGESTS: &str = "None, whatever header-digest and data-digest ask for: who \
+     agrees on RDMA agrees on no digests (RFC 7145, section 6.1); the CRC of MPA covers each \
+     segment instead, if the initiator asks for it, as ours does; adapters have CRCs of their own";
 
 /// Bytes of a buffer for one message over an adapter.
 const BUFFER: u64 = 16 << 10;
