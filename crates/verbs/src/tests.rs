@@ -451,9 +451,9 @@ fn devices_have_names_and_kinds() {
 fn who_has_an_address_is_told_with_what_it_can() {
     let ip = IpAddr::from([192, 0, 2, 1]);
     let found = crate::device::look_at(&API, ip).expect("it has it").expect("one alone");
-    assert_eq!((&*found.device.name, found.ird, found.ord), ("fake0", 16, 16));
+    assert_eq!((&*found.device.name, found.ird, found.ord), ("fake0", 16, 8));
     assert_eq!(found.buffers, 160);
-    world(|world| world.fails = Some("bind"));
+    world(|world| world.fails = vec!["bind"]);
     let error = crate::device::look_at(&API, ip).expect_err("nobody has it").to_string();
     assert!(error.contains("192.0.2.1:0") && error.contains("try:"), "{error}");
 }
@@ -536,6 +536,7 @@ fn whatever_fails_before_a_connection_stands_leaves_nothing_behind() {
     let full = Pool::new(4096).expect("memory");
     let mut connection = ask().expect("it stands").into_connection();
     let error = connection.furnish(&full).expect_err("it is full");
+    drop(connection);
     assert!(matches!(error, VerbsError::NoBuffers));
     must_be_gone();
     drop(ask().expect("it stands"));
