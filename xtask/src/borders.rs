@@ -36,8 +36,9 @@ const SYSTEM: &[&str] = &[
 
 /// The traits whose code may be foreign: of stores, which give work and do none, of those who keep
 /// states, which a port calls, of those who connect, in threads of their own, and of adapters,
-/// which are shown memory as a pool gives some.
-const FOREIGN: &[&str] = &["Connector", "Foreign", "Keeper", "Registry", "Store"];
+/// which take posts and are shown memory as a pool gives some.
+const FOREIGN: &[&str] =
+    &["Adapter", "Asking", "Connector", "Foreign", "Keeper", "Registry", "Store"];
 
 /// Of all files; tests may do what they like.
 pub(crate) fn problems(files: &[File]) -> Vec<String> {

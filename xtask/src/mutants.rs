@@ -478,6 +478,18 @@ const OVER_ISER: &[&str] = &[
     "shares",
 ];
 
+/// And over adapters, with room for everything.
+const OVER_VERBS: &[&str] = &["flush", "fua", "stat-sn", "compare"];
+
+/// Those that only they meet.
+const VERBS_ALONE: &[Mutant] = &[Mutant {
+    name: "more-reads-than-an-adapter-has",
+    file: "crates/rdma/src/adapter.rs",
+    from: "self.depths.reads.saturating_sub(self.reads)",
+    to: "self.depths.reads.saturating_sub(0)",
+    class: "calm",
+}];
+
 /// Those that nobody else meets.
 const ISER_ALONE: &[Mutant] = &[
     Mutant {
@@ -521,10 +533,15 @@ type Trial = (&'static Mutant, Option<&'static str>);
 fn trials() -> impl Iterator<Item = Trial> {
     let is_over_iser = |mutant: &&Mutant| OVER_ISER.contains(&mutant.name);
     let over_iser = MUTANTS.iter().filter(is_over_iser).chain(ISER_ALONE);
-    MUTANTS.iter().map(|mutant| (mutant, None)).chain(over_iser.map(|mutant| (mutant, ISER)))
+    let is_over_verbs = |mutant: &&Mutant| OVER_VERBS.contains(&mutant.name);
+    let over_verbs = MUTANTS.iter().filter(is_over_verbs).chain(VERBS_ALONE);
+    let drawn = MUTANTS.iter().map(|mutant| (mutant, None));
+    let carried = over_iser.map(|mutant| (mutant, ISER));
+    drawn.chain(carried).chain(over_verbs.map(|mutant| (mutant, VERBS)))
 }
 
 const ISER: Option<&str> = Some("iser");
+const VERBS: Option<&str> = Some("verbs");
 
 /// `stat-sn`, or `stat-sn/iser`.
 fn name((mutant, transport): Trial) -> String {
@@ -643,7 +660,7 @@ mod tests {
 
     #[test]
     fn those_over_iser_are_there() {
-        for wanted in OVER_ISER {
+        for wanted in OVER_ISER.iter().chain(OVER_VERBS) {
             assert!(MUTANTS.iter().any(|mutant| mutant.name == *wanted), "{wanted}");
         }
         let mut names: Vec<String> = trials().map(name).collect();
@@ -656,7 +673,7 @@ mod tests {
     #[test]
     fn every_mutant_has_its_line() {
         let root = workspace::root();
-        for mutant in MUTANTS.iter().chain(ISER_ALONE) {
+        for mutant in MUTANTS.iter().chain(ISER_ALONE).chain(VERBS_ALONE) {
             mutant.original(&root).unwrap();
             assert_ne!(mutant.from, mutant.to, "{}", mutant.name);
         }

@@ -39,6 +39,9 @@ const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// A queue of more bytes is not kept for the next ones.
 const QUEUE_BYTES_KEPT: usize = 4 << 20;
 
+/// From one look at a file that nothing comes for to the next: whether it was deleted.
+const LOOK: Duration = Duration::from_secs(2);
+
 /// The kernel takes a moment to close what a process had that was killed.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
@@ -92,6 +95,8 @@ pub enum End {
     Limit,
     /// The file takes nothing more.
     Failed(String),
+    /// The file was deleted: nobody could read what is written.
+    Removed,
 }
 
 impl fmt::Display for End {
@@ -99,6 +104,7 @@ impl fmt::Display for End {
         match self {
             Self::Limit => f.write_str("it is as large as it may get"),
             Self::Failed(why) => f.write_str(why),
+            Self::Removed => f.write_str("its file was deleted"),
         }
     }
 }
@@ -251,14 +257,19 @@ impl Inner {
                 if queue.is_over {
                     break None;
                 }
-                let waited = self.filled.wait(queue);
-                queue = waited.unwrap_or_else(PoisonError::into_inner);
+                let waited = self.filled.wait_timeout(queue, LOOK);
+                let (locked, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+                queue = locked;
+                if waited.timed_out() && file.is_gone() {
+                    break Some(queue.figures.end.insert(End::Removed).clone());
+                }
                 continue;
             }
             mem::swap(&mut batch, &mut queue.waiting);
             queue.is_busy = true;
             let taken = queue.figures.segments;
             drop(queue);
+            let is_gone = file.is_gone();
             let result = file.write_all(&batch);
             if result.is_ok() {
                 written += batch.len() as u64;
@@ -271,6 +282,10 @@ impl Inner {
             batch.shrink_to(QUEUE_BYTES_KEPT);
             queue = self.lock();
             queue.is_busy = false;
+            if is_gone {
+                queue.waiting = Vec::new();
+                break Some(queue.figures.end.insert(End::Removed).clone());
+            }
             if let Err(error) = result {
                 self.is_open.store(false, Ordering::Relaxed);
                 queue.waiting = Vec::new();
@@ -293,11 +308,18 @@ impl Inner {
 trait Sink: Write {
     /// Leaves the first `length` bytes.
     fn cut(&mut self, length: u64) -> io::Result<()>;
+
+    /// Whether it has no name any more.
+    fn is_gone(&self) -> bool;
 }
 
 impl Sink for File {
     fn cut(&mut self, length: u64) -> io::Result<()> {
         self.set_len(length)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.metadata().is_ok_and(|facts| facts.nlink() == 0)
     }
 }
 

@@ -121,7 +121,7 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
         login_timeout: Duration::from_secs(15),
         rdma: target::Rdma::Off,
         capture: None,
-        adapters: target::Adapters::Off,
+        adapters: target::Adapters::default(),
         // Tests hold work back for as long as they like.
         end_wait: Duration::from_secs(60),
         isns: None,

@@ -75,6 +75,12 @@ pub struct Config {
     /// Values: `iwarp`, `verbs`, `auto` or `off`.
     /// Default: `off`.
     pub rdma: Option<Spanned<String>>,
+    /// Where RDMA adapters take connections, in place of all portals that have no `rdma` of their
+    /// own; an iWARP adapter needs a port that TCP does not have.
+    /// Values: `ADDRESS:PORT` or `NAME:PORT`, beside an `rdma` of `verbs` or `auto`.
+    /// Default: at the portals.
+    #[serde(default)]
+    pub rdma_listen: Vec<Spanned<String>>,
     /// The least that is logged.
     /// Values: `error`, `warn`, `info`, `debug` or `trace`.
     /// Default: `info`.
@@ -121,8 +127,8 @@ pub struct Portal {
     /// The portal, as it stands there.
     /// Values: `ADDRESS:PORT` or `NAME:PORT`, each once.
     pub address: Spanned<String>,
-    /// Whether it speaks iSER, too.
-    /// Values: `iwarp`, `auto` or `off`.
+    /// Whether it speaks iSER, too: `verbs` and `auto` are adapters that have its address.
+    /// Values: `iwarp`, `verbs`, `auto` or `off`.
     /// Default: the `rdma` of the top.
     pub rdma: Option<Spanned<String>>,
 }

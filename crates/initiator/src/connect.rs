@@ -48,7 +48,7 @@ pub enum Line {
     /// Messages, within this process.
     Local(LocalEnd),
     /// An RDMA adapter.
-    Adapter(Box<verbs::Outgoing>),
+    Adapter(Box<dyn verbs::Adapter>),
 }
 
 /// The initiator's end of a local connection.
@@ -218,7 +218,7 @@ fn line_to(peer: SocketAddr, transport: Transport) -> Result<Line, String> {
     if transport == Transport::Verbs {
         let asked = verbs::Outgoing::connect(peer, &iser::Initiator::ASKED, CONNECT_TIMEOUT);
         let stands = asked.map_err(|error| error.to_string())?;
-        return Ok(Line::Adapter(Box::new(stands)));
+        return Ok(Line::Adapter(Box::new(stands.into_connection())));
     }
     let result = TcpStream::connect_timeout(&peer, CONNECT_TIMEOUT).and_then(|stream| {
         engine::forget_unsent_at_close(&stream)?;

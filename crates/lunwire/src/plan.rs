@@ -103,7 +103,7 @@ pub(crate) struct Draft {
     pub(crate) login_timeout: Duration,
     rdma: Provider,
     /// Of single portals.
-    rdma_of: Vec<(SocketAddr, Rdma)>,
+    rdma_of: Vec<(SocketAddr, Provider)>,
     rdma_listen: Vec<SocketAddr>,
     /// File and bytes of a capture.
     pub(crate) capture: Option<(PathBuf, u64)>,
@@ -124,8 +124,10 @@ pub(crate) struct Draft {
 /// What a configuration has of iSER.
 #[derive(Debug, Default)]
 pub(crate) struct DescribedIser {
-    /// The portals that speak it.
+    /// The portals that speak it by software iWARP.
     pub(crate) portals: Vec<String>,
+    /// Where adapters are to listen, and whether they must.
+    pub(crate) adapters: Vec<(SocketAddr, bool)>,
     /// Targets that insist on digests, which are none there, and the keys that say so.
     pub(crate) without_digests: Vec<(String, Vec<&'static str>)>,
 }
@@ -230,6 +232,12 @@ impl Draft {
         if let Some(text) = &options.rdma {
             self.rdma = option("--rdma", text, check::rdma(text))?;
             self.rdma_of.clear();
+            if !self.rdma.has_adapters() {
+                self.rdma_listen.clear();
+            }
+        }
+        if !options.rdma_listen.is_empty() {
+            self.rdma_listen.clear();
         }
         for text in &options.rdma_listen {
             let found = option("--rdma-listen", text, addresses(text))?;
@@ -375,6 +383,11 @@ impl Draft {
         if let Some((address, _)) = self.rdma_of.iter().find(|(one, _)| !known.contains(one)) {
             bail!("[[portal]] {address}: it is no portal any more, since --listen is given");
         }
+        let own = self.rdma_of.iter().filter(|(_, provider)| provider.has_adapters());
+        let own: Vec<SocketAddr> = own.map(|(address, _)| *address).collect();
+        listened_once(&self.rdma_listen, &own).map_err(|problem| {
+            anyhow!("the addresses of rdma-listen and the adapters of [[portal]]: {problem}")
+        })?;
         self.mode.check(self.reactors)
     }
 
@@ -390,7 +403,12 @@ impl Draft {
         let portals = self.portals().into_iter().filter(speaks);
         let portals: Vec<String> = portals.map(|portal| portal.address.to_string()).collect();
         let mut without_digests = Vec::new();
-        for target in self.targets.iter().filter(|_| !portals.is_empty()) {
+        let wanted = self.adapters();
+        let must = wanted.at.iter().map(|portal| (portal.address, true));
+        let may = wanted.where_any.iter().map(|portal| (portal.address, false));
+        let adapters: Vec<(SocketAddr, bool)> = must.chain(may).collect();
+        let is_any = !portals.is_empty() || !adapters.is_empty();
+        for target in self.targets.iter().filter(|_| is_any) {
             let settings = &target.settings;
             let keys =
                 [("header-digest", settings.header_digest), ("data-digest", settings.data_digest)];
@@ -400,7 +418,7 @@ impl Draft {
                 without_digests.push((target.name.clone(), keys));
             }
         }
-        DescribedIser { portals, without_digests }
+        DescribedIser { portals, adapters, without_digests }
     }
 
     /// All that is listened on.
@@ -408,8 +426,8 @@ impl Draft {
         let portals = self.listen.iter().copied().map(Portal::from);
         let portals = portals.chain(self.portal_groups.iter().copied());
         let own = |portal: Portal| {
-            let said = self.rdma_of.iter().find(|(address, _)| *address == portal.address);
-            Portal { rdma: said.map(|(_, rdma)| *rdma), ..portal }
+            let rdma = self.own_provider(portal.address).map(Provider::of_sockets);
+            Portal { rdma, ..portal }
         };
         portals.map(own).collect()
     }
@@ -447,7 +465,7 @@ impl Draft {
             pool_bytes_max: target::POOL_BYTES_DEFAULT,
             login_timeout: self.login_timeout,
             rdma: self.rdma.of_sockets(),
-            adapters: self.rdma.of_adapters(self.adapter_portals()),
+            adapters: self.adapters(),
             capture: None,
             end_wait: target::END_WAIT_DEFAULT,
             isns: self.isns.clone(),

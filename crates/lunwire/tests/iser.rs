@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::io::BufRead;
 use std::io::Read;
 use std::io::Write;
 use std::net::TcpStream;
@@ -201,6 +202,26 @@ fn who_asks_for_digests_hears_why_there_are_none() {
     assert!(explained.contains("None, whatever header-digest and data-digest ask for"));
 }
 
+/// Behind the URLs over TCP come those of the portals that speak it.
+#[test]
+fn the_urls_over_it_are_told() {
+    let files = Files::new();
+    let config = two_portals(&files, "[[portal]]\naddress = \"127.0.0.2:0\"\nrdma = \"iwarp\"");
+    let socket = files.path("control");
+    let words = ["serve", "--config", &config, "--control-socket", &socket, "--log", "error"];
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_lunwire"));
+    let mut daemon = command.args(words).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let lines = std::io::BufReader::new(daemon.stdout.take().unwrap()).lines();
+    let lines: Vec<String> = lines.take(3).map(Result::unwrap).collect();
+    let url = lines[2].strip_prefix("also ").map(str::to_owned);
+    let told = url.as_ref().map(|url| lunwire(&["inspect", url]));
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    assert!(lines[0].starts_with("serving iscsi://127.0.0.1:"), "{lines:?}");
+    assert_eq!(url, Some(lines[1].replace("serving iscsi", "iser")), "{lines:?}");
+    assert!(told.unwrap().status.success());
+}
+
 /// A configuration with two portals; `more` behind.
 fn two_portals(files: &Files, more: &str) -> String {
     let config = format!(
@@ -235,7 +256,11 @@ fn each_portal_has_a_word_of_its_own() {
     }
     for (more, why) in [
         ("[[portal]]\naddress = \"127.0.0.3:0\"\nrdma = \"off\"", "it is no portal"),
-        ("[[portal]]\naddress = \"127.0.0.2:0\"\nrdma = \"roce\"", "iwarp, auto or off is right"),
+        ("[[portal]]\naddress = \"127.0.0.2:0\"\nrdma = \"roce\"", "portal.rdma = \"roce\""),
+        (
+            "[[portal]]\naddress = \"127.0.0.2:0\"\nrdma = \"roce\"",
+            "iwarp, verbs, auto or off is right (of portal 127.0.0.2:0)",
+        ),
         ("[[portal]]\naddress = \"127.0.0.2:0\"\nrmda = \"off\"", "rmda"),
         (
             "[[portal]]\naddress = \"127.0.0.2:0\"\nrdma = \"off\"\n[[portal]]\n\
@@ -248,6 +273,93 @@ fn each_portal_has_a_word_of_its_own() {
     let config = two_portals(&files, "[[portal]]\naddress = \"127.0.0.1:0\"\nrdma = \"off\"");
     let elsewhere = ["serve", "--config", &config, "--listen", "127.0.0.9:0"];
     fails(1, &elsewhere, &["it is no portal any more, since --listen is given"]);
+}
+
+/// One portal by software iWARP, one by adapters, which this machine has none of.
+#[test]
+fn adapters_are_asked_for_at_single_portals() {
+    let files = Files::new();
+    let own = |word: &str| {
+        let first = "[[portal]]\naddress = \"127.0.0.1:0\"\nrdma = \"iwarp\"\n";
+        format!("{first}[[portal]]\naddress = \"127.0.0.2:0\"\nrdma = \"{word}\"")
+    };
+    let config = two_portals(&files, &own("verbs"));
+    let serve = ["serve", "--config", &config];
+    fails(1, &serve, &["RDMA", "try:"]);
+    let told = stdout(&good(&["explain", &config]));
+    let line = told.lines().find(|line| line.starts_with("RDMA at 127.0.0.2:0")).unwrap();
+    assert!(line.contains("the daemon does not start (rdma = verbs)"), "{line}");
+    assert!(!told.contains("RDMA at 127.0.0.1"), "{told}");
+    // Where there may be one, the other portal is what it says, and this one speaks iSER, too.
+    let config = two_portals(&files, &own("auto"));
+    let told = stdout(&good(&["explain", &config]));
+    let line = told.lines().find(|line| line.starts_with("RDMA at 127.0.0.2:0")).unwrap();
+    assert!(line.contains("it is left out (rdma = auto)"), "{line}");
+    let daemon = Daemon::start_configured(files.folder.path(), &config, 2, &[]);
+    for url in &daemon.urls {
+        good(&["inspect", url, "--header-digest", "preferred"]);
+        good(&["inspect", &over_iser(url)[2]]);
+    }
+}
+
+#[test]
+fn addresses_of_adapters_stand_in_the_file() {
+    let files = Files::new();
+    let with = |top: &str, more: &str| {
+        let config = two_portals(&files, more);
+        let text = std::fs::read_to_string(&config).unwrap();
+        files.with("listen.toml", format!("{top}\n{text}").as_bytes())
+    };
+    let listen = |word: &str| format!("rdma = \"{word}\"\nrdma-listen = [\"127.0.0.5:3260\"]");
+    let config = with(&listen("auto"), "");
+    let told = stdout(&good(&["explain", &config]));
+    assert!(told.contains("RDMA at 127.0.0.5:3260") && !told.contains("RDMA at 127.0.0.1"));
+    let json = stdout(&good(&["explain", &config, "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let adapter = &json["iser"]["adapter_portals"][0];
+    assert_eq!(
+        (&adapter["portal"], &adapter["required"]),
+        (&"127.0.0.5:3260".into(), &false.into())
+    );
+    assert!(adapter["error"].is_string(), "no machine has one for its loopback");
+    // A portal with a word of its own has its own place beside that.
+    let own = "[[portal]]\naddress = \"127.0.0.2:0\"\nrdma = \"verbs\"";
+    let told = stdout(&good(&["explain", &with(&listen("auto"), own)]));
+    assert!(told.contains("RDMA at 127.0.0.5:3260") && told.contains("RDMA at 127.0.0.2:0"));
+    // The command line has the last word.
+    let daemon = Daemon::start_configured(files.folder.path(), &config, 2, &["--rdma", "iwarp"]);
+    good(&["inspect", &over_iser(&daemon.urls[1])[2]]);
+    for (top, why) in [
+        (listen("iwarp"), "it is for adapters: rdma = \"verbs\" or \"auto\" is right beside it"),
+        ("rdma-listen = [\"127.0.0.5:3260\"]".into(), "rdma-listen = \"127.0.0.5:3260\""),
+        ("rdma = \"verbs\"\nrdma-listen = [\"127.0.0.5\"]".into(), "ADDRESS:PORT"),
+        (
+            "rdma = \"verbs\"\nrdma-listen = [\"127.0.0.5:1\", \"127.0.0.5:1\"]".into(),
+            "is given twice",
+        ),
+    ] {
+        fails(1, &["check", &with(&top, "")], &["rdma-listen", why]);
+    }
+    let both = "rdma = \"verbs\"\nlisten = [\"127.0.0.7:9\"]\nrdma-listen = [\"127.0.0.7:9\"]\n\
+                [[portal]]\naddress = \"127.0.0.7:9\"\nrdma = \"verbs\"\n";
+    let both = files.with("both.toml", both.as_bytes());
+    fails(1, &["check", &both], &["rdma-listen", "[[portal]]", "given twice"]);
+}
+
+#[test]
+fn the_way_to_a_url_is_explained() {
+    let disk = "127.0.0.1:3260/iqn.2026-01.local.lunwire:disk/0";
+    let way = |url: &str| {
+        let told = stdout(&good(&["explain", url]));
+        let line = told.lines().find(|line| line.starts_with("way to 127.0.0.1:3260"));
+        line.unwrap().to_owned()
+    };
+    assert!(way(&format!("iscsi://{disk}")).ends_with("TCP"));
+    assert!(way(&format!("iser://{disk}")).ends_with("software iWARP"));
+    let told = way(&format!("iser://{disk}?provider=verbs"));
+    assert!(told.contains("RDMA adapter: "), "{told}");
+    assert!(told.contains("try:") || told.contains("install"), "{told}");
+    fails(2, &["explain", "iser://"], &["the host is missing"]);
 }
 
 /// Covers: ISK-14, ISK-01/S.

@@ -12,6 +12,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod adapters;
 mod check;
 mod claims;
 mod copies;
@@ -55,6 +56,7 @@ mod troubles;
 mod wires;
 mod world;
 
+pub use options::AdapterPlan;
 pub use options::Class;
 pub use options::Fault;
 pub use options::Hog;

@@ -304,6 +304,10 @@ impl Machine {
         let reactor = self.desks.iter().position(|own| *own == desk);
         if let (Some(target), Some(reactor)) = (&mut self.target, reactor) {
             self.world.borrow_mut().look_at_images(self.desk);
+            if reactor == 0 {
+                let asking = self.world.borrow_mut().take_asking(self.desk);
+                asking.into_iter().for_each(|one| target.ask(Box::new(one)));
+            }
             target.turn(reactor);
             target.check();
             let mut world = self.world.borrow_mut();

@@ -49,8 +49,8 @@ struct Args {
     /// systems are those that seeds gave before there were more.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=8))]
     reactors: Option<u8>,
-    /// All sessions go over tcp, iser (MPA first) or iser-login (the login first), instead of what
-    /// is drawn.
+    /// All sessions go over tcp, iser (MPA first), iser-login (the login first) or verbs (RDMA
+    /// adapters), instead of what is drawn.
     #[arg(long, value_parser = transport)]
     transport: Option<Transport>,
     /// Over that they have all the room that there is, and no rogue comes.
@@ -77,7 +77,8 @@ fn transport(name: &str) -> Result<Transport, &'static str> {
         "tcp" => Ok(Transport::Tcp),
         "iser" => Ok(Transport::Iser(Begin::Rdma, Checks::Crc)),
         "iser-login" => Ok(Transport::Iser(Begin::Login, Checks::Crc)),
-        _ => Err("tcp, iser or iser-login"),
+        "verbs" => Ok(Transport::Verbs),
+        _ => Err("tcp, iser, iser-login or verbs"),
     }
 }
 

@@ -10,6 +10,8 @@ use clock::Instant;
 use engine::Landing;
 use engine::Token;
 
+use crate::adapters::Op;
+use crate::adapters::Verbs;
 use crate::news::News;
 use crate::tap::Tap;
 
@@ -60,6 +62,8 @@ pub(crate) struct Sending {
 #[derive(Debug)]
 pub(crate) enum Segment {
     Bytes(Vec<u8>),
+    /// What an adapter was given to do.
+    Op(Op),
     /// End of stream.
     Fin,
     /// The connection is gone.
@@ -101,6 +105,8 @@ pub(crate) struct Link {
     /// What it is, as far as the bytes tell.
     pub(crate) tap: Tap,
     pub(crate) news: News,
+    /// It is one of adapters.
+    pub(crate) verbs: Option<Verbs>,
 }
 
 impl Link {

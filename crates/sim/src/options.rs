@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a seed draws: the systems, what is negotiated, the load, and what befalls them.
 
+mod adapters;
 mod deaf;
 mod elsewhere;
 mod exchange;
@@ -33,6 +34,7 @@ use iscsi::chap::Algorithm;
 use iscsi::target_role::DigestPolicy;
 use wire::scsi::persistent::Type;
 
+pub use self::adapters::AdapterPlan;
 pub use self::elsewhere::Remoteness;
 pub(crate) use self::extras::RESTS;
 pub use self::extras::Secrets;
@@ -197,6 +199,8 @@ pub struct Options {
     pub targets: Vec<TargetPlan>,
     /// Hosts, each with its sessions.
     pub hosts: Vec<Vec<SessionPlan>>,
+    /// What RDMA adapters of this system can do.
+    pub adapters: AdapterPlan,
     /// One way, microseconds.
     pub latency: (u64, u64),
     /// Largest piece that is sent or received at once, bytes.
@@ -266,6 +270,7 @@ impl Options {
         options.leave_work_behind();
         options.go_by_rdma();
         options.narrow_rdma();
+        options.go_by_adapters();
         options
     }
 
@@ -300,6 +305,7 @@ impl Options {
             class,
             targets,
             hosts,
+            adapters: AdapterPlan::LARGE,
             latency,
             piece: rng.pick(&[64, 512, 1460, 9000, 65_536, 1 << 20]),
             window: (low, low * rng.pick(&[1, 4, 16])),

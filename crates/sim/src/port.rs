@@ -78,6 +78,15 @@ impl SimPort {
         world.feed(id, side);
     }
 
+    fn watch(&self, token: Token, socket: Socket) {
+        let Some((id, side)) = self.end(socket) else { return };
+        let mut world = self.world.borrow_mut();
+        if let Some(link) = world.net.links.get_mut(&id) {
+            link.ends[side].receiving = Some(token);
+        }
+        world.wake_watcher(id, side);
+    }
+
     fn send(&self, token: Token, socket: Socket, list: buf::SgList) {
         let mut world = self.world.borrow_mut();
         if let Some(Place::End(id, side)) = world.desks[self.desk].sockets.get(&socket.0).copied()
@@ -131,7 +140,7 @@ impl Port for SimPort {
                 self.world.borrow_mut().desks[self.desk].accepting = Some(token);
             }
             Work::Receive { socket } => self.receive(token, socket),
-            Work::Watch { .. } => unreachable!("there is no device to be watched"),
+            Work::Watch { socket } => self.watch(token, socket),
             Work::Send { socket, list } => self.send(token, socket, list),
             Work::Detach { socket } => {
                 self.world.borrow_mut().begin_detach(self.desk, token, socket.0);
@@ -205,7 +214,12 @@ impl Port for SimPort {
     fn close(&mut self, socket: Socket) {
         let mut world = self.world.borrow_mut();
         match world.desks[self.desk].sockets.remove(&socket.0) {
-            Some(Place::End(id, side)) => world.close_end(id, side, false),
+            Some(Place::End(id, side)) => {
+                match world.net.links.get(&id).is_some_and(|link| link.verbs.is_some()) {
+                    true => world.unwatch(id, side),
+                    false => world.close_end(id, side, false),
+                }
+            }
             Some(Place::Listener) => world.desks[self.desk].accepting = None,
             None => {}
         }
@@ -276,7 +290,7 @@ pub(crate) struct SimConnector {
 impl Connector for SimConnector {
     fn connect(
         &mut self,
-        _transport: Transport,
+        transport: Transport,
         mut portals: Vec<String>,
         _others: Vec<String>,
         waker: Waker,
@@ -289,7 +303,9 @@ impl Connector for SimConnector {
         let to = portals.first().and_then(|portal| world.listener(portal));
         let delay = world.latency() * 2;
         let (from, silent) = (self.desk, false);
-        let dial = Dial { from, to, portals, result, waker, silent };
+        let is_local = portals.first().is_some_and(|portal| portal.starts_with("local:"));
+        let by_adapters = transport == Transport::Verbs && !is_local;
+        let dial = Dial { from, to, portals, result, waker, silent, by_adapters };
         world.after(delay, Due::Dial(Box::new(dial)));
         attempt
     }

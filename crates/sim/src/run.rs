@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use clock::Instant;
+use initiator::Transport;
 use target::Holdings;
 use target::SteppedTarget;
 
@@ -107,6 +108,11 @@ impl Run {
         let depths = options.targets.iter().enumerate();
         let depths = depths.filter_map(|(target, plan)| Some((target, plan.depths?)));
         world.borrow_mut().depths = depths.collect();
+        let mut sessions = options.hosts.iter().flatten();
+        let are_alone =
+            sessions.all(|one| one.transport != Transport::Verbs || one.connections == 1);
+        world.borrow_mut().adapters.plan = options.adapters;
+        world.borrow_mut().adapters.are_alone = are_alone;
         world.borrow_mut().locals.is_used = options.hosts.iter().flatten().any(|one| one.local);
         world.borrow_mut().orders.is_judged = options.is_undisturbed();
         world.borrow_mut().resets.prompt = options.impatient;
@@ -264,6 +270,7 @@ impl Run {
         let broken = {
             let mut world = self.world.borrow_mut();
             world.ring_locals();
+            world.serve_adapters();
             let believed = if world.lies.is_empty() { None } else { world.believed() };
             believed.or_else(|| world.tally.broken.pop()).or_else(|| world.resets.broken.pop())
         };

@@ -16,7 +16,8 @@ use wire::iscsi::BHS_LEN;
 use self::fpdus::Fpdus;
 use self::marks::Marks;
 use self::messages::Messages;
-use self::messages::Said;
+pub(crate) use self::messages::Said;
+pub(crate) use self::messages::pdu;
 use crate::check::Checks;
 use crate::check::Sessions;
 use crate::net::Side;
@@ -190,7 +191,25 @@ impl Tap {
 
     /// A segment of an RDMA stream.
     fn segment(&mut self, side: Side, segment: &[u8], place: &mut Place<'_>) {
-        match self.messages.hear(side, segment) {
+        let said = self.messages.hear(side, segment);
+        self.said(side, said, place);
+    }
+
+    /// Of a connection over adapters, which have so many RDMA Reads under way.
+    pub(crate) fn of_adapter(reads: usize) -> Self {
+        let mut tap = Self { becomes_rdma: true, ..Self::default() };
+        tap.checks.memory.depth = Some(reads);
+        tap
+    }
+
+    /// What a message over RDMA says, or why nobody could understand it.
+    pub(crate) fn said(
+        &mut self,
+        side: Side,
+        said: Result<Option<Said>, String>,
+        place: &mut Place<'_>,
+    ) {
+        match said {
             Ok(None) => {}
             Ok(Some(Said::Pdu(_, header, data))) if !self.is_up => {
                 let Some(bhs) = header.first_chunk::<BHS_LEN>() else { return };

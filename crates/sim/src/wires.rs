@@ -68,6 +68,7 @@ impl World {
             return;
         }
         let result = match (refusal, dial.to) {
+            (None, Some(to)) if dial.by_adapters => return self.ask(dial, to),
             (None, Some(to)) => {
                 let local = dial.portals.first().filter(|portal| **portal == local_portal(to));
                 let joined = local.and_then(|portal| self.locals.join(to, portal));
@@ -115,7 +116,7 @@ impl World {
     /// Makes a connection.
     fn join(&mut self, from: usize, to: usize, portals: &[String]) -> Connected {
         let second = portals.first() == Some(&world::second_portal(to));
-        let local = if second { SECOND_PORTAL } else { PORTAL };
+        let local = local_end(second);
         let (_, ours, peer) = self.connect(from, to, local);
         let portal = portals.first().cloned().unwrap_or_default();
         let line = Line::Stream(TcpStream::from(ours));
@@ -129,6 +130,15 @@ impl World {
         to: usize,
         local: SocketAddr,
     ) -> (LinkId, OwnedFd, SocketAddr) {
+        let (id, [ours, theirs], peer) = self.lay(from, to);
+        if let Some(token) = self.desks[to].accepting {
+            self.tell(to, token, Event::Accepted { connection: theirs, peer, local });
+        }
+        (id, ours, SocketAddr::from(([10, 0, 0, 1], 3260)))
+    }
+
+    /// Two ends that nobody has, and the address of the first one.
+    pub(crate) fn lay(&mut self, from: usize, to: usize) -> (LinkId, [OwnedFd; 2], SocketAddr) {
         let fds = [handle(), handle()];
         let (low, high) = self.weather.window;
         let window = self.net_rng.within(low..=high);
@@ -140,18 +150,14 @@ impl World {
             window: usize::try_from(window).unwrap_or(usize::MAX),
             tap: Tap::default(),
             news: News::default(),
+            verbs: None,
         };
         let id = self.net.insert(link);
         for (side, fd) in fds.iter().enumerate() {
             self.handles.insert(fd.as_raw_fd(), Place::End(id, side));
         }
-        let [ours, theirs] = fds;
         let number = u16::try_from(id % 60_000).unwrap_or(0) + 1024;
-        let peer = SocketAddr::from(([10, 1, 0, 1], number));
-        if let Some(token) = self.desks[to].accepting {
-            self.tell(to, token, Event::Accepted { connection: theirs, peer, local });
-        }
-        (id, ours, SocketAddr::from(([10, 0, 0, 1], 3260)))
+        (id, fds, SocketAddr::from(([10, 1, 0, 1], number)))
     }
 
     /// The next bytes of a send go on their way.
@@ -209,15 +215,7 @@ impl World {
         if heard.begins_rdma {
             self.tally.mark("RDMA stream");
         }
-        self.tally.broken.append(&mut link.tap.checks.broken);
-        for told in std::mem::take(&mut link.tap.checks.heard) {
-            if matches!(told, Told::Reassigned) {
-                self.tally.mark("task goes on over another RDMA stream");
-            }
-            self.resets.hear(id, target, told, (&self.disks, self.now));
-            self.orders.hear(id, target, told);
-        }
-        self.tally.broken.append(&mut self.orders.broken);
+        self.note_heard(id, target);
         let parts = [3, id, side as u64, fingerprint(&bytes)];
         let now = self.now;
         self.trace.step(now, &parts, || format!("link {id}.{side} sends {} bytes", bytes.len()));
@@ -252,6 +250,20 @@ impl World {
         if tears {
             self.tear(id, side);
         }
+    }
+
+    /// What a connection to `target` has said means something to others.
+    pub(crate) fn note_heard(&mut self, id: LinkId, target: usize) {
+        let Some(link) = self.net.links.get_mut(&id) else { return };
+        self.tally.broken.append(&mut link.tap.checks.broken);
+        for told in std::mem::take(&mut link.tap.checks.heard) {
+            if matches!(told, Told::Reassigned) {
+                self.tally.mark("task goes on over another RDMA stream");
+            }
+            self.resets.hear(id, target, told, (&self.disks, self.now));
+            self.orders.hear(id, target, told);
+        }
+        self.tally.broken.append(&mut self.orders.broken);
     }
 
     /// What was sent ends in the middle of an FPDU: by end of stream, or with the connection.
@@ -315,12 +327,16 @@ impl World {
         }
         if end.closed {
             // A port that is gone answers by a reset, once.
-            if state != State::Dark && matches!(segment, Segment::Bytes(_)) {
+            if state != State::Dark && matches!(segment, Segment::Bytes(_) | Segment::Op(_)) {
                 self.signal(id, to, Segment::Reset);
             }
             return self.forget_if_over(id);
         }
         match segment {
+            Segment::Op(op) => return self.take_op(id, from, op),
+            Segment::Fin | Segment::Reset if link.verbs.is_some() => {
+                return self.end_adapter(id, to, matches!(segment, Segment::Reset));
+            }
             Segment::Bytes(bytes) => end.unread.extend(bytes),
             Segment::Fin => {
                 end.ending.get_or_insert(None);
@@ -459,6 +475,11 @@ const PORTAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0)
 
 /// Where those to the second one come to: by its port the target knows the portal group.
 const SECOND_PORTAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 3261);
+
+/// The end of the target, of its second portal or of its first one.
+pub(crate) fn local_end(second: bool) -> SocketAddr {
+    if second { SECOND_PORTAL } else { PORTAL }
+}
 
 fn drain(from: &mut VecDeque<u8>, length: usize) -> Vec<u8> {
     if length == from.len() {

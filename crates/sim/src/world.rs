@@ -26,6 +26,7 @@ use store::Outcome;
 use store::Run;
 use store::foreign::Completer;
 
+use crate::adapters::Adapters;
 use crate::check::Sessions;
 use crate::disk::Disk;
 use crate::disk::EILSEQ;
@@ -84,6 +85,16 @@ pub(crate) enum Due {
     Detach(LinkId, Side),
     /// An attempt to connect ends.
     Dial(Box<Dial>),
+    /// A connection over adapters was accepted,
+    Stands(LinkId),
+    /// or nobody has answered who asked for it.
+    Unanswered(LinkId),
+    /// An adapter hears that something is done,
+    Acked(LinkId, Side, u64),
+    /// and tells so.
+    Show(LinkId, Side),
+    /// An adapter has ended a connection in good order.
+    Parted(LinkId, Side),
     /// What a port was asked to keep is kept, or not.
     Kept(Box<KeptNow>),
     /// For the runner.
@@ -179,6 +190,8 @@ pub(crate) struct Dial {
     pub(crate) waker: Waker,
     /// The attempt is given up if the other side is silent.
     pub(crate) silent: bool,
+    /// Over adapters.
+    pub(crate) by_adapters: bool,
 }
 
 /// What the world knows of a port.
@@ -257,6 +270,7 @@ pub(crate) struct World {
     /// By target: its reactors, if it has several.
     pub(crate) crews: BTreeMap<usize, Crew>,
     pub(crate) locals: Locals,
+    pub(crate) adapters: Adapters,
     /// By target: IRD and ORD of initiators, where something between has little room.
     pub(crate) depths: BTreeMap<usize, [u8; 2]>,
     pub(crate) resets: Resets,
@@ -302,6 +316,7 @@ impl World {
             silences: Silences::default(),
             crews: BTreeMap::new(),
             locals: Locals::default(),
+            adapters: Adapters::new(seed),
             depths: BTreeMap::new(),
             resets: Resets::default(),
             orders: Orders::default(),
@@ -373,6 +388,11 @@ impl World {
             Some(Due::Woken(desk, life)) => self.hear_message(desk, life),
             Some(Due::Detach(link, side)) => self.detach(link, side),
             Some(Due::Dial(dial)) => self.dial(*dial),
+            Some(Due::Stands(link)) => self.answer_dial(link, true),
+            Some(Due::Unanswered(link)) => self.answer_dial(link, false),
+            Some(Due::Acked(link, side, number)) => self.acked(link, side, number),
+            Some(Due::Show(link, side)) => self.show(link, side),
+            Some(Due::Parted(link, side)) => self.end_adapter(link, side, false),
             Some(Due::Kept(kept)) => self.kept(*kept),
             Some(Due::Plan(plan)) => return Err(plan),
             None => {}
@@ -591,5 +611,6 @@ impl World {
         entry.wait += 1;
         entry.is_called = false;
         self.ready.remove(&desk);
+        self.adapters.crash(desk);
     }
 }

@@ -73,6 +73,34 @@ fn every_class_is_safe_and_alive_over_iser() {
     }
 }
 
+/// One of each over RDMA adapters, with room for everything and with little.
+#[test]
+fn every_class_is_safe_and_alive_over_adapters() {
+    for (class, room) in Class::ALL.into_iter().zip([Usual::No, Usual::Yes].into_iter().cycle()) {
+        let mut options = Options::draw(31, class);
+        options.set_transport(Transport::Verbs, room);
+        passes(&options);
+    }
+}
+
+/// What the adapters of the simulator do is done: connections over them, several completions at
+/// once, and some that are lost with their connection.
+#[test]
+fn adapters_are_late_and_lose_what_they_have_not_told() {
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 1..=4 {
+        let mut options = Options::draw(seed, Class::Network);
+        options.set_transport(Transport::Verbs, Usual::No);
+        let outcome = run(&options, false);
+        assert_eq!(outcome.failure, None, "of this system:\n{options}");
+        let again = run(&options, false);
+        assert_eq!(outcome.digest, again.digest, "seed {seed}");
+        seen.extend(outcome.tally.marks.into_keys());
+    }
+    let wanted = ["connection over adapters", "completions in a batch", "completions are flushed"];
+    assert!(wanted.iter().all(|mark| seen.contains(*mark)), "{seen:?}");
+}
+
 /// `seeds/*.txt`: lines of seed and class, maybe `plain`, `narrow`, `single` or what begins with
 /// `iser`, then what was wrong.
 #[test]
@@ -96,6 +124,7 @@ fn seeds_that_found_defects_pass_now() {
                 Some("single") => options.set_reactors(1),
                 Some("iser") => options.set_transport(MPA_FIRST, Usual::Yes),
                 Some("iser-narrow") => options.set_transport(MPA_FIRST, Usual::No),
+                Some("verbs") => options.set_transport(Transport::Verbs, Usual::No),
                 Some("iser-login") => options.set_transport(LOGIN_FIRST, Usual::No),
                 _ => {}
             }

@@ -2,35 +2,32 @@
 //! At which addresses RDMA adapters take connections.
 
 use crate::node::Portal;
+use crate::rdma::Rdma;
 use verbs::Listener;
 use verbs::VerbsError;
 
-/// Where RDMA adapters take connections.
+/// Where RDMA adapters take connections; nowhere by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums)] // nowhere, or it must, or it may be
-pub enum Adapters {
-    /// Nowhere.
-    #[default]
-    Off,
+#[expect(clippy::exhaustive_structs)] // it must, or it may be
+pub struct Adapters {
     /// At these addresses.
-    At(Vec<Portal>),
+    pub at: Vec<Portal>,
     /// At those of these addresses that an adapter has.
-    Where(Vec<Portal>),
+    pub where_any: Vec<Portal>,
 }
 
 impl Adapters {
     /// Opens what there is, which `portals` has afterwards.
     pub(crate) fn listen(&self, portals: &mut Vec<Portal>) -> Result<Vec<Listener>, VerbsError> {
-        let (wanted, must) = match self {
-            Self::Off => return Ok(Vec::new()),
-            Self::At(wanted) => (wanted, true),
-            Self::Where(wanted) => (wanted, false),
-        };
+        let must = self.at.iter().map(|portal| (*portal, true));
+        let may = self.where_any.iter().map(|portal| (*portal, false));
         let mut listeners = Vec::new();
-        for portal in wanted.iter().copied() {
+        for (portal, must) in must.chain(may) {
             match Listener::new(portal.address) {
                 Ok(listener) => {
-                    let portal = Portal { address: listener.address(), ..portal };
+                    // Where no socket listens beside it, nothing comes by software iWARP.
+                    let rdma = Some(Rdma::Off);
+                    let portal = Portal { address: listener.address(), rdma, ..portal };
                     let is_it =
                         |one: &Portal| (one.address, one.group) == (portal.address, portal.group);
                     if !portals.iter().any(is_it) {

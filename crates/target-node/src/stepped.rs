@@ -112,6 +112,13 @@ impl<P: Port> SteppedTarget<P> {
         self.pumps.get_mut(reactor).is_some_and(Pump::turn)
     }
 
+    /// Somebody asks for a connection over an adapter, which is none of this machine.
+    pub fn ask(&mut self, asking: Box<dyn verbs::Asking>) {
+        if let Some(first) = self.pumps.get_mut(LISTENING_REACTOR) {
+            first.let_in(asking);
+        }
+    }
+
     /// Panics if an invariant of a session or a unit does not hold.
     pub fn check(&self) {
         self.pumps.iter().for_each(Pump::check_sessions);

@@ -163,6 +163,8 @@ pub struct Target {
     shrunk: Mutex<BTreeMap<String, u64>>,
     /// Where RDMA adapters listen.
     adapters: Vec<SocketAddr>,
+    /// Where they alone do.
+    without_sockets: Vec<SocketAddr>,
 }
 
 impl Target {
@@ -184,7 +186,12 @@ impl Target {
             listeners.push((OwnedFd::from(listener), address));
         }
         let mut adapters = plan.adapters.listen(&mut portals)?;
-        let adapter_portals = adapters.iter().map(verbs::Listener::address).collect();
+        let adapter_portals: Vec<SocketAddr> =
+            adapters.iter().map(verbs::Listener::address).collect();
+        let has_socket =
+            |address: &SocketAddr| listeners.iter().any(|(_, socket)| socket == address);
+        let without_sockets: Vec<SocketAddr> =
+            adapter_portals.iter().copied().filter(|address| !has_socket(address)).collect();
         let engine = engine::choose(plan.engine);
         let mut starting = Vec::new();
         let reactors = plan.reactors.max(1);
@@ -240,6 +247,7 @@ impl Target {
             occupied: Occupied::default(),
             shrunk: Mutex::default(),
             adapters: adapter_portals,
+            without_sockets,
         })
     }
 
@@ -309,6 +317,14 @@ impl Target {
     #[must_use]
     pub fn portals(&self) -> Vec<SocketAddr> {
         self.nodes().addresses()
+    }
+
+    /// Those of them that can be reached over TCP: all but those of RDMA adapters alone.
+    #[must_use]
+    pub fn socket_portals(&self) -> Vec<SocketAddr> {
+        let mut portals = self.portals();
+        portals.retain(|portal| !self.without_sockets.contains(portal));
+        portals
     }
 
     /// Those of them that speak iSER, too.

@@ -3,8 +3,14 @@
 
 use crate::abi;
 use crate::api::Api;
+use crate::domain::Facts;
 use crate::domain::name_of;
 use crate::error::LibraryError;
+use crate::error::VerbsError;
+use crate::limits::READS_MAX;
+use crate::manager::Id;
+use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::ptr::NonNull;
 
 /// An adapter.
@@ -25,6 +31,48 @@ pub enum Kind {
     Iwarp,
     /// InfiniBand, on a network of its own or on Ethernet (RoCE).
     Infiniband,
+}
+
+/// What a connection over an adapter can have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ability {
+    /// The adapter.
+    pub device: Device,
+    /// RDMA Reads of a peer that it serves at once (IRD), at most.
+    pub ird: u8,
+    /// RDMA Reads of ours that it has under way (ORD), at most.
+    pub ord: u8,
+    /// Buffers for messages that a session's connection registers with it.
+    pub buffers: usize,
+}
+
+/// The adapter that has an address of this machine, and what it can. None: all of them have it.
+///
+/// # Errors
+/// There is no library, no adapter has the address, or what has it is too small for us.
+pub fn at(ip: IpAddr) -> Result<Option<Ability>, VerbsError> {
+    look_at(Api::load()?, ip)
+}
+
+pub(crate) fn look_at(api: &'static Api, ip: IpAddr) -> Result<Option<Ability>, VerbsError> {
+    // Any port: one that serves is not disturbed.
+    let address = SocketAddr::new(ip, 0);
+    let looked = || {
+        let id = Id::new(api)?;
+        id.bind(address)?;
+        let Some(context) = id.device() else { return Ok(None) };
+        let facts = Facts::ask(api, context)?;
+        let depths = facts.depths(facts.reads_max.min(READS_MAX))?;
+        let kind = if facts.is_iwarp { Kind::Iwarp } else { Kind::Infiniband };
+        Ok(Some(Ability {
+            device: Device { name: facts.device, kind },
+            ird: facts.reads_served,
+            ord: facts.reads_max.min(READS_MAX),
+            buffers: depths.receives,
+        }))
+    };
+    looked().map_err(|error: VerbsError| error.at(address))
 }
 
 /// The adapters of this machine.

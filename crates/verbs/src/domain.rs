@@ -175,7 +175,7 @@ impl Facts {
         Ok(Depths { sends, reads: reads.into(), receives: RECEIVES })
     }
 
-    fn ask(api: &Api, context: NonNull<Context>) -> Result<Self, VerbsError> {
+    pub(crate) fn ask(api: &Api, context: NonNull<Context>) -> Result<Self, VerbsError> {
         // SAFETY: the device is open, and what the library says there does not change.
         let raw = unsafe { context.as_ref() };
         let mut attr = MaybeUninit::<DeviceAttr>::zeroed();

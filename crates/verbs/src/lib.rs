@@ -2,6 +2,7 @@
 //! RDMA adapters by rdma-core, which is loaded when one is asked for; pumps drive the connections.
 //!
 //! ```text
+//! adapter.rs     what pumps drive, whoever carries it out; safe code
 //! listener.rs    an address, and connections that want to begin; safe code
 //! outgoing.rs    connections that we ask for; safe code
 //! connection.rs  a Post begins under a number; the adapter says the number when it is complete,
@@ -20,6 +21,7 @@
 //! Whether a connection goes over RoCE, InfiniBand or an iWARP adapter, only `domain.rs` asks.
 
 mod abi;
+mod adapter;
 mod address;
 mod api;
 mod connection;
@@ -39,10 +41,14 @@ mod fake;
 #[cfg(test)]
 mod tests;
 
+pub use adapter::Adapter;
+pub use adapter::Asking;
 pub use connection::Connection;
 pub use connection::Facts;
+pub use device::Ability;
 pub use device::Device;
 pub use device::Kind;
+pub use device::at;
 pub use device::devices;
 pub use error::Doing;
 pub use error::LibraryError;

@@ -2,6 +2,8 @@
 //! Where connections over adapters come in; safe code.
 
 use crate::abi;
+use crate::adapter::Adapter;
+use crate::adapter::Asking;
 use crate::api::Api;
 use crate::connection::Connection;
 use crate::domain::Domain;
@@ -152,6 +154,28 @@ impl Incoming {
         let mut connection = Connection::new(self.api, id, (domain, self.depths, self.reads))?;
         connection.furnish(pool)?;
         Ok(connection)
+    }
+}
+
+impl Asking for Incoming {
+    fn private_data(&self) -> &[u8] {
+        Self::private_data(self)
+    }
+
+    fn depths(&self) -> Depths {
+        Self::depths(self)
+    }
+
+    fn peer(&self) -> SocketAddr {
+        Self::peer(self)
+    }
+
+    fn local(&self) -> SocketAddr {
+        Self::local(self)
+    }
+
+    fn prepare(self: Box<Self>, pool: &Pool) -> Result<Box<dyn Adapter>, VerbsError> {
+        Ok(Box::new(Self::prepare(*self, pool)?))
     }
 }
 

@@ -15,7 +15,6 @@ use crate::limits::READS_MAX;
 use crate::limits::READS_OF_INITIATORS;
 use crate::manager::Happened;
 use crate::manager::Id;
-use buf::Pool;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
@@ -76,14 +75,10 @@ impl Outgoing {
         Ok(Self(connection))
     }
 
-    /// The connection. What it needs itself it takes from `pool`.
-    ///
-    /// # Errors
-    /// There is no memory for it.
-    pub fn into_connection(self, pool: &Pool) -> Result<Connection, VerbsError> {
-        let Self(mut connection) = self;
-        connection.furnish(pool)?;
-        Ok(connection)
+    /// The connection, which is to be furnished.
+    #[must_use]
+    pub fn into_connection(self) -> Connection {
+        self.0
     }
 }
 

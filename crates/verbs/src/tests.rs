@@ -30,6 +30,7 @@ use rdma::verbs::Notify;
 use rdma::verbs::Work;
 use rdma::verbs::WorkId;
 use rdma::violation::Violation;
+use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::time::Duration;
 use wire::iwarp::Stag;
@@ -475,6 +476,17 @@ fn devices_have_names_and_kinds() {
     assert_eq!((&*all[0].name, all[0].kind), ("fake0", crate::Kind::Infiniband));
 }
 
+#[test]
+fn who_has_an_address_is_told_with_what_it_can() {
+    let ip = IpAddr::from([192, 0, 2, 1]);
+    let found = crate::device::look_at(&API, ip).expect("it has it").expect("one alone");
+    assert_eq!((&*found.device.name, found.ird, found.ord), ("fake0", 16, 8));
+    assert_eq!(found.buffers, 160);
+    world(|world| world.fails = vec!["bind"]);
+    let error = crate::device::look_at(&API, ip).expect_err("nobody has it").to_string();
+    assert!(error.contains("192.0.2.1:0") && error.contains("try:"), "{error}");
+}
+
 const TARGET: ([u8; 4], u16) = ([192, 0, 2, 7], 3260);
 
 fn ask() -> Result<Outgoing, VerbsError> {
@@ -484,7 +496,9 @@ fn ask() -> Result<Outgoing, VerbsError> {
 
 /// A connection that we asked for.
 fn asked(pool: &Pool) -> Connection {
-    ask().expect("it stands").into_connection(pool).expect("there is room")
+    let mut connection = ask().expect("it stands").into_connection();
+    connection.furnish(pool).expect("there is room");
+    connection
 }
 
 #[test]
@@ -549,7 +563,9 @@ fn whatever_fails_before_a_connection_stands_leaves_nothing_behind() {
     assert!(matches!(error, VerbsError::TooFew { has: 100, wanted: 160, .. }), "{error}");
     world(|world| world.works_max = 1024);
     let full = Pool::new(4096).expect("memory");
-    let error = ask().expect("it stands").into_connection(&full).expect_err("it is full");
+    let mut connection = ask().expect("it stands").into_connection();
+    let error = connection.furnish(&full).expect_err("it is full");
+    drop(connection);
     assert!(matches!(error, VerbsError::NoBuffers));
     must_be_gone();
     drop(ask().expect("it stands"));

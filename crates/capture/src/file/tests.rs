@@ -116,6 +116,27 @@ fn a_file_gets_as_large_as_it_may_and_that_is_told() {
     assert_eq!((whole, figures.end), (figures.segments, Some(End::Limit)), "whole records");
 }
 
+#[test]
+fn a_file_that_is_deleted_ends_the_capture_and_that_is_told() {
+    for is_busy in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("one.pcap");
+        let (tell, told) = mpsc::channel();
+        let told_end = move |end: &End| tell.send(end.clone()).unwrap();
+        let capture = Capture::create(&path, LIMIT_DEFAULT, told_end).unwrap();
+        let mut tap = Tap::open(&capture, Side::Initiator, ends(), NOW).unwrap();
+        fs::remove_file(&path).unwrap();
+        if is_busy {
+            tap.received(NOW, &[1; 100]);
+        }
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(End::Removed), "{is_busy}");
+        assert!(!capture.is_open() && !path.exists());
+        tap.closed(NOW);
+        assert_eq!(capture.finish(PATIENCE).end, Some(End::Removed));
+        assert!(told.recv().is_err(), "it is told once");
+    }
+}
+
 /// Takes so many bytes and then none.
 struct Small(Arc<Mutex<Vec<u8>>>, usize);
 
@@ -140,6 +161,10 @@ impl Sink for Small {
     fn cut(&mut self, length: u64) -> io::Result<()> {
         self.0.lock().unwrap().truncate(usize::try_from(length).unwrap());
         Ok(())
+    }
+
+    fn is_gone(&self) -> bool {
+        false
     }
 }
 

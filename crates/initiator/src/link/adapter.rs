@@ -20,7 +20,7 @@ use crate::pump::Context;
 /// What carries a connection over an adapter.
 #[derive(Debug)]
 pub(super) struct Adapter {
-    connection: verbs::Connection,
+    connection: Box<dyn verbs::Adapter>,
     /// What wakes the port.
     watched: Socket,
     /// Is never filled.
@@ -31,15 +31,14 @@ impl Adapter {
     /// Over a connection that stands, and the mover over it; None without memory, which is told, or
     /// descriptors.
     pub(super) fn open<P: Port>(
-        outgoing: verbs::Outgoing,
+        mut connection: Box<dyn verbs::Adapter>,
         (session, epoch): (SessionId, u32),
         context: &mut Context<'_, P>,
     ) -> Option<(Mover, Self)> {
         let tell = |error| Event::Adapter { session, error };
-        let furnished = outgoing.into_connection(context.pool);
-        let connection = furnished.map_err(|error| context.tell(tell(error))).ok()?;
-        let (depths, keys) = (connection.depths(), Box::new(connection.keys()));
-        let mover = iser::Initiator::of_adapter(context.pool, depths, keys);
+        connection.furnish(context.pool).map_err(|error| context.tell(tell(error))).ok()?;
+        let (depths, registry) = (connection.depths(), connection.registry());
+        let mover = iser::Initiator::of_adapter(context.pool, depths, registry);
         if mover.is_none() {
             context.tell(tell(verbs::VerbsError::NoBuffers));
         }

@@ -110,7 +110,7 @@ impl Connection {
                 (Some(mover), Path::Local { end, inbox })
             }
             Line::Adapter(outgoing) => {
-                match Adapter::open(*outgoing, (session, self.epoch), context) {
+                match Adapter::open(outgoing, (session, self.epoch), context) {
                     Some((mover, adapter)) => (Some(mover), Path::Adapter(Box::new(adapter))),
                     None => (None, Path::None),
                 }

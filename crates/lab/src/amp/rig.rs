@@ -208,7 +208,7 @@ fn plan(division: Division, places: Places) -> Result<Plan, Error> {
         login_timeout: Duration::from_secs(15),
         rdma: target::Rdma::Off,
         capture: None,
-        adapters: target::Adapters::Off,
+        adapters: target::Adapters::default(),
         end_wait: target::END_WAIT_DEFAULT,
         isns: None,
         sessions_max: target::SESSIONS_MAX,

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire explain`.
 
+mod iser;
+
+use std::path::Path;
+
 use anyhow::Result;
 use anyhow::anyhow;
 use control::units;
@@ -8,64 +12,15 @@ use serde_json::Value;
 use serde_json::json;
 
 use crate::args::ExplainOptions;
-use crate::daemon::shown;
 use crate::output;
 use crate::plan::Described;
-use crate::plan::DescribedIser;
 use crate::plan::Draft;
+
+use self::iser::Looked;
+use self::iser::TRANSPORT;
 
 /// Where Ceph looks first.
 const CONF: &str = "/etc/ceph/ceph.conf";
-
-/// What carries sessions.
-const TRANSPORT: &str =
-    "TCP; iSER over TCP, or over RDMA adapters, where --rdma iwarp or verbs (rdma) asks for it";
-
-/// What becomes of digests that are asked for together with iSER.
-const DIGESTS: &str = "None, whatever header-digest and data-digest ask for: who agrees on RDMA \
-                       agrees on no digests (RFC 7145, section 6.1); the CRC of MPA covers each \
-                       segment instead, if the initiator asks for it, as ours does";
-
-/// Who does RDMA, and what it offers.
-fn provided() -> String {
-    let reads = rdma::limits::READS_MAX;
-    format!(
-        "software iWARP, which needs nothing of the kernel: IRD {reads}, ORD {reads}, CRC as the \
-         initiator wants, markers where it asks for them, FPDUs cut to TCP's segments; lunwire \
-         sessions tells what is in force"
-    )
-}
-
-/// A row for each portal of a configuration that speaks iSER, and for each target whose digests
-/// are none there.
-fn iser_rows(iser: &DescribedIser) -> Vec<Vec<String>> {
-    let mut rows = Vec::new();
-    if !iser.portals.is_empty() {
-        rows.push(vec!["iSER at".into(), iser.portals.join(", ")]);
-    }
-    for (target, keys) in &iser.without_digests {
-        let keys = keys.join(" and ");
-        rows.push(vec![
-            target.clone(),
-            format!("{keys} = required holds over TCP alone: there are no digests over iSER"),
-        ]);
-    }
-    rows
-}
-
-fn iser_json(iser: &DescribedIser) -> Value {
-    let without = |(target, keys): &(String, Vec<&str>)| json!({ "target": target, "keys": keys });
-    json!({
-        "provider": shown::IWARP,
-        "ird": rdma::limits::READS_MAX,
-        "ord": rdma::limits::READS_MAX,
-        "digests": "None",
-        "why_no_digests": DIGESTS,
-        "portals": iser.portals,
-        "digests_required_over_tcp_alone":
-            iser.without_digests.iter().map(without).collect::<Vec<Value>>(),
-    })
-}
 
 /// What this machine offers, what would be chosen, and why.
 pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
@@ -76,18 +31,20 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
         Err(refusal) => refusal.to_string(),
     };
     let cpus = engine::affinity::allowed_cpus();
-    let draft = match &options.file {
-        Some(file) => {
+    let url = options.place.as_deref().and_then(Path::to_str).and_then(iser::url);
+    let draft = match (&options.place, &url) {
+        (Some(file), None) => {
             let (draft, wrong) = Draft::from_file(file)?;
             if let Some(error) = wrong.into_iter().next() {
                 return Err(error);
             }
             Some(draft)
         }
-        None => None,
+        _ => None,
     };
     let images = draft.as_ref().map(Draft::describe_images).unwrap_or_default();
-    let iser = draft.as_ref().map(Draft::describe_iser).unwrap_or_default();
+    let iser = Looked::at(draft.as_ref().map(Draft::describe_iser).unwrap_or_default());
+    let way = url.transpose()?.map(|url| iser::way(&url));
     let failed = images.iter().filter(|image| image.seen.is_err()).count() as u64;
     // Who is told of images that cannot be served hears so by the exit status, as of `check`.
     let failed = (failed > 0).then(|| {
@@ -110,14 +67,9 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
                 Err(error) => json!({ "error": error.to_string() }),
             },
             "transports": ["tcp", "iser"],
-            "iser": iser_json(&iser),
-            "rdma": match &verbs::devices() {
-                Ok(devices) => {
-                    let adapters: Vec<Value> = devices.iter().map(adapter_json).collect();
-                    json!({ "adapters": adapters })
-                }
-                Err(error) => json!({ "error": error.to_string() }),
-            },
+            "iser": iser.json(),
+            "url": way.as_ref().map(iser::Way::json),
+            "rdma": iser::adapters_json(&verbs::devices()),
             "images": images.iter().map(image_json).collect::<Vec<Value>>(),
         });
         output::measured(failed.as_ref(), told);
@@ -142,45 +94,16 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
         vec!["CPUs".into(), format!("{} allowed: {cpus:?}", cpus.len())],
         vec!["mode".into(), format!("smp; {}", amp(cpus.len()))],
         vec!["transport".into(), TRANSPORT.into()],
-        vec!["iSER".into(), provided()],
-        vec!["RDMA adapters".into(), adapters(&verbs::devices())],
-        vec!["iSER digests".into(), DIGESTS.into()],
+        vec!["iSER".into(), iser::provided()],
+        vec!["RDMA adapters".into(), iser::adapters(&verbs::devices())],
+        vec!["iSER digests".into(), iser::DIGESTS.into()],
         vec!["Ceph".into(), ceph],
     ];
-    rows.extend(iser_rows(&iser));
+    rows.extend(iser.rows());
+    rows.extend(way.map(|way| way.row()));
     rows.extend(images.iter().map(image_row));
     output::table(&rows);
     failed.map_or(Ok(()), Err)
-}
-
-/// The RDMA adapters, or why there are none.
-fn adapters(found: &Result<Vec<verbs::Device>, verbs::LibraryError>) -> String {
-    match found {
-        Ok(devices) if devices.is_empty() => "this machine has no adapter".into(),
-        Ok(devices) => {
-            let name = |device: &verbs::Device| format!("{} ({})", device.name, speaks(device));
-            devices.iter().map(name).collect::<Vec<_>>().join(", ")
-        }
-        Err(verbs::LibraryError::Missing { file, .. }) => {
-            let name = file.split('.').next().unwrap_or_default();
-            format!("{name} is missing: install librdmacm1, ibverbs-providers (for adapters alone)")
-        }
-        Err(verbs::LibraryError::Broken { file, said, .. }) => {
-            format!("{file} cannot be loaded: {said} (for adapters alone)")
-        }
-        Err(error) => error.to_string(),
-    }
-}
-
-fn speaks(device: &verbs::Device) -> &'static str {
-    match device.kind {
-        verbs::Kind::Iwarp => "iWARP",
-        verbs::Kind::Infiniband => "InfiniBand or RoCE",
-    }
-}
-
-fn adapter_json(device: &verbs::Device) -> Value {
-    json!({ "name": device.name, "speaks": speaks(device) })
 }
 
 fn library(loaded: &rbd::Loaded) -> String {

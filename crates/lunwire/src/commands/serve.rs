@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire serve`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -243,23 +244,37 @@ fn explain_epoll(wanted: Choice) {
     }
 }
 
-/// One line for each LUN and portal: the URL to use.
+/// One line for each LUN and portal: the URL to use; behind these the URLs over iSER. They are
+/// said at once: whoever reads the first ones may go then.
 fn announce(target: &Target) {
     let served = target.targets();
-    for portal in target.portals() {
+    let mut lines: Vec<String> = Vec::new();
+    let mut tell = |what: &str, portal: SocketAddr, behind: &str| {
         let mut reach = portal;
         if reach.ip().is_unspecified() {
             // A listener on all addresses is reached on this machine by its loopback address.
             reach.set_ip(match portal {
-                std::net::SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-                std::net::SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+                SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+                SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
             });
         }
         for node in &served {
             for lun in &node.luns {
-                output::line(format!("serving iscsi://{reach}/{}/{}", node.name, lun.number));
+                lines.push(format!("{what}://{reach}/{}/{}{behind}", node.name, lun.number));
             }
         }
+    };
+    for portal in target.socket_portals() {
+        tell("serving iscsi", portal, "");
+    }
+    for portal in target.iser_portals() {
+        tell("also iser", portal, "");
+    }
+    for portal in target.adapter_portals() {
+        tell("also iser", *portal, "?provider=verbs");
+    }
+    if !lines.is_empty() {
+        output::line(lines.join("\n"));
     }
 }
 

@@ -188,7 +188,7 @@ pub(crate) const IWARP: &str = "software iWARP";
 
 /// The same where somebody else does.
 const ADAPTERS: &str = "RDMA adapters";
-const ADAPTER: &str = "RDMA adapter";
+pub(crate) const ADAPTER: &str = "RDMA adapter";
 
 fn rdma_of_adapter(facts: &AdapterFacts) -> admin::RdmaStream {
     admin::RdmaStream {

@@ -11,7 +11,6 @@ use control::config::Source;
 use control::units;
 use engine::Choice;
 use target::IdentityPolicy;
-use target::Rdma;
 
 use super::rdma::Provider;
 use target::SESSIONS_MAX;
@@ -97,15 +96,6 @@ pub(super) fn rdma(text: &str) -> Result<Provider, &'static str> {
         "verbs" => Ok(Provider::Verbs),
         "auto" => Ok(Provider::Auto),
         _ => Err("iwarp, verbs, auto or off is right"),
-    }
-}
-
-/// What a single portal says, which is one of TCP.
-pub(super) fn portal_rdma(text: &str) -> Result<Rdma, &'static str> {
-    match text {
-        "off" => Ok(Rdma::Off),
-        "iwarp" | "auto" => Ok(Rdma::Iwarp),
-        _ => Err("iwarp, auto or off is right"),
     }
 }
 

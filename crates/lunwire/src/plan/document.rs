@@ -109,8 +109,11 @@ impl Draft {
             };
             let found = wrong.take(checked(source, "portal.address", &entry.address, of_portal));
             let Some(value) = &entry.rdma else { continue };
-            let rdma =
-                wrong.take(checked(source, "portal.rdma", value, |text| check::portal_rdma(text)));
+            let rdma = |text: &String| {
+                let of = |problem| format!("{problem} (of portal {})", entry.address.get_ref());
+                check::rdma(text).map_err(of)
+            };
+            let rdma = wrong.take(checked(source, "portal.rdma", value, rdma));
             if let (Some(found), Some(rdma)) = (found, rdma) {
                 self.rdma_of.extend(found.into_iter().map(|address| (address, rdma)));
             }
@@ -156,6 +159,19 @@ impl Draft {
         if let Some(value) = &config.rdma {
             let rdma = checked(source, "rdma", value, |text| check::rdma(text));
             self.rdma = wrong.take(rdma).unwrap_or(self.rdma);
+        }
+        for listen in &config.rdma_listen {
+            let once = |text: &String| {
+                if !self.rdma.has_adapters() {
+                    let problem = "it is for adapters: rdma = \"verbs\" or \"auto\" is right \
+                                   beside it";
+                    return Err(problem.to_owned());
+                }
+                let found = addresses(text)?;
+                listened_once(&self.rdma_listen, &found).map(|()| found)
+            };
+            let found = wrong.take(checked(source, "rdma-listen", listen, once));
+            self.rdma_listen.extend(found.unwrap_or_default());
         }
         if let Some(value) = &config.spin {
             let spin = checked(source, "spin", value, |text| units::duration(text));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What carries iSER.
 
+use std::net::SocketAddr;
+
 use target::Adapters;
 use target::Portal;
 use target::Rdma;
@@ -31,27 +33,30 @@ impl Provider {
             Self::Iwarp | Self::Auto => Rdma::Iwarp,
         }
     }
-
-    /// Where adapters listen.
-    pub(super) fn of_adapters(self, portals: Vec<Portal>) -> Adapters {
-        match self {
-            Self::Off | Self::Iwarp => Adapters::Off,
-            Self::Verbs => Adapters::At(portals),
-            Self::Auto => Adapters::Where(portals),
-        }
-    }
 }
 
 impl Draft {
-    /// The addresses that adapters are to listen at: those of TCP if nobody says others, but for
-    /// portals that are to speak no iSER.
-    pub(super) fn adapter_portals(&self) -> Vec<Portal> {
-        match self.rdma_listen.is_empty() {
-            true => {
-                let portals = self.portals().into_iter();
-                portals.filter(|portal| portal.rdma != Some(Rdma::Off)).collect()
+    /// What a portal says itself, if it does.
+    pub(super) fn own_provider(&self, address: SocketAddr) -> Option<Provider> {
+        self.rdma_of.iter().find(|(one, _)| *one == address).map(|(_, provider)| *provider)
+    }
+
+    /// Where adapters listen: at the portals that say so, and, where most say nothing, at the other
+    /// addresses that are named for it, or else at all that have no other word.
+    pub(super) fn adapters(&self) -> Adapters {
+        let mut adapters = Adapters::default();
+        let named = self.rdma_listen.iter().copied().map(|address| (address.into(), self.rdma));
+        let of_portals = self.portals().into_iter().filter_map(|portal: Portal| {
+            let others = || self.rdma_listen.is_empty().then_some(self.rdma);
+            Some((portal, self.own_provider(portal.address).or_else(others)?))
+        });
+        for (portal, provider) in named.chain(of_portals) {
+            match provider {
+                Provider::Off | Provider::Iwarp => {}
+                Provider::Verbs => adapters.at.push(portal),
+                Provider::Auto => adapters.where_any.push(portal),
             }
-            false => self.rdma_listen.iter().copied().map(Portal::from).collect(),
         }
+        adapters
     }
 }

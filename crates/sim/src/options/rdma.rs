@@ -10,6 +10,7 @@ use initiator::Begin;
 use initiator::Checks;
 use initiator::Transport;
 
+use crate::options::AdapterPlan;
 use crate::options::Class;
 use crate::options::Fault;
 use crate::options::Options;
@@ -93,9 +94,11 @@ impl Options {
     pub fn set_transport(&mut self, transport: Transport, is_usual: Usual) {
         let checks = |transport| match (transport, self.class) {
             (Transport::Iser(begin, _), Class::Liar) => Transport::Iser(begin, Checks::None),
+            (Transport::Verbs, Class::Liar) => Transport::Tcp,
             (transport, _) => transport,
         };
         let transport = checks(transport);
+        self.adapters = AdapterPlan::LARGE;
         self.faults.retain(|(_, fault)| *fault != Fault::Tear);
         self.rogues.clear();
         for target in &mut self.targets {
@@ -111,8 +114,10 @@ impl Options {
             (Usual::No, _) => {
                 self.carry_by(|| transport);
                 self.narrow_rdma();
+                self.shrink_adapters();
             }
         }
+        self.add_adapter_room();
     }
 
     fn carry_by(&mut self, mut transport: impl FnMut() -> Transport) {

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use initiator::Transport;
+
 use crate::options::Options;
 use crate::options::Resize;
 
@@ -22,6 +24,9 @@ impl fmt::Display for Options {
             self.disorder,
             self.length
         )?;
+        if self.hosts.iter().flatten().any(|session| session.transport == Transport::Verbs) {
+            writeln!(f, "adapters: {:?}", self.adapters)?;
+        }
         for (number, target) in self.targets.iter().enumerate() {
             writeln!(f, "target {number}: {target:?}")?;
         }

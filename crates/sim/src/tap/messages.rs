@@ -20,7 +20,7 @@ pub(super) struct Messages([Vec<u8>; 2]);
 
 /// What a segment says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(crate) enum Said {
     /// A PDU, with the memory that goes with it: its BHS and AHS, its data.
     Pdu(IserHeader, Vec<u8>, Vec<u8>),
     /// Bytes are written.
@@ -66,7 +66,7 @@ impl Messages {
 }
 
 /// What stands in a Send; None: no PDU.
-fn pdu(message: &[u8]) -> Result<Option<Said>, &'static str> {
+pub(crate) fn pdu(message: &[u8]) -> Result<Option<Said>, &'static str> {
     let iser = IserHeader::parse(message).map_err(|_| "no header of iSER")?;
     if !matches!(iser, IserHeader::Control { .. }) {
         return Ok(None);

@@ -28,7 +28,7 @@ use crate::table::Key;
 /// What carries a connection over an adapter.
 #[derive(Debug)]
 pub(super) struct Adapter {
-    connection: Box<verbs::Connection>,
+    connection: Box<dyn verbs::Adapter>,
     /// What wakes the port. None: it cannot be watched, and the connection ends.
     watched: Option<Socket>,
     list: buf::SgList,
@@ -54,7 +54,7 @@ const KNOCKS_MAX: usize = 64;
 const RESET: i32 = 104;
 
 impl Adapter {
-    pub(super) fn open<P: Port>(connection: Box<verbs::Connection>, port: &mut P) -> Self {
+    pub(super) fn open<P: Port>(connection: Box<dyn verbs::Adapter>, port: &mut P) -> Self {
         let watched = match connection.watched() {
             Ok(fd) => Some(port.add_socket(fd)),
             Err(error) => {
@@ -113,7 +113,7 @@ impl Adapter {
         }
     }
 
-    pub(super) fn into_connection(self) -> Box<verbs::Connection> {
+    pub(super) fn into_connection(self) -> Box<dyn verbs::Adapter> {
         self.connection
     }
 }
@@ -183,18 +183,18 @@ impl<P: Port> Pump<P> {
     }
 
     /// A new connection: this reactor's own, or a letter to the next one in turn.
-    fn let_in(&mut self, incoming: Box<verbs::Incoming>) {
+    pub(crate) fn let_in(&mut self, incoming: Box<dyn verbs::Asking>) {
         let reactor = self.next_reactor();
         match self.context.shared.mailboxes.get(reactor) {
             Some(mailbox) if reactor != self.context.reactor => {
                 mailbox.send(super::Letter::Incoming(incoming));
             }
-            _ => self.take_in(*incoming),
+            _ => self.take_in(incoming),
         }
     }
 
     /// Begins the login phase of a connection over an adapter.
-    pub(super) fn take_in(&mut self, incoming: verbs::Incoming) {
+    pub(super) fn take_in(&mut self, incoming: Box<dyn verbs::Asking>) {
         let ends = Ends { peer: Peer::Address(incoming.peer()), local: incoming.local() };
         let peer = ends.peer;
         if self.refuses(&ends) {
@@ -216,9 +216,9 @@ impl<P: Port> Pump<P> {
         });
         match connection {
             Ok(connection) => {
-                let device = connection.device();
+                let device = connection.facts().device;
                 tracing::debug!(%peer, device, "a connection over an RDMA adapter");
-                let carrier = Carrier::Adapter(Box::new(connection));
+                let carrier = Carrier::Adapter(connection);
                 let _ = self.begin_login(carrier, Mover::Iser(Box::new(mover)), ends);
             }
             Err(error) => tracing::warn!(%peer, %error, "refused an RDMA connection"),

@@ -28,7 +28,7 @@ pub(crate) enum Letter {
     /// A connection to take over.
     Connection { fd: OwnedFd, ends: Ends },
     /// A connection over an adapter that wants to begin.
-    Incoming(Box<verbs::Incoming>),
+    Incoming(Box<dyn verbs::Asking>),
     /// A connection from this process to take over.
     Local { end: OurEnd, ends: Ends },
     /// A login under way, for a session that lives here.

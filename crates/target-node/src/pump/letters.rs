@@ -21,7 +21,7 @@ impl<P: Port> Pump<P> {
         while let Some(letter) = self.context.shared.mailboxes[self.context.reactor].take() {
             match letter {
                 Letter::Connection { fd, ends } => self.adopt(Carrier::Socket(fd, None), ends),
-                Letter::Incoming(incoming) => self.take_in(*incoming),
+                Letter::Incoming(incoming) => self.take_in(incoming),
                 Letter::Local { end, ends } => self.adopt(Carrier::from(end), ends),
                 Letter::TakeOver(handover) => self.take_over(*handover),
                 Letter::Reinstate { identity, tsih, reactor, connection } => {

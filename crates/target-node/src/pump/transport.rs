@@ -64,7 +64,7 @@ pub(crate) enum Carrier {
     Socket(OwnedFd, Option<Box<Tap>>),
     Local(Local),
     /// An adapter, and the mover over it.
-    Adapter(Box<verbs::Connection>),
+    Adapter(Box<dyn verbs::Adapter>),
 }
 
 /// What carries a connection.
