@@ -79,6 +79,7 @@ mod geometry;
 mod ledger;
 mod limits;
 mod link;
+mod multipath;
 mod operation;
 mod options;
 mod pump;
@@ -110,6 +111,9 @@ pub use ledger::Fate;
 pub use ledger::FlushMark;
 pub use ledger::Generation;
 pub use ledger::Ledger;
+pub use multipath::PathChange;
+pub use multipath::PathPolicy;
+pub use multipath::Paths;
 pub use operation::Chunks;
 pub use operation::Durability;
 pub use operation::Operation;
@@ -182,6 +186,7 @@ pub use wire::iscsi::LunField;
 pub use wire::iscsi::Residual;
 pub use wire::scsi::Sense;
 pub use wire::scsi::SenseKey;
+pub use wire::scsi::alua::AccessState;
 pub use wire::scsi::protection::ProtectionType;
 
 /// The program in the README compiles.
