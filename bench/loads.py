@@ -43,12 +43,10 @@ def build_raw():
 
 
 def spent(pid):
-    """Processor time of all threads of a process, seconds, to the nanosecond."""
-    total = 0
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/schedstat") as stat:
-            total += int(stat.read().split()[0])
-    return total / 1e9
+    """Processor time of a process, of threads that have ended too, in seconds to the nanosecond."""
+    # clock_getcpuclockid(3), which Python does not have.
+    process = (~pid << 3) | 2
+    return time.clock_gettime(process)
 
 
 def initiators(options, *commands):
