@@ -358,7 +358,10 @@ fn access_states_are_obeyed_and_followed() {
     let portals: Vec<SocketAddr> = proxies.iter().map(Proxy::portal).collect();
     let mut host = Host::login(Paths { policy: PathPolicy::RoundRobin, ..paths(&portals) });
     let writes = |at: usize| {
-        let is_write = |(_, request): &(usize, Request)| matches!(request, Request::Command(command) if command.cdb.bytes[0] == 0x2a);
+        let is_write = |(_, request): &(usize, Request)| match request {
+            Request::Command(command) => command.cdb.bytes[0] == 0x2a,
+            _ => false,
+        };
         proxies[at].requests().iter().filter(|one| is_write(one)).count()
     };
     for tag in 0..10 {

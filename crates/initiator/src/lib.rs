@@ -49,6 +49,8 @@
 //! | whoever sends SCSI commands | [`Session::post`], [`scsi`] | a [`Pending`], which is a future |
 //! | whoever wants the last microsecond | [`Queue`] | an event, in the caller's own thread |
 //!
+//! Each of them may have several paths to its disk ([`Paths`]), and does not know.
+//!
 //! All but the last hand over to the thread of the initiator. None allocates memory for an
 //! operation once there were as many at a time.
 //!

@@ -317,6 +317,12 @@ impl Bundle {
             }
             mut event => {
                 *event.session_mut() = self.id;
+                if let Event::Overdue { tag, .. } | Event::Again { tag, .. } = &mut event {
+                    let job = usize::try_from(*tag).ok().and_then(|place| self.jobs.get(place));
+                    // Of a question of ours nobody knows.
+                    let Some(job) = job else { return };
+                    *tag = job.tag();
+                }
                 self.tell(event);
             }
         }

@@ -435,6 +435,7 @@ impl<P: Port> Pump<P> {
 
     /// The next event, without waiting.
     pub fn next_event(&mut self) -> Option<Event> {
+        self.carry_bundles();
         self.told.pop_front().or_else(|| self.events.pop_front())
     }
 

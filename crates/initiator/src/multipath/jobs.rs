@@ -42,6 +42,11 @@ impl Job {
         Self { tag, request, serial, extent, since: None, end: None, error: None, losses: 0 }
     }
 
+    /// The caller's.
+    pub(super) const fn tag(&self) -> u64 {
+        self.tag
+    }
+
     /// The request for the unit `lun` of a path.
     fn copy(&self, lun: u16) -> Request {
         let data = match &self.request.data {

@@ -12,6 +12,7 @@ use anyhow::Result;
 use anyhow::anyhow;
 use buf::Slice;
 use initiator::Event;
+use initiator::PathChange;
 use initiator::Queue;
 use initiator::SessionId;
 use initiator::scsi;
@@ -368,6 +369,8 @@ impl<'a> Bench<'a> {
                     continue;
                 }
                 event @ Event::Path { .. } => {
+                    let is_lost = matches!(&event, Event::Path { change: PathChange::Lost(_), .. });
+                    self.lost += u64::from(is_lost);
                     client::tell(&event);
                     continue;
                 }
