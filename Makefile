@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 
-.PHONY: help run build install test test-long test-quick lint docs bench bench-crc bench-ceph fuzz proofs sim sim-long interop vm-test \
+.PHONY: help run build install install-lib wheel test test-long test-quick lint docs bench bench-crc bench-ceph fuzz proofs sim sim-long interop vm-test \
     clean
 
 help: ## Lists the targets
@@ -21,6 +21,12 @@ build: ## Builds the release binary; its debug information stands beside it
 
 install: ## Puts lunwire into ~/.local/bin, or into BINDIR
 	@scripts/build "$${BINDIR:-$$HOME/.local/bin}"
+
+install-lib: ## Installs liblunwire, its header and lunwire.pc below PREFIX (/usr/local); DESTDIR, LIBDIR
+	@scripts/capi install --prefix "$${PREFIX:-/usr/local}" --destdir "$${DESTDIR:-}" --libdir "$${LIBDIR:-lib}"
+
+wheel: ## Builds the Python package, with liblunwire in it, into target/wheel
+	@scripts/wheel
 
 test: ## Everything that must pass on the machine itself
 	@scripts/test

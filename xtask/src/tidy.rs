@@ -39,6 +39,7 @@ const RANKS: &[(&str, u8)] = &[
     ("lunwire-initiator", 3),
     ("lunwire", 5),
     ("lunwire-attach", 4),
+    ("lunwire-capi", 4),
     ("lunwire-remote", 4),
     ("lunwire-lab", 4),
     ("lunwire-conformance", 4),
@@ -51,7 +52,10 @@ const PURE: &[&str] =
     &["clock", "slots", "medium", "wire", "iscsi", "mover", "nbd", "rdma", "scsi", "store"];
 
 /// Folders below `crates/` that may have unsafe code.
-const UNSAFE: &[&str] = &["crc", "buf", "engine", "rbd", "verbs"];
+const UNSAFE: &[&str] = &["crc", "buf", "capi", "engine", "rbd", "verbs"];
+
+/// Of those, the ones that have it in some files alone, by what their paths begin with.
+const UNSAFE_BELOW: &[(&str, &str)] = &[("capi", "crates/capi/src/border")];
 
 const SPDX: &str = "SPDX-License-Identifier: Apache-2.0 OR MIT";
 /// Citations are written `RFC 7143 \u{a7}11.7.4`; otherwise source is ASCII.
@@ -200,8 +204,9 @@ fn rust_rules(file: &File) -> Vec<String> {
             problems.push(format!("{at}: std in a protocol crate, outside #[cfg(test)]"));
         }
         if has_word(code, "unsafe") {
-            problems
-                .extend(unsafe_rules(&split, index, folder).map(|what| format!("{at}: {what}")));
+            problems.extend(
+                unsafe_rules(&split, index, &file.path).map(|what| format!("{at}: {what}")),
+            );
         }
         let comment = split.comments.get(index).map_or("", String::as_str);
         if left_over(code, comment) {
@@ -217,9 +222,16 @@ fn names_std(split: &Split, index: usize) -> bool {
         && !(index > 0 && line(index - 1).starts_with("#[cfg(test)]"))
 }
 
-fn unsafe_rules(split: &Split, index: usize, folder: &str) -> Option<String> {
+fn unsafe_rules(split: &Split, index: usize, path: &str) -> Option<String> {
+    let folder = folder_of(path).unwrap_or_default();
     if !UNSAFE.contains(&folder) {
         return Some(format!("unsafe code is for {UNSAFE:?} only"));
+    }
+    let below = UNSAFE_BELOW.iter().find(|(known, _)| *known == folder);
+    if let Some((_, start)) = below.filter(|(_, start)| !path.starts_with(start)) {
+        let forbids =
+            split.code.get(index).is_some_and(|code| code.contains("forbid(unsafe_code)"));
+        return (!forbids).then(|| format!("unsafe code of {folder} is below {start} only"));
     }
     let code = split.code.get(index)?;
     let opens = ["unsafe {", "unsafe impl"].iter().any(|form| code.contains(form));
@@ -283,6 +295,8 @@ mod tests {
         assert_eq!(rust("crates/buf/src/a.rs", bare).len(), 1);
         assert_eq!(rust("crates/buf/src/a.rs", proven), [""; 0]);
         assert_eq!(rust("crates/wire/src/a.rs", proven).len(), 1);
+        assert_eq!(rust("crates/capi/src/border/a.rs", proven), [""; 0]);
+        assert_eq!(rust("crates/capi/src/a.rs", proven).len(), 1);
         assert_eq!(
             rust("crates/wire/src/a.rs", "// unsafe { }\n#![forbid(unsafe_code)]\n"),
             [""; 0]

@@ -101,10 +101,10 @@ impl Disk {
         self.check(&Operation::Flush)
     }
 
-    /// Has what happens to the disk told to `queue`, under `tag`, until the disk and its clones are
-    /// dropped.
+    /// Has what happens to the disk told to `queue`, under `tag`, until the disk or the queue, with
+    /// its clones, is dropped.
     pub fn watch(&self, queue: &CompletionQueue, tag: u64) {
-        self.state.inner().watchers.push((Arc::clone(&queue.0), tag));
+        self.state.inner().watchers.push((Arc::downgrade(&queue.0), tag));
     }
 
     /// Starts an operation; waits for nothing. It goes on when the transfer is dropped.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
+use std::sync::Weak;
 
 use wire::scsi::capacity::Capacity;
 
@@ -30,8 +31,9 @@ pub(crate) struct DiskInner {
     pub(crate) ledger: Ledger,
     /// Bytes in its blocks, if they are not those of the geometry any more.
     pub(crate) reformatted: Option<u32>,
-    /// Who is told of events, and under which tag.
-    pub(crate) watchers: Vec<(Arc<Shared>, u64)>,
+    /// Who is told of events, and under which tag. A queue that everybody has dropped goes: it
+    /// would keep the data of what has ended there.
+    pub(crate) watchers: Vec<(Weak<Shared>, u64)>,
     news: Vec<(Arc<Shared>, u64, DiskEvent)>,
     question: Question,
     /// How often it was asked in a row.
@@ -69,8 +71,10 @@ impl DiskState {
 impl DiskInner {
     /// Notes an event for all who watch.
     pub(crate) fn happened(&mut self, event: DiskEvent) {
-        let news = self.watchers.iter();
-        self.news.extend(news.map(|(queue, tag)| (Arc::clone(queue), *tag, event.clone())));
+        self.watchers.retain(|(queue, _)| queue.strong_count() > 0);
+        let watchers =
+            self.watchers.iter().filter_map(|(queue, tag)| Some((queue.upgrade()?, *tag)));
+        self.news.extend(watchers.map(|(queue, tag)| (queue, tag, event.clone())));
     }
 
     /// Events that are to be passed on.
@@ -136,7 +140,7 @@ mod tests {
     #[test]
     fn watchers_hear_of_another_size() {
         let (disk, queue) = (disk(), CompletionQueue::new().unwrap());
-        disk.inner().watchers.push((Arc::clone(&queue.0), 7));
+        disk.inner().watchers.push((Arc::downgrade(&queue.0), 7));
         disk.inner().learned(&capacity(512, 99));
         assert!(disk.inner().take_news().is_empty(), "it is the same");
         disk.inner().learned(&capacity(512, 199));
@@ -145,6 +149,12 @@ mod tests {
             panic!("{news:?}")
         };
         assert_eq!(disk.inner().geometry.blocks, 200);
+        drop(news);
+        let shared = Arc::downgrade(&queue.0);
+        drop(queue);
+        assert!(shared.upgrade().is_none(), "it keeps what nobody reaps");
+        disk.inner().learned(&capacity(512, 99));
+        assert!(disk.inner().take_news().is_empty() && disk.inner().watchers.is_empty());
     }
 
     #[test]

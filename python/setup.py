@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""The tag of the wheel: it has a library of this kind of machine, and none of CPython's."""
+from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
+
+
+class Wheel(bdist_wheel):
+    def finalize_options(self):
+        super().finalize_options()
+        self.root_is_pure = False
+
+    def get_tag(self):
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(cmdclass={"bdist_wheel": Wheel})

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""A target that begins anew between what is written and what is flushed: interop/bindings kills it
+when this says "killed?", and answers when it is there again.
+
+    outage.py URL kept|lost
+"""
+import asyncio
+import os
+import sys
+
+import lunwire.aio
+
+
+async def main(url, wanted):
+    async with await lunwire.aio.connect(url) as disk:
+        told = asyncio.Queue()
+        disk.watch(told.put_nowait)
+        data = os.urandom(65536)
+        await disk.write(0, data)
+        print("killed?", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        # It waits for the session that comes.
+        read = await disk.read(0, 65536)
+        lost, back = await told.get(), await told.get()
+        assert lost.what is lunwire.What.LOST and lost.error.strerror, lost
+        assert back.what is lunwire.What.BACK and back.error is None, back
+        try:
+            await disk.flush()
+            ended = "kept"
+        except lunwire.Error as error:
+            assert error.code is lunwire.Code.WRITES_LOST, error
+            ended = "lost"
+        assert ended == wanted, f"{ended} in place of {wanted}"
+        # Another disk knows nothing of what this one wrote.
+        async with await lunwire.aio.connect(url) as other:
+            await other.write(0, data)
+            await other.flush()
+            assert await other.read(0, 65536) == data
+        assert wanted == "lost" or read == data
+
+
+asyncio.run(main(*sys.argv[1:]))
