@@ -37,6 +37,7 @@ mod initiator_login;
 mod initiator_memory;
 mod initiator_options;
 mod initiator_overdue;
+mod initiator_paths;
 mod initiator_patience;
 mod initiator_power;
 mod initiator_recovery;

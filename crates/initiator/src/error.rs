@@ -171,6 +171,30 @@ pub enum Kind {
         /// Bytes in a block now.
         now: u32,
     },
+    /// There is no path that carries this now.
+    #[error("no path to the disk can be used now")]
+    NoPath,
+    /// Paths that lead to different disks.
+    #[error("the paths lead to different disks: the first to {first}, this one to {other}")]
+    OtherPath {
+        /// How the disk behind the first path names itself.
+        first: String,
+        /// How the one behind this path does.
+        other: String,
+    },
+    /// A disk without a name cannot be known to be one behind several paths.
+    #[error(
+        "the disk has no name in its page of device identification (83h), so nothing shows that \
+         the paths lead to one"
+    )]
+    Nameless,
+    /// Something that was written over a path that is lost may still be carried out, and would come
+    /// over this.
+    #[error(
+        "an earlier write to the same place went over a path that is lost, and may still be \
+         carried out: no login over a portal of that path's group has ended its session in time"
+    )]
+    InDoubt,
     /// The disk behind the LUN is another one than before, as after a restart of its target. Final
     /// for the unit and this session: nothing more goes to it. What was written before is on the
     /// disk that was there.

@@ -21,6 +21,16 @@ impl Generation {
         self.failures += 1;
     }
 
+    /// Whether what was in a volatile cache may be gone since `before`.
+    pub(crate) const fn is_reset_since(self, before: Self) -> bool {
+        self.resets != before.resets
+    }
+
+    /// Whether an acknowledged write has failed since `before`.
+    pub(crate) const fn has_failed_since(self, before: Self) -> bool {
+        self.failures != before.failures
+    }
+
     #[cfg(test)]
     pub(crate) const fn of(resets: u64, failures: u64) -> Self {
         Self { resets, failures }

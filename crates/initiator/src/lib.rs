@@ -49,6 +49,8 @@
 //! | whoever sends SCSI commands | [`Session::post`], [`scsi`] | a [`Pending`], which is a future |
 //! | whoever wants the last microsecond | [`Queue`] | an event, in the caller's own thread |
 //!
+//! Each of them may have several paths to its disk ([`Paths`]), and does not know.
+//!
 //! All but the last hand over to the thread of the initiator. None allocates memory for an
 //! operation once there were as many at a time.
 //!
@@ -79,6 +81,7 @@ mod geometry;
 mod ledger;
 mod limits;
 mod link;
+mod multipath;
 mod operation;
 mod options;
 mod pump;
@@ -110,6 +113,9 @@ pub use ledger::Fate;
 pub use ledger::FlushMark;
 pub use ledger::Generation;
 pub use ledger::Ledger;
+pub use multipath::PathChange;
+pub use multipath::PathPolicy;
+pub use multipath::Paths;
 pub use operation::Chunks;
 pub use operation::Durability;
 pub use operation::Operation;
@@ -182,6 +188,7 @@ pub use wire::iscsi::LunField;
 pub use wire::iscsi::Residual;
 pub use wire::scsi::Sense;
 pub use wire::scsi::SenseKey;
+pub use wire::scsi::alua::AccessState;
 pub use wire::scsi::protection::ProtectionType;
 
 /// The program in the README compiles.

@@ -87,6 +87,32 @@ pub(crate) const NOTICE_INTERVAL: Duration = Duration::from_secs(10);
 /// enough.
 pub(crate) const NOTICES_MAX: usize = 32;
 
+/// How long a path is silent before it is asked whether it is there, and how long it may take to
+/// say so: with both over, another one goes on within the 5 s that people notice.
+pub(crate) const PATH_PING: Duration = Duration::from_secs(2);
+
+/// How long the login of a path may take: one that takes longer is of no use to who waits.
+pub(crate) const PATH_LOGIN: Duration = Duration::from_secs(4);
+
+/// How long all paths are waited for when one is there: as long as a login takes on a slow line.
+pub(crate) const PATHS_OPEN_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a path is tried by its session: for ever, since others carry on meanwhile.
+pub(crate) const PATH_PATIENCE: Duration = Duration::from_secs(1 << 32);
+
+/// Pause before the session of a path is tried again that a target has refused.
+pub(crate) const PATH_TRY_AGAIN: Duration = Duration::from_secs(5);
+
+/// Pause before a question to a path is repeated for which there was no room, or no time yet.
+pub(crate) const PATH_ASK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Pause before a path is asked again whose port takes no commands: soon enough for who waits.
+pub(crate) const PATH_ACCESS_AGAIN: Duration = Duration::from_millis(500);
+
+/// How often a unit with target port groups is asked for their states: one that is not used is told
+/// of no change.
+pub(crate) const PATH_ACCESS_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Longest transfer of one command, bytes: what one buffer holds, and no more than keeps a
 /// connection from being blocked by one command.
 pub(crate) const TRANSFER_BYTES_MAX: u32 = 4 << 20;

@@ -91,6 +91,9 @@ pub(crate) struct SessionDriver {
     portals: Portals,
     identifiers: Identifiers,
     was_up: bool,
+    /// It is one path out of several ([`crate::Paths`]): what is lost with a session comes back to
+    /// who chooses paths, and is not sent again here.
+    hands_back: bool,
     /// The session ends for one over another portal.
     moving: bool,
     closing: bool,
@@ -112,6 +115,7 @@ impl SessionDriver {
     pub(crate) fn new<P: Port>(
         id: SessionId,
         options: Options,
+        refuges: Option<&[String]>,
         others: &Slots<SessionId, Self>,
         context: &mut Context<'_, P>,
     ) -> Result<Self, Error> {
@@ -130,7 +134,7 @@ impl SessionDriver {
         }
         let mut link = Self {
             id,
-            portals: Portals::new(&options.portals),
+            portals: Portals::new(&options.portals).with_refuges(refuges.unwrap_or_default()),
             identifiers: Identifiers::new(identifier),
             options,
             isid,
@@ -146,6 +150,7 @@ impl SessionDriver {
             attempts: 0,
             redirects: 0,
             was_up: false,
+            hands_back: refuges.is_some(),
             moving: false,
             closing: false,
             replace_until: None,
@@ -166,6 +171,9 @@ impl SessionDriver {
         }
         if self.closing {
             return Err((self.error(Kind::Closed), request));
+        }
+        if self.hands_back && !self.is_up() {
+            return Err((self.error(Kind::Refused(Refused::Recovering)), request));
         }
         let room = match &request.data {
             // Who waits for a buffer already comes first, whoever's it is.
@@ -383,6 +391,10 @@ impl SessionDriver {
             LoginOutput::Op(_) => {}
             LoginOutput::Done(login) => {
                 let portal = self.connections.first().map(Connection::portal).unwrap_or_default();
+                let is_refuge = self.portals.is_refuge(portal);
+                if self.hands_back && self.portals.is_in_doubt() {
+                    context.tell(Event::Settled { session: self.id });
+                }
                 self.portals.is_up(portal, login.portal_group_tag);
                 if let Some(got) = login.foreign_isid {
                     let (session, asked) = (self.id, self.isid);
@@ -407,6 +419,9 @@ impl SessionDriver {
                 self.jobs.is_up(context.now);
                 self.caches.is_up();
                 self.identities.is_up();
+                if is_refuge && !self.closing {
+                    return self.leave_refuge(context);
+                }
                 if let Some(connection) = self.connections.first() {
                     context.tell(Event::Up { session: self.id, peer: connection.peer() });
                 }
@@ -541,6 +556,10 @@ impl SessionDriver {
         let pause = self.pause(limits::BACKOFF_MAX);
         let pause = if self.attempts == 0 { wait } else { pause.max(wait) };
         self.state = State::Waiting(now + pause);
+        if self.hands_back {
+            let unsent = self.error(Kind::Ending(Ending::Lost { sent: false }));
+            self.end_requests(&unsent, context);
+        }
         context.tell(Event::Down { session: self.id, error });
     }
 

@@ -9,6 +9,8 @@
 //! A READ enters in [`Pump::post`], becomes a command in `link/jobs.rs`, leaves in
 //! [`Pump::transmit`], comes back in `SessionDriver::received` and ends in `SessionDriver::ended`.
 
+mod bundles;
+
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -40,6 +42,7 @@ use crate::connect::Connector;
 use crate::connect::LocalTarget;
 use crate::limits;
 use crate::link::SessionDriver;
+use crate::multipath::Bundle;
 use crate::stopwatch::Layer;
 use crate::stopwatch::Stopwatch;
 use crate::stopwatch::Times;
@@ -54,6 +57,11 @@ pub struct Pump<P> {
     links: Slots<SessionId, SessionDriver>,
     epoch: u32,
     events: VecDeque<Event>,
+    /// Sessions that are several paths, and how many there ever were.
+    bundles: Vec<Bundle>,
+    bundles_made: u32,
+    /// Events that no bundle has to see any more.
+    told: VecDeque<Event>,
     /// Requests that wait for a buffer.
     awaiting_buffer: usize,
     /// Sessions that may have something to send.
@@ -217,6 +225,8 @@ macro_rules! with_link {
     }};
 }
 
+use with_link;
+
 impl<P: Port> Pump<P> {
     /// Runs over `port`; `connector` makes its connections. Of `config` only the pool counts.
     ///
@@ -230,6 +240,9 @@ impl<P: Port> Pump<P> {
             links: Slots::new(LINKS_MAX),
             epoch: 0,
             events: VecDeque::new(),
+            bundles: Vec::new(),
+            bundles_made: 0,
+            told: VecDeque::new(),
             awaiting_buffer: 0,
             dirty: Vec::new(),
             parting: Vec::new(),
@@ -242,6 +255,15 @@ impl<P: Port> Pump<P> {
     /// # Errors
     /// [`Kind::Options`], [`Kind::System`], [`Kind::Full`].
     pub fn open(&mut self, options: Options) -> Result<SessionId, Error> {
+        self.open_link(options, None)
+    }
+
+    /// `refuges`: of one path out of several.
+    fn open_link(
+        &mut self,
+        options: Options,
+        refuges: Option<&[String]>,
+    ) -> Result<SessionId, Error> {
         let id = self.links.next_id().ok_or_else(|| Error::new(Kind::Full))?;
         let mut context = Context {
             now: self.port.now(),
@@ -255,7 +277,7 @@ impl<P: Port> Pump<P> {
             parting: &mut self.parting,
             watch: &mut self.watch,
         };
-        let link = SessionDriver::new(id, options, &self.links, &mut context)?;
+        let link = SessionDriver::new(id, options, refuges, &self.links, &mut context)?;
         self.links.insert(link);
         Ok(id)
     }
@@ -270,6 +292,9 @@ impl<P: Port> Pump<P> {
         tag: u64,
         request: Request,
     ) -> Result<(), (Error, Request)> {
+        if self.bundle(session).is_some() {
+            return self.post_to_bundle(session, tag, request);
+        }
         if self.links.get(session).is_none() {
             return Err((Error::new(Kind::Closed), request));
         }
@@ -291,7 +316,8 @@ impl<P: Port> Pump<P> {
             return Err(Error::new(Kind::Closed));
         }
         let declared =
-            with_link!(self, session, |link, context| link.declare(length, &mut context));
+            with_link!(&mut *self, session, |link, context| link.declare(length, &mut context));
+        self.carry_bundles();
         declared.unwrap_or(Ok(()))
     }
 
@@ -305,27 +331,40 @@ impl<P: Port> Pump<P> {
         tag: u64,
         management: Management,
     ) -> Result<(), Error> {
+        let session = match self.bundle(session) {
+            Some(bundle) => *bundle.usable().ok_or_else(|| Error::new(Kind::NoPath))?,
+            None => session,
+        };
         if self.links.get(session).is_none() {
             return Err(Error::new(Kind::Closed));
         }
-        let asked = with_link!(self, session, |link, context| {
+        let asked = with_link!(&mut *self, session, |link, context| {
             link.manage(tag, management, &mut context)
         });
+        self.carry_bundles();
         asked.unwrap_or(Ok(()))
     }
 
     /// Begins to log out; [`Event::Ended`] follows.
     pub fn close(&mut self, session: SessionId) {
-        with_link!(self, session, |link, context| link.close(&mut context));
+        if self.bundle(session).is_some() {
+            return self.close_bundle(session);
+        }
+        with_link!(&mut *self, session, |link, context| link.close(&mut context));
     }
 
     /// Ends a session at once, see [`Queue::abandon`](crate::Queue::abandon).
     pub fn abandon(&mut self, session: SessionId) {
-        with_link!(self, session, |link, context| link.abandon(&mut context));
+        if self.bundle(session).is_some() {
+            return self.close_bundle(session);
+        }
+        with_link!(&mut *self, session, |link, context| link.abandon(&mut context));
     }
 
     /// Begins to end all sessions, those with something under way first.
     pub(crate) fn leave_all(&mut self) {
+        let bundles: Vec<SessionId> = self.bundles.iter().map(Bundle::id).collect();
+        bundles.into_iter().for_each(|bundle| self.close_bundle(bundle));
         let busy = self.in_doubt();
         let idle = self.links.keys().filter(|id| !busy.contains(id));
         let all: Vec<SessionId> = busy.iter().copied().chain(idle).collect();
@@ -335,18 +374,31 @@ impl<P: Port> Pump<P> {
     /// Sessions of which something may still change a unit.
     pub(crate) fn in_doubt(&self) -> Vec<SessionId> {
         let links = self.links.iter().filter(|(_, link)| link.is_in_doubt());
-        links.map(|(_, link)| link.id).collect()
+        let mut all: Vec<SessionId> = links.map(|(_, link)| self.known_as(link.id)).collect();
+        all.dedup();
+        all
     }
 
     /// See [`crate::Queue::busy_for`].
     pub(crate) fn busy_for(&self, session: SessionId) -> Option<Duration> {
-        let since = self.links.get(session).and_then(SessionDriver::busy_since)?;
+        let since = match self.bundle(session) {
+            Some(bundle) => {
+                let paths = bundle.sessions();
+                paths.filter_map(|path| self.links.get(path)?.busy_since()).min()?
+            }
+            None => self.links.get(session).and_then(SessionDriver::busy_since)?,
+        };
         Some(self.now().since(since))
     }
 
     /// See [`crate::Queue::is_being_replaced`].
     pub(crate) fn is_being_replaced(&self, session: SessionId) -> bool {
-        self.links.get(session).is_some_and(SessionDriver::is_being_replaced)
+        let replaces =
+            |session| self.links.get(session).is_some_and(SessionDriver::is_being_replaced);
+        match self.bundle(session) {
+            Some(bundle) => bundle.sessions().any(replaces),
+            None => replaces(session),
+        }
     }
 
     /// Whether no session is left.
@@ -357,16 +409,25 @@ impl<P: Port> Pump<P> {
     /// Whether a session is logged in now.
     #[must_use]
     pub fn is_up(&self, session: SessionId) -> bool {
-        self.links.get(session).is_some_and(SessionDriver::is_up)
+        match self.bundle(session) {
+            Some(bundle) => bundle.is_up(),
+            None => self.links.get(session).is_some_and(SessionDriver::is_up),
+        }
     }
 
     /// Whether a session has ended, or never was.
     pub fn is_over(&self, session: SessionId) -> bool {
-        self.links.get(session).is_none_or(SessionDriver::is_dead)
+        match self.bundle(session) {
+            Some(bundle) => bundle.is_over(),
+            None => self.links.get(session).is_none_or(SessionDriver::is_dead),
+        }
     }
 
     /// Drops what is known of a session that has ended.
     pub fn forget(&mut self, session: SessionId) {
+        if self.bundle(session).is_some() {
+            return self.forget_bundle(session);
+        }
         if self.links.get(session).is_some_and(SessionDriver::is_dead) {
             self.links.discard(session);
         }
@@ -374,12 +435,13 @@ impl<P: Port> Pump<P> {
 
     /// The next event, without waiting.
     pub fn next_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.carry_bundles();
+        self.told.pop_front().or_else(|| self.events.pop_front())
     }
 
     /// How many events there are.
     pub fn events(&self) -> usize {
-        self.events.len()
+        self.told.len() + self.events.len()
     }
 
     /// Where data buffers come from.
@@ -419,7 +481,9 @@ impl<P: Port> Pump<P> {
         self.watch.laps.lap(Layer::Send);
         let due = self.links.values().filter_map(SessionDriver::deadline).min();
         let parted = self.parting.iter().map(|(_, until)| *until).min();
-        let deadline = [due, parted, deadline].into_iter().flatten().min();
+        let now = self.port.now();
+        let paths = self.bundles.iter().filter_map(|bundle| bundle.deadline(now)).min();
+        let deadline = [due, parted, paths, deadline].into_iter().flatten().min();
         let kernel = self.port.kernel_cycles();
         self.port.wait(deadline);
         self.watch.laps.waited(self.port.kernel_cycles().wrapping_sub(kernel));
@@ -439,6 +503,7 @@ impl<P: Port> Pump<P> {
         for id in late {
             with_link!(&mut *self, id, |link, context| link.expire(&mut context));
         }
+        self.expire_bundles();
         self.watch.laps.lap(Layer::Protocol);
         self.transmit();
         self.watch.laps.lap(Layer::Send);

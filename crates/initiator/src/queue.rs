@@ -20,6 +20,7 @@ use crate::Event;
 use crate::Kind;
 use crate::Management;
 use crate::Options;
+use crate::Paths;
 use crate::Request;
 use crate::SessionId;
 use crate::connect::Threads;
@@ -103,12 +104,39 @@ impl Queue {
         each!(self, pump => pump.open(options))
     }
 
+    /// Begins to log in over several paths to one disk; [`Event::Up`] follows when one of them
+    /// can be used and the others are known, or have had a second, or [`Event::Ended`]. What it
+    /// gives is used as a session. Requests go to the unit of the first path, under its number;
+    /// each goes over one path, and over another one when that is lost ([`Event::Path`]). Nothing
+    /// that is written over what was lost with a path is sent, or has ended, before it is certain
+    /// that this cannot come about any more ([`Kind::InDoubt`]). Patience is that of the first one.
+    ///
+    /// # Errors
+    /// As for `open`. [`Event::Ended`] comes with [`Kind::OtherPath`] or [`Kind::Nameless`] if the
+    /// paths are not known to lead to one disk.
+    pub fn open_paths(&mut self, paths: Paths) -> Result<SessionId, Error> {
+        each!(self, pump => pump.open_paths(paths))
+    }
+
     /// Logs in and waits for it.
     ///
     /// # Errors
     /// Whatever ends the login.
     pub fn login(&mut self, options: Options) -> Result<SessionId, Error> {
         let id = self.open(options)?;
+        self.until_up(id)
+    }
+
+    /// As `login`, over several paths ([`Queue::open_paths`]).
+    ///
+    /// # Errors
+    /// As for `open_paths`; whatever ends all logins.
+    pub fn login_paths(&mut self, paths: Paths) -> Result<SessionId, Error> {
+        let id = self.open_paths(paths)?;
+        self.until_up(id)
+    }
+
+    fn until_up(&mut self, id: SessionId) -> Result<SessionId, Error> {
         let came = self.until(|event| match event {
             Event::Up { session, .. } | Event::Ended { session, .. } => *session == id,
             _ => false,

@@ -17,6 +17,7 @@ use wire::scsi::opcode::READ_32;
 use crate::Error;
 use crate::Fate;
 use crate::Generation;
+use crate::PathChange;
 
 /// Names a session of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -254,6 +255,21 @@ pub enum Event {
         /// Why.
         error: Error,
     },
+    /// One path out of several ([`crate::Paths`]) is lost, back, or in another state.
+    Path {
+        /// Of all paths.
+        session: SessionId,
+        /// Which one, counted from zero.
+        path: usize,
+        /// What has happened.
+        change: PathChange,
+    },
+    /// A session has taken the place of a lost one, of which nothing can come about any more.
+    #[doc(hidden)]
+    Settled {
+        /// Which.
+        session: SessionId,
+    },
     /// The session is over; each of its requests has ended before.
     Ended {
         /// Which.
@@ -294,6 +310,31 @@ pub enum Event {
         /// Sense data.
         sense: Vec<u8>,
     },
+}
+
+impl Event {
+    /// The session that it is about.
+    pub(crate) const fn session_mut(&mut self) -> &mut SessionId {
+        match self {
+            Self::Done { session, .. }
+            | Self::Up { session, .. }
+            | Self::Overdue { session, .. }
+            | Self::Again { session, .. }
+            | Self::Deferred { session, .. }
+            | Self::Elsewhere { session, .. }
+            | Self::Oddity { session, .. }
+            | Self::Adapter { session, .. }
+            | Self::Attention { session, .. }
+            | Self::Down { session, .. }
+            | Self::Path { session, .. }
+            | Self::Settled { session }
+            | Self::Ended { session, .. }
+            | Self::Targets { session, .. }
+            | Self::Managed { session, .. }
+            | Self::Declared { session, .. }
+            | Self::Asynchronous { session, .. } => session,
+        }
+    }
 }
 
 #[cfg(test)]

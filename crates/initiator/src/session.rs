@@ -36,6 +36,7 @@ use crate::Error;
 use crate::Kind;
 use crate::Management;
 use crate::Options;
+use crate::Paths;
 use crate::Queue;
 use crate::Request;
 use crate::Retry;
@@ -94,6 +95,22 @@ impl Initiator {
     pub fn begin(&self, options: Options) -> Login {
         let (reply, pending) = slot();
         self.0.mail.send(Letter::Open(Box::new(options), reply));
+        Login { initiator: self.clone(), pending }
+    }
+
+    /// Logs in over several paths to one disk ([`Queue::open_paths`]).
+    ///
+    /// # Errors
+    /// As for `open_paths`; whatever ends all logins.
+    pub fn connect_paths(&self, paths: Paths) -> Result<Session, Error> {
+        self.begin_paths(paths).wait()
+    }
+
+    /// As `connect_paths`; waits for nothing.
+    #[must_use]
+    pub fn begin_paths(&self, paths: Paths) -> Login {
+        let (reply, pending) = slot();
+        self.0.mail.send(Letter::OpenPaths(Box::new(paths), reply));
         Login { initiator: self.clone(), pending }
     }
 

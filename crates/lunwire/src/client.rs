@@ -28,6 +28,7 @@ use anyhow::bail;
 use control::units;
 use control::words;
 use engine::Choice;
+use initiator::AccessState;
 use initiator::Begin;
 use initiator::Config;
 use initiator::DigestOffer;
@@ -37,6 +38,9 @@ use initiator::Error;
 use initiator::Event;
 use initiator::Kind;
 use initiator::Options;
+use initiator::PathChange;
+use initiator::PathPolicy;
+use initiator::Paths;
 use initiator::Policy;
 use initiator::Queue;
 use initiator::SessionId;
@@ -94,6 +98,19 @@ pub(crate) fn disk_url(text: &str) -> Result<Url> {
     Url::parse_disk(text).map_err(|error| wrong_url("URL", text, "", &error))
 }
 
+/// Paths to one disk: URLs with blanks between them.
+pub(crate) fn disk_urls(text: &str) -> Result<Vec<Url>> {
+    let urls: Result<Vec<Url>> = text.split_whitespace().map(disk_url).collect();
+    // What is blank is no URL, and that is said.
+    urls.and_then(|urls| if urls.is_empty() { Ok(vec![disk_url(text)?]) } else { Ok(urls) })
+}
+
+/// All paths to a disk, as they were given.
+pub(crate) fn disk_name(text: &str) -> Result<String> {
+    let urls: Vec<String> = disk_urls(text)?.iter().map(Url::to_string).collect();
+    Ok(urls.join(" "))
+}
+
 /// A URL with target, and LUN where one is meant.
 pub(crate) fn target_url(text: &str) -> Result<Url> {
     match Url::parse(text) {
@@ -147,6 +164,7 @@ pub(crate) fn engine(options: &ClientOptions) -> Result<Choice> {
 /// A queue as the options want it, which are right as far as that can be seen without a URL.
 pub(crate) fn queue(options: &ClientOptions) -> Result<Guest> {
     take(options, &mut Options::new(String::new(), None))?;
+    path_policy(options)?;
     capture::limit(options.capture_limit.as_deref())?;
     let config = Config { engine: engine(options)?, ..Config::default() };
     let mut queue = Queue::new(&config).context("cannot start an engine; try: lunwire explain")?;
@@ -298,6 +316,50 @@ pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Res
     }
 }
 
+/// Logs in over all paths to a disk. With one there is nothing to choose.
+pub(crate) fn login_all(
+    queue: &mut Queue,
+    client: &ClientOptions,
+    urls: &[Url],
+) -> Result<SessionId> {
+    let url = match urls {
+        [url] => return login(queue, client, url),
+        [] => bail!("there is no URL"),
+        [url, ..] => url,
+    };
+    isid::refuse_for_two(client, "of several paths")?;
+    if !client.portal.is_empty() {
+        return Err(Usage("--portal: with several URLs each one is a path by itself".into()).into());
+    }
+    let path = |url: &Url| Ok((options(client, url)?, url.lun.unwrap_or(0)));
+    let paths = urls.iter().map(path).collect::<Result<Vec<_>>>()?;
+    let identity = Identity::of(&paths.first().context("there is no URL")?.0);
+    let policy = path_policy(client)?;
+    let session = queue
+        .open_paths(Paths { paths, policy })
+        .map_err(|error| refusal::advised(error, url, &identity))?;
+    leaving::leads_to(session, url);
+    match first_of(queue, session, url, |event| matches!(event, Event::Up { .. }))? {
+        Event::Ended { error, .. } => {
+            let error = error.with_context(|| format!("{url}: the session was closed"))?;
+            Err(refusal::advised(error, url, &identity))
+        }
+        _ => Ok(session),
+    }
+}
+
+/// Which path a request goes over.
+fn path_policy(client: &ClientOptions) -> Result<PathPolicy> {
+    match client.paths.as_deref() {
+        None | Some("least-queued") => Ok(PathPolicy::LeastQueued),
+        Some("round-robin") => Ok(PathPolicy::RoundRobin),
+        Some("failover") => Ok(PathPolicy::Failover),
+        Some(other) => {
+            Err(usage("--paths", other, "least-queued, round-robin or failover is right"))
+        }
+    }
+}
+
 /// The targets that are told at `url`. The outer error: the user wanted an end.
 pub(crate) fn discover(
     queue: &mut Queue,
@@ -373,8 +435,33 @@ pub(crate) fn tell(event: &Event) {
             output::say(format_args!("{error}; trying again for a while"))
         }
         Event::Deferred { error, .. } => output::say(format_args!("warning: {error}")),
+        Event::Path { path, change, .. } => tell_of_path(*path, change),
         Event::Adapter { error, .. } => output::say(error),
         Event::Oddity { oddity, .. } => output::say(format_args!("warning: {oddity}")),
+        _ => {}
+    }
+}
+
+fn tell_of_path(path: usize, change: &PathChange) {
+    let number = path + 1;
+    match change {
+        PathChange::Lost(error) => {
+            output::say(format_args!("path {number} is lost, others carry on: {error}"));
+        }
+        PathChange::Back => output::say(format_args!("path {number} is used")),
+        PathChange::Refused(error) => {
+            output::say(format_args!("path {number} is not used: {error}"));
+        }
+        PathChange::Access(state) => {
+            let state = match state {
+                AccessState::ActiveOptimized => "active, optimized",
+                AccessState::ActiveNonOptimized => "active, not optimized",
+                AccessState::Standby => "standby",
+                AccessState::Transitioning => "transitioning",
+                _ => "unavailable",
+            };
+            output::say(format_args!("path {number}: the access state of its port is {state}"));
+        }
         _ => {}
     }
 }
@@ -523,6 +610,12 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
             "try: again, when nobody changes the LUNs of the target; if that is the same the \
              target is at fault"
                 .into()
+        }
+        Kind::OtherPath { .. } => {
+            "try: lunwire inspect with each URL, which shows the names of the disk".into()
+        }
+        Kind::InDoubt => {
+            "try: a portal of each group in the list of paths, or the lost path brought back".into()
         }
         Kind::WritesLost => "try: again; what was not flushed has to be written once more".into(),
         Kind::Full => "try: fewer or smaller requests at once".into(),

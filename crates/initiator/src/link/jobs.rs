@@ -75,6 +75,7 @@ pub(super) struct Job {
 struct Terms {
     now: Instant,
     closing: bool,
+    hands_back: bool,
     /// How long the target may be busy.
     busy: Duration,
     /// For how long one session after the other may be lost.
@@ -369,6 +370,7 @@ impl SessionDriver {
         let terms = Terms {
             now: context.now,
             closing: self.closing,
+            hands_back: self.hands_back,
             busy: self.options.busy_patience(),
             losses: self.options.reconnect_patience,
         };
@@ -450,6 +452,7 @@ impl SessionDriver {
     /// Of a command that was lost with its session: why that ended.
     pub(super) fn cause(&self, kind: Kind) -> Kind {
         match (&self.state, &kind) {
+            _ if self.hands_back => kind,
             (State::Up(session), Kind::Ending(Ending::Lost { .. })) => {
                 session.ended_by().map_or(kind, Kind::Session)
             }
@@ -537,6 +540,9 @@ impl Job {
             Outcome::Failed(Ending::Lost { .. }) if terms.closing => {
                 Verdict::End(Err(Kind::Closed))
             }
+            Outcome::Failed(ending @ Ending::Lost { .. }) if terms.hands_back => {
+                Verdict::End(Err(Kind::Ending(ending)))
+            }
             Outcome::Failed(Ending::Lost { sent: false }) if in_time => Verdict::Again,
             Outcome::Failed(ending @ (Ending::Lost { .. } | Ending::Damaged | Ending::Reset)) => {
                 self.losses += 1;
@@ -579,6 +585,8 @@ impl Job {
         let access = own.filter(|_| key == Some(SenseKey::NotReady)).and_then(Access::of);
         match (status, key, self.request.retry) {
             (_, _, Retry::Never) => {}
+            // Who chooses paths has others.
+            _ if access.is_some() && terms.hands_back => {}
             _ if access == Some(Access::Elsewhere) => {
                 return Verdict::Elsewhere(Kind::Status { status, sense, raw });
             }

@@ -68,6 +68,22 @@ impl SessionDriver {
         true
     }
 
+    /// The session has ended the one before, and is where this path does not lead.
+    pub(super) fn leave_refuge<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        let State::Up(session) = &mut self.state else { return };
+        self.moving = true;
+        session.drain(limits::MOVE_PATIENCE, context.now);
+        self.settle(context);
+    }
+
+    /// A session that was given up is tried again, with what is still in doubt of it.
+    pub(crate) fn revive<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        if matches!(self.state, State::Dead(_)) && !self.closing {
+            (self.up_since, self.down_since, self.attempts) = (None, Some(context.now), 0);
+            self.connect(context);
+        }
+    }
+
     /// The session has ended to begin anew over another portal.
     pub(super) fn moved<P: Port>(&mut self, context: &mut Context<'_, P>) {
         (self.up_since, self.down_since, self.attempts) = (None, None, 0);

@@ -14,6 +14,8 @@ use crate::url::with_port;
 pub(super) struct Portals {
     /// `host:port` of each.
     list: Vec<String>,
+    /// Portals of other paths to the unit: gone to only to end what is left of a session.
+    refuges: Vec<String>,
     /// Where a temporary redirection points to.
     elsewhere: Option<String>,
     /// The portal whose login failed last: the others come first.
@@ -34,6 +36,18 @@ impl Portals {
         Self { list, ..Self::default() }
     }
 
+    /// The same, of one path out of several: a lost session may also be ended over `refuges`.
+    pub(super) fn with_refuges(mut self, refuges: &[String]) -> Self {
+        let refuges = refuges.iter().map(|portal| with_port(portal));
+        self.refuges = refuges.filter(|portal| !self.list.contains(portal)).collect();
+        self
+    }
+
+    /// Whether a session over this portal has nothing to do but to end the one before.
+    pub(super) fn is_refuge(&self, portal: &str) -> bool {
+        self.refuges.iter().any(|refuge| refuge == portal)
+    }
+
     /// Those that are tried side by side, and those that are tried if none of these takes a
     /// connection.
     pub(super) fn next(&mut self) -> (Vec<String>, Vec<String>) {
@@ -41,11 +55,11 @@ impl Portals {
             return (vec![elsewhere], Vec::new());
         }
         let mut fit: Vec<String> =
-            self.list.iter().filter(|portal| self.is_fit(portal)).cloned().collect();
+            self.wanted().filter(|portal| self.is_fit(portal)).cloned().collect();
         if fit.is_empty() {
             // Groups may have been changed meanwhile.
             self.groups.clear();
-            fit.clone_from(&self.list);
+            fit = self.wanted().cloned().collect();
         }
         let avoided =
             |portal: &String| self.avoid.as_ref() == Some(portal) || self.refusing.contains(portal);
@@ -130,6 +144,13 @@ impl Portals {
         }
     }
 
+    /// Refuges come first where there is something to end: what is silent below its own portal may
+    /// still take connections there.
+    fn wanted(&self) -> impl Iterator<Item = &String> {
+        let refuges = if self.in_doubt { self.refuges.as_slice() } else { &[] };
+        refuges.iter().chain(&self.list)
+    }
+
     fn is_fit(&self, portal: &String) -> bool {
         let known = self.groups.iter().find(|(of, _)| of == portal).map(|(_, group)| *group);
         match (self.group(), known) {
@@ -140,7 +161,7 @@ impl Portals {
 
     fn learn(&mut self, portal: &str, group: u16) {
         self.groups.retain(|(of, _)| of != portal);
-        if self.list.iter().any(|of| of == portal) {
+        if self.list.iter().chain(&self.refuges).any(|of| of == portal) {
             self.groups.push((portal.to_owned(), group));
         }
     }
@@ -149,6 +170,21 @@ impl Portals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refuge_is_gone_to_only_to_end_what_is_left() {
+        let refuges = ["b:1".to_owned(), "c:1".to_owned()];
+        let mut portals = Portals::new(&["a:1".to_owned()]).with_refuges(&refuges);
+        assert_eq!(portals.next(), (vec!["a:1".to_owned()], Vec::new()));
+        portals.is_up("a:1", Some(1));
+        portals.doubt();
+        assert_eq!(portals.next().0, ["b:1", "c:1", "a:1"]);
+        portals.failed(Some("b:1"), Some(2));
+        assert_eq!(portals.next().0, ["c:1", "a:1"], "that of another group ends nothing");
+        assert!(portals.is_refuge("c:1") && !portals.is_refuge("a:1"));
+        portals.is_up("c:1", Some(1));
+        assert_eq!(portals.next(), (vec!["a:1".to_owned()], Vec::new()));
+    }
 
     fn three() -> Portals {
         Portals::new(&["a:1".to_owned(), "b:1".to_owned(), "c:1".to_owned()])

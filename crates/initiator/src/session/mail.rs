@@ -27,6 +27,7 @@ use crate::Kind;
 use crate::Management;
 use crate::Operation;
 use crate::Options;
+use crate::Paths;
 use crate::Request;
 use crate::SessionId;
 use crate::completions::Shared;
@@ -45,6 +46,7 @@ pub(crate) struct Ended {
 /// What the thread is asked to do.
 #[derive(Debug)]
 pub(crate) enum Letter {
+    OpenPaths(Box<Paths>, Reply<Result<SessionId, Error>>),
     Open(Box<Options>, Reply<Result<SessionId, Error>>),
     Discover(Box<Options>, Reply<Result<Vec<Discovered>, Error>>),
     Command(SessionId, Request, Owner),

@@ -143,6 +143,13 @@ impl Server {
                 }
                 Err(error) => reply.send(Err(error)),
             },
+            Letter::OpenPaths(paths, reply) => match self.queue.open_paths(*paths) {
+                Ok(id) => {
+                    self.open.push(id);
+                    self.opening.insert(id, Opening::Session(reply));
+                }
+                Err(error) => reply.send(Err(error)),
+            },
             Letter::Discover(options, reply) => {
                 match self.queue.open(Options { target: None, ..*options }) {
                     Ok(id) => {
@@ -328,6 +335,8 @@ impl Server {
             Event::Deferred { .. }
             | Event::Oddity { .. }
             | Event::Adapter { .. }
+            | Event::Path { .. }
+            | Event::Settled { .. }
             | Event::Again { .. }
             | Event::Elsewhere { .. }
             | Event::Overdue { .. } => {}

@@ -64,6 +64,11 @@ pub(crate) struct ClientOptions {
     /// Which connection a command goes to: round-robin or least-outstanding [default: round-robin]
     #[arg(long, value_name = "HOW", help_heading = "Session")]
     pub(crate) policy: Option<String>,
+    /// Which path a command goes over where several URLs are given, as arguments or with blanks in
+    /// one: least-queued, round-robin or failover, which is the first one in the list that works
+    /// [default: least-queued]
+    #[arg(long, value_name = "HOW", help_heading = "Session")]
+    pub(crate) paths: Option<String>,
     /// ErrorRecoveryLevel to ask for: 0 makes a new session, 1 repairs data, 2 connections, too
     #[arg(long, value_name = "LEVEL", default_value_t = 0, help_heading = "Session",
           value_parser = clap::value_parser!(u8).range(0..=2))]
@@ -276,6 +281,9 @@ Examples:
   lunwire copy iscsi://a@10.0.0.1/iqn.2026-01.com.example:a/0 --chap-secret-file secret.a \\
                iscsi://b@10.0.0.2/iqn.2026-01.com.example:b/0 --to-chap-secret-file secret.b
       with an account at each end
+  lunwire copy 'iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 \
+                iscsi://10.0.1.1/iqn.2026-01.com.example:disk/0' disk.img
+      over two paths, which may be lost and come back meanwhile
   lunwire copy iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 - | gzip > disk.img.gz
 Blocks of zeroes are left out of new files, and given back to thin disks (WRITE SAME).";
 
@@ -353,9 +361,9 @@ const NOT_WITH_LOCAL: [&str; 17] = [
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BenchOptions {
-    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN
+    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN; several are paths to one disk
     #[arg(value_name = "URL", required = true)]
-    pub(crate) url: Option<String>,
+    pub(crate) url: Vec<String>,
     #[command(flatten)]
     pub(crate) client: ClientOptions,
     /// Start a target with a disk in memory in this process, and measure what both roles of the

@@ -239,8 +239,9 @@ impl Place {
 
 impl Disk {
     pub(crate) fn open(queue: &mut Queue, options: &ClientOptions, text: &str) -> Result<Self> {
-        let url = client::disk_url(text)?;
-        let session = client::login(queue, options, &url)?;
+        let urls = client::disk_urls(text)?;
+        let session = client::login_all(queue, options, &urls)?;
+        let url = urls.into_iter().next().with_context(|| format!("no URL in {text:?}"))?;
         let lun = url.lun.unwrap_or(0);
         match scsi::geometry(&mut queue.unit(session, lun)) {
             Ok(geometry) => Ok(Self { url, session, lun, geometry, durability: Durability::Flush }),

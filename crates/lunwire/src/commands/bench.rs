@@ -12,6 +12,7 @@ use anyhow::Result;
 use anyhow::anyhow;
 use buf::Slice;
 use initiator::Event;
+use initiator::PathChange;
 use initiator::Queue;
 use initiator::SessionId;
 use initiator::scsi;
@@ -109,8 +110,9 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     let overwrite = Overwrite::said(options.overwrite);
     let plot = options.svg.as_deref().map(|path| Outfile::open_for(path, overwrite)).transpose()?;
     let mut queue = client::queue(&options.client)?;
-    let url = options.url.as_deref().unwrap_or_default();
-    let disk = Disk::open(&mut queue, &options.client, url)?;
+    let paths = options.url.join(" ");
+    let urls = client::disk_urls(&paths)?;
+    let disk = Disk::open(&mut queue, &options.client, &paths)?;
     if reads < 100 {
         disk.expect_writable()?;
     }
@@ -121,7 +123,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     }
     let mut sessions = vec![disk.session];
     for _ in 1..options.sessions {
-        let session = client::login(&mut queue, &options.client, &disk.url)?;
+        let session = client::login_all(&mut queue, &options.client, &urls)?;
         sessions.push(session);
         scsi::identify(&mut queue.unit(session, disk.lun))
             .map_err(|error| client::advised(error, &disk.url))?;
@@ -364,6 +366,12 @@ impl<'a> Bench<'a> {
                 Event::Done { tag, result, .. } => (tag, result),
                 Event::Down { .. } => {
                     self.lost += 1;
+                    continue;
+                }
+                event @ Event::Path { .. } => {
+                    let is_lost = matches!(&event, Event::Path { change: PathChange::Lost(_), .. });
+                    self.lost += u64::from(is_lost);
+                    client::tell(&event);
                     continue;
                 }
                 // Figures of writes that were not kept are none.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use anyhow::bail;
+use initiator::Url;
 use serde_json::json;
 
 use crate::args::ClientOptions;
@@ -27,7 +28,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
     let offset = client::size("--offset", &options.offset)?;
     let length = options.length.as_deref().map(|text| client::size("--length", text));
     let length = length.transpose()?;
-    client::disk_url(&options.disk.url)?;
+    client::disk_urls(&options.disk.url)?;
     if options.verify && options.file == STANDARD {
         return Err(Usage("--verify: standard output cannot be read back".into()).into());
     }
@@ -61,7 +62,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
 /// From a file or standard input to a disk.
 pub(crate) fn write(options: &WriteOptions) -> Result<()> {
     let offset = client::size("--offset", &options.offset)?;
-    client::disk_url(&options.disk.url)?;
+    client::disk_urls(&options.disk.url)?;
     client::capture::spare(&options.disk.client, &options.file)?;
     let mut queue = client::queue(&options.disk.client)?;
     let from = file_or_stream(&mut queue, &options.disk.client, &options.file)?;
@@ -143,7 +144,7 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
 /// What an end is called, whose URL may have more in it.
 fn plain_name(what: &str, text: &str) -> Result<String> {
     if client::is_url(text) {
-        return Ok(client::disk_url(text)?.to_string());
+        return client::disk_name(text);
     }
     meant::expect_file(what, text)?;
     Ok(text.to_owned())
@@ -155,9 +156,12 @@ fn expect_two_ports(options: &CopyOptions) -> Result<()> {
     if !client::is_url(source) || !client::is_url(destination) {
         return Ok(());
     }
-    let (from, to) = (client::disk_url(source)?, client::disk_url(destination)?);
-    let is_one_portal = from.portal() == to.portal() || !options.client.portal.is_empty();
-    if from.target == to.target && is_one_portal {
+    let (from, to) = (client::disk_urls(source)?, client::disk_urls(destination)?);
+    let is_one_target = |(from, to): (&Url, &Url)| {
+        let is_one_portal = from.portal() == to.portal() || !options.client.portal.is_empty();
+        from.target == to.target && is_one_portal
+    };
+    if from.iter().any(|from| to.iter().any(|to| is_one_target((from, to)))) {
         client::isid::refuse_for_two(&options.client, "of the copy")?;
     }
     Ok(())

@@ -78,6 +78,15 @@ pub fn supported_operation_codes(allocation: u32) -> Cdb {
     })
 }
 
+/// REPORT TARGET PORT GROUPS (SPC-4 §6.37), length only header.
+#[must_use]
+pub fn report_target_port_groups(allocation: u32) -> Cdb {
+    filled(Opcode::MAINTENANCE_IN, |bytes| {
+        bytes[1] = service_action(opcode::REPORT_TARGET_PORT_GROUPS);
+        put(bytes, 6, allocation.to_be_bytes());
+    })
+}
+
 /// PERSISTENT RESERVE IN (SPC-4 §6.15).
 #[must_use]
 pub fn persistent_reserve_in(action: u16, allocation: u16) -> Cdb {

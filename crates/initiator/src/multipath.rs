@@ -1,0 +1,698 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One disk over several paths: to its user it is one session.
+//!
+//! A path is a session of its own, with its own ISID, which hands back what is lost with it
+//! (`link.rs`). Each path is asked which disk it leads to before it carries anything
+//! (`multipath/path.rs`), and a request goes over one that the policy chooses among the best. What
+//! comes back lost is sent over another path, as far as nothing that is in doubt stands against it
+//! (`multipath/doubt.rs`).
+//!
+//! ```text
+//! post --> waiting --choose--> on a path --ends--> told
+//!             ^                   |  |
+//!             |                   |  +--ends while something is in doubt there--> held --> told
+//!             +--lost, no access--+
+//! ```
+//!
+//! This machine does no I/O: the pump gives it the events of its paths, and carries out what it
+//! puts out.
+
+mod doubt;
+mod jobs;
+mod names;
+mod path;
+mod policy;
+#[cfg(test)]
+#[allow(clippy::indexing_slicing)] // a test that panics has failed
+mod tests;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use clock::Instant;
+use slab::Slab;
+use wire::scsi::alua::AccessState;
+
+use self::doubt::Doubts;
+use self::jobs::Job;
+use self::names::Name;
+use self::path::Path;
+use self::path::Question;
+use self::path::State;
+use self::policy::Turn;
+use crate::Done;
+use crate::Error;
+use crate::Event;
+use crate::Generation;
+use crate::Kind;
+use crate::Options;
+use crate::Request;
+use crate::Retry;
+use crate::SessionId;
+use crate::limits;
+use crate::scsi;
+
+pub use self::policy::PathPolicy;
+
+/// Several paths to one disk ([`crate::Queue::open_paths`]).
+#[derive(Clone, Debug)]
+pub struct Paths {
+    /// The session of each path, and the number of the unit behind it. That of the first one is the
+    /// number under which requests are posted.
+    pub paths: Vec<(Options, u16)>,
+    /// Which path a request goes over.
+    pub policy: PathPolicy,
+}
+
+impl Paths {
+    /// Over these paths, with the default policy.
+    #[must_use]
+    pub fn new(paths: Vec<(Options, u16)>) -> Self {
+        Self { paths, policy: PathPolicy::default() }
+    }
+}
+
+/// What happens to a path.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum PathChange {
+    /// It is lost; others carry on, and it is tried again.
+    Lost(Error),
+    /// It is used.
+    Back,
+    /// It leads to another disk, or to one that cannot be told from others: it is not used.
+    Refused(Error),
+    /// The unit says that its port is in this state (SPC-4 §5.15.2.4).
+    Access(AccessState),
+}
+
+/// The tag of a question of ours; those of requests are their places.
+pub(crate) const QUESTION: u64 = u64::MAX;
+
+/// What the pump is to do.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// Give this to the session of a path; what it refuses comes back ([`Bundle::refused`]).
+    Post { path: usize, tag: u64, request: Request },
+    /// Tell the caller.
+    Tell(Event),
+    /// Try the session of a path again, which was given up.
+    Revive(usize),
+    /// Log out of it.
+    Close(usize),
+}
+
+/// How long nothing may go on, at first and later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub(crate) connect: Duration,
+    pub(crate) reconnect: Duration,
+}
+
+/// Paths to one disk.
+#[derive(Debug)]
+pub(crate) struct Bundle {
+    id: SessionId,
+    lun: u16,
+    paths: Vec<Path>,
+    turn: Turn,
+    patience: Patience,
+    stage: Stage,
+    name: Option<Name>,
+    jobs: Slab<Job>,
+    waiting: VecDeque<usize>,
+    doubts: Doubts,
+    /// The last number of a request.
+    serial: u64,
+    /// Of the unit, as all paths together have heard.
+    generation: Generation,
+    /// No path was used for a while, so what the next one tells of the unit is news.
+    has_gap: bool,
+    /// Since when no path carries anything.
+    none_since: Option<Instant>,
+    /// The caller knows that all are lost.
+    is_down: bool,
+    /// When those that found no room are tried again.
+    room_at: Option<Instant>,
+    /// The request that is being posted, which goes back if there is no room for it.
+    posting: Option<usize>,
+    returned: Option<(Error, Request)>,
+    outputs: VecDeque<Output>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Nothing was told yet.
+    Opening,
+    Up,
+    /// All sessions are to end; the error is the first reason.
+    Closing(Option<Error>),
+    Over(Error),
+}
+
+impl Bundle {
+    /// Over `paths`, whose sessions have begun to log in.
+    pub(crate) fn new(
+        id: SessionId,
+        paths: &[(SessionId, u16)],
+        policy: PathPolicy,
+        patience: Patience,
+        now: Instant,
+    ) -> Self {
+        Self {
+            id,
+            lun: paths.first().map_or(0, |(_, lun)| *lun),
+            paths: paths.iter().map(|(session, lun)| Path::new(*session, *lun)).collect(),
+            turn: Turn::new(policy),
+            patience,
+            stage: Stage::Opening,
+            name: None,
+            jobs: Slab::new(),
+            waiting: VecDeque::new(),
+            doubts: Doubts::default(),
+            serial: 0,
+            generation: Generation::default(),
+            has_gap: false,
+            none_since: Some(now),
+            is_down: false,
+            room_at: None,
+            posting: None,
+            returned: None,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    pub(crate) const fn id(&self) -> SessionId {
+        self.id
+    }
+
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> + '_ {
+        self.paths.iter().map(|path| path.session)
+    }
+
+    pub(crate) fn session_of(&self, path: usize) -> Option<SessionId> {
+        self.paths.get(path).map(|path| path.session)
+    }
+
+    pub(crate) fn path_of(&self, session: SessionId) -> Option<usize> {
+        self.paths.iter().position(|path| path.session == session)
+    }
+
+    pub(crate) const fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Over(_))
+    }
+
+    /// Whether commands leave at once.
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self.stage, Stage::Up) && self.paths.iter().any(|path| path.rank().is_some())
+    }
+
+    /// A path that carries commands now.
+    pub(crate) fn usable(&self) -> Option<&SessionId> {
+        let usable = self.paths.iter().find(|path| path.rank().is_some());
+        usable.map(|path| &path.session)
+    }
+
+    pub(crate) fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Takes a request. What it gives is asked for by [`Bundle::posted`] when outputs are carried
+    /// out.
+    pub(crate) fn post(
+        &mut self,
+        tag: u64,
+        request: Request,
+        now: Instant,
+    ) -> Result<(), (Error, Request)> {
+        let error = match &self.stage {
+            Stage::Opening | Stage::Up => None,
+            Stage::Closing(error) => {
+                Some(error.clone().unwrap_or_else(|| Error::new(Kind::Closed)))
+            }
+            Stage::Over(error) => Some(error.clone()),
+        };
+        if let Some(error) = error {
+            return Err((error, request));
+        }
+        self.serial += 1;
+        let place = self.jobs.insert(Job::new(tag, request, self.serial));
+        self.posting = Some(place);
+        if !self.send(place, now) {
+            self.wait(place, now);
+        }
+        Ok(())
+    }
+
+    /// What was posted has left, waits, or comes back for want of room.
+    pub(crate) fn posted(&mut self) -> Result<(), (Error, Request)> {
+        self.posting = None;
+        self.returned.take().map_or(Ok(()), Err)
+    }
+
+    /// The session of a path did not take what was put out for it.
+    pub(crate) fn refused(
+        &mut self,
+        path: usize,
+        tag: u64,
+        (error, request): (Error, Request),
+        now: Instant,
+    ) {
+        let is_full = matches!(error.kind(), Kind::Full);
+        if !is_full {
+            self.lose(path, error.clone(), now);
+        }
+        if tag == QUESTION {
+            if let Some(path) = self.paths.get_mut(path).filter(|_| is_full) {
+                path.is_asked = false;
+                path.due = Some(now + limits::PATH_ASK_AGAIN);
+            }
+            return;
+        }
+        let place = usize::try_from(tag).unwrap_or(usize::MAX);
+        if let Some(path) = self.paths.get_mut(path) {
+            path.under_way = path.under_way.saturating_sub(1);
+        }
+        if is_full && self.posting == Some(place) {
+            if let Some(job) = self.jobs.try_remove(place) {
+                let request = Request { lun: job.request.lun, ..request };
+                self.returned = Some((error, request));
+            }
+            return;
+        }
+        if is_full {
+            self.room_at.get_or_insert(now + limits::ROOM_INTERVAL);
+        }
+        self.wait(place, now);
+    }
+
+    /// Something has happened to a path.
+    pub(crate) fn handle(&mut self, path: usize, event: Event, now: Instant) {
+        match event {
+            Event::Up { peer, .. } => {
+                self.settle(path, now);
+                if let Some(path) = self.paths.get_mut(path) {
+                    path.peer = Some(peer);
+                    path.begin(now);
+                }
+                // What has been done to the unit meanwhile they are the ones to tell.
+                self.ask_others(path, Question::Ready, now);
+            }
+            Event::Settled { .. } => self.settle(path, now),
+            Event::Down { error, .. } => self.lose(path, error, now),
+            Event::Ended { error, .. } => self.path_ended(path, error, now),
+            Event::Done { tag: QUESTION, result, .. } => self.answered(path, result, now),
+            Event::Done { tag, result, .. } => {
+                let place = usize::try_from(tag).unwrap_or(usize::MAX);
+                self.ended(path, place, result, now);
+            }
+            Event::Attention { lun, sense, .. } => {
+                let Some(of) = self.paths.get_mut(path) else { return };
+                if path::is_of_access(sense) && of.has_groups() && matches!(of.state, State::Usable)
+                {
+                    of.ask(Question::Groups, now);
+                }
+                let lun = if lun == of.lun { self.lun } else { lun };
+                self.tell(Event::Attention { session: self.id, lun, sense });
+            }
+            mut event => {
+                *event.session_mut() = self.id;
+                if let Event::Overdue { tag, .. } | Event::Again { tag, .. } = &mut event {
+                    let job = usize::try_from(*tag).ok().and_then(|place| self.jobs.get(place));
+                    // Of a question of ours nobody knows.
+                    let Some(job) = job else { return };
+                    *tag = job.tag();
+                }
+                self.tell(event);
+            }
+        }
+        self.look(now);
+    }
+
+    /// Does what is due.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        if self.room_at.is_some_and(|at| at <= now) {
+            self.room_at = None;
+        }
+        for at in 0..self.paths.len() {
+            let Some(path) = self.paths.get_mut(at) else { continue };
+            if path.due.is_none_or(|due| due > now) {
+                continue;
+            }
+            path.due = None;
+            match path.state {
+                State::Usable => path.ask(Question::Groups, now),
+                State::Lost if path.is_over => {
+                    path.is_over = false;
+                    self.outputs.push_back(Output::Revive(at));
+                }
+                State::Asking(_) => self.put_question(at),
+                State::Lost | State::Refused => {}
+            }
+        }
+        self.end_late(now);
+        self.look(now);
+    }
+
+    /// When something is due.
+    pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
+        let paths = self.paths.iter().filter_map(|path| path.due);
+        let jobs = self.jobs.iter().filter_map(|(_, job)| job.since);
+        let late = jobs.min().map(|since| since + self.patience.reconnect);
+        let whole = match &self.stage {
+            Stage::Opening => {
+                let ends = [self.patience.connect, limits::PATHS_OPEN_PATIENCE];
+                let ends = ends.into_iter().filter_map(|wait| Some(self.none_since? + wait));
+                // Behind them events alone decide.
+                ends.filter(|at| *at > now).min()
+            }
+            Stage::Up => self.none_since.map(|since| since + self.patience.reconnect),
+            Stage::Closing(_) | Stage::Over(_) => return None,
+        };
+        paths.chain(late).chain(whole).chain(self.room_at).min()
+    }
+
+    /// All sessions end. What waits for a path, or for what is in doubt, ends now.
+    pub(crate) fn close(&mut self) {
+        self.end_all(None);
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.outputs.push_back(Output::Tell(event));
+    }
+
+    fn tell_of(&mut self, path: usize, change: PathChange) {
+        self.tell(Event::Path { session: self.id, path, change });
+    }
+
+    /// Whether all goes its way: the beginning is over, nothing lasts too long, and what can go
+    /// goes.
+    fn look(&mut self, now: Instant) {
+        match &self.stage {
+            Stage::Opening => self.look_whether_open(now),
+            Stage::Up => {
+                let over = |since: Instant| now.since(since) >= self.patience.reconnect;
+                if self.none_since.is_some_and(over) {
+                    let error = self.first_error();
+                    self.end_all(Some(error));
+                }
+            }
+            Stage::Closing(_) | Stage::Over(_) => return,
+        }
+        self.send_waiting(now);
+        for at in 0..self.paths.len() {
+            let due = self.paths.get(at).is_some_and(|path| {
+                matches!(path.state, State::Asking(_)) && path.due.is_some_and(|due| due <= now)
+            });
+            if due {
+                self.put_question(at);
+            }
+        }
+    }
+
+    fn look_whether_open(&mut self, now: Instant) {
+        let Some(begun) = self.none_since else { return };
+        let waited = now.since(begun);
+        let is_decided = |path: &Path| path.rank().is_some() || path.error.is_some();
+        let all = self.paths.iter().all(is_decided);
+        let any = self.paths.iter().any(|path| path.rank().is_some());
+        if any && (all || waited >= limits::PATHS_OPEN_PATIENCE) {
+            self.stage = Stage::Up;
+            self.none_since = None;
+            self.tell_up();
+            for at in 0..self.paths.len() {
+                let error = self.paths.get(at).and_then(|path| path.error.clone());
+                if let Some(error) = error {
+                    self.tell_of(at, PathChange::Lost(error));
+                }
+            }
+        } else if !any && waited >= self.patience.connect && all {
+            let error = self.first_error();
+            self.end_all(Some(error));
+        }
+    }
+
+    fn tell_up(&mut self) {
+        self.is_down = false;
+        let usable = self.paths.iter().find(|path| path.rank().is_some());
+        if let Some(peer) = usable.and_then(|path| path.peer) {
+            self.tell(Event::Up { session: self.id, peer });
+        }
+    }
+
+    fn first_error(&self) -> Error {
+        let errors = self.paths.iter().filter_map(|path| path.error.clone());
+        errors.into_iter().next().unwrap_or_else(|| Error::new(Kind::Closed))
+    }
+
+    /// All requests get their last word, and all sessions end.
+    fn end_all(&mut self, error: Option<Error>) {
+        if matches!(self.stage, Stage::Closing(_) | Stage::Over(_)) {
+            return;
+        }
+        let last = error.clone().unwrap_or_else(|| Error::new(Kind::Closed));
+        self.stage = Stage::Closing(error);
+        self.end_waiting(&last);
+        for at in 0..self.paths.len() {
+            self.outputs.push_back(Output::Close(at));
+        }
+        self.look_whether_over();
+    }
+
+    fn look_whether_over(&mut self) {
+        let Stage::Closing(error) = &self.stage else { return };
+        if !self.paths.iter().all(|path| path.is_over) {
+            return;
+        }
+        let error = error.clone();
+        let last = error.clone().unwrap_or_else(|| Error::new(Kind::Closed));
+        self.stage = Stage::Over(last);
+        self.tell(Event::Ended { session: self.id, error });
+    }
+
+    /// The session of a path that is to end has nothing to tell any more.
+    pub(crate) fn closed(&mut self, path: usize) {
+        if let Some(path) = self.paths.get_mut(path) {
+            path.is_over = true;
+        }
+        self.look_whether_over();
+    }
+
+    fn path_ended(&mut self, path: usize, error: Option<Error>, now: Instant) {
+        let Some(of) = self.paths.get_mut(path) else { return };
+        of.is_over = true;
+        let why = error.clone().unwrap_or_else(|| Error::new(Kind::Closed));
+        if let Stage::Closing(first) = &mut self.stage {
+            *first = first.take().or(error);
+            return self.look_whether_over();
+        }
+        self.lose(path, why, now);
+        if let Some(path) = self.paths.get_mut(path) {
+            path.due = Some(now + limits::PATH_TRY_AGAIN);
+        }
+    }
+
+    /// A path is lost; what was on it comes back by itself.
+    fn lose(&mut self, path: usize, error: Error, now: Instant) {
+        let Some(of) = self.paths.get_mut(path) else { return };
+        let was_used = std::mem::take(&mut of.was_usable);
+        of.lose(error.clone());
+        if matches!(self.stage, Stage::Closing(_) | Stage::Over(_)) {
+            return;
+        }
+        if was_used && matches!(self.stage, Stage::Up) {
+            self.tell_of(path, PathChange::Lost(error.clone()));
+        }
+        self.note_use(now);
+        let all_lost = self.paths.iter().all(|path| matches!(path.state, State::Lost));
+        if all_lost && matches!(self.stage, Stage::Up) && !self.is_down {
+            self.is_down = true;
+            self.has_gap = true;
+            self.tell(Event::Down { session: self.id, error });
+        }
+    }
+
+    /// Whether any path carries commands now.
+    fn note_use(&mut self, now: Instant) {
+        match self.paths.iter().any(|path| path.rank().is_some()) {
+            // The beginning is counted from, until it is over.
+            true if matches!(self.stage, Stage::Opening) => {}
+            true => self.none_since = None,
+            false => {
+                self.none_since.get_or_insert(now);
+            }
+        }
+    }
+
+    fn settle(&mut self, path: usize, now: Instant) {
+        if self.doubts.settle(path) {
+            self.release(now);
+        }
+    }
+
+    fn put_question(&mut self, at: usize) {
+        let Some(path) = self.paths.get_mut(at) else { return };
+        let State::Asking(question) = path.state else { return };
+        path.due = None;
+        if std::mem::replace(&mut path.is_asked, true) {
+            return;
+        }
+        let (cdb, data) = question.command();
+        let request = Request { lun: path.lun, cdb, data, retry: Retry::Always };
+        self.outputs.push_back(Output::Post { path: at, tag: QUESTION, request });
+    }
+
+    /// Other paths that are used are asked something.
+    fn ask_others(&mut self, path: usize, question: Question, now: Instant) {
+        let others = self.paths.iter_mut().enumerate().filter(|(at, _)| *at != path);
+        for (_, other) in others {
+            if matches!(other.state, State::Usable) {
+                other.ask(question, now);
+            }
+        }
+    }
+
+    /// A path has answered what it was asked.
+    fn answered(&mut self, at: usize, result: Result<Done, Error>, now: Instant) {
+        let Some(path) = self.paths.get_mut(at) else { return };
+        let State::Asking(question) = path.state else { return };
+        if !std::mem::take(&mut path.is_asked) {
+            return;
+        }
+        if let Err(error) = &result
+            && jobs::is_lost(error).is_some()
+        {
+            return self.lose(at, error.clone(), now);
+        }
+        let data = result.as_ref().ok().and_then(|done| done.data.as_deref());
+        match question {
+            Question::Make => {
+                path.hear_make(data.unwrap_or_default());
+                path.ask(Question::Names, now);
+            }
+            Question::Names => match result {
+                Err(error) if !scsi::is_unsupported(&error) => {
+                    // It may be able to tell later.
+                    path.error = Some(error);
+                    path.ask(Question::Make, now + limits::PATH_ACCESS_AGAIN);
+                }
+                _ => {
+                    let data = data.unwrap_or_default().to_vec();
+                    self.named(at, &data, now);
+                }
+            },
+            Question::Groups => {
+                let before = path.access;
+                if let Some(data) = data {
+                    path.hear_groups(data);
+                }
+                let after = path.access;
+                path.ask(Question::Ready, now);
+                if before != after {
+                    self.tell_of(at, PathChange::Access(after));
+                    self.ask_others_for_groups(at, now);
+                }
+            }
+            Question::Ready => self.is_ready(at, result, now),
+        }
+    }
+
+    fn ask_others_for_groups(&mut self, at: usize, now: Instant) {
+        for (other, path) in self.paths.iter_mut().enumerate() {
+            if other != at && path.has_groups() && matches!(path.state, State::Usable) {
+                path.ask(Question::Groups, now);
+            }
+        }
+    }
+
+    fn named(&mut self, at: usize, data: &[u8], now: Instant) {
+        let Some(path) = self.paths.get_mut(at) else { return };
+        let names = path.hear_names(data);
+        let own = Name::best_of(&names);
+        let kind = match (&self.name, own) {
+            (_, None) => Some(Kind::Nameless),
+            (None, own) => {
+                self.name = own;
+                None
+            }
+            (Some(name), _) if name.is_among(&names) => None,
+            (Some(name), Some(own)) => {
+                Some(Kind::OtherPath { first: name.to_string(), other: own.to_string() })
+            }
+        };
+        match kind {
+            None if path.has_groups() => path.ask(Question::Groups, now),
+            None => path.ask(Question::Ready, now),
+            Some(kind) => {
+                let error = Error::new(kind);
+                (path.state, path.due) = (State::Refused, None);
+                path.error = Some(error.clone());
+                match self.stage {
+                    Stage::Opening => self.end_all(Some(error)),
+                    _ => self.tell_of(at, PathChange::Refused(error)),
+                }
+            }
+        }
+    }
+
+    /// Unit attentions are gone, and the path may be used as its access allows.
+    fn is_ready(&mut self, at: usize, result: Result<Done, Error>, now: Instant) {
+        let others = self.paths.iter().enumerate().filter(|(other, _)| *other != at);
+        let are_asked = others
+            .map(|(_, other)| other)
+            .any(|other| other.was_usable && matches!(other.state, State::Asking(Question::Ready)));
+        let Some(path) = self.paths.get_mut(at) else { return };
+        if are_asked && !path.was_usable {
+            // They have been there all the time: what they tell comes first.
+            return path.ask(Question::Ready, now + limits::PATH_ASK_AGAIN);
+        }
+        match result {
+            Ok(done) => {
+                let is_news = self.has_gap || path.was_usable;
+                let before = std::mem::replace(&mut path.seen, done.generation);
+                if is_news {
+                    self.note_generation(before, done.generation);
+                }
+            }
+            Err(error) => {
+                if let Some(access) = path::access_of(&error) {
+                    path.access = access;
+                }
+                path.error = Some(error);
+            }
+        }
+        self.use_path(at, now);
+    }
+
+    fn use_path(&mut self, at: usize, now: Instant) {
+        let Some(path) = self.paths.get_mut(at) else { return };
+        path.state = State::Usable;
+        let is_used = path.rank().is_some();
+        let again = if is_used { limits::PATH_ACCESS_INTERVAL } else { limits::PATH_ACCESS_AGAIN };
+        path.due = path.has_groups().then(|| now + again);
+        let is_back = is_used && !std::mem::replace(&mut path.was_usable, true);
+        if is_used {
+            path.error = None;
+            self.has_gap = false;
+        }
+        self.note_use(now);
+        if matches!(self.stage, Stage::Up) {
+            if is_back {
+                self.tell_of(at, PathChange::Back);
+            }
+            if is_used && self.is_down {
+                self.tell_up();
+            }
+        }
+    }
+
+    /// A nexus that has been there all the time tells by `after` what became of the unit.
+    fn note_generation(&mut self, before: Generation, after: Generation) {
+        if after.is_reset_since(before) {
+            self.generation.reset();
+        }
+        if after.has_failed_since(before) {
+            self.generation.failed();
+        }
+    }
+}

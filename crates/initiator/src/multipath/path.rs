@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One path: what it is asked before it carries anything, and what it is known to be.
+//!
+//! ```text
+//! Lost --session is up--> Asking: Make, Names, [Groups,] Ready --same disk--> Usable
+//!   ^                       |                                                   |
+//!   +-------session is lost-+---another disk--> Refused            access is lost or changes:
+//!                                                                    Asking: Groups, [Ready]
+//! ```
+
+use std::net::SocketAddr;
+
+use clock::Instant;
+use wire::iscsi::Cdb;
+use wire::scsi::Sense;
+use wire::scsi::SenseKey;
+use wire::scsi::alua;
+use wire::scsi::alua::AccessState;
+use wire::scsi::command;
+use wire::scsi::inquiry::PortGroups;
+use wire::scsi::inquiry::Standard;
+use wire::scsi::opcode::Opcode;
+use wire::scsi::vpd;
+use wire::scsi::vpd::Designator;
+
+use crate::Data;
+use crate::Error;
+use crate::Generation;
+use crate::SessionId;
+use crate::limits;
+
+/// What a path is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Question {
+    /// Whether the unit has target port groups.
+    Make,
+    /// Which unit it is, and in which group its port is.
+    Names,
+    /// In which state that group is.
+    Groups,
+    /// Nothing: unit attentions that wait are taken.
+    Ready,
+}
+
+impl Question {
+    pub(super) fn command(self) -> (Cdb, Data) {
+        let room = limits::IDENTITY_BYTES;
+        let length = u16::try_from(room).unwrap_or(u16::MAX);
+        match self {
+            Self::Make => (command::inquiry(None, 255), Data::In(255)),
+            Self::Names => {
+                (command::inquiry(Some(vpd::DEVICE_IDENTIFICATION), length), Data::In(room))
+            }
+            Self::Groups => (command::report_target_port_groups(room), Data::In(room)),
+            Self::Ready => (command::plain(Opcode::TEST_UNIT_READY), Data::None),
+        }
+    }
+}
+
+/// What a path can be used for.
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    /// There is no session.
+    Lost,
+    /// The question is under way, or is to be asked again.
+    Asking(Question),
+    /// Commands go over it as far as its access allows.
+    Usable,
+    /// It leads to another disk.
+    Refused,
+}
+
+/// A path.
+#[derive(Debug)]
+pub(super) struct Path {
+    pub(super) session: SessionId,
+    pub(super) lun: u16,
+    /// Where its session is.
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) state: State,
+    pub(super) access: AccessState,
+    pub(super) preferred: bool,
+    /// The target port group of its port, of a unit that has such.
+    group: Option<u16>,
+    has_groups: bool,
+    /// Requests under way on it.
+    pub(super) under_way: usize,
+    /// The unit's as this nexus has heard of it last.
+    pub(super) seen: Generation,
+    /// When a question is asked, or the session tried again.
+    pub(super) due: Option<Instant>,
+    /// A question is under way.
+    pub(super) is_asked: bool,
+    /// Why it is not used.
+    pub(super) error: Option<Error>,
+    /// It was usable before.
+    pub(super) was_usable: bool,
+    /// Its session has ended for good.
+    pub(super) is_over: bool,
+}
+
+impl Path {
+    pub(super) fn new(session: SessionId, lun: u16) -> Self {
+        Self {
+            session,
+            lun,
+            peer: None,
+            state: State::Lost,
+            access: AccessState::ActiveOptimized,
+            preferred: false,
+            group: None,
+            has_groups: false,
+            under_way: 0,
+            seen: Generation::default(),
+            due: None,
+            is_asked: false,
+            error: None,
+            was_usable: false,
+            is_over: false,
+        }
+    }
+
+    /// How well commands go over it, the lower the better; None: not at all.
+    pub(super) fn rank(&self) -> Option<u8> {
+        let is_usable = matches!(self.state, State::Usable);
+        match (self.access, self.preferred) {
+            _ if !is_usable => None,
+            (AccessState::ActiveOptimized, _) => Some(0),
+            (AccessState::ActiveNonOptimized, true) => Some(1),
+            (AccessState::ActiveNonOptimized, false) => Some(2),
+            _ => None,
+        }
+    }
+
+    /// Whether the unit may be asked for its groups.
+    pub(super) const fn has_groups(&self) -> bool {
+        self.has_groups && self.group.is_some()
+    }
+
+    /// The unit is asked from the beginning.
+    pub(super) fn begin(&mut self, now: Instant) {
+        (self.has_groups, self.group, self.preferred) = (false, None, false);
+        self.access = AccessState::ActiveOptimized;
+        self.ask(Question::Make, now);
+    }
+
+    pub(super) fn ask(&mut self, question: Question, at: Instant) {
+        self.state = State::Asking(question);
+        self.due = Some(at);
+    }
+
+    /// There is no session any more.
+    pub(super) fn lose(&mut self, error: Error) {
+        (self.state, self.due, self.is_asked) = (State::Lost, None, false);
+        self.error = Some(error);
+    }
+
+    /// Takes what the unit says of its make.
+    pub(super) fn hear_make(&mut self, data: &[u8]) {
+        let standard = Standard::parse(data);
+        self.has_groups = standard.is_some_and(|made| made.port_groups != PortGroups::None);
+    }
+
+    /// Takes what names the unit and its port.
+    pub(super) fn hear_names(&mut self, data: &[u8]) -> Vec<Designator> {
+        let content = vpd::content(data, vpd::DEVICE_IDENTIFICATION).unwrap_or_default();
+        let names = vpd::designators(content);
+        self.group = names.iter().find_map(|name| match name {
+            Designator::TargetPortGroup(group) => Some(*group),
+            _ => None,
+        });
+        names
+    }
+
+    /// Takes the states of groups; one that is not told of has a state that is not built, and is
+    /// not used.
+    pub(super) fn hear_groups(&mut self, data: &[u8]) {
+        let Some((_, groups)) = alua::parse(data) else { return };
+        let own = groups.iter().find(|group| Some(group.number) == self.group);
+        (self.access, self.preferred) = match own {
+            Some(group) => (group.state, group.preferred),
+            None => (AccessState::Unavailable, false),
+        };
+    }
+}
+
+/// What a unit that is NOT READY says of the way to it (SPC-4 §5.15.2.4).
+pub(super) fn access_of(error: &Error) -> Option<AccessState> {
+    let sense = error.sense().filter(|sense| sense.key == SenseKey::NotReady && !sense.deferred)?;
+    match (sense.asc, sense.ascq) {
+        (0x04, 0x0a) => Some(AccessState::Transitioning),
+        (0x04, 0x0b) => Some(AccessState::Standby),
+        (0x04, 0x0c) => Some(AccessState::Unavailable),
+        _ => None,
+    }
+}
+
+/// ASYMMETRIC ACCESS STATE CHANGED, IMPLICIT ASYMMETRIC ACCESS STATE TRANSITION FAILED.
+pub(super) const fn is_of_access(sense: Sense) -> bool {
+    matches!((sense.asc, sense.ascq), (0x2a, 0x06 | 0x07))
+}

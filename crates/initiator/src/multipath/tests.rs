@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A disk with three paths that are lost with what is on them, of which some comes late.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use buf::Pool;
+use buf::Slice;
+use iscsi::initiator::Ending;
+use wire::scsi::opcode::Opcode;
+use wire::scsi::vpd;
+use wire::scsi::vpd::Designator;
+
+use super::*;
+use crate::Data;
+use crate::geometry::tests::DISK;
+
+const PATHS: usize = 3;
+const BLOCKS: u64 = 4;
+const BLOCK: usize = 512;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Pseudo-random numbers (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn throw(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 11).unwrap_or(0) % sides
+    }
+}
+
+fn session(path: usize) -> SessionId {
+    SessionId { index: u32::try_from(path).expect("a few"), generation: 1 }
+}
+
+/// A write as the target knows it: which one, and where.
+#[derive(Clone, Copy, Debug)]
+struct Copy {
+    write: u64,
+    block: u64,
+}
+
+/// A session, from the point of view of the target.
+#[derive(Default)]
+struct Line {
+    is_up: bool,
+    /// Commands under way: tag, and the write if it is one.
+    under_way: Vec<(u64, Option<Copy>, Request)>,
+    /// What the session before had under way, as long as none has taken its place.
+    late: Vec<Copy>,
+}
+
+struct World {
+    bundle: Bundle,
+    lines: Vec<Line>,
+    dice: Dice,
+    pool: Pool,
+    now: Instant,
+    disk: BTreeMap<u64, u64>,
+    /// How each write has ended.
+    ended: BTreeMap<u64, bool>,
+    names: [u8; PATHS],
+    writes: u64,
+    told: Vec<Event>,
+}
+
+impl World {
+    fn new(policy: PathPolicy, seed: u64) -> Self {
+        let id = SessionId { index: 99, generation: 0 };
+        let sessions: Vec<_> = (0..PATHS).map(|path| (session(path), 0)).collect();
+        let now = Instant(1_000_000_000);
+        let patience = Patience { connect: Duration::ZERO, reconnect: PATIENCE };
+        Self {
+            bundle: Bundle::new(id, &sessions, policy, patience, now),
+            lines: (0..PATHS).map(|_| Line::default()).collect(),
+            dice: Dice(seed | 1),
+            pool: Pool::new(1 << 24).expect("room"),
+            now,
+            disk: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            names: [1; PATHS],
+            writes: 0,
+            told: Vec::new(),
+        }
+    }
+
+    fn carry(&mut self) {
+        while let Some(output) = self.bundle.poll_output() {
+            match output {
+                Output::Post { path, tag, request } if self.lines[path].is_up => {
+                    let is_write = Opcode(request.cdb.bytes[0]) == Opcode::WRITE_16;
+                    let copy = match &request.data {
+                        Data::Out(data) if is_write => {
+                            let bytes = data.to_vec();
+                            let write = u64::from_be_bytes(*bytes.first_chunk().expect("long"));
+                            let block = request.cdb.bytes[9].into();
+                            Some(Copy { write, block })
+                        }
+                        _ => None,
+                    };
+                    self.lines[path].under_way.push((tag, copy, request));
+                }
+                Output::Post { path, tag, request } => {
+                    let error = Error::new(Kind::NoPath);
+                    self.bundle.refused(path, tag, (error, request), self.now);
+                }
+                Output::Tell(Event::Done { tag, result, .. }) => {
+                    self.ended.insert(tag, result.is_ok());
+                }
+                Output::Tell(event) => self.told.push(event),
+                Output::Revive(_) | Output::Close(_) => {}
+            }
+        }
+    }
+
+    fn tell(&mut self, path: usize, event: Event) {
+        self.bundle.handle(path, event, self.now);
+        self.carry();
+    }
+
+    fn up(&mut self, path: usize) {
+        // The target has ended the session before, with all that it had.
+        self.lines[path] = Line { is_up: true, ..Line::default() };
+        let peer = SocketAddr::from(([127, 0, 0, 1], 3260));
+        self.tell(path, Event::Up { session: session(path), peer });
+    }
+
+    fn lose(&mut self, path: usize) {
+        self.lines[path].is_up = false;
+        let under_way = std::mem::take(&mut self.lines[path].under_way);
+        for (tag, copy, _) in under_way {
+            self.lines[path].late.extend(copy);
+            let error = Error::new(Kind::Ending(Ending::Lost { sent: true }));
+            let (session, result) = (session(path), Err(error));
+            self.tell(path, Event::Done { session, tag, result });
+        }
+        let error = Error::new(Kind::NoPath);
+        self.tell(path, Event::Down { session: session(path), error });
+    }
+
+    /// A login over another portal of the group.
+    fn settle(&mut self, path: usize) {
+        self.lines[path].late.clear();
+        self.tell(path, Event::Settled { session: session(path) });
+    }
+
+    /// One of the commands under way ends.
+    fn end(&mut self, path: usize) {
+        let count = self.lines[path].under_way.len();
+        if count == 0 {
+            return;
+        }
+        let at = self.dice.throw(count);
+        let (tag, copy, request) = self.lines[path].under_way.remove(at);
+        if let Some(copy) = copy {
+            self.land(copy);
+        }
+        let answer = match (Opcode(request.cdb.bytes[0]), request.cdb.bytes[1]) {
+            (Opcode::INQUIRY, 0) => [&[0, 0, 5, 2, 31][..], &[0; 31]].concat(),
+            (Opcode::INQUIRY, _) => {
+                let mut list = Vec::new();
+                Designator::Naa(vec![0x60 + self.names[path]; 16]).emit(&mut list);
+                vpd::page(0, vpd::DEVICE_IDENTIFICATION, &list)
+            }
+            _ => Vec::new(),
+        };
+        let data = matches!(request.data, Data::In(_)).then(|| {
+            let mut buf = self.pool.take(answer.len().max(1)).expect("room");
+            buf.truncate(answer.len());
+            buf.copy_from_slice(&answer);
+            buf
+        });
+        let result = Ok(Done { data, generation: Generation::default() });
+        self.tell(path, Event::Done { session: session(path), tag, result });
+    }
+
+    /// What was written is on the disk: an acknowledged write changes nothing any more.
+    fn land(&mut self, copy: Copy) {
+        let before = self.disk.insert(copy.block, copy.write);
+        let was_told = self.ended.get(&copy.write) == Some(&true);
+        let changes = before.is_some_and(|before| before != copy.write);
+        assert!(!(was_told && changes), "write {} came over write {before:?}", copy.write);
+    }
+
+    fn land_late(&mut self, path: usize) {
+        let late = &mut self.lines[path].late;
+        if let Some(at) = late.len().checked_sub(1) {
+            let at = self.dice.throw(at + 1);
+            let copy = self.lines[path].late.remove(at);
+            self.land(copy);
+        }
+    }
+
+    fn write(&mut self) {
+        self.writes += 1;
+        let block = self.dice.throw(usize::try_from(BLOCKS).expect("a few")) as u64;
+        let mut bytes = vec![0; BLOCK];
+        bytes[..8].copy_from_slice(&self.writes.to_be_bytes());
+        let data = Data::Out(Slice::from(bytes));
+        let mut cdb = DISK.write(block, 1);
+        cdb.bytes = [0; 32];
+        (cdb.bytes[0], cdb.bytes[9], cdb.bytes[13]) = (Opcode::WRITE_16.0, 0, 1);
+        cdb.bytes[9] = u8::try_from(block).expect("a few");
+        cdb.len = 16;
+        let request = Request { lun: 0, cdb, data, retry: Retry::Always };
+        self.bundle.post(self.writes, request, self.now).expect("it is open");
+        self.carry();
+        self.bundle.posted().expect("there is room");
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.now = self.now + time;
+        if self.bundle.deadline(self.now).is_some_and(|at| at <= self.now) {
+            self.bundle.expire(self.now);
+        }
+        self.carry();
+    }
+
+    /// All paths are up and everything ends.
+    fn drain(&mut self) {
+        for path in 0..PATHS {
+            if !self.lines[path].is_up {
+                self.up(path);
+            }
+        }
+        for _ in 0..400 {
+            for path in 0..PATHS {
+                self.end(path);
+            }
+            self.wait(Duration::from_millis(10));
+        }
+    }
+}
+
+fn run(policy: PathPolicy, seed: u64) {
+    let mut world = World::new(policy, seed);
+    world.drain();
+    for _ in 0..400 {
+        let path = world.dice.throw(PATHS);
+        match world.dice.throw(16) {
+            0 if world.lines[path].is_up && world.dice.throw(3) == 0 => world.lose(path),
+            1 | 2 if !world.lines[path].is_up => world.up(path),
+            3 if !world.lines[path].is_up => world.settle(path),
+            4 | 5 => world.land_late(path),
+            6..=9 if world.writes - (world.ended.len() as u64) < 8 => world.write(),
+            10 => world.wait(Duration::from_millis(30)),
+            _ => world.end(path),
+        }
+    }
+    world.drain();
+    assert_eq!(world.ended.len() as u64, world.writes, "seed {seed}: all end");
+    assert!(world.ended.values().all(|good| *good), "seed {seed}: no path costs anything");
+    for path in 0..PATHS {
+        world.lose(path);
+        while !world.lines[path].late.is_empty() {
+            world.land_late(path);
+        }
+    }
+}
+
+#[test]
+fn nothing_that_comes_late_comes_over_what_was_told() {
+    for policy in [PathPolicy::Failover, PathPolicy::RoundRobin, PathPolicy::LeastQueued] {
+        for seed in 1..=500 {
+            run(policy, seed * 7919);
+        }
+    }
+}
+
+#[test]
+fn another_disk_is_not_used() {
+    let mut world = World::new(PathPolicy::RoundRobin, 1);
+    world.names[2] = 2;
+    world.drain();
+    let ended = world.told.iter().any(|event| {
+        matches!(event, Event::Path { path: 2, .. })
+            || matches!(event, Event::Ended { error: Some(_), .. })
+    });
+    let error = world.bundle.post(1, request(), world.now).map_err(|(error, _)| error);
+    assert!(ended || matches!(error.unwrap_err().kind(), Kind::OtherPath { .. }));
+}
+
+fn request() -> Request {
+    let cdb = wire::scsi::command::plain(Opcode::TEST_UNIT_READY);
+    Request { lun: 0, cdb, data: Data::None, retry: Retry::Always }
+}
+
+#[test]
+fn without_a_path_what_waits_fails_in_time() {
+    let mut world = World::new(PathPolicy::Failover, 3);
+    world.drain();
+    world.write();
+    for path in 0..PATHS {
+        world.lose(path);
+    }
+    world.wait(PATIENCE / 2);
+    assert!(world.ended.is_empty());
+    world.wait(PATIENCE);
+    assert_eq!(world.ended.get(&1), Some(&false));
+}
