@@ -315,6 +315,11 @@ impl Bundle {
                 let lun = if lun == of.lun { self.lun } else { lun };
                 self.tell(Event::Attention { session: self.id, lun, sense });
             }
+            Event::MayHaveLost { lun, fate, .. } => {
+                let Some(of) = self.paths.get(path) else { return };
+                let lun = if lun == of.lun { self.lun } else { lun };
+                self.tell(Event::MayHaveLost { session: self.id, lun, fate });
+            }
             mut event => {
                 *event.session_mut() = self.id;
                 if let Event::Overdue { tag, .. } | Event::Again { tag, .. } = &mut event {

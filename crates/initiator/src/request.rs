@@ -325,6 +325,7 @@ impl Event {
             | Self::Oddity { session, .. }
             | Self::Adapter { session, .. }
             | Self::Attention { session, .. }
+            | Self::MayHaveLost { session, .. }
             | Self::Down { session, .. }
             | Self::Path { session, .. }
             | Self::Settled { session }
