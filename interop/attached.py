@@ -46,16 +46,16 @@ def run(*command, status=0, timeout=SECONDS, words=None, **options):
 
 
 class Attached:
-    """One in the foreground; `path`: the file."""
+    """One in the foreground; `path`: the file. URLs with blanks between them are paths."""
 
     def __init__(self, url, where, *options):
         self.process = subprocess.Popen(
-            [BINARY, "attach", url, where, *options], stdin=subprocess.DEVNULL,
+            [BINARY, "attach", *url.split(), where, *options], stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             preexec_fn=server.die_with_parent)
         ready, _, _ = select.select([self.process.stdout], [], [], SECONDS)
         line = self.process.stdout.readline() if ready else ""
-        found = re.match(r"^\S+ is attached as (/\S+)$", line)
+        found = re.match(r"^.+ is attached as (/\S+)$", line)
         if not found:
             self.process.kill()
             raise Wrong(f"it said {line!r}, {self.process.communicate()[1]}")

@@ -15,6 +15,7 @@ use wire::scsi::Sense;
 use crate::Chunks;
 use crate::Error;
 use crate::Fate;
+use crate::PathChange;
 use crate::session::lock;
 
 /// Where the ends of operations gather ([`Disk::submit`](crate::Disk::submit)), and the events of
@@ -102,6 +103,13 @@ pub enum DiskEvent {
     Lost(Error),
     /// There is a session again, and operations go on.
     Back,
+    /// One of several paths to it is lost, back, or in another state; operations go on.
+    Path {
+        /// Which one, counted from zero.
+        path: usize,
+        /// What has happened to it.
+        change: PathChange,
+    },
     /// The session is over; operations fail from now on.
     Ended(Error),
 }

@@ -65,16 +65,22 @@ pub(super) struct Wanted<'a> {
 }
 
 impl Place {
-    pub(super) fn of(options: &AttachOptions) -> Result<Self> {
-        match (&options.nbd, &options.folder) {
-            (Some(text), _) => Ok(Self::Nbd(address(text)?)),
-            (None, Some(folder)) => Ok(Self::Folder(folder.clone())),
+    pub(super) fn of(options: &AttachOptions, folder: Option<&Path>) -> Result<Self> {
+        match (&options.nbd, folder) {
+            (Some(_), Some(folder)) => Err(twice(folder, "--nbd")),
+            (None, Some(folder)) if options.loops => Err(twice(folder, "--loop")),
+            (Some(text), None) => Ok(Self::Nbd(address(text)?)),
+            (None, Some(folder)) => Ok(Self::Folder(folder.to_owned())),
             (None, None) if options.loops => Ok(Self::Loop),
             (None, None) => {
                 Err(Usage("where? try: a directory, --nbd SOCKET or --loop".into()).into())
             }
         }
     }
+}
+
+fn twice(folder: &Path, other: &str) -> anyhow::Error {
+    Usage(format!("{}: a directory and {other} exclude each other", folder.display())).into()
 }
 
 fn address(text: &str) -> Result<Address> {
