@@ -57,11 +57,13 @@ impl Book {
     pub(super) fn of(place: &AttachedPlace) -> Option<Self> {
         let folder = place.state_dir.clone().or_else(|| {
             match std::env::var_os("XDG_RUNTIME_DIR") {
-                Some(folder) if !folder.is_empty() => Some(PathBuf::from(folder)),
-                _ if rustix::process::geteuid().is_root() => Some(PathBuf::from("/run")),
+                Some(folder) if !folder.is_empty() => Some(PathBuf::from(folder).join("lunwire")),
+                // That of a daemon, /run/lunwire, belongs to its user and goes with it.
+                _ if rustix::process::geteuid().is_root() => {
+                    Some(PathBuf::from("/run/lunwire-attached"))
+                }
                 _ => None,
             }
-            .map(|folder| folder.join("lunwire"))
         })?;
         Some(Self { folder })
     }
