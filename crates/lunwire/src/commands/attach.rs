@@ -137,8 +137,9 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let (served, from) = match started {
         Ok(started) => started,
         Err(error) => {
-            if let Some((book, Reserved { name, .. })) = &listed {
-                book.strike(name);
+            // Its socket goes, too.
+            if let Some((book, reserved)) = listed {
+                book.strike(&reserved.name);
             }
             session.logout();
             return Err(error);
@@ -169,7 +170,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         attached.is_ready(options, &name)
     });
     if let Err(error) = ready {
-        attached.end(&session, &name, None)?;
+        attached.end(&session, &name, None, words)?;
         return Err(error);
     }
     let passed_on = std::thread::Builder::new().name("news".into()).spawn(move || {
@@ -181,7 +182,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     })?;
     let order = attached.wait_for_end(&words);
     leaving::set_most(LEAVING_MOST);
-    let ended = attached.end(&session, &name, order);
+    let ended = attached.end(&session, &name, order, words);
     // It ends with the server.
     let _ = passed_on.join();
     ended
@@ -313,8 +314,14 @@ impl Attached<'_> {
         }
     }
 
-    /// Ends all, and answers who has ordered that.
-    fn end(self, session: &Session, name: &str, order: Option<Detach>) -> Result<()> {
+    /// Ends all, and answers those who have ordered that.
+    fn end(
+        self,
+        session: &Session,
+        name: &str,
+        order: Option<Detach>,
+        words: Receiver<Word>,
+    ) -> Result<()> {
         let Self { url, book, served, orders } = self;
         let stopped = served.stop(GRACE);
         session.logout();
@@ -329,14 +336,21 @@ impl Attached<'_> {
             Err(attach::Error::Disk(error)) => Err(client::advised(error, url)),
             Err(error) => Err(anyhow::anyhow!("{url}: {error}")),
         };
-        if let (Some(orders), Some(Detach { reply, .. })) = (orders, order) {
-            let answer = match &ended {
+        if let Some(orders) = orders {
+            orders.ended(match &ended {
                 Ok(lost) => Reply::Detached { warnings: lost.clone() },
                 Err(error) => {
                     Reply::Error { message: format!("it ended, but {}", output::chain(error)) }
                 }
-            };
-            orders.answer(reply, answer);
+            });
+            let ordered_meanwhile = words.try_iter().filter_map(|word| match word {
+                Word::Detach(order) => Some(order),
+                _ => None,
+            });
+            let waiting = order.into_iter().chain(ordered_meanwhile).map(|order| order.reply);
+            let waiting = waiting.collect();
+            drop(words);
+            orders.leave(waiting);
         }
         if let (Some(book), Ok(_)) = (&book, &ended) {
             // Nothing in it is of interest any more.
