@@ -175,6 +175,15 @@ impl CompletionQueue {
         count
     }
 
+    /// Ends waits, of all threads: the descriptor is readable until a reaper has found nothing.
+    pub fn interrupt(&self) {
+        let mut entries = lock(&self.0.entries);
+        if !entries.raised {
+            entries.raised = true;
+            self.0.wake();
+        }
+    }
+
     /// Waits until its descriptor is readable, at most for `timeout`; None: for ever. False: it is
     /// not. May end early, with nothing to reap.
     #[must_use]
@@ -200,10 +209,14 @@ impl Shared {
         let mut entries = lock(&self.entries);
         if !entries.raised && !entries.ready.is_empty() {
             entries.raised = true;
-            match &self.waker {
-                Some(waker) => waker.wake(),
-                None => self.signal.raise(),
-            }
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        match &self.waker {
+            Some(waker) => waker.wake(),
+            None => self.signal.raise(),
         }
     }
 
@@ -252,6 +265,8 @@ mod tests {
         assert!(!queue.wait(now));
         queue.0.raise();
         assert!(!queue.wait(now), "there is nothing");
+        queue.interrupt();
+        assert!(queue.wait(now) && queue.reap().is_none() && !queue.wait(now));
         queue.0.push(Completion::Event { tag: 3, event: DiskEvent::Back });
         queue.0.raise();
         assert!(queue.wait(now) && queue.reap().is_some() && queue.reap().is_none());
