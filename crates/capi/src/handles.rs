@@ -57,7 +57,8 @@ struct Key {
     generation: u32,
 }
 
-/// Bits of a handle above its slot: how many forks there were before it, a generation, then the kind.
+/// Bits of a handle above its slot: how many forks there were before it, a generation, then the
+/// kind.
 const FORKS_SHIFT: u32 = 16;
 const FORKS_MASK: u64 = 0xffff;
 const _: () = assert!(limits::HANDLES_MAX <= 1 << FORKS_SHIFT);

@@ -12,7 +12,8 @@ unsafe extern "C" {
     fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
 }
 
-/// From now on. To ask for the number of the process takes longer than all else that a look-up does.
+/// From now on. To ask for the number of the process takes longer than all else that a look-up
+/// does.
 pub(crate) fn hear_of_forks() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
