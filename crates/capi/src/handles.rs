@@ -48,7 +48,7 @@ pub(crate) struct Handles<T> {
 #[derive(Debug)]
 struct Table<T> {
     slots: RwLock<Slots<Key, Arc<T>>>,
-    of_child: OnceLock<Box<Table<T>>>,
+    of_child: OnceLock<Box<Self>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
