@@ -46,16 +46,16 @@ def run(*command, status=0, timeout=SECONDS, words=None, **options):
 
 
 class Attached:
-    """One in the foreground; `path`: the file."""
+    """One in the foreground; `path`: the file. URLs with blanks between them are paths."""
 
     def __init__(self, url, where, *options):
         self.process = subprocess.Popen(
-            [BINARY, "attach", url, where, *options], stdin=subprocess.DEVNULL,
+            [BINARY, "attach", *url.split(), where, *options], stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             preexec_fn=server.die_with_parent)
         ready, _, _ = select.select([self.process.stdout], [], [], SECONDS)
         line = self.process.stdout.readline() if ready else ""
-        found = re.match(r"^\S+ is attached as (/\S+)$", line)
+        found = re.match(r"^.+ is attached as (/\S+)$", line)
         if not found:
             self.process.kill()
             raise Wrong(f"it said {line!r}, {self.process.communicate()[1]}")
@@ -404,6 +404,71 @@ def background(folder):
     print("attach: what runs in the background is listed, detached and cleaned up")
 
 
+def at_once(folder):
+    """Several want the same at the same time."""
+    where, state = folder_at(f"{folder}/at-once"), state_of(folder)
+    with server.start("memory:16M") as target:
+        # Who detaches it beside others hears what they hear, and nobody waits in vain.
+        run(BINARY, "attach", target.url, where, "--daemon", *state)
+        held = os.open(f"{where}/disk", os.O_RDONLY)
+        begun = time.monotonic()
+        with ThreadPoolExecutor(4) as threads:
+            orders = [threads.submit(run, BINARY, "detach", where, "--force", *state,
+                                     words="what they have not written") for _ in range(4)]
+            for order in orders:
+                order.result()
+        os.close(held)
+        need(time.monotonic() - begun < 20, "some waited in vain")
+        need(os.listdir(f"{folder}/attached") == [], "it left something")
+        # A directory has one disk.
+        for _ in range(30):
+            with ThreadPoolExecutor(2) as threads:
+                one = [BINARY, "attach", target.url, where, "--daemon", *state]
+                done = [threads.submit(subprocess.run, one, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                        for _ in range(2)]
+                status = sorted(each.result().returncode for each in done)
+            told = json.loads(run(BINARY, "attached", "--json", *state))["attached"]
+            for each in told:
+                run(BINARY, "detach", each["name"], *state)
+            need(status == [0, 1] and len(told) == 1, f"two are attached there: {told}")
+    print("attach: who detaches or attaches beside others hears what came of it")
+
+
+def hostile(folder):
+    """A folder that others may write to, a socket that is gone, and a name that is no text."""
+    where, state = folder_at(f"{folder}/hostile"), folder_at(f"{folder}/state-hostile")
+    with open(f"{folder}/victim", "w", encoding="ascii") as file:
+        file.write("precious")
+    os.symlink(f"{folder}/victim", f"{state}/disk-0.new")
+    with server.start("memory:16M") as target:
+        attach = [BINARY, "attach", target.url, where, "--daemon", "--state-dir", state]
+        os.chmod(state, 0o777)
+        run(*attach, status=1, words="chmod go-w")
+        os.chmod(state, 0o700)
+        if os.geteuid() == 0:
+            os.chown(state, NOBODY, -1)
+            run(*attach, status=1, words=f"belongs to user {NOBODY}")
+        with open(f"{folder}/victim", encoding="ascii") as file:
+            need(file.read() == "precious", "it wrote to another file")
+        odd = os.fsencode(f"{folder}/odd-") + b"\xff"
+        os.mkdir(odd)
+        run(BINARY, "attach", target.url, odd, status=2, words="UTF-8")
+        # Its socket was removed: it is there, and is not taken away.
+        state = state_of(folder)
+        run(BINARY, "attach", target.url, where, "--daemon", *state)
+        os.remove(f"{folder}/attached/disk-0.sock")
+        [one] = json.loads(run(BINARY, "attached", "--json", *state))["attached"]
+        run(BINARY, "detach", where, *state, status=1, words=f"kill {one['pid']}")
+        need(os.path.exists(f"{where}/disk"), "it was taken away")
+        os.kill(one["pid"], signal.SIGTERM)
+        deadline = time.monotonic() + SECONDS
+        while os.path.ismount(where) or os.listdir(f"{folder}/attached"):
+            need(time.monotonic() < deadline, "it does not end")
+            time.sleep(0.05)
+    print("attach: nobody has it write elsewhere, and what lives is not taken away")
+
+
 def kill_attached(state):
     """kill -9 of the only one."""
     [one] = json.loads(run(BINARY, "attached", "--json", *state))["attached"]
@@ -463,6 +528,7 @@ def loops(folder):
         finally:
             subprocess.run(["umount", "-l", mount], stderr=subprocess.DEVNULL)
     blocks(folder, state)
+    begins(folder, state)
     print("attach: a loop device keeps a file system, and goes in order")
 
 
@@ -484,6 +550,32 @@ block = 4096
             size = file.read()
         run(BINARY, "detach", told["loop"], *state)
         need(size == "4096\n", f"{told['loop']} has blocks of {size}")
+
+
+def begins(folder, state):
+    """The target does not answer what the system asks while the device is made: an end is an end,
+    and others have their devices."""
+    for number in [signal.SIGTERM, signal.SIGKILL]:
+        with server.start("memory:16M,delay=5s") as target:
+            process = subprocess.Popen([BINARY, "attach", target.url, "--loop", *state],
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL)
+            deadline = time.monotonic() + SECONDS
+            while not os.path.ismount(f"{folder}/attached/disk-0.mount"):
+                need(time.monotonic() < deadline, "it does not begin")
+                time.sleep(0.05)
+            time.sleep(0.5)
+            process.send_signal(number)
+            # Should this fail: echo 1 > /sys/fs/fuse/connections/N/abort.
+            process.wait(timeout=SECONDS)
+            need(number == signal.SIGKILL or os.listdir(f"{folder}/attached") == [],
+                 "it left something")
+        with server.start("memory:16M") as target:
+            told = json.loads(run(BINARY, "attach", target.url, "--loop", "--daemon", "--json",
+                                  *state))
+            run(BINARY, "detach", told["loop"], *state)
+            need(told["name"] == "disk-0" and os.listdir(f"{folder}/attached") == [],
+                 "it left something")
 
 
 # A device that everybody may open, where this machine's is root's alone, for this test alone.
@@ -582,6 +674,8 @@ def test(folder, restarts):
             programs(folder, engine)
         several(folder)
         background(folder)
+        at_once(folder)
+        hostile(folder)
         loops(folder)
         what_is_wrong(folder)
         unprivileged(folder)

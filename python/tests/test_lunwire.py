@@ -2,6 +2,7 @@
 """The package, as installed, against the targets that interop/bindings starts: LUNWIRE_URLS has a
 disk of 32 MiB, one that is read-only, one with CHAP, and the file of its secret."""
 import asyncio
+import copy
 import errno
 import gc
 import io
@@ -10,6 +11,9 @@ import os
 import pathlib
 import pickle
 import re
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -131,6 +135,112 @@ def test_options_and_secrets():
     with lunwire.connect(GUARDED, chap_user="host", chap_secret_file=SECRET_FILE, connections=2,
                          markers=False, header_digest="required", portal=["127.0.0.1:1"]) as disk:
         assert disk.size == MIB
+
+
+def test_texts_are_whole_and_none_is_no_option():
+    for url, options in [(URL + "\0", {}), (URL, {"alias": "a\0b"}), (URL, {"alias": b"a\0b"})]:
+        with pytest.raises(ValueError):
+            lunwire.connect(url, **options)
+    with lunwire.connect(URL, chap_user=None, portal=[None]) as disk:
+        assert disk.size == 32 * MIB
+    with lunwire.connect(GUARDED, chap_user=b"host",
+                         chap_secret=pathlib.Path(SECRET_FILE).read_bytes()) as disk:
+        assert disk.size == MIB
+
+
+def test_offsets_are_all_that_is_an_index(disk):
+    class Number:
+        def __index__(self):
+            return 512
+
+    assert len(disk.read(Number(), Number())) == 512
+    for call in (lambda: disk.read(0.0, 512), lambda: disk.write(0.0, bytes(512))):
+        with pytest.raises(TypeError):
+            call()
+
+
+def test_a_disk_has_no_copies(disk):
+    for call in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="open another"):
+            call(disk)
+    gc.collect()
+    assert len(disk.read(0, 512)) == 512
+
+
+def end_of(child):
+    """The status with which a child ends."""
+    for _ in range(100):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.1)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "it hangs"
+
+
+def test_a_child_has_disks_of_its_own(disk):
+    disk.write(0, b"\x77" * 512)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            failed(lunwire.Code.HANDLE, lambda: disk.read(0, 512))
+            with lunwire.connect(URL) as other:
+                failed(lunwire.Code.HANDLE, lambda: disk.write(0, bytes(512)))
+                assert other.read(0, 512) == b"\x77" * 512
+            disk.close()
+            # What the end of an interpreter does.
+            disk.__del__()
+            status = 0
+        finally:
+            os._exit(status)
+    assert end_of(child) == 0
+    assert disk.read(0, 512) == b"\x77" * 512
+
+
+WITHOUT_MEMORY = """
+import asyncio, os, resource, lunwire.aio
+async def run(url):
+    async with await lunwire.aio.connect(url) as disk:
+        data = bytes(32 << 20)
+        pages = int(open("/proc/self/statm").read().split()[0])
+        most = (pages << 12) + (8 << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        ends = await asyncio.gather(*(disk.write(0, data) for _ in range(8)),
+                                    return_exceptions=True)
+    failed = [end for end in ends if isinstance(end, lunwire.Error)]
+    assert failed and all(end.code is lunwire.Code.SYSTEM for end in failed), ends
+asyncio.run(run(os.environ["LUNWIRE_URLS"].split()[0]))
+"""
+
+
+def test_without_memory_a_write_fails_and_the_program_goes_on():
+    subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], check=True, timeout=60)
+
+
+def test_a_write_during_a_flush_is_flushed_by_the_next():
+    class Slow:
+        info = type("Info", (), {"block": 512, "read_only": False})
+        size, flushes = 4096, 0
+
+        def write(self, offset, data):
+            pass
+
+        def flush(self):
+            self.flushes += 1
+            if self.flushes == 1:
+                writer.start()
+                writer.join(0.2)
+
+    slow = Slow()
+    file = lunwire.DiskFile(slow)
+    writer = threading.Thread(target=file.write, args=(bytes(512),))
+    file.write(bytes(512))
+    file.flush()
+    writer.join()
+    file.close()
+    assert slow.flushes == 2
 
 
 def test_other_threads_run_while_a_call_waits(disk):

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A connection: what has come of it, and what is to be sent.
 
+use std::time::Duration;
+
 use buf::Buf;
 use buf::SgList;
 use clock::Instant;
@@ -83,6 +85,8 @@ pub(crate) struct Writing {
     pub(crate) to: Destination,
     /// Bytes that have come.
     pub(crate) came: usize,
+    /// How many had come when somebody lacked memory, and since when they are as many.
+    looked: Option<(usize, Instant)>,
 }
 
 /// Where data of a write goes.
@@ -97,6 +101,20 @@ pub(crate) enum Destination {
 }
 
 impl Writing {
+    pub(crate) const fn new(request: Request, to: Destination) -> Self {
+        Self { request, to, came: 0, looked: None }
+    }
+
+    /// Since when nothing has come of it, as far as this was asked before; None: it holds no
+    /// memory.
+    fn silent_since(&mut self, now: Instant) -> Option<Instant> {
+        if matches!(self.to, Destination::Nowhere(_)) {
+            return None;
+        }
+        let looked = self.looked.filter(|(came, _)| *came == self.came);
+        Some(self.looked.insert(looked.unwrap_or((self.came, now))).1)
+    }
+
     /// Takes data; true: it is all there.
     pub(crate) fn take(&mut self, data: &[u8]) -> bool {
         match &mut self.to {
@@ -273,6 +291,21 @@ impl Client {
             // Its memory is used again.
             self.out = list;
         }
+    }
+
+    /// Why it is to give way to those who lack memory, which it has held for `patience` without
+    /// taking its answers or going on with its write.
+    pub(crate) fn is_stuck(&mut self, now: Instant, patience: Duration) -> Option<&'static str> {
+        if self.end == End::Closed {
+            return None;
+        }
+        if self.sending.is_some_and(|since| now >= since + patience) {
+            return Some("it reads nothing");
+        }
+        let silent = self.writing.as_mut().and_then(|writing| writing.silent_since(now));
+        silent
+            .filter(|since| now >= *since + patience)
+            .map(|_| "the data of its write does not come")
     }
 
     /// Nothing is owed to it any more.

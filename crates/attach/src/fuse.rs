@@ -59,6 +59,7 @@ use self::mount::Mount;
 pub use self::mount::MountError;
 use self::mount::Unmount;
 pub use self::mount::forget;
+pub use self::mount::is_served;
 use crate::carrier::Carrier;
 use crate::carrier::Ended;
 use crate::client::Data;
@@ -270,6 +271,14 @@ impl FuseServer {
     #[must_use]
     pub fn is_unmounted(&self) -> bool {
         self.shared.unmounted.load(Ordering::Acquire)
+    }
+
+    /// Takes the file away at once: whoever waits for something gets an error.
+    ///
+    /// # Errors
+    /// If the system says no.
+    pub fn cut(&self) -> io::Result<()> {
+        self.mount.remove(Unmount::Cut)
     }
 
     /// Takes the file away, for which those who have it open get `grace`; then all that was

@@ -38,6 +38,7 @@ pub use fuse::FuseServer;
 pub use fuse::Left;
 pub use fuse::MountError;
 pub use fuse::forget;
+pub use fuse::is_served;
 pub use server::Error;
 pub use server::NbdServer;
 pub use server::News;

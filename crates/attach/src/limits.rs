@@ -44,7 +44,8 @@ pub(crate) const LAST_FLUSH: Duration = Duration::from_secs(10);
 /// thread, which tells nobody.
 pub(crate) const ROOM_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A client that has not read its answers for so long gives way when others lack memory.
+/// A client that has not read its answers, or sent nothing more of a write, for so long gives way
+/// when others lack memory.
 pub(crate) const SLOW_READER: Duration = Duration::from_secs(30);
 
 /// What is kept of writes that nobody has flushed, bytes: half of it is written again within a

@@ -95,7 +95,8 @@ pub struct Settings {
     pub keep_bytes: u64,
     /// A negotiation that takes longer is closed.
     pub handshake_timeout: Duration,
-    /// A client that has not read its answers for so long gives way when others lack memory.
+    /// A client that has not read its answers, or sent nothing more of a write, for so long gives
+    /// way when others lack memory.
     pub slow_reader: Duration,
     /// Clients must speak TLS; None: they cannot.
     pub tls: Option<Tls>,

@@ -415,6 +415,41 @@ fn who_never_reads_gives_way_to_others() {
     }
 }
 
+/// Some begin writes for all that the pool has and do not go on: others have memory when those have
+/// given way. Who sends slowly, and still sends, does not.
+#[test]
+fn who_does_not_end_a_write_gives_way_to_others() {
+    let target = target(([127, 0, 0, 1], 0).into(), 512);
+    let slow_reader = Duration::from_millis(1500);
+    for engine in [Choice::Auto, Choice::Epoll] {
+        let settings = Settings { engine, slow_reader, ..Settings::default() };
+        let portal = target.portals()[0];
+        let mut attached = attach_with(portal, Duration::from_secs(5), &settings, 8 << 20);
+        let mut slow = attached.client();
+        slow.send(Kind::Write, 0, 0, 1 << 20, &[]);
+        let mut stuck: Vec<Client> = (0..16).map(|_| attached.client()).collect();
+        for client in &mut stuck {
+            client.send(Kind::Write, 0, 0, 1 << 20, &[9; 1000]);
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let mut good = attached.client();
+        let waits = std::thread::spawn(move || {
+            assert_eq!(good.write(1 << 20, &vec![7; 1 << 20]), 0);
+            good
+        });
+        for piece in vec![5; 1 << 20].chunks(32 << 10) {
+            slow.0.write_all(piece).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(slow.reply().0, 0, "{engine:?}");
+        let mut good = waits.join().unwrap();
+        assert_eq!(good.read(1 << 20, 512), [7; 512]);
+        attached.hears(|news| matches!(news, News::Client(text) if text.contains("its write")));
+        drop((slow, stuck, good));
+        attached.stop().unwrap();
+    }
+}
+
 /// More connections than there may be: the others go on, and there is room when one has gone.
 #[test]
 fn there_is_an_end_of_connections() {

@@ -3,7 +3,8 @@
  * liblunwire: iSCSI and iSER disks for programs in C, without kernel modules, root or a daemon.
  *
  * Results. Functions that return `int` give 0 (or a count) when all is well, else a negative code
- * (enum lunwire_code). lunwire_last_error() has the text. No function aborts the program.
+ * (enum lunwire_code). lunwire_last_error() has the text. No function aborts the program, but where
+ * there is no memory for what is small; without memory for a copy of data a call fails.
  *
  * Handles are numbers in a structure; { 0 } is none. One that was closed, or never was one, is an
  * error (LUNWIRE_E_HANDLE) and never more than that.
@@ -12,7 +13,8 @@
  * lunwire_reaped_error() says. Calls that wait go side by side. A handle that another thread closes
  * stays good for the calls that have begun. Each disk has a thread of the library's own, with the
  * signal mask of the thread that called lunwire_connect(): block there what it shall not handle.
- * After fork() the child may use nothing that its parent opened, and may open disks itself.
+ * After fork() the child may open disks itself. The handles of its parent are none to it
+ * (LUNWIRE_E_HANDLE, from lunwire_close() too); the parent's sessions are not disturbed.
  *
  * Buffers. What is written is copied before the function returns: the buffer is yours again then.
  * The buffer of lunwire_submit_read() must stay until the end of the read was reaped, or the read
@@ -186,7 +188,7 @@ struct lunwire_completion {
 int lunwire_queue_new(uint32_t depth, lunwire_queue *queue);
 
 /* Frees it. What is under way goes on, and nobody hears of it; no buffer is touched any more when
-   this has returned. */
+   this has returned. Whoever is in lunwire_wait() leaves it, and is told by lunwire_reap(). */
 int lunwire_queue_free(lunwire_queue queue);
 
 /* A descriptor for poll, epoll or io_uring: readable while there may be something to reap, until

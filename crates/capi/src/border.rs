@@ -6,6 +6,7 @@
 //! `memory.rs` does with them.
 
 mod calls;
+mod fork;
 mod memory;
 mod ring;
 
@@ -25,6 +26,7 @@ use crate::handles::OPTIONS;
 use crate::options::Draft;
 use crate::options::NAMES;
 
+pub(crate) use self::fork::hear_of_forks;
 pub(crate) use self::memory::Destination;
 
 /// A handle, as C has it: a number in a structure, so that a compiler tells kinds apart.

@@ -70,14 +70,17 @@ impl Disk {
     }
 
     /// A copy for an operation, in a page-aligned buffer as long as there is one.
-    pub(crate) fn copy_of(&self, bytes: &[u8]) -> Slice {
-        match self.session.pool().take(bytes.len()) {
-            Some(mut buf) => {
-                buf.copy_from_slice(bytes);
-                buf.freeze()
-            }
-            None => Slice::from(bytes.to_vec()),
+    pub(crate) fn copy_of(&self, bytes: &[u8]) -> Result<Slice, Failure> {
+        if let Some(mut buf) = self.session.pool().take(bytes.len()) {
+            buf.copy_from_slice(bytes);
+            return Ok(buf.freeze());
         }
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(bytes.len()).map_err(|_| {
+            Failure::new(Code::System, "this machine has no memory for a copy of the data")
+        })?;
+        copy.extend_from_slice(bytes);
+        Ok(Slice::from(copy))
     }
 
     /// Carries out one operation and waits for it.

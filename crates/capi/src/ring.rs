@@ -33,6 +33,8 @@ struct State {
     flights: Slots<FlightId, Flight>,
     /// Why some of what was reaped last failed, by its place there.
     failures: Vec<(usize, Failure)>,
+    /// It was freed: calls that had begun touch no buffer any more.
+    freed: bool,
 }
 
 /// One operation under way.
@@ -90,7 +92,7 @@ impl Ring {
             let text = format!("a depth is 1 to {}", limits::DEPTH_MAX);
             return Err(Failure::new(Code::Argument, text));
         }
-        let state = State { flights: Slots::new(depth), failures: Vec::new() };
+        let state = State { flights: Slots::new(depth), failures: Vec::new(), freed: false };
         Ok(Self { queue: CompletionQueue::new()?, state: Mutex::new(state) })
     }
 
@@ -111,7 +113,13 @@ impl Ring {
             _ => 0,
         };
         let flight = Flight { tag, bytes, to, forgotten: false };
-        let Some(id) = self.state().flights.try_insert_with(|_| flight) else {
+        let mut state = self.state();
+        if state.freed {
+            return Err(Failure::new(Code::Handle, "the queue was freed meanwhile"));
+        }
+        let inserted = state.flights.try_insert_with(|_| flight);
+        drop(state);
+        let Some(id) = inserted else {
             return Err(Failure::new(
                 Code::Full,
                 "as many operations are under way as the queue is deep",
@@ -136,11 +144,15 @@ impl Ring {
         known.map(|flight| (flight.forgotten, flight.to) = (true, None)).count()
     }
 
-    /// The same for all.
-    pub(crate) fn forget_all(&self) {
-        for flight in self.state().flights.values_mut() {
+    /// The same for all, and for good; nobody waits for it any more.
+    pub(crate) fn free(&self) {
+        let mut state = self.state();
+        state.freed = true;
+        for flight in state.flights.values_mut() {
             (flight.forgotten, flight.to) = (true, None);
         }
+        // Nobody lowers it again.
+        self.queue.interrupt();
     }
 
     /// Gives to `sink` what has ended or happened, at most `count`; says how many that was.
@@ -148,7 +160,7 @@ impl Ring {
         let mut state = self.state();
         state.failures.clear();
         let mut given = 0;
-        while given < count {
+        while given < count && !state.freed {
             let Some(entry) = self.queue.reap() else { break };
             let Some(reaped) = state.take(entry, given) else { continue };
             sink(given, reaped);

@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #undef NDEBUG
 #define MIB (1u << 20)
@@ -348,6 +350,66 @@ static void threads(const char *url)
     GOOD(lunwire_close(disk));
 }
 
+static void *until_freed(void *argument)
+{
+    struct lunwire_completion done;
+    lunwire_queue queue = *(lunwire_queue *)argument;
+
+    while (lunwire_wait(queue, -1) >= 0 && lunwire_reap(queue, &done, 1) >= 0)
+        ;
+    return NULL;
+}
+
+/* Whoever waits for a queue that is freed is told so. */
+static void freed(void)
+{
+    pthread_t threads[3];
+    lunwire_queue queue;
+
+    GOOD(lunwire_queue_new(1, &queue));
+    for (unsigned i = 0; i < 3; i++)
+        assert(pthread_create(&threads[i], NULL, until_freed, &queue) == 0);
+    usleep(100000);
+    GOOD(lunwire_queue_free(queue));
+    for (unsigned i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* A child has no handles of its parent's, and may have its own. */
+static void forks(const char *url)
+{
+    lunwire_disk disk, own;
+    lunwire_queue queue, second;
+    lunwire_options options;
+    char block[512];
+    int status;
+
+    GOOD(lunwire_connect(url, NONE, &disk));
+    GOOD(lunwire_queue_new(1, &queue));
+    GOOD(lunwire_options_new(&options));
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        FAILS(LUNWIRE_E_HANDLE, lunwire_read(disk, block, sizeof block, 0));
+        FAILS(LUNWIRE_E_HANDLE, lunwire_close(disk));
+        FAILS(LUNWIRE_E_HANDLE, lunwire_queue_free(queue));
+        FAILS(LUNWIRE_E_HANDLE, lunwire_connect(url, options, &own));
+        GOOD(lunwire_connect(url, NONE, &own));
+        GOOD(lunwire_queue_new(1, &second));
+        FAILS(LUNWIRE_E_HANDLE, lunwire_submit_flush(disk, second, 0));
+        FAILS(LUNWIRE_E_HANDLE, lunwire_submit_flush(own, queue, 0));
+        GOOD(lunwire_read(own, block, sizeof block, 0));
+        GOOD(lunwire_close(own));
+        /* What its parent has allocated is no leak of its own. */
+        _exit(0);
+    }
+    assert(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    GOOD(lunwire_read(disk, block, sizeof block, 0));
+    GOOD(lunwire_options_free(options));
+    GOOD(lunwire_queue_free(queue));
+    GOOD(lunwire_close(disk));
+}
+
 int main(int count, char **words)
 {
     if (count != 5) {
@@ -359,6 +421,8 @@ int main(int count, char **words)
     calls(words[1], words[2]);
     queues(words[1]);
     threads(words[1]);
+    freed();
+    forks(words[1]);
     printf("passed\n");
     return 0;
 }

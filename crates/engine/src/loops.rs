@@ -118,6 +118,11 @@ impl LoopDevice {
     /// # Errors
     /// If there is none.
     pub fn attach(file: &Path, options: LoopOptions) -> Result<Self, LoopError> {
+        let failed = |error| LoopError::System(file.display().to_string(), error);
+        apart(|| Self::attach_here(file, options)).map_err(failed)?
+    }
+
+    fn attach_here(file: &Path, options: LoopOptions) -> Result<Self, LoopError> {
         let shown = file.display().to_string();
         let failed = |error| LoopError::System(shown.clone(), error);
         let opened = File::options()
@@ -163,14 +168,20 @@ impl LoopDevice {
         }
     }
 
-    /// The device at `path`, if it is one of `file`, whose server may be gone by now.
+    /// The devices of `file`, whose server may be gone by now.
     #[must_use]
-    pub fn find(path: &Path, file: &Path) -> Option<Self> {
-        let name = path.strip_prefix("/dev").ok()?;
-        let behind = Path::new("/sys/block").join(name).join("loop/backing_file");
-        let behind = std::fs::read(behind).ok()?;
-        let is_it = behind.trim_ascii_end() == file.as_os_str().as_encoded_bytes();
-        is_it.then(|| Self { path: path.to_owned(), file: None })
+    pub fn of(file: &Path) -> Vec<Self> {
+        let Ok(all) = std::fs::read_dir("/sys/block") else { return Vec::new() };
+        let is_of_file = |folder: &Path| {
+            let behind = std::fs::read(folder.join("loop/backing_file"));
+            behind.is_ok_and(|behind| {
+                behind.strip_suffix(b"\n") == Some(file.as_os_str().as_encoded_bytes())
+            })
+        };
+        all.flatten()
+            .filter(|one| is_of_file(&one.path()))
+            .map(|one| Self { path: Path::new("/dev").join(one.file_name()), file: None })
+            .collect()
     }
 
     /// Where it is.
@@ -184,9 +195,11 @@ impl LoopDevice {
     /// # Errors
     /// If the device is gone.
     pub fn resize(&self) -> io::Result<()> {
-        let device = open(&self.path)?;
-        // SAFETY: the request has no argument (`<linux/loop.h>`), and the descriptor is open.
-        check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_CAPACITY) })
+        apart(|| {
+            let device = open(&self.path)?;
+            // SAFETY: the request has no argument (`<linux/loop.h>`), and the descriptor is open.
+            check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_CAPACITY) })
+        })?
     }
 
     /// Takes the device away; nothing is done if it has gone before.
@@ -194,13 +207,17 @@ impl LoopDevice {
     /// # Errors
     /// [`ErrorKind::ResourceBusy`] if somebody uses it, and it stays.
     pub fn detach(&self) -> io::Result<()> {
+        apart(|| self.detach_here())?
+    }
+
+    fn detach_here(&self) -> io::Result<()> {
         // Who has mounted it, or given it to another driver, has it alone.
         let alone = File::options().read(true).custom_flags(libc::O_EXCL).open(&self.path)?;
         if !self.has(&alone) {
             return Ok(());
         }
         drop(alone);
-        self.clear()?;
+        self.clear_here()?;
         // Whoever else has it open keeps it until he closes it, and then it goes by itself.
         let device = open(&self.path)?;
         if !self.has(&device) {
@@ -218,6 +235,10 @@ impl LoopDevice {
     /// # Errors
     /// If the system says no.
     pub fn clear(&self) -> io::Result<()> {
+        apart(|| self.clear_here())?
+    }
+
+    fn clear_here(&self) -> io::Result<()> {
         let device = open(&self.path)?;
         if !self.has(&device) {
             return Ok(());
@@ -234,6 +255,32 @@ impl LoopDevice {
             Err(error) => error.raw_os_error() != Some(libc::ENXIO),
         }
     }
+}
+
+/// Does `what` in a thread that has no descriptor of this process.
+///
+/// The file behind a device may be served by this very process, which may be killed while the
+/// system has a thread of it wait for an answer. Nobody gives that any more, which the system
+/// notices when the descriptor is closed by which the answers come; a thread that waits would keep
+/// it open, and wait for ever, and with it all who use the device.
+fn apart<T: Send>(what: impl FnOnce() -> T + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("loop".into());
+        let thread = thread.spawn_scoped(scope, || part_with_descriptors().map(|()| what()))?;
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))
+    })
+}
+
+/// From now on this thread has a table of its own, without any descriptor but the standard ones.
+///
+/// JUSTIFICATION: no library offers it, since it takes from a thread what its values may name.
+fn part_with_descriptors() -> io::Result<()> {
+    // SAFETY: it takes no address, and changes nothing for other threads.
+    check(unsafe { libc::unshare(libc::CLONE_FILES) })?;
+    // SAFETY: the descriptors are closed in this thread's own table; it has just begun, and what it
+    // runs is given no value that names one (`apart`).
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) };
+    if closed < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -285,6 +332,7 @@ fn check(result: c_int) -> io::Result<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that panics has failed
 mod tests {
     use super::*;
 
@@ -298,7 +346,16 @@ mod tests {
 
     #[test]
     fn what_is_no_loop_device_is_not_found() {
-        assert!(LoopDevice::find(Path::new("/dev/null"), Path::new("/a")).is_none());
-        assert!(LoopDevice::find(Path::new("/dev/no such"), Path::new("/a")).is_none());
+        assert!(LoopDevice::of(Path::new("/no such file")).is_empty());
+    }
+
+    #[test]
+    fn what_is_done_apart_has_no_descriptor_of_others() {
+        let file = File::open("/dev/null").unwrap();
+        let number = file.as_raw_fd();
+        let path = format!("/proc/thread-self/fd/{number}");
+        assert!(std::fs::exists(&path).unwrap(), "it is open here");
+        assert!(!apart(|| std::fs::exists(&path).unwrap()).unwrap(), "and there");
+        assert!(file.metadata().is_ok(), "it stays open here");
     }
 }

@@ -15,6 +15,7 @@ use wire::scsi::Sense;
 use crate::Chunks;
 use crate::Error;
 use crate::Fate;
+use crate::PathChange;
 use crate::session::lock;
 
 /// Where the ends of operations gather ([`Disk::submit`](crate::Disk::submit)), and the events of
@@ -102,6 +103,13 @@ pub enum DiskEvent {
     Lost(Error),
     /// There is a session again, and operations go on.
     Back,
+    /// One of several paths to it is lost, back, or in another state; operations go on.
+    Path {
+        /// Which one, counted from zero.
+        path: usize,
+        /// What has happened to it.
+        change: PathChange,
+    },
     /// The session is over; operations fail from now on.
     Ended(Error),
 }
@@ -167,6 +175,15 @@ impl CompletionQueue {
         count
     }
 
+    /// Ends waits, of all threads: the descriptor is readable until a reaper has found nothing.
+    pub fn interrupt(&self) {
+        let mut entries = lock(&self.0.entries);
+        if !entries.raised {
+            entries.raised = true;
+            self.0.wake();
+        }
+    }
+
     /// Waits until its descriptor is readable, at most for `timeout`; None: for ever. False: it is
     /// not. May end early, with nothing to reap.
     #[must_use]
@@ -192,10 +209,14 @@ impl Shared {
         let mut entries = lock(&self.entries);
         if !entries.raised && !entries.ready.is_empty() {
             entries.raised = true;
-            match &self.waker {
-                Some(waker) => waker.wake(),
-                None => self.signal.raise(),
-            }
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        match &self.waker {
+            Some(waker) => waker.wake(),
+            None => self.signal.raise(),
         }
     }
 
@@ -244,6 +265,8 @@ mod tests {
         assert!(!queue.wait(now));
         queue.0.raise();
         assert!(!queue.wait(now), "there is nothing");
+        queue.interrupt();
+        assert!(queue.wait(now) && queue.reap().is_none() && !queue.wait(now));
         queue.0.push(Completion::Event { tag: 3, event: DiskEvent::Back });
         queue.0.raise();
         assert!(queue.wait(now) && queue.reap().is_some() && queue.reap().is_none());

@@ -327,17 +327,10 @@ pub(crate) fn login_all(
         [] => bail!("there is no URL"),
         [url, ..] => url,
     };
-    isid::refuse_for_two(client, "of several paths")?;
-    if !client.portal.is_empty() {
-        return Err(Usage("--portal: with several URLs each one is a path by itself".into()).into());
-    }
-    let path = |url: &Url| Ok((options(client, url)?, url.lun.unwrap_or(0)));
-    let paths = urls.iter().map(path).collect::<Result<Vec<_>>>()?;
-    let identity = Identity::of(&paths.first().context("there is no URL")?.0);
-    let policy = path_policy(client)?;
-    let session = queue
-        .open_paths(Paths { paths, policy })
-        .map_err(|error| refusal::advised(error, url, &identity))?;
+    let paths = paths(client, urls)?;
+    let identity = Identity::of(&paths.paths.first().context("there is no URL")?.0);
+    let session =
+        queue.open_paths(paths).map_err(|error| refusal::advised(error, url, &identity))?;
     leaving::leads_to(session, url);
     match first_of(queue, session, url, |event| matches!(event, Event::Up { .. }))? {
         Event::Ended { error, .. } => {
@@ -346,6 +339,17 @@ pub(crate) fn login_all(
         }
         _ => Ok(session),
     }
+}
+
+/// The paths of several URLs, as the options want them.
+pub(crate) fn paths(client: &ClientOptions, urls: &[Url]) -> Result<Paths> {
+    isid::refuse_for_two(client, "of several paths")?;
+    if !client.portal.is_empty() {
+        return Err(Usage("--portal: with several URLs each one is a path by itself".into()).into());
+    }
+    let path = |url: &Url| Ok((options(client, url)?, url.lun.unwrap_or(0)));
+    let paths = urls.iter().map(path).collect::<Result<Vec<_>>>()?;
+    Ok(Paths { paths, policy: path_policy(client)? })
 }
 
 /// Which path a request goes over.
@@ -442,7 +446,7 @@ pub(crate) fn tell(event: &Event) {
     }
 }
 
-fn tell_of_path(path: usize, change: &PathChange) {
+pub(crate) fn tell_of_path(path: usize, change: &PathChange) {
     let number = path + 1;
     match change {
         PathChange::Lost(error) => {

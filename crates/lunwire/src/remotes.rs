@@ -8,16 +8,23 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::anyhow;
 use initiator::Config;
 use initiator::Disk;
+use initiator::Error;
 use initiator::Initiator;
+use initiator::Kind;
 use initiator::Options;
+use initiator::Url;
 use initiator::scsi;
+use iscsi::initiator::LoginError;
+use iscsi::initiator::SessionError;
 use remote::Remote;
 use store::spec::RemoteSpec;
 use target::OpenRemote;
 use target::RemoteRefused;
 use target::Remotes;
+use wire::scsi::sam::BUSY;
 
 use crate::client;
 use crate::client::refusal;
@@ -51,20 +58,18 @@ impl Opener {
         };
         accounts.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let identity = Identity::of(&options);
-        let session = self
-            .initiator()?
-            .connect(options)
-            .map_err(|error| refusal::advised(error, &url, &identity))?;
+        let session =
+            self.initiator()?.connect(options).map_err(|error| advised(error, &url, &identity))?;
         let lun = url.lun.unwrap_or(0);
-        let disk = Disk::open(&session, lun).map_err(|error| client::advised(error, &url))?;
+        let disk = Disk::open(&session, lun).map_err(|error| advised(error, &url, &identity))?;
         let names = scsi::designators(&mut session.unit(lun));
-        let names = names.map_err(|error| client::advised(error, &url))?;
+        let names = names.map_err(|error| advised(error, &url, &identity))?;
         let name = names.iter().find_map(same::unit_name);
         let place = || format!("{} {lun}", url.target.as_deref().unwrap_or_default());
-        let identity = name.unwrap_or_else(place);
+        let named = name.unwrap_or_else(place);
         let remote = Remote::new(session, disk, &url.to_string(), spec.busy)?;
         let block = remote.block();
-        Ok(OpenRemote { store: Arc::new(remote), block, identity })
+        Ok(OpenRemote { store: Arc::new(remote), block, identity: named })
     }
 
     fn initiator(&self) -> Result<Initiator> {
@@ -77,6 +82,43 @@ impl Opener {
             .context("cannot start an initiator; try: lunwire explain")?;
         Ok(started.insert(initiator).clone())
     }
+}
+
+/// An error with what to do about it, where there is something to do.
+fn advised(error: Error, url: &Url, identity: &Identity) -> anyhow::Error {
+    match advice(error.kind(), identity.initiator()) {
+        Some(advice) => anyhow!("{url}: {}; {advice}", client::besides(&error, url)),
+        None => refusal::advised(error, url, identity),
+    }
+}
+
+/// Where those who use a disk have options of their command, a store has those of its own.
+fn advice(kind: &Kind, initiator: &str) -> Option<String> {
+    Some(match kind {
+        Kind::Login(LoginError::Refused(0x0202)) => {
+            format!("we are {initiator}; try: add this name to the list of the target")
+        }
+        Kind::Login(LoginError::Refused(0x0201) | LoginError::AuthMethod) => format!(
+            "we are {initiator}; try: another USER@ before the host, or secret-file=FILE behind \
+             the URL"
+        ),
+        Kind::Login(LoginError::Chap(_) | LoginError::AuthenticationSkipped) => {
+            "try: another mutual-user= or mutual-secret-file=, if you trust the target".to_owned()
+        }
+        Kind::Login(LoginError::DigestRequired(key)) => {
+            let option = if *key == "HeaderDigest" { "header_digest" } else { "data_digest" };
+            format!("try: ?{option}=crc32c in the URL")
+        }
+        Kind::Login(LoginError::Timeout) | Kind::Session(SessionError::TextTimeout(_)) => {
+            "is it an iSCSI target that listens there, and the port right?".to_owned()
+        }
+        Kind::Session(_) => "try: again".to_owned(),
+        Kind::Status { status: BUSY, .. } => {
+            "its store does not answer, or it has more to do than it takes; try: again later"
+                .to_owned()
+        }
+        _ => return None,
+    })
 }
 
 /// The size of a disk of another target, which is asked for it.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import io
+import operator
 import os
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 from . import _library as library
 from ._library import Handle, View, check
@@ -56,20 +57,30 @@ class Info:
 
 def open_handle(url: str, options: dict[str, object]) -> Handle:
     """Logs in. Options are named as `option_names` does, with `_` for `-`; a list sets an option
-    several times."""
+    several times, None does not."""
     disk, setting = Handle(), Handle()
     check(library.options_new(ctypes.byref(setting)))
     try:
         for name, values in options.items():
             for value in values if isinstance(values, (list, tuple)) else [values]:
+                if value is None:
+                    continue
                 if isinstance(value, bool):
                     value = "yes" if value else "no"
                 name = name.replace("_", "-")
-                check(library.options_set(setting, name.encode(), str(value).encode()))
-        check(library.connect(url.encode(), setting, ctypes.byref(disk)))
+                text = value if isinstance(value, bytes) else str(value).encode()
+                check(library.options_set(setting, _text(name.encode()), _text(text)))
+        check(library.connect(_text(url.encode()), setting, ctypes.byref(disk)))
     finally:
         library.options_free(setting)
     return disk
+
+
+def _text(text: bytes) -> bytes:
+    """C would take what is before the null."""
+    if b"\0" in text:
+        raise ValueError("a URL or an option has no null character in it")
+    return text
 
 
 def info_of(handle: Handle) -> Info:
@@ -182,6 +193,10 @@ class Disk:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        # A copy would close it, or in another process mean another disk.
+        raise TypeError("a disk cannot be copied or pickled: open another one")
+
     def __del__(self) -> None:
         # Modules may be gone when the interpreter ends.
         if library is not None and hasattr(self, "_handle"):
@@ -194,7 +209,8 @@ def connect(url: str, **options: object) -> Disk:
     return Disk(open_handle(url, options))
 
 
-def _unsigned(number: int) -> int:
+def _unsigned(number: SupportsIndex) -> int:
+    number = operator.index(number)
     if not 0 <= number < 1 << 64:
         raise ValueError("an offset or length is not negative, and has 64 bits at most")
     return number
@@ -276,6 +292,8 @@ class DiskFile(io.RawIOBase):
                 if len(view) > 0:
                     raise OSError(28, "the disk ends here")
                 return 0
+            # One that fails may have written some.
+            self._dirty = True
             if start == 0 and length >= self._block:
                 length -= length % self._block
                 with view[:length] as part:
@@ -286,7 +304,6 @@ class DiskFile(io.RawIOBase):
                 block[start:start + length] = view[:length]
                 self._disk.write(self._position - start, block)
             self._position += length
-            self._dirty = True
             return length
 
     def truncate(self, size: int | None = None) -> int:
@@ -295,9 +312,10 @@ class DiskFile(io.RawIOBase):
     def flush(self) -> None:
         """Brings what was written to stable storage."""
         super().flush()
-        if self._dirty:
-            self._disk.flush()
-            self._dirty = False
+        with self._lock:
+            if self._dirty:
+                self._disk.flush()
+                self._dirty = False
 
     def _check(self) -> None:
         if self.closed:

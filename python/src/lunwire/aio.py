@@ -12,7 +12,7 @@ import asyncio
 import ctypes
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _library as library
 from ._disk import Info, _same_length, _unsigned, flags_of, info_of, open_handle
@@ -131,6 +131,9 @@ class Disk:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a disk cannot be copied or pickled: open another one")
 
     async def _carry_out(self, submit: Any, *arguments: Any) -> None:
         """Submits an operation and waits for its end."""

@@ -5,23 +5,28 @@
 //! of what went wrong.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
 
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::mount::UnmountFlags;
 use rustix::net::RecvAncillaryBuffer;
 use rustix::net::RecvAncillaryMessage;
 use rustix::net::RecvFlags;
+
+use super::files::NAME;
 
 const DEVICE: &str = "/dev/fuse";
 
@@ -46,6 +51,9 @@ pub enum MountError {
     /// Files of others are there.
     #[error("{0} is not empty; try: another directory")]
     NotEmpty(String),
+    /// Another process is mounting there.
+    #[error("{0}: another process is about to use it; try: another directory")]
+    Taken(String),
     /// Somebody who served a mount has gone without an end.
     #[error("{0}: a mount is there whose server is gone; try: fusermount3 -u {0}, or umount {0}")]
     LeftBehind(String),
@@ -81,6 +89,8 @@ pub(super) struct Mount {
 pub(super) enum Unmount {
     /// Not as long as somebody uses it.
     Unused,
+    /// Whoever waits for an answer gets an error at once.
+    Cut,
     /// Nobody finds it any more; who uses it is in trouble when its server ends.
     Detach,
 }
@@ -88,7 +98,7 @@ pub(super) enum Unmount {
 impl Mount {
     /// Looks at the directory, and mounts there; gives the descriptor by which it is served.
     pub(super) fn new(folder: &Path, read_only: bool) -> Result<(Self, OwnedFd), MountError> {
-        let path = look(folder)?;
+        let (path, _alone) = look(folder)?;
         let device = open()?;
         let shown = path.display().to_string();
         let failed = |error: Errno| MountError::System(shown.clone(), error.into());
@@ -126,6 +136,7 @@ impl Mount {
     pub(super) fn remove(&self, how: Unmount) -> io::Result<()> {
         let flags = match how {
             Unmount::Unused => UnmountFlags::empty(),
+            Unmount::Cut => UnmountFlags::FORCE | UnmountFlags::DETACH,
             Unmount::Detach => UnmountFlags::DETACH,
         };
         match rustix::mount::unmount(&self.path, flags | UnmountFlags::NOFOLLOW) {
@@ -150,12 +161,23 @@ pub fn forget(folder: &Path) -> io::Result<()> {
         {
             Mount { path: folder.to_owned() }.remove(Unmount::Detach)
         }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
-/// Whether something may be mounted there.
-fn look(folder: &Path) -> Result<PathBuf, MountError> {
+/// Whether a disk is mounted there, and served.
+#[must_use]
+pub fn is_served(folder: &Path) -> bool {
+    let device = |path: &Path| std::fs::metadata(path).map(|facts| facts.dev());
+    match (device(folder), device(&folder.join(".."))) {
+        (Ok(here), Ok(around)) => here != around && folder.join(NAME).exists(),
+        _ => false,
+    }
+}
+
+/// Whether something may be mounted there; as long as the directory is held, by us alone.
+fn look(folder: &Path) -> Result<(PathBuf, File), MountError> {
     let shown = folder.display().to_string();
     let failed = |error: io::Error| match Errno::from_io_error(&error) {
         Some(Errno::NOENT) => MountError::Missing(shown.clone()),
@@ -166,14 +188,20 @@ fn look(folder: &Path) -> Result<PathBuf, MountError> {
     if !std::fs::metadata(folder).map_err(failed)?.is_dir() {
         return Err(MountError::NoDirectory(shown));
     }
+    let alone = File::open(folder).map_err(failed)?;
+    // Not all file systems can lock a directory.
+    if rustix::fs::flock(&alone, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+    {
+        return Err(MountError::Taken(shown));
+    }
     if std::fs::read_dir(folder).map_err(failed)?.next().is_some() {
         return Err(MountError::NotEmpty(shown));
     }
-    folder.canonicalize().map_err(failed)
+    Ok((folder.canonicalize().map_err(failed)?, alone))
 }
 
 fn open() -> Result<OwnedFd, MountError> {
-    let device = std::fs::File::options().read(true).write(true).open(DEVICE);
+    let device = File::options().read(true).write(true).open(DEVICE);
     device.map(OwnedFd::from).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => MountError::NotAllowed(error),
         _ => MountError::NoFuse(error),
@@ -249,7 +277,10 @@ mod tests {
     #[test]
     fn only_empty_directories_are_mounted_on() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(look(folder.path()).is_ok());
+        let held = look(folder.path()).unwrap();
+        assert!(matches!(look(folder.path()), Err(MountError::Taken(_))), "one at a time");
+        drop(held);
+        assert!(look(folder.path()).is_ok() && !is_served(folder.path()));
         let missing = folder.path().join("missing");
         assert!(matches!(look(&missing), Err(MountError::Missing(_))));
         std::fs::write(folder.path().join("file"), "").unwrap();
@@ -257,6 +288,16 @@ mod tests {
         let file = folder.path().join("file");
         assert!(matches!(look(&file), Err(MountError::NoDirectory(_))));
         assert!(matches!(look(&file.join("x")), Err(MountError::NoDirectory(_))));
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_not_said_to_be_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        forget(folder.path()).unwrap();
+        forget(&folder.path().join("missing")).unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&link, &link).unwrap();
+        assert!(forget(&link).is_err());
     }
 
     #[test]

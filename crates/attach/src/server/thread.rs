@@ -253,16 +253,17 @@ impl<P: Port> Server<P> {
     fn take_up(&mut self, key: usize) {
         loop {
             let Some(client) = self.clients.get_mut(key) else { return };
-            if client.held.is_empty() || client.end != End::Open {
+            if client.held.is_empty() || client.end != End::Open || client.blocked.is_some() {
                 return;
             }
-            let held = std::mem::take(&mut client.held);
-            let rest = self.understand(key, &held);
-            let done = rest.len() == held.len();
-            let rest = rest.to_vec();
+            let mut held = std::mem::take(&mut client.held);
+            let left = self.understand(key, &held).len();
+            let done = left == held.len();
+            held.drain(..held.len() - left);
             let Some(client) = self.clients.get_mut(key) else { return };
             // A negotiation that has ended has put back what came behind it.
-            client.held.splice(0..0, rest);
+            held.append(&mut client.held);
+            client.held = held;
             if done {
                 return;
             }
@@ -375,16 +376,18 @@ impl<P: Port> Server<P> {
         }
     }
 
-    /// Who does not read holds memory that others wait for.
+    /// Who neither reads nor ends a write holds memory that others wait for.
     fn make_room(&mut self, now: Instant) {
         let patience = self.settings.slow_reader;
-        let is_slow = |client: &Client| {
-            client.end != End::Closed && client.sending.is_some_and(|since| now >= since + patience)
-        };
-        let slow = self.clients.iter().find(|(_, client)| is_slow(client)).map(|(key, _)| key);
-        if let Some(key) = slow {
-            let text = "a connection was closed: it reads nothing, and others lack memory";
-            self.tell(News::Client(text.into()));
+        let mut stuck = None;
+        // All are looked at: it is noted how far their writes are.
+        for (key, client) in &mut self.clients {
+            let why = client.is_stuck(now, patience).map(|why| (key, why));
+            stuck = stuck.or(why);
+        }
+        if let Some((key, why)) = stuck {
+            let text = format!("a connection was closed: {why}, and others lack memory");
+            self.tell(News::Client(text));
             self.close(key);
         }
     }

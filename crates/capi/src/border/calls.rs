@@ -100,7 +100,7 @@ pub(super) fn write(
     flags: u32,
 ) -> Result<Operation, Failure> {
     let durability = durability(known(flags, WRITE_FUA)?);
-    Ok(Operation::Write { offset, data: disk.copy_of(from), durability })
+    Ok(Operation::Write { offset, data: disk.copy_of(from)?, durability })
 }
 
 pub(super) fn discard(offset: u64, length: u64, flags: u32) -> Result<Operation, Failure> {
@@ -119,9 +119,9 @@ pub(super) fn compare_and_write(
     expected: &[u8],
     new: &[u8],
     offset: u64,
-) -> Operation {
-    let [expected, new] = [expected, new].map(|bytes| disk.copy_of(bytes));
-    Operation::CompareAndWrite { offset, expected, new }
+) -> Result<Operation, Failure> {
+    let (expected, new) = (disk.copy_of(expected)?, disk.copy_of(new)?);
+    Ok(Operation::CompareAndWrite { offset, expected, new })
 }
 
 /// Whether an operation may have so much data.
@@ -255,7 +255,7 @@ unsafe extern "C" fn lunwire_compare_and_write(
         let expected = unsafe { memory::bytes(expected, length) }?;
         // SAFETY: the same.
         let new = unsafe { memory::bytes(new, length) }?;
-        disk.carry_out(compare_and_write(&disk, expected, new, offset))?;
+        disk.carry_out(compare_and_write(&disk, expected, new, offset)?)?;
         Ok(0)
     })
 }

@@ -46,7 +46,7 @@ unsafe extern "C" fn lunwire_queue_new(depth: u32, queue: *mut Handle) -> c_int 
 extern "C" fn lunwire_queue_free(queue: Handle) -> c_int {
     enter(|| {
         // Another thread may be in it still.
-        QUEUES.remove(queue.id)?.forget_all();
+        QUEUES.remove(queue.id)?.free();
         Ok(0)
     })
 }
@@ -147,7 +147,7 @@ unsafe extern "C" fn lunwire_submit_compare_and_write(
         let expected = unsafe { memory::bytes(expected, length) }?;
         // SAFETY: the same.
         let new = unsafe { memory::bytes(new, length) }?;
-        let operation = calls::compare_and_write(&disk, expected, new, offset);
+        let operation = calls::compare_and_write(&disk, expected, new, offset)?;
         queue.submit(&disk, tag, operation, None).map(|()| 0)
     })
 }

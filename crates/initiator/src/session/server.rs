@@ -324,6 +324,9 @@ impl Server {
             Event::MayHaveLost { session, lun, fate } => {
                 self.tell_disks(session, Some(lun), &DiskEvent::MayHaveLost(fate));
             }
+            Event::Path { session, path, change } => {
+                self.tell_disks(session, None, &DiskEvent::Path { path, change });
+            }
             Event::Down { session, error } => {
                 self.tell_disks(session, None, &DiskEvent::Lost(error));
             }
@@ -335,7 +338,6 @@ impl Server {
             Event::Deferred { .. }
             | Event::Oddity { .. }
             | Event::Adapter { .. }
-            | Event::Path { .. }
             | Event::Settled { .. }
             | Event::Again { .. }
             | Event::Elsewhere { .. }

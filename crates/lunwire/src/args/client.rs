@@ -459,6 +459,9 @@ Examples:
       then: qemu-img convert disk.qcow2 'nbd+unix:///?socket=/run/user/1000/disk.sock'
   lunwire attach iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --nbd 127.0.0.1:10809
       then, as root: nbd-client 127.0.0.1 10809 /dev/nbd0
+  lunwire attach iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 \
+                 iscsi://10.0.1.1/iqn.2026-01.com.example:disk/0 ~/disk
+      over two paths, of which one may be lost
 
 NBD needs no root, no kernel modules and no host network; a file needs /dev/fuse, and fusermount3
 (package fuse3) for who is not root; a loop device needs root. A socket in the file system is for
@@ -469,11 +472,12 @@ written is flushed.";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AttachOptions {
+    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN, of which several are paths to one disk; then the
+    /// empty directory in which to make it a file, DIR/disk, unless it is to be something else
+    #[arg(value_names = ["URL", "DIR"], required = true)]
+    pub(crate) what: Vec<String>,
     #[command(flatten)]
-    pub(crate) disk: DiskOptions,
-    /// Make it a file in this empty directory: DIR/disk
-    #[arg(value_name = "DIR", conflicts_with_all = ["nbd", "loops"])]
-    pub(crate) folder: Option<PathBuf>,
+    pub(crate) client: ClientOptions,
     /// Make it a loop device
     #[arg(long = "loop", conflicts_with = "nbd")]
     pub(crate) loops: bool,

@@ -18,6 +18,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
@@ -36,6 +37,7 @@ use initiator::Fate;
 use initiator::Geometry;
 use initiator::Initiator;
 use initiator::Options;
+use initiator::Paths;
 use initiator::Session;
 use initiator::Url;
 use serde_json::json;
@@ -49,6 +51,7 @@ use self::served::Place;
 use self::served::Served;
 use self::served::Wanted;
 use crate::args::AttachOptions;
+use crate::args::ClientOptions;
 use crate::args::Usage;
 use crate::client;
 use crate::client::leaving;
@@ -80,8 +83,8 @@ enum Word {
 
 /// Attaches one disk until the user wants an end.
 pub(crate) fn run(options: &AttachOptions) -> Result<()> {
-    let url = client::disk_url(&options.disk.url)?;
-    let place = Place::of(options)?;
+    let (urls, folder) = taken_apart(&options.what)?;
+    let place = Place::of(options, folder)?;
     let wait = client::time("--io-timeout", &options.io_timeout)?;
     let keep_bytes = keep_bytes(options.keep.as_deref())?;
     let tls = tls(options)?;
@@ -95,10 +98,11 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     if options.in_background {
         background::part()?;
     }
+    let url = urls.first().context("there is no URL")?.clone();
     let listed = list(options, &place, &url)?;
-    let engine = client::engine(&options.disk.client)?;
-    let mut login = client::options(&options.disk.client, &url)?;
-    login.reconnect_patience = if wait.is_zero() { Duration::MAX } else { wait };
+    let engine = client::engine(&options.client)?;
+    let login =
+        Login::of(&options.client, &urls, if wait.is_zero() { Duration::MAX } else { wait })?;
     let (wake, words) = mpsc::channel();
     let interrupted = wake.clone();
     // Who has gone needs no word.
@@ -120,7 +124,8 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     if let Some(text) = what_is_kept(options, keep_bytes, &geometry) {
         output::say(format_args!("{url}: {text}"));
     }
-    let description = url.to_string();
+    let names: Vec<String> = urls.iter().map(Url::to_string).collect();
+    let description = names.join(" ");
     let mount = match &listed {
         Some((book, Reserved { name, .. })) if place == Place::Loop => Some(book.make_mount(name)?),
         _ => None,
@@ -132,8 +137,9 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let (served, from) = match started {
         Ok(started) => started,
         Err(error) => {
-            if let Some((book, Reserved { name, .. })) = &listed {
-                book.strike(name);
+            // Its socket goes, too.
+            if let Some((book, reserved)) = listed {
+                book.strike(&reserved.name);
             }
             session.logout();
             return Err(error);
@@ -164,7 +170,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         attached.is_ready(options, &name)
     });
     if let Err(error) = ready {
-        attached.end(&session, &name, None)?;
+        attached.end(&session, &name, None, words)?;
         return Err(error);
     }
     let passed_on = std::thread::Builder::new().name("news".into()).spawn(move || {
@@ -176,7 +182,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     })?;
     let order = attached.wait_for_end(&words);
     leaving::set_most(LEAVING_MOST);
-    let ended = attached.end(&session, &name, order);
+    let ended = attached.end(&session, &name, order, words);
     // It ends with the server.
     let _ = passed_on.join();
     ended
@@ -308,8 +314,14 @@ impl Attached<'_> {
         }
     }
 
-    /// Ends all, and answers who has ordered that.
-    fn end(self, session: &Session, name: &str, order: Option<Detach>) -> Result<()> {
+    /// Ends all, and answers those who have ordered that.
+    fn end(
+        self,
+        session: &Session,
+        name: &str,
+        order: Option<Detach>,
+        words: Receiver<Word>,
+    ) -> Result<()> {
         let Self { url, book, served, orders } = self;
         let stopped = served.stop(GRACE);
         session.logout();
@@ -324,14 +336,21 @@ impl Attached<'_> {
             Err(attach::Error::Disk(error)) => Err(client::advised(error, url)),
             Err(error) => Err(anyhow::anyhow!("{url}: {error}")),
         };
-        if let (Some(orders), Some(Detach { reply, .. })) = (orders, order) {
-            let answer = match &ended {
+        if let Some(orders) = orders {
+            orders.ended(match &ended {
                 Ok(lost) => Reply::Detached { warnings: lost.clone() },
                 Err(error) => {
                     Reply::Error { message: format!("it ended, but {}", output::chain(error)) }
                 }
-            };
-            orders.answer(reply, answer);
+            });
+            let ordered_meanwhile = words.try_iter().filter_map(|word| match word {
+                Word::Detach(order) => Some(order),
+                _ => None,
+            });
+            let waiting = order.into_iter().chain(ordered_meanwhile).map(|order| order.reply);
+            let waiting = waiting.collect();
+            drop(words);
+            orders.leave(waiting);
         }
         if let (Some(book), Ok(_)) = (&book, &ended) {
             // Nothing in it is of interest any more.
@@ -339,6 +358,15 @@ impl Attached<'_> {
         }
         ended.map(drop)
     }
+}
+
+/// The paths to the disk, and the directory behind them.
+fn taken_apart(what: &[String]) -> Result<(Vec<Url>, Option<&Path>)> {
+    let (urls, folder) = match what {
+        [urls @ .., last] if !urls.is_empty() && !client::is_url(last) => (urls, Some(last)),
+        all => (all, None),
+    };
+    Ok((client::disk_urls(&urls.join(" "))?, folder.map(Path::new)))
 }
 
 /// Most that is kept: none, or a few requests at least.
@@ -402,9 +430,41 @@ fn is_loopback(address: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
-fn log_in(initiator: &Initiator, options: Options, url: &Url) -> Result<Session> {
-    let identity = Identity::of(&options);
-    match initiator.connect(options) {
+/// How to reach the disk.
+enum Login {
+    One(Options),
+    Several(Paths),
+}
+
+impl Login {
+    /// Operations wait for `patience` when there is no way.
+    fn of(client: &ClientOptions, urls: &[Url], patience: Duration) -> Result<Self> {
+        let patient = |options| Options { reconnect_patience: patience, ..options };
+        if let [url] = urls {
+            return Ok(Self::One(patient(client::options(client, url)?)));
+        }
+        let Paths { paths, policy } = client::paths(client, urls)?;
+        let paths = paths.into_iter().map(|(options, lun)| (patient(options), lun)).collect();
+        Ok(Self::Several(Paths { paths, policy }))
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        match self {
+            Self::One(options) => Some(Identity::of(options)),
+            Self::Several(Paths { paths, .. }) => {
+                paths.first().map(|(first, _)| Identity::of(first))
+            }
+        }
+    }
+}
+
+fn log_in(initiator: &Initiator, login: Login, url: &Url) -> Result<Session> {
+    let identity = login.identity().context("there is no URL")?;
+    let session = match login {
+        Login::One(options) => initiator.connect(options),
+        Login::Several(paths) => initiator.connect_paths(paths),
+    };
+    match session {
         Ok(session) => Ok(session),
         Err(_) if client::is_interrupted() => bail!("{url}: interrupted"),
         Err(error) => Err(refusal::advised(error, url, &identity)),
@@ -417,6 +477,7 @@ fn tell(event: &DiskEvent, url: &Url, kind: &str) {
             "{url}: {}; reads and writes wait until the session is back",
             client::besides(error, url)
         )),
+        DiskEvent::Path { path, change } => client::tell_of_path(*path, change),
         DiskEvent::Back => output::say(format_args!("{url}: the session is back")),
         DiskEvent::Resized { was, now } => {
             let seen = if kind == "nbd" { "; clients see it when they connect again" } else { "" };

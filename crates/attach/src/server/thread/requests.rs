@@ -76,8 +76,7 @@ impl<P: Port> Server<P> {
         let has_data = request.command == Command::Write && request.length > 0;
         match parts {
             Err(errno) if has_data => {
-                client.writing =
-                    Some(Writing { request, to: Destination::Nowhere(errno), came: 0 });
+                client.writing = Some(Writing::new(request, Destination::Nowhere(errno)));
             }
             Err(errno) => client.answer(&request, Err(errno)),
             Ok(parts) if parts.is_empty() => client.answer(&request, Ok(None)),
@@ -87,7 +86,7 @@ impl<P: Port> Server<P> {
                 }
                 if let [Part::Write { blocks, lead }] = &parts[..] {
                     match destination(&self.pool, split::length(blocks.clone()), *lead) {
-                        Some(to) => client.writing = Some(Writing { request, to, came: 0 }),
+                        Some(to) => client.writing = Some(Writing::new(request, to)),
                         None => {
                             client.blocked = Some(request);
                             self.blocked = true;

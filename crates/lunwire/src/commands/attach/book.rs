@@ -6,6 +6,8 @@ use std::fs;
 use std::fs::DirBuilder;
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
@@ -16,6 +18,7 @@ use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
 use control::admin::Attachment;
+use engine::loops::LoopDevice;
 
 use crate::args::AttachedPlace;
 use crate::args::Usage;
@@ -54,11 +57,13 @@ impl Book {
     pub(super) fn of(place: &AttachedPlace) -> Option<Self> {
         let folder = place.state_dir.clone().or_else(|| {
             match std::env::var_os("XDG_RUNTIME_DIR") {
-                Some(folder) if !folder.is_empty() => Some(PathBuf::from(folder)),
-                _ if rustix::process::geteuid().is_root() => Some(PathBuf::from("/run")),
+                Some(folder) if !folder.is_empty() => Some(PathBuf::from(folder).join("lunwire")),
+                // That of a daemon, /run/lunwire, belongs to its user and goes with it.
+                _ if rustix::process::geteuid().is_root() => {
+                    Some(PathBuf::from("/run/lunwire-attached"))
+                }
                 _ => None,
             }
-            .map(|folder| folder.join("lunwire"))
         })?;
         Some(Self { folder })
     }
@@ -76,7 +81,17 @@ impl Book {
             .recursive(true)
             .mode(0o700)
             .create(&self.folder)
-            .with_context(|| format!("cannot make {shown}; try: --state-dir PATH"))
+            .with_context(|| format!("cannot make {shown}; try: --state-dir PATH"))?;
+        let facts = fs::metadata(&self.folder).with_context(|| format!("cannot use {shown}"))?;
+        // Who may write there could have us write elsewhere, by links.
+        if facts.uid() != rustix::process::geteuid().as_raw() {
+            let user = facts.uid();
+            bail!("{shown} belongs to user {user}; try: --state-dir with a folder of your own");
+        }
+        if facts.mode() & 0o022 != 0 {
+            bail!("others may write to {shown}; try: chmod go-w {shown}, or --state-dir PATH");
+        }
+        Ok(())
     }
 
     /// By which its process is asked.
@@ -100,6 +115,9 @@ impl Book {
     /// Makes the directory where a disk is mounted that is to be a loop device.
     pub(super) fn make_mount(&self, name: &str) -> Result<PathBuf> {
         let folder = self.mount(name);
+        // A process that was killed before the attachment was written down has left it.
+        let left = take_away(&folder);
+        left.with_context(|| format!("cannot take away what is left of {name}"))?;
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         made.with_context(|| format!("cannot make {}", folder.display()))?;
         Ok(folder)
@@ -131,6 +149,9 @@ impl Book {
 
     fn take(&self, name: String) -> Result<Reserved> {
         let path = self.socket(&name);
+        if fs::symlink_metadata(&path).is_ok_and(|there| !there.file_type().is_socket()) {
+            bail!("{} is there and is no socket; try: another --as", path.display());
+        }
         let listener = admin::bind(&path)?;
         Ok(Reserved { name, listener, socket: Socket::of(path)? })
     }
@@ -194,9 +215,21 @@ impl Book {
     fn read(&self, path: &Path) -> Option<Entry> {
         let attachment: Attachment = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
         let named = path.file_stem().is_some_and(|stem| stem == &*attachment.name);
-        let alive = self.is_alive(&attachment.name);
-        named.then_some(Entry { attachment, alive })
+        let folder = attachment.folder.as_deref().map(Path::new);
+        // Somebody may have removed its socket.
+        let alive = self.is_alive(&attachment.name) || folder.is_some_and(attach::is_served);
+        // One that has just ended has struck itself out.
+        (named && (alive || path.exists())).then_some(Entry { attachment, alive })
     }
+}
+
+/// Takes away what a process that is gone has left at `folder`, where it had mounted the disk.
+pub(super) fn take_away(folder: &Path) -> Result<()> {
+    for device in LoopDevice::of(&folder.join("disk")) {
+        let shown = device.path().display();
+        device.clear().with_context(|| format!("cannot take {shown} away"))?;
+    }
+    attach::forget(folder).with_context(|| format!("cannot unmount {}", folder.display()))
 }
 
 /// Whether a name may be that of a file.
@@ -266,6 +299,22 @@ mod tests {
         assert_eq!(book.reserve(Some("a.b"), &url).unwrap().name, "a.b");
         for odd in ["", "../x", ".x", "-x", "a/b", "a b", &"x".repeat(33)] {
             assert!(book.reserve(Some(odd), &url).is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_folder_of_others_is_not_used() {
+        let (book, _folder) = book();
+        let mode = |mode| fs::set_permissions(&book.folder, fs::Permissions::from_mode(mode));
+        for open in [0o777, 0o1777, 0o720] {
+            mode(open).unwrap();
+            assert!(book.make().unwrap_err().to_string().contains("chmod go-w"), "{open:o}");
+        }
+        mode(0o755).unwrap();
+        book.make().unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&book.folder, Some(65534), None).unwrap();
+            assert!(book.make().unwrap_err().to_string().contains("user 65534"));
         }
     }
 

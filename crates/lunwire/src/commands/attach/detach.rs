@@ -4,16 +4,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
 use control::admin::Attachment;
 use control::admin::Reply;
 use control::admin::Request;
 use control::units;
-use engine::loops::LoopDevice;
 use serde_json::json;
 
+use super::book;
 use super::book::Book;
 use super::book::Entry;
 use crate::args::AttachedOptions;
@@ -84,6 +83,10 @@ pub(crate) fn detach(options: &DetachOptions) -> Result<()> {
         }
         return Ok(());
     }
+    if !book.socket(name).exists() {
+        let Attachment { pid, .. } = entry.attachment;
+        bail!("{name}: somebody has removed the socket of process {pid}; try: kill {pid}");
+    }
     let order = Request::Detach { force: options.force };
     let reply = admin::ask_patiently(Some(&book.socket(name)), &order, PATIENCE, |_| {})?;
     let Reply::Detached { warnings } = reply else {
@@ -125,11 +128,7 @@ fn socket_of(place: &str) -> Option<&str> {
 /// Takes away what a process has left that is gone; what could not be done comes back.
 fn clean(book: &Book, attachment: &Attachment) -> Result<()> {
     if let Some(folder) = &attachment.folder {
-        let file = Path::new(folder).join("disk");
-        if let Some(device) = LoopDevice::find(Path::new(&attachment.place), &file) {
-            device.clear().with_context(|| format!("cannot take {} away", attachment.place))?;
-        }
-        attach::forget(Path::new(folder)).with_context(|| format!("cannot unmount {folder}"))?;
+        book::take_away(Path::new(folder))?;
     }
     book.clean(&attachment.name);
     Ok(())

@@ -43,11 +43,17 @@ struct Shared {
     attachment: Mutex<Attachment>,
     /// Nobody is served any more who comes now.
     leaving: AtomicBool,
+    /// How it has ended.
+    end: Mutex<Option<Reply>>,
 }
 
 impl Shared {
     fn attachment(&self) -> MutexGuard<'_, Attachment> {
         self.attachment.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self) -> MutexGuard<'_, Option<Reply>> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -74,17 +80,20 @@ impl Orders {
     ) -> Result<Self> {
         let Reserved { listener, socket, .. } = reserved;
         let attachment = Mutex::new(attachment);
-        let shared = Arc::new(Shared { attachment, leaving: AtomicBool::new(false) });
+        let (leaving, end) = (AtomicBool::new(false), Mutex::default());
+        let shared = Arc::new(Shared { attachment, leaving, end });
         let (mut clients, orders) =
             Clients::new(listener, Asked(Arc::clone(&shared))).context("cannot serve orders")?;
         let thread = |name: &str| std::thread::Builder::new().name(name.into());
+        let known = Arc::clone(&shared);
         thread("orders").spawn(move || {
             orders.run(|order, _| match order {
                 Request::Detach { force } => {
                     let (reply, answer) = mpsc::channel();
                     to(Detach { force: *force, reply });
                     let gone = || Reply::Error { message: "it is about to end".into() };
-                    answer.recv().unwrap_or_else(|_| gone())
+                    // Who comes late is told the same as the others.
+                    answer.recv().unwrap_or_else(|_| known.end().clone().unwrap_or_else(gone))
                 }
                 _ => Reply::Error { message: "it does not know that order".into() },
             });
@@ -105,11 +114,18 @@ impl Orders {
         attachment.clone()
     }
 
-    /// Waits until who has given an order has its answer.
-    pub(super) fn answer(self, reply: Sender<Reply>, answer: Reply) {
+    /// How it has ended, for all who order that from now on.
+    pub(super) fn ended(&self, how: Reply) {
+        *self.shared.end() = Some(how);
+    }
+
+    /// Waits until those who have given orders have their answer; whoever takes orders is gone.
+    pub(super) fn leave(self, waiting: Vec<Sender<Reply>>) {
         self.shared.leaving.store(true, Ordering::Release);
-        // Its thread is there as long as the order is not answered.
-        if reply.send(answer).is_ok() {
+        let Some(answer) = self.shared.end().clone() else { return };
+        // Its thread is there as long as one order is not answered.
+        let answered = waiting.into_iter().filter(|reply| reply.send(answer.clone()).is_ok());
+        if answered.count() > 0 {
             // It ends with its last client, who has a deadline.
             let _ = self.thread.join();
         }

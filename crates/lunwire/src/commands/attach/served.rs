@@ -4,12 +4,15 @@
 use std::io::ErrorKind;
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::bail;
 use attach::Address;
 use attach::Error;
 use attach::FuseServer;
@@ -19,6 +22,7 @@ use attach::News;
 use attach::Settings;
 use control::words;
 use engine::loops::LoopDevice;
+use engine::loops::LoopError;
 use engine::loops::LoopOptions;
 use initiator::Disk;
 use initiator::Session;
@@ -26,6 +30,7 @@ use initiator::Session;
 use super::users;
 use crate::args::AttachOptions;
 use crate::args::Usage;
+use crate::client;
 
 /// Who only looks, as `udev` does whenever a device is closed, is gone after so long.
 const MOMENT: Duration = Duration::from_secs(2);
@@ -65,16 +70,22 @@ pub(super) struct Wanted<'a> {
 }
 
 impl Place {
-    pub(super) fn of(options: &AttachOptions) -> Result<Self> {
-        match (&options.nbd, &options.folder) {
-            (Some(text), _) => Ok(Self::Nbd(address(text)?)),
-            (None, Some(folder)) => Ok(Self::Folder(folder.clone())),
+    pub(super) fn of(options: &AttachOptions, folder: Option<&Path>) -> Result<Self> {
+        match (&options.nbd, folder) {
+            (Some(_), Some(folder)) => Err(twice(folder, "--nbd")),
+            (None, Some(folder)) if options.loops => Err(twice(folder, "--loop")),
+            (Some(text), None) => Ok(Self::Nbd(address(text)?)),
+            (None, Some(folder)) => Ok(Self::Folder(folder.to_owned())),
             (None, None) if options.loops => Ok(Self::Loop),
             (None, None) => {
                 Err(Usage("where? try: a directory, --nbd SOCKET or --loop".into()).into())
             }
         }
     }
+}
+
+fn twice(folder: &Path, other: &str) -> anyhow::Error {
+    Usage(format!("{}: a directory and {other} exclude each other", folder.display())).into()
 }
 
 fn address(text: &str) -> Result<Address> {
@@ -117,7 +128,7 @@ impl Served {
                 let (server, news) =
                     FuseServer::start(disk, pool, folder, wanted.settings.keep_bytes)?;
                 let options = LoopOptions { block: geometry.block, read_only: geometry.read_only };
-                match LoopDevice::attach(&server.path(), options) {
+                match device_on(&server, options)? {
                     Ok(device) => Ok((Self::Loop(device, server), news)),
                     Err(error) => {
                         // Nobody has used it.
@@ -227,6 +238,28 @@ impl Served {
         }
         Ok(lost)
     }
+}
+
+/// A loop device on the file of `server`, which the system reads first: that may take as long as
+/// the target is away, but not longer than the user wants it.
+fn device_on(server: &FuseServer, options: LoopOptions) -> Result<Result<LoopDevice, LoopError>> {
+    let (tell, told) = mpsc::channel();
+    let file = server.path();
+    let begin = std::thread::Builder::new().name("loop-begin".into());
+    // Who has gone needs no word.
+    begin.spawn(move || drop(tell.send(LoopDevice::attach(&file, options))))?;
+    loop {
+        match told.recv_timeout(LOOK) {
+            Ok(attached) => return Ok(attached),
+            Err(RecvTimeoutError::Timeout) if !client::is_interrupted() => {}
+            Err(_) => break,
+        }
+    }
+    server.cut()?;
+    if let Ok(Ok(device)) = told.recv() {
+        device.clear()?;
+    }
+    bail!("interrupted")
 }
 
 fn used(path: &Path, error: &std::io::Error) -> String {
