@@ -432,7 +432,7 @@ fn is_loopback(address: &str) -> bool {
 
 /// How to reach the disk.
 enum Login {
-    One(Options),
+    One(Box<Options>),
     Several(Paths),
 }
 
@@ -441,7 +441,7 @@ impl Login {
     fn of(client: &ClientOptions, urls: &[Url], patience: Duration) -> Result<Self> {
         let patient = |options| Options { reconnect_patience: patience, ..options };
         if let [url] = urls {
-            return Ok(Self::One(patient(client::options(client, url)?)));
+            return Ok(Self::One(Box::new(patient(client::options(client, url)?))));
         }
         let Paths { paths, policy } = client::paths(client, urls)?;
         let paths = paths.into_iter().map(|(options, lun)| (patient(options), lun)).collect();
@@ -461,7 +461,7 @@ impl Login {
 fn log_in(initiator: &Initiator, login: Login, url: &Url) -> Result<Session> {
     let identity = login.identity().context("there is no URL")?;
     let session = match login {
-        Login::One(options) => initiator.connect(options),
+        Login::One(options) => initiator.connect(*options),
         Login::Several(paths) => initiator.connect_paths(paths),
     };
     match session {
