@@ -283,12 +283,9 @@ impl Inner {
             queue = self.lock();
             queue.is_busy = false;
             if is_gone {
-                queue.waiting = Vec::new();
                 break Some(queue.figures.end.insert(End::Removed).clone());
             }
             if let Err(error) = result {
-                self.is_open.store(false, Ordering::Relaxed);
-                queue.waiting = Vec::new();
                 (queue.figures.bytes, queue.figures.segments) = (written, segments);
                 let end = queue.figures.end.insert(End::Failed(error.to_string()));
                 break Some(end.clone());
@@ -296,6 +293,8 @@ impl Inner {
         };
         self.is_open.store(false, Ordering::Relaxed);
         queue.is_over = true;
+        // Nobody writes what has come since: who waits for the end does not wait for that.
+        queue.waiting = Vec::new();
         drop(queue);
         self.emptied.notify_all();
         if let Some(end) = end {

@@ -76,7 +76,8 @@ pub struct Config {
     /// Default: `off`.
     pub rdma: Option<Spanned<String>>,
     /// Where RDMA adapters take connections, in place of all portals that have no `rdma` of their
-    /// own; an iWARP adapter needs a port that TCP does not have.
+    /// own, in the portal group of the portal that has the address, or in group 1; an iWARP adapter
+    /// needs a port that TCP does not have.
     /// Values: `ADDRESS:PORT` or `NAME:PORT`, beside an `rdma` of `verbs` or `auto`.
     /// Default: at the portals.
     #[serde(default)]
@@ -127,7 +128,8 @@ pub struct Portal {
     /// The portal, as it stands there.
     /// Values: `ADDRESS:PORT` or `NAME:PORT`, each once.
     pub address: Spanned<String>,
-    /// Whether it speaks iSER, too: `verbs` and `auto` are adapters that have its address.
+    /// Whether it speaks iSER, too. `verbs`: by adapters, which must have its address, and over TCP
+    /// it speaks iSCSI alone; `auto`: by software iWARP, and by adapters if some have its address.
     /// Values: `iwarp`, `verbs`, `auto` or `off`.
     /// Default: the `rdma` of the top.
     pub rdma: Option<Spanned<String>>,

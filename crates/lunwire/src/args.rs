@@ -217,8 +217,8 @@ pub(crate) struct ServeOptions {
     #[arg(long)]
     pub(crate) markers: bool,
     /// iwarp: speak iSER by software iWARP on the same portals, too; verbs: by RDMA adapters, at
-    /// the same addresses; auto: by software iWARP, and by adapters where there are some; off
-    /// [default: off]
+    /// the same addresses; auto: by software iWARP, and by adapters where there are some; off.
+    /// It holds for all portals, whatever the file says of single ones [default: off]
     #[arg(long, value_name = "PROVIDER")]
     pub(crate) rdma: Option<String>,
     /// Write what goes over all connections to FILE, for tshark or Wireshark; the secrets of CHAP

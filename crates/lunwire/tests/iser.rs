@@ -267,6 +267,11 @@ fn each_portal_has_a_word_of_its_own() {
              address = \"127.0.0.2:0\"\nrdma = \"off\"",
             "it is named before",
         ),
+        // Also where nothing is said of it.
+        (
+            "[[portal]]\naddress = \"127.0.0.2:0\"\n[[portal]]\naddress = \"127.0.0.2:0\"",
+            "it is named before",
+        ),
     ] {
         fails(1, &["check", &two_portals(&files, more)], &[why]);
     }
@@ -286,12 +291,15 @@ fn adapters_are_asked_for_at_single_portals() {
     let config = two_portals(&files, &own("verbs"));
     let serve = ["serve", "--config", &config];
     fails(1, &serve, &["RDMA", "try:"]);
+    fails(1, &["check", &config], &["RDMA", "try:"]);
     let told = stdout(&good(&["explain", &config]));
     let line = told.lines().find(|line| line.starts_with("RDMA at 127.0.0.2:0")).unwrap();
     assert!(line.contains("the daemon does not start (rdma = verbs)"), "{line}");
+    assert_eq!(line.matches("RDMA at").count(), 1, "{line}");
     assert!(!told.contains("RDMA at 127.0.0.1"), "{told}");
     // Where there may be one, the other portal is what it says, and this one speaks iSER, too.
     let config = two_portals(&files, &own("auto"));
+    good(&["check", &config]);
     let told = stdout(&good(&["explain", &config]));
     let line = told.lines().find(|line| line.starts_with("RDMA at 127.0.0.2:0")).unwrap();
     assert!(line.contains("it is left out (rdma = auto)"), "{line}");
@@ -339,6 +347,16 @@ fn addresses_of_adapters_stand_in_the_file() {
         ),
     ] {
         fails(1, &["check", &with(&top, "")], &["rdma-listen", why]);
+    }
+    // What comes of another mistake is not told beside it.
+    for (wrong, more) in [
+        (listen("roce"), ""),
+        ("listen = [\"127.0.0.1\"]".to_owned(), "[[portal]]\naddress = \"127.0.0.1:3260\"\n"),
+    ] {
+        let config = files.with("wrong.toml", format!("{wrong}\n{more}").as_bytes());
+        let json = stdout(&lunwire(&["check", &config, "--json"]));
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["errors"].as_array().map(Vec::len), Some(1), "{json}");
     }
     let both = "rdma = \"verbs\"\nlisten = [\"127.0.0.7:9\"]\nrdma-listen = [\"127.0.0.7:9\"]\n\
                 [[portal]]\naddress = \"127.0.0.7:9\"\nrdma = \"verbs\"\n";

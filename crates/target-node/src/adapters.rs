@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! At which addresses RDMA adapters take connections.
 
+use crate::catalogue::portal_of;
 use crate::node::Portal;
-use crate::rdma::Rdma;
 use verbs::Listener;
 use verbs::VerbsError;
 
@@ -17,28 +17,56 @@ pub struct Adapters {
 }
 
 impl Adapters {
-    /// Opens what there is, which `portals` has afterwards.
-    pub(crate) fn listen(&self, portals: &mut Vec<Portal>) -> Result<Vec<Listener>, VerbsError> {
+    /// Opens what there is, beside the sockets of `portals`, and tells where it is.
+    pub(crate) fn listen(
+        &self,
+        portals: &[Portal],
+    ) -> Result<(Vec<Listener>, Vec<Portal>), VerbsError> {
         let must = self.at.iter().map(|portal| (*portal, true));
         let may = self.where_any.iter().map(|portal| (*portal, false));
-        let mut listeners = Vec::new();
+        let (mut listeners, mut places) = (Vec::new(), Vec::new());
         for (portal, must) in must.chain(may) {
             match Listener::new(portal.address) {
                 Ok(listener) => {
-                    // Where no socket listens beside it, nothing comes by software iWARP.
-                    let rdma = Some(Rdma::Off);
-                    let portal = Portal { address: listener.address(), rdma, ..portal };
-                    let is_it =
-                        |one: &Portal| (one.address, one.group) == (portal.address, portal.group);
-                    if !portals.iter().any(is_it) {
-                        portals.push(portal);
-                    }
+                    let portal = Portal { address: listener.address(), ..portal };
+                    places.push(beside(portals, portal));
                     listeners.push(listener);
                 }
                 Err(error) if must => return Err(error),
                 Err(error) => tracing::info!(%error, "no RDMA adapter at a portal"),
             }
         }
-        Ok(listeners)
+        Ok((listeners, places))
+    }
+}
+
+/// An adapter's portal at an address that sockets have, too, is in their portal group: an address
+/// is in one (RFC 7143 §4.4.1).
+fn beside(portals: &[Portal], adapter: Portal) -> Portal {
+    let socket = portal_of(portals, adapter.address);
+    Portal { group: socket.map_or(adapter.group, |socket| socket.group), ..adapter }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_in_one_portal_group() {
+        let portal = |text: &str, group| {
+            let address: std::net::SocketAddr = text.parse().unwrap();
+            Portal { group, ..address.into() }
+        };
+        let sockets =
+            [portal("0.0.0.0:3260", 2), portal("[::]:3260", 3), portal("192.0.2.1:3261", 4)];
+        for (address, group) in [
+            ("192.0.2.1:3260", 2),
+            ("[2001:db8::1]:3260", 3),
+            ("192.0.2.1:3261", 4),
+            ("192.0.2.2:3261", 1),
+            ("192.0.2.1:3262", 1),
+        ] {
+            assert_eq!(beside(&sockets, portal(address, 1)), portal(address, group));
+        }
     }
 }

@@ -49,10 +49,22 @@ impl Catalogue {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Nodes {
     pub(crate) nodes: Vec<Arc<Served>>,
+    /// Where sockets listen.
     pub(crate) portals: Vec<Portal>,
+    /// Where RDMA adapters do, at addresses of sockets or at their own.
+    pub(crate) adapters: Vec<Portal>,
     pub(crate) discovery: AuthenticationPolicy,
     /// An initiator is not told that a target exists which it may not use.
     pub(crate) hide: bool,
+}
+
+/// What carries a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// A socket, or nothing that initiators elsewhere could use.
+    Socket,
+    /// An RDMA adapter.
+    Adapter,
 }
 
 /// On what terms a session was let in.
@@ -123,7 +135,12 @@ impl Nodes {
         discovery: AuthenticationPolicy,
     ) -> Self {
         let nodes = nodes.into_iter().map(Served::new).map(Arc::new).collect();
-        Self { nodes, portals, discovery, hide: false }
+        Self { nodes, portals, adapters: Vec::new(), discovery, hide: false }
+    }
+
+    /// RDMA adapters take connections at these, too.
+    pub(crate) fn with_adapters(self, adapters: Vec<Portal>) -> Self {
+        Self { adapters, ..self }
     }
 
     /// Whether a forbidden target is answered as an unknown one (RFC 7143 §11.13.5).
@@ -143,7 +160,8 @@ impl Nodes {
 
     /// The tags of all portal groups, ascending.
     pub(crate) fn portal_groups(&self) -> Vec<u16> {
-        let mut tags: Vec<u16> = self.portals.iter().map(|portal| portal.group).collect();
+        let portals = self.portals.iter().chain(&self.adapters);
+        let mut tags: Vec<u16> = portals.map(|portal| portal.group).collect();
         tags.sort_unstable();
         tags.dedup();
         tags
@@ -165,26 +183,21 @@ impl Nodes {
         portal
     }
 
-    /// The addresses of all portals.
+    /// The addresses of all portals of sockets.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.portals.iter().map(|portal| portal.address).collect()
     }
 
     /// The portal group that took a connection to `local`.
     pub(crate) fn portal_group(&self, local: SocketAddr) -> u16 {
-        self.portal(local).map_or(PORTAL_GROUP_TAG, |portal| portal.group)
+        let portal = portal_of(&self.portals, local).or_else(|| portal_of(&self.adapters, local));
+        portal.map_or(PORTAL_GROUP_TAG, |portal| portal.group)
     }
 
-    /// Whether the portal that took a connection to `local` speaks iSER; None: it has no word of
-    /// its own.
+    /// Whether the portal whose socket took a connection to `local` speaks iSER; None: it has no
+    /// word of its own.
     pub(crate) fn rdma(&self, local: SocketAddr) -> Option<Rdma> {
-        self.portal(local)?.rdma
-    }
-
-    fn portal(&self, local: SocketAddr) -> Option<&Portal> {
-        let of_port = || self.portals.iter().filter(|portal| portal.address.port() == local.port());
-        let exact = of_port().find(|portal| portal.address.ip() == local.ip());
-        exact.or_else(|| of_port().next())
+        portal_of(&self.portals, local)?.rdma
     }
 
     /// All units of the target `name`.
@@ -315,15 +328,21 @@ impl Nodes {
 
     /// What SendTargets tells `initiator`, which reached us at `local` (RFC 7143 §C).
     ///
-    /// A portal on the wildcard address is listed as the address that this connection came to.
+    /// A portal on the wildcard address is listed as the address that this connection came to. Who
+    /// came over a socket is told where sockets listen, and who came over an adapter where those
+    /// do: SendTargets has no word for what a portal speaks.
     pub(crate) fn records(
         &self,
         initiator: &str,
         only: Option<&str>,
-        local: SocketAddr,
+        (way, local): (Way, SocketAddr),
     ) -> Vec<TargetRecord> {
+        let portals = match way {
+            Way::Socket => &self.portals,
+            Way::Adapter => &self.adapters,
+        };
         let mut addresses = Vec::new();
-        for portal in &self.portals {
+        for portal in portals {
             let mut address = portal.address;
             if address.ip().is_unspecified() {
                 if address.is_ipv4() != local.is_ipv4() {
@@ -343,6 +362,17 @@ impl Nodes {
             .map(|node| TargetRecord { name: node.name.clone(), addresses: addresses.clone() })
             .collect()
     }
+}
+
+/// That of `portals` to which a connection to `local` comes: the one that has this address, or else
+/// the one of all addresses of its family.
+pub(crate) fn portal_of(portals: &[Portal], local: SocketAddr) -> Option<&Portal> {
+    let of_port = || portals.iter().filter(|portal| portal.address.port() == local.port());
+    let all = |portal: &&Portal| {
+        let address = portal.address;
+        address.ip().is_unspecified() && address.is_ipv4() == local.is_ipv4()
+    };
+    of_port().find(|portal| portal.address.ip() == local.ip()).or_else(|| of_port().find(all))
 }
 
 #[cfg(test)]

@@ -271,12 +271,14 @@ impl Nodes {
         nodes
             .iter()
             .try_for_each(|served| in_port_groups(&new, &served.node().name, &served.luns()))?;
-        let all: Vec<u16> = portals.iter().map(|portal| portal.group).collect();
+        let all = portals.iter().chain(&self.adapters);
+        let all: Vec<u16> = all.map(|portal| portal.group).collect();
         add.iter().try_for_each(|node| in_port_groups(&all, &node.name, &node.luns))?;
         nodes.extend(add.iter().cloned().map(Served::new).map(Arc::new));
         Ok(Self {
             nodes,
             portals,
+            adapters: self.adapters.clone(),
             discovery: discovery.as_ref().unwrap_or(&self.discovery).clone(),
             hide: hide_targets.unwrap_or(self.hide),
         })

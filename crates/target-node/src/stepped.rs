@@ -73,7 +73,9 @@ impl<P: Port> SteppedTarget<P> {
     /// port, with data buffers of its own. As in a [`Target`](crate::Target), the first one listens
     /// for all.
     pub fn new(ports: Vec<(P, Pool)>, plan: SteppedPlan, listeners: Vec<OwnedFd>) -> Self {
-        let nodes = Nodes::new(plan.nodes, plan.portals, plan.discovery);
+        // Whatever plays an adapter comes to the portals of the sockets.
+        let adapters = plan.portals.clone();
+        let nodes = Nodes::new(plan.nodes, plan.portals, plan.discovery).with_adapters(adapters);
         let registry = Registry::new(plan.sessions_max);
         registry.keep_room_for_proof(nodes.takes_proof());
         let shared = Arc::new(Shared {

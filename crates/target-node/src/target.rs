@@ -161,10 +161,6 @@ pub struct Target {
     occupied: Occupied,
     /// Disks that have become smaller than hosts see them: serial number, and bytes.
     shrunk: Mutex<BTreeMap<String, u64>>,
-    /// Where RDMA adapters listen.
-    adapters: Vec<SocketAddr>,
-    /// Where they alone do.
-    without_sockets: Vec<SocketAddr>,
 }
 
 impl Target {
@@ -185,13 +181,7 @@ impl Target {
             portals.push(Portal { address, ..portal });
             listeners.push((OwnedFd::from(listener), address));
         }
-        let mut adapters = plan.adapters.listen(&mut portals)?;
-        let adapter_portals: Vec<SocketAddr> =
-            adapters.iter().map(verbs::Listener::address).collect();
-        let has_socket =
-            |address: &SocketAddr| listeners.iter().any(|(_, socket)| socket == address);
-        let without_sockets: Vec<SocketAddr> =
-            adapter_portals.iter().copied().filter(|address| !has_socket(address)).collect();
+        let (mut adapters, adapter_portals) = plan.adapters.listen(&portals)?;
         let engine = engine::choose(plan.engine);
         let mut starting = Vec::new();
         let reactors = plan.reactors.max(1);
@@ -201,7 +191,9 @@ impl Target {
             let seat = seats.get_mut(index).and_then(Option::take);
             starting.push(Starting::spawn(index, engine, seat, &plan)?);
         }
-        let nodes = Nodes::new(plan.nodes, portals, plan.discovery).hidden(plan.hide_targets);
+        let nodes = Nodes::new(plan.nodes, portals, plan.discovery)
+            .with_adapters(adapter_portals)
+            .hidden(plan.hide_targets);
         let isns = NameService::new(plan.isns);
         isns.tell(registration(&nodes))?;
         let mut mailboxes = Vec::new();
@@ -246,8 +238,6 @@ impl Target {
             volumes: Mutex::new(()),
             occupied: Occupied::default(),
             shrunk: Mutex::default(),
-            adapters: adapter_portals,
-            without_sockets,
         })
     }
 
@@ -313,18 +303,21 @@ impl Target {
         self.shared.open_local()
     }
 
-    /// The addresses that it really listens on.
+    /// The addresses that it really listens on: those of [`socket_portals`](Self::socket_portals),
+    /// and behind them those of RDMA adapters alone.
     #[must_use]
     pub fn portals(&self) -> Vec<SocketAddr> {
-        self.nodes().addresses()
+        let mut portals = self.socket_portals();
+        let adapters = self.adapter_portals().into_iter();
+        let alone: Vec<_> = adapters.filter(|adapter| !portals.contains(adapter)).collect();
+        portals.extend(alone);
+        portals
     }
 
-    /// Those of them that can be reached over TCP: all but those of RDMA adapters alone.
+    /// Those of them that can be reached over TCP.
     #[must_use]
     pub fn socket_portals(&self) -> Vec<SocketAddr> {
-        let mut portals = self.portals();
-        portals.retain(|portal| !self.without_sockets.contains(portal));
-        portals
+        self.nodes().addresses()
     }
 
     /// Those of them that speak iSER, too.
@@ -337,8 +330,8 @@ impl Target {
 
     /// Those at which RDMA adapters take connections.
     #[must_use]
-    pub fn adapter_portals(&self) -> &[SocketAddr] {
-        &self.adapters
+    pub fn adapter_portals(&self) -> Vec<SocketAddr> {
+        self.nodes().adapters.iter().map(|portal| portal.address).collect()
     }
 
     /// The tags of its portal groups, ascending.

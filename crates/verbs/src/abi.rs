@@ -265,6 +265,10 @@ pub(crate) const DEVICE_REMOVAL: c_int = 11;
 /// `RDMA_PS_TCP`.
 pub(crate) const PORTS_OF_TCP: c_int = 0x0106;
 
+/// `RDMA_OPTION_ID` and `RDMA_OPTION_ID_AFONLY`, an int: the address of all interfaces has those of
+/// its own family alone.
+pub(crate) const OWN_FAMILY_ALONE: (c_int, c_int) = (0, 2);
+
 const _: () = {
     assert!(size_of::<Ops>() == 256 && offset_of!(Ops, poll_cq) == 88);
     assert!(offset_of!(Ops, post_send) == 200 && offset_of!(Ops, post_recv) == 208);

@@ -74,6 +74,7 @@ functions! {
         fn rdma_create_id(*mut EventChannel, *mut *mut CmId, *mut c_void, c_int) -> c_int;
         fn rdma_destroy_id(*mut CmId) -> c_int;
         fn rdma_migrate_id(*mut CmId, *mut EventChannel) -> c_int;
+        fn rdma_set_option(*mut CmId, c_int, c_int, *mut c_void, usize) -> c_int;
         fn rdma_bind_addr(*mut CmId, *mut SocketAddress) -> c_int;
         fn rdma_listen(*mut CmId, c_int) -> c_int;
         fn rdma_resolve_addr(

@@ -9,7 +9,6 @@ use crate::error::LibraryError;
 use crate::error::VerbsError;
 use crate::limits::READS_MAX;
 use crate::manager::Id;
-use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::ptr::NonNull;
 
@@ -48,19 +47,24 @@ pub struct Ability {
 }
 
 /// The adapter that has an address of this machine, and what it can. None: all of them have it.
+/// The port matters to nobody: one that serves there is not disturbed.
 ///
 /// # Errors
 /// There is no library, no adapter has the address, or what has it is too small for us.
-pub fn at(ip: IpAddr) -> Result<Option<Ability>, VerbsError> {
-    look_at(Api::load()?, ip)
+pub fn at(address: SocketAddr) -> Result<Option<Ability>, VerbsError> {
+    look_at(Api::load()?, address)
 }
 
-pub(crate) fn look_at(api: &'static Api, ip: IpAddr) -> Result<Option<Ability>, VerbsError> {
-    // Any port: one that serves is not disturbed.
-    let address = SocketAddr::new(ip, 0);
+pub(crate) fn look_at(
+    api: &'static Api,
+    address: SocketAddr,
+) -> Result<Option<Ability>, VerbsError> {
+    // It keeps its scope, without which an address of a link leads nowhere.
+    let mut any_port = address;
+    any_port.set_port(0);
     let looked = || {
         let id = Id::new(api)?;
-        id.bind(address)?;
+        id.bind(any_port)?;
         let Some(context) = id.device() else { return Ok(None) };
         let facts = Facts::ask(api, context)?;
         let depths = facts.depths(facts.reads_max.min(READS_MAX))?;

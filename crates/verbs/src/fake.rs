@@ -57,6 +57,8 @@ pub(crate) struct World {
     /// What becomes of a step of a connection that is asked for, in place of the usual; None:
     /// nothing does.
     pub(crate) steps: BTreeMap<&'static str, Option<(i32, i32)>>,
+    /// The last listener has addresses of its own family alone.
+    pub(crate) keeps_to_family: bool,
     /// What the peer was told.
     pub(crate) asked: Option<(Vec<u8>, u8, u8)>,
     pub(crate) accepted: Option<(Vec<u8>, u8, u8)>,

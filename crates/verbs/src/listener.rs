@@ -44,6 +44,9 @@ impl Listener {
     pub(crate) fn with(api: &'static Api, address: SocketAddr) -> Result<Self, VerbsError> {
         let opened = || {
             let id = Id::new(api)?;
+            if address.is_ipv6() {
+                id.keep_to_family()?;
+            }
             id.bind(address)?;
             id.listen(BACKLOG)?;
             Ok(id)

@@ -170,6 +170,20 @@ impl Id {
         self.raw
     }
 
+    /// What it listens at is of one family: two may listen at `0.0.0.0` and at `[::]`, as with
+    /// sockets. Comes before `bind`.
+    pub(crate) fn keep_to_family(&self) -> Result<(), VerbsError> {
+        let (level, option) = abi::OWN_FAMILY_ALONE;
+        let mut yes: c_int = 1;
+        let (value, length) = ((&raw mut yes).cast(), size_of::<c_int>());
+        let id = self.raw.as_ptr();
+        // SAFETY: the identifier is there, and the value is as long as is said.
+        match unsafe { (self.api.rdma_set_option)(id, level, option, value, length) } {
+            0 => Ok(()),
+            _ => Err(VerbsError::last(Doing::Bind)),
+        }
+    }
+
     pub(crate) fn bind(&self, address: SocketAddr) -> Result<(), VerbsError> {
         let mut raw = SocketAddress::from(address);
         // SAFETY: the identifier is there, and the address is whole.

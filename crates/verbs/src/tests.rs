@@ -30,7 +30,6 @@ use rdma::verbs::Notify;
 use rdma::verbs::Work;
 use rdma::verbs::WorkId;
 use rdma::violation::Violation;
-use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::time::Duration;
 use wire::iwarp::Stag;
@@ -402,11 +401,22 @@ fn devices_that_are_too_small_are_told() {
     must_be_gone();
 }
 
+/// The kernel takes `[::]` for both families otherwise, and `0.0.0.0` cannot be beside it.
+#[test]
+fn listeners_keep_to_their_family() {
+    for (address, keeps) in [("[::]:3260", true), ("0.0.0.0:3260", false)] {
+        world(|world| world.keeps_to_family = false);
+        drop(Listener::with(&API, address.parse().expect("an address")).expect("it listens"));
+        assert_eq!(world(|world| world.keeps_to_family), keeps, "{address}");
+    }
+    must_be_gone();
+}
+
 #[test]
 fn whatever_fails_leaves_nothing_behind() {
-    for fails in ["channel", "id", "bind", "listen"] {
+    for fails in ["channel", "id", "option", "bind", "listen"] {
         world(|world| world.fails = vec![fails]);
-        let error = Listener::with(&API, SocketAddr::from(([192, 0, 2, 1], 3260)));
+        let error = Listener::with(&API, "[::]:3260".parse().expect("an address"));
         assert!(error.is_err(), "{fails}");
         must_be_gone();
     }
@@ -480,13 +490,13 @@ fn devices_have_names_and_kinds() {
 
 #[test]
 fn who_has_an_address_is_told_with_what_it_can() {
-    let ip = IpAddr::from([192, 0, 2, 1]);
-    let found = crate::device::look_at(&API, ip).expect("it has it").expect("one alone");
+    let address = SocketAddr::from(([192, 0, 2, 1], 3260));
+    let found = crate::device::look_at(&API, address).expect("it has it").expect("one alone");
     assert_eq!((&*found.device.name, found.ird, found.ord), ("fake0", 16, 8));
     assert_eq!(found.buffers, 160);
     world(|world| world.fails = vec!["bind"]);
-    let error = crate::device::look_at(&API, ip).expect_err("nobody has it").to_string();
-    assert!(error.contains("192.0.2.1:0") && error.contains("try:"), "{error}");
+    let error = crate::device::look_at(&API, address).expect_err("nobody has it").to_string();
+    assert!(error.contains("192.0.2.1:3260") && error.contains("try:"), "{error}");
 }
 
 const TARGET: ([u8; 4], u16) = ([192, 0, 2, 7], 3260);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
+use std::cell::Cell;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -134,6 +135,53 @@ fn a_file_that_is_deleted_ends_the_capture_and_that_is_told() {
         tap.closed(NOW);
         assert_eq!(capture.finish(PATIENCE).end, Some(End::Removed));
         assert!(told.recv().is_err(), "it is told once");
+    }
+}
+
+/// Something comes at the moment in which the file is found to be gone.
+#[test]
+fn who_ends_a_capture_whose_file_is_gone_does_not_wait() {
+    let capture = detached(u64::MAX);
+    let inner = Arc::clone(&capture.0);
+    let thread = thread::spawn(move || {
+        inner.write(Gone(Cell::new(false)), |end| assert_eq!(end, &End::Removed))
+    });
+    let mut queue = capture.0.lock();
+    while queue.is_busy || !queue.waiting.is_empty() {
+        drop(queue);
+        thread::yield_now();
+        queue = capture.0.lock();
+    }
+    // The thread waits for something, or for the time of its next look.
+    thread::sleep(LOOK + Duration::from_millis(200));
+    queue.waiting.push(0);
+    drop(queue);
+    thread.join().unwrap();
+    let begin = Instant::now();
+    assert_eq!(capture.finish(PATIENCE).end, Some(End::Removed));
+    assert!(begin.elapsed() < PATIENCE);
+}
+
+/// Takes all, and has no name from the second look on.
+struct Gone(Cell<bool>);
+
+impl Write for Gone {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Sink for Gone {
+    fn cut(&mut self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn is_gone(&self) -> bool {
+        self.0.replace(true)
     }
 }
 

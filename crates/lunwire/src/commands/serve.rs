@@ -271,7 +271,7 @@ fn announce(target: &Target) {
         tell("also iser", portal, "");
     }
     for portal in target.adapter_portals() {
-        tell("also iser", *portal, "?provider=verbs");
+        tell("also iser", portal, "?provider=verbs");
     }
     if !lines.is_empty() {
         output::line(lines.join("\n"));

@@ -3,6 +3,7 @@
 //! does not follow from another.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -20,6 +21,7 @@ use super::checked;
 use super::listened_once;
 use super::node::DraftTarget;
 use super::place;
+use super::rdma::Provider;
 use super::transfer;
 use crate::ports;
 
@@ -61,6 +63,7 @@ impl Draft {
     }
 
     fn take_config(&mut self, source: &Source, config: &Config, wrong: &mut Wrong) {
+        let begun = wrong.count();
         for listen in &config.listen {
             let once = || {
                 let found = checked(source, "listen", listen, |text| addresses(text))?;
@@ -69,12 +72,14 @@ impl Draft {
             };
             self.listen.extend(wrong.take(once()).unwrap_or_default());
         }
+        let mut are_known = wrong.count() == begun;
         wrong.take(self.mode.take_file(source, config));
         self.take_numbers(source, config, wrong);
         self.take_words(source, config, wrong);
         self.hide_targets = config.hide_targets.unwrap_or(false);
         let groups = ports::portal_groups(source, &config.portal_group, &self.listen);
         let groups = wrong.take(groups);
+        are_known &= groups.is_some();
         for target in &config.target {
             let mut draft = DraftTarget::from_file(source, target, &self.targets, wrong);
             if let Some(groups) = &groups {
@@ -86,28 +91,36 @@ impl Draft {
             self.targets.push(draft);
         }
         self.portal_groups = groups.unwrap_or_default();
-        self.take_portals(source, config, wrong);
+        let known = are_known.then(|| self.all_portals());
+        self.take_portals(source, config, known.as_deref(), wrong);
         if let Some(discovery) = &config.discovery {
             let policy = wrong.take(self.accounts.discovery(source, discovery));
             self.discovery = policy.unwrap_or_default();
         }
     }
 
-    /// What is said of single portals.
-    fn take_portals(&mut self, source: &Source, config: &Config, wrong: &mut Wrong) {
+    /// What is said of single portals. None: which there are cannot be told.
+    fn take_portals(
+        &mut self,
+        source: &Source,
+        config: &Config,
+        known: Option<&[SocketAddr]>,
+        wrong: &mut Wrong,
+    ) {
+        let mut named: Vec<SocketAddr> = Vec::new();
         for entry in &config.portal {
-            let known = self.all_portals();
             let of_portal = |text: &String| {
                 let found = addresses(text)?;
-                if !found.iter().all(|address| known.contains(address)) {
+                if known.is_some_and(|known| !found.iter().all(|one| known.contains(one))) {
                     return Err("it is no portal of listen or of a [[portal-group]]".to_owned());
                 }
-                match found.iter().any(|one| self.rdma_of.iter().any(|(other, _)| other == one)) {
+                match found.iter().any(|one| named.contains(one)) {
                     true => Err("it is named before; once will do".to_owned()),
                     false => Ok(found),
                 }
             };
             let found = wrong.take(checked(source, "portal.address", &entry.address, of_portal));
+            named.extend(found.iter().flatten());
             let Some(value) = &entry.rdma else { continue };
             let rdma = |text: &String| {
                 let of = |problem| format!("{problem} (of portal {})", entry.address.get_ref());
@@ -158,7 +171,8 @@ impl Draft {
         }
         if let Some(value) = &config.rdma {
             let rdma = checked(source, "rdma", value, |text| check::rdma(text));
-            self.rdma = wrong.take(rdma).unwrap_or(self.rdma);
+            // What is asked of `rdma-listen` does not come of a word that is none.
+            self.rdma = wrong.take(rdma).unwrap_or(Provider::Auto);
         }
         for listen in &config.rdma_listen {
             let once = |text: &String| {

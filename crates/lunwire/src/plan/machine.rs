@@ -26,6 +26,8 @@ impl Draft {
             let failed = |source| Error::Listen { address, source };
             wrong.extend(engine::examine_address(address).map_err(failed).err());
         }
+        let must = self.adapters().at.into_iter().map(|portal| portal.address);
+        wrong.extend(must.filter_map(|address| verbs::at(address).err()).map(Error::from));
         if self.engine == Choice::Uring {
             let engine = self.engine.name();
             let failed = |refusal| Error::Engine { engine, source: io::Error::other(refusal) };

@@ -79,7 +79,7 @@ fn portals_are_listed_with_their_groups() {
     let node = nodes(AuthenticationPolicy::default()).nodes[0].node().clone();
     let nodes = Nodes::new(vec![node], portals, AuthenticationPolicy::default());
     let local = address("192.0.2.2:3260");
-    let records = nodes.records("iqn.2026-01.com.example:alice", None, local);
+    let records = nodes.records("iqn.2026-01.com.example:alice", None, (Way::Socket, local));
     assert_eq!(records[0].addresses, ["192.0.2.2:3260,1", "192.0.2.2:3261,7"]);
     assert_eq!(nodes.portal_group(local), 1);
     assert_eq!(nodes.portal_group(address("192.0.2.2:3261")), 7);
@@ -98,12 +98,58 @@ fn a_portal_for_all_addresses_tells_of_targets_on_each() {
     let nodes = Nodes::new(vec![node], portals, AuthenticationPolicy::default());
     for local in ["192.0.2.2:3260", "198.51.100.7:3260", "[2001:db8::2]:3260"] {
         for only in [None, Some(DISK)] {
-            let records = nodes.records("iqn.2026-01.com.example:alice", only, address(local));
+            let reached = (Way::Socket, address(local));
+            let records = nodes.records("iqn.2026-01.com.example:alice", only, reached);
             let told: Vec<_> =
                 records.iter().map(|record| (&*record.name, &*record.addresses)).collect();
             assert_eq!(told, [(DISK, &[format!("{local},1")][..])]);
         }
     }
+}
+
+/// Whose own family has one there: the other one's may be in another group, and speak otherwise.
+#[test]
+fn a_portal_for_all_addresses_is_of_one_family() {
+    let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+    let portals = vec![
+        Portal { rdma: Some(Rdma::Iwarp), ..address("0.0.0.0:3260").into() },
+        Portal { group: 6, rdma: Some(Rdma::Off), ..address("[::]:3260").into() },
+        Portal { group: 7, rdma: Some(Rdma::Iwarp), ..address("192.0.2.7:3261").into() },
+    ];
+    let nodes = Nodes::new(Vec::new(), portals, AuthenticationPolicy::default());
+    for (local, group, rdma) in [
+        ("192.0.2.7:3260", 1, Some(Rdma::Iwarp)),
+        ("[::1]:3260", 6, Some(Rdma::Off)),
+        ("192.0.2.7:3261", 7, Some(Rdma::Iwarp)),
+        // Nobody listens there any more.
+        ("192.0.2.8:3261", PORTAL_GROUP_TAG, None),
+        ("[::1]:3261", PORTAL_GROUP_TAG, None),
+    ] {
+        let local = address(local);
+        assert_eq!((nodes.portal_group(local), nodes.rdma(local)), (group, rdma), "{local}");
+    }
+}
+
+/// Who comes over TCP cannot use what adapters alone have, and the other way round.
+#[test]
+fn sendtargets_tells_of_portals_of_the_same_kind() {
+    let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+    let node = nodes(AuthenticationPolicy::default()).nodes[0].node().clone();
+    let sockets = ["192.0.2.1:3260", "192.0.2.2:3260"];
+    let sockets = sockets.map(|text| Portal::from(address(text))).to_vec();
+    let adapters = ["192.0.2.1:3260", "192.0.2.3:3261"];
+    let adapters = adapters.map(|text| Portal { group: 4, ..address(text).into() }).to_vec();
+    let nodes =
+        Nodes::new(vec![node], sockets, AuthenticationPolicy::default()).with_adapters(adapters);
+    let told = |way| {
+        let reached = (way, address("192.0.2.1:3260"));
+        nodes.records("iqn.2026-01.com.example:alice", None, reached)[0].addresses.clone()
+    };
+    assert_eq!(told(Way::Socket), ["192.0.2.1:3260,1", "192.0.2.2:3260,1"]);
+    assert_eq!(told(Way::Adapter), ["192.0.2.1:3260,4", "192.0.2.3:3261,4"]);
+    assert_eq!(nodes.portal_groups(), [1, 4]);
+    assert_eq!(nodes.portal_group(address("192.0.2.3:3261")), 4);
+    assert_eq!(nodes.rdma(address("192.0.2.3:3261")), None);
 }
 
 /// The peer of a daemon that hides its targets cannot tell these apart; we can.

@@ -37,6 +37,7 @@ use super::view::SessionView;
 use super::view::never;
 use super::waiting::Waiting;
 use crate::answers::Inbox;
+use crate::catalogue::Way;
 use crate::figures::Holdings;
 use crate::figures::Traffic;
 use crate::stopwatch::Stopwatch;
@@ -377,10 +378,13 @@ impl<P: Port> SessionView<'_, P> {
     pub(super) fn tell_targets(&mut self, only: Option<&str>) {
         let session = &mut *self.session;
         let mut live = session.connections.iter().filter_map(|key| self.connections.get(*key));
-        let local = live.next().map(|connection| connection.local);
-        let Some(local) = local else { return never("who asks has a connection") };
+        let reached = live.next().map(|connection| {
+            let adapter = connection.line.adapter_facts();
+            (adapter.map_or(Way::Socket, |_| Way::Adapter), connection.local)
+        });
+        let Some(reached) = reached else { return never("who asks has a connection") };
         let nodes = self.context.shared.catalogue.now();
-        let records = nodes.records(&session.login.initiator, only, local);
+        let records = nodes.records(&session.login.initiator, only, reached);
         session.machine.targets(records);
     }
 

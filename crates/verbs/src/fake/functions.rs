@@ -53,6 +53,7 @@ pub(super) const API: Api = Api {
     rdma_create_id,
     rdma_destroy_id,
     rdma_migrate_id,
+    rdma_set_option,
     rdma_bind_addr,
     rdma_listen,
     rdma_resolve_addr,
@@ -328,6 +329,22 @@ unsafe extern "C" fn rdma_migrate_id(id: *mut CmId, channel: *mut EventChannel) 
     }
     look(id).channel = channel;
     0
+}
+
+unsafe extern "C" fn rdma_set_option(
+    _: *mut CmId,
+    level: c_int,
+    option: c_int,
+    value: *mut c_void,
+    length: usize,
+) -> c_int {
+    assert_eq!(length, size_of::<c_int>(), "what the kernel insists on");
+    // SAFETY: it is as long as was said.
+    let value = unsafe { value.cast::<c_int>().read() };
+    world(|world| {
+        world.keeps_to_family = (level, option) == abi::OWN_FAMILY_ALONE && value == 1;
+    });
+    status("option")
 }
 
 unsafe extern "C" fn rdma_bind_addr(id: *mut CmId, address: *mut SocketAddress) -> c_int {

@@ -65,7 +65,7 @@ impl Looked {
         let look = |(address, must): &(SocketAddr, bool)| Adapter {
             address: *address,
             must: *must,
-            found: verbs::at(address.ip()),
+            found: verbs::at(*address),
         };
         let adapters = iser.adapters.iter().map(look).collect();
         Self { iser, adapters }
@@ -84,8 +84,12 @@ impl Looked {
                 (Err(_), true) => "; the daemon does not start (rdma = verbs)",
                 (Err(_), false) => "; it is left out (rdma = auto)",
             };
+            let place = format!("RDMA at {}", adapter.address);
             let found = found(&adapter.found);
-            rows.push(vec![format!("RDMA at {}", adapter.address), format!("{found}{without}")]);
+            // An error names it, too.
+            let found = found.strip_prefix(&format!("{place}: ")).unwrap_or(&found);
+            let what = format!("{found}{without}");
+            rows.push(vec![place, what]);
         }
         for (target, keys) in &self.iser.without_digests {
             let keys = keys.join(" and ");
@@ -166,15 +170,15 @@ pub(super) fn way(url: &Url) -> Way {
         Transport::Tcp => ("TCP", None),
         Transport::Iser(..) => (shown::IWARP, None),
         Transport::Verbs => {
-            let looked = local_to(&portal).and_then(|local| Ok((local, verbs::at(local)?)));
+            let looked = local_to(&portal).and_then(|local| Ok((local.ip(), verbs::at(local)?)));
             (shown::ADAPTER, Some(looked))
         }
     };
     Way { portal, provider, adapter }
 }
 
-/// The address of this machine from which packets go there.
-fn local_to(portal: &str) -> Result<IpAddr> {
+/// The address of this machine from which packets go there, of whichever port.
+fn local_to(portal: &str) -> Result<SocketAddr> {
     let looked = || {
         let peer = portal.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::NotFound)?;
         let any: IpAddr = match peer {
@@ -183,9 +187,9 @@ fn local_to(portal: &str) -> Result<IpAddr> {
         };
         let socket = UdpSocket::bind((any, 0))?;
         socket.connect(peer)?;
-        Ok(socket.local_addr()?.ip())
+        socket.local_addr()
     };
-    let found: std::io::Result<IpAddr> = looked();
+    let found: std::io::Result<SocketAddr> = looked();
     found.with_context(|| format!("no way to {portal} is known"))
 }
 
