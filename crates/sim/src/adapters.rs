@@ -381,7 +381,7 @@ impl World {
             true => self.adapters.rng.index(half.hidden.len() + 1),
             false => half.hidden.len(),
         };
-        if told < half.hidden.len() {
+        if is_lost && half.flushes(told) {
             self.tally.mark("completions are flushed");
         }
         half.end(if is_lost { LOST } else { End::Closed }, told);

@@ -88,7 +88,8 @@ fn every_class_is_safe_and_alive_over_adapters() {
 #[test]
 fn adapters_are_late_and_lose_what_they_have_not_told() {
     let mut seen = std::collections::BTreeSet::new();
-    for seed in 1..=4 {
+    // In all but the first one a connection is lost while something is under way.
+    for seed in [1, 11, 18, 21] {
         let mut options = Options::draw(seed, Class::Network);
         options.set_transport(Transport::Verbs, Usual::No);
         let outcome = run(&options, false);

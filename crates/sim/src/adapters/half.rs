@@ -243,6 +243,11 @@ impl Half {
         })
     }
 
+    /// Whether an end takes away what was done or is under way, but for `told` of what was done.
+    pub(super) fn flushes(&self, told: usize) -> bool {
+        told < self.hidden.len() || !self.flights.is_empty()
+    }
+
     /// All that is under way comes back; `told` of what was done is told before.
     pub(super) fn end(&mut self, end: End, told: usize) {
         if std::mem::replace(&mut self.ended, true) {
