@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::fs::DirBuilder;
+use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::fs::FileTypeExt;
@@ -19,6 +20,7 @@ use anyhow::Result;
 use anyhow::bail;
 use control::admin::Attachment;
 use engine::loops::LoopDevice;
+use rustix::fs::FlockOperation;
 
 use crate::args::AttachedPlace;
 use crate::args::Usage;
@@ -125,6 +127,7 @@ impl Book {
 
     /// Takes the wanted name, or one made of `url` that no other attachment has.
     pub(super) fn reserve(&self, wanted: Option<&str>, url: &initiator::Url) -> Result<Reserved> {
+        let _alone = self.lock()?;
         if let Some(name) = wanted {
             check(name)?;
             if self.is_taken(name) {
@@ -145,6 +148,16 @@ impl Book {
             }
         }
         bail!("{ALIKE_MAX} disks are attached as {base}; try: --as NAME");
+    }
+
+    /// Nobody else chooses a name as long as this is there: a socket that is bound and does not
+    /// listen yet looks as one that a killed process has left.
+    fn lock(&self) -> Result<File> {
+        let shown = self.folder.display();
+        let folder = File::open(&self.folder).with_context(|| format!("cannot open {shown}"))?;
+        rustix::fs::flock(&folder, FlockOperation::LockExclusive)
+            .with_context(|| format!("cannot lock {shown}"))?;
+        Ok(folder)
     }
 
     fn take(&self, name: String) -> Result<Reserved> {
