@@ -642,8 +642,8 @@ def what_is_wrong(folder):
         url = target.url
         for words, status, arguments in [
                 ("where?", 2, [url]),
-                ("cannot be used with", 2, [url, empty, "--nbd", f"{folder}/x"]),
-                ("cannot be used with", 2, [url, empty, "--loop"]),
+                ("exclude each other", 2, [url, empty, "--nbd", f"{folder}/x"]),
+                ("exclude each other", 2, [url, empty, "--loop"]),
                 ("mkdir -p", 1, [url, f"{folder}/missing"]),
                 ("not empty", 1, [url, full]),
                 ("no directory", 1, [url, f"{full}/file"]),
