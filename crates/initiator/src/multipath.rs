@@ -318,7 +318,10 @@ impl Bundle {
             Event::MayHaveLost { lun, fate, .. } => {
                 let Some(of) = self.paths.get(path) else { return };
                 let lun = if lun == of.lun { self.lun } else { lun };
-                self.tell(Event::MayHaveLost { session: self.id, lun, fate });
+                // Those that have been there all the time know better than one that comes back.
+                if of.was_usable || self.has_gap {
+                    self.tell(Event::MayHaveLost { session: self.id, lun, fate });
+                }
             }
             mut event => {
                 *event.session_mut() = self.id;

@@ -283,6 +283,26 @@ fn another_disk_is_not_used() {
     assert!(ended || matches!(error.unwrap_err().kind(), Kind::OtherPath { .. }));
 }
 
+/// A session that has taken the place of a lost one knows no better.
+#[test]
+fn a_path_that_comes_back_tells_of_no_loss_that_others_would_know() {
+    let mut world = World::new(PathPolicy::Failover, 5);
+    world.drain();
+    let tells = |world: &mut World, path| {
+        world.told.clear();
+        let fate = crate::Fate::Reset;
+        world.tell(path, Event::MayHaveLost { session: session(path), lun: 0, fate });
+        world.told.iter().any(|event| matches!(event, Event::MayHaveLost { .. }))
+    };
+    assert!(tells(&mut world, 0), "it has been there all the time");
+    world.lose(1);
+    assert!(!tells(&mut world, 1));
+    assert!(tells(&mut world, 2));
+    world.lose(0);
+    world.lose(2);
+    assert!(tells(&mut world, 1), "nobody was there");
+}
+
 fn request() -> Request {
     let cdb = wire::scsi::command::plain(Opcode::TEST_UNIT_READY);
     Request { lun: 0, cdb, data: Data::None, retry: Retry::Always }
