@@ -282,7 +282,7 @@ fn what_cannot_be_done_has_its_number() {
     assert_eq!(client.ask(Kind::Flush, 0, 0, &[]), 0);
     assert_eq!(client.read(99, 5), b"\0abc\0");
     client.send(Kind::Leave, 0, 0, 0, &[]);
-    assert_eq!(client.0.read(&mut [0]).unwrap(), 0);
+    assert_eq!(client.0.read_to_end(&mut Vec::new()).unwrap(), 0);
     attached.stop().unwrap();
 }
 
@@ -458,7 +458,7 @@ fn there_is_an_end_of_connections() {
     let mut clients: Vec<Client> = (0..64).map(|_| attached.client()).collect();
     let mut refused = UnixStream::connect(&attached.socket).unwrap();
     refused.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    assert_eq!(refused.read(&mut [0]).unwrap(), 0);
+    assert_eq!(refused.read_to_end(&mut Vec::new()).unwrap(), 0);
     attached.hears(|news| matches!(news, News::Client(text) if text.contains("64")));
     for client in &mut clients {
         assert_eq!(client.write(0, b"x"), 0);
@@ -551,7 +551,7 @@ fn a_stop_answers_what_is_under_way() {
     for _ in 1..100 {
         assert_eq!(client.reply().0, 0);
     }
-    assert_eq!(client.0.read(&mut [0]).unwrap(), 0);
+    assert_eq!(client.0.read_to_end(&mut Vec::new()).unwrap(), 0);
     UnixStream::connect(&attached.socket).expect_err("it is gone");
     let disk = Disk::open(&attached.session, 0).unwrap();
     let mut block = [0; 4096];
