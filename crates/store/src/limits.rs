@@ -31,15 +31,6 @@ pub(crate) const LIMIT_LOOK: Duration = Duration::from_millis(250);
 /// It looks again no sooner than this when the one before it is late.
 pub(crate) const LIMIT_LOOK_MIN: Duration = Duration::from_millis(1);
 
-/// Stores of one stripe: a command for all of them touches one after the other.
-pub(crate) const STRIPE_STORES_MAX: usize = 64;
-
-/// Smallest chunk of a stripe, bytes: a page, so that parts of a buffer stay aligned.
-pub(crate) const STRIPE_CHUNK_MIN: u64 = 4 << 10;
-
-/// Largest chunk of a stripe, bytes: a longest command then still meets two stores.
-pub(crate) const STRIPE_CHUNK_MAX: u64 = 4 << 20;
-
 /// Filters in front of one store: far more than anybody stacks, and their numbers fit a byte.
 pub(crate) const FILTERS_MAX: usize = 16;
 

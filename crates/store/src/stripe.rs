@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Several stores as one: `stripe:CHUNK(S1;S2;...)`, RAID-0.
 //!
-//! ```text
-//! bytes of the stripe:  | chunk 0 | chunk 1 | chunk 2 | chunk 3 | ...
-//! store 0:              | chunk 0 |         | chunk 2 |
-//! store 1:                        | chunk 1 |         | chunk 3 |
-//! ```
-//!
-//! The parts of one operation are done one after the other; operations run side by side. Without
+//! Where its bytes lie is told by [`Layout`]. The parts of one operation are done one after the other; operations run side by side. Without
 //! redundancy: if one store fails, what is on it is lost.
 
 use crate::health::Health;
-use crate::limits::{SIZE_MAX, STRIPE_CHUNK_MAX, STRIPE_CHUNK_MIN, STRIPE_STORES_MAX};
+use crate::limits::SIZE_MAX;
 use crate::{
     Elsewhere, Error, FileId, Geometry, Io, IoResult, Op, Outcome, Part, Store, Submitted, Usage,
     contradiction,
@@ -21,12 +15,12 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use buf::{PAGE, Slice};
+use medium::stripe::{Layout, MEMBERS_MAX, Misfit, Piece};
 
 /// Stores side by side.
 #[derive(Debug)]
 pub struct Stripe {
-    /// Bytes that lie together in one store.
-    chunk: u64,
+    layout: Layout,
     stores: Vec<Arc<dyn Store>>,
     geometry: Geometry,
 }
@@ -36,7 +30,7 @@ pub struct Stripe {
 #[non_exhaustive]
 pub enum StripeError {
     /// One, or too many.
-    #[error("a stripe has 2 to {STRIPE_STORES_MAX} stores, not {0}")]
+    #[error("a stripe has 2 to {MEMBERS_MAX} stores, not {0}")]
     Stores(usize),
     /// Not a power of two, too small or too large.
     #[error("{0} bytes is no chunk: a power of two from 4K to 4M is right")]
@@ -60,14 +54,11 @@ pub enum StripeError {
 ///
 /// # Errors
 /// What is wrong.
-pub fn check(chunk: u64, stores: usize) -> Result<(), StripeError> {
-    if !(2..=STRIPE_STORES_MAX).contains(&stores) {
-        return Err(StripeError::Stores(stores));
-    }
-    if !chunk.is_power_of_two() || !(STRIPE_CHUNK_MIN..=STRIPE_CHUNK_MAX).contains(&chunk) {
-        return Err(StripeError::Chunk(chunk));
-    }
-    Ok(())
+pub fn check(chunk: u64, stores: usize) -> Result<Layout, StripeError> {
+    Layout::new(chunk, stores).map_err(|misfit| match misfit {
+        Misfit::Members(stores) => StripeError::Stores(stores),
+        Misfit::Chunk(chunk) => StripeError::Chunk(chunk),
+    })
 }
 
 /// Bytes of a stripe of stores of these `sizes`: of each as many whole chunks count as the smallest
@@ -76,15 +67,12 @@ pub fn check(chunk: u64, stores: usize) -> Result<(), StripeError> {
 /// # Errors
 /// What is wrong with them, or with the chunk.
 pub fn bytes_of(chunk: u64, sizes: &[u64]) -> Result<u64, StripeError> {
-    check(chunk, sizes.len())?;
+    let layout = check(chunk, sizes.len())?;
     if let Some((index, bytes)) = sizes.iter().enumerate().find(|(_, bytes)| **bytes < chunk) {
         return Err(StripeError::Small { index, bytes: *bytes, chunk });
     }
-    let smallest = sizes.iter().map(|bytes| bytes / chunk).min().unwrap_or(0);
-    (smallest * chunk)
-        .checked_mul(sizes.len() as u64)
-        .filter(|bytes| *bytes <= SIZE_MAX)
-        .ok_or(StripeError::TooLarge)
+    let smallest = sizes.iter().copied().min().unwrap_or(0);
+    layout.bytes(smallest).filter(|bytes| *bytes <= SIZE_MAX).ok_or(StripeError::TooLarge)
 }
 
 impl Stripe {
@@ -95,6 +83,7 @@ impl Stripe {
     pub fn new(chunk: u64, stores: Vec<Arc<dyn Store>>) -> Result<Self, StripeError> {
         let all: Vec<Geometry> = stores.iter().map(|store| store.geometry()).collect();
         let sizes: Vec<u64> = all.iter().map(|one| one.bytes).collect();
+        let layout = check(chunk, stores.len())?;
         let bytes = bytes_of(chunk, &sizes)?;
         // A discard must not be cut by the end of a chunk.
         let chunk_u32 = u32::try_from(chunk).unwrap_or(u32::MAX);
@@ -111,7 +100,7 @@ impl Stripe {
             physical_block: all.iter().map(|one| one.physical_block).max().unwrap_or(512),
             rotational: all.iter().any(|one| one.rotational),
         };
-        Ok(Self { chunk, stores, geometry })
+        Ok(Self { layout, stores, geometry })
     }
 
     /// The part of `op` that begins at `step` of it, the store that has it, and where the next part
@@ -125,10 +114,11 @@ impl Stripe {
             Op::Clear { offset, length, .. } | Op::WriteSame { offset, length, .. } => {
                 let mut step = step;
                 loop {
-                    let store = self.stores.get(usize::try_from(step).ok()?)?;
-                    let share = self.share(step, *offset, *length);
+                    let number = usize::try_from(step).ok()?;
+                    let store = self.stores.get(number)?;
+                    let share = self.layout.share(number, *offset, *length);
                     step += 1;
-                    let Some((offset, length)) = share else { continue };
+                    let Some(Piece { offset, length, .. }) = share else { continue };
                     let part = match op {
                         Op::Clear { leave, .. } => Op::Clear { offset, length, leave: *leave },
                         Op::WriteSame { data, .. } => {
@@ -146,11 +136,8 @@ impl Stripe {
                 let (start, length) = op.range();
                 let left = length.checked_sub(step).filter(|left| *left > 0)?;
                 let at = start.checked_add(step)?;
-                let (number, within) = (at / self.chunk, at % self.chunk);
-                let count = self.stores.len() as u64;
-                let store = self.stores.get(usize::try_from(number % count).ok()?)?;
-                let offset = number / count * self.chunk + within;
-                let length = left.min(self.chunk - within);
+                let Piece { member, offset, length } = self.layout.first(at, left);
+                let store = self.stores.get(member)?;
                 let next = step + length;
                 let part = match op {
                     Op::Write { data, durable, .. } => {
@@ -174,31 +161,13 @@ impl Stripe {
     fn refused(&self, op: &Op) -> Option<Error> {
         let (offset, length) = op.range();
         let is_whole = match op {
-            Op::CompareAndWrite { .. } => offset % self.chunk + length <= self.chunk,
-            Op::WriteSame { data, .. } => [offset, self.chunk]
+            Op::CompareAndWrite { .. } => self.layout.is_whole(offset, length),
+            Op::WriteSame { data, .. } => [offset, self.layout.chunk()]
                 .into_iter()
                 .all(|at| at.checked_rem(data.len() as u64) == Some(0)),
             _ => true,
         };
         (!is_whole).then_some(Error::Unsupported)
-    }
-
-    /// What store `index` has of a range: bytes that lie together there.
-    fn share(&self, index: u64, offset: u64, length: u64) -> Option<(u64, u64)> {
-        let (chunk, count) = (self.chunk, self.stores.len() as u64);
-        let end = offset.checked_add(length)?;
-        let (first, last) = (offset / chunk, end.checked_sub(1)? / chunk);
-        if length == 0 {
-            return None;
-        }
-        let own_first = first + (index + count - first % count) % count;
-        let own_last = last.checked_sub((last % count + count - index) % count)?;
-        if own_first > last || own_last < own_first {
-            return None;
-        }
-        let from = own_first / count * chunk + if own_first == first { offset % chunk } else { 0 };
-        let behind = if own_last == last { (end - 1) % chunk + 1 } else { chunk };
-        Some((from, own_last / count * chunk + behind - from))
     }
 
     /// Runs parts of `op` from the one that `step` begins and whose answer is `answer`, until one
@@ -288,10 +257,8 @@ impl Store for Stripe {
             self.stores.iter().map(|store| store.bytes_behind()).collect();
         behind.iter().any(Option::is_some).then(|| {
             let sizes = behind.iter().zip(&self.stores);
-            let chunks = sizes
-                .map(|(bytes, store)| bytes.unwrap_or_else(|| store.geometry().bytes) / self.chunk);
-            let stores = self.stores.len() as u64;
-            let bytes = chunks.min().unwrap_or(0).saturating_mul(self.chunk).saturating_mul(stores);
+            let each = sizes.map(|(bytes, store)| bytes.unwrap_or_else(|| store.geometry().bytes));
+            let bytes = self.layout.bytes(each.min().unwrap_or(0)).unwrap_or(u64::MAX);
             bytes.min(self.geometry.bytes)
         })
     }
@@ -327,7 +294,7 @@ impl Store for Stripe {
     fn compare_unit(&self) -> Option<u32> {
         let units = self.stores.iter().map(|store| store.compare_unit());
         let smallest = units.reduce(|all, one| Some(all?.min(one?)))??;
-        Some(smallest.min(u32::try_from(self.chunk).unwrap_or(u32::MAX)))
+        Some(smallest.min(u32::try_from(self.layout.chunk()).unwrap_or(u32::MAX)))
     }
 
     fn writes_same(&self) -> bool {
@@ -517,7 +484,8 @@ mod tests {
                 let expected = own().next().map(|at| {
                     (at / 4096 / count * 4096 + at % 4096, own().count() as u64)
                 });
-                prop_assert_eq!(stripe.share(index, offset, length), expected);
+                let share = stripe.layout.share(usize::try_from(index).expect("a few"), offset, length);
+                prop_assert_eq!(share.map(|piece| (piece.offset, piece.length)), expected);
             }
         }
     }
