@@ -178,6 +178,20 @@ const MUTANTS: &[Mutant] = &[
         class: "network",
     },
     Mutant {
+        name: "paths-wait-for-what-is-in-doubt",
+        file: "crates/initiator/src/multipath/doubt.rs",
+        from: "entry.serial != serial && entry.extent.meets(extent)",
+        to: "false && entry.serial != serial && entry.extent.meets(extent)",
+        class: "paths",
+    },
+    Mutant {
+        name: "paths-hold-what-may-come-late",
+        file: "crates/initiator/src/multipath/jobs.rs",
+        from: "if is_open && matches!(self.stage, Stage::Opening | Stage::Up) {",
+        to: "if false && is_open && matches!(self.stage, Stage::Opening | Stage::Up) {",
+        class: "paths",
+    },
+    Mutant {
         name: "power-cycle-initiator",
         file: "crates/initiator/src/link/caches.rs",
         from: "if is_reset {",

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A session with one disk.
 
+use std::collections::VecDeque;
+
+use initiator::Address;
 use initiator::Disk as Remote;
 use initiator::Error;
 use initiator::Geometry;
 use initiator::Initiator;
 use initiator::Operation;
+use initiator::Options;
+use initiator::Paths;
 use initiator::Session;
 use initiator::Slice;
+use initiator::Stripe;
 use initiator::Url;
 use initiator::scsi;
 use wire::scsi::vpd::Designator;
@@ -32,15 +38,16 @@ impl Disk {
     /// Logs in, and waits until the disk is ready.
     pub(crate) fn open(url: &str, draft: &Draft) -> Result<Self, Failure> {
         // The text of what is wrong has no secret in it.
-        let url =
-            Url::parse_disk(url).map_err(|error| Failure::new(Code::Url, error.to_string()))?;
-        let (config, options) = draft.applied_to(&url)?;
-        let lun = url.lun.unwrap_or_default();
-        let session = Initiator::start(&config)?.connect(options)?;
+        let address =
+            Address::parse(url).map_err(|error| Failure::new(Code::Url, error.to_string()))?;
+        let urls: Vec<Url> = address.urls().cloned().collect();
+        let (config, options) = draft.applied_to_all(&urls)?;
+        let lun = urls.first().and_then(|url| url.lun).unwrap_or_default();
+        let session = log_in(&Initiator::start(&config)?, &address, options)?;
         let remote = Remote::open(&session, lun)?;
         let names = scsi::designators(&mut session.unit(lun))?;
         let name = name_of(&names);
-        let target = url.target.unwrap_or_default();
+        let target = urls.into_iter().next().and_then(|url| url.target).unwrap_or_default();
         Ok(Self { remote, session, name, target, lun })
     }
 
@@ -98,6 +105,30 @@ impl Disk {
         let block = self.geometry().block.max(1) as usize;
         let piece = (limits::PIECE / block).max(1) * block;
         (0..length).step_by(piece).map(move |at| (at, piece.min(length - at)))
+    }
+}
+
+/// `options`: one for each URL.
+fn log_in(
+    initiator: &Initiator,
+    address: &Address,
+    options: Vec<Options>,
+) -> Result<Session, Error> {
+    let luns = address.urls().map(|url| url.lun.unwrap_or_default());
+    let mut paths: VecDeque<(Options, u16)> = options.into_iter().zip(luns).collect();
+    match address {
+        Address::Paths(urls) => match (urls.len(), paths.pop_front()) {
+            (1, Some((options, _))) => initiator.connect(options),
+            (_, first) => {
+                let all = first.into_iter().chain(paths).collect();
+                initiator.connect_paths(Paths::new(all))
+            }
+        },
+        Address::Stripe { chunk, members } => {
+            let members =
+                members.iter().map(|urls| Paths::new(paths.drain(..urls.len()).collect()));
+            initiator.connect_stripe(Stripe { chunk: *chunk, members: members.collect() })
+        }
     }
 }
 

@@ -111,8 +111,37 @@ impl Draft {
         self.take(name, value).map_err(|why| Failure::new(Code::Option, format!("{name}: {why}")))
     }
 
+    /// All that logins to several paths, or to several disks, need.
+    pub(crate) fn applied_to_all(&self, urls: &[Url]) -> Result<(Config, Vec<Options>), Failure> {
+        let (mut config, mut all) = (Config::default(), Vec::<Options>::new());
+        for url in urls {
+            // They share one file.
+            let capture = all.first().and_then(|first| first.capture.clone());
+            let (set, options) = self.with_capture(url, capture)?;
+            config = set;
+            all.push(options);
+        }
+        let wrong = |error: &str| Err(Failure::new(Code::Option, error));
+        if all.len() > 1 && all.iter().any(|options| options.isid.is_some()) {
+            return wrong("isid: each of several URLs has a session of its own");
+        }
+        if all.len() > 1 && all.iter().any(|options| options.portals.len() > 1) {
+            return wrong("portal: with several URLs each one is a path by itself");
+        }
+        Ok((config, all))
+    }
+
     /// All that a login needs.
-    pub(crate) fn applied_to(&self, url: &Url) -> Result<(Config, Options), Failure> {
+    #[cfg(test)]
+    fn applied_to(&self, url: &Url) -> Result<(Config, Options), Failure> {
+        self.with_capture(url, None)
+    }
+
+    fn with_capture(
+        &self,
+        url: &Url,
+        capture: Option<Capture>,
+    ) -> Result<(Config, Options), Failure> {
         let mut config = Config::default();
         let mut options = Options { connect_patience: CONNECT_PATIENCE, ..Options::of_url(url) };
         for change in &self.changes {
@@ -120,7 +149,8 @@ impl Draft {
         }
         let wrong = |error: String| Failure::new(Code::Option, error);
         options.account = self.account(url).map_err(wrong)?;
-        if let Some(path) = &self.capture {
+        options.capture = capture;
+        if let Some(path) = self.capture.as_ref().filter(|_| options.capture.is_none()) {
             let limit = self.capture_limit.unwrap_or(CAPTURE_LIMIT);
             let capture = Capture::create(Path::new(path), limit, |_| {});
             options.capture = Some(capture.map_err(|error| wrong(format!("capture: {error}")))?);
@@ -451,6 +481,20 @@ mod tests {
         assert_eq!(config.spin_max, Duration::ZERO);
         assert_eq!(options.reconnect_patience, Duration::from_secs(3));
         assert!(!options.settings.data_pdu_in_order && !options.settings.data_sequence_in_order);
+    }
+
+    #[test]
+    fn what_is_of_one_session_is_not_for_several() {
+        let urls = [URL, "iscsi://192.0.2.2/iqn.2026-01.com.example:disks/0"];
+        let urls = urls.map(|url| Url::parse(url).unwrap());
+        for (name, value, right) in
+            [("isid", "80c0ffee0001", false), ("portal", "192.0.2.3", false), ("spin", "0", true)]
+        {
+            let mut draft = Draft::default();
+            draft.set(name, value).unwrap();
+            assert_eq!(draft.applied_to_all(&urls).is_ok(), right, "{name}");
+            assert!(draft.applied_to_all(&urls[..1]).is_ok(), "{name}");
+        }
     }
 
     #[test]

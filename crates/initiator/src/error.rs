@@ -24,6 +24,7 @@ use wire::scsi::opcode::Opcode;
 use wire::scsi::sam;
 
 use crate::OptionsError;
+use crate::StripeError;
 
 /// Why something failed, and at which target, unit and block. Cheap to clone.
 ///
@@ -35,6 +36,8 @@ pub struct Error(Arc<Inner>);
 #[derive(Clone)]
 struct Inner {
     kind: Kind,
+    /// Of a stripe.
+    member: Option<usize>,
     target: Option<String>,
     lun: Option<u16>,
     command: Option<Cdb>,
@@ -182,6 +185,9 @@ pub enum Kind {
         /// How the one behind this path does.
         other: String,
     },
+    /// Disks that are no stripe, or what one does not do.
+    #[error("{0}")]
+    Stripe(StripeError),
     /// A disk without a name cannot be known to be one behind several paths.
     #[error(
         "the disk has no name in its page of device identification (83h), so nothing shows that \
@@ -263,7 +269,8 @@ impl Error {
     }
 
     pub(crate) fn new(kind: Kind) -> Self {
-        Self(Arc::new(Inner { kind, target: None, lun: None, command: None, busy: None }))
+        let (member, target, lun, command, busy) = (None, None, None, None, None);
+        Self(Arc::new(Inner { kind, member, target, lun, command, busy }))
     }
 
     fn change(&self, change: impl FnOnce(&mut Inner)) -> Self {
@@ -284,6 +291,11 @@ impl Error {
         self.change(|inner| inner.lun = Some(lun))
     }
 
+    /// Of this member of a stripe, counted from zero.
+    pub(crate) fn of_member(&self, member: usize) -> Self {
+        self.change(|inner| inner.member = Some(member))
+    }
+
     pub(crate) fn during(&self, cdb: &Cdb) -> Self {
         self.change(|inner| inner.command = Some(*cdb))
     }
@@ -298,6 +310,12 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> &Kind {
         &self.0.kind
+    }
+
+    /// In which disk of a stripe, counted from zero.
+    #[must_use]
+    pub fn member(&self) -> Option<usize> {
+        self.0.member
     }
 
     /// The target, if it is known.
@@ -337,7 +355,10 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, target, lun, command, busy } = &*self.0;
+        let Inner { kind, member, target, lun, command, busy } = &*self.0;
+        if let Some(member) = member {
+            write!(f, "disk {} of the stripe, ", member + 1)?;
+        }
         if let Some(target) = target {
             write!(f, "{}", target.escape_debug())?;
             if let Some(lun) = lun {

@@ -49,7 +49,8 @@
 //! | whoever sends SCSI commands | [`Session::post`], [`scsi`] | a [`Pending`], which is a future |
 //! | whoever wants the last microsecond | [`Queue`] | an event, in the caller's own thread |
 //!
-//! Each of them may have several paths to its disk ([`Paths`]), and does not know.
+//! Each of them may have several paths to its disk ([`Paths`]), or several disks as one
+//! ([`Stripe`]), and does not know.
 //!
 //! All but the last hand over to the thread of the initiator. None allocates memory for an
 //! operation once there were as many at a time.
@@ -90,6 +91,7 @@ mod request;
 pub mod scsi;
 mod session;
 mod stopwatch;
+mod stripe;
 mod survey;
 mod url;
 
@@ -144,6 +146,10 @@ pub use session::Pending;
 pub use session::Session;
 pub use session::Unit;
 pub use stopwatch::Times;
+pub use stripe::Stripe;
+pub use stripe::StripeError;
+pub use url::Address;
+pub use url::AddressError;
 pub use url::Auth;
 pub use url::URL_OPTIONS;
 pub use url::Url;

@@ -35,7 +35,6 @@ use wire::scsi::alua::AccessState;
 
 use self::doubt::Doubts;
 use self::jobs::Job;
-use self::names::Name;
 use self::path::Path;
 use self::path::Question;
 use self::path::State;
@@ -52,6 +51,7 @@ use crate::SessionId;
 use crate::limits;
 use crate::scsi;
 
+pub(crate) use self::names::Name;
 pub use self::policy::PathPolicy;
 
 /// Several paths to one disk ([`crate::Queue::open_paths`]).

@@ -10,6 +10,7 @@
 //! [`Pump::transmit`], comes back in `SessionDriver::received` and ends in `SessionDriver::ended`.
 
 mod bundles;
+mod stripes;
 
 use std::collections::VecDeque;
 use std::io;
@@ -46,6 +47,7 @@ use crate::multipath::Bundle;
 use crate::stopwatch::Layer;
 use crate::stopwatch::Stopwatch;
 use crate::stopwatch::Times;
+use crate::stripe::Array;
 
 /// One thread's share: a port, a pool, and sessions. [`Queue`](crate::Queue) is one over an engine
 /// of this machine; whoever has a port of another kind drives it by [`Pump::turn`].
@@ -60,6 +62,10 @@ pub struct Pump<P> {
     /// Sessions that are several paths, and how many there ever were.
     bundles: Vec<Bundle>,
     bundles_made: u32,
+    /// Sessions that are several disks.
+    stripes: Vec<Array>,
+    /// Events of members of stripes.
+    told_members: VecDeque<Event>,
     /// Events that no bundle has to see any more.
     told: VecDeque<Event>,
     /// Requests that wait for a buffer.
@@ -242,6 +248,8 @@ impl<P: Port> Pump<P> {
             events: VecDeque::new(),
             bundles: Vec::new(),
             bundles_made: 0,
+            stripes: Vec::new(),
+            told_members: VecDeque::new(),
             told: VecDeque::new(),
             awaiting_buffer: 0,
             dirty: Vec::new(),
@@ -292,6 +300,9 @@ impl<P: Port> Pump<P> {
         tag: u64,
         request: Request,
     ) -> Result<(), (Error, Request)> {
+        if self.stripe(session).is_some() {
+            return self.post_to_stripe(session, tag, request);
+        }
         if self.bundle(session).is_some() {
             return self.post_to_bundle(session, tag, request);
         }
@@ -331,6 +342,9 @@ impl<P: Port> Pump<P> {
         tag: u64,
         management: Management,
     ) -> Result<(), Error> {
+        if self.stripe(session).is_some() {
+            return Err(Error::new(Kind::Unsupported("task management, being a stripe")));
+        }
         let session = match self.bundle(session) {
             Some(bundle) => *bundle.usable().ok_or_else(|| Error::new(Kind::NoPath))?,
             None => session,
@@ -347,6 +361,9 @@ impl<P: Port> Pump<P> {
 
     /// Begins to log out; [`Event::Ended`] follows.
     pub fn close(&mut self, session: SessionId) {
+        if self.stripe(session).is_some() {
+            return self.close_stripe(session);
+        }
         if self.bundle(session).is_some() {
             return self.close_bundle(session);
         }
@@ -355,6 +372,9 @@ impl<P: Port> Pump<P> {
 
     /// Ends a session at once, see [`Queue::abandon`](crate::Queue::abandon).
     pub fn abandon(&mut self, session: SessionId) {
+        if self.stripe(session).is_some() {
+            return self.close_stripe(session);
+        }
         if self.bundle(session).is_some() {
             return self.close_bundle(session);
         }
@@ -363,6 +383,8 @@ impl<P: Port> Pump<P> {
 
     /// Begins to end all sessions, those with something under way first.
     pub(crate) fn leave_all(&mut self) {
+        let stripes: Vec<SessionId> = self.stripes.iter().map(Array::id).collect();
+        stripes.into_iter().for_each(|stripe| self.close_stripe(stripe));
         let bundles: Vec<SessionId> = self.bundles.iter().map(Bundle::id).collect();
         bundles.into_iter().for_each(|bundle| self.close_bundle(bundle));
         let busy = self.in_doubt();
@@ -381,6 +403,9 @@ impl<P: Port> Pump<P> {
 
     /// See [`crate::Queue::busy_for`].
     pub(crate) fn busy_for(&self, session: SessionId) -> Option<Duration> {
+        if let Some(stripe) = self.stripe(session) {
+            return stripe.sessions().filter_map(|member| self.busy_for(member)).max();
+        }
         let since = match self.bundle(session) {
             Some(bundle) => {
                 let paths = bundle.sessions();
@@ -393,6 +418,9 @@ impl<P: Port> Pump<P> {
 
     /// See [`crate::Queue::is_being_replaced`].
     pub(crate) fn is_being_replaced(&self, session: SessionId) -> bool {
+        if let Some(stripe) = self.stripe(session) {
+            return stripe.sessions().any(|member| self.is_being_replaced(member));
+        }
         let replaces =
             |session| self.links.get(session).is_some_and(SessionDriver::is_being_replaced);
         match self.bundle(session) {
@@ -409,6 +437,9 @@ impl<P: Port> Pump<P> {
     /// Whether a session is logged in now.
     #[must_use]
     pub fn is_up(&self, session: SessionId) -> bool {
+        if let Some(stripe) = self.stripe(session) {
+            return stripe.is_up();
+        }
         match self.bundle(session) {
             Some(bundle) => bundle.is_up(),
             None => self.links.get(session).is_some_and(SessionDriver::is_up),
@@ -417,6 +448,9 @@ impl<P: Port> Pump<P> {
 
     /// Whether a session has ended, or never was.
     pub fn is_over(&self, session: SessionId) -> bool {
+        if let Some(stripe) = self.stripe(session) {
+            return stripe.is_over();
+        }
         match self.bundle(session) {
             Some(bundle) => bundle.is_over(),
             None => self.links.get(session).is_none_or(SessionDriver::is_dead),
@@ -425,6 +459,9 @@ impl<P: Port> Pump<P> {
 
     /// Drops what is known of a session that has ended.
     pub fn forget(&mut self, session: SessionId) {
+        if self.stripe(session).is_some() {
+            return self.forget_stripe(session);
+        }
         if self.bundle(session).is_some() {
             return self.forget_bundle(session);
         }
@@ -435,7 +472,7 @@ impl<P: Port> Pump<P> {
 
     /// The next event, without waiting.
     pub fn next_event(&mut self) -> Option<Event> {
-        self.carry_bundles();
+        self.carry_stripes();
         self.told.pop_front().or_else(|| self.events.pop_front())
     }
 
@@ -483,7 +520,8 @@ impl<P: Port> Pump<P> {
         let parted = self.parting.iter().map(|(_, until)| *until).min();
         let now = self.port.now();
         let paths = self.bundles.iter().filter_map(|bundle| bundle.deadline(now)).min();
-        let deadline = [due, parted, paths, deadline].into_iter().flatten().min();
+        let stripes = self.stripes.iter().filter_map(Array::deadline).min();
+        let deadline = [due, parted, paths, stripes, deadline].into_iter().flatten().min();
         let kernel = self.port.kernel_cycles();
         self.port.wait(deadline);
         self.watch.laps.waited(self.port.kernel_cycles().wrapping_sub(kernel));
@@ -504,6 +542,7 @@ impl<P: Port> Pump<P> {
             with_link!(&mut *self, id, |link, context| link.expire(&mut context));
         }
         self.expire_bundles();
+        self.expire_stripes();
         self.watch.laps.lap(Layer::Protocol);
         self.transmit();
         self.watch.laps.lap(Layer::Send);

@@ -23,6 +23,7 @@ use crate::Options;
 use crate::Paths;
 use crate::Request;
 use crate::SessionId;
+use crate::Stripe;
 use crate::connect::Threads;
 use crate::pump::Pump;
 use crate::pump::after;
@@ -118,6 +119,22 @@ impl Queue {
         each!(self, pump => pump.open_paths(paths))
     }
 
+    /// Begins to log in to several disks that are used as one; [`Event::Up`] follows when all of
+    /// them are known, or [`Event::Ended`]. What it gives is used as a session. Requests go to the
+    /// unit of the first disk, under its number, and to the disks that have a part of what they
+    /// name; each ends with its last part, with the first error in the order of its range. READ,
+    /// WRITE, WRITE SAME, UNMAP, COMPARE AND WRITE within a chunk, SYNCHRONIZE CACHE, GET LBA
+    /// STATUS and what tells size and limits are carried out; nothing else is.
+    ///
+    /// A request that crosses the border of two disks is not one operation: after a crash or an
+    /// error some of it may be written, and some not.
+    ///
+    /// # Errors
+    /// As for `open_paths`; [`Kind::Stripe`], with which [`Event::Ended`] comes, too.
+    pub fn open_stripe(&mut self, stripe: Stripe) -> Result<SessionId, Error> {
+        each!(self, pump => pump.open_stripe(stripe))
+    }
+
     /// Logs in and waits for it.
     ///
     /// # Errors
@@ -133,6 +150,15 @@ impl Queue {
     /// As for `open_paths`; whatever ends all logins.
     pub fn login_paths(&mut self, paths: Paths) -> Result<SessionId, Error> {
         let id = self.open_paths(paths)?;
+        self.until_up(id)
+    }
+
+    /// As `login`, to several disks that are used as one ([`Queue::open_stripe`]).
+    ///
+    /// # Errors
+    /// As for `open_stripe`; whatever ends one of the logins.
+    pub fn login_stripe(&mut self, stripe: Stripe) -> Result<SessionId, Error> {
+        let id = self.open_stripe(stripe)?;
         self.until_up(id)
     }
 

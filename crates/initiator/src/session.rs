@@ -41,6 +41,7 @@ use crate::Queue;
 use crate::Request;
 use crate::Retry;
 use crate::SessionId;
+use crate::Stripe;
 use crate::scsi::Execute;
 
 /// How long logouts may take when an initiator is dropped.
@@ -111,6 +112,22 @@ impl Initiator {
     pub fn begin_paths(&self, paths: Paths) -> Login {
         let (reply, pending) = slot();
         self.0.mail.send(Letter::OpenPaths(Box::new(paths), reply));
+        Login { initiator: self.clone(), pending }
+    }
+
+    /// Logs in to several disks that are used as one ([`Queue::open_stripe`]).
+    ///
+    /// # Errors
+    /// As for `open_stripe`; whatever ends one of the logins.
+    pub fn connect_stripe(&self, stripe: Stripe) -> Result<Session, Error> {
+        self.begin_stripe(stripe).wait()
+    }
+
+    /// As `connect_stripe`; waits for nothing.
+    #[must_use]
+    pub fn begin_stripe(&self, stripe: Stripe) -> Login {
+        let (reply, pending) = slot();
+        self.0.mail.send(Letter::OpenStripe(Box::new(stripe), reply));
         Login { initiator: self.clone(), pending }
     }
 

@@ -17,6 +17,7 @@ use wire::scsi::mode;
 use wire::scsi::mode::ModeData;
 use wire::scsi::opcode::Opcode;
 use wire::scsi::vpd;
+use wire::scsi::vpd::Designator;
 
 use crate::Data;
 use crate::Done;
@@ -39,6 +40,10 @@ pub(crate) struct Survey {
     limits: vpd::BlockLimits,
     provisioning: Option<vpd::LogicalBlockProvisioning>,
     mode: Option<Vec<u8>>,
+    /// READ CAPACITY(16) is not there.
+    is_short: bool,
+    /// What names the unit.
+    pub(crate) names: Vec<Designator>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,6 +113,7 @@ impl Survey {
             Question::LongCapacity if done.is_none() => Question::ShortCapacity,
             Question::LongCapacity => self.measured(data.and_then(Capacity::parse_16))?,
             Question::ShortCapacity => {
+                self.is_short = true;
                 let told = data.and_then(Capacity::parse_10);
                 self.measured(told.map(|(last, block)| capacity_of_10(last, block)))?
             }
@@ -116,7 +122,12 @@ impl Survey {
                 self.pages = pages.unwrap_or_default().to_vec();
                 self.page_after(asked)
             }
-            Question::Identification | Question::Serial => self.page_after(asked),
+            Question::Identification => {
+                let page = data.and_then(|data| vpd::content(data, vpd::DEVICE_IDENTIFICATION));
+                self.names = page.map(vpd::designators).unwrap_or_default();
+                self.page_after(asked)
+            }
+            Question::Serial => self.page_after(asked),
             Question::Limits => {
                 let page = data.and_then(|data| vpd::content(data, vpd::BLOCK_LIMITS));
                 self.limits = page.and_then(vpd::BlockLimits::parse).unwrap_or_default();
@@ -135,6 +146,11 @@ impl Survey {
             Question::Done => Question::Done,
         };
         Ok(())
+    }
+
+    /// Whether the unit tells its capacity in the short form alone.
+    pub(crate) const fn is_short(&self) -> bool {
+        self.is_short
     }
 
     /// The next page that the unit lists: some targets answer others in a way that costs the

@@ -3,6 +3,7 @@
 //! `iscsi://[user[%secret]@]host[:port][/target-iqn[/lun]][?option=value[&option=value]...]`, or
 //! `iser://` for the same over RDMA.
 
+mod address;
 mod options;
 mod secrets;
 
@@ -16,6 +17,8 @@ use crate::Begin;
 use crate::Checks;
 use crate::Transport;
 
+pub use address::Address;
+pub use address::AddressError;
 pub use secrets::may_hold_secrets;
 pub use secrets::secrets_in;
 pub use secrets::without_secrets;

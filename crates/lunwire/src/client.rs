@@ -29,6 +29,8 @@ use control::units;
 use control::words;
 use engine::Choice;
 use initiator::AccessState;
+use initiator::Address;
+use initiator::AddressError;
 use initiator::Begin;
 use initiator::Config;
 use initiator::DigestOffer;
@@ -45,6 +47,8 @@ use initiator::Policy;
 use initiator::Queue;
 use initiator::SessionId;
 use initiator::Settings;
+use initiator::Stripe;
+use initiator::StripeError;
 use initiator::Transport;
 use initiator::Url;
 use initiator::UrlError;
@@ -98,17 +102,17 @@ pub(crate) fn disk_url(text: &str) -> Result<Url> {
     Url::parse_disk(text).map_err(|error| wrong_url("URL", text, "", &error))
 }
 
-/// Paths to one disk: URLs with blanks between them.
-pub(crate) fn disk_urls(text: &str) -> Result<Vec<Url>> {
-    let urls: Result<Vec<Url>> = text.split_whitespace().map(disk_url).collect();
-    // What is blank is no URL, and that is said.
-    urls.and_then(|urls| if urls.is_empty() { Ok(vec![disk_url(text)?]) } else { Ok(urls) })
+/// A disk: a URL, several with blanks between them that are paths to it, or a stripe of disks.
+pub(crate) fn disk_address(text: &str) -> Result<Address> {
+    Address::parse(text).map_err(|error| match &error {
+        AddressError::Url(text, wrong) => wrong_url("URL", text, "", wrong),
+        _ => usage("URL", &initiator::without_secrets(text), error),
+    })
 }
 
-/// All paths to a disk, as they were given.
+/// A disk as it was given.
 pub(crate) fn disk_name(text: &str) -> Result<String> {
-    let urls: Vec<String> = disk_urls(text)?.iter().map(Url::to_string).collect();
-    Ok(urls.join(" "))
+    Ok(disk_address(text)?.to_string())
 }
 
 /// A URL with target, and LUN where one is meant.
@@ -316,21 +320,25 @@ pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Res
     }
 }
 
-/// Logs in over all paths to a disk. With one there is nothing to choose.
+/// Logs in to a disk, over all its paths, or to all its parts.
 pub(crate) fn login_all(
     queue: &mut Queue,
     client: &ClientOptions,
-    urls: &[Url],
+    address: &Address,
 ) -> Result<SessionId> {
-    let url = match urls {
-        [url] => return login(queue, client, url),
-        [] => bail!("there is no URL"),
-        [url, ..] => url,
+    let url = address.first().context("there is no URL")?;
+    let (opened, identity) = match way(client, address)? {
+        Way::One(_) => return login(queue, client, url),
+        Way::Paths(paths) => {
+            let identity = identity_of(&paths)?;
+            (queue.open_paths(paths), identity)
+        }
+        Way::Stripe(stripe) => {
+            let identity = identity_of(stripe.members.first().context("there is no URL")?)?;
+            (queue.open_stripe(stripe), identity)
+        }
     };
-    let paths = paths(client, urls)?;
-    let identity = Identity::of(&paths.paths.first().context("there is no URL")?.0);
-    let session =
-        queue.open_paths(paths).map_err(|error| refusal::advised(error, url, &identity))?;
+    let session = opened.map_err(|error| refusal::advised(error, url, &identity))?;
     leaving::leads_to(session, url);
     match first_of(queue, session, url, |event| matches!(event, Event::Up { .. }))? {
         Event::Ended { error, .. } => {
@@ -341,9 +349,37 @@ pub(crate) fn login_all(
     }
 }
 
+/// How to reach a disk.
+#[derive(Debug)]
+pub(crate) enum Way {
+    One(Box<Options>),
+    Paths(Paths),
+    Stripe(Stripe),
+}
+
+/// How to reach what stands at `address`, as the options want it.
+pub(crate) fn way(client: &ClientOptions, address: &Address) -> Result<Way> {
+    match address {
+        Address::Paths(urls) => match urls.as_slice() {
+            [url] => Ok(Way::One(Box::new(options(client, url)?))),
+            urls => paths(client, urls).map(Way::Paths),
+        },
+        Address::Stripe { chunk, members } => {
+            let members = members.iter().map(|urls| paths(client, urls)).collect::<Result<_>>()?;
+            Ok(Way::Stripe(Stripe { chunk: *chunk, members }))
+        }
+    }
+}
+
+/// As whom the first path is asked for.
+pub(crate) fn identity_of(paths: &Paths) -> Result<Identity> {
+    let (first, _) = paths.paths.first().context("there is no URL")?;
+    Ok(Identity::of(first))
+}
+
 /// The paths of several URLs, as the options want them.
-pub(crate) fn paths(client: &ClientOptions, urls: &[Url]) -> Result<Paths> {
-    isid::refuse_for_two(client, "of several paths")?;
+fn paths(client: &ClientOptions, urls: &[Url]) -> Result<Paths> {
+    isid::refuse_for_two(client, "of several URLs")?;
     if !client.portal.is_empty() {
         return Err(Usage("--portal: with several URLs each one is a path by itself".into()).into());
     }
@@ -614,6 +650,9 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
             "try: again, when nobody changes the LUNs of the target; if that is the same the \
              target is at fault"
                 .into()
+        }
+        Kind::Stripe(StripeError::ReadOnly { .. } | StripeError::Same { .. }) => {
+            "try: lunwire inspect with each URL".into()
         }
         Kind::OtherPath { .. } => {
             "try: lunwire inspect with each URL, which shows the names of the disk".into()

@@ -15,6 +15,7 @@ use initiator::Error;
 use initiator::Initiator;
 use initiator::Kind;
 use initiator::Options;
+use initiator::Paths;
 use initiator::Url;
 use initiator::scsi;
 use iscsi::initiator::LoginError;
@@ -47,19 +48,28 @@ impl Remotes for Opener {
 
 impl Opener {
     fn log_in(&self, spec: &RemoteSpec) -> Result<OpenRemote> {
-        let url = client::disk_url(&spec.url)?;
+        let address = client::disk_address(&spec.url)?;
+        let url = address.first().context("there is no URL")?.clone();
         let mut accounts = Accounts::default();
-        let options = Options {
-            connect_patience: FIRST_PATIENCE,
-            // Hosts give up by themselves.
-            reconnect_patience: spec.wait.unwrap_or(Duration::MAX),
-            account: accounts.of_remote(&url, spec)?,
-            ..Options::of_url(&url)
-        };
+        let paths = address.urls().map(|url| {
+            let options = Options {
+                connect_patience: FIRST_PATIENCE,
+                // Hosts give up by themselves.
+                reconnect_patience: spec.wait.unwrap_or(Duration::MAX),
+                account: accounts.of_remote(url, spec)?,
+                ..Options::of_url(url)
+            };
+            Ok((options, url.lun.unwrap_or(0)))
+        });
+        let mut paths = paths.collect::<Result<Vec<_>>>()?;
         accounts.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-        let identity = Identity::of(&options);
-        let session =
-            self.initiator()?.connect(options).map_err(|error| advised(error, &url, &identity))?;
+        let identity = Identity::of(&paths.first().context("there is no URL")?.0);
+        let initiator = self.initiator()?;
+        let session = match paths.len() {
+            1 => initiator.connect(paths.remove(0).0),
+            _ => initiator.connect_paths(Paths::new(paths)),
+        };
+        let session = session.map_err(|error| advised(error, &url, &identity))?;
         let lun = url.lun.unwrap_or(0);
         let disk = Disk::open(&session, lun).map_err(|error| advised(error, &url, &identity))?;
         let names = scsi::designators(&mut session.unit(lun));
@@ -67,7 +77,7 @@ impl Opener {
         let name = names.iter().find_map(same::unit_name);
         let place = || format!("{} {lun}", url.target.as_deref().unwrap_or_default());
         let named = name.unwrap_or_else(place);
-        let remote = Remote::new(session, disk, &url.to_string(), spec.busy)?;
+        let remote = Remote::new(session, disk, &address.to_string(), spec.busy)?;
         let block = remote.block();
         Ok(OpenRemote { store: Arc::new(remote), block, identity: named })
     }

@@ -17,6 +17,7 @@ use initiator::DiskEvent;
 use initiator::Error;
 use initiator::Kind;
 use initiator::Operation;
+use initiator::PathChange;
 use slab::Slab;
 use store::Op;
 use store::foreign::Completer;
@@ -224,6 +225,19 @@ impl Flights {
                 }
                 drop(state);
                 tracing::error!(disk, "{error}: all commands fail until it is opened again");
+            }
+            DiskEvent::Path { path, change } => {
+                let path = path + 1;
+                match change {
+                    PathChange::Lost(error) => {
+                        tracing::warn!(disk, path, "a path is lost, others carry on: {error}");
+                    }
+                    PathChange::Back => tracing::info!(disk, path, "a path is used"),
+                    PathChange::Refused(error) => {
+                        tracing::warn!(disk, path, "a path is not used: {error}");
+                    }
+                    change => tracing::info!(disk, path, "a path has changed: {change:?}"),
+                }
             }
             DiskEvent::Resized { was, now } => {
                 tracing::info!(disk, was, now, "the disk has another size");

@@ -15,6 +15,7 @@ use clock::Instant;
 use engine::Port;
 use initiator::Config;
 use initiator::Options;
+use initiator::Paths;
 use initiator::Pump;
 use initiator::SessionId;
 use initiator::Settings;
@@ -183,7 +184,12 @@ impl Host {
         if entry.id.is_none() {
             let secrets = stage.secrets[entry.plan.target];
             let two = stage.two_groups[entry.plan.target];
-            match pump.open(options(&entry.plan, self.index, secrets, two)) {
+            let options = options(&entry.plan, self.index, secrets, two);
+            let opened = match entry.plan.paths {
+                0 | 1 => pump.open(options),
+                _ => pump.open_paths(paths(&entry.plan, options)),
+            };
+            match opened {
                 Ok(id) => {
                     (entry.id, entry.nexus) = (Some(id), stage.next_nexus);
                     entry.promises.clear();
@@ -277,6 +283,13 @@ impl Host {
     pub(crate) fn is_gone(&self) -> bool {
         self.slots.iter().all(|slot| slot.id.is_none())
     }
+}
+
+/// One path over each of these portals in turn, to the only unit of the target.
+fn paths(plan: &SessionPlan, options: Options) -> Paths {
+    let portals = options.portals.iter().cycle().take(plan.paths);
+    let path = |portal: &String| Options { portals: vec![portal.clone()], ..options.clone() };
+    Paths { paths: portals.map(|portal| (path(portal), 0)).collect(), policy: plan.path_policy }
 }
 
 /// The options of a session.

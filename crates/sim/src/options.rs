@@ -15,6 +15,7 @@ mod keeping;
 mod latest;
 mod local;
 mod news;
+mod paths;
 mod rados;
 mod rdma;
 mod reactors;
@@ -29,6 +30,7 @@ mod writeback;
 use std::time::Duration;
 
 use initiator::DigestOffer;
+use initiator::PathPolicy;
 use initiator::Transport;
 use iscsi::chap::Algorithm;
 use iscsi::target_role::DigestPolicy;
@@ -121,6 +123,10 @@ pub struct SessionPlan {
     pub unexpected: u32,
     /// Over iSER it begins with a Hello.
     pub hello: bool,
+    /// Paths to the disk; with one there is no choice.
+    pub paths: usize,
+    /// Which of them a request goes over.
+    pub path_policy: PathPolicy,
 }
 
 /// What a target is.
@@ -271,6 +277,7 @@ impl Options {
         options.go_by_rdma();
         options.narrow_rdma();
         options.go_by_adapters();
+        options.go_over_paths();
         options
     }
 
@@ -435,5 +442,7 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         transport: Transport::Tcp,
         unexpected: 0,
         hello: false,
+        paths: 1,
+        path_policy: PathPolicy::LeastQueued,
     }
 }

@@ -11,17 +11,22 @@ use wire::scsi::vpd::Designator;
 
 /// The best name of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Name(Designator);
+pub(crate) struct Name(Designator);
 
 impl Name {
     /// Of all that a unit says.
-    pub(super) fn best_of(all: &[Designator]) -> Option<Self> {
+    pub(crate) fn best_of(all: &[Designator]) -> Option<Self> {
         let ranked = all.iter().filter_map(|one| Some((rank(one)?, one)));
         ranked.min_by_key(|(rank, _)| *rank).map(|(_, best)| Self(best.clone()))
     }
 
+    /// Whether no other unit in the world has it: not what a maker gives within a target.
+    pub(crate) const fn is_world_wide(&self) -> bool {
+        !matches!(self.0, Designator::T10Vendor(_))
+    }
+
     /// Whether a unit that says all this is the one.
-    pub(super) fn is_among(&self, all: &[Designator]) -> bool {
+    pub(crate) fn is_among(&self, all: &[Designator]) -> bool {
         all.contains(&self.0)
     }
 }

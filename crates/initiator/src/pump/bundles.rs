@@ -18,7 +18,7 @@ use crate::multipath::Bundle;
 use crate::multipath::Output;
 use crate::multipath::Patience;
 
-/// Bundles have numbers of sessions that no session has.
+/// Bundles and stripes have numbers of sessions that no session has.
 const BUNDLES: u32 = 1 << 31;
 
 impl<P: Port> Pump<P> {
@@ -44,22 +44,27 @@ impl<P: Port> Pump<P> {
                 }
             }
         }
-        self.bundles_made = self.bundles_made.wrapping_add(1);
-        let id = SessionId { index: BUNDLES | self.bundles_made & !BUNDLES, generation: 0 };
+        let id = self.next_bundle_id();
         let bundle = Bundle::new(id, &sessions, paths.policy, patience, self.port.now());
         self.bundles.push(bundle);
         self.carry_bundles();
         Ok(id)
     }
 
+    pub(super) fn next_bundle_id(&mut self) -> SessionId {
+        self.bundles_made = self.bundles_made.wrapping_add(1);
+        SessionId { index: BUNDLES | self.bundles_made & !BUNDLES, generation: 0 }
+    }
+
     pub(super) fn bundle(&self, id: SessionId) -> Option<&Bundle> {
         self.bundles.iter().find(|bundle| bundle.id() == id)
     }
 
-    /// The session that the caller knows: of a path that of all paths.
+    /// The session that the caller knows: of a path that of all paths, of a member that of the
+    /// whole.
     pub(super) fn known_as(&self, session: SessionId) -> SessionId {
         let bundle = self.bundles.iter().find(|bundle| bundle.path_of(session).is_some());
-        bundle.map_or(session, Bundle::id)
+        self.whole_of(bundle.map_or(session, Bundle::id))
     }
 
     fn place_of(&self, id: SessionId) -> Option<usize> {
@@ -116,7 +121,7 @@ impl<P: Port> Pump<P> {
 
     /// Gives bundles the events of their paths, and does what they want, until nothing is left.
     pub(super) fn carry_bundles(&mut self) {
-        if self.bundles.is_empty() {
+        if self.bundles.is_empty() && self.stripes.is_empty() {
             return;
         }
         loop {
@@ -132,7 +137,7 @@ impl<P: Port> Pump<P> {
             });
             match found {
                 Some((bundle, path)) => bundle.handle(path, event, now),
-                None => self.told.push_back(event),
+                None => self.tell_whole(event),
             }
         }
     }
@@ -146,7 +151,7 @@ impl<P: Port> Pump<P> {
             let session = self.bundles.get(place).and_then(|bundle| bundle.session_of(path));
             let Some(session) = session else { continue };
             match output {
-                Output::Tell(event) => self.told.push_back(event),
+                Output::Tell(event) => self.tell_whole(event),
                 Output::Post { path, tag, request } => {
                     let Err(refused) = self.post(session, tag, request) else { continue };
                     let now = self.port.now();

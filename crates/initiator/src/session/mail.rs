@@ -30,6 +30,7 @@ use crate::Options;
 use crate::Paths;
 use crate::Request;
 use crate::SessionId;
+use crate::Stripe;
 use crate::completions::Shared;
 use crate::disk::DiskState;
 
@@ -47,6 +48,7 @@ pub(crate) struct Ended {
 #[derive(Debug)]
 pub(crate) enum Letter {
     OpenPaths(Box<Paths>, Reply<Result<SessionId, Error>>),
+    OpenStripe(Box<Stripe>, Reply<Result<SessionId, Error>>),
     Open(Box<Options>, Reply<Result<SessionId, Error>>),
     Discover(Box<Options>, Reply<Result<Vec<Discovered>, Error>>),
     Command(SessionId, Request, Owner),

@@ -136,20 +136,18 @@ impl Server {
                 self.disks.retain(|disk| disk.strong_count() > 0);
                 self.disks.push(disk);
             }
-            Letter::Open(options, reply) => match self.queue.open(*options) {
-                Ok(id) => {
-                    self.open.push(id);
-                    self.opening.insert(id, Opening::Session(reply));
-                }
-                Err(error) => reply.send(Err(error)),
-            },
-            Letter::OpenPaths(paths, reply) => match self.queue.open_paths(*paths) {
-                Ok(id) => {
-                    self.open.push(id);
-                    self.opening.insert(id, Opening::Session(reply));
-                }
-                Err(error) => reply.send(Err(error)),
-            },
+            Letter::Open(options, reply) => {
+                let opened = self.queue.open(*options);
+                self.opened(opened, reply);
+            }
+            Letter::OpenPaths(paths, reply) => {
+                let opened = self.queue.open_paths(*paths);
+                self.opened(opened, reply);
+            }
+            Letter::OpenStripe(stripe, reply) => {
+                let opened = self.queue.open_stripe(*stripe);
+                self.opened(opened, reply);
+            }
             Letter::Discover(options, reply) => {
                 match self.queue.open(Options { target: None, ..*options }) {
                     Ok(id) => {
@@ -189,6 +187,16 @@ impl Server {
                     self.queue.abandon(id);
                 }
             }
+        }
+    }
+
+    fn opened(&mut self, opened: Result<SessionId, Error>, reply: Reply<Result<SessionId, Error>>) {
+        match opened {
+            Ok(id) => {
+                self.open.push(id);
+                self.opening.insert(id, Opening::Session(reply));
+            }
+            Err(error) => reply.send(Err(error)),
         }
     }
 

@@ -284,6 +284,9 @@ Examples:
   lunwire copy 'iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 \
                 iscsi://10.0.1.1/iqn.2026-01.com.example:disk/0' disk.img
       over two paths, which may be lost and come back meanwhile
+  lunwire copy disk.img 'stripe:64K(iscsi://10.0.0.1/iqn.2026-01.com.example:a/0;
+                iscsi://10.0.0.2/iqn.2026-01.com.example:b/0)'
+      onto two disks as one: 64 KiB on the first, 64 KiB on the second, and so on (RAID-0)
   lunwire copy iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 - | gzip > disk.img.gz
 Blocks of zeroes are left out of new files, and given back to thin disks (WRITE SAME).";
 
@@ -331,6 +334,9 @@ Examples:
   lunwire bench iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --sequential --block 1M --depth 4
   lunwire bench iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --reads 70 --destroy-data \\
                --block 4K,64K --depth 1,32 --sessions 2 --json
+  lunwire bench 'stripe:64K(iscsi://10.0.0.1/iqn.2026-01.com.example:a/0;
+                 iscsi://10.0.0.2/iqn.2026-01.com.example:b/0)'
+      two disks as one
   lunwire bench iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --svg latency.svg
   lunwire bench iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --reads 50 --destroy-data \\
                --verify --time 10m
@@ -361,7 +367,8 @@ const NOT_WITH_LOCAL: [&str; 17] = [
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BenchOptions {
-    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN; several are paths to one disk
+    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN; several are paths to one disk, and
+    /// 'stripe:64K(URL;URL)' is several disks as one (RAID-0)
     #[arg(value_name = "URL", required = true)]
     pub(crate) url: Vec<String>,
     #[command(flatten)]
@@ -462,6 +469,9 @@ Examples:
   lunwire attach iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 \
                  iscsi://10.0.1.1/iqn.2026-01.com.example:disk/0 ~/disk
       over two paths, of which one may be lost
+  lunwire attach 'stripe:64K(iscsi://10.0.0.1/iqn.2026-01.com.example:a/0;
+                  iscsi://10.0.0.2/iqn.2026-01.com.example:b/0)' ~/disk
+      two disks as one (RAID-0): if one is lost for good, so is what is on both
 
 NBD needs no root, no kernel modules and no host network; a file needs /dev/fuse, and fusermount3
 (package fuse3) for who is not root; a loop device needs root. A socket in the file system is for
@@ -472,8 +482,8 @@ written is flushed.";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AttachOptions {
-    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN, of which several are paths to one disk; then the
-    /// empty directory in which to make it a file, DIR/disk, unless it is to be something else
+    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN, of which several are paths to one disk, or
+    /// 'stripe:64K(URL;URL)', which is several disks as one (RAID-0); then the empty directory in which to make it a file, DIR/disk, unless it is to be something else
     #[arg(value_names = ["URL", "DIR"], required = true)]
     pub(crate) what: Vec<String>,
     #[command(flatten)]

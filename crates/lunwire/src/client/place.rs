@@ -26,6 +26,7 @@ use engine::files;
 use engine::files::FileError;
 use engine::files::Holder;
 use engine::files::Taken;
+use initiator::Address;
 use initiator::Data;
 use initiator::Done;
 use initiator::Flushed;
@@ -62,7 +63,9 @@ pub(crate) enum Place {
 /// A logical unit.
 #[derive(Debug)]
 pub(crate) struct Disk {
+    /// The first one, where there are several.
     pub(crate) url: Url,
+    pub(crate) address: Address,
     pub(crate) session: SessionId,
     pub(crate) lun: u16,
     pub(crate) geometry: Geometry,
@@ -182,7 +185,7 @@ impl Place {
     /// As the user knows it.
     pub(crate) fn name(&self) -> String {
         match self {
-            Self::Disk(disk) => disk.url.to_string(),
+            Self::Disk(disk) => disk.address.to_string(),
             Self::File(local) => local.path.clone(),
             Self::Stream => "standard input or output".to_owned(),
         }
@@ -239,12 +242,15 @@ impl Place {
 
 impl Disk {
     pub(crate) fn open(queue: &mut Queue, options: &ClientOptions, text: &str) -> Result<Self> {
-        let urls = client::disk_urls(text)?;
-        let session = client::login_all(queue, options, &urls)?;
-        let url = urls.into_iter().next().with_context(|| format!("no URL in {text:?}"))?;
+        let address = client::disk_address(text)?;
+        let session = client::login_all(queue, options, &address)?;
+        let url = address.first().with_context(|| format!("no URL in {text:?}"))?.clone();
         let lun = url.lun.unwrap_or(0);
         match scsi::geometry(&mut queue.unit(session, lun)) {
-            Ok(geometry) => Ok(Self { url, session, lun, geometry, durability: Durability::Flush }),
+            Ok(geometry) => {
+                let durability = Durability::Flush;
+                Ok(Self { url, address, session, lun, geometry, durability })
+            }
             Err(error) => {
                 let error = client::no_unit(queue, session, error, &url);
                 queue.logout(session);

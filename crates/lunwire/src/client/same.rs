@@ -19,6 +19,7 @@ use engine::files::BlockDevice;
 use engine::files::Holder;
 use engine::limits::DEVICES_DEPTH_MAX;
 use initiator::Queue;
+use initiator::Url;
 use initiator::scsi;
 use rustix::fs::FileType;
 use rustix::fs::Stat;
@@ -81,9 +82,12 @@ pub(crate) fn refuse(queue: &mut Queue, from: &Place, to: &Place, different: boo
         Err(anyhow!("{} and {} are the same{why}; nothing was written", from.name(), to.name()))
     };
     if let (Place::Disk(a), Place::Disk(b)) = (from, to) {
-        let target = |disk: &Disk| disk.url.target.as_deref().map(iscsi::name::prepared);
-        let one_unit = a.lun == b.lun && target(a) == target(b);
-        if one_unit && a.url.portal() == b.url.portal() {
+        let target = |url: &Url| url.target.as_deref().map(iscsi::name::prepared);
+        let is_one = |a: &Url, b: &Url| a.lun == b.lun && target(a) == target(b);
+        // A stripe has several units.
+        let pairs = || a.address.urls().flat_map(|of| b.address.urls().map(move |to| (of, to)));
+        let one_unit = pairs().any(|(a, b)| is_one(a, b));
+        if pairs().any(|(a, b)| is_one(a, b) && a.portal() == b.portal()) {
             return same("");
         }
         if different {

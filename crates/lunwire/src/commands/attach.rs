@@ -30,6 +30,7 @@ use attach::TlsFiles;
 use control::admin::Attachment;
 use control::admin::Reply;
 use control::units;
+use initiator::Address;
 use initiator::Config;
 use initiator::Disk;
 use initiator::DiskEvent;
@@ -37,7 +38,6 @@ use initiator::Fate;
 use initiator::Geometry;
 use initiator::Initiator;
 use initiator::Options;
-use initiator::Paths;
 use initiator::Session;
 use initiator::Url;
 use serde_json::json;
@@ -54,6 +54,7 @@ use crate::args::AttachOptions;
 use crate::args::ClientOptions;
 use crate::args::Usage;
 use crate::client;
+use crate::client::Way;
 use crate::client::leaving;
 use crate::client::refusal;
 use crate::client::refusal::Identity;
@@ -83,7 +84,7 @@ enum Word {
 
 /// Attaches one disk until the user wants an end.
 pub(crate) fn run(options: &AttachOptions) -> Result<()> {
-    let (urls, folder) = taken_apart(&options.what)?;
+    let (address, folder) = taken_apart(&options.what)?;
     let place = Place::of(options, folder)?;
     let wait = client::time("--io-timeout", &options.io_timeout)?;
     let keep_bytes = keep_bytes(options.keep.as_deref())?;
@@ -98,11 +99,11 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     if options.in_background {
         background::part()?;
     }
-    let url = urls.first().context("there is no URL")?.clone();
+    let url = address.first().context("there is no URL")?.clone();
     let listed = list(options, &place, &url)?;
     let engine = client::engine(&options.client)?;
-    let login =
-        Login::of(&options.client, &urls, if wait.is_zero() { Duration::MAX } else { wait })?;
+    let patience = if wait.is_zero() { Duration::MAX } else { wait };
+    let login = patient(client::way(&options.client, &address)?, patience);
     let (wake, words) = mpsc::channel();
     let interrupted = wake.clone();
     // Who has gone needs no word.
@@ -124,8 +125,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     if let Some(text) = what_is_kept(options, keep_bytes, &geometry) {
         output::say(format_args!("{url}: {text}"));
     }
-    let names: Vec<String> = urls.iter().map(Url::to_string).collect();
-    let description = names.join(" ");
+    let description = address.to_string();
     let mount = match &listed {
         Some((book, Reserved { name, .. })) if place == Place::Loop => Some(book.make_mount(name)?),
         _ => None,
@@ -360,13 +360,13 @@ impl Attached<'_> {
     }
 }
 
-/// The paths to the disk, and the directory behind them.
-fn taken_apart(what: &[String]) -> Result<(Vec<Url>, Option<&Path>)> {
+/// The disk, and the directory behind it.
+fn taken_apart(what: &[String]) -> Result<(Address, Option<&Path>)> {
     let (urls, folder) = match what {
         [urls @ .., last] if !urls.is_empty() && !client::is_url(last) => (urls, Some(last)),
         all => (all, None),
     };
-    Ok((client::disk_urls(&urls.join(" "))?, folder.map(Path::new)))
+    Ok((client::disk_address(&urls.join(" "))?, folder.map(Path::new)))
 }
 
 /// Most that is kept: none, or a few requests at least.
@@ -430,39 +430,35 @@ fn is_loopback(address: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
-/// How to reach the disk.
-enum Login {
-    One(Box<Options>),
-    Several(Paths),
+/// Operations wait for `patience` when there is no way.
+fn patient(mut way: Way, patience: Duration) -> Way {
+    let all: Vec<&mut Options> = match &mut way {
+        Way::One(options) => vec![options],
+        Way::Paths(paths) => paths.paths.iter_mut().map(|(options, _)| options).collect(),
+        Way::Stripe(stripe) => {
+            let members = stripe.members.iter_mut();
+            members.flat_map(|paths| &mut paths.paths).map(|(options, _)| options).collect()
+        }
+    };
+    all.into_iter().for_each(|options| options.reconnect_patience = patience);
+    way
 }
 
-impl Login {
-    /// Operations wait for `patience` when there is no way.
-    fn of(client: &ClientOptions, urls: &[Url], patience: Duration) -> Result<Self> {
-        let patient = |options| Options { reconnect_patience: patience, ..options };
-        if let [url] = urls {
-            return Ok(Self::One(Box::new(patient(client::options(client, url)?))));
+fn log_in(initiator: &Initiator, way: Way, url: &Url) -> Result<Session> {
+    let (session, identity) = match way {
+        Way::One(options) => {
+            let identity = Identity::of(&options);
+            (initiator.connect(*options), identity)
         }
-        let Paths { paths, policy } = client::paths(client, urls)?;
-        let paths = paths.into_iter().map(|(options, lun)| (patient(options), lun)).collect();
-        Ok(Self::Several(Paths { paths, policy }))
-    }
-
-    fn identity(&self) -> Option<Identity> {
-        match self {
-            Self::One(options) => Some(Identity::of(options)),
-            Self::Several(Paths { paths, .. }) => {
-                paths.first().map(|(first, _)| Identity::of(first))
-            }
+        Way::Paths(paths) => {
+            let identity = client::identity_of(&paths)?;
+            (initiator.connect_paths(paths), identity)
         }
-    }
-}
-
-fn log_in(initiator: &Initiator, login: Login, url: &Url) -> Result<Session> {
-    let identity = login.identity().context("there is no URL")?;
-    let session = match login {
-        Login::One(options) => initiator.connect(*options),
-        Login::Several(paths) => initiator.connect_paths(paths),
+        Way::Stripe(stripe) => {
+            let first = stripe.members.first().context("there is no URL")?;
+            let identity = client::identity_of(first)?;
+            (initiator.connect_stripe(stripe), identity)
+        }
     };
     match session {
         Ok(session) => Ok(session),

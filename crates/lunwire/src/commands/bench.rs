@@ -111,7 +111,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     let plot = options.svg.as_deref().map(|path| Outfile::open_for(path, overwrite)).transpose()?;
     let mut queue = client::queue(&options.client)?;
     let paths = options.url.join(" ");
-    let urls = client::disk_urls(&paths)?;
+    let address = client::disk_address(&paths)?;
     let disk = Disk::open(&mut queue, &options.client, &paths)?;
     if reads < 100 {
         disk.expect_writable()?;
@@ -123,7 +123,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     }
     let mut sessions = vec![disk.session];
     for _ in 1..options.sessions {
-        let session = client::login_all(&mut queue, &options.client, &urls)?;
+        let session = client::login_all(&mut queue, &options.client, &address)?;
         sessions.push(session);
         scsi::identify(&mut queue.unit(session, disk.lun))
             .map_err(|error| client::advised(error, &disk.url))?;

@@ -28,7 +28,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
     let offset = client::size("--offset", &options.offset)?;
     let length = options.length.as_deref().map(|text| client::size("--length", text));
     let length = length.transpose()?;
-    client::disk_urls(&options.disk.url)?;
+    client::disk_address(&options.disk.url)?;
     if options.verify && options.file == STANDARD {
         return Err(Usage("--verify: standard output cannot be read back".into()).into());
     }
@@ -62,7 +62,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
 /// From a file or standard input to a disk.
 pub(crate) fn write(options: &WriteOptions) -> Result<()> {
     let offset = client::size("--offset", &options.offset)?;
-    client::disk_urls(&options.disk.url)?;
+    client::disk_address(&options.disk.url)?;
     client::capture::spare(&options.disk.client, &options.file)?;
     let mut queue = client::queue(&options.disk.client)?;
     let from = file_or_stream(&mut queue, &options.disk.client, &options.file)?;
@@ -156,12 +156,12 @@ fn expect_two_ports(options: &CopyOptions) -> Result<()> {
     if !client::is_url(source) || !client::is_url(destination) {
         return Ok(());
     }
-    let (from, to) = (client::disk_urls(source)?, client::disk_urls(destination)?);
+    let (from, to) = (client::disk_address(source)?, client::disk_address(destination)?);
     let is_one_target = |(from, to): (&Url, &Url)| {
         let is_one_portal = from.portal() == to.portal() || !options.client.portal.is_empty();
         from.target == to.target && is_one_portal
     };
-    if from.iter().any(|from| to.iter().any(|to| is_one_target((from, to)))) {
+    if from.urls().any(|from| to.urls().any(|to| is_one_target((from, to)))) {
         client::isid::refuse_for_two(&options.client, "of the copy")?;
     }
     Ok(())

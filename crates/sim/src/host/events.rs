@@ -6,6 +6,7 @@ use std::time::Duration;
 use initiator::Error;
 use initiator::Event;
 use initiator::Kind;
+use initiator::PathChange;
 use initiator::SessionId;
 
 use super::Host;
@@ -36,6 +37,10 @@ impl Host {
                 self.slots[slot].up = true;
                 let (host, now) = (self.index, self.world.borrow().now);
                 self.world.borrow_mut().tally.mark("session up");
+                if self.slots[slot].plan.paths > 1 {
+                    // That another path is there says nothing of what went over those before.
+                    return self.plan(slot, Duration::from_micros(1));
+                }
                 // The session is a new one in the place of the old one: nothing of that can come.
                 let Stage { ghosts, models, .. } = stage;
                 ghosts.retain(|ghost| {
@@ -61,6 +66,22 @@ impl Host {
                 if !stage.may_lose {
                     stage.fail(format!("a session was lost without a fault: {error}"));
                 }
+            }
+            Event::Path { change: PathChange::Lost(error), .. } => {
+                let mut world = self.world.borrow_mut();
+                world.tally.mark("path lost");
+                let now = world.now;
+                world.trace.note(now, || format!("host {}: path: {error}", self.index));
+                drop(world);
+                if !stage.may_lose {
+                    stage.fail(format!("a path was lost without a fault: {error}"));
+                }
+            }
+            Event::Path { change: PathChange::Back, .. } => {
+                self.world.borrow_mut().tally.mark("path back");
+            }
+            Event::Path { change: PathChange::Refused(error), .. } => {
+                stage.fail(format!("a path is refused: {error}"));
             }
             Event::Managed { result, .. } => {
                 let how = result.as_ref().map_or_else(kind_name, |()| "good".to_owned());

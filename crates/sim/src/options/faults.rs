@@ -28,11 +28,13 @@ pub enum Class {
     Mixed,
     /// Of a cluster that disks are images on; targets are killed, machines lose power.
     Cluster,
+    /// Of single paths out of several to one disk; targets are killed, machines lose power.
+    Paths,
 }
 
 impl Class {
     /// Every class.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Calm,
         Self::Network,
         Self::Target,
@@ -42,6 +44,7 @@ impl Class {
         Self::Liar,
         Self::Mixed,
         Self::Cluster,
+        Self::Paths,
     ];
 
     /// Its name on the command line.
@@ -57,6 +60,7 @@ impl Class {
             Self::Liar => "liar",
             Self::Mixed => "mixed",
             Self::Cluster => "cluster",
+            Self::Paths => "paths",
         }
     }
 
@@ -142,6 +146,7 @@ pub(super) fn draw(rng: &mut Rng, class: Class, length: Duration) -> Vec<(Durati
         Class::Network => &[0, 0, 1, 1, 2, 3, 3, 9],
         Class::Target => &[4, 5, 5, 0],
         Class::Cluster => &[4, 4, 5, 0],
+        Class::Paths => &[0, 0, 0, 1, 1, 1, 2, 2, 4, 5, 9],
         Class::Host => &[6, 6, 0, 1],
         Class::Disk => &[7, 8, 5],
         Class::Liar => &[11],

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A disk of another target as it is written:
 //! `iscsi://[USER@]HOST[:PORT]/TARGET/LUN[?...][,secret-file=FILE]
-//! [,mutual-user=USER,mutual-secret-file=FILE][,wait=TIME][,busy=TIME]`, or `iser://`.
+//! [,mutual-user=USER,mutual-secret-file=FILE][,wait=TIME][,busy=TIME]`, or `iser://`. Several URLs
+//! with blanks between them are paths to one disk.
 
 use super::SpecError;
 use super::error::REMOTE_USAGE;
@@ -19,7 +20,8 @@ use core::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs)] // whoever opens one needs all of it
 pub struct RemoteSpec {
-    /// Its URL; ends at the first comma, and has no secret in it.
+    /// Its URL, or several with blanks between them; ends at the first comma, and has no secret in
+    /// it.
     pub url: String,
     /// The file of the secret by which we prove who we are, as the user of the URL.
     pub secret_file: Option<String>,
@@ -40,15 +42,9 @@ impl RemoteSpec {
         if place.is_empty() {
             return Err(SpecError::EmptyPath { kind: kind(scheme), usage: REMOTE_USAGE });
         }
-        let options = place.split_once('?').map_or("", |(_, options)| options);
-        // It would be shown by ps, by status and in logs.
-        let login = place.split(['/', '?']).next().and_then(|host| host.rsplit_once('@'));
-        let secrets = ["passw", "secret", "pwd"];
-        let is_name = |login: &str| login.starts_with("iqn.") || login.starts_with("eui.");
-        if login
-            .is_some_and(|(login, _)| login.contains('%') || login.contains(':') && !is_name(login))
-            || secrets.iter().any(|word| options.contains(word))
-        {
+        let places = rest.split_whitespace();
+        let mut places = places.map(|url| url.split_once("//").map_or(url, |(_, place)| place));
+        if places.any(shows_secret) {
             return Err(SpecError::RemoteSecret);
         }
         let url = format!("{scheme}:{rest}");
@@ -103,6 +99,17 @@ impl RemoteSpec {
         }
         Ok(true)
     }
+}
+
+/// Whether a URL, behind its scheme, has a secret in it, which would be shown by ps, by status and in
+/// logs.
+fn shows_secret(place: &str) -> bool {
+    let options = place.split_once('?').map_or("", |(_, options)| options);
+    let login = place.split(['/', '?']).next().and_then(|host| host.rsplit_once('@'));
+    let secrets = ["passw", "secret", "pwd"];
+    let is_name = |login: &str| login.starts_with("iqn.") || login.starts_with("eui.");
+    login.is_some_and(|(login, _)| login.contains('%') || login.contains(':') && !is_name(login))
+        || secrets.iter().any(|word| options.contains(word))
 }
 
 fn kind(scheme: &str) -> &'static str {

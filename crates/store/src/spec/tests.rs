@@ -452,6 +452,7 @@ fn disks_of_other_targets_are_urls() {
     let filtered: Spec = "iscsi://h/t/1,readonly,wait=1s".parse().expect("a store");
     assert!(matches!(filtered.unfiltered(), Spec::Remote(disk) if disk.wait.is_some()));
     assert!("stripe:64K(iscsi://a/t/1;iscsi://b/t/1)".parse::<Spec>().is_ok());
+    assert_eq!(spec("iscsi://a/t/1 iser://b/t/1,wait=5s").url, "iscsi://a/t/1 iser://b/t/1");
     assert!(filtered.protectable().is_err());
 }
 
@@ -462,6 +463,7 @@ fn urls_of_other_targets_hold_no_secret() {
         "iscsi://user:hidden@h/t/1",
         "iscsi://h/t/1?target_user=u&target_password=hidden",
         "stripe:64K(memory:1M;iscsi://user%hidden@h/t/1)",
+        "iscsi://h/t/1 iscsi://user%hidden@h/t/1",
     ] {
         let error = word.parse::<Spec>().expect_err(word).to_string();
         assert!(error.contains("secret-file=FILE") && !error.contains("hidden"), "{error}");
