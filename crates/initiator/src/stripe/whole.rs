@@ -54,7 +54,7 @@ impl Whole {
         expect_different(members).map_err(StripeError::error)?;
         let geometry = joined(layout, &parts).map_err(StripeError::error)?;
         let names = members.iter().flat_map(|(_, survey)| survey.names.iter().cloned());
-        let names = names.filter(|name| names_unit(name)).collect();
+        let names = names.filter(names_unit).collect();
         let shorts = members.iter().map(|(_, survey)| survey.is_short()).collect();
         Ok(Self { layout, geometry, parts, shorts, names })
     }

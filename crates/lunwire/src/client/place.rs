@@ -65,7 +65,7 @@ pub(crate) enum Place {
 pub(crate) struct Disk {
     /// The first one, where there are several.
     pub(crate) url: Url,
-    pub(crate) address: Address,
+    pub(crate) address: Box<Address>,
     pub(crate) session: SessionId,
     pub(crate) lun: u16,
     pub(crate) geometry: Geometry,
@@ -242,7 +242,7 @@ impl Place {
 
 impl Disk {
     pub(crate) fn open(queue: &mut Queue, options: &ClientOptions, text: &str) -> Result<Self> {
-        let address = client::disk_address(text)?;
+        let address = Box::new(client::disk_address(text)?);
         let session = client::login_all(queue, options, &address)?;
         let url = address.first().with_context(|| format!("no URL in {text:?}"))?.clone();
         let lun = url.lun.unwrap_or(0);

@@ -30,7 +30,7 @@ use attach::TlsFiles;
 use control::admin::Attachment;
 use control::admin::Reply;
 use control::units;
-use initiator::Address;
+use initiator::Address as DiskAddress;
 use initiator::Config;
 use initiator::Disk;
 use initiator::DiskEvent;
@@ -51,7 +51,6 @@ use self::served::Place;
 use self::served::Served;
 use self::served::Wanted;
 use crate::args::AttachOptions;
-use crate::args::ClientOptions;
 use crate::args::Usage;
 use crate::client;
 use crate::client::Way;
@@ -361,7 +360,7 @@ impl Attached<'_> {
 }
 
 /// The disk, and the directory behind it.
-fn taken_apart(what: &[String]) -> Result<(Address, Option<&Path>)> {
+fn taken_apart(what: &[String]) -> Result<(DiskAddress, Option<&Path>)> {
     let (urls, folder) = match what {
         [urls @ .., last] if !urls.is_empty() && !client::is_url(last) => (urls, Some(last)),
         all => (all, None),

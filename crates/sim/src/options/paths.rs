@@ -43,6 +43,13 @@ impl Options {
             }
         }
         self.resizes.retain(|resize| resize.lun == 0);
+        // What others write behind a write that has ended, while a copy of it is in doubt, is not
+        // waited for (docs/PATHS.md): each disk has one user.
+        let mut taken = vec![false; self.targets.len()];
+        for host in &mut self.hosts {
+            host.retain(|session| !std::mem::replace(&mut taken[session.target], true));
+        }
+        self.hosts.retain(|host| !host.is_empty());
         for session in self.hosts.iter_mut().flatten() {
             session.paths = rng.pick(&[2, 2, 3]);
             session.path_policy =

@@ -204,7 +204,8 @@ fn open_local(
     let session: SessionId = queue.login(login)?;
     let geometry = scsi::geometry(&mut queue.unit(session, 0))?;
     let durability = Durability::Flush;
-    Ok(Disk { url: tcp.url.clone(), session, lun: 0, geometry, durability })
+    let (url, address) = (tcp.url.clone(), tcp.address.clone());
+    Ok(Disk { url, address, session, lun: 0, geometry, durability })
 }
 
 /// Writes all of the disk, unless the user wants an end: what was never written is read from a page
