@@ -137,6 +137,20 @@ def test_options_and_secrets():
         assert disk.size == MIB
 
 
+def test_several_urls_are_paths_and_a_stripe_is_several_disks(disk):
+    with lunwire.connect(f"{URL} {URL}") as other:
+        other.write(0, b"p" * 512)
+        assert disk.read(0, 512) == b"p" * 512 and other.name == disk.name
+    with lunwire.connect(f"stripe:4K({URL};{READ_ONLY})") as whole:
+        assert whole.read_only and whole.read(0, 512) == b"p" * 512
+        error = failed(lunwire.Code.READ_ONLY, lambda: whole.write(0, bytes(512)))
+        assert "disk 2 of the stripe" in str(error)
+    failed(lunwire.Code.OPTION, lambda: lunwire.connect(f"stripe:4K({URL};{URL})"))
+    failed(lunwire.Code.OPTION, lambda: lunwire.connect(f"{URL} {READ_ONLY}"))
+    failed(lunwire.Code.OPTION, lambda: lunwire.connect(f"{URL} {URL}", isid="80c0ffee0001"))
+    failed(lunwire.Code.URL, lambda: lunwire.connect(f"stripe:4K({URL})"))
+
+
 def test_texts_are_whole_and_none_is_no_option():
     for url, options in [(URL + "\0", {}), (URL, {"alias": "a\0b"}), (URL, {"alias": b"a\0b"})]:
         with pytest.raises(ValueError):

@@ -6,6 +6,7 @@ use std::ops::Range;
 use initiator::Geometry;
 use initiator::Kind;
 use initiator::SenseKey;
+use initiator::StripeError;
 use initiator::scsi::lba_status::Descriptor;
 use initiator::scsi::lba_status::Provisioning;
 use nbd::Command;
@@ -158,6 +159,7 @@ pub(crate) fn errno(kind: &Kind, is_write: bool) -> Errno {
             // SPACE ALLOCATION FAILED WRITE PROTECT: a thin disk has no room.
             if (sense.asc, sense.ascq) == (0x27, 7) { Errno::NoSpace } else { Errno::Permission }
         }
+        Kind::Stripe(StripeError::ReadOnly { .. }) => Errno::Permission,
         Kind::Full => Errno::NoMemory,
         _ => Errno::InputOutput,
     }

@@ -6,6 +6,7 @@ use initiator::Kind;
 use initiator::LoginError;
 use initiator::Sense;
 use initiator::SenseKey;
+use initiator::StripeError;
 
 /// What went wrong, as `enum lunwire_code` has it; numbers are never given anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,6 +199,10 @@ fn of_kind(kind: &Kind) -> Code {
         Kind::TooLong { .. } => Code::TooLong,
         Kind::Uneven { .. } => Code::Argument,
         Kind::Reformatted { .. } | Kind::OtherDisk { .. } | Kind::Unsettled { .. } => Code::Changed,
+        Kind::Stripe(StripeError::ReadOnly { .. }) => Code::ReadOnly,
+        Kind::Stripe(StripeError::Across { .. }) => Code::Unsupported,
+        Kind::Stripe(_) | Kind::OtherPath { .. } | Kind::Nameless => Code::Option,
+        Kind::InDoubt | Kind::NoPath => Code::Session,
         Kind::WritesLost => Code::WritesLost,
         Kind::CannotFlush => Code::CannotFlush,
         Kind::NotADisk(_) => Code::NoDisk,
