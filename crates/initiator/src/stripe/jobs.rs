@@ -475,6 +475,12 @@ fn read(whole: &Whole, request: &Request, room: u32, pool: &Pool) -> Result<Plan
     if range.length == 0 {
         return Ok(Plan::Parts(Joint::All, Vec::new()));
     }
+    // Parts come one by one at the least, into what is left beside the buffer of the whole.
+    let longest = shares(whole, range).map(|share| share.length).max();
+    let lengths = [Some(range.length), longest].into_iter().flatten();
+    if !pool.could_take(lengths.map(|length| usize::try_from(length).unwrap_or(usize::MAX))) {
+        return Err(Error::new(Kind::Full));
+    }
     let buf = take(pool, range.length)?;
     let parts = shares(whole, range).map(|share| {
         let length = u32::try_from(share.length).unwrap_or(u32::MAX);

@@ -389,6 +389,21 @@ fn bytes_are_where_they_belong() {
 }
 
 #[test]
+fn what_no_pool_has_room_for_is_refused_before_it_begins() {
+    let mut world = World::new(units(), 15);
+    world.pool = Pool::new(64 << 10).unwrap();
+    let read = |world: &mut World, blocks: u32| {
+        let cdb = world.geometry().read(0, blocks);
+        world.post(1, cdb, Data::In(blocks * 512)).map_err(|error| error.kind().clone())
+    };
+    assert!(matches!(read(&mut world, 120), Err(Kind::Full)));
+    assert!(world.units.iter().all(|unit| unit.under_way.is_empty()));
+    assert!(read(&mut world, 24).is_ok());
+    world.drain();
+    assert!(matches!(world.ended[..], [(1, Ok(_))]));
+}
+
+#[test]
 fn what_is_one_operation_stays_one() {
     let mut world = World::new(units(), 3);
     let geometry = world.geometry();
