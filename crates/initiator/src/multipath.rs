@@ -126,7 +126,7 @@ pub(crate) struct Bundle {
     serial: u64,
     /// Of the unit, as all paths together have heard.
     generation: Generation,
-    /// No path was used for a while, so what the next one tells of the unit is news.
+    /// No path has been there all the time, so what the next one tells of the unit is news.
     has_gap: bool,
     /// Since when no path carries anything.
     none_since: Option<Instant>,
@@ -511,11 +511,14 @@ impl Bundle {
         if was_used && matches!(self.stage, Stage::Up) {
             self.tell_of(path, PathChange::Lost(error.clone()));
         }
+        // One that is on its way back, and was not there all the time, tells of what it has missed.
+        if matches!(self.stage, Stage::Up) && !self.paths.iter().any(|path| path.was_usable) {
+            self.has_gap = true;
+        }
         self.note_use(now);
         let all_lost = self.paths.iter().all(|path| matches!(path.state, State::Lost));
         if all_lost && matches!(self.stage, Stage::Up) && !self.is_down {
             self.is_down = true;
-            self.has_gap = true;
             self.tell(Event::Down { session: self.id, error });
         }
     }

@@ -65,6 +65,8 @@ struct World {
     names: [u8; PATHS],
     writes: u64,
     told: Vec<Event>,
+    /// As the unit tells it over each path.
+    generation: Generation,
 }
 
 impl World {
@@ -84,6 +86,7 @@ impl World {
             names: [1; PATHS],
             writes: 0,
             told: Vec::new(),
+            generation: Generation::default(),
         }
     }
 
@@ -173,7 +176,7 @@ impl World {
             buf.copy_from_slice(&answer);
             buf
         });
-        let result = Ok(Done { data, generation: Generation::default() });
+        let result = Ok(Done { data, generation: self.generation });
         self.tell(path, Event::Done { session: session(path), tag, result });
     }
 
@@ -301,6 +304,30 @@ fn a_path_that_comes_back_tells_of_no_loss_that_others_would_know() {
     world.lose(0);
     world.lose(2);
     assert!(tells(&mut world, 1), "nobody was there");
+}
+
+/// Some are on their way back when the last one goes that has been there all the time.
+#[test]
+fn the_first_path_that_is_back_tells_of_a_loss_that_nobody_has_heard_of() {
+    let mut world = World::new(PathPolicy::LeastQueued, 7);
+    world.drain();
+    world.lose(0);
+    world.lose(1);
+    world.up(0);
+    world.lose(2);
+    world.told.clear();
+    let fate = crate::Fate::Reset;
+    world.tell(0, Event::MayHaveLost { session: session(0), lun: 0, fate });
+    assert!(world.told.iter().any(|event| matches!(event, Event::MayHaveLost { .. })));
+    world.generation.reset();
+    for _ in 0..50 {
+        world.end(0);
+        world.wait(Duration::from_millis(50));
+    }
+    world.write();
+    world.end(0);
+    assert_eq!(world.ended.get(&1), Some(&true));
+    assert!(world.bundle.generation.is_reset_since(Generation::default()));
 }
 
 fn request() -> Request {
