@@ -185,13 +185,6 @@ const MUTANTS: &[Mutant] = &[
         class: "paths",
     },
     Mutant {
-        name: "paths-hold-what-may-come-late",
-        file: "crates/initiator/src/multipath/jobs.rs",
-        from: "if is_open && matches!(self.stage, Stage::Opening | Stage::Up) {",
-        to: "if false && is_open && matches!(self.stage, Stage::Opening | Stage::Up) {",
-        class: "paths",
-    },
-    Mutant {
         name: "power-cycle-initiator",
         file: "crates/initiator/src/link/caches.rs",
         from: "if is_reset {",

@@ -42,6 +42,7 @@ use self::policy::Turn;
 use crate::Done;
 use crate::Error;
 use crate::Event;
+use crate::Fate;
 use crate::Generation;
 use crate::Kind;
 use crate::Options;
@@ -657,9 +658,11 @@ impl Bundle {
             // They have been there all the time: what they tell comes first.
             return path.ask(Question::Ready, now + limits::PATH_ASK_AGAIN);
         }
+        // One that has never heard of the unit knows of nothing that it may have missed.
+        let is_unheard = !std::mem::replace(&mut path.has_heard, true);
         match result {
             Ok(done) => {
-                let is_news = self.has_gap || path.was_usable;
+                let is_news = !is_unheard && (self.has_gap || path.was_usable);
                 let before = std::mem::replace(&mut path.seen, done.generation);
                 if is_news {
                     self.note_generation(before, done.generation);
@@ -671,6 +674,10 @@ impl Bundle {
                 }
                 path.error = Some(error);
             }
+        }
+        if is_unheard && self.has_gap {
+            self.generation.reset();
+            self.tell(Event::MayHaveLost { session: self.id, lun: self.lun, fate: Fate::Reset });
         }
         self.use_path(at, now);
     }

@@ -95,6 +95,8 @@ pub(super) struct Path {
     pub(super) error: Option<Error>,
     /// It was usable before.
     pub(super) was_usable: bool,
+    /// Its nexus knows what the unit was like at some time before.
+    pub(super) has_heard: bool,
     /// Its session has ended for good.
     pub(super) is_over: bool,
 }
@@ -116,6 +118,7 @@ impl Path {
             is_asked: false,
             error: None,
             was_usable: false,
+            has_heard: false,
             is_over: false,
         }
     }

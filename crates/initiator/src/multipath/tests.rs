@@ -330,6 +330,31 @@ fn the_first_path_that_is_back_tells_of_a_loss_that_nobody_has_heard_of() {
     assert!(world.bundle.generation.is_reset_since(Generation::default()));
 }
 
+/// A path that was never there knows nothing; one that was knows that nothing has happened.
+#[test]
+fn a_path_without_a_past_that_comes_first_may_have_missed_a_loss() {
+    for (first, is_lost) in [(2, true), (1, false)] {
+        let mut world = World::new(PathPolicy::Failover, 11);
+        let run = |world: &mut World| {
+            for _ in 0..100 {
+                (0..PATHS).for_each(|path| world.end(path));
+                world.wait(Duration::from_millis(20));
+            }
+        };
+        (0..2).for_each(|path| world.up(path));
+        run(&mut world);
+        assert!(world.bundle.is_up());
+        (0..2).for_each(|path| world.lose(path));
+        world.told.clear();
+        world.up(first);
+        run(&mut world);
+        assert!(world.bundle.is_up());
+        assert_eq!(world.bundle.generation.is_reset_since(Generation::default()), is_lost);
+        let told = world.told.iter().any(|event| matches!(event, Event::MayHaveLost { .. }));
+        assert_eq!(told, is_lost);
+    }
+}
+
 fn request() -> Request {
     let cdb = wire::scsi::command::plain(Opcode::TEST_UNIT_READY);
     Request { lun: 0, cdb, data: Data::None, retry: Retry::Always }
