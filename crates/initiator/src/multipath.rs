@@ -133,6 +133,8 @@ pub(crate) struct Bundle {
     none_since: Option<Instant>,
     /// The caller knows that all are lost.
     is_down: bool,
+    /// When it was looked last whether something is due.
+    looked_at: Instant,
     /// When those that found no room are tried again.
     room_at: Option<Instant>,
     /// The request that is being posted, which goes back if there is no room for it.
@@ -176,6 +178,7 @@ impl Bundle {
             has_gap: false,
             none_since: Some(now),
             is_down: false,
+            looked_at: now,
             room_at: None,
             posting: None,
             returned: None,
@@ -340,6 +343,7 @@ impl Bundle {
 
     /// Does what is due.
     pub(crate) fn expire(&mut self, now: Instant) {
+        self.looked_at = now;
         if self.room_at.is_some_and(|at| at <= now) {
             self.room_at = None;
         }
@@ -364,7 +368,7 @@ impl Bundle {
     }
 
     /// When something is due.
-    pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         let paths = self.paths.iter().filter_map(|path| path.due);
         let jobs = self.jobs.iter().filter_map(|(_, job)| job.since);
         let late = jobs.min().map(|since| since + self.patience.reconnect);
@@ -373,7 +377,7 @@ impl Bundle {
                 let ends = [self.patience.connect, limits::PATHS_OPEN_PATIENCE];
                 let ends = ends.into_iter().filter_map(|wait| Some(self.none_since? + wait));
                 // Behind them events alone decide.
-                ends.filter(|at| *at > now).min()
+                ends.filter(|at| *at > self.looked_at).min()
             }
             Stage::Up => self.none_since.map(|since| since + self.patience.reconnect),
             Stage::Closing(_) | Stage::Over(_) => return None,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Several stores as one: `stripe:CHUNK(S1;S2;...)`, RAID-0.
 //!
-//! Where its bytes lie is told by [`Layout`]. The parts of one operation are done one after the other; operations run side by side. Without
-//! redundancy: if one store fails, what is on it is lost.
+//! Where its bytes lie is told by [`Layout`]. The parts of one operation are done one after the
+//! other; operations run side by side. Without redundancy: if one store fails, what is on it is
+//! lost.
 
 use crate::health::Health;
 use crate::limits::SIZE_MAX;
@@ -484,7 +485,8 @@ mod tests {
                 let expected = own().next().map(|at| {
                     (at / 4096 / count * 4096 + at % 4096, own().count() as u64)
                 });
-                let share = stripe.layout.share(usize::try_from(index).expect("a few"), offset, length);
+                let number = usize::try_from(index).expect("a few");
+                let share = stripe.layout.share(number, offset, length);
                 prop_assert_eq!(share.map(|piece| (piece.offset, piece.length)), expected);
             }
         }

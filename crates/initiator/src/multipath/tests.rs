@@ -216,7 +216,7 @@ impl World {
 
     fn wait(&mut self, time: Duration) {
         self.now = self.now + time;
-        if self.bundle.deadline(self.now).is_some_and(|at| at <= self.now) {
+        if self.bundle.deadline().is_some_and(|at| at <= self.now) {
             self.bundle.expire(self.now);
         }
         self.carry();
@@ -293,7 +293,7 @@ fn a_path_that_comes_back_tells_of_no_loss_that_others_would_know() {
     world.drain();
     let tells = |world: &mut World, path| {
         world.told.clear();
-        let fate = crate::Fate::Reset;
+        let fate = Fate::Reset;
         world.tell(path, Event::MayHaveLost { session: session(path), lun: 0, fate });
         world.told.iter().any(|event| matches!(event, Event::MayHaveLost { .. }))
     };
@@ -316,7 +316,7 @@ fn the_first_path_that_is_back_tells_of_a_loss_that_nobody_has_heard_of() {
     world.up(0);
     world.lose(2);
     world.told.clear();
-    let fate = crate::Fate::Reset;
+    let fate = Fate::Reset;
     world.tell(0, Event::MayHaveLost { session: session(0), lun: 0, fate });
     assert!(world.told.iter().any(|event| matches!(event, Event::MayHaveLost { .. })));
     world.generation.reset();
@@ -328,6 +328,20 @@ fn the_first_path_that_is_back_tells_of_a_loss_that_nobody_has_heard_of() {
     world.end(0);
     assert_eq!(world.ended.get(&1), Some(&true));
     assert!(world.bundle.generation.is_reset_since(Generation::default()));
+}
+
+/// One that says nothing keeps nobody waiting for longer than a second.
+#[test]
+fn who_has_a_path_does_not_wait_for_all() {
+    let mut world = World::new(PathPolicy::Failover, 13);
+    world.up(1);
+    for _ in 0..45 {
+        world.end(1);
+        world.wait(Duration::from_millis(20));
+    }
+    assert!(!world.bundle.is_up(), "the others may be better");
+    world.wait(Duration::from_millis(100));
+    assert!(world.bundle.is_up());
 }
 
 /// A path that was never there knows nothing; one that was knows that nothing has happened.

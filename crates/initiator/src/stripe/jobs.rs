@@ -562,7 +562,8 @@ fn unmap(whole: &Whole, request: &Request) -> Result<Plan, Error> {
     Ok(Plan::Parts(Joint::All, parts.collect::<Result<_, Error>>()?))
 }
 
-/// What is said of the blocks of the whole from the start of `range` on, as far as all members tell.
+/// What is said of the blocks of the whole from the start of `range` on, as far as all members
+/// tell.
 fn statuses(
     whole: &Whole,
     told: &[Vec<Descriptor>],

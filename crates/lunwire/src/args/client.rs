@@ -483,7 +483,8 @@ written is flushed.";
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AttachOptions {
     /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN, of which several are paths to one disk, or
-    /// 'stripe:64K(URL;URL)', which is several disks as one (RAID-0); then the empty directory in which to make it a file, DIR/disk, unless it is to be something else
+    /// 'stripe:64K(URL;URL)', which is several disks as one (RAID-0); then the empty directory in
+    /// which to make it a file, DIR/disk, unless it is to be something else
     #[arg(value_names = ["URL", "DIR"], required = true)]
     pub(crate) what: Vec<String>,
     #[command(flatten)]

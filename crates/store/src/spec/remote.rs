@@ -101,8 +101,8 @@ impl RemoteSpec {
     }
 }
 
-/// Whether a URL, behind its scheme, has a secret in it, which would be shown by ps, by status and in
-/// logs.
+/// Whether a URL, behind its scheme, has a secret in it, which would be shown by ps, by status and
+/// in logs.
 fn shows_secret(place: &str) -> bool {
     let options = place.split_once('?').map_or("", |(_, options)| options);
     let login = place.split(['/', '?']).next().and_then(|host| host.rsplit_once('@'));
