@@ -178,11 +178,12 @@ macro_rules! kernel {
             whole::<COPY>(one_stream(register.into(), head), body, to)
         }
 
-        /// Copies the first and the last vector, where head and tail are.
+        /// Copies the first line and the last vector, where head and tail are.
         #[inline]
         #[target_feature(enable = $features)]
         fn ends(src: &[u8], dst: &mut [u8]) {
-            if let (Some(from), Some(to)) = (src.first_chunk(), dst.first_chunk_mut()) {
+            let line = src.as_chunks().0.iter().zip(dst.as_chunks_mut().0);
+            for (from, to) in line.take(LINE / WIDTH) {
                 store(to, load(from));
             }
             if let (Some(from), Some(to)) = (src.last_chunk(), dst.last_chunk_mut()) {
