@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
@@ -15,6 +17,7 @@ use initiator::CompletionQueue;
 use initiator::Disk;
 use initiator::DiskEvent;
 use initiator::Error;
+use initiator::Fate;
 use initiator::Kind;
 use initiator::Operation;
 use slab::Slab;
@@ -34,6 +37,9 @@ pub(crate) struct Flights {
     /// Under their tags.
     under_way: Mutex<Slab<Flight>>,
     state: Mutex<State>,
+    /// Whether it has told of a volatile cache, at first and last.
+    is_told_volatile: bool,
+    is_volatile: AtomicBool,
     /// For messages.
     place: String,
 }
@@ -62,6 +68,8 @@ struct State {
     is_replaced: bool,
     /// Something that was acknowledged may be lost.
     has_lost: bool,
+    /// It has a volatile cache, or may have had one since it was reset: it has not told yet.
+    may_be_volatile: bool,
 }
 
 impl Flights {
@@ -78,11 +86,15 @@ impl Flights {
             is_over: false,
             is_replaced: false,
             has_lost: false,
+            may_be_volatile: disk.geometry().volatile_cache,
         };
         let queue = CompletionQueue::new()?;
         disk.watch(&queue, NEWS);
         let (under_way, state) = (Mutex::default(), Mutex::new(state));
-        let flights = Arc::new(Self { queue, under_way, state, place });
+        let is_told_volatile = disk.geometry().volatile_cache;
+        let is_volatile = AtomicBool::new(is_told_volatile);
+        let flights =
+            Arc::new(Self { queue, under_way, state, is_told_volatile, is_volatile, place });
         let theirs = Arc::clone(&flights);
         thread::Builder::new().name("remote".into()).spawn(move || theirs.bring_back())?;
         Ok(flights)
@@ -126,6 +138,11 @@ impl Flights {
     pub(crate) fn is_dirty(&self) -> bool {
         let state = self.state();
         state.changes != state.flushed
+    }
+
+    /// Whether what has ended until now, and no flush has covered, may be in a volatile cache.
+    pub(crate) fn may_be_volatile(&self) -> bool {
+        self.state().may_be_volatile
     }
 
     pub(crate) fn is_replaced(&self) -> bool {
@@ -224,6 +241,20 @@ impl Flights {
                 }
                 drop(state);
                 tracing::error!(disk, "{error}: all commands fail until it is opened again");
+            }
+            // Comes before the end of whatever was carried out after that.
+            DiskEvent::MayHaveLost(Fate::Reset) => self.state().may_be_volatile = true,
+            DiskEvent::Cache { volatile } => {
+                self.state().may_be_volatile = *volatile;
+                let was = self.is_volatile.swap(*volatile, Ordering::AcqRel);
+                if *volatile && !was && !self.is_told_volatile {
+                    tracing::warn!(
+                        disk,
+                        "the disk has a volatile cache now, and had none when it was opened: each \
+                         write is flushed, as hosts were told that there is none; open it again \
+                         and they flush themselves"
+                    );
+                }
             }
             DiskEvent::Resized { was, now } => {
                 tracing::info!(disk, was, now, "the disk has another size");

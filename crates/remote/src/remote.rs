@@ -177,7 +177,13 @@ impl Remote {
 
     /// A loss of power at the other target would be one of what was acknowledged.
     fn is_dirty(&self) -> bool {
-        self.geometry.volatile_cache && self.flights.is_dirty()
+        self.may_be_volatile() && self.flights.is_dirty()
+    }
+
+    /// Whether it has a volatile cache, or may have one since it has begun anew, whatever hosts are
+    /// told.
+    fn may_be_volatile(&self) -> bool {
+        !self.geometry.read_only && self.flights.may_be_volatile()
     }
 
     fn closing(&self) -> MutexGuard<'_, Option<Closing>> {
@@ -272,7 +278,7 @@ impl Store for Remote {
             advice: "lunwire inspect and its URL",
             busy_after: self.busy,
             is_busy: self.flights.is_lost(self.busy),
-            cache: if self.geometry.volatile_cache { "writeback" } else { "none" },
+            cache: if self.may_be_volatile() { "writeback" } else { "none" },
             others: None,
             shut_out: self.flights.is_shut_out(),
             lost: self.flights.is_replaced().then_some("replaced"),
@@ -322,7 +328,7 @@ impl Store for Remote {
         match op {
             Op::Read { length: 0, .. } => Submitted::Done(Outcome::Data(Slice::empty())),
             Op::Read { length, .. } => self.ask(op, *length, 0),
-            Op::Flush if !self.geometry.volatile_cache => Submitted::Done(Outcome::Done),
+            Op::Flush if !self.may_be_volatile() => Submitted::Done(Outcome::Done),
             Op::Flush => self.ask(op, 0, 0),
             _ if length == 0 => Submitted::Done(Outcome::Done),
             Op::CompareAndWrite { .. } if !self.is_one(offset, length) => {
@@ -338,13 +344,18 @@ impl Store for Remote {
 
     fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
         let step = if let Io::Foreign(errand) = io { errand.step() } else { 0 };
-        match (op, foreign::ended(result)) {
-            (Op::CompareAndWrite { durable: true, .. }, Submitted::Done(Outcome::Done))
-                if step != FLUSH && self.geometry.volatile_cache =>
+        // Hosts that were told of no cache do not flush: what ends is on stable storage.
+        let is_to_last = match op {
+            Op::CompareAndWrite { durable: true, .. } => true,
+            _ => !self.geometry.volatile_cache && op.changes(),
+        };
+        match foreign::ended(result) {
+            Submitted::Done(Outcome::Done)
+                if is_to_last && step != FLUSH && self.may_be_volatile() =>
             {
                 self.ask(&Op::Flush, 0, FLUSH)
             }
-            (_, ended) => ended,
+            ended => ended,
         }
     }
 }
