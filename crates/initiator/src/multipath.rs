@@ -38,6 +38,7 @@ use self::jobs::Job;
 use self::names::Name;
 use self::path::Path;
 use self::path::Question;
+use self::path::Size;
 use self::path::State;
 use self::policy::Turn;
 use crate::Done;
@@ -119,6 +120,8 @@ pub(crate) struct Bundle {
     patience: Patience,
     stage: Stage,
     name: Option<Name>,
+    /// As the last path has told it.
+    size: Option<Size>,
     jobs: Slab<Job>,
     waiting: VecDeque<usize>,
     doubts: Doubts,
@@ -167,6 +170,7 @@ impl Bundle {
             patience,
             stage: Stage::Opening,
             name: None,
+            size: None,
             jobs: Slab::new(),
             waiting: VecDeque::new(),
             doubts: Doubts::default(),
@@ -349,7 +353,8 @@ impl Bundle {
             }
             path.due = None;
             match path.state {
-                State::Usable => path.ask(Question::Groups, now),
+                State::Usable if path.has_groups() => path.ask(Question::Groups, now),
+                State::Usable => path.ask(Question::Ready, now),
                 State::Lost if path.is_over => {
                     path.is_over = false;
                     self.outputs.push_back(Output::Revive(at));
@@ -429,9 +434,15 @@ impl Bundle {
             self.none_since = None;
             self.tell_up();
             for at in 0..self.paths.len() {
-                let error = self.paths.get(at).and_then(|path| path.error.clone());
-                if let Some(error) = error {
-                    self.tell_of(at, PathChange::Lost(error));
+                let Some(path) = self.paths.get(at) else { continue };
+                match (&path.error, &path.state) {
+                    // Of groups it has told.
+                    (Some(_), State::Usable) if path.has_groups() => {}
+                    (Some(_), State::Usable) => {
+                        self.tell_of(at, PathChange::Access(path.access));
+                    }
+                    (Some(error), _) => self.tell_of(at, PathChange::Lost(error.clone())),
+                    (None, _) => {}
                 }
             }
         } else if !any && waited >= self.patience.connect && all {
@@ -512,10 +523,10 @@ impl Bundle {
             self.tell_of(path, PathChange::Lost(error.clone()));
         }
         self.note_use(now);
+        self.note_gap();
         let all_lost = self.paths.iter().all(|path| matches!(path.state, State::Lost));
         if all_lost && matches!(self.stage, Stage::Up) && !self.is_down {
             self.is_down = true;
-            self.has_gap = true;
             self.tell(Event::Down { session: self.id, error });
         }
     }
@@ -529,6 +540,39 @@ impl Bundle {
             false => {
                 self.none_since.get_or_insert(now);
             }
+        }
+    }
+
+    /// Nobody is left who would hear of what happens to the unit.
+    fn note_gap(&mut self) {
+        self.has_gap |= self.paths.iter().all(|path| !path.was_usable);
+    }
+
+    /// There is no unit behind a path any more: it is asked from the beginning until there is.
+    fn vanish(&mut self, path: usize, error: Error, now: Instant) {
+        let Some(of) = self.paths.get_mut(path) else { return };
+        of.error = Some(error.clone());
+        of.ask(Question::Make, now + limits::PATH_ACCESS_AGAIN);
+        if std::mem::take(&mut of.was_usable) && matches!(self.stage, Stage::Up) {
+            self.tell_of(path, PathChange::Lost(error));
+        }
+        self.note_gap();
+        self.note_use(now);
+    }
+
+    /// It leads to another disk.
+    fn refuse(&mut self, path: usize, error: Error, now: Instant) {
+        let Some(of) = self.paths.get_mut(path) else { return };
+        if matches!(of.state, State::Refused) {
+            return;
+        }
+        (of.state, of.due, of.was_usable) = (State::Refused, None, false);
+        of.error = Some(error.clone());
+        self.note_gap();
+        self.note_use(now);
+        match self.stage {
+            Stage::Opening => self.end_all(Some(error)),
+            _ => self.tell_of(path, PathChange::Refused(error)),
         }
     }
 
@@ -572,10 +616,19 @@ impl Bundle {
         {
             return self.lose(at, error.clone(), now);
         }
+        match &result {
+            Err(error) if matches!(error.kind(), Kind::OtherDisk { .. }) => {
+                return self.refuse(at, error.clone(), now);
+            }
+            Err(error) if path::is_gone(error) => return self.vanish(at, error.clone(), now),
+            _ => {}
+        }
         let data = result.as_ref().ok().and_then(|done| done.data.as_deref());
         match question {
             Question::Make => {
-                path.hear_make(data.unwrap_or_default());
+                if !path.hear_make(data.unwrap_or_default()) {
+                    return self.vanish(at, path::gone(), now);
+                }
                 path.ask(Question::Names, now);
             }
             Question::Names => match result {
@@ -591,8 +644,10 @@ impl Bundle {
             },
             Question::Groups => {
                 let before = path.access;
-                if let Some(data) = data {
-                    path.hear_groups(data);
+                match (data, &result) {
+                    (Some(data), _) => path.hear_groups(data),
+                    (None, Err(error)) if scsi::is_unsupported(error) => path.forget_groups(),
+                    _ => {}
                 }
                 let after = path.access;
                 path.ask(Question::Ready, now);
@@ -602,7 +657,32 @@ impl Bundle {
                 }
             }
             Question::Ready => self.is_ready(at, result, now),
+            Question::Size if result.as_ref().is_err_and(scsi::is_unsupported) => {
+                path.ask(Question::ShortSize, now);
+            }
+            Question::Size | Question::ShortSize => {
+                let size = data.and_then(|data| Size::of(question, data));
+                self.is_measured(at, size, now);
+            }
         }
+    }
+
+    /// A path has told its size, unless it cannot now. Another number of blocks is no other disk
+    /// later: it may have been given some.
+    fn is_measured(&mut self, at: usize, size: Option<Size>, now: Instant) {
+        if let (Some(known), Some(size)) = (self.size, size) {
+            let is_other = known.block != size.block
+                || known.blocks != size.blocks && matches!(self.stage, Stage::Opening);
+            if is_other {
+                let (first, other) = (known.to_string(), size.to_string());
+                return self.refuse(at, Error::new(Kind::OtherSize { first, other }), now);
+            }
+        }
+        self.size = size.or(self.size);
+        if let Some(path) = self.paths.get_mut(at) {
+            path.is_measured = true;
+        }
+        self.use_path(at, now);
     }
 
     fn ask_others_for_groups(&mut self, at: usize, now: Instant) {
@@ -632,13 +712,7 @@ impl Bundle {
             None if path.has_groups() => path.ask(Question::Groups, now),
             None => path.ask(Question::Ready, now),
             Some(kind) => {
-                let error = Error::new(kind);
-                (path.state, path.due) = (State::Refused, None);
-                path.error = Some(error.clone());
-                match self.stage {
-                    Stage::Opening => self.end_all(Some(error)),
-                    _ => self.tell_of(at, PathChange::Refused(error)),
-                }
+                self.refuse(at, Error::new(kind), now);
             }
         }
     }
@@ -658,8 +732,19 @@ impl Bundle {
             Ok(done) => {
                 let is_news = self.has_gap || path.was_usable;
                 let before = std::mem::replace(&mut path.seen, done.generation);
+                let is_to_measure = !path.is_measured;
+                if !path.has_groups() {
+                    // It has nothing else to say of it.
+                    path.access = AccessState::ActiveOptimized;
+                }
+                if is_to_measure {
+                    path.ask(Question::Size, now);
+                }
                 if is_news {
                     self.note_generation(before, done.generation);
+                }
+                if is_to_measure {
+                    return;
                 }
             }
             Err(error) => {
@@ -677,7 +762,7 @@ impl Bundle {
         path.state = State::Usable;
         let is_used = path.rank().is_some();
         let again = if is_used { limits::PATH_ACCESS_INTERVAL } else { limits::PATH_ACCESS_AGAIN };
-        path.due = path.has_groups().then(|| now + again);
+        path.due = (path.has_groups() || !is_used).then(|| now + again);
         let is_back = is_used && !std::mem::replace(&mut path.was_usable, true);
         if is_used {
             path.error = None;
