@@ -133,6 +133,8 @@ pub(crate) struct Bundle {
     has_gap: bool,
     /// Since when no path carries anything.
     none_since: Option<Instant>,
+    /// When it was looked at last whether all goes its way.
+    looked: Instant,
     /// The caller knows that all are lost.
     is_down: bool,
     /// When those that found no room are tried again.
@@ -178,6 +180,7 @@ impl Bundle {
             generation: Generation::default(),
             has_gap: false,
             none_since: Some(now),
+            looked: now,
             is_down: false,
             room_at: None,
             posting: None,
@@ -368,7 +371,7 @@ impl Bundle {
     }
 
     /// When something is due.
-    pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         let paths = self.paths.iter().filter_map(|path| path.due);
         let jobs = self.jobs.iter().filter_map(|(_, job)| job.since);
         let late = jobs.min().map(|since| since + self.patience.reconnect);
@@ -377,7 +380,7 @@ impl Bundle {
                 let ends = [self.patience.connect, limits::PATHS_OPEN_PATIENCE];
                 let ends = ends.into_iter().filter_map(|wait| Some(self.none_since? + wait));
                 // Behind them events alone decide.
-                ends.filter(|at| *at > now).min()
+                ends.filter(|at| *at > self.looked).min()
             }
             Stage::Up => self.none_since.map(|since| since + self.patience.reconnect),
             Stage::Closing(_) | Stage::Over(_) => return None,
@@ -401,6 +404,7 @@ impl Bundle {
     /// Whether all goes its way: the beginning is over, nothing lasts too long, and what can go
     /// goes.
     fn look(&mut self, now: Instant) {
+        self.looked = now;
         match &self.stage {
             Stage::Opening => self.look_whether_open(now),
             Stage::Up => {
@@ -445,7 +449,10 @@ impl Bundle {
                     (None, _) => {}
                 }
             }
-        } else if !any && waited >= self.patience.connect && all {
+        } else if all
+            && !any
+            && (waited >= self.patience.connect || self.paths.iter().all(|path| path.is_gone))
+        {
             let error = self.first_error();
             self.end_all(Some(error));
         }
@@ -552,6 +559,7 @@ impl Bundle {
     fn vanish(&mut self, path: usize, error: Error, now: Instant) {
         let Some(of) = self.paths.get_mut(path) else { return };
         of.error = Some(error.clone());
+        of.is_gone = true;
         of.ask(Question::Make, now + limits::PATH_ACCESS_AGAIN);
         if std::mem::take(&mut of.was_usable) && matches!(self.stage, Stage::Up) {
             self.tell_of(path, PathChange::Lost(error));
@@ -570,9 +578,13 @@ impl Bundle {
         of.error = Some(error.clone());
         self.note_gap();
         self.note_use(now);
-        match self.stage {
-            Stage::Opening => self.end_all(Some(error)),
-            _ => self.tell_of(path, PathChange::Refused(error)),
+        // One that leads to another disk does so until it is lost.
+        let are_all = self.paths.iter().all(|path| matches!(path.state, State::Refused));
+        if !matches!(self.stage, Stage::Opening) {
+            self.tell_of(path, PathChange::Refused(error.clone()));
+        }
+        if are_all || matches!(self.stage, Stage::Opening) {
+            self.end_all(Some(error));
         }
     }
 

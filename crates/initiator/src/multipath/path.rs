@@ -106,6 +106,8 @@ pub(super) struct Path {
     pub(super) is_asked: bool,
     /// Why it is not used.
     pub(super) error: Option<Error>,
+    /// The target says that there is no such unit.
+    pub(super) is_gone: bool,
     /// It was usable before.
     pub(super) was_usable: bool,
     /// Its session has ended for good.
@@ -129,6 +131,7 @@ impl Path {
             due: None,
             is_asked: false,
             error: None,
+            is_gone: false,
             was_usable: false,
             is_over: false,
         }
@@ -154,7 +157,7 @@ impl Path {
     /// The unit is asked from the beginning.
     pub(super) fn begin(&mut self, now: Instant) {
         (self.has_groups, self.group, self.preferred) = (false, None, false);
-        self.is_measured = false;
+        (self.is_measured, self.is_gone) = (false, false);
         self.access = AccessState::ActiveOptimized;
         self.ask(Question::Make, now);
     }
@@ -175,6 +178,7 @@ impl Path {
         let standard = Standard::parse(data);
         let is_there = standard.as_ref().is_none_or(|made| made.peripheral >> 5 == 0);
         self.has_groups = standard.is_some_and(|made| made.port_groups != PortGroups::None);
+        self.is_gone = !is_there;
         is_there
     }
 

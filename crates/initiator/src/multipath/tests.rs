@@ -260,7 +260,7 @@ impl World {
 
     fn wait(&mut self, time: Duration) {
         self.now = self.now + time;
-        if self.bundle.deadline(self.now).is_some_and(|at| at <= self.now) {
+        if self.bundle.deadline().is_some_and(|at| at <= self.now) {
             self.bundle.expire(self.now);
         }
         self.carry();
@@ -465,4 +465,55 @@ fn a_command_that_all_paths_refuse_for_ever_ends() {
         world.drain();
         assert_eq!(world.ended.get(&2), Some(&true), "{refusal:?}");
     }
+}
+
+/// Another disk has come in the place of the one that was, behind all paths: nobody waits for it.
+#[test]
+fn when_all_paths_lead_to_another_disk_all_is_over() {
+    let mut world = World::new(PathPolicy::LeastQueued, 1);
+    world.drain();
+    world.write();
+    for path in 0..PATHS {
+        world.lose(path);
+    }
+    world.names = [2; PATHS];
+    world.told.clear();
+    world.drain();
+    let refused =
+        |event: &&Event| matches!(event, Event::Path { change: PathChange::Refused(_), .. });
+    assert_eq!(world.told.iter().filter(refused).count(), PATHS);
+    assert_eq!(world.ended.get(&1), Some(&false));
+    let error = world.bundle.post(2, request(), world.now).map_err(|(error, _)| error);
+    assert!(matches!(error.unwrap_err().kind(), Kind::OtherPath { .. }));
+}
+
+/// All are waited for a second when one is there, and no longer.
+#[test]
+fn a_path_that_is_silent_from_the_beginning_is_not_waited_for() {
+    let mut world = World::new(PathPolicy::LeastQueued, 1);
+    world.up(0);
+    for _ in 0..20 {
+        world.end(0);
+    }
+    let is_up = |world: &World| world.told.iter().any(|event| matches!(event, Event::Up { .. }));
+    world.wait(limits::PATHS_OPEN_PATIENCE / 2);
+    assert!(!is_up(&world), "the others may come");
+    world.wait(limits::PATHS_OPEN_PATIENCE);
+    assert!(is_up(&world));
+    assert!(world.bundle.deadline().is_none_or(|at| at > world.now), "it is looked at for ever");
+}
+
+#[test]
+fn where_no_path_leads_to_a_unit_that_is_told_at_once() {
+    let mut world = World::new(PathPolicy::LeastQueued, 1);
+    world.bundle.patience.connect = PATIENCE;
+    world.refuses = [Some((Refusal::Gone, Scope::All)); PATHS];
+    for path in 0..PATHS {
+        world.up(path);
+    }
+    for _ in 0..3 {
+        (0..PATHS).for_each(|path| world.end(path));
+    }
+    let error = world.bundle.post(1, request(), world.now).map_err(|(error, _)| error);
+    assert!(matches!(error.unwrap_err().kind(), Kind::NotADisk(_)));
 }
