@@ -43,6 +43,9 @@ pub use wire::scsi::sam as status;
 pub use wire::scsi::status as lba_status;
 pub use wire::scsi::vpd::Association;
 pub use wire::scsi::vpd::Designator;
+pub use wire::scsi::vpd::GATEWAYS;
+pub use wire::scsi::vpd::content as page_content;
+pub use wire::scsi::vpd::gateways;
 
 /// Carries out commands on one logical unit.
 pub trait Execute {

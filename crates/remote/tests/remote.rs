@@ -347,6 +347,39 @@ fn a_disk_that_had_no_cache_goes_on_as_if_it_had_none() {
     assert_eq!(disk.finish(), Ok(()));
 }
 
+/// Two gateways whose disks lead to each other, which only a restart of one makes of them: a command
+/// goes round there, a little, and then fails.
+#[test]
+fn gateways_in_a_circle_end_what_goes_round() {
+    let serve = |listen: SocketAddr, store: Arc<dyn Store>| {
+        let identity = target::Identity::derive(IQN, 0, "EXAMPLE", "DISK");
+        let unit = target::LogicalUnit::new(identity, store, 512).unwrap();
+        let node = target::Node::new(IQN.to_owned(), vec![(0, Arc::new(unit))]);
+        let plan = target::Plan::new(vec![listen.into()], vec![node], target::Stores::new());
+        target::Target::start(plan).unwrap()
+    };
+    let unflushed = Arc::default();
+    let first = serve(ANYWHERE.into(), Arc::new(Cached { is_volatile: false, unflushed }));
+    let portal = first.portals()[0];
+    let near = Arc::new(open(portal, PATIENCE, PATIENCE).unwrap());
+    let second = serve(ANYWHERE.into(), Arc::<Remote>::clone(&near));
+    let far = Arc::new(open(second.portals()[0], PATIENCE, PATIENCE).unwrap());
+    assert_eq!(far.gateways().len(), 2, "it knows whom it leads through");
+    assert_eq!(near.gateways().len(), 1);
+    end(first);
+    let _first = serve(portal, Arc::<Remote>::clone(&far));
+    let disk = {
+        let initiator = Initiator::start(&Config::default()).unwrap();
+        let options = Options::new(portal.to_string(), Some(IQN.to_owned()));
+        Disk::open(&initiator.connect(options).unwrap(), 0).unwrap()
+    };
+    let began = Instant::now();
+    let error = disk.read_at(0, &mut [0; 512]).unwrap_err();
+    assert!(began.elapsed() < PATIENCE / 2, "{error}");
+    // Whatever goes round has an end, too.
+    expect_error(&carry_out(&*near, Op::Read { offset: 0, length: 512 }), Error::Internal);
+}
+
 #[test]
 fn another_size_is_heard_of() {
     let (_file, word) = file();
