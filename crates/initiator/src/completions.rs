@@ -99,8 +99,8 @@ pub enum DiskEvent {
     /// reset or began anew ([`Fate::Reset`]), or told that it failed to keep something
     /// ([`Fate::Failed`]). Comes before the end of any operation that was carried out after that.
     MayHaveLost(Fate),
-    /// The unit has told anew whether it has a volatile cache, as it is asked whenever that may have
-    /// changed: whenever it may have lost something by a reset, and in each new session.
+    /// The unit has told anew whether it has a volatile cache. It is asked whenever it may have
+    /// lost something by a reset, and in each new session.
     Cache {
         /// Whether writes are acknowledged before they are on stable storage.
         volatile: bool,

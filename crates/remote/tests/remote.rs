@@ -347,8 +347,8 @@ fn a_disk_that_had_no_cache_goes_on_as_if_it_had_none() {
     assert_eq!(disk.finish(), Ok(()));
 }
 
-/// Two gateways whose disks lead to each other, which only a restart of one makes of them: a command
-/// goes round there, a little, and then fails.
+/// Two gateways whose disks lead to each other, which only a restart of one makes of them: a
+/// command goes round there, a little, and then fails.
 #[test]
 fn gateways_in_a_circle_end_what_goes_round() {
     let serve = |listen: SocketAddr, store: Arc<dyn Store>| {

@@ -241,9 +241,9 @@ impl<O> Carrier<O> {
         self.end_keeping();
     }
 
-    /// Whether something is kept, or is from now on. A disk that was reset may have a volatile cache
-    /// though it had none before: what it acknowledges from now on is kept until it has said so.
-    /// What it had acknowledged before is on stable storage.
+    /// Whether something is kept, or is from now on. A disk that was reset may have a volatile
+    /// cache though it had none before: what it acknowledges from now on is kept until it has said
+    /// so. What it had acknowledged before is on stable storage.
     pub(super) fn is_to_keep_through(&mut self, fate: Fate) -> bool {
         if fate == Fate::Reset {
             self.begin_keeping();

@@ -477,7 +477,10 @@ fn what_is_written_is_kept_once_the_disk_has_a_cache() {
     client.send(Kind::Write, 0, 16384, 4096, &[3; 4096]);
     let target = serve_ground(portal, &ground, BYTES);
     assert_eq!((client.reply().0, client.reply().0), (0, 0));
-    let cache = |is: bool| move |news: &News| matches!(news, News::Disk(initiator::DiskEvent::Cache { volatile }) if *volatile == is);
+    let cache = |is: bool| {
+        use initiator::DiskEvent::Cache;
+        move |news: &News| matches!(news, News::Disk(Cache { volatile }) if *volatile == is)
+    };
     attached.hears(cache(true));
     for at in 0..50 {
         assert_eq!(client.write(32768 + at * 4096, &[4; 4096]), 0);
