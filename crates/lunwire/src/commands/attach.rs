@@ -208,6 +208,12 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         attached.end(&session, &name, None, how, words)?;
         return Err(error);
     }
+    if let Some(Claim { orphan: Some(Orphan { name: Some(before), .. }), .. }) = &claim
+        && *before != name
+        && let Some(book) = &attached.book
+    {
+        book.clean(before);
+    }
     if has_grown {
         attached.take_size(geometry.bytes());
     }

@@ -74,6 +74,15 @@ pub(crate) fn detach(options: &DetachOptions) -> Result<()> {
         entries.iter().filter(|one| is_meant(&one.attachment, meant)).collect();
     let entry = match found[..] {
         [one] => one,
+        // Its process was killed before it wrote the device down, or the book is gone.
+        [] if ublk::exists(meant) => {
+            ublk::take_away(meant, options.force)?;
+            match options.json {
+                true => output::result(json!({ "detached": meant, "warnings": [GONE] })),
+                false => output::line(format_args!("{meant} is taken away")),
+            }
+            return Ok(());
+        }
         [] => bail!("nothing is attached as {meant}; try: lunwire attached"),
         _ => bail!(
             "several disks are attached as {meant}; try: one of the names of lunwire attached"
