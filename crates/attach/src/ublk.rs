@@ -217,10 +217,20 @@ impl UblkServer {
             self.fail();
             return Err(error.into());
         }
-        let flushed = self.join();
         // It goes when nobody has it open any more.
-        self.device.delete()?;
+        let deleted = self.device.delete();
+        let flushed = self.join();
+        deleted?;
         flushed
+    }
+
+    /// Takes a device away that nobody has used.
+    ///
+    /// # Errors
+    /// If the system says no.
+    pub fn abandon(self) -> io::Result<()> {
+        self.fail();
+        self.device.stop().and_then(|()| self.device.delete())
     }
 
     /// Serves it no more: what is under way is ended and flushed, and the device waits for the next
@@ -447,5 +457,58 @@ fn errno(error: Errno) -> i32 {
         Errno::NoSpace => ENOSPC,
         Errno::NotSupported => EOPNOTSUPP,
         _ => EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GEOMETRY: Geometry = Geometry {
+        block: 4096,
+        blocks: 100,
+        transfer_max: 64,
+        unmap_max: 64,
+        unmap_granularity: 4,
+        unmap_alignment: 1,
+        same_max: 64,
+        compare_max: 0,
+        unmap_zeros: true,
+        physical: 8192,
+        read_only: false,
+        volatile_cache: false,
+        write_through: true,
+        protection: None,
+    };
+
+    #[test]
+    fn a_device_is_what_its_disk_is() {
+        let made = options(&GEOMETRY, 7);
+        assert_eq!((made.block, made.physical, made.bytes, made.mark), (4096, 8192, 409_600, 7));
+        let discard = made.discard.expect("the disk has UNMAP");
+        assert_eq!((discard.granularity, discard.alignment), (16384, 4096));
+        assert_eq!(made.zero_bytes_max, limits::ZERO_BYTES_MAX);
+        let plain = Geometry { unmap_max: 0, same_max: 0, read_only: true, ..GEOMETRY };
+        let made = options(&plain, 0);
+        assert_eq!((made.discard, made.zero_bytes_max, made.read_only), (None, 0, true));
+    }
+
+    #[test]
+    fn longest_ranges_are_requests() {
+        let length = u64::from(limits::ZERO_BYTES_MAX);
+        let action = Some(Action::Discard);
+        let request = ublk::Request { tag: 1, action, offset: 4096, length, durable: true };
+        let asked = wanted(&request, Command::Trim);
+        assert_eq!((asked.offset, u64::from(asked.length)), (4096, length));
+        assert!(asked.durable);
+    }
+
+    #[test]
+    fn users_are_told_what_they_can_use() {
+        assert_eq!(errno(Errno::NoSpace), ENOSPC);
+        assert_eq!(errno(Errno::NotSupported), EOPNOTSUPP);
+        for other in [Errno::InputOutput, Errno::Permission, Errno::NoMemory, Errno::Invalid] {
+            assert_eq!(errno(other), EIO);
+        }
     }
 }

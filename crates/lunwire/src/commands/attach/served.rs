@@ -37,6 +37,9 @@ use crate::client;
 /// Who only looks, as `udev` does whenever a device is closed, is gone after so long.
 const MOMENT: Duration = Duration::from_secs(2);
 
+/// How long the system may look for partitions on a new device: a few blocks.
+const BEGIN_MOST: Duration = Duration::from_secs(30);
+
 /// Between two looks whether something is still in use.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -158,8 +161,12 @@ impl Served {
                     UblkServer::start(disk, pool, device, wanted.settings.keep_bytes)?;
                 let begun = begin(&server, is_new);
                 if let Err(error) = begun {
-                    // Nobody has used a new one; another one has users who wait.
-                    let _ = if is_new { server.stop(MOMENT) } else { server.leave() };
+                    // Another one has users, who wait. The error is what counts.
+                    if is_new {
+                        let _ = server.abandon();
+                    } else {
+                        let _ = server.leave();
+                    }
                     return Err(error);
                 }
                 Ok((Self::Ublk(server), news))
@@ -326,23 +333,29 @@ fn device_on(server: &FuseServer, options: LoopOptions) -> Result<Result<LoopDev
     bail!("interrupted")
 }
 
-/// Shows a ublk device to its users, which the system reads first: that may take as long as the
-/// target is away, but not longer than the user wants it.
+/// Shows a ublk device to its users, which the system reads first.
+///
+/// It holds a lock of the driver meanwhile. Should this process be killed before the target has
+/// answered, Linux 6.12 waits for ever with that lock, and the device can be neither taken over nor
+/// away: so this is short, whatever the user waits for otherwise.
 fn begin(server: &UblkServer, is_new: bool) -> Result<()> {
     std::thread::scope(|scope| {
         let (tell, told) = mpsc::channel();
         let thread = std::thread::Builder::new().name("ublk-begin".into());
         // Who has gone needs no word.
         thread.spawn_scoped(scope, move || drop(tell.send(server.begin())))?;
+        let until = Instant::now() + BEGIN_MOST;
         let mut is_failing = false;
         loop {
             match told.recv_timeout(LOOK) {
                 Ok(begun) if !is_failing => return Ok(begun?),
-                Ok(_) => bail!("interrupted"),
+                Ok(_) if client::is_interrupted() => bail!("interrupted"),
+                Ok(_) => bail!("the target does not answer what the system reads of the device"),
                 Err(RecvTimeoutError::Disconnected) => bail!("its thread stopped"),
                 // Of one that is taken over nothing is read.
                 Err(RecvTimeoutError::Timeout) => {
-                    if is_new && !is_failing && client::is_interrupted() {
+                    let is_late = client::is_interrupted() || Instant::now() >= until;
+                    if is_new && !is_failing && is_late {
                         is_failing = true;
                         server.fail();
                     }
