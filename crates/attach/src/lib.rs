@@ -13,8 +13,8 @@
 //!                                 ' keep.rs  what was written and not flushed
 //! ```
 //!
-//! [`FuseServer`] makes it a file (`fuse.rs`), [`UblkServer`] a block device (`ublk.rs`), on the same
-//! carrier.
+//! [`FuseServer`] makes it a file (`fuse.rs`), [`UblkServer`] a block device (`ublk.rs`), on the
+//! same carrier.
 //!
 //! Clients may read and write any bytes; the disk has blocks. A write that begins or ends within a
 //! block has the rest of it read before, and no other write is under way there meanwhile

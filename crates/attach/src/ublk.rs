@@ -110,27 +110,22 @@ impl UblkServer {
             Device::New(mark) => (UblkDevice::add(&options(&disk.geometry(), mark))?, true),
             Device::Orphan(device) => (device, false),
         };
-        let started = Self::serve(&device, disk, pool, keep_bytes);
-        let (shared, thread, news) = match started {
-            Ok(started) => started,
-            Err(error) => {
-                if is_new {
-                    // The error is what counts.
-                    let _ = device.delete();
-                }
-                return Err(error);
-            }
-        };
-        Ok((Self { device, is_new, shared, thread: Some(thread) }, news))
+        let served = Self::serve(device.clone(), disk, pool, keep_bytes);
+        if served.is_err() && is_new {
+            // The error is what counts.
+            let _ = device.delete();
+        }
+        let (mut server, news) = served?;
+        server.is_new = is_new;
+        Ok((server, news))
     }
 
-    #[expect(clippy::type_complexity)] // the parts of one value, which has one place
     fn serve(
-        device: &UblkDevice,
+        device: UblkDevice,
         disk: Disk,
         pool: Pool,
         keep_bytes: u64,
-    ) -> Result<(Arc<Shared>, JoinHandle<Result<(), Error>>, Receiver<News>), Error> {
+    ) -> Result<(Self, Receiver<News>), Error> {
         let (news_to, news) = mpsc::sync_channel(NEWS_MAX);
         let completions = CompletionQueue::new()?;
         let shared = Arc::new(Shared {
@@ -169,7 +164,7 @@ impl UblkServer {
             result
         })?;
         started.recv().unwrap_or_else(|_| Err(io::Error::other("its thread stopped")))?;
-        Ok((shared, thread, news))
+        Ok((Self { device, is_new: false, shared, thread: Some(thread) }, news))
     }
 
     /// Shows the device to its users, which may read from it.

@@ -83,7 +83,7 @@ pub enum UblkError {
         pid: i32,
     },
     /// It does not wait for anybody.
-    #[error("{0} waits for nobody to serve it: it was made without user recovery, or was stopped")]
+    #[error("{0} waits for nobody to serve it: it was stopped, or is another program's")]
     NotWaiting(String),
     /// The blocks of a disk.
     #[error("ublk devices have blocks of 512 to {most} bytes, and the disk has {block}")]
@@ -396,7 +396,9 @@ fn parameters(options: &UblkOptions) -> Result<Params, UblkError> {
     let has_ranges = !read_only && (discard.is_some() || zero_bytes_max > 0);
     let of_ranges = DiscardParams {
         alignment: discard.map_or(0, |discard| discard.alignment),
-        granularity: discard.map_or(0, |discard| discard.granularity).max(block),
+        granularity: discard
+            .map_or(0, |discard| discard.granularity.min(discard.bytes_max))
+            .max(block),
         discard_sectors_max: sectors(discard.map_or(0, |discard| discard.bytes_max)),
         zero_sectors_max: sectors(zero_bytes_max),
     };
