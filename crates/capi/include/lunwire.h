@@ -143,8 +143,9 @@ const char *lunwire_option_name(size_t index);
 int lunwire_options_free(lunwire_options options);
 
 /* Logs in and waits until the disk is ready, for `connect-patience` (10s). `options` may be { 0 }.
-   `url` is iscsi://HOST[:PORT]/TARGET/LUN; several with blanks between them are paths to one disk,
-   and stripe:64K(URL;URL) is several disks as one. */
+   Several URLs with blanks between them are paths to one disk: it is checked to be one, and one
+   that is lost costs no operation. `paths` says which one is taken: `least-queued`, `round-robin`
+   or `failover`. stripe:64K(URL;URL) is several disks as one, each over one path or several. */
 int lunwire_connect(const char *url, lunwire_options options, lunwire_disk *disk);
 
 /* Logs out, for 6 s at most. It flushes nothing. What is under way ends with LUNWIRE_E_CLOSED, in

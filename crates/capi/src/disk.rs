@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A session with one disk.
 
-use std::collections::VecDeque;
-
 use initiator::Address;
 use initiator::Disk as Remote;
 use initiator::Error;
 use initiator::Geometry;
 use initiator::Initiator;
 use initiator::Operation;
-use initiator::Options;
 use initiator::Paths;
 use initiator::Session;
 use initiator::Slice;
@@ -41,9 +38,8 @@ impl Disk {
         let address =
             Address::parse(url).map_err(|error| Failure::new(Code::Url, error.to_string()))?;
         let urls: Vec<Url> = address.urls().cloned().collect();
-        let (config, options) = draft.applied_to_all(&urls)?;
+        let session = log_in(&address, &urls, draft)?;
         let lun = urls.first().and_then(|url| url.lun).unwrap_or_default();
-        let session = log_in(&Initiator::start(&config)?, &address, options)?;
         let remote = Remote::open(&session, lun)?;
         let names = scsi::designators(&mut session.unit(lun))?;
         let name = name_of(&names);
@@ -108,28 +104,23 @@ impl Disk {
     }
 }
 
-/// `options`: one for each URL.
-fn log_in(
-    initiator: &Initiator,
-    address: &Address,
-    options: Vec<Options>,
-) -> Result<Session, Error> {
-    let luns = address.urls().map(|url| url.lun.unwrap_or_default());
-    let mut paths: VecDeque<(Options, u16)> = options.into_iter().zip(luns).collect();
-    match address {
-        Address::Paths(urls) => match (urls.len(), paths.pop_front()) {
-            (1, Some((options, _))) => initiator.connect(options),
-            (_, first) => {
-                let all = first.into_iter().chain(paths).collect();
-                initiator.connect_paths(Paths::new(all))
-            }
-        },
-        Address::Stripe { chunk, members } => {
-            let members =
-                members.iter().map(|urls| Paths::new(paths.drain(..urls.len()).collect()));
-            initiator.connect_stripe(Stripe { chunk: *chunk, members: members.collect() })
-        }
+/// `urls`: all that the address has.
+fn log_in(address: &Address, urls: &[Url], draft: &Draft) -> Result<Session, Failure> {
+    if let [url] = urls {
+        let (config, options) = draft.applied_to(url)?;
+        return Ok(Initiator::start(&config)?.connect(options)?);
     }
+    let (config, all) = draft.applied_to_paths(urls)?;
+    let initiator = Initiator::start(&config)?;
+    let Address::Stripe { chunk, members } = address else {
+        return Ok(initiator.connect_paths(all)?);
+    };
+    let Paths { paths, policy } = all;
+    let mut paths = paths.into_iter();
+    let members = members
+        .iter()
+        .map(|urls| Paths { paths: paths.by_ref().take(urls.len()).collect(), policy });
+    Ok(initiator.connect_stripe(Stripe { chunk: *chunk, members: members.collect() })?)
 }
 
 /// The best name that a disk has: one that no other one in the world has, or what its vendor or its

@@ -22,6 +22,7 @@ use wire::scsi::vpd::Designator;
 use crate::Data;
 use crate::Done;
 use crate::Error;
+use crate::Generation;
 use crate::Geometry;
 use crate::Kind;
 use crate::scsi::capacity_of_10;
@@ -44,6 +45,7 @@ pub(crate) struct Survey {
     is_short: bool,
     /// What names the unit.
     pub(crate) names: Vec<Designator>,
+    seen: Generation,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,6 +105,9 @@ impl Survey {
             Err(error) if is_conflict(&error) && asked == Question::Mode => None,
             Err(error) => return Err(error),
         };
+        if let Some(done) = &done {
+            self.seen = done.generation;
+        }
         let data = done.as_ref().and_then(|done| done.data.as_deref());
         self.question = match asked {
             Question::Inquiry => {
@@ -170,6 +175,11 @@ impl Survey {
         }
         self.capacity = Some(capacity);
         Ok(Question::Pages)
+    }
+
+    /// Behind which resets of the unit that was.
+    pub(crate) const fn seen(&self) -> Generation {
+        self.seen
     }
 
     /// What was told.

@@ -205,8 +205,9 @@ class Disk:
 
 def connect(url: str, **options: object) -> Disk:
     """Logs in, and waits until the disk is ready. Several URLs with blanks between them are paths
-    to one disk, and `stripe:64K(URL;URL)` is several disks as one. Options: `option_names`, with `_` for `-`, for
-    example chap_secret_file="path", header_digest="required", portal=["192.0.2.2"]."""
+    to one disk, and `stripe:64K(URL;URL)` is several disks as one. Options: `option_names`, with
+    `_` for `-`, for example chap_secret_file="path", header_digest="required",
+    portal=["192.0.2.2"]."""
     return Disk(open_handle(url, options))
 
 
