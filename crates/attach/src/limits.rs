@@ -49,6 +49,9 @@ pub(crate) const PREFERRED_MIN: u32 = 4096;
 /// How long the last flush waits for the disk.
 pub(crate) const LAST_FLUSH: Duration = Duration::from_secs(10);
 
+/// How long a process that leaves a device to the next one waits for what is under way.
+pub(crate) const LEAVING: Duration = Duration::from_secs(5);
+
 /// Between two tries to have memory for a request that waits for some: it comes back from any
 /// thread, which tells nobody.
 pub(crate) const ROOM_INTERVAL: Duration = Duration::from_millis(1);
