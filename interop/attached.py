@@ -373,6 +373,9 @@ def background(folder):
                        "other": f"nbd+unix:///?socket={folder}/b.sock"}, told)
         run(BINARY, "attach", target.url, "--nbd", f"{folder}/c.sock", "--as", "other", *state,
             status=1, words="another --as")
+        # Who has no terminal does not end with it.
+        for one in told["attached"]:
+            os.kill(one["pid"], signal.SIGHUP)
         with open(f"{where}/disk", "r+b") as file:
             file.write(b"x")
             file.flush()

@@ -126,6 +126,22 @@ def test_errors_have_fields(disk):
     failed(lunwire.Code.HANDLE, disk.flush)
 
 
+def test_several_urls_are_paths_to_one_disk(disk):
+    with lunwire.connect(f"{URL} {URL}", paths="round-robin") as both:
+        assert (both.size, both.name) == (disk.size, disk.name)
+        for at in range(8):
+            both.write(at * 4096, bytes([at + 1]) * 4096)
+        for at in range(8):
+            assert both.read(at * 4096, 4096) == bytes([at + 1]) * 4096
+        assert disk.read(7 * 4096, 1 * 512) == bytes([8]) * 512
+    error = failed(lunwire.Code.OPTION, lambda: lunwire.connect(f"{URL} {URL}", paths="some"))
+    assert "round-robin" in error.strerror
+    # Two disks are not one.
+    with pytest.raises(lunwire.Error) as caught:
+        lunwire.connect(f"{URL} {READ_ONLY}", patience="3s")
+    assert "different disks" in str(caught.value)
+
+
 def test_options_and_secrets():
     assert "chap-secret-file" in lunwire.option_names() and lunwire.version()[0].isdigit()
     failed(lunwire.Code.AUTHENTICATION, lambda: lunwire.connect(GUARDED))
