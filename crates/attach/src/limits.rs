@@ -15,6 +15,15 @@ pub(crate) const PEER_QUESTIONS: u32 = 6;
 /// A negotiation that takes longer is closed: nothing in it waits for a person.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A negotiation that takes longer gives way to another one when there are as many connections as
+/// may be: clients take milliseconds.
+pub(crate) const HANDSHAKE_MIN: Duration = Duration::from_secs(1);
+
+/// How much of what clients do is told in that time, a sentence each, and then how much was not:
+/// enough to see what is wrong, and a log that nobody can fill.
+pub(crate) const CLIENT_NEWS_MAX: u32 = 20;
+pub(crate) const CLIENT_NEWS_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Requests of one connection that are under way or whose reply has not left: more than clients
 /// have (the kernel's: 128), and a bound for one that never reads.
 pub(crate) const REQUESTS_MAX: usize = 256;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A disk that is served: what its owner has of it.
 
+mod gossip;
 mod thread;
 
 use std::sync::Arc;

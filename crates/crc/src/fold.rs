@@ -22,11 +22,11 @@
 //! ```
 //!
 //! Where multiplication and the crc32 instruction use different units of the processor, there is
-//! room for more: long messages are cut into blocks of two areas that are worked on at once. In the
-//! time of a group the instruction takes 16 words, in four streams since it takes three cycles. The
-//! parts are joined by multiplications with powers from a table. Copies have no streams: they gained
-//! 12 % where the bytes were in the nearest cache, and lost a quarter where they were in memory,
-//! which is then read and written in five places.
+//! room for more: long messages are cut into blocks of two areas that are worked on at once. In
+//! the time of a group the instruction takes 16 words, in four streams since it takes three cycles.
+//! The parts are joined by multiplications with powers from a table. Copies have no streams: they
+//! gained 12 % where the bytes were in the nearest cache, and lost a quarter where they were in
+//! memory, which is then read and written in five places.
 
 use crate::combine::{multiply, power_of_bytes};
 use std::arch::x86_64::{
@@ -128,10 +128,10 @@ pub(crate) fn prefetch_to_write<const N: usize>(bytes: &[u8]) {
 ///
 /// The module that expands it has `WIDTH`, the bytes of a vector, `VECTORS_MIN`, the bytes from
 /// which on vectors are faster than words, `GROUP`, the accumulators and vectors in a group (4 or
-/// 8), `WITH_STREAMS`, the type `Vector`, and these functions for `$features`: `load`, `store`, `zero`, `low` (a register as a vector), `xor`,
-/// `fold` (a vector moved by constants, plus another one), `same` (constants for all lanes),
-/// `each` (constants for each lane) and `lanes` (the sum of all lanes of one vector and the last
-/// one of another).
+/// 8), `WITH_STREAMS`, the type `Vector`, and these functions for `$features`: `load`, `store`,
+/// `zero`, `low` (a register as a vector), `xor`, `fold` (a vector moved by constants, plus another
+/// one), `same` (constants for all lanes), `each` (constants for each lane) and `lanes` (the sum of
+/// all lanes of one vector and the last one of another).
 macro_rules! kernel {
     ($features:literal) => {
         use crate::fold::{
@@ -178,11 +178,12 @@ macro_rules! kernel {
             whole::<COPY>(one_stream(register.into(), head), body, to)
         }
 
-        /// Copies the first and the last vector, where head and tail are.
+        /// Copies the first line and the last vector, where head and tail are.
         #[inline]
         #[target_feature(enable = $features)]
         fn ends(src: &[u8], dst: &mut [u8]) {
-            if let (Some(from), Some(to)) = (src.first_chunk(), dst.first_chunk_mut()) {
+            let line = src.as_chunks().0.iter().zip(dst.as_chunks_mut().0);
+            for (from, to) in line.take(LINE / WIDTH) {
                 store(to, load(from));
             }
             if let (Some(from), Some(to)) = (src.last_chunk(), dst.last_chunk_mut()) {

@@ -12,6 +12,7 @@ mod users;
 pub(crate) use detach::attached;
 pub(crate) use detach::detach;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
@@ -100,6 +101,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     }
     if options.in_background {
         background::part()?;
+        leaving::outlive_hangups()?;
     }
     let url = urls.first().context("there is no URL")?.clone();
     let names: Vec<String> = urls.iter().map(Url::to_string).collect();
@@ -486,7 +488,22 @@ fn tls(options: &AttachOptions) -> Result<Option<Tls>> {
         return Err(Usage(format!("--tls {text}: {right}")).into());
     }
     let files = TlsFiles { authority, ..certificate_and_key };
-    Ok(Some(Tls::load(&files).map_err(|error| anyhow!("--tls: {error}"))?))
+    if let [file] = parts[..]
+        && Path::new(file).is_file()
+    {
+        let right = "it is a file, and DIR, or CERT,KEY[,CA], is right";
+        return Err(Usage(format!("--tls {text}: {right}")).into());
+    }
+    let tls = Tls::load(&files).map_err(|error| anyhow!("--tls: {error}"))?;
+    // As with keys of ssh: it may be meant so, and hardly ever is.
+    let is_first = !options.in_background;
+    if is_first && std::fs::metadata(&files.key).is_ok_and(|facts| facts.mode() & 0o004 != 0) {
+        let key = files.key.display();
+        output::warn(format!(
+            "{key}: everybody on this machine can read the key; try: chmod o= {key}"
+        ));
+    }
+    Ok(Some(tls))
 }
 
 fn files(certificate: &str, key: &str) -> TlsFiles {
@@ -579,6 +596,10 @@ fn tell(event: &DiskEvent, url: &Url, kind: &str) {
             let seen = if kind == "nbd" { "; clients see it when they connect again" } else { "" };
             output::say(format_args!("{url}: the disk has {now} bytes now, {was} before{seen}"));
         }
+        DiskEvent::Cache { volatile } => output::say(format_args!(
+            "{url}: the disk {} a volatile cache now (WCE)",
+            if *volatile { "has" } else { "has no" }
+        )),
         DiskEvent::MayHaveLost(Fate::Reset | Fate::Failed) => output::say(format_args!(
             "{url}: the target may have lost what it had not on stable storage; flushes say so"
         )),

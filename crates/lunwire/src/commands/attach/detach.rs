@@ -138,12 +138,13 @@ fn is_meant(attachment: &Attachment, meant: &str) -> bool {
             let full = std::path::absolute(meant);
             full.is_ok_and(|full| full == Path::new(socket))
         })
-        || attachment.place.strip_prefix("nbd://") == Some(meant)
+        || ["nbd://", "nbds://"].iter().any(|way| attachment.place.strip_prefix(way) == Some(meant))
 }
 
 /// The path in the address of an NBD server at a socket.
 fn socket_of(place: &str) -> Option<&str> {
-    place.strip_prefix("nbd+unix:///?socket=")
+    let ways = ["nbd+unix:///?socket=", "nbds+unix:///?socket="];
+    ways.iter().find_map(|way| place.strip_prefix(way))
 }
 
 /// Takes away what a process has left that is gone; what could not be done comes back.
@@ -175,5 +176,35 @@ fn tell_gone(attachment: &Attachment, cleaned: Result<()>) {
     match cleaned {
         Ok(()) => output::say(format_args!("{what}; what it left behind is taken away")),
         Err(error) => output::say(format_args!("{what}, and {}", output::chain(&error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By whatever `lunwire attached` shows, and by the address alone.
+    #[test]
+    fn what_is_attached_is_found_by_its_address() {
+        let at = |place: &str| Attachment {
+            name: "disk-0".into(),
+            url: String::new(),
+            kind: "nbd".into(),
+            place: place.into(),
+            folder: None,
+            bytes: 0,
+            read_only: false,
+            pid: 1,
+        };
+        for (place, meant) in [
+            ("nbd://127.0.0.1:10809", "127.0.0.1:10809"),
+            ("nbds://127.0.0.1:10809", "127.0.0.1:10809"),
+            ("nbds://127.0.0.1:10809", "nbds://127.0.0.1:10809"),
+            ("nbd+unix:///?socket=/run/disk.sock", "/run/disk.sock"),
+            ("nbds+unix:///?socket=/run/disk.sock", "/run/disk.sock"),
+        ] {
+            assert!(is_meant(&at(place), meant), "{place} {meant}");
+            assert!(!is_meant(&at(place), "127.0.0.1:1080"), "{place}");
+        }
     }
 }
