@@ -21,6 +21,8 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
 
 pub use self::queue::Action;
 pub use self::queue::Coming;
@@ -39,6 +41,9 @@ const SECTOR: u64 = 512;
 
 /// Requests under way: as many as disks that are reached over a network are kept busy with.
 pub const DEPTH: u16 = 128;
+
+/// Opening a device that nobody keeps takes less.
+const LOOK_MOST: Duration = Duration::from_secs(2);
 
 /// Longest request with data, bytes: as by FUSE.
 pub const IO_BYTES_MAX: u32 = 1 << 20;
@@ -314,8 +319,18 @@ impl UblkDevice {
     /// Whether nobody has it alone, as who has mounted it does.
     ///
     /// # Errors
-    /// [`ErrorKind::ResourceBusy`] if somebody has.
+    /// [`ErrorKind::ResourceBusy`] if somebody has; also if that cannot be seen in time, as while
+    /// the system looks for partitions, which it waits for.
     pub fn is_free(&self) -> io::Result<()> {
+        let (tell, told) = mpsc::channel();
+        let device = self.clone();
+        let thread = std::thread::Builder::new().name("ublk-look".into());
+        // Who has gone needs no word.
+        thread.spawn(move || drop(tell.send(device.look())))?;
+        told.recv_timeout(LOOK_MOST).unwrap_or_else(|_| Err(ErrorKind::ResourceBusy.into()))
+    }
+
+    fn look(&self) -> io::Result<()> {
         apart("ublk", || {
             let opened = File::options().read(true).custom_flags(libc::O_EXCL).open(&self.path);
             match opened {
