@@ -98,7 +98,7 @@ pub(crate) fn detach(options: &DetachOptions) -> Result<()> {
     if options.json {
         output::result(json!({ "detached": name, "warnings": warnings }));
     } else {
-        output::line(format_args!("{url} is attached as {place} no more"));
+        output::line(format_args!("{url} is attached as {} no more", output::on_one_line(place)));
     }
     Ok(())
 }
@@ -136,6 +136,7 @@ fn clean(book: &Book, attachment: &Attachment) -> Result<()> {
 
 fn tell_gone(attachment: &Attachment, cleaned: Result<()>) {
     let Attachment { name, place, pid, .. } = attachment;
+    let place = output::on_one_line(place);
     let what =
         format!("{name}: process {pid}, which attached it as {place}, is gone without an end");
     match cleaned {
