@@ -22,10 +22,12 @@ async def main(url, wanted):
         # It waits for the session that comes.
         read = await disk.read(0, 65536)
         news = {}
-        while lunwire.What.BACK not in news or wanted == "lost" and len(news) < 3:
+        awaited = {lunwire.What.BACK} | ({lunwire.What.MAY_HAVE_LOST} if wanted == "lost" else set())
+        while not awaited <= set(news):
             event = await told.get()
             assert event.what not in news, event
             news[event.what] = event
+        news.pop(lunwire.What.ATTENTION, None)
         assert news.pop(lunwire.What.LOST).error.strerror and not news.pop(lunwire.What.BACK).error
         assert set(news) <= {lunwire.What.MAY_HAVE_LOST}, news
         for event in news.values():
