@@ -460,7 +460,7 @@ def hostile(folder):
             words=f"is attached as {shown}\n")
         said = run(BINARY, "attached", *state_of(folder), words=f" {shown} ")
         need(len(said.splitlines()) == 2, said)
-        run(BINARY, "detach", lines, *state_of(folder), words=f"as {shown} no more\n")
+        run(BINARY, "detach", lines, *state_of(folder), words=f"attached no more as {shown}\n")
         odd = os.fsencode(f"{folder}/odd-") + b"\xff"
         os.mkdir(odd)
         run(BINARY, "attach", target.url, odd, status=2, words="UTF-8")

@@ -117,13 +117,9 @@ pub(crate) fn detach(options: &DetachOptions) -> Result<()> {
     if options.json {
         output::result(json!({ "detached": name, "warnings": warnings }));
     } else {
-<<<<<<< HEAD
-        output::line(format_args!("{url} is attached as {} no more", output::on_one_line(place)));
-=======
         let how =
             if options.leave { "waits for the next process as" } else { "is attached no more as" };
-        output::line(format_args!("{url} {how} {place}"));
->>>>>>> main
+        output::line(format_args!("{url} {how} {}", output::on_one_line(place)));
     }
     Ok(())
 }
