@@ -46,7 +46,8 @@ def run(*command, status=0, timeout=SECONDS, words=None, **options):
 
 
 class Attached:
-    """One in the foreground; `path`: the file. URLs with blanks between them are paths."""
+    """One in the foreground; `path`: the file or device, or the address of NBD. URLs with blanks
+    between them are paths."""
 
     def __init__(self, url, where, *options):
         self.process = subprocess.Popen(
@@ -55,7 +56,7 @@ class Attached:
             preexec_fn=server.die_with_parent)
         ready, _, _ = select.select([self.process.stdout], [], [], SECONDS)
         line = self.process.stdout.readline() if ready else ""
-        found = re.match(r"^.+ is attached as (/\S+)$", line)
+        found = re.match(r"^.+ is attached as ((?:/|nbd)\S+)$", line)
         if not found:
             self.process.kill()
             raise Wrong(f"it said {line!r}, {self.process.communicate()[1]}")
@@ -75,10 +76,12 @@ class Attached:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, *_):
         if self.process.poll() is None:
             self.process.kill()
-            self.process.communicate()
+            said = self.process.communicate()[1]
+            if kind is not None:
+                print(f"--- {self.path} said:\n{said}", flush=True)
             subprocess.run(["umount", "-l", self.folder], stderr=subprocess.DEVNULL)
 
 
@@ -454,6 +457,13 @@ def hostile(folder):
             run(*attach, status=1, words=f"belongs to user {NOBODY}")
         with open(f"{folder}/victim", encoding="ascii") as file:
             need(file.read() == "precious", "it wrote to another file")
+        lines = folder_at(f"{folder}/two\nlines\x1b[1m")
+        shown = f"{folder}/two\\nlines\\u{{1b}}[1m/disk"
+        run(BINARY, "attach", target.url, lines, "--daemon", *state_of(folder),
+            words=f"is attached as {shown}\n")
+        said = run(BINARY, "attached", *state_of(folder), words=f" {shown} ")
+        need(len(said.splitlines()) == 2, said)
+        run(BINARY, "detach", lines, *state_of(folder), words=f"attached no more as {shown}\n")
         odd = os.fsencode(f"{folder}/odd-") + b"\xff"
         os.mkdir(odd)
         run(BINARY, "attach", target.url, odd, status=2, words="UTF-8")

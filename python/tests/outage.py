@@ -21,9 +21,17 @@ async def main(url, wanted):
         await asyncio.to_thread(sys.stdin.readline)
         # It waits for the session that comes.
         read = await disk.read(0, 65536)
-        lost, back = await told.get(), await told.get()
-        assert lost.what is lunwire.What.LOST and lost.error.strerror, lost
-        assert back.what is lunwire.What.BACK and back.error is None, back
+        news = {}
+        awaited = {lunwire.What.BACK} | ({lunwire.What.MAY_HAVE_LOST} if wanted == "lost" else set())
+        while not awaited <= set(news):
+            event = await told.get()
+            assert event.what not in news, event
+            news[event.what] = event
+        news.pop(lunwire.What.ATTENTION, None)
+        assert news.pop(lunwire.What.LOST).error.strerror and not news.pop(lunwire.What.BACK).error
+        assert set(news) <= {lunwire.What.MAY_HAVE_LOST}, news
+        for event in news.values():
+            assert event.error.code is lunwire.Code.WRITES_LOST and event.error.strerror, event
         try:
             await disk.flush()
             ended = "kept"

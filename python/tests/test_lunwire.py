@@ -109,6 +109,9 @@ def test_zeroes_discards_comparisons(disk):
 def test_errors_have_fields(disk):
     assert failed(lunwire.Code.UNALIGNED, lambda: disk.read(1, 512)).errno == errno.EINVAL
     error = failed(lunwire.Code.RANGE, lambda: disk.read(32 * MIB, 512))
+    # No memory is asked for what is not there.
+    for length in (1 << 40, 1 << 62, (1 << 64) - 512):
+        failed(lunwire.Code.RANGE, lambda: disk.read(0, length))
     assert error.sense is None and "the disk at byte 33554432" in error.strerror
     again = pickle.loads(pickle.dumps(error))
     assert (again.code, again.errno, str(again)) == (error.code, error.errno, str(error))
@@ -363,6 +366,8 @@ def test_asyncio():
             assert await disk.compare_and_write(0, bytes(512), b"\x55" * 512) is False
             assert (await disk.learn()).size == disk.size == 32 * MIB and disk.block == 512
             for code, call in [(lunwire.Code.UNALIGNED, disk.read(1, 512)),
+                               (lunwire.Code.RANGE, disk.read(0, 1 << 62)),
+                               (lunwire.Code.RANGE, disk.read(512, (1 << 64) - 512)),
                                (lunwire.Code.RANGE, disk.discard(32 * MIB, 512))]:
                 with pytest.raises(lunwire.Error) as caught:
                     await call

@@ -2,7 +2,7 @@
 /*
  * fio's engine for iSCSI disks, by liblunwire:
  *
- *     fio --ioengine=external:.../fio-lunwire.so --url=iscsi://HOST/IQN/LUN ...
+ *     fio --ioengine=.../fio-lunwire.so --url=iscsi://HOST/IQN/LUN ...
  *
  * fio has no stable interface for engines: it is built with the headers of the very version that is
  * to load it (scripts/fio-engine). Each job has a session and a queue of its own.

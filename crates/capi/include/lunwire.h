@@ -152,7 +152,8 @@ int lunwire_connect(const char *url, lunwire_options options, lunwire_disk *disk
    queues too; a write among it may have been carried out or not. */
 int lunwire_close(lunwire_disk disk);
 
-/* What is known of the disk now, without asking it. `size`: sizeof *info. */
+/* What is known of the disk now, without asking it. `size`: sizeof *info. What the library does not
+   know of a longer one is 0. */
 int lunwire_info(lunwire_disk disk, struct lunwire_info *info, size_t size);
 
 /* Asks the disk for size and limits anew. Sizes that change are also heard of without it. */
@@ -177,7 +178,12 @@ enum lunwire_what {
     LUNWIRE_ATTENTION = 2,  /* the unit tells of a change: lunwire_learn() asks for it */
     LUNWIRE_LOST = 3,       /* the session was lost; operations wait */
     LUNWIRE_BACK = 4,       /* it is back, and they go on */
-    LUNWIRE_ENDED = 5       /* it is over; they fail */
+    LUNWIRE_ENDED = 5,      /* it is over; they fail */
+    LUNWIRE_MAY_HAVE_LOST = 6, /* writes that were not flushed may be lost (`code` says so, its text
+                               why): the unit was reset, began anew, or failed to keep them. One
+                               without a volatile cache loses nothing by the first two */
+    LUNWIRE_PATH = 7        /* of several paths to the disk that numbered `bytes`, from 0, is lost or
+                               refused (`code` says why), used again, or in another state (0) */
 };
 
 struct lunwire_completion {

@@ -11,7 +11,9 @@ use std::time::Duration;
 use initiator::Completion;
 use initiator::CompletionQueue;
 use initiator::DiskEvent;
+use initiator::Fate;
 use initiator::Operation;
+use initiator::PathChange;
 use slots::Id;
 use slots::Slots;
 
@@ -84,6 +86,8 @@ pub(crate) enum What {
     Lost = 3,
     Back = 4,
     Ended = 5,
+    MayHaveLost = 6,
+    Path = 7,
 }
 
 impl Ring {
@@ -210,16 +214,8 @@ impl State {
                 Some(Reaped { tag, what: What::Operation, code, bytes })
             }
             Completion::Event { tag, event } => {
-                let (what, code, bytes) = match event {
-                    DiskEvent::Resized { now, .. } => (What::Resized, None, now),
-                    DiskEvent::Attention(_) => (What::Attention, None, 0),
-                    DiskEvent::Lost(error) => (What::Lost, Some(self.note(index, error.into())), 0),
-                    DiskEvent::Back => (What::Back, None, 0),
-                    DiskEvent::Ended(error) => {
-                        (What::Ended, Some(self.note(index, error.into())), 0)
-                    }
-                    _ => return None,
-                };
+                let (what, failure, bytes) = told(event)?;
+                let code = failure.map(|failure| self.note(index, failure));
                 Some(Reaped { tag, what, code, bytes })
             }
             _ => None,
@@ -230,5 +226,57 @@ impl State {
         let code = failure.code();
         self.failures.push((index, failure));
         code
+    }
+}
+
+/// An event as C has it: what, why, and how many. None: it has no number there.
+fn told(event: DiskEvent) -> Option<(What, Option<Failure>, u64)> {
+    Some(match event {
+        DiskEvent::Resized { now, .. } => (What::Resized, None, now),
+        DiskEvent::Attention(_) => (What::Attention, None, 0),
+        DiskEvent::Lost(error) => (What::Lost, Some(error.into()), 0),
+        DiskEvent::Back => (What::Back, None, 0),
+        DiskEvent::Ended(error) => (What::Ended, Some(error.into()), 0),
+        DiskEvent::MayHaveLost(fate) => {
+            let why = match fate {
+                Fate::Failed => "the unit told that it failed to keep what it had acknowledged",
+                _ => "the unit was reset, or began anew, and may have lost what was not flushed",
+            };
+            (What::MayHaveLost, Some(Failure::new(Code::WritesLost, why)), 0)
+        }
+        DiskEvent::Path { path, change } => {
+            let why = match change {
+                PathChange::Lost(error) | PathChange::Refused(error) => Some(error.into()),
+                _ => None,
+            };
+            (What::Path, why, path as u64)
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_to_a_disk_has_its_numbers() {
+        let error = || initiator::Error::unreachable(&[], "gone".into());
+        let path = |change| DiskEvent::Path { path: 3, change };
+        for (event, what, code, bytes) in [
+            (DiskEvent::Resized { was: 1, now: 2 }, What::Resized, None, 2),
+            (DiskEvent::Lost(error()), What::Lost, Some(Code::Unreachable), 0),
+            (DiskEvent::Back, What::Back, None, 0),
+            (DiskEvent::Ended(error()), What::Ended, Some(Code::Unreachable), 0),
+            (DiskEvent::MayHaveLost(Fate::Reset), What::MayHaveLost, Some(Code::WritesLost), 0),
+            (DiskEvent::MayHaveLost(Fate::Failed), What::MayHaveLost, Some(Code::WritesLost), 0),
+            (path(PathChange::Lost(error())), What::Path, Some(Code::Unreachable), 3),
+            (path(PathChange::Refused(error())), What::Path, Some(Code::Unreachable), 3),
+            (path(PathChange::Back), What::Path, None, 3),
+        ] {
+            let shown = format!("{event:?}");
+            let (told, why, number) = told(event).expect(&shown);
+            assert_eq!((told, why.map(|why| why.code()), number), (what, code, bytes), "{shown}");
+        }
     }
 }

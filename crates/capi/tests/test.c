@@ -144,10 +144,14 @@ static void calls(const char *url, const char *read_only)
     assert(strncmp(info.target, "iqn.", 4) == 0 && strchr(info.name, '.') == info.name + 3);
     assert((info.flags & LUNWIRE_HAS_READ_ONLY) == 0 && info.transfer_max >= 4096);
     /* A program that knows less of it, and one that knows more. */
-    uint64_t sizes[200] = {0};
+    uint64_t sizes[200];
+    memset(sizes, 0xa5, sizeof sizes);
     GOOD(lunwire_info(disk, (struct lunwire_info *)sizes, 8));
-    assert(sizes[0] == 32 * MIB && sizes[1] == 0);
+    assert(sizes[0] == 32 * MIB && sizes[1] == 0xa5a5a5a5a5a5a5a5u);
     GOOD(lunwire_info(disk, (struct lunwire_info *)sizes, sizeof sizes));
+    assert(memcmp(sizes, &info, sizeof info) == 0);
+    for (size_t i = sizeof info / 8; i < 200; i++)
+        assert(sizes[i] == 0);
     FAILS(LUNWIRE_E_ARGUMENT, lunwire_info(disk, &info, 0));
     FAILS(LUNWIRE_E_ARGUMENT, lunwire_info(disk, NULL, sizeof info));
 

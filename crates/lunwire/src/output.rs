@@ -248,8 +248,20 @@ pub(crate) fn say(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "lunwire: {text}");
 }
 
+/// A name that others chose, in a line: what would begin another one, or tell a terminal what to
+/// do, is written as characters.
+pub(crate) fn on_one_line(name: &str) -> String {
+    let shown = name.chars().map(|letter| match letter.is_control() {
+        true => letter.escape_default().to_string(),
+        false => letter.to_string(),
+    });
+    shown.collect()
+}
+
 /// A table with left-aligned columns; the first row is the heading.
 pub(crate) fn table(rows: &[Vec<String>]) {
+    let shown = |row: &Vec<String>| row.iter().map(|cell| on_one_line(cell)).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(shown).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)
         .map(|column| {
@@ -257,7 +269,7 @@ pub(crate) fn table(rows: &[Vec<String>]) {
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
         })
         .collect();
-    for row in rows {
+    for row in &rows {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         line(cells.collect::<Vec<_>>().join("  ").trim_end());
     }
@@ -271,6 +283,12 @@ mod tests {
     fn colors_are_for_terminals_whose_users_want_them() {
         assert!(takes_colors(None, true) && takes_colors(Some(OsStr::new("")), true));
         assert!(!takes_colors(Some(OsStr::new("1")), true) && !takes_colors(None, false));
+    }
+
+    #[test]
+    fn a_name_stays_on_its_line() {
+        assert_eq!(on_one_line("/a b\\\u{e9}"), "/a b\\\u{e9}");
+        assert_eq!(on_one_line("a\nb\x1b[1m\u{9b}"), "a\\nb\\u{1b}[1m\\u{9b}");
     }
 
     #[test]

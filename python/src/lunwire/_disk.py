@@ -95,6 +95,15 @@ def info_of(handle: Handle) -> Info:
                 found.lun)
 
 
+def room_for(handle: Handle, offset: int, length: int) -> bytearray:
+    """Memory for a read: none is asked for what the disk has not."""
+    offset, length = _unsigned(offset), _unsigned(length)
+    if offset + length > info_of(handle).size:
+        # It says what is wrong, before it looks for the buffer.
+        check(library.read(handle, None, length, offset))
+    return bytearray(length)
+
+
 def flags_of(fua: bool, keep: bool = False) -> int:
     return (library.FUA if fua else 0) | (library.KEEP if keep else 0)
 
@@ -134,7 +143,7 @@ class Disk:
 
     def read(self, offset: int, length: int) -> bytes:
         """Bytes of the disk."""
-        data = bytearray(_unsigned(length))
+        data = room_for(self._handle, offset, length)
         self.readinto(offset, data)
         return bytes(data)
 

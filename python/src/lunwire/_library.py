@@ -61,15 +61,17 @@ class What(enum.IntEnum):
     LOST = 3
     BACK = 4
     ENDED = 5
+    MAY_HAVE_LOST = 6
+    PATH = 7
 
 
 class Event(NamedTuple):
     """Something that has happened to a disk."""
 
     what: What
-    #: Bytes that the disk has now, when it was resized.
+    #: Bytes that the disk has now, when it was resized; which path, when it is about one.
     size: int
-    #: Why, when a session was lost or ended.
+    #: Why, when a session or a path was lost, when one ended, or writes may be lost.
     error: Error | None
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _library as library
-from ._disk import Info, _same_length, _unsigned, flags_of, info_of, open_handle
+from ._disk import Info, _same_length, _unsigned, flags_of, info_of, open_handle, room_for
 from ._library import Code, Error, Event, Handle, View, What, check
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Disk:
         return self.info
 
     async def read(self, offset: int, length: int) -> bytes:
-        data = bytearray(_unsigned(length))
+        data = room_for(self._handle, offset, length)
         await self.readinto(offset, data)
         return bytes(data)
 

@@ -48,7 +48,8 @@ pub(super) unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Puts the first `length` bytes of a result where the caller wants it, who may know a shorter one.
+/// Puts the first `length` bytes of a result where the caller wants it, who may know a shorter one,
+/// or a longer one, the rest of which is zero.
 ///
 /// # Safety
 /// `to` is null, or `length` bytes can be written there. `T` has no padding.
@@ -56,9 +57,15 @@ pub(super) unsafe fn put_start<T>(to: *mut T, value: &T, length: usize) -> Resul
     if to.is_null() || length == 0 {
         return Err(Failure::argument("the place for the result is null, or has no size"));
     }
-    let length = length.min(size_of::<T>());
+    is_memory(to.cast(), length)?;
+    let known = length.min(size_of::<T>());
+    let to = to.cast::<u8>();
     // SAFETY: no more than `value` has are copied; the caller vouches for the place.
-    unsafe { ptr::copy_nonoverlapping(ptr::from_ref(value).cast::<u8>(), to.cast(), length) };
+    unsafe { ptr::copy_nonoverlapping(ptr::from_ref(value).cast(), to, known) };
+    // SAFETY: it is within the `length` bytes that the caller vouches for, or one behind them.
+    let rest = unsafe { to.add(known) };
+    // SAFETY: the caller vouches for what is left of `length`.
+    unsafe { ptr::write_bytes(rest, 0, length - known) };
     Ok(())
 }
 

@@ -314,7 +314,7 @@ impl Attached<'_> {
             let name = self.book.is_some().then_some(&attachment.name);
             output::result(json!({ "url": url, kind: place, "bytes": bytes, "name": name }));
         } else {
-            output::line(format_args!("{url} is attached as {place}"));
+            output::line(format_args!("{url} is attached as {}", output::on_one_line(place)));
         }
         output::written().map(drop)
     }

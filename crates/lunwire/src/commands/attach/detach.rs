@@ -119,7 +119,7 @@ pub(crate) fn detach(options: &DetachOptions) -> Result<()> {
     } else {
         let how =
             if options.leave { "waits for the next process as" } else { "is attached no more as" };
-        output::line(format_args!("{url} {how} {place}"));
+        output::line(format_args!("{url} {how} {}", output::on_one_line(place)));
     }
     Ok(())
 }
@@ -171,6 +171,7 @@ fn tell_waiting(attachment: &Attachment) {
 
 fn tell_gone(attachment: &Attachment, cleaned: Result<()>) {
     let Attachment { name, place, pid, .. } = attachment;
+    let place = output::on_one_line(place);
     let what =
         format!("{name}: process {pid}, which attached it as {place}, is gone without an end");
     match cleaned {
