@@ -20,6 +20,7 @@ pub mod laps;
 pub mod limits;
 pub mod loops;
 mod memory;
+pub mod packet;
 mod pool;
 pub mod ppe;
 mod probe;
