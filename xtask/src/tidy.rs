@@ -33,6 +33,7 @@ const RANKS: &[(&str, u8)] = &[
     ("lunwire-store", 1),
     ("lunwire-engine", 1),
     ("lunwire-mover", 2),
+    ("lunwire-station", 2),
     ("lunwire-rbd", 2),
     ("lunwire-verbs", 2),
     ("lunwire-scsi", 2),

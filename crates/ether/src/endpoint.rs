@@ -296,6 +296,12 @@ impl Endpoint {
         self.connections.is_empty()
     }
 
+    /// All connections are over: those that are left only answer what comes late.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.connections.values().all(|one| one.ended().is_some())
+    }
+
     /// What it has seen.
     #[must_use]
     pub fn stats(&self) -> Stats {
