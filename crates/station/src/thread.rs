@@ -175,10 +175,12 @@ impl Thread {
     /// True if there may be more.
     fn take_frames(&mut self) -> bool {
         let now = self.now();
-        let (endpoint, stopping) = (&mut self.endpoint, self.stopping.is_some());
+        let (endpoint, mac, stopping) = (&mut self.endpoint, self.mac, self.stopping.is_some());
         self.socket.receive(FRAMES_AT_ONCE, |bytes| {
-            let Some((from, frame)) = behind_ethernet(bytes) else { return };
-            if let Some(asked) = endpoint.handle_frame(from, frame, now)
+            let Some((to, from, frame)) = behind_ethernet(bytes) else { return };
+            // An interface may be told to take what is for others.
+            if to == mac
+                && let Some(asked) = endpoint.handle_frame(from, frame, now)
                 && !stopping
                 && let Ok(id) = random_id()
             {

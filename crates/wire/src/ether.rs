@@ -304,12 +304,12 @@ pub fn ethernet_header(to: Mac, from: Mac) -> [u8; ETHERNET_LEN] {
     Writer::new().put(&to.0).put(&from.0).put(&ETHERTYPE.to_be_bytes()).done()
 }
 
-/// Takes Ethernet's header off: who has sent the frame, and the frame. None: it is not ours.
+/// Takes Ethernet's header off: to whom, from whom, and the frame. None: it is none of ours.
 #[must_use]
-pub fn behind_ethernet(bytes: &[u8]) -> Option<(Mac, &[u8])> {
+pub fn behind_ethernet(bytes: &[u8]) -> Option<(Mac, Mac, &[u8])> {
     let mut fields = Reader::of(bytes, ETHERNET_LEN).ok()?;
-    let (_to, from, ethertype) = (fields.take::<6>(), Mac(fields.take()), fields.u16());
-    (ethertype == ETHERTYPE).then(|| (from, bytes.get(ETHERNET_LEN..).unwrap_or_default()))
+    let (to, from, ethertype) = (Mac(fields.take()), Mac(fields.take()), fields.u16());
+    (ethertype == ETHERTYPE).then(|| (to, from, bytes.get(ETHERNET_LEN..).unwrap_or_default()))
 }
 
 impl Mac {
@@ -481,7 +481,7 @@ mod tests {
         let from = Mac([4; 6]);
         let mut bytes = ethernet_header(mac, from).to_vec();
         bytes.push(7);
-        assert_eq!(behind_ethernet(&bytes), Some((from, &[7][..])));
+        assert_eq!(behind_ethernet(&bytes), Some((mac, from, &[7][..])));
         bytes[13] = 0;
         assert_eq!(behind_ethernet(&bytes), None);
         assert_eq!(behind_ethernet(&bytes[..13]), None);
