@@ -51,7 +51,7 @@ impl PacketSocket {
         // Without a protocol nothing comes before it is bound to the interface.
         let fd = rustix::net::socket_with(family, kind, flags, None)?;
         let index = rustix::net::netdevice::name_to_index(&fd, interface)?;
-        let (mac, mtu) = facts(interface)?;
+        let (mac, mtu) = facts(&fd, interface)?;
         let ring = Ring::new(&fd, mtu)?;
         bind(&fd, index, ethertype)?;
         Ok(Self { fd, ring, mac, mtu })
@@ -95,24 +95,39 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// Its address and the most that a frame carries, as sysfs tells.
-fn facts(interface: &str) -> io::Result<([u8; 6], usize)> {
-    /// ARPHRD_ETHER and ARPHRD_LOOPBACK (linux/if_arp.h).
-    const ETHERNETS: [&str; 2] = ["1", "772"];
-    let read = |name: &str| std::fs::read_to_string(format!("/sys/class/net/{interface}/{name}"));
-    let kind = read("type")?;
-    if !ETHERNETS.contains(&kind.trim()) {
+/// Its address and the most that a frame carries. Not of sysfs, which shows the interfaces of the
+/// network namespace that it was mounted in.
+fn facts(fd: &OwnedFd, interface: &str) -> io::Result<([u8; 6], usize)> {
+    let mut request = request(interface);
+    ask(fd, libc::SIOCGIFHWADDR, &mut request)?;
+    // SAFETY: the kernel has filled this member (netdevice(7)), and any bytes are one.
+    let address = unsafe { request.ifr_ifru.ifru_hwaddr };
+    if ![libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&address.sa_family) {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "it is no Ethernet"));
     }
-    let text = read("address")?;
-    let mut mac = [0; 6];
-    let mut parts = text.trim().split(':');
-    for byte in &mut mac {
-        let part = parts.next().and_then(|part| u8::from_str_radix(part, 16).ok());
-        *byte = part.ok_or_else(|| io::Error::other("its address is none of Ethernet"))?;
+    let [a, b, c, d, e, f, ..] = address.sa_data.map(|byte| byte.to_ne_bytes()[0]);
+    ask(fd, libc::SIOCGIFMTU, &mut request)?;
+    // SAFETY: as above.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(([a, b, c, d, e, f], usize::try_from(mtu).unwrap_or(0)))
+}
+
+fn request(interface: &str) -> libc::ifreq {
+    let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_mtu: 0 };
+    let mut request = libc::ifreq { ifr_name: [0; libc::IFNAMSIZ], ifr_ifru };
+    // A longer name is none, and the system has said so; the last byte stays zero.
+    let name = interface.bytes().take(libc::IFNAMSIZ - 1);
+    for (place, byte) in request.ifr_name.iter_mut().zip(name) {
+        *place = libc::c_char::from_ne_bytes([byte]);
     }
-    let mtu = read("mtu")?.trim().parse();
-    Ok((mac, mtu.map_err(|_| io::Error::other("its MTU is not known"))?))
+    request
+}
+
+/// JUSTIFICATION: rustix knows names and numbers of interfaces, and nothing else of them.
+fn ask(fd: &OwnedFd, question: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: the kernel reads a name and writes an answer within the request, which is ours alone.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), question, ptr::from_mut(request)) };
+    done(result)
 }
 
 /// JUSTIFICATION: rustix knows addresses of packet sockets no more than the standard library does.
