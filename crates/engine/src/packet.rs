@@ -57,6 +57,16 @@ impl PacketSocket {
         Ok(Self { fd, ring, mac, mtu })
     }
 
+    /// Whether this process may have one, whatever the interface.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn examine() -> io::Result<()> {
+        let (family, kind) = (AddressFamily::PACKET, SocketType::RAW);
+        rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        Ok(())
+    }
+
     /// The address of the interface.
     #[must_use]
     pub const fn mac(&self) -> [u8; 6] {
