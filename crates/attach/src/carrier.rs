@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests on their way through the disk, from their parts to their ends; where the disk has a
-//! volatile cache, what they wrote is kept until it is flushed (`carrier/keeping.rs`).
+//! Requests on their way through the disk, from their parts to their ends; as long as the disk has,
+//! or may have, a volatile cache, what they wrote is kept until it is flushed
+//! (`carrier/keeping.rs`).
 //!
 //! It waits for nothing: operations end in the [`CompletionQueue`]. Its owner calls
 //! [`Carrier::reap`] when something is there, [`Carrier::advance`] when it has asked for something,
@@ -64,8 +65,14 @@ pub(crate) struct Carrier<O> {
     completions: CompletionQueue,
     entries: Slab<Entry<O>>,
     jobs: Jobs<Task>,
-    /// None: nothing is kept.
+    /// Most that is kept when the disk has a volatile cache; zero: nothing, whatever it has.
+    keep_bytes: u64,
+    /// What the disk has told of its cache last.
+    is_volatile: bool,
+    /// None: nothing is kept now.
     keeping: Option<Keeping>,
+    /// Where the footing of the next one begins.
+    footing: Footing,
     /// Operations under way, but for what is written again.
     at_disk: usize,
     /// Operations that fail without being sent, by their tags.
@@ -98,7 +105,8 @@ struct Entry<O> {
 #[derive(Debug)]
 struct Task {
     entry: usize,
-    /// To be submitted when it begins; where something is kept it stays here.
+    /// To be submitted when it begins; it stays here until it has ended, since it may have to be
+    /// kept.
     operation: Option<Operation>,
     /// Of a read: bytes at the start that were not asked for.
     lead: Option<usize>,
@@ -140,14 +148,19 @@ impl<O> Carrier<O> {
     pub(crate) fn new(disk: Disk, completions: CompletionQueue, keep_bytes: u64) -> Self {
         disk.watch(&completions, NEWS);
         let geometry = disk.geometry();
+        let keep_bytes = if geometry.read_only { 0 } else { keep_bytes };
+        let footing = Footing::default();
         // What is on stable storage when it is acknowledged is lost by nobody.
-        let keeps = keep_bytes > 0 && geometry.volatile_cache && !geometry.read_only;
+        let keeps = keep_bytes > 0 && geometry.volatile_cache;
         Self {
             disk,
             completions,
             entries: Slab::new(),
             jobs: Jobs::default(),
-            keeping: keeps.then(|| Keeping::new(keep_bytes)),
+            keep_bytes,
+            is_volatile: geometry.volatile_cache,
+            keeping: keeps.then(|| Keeping::new(keep_bytes, footing)),
+            footing,
             at_disk: 0,
             refused: VecDeque::new(),
             hungry: VecDeque::new(),
@@ -266,7 +279,7 @@ impl<O> Carrier<O> {
     pub(crate) fn footing(&self) -> Option<Footing> {
         match &self.keeping {
             Some(keeping) => keeping.keep.footing(),
-            None => Some(Footing::default()),
+            None => Some(self.footing),
         }
     }
 
@@ -345,7 +358,7 @@ impl<O> Carrier<O> {
 
     fn start(&mut self, mut job: Job<Task>) {
         // What is kept is what the disk has: of two that overlap the later one.
-        job.alone |= self.keeping.is_some();
+        job.alone |= self.keep_bytes > 0;
         if let Some(number) = self.jobs.begin(job) {
             self.launch(number);
         }
@@ -357,16 +370,10 @@ impl<O> Carrier<O> {
             return;
         }
         let Some(task) = self.jobs.get_mut(number) else { return };
-        let operation = match &self.keeping {
-            Some(keeping) => {
-                task.mark = keeping.keep.mark();
-                task.operation.clone()
-            }
-            // One that finds no memory is tried again.
-            None if task.lead.is_some() => task.operation.clone(),
-            None => task.operation.take(),
-        };
-        if let Some(operation) = operation {
+        if let Some(keeping) = &self.keeping {
+            task.mark = keeping.keep.mark();
+        }
+        if let Some(operation) = task.operation.clone() {
             return self.submit(number, MAIN, operation);
         }
         let Some(edges) = &mut task.edges else { return };
@@ -404,9 +411,12 @@ impl<O> Carrier<O> {
             Completion::Ended { tag: REWRITE, result } => self.on_rewritten(result.map(drop)),
             Completion::Ended { tag, result } => self.on_end(tag, result.map_err(Some)),
             Completion::Event { event: DiskEvent::MayHaveLost(fate), .. }
-                if self.keeping.is_some() =>
+                if self.is_to_keep_through(fate) =>
             {
                 self.doubt(fate);
+            }
+            Completion::Event { event: DiskEvent::Cache { volatile }, .. } => {
+                self.on_cache(volatile);
             }
             Completion::Event { event, .. } => self.news.push(News::Disk(event)),
             _ => {}
@@ -480,9 +490,7 @@ impl<O> Carrier<O> {
         let Some(edges) = task.edges.take() else { return };
         let write = Operation::write(edges.blocks.start, edges.bytes.freeze());
         let write = if edges.durable { write.durable() } else { write };
-        if self.keeping.is_some() {
-            task.operation = Some(write.clone());
-        }
+        task.operation = Some(write.clone());
         self.submit(number, MAIN, write);
     }
 

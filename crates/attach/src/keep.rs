@@ -101,7 +101,7 @@ pub(crate) enum Flushed {
 
 impl Keep {
     /// Keeps at most `bytes_max` bytes.
-    pub(crate) fn new(bytes_max: u64) -> Self {
+    pub(crate) fn new(bytes_max: u64, footing: Footing) -> Self {
         Self {
             ranges: Ranges::default(),
             bytes_max,
@@ -110,7 +110,7 @@ impl Keep {
             durable: Stamp::default(),
             confirmed: Stamp::default(),
             state: State::Steady,
-            footing: Footing::default(),
+            footing,
             failures: 0,
         }
     }
@@ -137,6 +137,16 @@ impl Keep {
             self.reserved += cost;
         }
         fits
+    }
+
+    /// The same for a write that has begun already.
+    pub(crate) fn reserve_in_any_case(&mut self, cost: u64) {
+        self.reserved = self.reserved.saturating_add(cost);
+    }
+
+    /// What stood on this one, or on any before, does not stand on the one that begins there.
+    pub(crate) const fn next_footing(&self) -> Footing {
+        Footing(self.footing.0 + 1)
     }
 
     /// A write for which `cost` was reserved has ended, and is not to be kept.

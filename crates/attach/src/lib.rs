@@ -13,7 +13,8 @@
 //!                                 ' keep.rs  what was written and not flushed
 //! ```
 //!
-//! [`FuseServer`] makes it a file (`fuse.rs`), on the same carrier.
+//! [`FuseServer`] makes it a file (`fuse.rs`), [`UblkServer`] a block device (`ublk.rs`), on the
+//! same carrier.
 //!
 //! Clients may read and write any bytes; the disk has blocks. A write that begins or ends within a
 //! block has the rest of it read before, and no other write is under way there meanwhile
@@ -30,6 +31,7 @@ mod limits;
 mod server;
 mod split;
 mod tls;
+mod ublk;
 mod work;
 
 pub use door::Address;
@@ -46,3 +48,5 @@ pub use server::Settings;
 pub use tls::Tls;
 pub use tls::TlsError;
 pub use tls::TlsFiles;
+pub use ublk::Device;
+pub use ublk::UblkServer;

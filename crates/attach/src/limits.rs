@@ -15,6 +15,15 @@ pub(crate) const PEER_QUESTIONS: u32 = 6;
 /// A negotiation that takes longer is closed: nothing in it waits for a person.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A negotiation that takes longer gives way to another one when there are as many connections as
+/// may be: clients take milliseconds.
+pub(crate) const HANDSHAKE_MIN: Duration = Duration::from_secs(1);
+
+/// How much of what clients do is told in that time, a sentence each, and then how much was not:
+/// enough to see what is wrong, and a log that nobody can fill.
+pub(crate) const CLIENT_NEWS_MAX: u32 = 20;
+pub(crate) const CLIENT_NEWS_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Requests of one connection that are under way or whose reply has not left: more than clients
 /// have (the kernel's: 128), and a bound for one that never reads.
 pub(crate) const REQUESTS_MAX: usize = 256;
@@ -39,6 +48,9 @@ pub(crate) const PREFERRED_MIN: u32 = 4096;
 
 /// How long the last flush waits for the disk.
 pub(crate) const LAST_FLUSH: Duration = Duration::from_secs(10);
+
+/// How long a process that leaves a device to the next one waits for what is under way.
+pub(crate) const LEAVING: Duration = Duration::from_secs(5);
 
 /// Between two tries to have memory for a request that waits for some: it comes back from any
 /// thread, which tells nobody.

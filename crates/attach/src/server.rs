@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A disk that is served: what its owner has of it.
 
+mod gossip;
 mod thread;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use engine::Choice;
 use engine::Waker;
+use engine::ublk::UblkError;
 use initiator::Disk;
 use initiator::DiskEvent;
 use initiator::Pool;
@@ -41,6 +43,9 @@ pub enum Error {
     /// The disk is no file.
     #[error(transparent)]
     Mount(#[from] MountError),
+    /// The disk is no block device.
+    #[error(transparent)]
+    Ublk(#[from] UblkError),
     /// A thread, an engine or a descriptor cannot be had.
     #[error("cannot serve: {0}")]
     System(#[from] std::io::Error),
@@ -78,7 +83,7 @@ pub enum News {
     Broken(String),
     /// The disk has a volatile cache that cannot be flushed: nothing is kept.
     KeepsNothing,
-    /// Somebody has unmounted it.
+    /// Somebody has unmounted it; or nobody serves it any more.
     Unmounted,
 }
 

@@ -52,6 +52,13 @@ pub enum TlsError {
     /// No certificate is in there.
     #[error("{}: there is no certificate in it", .0.display())]
     Empty(PathBuf),
+    /// A certificate without extensions names no host and is trusted by nobody.
+    #[error(
+        "{}: the certificate is of X.509 version 1; one of version 3, which has extensions, is \
+         needed (openssl x509 -extfile)",
+        .0.display()
+    )]
+    Old(PathBuf),
     /// They do not fit each other, or are of no kind that is known.
     #[error("{}: {source}", path.display())]
     Unfit {
@@ -111,7 +118,11 @@ impl Tls {
             None => builder.with_no_client_auth(),
             Some(path) => builder.with_client_cert_verifier(verifier(path, provider)?),
         };
-        let mut config = builder.with_single_cert(chain, key).map_err(unfit)?;
+        let mut config =
+            builder.with_single_cert(chain, key).map_err(|source| match is_old(&source) {
+                true => TlsError::Old(certificate.clone()),
+                false => unfit(source),
+            })?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Self(Arc::new(config)))
@@ -130,6 +141,17 @@ fn verifier(
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     builder.build().map_err(|source| TlsError::Verifier { path: path.to_owned(), source })
+}
+
+/// Whether it is one of version 1, which has no name of its own among the errors.
+fn is_old(error: &rustls::Error) -> bool {
+    use std::error::Error;
+    let rustls::Error::InvalidCertificate(rustls::CertificateError::Other(other)) = error else {
+        return false;
+    };
+    let version =
+        |error: &(dyn Error + 'static)| error.to_string().contains("UnsupportedCertVersion");
+    version(&*other.0)
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

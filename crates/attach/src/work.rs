@@ -74,6 +74,11 @@ impl<T> Jobs<T> {
         self.under_way.get_mut(number).map(|job| &mut job.what)
     }
 
+    /// All that is under way.
+    pub(crate) fn under_way(&mut self) -> impl Iterator<Item = &mut T> {
+        self.under_way.iter_mut().map(|(_, job)| &mut job.what)
+    }
+
     pub(crate) fn end(&mut self, number: usize) -> Option<T> {
         let job = self.under_way.try_remove(number)?;
         self.alone -= usize::from(job.alone);

@@ -559,3 +559,29 @@ fn a_stop_answers_what_is_under_way() {
     assert_eq!(block, [99; 4096]);
     drop(half_open);
 }
+
+/// Whoever connects and says nothing keeps nobody out for long, and fills no log.
+#[test]
+fn who_only_connects_keeps_nobody_out() {
+    let target = target(([127, 0, 0, 1], 0).into(), 512);
+    let mut attached = attach(target.portals()[0], Choice::Auto, Duration::from_secs(5));
+    let mut served = attached.client();
+    let idle: Vec<UnixStream> =
+        (0..200).map(|_| UnixStream::connect(&attached.socket).unwrap()).collect();
+    // As a client does that was refused.
+    let until = Instant::now() + Duration::from_secs(5);
+    let greeted = loop {
+        let mut stream = UnixStream::connect(&attached.socket).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        if stream.read_exact(&mut [0; 18]).is_ok() {
+            break stream;
+        }
+        assert!(Instant::now() < until, "there is no room");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert_eq!(served.write(0, b"x"), 0, "who has negotiated stays");
+    drop((greeted, served, idle));
+    attached.stop().unwrap();
+    let told = attached.news.try_iter().filter(|news| matches!(news, News::Client(_)));
+    assert!(told.count() <= 21);
+}

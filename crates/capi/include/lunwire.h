@@ -142,7 +142,10 @@ int lunwire_options_set(lunwire_options options, const char *name, const char *v
 const char *lunwire_option_name(size_t index);
 int lunwire_options_free(lunwire_options options);
 
-/* Logs in and waits until the disk is ready, for `connect-patience` (10s). `options` may be { 0 }. */
+/* Logs in and waits until the disk is ready, for `connect-patience` (10s). `options` may be { 0 }.
+   Several URLs with blanks between them are paths to one disk: it is checked to be one, and one
+   that is lost costs no operation. `paths` says which one is taken: `least-queued`, `round-robin`
+   or `failover`. */
 int lunwire_connect(const char *url, lunwire_options options, lunwire_disk *disk);
 
 /* Logs out, for 6 s at most. It flushes nothing. What is under way ends with LUNWIRE_E_CLOSED, in

@@ -32,15 +32,27 @@ impl Disk {
     /// Logs in, and waits until the disk is ready.
     pub(crate) fn open(url: &str, draft: &Draft) -> Result<Self, Failure> {
         // The text of what is wrong has no secret in it.
-        let url =
-            Url::parse_disk(url).map_err(|error| Failure::new(Code::Url, error.to_string()))?;
-        let (config, options) = draft.applied_to(&url)?;
+        let parsed = |url: &str| {
+            Url::parse_disk(url).map_err(|error| Failure::new(Code::Url, error.to_string()))
+        };
+        let urls: Vec<Url> =
+            url.split_ascii_whitespace().map(parsed).collect::<Result<_, Failure>>()?;
+        let (url, session) = match &urls[..] {
+            [] => return Err(parsed(url).err().unwrap_or_else(no_url)),
+            [url] => {
+                let (config, options) = draft.applied_to(url)?;
+                (url, Initiator::start(&config)?.connect(options)?)
+            }
+            [url, ..] => {
+                let (config, paths) = draft.applied_to_paths(&urls)?;
+                (url, Initiator::start(&config)?.connect_paths(paths)?)
+            }
+        };
         let lun = url.lun.unwrap_or_default();
-        let session = Initiator::start(&config)?.connect(options)?;
         let remote = Remote::open(&session, lun)?;
         let names = scsi::designators(&mut session.unit(lun))?;
         let name = name_of(&names);
-        let target = url.target.unwrap_or_default();
+        let target = url.target.clone().unwrap_or_default();
         Ok(Self { remote, session, name, target, lun })
     }
 
@@ -99,6 +111,10 @@ impl Disk {
         let piece = (limits::PIECE / block).max(1) * block;
         (0..length).step_by(piece).map(move |at| (at, piece.min(length - at)))
     }
+}
+
+fn no_url() -> Failure {
+    Failure::new(Code::Url, "there is no URL")
 }
 
 /// The best name that a disk has: one that no other one in the world has, or what its vendor or its

@@ -19,6 +19,8 @@ use initiator::Credentials;
 use initiator::DigestOffer;
 use initiator::Isid;
 use initiator::Options;
+use initiator::PathPolicy;
+use initiator::Paths;
 use initiator::Policy;
 use initiator::Secret;
 use initiator::Url;
@@ -29,7 +31,7 @@ use crate::code::Failure;
 use crate::limits;
 
 /// The names that `set` knows.
-pub(crate) const NAMES: [&str; 45] = [
+pub(crate) const NAMES: [&str; 46] = [
     "alias",
     "any-order",
     "capture",
@@ -63,6 +65,7 @@ pub(crate) const NAMES: [&str; 45] = [
     "mutual-secret-env",
     "mutual-secret-file",
     "mutual-user",
+    "paths",
     "patience",
     "ping-interval",
     "ping-timeout",
@@ -94,6 +97,7 @@ pub(crate) struct Draft {
     mutual: Side,
     capture: Option<String>,
     capture_limit: Option<u64>,
+    paths: PathPolicy,
 }
 
 /// Who proves what.
@@ -109,6 +113,31 @@ impl Draft {
     /// Takes one option. A name that may come several times: `portal`. Of any other the last holds.
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), Failure> {
         self.take(name, value).map_err(|why| Failure::new(Code::Option, format!("{name}: {why}")))
+    }
+
+    /// The same for several paths to one disk.
+    pub(crate) fn applied_to_paths(&self, urls: &[Url]) -> Result<(Config, Paths), Failure> {
+        let wrong = |error: &str| Failure::new(Code::Option, error.to_owned());
+        let [first, others @ ..] = urls else {
+            return Err(Failure::new(Code::Url, "there is no URL"));
+        };
+        let (config, options) = self.applied_to(first)?;
+        if options.isid.is_some() {
+            return Err(wrong("isid: it is of one session, and each path has one of its own"));
+        }
+        if options.portals.len() > 1 {
+            return Err(wrong("portal: with several URLs each one is a path by itself"));
+        }
+        // All are in one.
+        let capture = options.capture.clone();
+        let mut paths = vec![(options, first.lun.unwrap_or_default())];
+        let draft = Self { capture: None, ..self.clone() };
+        for url in others {
+            let (_, options) = draft.applied_to(url)?;
+            let options = Options { capture: capture.clone(), ..options };
+            paths.push((options, url.lun.unwrap_or_default()));
+        }
+        Ok((config, Paths { paths, policy: self.paths }))
     }
 
     /// All that a login needs.
@@ -142,6 +171,7 @@ impl Draft {
             "mutual-secret-env" => self.mutual.secret = Some(secret_of_environment(value)?),
             "mutual-secret-file" => self.mutual.secret = Some(secret_of_file(value)?),
             "capture" => self.capture = Some(value.to_owned()),
+            "paths" => self.paths = path_policy(value)?,
             "capture-limit" => self.capture_limit = Some(number(value, 4096..=u64::MAX)?),
             _ => self.changes.push(change(name, value)?),
         }
@@ -368,6 +398,15 @@ fn algorithms(value: &str) -> Result<Vec<Algorithm>, String> {
     value.split(',').map(named).collect()
 }
 
+fn path_policy(value: &str) -> Result<PathPolicy, String> {
+    match value {
+        "least-queued" => Ok(PathPolicy::LeastQueued),
+        "round-robin" => Ok(PathPolicy::RoundRobin),
+        "failover" => Ok(PathPolicy::Failover),
+        _ => Err("least-queued, round-robin or failover is right".into()),
+    }
+}
+
 fn isid(value: &str) -> Result<Isid, String> {
     let digits = value.len() == 12 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
     let number = u64::from_str_radix(value, 16).ok().filter(|_| digits);
@@ -474,6 +513,24 @@ mod tests {
             let said = with(options, url).err().unwrap();
             assert!(said.contains(what), "{said}");
             assert!(!said.contains("a secret of ours"), "{said}");
+        }
+    }
+
+    #[test]
+    fn several_urls_are_paths() {
+        const OTHER: &str = "iscsi://192.0.2.2/iqn.2026-01.com.example:disks/3";
+        let urls = [URL, OTHER].map(|url| Url::parse(url).unwrap());
+        let with = |name, value| {
+            let mut draft = Draft::default();
+            draft.set(name, value).unwrap();
+            draft.applied_to_paths(&urls).map_err(|failure| failure.text())
+        };
+        let (_, paths) = with("paths", "failover").unwrap();
+        assert_eq!(paths.policy, PathPolicy::Failover);
+        let found = paths.paths.iter().map(|(options, lun)| (&*options.portals[0], *lun));
+        assert_eq!(found.collect::<Vec<_>>(), [("192.0.2.1:3260", 0), ("192.0.2.2:3260", 3)]);
+        for (name, value) in [("isid", "80c0ffee0001"), ("portal", "192.0.2.3")] {
+            assert!(with(name, value).unwrap_err().starts_with(name));
         }
     }
 }

@@ -175,6 +175,11 @@ impl Lab {
         Self { unit, session: connected(&mock), _mock: mock }
     }
 
+    /// The unit tells another WCE and DPOFUA from now on.
+    pub fn has_cache(&self, caching: (bool, bool)) {
+        lock(&self.unit).caching = Some(caching);
+    }
+
     /// What one more command meets, whichever it is.
     pub fn next(&self, event: Event) {
         lock(&self.unit).next.push_back(event);

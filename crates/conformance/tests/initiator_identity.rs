@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
+use std::time::Instant;
 
 use initiator::Config;
 use initiator::Disk;
@@ -227,7 +228,14 @@ fn a_unit_that_is_gone_is_no_other_one_and_may_come_back() {
     assert_eq!(error.sense().map(|sense| (sense.asc, sense.ascq)), Some((0x25, 0)), "{error}");
     let unit = || lab.unit.lock().unwrap();
     unit().who = A;
-    let disk = Disk::open(&lab.session, 0).unwrap();
+    // It may have been asked for the last time just before.
+    let until = Instant::now() + Duration::from_secs(20);
+    let disk = loop {
+        match Disk::open(&lab.session, 0) {
+            Ok(disk) => break disk,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+    };
     disk.write_at(0, &[1; 512]).unwrap();
     unit().who.absent = true;
     disk.write_at(0, &[1; 512]).unwrap_err();

@@ -5,11 +5,15 @@
 
 use initiator::Completion;
 use initiator::CompletionQueue;
+use initiator::Data;
 use initiator::Disk;
 use initiator::DiskEvent;
 use initiator::Fate;
 use initiator::Kind;
 use initiator::Operation;
+use initiator::Retry;
+use initiator::scsi::Opcode;
+use initiator::scsi::command;
 use lunwire_conformance::disk::Event;
 use lunwire_conformance::disk::Lab;
 
@@ -117,4 +121,70 @@ fn a_loss_is_told_before_what_is_carried_out_behind_it() {
         disk.write_at(0, &[1; 512]).unwrap();
         disk.flush().unwrap();
     }
+}
+
+/// Meets what comes next.
+fn ask(disk: &Disk) {
+    let ready = command::plain(Opcode::TEST_UNIT_READY);
+    disk.post(ready, Data::None, Retry::Always).wait().unwrap();
+}
+
+/// What the unit has told of its cache, waited for.
+fn told_cache(queue: &CompletionQueue) -> bool {
+    loop {
+        match queue.reap() {
+            Some(Completion::Event { event: DiskEvent::Cache { volatile }, .. }) => {
+                return volatile;
+            }
+            Some(_) => {}
+            None => drop(queue.wait(None)),
+        }
+    }
+}
+
+/// A unit may have another cache when it begins anew, and a host may switch it on (SPC-4 §5.13.3):
+/// it is asked again.
+#[test]
+fn a_cache_that_comes_while_the_disk_is_used_is_heard_of() {
+    for event in [attention(0x29, 0), attention(0x2a, 1), Event::Vanish, Event::Break] {
+        let lab = lab(Some(false));
+        let disk = Disk::open(&lab.session, 0).unwrap();
+        let queue = CompletionQueue::new().unwrap();
+        disk.watch(&queue, 7);
+        disk.write_at(0, &[1; 512]).unwrap();
+        lab.has_cache((true, true));
+        lab.next(event);
+        // It is carried out behind that.
+        ask(&disk);
+        assert!(told_cache(&queue), "{event:?}");
+        let geometry = disk.geometry();
+        assert!(geometry.volatile_cache && geometry.write_through, "{event:?}");
+        disk.flush().expect("what was written before was not in a cache");
+        disk.write_at(0, &[2; 512]).unwrap();
+        lab.next(attention(0x29, 0));
+        let lost = disk.flush().unwrap_err();
+        assert!(matches!(lost.kind(), Kind::WritesLost), "{event:?}");
+        disk.begin_again();
+        lab.has_cache((false, false));
+        lab.next(attention(0x2a, 1));
+        ask(&disk);
+        while told_cache(&queue) {}
+        assert!(!disk.geometry().volatile_cache && !disk.geometry().write_through);
+    }
+}
+
+/// Before a unit that was reset has told of its cache, it may have one.
+#[test]
+fn a_write_behind_a_reset_may_be_in_a_cache_that_nobody_knows_of_yet() {
+    let lab = lab(Some(false));
+    let disk = Disk::open(&lab.session, 0).unwrap();
+    let queue = CompletionQueue::new().unwrap();
+    disk.watch(&queue, 7);
+    lab.has_cache((true, false));
+    lab.next(attention(0x29, 0));
+    disk.write_at(0, &[1; 512]).unwrap();
+    lab.next(attention(0x29, 0));
+    ask(&disk);
+    assert!(told_cache(&queue));
+    assert!(matches!(disk.flush().unwrap_err().kind(), Kind::WritesLost));
 }

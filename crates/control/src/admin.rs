@@ -81,6 +81,9 @@ pub enum Request {
         /// Even if somebody uses it, or what was written may be lost.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         force: bool,
+        /// The device stays, for the next process that attaches the disk.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        leave: bool,
     },
     /// Look whether the files behind disks have another size.
     RescanLuns,
@@ -208,7 +211,7 @@ pub struct Attachment {
     pub name: String,
     /// The disk, without secrets.
     pub url: String,
-    /// `nbd`, `file` or `loop`.
+    /// `nbd`, `file`, `loop` or `ublk`.
     pub kind: String,
     /// Where it is used: the address of an NBD server, a file, a device.
     pub place: String,

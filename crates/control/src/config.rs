@@ -188,9 +188,10 @@ pub struct Target {
     /// Values: 1 to 32.
     /// Default: 4.
     pub max_connections: Option<Spanned<u16>>,
-    /// Seconds that an initiator is asked to wait before it comes back after a failure.
+    /// Seconds that an initiator is asked to wait before it comes back after a failure. It may ask
+    /// for more.
     /// Values: 0 to 3600.
-    /// Default: 2.
+    /// Default: 0.
     pub time2wait: Option<Spanned<u16>>,
     /// Seconds after that in which a session that lost its last connection can be continued: the
     /// most that is agreed to. At ErrorRecoveryLevel 2 also the time in which its commands can go

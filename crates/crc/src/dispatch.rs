@@ -28,13 +28,15 @@ pub enum Tier {
     Clmul128,
     /// The same with 256 bits: AVX2 and VPCLMULQDQ.
     Clmul256,
-    /// The same with 512 bits: AVX-512 and VPCLMULQDQ.
+    /// Carry-less multiplication alone, 512 bits wide: AVX-512 and VPCLMULQDQ.
     Clmul512,
+    /// That beside the `crc32` instruction, on AMD's processors, which do both at once.
+    Clmul512Words,
 }
 
 impl Tier {
     /// All of them, whether the processor has them or not.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Bitwise,
         Self::Sarwate,
         Self::Slicing8,
@@ -43,6 +45,7 @@ impl Tier {
         Self::Clmul128,
         Self::Clmul256,
         Self::Clmul512,
+        Self::Clmul512Words,
     ];
 
     /// The name in reports and in `LUNWIRE_CRC`.
@@ -56,6 +59,7 @@ impl Tier {
             Self::Clmul128 => "clmul128",
             Self::Clmul256 => "clmul256",
             Self::Clmul512 => "clmul512",
+            Self::Clmul512Words => "clmul512w",
         }
     }
 
@@ -78,6 +82,8 @@ impl Tier {
             Self::Clmul256 => has_clmul256().then_some(&CLMUL256),
             #[cfg(target_arch = "x86_64")]
             Self::Clmul512 => has_clmul512().then_some(&CLMUL512),
+            #[cfg(target_arch = "x86_64")]
+            Self::Clmul512Words => (has_clmul512() && is_amd()).then_some(&CLMUL512_WORDS),
             #[cfg(target_arch = "aarch64")]
             Self::Aarch64 => std::arch::is_aarch64_feature_detected!("crc").then_some(&AARCH64),
             #[allow(unreachable_patterns)] // those of other processors
@@ -108,6 +114,14 @@ fn has_clmul512() -> bool {
     has_clmul256()
         && std::arch::is_x86_feature_detected!("avx512f")
         && std::arch::is_x86_feature_detected!("avx512vl")
+}
+
+/// AMD's, or one by its design.
+#[cfg(target_arch = "x86_64")]
+fn is_amd() -> bool {
+    let vendor = std::arch::x86_64::__cpuid(0);
+    let vendor = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
+    [&b"AuthenticAMD"[..], b"HygonGenuine"].contains(&vendor.as_flattened())
 }
 
 impl fmt::Display for Tier {
@@ -170,9 +184,10 @@ pub(crate) struct Kernel {
 
 /// The kernel of a module.
 macro_rules! kernel_of {
-    ($module:ident, $tier:ident) => {
-        Kernel { tier: Tier::$tier, update: $module::update, copy_update: $module::copy_update }
-    };
+    ($module:path, $tier:ident) => {{
+        use $module as kernel;
+        Kernel { tier: Tier::$tier, update: kernel::update, copy_update: kernel::copy_update }
+    }};
 }
 
 static BITWISE: Kernel = kernel_of!(bitwise, Bitwise);
@@ -187,7 +202,9 @@ static CLMUL128: Kernel = kernel_of!(clmul128, Clmul128);
 #[cfg(target_arch = "x86_64")]
 static CLMUL256: Kernel = kernel_of!(clmul256, Clmul256);
 #[cfg(target_arch = "x86_64")]
-static CLMUL512: Kernel = kernel_of!(clmul512, Clmul512);
+static CLMUL512: Kernel = kernel_of!(clmul512::alone, Clmul512);
+#[cfg(target_arch = "x86_64")]
+static CLMUL512_WORDS: Kernel = kernel_of!(clmul512::beside_words, Clmul512Words);
 
 #[cfg(test)]
 impl Kernel {

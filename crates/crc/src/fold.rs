@@ -16,16 +16,17 @@
 //!
 //! ```text
 //! head      words and bytes, by the crc32 instruction, until whole vectors are left
-//! front     1, 2, 4 vectors, as the binary digits of their count modulo 8 say
-//! groups    8 vectors each, in 8 accumulators: no multiplication waits for the one before
+//! front     1, 2, 4 vectors, as the binary digits of their count modulo a group's say
+//! groups    of vectors, in as many accumulators: no multiplication waits for the one before
 //! last      all accumulators and lanes move to the last lane, side by side
 //! ```
 //!
-//! Vectors of 128 and 256 bits leave room for more: long messages are cut into blocks of two areas
-//! that are worked on at once, since multiplication and the crc32 instruction use different units
-//! of the processor. In the time of 16 multiplications (a group) it also takes 16 words, in four
-//! streams since the instruction takes three cycles. The parts are joined by multiplications with
-//! powers from a table. Copies have no streams: stores are what bounds them.
+//! Where multiplication and the crc32 instruction use different units of the processor, there is
+//! room for more: long messages are cut into blocks of two areas that are worked on at once. In
+//! the time of a group the instruction takes 16 words, in four streams since it takes three cycles.
+//! The parts are joined by multiplications with powers from a table. Copies have no streams: they
+//! gained 12 % where the bytes were in the nearest cache, and lost a quarter where they were in
+//! memory, which is then read and written in five places.
 
 use crate::combine::{multiply, power_of_bytes};
 use std::arch::x86_64::{
@@ -33,22 +34,18 @@ use std::arch::x86_64::{
     _mm_prefetch,
 };
 
-/// Accumulators, and vectors in a group: a fold takes about 10 cycles and two multiplications, of
-/// which one can start in each cycle.
-pub(crate) const GROUP: usize = 8;
-
 /// Bytes that one stream of the crc32 instruction takes in the time of a group.
 pub(crate) const STREAM_STEP: usize = 32;
 
 /// Streams of the crc32 instruction.
 pub(crate) const STREAMS: usize = 4;
 
+/// Groups of a block: with less, joining the parts costs more than they save.
+pub(crate) const BLOCK_STEPS_MIN: usize = 4;
+
 /// Groups of a block: what joins its parts is then a small share of its time, and its
 /// areas are a few pages.
 pub(crate) const BLOCK_STEPS_MAX: usize = 32;
-
-/// Groups of a block: with less, joining the parts costs more than they save.
-pub(crate) const BLOCK_STEPS_MIN: usize = 4;
 
 /// Bytes from which on it pays to let the vectors begin with a cache line: one that crosses a line
 /// is two accesses.
@@ -130,16 +127,16 @@ pub(crate) fn prefetch_to_write<const N: usize>(bytes: &[u8]) {
 /// The functions `update` and `copy_update` of a kernel.
 ///
 /// The module that expands it has `WIDTH`, the bytes of a vector, `VECTORS_MIN`, the bytes from
-/// which on vectors are faster than words, `WITH_STREAMS`, the type `Vector`, and these
-/// functions for `$features`: `load`, `store`, `zero`, `low` (a register as a vector), `xor`,
-/// `fold` (a vector moved by constants, plus another one), `same` (constants for all lanes),
-/// `each` (constants for each lane) and `lanes` (the sum of all lanes of one vector and the last
-/// one of another).
+/// which on vectors are faster than words, `GROUP`, the accumulators and vectors in a group (4 or
+/// 8), `WITH_STREAMS`, the type `Vector`, and these functions for `$features`: `load`, `store`,
+/// `zero`, `low` (a register as a vector), `xor`, `fold` (a vector moved by constants, plus another
+/// one), `same` (constants for all lanes), `each` (constants for each lane) and `lanes` (the sum of
+/// all lanes of one vector and the last one of another).
 macro_rules! kernel {
     ($features:literal) => {
         use crate::fold::{
-            AHEAD, ALIGNED_MIN, BLOCK_STEPS_MAX, BLOCK_STEPS_MIN, GROUP, LINE, STREAM_STEP,
-            STREAMS, distance, moved, prefetch, prefetch_to_write,
+            AHEAD, ALIGNED_MIN, BLOCK_STEPS_MAX, BLOCK_STEPS_MIN, LINE, STREAM_STEP, STREAMS,
+            distance, moved, prefetch, prefetch_to_write,
         };
         use crate::sse42::{low_half, one_stream, word, words_of};
         use std::mem;
@@ -156,38 +153,71 @@ macro_rules! kernel {
             run::<true>(register, src, dst)
         }
 
-        /// Head, whole vectors, tail. Unless it copies, `dst` is empty.
+        /// Head and whole vectors; what is long begins with a cache line and has a tail. Unless it
+        /// copies, `dst` is empty.
         #[inline]
         #[target_feature(enable = $features)]
         fn run<const COPY: bool>(register: u32, src: &[u8], dst: &mut [u8]) -> u32 {
             if src.len() < VECTORS_MIN {
-                return words::<COPY>(register, src, dst);
+                if COPY {
+                    dst.copy_from_slice(src);
+                }
+                return one_stream(register.into(), src);
             }
-            let aligned = if COPY { dst.as_ptr() } else { src.as_ptr() }.align_offset(LINE);
-            let head = if src.len() < ALIGNED_MIN { src.len() % WIDTH } else { aligned };
-            let (from, src) = src.split_at(head);
-            let (to, dst) = dst.split_at_mut(if COPY { head } else { 0 });
-            let register = words::<COPY>(register, from, to);
+            if src.len() >= ALIGNED_MIN {
+                return long::<COPY>(register, src, dst);
+            }
+            let (head, body) = src.split_at(src.len() % WIDTH);
+            if head.is_empty() {
+                return whole::<COPY>(register, body, dst);
+            }
+            if COPY {
+                ends(src, dst);
+            }
+            let to = if COPY { &mut dst[head.len()..] } else { dst };
+            whole::<COPY>(one_stream(register.into(), head), body, to)
+        }
+
+        /// Copies the first line and the last vector, where head and tail are.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn ends(src: &[u8], dst: &mut [u8]) {
+            let line = src.as_chunks().0.iter().zip(dst.as_chunks_mut().0);
+            for (from, to) in line.take(LINE / WIDTH) {
+                store(to, load(from));
+            }
+            if let (Some(from), Some(to)) = (src.last_chunk(), dst.last_chunk_mut()) {
+                store(to, load(from));
+            }
+        }
+
+        /// As `run`, apart from it: what is short saves no registers for it.
+        #[inline(never)]
+        #[target_feature(enable = $features)]
+        fn long<const COPY: bool>(register: u32, src: &[u8], dst: &mut [u8]) -> u32 {
+            if COPY {
+                ends(src, dst);
+            }
+            let head = if COPY { dst.as_ptr() } else { src.as_ptr() }.align_offset(LINE);
+            let (head, src) = src.split_at(head);
+            let dst = if COPY { &mut dst[head.len()..] } else { dst };
+            let register = one_stream(register.into(), head);
             let (body, tail) = src.split_at(src.len() - src.len() % WIDTH);
-            let (to_body, to_tail) = dst.split_at_mut(if COPY { body.len() } else { 0 });
             let register = if WITH_STREAMS && !COPY && body.len() >= BLOCK_STEPS_MIN * BLOCK_STEP {
                 blocks(register, body)
             } else {
-                let (mut from, mut to) = (body.as_chunks().0, to_body.as_chunks_mut().0);
-                let (sums, empty) = vectors::<COPY>(register, &mut from, &mut to);
-                last(&sums, empty)
+                whole::<COPY>(register, body, dst)
             };
-            words::<COPY>(register, tail, to_tail)
+            one_stream(register.into(), tail)
         }
 
-        /// A few bytes, by the crc32 instruction alone.
+        /// Whole vectors.
         #[inline]
         #[target_feature(enable = $features)]
-        fn words<const COPY: bool>(register: u32, src: &[u8], dst: &mut [u8]) -> u32 {
-            if COPY {
-                dst.copy_from_slice(src);
-            }
-            one_stream(register.into(), src)
+        fn whole<const COPY: bool>(register: u32, src: &[u8], dst: &mut [u8]) -> u32 {
+            let (mut from, mut to) = (src.as_chunks().0, dst.as_chunks_mut().0);
+            let (sums, empty) = vectors::<COPY>(register, &mut from, &mut to);
+            last(&sums, empty)
         }
 
         /// Blocks of about the same size: a short last one would cost as much to join.
@@ -208,7 +238,7 @@ macro_rules! kernel {
         }
 
         /// A block: `steps` steps of each stream at its end, before them as many groups and up to
-        /// seven vectors more.
+        /// a group's vectors more, less one.
         #[inline]
         #[target_feature(enable = $features)]
         fn two_areas(register: u32, steps: usize, block: &[u8]) -> u32 {
@@ -303,22 +333,23 @@ macro_rules! kernel {
             if count & 1 != 0
                 && let Some([a]) = take::<COPY, 1>(src, dst)
             {
-                sums[7] = xor(a, pending);
+                sums[GROUP - 1] = xor(a, pending);
                 pending = zero();
             }
             if count & 2 != 0
                 && let Some([a, b]) = take::<COPY, 2>(src, dst)
             {
-                sums[6] = fold(sums[7], same(&BY_1), xor(a, pending));
-                sums[7] = b;
+                sums[GROUP - 2] = fold(sums[GROUP - 1], same(&BY_1), xor(a, pending));
+                sums[GROUP - 1] = b;
                 pending = zero();
             }
-            if count & 4 != 0
+            if GROUP == 8
+                && count & 4 != 0
                 && let Some([a, b, c, d]) = take::<COPY, 4>(src, dst)
             {
-                sums[4] = fold(sums[6], same(&BY_2), xor(a, pending));
-                sums[5] = fold(sums[7], same(&BY_2), b);
-                (sums[6], sums[7]) = (c, d);
+                sums[GROUP - 4] = fold(sums[GROUP - 2], same(&BY_2), xor(a, pending));
+                sums[GROUP - 3] = fold(sums[GROUP - 1], same(&BY_2), b);
+                (sums[GROUP - 2], sums[GROUP - 1]) = (c, d);
                 pending = zero();
             }
             let Some(mut group) = take::<COPY, GROUP>(src, dst) else {
@@ -326,8 +357,8 @@ macro_rules! kernel {
             };
             group[0] = xor(group[0], pending);
             if count != 0 {
-                for at in 0..4 {
-                    group[at] = fold(sums[at + 4], same(&BY_4), group[at]);
+                for at in 0..GROUP / 2 {
+                    group[at] = fold(sums[at + GROUP / 2], same(&BY_HALF), group[at]);
                 }
             }
             (group, 0)
@@ -337,17 +368,20 @@ macro_rules! kernel {
         #[inline]
         #[target_feature(enable = $features)]
         fn last(sums: &[Vector; GROUP], empty: usize) -> u32 {
-            let mut even = fold(sums[7], each(&LAST[7]), zero());
-            let mut odd = fold(sums[6], each(&LAST[6]), zero());
-            even = fold(sums[5], each(&LAST[5]), even);
-            odd = fold(sums[4], each(&LAST[4]), odd);
-            if empty == 0 {
-                even = fold(sums[3], each(&LAST[3]), even);
-                odd = fold(sums[2], each(&LAST[2]), odd);
-                even = fold(sums[1], each(&LAST[1]), even);
-                odd = fold(sums[0], each(&LAST[0]), odd);
+            let (mut even, mut odd) = (zero(), zero());
+            for at in 0..GROUP / 4 {
+                let (e, o) = (GROUP - 1 - 2 * at, GROUP - 2 - 2 * at);
+                even = fold(sums[e], each(&LAST[e]), even);
+                odd = fold(sums[o], each(&LAST[o]), odd);
             }
-            let (first, second) = lanes(xor(even, odd), sums[7]);
+            if empty == 0 {
+                for at in GROUP / 4..GROUP / 2 {
+                    let (e, o) = (GROUP - 1 - 2 * at, GROUP - 2 - 2 * at);
+                    even = fold(sums[e], each(&LAST[e]), even);
+                    odd = fold(sums[o], each(&LAST[o]), odd);
+                }
+            }
+            let (first, second) = lanes(xor(even, odd), sums[GROUP - 1]);
             low_half(word(word(0, first), second))
         }
 
@@ -358,7 +392,7 @@ macro_rules! kernel {
 
         static BY_1: [u64; 2] = distance(WIDTH);
         static BY_2: [u64; 2] = distance(2 * WIDTH);
-        static BY_4: [u64; 2] = distance(4 * WIDTH);
+        static BY_HALF: [u64; 2] = distance(GROUP / 2 * WIDTH);
         static BY_GROUP: [u64; 2] = distance(GROUP * WIDTH);
 
         /// What moves each lane of each accumulator to the last lane of the last one, which itself

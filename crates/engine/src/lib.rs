@@ -9,6 +9,7 @@
 //! meanwhile: the kernel may be writing to it.
 
 pub mod affinity;
+mod apart;
 pub mod counters;
 pub mod cycles;
 pub mod duplex;
@@ -35,6 +36,7 @@ mod sockets;
 mod spin;
 pub mod standard;
 mod sync;
+pub mod ublk;
 pub mod uring;
 mod waker;
 pub mod wheel;

@@ -12,6 +12,9 @@ use std::path::PathBuf;
 
 use libc::c_int;
 
+use crate::apart::apart;
+use crate::apart::check;
+
 const CONTROL: &str = "/dev/loop-control";
 
 /// Between getting the number of a free device and taking it another process may have taken it.
@@ -119,7 +122,7 @@ impl LoopDevice {
     /// If there is none.
     pub fn attach(file: &Path, options: LoopOptions) -> Result<Self, LoopError> {
         let failed = |error| LoopError::System(file.display().to_string(), error);
-        apart(|| Self::attach_here(file, options)).map_err(failed)?
+        apart("loop", || Ok(Self::attach_here(file, options))).map_err(failed)?
     }
 
     fn attach_here(file: &Path, options: LoopOptions) -> Result<Self, LoopError> {
@@ -195,11 +198,11 @@ impl LoopDevice {
     /// # Errors
     /// If the device is gone.
     pub fn resize(&self) -> io::Result<()> {
-        apart(|| {
+        apart("loop", || {
             let device = open(&self.path)?;
             // SAFETY: the request has no argument (`<linux/loop.h>`), and the descriptor is open.
             check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_CAPACITY) })
-        })?
+        })
     }
 
     /// Takes the device away; nothing is done if it has gone before.
@@ -207,7 +210,7 @@ impl LoopDevice {
     /// # Errors
     /// [`ErrorKind::ResourceBusy`] if somebody uses it, and it stays.
     pub fn detach(&self) -> io::Result<()> {
-        apart(|| self.detach_here())?
+        apart("loop", || self.detach_here())
     }
 
     fn detach_here(&self) -> io::Result<()> {
@@ -235,7 +238,7 @@ impl LoopDevice {
     /// # Errors
     /// If the system says no.
     pub fn clear(&self) -> io::Result<()> {
-        apart(|| self.clear_here())?
+        apart("loop", || self.clear_here())
     }
 
     fn clear_here(&self) -> io::Result<()> {
@@ -255,32 +258,6 @@ impl LoopDevice {
             Err(error) => error.raw_os_error() != Some(libc::ENXIO),
         }
     }
-}
-
-/// Does `what` in a thread that has no descriptor of this process.
-///
-/// The file behind a device may be served by this very process, which may be killed while the
-/// system has a thread of it wait for an answer. Nobody gives that any more, which the system
-/// notices when the descriptor is closed by which the answers come; a thread that waits would keep
-/// it open, and wait for ever, and with it all who use the device.
-fn apart<T: Send>(what: impl FnOnce() -> T + Send) -> io::Result<T> {
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("loop".into());
-        let thread = thread.spawn_scoped(scope, || part_with_descriptors().map(|()| what()))?;
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))
-    })
-}
-
-/// From now on this thread has a table of its own, without any descriptor but the standard ones.
-///
-/// JUSTIFICATION: no library offers it, since it takes from a thread what its values may name.
-fn part_with_descriptors() -> io::Result<()> {
-    // SAFETY: it takes no address, and changes nothing for other threads.
-    check(unsafe { libc::unshare(libc::CLONE_FILES) })?;
-    // SAFETY: the descriptors are closed in this thread's own table; it has just begun, and what it
-    // runs is given no value that names one (`apart`).
-    let closed = unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) };
-    if closed < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -327,10 +304,6 @@ fn set_status(device: &File, status: &Status) -> io::Result<()> {
     check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_STATUS64, status) })
 }
 
-fn check(result: c_int) -> io::Result<()> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test that panics has failed
 mod tests {
@@ -347,15 +320,5 @@ mod tests {
     #[test]
     fn what_is_no_loop_device_is_not_found() {
         assert!(LoopDevice::of(Path::new("/no such file")).is_empty());
-    }
-
-    #[test]
-    fn what_is_done_apart_has_no_descriptor_of_others() {
-        let file = File::open("/dev/null").unwrap();
-        let number = file.as_raw_fd();
-        let path = format!("/proc/thread-self/fd/{number}");
-        assert!(std::fs::exists(&path).unwrap(), "it is open here");
-        assert!(!apart(|| std::fs::exists(&path).unwrap()).unwrap(), "and there");
-        assert!(file.metadata().is_ok(), "it stays open here");
     }
 }

@@ -99,6 +99,12 @@ pub enum DiskEvent {
     /// reset or began anew ([`Fate::Reset`]), or told that it failed to keep something
     /// ([`Fate::Failed`]). Comes before the end of any operation that was carried out after that.
     MayHaveLost(Fate),
+    /// The unit has told anew whether it has a volatile cache. It is asked whenever it may have
+    /// lost something by a reset, and in each new session.
+    Cache {
+        /// Whether writes are acknowledged before they are on stable storage.
+        volatile: bool,
+    },
     /// The session was lost, and another one is being made; operations wait.
     Lost(Error),
     /// There is a session again, and operations go on.

@@ -16,6 +16,7 @@ use crate::Chunks;
 use crate::CompletionQueue;
 use crate::Data;
 use crate::Error;
+use crate::Generation;
 use crate::Geometry;
 use crate::Kind;
 use crate::Operation;
@@ -29,6 +30,7 @@ use crate::session::mail::Owner;
 use crate::session::mail::Ticket;
 use crate::survey::Survey;
 
+pub(crate) use self::state::Cache;
 pub(crate) use self::state::DiskState;
 
 /// A disk. Ranges are bytes and made of whole blocks; they may be of any length and are cut to what
@@ -54,8 +56,8 @@ impl Disk {
     /// # Errors
     /// However a command fails; [`Kind::NotADisk`].
     pub fn open(session: &Session, lun: u16) -> Result<Self, Error> {
-        let geometry = scsi::geometry(&mut session.unit(lun))?;
-        Ok(Self::new(session, lun, geometry))
+        let survey = scsi::survey(&mut session.unit(lun))?;
+        Ok(Self::new(session, lun, survey.geometry()?, survey.seen()))
     }
 
     /// As `open`, and waits for nothing.
@@ -64,14 +66,15 @@ impl Disk {
         Opening { session: session.clone(), lun, survey: Survey::default(), asked: None }
     }
 
-    fn new(session: &Session, lun: u16, geometry: Geometry) -> Self {
-        let state = Arc::new(DiskState::new(session.id(), lun, geometry));
+    fn new(session: &Session, lun: u16, geometry: Geometry, seen: Generation) -> Self {
+        let state = Arc::new(DiskState::new(session.id(), lun, geometry, seen));
         session.mail().send(Letter::Watch(Arc::downgrade(&state)));
         Self { session: session.clone(), state }
     }
 
-    /// Size and limits, as they are known now: the size is asked for when the unit tells that it
-    /// has changed, and in each new session.
+    /// Size and limits, as they are known now. The size, and whether there is a volatile cache and
+    /// FUA, are asked for when the unit tells that they have changed, or that it was reset, and in
+    /// each new session.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         self.state.inner().geometry
@@ -88,10 +91,11 @@ impl Disk {
     /// # Errors
     /// As for `open`; [`Kind::Reformatted`].
     pub fn learn(&self) -> Result<Geometry, Error> {
-        let geometry = scsi::geometry(&mut self.session.unit(self.state.lun))?;
+        let survey = scsi::survey(&mut self.session.unit(self.state.lun))?;
+        let geometry = survey.geometry()?;
         let news = {
             let mut inner = self.state.inner();
-            inner.replace(geometry);
+            inner.replace(geometry, survey.seen());
             inner.take_news()
         };
         for (queue, tag, event) in news {
@@ -289,8 +293,9 @@ impl Future for Opening {
                 }
             }
             let Some((cdb, data)) = opening.survey.question() else {
-                let geometry = opening.survey.geometry();
-                let disk = geometry.map(|found| Disk::new(&opening.session, opening.lun, found));
+                let (geometry, seen) = (opening.survey.geometry(), opening.survey.seen());
+                let disk =
+                    geometry.map(|found| Disk::new(&opening.session, opening.lun, found, seen));
                 return Poll::Ready(disk);
             };
             let request = Request { lun: opening.lun, cdb, data, retry: Retry::Always };

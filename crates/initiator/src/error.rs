@@ -182,6 +182,17 @@ pub enum Kind {
         /// How the one behind this path does.
         other: String,
     },
+    /// Paths that lead to disks of one name that are not one.
+    #[error(
+        "the paths lead to disks that call themselves the same and are not: the first has {first}, \
+         this one {other}"
+    )]
+    OtherSize {
+        /// What the first path leads to.
+        first: String,
+        /// And this one.
+        other: String,
+    },
     /// A disk without a name cannot be known to be one behind several paths.
     #[error(
         "the disk has no name in its page of device identification (83h), so nothing shows that \

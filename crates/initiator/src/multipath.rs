@@ -38,6 +38,7 @@ use self::jobs::Job;
 use self::names::Name;
 use self::path::Path;
 use self::path::Question;
+use self::path::Size;
 use self::path::State;
 use self::policy::Turn;
 use crate::Done;
@@ -119,6 +120,8 @@ pub(crate) struct Bundle {
     patience: Patience,
     stage: Stage,
     name: Option<Name>,
+    /// As the last path has told it.
+    size: Option<Size>,
     jobs: Slab<Job>,
     waiting: VecDeque<usize>,
     doubts: Doubts,
@@ -130,6 +133,8 @@ pub(crate) struct Bundle {
     has_gap: bool,
     /// Since when no path carries anything.
     none_since: Option<Instant>,
+    /// When it was looked at last whether all goes its way.
+    looked: Instant,
     /// The caller knows that all are lost.
     is_down: bool,
     /// When those that found no room are tried again.
@@ -167,6 +172,7 @@ impl Bundle {
             patience,
             stage: Stage::Opening,
             name: None,
+            size: None,
             jobs: Slab::new(),
             waiting: VecDeque::new(),
             doubts: Doubts::default(),
@@ -174,6 +180,7 @@ impl Bundle {
             generation: Generation::default(),
             has_gap: false,
             none_since: Some(now),
+            looked: now,
             is_down: false,
             room_at: None,
             posting: None,
@@ -349,7 +356,8 @@ impl Bundle {
             }
             path.due = None;
             match path.state {
-                State::Usable => path.ask(Question::Groups, now),
+                State::Usable if path.has_groups() => path.ask(Question::Groups, now),
+                State::Usable => path.ask(Question::Ready, now),
                 State::Lost if path.is_over => {
                     path.is_over = false;
                     self.outputs.push_back(Output::Revive(at));
@@ -363,7 +371,7 @@ impl Bundle {
     }
 
     /// When something is due.
-    pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         let paths = self.paths.iter().filter_map(|path| path.due);
         let jobs = self.jobs.iter().filter_map(|(_, job)| job.since);
         let late = jobs.min().map(|since| since + self.patience.reconnect);
@@ -372,7 +380,7 @@ impl Bundle {
                 let ends = [self.patience.connect, limits::PATHS_OPEN_PATIENCE];
                 let ends = ends.into_iter().filter_map(|wait| Some(self.none_since? + wait));
                 // Behind them events alone decide.
-                ends.filter(|at| *at > now).min()
+                ends.filter(|at| *at > self.looked).min()
             }
             Stage::Up => self.none_since.map(|since| since + self.patience.reconnect),
             Stage::Closing(_) | Stage::Over(_) => return None,
@@ -396,6 +404,7 @@ impl Bundle {
     /// Whether all goes its way: the beginning is over, nothing lasts too long, and what can go
     /// goes.
     fn look(&mut self, now: Instant) {
+        self.looked = now;
         match &self.stage {
             Stage::Opening => self.look_whether_open(now),
             Stage::Up => {
@@ -429,12 +438,21 @@ impl Bundle {
             self.none_since = None;
             self.tell_up();
             for at in 0..self.paths.len() {
-                let error = self.paths.get(at).and_then(|path| path.error.clone());
-                if let Some(error) = error {
-                    self.tell_of(at, PathChange::Lost(error));
+                let Some(path) = self.paths.get(at) else { continue };
+                match (&path.error, &path.state) {
+                    // Of groups it has told.
+                    (Some(_), State::Usable) if path.has_groups() => {}
+                    (Some(_), State::Usable) => {
+                        self.tell_of(at, PathChange::Access(path.access));
+                    }
+                    (Some(error), _) => self.tell_of(at, PathChange::Lost(error.clone())),
+                    (None, _) => {}
                 }
             }
-        } else if !any && waited >= self.patience.connect && all {
+        } else if all
+            && !any
+            && (waited >= self.patience.connect || self.paths.iter().all(|path| path.is_gone))
+        {
             let error = self.first_error();
             self.end_all(Some(error));
         }
@@ -512,10 +530,10 @@ impl Bundle {
             self.tell_of(path, PathChange::Lost(error.clone()));
         }
         self.note_use(now);
+        self.note_gap();
         let all_lost = self.paths.iter().all(|path| matches!(path.state, State::Lost));
         if all_lost && matches!(self.stage, Stage::Up) && !self.is_down {
             self.is_down = true;
-            self.has_gap = true;
             self.tell(Event::Down { session: self.id, error });
         }
     }
@@ -529,6 +547,44 @@ impl Bundle {
             false => {
                 self.none_since.get_or_insert(now);
             }
+        }
+    }
+
+    /// Nobody is left who would hear of what happens to the unit.
+    fn note_gap(&mut self) {
+        self.has_gap |= self.paths.iter().all(|path| !path.was_usable);
+    }
+
+    /// There is no unit behind a path any more: it is asked from the beginning until there is.
+    fn vanish(&mut self, path: usize, error: Error, now: Instant) {
+        let Some(of) = self.paths.get_mut(path) else { return };
+        of.error = Some(error.clone());
+        of.is_gone = true;
+        of.ask(Question::Make, now + limits::PATH_ACCESS_AGAIN);
+        if std::mem::take(&mut of.was_usable) && matches!(self.stage, Stage::Up) {
+            self.tell_of(path, PathChange::Lost(error));
+        }
+        self.note_gap();
+        self.note_use(now);
+    }
+
+    /// It leads to another disk.
+    fn refuse(&mut self, path: usize, error: Error, now: Instant) {
+        let Some(of) = self.paths.get_mut(path) else { return };
+        if matches!(of.state, State::Refused) {
+            return;
+        }
+        (of.state, of.due, of.was_usable) = (State::Refused, None, false);
+        of.error = Some(error.clone());
+        self.note_gap();
+        self.note_use(now);
+        // One that leads to another disk does so until it is lost.
+        let are_all = self.paths.iter().all(|path| matches!(path.state, State::Refused));
+        if !matches!(self.stage, Stage::Opening) {
+            self.tell_of(path, PathChange::Refused(error.clone()));
+        }
+        if are_all || matches!(self.stage, Stage::Opening) {
+            self.end_all(Some(error));
         }
     }
 
@@ -572,10 +628,19 @@ impl Bundle {
         {
             return self.lose(at, error.clone(), now);
         }
+        match &result {
+            Err(error) if matches!(error.kind(), Kind::OtherDisk { .. }) => {
+                return self.refuse(at, error.clone(), now);
+            }
+            Err(error) if path::is_gone(error) => return self.vanish(at, error.clone(), now),
+            _ => {}
+        }
         let data = result.as_ref().ok().and_then(|done| done.data.as_deref());
         match question {
             Question::Make => {
-                path.hear_make(data.unwrap_or_default());
+                if !path.hear_make(data.unwrap_or_default()) {
+                    return self.vanish(at, path::gone(), now);
+                }
                 path.ask(Question::Names, now);
             }
             Question::Names => match result {
@@ -591,8 +656,10 @@ impl Bundle {
             },
             Question::Groups => {
                 let before = path.access;
-                if let Some(data) = data {
-                    path.hear_groups(data);
+                match (data, &result) {
+                    (Some(data), _) => path.hear_groups(data),
+                    (None, Err(error)) if scsi::is_unsupported(error) => path.forget_groups(),
+                    _ => {}
                 }
                 let after = path.access;
                 path.ask(Question::Ready, now);
@@ -602,7 +669,32 @@ impl Bundle {
                 }
             }
             Question::Ready => self.is_ready(at, result, now),
+            Question::Size if result.as_ref().is_err_and(scsi::is_unsupported) => {
+                path.ask(Question::ShortSize, now);
+            }
+            Question::Size | Question::ShortSize => {
+                let size = data.and_then(|data| Size::of(question, data));
+                self.is_measured(at, size, now);
+            }
         }
+    }
+
+    /// A path has told its size, unless it cannot now. Another number of blocks is no other disk
+    /// later: it may have been given some.
+    fn is_measured(&mut self, at: usize, size: Option<Size>, now: Instant) {
+        if let (Some(known), Some(size)) = (self.size, size) {
+            let is_other = known.block != size.block
+                || known.blocks != size.blocks && matches!(self.stage, Stage::Opening);
+            if is_other {
+                let (first, other) = (known.to_string(), size.to_string());
+                return self.refuse(at, Error::new(Kind::OtherSize { first, other }), now);
+            }
+        }
+        self.size = size.or(self.size);
+        if let Some(path) = self.paths.get_mut(at) {
+            path.is_measured = true;
+        }
+        self.use_path(at, now);
     }
 
     fn ask_others_for_groups(&mut self, at: usize, now: Instant) {
@@ -632,13 +724,7 @@ impl Bundle {
             None if path.has_groups() => path.ask(Question::Groups, now),
             None => path.ask(Question::Ready, now),
             Some(kind) => {
-                let error = Error::new(kind);
-                (path.state, path.due) = (State::Refused, None);
-                path.error = Some(error.clone());
-                match self.stage {
-                    Stage::Opening => self.end_all(Some(error)),
-                    _ => self.tell_of(at, PathChange::Refused(error)),
-                }
+                self.refuse(at, Error::new(kind), now);
             }
         }
     }
@@ -658,8 +744,19 @@ impl Bundle {
             Ok(done) => {
                 let is_news = self.has_gap || path.was_usable;
                 let before = std::mem::replace(&mut path.seen, done.generation);
+                let is_to_measure = !path.is_measured;
+                if !path.has_groups() {
+                    // It has nothing else to say of it.
+                    path.access = AccessState::ActiveOptimized;
+                }
+                if is_to_measure {
+                    path.ask(Question::Size, now);
+                }
                 if is_news {
                     self.note_generation(before, done.generation);
+                }
+                if is_to_measure {
+                    return;
                 }
             }
             Err(error) => {
@@ -677,7 +774,7 @@ impl Bundle {
         path.state = State::Usable;
         let is_used = path.rank().is_some();
         let again = if is_used { limits::PATH_ACCESS_INTERVAL } else { limits::PATH_ACCESS_AGAIN };
-        path.due = path.has_groups().then(|| now + again);
+        path.due = (path.has_groups() || !is_used).then(|| now + again);
         let is_back = is_used && !std::mem::replace(&mut path.was_usable, true);
         if is_used {
             path.error = None;

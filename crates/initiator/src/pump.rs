@@ -481,8 +481,7 @@ impl<P: Port> Pump<P> {
         self.watch.laps.lap(Layer::Send);
         let due = self.links.values().filter_map(SessionDriver::deadline).min();
         let parted = self.parting.iter().map(|(_, until)| *until).min();
-        let now = self.port.now();
-        let paths = self.bundles.iter().filter_map(|bundle| bundle.deadline(now)).min();
+        let paths = self.bundles.iter().filter_map(Bundle::deadline).min();
         let deadline = [due, parted, paths, deadline].into_iter().flatten().min();
         let kernel = self.port.kernel_cycles();
         self.port.wait(deadline);

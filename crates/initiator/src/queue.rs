@@ -112,8 +112,8 @@ impl Queue {
     /// that this cannot come about any more ([`Kind::InDoubt`]). Patience is that of the first one.
     ///
     /// # Errors
-    /// As for `open`. [`Event::Ended`] comes with [`Kind::OtherPath`] or [`Kind::Nameless`] if the
-    /// paths are not known to lead to one disk.
+    /// As for `open`. [`Event::Ended`] comes with [`Kind::OtherPath`], [`Kind::OtherSize`] or
+    /// [`Kind::Nameless`] if the paths are not known to lead to one disk.
     pub fn open_paths(&mut self, paths: Paths) -> Result<SessionId, Error> {
         each!(self, pump => pump.open_paths(paths))
     }

@@ -43,6 +43,9 @@ pub use wire::scsi::sam as status;
 pub use wire::scsi::status as lba_status;
 pub use wire::scsi::vpd::Association;
 pub use wire::scsi::vpd::Designator;
+pub use wire::scsi::vpd::GATEWAYS;
+pub use wire::scsi::vpd::content as page_content;
+pub use wire::scsi::vpd::gateways;
 
 /// Carries out commands on one logical unit.
 pub trait Execute {
@@ -285,11 +288,16 @@ pub fn unmap_command(lba: u64, blocks: u32) -> (Cdb, Slice) {
 /// # Errors
 /// However a command fails; [`Kind::NotADisk`] if there is no disk behind the number.
 pub fn geometry(unit: &mut impl Execute) -> Result<Geometry, Error> {
+    survey(unit)?.geometry()
+}
+
+/// All that a disk tells of itself.
+pub(crate) fn survey(unit: &mut impl Execute) -> Result<Survey, Error> {
     let mut survey = Survey::default();
     while let Some((cdb, data)) = survey.question() {
         survey.answer(unit.execute(cdb, data, Retry::Always))?;
     }
-    survey.geometry()
+    Ok(survey)
 }
 
 /// Nothing, where the unit does not have it.

@@ -21,6 +21,7 @@ use wire::scsi::vpd;
 use crate::Data;
 use crate::Done;
 use crate::Error;
+use crate::Generation;
 use crate::Geometry;
 use crate::Kind;
 use crate::scsi::capacity_of_10;
@@ -39,6 +40,7 @@ pub(crate) struct Survey {
     limits: vpd::BlockLimits,
     provisioning: Option<vpd::LogicalBlockProvisioning>,
     mode: Option<Vec<u8>>,
+    seen: Generation,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,6 +100,9 @@ impl Survey {
             Err(error) if is_conflict(&error) && asked == Question::Mode => None,
             Err(error) => return Err(error),
         };
+        if let Some(done) = &done {
+            self.seen = done.generation;
+        }
         let data = done.as_ref().and_then(|done| done.data.as_deref());
         self.question = match asked {
             Question::Inquiry => {
@@ -154,6 +159,11 @@ impl Survey {
         }
         self.capacity = Some(capacity);
         Ok(Question::Pages)
+    }
+
+    /// Behind which resets of the unit that was.
+    pub(crate) const fn seen(&self) -> Generation {
+        self.seen
     }
 
     /// What was told.

@@ -622,8 +622,8 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
              target is at fault"
                 .into()
         }
-        Kind::OtherPath { .. } => {
-            "try: lunwire inspect with each URL, which shows the names of the disk".into()
+        Kind::OtherPath { .. } | Kind::OtherSize { .. } => {
+            "try: lunwire inspect with each URL, which shows names and size of the disk".into()
         }
         Kind::InDoubt => {
             "try: a portal of each group in the list of paths, or the lost path brought back".into()

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
@@ -15,12 +17,14 @@ use initiator::CompletionQueue;
 use initiator::Disk;
 use initiator::DiskEvent;
 use initiator::Error;
+use initiator::Fate;
 use initiator::Kind;
 use initiator::Operation;
 use slab::Slab;
 use store::Op;
 use store::foreign::Completer;
 
+use crate::limits;
 use crate::outcome;
 
 /// The tag of what ends the thread, and that of what happens to the disk.
@@ -34,6 +38,9 @@ pub(crate) struct Flights {
     /// Under their tags.
     under_way: Mutex<Slab<Flight>>,
     state: Mutex<State>,
+    /// Whether it has told of a volatile cache, at first and last.
+    is_told_volatile: bool,
+    is_volatile: AtomicBool,
     /// For messages.
     place: String,
 }
@@ -60,8 +67,16 @@ struct State {
     is_over: bool,
     /// The disk behind the LUN is another one.
     is_replaced: bool,
+    /// The gateways behind which it is, of those at the other target, as far as is known.
+    behind: Vec<u64>,
+    /// Others may be behind it since that was asked.
+    may_be_moved: bool,
+    /// It leads back to this one.
+    is_circle: bool,
     /// Something that was acknowledged may be lost.
     has_lost: bool,
+    /// It has a volatile cache, or may have had one since it was reset: it has not told yet.
+    may_be_volatile: bool,
 }
 
 impl Flights {
@@ -77,12 +92,19 @@ impl Flights {
             is_leaving: false,
             is_over: false,
             is_replaced: false,
+            behind: Vec::new(),
+            may_be_moved: false,
+            is_circle: false,
             has_lost: false,
+            may_be_volatile: disk.geometry().volatile_cache,
         };
         let queue = CompletionQueue::new()?;
         disk.watch(&queue, NEWS);
         let (under_way, state) = (Mutex::default(), Mutex::new(state));
-        let flights = Arc::new(Self { queue, under_way, state, place });
+        let is_told_volatile = disk.geometry().volatile_cache;
+        let is_volatile = AtomicBool::new(is_told_volatile);
+        let flights =
+            Arc::new(Self { queue, under_way, state, is_told_volatile, is_volatile, place });
         let theirs = Arc::clone(&flights);
         thread::Builder::new().name("remote".into()).spawn(move || theirs.bring_back())?;
         Ok(flights)
@@ -119,7 +141,7 @@ impl Flights {
     /// Nothing will be taken any more, until the disk is opened again.
     pub(crate) fn is_shut_out(&self) -> bool {
         let state = self.state();
-        state.is_over || state.is_replaced
+        state.is_over || state.is_replaced || state.is_circle
     }
 
     /// Something was changed that was not flushed.
@@ -128,8 +150,42 @@ impl Flights {
         state.changes != state.flushed
     }
 
+    /// Whether what has ended until now, and no flush has covered, may be in a volatile cache.
+    pub(crate) fn may_be_volatile(&self) -> bool {
+        self.state().may_be_volatile
+    }
+
     pub(crate) fn is_replaced(&self) -> bool {
         self.state().is_replaced
+    }
+
+    /// Which gateways are behind it.
+    pub(crate) fn behind(&self) -> Vec<u64> {
+        self.state().behind.clone()
+    }
+
+    /// Whether that is to be asked again; true once.
+    pub(crate) fn take_move(&self) -> bool {
+        std::mem::take(&mut self.state().may_be_moved)
+    }
+
+    /// The gateways behind it are these. True: `own` is one of them.
+    pub(crate) fn is_circle(&self, own: u64, behind: Vec<u64>) -> bool {
+        let is_circle = behind.contains(&own) || behind.len() >= limits::GATEWAYS_MAX;
+        let mut state = self.state();
+        state.behind = behind;
+        state.behind.truncate(limits::GATEWAYS_MAX);
+        let was_circle = std::mem::replace(&mut state.is_circle, is_circle);
+        drop(state);
+        if is_circle && !was_circle {
+            tracing::error!(
+                disk = self.place,
+                "the disk leads back to this one: gateways serve each other's disk in a circle, \
+                 and all commands fail until it is opened again; try: serve another disk in one of \
+                 them"
+            );
+        }
+        is_circle
     }
 
     pub(crate) fn has_lost(&self) -> bool {
@@ -213,7 +269,9 @@ impl Flights {
                 }
             }
             DiskEvent::Back => {
-                self.state().lost = None;
+                let mut state = self.state();
+                (state.lost, state.may_be_moved) = (None, true);
+                drop(state);
                 tracing::info!(disk, "the session is back");
             }
             DiskEvent::Ended(error) => {
@@ -224,6 +282,29 @@ impl Flights {
                 }
                 drop(state);
                 tracing::error!(disk, "{error}: all commands fail until it is opened again");
+            }
+            // Comes before the end of whatever was carried out after that.
+            DiskEvent::MayHaveLost(Fate::Reset) => {
+                let mut state = self.state();
+                (state.may_be_volatile, state.may_be_moved) = (true, true);
+            }
+            // REPORTED LUNS DATA HAS CHANGED, INQUIRY DATA HAS CHANGED.
+            DiskEvent::Attention(sense)
+                if matches!((sense.asc, sense.ascq), (0x3f, 0x03 | 0x0e)) =>
+            {
+                self.state().may_be_moved = true;
+            }
+            DiskEvent::Cache { volatile } => {
+                self.state().may_be_volatile = *volatile;
+                let was = self.is_volatile.swap(*volatile, Ordering::AcqRel);
+                if *volatile && !was && !self.is_told_volatile {
+                    tracing::warn!(
+                        disk,
+                        "the disk has a volatile cache now, and had none when it was opened: each \
+                         write is flushed, as hosts were told that there is none; open it again \
+                         and they flush themselves"
+                    );
+                }
             }
             DiskEvent::Resized { was, now } => {
                 tracing::info!(disk, was, now, "the disk has another size");

@@ -16,6 +16,13 @@ pub(crate) const CLOSE_MAX: Duration = Duration::from_secs(30);
 /// And so long without a session: many who stop a daemon kill it after 10 s.
 pub(crate) const CLOSE_LOST_MAX: Duration = Duration::from_secs(5);
 
+/// Gateways in a row: more is hardly meant, and what a circle that is being closed looks like.
+pub(crate) const GATEWAYS_MAX: usize = 8;
+
+/// Room for a list of VPD pages, or for that of gateways, bytes: all pages that there may be, and
+/// more than GATEWAYS_MAX of the latter.
+pub(crate) const PAGE_BYTES: u16 = 4 + 256;
+
 /// Room for an answer to GET LBA STATUS, bytes: a header of 8, and 16 for the one run that counts.
 pub(crate) const STATUS_BYTES: u32 = 8 + 16;
 

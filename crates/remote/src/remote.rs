@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A disk of another target as a store.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::hash::Hasher;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -15,12 +18,16 @@ use std::time::Duration;
 use std::time::Instant;
 
 use buf::Slice;
+use initiator::Data;
 use initiator::Disk;
 use initiator::Durability;
 use initiator::Error;
 use initiator::Operation;
+use initiator::Retry;
 use initiator::Session;
 use initiator::Space as Blocks;
+use initiator::scsi;
+use initiator::scsi::command;
 use store::Elsewhere;
 use store::Geometry;
 use store::Io;
@@ -41,6 +48,7 @@ use crate::limits::BUSY_AFTER;
 use crate::limits::CLOSE_LOST_MAX;
 use crate::limits::CLOSE_MAX;
 use crate::limits::LOOK_MAX;
+use crate::limits::PAGE_BYTES;
 use crate::status::Asker;
 use crate::status::Question;
 
@@ -87,6 +95,8 @@ pub struct Remote {
     disk: Disk,
     flights: Arc<Flights>,
     asker: Arc<Asker>,
+    /// By which it is known to gateways that lead to it.
+    number: u64,
     /// All but the size.
     geometry: Geometry,
     /// As hosts know it.
@@ -135,12 +145,18 @@ impl Remote {
         let compare_unit = compared.checked_ilog2().map(|bits| 1 << bits);
         let flights = Flights::start(&disk, place.clone())
             .map_err(|source| RemoteError::Initiator { place: place.clone(), source })?;
+        // Different for each one, which is all that is asked of it.
+        let number = RandomState::new().build_hasher().finish();
+        if let Some(behind) = gateways(&disk) {
+            flights.is_circle(number, behind);
+        }
         tracing::info!(disk = place, bytes = geometry.bytes, "a disk of another target is open");
         Ok(Self {
             session,
             disk,
             flights,
             asker: Arc::default(),
+            number,
             bytes: AtomicU64::new(geometry.bytes),
             geometry,
             block: facts.block,
@@ -177,7 +193,30 @@ impl Remote {
 
     /// A loss of power at the other target would be one of what was acknowledged.
     fn is_dirty(&self) -> bool {
-        self.geometry.volatile_cache && self.flights.is_dirty()
+        self.may_be_volatile() && self.flights.is_dirty()
+    }
+
+    /// Whether it has a volatile cache, or may have one since it has begun anew, whatever hosts are
+    /// told.
+    fn may_be_volatile(&self) -> bool {
+        !self.geometry.read_only && self.flights.may_be_volatile()
+    }
+
+    /// Asks behind which gateways it is now, in a thread of its own. When it is in a circle the
+    /// session ends, and with it what goes round there.
+    fn look_for_circle(&self) {
+        let (session, disk) = (self.session.clone(), self.disk.clone());
+        let (flights, number) = (Arc::clone(&self.flights), self.number);
+        let asked = thread::Builder::new().name("remote-circle".into()).spawn(move || {
+            let behind = gateways(&disk);
+            drop(disk);
+            if behind.is_some_and(|behind| flights.is_circle(number, behind)) {
+                session.logout();
+            }
+        });
+        if let Err(error) = asked {
+            tracing::warn!(%error, "no thread left to look for a circle of gateways");
+        }
     }
 
     fn closing(&self) -> MutexGuard<'_, Option<Closing>> {
@@ -208,6 +247,28 @@ impl Remote {
         }
         self.has_landed.store(true, Ordering::Release);
         *closing = Some((Instant::now(), told));
+    }
+}
+
+/// The gateways through which the other target serves it; None: it does not say now.
+fn gateways(disk: &Disk) -> Option<Vec<u64>> {
+    let page = |code| {
+        let cdb = command::inquiry(Some(code), PAGE_BYTES);
+        match disk.post(cdb, Data::In(PAGE_BYTES.into()), Retry::Always).wait() {
+            Ok(done) => {
+                let content = done.data.as_deref().and_then(|data| scsi::page_content(data, code));
+                Some(content.unwrap_or_default().to_vec())
+            }
+            Err(error) if scsi::is_unsupported(&error) => Some(Vec::new()),
+            Err(_) => None,
+        }
+    };
+    // What it does not list is not asked for: some targets end the session then.
+    let listed = page(0)?.contains(&scsi::GATEWAYS);
+    if listed {
+        page(scsi::GATEWAYS).map(|content| scsi::gateways(&content))
+    } else {
+        Some(Vec::new())
     }
 }
 
@@ -272,11 +333,15 @@ impl Store for Remote {
             advice: "lunwire inspect and its URL",
             busy_after: self.busy,
             is_busy: self.flights.is_lost(self.busy),
-            cache: if self.geometry.volatile_cache { "writeback" } else { "none" },
+            cache: if self.may_be_volatile() { "writeback" } else { "none" },
             others: None,
             shut_out: self.flights.is_shut_out(),
             lost: self.flights.is_replaced().then_some("replaced"),
         })
+    }
+
+    fn gateways(&self) -> Vec<u64> {
+        std::iter::once(self.number).chain(self.flights.behind()).collect()
     }
 
     fn begin_finish(&self) {
@@ -308,6 +373,9 @@ impl Store for Remote {
         if let Err(error) = self.check(op) {
             return Submitted::Done(Outcome::Failed(error));
         }
+        if self.flights.take_move() {
+            self.look_for_circle();
+        }
         if self.flights.is_shut_out() {
             let error = match op {
                 Op::Flush => store::Error::Write,
@@ -322,7 +390,7 @@ impl Store for Remote {
         match op {
             Op::Read { length: 0, .. } => Submitted::Done(Outcome::Data(Slice::empty())),
             Op::Read { length, .. } => self.ask(op, *length, 0),
-            Op::Flush if !self.geometry.volatile_cache => Submitted::Done(Outcome::Done),
+            Op::Flush if !self.may_be_volatile() => Submitted::Done(Outcome::Done),
             Op::Flush => self.ask(op, 0, 0),
             _ if length == 0 => Submitted::Done(Outcome::Done),
             Op::CompareAndWrite { .. } if !self.is_one(offset, length) => {
@@ -338,13 +406,18 @@ impl Store for Remote {
 
     fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
         let step = if let Io::Foreign(errand) = io { errand.step() } else { 0 };
-        match (op, foreign::ended(result)) {
-            (Op::CompareAndWrite { durable: true, .. }, Submitted::Done(Outcome::Done))
-                if step != FLUSH && self.geometry.volatile_cache =>
+        // Hosts that were told of no cache do not flush: what ends is on stable storage.
+        let is_to_last = match op {
+            Op::CompareAndWrite { durable: true, .. } => true,
+            _ => !self.geometry.volatile_cache && op.changes(),
+        };
+        match foreign::ended(result) {
+            Submitted::Done(Outcome::Done)
+                if is_to_last && step != FLUSH && self.may_be_volatile() =>
             {
                 self.ask(&Op::Flush, 0, FLUSH)
             }
-            (_, ended) => ended,
+            ended => ended,
         }
     }
 }

@@ -263,6 +263,123 @@ fn a_flush_tells_what_the_other_target_may_have_lost() {
     assert_eq!(disk.finish(), Err(Error::Write));
 }
 
+/// A disk with a cache, or without; what of it no flush has covered is counted.
+#[derive(Debug)]
+struct Cached {
+    is_volatile: bool,
+    unflushed: Arc<Mutex<usize>>,
+}
+
+impl Store for Cached {
+    fn geometry(&self) -> target::Geometry {
+        target::Geometry {
+            bytes: BYTES,
+            read_only: false,
+            discard_granularity: Some(4096),
+            anchors: false,
+            volatile_cache: self.is_volatile,
+            physical_block: 512,
+            rotational: false,
+        }
+    }
+
+    fn compare_unit(&self) -> Option<u32> {
+        Some(4096)
+    }
+
+    fn submit(&self, op: &Op) -> Submitted {
+        let mut unflushed = self.unflushed.lock().unwrap();
+        Submitted::Done(match op {
+            Op::Read { length, .. } => Outcome::Data(Slice::from(vec![0; *length as usize])),
+            Op::Flush => {
+                *unflushed = 0;
+                Outcome::Done
+            }
+            op => {
+                *unflushed += usize::from(self.is_volatile && op.changes());
+                Outcome::Done
+            }
+        })
+    }
+
+    fn complete(&self, _: &Op, _: &Io, _: IoResult) -> Submitted {
+        panic!("it has nothing to complete")
+    }
+}
+
+/// Hosts that were told of no cache do not flush. When the disk has one nevertheless, what they
+/// were told stays true.
+#[test]
+fn a_disk_that_had_no_cache_goes_on_as_if_it_had_none() {
+    let unflushed = Arc::new(Mutex::new(0));
+    let serve = |listen: SocketAddr, is_volatile| {
+        let store = Arc::new(Cached { is_volatile, unflushed: Arc::clone(&unflushed) });
+        let identity = target::Identity::derive(IQN, 0, "EXAMPLE", "DISK");
+        let unit = target::LogicalUnit::new(identity, store, 512).unwrap();
+        let node = target::Node::new(IQN.to_owned(), vec![(0, Arc::new(unit))]);
+        let plan = target::Plan::new(vec![listen.into()], vec![node], target::Stores::new());
+        target::Target::start(plan).unwrap()
+    };
+    let first = serve(ANYWHERE.into(), false);
+    let portal = first.portals()[0];
+    let disk = open(portal, PATIENCE, PATIENCE).unwrap();
+    assert!(!disk.geometry().volatile_cache);
+    assert!(is_done(&carry_out(&disk, write(0, &[1; 512], false))));
+    end(first);
+    // Under way meanwhile.
+    let late = begin(&disk, write(512, &[1; 512], false));
+    let second = serve(portal, true);
+    assert!(is_done(&late.end(&disk)));
+    assert_eq!(*unflushed.lock().unwrap(), 0, "acknowledged, and not on stable storage");
+    let zeroes = || Slice::from(vec![0; 512]);
+    let clear = Op::Clear { offset: 0, length: 4096, leave: Space::Deallocated };
+    let compare = Op::CompareAndWrite { offset: 0, old: zeroes(), new: zeroes(), durable: false };
+    for op in [write(0, &[1; 512], false), write(0, &[1; 512], true), clear, compare] {
+        assert!(is_done(&carry_out(&disk, op.clone())), "{op:?}");
+        assert_eq!(*unflushed.lock().unwrap(), 0, "{op:?}");
+    }
+    assert!(!disk.geometry().volatile_cache, "it is as hosts know it");
+    assert!(!disk.may_have_lost(), "nothing was in a cache");
+    end(second);
+    let _third = serve(portal, true);
+    assert!(is_done(&carry_out(&disk, Op::Flush)), "what was acknowledged was flushed");
+    assert!(!disk.may_have_lost());
+    assert_eq!(disk.finish(), Ok(()));
+}
+
+/// Two gateways whose disks lead to each other, which only a restart of one makes of them: a
+/// command goes round there, a little, and then fails.
+#[test]
+fn gateways_in_a_circle_end_what_goes_round() {
+    let serve = |listen: SocketAddr, store: Arc<dyn Store>| {
+        let identity = target::Identity::derive(IQN, 0, "EXAMPLE", "DISK");
+        let unit = target::LogicalUnit::new(identity, store, 512).unwrap();
+        let node = target::Node::new(IQN.to_owned(), vec![(0, Arc::new(unit))]);
+        let plan = target::Plan::new(vec![listen.into()], vec![node], target::Stores::new());
+        target::Target::start(plan).unwrap()
+    };
+    let unflushed = Arc::default();
+    let first = serve(ANYWHERE.into(), Arc::new(Cached { is_volatile: false, unflushed }));
+    let portal = first.portals()[0];
+    let near = Arc::new(open(portal, PATIENCE, PATIENCE).unwrap());
+    let second = serve(ANYWHERE.into(), Arc::<Remote>::clone(&near));
+    let far = Arc::new(open(second.portals()[0], PATIENCE, PATIENCE).unwrap());
+    assert_eq!(far.gateways().len(), 2, "it knows whom it leads through");
+    assert_eq!(near.gateways().len(), 1);
+    end(first);
+    let _first = serve(portal, Arc::<Remote>::clone(&far));
+    let disk = {
+        let initiator = Initiator::start(&Config::default()).unwrap();
+        let options = Options::new(portal.to_string(), Some(IQN.to_owned()));
+        Disk::open(&initiator.connect(options).unwrap(), 0).unwrap()
+    };
+    let began = Instant::now();
+    let error = disk.read_at(0, &mut [0; 512]).unwrap_err();
+    assert!(began.elapsed() < PATIENCE / 2, "{error}");
+    // Whatever goes round has an end, too.
+    expect_error(&carry_out(&*near, Op::Read { offset: 0, length: 512 }), Error::Internal);
+}
+
 #[test]
 fn another_size_is_heard_of() {
     let (_file, word) = file();

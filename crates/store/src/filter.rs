@@ -115,6 +115,10 @@ macro_rules! behind {
             self.behind.elsewhere()
         }
 
+        fn gateways(&self) -> alloc::vec::Vec<u64> {
+            self.behind.gateways()
+        }
+
         fn begin_finish(&self) {
             self.behind.begin_finish();
         }

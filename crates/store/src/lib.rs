@@ -599,6 +599,12 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Numbers of the gateways that what is read and written passes from here on, the nearest one
+    /// first, so that none of them serves what leads back to itself.
+    fn gateways(&self) -> alloc::vec::Vec<u64> {
+        alloc::vec::Vec::new()
+    }
+
     /// Begins what [`finish`](Self::finish) waits for, so that several stores end side by side.
     fn begin_finish(&self) {}
 

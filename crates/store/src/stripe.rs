@@ -311,6 +311,10 @@ impl Store for Stripe {
         self.stores.iter().filter_map(|store| store.elsewhere()).reduce(Elsewhere::joined)
     }
 
+    fn gateways(&self) -> Vec<u64> {
+        self.stores.iter().flat_map(|store| store.gateways()).collect()
+    }
+
     fn begin_finish(&self) {
         self.stores.iter().for_each(|store| store.begin_finish());
     }

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use initiator::Chunks;
+use initiator::DiskEvent;
 use initiator::Durability;
 use initiator::Fate;
 use initiator::Kind;
@@ -17,6 +18,7 @@ use super::Task;
 use crate::keep;
 use crate::keep::Content;
 use crate::keep::Flushed;
+use crate::keep::Footing;
 use crate::keep::Keep;
 use crate::keep::Stamp;
 use crate::keep::Step;
@@ -34,6 +36,8 @@ pub(super) struct Keeping {
     lacking: VecDeque<usize>,
     /// What the flush covers that is under way for room.
     background: Option<Stamp>,
+    /// Whether the disk has told that it has no volatile cache: it ends as soon as it can.
+    is_over: bool,
     /// Why nothing goes on.
     pub(super) cause: String,
 }
@@ -50,12 +54,13 @@ pub(super) enum Verdict {
 }
 
 impl Keeping {
-    pub(super) fn new(bytes_max: u64) -> Self {
+    pub(super) fn new(bytes_max: u64, footing: Footing) -> Self {
         Self {
-            keep: Keep::new(bytes_max),
+            keep: Keep::new(bytes_max, footing),
             again: Vec::new(),
             lacking: VecDeque::new(),
             background: None,
+            is_over: false,
             cause: String::new(),
         }
     }
@@ -231,8 +236,49 @@ impl<O> Carrier<O> {
 
     /// The disk has a volatile cache and no flush: there is no end of what would be kept.
     fn keep_no_more(&mut self) {
-        let Some(keeping) = self.keeping.take() else { return };
+        self.keep_bytes = 0;
         self.news.push(News::KeepsNothing);
+        self.end_keeping();
+    }
+
+    /// Whether something is kept, or is from now on. A disk that was reset may have a volatile
+    /// cache though it had none before: what it acknowledges from now on is kept until it has said
+    /// so. What it had acknowledged before is on stable storage.
+    pub(super) fn is_to_keep_through(&mut self, fate: Fate) -> bool {
+        if fate == Fate::Reset {
+            self.begin_keeping();
+        }
+        self.keeping.is_some()
+    }
+
+    /// The disk has told whether it has a volatile cache.
+    pub(super) fn on_cache(&mut self, volatile: bool) {
+        if volatile {
+            self.begin_keeping();
+        }
+        if std::mem::replace(&mut self.is_volatile, volatile) != volatile {
+            self.news.push(News::Disk(DiskEvent::Cache { volatile }));
+        }
+        let Some(keeping) = &mut self.keeping else { return };
+        keeping.is_over = !volatile;
+    }
+
+    /// What is under way counts as begun since.
+    fn begin_keeping(&mut self) {
+        if self.keeping.is_some() || self.keep_bytes == 0 {
+            return;
+        }
+        let mut keeping = Keeping::new(self.keep_bytes, self.footing);
+        for task in self.jobs.under_way() {
+            task.cost = task.keeping_cost().unwrap_or_default();
+            keeping.keep.reserve_in_any_case(task.cost);
+        }
+        self.keeping = Some(keeping);
+    }
+
+    fn end_keeping(&mut self) {
+        let Some(keeping) = self.keeping.take() else { return };
+        self.footing = keeping.keep.next_footing();
         for number in keeping.lacking.into_iter().chain(keeping.again) {
             self.launch(number);
         }
@@ -272,7 +318,12 @@ impl<O> Carrier<O> {
         for number in begin {
             self.launch(number);
         }
-        self.make_room_to_keep();
+        match &self.keeping {
+            Some(Keeping { is_over: true, background: None, keep, .. }) if keep.is_steady() => {
+                self.end_keeping();
+            }
+            _ => self.make_room_to_keep(),
+        }
     }
 
     /// Lets those begin that find room now, and makes some where it is time for that.

@@ -96,7 +96,7 @@ impl Bench {
     fn new(bytes_max: u64) -> Self {
         let bytes = place(BYTES);
         Self {
-            keep: Keep::new(bytes_max),
+            keep: Keep::new(bytes_max, Footing::default()),
             stable: vec![0; bytes],
             cache: Vec::new(),
             number: 0,
@@ -445,7 +445,7 @@ proptest! {
 /// A disk that fails to flush now and then, and can in between, is as good as any.
 #[test]
 fn failures_count_until_a_good_flush() {
-    let mut keep = Keep::new(100);
+    let mut keep = Keep::new(100, Footing::default());
     for _ in 0..5 * limits::FAILURES_MAX {
         assert!(keep.cannot_flush().is_none());
         keep.wrote(0..1, Content::Discard, 0);
@@ -460,7 +460,7 @@ fn failures_count_until_a_good_flush() {
 /// Whoever hears an answer late cannot take one of before a loss for one of after it.
 #[test]
 fn no_footing_outlasts_a_loss() {
-    let mut keep = Keep::new(100);
+    let mut keep = Keep::new(100, Footing::default());
     let before = keep.footing();
     assert!(before.is_some());
     keep.doubt(Fate::Reset);

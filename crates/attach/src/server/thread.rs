@@ -32,6 +32,7 @@ use super::Error;
 use super::News;
 use super::Settings;
 use super::Stop;
+use super::gossip::Gossip;
 use crate::carrier::Carrier;
 use crate::client::Client;
 use crate::client::End;
@@ -83,6 +84,7 @@ impl Parts {
             questions: Vec::new(),
             touched: Vec::new(),
             blocked: false,
+            gossip: Gossip::default(),
         };
         server.run()
     }
@@ -104,6 +106,7 @@ struct Server<P> {
     touched: Vec<usize>,
     /// A request waits for memory.
     blocked: bool,
+    gossip: Gossip,
 }
 
 impl<P: Port> Server<P> {
@@ -152,7 +155,8 @@ impl<P: Port> Server<P> {
         let room = is_hungry.then(|| now + limits::ROOM_INTERVAL);
         // What has ended in this round.
         let touched = (!self.touched.is_empty()).then_some(now);
-        handshakes.chain(stopping).chain(room).chain(touched).min()
+        let gossip = self.gossip.deadline();
+        handshakes.chain(stopping).chain(room).chain(touched).chain(gossip).min()
     }
 
     fn on_event(&mut self, token: Token, event: Event) {
@@ -179,9 +183,9 @@ impl<P: Port> Server<P> {
 
     fn welcome(&mut self, connection: OwnedFd) {
         let open = self.clients.iter().filter(|(_, client)| client.end != End::Closed).count();
-        if open >= limits::CLIENTS_MAX {
+        if open >= limits::CLIENTS_MAX && !self.displace() {
             let text = format!("a connection was refused: there are {open}, as many as may be");
-            self.tell(News::Client(text));
+            self.tell_of_client(text);
             return;
         }
         self.stop.clients.fetch_add(1, Ordering::AcqRel);
@@ -195,6 +199,22 @@ impl<P: Port> Server<P> {
         let key = self.clients.insert(client);
         self.port.submit(token_of(key), Work::Receive { socket });
         self.touched.push(key);
+    }
+
+    /// One that has long been negotiating makes room: whoever only connects would keep out all
+    /// others.
+    fn displace(&mut self) -> bool {
+        let latest = self.port.now() + self.settings.handshake_timeout;
+        let begun = self.clients.iter().filter_map(|(key, client)| match client.phase {
+            Phase::Handshake(_, until) if client.end != End::Closed => Some((until, key)),
+            _ => None,
+        });
+        let oldest = begun.min().filter(|(until, _)| latest.since(*until) >= limits::HANDSHAKE_MIN);
+        let Some((_, key)) = oldest else { return false };
+        let why = "a connection was closed: its negotiation took long, and others came";
+        self.tell_of_client(why.into());
+        self.close(key);
+        true
     }
 
     /// Bytes have come, plain or inside of TLS.
@@ -329,7 +349,7 @@ impl<P: Port> Server<P> {
     }
 
     fn send_away(&mut self, key: usize, why: &dyn std::fmt::Display) {
-        self.tell(News::Client(format!("a connection was closed: {why}")));
+        self.tell_of_client(format!("a connection was closed: {why}"));
         match self.clients.get_mut(key) {
             // What it has asked for in order is answered.
             Some(client) => client.end = End::WhenAnswered,
@@ -340,6 +360,9 @@ impl<P: Port> Server<P> {
 
     /// Time-outs, and requests that wait for memory.
     fn look_at_clocks(&mut self, now: Instant) {
+        if let Some(text) = self.gossip.sum_up(now) {
+            self.tell(News::Client(text));
+        }
         let late: Vec<usize> = self
             .clients
             .iter()
@@ -350,9 +373,7 @@ impl<P: Port> Server<P> {
             .map(|(key, _)| key)
             .collect();
         for key in late {
-            self.tell(News::Client(
-                "a connection was closed: its negotiation took too long".into(),
-            ));
+            self.tell_of_client("a connection was closed: its negotiation took too long".into());
             self.close(key);
         }
         if !std::mem::take(&mut self.blocked) && !self.carrier.is_hungry() {
@@ -387,7 +408,7 @@ impl<P: Port> Server<P> {
         }
         if let Some((key, why)) = stuck {
             let text = format!("a connection was closed: {why}, and others lack memory");
-            self.tell(News::Client(text));
+            self.tell_of_client(text);
             self.close(key);
         }
     }
@@ -467,6 +488,12 @@ impl<P: Port> Server<P> {
                 true => Some(until.min(now + limits::ROOM_INTERVAL)),
                 false => Some(until),
             });
+        }
+    }
+
+    fn tell_of_client(&mut self, text: String) {
+        if self.gossip.may_tell(self.port.now()) {
+            self.tell(News::Client(text));
         }
     }
 

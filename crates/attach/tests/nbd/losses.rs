@@ -31,6 +31,8 @@ struct Ground {
     most_dirty: usize,
     flushes: usize,
     lost: usize,
+    /// Whether targets that begin from now on write through.
+    is_through: bool,
     /// While this is locked nothing is written.
     hold: Arc<Mutex<()>>,
     /// What was done: kind and place.
@@ -42,6 +44,7 @@ struct Ground {
 struct Lossy {
     ground: Arc<Mutex<Ground>>,
     bytes: u64,
+    is_through: bool,
 }
 
 impl Ground {
@@ -55,6 +58,7 @@ impl Ground {
             most_dirty: 0,
             flushes: 0,
             lost: 0,
+            is_through: false,
             hold: Arc::default(),
             done: Vec::new(),
         }))
@@ -96,7 +100,7 @@ impl Store for Lossy {
             read_only: false,
             discard_granularity: Some(4096),
             anchors: false,
-            volatile_cache: true,
+            volatile_cache: !self.is_through,
             physical_block: 512,
             rotational: false,
         }
@@ -146,6 +150,9 @@ impl Store for Lossy {
             }
             _ => Outcome::Failed(OpError::Unsupported),
         };
+        if self.is_through {
+            ground.flush();
+        }
         Submitted::Done(outcome)
     }
 
@@ -165,7 +172,8 @@ fn serve_disk(
     bytes: u64,
     number: u16,
 ) -> target::Target {
-    let store = Arc::new(Lossy { ground: Arc::clone(ground), bytes });
+    let is_through = ground.lock().unwrap().is_through;
+    let store = Arc::new(Lossy { ground: Arc::clone(ground), bytes, is_through });
     let identity = target::Identity::derive(IQN, number, "EXAMPLE", "LOSSY");
     let unit = target::LogicalUnit::new(identity, store, 512).unwrap();
     let node = target::Node::new(IQN.to_owned(), vec![(0, Arc::new(unit))]);
@@ -449,4 +457,88 @@ fn a_target_may_lie_about_its_size() {
     attached.hears(|news| matches!(news, News::Broken(_)));
     drop(client);
     attached.stop().expect_err("what was written is lost");
+}
+
+/// A target that wrote through comes back with a volatile cache, and goes again with what was in
+/// that: from its return on all is kept, also before it has told of its cache.
+#[test]
+fn what_is_written_is_kept_once_the_disk_has_a_cache() {
+    let ground = Ground::new();
+    ground.lock().unwrap().is_through = true;
+    let target = serve_ground(ANYWHERE.into(), &ground, BYTES);
+    let portal = target.portals()[0];
+    let mut attached = attach_as(portal, PATIENCE, &Settings::default());
+    let mut client = attached.client();
+    assert_eq!(client.write(0, &[1; 4096]), 0);
+    target.stop(Duration::ZERO).unwrap();
+    ground.lock().unwrap().is_through = false;
+    // Under way while the target is away, within a block and whole.
+    client.send(Kind::Write, 0, 8000, 500, &[2; 500]);
+    client.send(Kind::Write, 0, 16384, 4096, &[3; 4096]);
+    let target = serve_ground(portal, &ground, BYTES);
+    assert_eq!((client.reply().0, client.reply().0), (0, 0));
+    let cache = |is: bool| {
+        use initiator::DiskEvent::Cache;
+        move |news: &News| matches!(news, News::Disk(Cache { volatile }) if *volatile == is)
+    };
+    attached.hears(cache(true));
+    for at in 0..50 {
+        assert_eq!(client.write(32768 + at * 4096, &[4; 4096]), 0);
+    }
+    target.stop(Duration::ZERO).unwrap();
+    ground.lock().unwrap().lose();
+    assert!(ground.lock().unwrap().lost > 0);
+    // Without a cache again: what is kept goes to it, and nothing is kept from then on.
+    ground.lock().unwrap().is_through = true;
+    let target = serve_ground(portal, &ground, BYTES);
+    assert_eq!(client.ask(Kind::Flush, 0, 0, &[]), 0);
+    attached.hears(cache(false));
+    for (at, length, byte) in [(0, 4096, 1), (8000, 500, 2), (16384, 4096, 3), (32768, 204_800, 4)]
+    {
+        assert!(client.read(at, length).iter().all(|found| *found == byte), "{byte}");
+    }
+    assert_eq!(client.write(0, &[5; 4096]), 0);
+    // It wrote through: nothing is lost, and no flush says that something is.
+    target.stop(Duration::ZERO).unwrap();
+    let target = serve_ground(portal, &ground, BYTES);
+    assert_eq!(client.ask(Kind::Flush, 0, 0, &[]), 0);
+    assert_eq!(client.read(0, 4096), [5; 4096]);
+    drop(client);
+    attached.stop().unwrap();
+    drop(target);
+}
+
+/// The same while much is under way, which overlaps and shares blocks.
+#[test]
+fn a_cache_that_comes_and_goes_loses_nothing() {
+    let ground = Ground::new();
+    ground.lock().unwrap().is_through = true;
+    let mut target = serve_ground(ANYWHERE.into(), &ground, BYTES);
+    let portal = target.portals()[0];
+    let mut attached = attach_as(portal, PATIENCE, &Settings::default());
+    let over = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..4_u64)
+        .map(|number| {
+            let (client, over) = (attached.client(), Arc::clone(&over));
+            std::thread::spawn(move || write_and_verify(client, number, &over))
+        })
+        .collect();
+    for loss in 0..8 {
+        std::thread::sleep(Duration::from_millis(100));
+        target.stop(Duration::ZERO).unwrap();
+        ground.lock().unwrap().lose();
+        ground.lock().unwrap().is_through = loss % 3 == 1;
+        target = serve_ground(portal, &ground, BYTES);
+        attached.hears(is_back);
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    over.store(true, Ordering::Relaxed);
+    let models: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+    attached.stop().unwrap();
+    let ground = ground.lock().unwrap();
+    assert!(ground.lost > 0, "there is nothing to lose");
+    for (start, model) in models {
+        let start = usize::try_from(start).unwrap();
+        assert!(ground.stable[start..start + model.len()] == model);
+    }
 }

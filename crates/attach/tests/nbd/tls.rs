@@ -251,6 +251,7 @@ fn what_is_no_certificate_is_said() {
         (TlsFiles { key: lacks, ..good.clone() }, "none.pem"),
         (TlsFiles { certificate: key.clone(), ..good.clone() }, "no certificate"),
         (TlsFiles { key: folder().join("client-key.pem"), ..good.clone() }, "server-cert.pem"),
+        (TlsFiles { certificate: folder().join("old-cert.pem"), ..good.clone() }, "version 1"),
         (TlsFiles { authority: Some(key), ..good }, "no certificate"),
     ] {
         let error = Tls::load(&files).unwrap_err();

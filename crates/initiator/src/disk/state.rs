@@ -7,13 +7,17 @@ use std::sync::MutexGuard;
 use std::sync::Weak;
 
 use wire::scsi::capacity::Capacity;
+use wire::scsi::mode::Header;
+use wire::scsi::mode::ModeData;
 
 use crate::DiskEvent;
+use crate::Generation;
 use crate::Geometry;
 use crate::Ledger;
 use crate::SessionId;
 use crate::completions::Shared;
 use crate::limits;
+use crate::scsi::writes_back;
 use crate::session::lock;
 
 /// What all clones of a disk share.
@@ -29,6 +33,8 @@ pub(crate) struct DiskState {
 pub(crate) struct DiskInner {
     pub(crate) geometry: Geometry,
     pub(crate) ledger: Ledger,
+    /// Behind which resets the unit was found to have the cache of the geometry.
+    cache_seen: Generation,
     /// Bytes in its blocks, if they are not those of the geometry any more.
     pub(crate) reformatted: Option<u32>,
     /// Who is told of events, and under which tag. A queue that everybody has dropped goes: it
@@ -40,7 +46,25 @@ pub(crate) struct DiskInner {
     asked: u32,
 }
 
-/// Whether the unit is being asked for its size.
+/// What a unit tells of its cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cache {
+    volatile: bool,
+    write_through: bool,
+    /// When it told that.
+    seen: Generation,
+}
+
+impl Cache {
+    /// By the answer to MODE SENSE(6) for all pages, if there is one.
+    pub(crate) fn of(mode: Option<&[u8]>, seen: Generation) -> Self {
+        let data = mode.and_then(|bytes| ModeData::parse(Header::Six, bytes));
+        let write_through = data.is_some_and(|data| data.specific.dpo_fua);
+        Self { volatile: mode.is_none_or(writes_back), write_through, seen }
+    }
+}
+
+/// Whether the unit is being asked for its size and its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Question {
     None,
@@ -50,10 +74,12 @@ enum Question {
 }
 
 impl DiskState {
-    pub(crate) fn new(session: SessionId, lun: u16, geometry: Geometry) -> Self {
+    /// Of a unit that told its geometry behind the resets of `seen`.
+    pub(crate) fn new(session: SessionId, lun: u16, geometry: Geometry, seen: Generation) -> Self {
         let inner = DiskInner {
             geometry,
             ledger: Ledger::default(),
+            cache_seen: seen,
             reformatted: None,
             watchers: Vec::new(),
             news: Vec::new(),
@@ -82,14 +108,43 @@ impl DiskInner {
         std::mem::take(&mut self.news)
     }
 
-    /// The unit has told its size.
-    pub(crate) fn learned(&mut self, capacity: &Capacity) {
-        let (block, blocks) = (capacity.block_length, capacity.last_lba.saturating_add(1));
-        self.replace(Geometry { block, blocks, ..self.geometry });
+    /// The unit has told its size, and what cache it has.
+    pub(crate) fn learned(&mut self, capacity: Option<&Capacity>, cache: Option<Cache>) {
+        if let Some(capacity) = capacity {
+            let (block, blocks) = (capacity.block_length, capacity.last_lba.saturating_add(1));
+            self.resize(Geometry { block, blocks, ..self.geometry });
+        }
+        if let Some(Cache { volatile, write_through, seen }) = cache {
+            self.geometry = Geometry { volatile_cache: volatile, write_through, ..self.geometry };
+            self.cache_seen = seen;
+            self.happened(DiskEvent::Cache { volatile });
+        }
     }
 
-    /// The unit has told what it is like.
-    pub(crate) fn replace(&mut self, geometry: Geometry) {
+    /// A write has ended well in `generation`, without FUA.
+    pub(crate) fn wrote(&mut self, generation: Generation) {
+        // Whether the unit still is as it was before a reset is not known until it says so.
+        let is_known = !generation.is_reset_since(self.cache_seen);
+        match is_known && !self.geometry.volatile_cache {
+            true => self.ledger.wrote_durably(generation),
+            false => self.ledger.wrote(generation),
+        }
+    }
+
+    /// The unit has told what it is like, behind the resets of `seen`.
+    pub(crate) fn replace(&mut self, geometry: Geometry, seen: Generation) {
+        let volatile = geometry.volatile_cache;
+        let is_other = volatile != self.geometry.volatile_cache;
+        self.resize(geometry);
+        if self.reformatted.is_none() {
+            self.cache_seen = seen;
+            if is_other {
+                self.happened(DiskEvent::Cache { volatile });
+            }
+        }
+    }
+
+    fn resize(&mut self, geometry: Geometry) {
         if geometry.block != self.geometry.block {
             // Offsets would be those of other blocks.
             self.reformatted = Some(geometry.block);
@@ -130,7 +185,7 @@ mod tests {
 
     fn disk() -> DiskState {
         let geometry = Geometry { blocks: 100, ..crate::geometry::tests::DISK };
-        DiskState::new(SessionId { index: 0, generation: 1 }, 0, geometry)
+        DiskState::new(SessionId { index: 0, generation: 1 }, 0, geometry, Generation::default())
     }
 
     fn capacity(block_length: u32, last_lba: u64) -> Capacity {
@@ -141,9 +196,9 @@ mod tests {
     fn watchers_hear_of_another_size() {
         let (disk, queue) = (disk(), CompletionQueue::new().unwrap());
         disk.inner().watchers.push((Arc::downgrade(&queue.0), 7));
-        disk.inner().learned(&capacity(512, 99));
+        disk.inner().learned(Some(&capacity(512, 99)), None);
         assert!(disk.inner().take_news().is_empty(), "it is the same");
-        disk.inner().learned(&capacity(512, 199));
+        disk.inner().learned(Some(&capacity(512, 199)), None);
         let news = disk.inner().take_news();
         let [(_, 7, DiskEvent::Resized { was: 51200, now: 102400 })] = news[..] else {
             panic!("{news:?}")
@@ -153,17 +208,17 @@ mod tests {
         let shared = Arc::downgrade(&queue.0);
         drop(queue);
         assert!(shared.upgrade().is_none(), "it keeps what nobody reaps");
-        disk.inner().learned(&capacity(512, 99));
+        disk.inner().learned(Some(&capacity(512, 99)), None);
         assert!(disk.inner().take_news().is_empty() && disk.inner().watchers.is_empty());
     }
 
     #[test]
     fn other_blocks_are_another_disk() {
         let disk = disk();
-        disk.inner().learned(&capacity(4096, 99));
+        disk.inner().learned(Some(&capacity(4096, 99)), None);
         assert_eq!(disk.inner().reformatted, Some(4096));
         assert_eq!(disk.inner().geometry.bytes(), 51200);
-        disk.inner().learned(&capacity(512, 99));
+        disk.inner().learned(Some(&capacity(512, 99)), None);
         assert_eq!(disk.inner().reformatted, None);
     }
 

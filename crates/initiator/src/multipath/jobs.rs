@@ -34,12 +34,24 @@ pub(super) struct Job {
     /// Why it was not carried out when it was tried last.
     error: Option<Error>,
     losses: u32,
+    /// Since when paths refuse it that say that they take commands.
+    refused: Option<Instant>,
 }
 
 impl Job {
     pub(super) fn new(tag: u64, request: Request, serial: u64) -> Self {
         let extent = Extent::of(&request);
-        Self { tag, request, serial, extent, since: None, end: None, error: None, losses: 0 }
+        Self {
+            tag,
+            request,
+            serial,
+            extent,
+            since: None,
+            end: None,
+            error: None,
+            losses: 0,
+            refused: None,
+        }
     }
 
     /// The caller's.
@@ -120,6 +132,10 @@ impl Bundle {
         let Some(job) = self.jobs.get_mut(place) else { return };
         let (retry, extent, serial) = (job.request.retry, job.extent, job.serial);
         job.error = Some(error.clone());
+        let refused = *job.refused.get_or_insert(now);
+        let may_be_refused = retry != Retry::Never
+            && now.since(refused) < self.patience.reconnect
+            && matches!(self.stage, Stage::Opening | Stage::Up);
         if let Some(sent) = is_lost(&error) {
             job.losses += 1;
             let is_enough = job.losses > limits::LOSSES_MAX;
@@ -131,9 +147,15 @@ impl Bundle {
             if may_go && !is_enough && matches!(self.stage, Stage::Opening | Stage::Up) {
                 return self.wait(place, now);
             }
-        } else if let Some(access) = path::access_of(&error).filter(|_| retry != Retry::Never)
-            && matches!(self.stage, Stage::Opening | Stage::Up)
-        {
+        } else if may_be_refused && matches!(error.kind(), Kind::OtherDisk { .. }) {
+            self.refuse(at, error, now);
+            return self.wait(place, now);
+        } else if may_be_refused && path::is_gone(&error) {
+            if self.paths.get(at).is_some_and(|path| path.rank().is_some()) {
+                self.vanish(at, error, now);
+            }
+            return self.wait(place, now);
+        } else if let Some(access) = path::access_of(&error).filter(|_| may_be_refused) {
             if let Some(path) = self.paths.get_mut(at).filter(|path| path.rank().is_some()) {
                 path.access = access;
                 match path.has_groups() {

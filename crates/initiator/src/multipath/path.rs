@@ -2,12 +2,15 @@
 //! One path: what it is asked before it carries anything, and what it is known to be.
 //!
 //! ```text
-//! Lost --session is up--> Asking: Make, Names, [Groups,] Ready --same disk--> Usable
-//!   ^                       |                                                   |
-//!   +-------session is lost-+---another disk--> Refused            access is lost or changes:
-//!                                                                    Asking: Groups, [Ready]
+//! Lost --session is up--> Asking: Make, Names, [Groups,] Ready, Size --same disk--> Usable
+//!   ^                       |                                                        |
+//!   +-------session is lost-+---another disk--> Refused                 access is lost or changes:
+//!                                                                         Asking: Groups, Ready
+//!                                                                       the unit is gone:
+//!                                                                         Asking: Make
 //! ```
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use clock::Instant;
@@ -16,6 +19,7 @@ use wire::scsi::Sense;
 use wire::scsi::SenseKey;
 use wire::scsi::alua;
 use wire::scsi::alua::AccessState;
+use wire::scsi::capacity::Capacity;
 use wire::scsi::command;
 use wire::scsi::inquiry::PortGroups;
 use wire::scsi::inquiry::Standard;
@@ -26,6 +30,7 @@ use wire::scsi::vpd::Designator;
 use crate::Data;
 use crate::Error;
 use crate::Generation;
+use crate::Kind;
 use crate::SessionId;
 use crate::limits;
 
@@ -40,6 +45,10 @@ pub(super) enum Question {
     Groups,
     /// Nothing: unit attentions that wait are taken.
     Ready,
+    /// How large it is: names alone may lie.
+    Size,
+    /// The same of a unit that does not know that command.
+    ShortSize,
 }
 
 impl Question {
@@ -53,6 +62,8 @@ impl Question {
             }
             Self::Groups => (command::report_target_port_groups(room), Data::In(room)),
             Self::Ready => (command::plain(Opcode::TEST_UNIT_READY), Data::None),
+            Self::Size => (command::read_capacity_16(32), Data::In(32)),
+            Self::ShortSize => (command::plain(Opcode::READ_CAPACITY_10), Data::In(8)),
         }
     }
 }
@@ -83,6 +94,8 @@ pub(super) struct Path {
     /// The target port group of its port, of a unit that has such.
     group: Option<u16>,
     has_groups: bool,
+    /// Its size has been compared with that of the others.
+    pub(super) is_measured: bool,
     /// Requests under way on it.
     pub(super) under_way: usize,
     /// The unit's as this nexus has heard of it last.
@@ -93,6 +106,8 @@ pub(super) struct Path {
     pub(super) is_asked: bool,
     /// Why it is not used.
     pub(super) error: Option<Error>,
+    /// The target says that there is no such unit.
+    pub(super) is_gone: bool,
     /// It was usable before.
     pub(super) was_usable: bool,
     /// Its session has ended for good.
@@ -110,11 +125,13 @@ impl Path {
             preferred: false,
             group: None,
             has_groups: false,
+            is_measured: false,
             under_way: 0,
             seen: Generation::default(),
             due: None,
             is_asked: false,
             error: None,
+            is_gone: false,
             was_usable: false,
             is_over: false,
         }
@@ -140,6 +157,7 @@ impl Path {
     /// The unit is asked from the beginning.
     pub(super) fn begin(&mut self, now: Instant) {
         (self.has_groups, self.group, self.preferred) = (false, None, false);
+        (self.is_measured, self.is_gone) = (false, false);
         self.access = AccessState::ActiveOptimized;
         self.ask(Question::Make, now);
     }
@@ -155,10 +173,19 @@ impl Path {
         self.error = Some(error);
     }
 
-    /// Takes what the unit says of its make.
-    pub(super) fn hear_make(&mut self, data: &[u8]) {
+    /// Takes what the unit says of its make; false: there is none (SPC-4 §6.6.2).
+    pub(super) fn hear_make(&mut self, data: &[u8]) -> bool {
         let standard = Standard::parse(data);
+        let is_there = standard.as_ref().is_none_or(|made| made.peripheral >> 5 == 0);
         self.has_groups = standard.is_some_and(|made| made.port_groups != PortGroups::None);
+        self.is_gone = !is_there;
+        is_there
+    }
+
+    /// The unit does not tell of groups, whatever it said: what it does with commands shows its
+    /// access.
+    pub(super) const fn forget_groups(&mut self) {
+        self.has_groups = false;
     }
 
     /// Takes what names the unit and its port.
@@ -192,6 +219,49 @@ pub(super) fn access_of(error: &Error) -> Option<AccessState> {
         (0x04, 0x0b) => Some(AccessState::Standby),
         (0x04, 0x0c) => Some(AccessState::Unavailable),
         _ => None,
+    }
+}
+
+/// Whether the target has no such unit behind this path: LOGICAL UNIT NOT SUPPORTED.
+pub(super) fn is_gone(error: &Error) -> bool {
+    error.sense().is_some_and(|sense| {
+        let code = (sense.asc, sense.ascq);
+        sense.key == SenseKey::IllegalRequest && !sense.deferred && code == (0x25, 0x00)
+    })
+}
+
+/// The same, where the unit was not asked for anything that could fail.
+pub(super) fn gone() -> Error {
+    Error::new(Kind::NotADisk("the target has no such logical unit".into()))
+}
+
+/// How large a unit says it is: the bytes of a block, and its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) block: u32,
+    pub(super) blocks: u64,
+}
+
+impl Size {
+    /// By the answer to one of the questions for it.
+    pub(super) fn of(question: Question, data: &[u8]) -> Option<Self> {
+        let (last, block) = match question {
+            Question::Size => {
+                let capacity = Capacity::parse_16(data)?;
+                (capacity.last_lba, capacity.block_length)
+            }
+            _ => {
+                let (last, block) = Capacity::parse_10(data)?;
+                (last.into(), block)
+            }
+        };
+        Some(Self { block, blocks: last.saturating_add(1) })
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} blocks of {} bytes", self.blocks, self.block)
     }
 }
 

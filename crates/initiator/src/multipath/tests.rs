@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use buf::Pool;
 use buf::Slice;
 use iscsi::initiator::Ending;
+use wire::scsi::Sense;
 use wire::scsi::opcode::Opcode;
 use wire::scsi::vpd;
 use wire::scsi::vpd::Designator;
@@ -63,8 +64,37 @@ struct World {
     /// How each write has ended.
     ended: BTreeMap<u64, bool>,
     names: [u8; PATHS],
+    /// Bytes of a block, and blocks, as each path tells.
+    sizes: [(u32, u64); PATHS],
+    /// What each path says in place of a good end: to all commands, to writes alone.
+    refuses: [Option<(Refusal, Scope)>; PATHS],
     writes: u64,
     told: Vec<Event>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// NOT READY, target port in standby state.
+    Standby,
+    /// There is no such unit.
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    All,
+    Writes,
+}
+
+impl Refusal {
+    fn error(self) -> Error {
+        let (key, asc, ascq) = match self {
+            Self::Standby => (2, 0x04, 0x0b),
+            Self::Gone => (5, 0x25, 0x00),
+        };
+        let sense = [0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, asc, ascq, 0, 0, 0, 0];
+        Error::new(Kind::Status { status: 2, sense: Sense::parse(&sense), raw: Vec::new() })
+    }
 }
 
 impl World {
@@ -82,6 +112,8 @@ impl World {
             disk: BTreeMap::new(),
             ended: BTreeMap::new(),
             names: [1; PATHS],
+            sizes: [(512, 1000); PATHS],
+            refuses: [None; PATHS],
             writes: 0,
             told: Vec::new(),
         }
@@ -155,10 +187,25 @@ impl World {
         }
         let at = self.dice.throw(count);
         let (tag, copy, request) = self.lines[path].under_way.remove(at);
+        let opcode = Opcode(request.cdb.bytes[0]);
+        if let Some((refusal, scope)) = self.refuses[path]
+            && opcode != Opcode::INQUIRY
+            && (scope == Scope::All || copy.is_some())
+        {
+            let (session, result) = (session(path), Err(refusal.error()));
+            return self.tell(path, Event::Done { session, tag, result });
+        }
+        let is_gone = matches!(self.refuses[path], Some((Refusal::Gone, Scope::All)));
         if let Some(copy) = copy {
             self.land(copy);
         }
-        let answer = match (Opcode(request.cdb.bytes[0]), request.cdb.bytes[1]) {
+        let answer = match (opcode, request.cdb.bytes[1]) {
+            (Opcode::INQUIRY, 0) if is_gone => [&[0x7f, 0, 5, 2, 31][..], &[0; 31]].concat(),
+            (Opcode::SERVICE_ACTION_IN_16, _) => {
+                let (block, blocks) = self.sizes[path];
+                let last = blocks - 1;
+                [&last.to_be_bytes()[..], &block.to_be_bytes(), &[0; 20]].concat()
+            }
             (Opcode::INQUIRY, 0) => [&[0, 0, 5, 2, 31][..], &[0; 31]].concat(),
             (Opcode::INQUIRY, _) => {
                 let mut list = Vec::new();
@@ -213,7 +260,7 @@ impl World {
 
     fn wait(&mut self, time: Duration) {
         self.now = self.now + time;
-        if self.bundle.deadline(self.now).is_some_and(|at| at <= self.now) {
+        if self.bundle.deadline().is_some_and(|at| at <= self.now) {
             self.bundle.expire(self.now);
         }
         self.carry();
@@ -320,4 +367,153 @@ fn without_a_path_what_waits_fails_in_time() {
     assert!(world.ended.is_empty());
     world.wait(PATIENCE);
     assert_eq!(world.ended.get(&1), Some(&false));
+}
+
+/// What has happened to a path since it was asked last.
+fn changes(world: &mut World, path: usize) -> Vec<PathChange> {
+    let told = world.told.drain(..).filter_map(|event| match event {
+        Event::Path { path: of, change, .. } if of == path => Some(change),
+        _ => None,
+    });
+    told.collect()
+}
+
+/// Names may lie: written over both, one of such disks would have what belongs to the other.
+#[test]
+fn disks_of_one_name_and_another_size_are_not_one() {
+    for other in [(4096, 1000), (512, 999)] {
+        let mut world = World::new(PathPolicy::RoundRobin, 1);
+        world.sizes[1] = other;
+        world.drain();
+        let error = world.bundle.post(1, request(), world.now).map_err(|(error, _)| error);
+        assert!(matches!(error.unwrap_err().kind(), Kind::OtherSize { .. }), "{other:?}");
+        // One that comes back may have been given more blocks, and no others.
+        let mut world = World::new(PathPolicy::RoundRobin, 1);
+        world.drain();
+        world.lose(1);
+        changes(&mut world, 1);
+        world.sizes[1] = other;
+        world.drain();
+        let changes = changes(&mut world, 1);
+        match other {
+            (512, _) => assert!(matches!(changes[..], [PathChange::Back]), "{changes:?}"),
+            _ => assert!(matches!(changes[..], [PathChange::Refused(_)]), "{changes:?}"),
+        }
+        world.write();
+        world.drain();
+        assert_eq!(world.ended.get(&1), Some(&true));
+    }
+}
+
+/// A unit that is taken away behind one path is there behind the others.
+#[test]
+fn a_unit_that_is_gone_behind_one_path_costs_no_command() {
+    let mut world = World::new(PathPolicy::RoundRobin, 1);
+    world.drain();
+    changes(&mut world, 0);
+    world.refuses[0] = Some((Refusal::Gone, Scope::All));
+    for _ in 0..6 {
+        world.write();
+        world.drain();
+    }
+    assert!(world.ended.len() == 6 && world.ended.values().all(|good| *good));
+    let lost = changes(&mut world, 0);
+    assert!(matches!(lost[..], [PathChange::Lost(_)]), "{lost:?}");
+    world.refuses[0] = None;
+    world.drain();
+    let back = changes(&mut world, 0);
+    assert!(matches!(back[..], [PathChange::Back]), "{back:?}");
+    // Behind none of them: commands wait for it.
+    world.refuses = [Some((Refusal::Gone, Scope::All)); PATHS];
+    world.write();
+    world.drain();
+    assert_eq!(world.ended.len(), 6);
+    world.refuses = [None; PATHS];
+    world.drain();
+    assert_eq!(world.ended.get(&7), Some(&true));
+}
+
+/// One without target port groups has nothing but its answers to tell that it takes commands again.
+#[test]
+fn a_path_without_groups_is_taken_back_when_it_takes_commands() {
+    let mut world = World::new(PathPolicy::LeastQueued, 1);
+    world.drain();
+    world.refuses = [Some((Refusal::Standby, Scope::All)); PATHS];
+    world.write();
+    world.drain();
+    assert!(world.ended.is_empty());
+    world.refuses = [None; PATHS];
+    world.drain();
+    assert_eq!(world.ended.get(&1), Some(&true));
+}
+
+#[test]
+fn a_command_that_all_paths_refuse_for_ever_ends() {
+    for refusal in [Refusal::Standby, Refusal::Gone] {
+        let mut world = World::new(PathPolicy::LeastQueued, 1);
+        world.drain();
+        // All but this command is as it should be.
+        world.refuses = [Some((refusal, Scope::Writes)); PATHS];
+        world.write();
+        for _ in 0..20 {
+            world.drain();
+        }
+        assert_eq!(world.ended.get(&1), Some(&false), "{refusal:?}");
+        world.refuses = [None; PATHS];
+        world.drain();
+        world.write();
+        world.drain();
+        assert_eq!(world.ended.get(&2), Some(&true), "{refusal:?}");
+    }
+}
+
+/// Another disk has come in the place of the one that was, behind all paths: nobody waits for it.
+#[test]
+fn when_all_paths_lead_to_another_disk_all_is_over() {
+    let mut world = World::new(PathPolicy::LeastQueued, 1);
+    world.drain();
+    world.write();
+    for path in 0..PATHS {
+        world.lose(path);
+    }
+    world.names = [2; PATHS];
+    world.told.clear();
+    world.drain();
+    let refused =
+        |event: &&Event| matches!(event, Event::Path { change: PathChange::Refused(_), .. });
+    assert_eq!(world.told.iter().filter(refused).count(), PATHS);
+    assert_eq!(world.ended.get(&1), Some(&false));
+    let error = world.bundle.post(2, request(), world.now).map_err(|(error, _)| error);
+    assert!(matches!(error.unwrap_err().kind(), Kind::OtherPath { .. }));
+}
+
+/// All are waited for a second when one is there, and no longer.
+#[test]
+fn a_path_that_is_silent_from_the_beginning_is_not_waited_for() {
+    let mut world = World::new(PathPolicy::LeastQueued, 1);
+    world.up(0);
+    for _ in 0..20 {
+        world.end(0);
+    }
+    let is_up = |world: &World| world.told.iter().any(|event| matches!(event, Event::Up { .. }));
+    world.wait(limits::PATHS_OPEN_PATIENCE / 2);
+    assert!(!is_up(&world), "the others may come");
+    world.wait(limits::PATHS_OPEN_PATIENCE);
+    assert!(is_up(&world));
+    assert!(world.bundle.deadline().is_none_or(|at| at > world.now), "it is looked at for ever");
+}
+
+#[test]
+fn where_no_path_leads_to_a_unit_that_is_told_at_once() {
+    let mut world = World::new(PathPolicy::LeastQueued, 1);
+    world.bundle.patience.connect = PATIENCE;
+    world.refuses = [Some((Refusal::Gone, Scope::All)); PATHS];
+    for path in 0..PATHS {
+        world.up(path);
+    }
+    for _ in 0..3 {
+        (0..PATHS).for_each(|path| world.end(path));
+    }
+    let error = world.bundle.post(1, request(), world.now).map_err(|(error, _)| error);
+    assert!(matches!(error.unwrap_err().kind(), Kind::NotADisk(_)));
 }

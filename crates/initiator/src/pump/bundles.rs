@@ -107,7 +107,7 @@ impl<P: Port> Pump<P> {
     pub(super) fn expire_bundles(&mut self) {
         let now = self.port.now();
         for bundle in &mut self.bundles {
-            if bundle.deadline(now).is_some_and(|at| at <= now) {
+            if bundle.deadline().is_some_and(|at| at <= now) {
                 bundle.expire(now);
             }
         }

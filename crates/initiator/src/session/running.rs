@@ -17,6 +17,7 @@ use wire::iscsi::Cdb;
 use wire::scsi::SenseKey;
 use wire::scsi::capacity::Capacity;
 use wire::scsi::command;
+use wire::scsi::mode;
 use wire::scsi::opcode::Opcode;
 
 use super::mail::Ended;
@@ -35,6 +36,7 @@ use crate::Request;
 use crate::Retry;
 use crate::SessionId;
 use crate::Space;
+use crate::disk::Cache;
 use crate::disk::DiskState;
 use crate::flush::Flush;
 use crate::scsi::capacity_of_10;
@@ -69,8 +71,8 @@ enum Stage {
     Range(Target, Range),
     /// A flush; true: its question was sent.
     Flush(Target, Flush, bool),
-    /// READ CAPACITY.
-    Capacity(Target, CapacityForm),
+    /// What may change: READ CAPACITY, then MODE SENSE.
+    Look(Target, Look),
     /// Nothing more is sent.
     Over,
 }
@@ -92,13 +94,15 @@ struct Range {
     at: usize,
 }
 
-/// Which READ CAPACITY is next.
+/// Which question is next, or was sent last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CapacityForm {
+enum Look {
     Long,
     LongSent,
     Short,
     ShortSent,
+    Mode(Option<Capacity>),
+    ModeSent(Option<Capacity>),
 }
 
 /// What there is to do after a command has ended.
@@ -110,8 +114,8 @@ pub(super) enum Next {
     Send,
     /// The end.
     End(Outcome),
-    /// The end of the question for a size, with what the unit told.
-    Size(Arc<DiskState>, Option<Capacity>),
+    /// The end of the questions for size and cache, with what the unit told of each.
+    Looked(Arc<DiskState>, Option<Capacity>, Option<Cache>),
 }
 
 impl Running {
@@ -136,10 +140,10 @@ impl Running {
         Self::new(session, owner, Stage::Range(target, range))
     }
 
-    /// The question for the size of a disk.
-    pub(super) fn capacity(disk: Arc<DiskState>, geometry: Geometry) -> Self {
+    /// The questions for the size of a disk, and for its cache.
+    pub(super) fn look(disk: Arc<DiskState>, geometry: Geometry) -> Self {
         let (session, target) = (disk.session, Target { disk, geometry });
-        Self::new(session, Owner::Server, Stage::Capacity(target, CapacityForm::Long))
+        Self::new(session, Owner::Server, Stage::Look(target, Look::Long))
     }
 
     fn new(session: SessionId, owner: Owner, stage: Stage) -> Self {
@@ -224,7 +228,9 @@ impl Running {
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
         match (stage, self.error.take()) {
             (Stage::Flush(target, flush, true), error) => self.flushed(target, flush, error),
-            (Stage::Capacity(target, form), error) => self.has_size(target, form, error),
+            (Stage::Look(target, look), error) => {
+                self.looked(target, look, error.map(|(_, error)| error))
+            }
             (_, Some((_, error))) => Next::End(Err(error)),
             (Stage::Range(target, range), None) if range.needs_flush(&target.geometry) => {
                 self.stage = target.flush();
@@ -266,26 +272,26 @@ impl Running {
         }
     }
 
-    fn has_size(
-        &mut self,
-        target: Target,
-        form: CapacityForm,
-        error: Option<(u32, Error)>,
-    ) -> Next {
+    fn looked(&mut self, target: Target, look: Look, error: Option<Error>) -> Next {
         let answer = self.take_data(self.sent.saturating_sub(1));
-        let capacity = match (form, error) {
-            (CapacityForm::LongSent, None) => answer.and_then(|bytes| Capacity::parse_16(&bytes)),
-            (CapacityForm::LongSent, Some((_, error))) if is_unsupported(&error) => {
-                self.stage = Stage::Capacity(target, CapacityForm::Short);
-                return Next::Send;
+        let next = match (look, error) {
+            (Look::LongSent, None) => {
+                Look::Mode(answer.and_then(|bytes| Capacity::parse_16(&bytes)))
             }
-            (CapacityForm::ShortSent, None) => {
+            (Look::LongSent, Some(error)) if is_unsupported(&error) => Look::Short,
+            (Look::ShortSent, None) => {
                 let told = answer.and_then(|bytes| Capacity::parse_10(&bytes));
-                told.map(|(last, block)| capacity_of_10(last, block))
+                Look::Mode(told.map(|(last, block)| capacity_of_10(last, block)))
             }
-            _ => None,
+            (Look::ModeSent(capacity), error) => {
+                let is_told = error.as_ref().is_none_or(is_unsupported);
+                let cache = is_told.then(|| Cache::of(answer.as_deref(), self.generation));
+                return Next::Looked(target.disk, capacity, cache);
+            }
+            _ => Look::Mode(None),
         };
-        Next::Size(target.disk, capacity)
+        self.stage = Stage::Look(target, next);
+        Next::Send
     }
 
     fn take_data(&mut self, part: u32) -> Option<Buf> {
@@ -319,13 +325,20 @@ impl Stage {
                 let (cdb, data) = flush.question();
                 Some(target.ask(cdb, data))
             }
-            Self::Capacity(target, form @ CapacityForm::Long) => {
-                *form = CapacityForm::LongSent;
-                Some(target.ask(command::read_capacity_16(32), Data::In(32)))
-            }
-            Self::Capacity(target, form @ CapacityForm::Short) => {
-                *form = CapacityForm::ShortSent;
-                Some(target.ask(command::plain(Opcode::READ_CAPACITY_10), Data::In(8)))
+            Self::Look(target, look) => {
+                let (cdb, data, sent) = match *look {
+                    Look::Long => (command::read_capacity_16(32), Data::In(32), Look::LongSent),
+                    Look::Short => {
+                        (command::plain(Opcode::READ_CAPACITY_10), Data::In(8), Look::ShortSent)
+                    }
+                    Look::Mode(capacity) => {
+                        let cdb = command::mode_sense_6(mode::ALL_PAGES, 255);
+                        (cdb, Data::In(255), Look::ModeSent(capacity))
+                    }
+                    Look::LongSent | Look::ShortSent | Look::ModeSent(_) => return None,
+                };
+                *look = sent;
+                Some(target.ask(cdb, data))
             }
             _ => None,
         }
@@ -338,7 +351,7 @@ impl Stage {
             Self::Range(target, range) if range.is_durable(&target.geometry) => {
                 target.disk.inner().ledger.wrote_durably(generation);
             }
-            Self::Range(target, _) => target.disk.inner().ledger.wrote(generation),
+            Self::Range(target, _) => target.disk.inner().wrote(generation),
             _ => {}
         }
     }

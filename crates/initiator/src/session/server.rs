@@ -25,6 +25,7 @@ use crate::Completion;
 use crate::DiskEvent;
 use crate::Error;
 use crate::Event;
+use crate::Fate;
 use crate::Kind;
 use crate::Options;
 use crate::Queue;
@@ -267,11 +268,9 @@ impl Server {
                 let result = outcome.map(|ended| ended.data);
                 self.tell(&queue, Completion::Ended { tag, result });
             }
-            (Next::Size(disk, capacity), _) => {
-                if let Some(capacity) = capacity {
-                    disk.inner().learned(&capacity);
-                    self.tell_news(&disk);
-                }
+            (Next::Looked(disk, capacity, cache), _) => {
+                disk.inner().learned(capacity.as_ref(), cache);
+                self.tell_news(&disk);
                 self.ask_again(&disk);
             }
             (_, Owner::Server) | (Next::Wait | Next::Send, _) => {}
@@ -323,6 +322,13 @@ impl Server {
             }
             Event::MayHaveLost { session, lun, fate } => {
                 self.tell_disks(session, Some(lun), &DiskEvent::MayHaveLost(fate));
+                // What begins anew may have another cache than before, and so may one whose mode
+                // parameters have changed (SPC-4 §5.13.3).
+                if fate == Fate::Reset {
+                    for disk in self.disks_of(session, Some(lun)) {
+                        self.look_at(&disk);
+                    }
+                }
             }
             Event::Path { session, path, change } => {
                 self.tell_disks(session, None, &DiskEvent::Path { path, change });
@@ -367,7 +373,7 @@ impl Server {
     fn is_back(&mut self, session: SessionId) {
         self.tell_disks(session, None, &DiskEvent::Back);
         for disk in self.disks_of(session, None) {
-            self.ask_for_size(&disk);
+            self.look_at(&disk);
         }
     }
 
@@ -376,7 +382,7 @@ impl Server {
         // CAPACITY DATA HAS CHANGED.
         if (sense.asc, sense.ascq) == (0x2a, 0x09) {
             for disk in self.disks_of(session, Some(lun)) {
-                self.ask_for_size(&disk);
+                self.look_at(&disk);
             }
         }
     }
@@ -404,17 +410,18 @@ impl Server {
         }
     }
 
-    fn ask_for_size(&mut self, disk: &Arc<DiskState>) {
+    /// Asks for what may have changed.
+    fn look_at(&mut self, disk: &Arc<DiskState>) {
         let geometry = disk.inner().begin_question();
         if let Some(geometry) = geometry {
-            self.begin(Running::capacity(Arc::clone(disk), geometry));
+            self.begin(Running::look(Arc::clone(disk), geometry));
         }
     }
 
-    /// The size may have changed again while it was asked for.
+    /// It may have changed again while it was asked for.
     fn ask_again(&mut self, disk: &Arc<DiskState>) {
         if disk.inner().end_question() {
-            self.ask_for_size(disk);
+            self.look_at(disk);
         }
     }
 }

@@ -50,7 +50,9 @@ pub struct Settings {
     pub ping_interval: Duration,
     /// A ping that is not answered for so long ends the connection.
     pub ping_timeout: Duration,
-    /// DefaultTime2Wait, seconds (RFC 7143 §13.15).
+    /// DefaultTime2Wait, seconds (RFC 7143 §13.15). A session takes the place of another at any
+    /// time, and a lost connection is known to be so when its commands are asked for: nobody has to
+    /// wait for that.
     pub time2wait: u16,
     /// DefaultTime2Retain, seconds (RFC 7143 §13.16).
     pub time2retain: u16,
@@ -88,7 +90,7 @@ impl Default for Settings {
             login_timeout: Duration::from_secs(15),
             ping_interval: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(15),
-            time2wait: 2,
+            time2wait: 0,
             time2retain: 20,
             error_recovery_level: 2,
             kept_bytes_max: 16 << 20,

@@ -455,6 +455,9 @@ Examples:
       the file ~/disk/disk, until Ctrl-C; the directory is there and empty
   lunwire attach iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --loop --daemon
       as root: a block device; then: lunwire attached, and lunwire detach disk-0
+  lunwire attach iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --ublk --daemon
+      as root, on Linux 6.5 or later: /dev/ublkb0, whose users wait when this process is gone;
+      the same line again takes it over, or with --recover 0
   lunwire attach iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --nbd /run/user/1000/disk.sock
       then: qemu-img convert disk.qcow2 'nbd+unix:///?socket=/run/user/1000/disk.sock'
   lunwire attach iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --nbd 127.0.0.1:10809
@@ -464,7 +467,8 @@ Examples:
       over two paths, of which one may be lost
 
 NBD needs no root, no kernel modules and no host network; a file needs /dev/fuse, and fusermount3
-(package fuse3) for who is not root; a loop device needs root. A socket in the file system is for
+(package fuse3) for who is not root; a loop device needs root, a ublk device root and the kernel
+module ublk_drv. A socket in the file system is for
 its user alone; a port is for everybody who can reach it, without a password, unless --tls and
 --tls-verify-peer ask for a certificate. When the target goes away reads and writes wait until it is
 back (--io-timeout). Ctrl-C, SIGTERM or detach ends it: what is under way is answered, and what was
@@ -481,6 +485,13 @@ pub(crate) struct AttachOptions {
     /// Make it a loop device
     #[arg(long = "loop", conflicts_with = "nbd")]
     pub(crate) loops: bool,
+    /// Make it a block device, /dev/ublkbN, which outlives this process: when that is killed, reads
+    /// and writes wait for the next one with the same URL
+    #[arg(long, conflicts_with_all = ["nbd", "loops"])]
+    pub(crate) ublk: bool,
+    /// Take over /dev/ublkbNUMBER, whose process is gone
+    #[arg(long, value_name = "NUMBER", requires = "ublk")]
+    pub(crate) recover: Option<u32>,
     /// Serve it to NBD clients at a socket in the file system, or at HOST:PORT
     #[arg(long, value_name = "PATH|HOST:PORT")]
     pub(crate) nbd: Option<String>,
@@ -543,6 +554,9 @@ pub(crate) struct DetachOptions {
     /// Also if somebody uses it
     #[arg(long)]
     pub(crate) force: bool,
+    /// Leave the ublk device to the next process, as for an upgrade: its users wait meanwhile
+    #[arg(long, conflicts_with = "force")]
+    pub(crate) leave: bool,
     #[command(flatten)]
     pub(crate) place: AttachedPlace,
     /// Print as JSON
@@ -558,6 +572,8 @@ Examples:
       by the name that lunwire attached shows
   lunwire detach /dev/loop0 --force
       also if a file system on it is mounted: what it has not written is lost
+  lunwire detach /dev/ublkb0 --leave
+      the device stays, and its users wait for: lunwire attach URL --ublk
 
 What was written is flushed before. A disk that somebody uses stays attached, unless --force is
 given, which tells what is lost.";

@@ -186,13 +186,26 @@ pub(crate) fn set_most(most: Duration) {
     *lock(&LEAVING) = Some(Instant::now() + most + LAST_WORDS);
 }
 
+/// SIGHUP asks for no end: who goes on in the background has no terminal that could go.
+pub(crate) fn outlive_hangups() -> Result<()> {
+    OUTLIVES_HANGUPS.store(true, Ordering::SeqCst);
+    // Whoever is not told of a signal ends by it.
+    signal_hook::flag::register(SIGHUP, Arc::default()).context("cannot catch signals")?;
+    Ok(())
+}
+
+static OUTLIVES_HANGUPS: AtomicBool = AtomicBool::new(false);
+
 /// From now on a signal that was not ignored asks for an end, and has `interrupt` called, which
 /// ends calls that wait; a second one ends the process at once.
 pub(crate) fn catch_signals(interrupt: impl FnOnce() + Send + 'static) -> Result<()> {
     const CANNOT: &str = "cannot catch signals";
     let flag = Arc::clone(INTERRUPTED.get_or_init(Arc::default));
     let speaking = Arc::new(AtomicBool::new(false));
-    let signals = inherited::not_ignored(&[SIGINT, SIGTERM, SIGHUP]);
+    let mut signals = inherited::not_ignored(&[SIGINT, SIGTERM, SIGHUP]);
+    if OUTLIVES_HANGUPS.load(Ordering::SeqCst) {
+        signals.retain(|signal| *signal != SIGHUP);
+    }
     for signal in &signals {
         // Who hears of signals may wait for somebody to read what it says.
         signal_hook::flag::register_conditional_shutdown(*signal, 1, Arc::clone(&speaking))

@@ -6,11 +6,13 @@ mod book;
 mod detach;
 mod orders;
 mod served;
+mod ublk;
 mod users;
 
 pub(crate) use detach::attached;
 pub(crate) use detach::detach;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
@@ -50,6 +52,8 @@ use self::orders::Orders;
 use self::served::Place;
 use self::served::Served;
 use self::served::Wanted;
+use self::ublk::Claim;
+use self::ublk::Orphan;
 use crate::args::AttachOptions;
 use crate::args::ClientOptions;
 use crate::args::Usage;
@@ -97,12 +101,26 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     }
     if options.in_background {
         background::part()?;
+        leaving::outlive_hangups()?;
     }
     let url = urls.first().context("there is no URL")?.clone();
-    let listed = list(options, &place, &url)?;
+    let names: Vec<String> = urls.iter().map(Url::to_string).collect();
+    let description = names.join(" ");
+    let claim = match place {
+        Place::Ublk(recover) => {
+            Some(Claim::find(recover, options.alias.as_deref(), &book_of(options)?, &description)?)
+        }
+        _ => None,
+    };
+    let listed = list(options, &place, &url, claim.as_ref())?;
     let engine = client::engine(&options.client)?;
-    let login =
-        Login::of(&options.client, &urls, if wait.is_zero() { Duration::MAX } else { wait })?;
+    let patience = if wait.is_zero() { Duration::MAX } else { wait };
+    let login = Login::of(&options.client, &urls, patience, claim.as_ref())?;
+    if place.is_device()
+        && let Err(error) = rustix::process::configure_io_flusher_behavior(true)
+    {
+        tracing::debug!(%error, "memory may be waited for that the device has to free");
+    }
     let (wake, words) = mpsc::channel();
     let interrupted = wake.clone();
     // Who has gone needs no word.
@@ -124,21 +142,39 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     if let Some(text) = what_is_kept(options, keep_bytes, &geometry) {
         output::say(format_args!("{url}: {text}"));
     }
-    let names: Vec<String> = urls.iter().map(Url::to_string).collect();
-    let description = names.join(" ");
+    let device = match &claim {
+        Some(claim) => match claim.device(&session, url.lun.unwrap_or(0), &disk) {
+            Ok(device) => Some(device),
+            Err(error) => {
+                session.logout();
+                return Err(error);
+            }
+        },
+        None => None,
+    };
     let mount = match &listed {
         Some((book, Reserved { name, .. })) if place == Place::Loop => Some(book.make_mount(name)?),
         _ => None,
     };
     let settings = Settings { engine, keep_bytes, tls, ..Settings::default() };
-    let wanted =
-        Wanted { place: &place, export: &options.name, description: &description, mount, settings };
+    let wanted = Wanted {
+        place: &place,
+        export: &options.name,
+        description: &description,
+        mount,
+        device,
+        settings,
+    };
+    let has_grown = claim.as_ref().is_some_and(|claim| claim.has_grown(&disk));
+    let is_again = claim.as_ref().is_some_and(|claim| claim.orphan.is_some());
     let started = Served::start(&wanted, disk, &session);
     let (served, from) = match started {
         Ok(started) => started,
         Err(error) => {
-            // Its socket goes, too.
-            if let Some((book, reserved)) = listed {
+            // Its socket goes, too. A device that could not be taken over still waits.
+            if let Some((book, reserved)) = listed
+                && !is_again
+            {
                 book.strike(&reserved.name);
             }
             session.logout();
@@ -170,8 +206,18 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         attached.is_ready(options, &name)
     });
     if let Err(error) = ready {
-        attached.end(&session, &name, None, words)?;
+        let how = if is_again { How::Leave } else { How::Stop };
+        attached.end(&session, &name, None, how, words)?;
         return Err(error);
+    }
+    if let Some(Claim { orphan: Some(Orphan { name: Some(before), .. }), .. }) = &claim
+        && *before != name
+        && let Some(book) = &attached.book
+    {
+        book.clean(before);
+    }
+    if has_grown {
+        attached.take_size(geometry.bytes());
     }
     let passed_on = std::thread::Builder::new().name("news".into()).spawn(move || {
         while let Ok(news) = from.recv() {
@@ -182,23 +228,50 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     })?;
     let order = attached.wait_for_end(&words);
     leaving::set_most(LEAVING_MOST);
-    let ended = attached.end(&session, &name, order, words);
+    let how = if order.as_ref().is_some_and(|order| order.leave) { How::Leave } else { How::Stop };
+    let ended = attached.end(&session, &name, order, how, words);
     // It ends with the server.
     let _ = passed_on.join();
     ended
 }
 
+/// What becomes of a device at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Stop,
+    /// It stays for the next process.
+    Leave,
+}
+
+fn book_of(options: &AttachOptions) -> Result<Book> {
+    let book = Book::required(&options.place)?;
+    book.make()?;
+    Ok(book)
+}
+
 /// Where the attachment is written down, and by which name. In the foreground it may be listed
 /// nowhere.
-fn list(options: &AttachOptions, place: &Place, url: &Url) -> Result<Option<(Book, Reserved)>> {
+fn list(
+    options: &AttachOptions,
+    place: &Place,
+    url: &Url,
+    claim: Option<&Claim>,
+) -> Result<Option<(Book, Reserved)>> {
     let wanted = options.alias.as_deref();
+    if let Some(Claim { orphan: Some(Orphan { name: Some(name), .. }), .. }) = claim
+        && wanted.is_none_or(|wanted| wanted == name)
+    {
+        let book = book_of(options)?;
+        let reserved = book.reserve_again(name)?;
+        return Ok(Some((book, reserved)));
+    }
     let reserve = |book: Book| {
         book.make()?;
         let reserved = book.reserve(wanted, url)?;
         Ok((book, reserved))
     };
     let is_chosen = options.place.state_dir.is_some();
-    if options.in_background || is_chosen || *place == Place::Loop {
+    if options.in_background || is_chosen || place.is_device() {
         return reserve(Book::required(&options.place)?).map(Some);
     }
     let Some(book) = Book::of(&options.place) else { return Ok(None) };
@@ -284,7 +357,12 @@ impl Attached<'_> {
                 )),
                 Ok(Word::News(News::Unmounted) | Word::Interrupted)
                 | Err(RecvTimeoutError::Disconnected) => return None,
-                Ok(Word::Detach(order)) if order.force => return Some(order),
+                Ok(Word::Detach(order)) if order.leave && self.served.kind() != "ublk" => {
+                    let message = "only a ublk device can be left to the next process".into();
+                    // Who does not wait any more does not want to know.
+                    let _ = order.reply.send(Reply::Error { message });
+                }
+                Ok(Word::Detach(order)) if order.force || order.leave => return Some(order),
                 Ok(Word::Detach(order)) => match self.served.release() {
                     Ok(()) => return Some(order),
                     Err(users) => {
@@ -305,12 +383,17 @@ impl Attached<'_> {
     fn on_event(&self, event: &DiskEvent) {
         tell(event, self.url, self.served.kind());
         let DiskEvent::Resized { now, .. } = event else { return };
-        if let Err(error) = self.served.resized() {
-            output::say(format_args!("{}: the device keeps its size: {error}", self.url));
-        }
+        self.take_size(*now);
         if let (Some(book), Some(orders)) = (&self.book, &self.orders) {
             // The process that is asked knows better than the file.
             let _ = book.enter(&orders.resized(*now));
+        }
+    }
+
+    /// The disk has so many bytes.
+    fn take_size(&self, bytes: u64) {
+        if let Err(error) = self.served.resized(bytes) {
+            output::say(format_args!("{}: the device keeps its size: {error}", self.url));
         }
     }
 
@@ -320,12 +403,18 @@ impl Attached<'_> {
         session: &Session,
         name: &str,
         order: Option<Detach>,
+        how: How,
         words: Receiver<Word>,
     ) -> Result<()> {
         let Self { url, book, served, orders } = self;
-        let stopped = served.stop(GRACE);
+        let stopped = match how {
+            How::Stop => served.stop(GRACE),
+            How::Leave => served.leave(),
+        };
         session.logout();
-        if let Some(book) = &book {
+        if let Some(book) = &book
+            && how == How::Stop
+        {
             book.strike(name);
         }
         let ended = match stopped {
@@ -399,7 +488,22 @@ fn tls(options: &AttachOptions) -> Result<Option<Tls>> {
         return Err(Usage(format!("--tls {text}: {right}")).into());
     }
     let files = TlsFiles { authority, ..certificate_and_key };
-    Ok(Some(Tls::load(&files).map_err(|error| anyhow!("--tls: {error}"))?))
+    if let [file] = parts[..]
+        && Path::new(file).is_file()
+    {
+        let right = "it is a file, and DIR, or CERT,KEY[,CA], is right";
+        return Err(Usage(format!("--tls {text}: {right}")).into());
+    }
+    let tls = Tls::load(&files).map_err(|error| anyhow!("--tls: {error}"))?;
+    // As with keys of ssh: it may be meant so, and hardly ever is.
+    let is_first = !options.in_background;
+    if is_first && std::fs::metadata(&files.key).is_ok_and(|facts| facts.mode() & 0o004 != 0) {
+        let key = files.key.display();
+        output::warn(format!(
+            "{key}: everybody on this machine can read the key; try: chmod o= {key}"
+        ));
+    }
+    Ok(Some(tls))
 }
 
 fn files(certificate: &str, key: &str) -> TlsFiles {
@@ -438,13 +542,22 @@ enum Login {
 
 impl Login {
     /// Operations wait for `patience` when there is no way.
-    fn of(client: &ClientOptions, urls: &[Url], patience: Duration) -> Result<Self> {
-        let patient = |options| Options { reconnect_patience: patience, ..options };
+    fn of(
+        client: &ClientOptions,
+        urls: &[Url],
+        patience: Duration,
+        claim: Option<&Claim>,
+    ) -> Result<Self> {
+        let patient = |options: Options, number| {
+            let isid = options.isid.or_else(|| claim.map(|claim| claim.mark.isid(number)));
+            Options { reconnect_patience: patience, isid, ..options }
+        };
         if let [url] = urls {
-            return Ok(Self::One(Box::new(patient(client::options(client, url)?))));
+            return Ok(Self::One(Box::new(patient(client::options(client, url)?, 0))));
         }
         let Paths { paths, policy } = client::paths(client, urls)?;
-        let paths = paths.into_iter().map(|(options, lun)| (patient(options), lun)).collect();
+        let paths = (0..).zip(paths);
+        let paths = paths.map(|(number, (options, lun))| (patient(options, number), lun)).collect();
         Ok(Self::Several(Paths { paths, policy }))
     }
 
@@ -483,6 +596,10 @@ fn tell(event: &DiskEvent, url: &Url, kind: &str) {
             let seen = if kind == "nbd" { "; clients see it when they connect again" } else { "" };
             output::say(format_args!("{url}: the disk has {now} bytes now, {was} before{seen}"));
         }
+        DiskEvent::Cache { volatile } => output::say(format_args!(
+            "{url}: the disk {} a volatile cache now (WCE)",
+            if *volatile { "has" } else { "has no" }
+        )),
         DiskEvent::MayHaveLost(Fate::Reset | Fate::Failed) => output::say(format_args!(
             "{url}: the target may have lost what it had not on stable storage; flushes say so"
         )),

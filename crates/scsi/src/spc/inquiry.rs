@@ -27,7 +27,7 @@ use wire::scsi::vpd::ExtendedInquiry;
 use wire::scsi::vpd::LogicalBlockProvisioning;
 
 /// VPD pages of a disk, ascending, as page 00 lists them.
-const PAGES: [u8; 8] = [
+const PAGES: [u8; 9] = [
     vpd::SUPPORTED_PAGES,
     vpd::UNIT_SERIAL_NUMBER,
     vpd::DEVICE_IDENTIFICATION,
@@ -36,6 +36,7 @@ const PAGES: [u8; 8] = [
     vpd::BLOCK_LIMITS,
     vpd::BLOCK_DEVICE_CHARACTERISTICS,
     vpd::LOGICAL_BLOCK_PROVISIONING,
+    vpd::GATEWAYS,
 ];
 
 /// VPD pages of a CD or DVD drive.
@@ -126,7 +127,11 @@ fn standard(unit: &LogicalUnit) -> Standard {
 
 /// Copies pass by what a protected unit keeps beside its blocks: it takes no part in them.
 fn is_page(unit: &LogicalUnit, code: u8) -> bool {
-    code != vpd::THIRD_PARTY_COPY || unit.takes_part_in_copies()
+    match code {
+        vpd::THIRD_PARTY_COPY => unit.takes_part_in_copies(),
+        vpd::GATEWAYS => !unit.store().gateways().is_empty(),
+        _ => true,
+    }
 }
 
 fn peripheral(unit: &LogicalUnit) -> u8 {
@@ -158,6 +163,7 @@ fn page(nexus: &Nexus, unit: &LogicalUnit, code: u8) -> Result<Vec<u8>, Fault> {
             page(&BlockDeviceCharacteristics { rotation_rate, read_after_block_erase }.emit())
         }
         vpd::LOGICAL_BLOCK_PROVISIONING => page(&provisioning(unit).emit()),
+        vpd::GATEWAYS => page(&vpd::emit_gateways(&unit.store().gateways())),
         _ => return Err(sense::invalid_field(2).into()),
     })
 }

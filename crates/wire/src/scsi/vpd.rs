@@ -26,6 +26,26 @@ pub const BLOCK_DEVICE_CHARACTERISTICS: u8 = 0xb1;
 /// Logical block provisioning.
 pub const LOGICAL_BLOCK_PROVISIONING: u8 = 0xb2;
 
+/// Vendor specific: numbers of the gateways through which a unit is served ([`gateways`]).
+pub const GATEWAYS: u8 = 0xd7;
+
+/// By what that page is known to be ours.
+const GATEWAYS_MARK: [u8; 8] = *b"LUNWIRE1";
+
+/// Content of the page of gateways, the nearest one first.
+#[must_use]
+pub fn emit_gateways(numbers: &[u64]) -> Vec<u8> {
+    let numbers = numbers.iter().flat_map(|number| number.to_be_bytes());
+    GATEWAYS_MARK.into_iter().chain(numbers).collect()
+}
+
+/// The same read; empty for what is none of ours.
+#[must_use]
+pub fn gateways(content: &[u8]) -> Vec<u64> {
+    let numbers = content.strip_prefix(&GATEWAYS_MARK).unwrap_or_default();
+    (0..numbers.len() / 8).filter_map(|at| get_u64(numbers, at * 8)).collect()
+}
+
 /// Bytes before the content.
 pub const HEADER_LEN: usize = 4;
 /// Content length of pages 86, B0 and B1.
@@ -369,6 +389,15 @@ impl LogicalBlockProvisioning {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn gateways_are_told_in_order_and_nothing_else_is_taken_for_them() {
+        for numbers in [vec![], vec![1], vec![u64::MAX, 0, 7]] {
+            assert_eq!(gateways(&emit_gateways(&numbers)), numbers);
+        }
+        assert_eq!(gateways(b"ANOTHER1\0\0\0\0\0\0\0\0"), []);
+        assert_eq!(gateways(b"LUNWIRE1\0\0\0\0\0\0\0"), [], "it is cut");
+    }
 
     #[test]
     fn header_vector() {

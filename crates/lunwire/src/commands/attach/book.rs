@@ -150,6 +150,16 @@ impl Book {
         bail!("{ALIKE_MAX} disks are attached as {base}; try: --as NAME");
     }
 
+    /// Takes the name of an attachment whose process is gone, which stays in the book until another
+    /// one is entered.
+    pub(super) fn reserve_again(&self, name: &str) -> Result<Reserved> {
+        let _alone = self.lock()?;
+        if self.is_alive(name) {
+            bail!("another process attaches {name} already; try: lunwire attached");
+        }
+        self.take(name.to_owned())
+    }
+
     /// Nobody else chooses a name as long as this is there: a socket that is bound and does not
     /// listen yet looks as one that a killed process has left.
     fn lock(&self) -> Result<File> {

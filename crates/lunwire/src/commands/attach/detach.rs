@@ -15,6 +15,7 @@ use serde_json::json;
 use super::book;
 use super::book::Book;
 use super::book::Entry;
+use super::ublk;
 use crate::args::AttachedOptions;
 use crate::args::DetachOptions;
 use crate::daemon::admin;
@@ -40,7 +41,10 @@ pub(crate) fn attached(options: &AttachedOptions) -> Result<()> {
         });
     }
     for attachment in &gone {
-        tell_gone(attachment, clean(&book, attachment));
+        match waits(attachment) {
+            true => tell_waiting(attachment),
+            false => tell_gone(attachment, clean(&book, attachment)),
+        }
     }
     if options.json {
         output::result(json!({ "attached": alive, "gone": gone }));
@@ -70,6 +74,15 @@ pub(crate) fn detach(options: &DetachOptions) -> Result<()> {
         entries.iter().filter(|one| is_meant(&one.attachment, meant)).collect();
     let entry = match found[..] {
         [one] => one,
+        // Its process was killed before it wrote the device down, or the book is gone.
+        [] if ublk::exists(meant) => {
+            ublk::take_away(meant, options.force)?;
+            match options.json {
+                true => output::result(json!({ "detached": meant, "warnings": [GONE] })),
+                false => output::line(format_args!("{meant} is taken away")),
+            }
+            return Ok(());
+        }
         [] => bail!("nothing is attached as {meant}; try: lunwire attached"),
         _ => bail!(
             "several disks are attached as {meant}; try: one of the names of lunwire attached"
@@ -77,6 +90,12 @@ pub(crate) fn detach(options: &DetachOptions) -> Result<()> {
     };
     let Attachment { name, url, place, .. } = &entry.attachment;
     if !entry.alive {
+        if options.leave {
+            bail!("{name}: its process is gone already");
+        }
+        if entry.attachment.kind == "ublk" {
+            ublk::take_away(place, options.force)?;
+        }
         tell_gone(&entry.attachment, clean(&book, &entry.attachment));
         if options.json {
             output::result(json!({ "detached": name, "warnings": [GONE] }));
@@ -87,7 +106,7 @@ pub(crate) fn detach(options: &DetachOptions) -> Result<()> {
         let Attachment { pid, .. } = entry.attachment;
         bail!("{name}: somebody has removed the socket of process {pid}; try: kill {pid}");
     }
-    let order = Request::Detach { force: options.force };
+    let order = Request::Detach { force: options.force, leave: options.leave };
     let reply = admin::ask_patiently(Some(&book.socket(name)), &order, PATIENCE, |_| {})?;
     let Reply::Detached { warnings } = reply else {
         bail!("{name}: its process is of another version")
@@ -98,7 +117,9 @@ pub(crate) fn detach(options: &DetachOptions) -> Result<()> {
     if options.json {
         output::result(json!({ "detached": name, "warnings": warnings }));
     } else {
-        output::line(format_args!("{url} is attached as {place} no more"));
+        let how =
+            if options.leave { "waits for the next process as" } else { "is attached no more as" };
+        output::line(format_args!("{url} {how} {place}"));
     }
     Ok(())
 }
@@ -117,12 +138,13 @@ fn is_meant(attachment: &Attachment, meant: &str) -> bool {
             let full = std::path::absolute(meant);
             full.is_ok_and(|full| full == Path::new(socket))
         })
-        || attachment.place.strip_prefix("nbd://") == Some(meant)
+        || ["nbd://", "nbds://"].iter().any(|way| attachment.place.strip_prefix(way) == Some(meant))
 }
 
 /// The path in the address of an NBD server at a socket.
 fn socket_of(place: &str) -> Option<&str> {
-    place.strip_prefix("nbd+unix:///?socket=")
+    let ways = ["nbd+unix:///?socket=", "nbds+unix:///?socket="];
+    ways.iter().find_map(|way| place.strip_prefix(way))
 }
 
 /// Takes away what a process has left that is gone; what could not be done comes back.
@@ -134,6 +156,19 @@ fn clean(book: &Book, attachment: &Attachment) -> Result<()> {
     Ok(())
 }
 
+/// Whether its device waits for another process.
+fn waits(attachment: &Attachment) -> bool {
+    attachment.kind == "ublk" && ublk::exists(&attachment.place)
+}
+
+fn tell_waiting(attachment: &Attachment) {
+    let Attachment { name, place, url, pid, .. } = attachment;
+    output::say(format_args!(
+        "{name}: process {pid}, which attached it as {place}, is gone, and its users wait; try: \
+         lunwire attach {url} --ublk, or lunwire detach {name}"
+    ));
+}
+
 fn tell_gone(attachment: &Attachment, cleaned: Result<()>) {
     let Attachment { name, place, pid, .. } = attachment;
     let what =
@@ -141,5 +176,35 @@ fn tell_gone(attachment: &Attachment, cleaned: Result<()>) {
     match cleaned {
         Ok(()) => output::say(format_args!("{what}; what it left behind is taken away")),
         Err(error) => output::say(format_args!("{what}, and {}", output::chain(&error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By whatever `lunwire attached` shows, and by the address alone.
+    #[test]
+    fn what_is_attached_is_found_by_its_address() {
+        let at = |place: &str| Attachment {
+            name: "disk-0".into(),
+            url: String::new(),
+            kind: "nbd".into(),
+            place: place.into(),
+            folder: None,
+            bytes: 0,
+            read_only: false,
+            pid: 1,
+        };
+        for (place, meant) in [
+            ("nbd://127.0.0.1:10809", "127.0.0.1:10809"),
+            ("nbds://127.0.0.1:10809", "127.0.0.1:10809"),
+            ("nbds://127.0.0.1:10809", "nbds://127.0.0.1:10809"),
+            ("nbd+unix:///?socket=/run/disk.sock", "/run/disk.sock"),
+            ("nbds+unix:///?socket=/run/disk.sock", "/run/disk.sock"),
+        ] {
+            assert!(is_meant(&at(place), meant), "{place} {meant}");
+            assert!(!is_meant(&at(place), "127.0.0.1:1080"), "{place}");
+        }
     }
 }

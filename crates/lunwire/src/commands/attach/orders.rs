@@ -26,6 +26,7 @@ use crate::daemon::clients::Questions;
 #[derive(Debug)]
 pub(super) struct Detach {
     pub(super) force: bool,
+    pub(super) leave: bool,
     /// Where the answer goes.
     pub(super) reply: Sender<Reply>,
 }
@@ -88,9 +89,9 @@ impl Orders {
         let known = Arc::clone(&shared);
         thread("orders").spawn(move || {
             orders.run(|order, _| match order {
-                Request::Detach { force } => {
+                Request::Detach { force, leave } => {
                     let (reply, answer) = mpsc::channel();
-                    to(Detach { force: *force, reply });
+                    to(Detach { force: *force, leave: *leave, reply });
                     let gone = || Reply::Error { message: "it is about to end".into() };
                     // Who comes late is told the same as the others.
                     answer.recv().unwrap_or_else(|_| known.end().clone().unwrap_or_else(gone))

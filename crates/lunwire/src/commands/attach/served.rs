@@ -14,12 +14,14 @@ use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
 use attach::Address;
+use attach::Device;
 use attach::Error;
 use attach::FuseServer;
 use attach::Left;
 use attach::NbdServer;
 use attach::News;
 use attach::Settings;
+use attach::UblkServer;
 use control::words;
 use engine::loops::LoopDevice;
 use engine::loops::LoopError;
@@ -35,6 +37,9 @@ use crate::client;
 /// Who only looks, as `udev` does whenever a device is closed, is gone after so long.
 const MOMENT: Duration = Duration::from_secs(2);
 
+/// How long the system may look for partitions on a new device: a few blocks.
+const BEGIN_MOST: Duration = Duration::from_secs(30);
+
 /// Between two looks whether something is still in use.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -46,6 +51,8 @@ pub(super) enum Place {
     Folder(PathBuf),
     /// A loop device.
     Loop,
+    /// A ublk device: the one with this number, or what is found.
+    Ublk(Option<u32>),
 }
 
 /// A disk that is attached.
@@ -55,6 +62,7 @@ pub(super) enum Served {
     File(FuseServer),
     /// On the file.
     Loop(LoopDevice, FuseServer),
+    Ublk(UblkServer),
 }
 
 /// What it takes to attach a disk.
@@ -66,19 +74,28 @@ pub(super) struct Wanted<'a> {
     pub(super) description: &'a str,
     /// Where a disk is mounted that becomes a loop device.
     pub(super) mount: Option<PathBuf>,
+    /// Which ublk device it is to be.
+    pub(super) device: Option<Device>,
     pub(super) settings: Settings,
 }
 
 impl Place {
+    /// Of which the system writes to by itself, also when it needs memory.
+    pub(super) const fn is_device(&self) -> bool {
+        matches!(self, Self::Loop | Self::Ublk(_))
+    }
+
     pub(super) fn of(options: &AttachOptions, folder: Option<&Path>) -> Result<Self> {
         match (&options.nbd, folder) {
             (Some(_), Some(folder)) => Err(twice(folder, "--nbd")),
             (None, Some(folder)) if options.loops => Err(twice(folder, "--loop")),
+            (None, Some(folder)) if options.ublk => Err(twice(folder, "--ublk")),
             (Some(text), None) => Ok(Self::Nbd(address(text)?)),
             (None, Some(folder)) => Ok(Self::Folder(folder.to_owned())),
             (None, None) if options.loops => Ok(Self::Loop),
+            (None, None) if options.ublk => Ok(Self::Ublk(options.recover)),
             (None, None) => {
-                Err(Usage("where? try: a directory, --nbd SOCKET or --loop".into()).into())
+                Err(Usage("where? try: a directory, --nbd SOCKET, --loop or --ublk".into()).into())
             }
         }
     }
@@ -137,15 +154,33 @@ impl Served {
                     }
                 }
             }
+            Place::Ublk(_) => {
+                let device = wanted.device.clone().context("there is no device")?;
+                let is_new = matches!(device, Device::New(_));
+                let (server, news) =
+                    UblkServer::start(disk, pool, device, wanted.settings.keep_bytes)?;
+                let begun = begin(&server, is_new);
+                if let Err(error) = begun {
+                    // Another one has users, who wait. The error is what counts.
+                    if is_new {
+                        let _ = server.abandon();
+                    } else {
+                        let _ = server.leave();
+                    }
+                    return Err(error);
+                }
+                Ok((Self::Ublk(server), news))
+            }
         }
     }
 
-    /// `nbd`, `file` or `loop`.
+    /// `nbd`, `file`, `loop` or `ublk`.
     pub(super) const fn kind(&self) -> &'static str {
         match self {
             Self::Nbd(_) => "nbd",
             Self::File(_) => "file",
             Self::Loop(..) => "loop",
+            Self::Ublk(_) => "ublk",
         }
     }
 
@@ -155,13 +190,14 @@ impl Served {
             Self::Nbd(server) => server.address().to_owned(),
             Self::File(server) => server.path().display().to_string(),
             Self::Loop(device, _) => device.path().display().to_string(),
+            Self::Ublk(server) => server.device().path().display().to_string(),
         }
     }
 
     /// The directory that is mounted.
     pub(super) fn folder(&self) -> Option<PathBuf> {
         match self {
-            Self::Nbd(_) => None,
+            Self::Nbd(_) | Self::Ublk(_) => None,
             Self::File(server) | Self::Loop(_, server) => {
                 server.path().parent().map(Path::to_path_buf)
             }
@@ -169,11 +205,35 @@ impl Served {
     }
 
     /// The disk has another size.
-    pub(super) fn resized(&self) -> std::io::Result<()> {
-        let Self::Loop(device, server) = self else { return Ok(()) };
-        // The system asks us for the size of the file when somebody asks it, and at no other time.
-        std::fs::metadata(server.path())?;
-        device.resize()
+    pub(super) fn resized(&self, bytes: u64) -> std::io::Result<()> {
+        match self {
+            Self::Nbd(_) | Self::File(_) => Ok(()),
+            Self::Loop(device, server) => {
+                // The system asks us for the size of the file when somebody asks it, and at no
+                // other time.
+                std::fs::metadata(server.path())?;
+                device.resize()
+            }
+            Self::Ublk(server) => server.device().resize(bytes).map_err(|error| {
+                let why = "the system can give it another one since Linux 6.16; try: detach it, \
+                           and attach it again";
+                match error.kind() {
+                    ErrorKind::Unsupported => std::io::Error::other(why),
+                    _ => error,
+                }
+            }),
+        }
+    }
+
+    /// Serves it no more, where it outlives the process.
+    ///
+    /// # Errors
+    /// If what was written is not certain to be on stable storage.
+    pub(super) fn leave(self) -> Result<Vec<String>, Error> {
+        match self {
+            Self::Ublk(server) => server.leave().map(|()| Vec::new()),
+            other => other.stop(Duration::ZERO),
+        }
     }
 
     /// Lets go of it, if nobody uses it.
@@ -196,6 +256,10 @@ impl Served {
                 soon(|| device.detach()).map_err(|error| used(device.path(), &error))?;
                 soon(|| server.unmount()).map_err(|error| used(&server.path(), &error))
             }
+            Self::Ublk(server) => {
+                let path = server.device().path();
+                soon(|| is_unused(server)).map_err(|error| used(path, &error))
+            }
         }
     }
 
@@ -212,6 +276,13 @@ impl Served {
                     ));
                 }
                 server.stop(grace)?;
+                return Ok(lost);
+            }
+            Self::Ublk(server) => {
+                if let Err(error) = retry(until, || is_unused(&server)) {
+                    lost.push(in_use(server.device().path(), &error));
+                }
+                server.stop(until.saturating_duration_since(Instant::now()).max(MOMENT))?;
                 return Ok(lost);
             }
             Self::File(server) => server,
@@ -260,6 +331,48 @@ fn device_on(server: &FuseServer, options: LoopOptions) -> Result<Result<LoopDev
         device.clear()?;
     }
     bail!("interrupted")
+}
+
+/// Shows a ublk device to its users, which the system reads first.
+///
+/// It holds a lock of the driver meanwhile. Should this process be killed before the target has
+/// answered, Linux 6.12 waits for ever with that lock, and the device can be neither taken over nor
+/// away: so this is short, whatever the user waits for otherwise.
+fn begin(server: &UblkServer, is_new: bool) -> Result<()> {
+    std::thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("ublk-begin".into());
+        // Who has gone needs no word.
+        thread.spawn_scoped(scope, move || drop(tell.send(server.begin())))?;
+        let until = Instant::now() + BEGIN_MOST;
+        let mut is_failing = false;
+        loop {
+            match told.recv_timeout(LOOK) {
+                Ok(begun) if !is_failing => return Ok(begun?),
+                Ok(_) if client::is_interrupted() => bail!("interrupted"),
+                Ok(_) => bail!("the target does not answer what the system reads of the device"),
+                Err(RecvTimeoutError::Disconnected) => bail!("its thread stopped"),
+                // Of one that is taken over nothing is read.
+                Err(RecvTimeoutError::Timeout) => {
+                    let is_late = client::is_interrupted() || Instant::now() >= until;
+                    if is_new && !is_failing && is_late {
+                        is_failing = true;
+                        server.fail();
+                    }
+                }
+            }
+        }
+    })
+}
+
+/// Whether nobody has mounted the device or has it open.
+fn is_unused(server: &UblkServer) -> std::io::Result<()> {
+    let device = server.device();
+    device.is_free()?;
+    match users::has_some(device.path()) {
+        true => Err(ErrorKind::ResourceBusy.into()),
+        false => Ok(()),
+    }
 }
 
 fn used(path: &Path, error: &std::io::Error) -> String {

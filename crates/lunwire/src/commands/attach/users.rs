@@ -21,6 +21,11 @@ pub(super) fn of(path: &Path) -> String {
     }
 }
 
+/// Whether a process has `path` open.
+pub(super) fn has_some(path: &Path) -> bool {
+    !processes(path).is_empty()
+}
+
 /// Where it is mounted (proc_pid_mountinfo(5)): the source is the second word behind ` - `.
 fn mounts(mountinfo: &str, path: &Path) -> Vec<String> {
     let place = |line: &str| {

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which ublk device a disk is to be: a new one, or one whose process is gone.
+//!
+//! What a process needs to know that takes a device over is written on the device itself
+//! ([`Mark`]): so nothing else has to outlive the process before it.
+
+use std::hash::BuildHasher;
+use std::hash::RandomState;
+use std::path::Path;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::bail;
+use engine::ublk::UblkDevice;
+use engine::ublk::UblkError;
+use engine::ublk::UblkInfo;
+use initiator::Disk;
+use initiator::Isid;
+use initiator::Session;
+use initiator::scsi;
+use wire::scsi::vpd::Association;
+use wire::scsi::vpd::Designator;
+
+use super::book::Book;
+use super::book::Entry;
+use crate::client;
+
+/// Linux before 6.12 looks every 5 s whether the process of a device is gone.
+const PATIENCE: Duration = Duration::from_secs(12);
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What is written on a device, and comes back as it was.
+///
+/// A process that is gone may have left writes on their way to the target. They are asked of the
+/// next process again, and must not come after what that one writes later: so it logs in with the
+/// same ISID, which ends the session before it and all that was under way there (RFC 7143 §6.3.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Behind the first byte of the ISID.
+    isid: [u8; 5],
+    /// Of what names the disk; zero: nothing does.
+    disk: [u8; 3],
+}
+
+/// A device, and by which name the disk is listed.
+#[derive(Debug)]
+pub(super) struct Claim {
+    pub(super) mark: Mark,
+    /// None: a new one.
+    pub(super) orphan: Option<Orphan>,
+}
+
+/// A device that waits for a process.
+#[derive(Debug)]
+pub(super) struct Orphan {
+    pub(super) device: UblkDevice,
+    info: UblkInfo,
+    /// By which it was listed.
+    pub(super) name: Option<String>,
+}
+
+impl Mark {
+    /// With an ISID of its own.
+    fn new() -> Self {
+        let [a, b, c, d, e, ..] = RandomState::new().hash_one(std::process::id()).to_ne_bytes();
+        Self { isid: [a, b, c, d, e], disk: [0; 3] }
+    }
+
+    fn of(number: u64) -> Self {
+        let [x, y, z, a, b, c, d, e] = number.to_be_bytes();
+        Self { isid: [a, b, c, d, e], disk: [x, y, z] }
+    }
+
+    pub(super) fn number(self) -> u64 {
+        let Self { isid: [a, b, c, d, e], disk: [x, y, z] } = self;
+        u64::from_be_bytes([x, y, z, a, b, c, d, e])
+    }
+
+    /// Of the path with this number: type 10, and a qualifier (RFC 7143 §11.12.5).
+    pub(super) fn isid(self, path: u16) -> Isid {
+        let [a, b, c, d, e] = self.isid;
+        let [high, low] = u16::from_be_bytes([d, e]).wrapping_add(path).to_be_bytes();
+        Isid([0x80, a, b, c, high, low])
+    }
+
+    pub(super) fn with_disk(self, disk: [u8; 3]) -> Self {
+        Self { disk, ..self }
+    }
+}
+
+impl Claim {
+    /// The device of the number `recover`; else one of `url` whose process is gone, if there is
+    /// one; else a new one.
+    pub(super) fn find(
+        recover: Option<u32>,
+        alias: Option<&str>,
+        book: &Book,
+        url: &str,
+    ) -> Result<Self> {
+        let wanted = recover.map(UblkDevice::of);
+        let found = |entry: &Entry| {
+            let attachment = &entry.attachment;
+            let device = UblkDevice::at(Path::new(&attachment.place))?;
+            let is_it = match &wanted {
+                Some(wanted) => *wanted == device,
+                None => attachment.url == url && alias.is_none_or(|alias| alias == attachment.name),
+            };
+            let is_orphan = !entry.alive && attachment.kind == "ublk" && is_it;
+            is_orphan.then(|| (device, Some(attachment.name.clone())))
+        };
+        let mut listed: Vec<_> = book.entries()?.iter().filter_map(found).collect();
+        if wanted.is_none() {
+            // A device that is gone, as after a reboot, is taken over by nobody.
+            listed.retain(|(device, _)| !matches!(device.info(), Err(UblkError::NoDevice(_))));
+        }
+        if listed.len() > 1 && wanted.is_none() {
+            bail!(
+                "several devices of {url} wait for a process; try: --recover NUMBER, or --as NAME"
+            );
+        }
+        let device = listed.pop().or_else(|| wanted.map(|device| (device, None)));
+        let Some((device, name)) = device else {
+            return Ok(Self { mark: Mark::new(), orphan: None });
+        };
+        let info = wait_for_orphan(&device)?;
+        let orphan = Orphan { device, info, name };
+        Ok(Self { mark: Mark::of(orphan.info.mark), orphan: Some(orphan) })
+    }
+
+    /// The device that `disk` is to be.
+    pub(super) fn device(
+        &self,
+        session: &Session,
+        lun: u16,
+        disk: &Disk,
+    ) -> Result<attach::Device> {
+        let names = names(session, lun)?;
+        let Some(Orphan { device, info, .. }) = &self.orphan else {
+            return Ok(attach::Device::New(self.mark.with_disk(names).number()));
+        };
+        let shown = device.path().display();
+        let geometry = disk.geometry();
+        if self.mark.disk != names {
+            bail!("{shown} was another disk than this one; try: the URL that it was attached with");
+        }
+        if info.block != geometry.block || info.bytes > geometry.bytes() {
+            bail!(
+                "{shown} has {} bytes in blocks of {}, and the disk {} in blocks of {}; \
+                 try: lunwire detach {shown}",
+                info.bytes,
+                info.block,
+                geometry.bytes(),
+                geometry.block
+            );
+        }
+        if geometry.read_only && !info.read_only {
+            bail!("{shown} can be written, and the disk cannot any more");
+        }
+        let until = Instant::now() + PATIENCE;
+        while let Err(error) = device.begin_recovery() {
+            let is_passing = error.kind() == std::io::ErrorKind::ResourceBusy;
+            if !is_passing || Instant::now() >= until || client::is_interrupted() {
+                return Err(error).with_context(|| format!("cannot take {shown} over"));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(attach::Device::Orphan(device.clone()))
+    }
+
+    /// Bytes that the device lacks of the disk, of which its users see nothing.
+    pub(super) fn has_grown(&self, disk: &Disk) -> bool {
+        self.orphan.as_ref().is_some_and(|orphan| orphan.info.bytes < disk.size())
+    }
+}
+
+/// Whether the system has a device of this path.
+pub(super) fn exists(place: &str) -> bool {
+    let device = UblkDevice::at(Path::new(place));
+    device.is_some_and(|device| {
+        !matches!(device.info(), Err(UblkError::NoDevice(_) | UblkError::NoModule(_)))
+    })
+}
+
+/// Takes away a device whose process is gone; `force`: even if somebody uses it.
+pub(super) fn take_away(place: &str, force: bool) -> Result<()> {
+    let Some(device) = UblkDevice::at(Path::new(place)).filter(|_| exists(place)) else {
+        return Ok(());
+    };
+    if !force && device.is_free().is_err() {
+        let users = super::users::of(device.path());
+        bail!(
+            "{place} is in use by {users}, whose reads and writes wait; try: attach it again, or \
+             --force, which loses what was not written"
+        );
+    }
+    wait_for_orphan(&device)?;
+    device
+        .stop()
+        .and_then(|()| device.delete())
+        .with_context(|| format!("cannot take {place} away"))
+}
+
+/// Waits until the system has noticed that the process of a device is gone.
+fn wait_for_orphan(device: &UblkDevice) -> Result<UblkInfo> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let info = device.info()?;
+        if info.is_orphan {
+            return Ok(info);
+        }
+        let shown = || device.path().display().to_string();
+        // Of a process that ends there is this folder until it has ended.
+        let lives = info.pid > 0 && Path::new(&format!("/proc/{}/exe", info.pid)).exists();
+        if lives {
+            return Err(UblkError::Served { device: shown(), pid: info.pid }.into());
+        }
+        if Instant::now() >= until || client::is_interrupted() {
+            return Err(UblkError::NotWaiting(shown()).into());
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Three bytes of what names a disk; zeroes if nothing does.
+fn names(session: &Session, lun: u16) -> Result<[u8; 3]> {
+    let mut bytes = Vec::new();
+    for name in scsi::designators(&mut session.unit(lun))? {
+        let is_of_unit = match &name {
+            Designator::Naa(_)
+            | Designator::Eui(_)
+            | Designator::T10Vendor(_)
+            | Designator::Content(_) => true,
+            Designator::ScsiName { of, .. } => *of == Association::LogicalUnit,
+            _ => false,
+        };
+        if is_of_unit {
+            name.emit(&mut bytes);
+        }
+    }
+    if bytes.is_empty() {
+        return Ok([0; 3]);
+    }
+    let [_, rest @ ..] = crc::crc32c(&bytes).to_be_bytes();
+    Ok(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_comes_back_as_it_was() {
+        let mark = Mark { isid: [1, 2, 3, 0xff, 0xff], disk: [7, 8, 9] };
+        assert_eq!(Mark::of(mark.number()), mark);
+        assert_eq!(mark.isid(0), Isid([0x80, 1, 2, 3, 0xff, 0xff]));
+        assert_eq!(mark.isid(1), Isid([0x80, 1, 2, 3, 0, 0]));
+        assert!(mark.isid(2).is_proper());
+        assert_ne!(Mark::new(), Mark::new());
+    }
+
+    #[test]
+    fn what_is_no_device_is_not_there() {
+        assert!(!exists("/dev/loop0") && !exists("nonsense"));
+        assert!(take_away("/dev/loop0", false).is_ok());
+    }
+}
