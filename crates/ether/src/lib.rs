@@ -6,10 +6,10 @@
 //!
 //! ```text
 //!  opener                         acceptor
-//!    | Open, filled up to the longest frame  |   again until it is answered; short ones after a while
-//!    |-------------------------------------->|   endpoint asks its owner; it is not told before
-//!    |               Accept, filled up       |   the opener has shown that it heard
-//!    |<--------------------------------------|
+//!    | Open, filled up to the longest frame  |   again until it is answered;
+//!    |-------------------------------------->|   short ones after a while
+//!    |               Accept, filled up       |   its owner is not told before
+//!    |<--------------------------------------|   the opener has shown that it heard
 //!    | Data: offsets, SACK, window           |
 //!    |<------------------------------------->|
 //! ```

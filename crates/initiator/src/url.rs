@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Addresses of disks, in the form of libiscsi and QEMU:
 //! `iscsi://[user[%secret]@]host[:port][/target-iqn[/lun]][?option=value[&option=value]...]`, or
-//! `iser://` for the same over RDMA, or `ether://`, whose host is `MAC%INTERFACE`, for the same over
-//! raw Ethernet.
+//! `iser://` for the same over RDMA, or `ether://`, whose host is `MAC%INTERFACE`, for the same
+//! over raw Ethernet.
 
 mod options;
 mod secrets;
