@@ -183,6 +183,7 @@ pub use iscsi::initiator::discovery::DiscoveryError;
 pub use iscsi::name::NameError;
 pub use mover::iser::Checks;
 pub use station::PlaceError;
+pub use station::settle;
 pub use wire::iscsi::Cdb;
 pub use wire::iscsi::Isid;
 pub use wire::iscsi::LunField;

@@ -135,6 +135,18 @@ pub fn connect(place: &Place) -> io::Result<OwnedFd> {
     answered.recv().unwrap_or_else(|_| Err(io::ErrorKind::ConnectionAborted.into()))
 }
 
+/// Waits until the peers of connections that were opened here, and are closed, have been told so:
+/// for a process that ends, and takes its stations along. Returns at once where there are none.
+pub fn settle(patience: Duration) {
+    let begin = std::time::Instant::now();
+    let openers = OPENERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (answer, answered) = mpsc::channel();
+    openers.values().for_each(|orders| orders.send(Order::Settle(answer.clone())));
+    drop((openers, answer));
+    // Until each has answered, or dropped the question.
+    while answered.recv_timeout(patience.saturating_sub(begin.elapsed())).is_ok() {}
+}
+
 /// The thread of an opening station is not needed any more, unless `has_orders`.
 fn retire(interface: &str, has_orders: impl FnOnce() -> bool) -> bool {
     let mut openers = OPENERS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -37,6 +37,8 @@ use crate::retire;
 pub(crate) enum Order {
     /// Open a connection; the answer is our end of it.
     Connect(Mac, Sender<io::Result<OwnedFd>>),
+    /// Tell when all connections that were closed are over.
+    Settle(Sender<()>),
     /// End.
     Stop,
 }
@@ -60,6 +62,8 @@ pub(crate) struct Thread {
     lines: BTreeMap<ConnectionId, Line>,
     /// Who waits for connections that do not stand yet.
     opening: BTreeMap<ConnectionId, Sender<io::Result<OwnedFd>>>,
+    /// Who waits for the end of connections that were closed.
+    settling: Vec<Sender<()>>,
     /// A frame that the interface had no room for.
     stuck: Vec<u8>,
     begin: std::time::Instant,
@@ -103,6 +107,7 @@ impl Thread {
             taker,
             lines: BTreeMap::new(),
             opening: BTreeMap::new(),
+            settling: Vec::new(),
             stuck: Vec::new(),
             begin: std::time::Instant::now(),
             idle_since: None,
@@ -119,6 +124,10 @@ impl Thread {
             self.serve_lines();
             self.take_events();
             let more_sends = self.transmit();
+            if !more_sends && self.lines.is_empty() && self.stuck.is_empty() {
+                // Who waits no longer has dropped its end.
+                self.settling.drain(..).for_each(|answer| answer.send(()).unwrap_or_default());
+            }
             self.wait(more_frames || more_sends);
         }
         let now = self.now();
@@ -152,6 +161,7 @@ impl Thread {
     fn take_orders(&mut self) {
         while let Some(order) = self.next_order.take().or_else(|| self.orders.try_recv().ok()) {
             match order {
+                Order::Settle(answer) => self.settling.push(answer),
                 Order::Stop => {
                     let now = self.now();
                     self.stopping.get_or_insert(now + STOP_PATIENCE);
