@@ -6,6 +6,7 @@
 mod authentication;
 mod device;
 mod disk;
+mod ether_frames;
 mod initiator;
 mod input;
 mod iser;
@@ -20,6 +21,7 @@ mod target;
 
 use crate::authentication::authentication;
 use crate::disk::Disk;
+pub use crate::ether_frames::ether_frames;
 pub use crate::initiator::initiator_machine;
 use crate::input::Input;
 pub use crate::iser::Reached;

@@ -156,6 +156,11 @@ fn mpa_stream() {
 }
 
 #[test]
+fn ether_frames() {
+    drive(lunwire_fuzz::ether_frames);
+}
+
+#[test]
 fn queue_pair() {
     drive(lunwire_fuzz::queue_pair);
 }

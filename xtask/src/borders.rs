@@ -7,6 +7,7 @@ use crate::workspace::File;
 
 /// Where everything goes through a port.
 const BEHIND_PORTS: &[&str] = &[
+    "crates/ether/src/",
     "crates/iscsi/src/",
     "crates/mover/src/",
     "crates/rdma/src/",

@@ -26,12 +26,14 @@ const RANKS: &[(&str, u8)] = &[
     ("lunwire-crc", 0),
     ("lunwire-control", 0),
     ("lunwire-capture", 1),
+    ("lunwire-ether", 1),
     ("lunwire-iscsi", 1),
     ("lunwire-nbd", 1),
     ("lunwire-rdma", 1),
     ("lunwire-store", 1),
     ("lunwire-engine", 1),
     ("lunwire-mover", 2),
+    ("lunwire-station", 2),
     ("lunwire-rbd", 2),
     ("lunwire-verbs", 2),
     ("lunwire-scsi", 2),
@@ -48,8 +50,9 @@ const RANKS: &[(&str, u8)] = &[
 ];
 
 /// Folders below `crates/` whose crates must not be able to name a socket, a clock or a thread.
-const PURE: &[&str] =
-    &["clock", "slots", "medium", "wire", "iscsi", "mover", "nbd", "rdma", "scsi", "store"];
+const PURE: &[&str] = &[
+    "clock", "slots", "medium", "wire", "ether", "iscsi", "mover", "nbd", "rdma", "scsi", "store",
+];
 
 /// Folders below `crates/`, or beside it, that may have unsafe code.
 const UNSAFE: &[&str] = &["crc", "buf", "capi", "engine", "rbd", "verbs", "bench"];

@@ -122,6 +122,7 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
         rdma: target::Rdma::Off,
         capture: None,
         adapters: target::Adapters::default(),
+        ether: Vec::new(),
         // Tests hold work back for as long as they like.
         end_wait: Duration::from_secs(60),
         isns: None,

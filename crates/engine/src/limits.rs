@@ -93,6 +93,20 @@ pub const COMPANION_LEN_MAX: usize = 4096 + 128;
 /// Connections that the kernel keeps for a listening socket until they are accepted.
 pub const LISTEN_BACKLOG: i32 = 4096;
 
+/// Memory for frames of a packet socket: what 10 Gbit/s bring while its thread waits three
+/// milliseconds for a processor.
+pub const PACKET_RING_BYTES: usize = 4 << 20;
+
+/// It is made of blocks, whose pages the system must find side by side.
+pub const PACKET_BLOCK_BYTES: usize = 64 << 10;
+
+/// Room for a frame in it, by what the interface carries: a standard frame at least, and a jumbo
+/// frame of 9000 bytes at most, which is all that is sent.
+pub const PACKET_SLOT_BYTES_MIN: usize = 2048;
+
+/// See there.
+pub const PACKET_SLOT_BYTES_MAX: usize = 16 << 10;
+
 /// Default longest time to spin: more than a round trip on the same host, far less than a disk.
 pub const SPIN_MAX: Duration = Duration::from_micros(100);
 
@@ -100,6 +114,8 @@ pub const SPIN_MAX: Duration = Duration::from_micros(100);
 /// side). A wait that was slept through counts as shorter by this.
 pub const WAKE_COST: Duration = Duration::from_micros(60);
 
+const _: () = assert!(PACKET_RING_BYTES.is_multiple_of(PACKET_BLOCK_BYTES));
+const _: () = assert!(PACKET_BLOCK_BYTES.is_multiple_of(PACKET_SLOT_BYTES_MAX));
 const _: () = assert!(RECEIVE_BUFFERS.is_power_of_two());
 const _: () = assert!(RECEIVE_BUFFERS_MAX >= RECEIVE_BUFFERS);
 const _: () = assert!(COMPLETIONS >= SUBMISSIONS);

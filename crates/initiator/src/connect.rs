@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections that are to be made: over TCP or RDMA adapters to several portals, or to a target in
-//! this process.
+//! Connections that are to be made: over TCP, RDMA adapters or raw Ethernet to several portals, or
+//! to a target in this process.
 //!
 //! The portal that was named first has a head start, then the first one that stands is taken, so
 //! that a dead portal delays nothing for long.
@@ -21,6 +21,8 @@ use engine::duplex::End;
 use mover::iser;
 use mover::local::ToInitiator;
 use mover::local::ToTarget;
+use station::Place;
+use station::PlaceError;
 
 use crate::Error;
 use crate::Transport;
@@ -43,7 +45,7 @@ pub struct Connected {
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums)] // a connector makes one of these
 pub enum Line {
-    /// TCP.
+    /// TCP, or what is as good: a stream over frames.
     Stream(TcpStream),
     /// Messages, within this process.
     Local(LocalEnd),
@@ -129,7 +131,7 @@ pub trait Connector: fmt::Debug {
     ) -> Attempt;
 }
 
-/// Connects over TCP or RDMA adapters, by threads.
+/// Connects over TCP, RDMA adapters or raw Ethernet, by threads.
 #[derive(Debug)]
 pub(crate) struct Threads;
 
@@ -198,6 +200,12 @@ fn start(transport: Transport, portals: &[String], found: &Sender<Result<Connect
 }
 
 fn try_portal(transport: Transport, portal: &str, found: &Sender<Result<Connected, String>>) {
+    if transport == Transport::Ether {
+        let peer = SocketAddr::from(([0, 0, 0, 0], 0));
+        let line = line_to_station(portal);
+        let _ = found.send(line.map(|line| Connected { line, peer, portal: portal.to_owned() }));
+        return;
+    }
     let addresses = match portal.to_socket_addrs() {
         Ok(addresses) => addresses.take(ADDRESSES_MAX),
         Err(error) => {
@@ -212,6 +220,16 @@ fn try_portal(transport: Transport, portal: &str, found: &Sender<Result<Connecte
             let _ = found.send(line.map(|line| Connected { line, peer, portal }));
         });
     }
+}
+
+/// A stream over frames, whose end resets it: to its user it is one of TCP.
+fn line_to_station(portal: &str) -> Result<Line, String> {
+    let place: Place = portal.parse().map_err(|error: PlaceError| error.to_string())?;
+    let stream = station::connect(&place).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => format!("{error}: frames need CAP_NET_RAW"),
+        _ => error.to_string(),
+    })?;
+    Ok(Line::Stream(TcpStream::from(stream)))
 }
 
 fn line_to(peer: SocketAddr, transport: Transport) -> Result<Line, String> {

@@ -188,6 +188,8 @@ pub use iscsi::initiator::discovery::Discovered;
 pub use iscsi::initiator::discovery::DiscoveryError;
 pub use iscsi::name::NameError;
 pub use mover::iser::Checks;
+pub use station::PlaceError;
+pub use station::settle;
 pub use wire::iscsi::Cdb;
 pub use wire::iscsi::Isid;
 pub use wire::iscsi::LunField;

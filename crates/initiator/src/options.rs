@@ -59,6 +59,8 @@ pub enum Transport {
     Iser(Begin, Checks),
     /// iSER over an RDMA adapter of this machine (rdma-core).
     Verbs,
+    /// PDUs on a byte stream over raw Ethernet frames; a portal is `MAC%INTERFACE`.
+    Ether,
 }
 
 /// How a session over iSER begins.

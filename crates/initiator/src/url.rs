@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Addresses of disks, in the form of libiscsi and QEMU:
 //! `iscsi://[user[%secret]@]host[:port][/target-iqn[/lun]][?option=value[&option=value]...]`, or
-//! `iser://` for the same over RDMA.
+//! `iser://` for the same over RDMA, or `ether://`, whose host is `MAC%INTERFACE`, for the same
+//! over raw Ethernet.
 
 mod address;
 mod options;
@@ -12,6 +13,8 @@ use std::fmt;
 use iscsi::chap::Algorithm;
 use iscsi::initiator::DigestOffer;
 use iscsi::name;
+use station::Place;
+use station::PlaceError;
 
 use crate::Begin;
 use crate::Checks;
@@ -26,6 +29,7 @@ pub use secrets::without_secrets;
 /// The beginnings of a URL.
 const ISCSI: &str = "iscsi://";
 const ISER: &str = "iser://";
+const ETHER: &str = "ether://";
 
 /// The port that IANA gave to iSCSI.
 const PORT: u16 = 3260;
@@ -37,9 +41,10 @@ pub struct Url {
     pub user: Option<String>,
     /// CHAP secret, as it was written.
     pub secret: Option<String>,
-    /// Name or address; IPv6 without brackets.
+    /// Name or address; IPv6 without brackets. Of `ether://` the address of a station, `%` and the
+    /// interface that leads to it.
     pub host: String,
-    /// TCP port.
+    /// TCP port; of `ether://` 0.
     pub port: u16,
     /// iSCSI name of the target, as it was written.
     pub target: Option<String>,
@@ -87,7 +92,7 @@ pub const URL_OPTIONS: [&str; 9] = [
 #[non_exhaustive]
 pub enum UrlError {
     /// The scheme.
-    #[error("it does not begin with iscsi:// or iser://")]
+    #[error("it does not begin with iscsi://, iser:// or ether://")]
     Scheme,
     /// The host.
     #[error("the host is missing")]
@@ -95,6 +100,9 @@ pub enum UrlError {
     /// An IPv6 address, whose colons would hide a port.
     #[error("an IPv6 address stands in brackets: {}", bracketed(.0))]
     Brackets(String),
+    /// The station of `ether://`: not quoted, for it may be a secret.
+    #[error("ether://MAC%INTERFACE/TARGET/LUN is right: {0}")]
+    Station(PlaceError),
     /// The host: not quoted, for it may be a secret behind which the host is missing.
     #[error("what stands for the host is none: a name or an address is right")]
     NoHost,
@@ -152,13 +160,16 @@ impl Url {
     /// [`UrlError`].
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         let mut url = Self::default();
-        let rest = match text.strip_prefix(ISER) {
-            Some(rest) => {
-                url.transport = Transport::Iser(Begin::Rdma, Checks::Crc);
-                rest
-            }
-            None => text.strip_prefix(ISCSI).ok_or(UrlError::Scheme)?,
-        };
+        let schemes = [
+            (ISCSI, Transport::Tcp),
+            (ISER, Transport::Iser(Begin::Rdma, Checks::Crc)),
+            (ETHER, Transport::Ether),
+        ];
+        let found = schemes
+            .into_iter()
+            .find_map(|(scheme, transport)| Some((text.strip_prefix(scheme)?, transport)));
+        let rest;
+        (rest, url.transport) = found.ok_or(UrlError::Scheme)?;
         let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = place.split_once('/').unwrap_or((place, ""));
         let (login, place) = match authority.rsplit_once('@') {
@@ -176,7 +187,13 @@ impl Url {
             url.user = Some(user.to_owned());
             url.secret = secret.filter(|secret| !secret.is_empty()).map(str::to_owned);
         }
-        (url.host, url.port) = host_and_port(place)?;
+        (url.host, url.port) = match url.transport {
+            Transport::Ether => {
+                let place: Place = place.parse().map_err(UrlError::Station)?;
+                (place.to_string(), 0)
+            }
+            _ => host_and_port(place)?,
+        };
         let mut parts = path.splitn(3, '/').filter(|part| !part.is_empty());
         if let Some(target) = parts.next() {
             let target = options::decoded(target).ok_or(UrlError::Secret)?;
@@ -207,9 +224,12 @@ impl Url {
         }
     }
 
-    /// `host:port`, IPv6 in brackets.
+    /// `host:port`, IPv6 in brackets; of `ether://` `MAC%INTERFACE`.
     #[must_use]
     pub fn portal(&self) -> String {
+        if self.transport == Transport::Ether {
+            return self.host.clone();
+        }
         portal(&self.host, self.port)
     }
 }
@@ -275,6 +295,7 @@ impl fmt::Display for Url {
         f.write_str(match self.transport {
             Transport::Tcp => ISCSI,
             Transport::Iser(..) | Transport::Verbs => ISER,
+            Transport::Ether => ETHER,
         })?;
         if let Some(user) = &self.user {
             write!(f, "{}@", secrets::shown_user(user))?;
@@ -340,6 +361,37 @@ mod tests {
         assert_eq!(url.portal(), "10.0.0.1:3261");
         assert_eq!(with_port("[fe80::1]"), "[fe80::1]:3260");
         assert_eq!(with_port("a:5"), "a:5");
+    }
+
+    #[test]
+    fn stations_have_urls() {
+        let text = "ether://me%secret@02:00:5e:10:00:01%eth0/iqn.2026-01.com.example:a/3";
+        let url = Url::parse_disk(text).unwrap();
+        assert_eq!((url.user.as_deref(), url.secret.as_deref()), (Some("me"), Some("secret")));
+        assert_eq!((url.portal().as_str(), url.lun), ("02:00:5e:10:00:01%eth0", Some(3)));
+        let shown = "ether://me@02:00:5e:10:00:01%eth0/iqn.2026-01.com.example:a/3";
+        assert_eq!(url.to_string(), shown);
+        assert_eq!(Url::parse_disk(&shown.replace("me@", "")).unwrap().user, None);
+        assert_eq!(with_port(&url.portal()), url.portal());
+        let plain = shown.replace("me@", "");
+        assert_eq!(without_secrets(&plain), plain);
+        for (text, what) in [
+            ("ether://host/iqn.2026-01.com.example:a/0", "interface"),
+            ("ether://02:00:5e:10:00:01/iqn.2026-01.com.example:a/0", "interface"),
+            ("ether://ff:ff:ff:ff:ff:ff%eth0/iqn.2026-01.com.example:a/0", "one station"),
+            ("ether://02:00:5e:10:00:01%eth0/iqn.2026-01.com.example:a/0?iser", "ether://"),
+            (
+                "ether://02:00:5e:10:00:01%eth0/iqn.2026-01.com.example:a/0?transport=tcp",
+                "ether://",
+            ),
+            (
+                "ether://02:00:5e:10:00:01%eth0/iqn.2026-01.com.example:a/0?provider=iwarp",
+                "iser://",
+            ),
+        ] {
+            let error = Url::parse_disk(text).unwrap_err().to_string();
+            assert!(error.contains(what), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -232,6 +232,11 @@ pub(crate) struct ServeOptions {
     /// repeatable. An iWARP adapter needs a port that TCP does not have
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) rdma_listen: Vec<String>,
+    /// Interface at which connections over raw Ethernet are taken, too (ether://MAC%INTERFACE/...),
+    /// for a wire that is all yours: frames have no address list and no encryption; repeatable.
+    /// Needs CAP_NET_RAW
+    #[arg(long, value_name = "INTERFACE")]
+    pub(crate) ether: Vec<String>,
     /// auto, uring or epoll [default: auto]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,

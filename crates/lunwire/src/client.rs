@@ -203,7 +203,7 @@ fn warn_of_digests(options: &Options) {
         return;
     }
     let instead = match options.transport {
-        Transport::Tcp => return,
+        Transport::Tcp | Transport::Ether => return,
         Transport::Iser(..) => {
             "the CRC of MPA covers each segment instead, unless the URL has mpa_crc=none"
         }
@@ -217,7 +217,7 @@ fn warn_of_digests(options: &Options) {
 /// Who wants what else there is on a byte stream alone is told, too.
 fn warn_of_the_rest(options: &Options) {
     let Settings { error_recovery_level, markers, .. } = &options.settings;
-    if options.transport != Transport::Tcp && *markers {
+    if !matches!(options.transport, Transport::Tcp | Transport::Ether) && *markers {
         output::warn("--markers is for iSCSI over TCP: over iSER it does nothing");
     }
     if options.transport == Transport::Verbs && *error_recovery_level > 1 {
@@ -576,6 +576,13 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
     let inspect = try_command("inspect", url);
     let alone = |command: &str| command.strip_prefix("; ").map(str::to_owned);
     Some(match error.kind() {
+        Kind::Unreachable { .. } if url.transport == Transport::Ether => {
+            let host = &url.host;
+            format!(
+                "is lunwire serve --ether running there, at the interface with that address, \
+                     and is {host} on the same wire?"
+            )
+        }
         Kind::Unreachable { .. } => {
             let discover = discover.trim_start_matches(';');
             format!("is the target running there?{discover}")

@@ -19,6 +19,7 @@ mod remotes;
 use std::io::Write;
 use std::num::ParseIntError;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::error::ContextKind;
 use clap::error::ContextValue;
@@ -86,8 +87,13 @@ fn told() -> u8 {
     }
 }
 
+/// So long this process stays for what it has left to say over raw Ethernet: of what is over TCP
+/// the system says it.
+const SETTLE_PATIENCE: Duration = Duration::from_millis(200);
+
 fn main() -> ExitCode {
     let status = carry_out();
+    initiator::settle(SETTLE_PATIENCE);
     if rbd::is_loaded() {
         // Without hooks, which would abort the process under the threads of Ceph's client.
         let _ = std::io::stdout().flush();

@@ -105,6 +105,8 @@ pub(crate) struct Draft {
     /// Of single portals.
     rdma_of: Vec<(SocketAddr, Provider)>,
     rdma_listen: Vec<SocketAddr>,
+    /// Interfaces at which frames are taken.
+    pub(crate) ether: Vec<String>,
     /// File and bytes of a capture.
     pub(crate) capture: Option<(PathBuf, u64)>,
     sessions_max: usize,
@@ -156,6 +158,7 @@ impl Draft {
             rdma: Provider::Off,
             rdma_of: Vec::new(),
             rdma_listen: Vec::new(),
+            ether: Vec::new(),
             capture: None,
             sessions_max: SESSIONS_MAX,
             connections: ConnectionLimits::default(),
@@ -247,6 +250,12 @@ impl Draft {
         if !self.rdma_listen.is_empty() && !self.rdma.has_adapters() {
             let problem = "--rdma-listen: it is for adapters; try: --rdma verbs beside it";
             return Err(Usage(problem.into()).into());
+        }
+        for name in &options.ether {
+            if self.ether.contains(name) {
+                return Err(Usage(format!("--ether {name}: it is named twice")).into());
+            }
+            self.ether.push(name.clone());
         }
         if let Some(path) = &options.capture {
             crate::client::capture::refuse_stream(path)?;
@@ -466,6 +475,7 @@ impl Draft {
             login_timeout: self.login_timeout,
             rdma: self.rdma.of_sockets(),
             adapters: self.adapters(),
+            ether: self.ether.clone(),
             capture: None,
             end_wait: target::END_WAIT_DEFAULT,
             isns: self.isns.clone(),

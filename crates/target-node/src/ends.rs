@@ -4,7 +4,10 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::net::Ipv4Addr;
+use std::net::Ipv6Addr;
 use std::net::SocketAddr;
+
+use wire::ether::Mac;
 
 /// The addresses of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -17,10 +20,12 @@ pub(crate) struct Ends {
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums)] // a peer has an address, or is in the same process
+#[expect(clippy::exhaustive_enums)] // a peer has an address of some kind, or is in the same process
 pub enum Peer {
     /// Somebody at an address.
     Address(SocketAddr),
+    /// A station on an Ethernet.
+    Station(Mac),
     /// Somebody in the process of the target.
     Local,
 }
@@ -30,6 +35,12 @@ impl Peer {
     pub(crate) const fn ip(self) -> IpAddr {
         match self {
             Self::Address(address) => address.ip(),
+            // A network of its own: addresses that are not in use (RFC 6666), with its own behind.
+            Self::Station(Mac([a, b, c, d, e, f])) => {
+                let word = u16::from_be_bytes;
+                let [first, second, third] = [word([a, b]), word([c, d]), word([e, f])];
+                IpAddr::V6(Ipv6Addr::new(0x0100, first, second, third, 0, 0, 0, 0))
+            }
             Self::Local => IpAddr::V4(Ipv4Addr::LOCALHOST),
         }
     }
@@ -38,7 +49,7 @@ impl Peer {
     pub(crate) fn without_mapping(self) -> Self {
         match self {
             Self::Address(address) => Self::Address(without_mapping(address)),
-            Self::Local => Self::Local,
+            Self::Station(_) | Self::Local => self,
         }
     }
 }
@@ -47,6 +58,7 @@ impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
+            Self::Station(mac) => mac.fmt(f),
             Self::Local => f.write_str("local"),
         }
     }

@@ -184,6 +184,7 @@ pub use scsi::Totals;
 pub use scsi::UnitError;
 pub use state_folder::StateFolder;
 pub use state_folder::StateFolderError;
+pub use station::Place;
 pub use stepped::LocalDoor;
 pub use stepped::SteppedPlan;
 pub use stepped::SteppedTarget;
@@ -231,6 +232,7 @@ pub use volume::Shrink;
 pub use volume::Snapshot;
 pub use volume::SnapshotPlace;
 pub use volume::VolumeError;
+pub use wire::ether::Mac;
 pub use wire::scsi::protection::ProtectionType;
 
 /// The program in the README compiles.

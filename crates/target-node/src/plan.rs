@@ -46,6 +46,8 @@ pub struct Plan {
     pub rdma: Rdma,
     /// Where RDMA adapters take connections of iSER.
     pub adapters: Adapters,
+    /// Interfaces at which connections over raw Ethernet are taken; each belongs to one process.
+    pub ether: Vec<String>,
     /// Where connections are captured to, from their first byte. Who makes it finishes it when the
     /// target has stopped.
     pub capture: Option<Capture>,
@@ -83,6 +85,7 @@ impl Plan {
             login_timeout: LOGIN_TIMEOUT_DEFAULT,
             rdma: Rdma::Off,
             adapters: Adapters::default(),
+            ether: Vec::new(),
             capture: None,
             end_wait: END_WAIT_DEFAULT,
             isns: None,

@@ -10,6 +10,8 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::OnceLock;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::sync::mpsc::Sender;
@@ -18,6 +20,8 @@ use std::time::Duration;
 use std::time::Instant;
 
 use scsi::LogicalUnit;
+use station::Place;
+use station::Station;
 use wire::iscsi::Tsih;
 
 use crate::authentication::Challenges;
@@ -89,6 +93,15 @@ pub(crate) fn listening(address: &SocketAddr, source: &io::Error) -> String {
     }
 }
 
+/// What to do where frames cannot be taken.
+pub(crate) fn at_interface(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "; another process takes connections there",
+        io::ErrorKind::PermissionDenied => "; that needs CAP_NET_RAW",
+        _ => "; try: ip link",
+    }
+}
+
 /// Why a target does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -101,6 +114,14 @@ pub enum Error {
     Listen {
         /// The portal.
         address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Frames cannot be taken at an interface.
+    #[error("cannot take frames at {interface}: {source}{}", at_interface(source))]
+    Ether {
+        /// Its name.
+        interface: String,
         /// What the system said.
         source: io::Error,
     },
@@ -150,6 +171,8 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Target {
     shared: Arc<Shared>,
+    /// Where frames are taken; empty once stopped.
+    stations: Mutex<Vec<Station>>,
     /// Empty once stopped.
     threads: Mutex<Vec<JoinHandle<()>>>,
     isns: NameService,
@@ -182,6 +205,10 @@ impl Target {
             listeners.push((OwnedFd::from(listener), address));
         }
         let (mut adapters, adapter_portals) = plan.adapters.listen(&portals)?;
+        // What comes before all has begun is closed again.
+        let begun = Arc::new(OnceLock::new());
+        let stations = plan.ether.iter().map(|name| open_station(name, &begun));
+        let stations = stations.collect::<Result<Vec<_>, _>>()?;
         let engine = engine::choose(plan.engine);
         let mut starting = Vec::new();
         let reactors = plan.reactors.max(1);
@@ -229,8 +256,10 @@ impl Target {
             reactor.start.send(start).map_err(|_| stopped())?;
             threads.push(reactor.thread);
         }
+        let _ = begun.set(Arc::clone(&shared));
         Ok(Self {
             shared,
+            stations: Mutex::new(stations),
             threads: Mutex::new(threads),
             isns,
             engine: engine.name(),
@@ -332,6 +361,13 @@ impl Target {
     #[must_use]
     pub fn adapter_portals(&self) -> Vec<SocketAddr> {
         self.nodes().adapters.iter().map(|portal| portal.address).collect()
+    }
+
+    /// Where it takes connections over raw Ethernet, with the bytes that a frame carries there.
+    #[must_use]
+    pub fn stations(&self) -> Vec<(Place, usize)> {
+        let stations = self.stations.lock().unwrap_or_else(PoisonError::into_inner);
+        stations.iter().map(|station| (station.place(), station.mtu())).collect()
     }
 
     /// The tags of its portal groups, ascending.
@@ -448,6 +484,18 @@ fn registration(nodes: &Nodes) -> Option<isns::Registration> {
         targets: targets.map(|node| (node.name.clone(), node.alias.clone())).collect(),
         portals: nodes.portals.clone(),
     })
+}
+
+/// Takes connections at an interface, for a target that is to begin.
+fn open_station(interface: &str, begun: &Arc<OnceLock<Arc<Shared>>>) -> Result<Station, Error> {
+    let begun = Arc::clone(begun);
+    let taker = Box::new(move |fd, peer| {
+        if let Some(shared) = begun.get() {
+            shared.take_stream(fd, peer);
+        }
+    });
+    Station::open(interface, taker)
+        .map_err(|source| Error::Ether { interface: interface.to_owned(), source })
 }
 
 fn stopped() -> Error {

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+pub mod ether;
 pub mod iscsi;
 pub mod iser;
 pub mod isns;

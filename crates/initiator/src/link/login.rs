@@ -77,7 +77,7 @@ impl SessionDriver {
         let rdma = match (line, self.transport()) {
             (Line::Local(_), _) => return local::CAPABILITIES,
             (Line::Adapter(_), _) => return iser::OF_ADAPTERS,
-            (Line::Stream(_), Transport::Tcp | Transport::Verbs) => Rdma::Never,
+            (Line::Stream(_), Transport::Tcp | Transport::Verbs | Transport::Ether) => Rdma::Never,
             (Line::Stream(_), Transport::Iser(Begin::Login, _)) => Rdma::Possible,
             (Line::Stream(_), Transport::Iser(Begin::Rdma, _)) => return Capabilities::RDMA,
         };

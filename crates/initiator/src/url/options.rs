@@ -30,6 +30,11 @@ impl Url {
                 "target_user" => self.target_user = Some(value.to_owned()),
                 "target_password" => self.target_secret = Some(value.to_owned()),
                 // As QEMU and libiscsi write it.
+                "iser" | "transport" if self.transport == Transport::Ether => {
+                    let name = if name == "iser" { "iser" } else { "transport" };
+                    let right = "iscsi:// or iser:// in place of ether://";
+                    return Err(UrlError::Value { name, right });
+                }
                 "iser" if value.is_empty() => self.begin_with(Begin::Rdma),
                 "transport" => match value.to_ascii_lowercase().as_str() {
                     "tcp" if self.transport == Transport::Tcp => {}
@@ -64,15 +69,15 @@ impl Url {
             Transport::Iser(begins, checks) => {
                 (*begins, *checks) = (start.unwrap_or(*begins), crc.unwrap_or(*checks));
             }
-            Transport::Tcp if start.is_some() || crc.is_some() => {
+            Transport::Tcp | Transport::Ether if start.is_some() || crc.is_some() => {
                 let name = if start.is_some() { "iser_start" } else { "mpa_crc" };
                 return Err(UrlError::Value { name, right: "iser:// or transport=iser beside it" });
             }
-            Transport::Tcp if by.is_some() => {
+            Transport::Tcp | Transport::Ether if by.is_some() => {
                 let right = "iser:// or transport=iser beside it";
                 return Err(UrlError::Value { name: "provider", right });
             }
-            Transport::Tcp | Transport::Verbs => {}
+            Transport::Tcp | Transport::Verbs | Transport::Ether => {}
         }
         let given = |part: &Option<String>| part.as_ref().is_some_and(|part| !part.is_empty());
         let (user, secret) = (given(&self.target_user), given(&self.target_secret));

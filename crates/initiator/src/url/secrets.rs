@@ -125,7 +125,8 @@ pub fn secrets_in(text: &str) -> Vec<String> {
         found.extend(secret.map(|(_, secret)| secret));
     } else if !rest.starts_with('[') {
         let authority = rest.split(['/', '?']).next().unwrap_or_default();
-        let authority = if is_bare_ipv6(authority) { "" } else { authority };
+        let is_known = is_bare_ipv6(authority) || is_station(authority);
+        let authority = if is_known { "" } else { authority };
         found.extend(authority.split_once(['%', ':', ';', '=']).map(|(_, secret)| secret));
     }
     let end = rest.find(['?', '#', '&', ';', '=']).map(|at| at + 1);
@@ -155,10 +156,15 @@ pub(super) fn is_bare_ipv6(place: &str) -> bool {
     address.parse::<Ipv6Addr>().is_ok() && zone.len() <= ZONE_LEN_MAX && zone.chars().all(is_plain)
 }
 
+/// Whether `place` is a station on an Ethernet. No secret looks like one.
+fn is_station(place: &str) -> bool {
+    place.parse::<station::Place>().is_ok()
+}
+
 /// Host and port that are none. `sure`: the text has the form of a URL.
 fn is_odd_host(place: &str, sure: bool) -> bool {
     let authority = place.split('/').next().unwrap_or_default();
-    if is_bare_ipv6(authority) {
+    if is_bare_ipv6(authority) || is_station(authority) {
         return false;
     }
     let port = match authority.strip_prefix('[') {

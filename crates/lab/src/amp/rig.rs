@@ -209,6 +209,7 @@ fn plan(division: Division, places: Places) -> Result<Plan, Error> {
         rdma: target::Rdma::Off,
         capture: None,
         adapters: target::Adapters::default(),
+        ether: Vec::new(),
         end_wait: target::END_WAIT_DEFAULT,
         isns: None,
         sessions_max: target::SESSIONS_MAX,

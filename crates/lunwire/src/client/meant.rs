@@ -48,7 +48,7 @@ pub(super) fn behind_scheme(text: &str) -> Option<&str> {
     let is_near = words::nearest(scheme, [SCHEME]).is_some();
     let is_host = after.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
     let is_apart = after.starts_with(':') || after.starts_with("//") || is_place(place);
-    let is_right = matches!(scheme, SCHEME | "iser") && after.starts_with("://");
+    let is_right = matches!(scheme, SCHEME | "iser" | "ether") && after.starts_with("://");
     (is_near && is_apart && !is_host && !is_right && !place.is_empty()).then_some(place)
 }
 

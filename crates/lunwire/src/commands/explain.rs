@@ -52,6 +52,7 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
         anyhow!("{images} cannot be served as described")
     });
     let ceph = rbd::libraries();
+    let frames = engine::packet::PacketSocket::examine();
     if options.json {
         let told = json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -66,7 +67,11 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
                 Ok(libraries) => libraries.iter().map(library_json).collect(),
                 Err(error) => json!({ "error": error.to_string() }),
             },
-            "transports": ["tcp", "iser"],
+            "transports": ["tcp", "iser", "ether"],
+            "ether": match &frames {
+                Ok(()) => json!({}),
+                Err(error) => json!({ "error": error.to_string() }),
+            },
             "iser": iser.json(),
             "url": way.as_ref().map(iser::Way::json),
             "rdma": iser::adapters_json(&verbs::devices()),
@@ -96,6 +101,13 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
         vec!["transport".into(), TRANSPORT.into()],
         vec!["iSER".into(), iser::provided()],
         vec!["RDMA adapters".into(), iser::adapters(&verbs::devices())],
+        vec![
+            "raw Ethernet".into(),
+            match &frames {
+                Ok(()) => "serve --ether INTERFACE, ether://MAC%INTERFACE/...".into(),
+                Err(error) => format!("{error}: it needs CAP_NET_RAW"),
+            },
+        ],
         vec!["iSER digests".into(), iser::DIGESTS.into()],
         vec!["Ceph".into(), ceph],
     ];

@@ -273,6 +273,18 @@ fn announce(target: &Target) {
     for portal in target.adapter_portals() {
         tell("also iser", portal, "?provider=verbs");
     }
+    for (place, mtu) in target.stations() {
+        // The interface is the initiator's, and its name nobody knows here.
+        let (mac, at) = (place.mac, place.interface);
+        for node in &served {
+            for lun in &node.luns {
+                let disk = format!("{}/{}", node.name, lun.number);
+                lines.push(format!(
+                    "also ether://{mac}%INTERFACE/{disk} (at {at}, {mtu} bytes in a frame)"
+                ));
+            }
+        }
+    }
     if !lines.is_empty() {
         output::line(lines.join("\n"));
     }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the pumps of a target share.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capture::Capture;
+use wire::ether::Mac;
 
 use super::LocalEnd;
 use super::letter::Letter;
@@ -46,11 +48,20 @@ pub(crate) struct Shared {
     /// How long answers may wait for others to go with them; zero where reactors never spin, since
     /// sleeping for so short a time would cost more than it saves.
     pub(crate) hold_back: Duration,
-    /// Local connections so far: the reactors take them in turn.
+    /// Connections so far that come to no reactor's socket: the reactors take them in turn.
     pub(crate) locals: AtomicUsize,
 }
 
 impl Shared {
+    /// Takes a connection over frames, which looks like one of TCP from here.
+    pub(crate) fn take_stream(&self, fd: OwnedFd, peer: Mac) {
+        let ends = Ends { peer: Peer::Station(peer), local: self.catalogue.now().any_portal() };
+        let number = self.locals.fetch_add(1, Ordering::Relaxed);
+        if let Some(mailbox) = self.mailboxes.get(number % self.mailboxes.len().max(1)) {
+            mailbox.send(Letter::Connection { fd, ends });
+        }
+    }
+
     /// Opens a connection from this process to the next reactor in turn.
     pub(crate) fn open_local(&self) -> LocalEnd {
         let (theirs, end) = local_ends();

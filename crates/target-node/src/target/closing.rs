@@ -27,6 +27,7 @@ impl Target {
                 tracing::error!("a reactor had panicked");
             }
         }
+        self.stations.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.shared.mailboxes.iter().for_each(|mailbox| drop(mailbox.close()));
         if let Some(leaving) = leaving {
             leaving.wait();

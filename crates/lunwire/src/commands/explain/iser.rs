@@ -159,7 +159,8 @@ impl Way {
 
 /// A URL, if this is one and no file.
 pub(super) fn url(text: &str) -> Option<Result<Url>> {
-    let is_one = text.starts_with("iscsi://") || text.starts_with("iser://");
+    let is_one =
+        text.starts_with("iscsi://") || text.starts_with("iser://") || text.starts_with("ether://");
     is_one.then(|| Url::parse(text).map_err(|error| crate::args::Usage(error.to_string()).into()))
 }
 
@@ -168,6 +169,7 @@ pub(super) fn way(url: &Url) -> Way {
     let portal = url.portal();
     let (provider, adapter) = match Options::of_url(url).transport {
         Transport::Tcp => ("TCP", None),
+        Transport::Ether => ("raw Ethernet", None),
         Transport::Iser(..) => (shown::IWARP, None),
         Transport::Verbs => {
             let looked = local_to(&portal).and_then(|local| Ok((local.ip(), verbs::at(local)?)));

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Connections over raw Ethernet as stream sockets; target and initiator call it.
+//!
+//! A station is a thread at one interface: it has the packet socket, the machine of
+//! [`ether::Endpoint`], and for each connection one end of a pair of sockets. Whoever asked for the
+//! connection has the other end, and treats it as one of TCP: so engines, pumps and machines know
+//! nothing of frames. That costs a copy in each direction, and a thread.
+#![forbid(unsafe_code)]
+
+mod place;
+mod thread;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::mpsc;
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use engine::packet::PacketSocket;
+use rustix::event::EventfdFlags;
+use rustix::net::AddressFamily;
+use rustix::net::SocketAddrUnix;
+use rustix::net::SocketFlags;
+use rustix::net::SocketType;
+use wire::ether::ETHERTYPE;
+use wire::ether::Mac;
+
+use thread::Order;
+use thread::Thread;
+
+pub use place::Place;
+pub use place::PlaceError;
+
+/// Takes connections at an interface until it is dropped.
+pub struct Station {
+    interface: String,
+    mac: Mac,
+    mtu: usize,
+    orders: Orders,
+    thread: Option<JoinHandle<()>>,
+    /// As long as it is there, nobody else takes connections at the interface.
+    _claim: OwnedFd,
+}
+
+/// Who is given connections: one end of each, and who has opened it. Called by the station's
+/// thread, so it waits for nothing.
+pub type Taker = Box<dyn FnMut(OwnedFd, Mac) + Send>;
+
+/// A way to a station's thread.
+#[derive(Clone)]
+struct Orders {
+    sender: Sender<Order>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Orders {
+    fn send(&self, order: Order) {
+        // A thread that is gone drops what it is asked, and who asks hears that.
+        let _ = self.sender.send(order);
+        let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Stations of this process that open connections, by interface. A thread that ends takes itself
+/// out.
+static OPENERS: Mutex<BTreeMap<String, Orders>> = Mutex::new(BTreeMap::new());
+
+impl Station {
+    /// Takes connections that come to `interface`, for `taker`.
+    ///
+    /// # Errors
+    /// There is no such interface, it is no Ethernet, we may not (CAP_NET_RAW), or somebody else
+    /// takes connections there.
+    pub fn open(interface: &str, taker: Taker) -> io::Result<Self> {
+        let socket = PacketSocket::open(interface, ETHERTYPE)?;
+        let (mac, mtu) = (Mac(socket.mac()), socket.mtu());
+        let claim = claim(interface)?;
+        let (orders, thread) = start(interface, socket, Some(taker))?;
+        let interface = interface.to_owned();
+        Ok(Self { interface, mac, mtu, orders, thread: Some(thread), _claim: claim })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        Place { mac: self.mac, interface: self.interface.clone() }
+    }
+
+    /// Bytes that a frame carries there.
+    #[must_use]
+    pub const fn mtu(&self) -> usize {
+        self.mtu
+    }
+}
+
+impl Drop for Station {
+    /// Takes no connections any more, and waits until those that were closed have said all, for a
+    /// bounded time.
+    fn drop(&mut self) {
+        self.orders.send(Order::Stop);
+        // A panic was reported when it happened.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Opens a connection, which waits up to some seconds. When what is given back is closed, the
+/// connection is reset: what has not left goes with it.
+///
+/// # Errors
+/// As [`Station::open`]; or nobody answers, or takes connections there.
+pub fn connect(place: &Place) -> io::Result<OwnedFd> {
+    let (answer, answered) = mpsc::channel();
+    {
+        let mut openers = OPENERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let orders = match openers.get(&place.interface) {
+            Some(orders) => orders.clone(),
+            None => {
+                let socket = PacketSocket::open(&place.interface, ETHERTYPE)?;
+                // It ends by itself, see `retire`.
+                let (orders, _thread) = start(&place.interface, socket, None)?;
+                openers.insert(place.interface.clone(), orders.clone());
+                orders
+            }
+        };
+        // Under the lock: a thread that leaves looks for orders under it.
+        orders.send(Order::Connect(place.mac, answer));
+    }
+    // The thread answers, or drops the question when it ends.
+    answered.recv().unwrap_or_else(|_| Err(io::ErrorKind::ConnectionAborted.into()))
+}
+
+/// Waits until the peers of connections that were opened here, and are closed, have been told so:
+/// for a process that ends, and takes its stations along. Returns at once where there are none.
+pub fn settle(patience: Duration) {
+    let begin = std::time::Instant::now();
+    let openers = OPENERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (answer, answered) = mpsc::channel();
+    openers.values().for_each(|orders| orders.send(Order::Settle(answer.clone())));
+    drop((openers, answer));
+    // Until each has answered, or dropped the question.
+    while answered.recv_timeout(patience.saturating_sub(begin.elapsed())).is_ok() {}
+}
+
+/// The thread of an opening station is not needed any more, unless `has_orders`.
+fn retire(interface: &str, has_orders: impl FnOnce() -> bool) -> bool {
+    let mut openers = OPENERS.lock().unwrap_or_else(PoisonError::into_inner);
+    if has_orders() {
+        return false;
+    }
+    openers.remove(interface);
+    true
+}
+
+fn start(
+    interface: &str,
+    socket: PacketSocket,
+    taker: Option<Taker>,
+) -> io::Result<(Orders, JoinHandle<()>)> {
+    let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let wake = Arc::new(wake);
+    let (sender, receiver) = mpsc::channel();
+    let orders = Orders { sender, wake: Arc::clone(&wake) };
+    let name = interface.to_owned();
+    let builder = std::thread::Builder::new().name("ether".into());
+    let thread = builder.spawn(move || Thread::new(name, socket, receiver, wake, taker).serve())?;
+    Ok((orders, thread))
+}
+
+/// Names of this kind are of a network namespace, as interfaces are, and go with their process.
+fn claim(interface: &str) -> io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let name = format!("lunwire-ether-{interface}");
+    rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    Ok(socket)
+}
+
+/// How long a station that stops waits for what its connections have left to say.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
+/// So long an opening station is kept without connections.
+const IDLE_PATIENCE: Duration = Duration::from_secs(2);
+
+impl fmt::Debug for Station {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Station").field("interface", &self.interface).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Orders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Orders")
+    }
+}

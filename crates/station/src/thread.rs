@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The thread of a station: frames on one side, sockets on the other.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::io::IoSlice;
+use std::io::Read;
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use clock::Instant;
+use engine::packet::PacketSocket;
+use ether::Ended;
+use ether::Endpoint;
+use ether::Event;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::net::SendFlags;
+use wire::ether::ConnectionId;
+use wire::ether::HEADER_LEN_MAX;
+use wire::ether::Mac;
+use wire::ether::behind_ethernet;
+use wire::ether::ethernet_header;
+
+use crate::IDLE_PATIENCE;
+use crate::STOP_PATIENCE;
+use crate::Taker;
+use crate::retire;
+
+/// What a station is asked to do.
+pub(crate) enum Order {
+    /// Open a connection; the answer is our end of it.
+    Connect(Mac, Sender<io::Result<OwnedFd>>),
+    /// Tell when all connections that were closed are over.
+    Settle(Sender<()>),
+    /// End.
+    Stop,
+}
+
+/// Frames that are taken in before sockets have their turn.
+const FRAMES_AT_ONCE: usize = 256;
+
+/// Frames that are sent before others are taken in, so that acknowledgements are not late.
+const SENDS_AT_ONCE: usize = 128;
+
+pub(crate) struct Thread {
+    interface: String,
+    socket: PacketSocket,
+    mac: Mac,
+    endpoint: Endpoint,
+    orders: Receiver<Order>,
+    /// One that was taken while it was looked whether there are any.
+    next_order: Option<Order>,
+    wake: Arc<OwnedFd>,
+    taker: Option<Taker>,
+    lines: BTreeMap<ConnectionId, Line>,
+    /// Who waits for connections that do not stand yet.
+    opening: BTreeMap<ConnectionId, Sender<io::Result<OwnedFd>>>,
+    /// Who waits for the end of connections that were closed.
+    settling: Vec<Sender<()>>,
+    /// A frame that the interface had no room for.
+    stuck: Vec<u8>,
+    begin: std::time::Instant,
+    /// Since when there is nothing to do.
+    idle_since: Option<Instant>,
+    /// When it ends at the latest.
+    stopping: Option<Instant>,
+}
+
+/// A connection that stands.
+struct Line {
+    stream: UnixStream,
+    /// The user may have sent something.
+    has_more: bool,
+    /// The user sends no more.
+    has_ended: bool,
+    /// The user was told that the peer sends no more.
+    was_told: bool,
+    /// The user has closed its end.
+    is_left: bool,
+}
+
+impl Thread {
+    pub(crate) fn new(
+        interface: String,
+        socket: PacketSocket,
+        orders: Receiver<Order>,
+        wake: Arc<OwnedFd>,
+        taker: Option<Taker>,
+    ) -> Self {
+        let endpoint = Endpoint::new(socket.mtu().saturating_sub(HEADER_LEN_MAX));
+        let endpoint = if taker.is_some() { endpoint.accepting() } else { endpoint };
+        Self {
+            interface,
+            mac: Mac(socket.mac()),
+            socket,
+            endpoint,
+            orders,
+            next_order: None,
+            wake,
+            taker,
+            lines: BTreeMap::new(),
+            opening: BTreeMap::new(),
+            settling: Vec::new(),
+            stuck: Vec::new(),
+            begin: std::time::Instant::now(),
+            idle_since: None,
+            stopping: None,
+        }
+    }
+
+    pub(crate) fn serve(mut self) {
+        while !self.is_over() {
+            self.take_orders();
+            let more_frames = self.take_frames();
+            self.endpoint.handle_timeout(self.now());
+            self.take_events();
+            self.serve_lines();
+            self.take_events();
+            let more_sends = self.transmit();
+            if !more_sends && self.lines.is_empty() && self.stuck.is_empty() {
+                // Who waits no longer has dropped its end.
+                self.settling.drain(..).for_each(|answer| answer.send(()).unwrap_or_default());
+            }
+            self.wait(more_frames || more_sends);
+        }
+        let now = self.now();
+        self.lines.keys().for_each(|id| self.endpoint.abort(*id, now));
+        while self.transmit() {}
+    }
+
+    fn now(&self) -> Instant {
+        Instant(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Nothing is left to be done, and nobody will ask for anything.
+    fn is_over(&mut self) -> bool {
+        let now = self.now();
+        if let Some(until) = self.stopping {
+            return self.endpoint.is_settled() || now >= until;
+        }
+        if self.taker.is_some() || !self.endpoint.is_empty() || self.next_order.is_some() {
+            self.idle_since = None;
+            return false;
+        }
+        let since = *self.idle_since.get_or_insert(now);
+        let (orders, next) = (&self.orders, &mut self.next_order);
+        now.since(since) >= IDLE_PATIENCE
+            && retire(&self.interface, || {
+                *next = next.take().or_else(|| orders.try_recv().ok());
+                next.is_some()
+            })
+    }
+
+    fn take_orders(&mut self) {
+        while let Some(order) = self.next_order.take().or_else(|| self.orders.try_recv().ok()) {
+            match order {
+                Order::Settle(answer) => self.settling.push(answer),
+                Order::Stop => {
+                    let now = self.now();
+                    self.stopping.get_or_insert(now + STOP_PATIENCE);
+                    self.taker = Some(Box::new(|_, _| {}));
+                }
+                Order::Connect(peer, answer) => match random_id() {
+                    Ok(id) if self.endpoint.open(peer, id, self.now()) => {
+                        self.opening.insert(id, answer);
+                    }
+                    // Who asked may have given up, here and below.
+                    Ok(_) => {
+                        let error = "too many connections of this process on the interface";
+                        let _ = answer.send(Err(io::Error::other(error)));
+                    }
+                    Err(error) => drop(answer.send(Err(error))),
+                },
+            }
+        }
+    }
+
+    /// True if there may be more.
+    fn take_frames(&mut self) -> bool {
+        let now = self.now();
+        let (endpoint, mac, stopping) = (&mut self.endpoint, self.mac, self.stopping.is_some());
+        self.socket.receive(FRAMES_AT_ONCE, |bytes| {
+            let Some((to, from, frame)) = behind_ethernet(bytes) else { return };
+            // An interface may be told to take what is for others.
+            if to == mac
+                && let Some(asked) = endpoint.handle_frame(from, frame, now)
+                && !stopping
+                && let Ok(id) = random_id()
+            {
+                endpoint.accept(asked, id, now);
+            }
+        })
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                Event::Opened(id) => {
+                    let Some(answer) = self.opening.remove(&id) else { continue };
+                    let pair = self.pair(id);
+                    if answer.send(pair).is_err() {
+                        self.lines.remove(&id);
+                        self.endpoint.abort(id, self.now());
+                    }
+                }
+                Event::Accepted(id, peer) => match self.pair(id) {
+                    Ok(theirs) => {
+                        if let Some(taker) = &mut self.taker {
+                            taker(theirs, peer);
+                        }
+                    }
+                    // Without descriptors it cannot be served.
+                    Err(_) => self.endpoint.abort(id, self.now()),
+                },
+                Event::Ended(id, why) => {
+                    self.lines.remove(&id);
+                    if let Some(answer) = self.opening.remove(&id) {
+                        let _ = answer.send(Err(refusal(why)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sockets for a connection that stands: ours is kept, the other one given.
+    fn pair(&mut self, id: ConnectionId) -> io::Result<OwnedFd> {
+        let (stream, theirs) = UnixStream::pair()?;
+        stream.set_nonblocking(true)?;
+        let (has_more, has_ended, was_told, is_left) = (true, false, false, false);
+        let line = Line { stream, has_more, has_ended, was_told, is_left };
+        self.lines.insert(id, line);
+        Ok(theirs.into())
+    }
+
+    /// Carries bytes between sockets and streams.
+    fn serve_lines(&mut self) {
+        let (now, is_opener) = (self.now(), self.taker.is_none());
+        let endpoint = &mut self.endpoint;
+        self.lines.retain(|id, line| {
+            line.take(*id, endpoint, now);
+            line.give(*id, endpoint, now);
+            if !line.is_left {
+                return true;
+            }
+            // Who opens a connection and closes it wants nothing to go on; who serves one has said
+            // what there was to say.
+            if is_opener {
+                endpoint.abort(*id, now);
+                return false;
+            }
+            if line.has_ended {
+                endpoint.leave(*id, now);
+            }
+            !line.has_ended
+        });
+    }
+
+    /// True if there is more that could be sent now.
+    fn transmit(&mut self) -> bool {
+        let now = self.now();
+        if !self.stuck.is_empty() {
+            if is_full(self.socket.send(&[IoSlice::new(&self.stuck)])) {
+                return false;
+            }
+            self.stuck.clear();
+        }
+        for _ in 0..SENDS_AT_ONCE {
+            let Some(due) = self.endpoint.poll_transmit(now) else { return false };
+            let front = ethernet_header(due.to, self.mac);
+            let [first, second] = due.payload;
+            let pieces = [&front, due.header.bytes(), first, second];
+            // What an interface drops is lost on the way, and sent again.
+            if is_full(self.socket.send(&pieces.map(IoSlice::new))) {
+                pieces.iter().for_each(|piece| self.stuck.extend_from_slice(piece));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Until something comes, or is due; not at all if there is something to do.
+    fn wait(&mut self, busy: bool) {
+        let now = self.now();
+        let mut polled = Vec::with_capacity(self.lines.len() + 2);
+        let mut of_socket = PollFlags::IN;
+        of_socket.set(PollFlags::OUT, !self.stuck.is_empty());
+        polled.push(PollFd::new(&self.socket, of_socket));
+        polled.push(PollFd::new(&*self.wake, PollFlags::IN));
+        let mut ids = Vec::with_capacity(self.lines.len());
+        for (id, line) in &self.lines {
+            let mut of_line = PollFlags::empty();
+            let may_take = !line.has_ended && !line.has_more && !self.endpoint.room(*id).is_empty();
+            of_line.set(PollFlags::IN, may_take);
+            of_line.set(PollFlags::OUT, !self.endpoint.readable(*id).is_empty());
+            // A hang-up would be told of for ever.
+            let is_quiet = line.is_left || line.has_ended && line.was_told;
+            if !is_quiet {
+                polled.push(PollFd::new(&line.stream, of_line));
+                ids.push(*id);
+            }
+        }
+        let idle = self.idle_since.map(|since| since + IDLE_PATIENCE);
+        let until = [self.endpoint.poll_timeout(), idle, self.stopping];
+        let until = until.into_iter().flatten().min();
+        let wait = match busy {
+            true => Some(Duration::ZERO),
+            false => until.map(|until| until.since(now)),
+        };
+        let wait = wait.map(|wait| Timespec {
+            tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(wait.subsec_nanos()),
+        });
+        // A signal or an error: everything is looked at all the same.
+        let _ = rustix::event::poll(&mut polled, wait.as_ref());
+        let told: Vec<_> = polled.iter().skip(1).map(PollFd::revents).collect();
+        if told.first().is_some_and(|told| !told.is_empty()) {
+            let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+        }
+        for (id, told) in ids.into_iter().zip(told.into_iter().skip(1)) {
+            if let Some(line) = self.lines.get_mut(&id) {
+                let gone = told.intersects(PollFlags::HUP | PollFlags::ERR);
+                line.has_more |= gone || told.contains(PollFlags::IN);
+                line.is_left |= gone && !line.was_told;
+            }
+        }
+    }
+}
+
+impl Line {
+    /// What the user sends goes into the stream, as long as there is room.
+    fn take(&mut self, id: ConnectionId, endpoint: &mut Endpoint, now: Instant) {
+        while self.has_more && !self.has_ended {
+            let room = endpoint.room(id);
+            if room.is_empty() {
+                return;
+            }
+            match self.stream.read(room) {
+                Ok(0) => {
+                    self.has_ended = true;
+                    endpoint.finish(id, now);
+                }
+                Ok(bytes) => endpoint.filled(id, bytes),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.has_more = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // It was closed with something unread.
+                Err(_) => (self.has_ended, self.is_left) = (true, true),
+            }
+        }
+    }
+
+    /// What has come goes to the user, as long as there is room.
+    fn give(&mut self, id: ConnectionId, endpoint: &mut Endpoint, now: Instant) {
+        loop {
+            let bytes = endpoint.readable(id);
+            if bytes.is_empty() || self.is_left {
+                break;
+            }
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match rustix::net::send(&self.stream, bytes, flags) {
+                Ok(count) => endpoint.consume(id, count, now),
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => self.is_left = true,
+            }
+        }
+        if !self.was_told && endpoint.is_at_end(id) {
+            self.was_told = true;
+            let _ = self.stream.shutdown(Shutdown::Write);
+        }
+    }
+}
+
+/// A number that nobody can guess.
+fn random_id() -> io::Result<ConnectionId> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+    // Zero is none.
+    Ok(ConnectionId(u64::from_ne_bytes(bytes).max(1)))
+}
+
+fn is_full(sent: io::Result<()>) -> bool {
+    sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
+fn refusal(why: Ended) -> io::Error {
+    let (kind, text) = match why {
+        Ended::Refused => (io::ErrorKind::ConnectionRefused, "it takes no more connections"),
+        Ended::Silent => (io::ErrorKind::TimedOut, "no station answers there"),
+        _ => (io::ErrorKind::ConnectionAborted, "the station does not speak as it should"),
+    };
+    io::Error::new(kind, text)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that panics has failed
+mod tests {
+    use std::io::Write;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+    use crate::Place;
+    use crate::Station;
+    use crate::connect;
+
+    /// A station on the loopback interface, which one process at a time has, and what comes to it.
+    /// None, and a word about it, where this process may not.
+    fn station() -> Option<(Station, Place, Receiver<UnixStream>)> {
+        let end = std::time::Instant::now() + Duration::from_secs(30);
+        loop {
+            let (give, come) = mpsc::channel();
+            let taker: Taker = Box::new(move |fd, peer| {
+                assert_eq!(peer, Mac::default());
+                let _ = give.send(UnixStream::from(fd));
+            });
+            match Station::open("lo", taker) {
+                Ok(station) => {
+                    let place = station.place();
+                    return Some((station, place, come));
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    assert!(std::time::Instant::now() < end, "somebody else has it all the time");
+                    thread::sleep(Duration::from_millis(50));
+                }
+                Err(error) => {
+                    println!("skipped: no station on lo: {error}");
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// One test, since one station takes connections on the one loopback interface.
+    #[test]
+    fn streams_go_both_ways_and_end() {
+        let Some((station, place, come)) = station() else { return };
+        let mut ours = UnixStream::from(connect(&place).unwrap());
+        let mut theirs = come.recv_timeout(Duration::from_secs(10)).unwrap();
+        let sent: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
+        let copy = sent.clone();
+        let writer = {
+            let mut ours = ours.try_clone().unwrap();
+            thread::spawn(move || {
+                ours.write_all(&copy).unwrap();
+                ours.shutdown(Shutdown::Write).unwrap();
+            })
+        };
+        let mut got = Vec::new();
+        theirs.read_to_end(&mut got).unwrap();
+        assert!(got == sent, "{} bytes of {}", got.len(), sent.len());
+        writer.join().unwrap();
+        theirs.write_all(b"the answer").unwrap();
+        // Who serves says all, even when it has closed.
+        drop(theirs);
+        let mut answer = String::new();
+        ours.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "the answer");
+
+        let first = UnixStream::from(connect(&place).unwrap());
+        let mut theirs = come.recv_timeout(Duration::from_secs(10)).unwrap();
+        let second = connect(&place).unwrap();
+        let _others = come.recv_timeout(Duration::from_secs(10)).unwrap();
+        drop(first);
+        assert_eq!(theirs.read(&mut [0]).unwrap(), 0, "a reset ends it");
+        drop(station);
+        let mut second = UnixStream::from(second);
+        assert_eq!(second.read(&mut [0]).unwrap(), 0, "so does the end of the station");
+    }
+}
