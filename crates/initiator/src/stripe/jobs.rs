@@ -16,6 +16,7 @@ use wire::scsi::capacity::Capacity;
 use wire::scsi::cdb::BlockCommand;
 use wire::scsi::cdb::CdbView;
 use wire::scsi::command;
+use wire::scsi::mode;
 use wire::scsi::opcode;
 use wire::scsi::opcode::Opcode;
 use wire::scsi::status;
@@ -30,6 +31,7 @@ use super::Stage;
 use super::StripeError;
 use super::whole::INVALID_COMMAND;
 use super::whole::INVALID_FIELD;
+use super::whole::Mode;
 use super::whole::OUT_OF_RANGE;
 use super::whole::Whole;
 use super::whole::illegal;
@@ -71,6 +73,8 @@ enum Joint {
     Read(Buf, Pieces),
     /// Their sizes are that of the whole. The buffer is for the answer.
     Capacity(Vec<Option<Capacity>>, Form, Buf),
+    /// What they say of their caches is said of that of the whole; None: nothing new.
+    Modes(Vec<Option<Mode>>, Cdb, Buf),
     /// What they say of their blocks is said of those of the whole.
     Status(Vec<Vec<Descriptor>>, Pieces, Buf),
 }
@@ -263,6 +267,12 @@ impl Array {
             (joint, Ok(done)) => joint.take(self.layout, at, done.data),
             // Nothing is in a cache there.
             (Joint::Flush, Err(error)) if is_through && scsi::is_unsupported(&error) => Ok(()),
+            // It has no modes to tell, or tells none to whom a reservation keeps out.
+            (Joint::Modes(..), Err(error))
+                if scsi::is_unsupported(&error) || scsi::is_conflict(&error) =>
+            {
+                Ok(())
+            }
             (_, Err(error)) => Err(error),
         };
         job.generation.get_or_insert(self.generation);
@@ -307,6 +317,13 @@ impl Array {
                     Form::Long => capacity.emit_16().to_vec(),
                     Form::Short => capacity.emit_10().to_vec(),
                 };
+                (Some(filled(buf, &bytes)), first)
+            }
+            Joint::Modes(told, cdb, buf) => {
+                let Stage::Up(whole) = &mut self.stage else {
+                    return Err(Error::new(Kind::Closed));
+                };
+                let bytes = whole.moded(&told, &CdbView::new(&cdb))?;
                 (Some(filled(buf, &bytes)), first)
             }
             Joint::Status(told, range, buf) => {
@@ -359,6 +376,11 @@ impl Joint {
                     *place = capacity;
                 }
             }
+            Self::Modes(told, ..) => {
+                if let Some(place) = told.get_mut(member) {
+                    *place = Some(Mode::of(bytes));
+                }
+            }
             Self::Status(told, ..) => {
                 if let Some(place) = told.get_mut(member) {
                     *place = status::parse(bytes).unwrap_or_default();
@@ -386,7 +408,7 @@ fn plan(whole: &Whole, request: &Request, pool: &Pool) -> Result<Plan, Error> {
             Ok(Plan::Parts(Joint::Flush, all.collect()))
         }
         Opcode::INQUIRY if room > 0 => whole.inquiry(&view).map(Plan::Answer),
-        Opcode::MODE_SENSE_6 if room > 0 => whole.mode_sense(&view).map(Plan::Answer),
+        Opcode::MODE_SENSE_6 if room > 0 => modes(whole, request.cdb, room, pool),
         Opcode::READ_CAPACITY_10 if room > 0 => capacities(whole, Form::Short, room, pool),
         Opcode::SERVICE_ACTION_IN_16 if room > 0 => match view.service_action() {
             opcode::READ_CAPACITY_16 => capacities(whole, Form::Long, room, pool),
@@ -417,6 +439,15 @@ fn capacities(whole: &Whole, form: Form, room: u32, pool: &Pool) -> Result<Plan,
         false => (at, command::read_capacity_16(CAPACITY_ROOM), Data::In(CAPACITY_ROOM)),
     });
     Ok(Plan::Parts(Joint::Capacity(told, form, buf), parts.collect()))
+}
+
+fn modes(whole: &Whole, cdb: Cdb, room: u32, pool: &Pool) -> Result<Plan, Error> {
+    let length = whole.mode_sense(&CdbView::new(&cdb))?.len() as u64;
+    let buf = take(pool, length.min(room.into()))?;
+    let told = vec![None; whole.parts.len()];
+    let ask = command::mode_sense_6(mode::ALL_PAGES, MODE_ROOM);
+    let parts = (0..whole.parts.len()).map(|at| (at, ask, Data::In(MODE_ROOM.into())));
+    Ok(Plan::Parts(Joint::Modes(told, cdb, buf), parts.collect()))
 }
 
 fn ask_status(whole: &Whole, lba: u64, room: u32, pool: &Pool) -> Result<Plan, Error> {
@@ -616,6 +647,9 @@ fn filled(mut buf: Buf, bytes: &[u8]) -> Buf {
 
 /// Bytes of an answer to READ CAPACITY(16).
 const CAPACITY_ROOM: u32 = 32;
+
+/// Most bytes of an answer to MODE SENSE(6).
+const MODE_ROOM: u8 = 255;
 
 /// Most bytes of an answer about the status of blocks: more than anybody asks for at once.
 const STATUS_ROOM_MAX: u32 = 64 << 10;

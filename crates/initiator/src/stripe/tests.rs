@@ -42,6 +42,7 @@ struct Unit {
     name: u8,
     block: u32,
     is_protected: bool,
+    writes_back: bool,
     generation: Generation,
     flushes: usize,
     under_way: Vec<(u64, Request)>,
@@ -54,6 +55,7 @@ impl Unit {
             name,
             block: 512,
             is_protected: false,
+            writes_back: true,
             generation: Generation::default(),
             flushes: 0,
             under_way: Vec::new(),
@@ -127,7 +129,8 @@ impl Unit {
             }
             (Opcode::MODE_SENSE_6, ..) => {
                 let flags = if self.is_protected { 0x80 } else { 0 };
-                [&[23, 0, flags, 0, 8, 18, 4][..], &[0; 17]].concat()
+                let caching = if self.writes_back { 4 } else { 0 };
+                [&[23, 0, flags, 0, 8, 18, caching][..], &[0; 17]].concat()
             }
             (Opcode::READ_10 | Opcode::READ_16, ..) => self.bytes[range.unwrap()].to_vec(),
             (Opcode::WRITE_10 | Opcode::WRITE_16, ..) => {
@@ -513,6 +516,35 @@ fn another_size_is_that_of_the_smallest() {
         assert_eq!(capacity.last_lba + 1, 3 * chunks * CHUNK / 512);
         assert_eq!(world.geometry().blocks, 3 * chunks * CHUNK / 512);
     }
+}
+
+/// A cache that a member gets, or loses, while the stripe is used.
+#[test]
+fn it_has_a_cache_as_soon_as_a_disk_has_one() {
+    let mut all = units();
+    all.iter_mut().for_each(|unit| unit.writes_back = false);
+    let mut world = World::new(all, 8);
+    let ask = command::mode_sense_6(wire::scsi::mode::ALL_PAGES, 255);
+    let says = |world: &mut World| {
+        let done = world.execute(ask, &|| Data::In(255)).unwrap();
+        crate::scsi::writes_back(&done.data.unwrap())
+    };
+    assert!(!says(&mut world) && !world.geometry().volatile_cache);
+    world.units[1].writes_back = true;
+    assert!(says(&mut world) && world.geometry().volatile_cache);
+    world.units[1].writes_back = false;
+    assert!(!says(&mut world) && !world.geometry().volatile_cache);
+
+    // Who tells nothing any more is as before.
+    world.units[2].writes_back = true;
+    assert!(says(&mut world));
+    world.post(1, ask, Data::In(255)).unwrap();
+    let (tag, _) = world.units[2].under_way.pop().unwrap();
+    let (session, result) = (session(2), Err(whole::illegal(0x20)));
+    world.tell(2, Event::Done { session, tag, result });
+    world.drain();
+    let (_, result) = world.ended.pop().unwrap();
+    assert!(crate::scsi::writes_back(&result.unwrap().data.unwrap()));
 }
 
 #[test]

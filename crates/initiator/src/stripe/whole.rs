@@ -17,6 +17,7 @@ use wire::scsi::inquiry::Standard;
 use wire::scsi::mode;
 use wire::scsi::mode::Caching;
 use wire::scsi::mode::DeviceSpecific;
+use wire::scsi::mode::ModeData;
 use wire::scsi::sam;
 use wire::scsi::vpd;
 use wire::scsi::vpd::BlockLimits;
@@ -29,6 +30,7 @@ use crate::Error;
 use crate::Geometry;
 use crate::Kind;
 use crate::multipath::Name;
+use crate::scsi::writes_back;
 use crate::survey::Survey;
 
 /// A stripe whose members are known.
@@ -42,6 +44,25 @@ pub(super) struct Whole {
     pub(super) shorts: Vec<bool>,
     /// What names the members.
     names: Vec<Designator>,
+}
+
+/// What a member says by MODE SENSE(6).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mode {
+    volatile_cache: bool,
+    write_through: bool,
+    read_only: bool,
+}
+
+impl Mode {
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let specific = ModeData::parse(mode::Header::Six, bytes).map(|data| data.specific);
+        Self {
+            volatile_cache: writes_back(bytes),
+            write_through: specific.is_some_and(|specific| specific.dpo_fua),
+            read_only: specific.is_some_and(|specific| specific.write_protected),
+        }
+    }
 }
 
 impl Whole {
@@ -70,6 +91,21 @@ impl Whole {
         self.geometry = joined(self.layout, &parts).map_err(StripeError::error)?;
         self.parts = parts;
         Ok(self.capacity())
+    }
+
+    /// Members have told their modes anew, or nothing; the answer to `cdb`.
+    pub(super) fn moded(
+        &mut self,
+        told: &[Option<Mode>],
+        cdb: &CdbView<'_>,
+    ) -> Result<Vec<u8>, Error> {
+        for (part, mode) in self.parts.iter_mut().zip(told) {
+            if let Some(Mode { volatile_cache, write_through, read_only }) = *mode {
+                *part = Geometry { volatile_cache, write_through, read_only, ..*part };
+            }
+        }
+        self.geometry = joined(self.layout, &self.parts).map_err(StripeError::error)?;
+        self.mode_sense(cdb)
     }
 
     /// As READ CAPACITY says it.
