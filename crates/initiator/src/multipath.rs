@@ -735,7 +735,7 @@ impl Bundle {
         let others = self.paths.iter().enumerate().filter(|(other, _)| *other != at);
         let are_asked = others
             .map(|(_, other)| other)
-            .any(|other| other.was_usable && matches!(other.state, State::Asking(Question::Ready)));
+            .any(|other| other.was_usable && matches!(other.state, State::Asking(_)));
         let Some(path) = self.paths.get_mut(at) else { return };
         if are_asked && !path.was_usable {
             // They have been there all the time: what they tell comes first.

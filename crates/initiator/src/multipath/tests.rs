@@ -416,6 +416,32 @@ fn a_path_without_a_past_that_comes_first_may_have_missed_a_loss() {
     }
 }
 
+/// It was there all the time, and is asked for its groups when a path comes that was not.
+#[test]
+fn what_a_path_is_asked_first_keeps_nobody_from_hearing_it() {
+    let mut world = World::new(PathPolicy::Failover, 13);
+    let ends = |world: &mut World, path: usize| {
+        for _ in 0..60 {
+            world.end(path);
+            world.wait(Duration::from_millis(20));
+        }
+    };
+    world.up(1);
+    ends(&mut world, 1);
+    assert!(world.bundle.is_up());
+    let now = world.now;
+    world.bundle.paths[1].ask(Question::Groups, now);
+    world.wait(Duration::from_millis(1));
+    world.generation.reset();
+    world.up(0);
+    ends(&mut world, 0);
+    assert!(world.bundle.paths[0].rank().is_none(), "the other one knows more");
+    (0..3).for_each(|_| ends(&mut world, 1));
+    assert!(world.bundle.generation.is_reset_since(Generation::default()));
+    ends(&mut world, 0);
+    assert!(world.bundle.paths[0].rank().is_some());
+}
+
 fn request() -> Request {
     let cdb = wire::scsi::command::plain(Opcode::TEST_UNIT_READY);
     Request { lun: 0, cdb, data: Data::None, retry: Retry::Always }
