@@ -16,8 +16,9 @@ use super::demand;
 use super::keys::Keys;
 use super::task::Task;
 
-/// So many commands are remembered: more than any window has.
-const REMEMBERED: usize = 1024;
+/// So many commands are remembered: more than come while one of them waits for a cluster that is
+/// away, and may be reassigned then.
+const REMEMBERED: usize = 16_384;
 
 /// All sessions, by the port of their target and its name for them.
 pub(crate) type Sessions = BTreeMap<(usize, u16), Rc<RefCell<Joint>>>;
