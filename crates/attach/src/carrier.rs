@@ -410,11 +410,7 @@ impl<O> Carrier<O> {
             Completion::Ended { tag: OWN_FLUSH, result } => self.on_own_flush(result.map(drop)),
             Completion::Ended { tag: REWRITE, result } => self.on_rewritten(result.map(drop)),
             Completion::Ended { tag, result } => self.on_end(tag, result.map_err(Some)),
-            Completion::Event { event: DiskEvent::MayHaveLost(fate), .. }
-                if self.is_to_keep_through(fate) =>
-            {
-                self.doubt(fate);
-            }
+            Completion::Event { event: DiskEvent::MayHaveLost(fate), .. } => self.on_loss(fate),
             Completion::Event { event: DiskEvent::Cache { volatile }, .. } => {
                 self.on_cache(volatile);
             }

@@ -241,14 +241,19 @@ impl<O> Carrier<O> {
         self.end_keeping();
     }
 
-    /// Whether something is kept, or is from now on. A disk that was reset may have a volatile
+    /// The unit may have lost what was not on stable storage. One that was reset may have a volatile
     /// cache though it had none before: what it acknowledges from now on is kept until it has said
-    /// so. What it had acknowledged before is on stable storage.
-    pub(super) fn is_to_keep_through(&mut self, fate: Fate) -> bool {
+    /// so. What it had acknowledged before is on stable storage, and nothing is written again.
+    pub(super) fn on_loss(&mut self, fate: Fate) {
+        if self.keeping.is_some() {
+            return self.doubt(fate);
+        }
         if fate == Fate::Reset {
             self.begin_keeping();
         }
-        self.keeping.is_some()
+        if self.keeping.is_none() {
+            self.news.push(News::Disk(DiskEvent::MayHaveLost(fate)));
+        }
     }
 
     /// The disk has told whether it has a volatile cache.

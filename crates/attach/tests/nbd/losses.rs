@@ -508,6 +508,30 @@ fn what_is_written_is_kept_once_the_disk_has_a_cache() {
     drop(target);
 }
 
+#[test]
+fn nothing_is_written_again_to_a_disk_that_writes_through() {
+    let ground = Ground::new();
+    ground.lock().unwrap().is_through = true;
+    let mut target = serve_ground(ANYWHERE.into(), &ground, BYTES);
+    let portal = target.portals()[0];
+    let mut attached = attach_as(portal, PATIENCE, &Settings::default());
+    let mut client = attached.client();
+    for byte in 1..4 {
+        assert_eq!(client.write(0, &[byte; 4096]), 0);
+        target.stop(Duration::ZERO).unwrap();
+        client.send(Kind::Write, 0, 16384, 4096, &[byte; 4096]);
+        target = serve_ground(portal, &ground, BYTES);
+        assert_eq!(client.reply().0, 0);
+        assert_eq!(client.ask(Kind::Flush, 0, 0, &[]), 0);
+    }
+    assert_eq!(client.read(16384, 4096), [3; 4096]);
+    drop(client);
+    attached.stop().unwrap();
+    let mut told = attached.news.try_iter();
+    assert!(told.all(|news| !matches!(news, News::WritesAgain { .. })));
+    target.stop(Duration::ZERO).unwrap();
+}
+
 /// The same while much is under way, which overlaps and shares blocks.
 #[test]
 fn a_cache_that_comes_and_goes_loses_nothing() {
