@@ -241,9 +241,9 @@ impl<O> Carrier<O> {
         self.end_keeping();
     }
 
-    /// The unit may have lost what was not on stable storage. One that was reset may have a volatile
-    /// cache though it had none before: what it acknowledges from now on is kept until it has said
-    /// so. What it had acknowledged before is on stable storage, and nothing is written again.
+    /// The unit may have lost what was not on stable storage. One that was reset may have a
+    /// volatile cache though it had none before: what it acknowledges from now on is kept until it
+    /// has said so. What it had acknowledged before is on stable storage: nothing is written again.
     pub(super) fn on_loss(&mut self, fate: Fate) {
         if self.keeping.is_some() {
             return self.doubt(fate);
