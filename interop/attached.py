@@ -5,12 +5,15 @@ Programs that know files and block devices use the disk: qemu-img, mkfs.ext4, fi
 while the target is killed and started again, and the system's own file systems. `lunwire attached`
 and `detach` find what runs in the background.
 """
+import contextlib
 import errno
+import glob
 import json
 import os
 import random
 import re
 import select
+import shutil
 import signal
 import stat
 import subprocess
@@ -698,6 +701,43 @@ def test(folder, restarts):
         outages(folder, restarts)
     finally:
         leave_nothing(state_of(folder))
+
+
+def guard(folder):
+    """Should this script be killed, what it has in the background goes, too: another process waits
+    for its end."""
+    ours, theirs = os.pipe()
+    if os.fork():
+        # Closed when this process ends, however it does; its children do not inherit it.
+        os.close(ours)
+        return
+    try:
+        os.setsid()
+        os.close(theirs)
+        os.read(ours, 1)
+        end_all(folder)
+    finally:
+        os._exit(0)
+
+
+def end_all(folder):
+    """kill -9 of what is attached, and away with what that leaves behind."""
+    for name in glob.glob(f"{glob.escape(folder)}/attached/*.json"):
+        with open(name) as file:
+            one = json.load(file)
+        # The number of a process that is gone may be another one's.
+        with contextlib.suppress(OSError), open(f"/proc/{one['pid']}/cmdline") as file:
+            if f"{folder}/attached" in file.read():
+                os.kill(one["pid"], signal.SIGKILL)
+    with open("/proc/self/mounts") as file:
+        mounts = [line.split()[1] for line in file]
+    for mount in [one for one in mounts if one.startswith(f"{folder}/")]:
+        for device in glob.glob("/sys/block/loop*/loop/backing_file"):
+            with contextlib.suppress(OSError), open(device) as file:
+                if file.read().startswith(f"{mount}/"):
+                    subprocess.run(["losetup", "-d", f"/dev/{device.split('/')[3]}"])
+        subprocess.run(["umount", "-l", mount], stderr=subprocess.DEVNULL)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def leave_nothing(state):

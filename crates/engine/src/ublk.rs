@@ -143,6 +143,8 @@ pub struct UblkInfo {
     pub pid: i32,
     /// Whether it waits for somebody to serve it.
     pub is_orphan: bool,
+    /// Whether it was made, and nobody can use it, as none has [started](UblkDevice::start) it yet.
+    pub is_unused: bool,
     /// As it was given.
     pub mark: u64,
     /// Size, bytes.
@@ -234,11 +236,13 @@ impl UblkDevice {
             _ if error.raw_os_error() == Some(libc::ENODEV) => UblkError::NoDevice(self.shown()),
             _ => self.failed(error),
         })?;
+        const DEAD: u16 = 0;
         const QUIESCED: u16 = 2;
         let is_ours = info.queues == 1 && info.depth == DEPTH && info.flags & NEEDED == NEEDED;
         Ok(UblkInfo {
             pid: info.pid,
             is_orphan: info.state == QUIESCED && is_ours,
+            is_unused: info.state == DEAD && is_ours,
             mark: info.mark,
             bytes: params.sectors.saturating_mul(SECTOR),
             block: 1_u32.checked_shl(params.logical_shift.into()).unwrap_or(0),

@@ -194,6 +194,13 @@ impl Bundle {
         self.id
     }
 
+    /// Nothing begins before there is a session over `path` ([`Options::takes_over`]).
+    pub(crate) fn take_over(&mut self, path: usize) {
+        if let Some(path) = self.paths.get_mut(path) {
+            path.takes_over = true;
+        }
+    }
+
     pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> + '_ {
         self.paths.iter().map(|path| path.session)
     }
@@ -434,7 +441,13 @@ impl Bundle {
         let is_decided = |path: &Path| path.rank().is_some() || path.error.is_some();
         let all = self.paths.iter().all(is_decided);
         let any = self.paths.iter().any(|path| path.rank().is_some());
-        if any && (all || waited >= limits::PATHS_OPEN_PATIENCE) {
+        let mut inherited = self.paths.iter().filter(|path| path.is_inherited()).peekable();
+        if inherited.peek().is_some() {
+            let failed = inherited.find_map(|path| path.error.clone());
+            if let Some(error) = failed.filter(|_| waited >= self.patience.connect) {
+                self.end_all(Some(error));
+            }
+        } else if any && (all || waited >= limits::PATHS_OPEN_PATIENCE) {
             self.stage = Stage::Up;
             self.none_since = None;
             self.tell_up();

@@ -95,6 +95,10 @@ pub struct Options {
     /// the same portal is refused; at another portal of the same group it would end the first one.
     /// None: random, of this session alone.
     pub isid: Option<Isid>,
+    /// A process that is gone had a session with this ISID, of which something may still be on its
+    /// way: it ends when the new one is there. Several paths begin when all of these are, or not at
+    /// all: what is late on one would come over what is written over another.
+    pub takes_over: bool,
     /// Our alias, for the target's display.
     pub alias: Option<String>,
     /// By what we prove who we are and, if a target is in it, what it has to prove.
@@ -187,6 +191,7 @@ impl Options {
             initiator: default_initiator(),
             enterprise: None,
             isid: None,
+            takes_over: false,
             alias: None,
             account: None,
             algorithms: ALGORITHMS.to_vec(),

@@ -486,7 +486,7 @@ pub(crate) fn tell_of_path(path: usize, change: &PathChange) {
     let number = path + 1;
     match change {
         PathChange::Lost(error) => {
-            output::say(format_args!("path {number} is lost, others carry on: {error}"));
+            output::say(format_args!("path {number} is lost, and is tried again: {error}"));
         }
         PathChange::Back => output::say(format_args!("path {number} is used")),
         PathChange::Refused(error) => {

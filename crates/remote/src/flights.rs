@@ -288,7 +288,7 @@ impl Flights {
                 let path = path + 1;
                 match change {
                     PathChange::Lost(error) => {
-                        tracing::warn!(disk, path, "a path is lost, others carry on: {error}");
+                        tracing::warn!(disk, path, "a path is lost, and is tried again: {error}");
                     }
                     PathChange::Back => tracing::info!(disk, path, "a path is used"),
                     PathChange::Refused(error) => {

@@ -86,6 +86,8 @@ pub(super) enum State {
 pub(super) struct Path {
     pub(super) session: SessionId,
     pub(super) lun: u16,
+    /// What a process before this one has left on its way there ends with the first session.
+    pub(super) takes_over: bool,
     /// Where its session is.
     pub(super) peer: Option<SocketAddr>,
     pub(super) state: State,
@@ -121,6 +123,7 @@ impl Path {
         Self {
             session,
             lun,
+            takes_over: false,
             peer: None,
             state: State::Lost,
             access: AccessState::ActiveOptimized,
@@ -150,6 +153,11 @@ impl Path {
             (AccessState::ActiveNonOptimized, false) => Some(2),
             _ => None,
         }
+    }
+
+    /// Whether something of a process before this one may still come.
+    pub(super) const fn is_inherited(&self) -> bool {
+        self.takes_over && self.peer.is_none()
     }
 
     /// Whether the unit may be asked for its groups.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A disk with three paths that are lost with what is on them, of which some comes late.
 
+mod inherited;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 

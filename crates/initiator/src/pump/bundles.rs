@@ -32,6 +32,10 @@ impl<P: Port> Pump<P> {
             Patience { connect: first.0.connect_patience, reconnect: first.0.reconnect_patience };
         let refuges: Vec<Vec<String>> =
             (0..paths.paths.len()).map(|at| refuges(&paths, at)).collect();
+        let heirs: Vec<usize> = (0..)
+            .zip(&paths.paths)
+            .filter_map(|(at, (options, _))| options.takes_over.then_some(at))
+            .collect();
         let mut sessions = Vec::new();
         for ((options, lun), refuges) in paths.paths.into_iter().zip(refuges) {
             match self.open_link(of_path(options), Some(&refuges)) {
@@ -45,7 +49,8 @@ impl<P: Port> Pump<P> {
             }
         }
         let id = self.next_bundle_id();
-        let bundle = Bundle::new(id, &sessions, paths.policy, patience, self.port.now());
+        let mut bundle = Bundle::new(id, &sessions, paths.policy, patience, self.port.now());
+        heirs.into_iter().for_each(|path| bundle.take_over(path));
         self.bundles.push(bundle);
         self.carry_bundles();
         Ok(id)

@@ -467,6 +467,7 @@ fn ask_status(whole: &Whole, lba: u64, room: u32, pool: &Pool) -> Result<Plan, E
 
 /// The bytes of so many blocks, all of which are there.
 fn range_of(whole: &Whole, lba: u64, blocks: u64) -> Result<Pieces, Error> {
+    whole.expect_fit()?;
     let block = u64::from(whole.geometry.block);
     match lba.checked_add(blocks).filter(|end| *end <= whole.geometry.blocks) {
         Some(_) => Ok(Pieces { offset: lba * block, length: blocks * block }),

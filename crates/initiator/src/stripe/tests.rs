@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A stripe of disks that answer in any order, and sometimes have no room.
 
+mod misfits;
+
 use std::net::SocketAddr;
 
 use buf::Slice;

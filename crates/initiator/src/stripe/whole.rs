@@ -44,6 +44,8 @@ pub(super) struct Whole {
     pub(super) shorts: Vec<bool>,
     /// What names the members.
     names: Vec<Designator>,
+    /// Why the members are no stripe any more, as they told last.
+    misfit: Option<StripeError>,
 }
 
 /// What a member says by MODE SENSE(6).
@@ -77,7 +79,7 @@ impl Whole {
         let names = members.iter().flat_map(|(_, survey)| survey.names.iter().cloned());
         let names = names.filter(names_unit).collect();
         let shorts = members.iter().map(|(_, survey)| survey.is_short()).collect();
-        Ok(Self { layout, geometry, parts, shorts, names })
+        Ok(Self { layout, geometry, parts, shorts, names, misfit: None })
     }
 
     /// Members have told their sizes anew.
@@ -88,7 +90,9 @@ impl Whole {
             ..*part
         });
         let parts: Vec<Geometry> = parts.collect();
-        self.geometry = joined(self.layout, &parts).map_err(StripeError::error)?;
+        let joined = joined(self.layout, &parts);
+        self.misfit = joined.as_ref().err().cloned();
+        self.geometry = joined.map_err(StripeError::error)?;
         self.parts = parts;
         Ok(self.capacity())
     }
@@ -203,6 +207,11 @@ impl Whole {
             dpo_fua: self.geometry.write_through,
         };
         Ok(mode::emit(mode::Header::Six, specific, None, pages))
+    }
+
+    /// Fails if blocks are not where they were: a member has others now.
+    pub(super) fn expect_fit(&self) -> Result<(), Error> {
+        self.misfit.as_ref().map_or(Ok(()), |misfit| Err(misfit.clone().error()))
     }
 
     /// Fails if one of the members takes no writes.

@@ -4,6 +4,7 @@
 mod background;
 mod book;
 mod detach;
+mod losses;
 mod orders;
 mod served;
 mod ublk;
@@ -47,6 +48,7 @@ use serde_json::json;
 use self::background::Failed;
 use self::book::Book;
 use self::book::Reserved;
+use self::losses::Losses;
 use self::orders::Detach;
 use self::orders::Orders;
 use self::served::Place;
@@ -129,7 +131,8 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let kept = usize::try_from(keep_bytes).unwrap_or(usize::MAX);
     config.pool_bytes_max = config.pool_bytes_max.saturating_add(kept);
     let initiator = Initiator::start(&config)?;
-    let session = log_in(&initiator, login, &url)?;
+    let session = log_in(&initiator, login, &url)
+        .map_err(|error| ublk::explained(error, claim.as_ref(), &address))?;
     let disk = match Disk::open(&session, url.lun.unwrap_or(0)) {
         Ok(disk) => disk,
         Err(error) => {
@@ -142,7 +145,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         output::say(format_args!("{url}: {text}"));
     }
     let device = match &claim {
-        Some(claim) => match claim.device(&session, url.lun.unwrap_or(0), &disk) {
+        Some(claim) => match claim.device(&session, &address, &disk) {
             Ok(device) => Some(device),
             Err(error) => {
                 session.logout();
@@ -191,7 +194,8 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         read_only: geometry.read_only,
         pid: std::process::id(),
     };
-    let mut attached = Attached { url: &url, book: None, served, orders: None };
+    let losses = Losses::default();
+    let mut attached = Attached { url: &url, book: None, served, orders: None, losses };
     let ready = attached.begin(options, listed, &attachment, &wake).and_then(|()| {
         if let Place::Nbd(Address::Tcp(text)) = &place
             && !is_loopback(text)
@@ -291,6 +295,7 @@ struct Attached<'a> {
     book: Option<Book>,
     served: Served,
     orders: Option<Orders>,
+    losses: Losses,
 }
 
 impl Attached<'_> {
@@ -379,8 +384,10 @@ impl Attached<'_> {
         None
     }
 
-    fn on_event(&self, event: &DiskEvent) {
-        tell(event, self.url, self.served.kind());
+    fn on_event(&mut self, event: &DiskEvent) {
+        if self.losses.is_news(event) {
+            tell(event, self.url, self.served.kind());
+        }
         let DiskEvent::Resized { now, .. } = event else { return };
         self.take_size(*now);
         if let (Some(book), Some(orders)) = (&self.book, &self.orders) {
@@ -405,7 +412,7 @@ impl Attached<'_> {
         how: How,
         words: Receiver<Word>,
     ) -> Result<()> {
-        let Self { url, book, served, orders } = self;
+        let Self { url, book, served, orders, losses: _ } = self;
         let stopped = match how {
             How::Stop => served.stop(GRACE),
             How::Leave => served.leave(),
@@ -545,6 +552,7 @@ fn patient(mut way: Way, patience: Duration, claim: Option<&Claim>) -> Way {
     };
     for (number, options) in (0..).zip(all) {
         options.reconnect_patience = patience;
+        options.takes_over = claim.is_some_and(|claim| claim.orphan.is_some());
         options.isid = options.isid.or_else(|| claim.map(|claim| claim.mark.isid(number)));
     }
     way

@@ -180,7 +180,8 @@ impl Book {
     }
 
     fn is_taken(&self, name: &str) -> bool {
-        self.is_alive(name) || self.facts(name).exists()
+        // What nobody can read is nobody's: a full disk has left it, or a loss of power.
+        self.is_alive(name) || self.read(&self.facts(name)).is_some()
     }
 
     /// Whether a process listens there.
@@ -196,6 +197,10 @@ impl Book {
         let written = fs::write(&new, text)
             .and_then(|()| fs::set_permissions(&new, fs::Permissions::from_mode(0o600)))
             .and_then(|()| fs::rename(&new, &path));
+        if written.is_err() {
+            // It may be a part of it.
+            let _ = fs::remove_file(&new);
+        }
         written.with_context(|| format!("cannot write {}", path.display()))
     }
 
@@ -354,6 +359,8 @@ mod tests {
             entries.map(|entry| (entry.attachment.name, entry.alive)).collect::<Vec<_>>()
         };
         assert_eq!(seen(), [("a".to_owned(), false), ("b".to_owned(), true)]);
+        let url = initiator::Url::parse("iscsi://host/iqn.x:disk/0").unwrap();
+        assert_eq!(book.reserve(Some("broken"), &url).unwrap().name, "broken");
         drop(listener);
         assert_eq!(seen(), [("a".to_owned(), false), ("b".to_owned(), false)]);
         book.clean("b");

@@ -41,7 +41,7 @@ pub(crate) fn attached(options: &AttachedOptions) -> Result<()> {
         });
     }
     for attachment in &gone {
-        match waits(attachment) {
+        match ublk::is_left(attachment) {
             true => tell_waiting(attachment),
             false => tell_gone(attachment, clean(&book, attachment)),
         }
@@ -93,7 +93,7 @@ pub(crate) fn detach(options: &DetachOptions) -> Result<()> {
         if options.leave {
             bail!("{name}: its process is gone already");
         }
-        if entry.attachment.kind == "ublk" {
+        if ublk::is_left(&entry.attachment) {
             ublk::take_away(place, options.force)?;
         }
         tell_gone(&entry.attachment, clean(&book, &entry.attachment));
@@ -154,11 +154,6 @@ fn clean(book: &Book, attachment: &Attachment) -> Result<()> {
     }
     book.clean(&attachment.name);
     Ok(())
-}
-
-/// Whether its device waits for another process.
-fn waits(attachment: &Attachment) -> bool {
-    attachment.kind == "ublk" && ublk::exists(&attachment.place)
 }
 
 fn tell_waiting(attachment: &Attachment) {

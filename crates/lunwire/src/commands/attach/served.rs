@@ -26,6 +26,7 @@ use control::words;
 use engine::loops::LoopDevice;
 use engine::loops::LoopError;
 use engine::loops::LoopOptions;
+use engine::ublk::UblkDevice;
 use initiator::Disk;
 use initiator::Session;
 
@@ -258,7 +259,7 @@ impl Served {
             }
             Self::Ublk(server) => {
                 let path = server.device().path();
-                soon(|| is_unused(server)).map_err(|error| used(path, &error))
+                soon(|| is_unused(server.device())).map_err(|error| used(path, &error))
             }
         }
     }
@@ -279,7 +280,7 @@ impl Served {
                 return Ok(lost);
             }
             Self::Ublk(server) => {
-                if let Err(error) = retry(until, || is_unused(&server)) {
+                if let Err(error) = retry(until, || is_unused(server.device())) {
                     lost.push(in_use(server.device().path(), &error));
                 }
                 server.stop(until.saturating_duration_since(Instant::now()).max(MOMENT))?;
@@ -366,8 +367,7 @@ fn begin(server: &UblkServer, is_new: bool) -> Result<()> {
 }
 
 /// Whether nobody has mounted the device or has it open.
-fn is_unused(server: &UblkServer) -> std::io::Result<()> {
-    let device = server.device();
+pub(super) fn is_unused(device: &UblkDevice) -> std::io::Result<()> {
     device.is_free()?;
     match users::has_some(device.path()) {
         true => Err(ErrorKind::ResourceBusy.into()),
@@ -388,7 +388,7 @@ fn in_use(path: &Path, error: &std::io::Error) -> String {
 }
 
 /// What may be done in a moment.
-fn soon(what: impl FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
+pub(super) fn soon(what: impl FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
     retry(Instant::now() + MOMENT, what)
 }
 

@@ -13,9 +13,11 @@ use std::time::Instant;
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
+use control::admin::Attachment;
 use engine::ublk::UblkDevice;
 use engine::ublk::UblkError;
 use engine::ublk::UblkInfo;
+use initiator::Address;
 use initiator::Disk;
 use initiator::Isid;
 use initiator::Session;
@@ -25,6 +27,7 @@ use wire::scsi::vpd::Designator;
 
 use super::book::Book;
 use super::book::Entry;
+use super::served;
 use crate::client;
 
 /// Linux before 6.12 looks every 5 s whether the process of a device is gone.
@@ -42,7 +45,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) struct Mark {
     /// Behind the first byte of the ISID.
     isid: [u8; 5],
-    /// Of what names the disk; zero: nothing does.
+    /// Of what names the disk, and of how a stripe is laid out; zero: nothing does.
     disk: [u8; 3],
 }
 
@@ -109,14 +112,12 @@ impl Claim {
                 Some(wanted) => *wanted == device,
                 None => attachment.url == url && alias.is_none_or(|alias| alias == attachment.name),
             };
-            let is_orphan = !entry.alive && attachment.kind == "ublk" && is_it;
-            is_orphan.then(|| (device, Some(attachment.name.clone())))
+            // A device that is gone, as after a reboot, is taken over by nobody, and what has its
+            // number since is another one.
+            let is_left = !entry.alive && is_it && (wanted.is_some() || is_left(attachment));
+            is_left.then(|| (device, Some(attachment.name.clone())))
         };
         let mut listed: Vec<_> = book.entries()?.iter().filter_map(found).collect();
-        if wanted.is_none() {
-            // A device that is gone, as after a reboot, is taken over by nobody.
-            listed.retain(|(device, _)| !matches!(device.info(), Err(UblkError::NoDevice(_))));
-        }
         if listed.len() > 1 && wanted.is_none() {
             bail!(
                 "several devices of {url} wait for a process; try: --recover NUMBER, or --as NAME"
@@ -131,14 +132,14 @@ impl Claim {
         Ok(Self { mark: Mark::of(orphan.info.mark), orphan: Some(orphan) })
     }
 
-    /// The device that `disk` is to be.
+    /// The device that `disk`, which is at `address`, is to be.
     pub(super) fn device(
         &self,
         session: &Session,
-        lun: u16,
+        address: &Address,
         disk: &Disk,
     ) -> Result<attach::Device> {
-        let names = names(session, lun)?;
+        let names = names(session, address)?;
         let Some(Orphan { device, info, .. }) = &self.orphan else {
             return Ok(attach::Device::New(self.mark.with_disk(names).number()));
         };
@@ -163,6 +164,10 @@ impl Claim {
         let until = Instant::now() + PATIENCE;
         while let Err(error) = device.begin_recovery() {
             let is_passing = error.kind() == std::io::ErrorKind::ResourceBusy;
+            if is_passing {
+                // Somebody else may have been quicker.
+                expect_unserved(device, &device.info()?)?;
+            }
             if !is_passing || Instant::now() >= until || client::is_interrupted() {
                 return Err(error).with_context(|| format!("cannot take {shown} over"));
             }
@@ -177,6 +182,31 @@ impl Claim {
     }
 }
 
+/// Why a device could not be taken over, of which all paths are needed.
+pub(super) fn explained(
+    error: anyhow::Error,
+    claim: Option<&Claim>,
+    address: &Address,
+) -> anyhow::Error {
+    let orphan = claim.and_then(|claim| claim.orphan.as_ref());
+    let Some(Orphan { device, .. }) = orphan.filter(|_| has_paths(address)) else { return error };
+    let shown = device.path().display();
+    let number = shown.to_string().replace("/dev/ublkb", "");
+    error.context(format!(
+        "{shown} goes on waiting until all its paths are there, as what the process before had on \
+         its way over one could come late; try: --recover {number} with the URLs that are there, \
+         when that is certain not to come any more"
+    ))
+}
+
+/// Whether a disk is there over several paths.
+fn has_paths(address: &Address) -> bool {
+    match address {
+        Address::Paths(urls) => urls.len() > 1,
+        Address::Stripe { members, .. } => members.iter().any(|urls| urls.len() > 1),
+    }
+}
+
 /// Whether the system has a device of this path.
 pub(super) fn exists(place: &str) -> bool {
     let device = UblkDevice::at(Path::new(place));
@@ -185,12 +215,27 @@ pub(super) fn exists(place: &str) -> bool {
     })
 }
 
+/// Whether the device of an attachment whose process is gone is still there, and not another one
+/// that has its number since.
+pub(super) fn is_left(attachment: &Attachment) -> bool {
+    let device = UblkDevice::at(Path::new(&attachment.place));
+    let Some(device) = device.filter(|_| attachment.kind == "ublk") else { return false };
+    match device.info() {
+        Ok(info) => u32::try_from(info.pid) == Ok(attachment.pid) || !lives(info.pid),
+        Err(error) => !matches!(error, UblkError::NoDevice(_) | UblkError::NoModule(_)),
+    }
+}
+
 /// Takes away a device whose process is gone; `force`: even if somebody uses it.
 pub(super) fn take_away(place: &str, force: bool) -> Result<()> {
     let Some(device) = UblkDevice::at(Path::new(place)).filter(|_| exists(place)) else {
         return Ok(());
     };
-    if !force && device.is_free().is_err() {
+    if device.info().is_ok_and(|info| info.is_unused && info.pid > 0 && !lives(info.pid)) {
+        // Its process was killed before anybody could use it.
+        return device.delete().with_context(|| format!("cannot take {place} away"));
+    }
+    if !force && served::soon(|| served::is_unused(&device)).is_err() {
         let users = super::users::of(device.path());
         bail!(
             "{place} is in use by {users}, whose reads and writes wait; try: attach it again, or \
@@ -212,22 +257,39 @@ fn wait_for_orphan(device: &UblkDevice) -> Result<UblkInfo> {
         if info.is_orphan {
             return Ok(info);
         }
-        let shown = || device.path().display().to_string();
-        // Of a process that ends there is this folder until it has ended.
-        let lives = info.pid > 0 && Path::new(&format!("/proc/{}/exe", info.pid)).exists();
-        if lives {
-            return Err(UblkError::Served { device: shown(), pid: info.pid }.into());
-        }
+        expect_unserved(device, &info)?;
         if Instant::now() >= until || client::is_interrupted() {
-            return Err(UblkError::NotWaiting(shown()).into());
+            let shown = device.path().display().to_string();
+            return Err(UblkError::NotWaiting(shown).into());
         }
         std::thread::sleep(LOOK);
     }
 }
 
-/// Three bytes of what names a disk; zeroes if nothing does.
-fn names(session: &Session, lun: u16) -> Result<[u8; 3]> {
-    let mut bytes = Vec::new();
+/// Fails if somebody serves the device.
+fn expect_unserved(device: &UblkDevice, info: &UblkInfo) -> Result<(), UblkError> {
+    match !info.is_orphan && lives(info.pid) {
+        true => {
+            let device = device.path().display().to_string();
+            Err(UblkError::Served { device, pid: info.pid })
+        }
+        false => Ok(()),
+    }
+}
+
+/// Whether there is this process. Of one that ends there is this folder until it has ended.
+fn lives(pid: i32) -> bool {
+    pid > 0 && Path::new(&format!("/proc/{pid}/exe")).exists()
+}
+
+/// Three bytes of what names a disk; zeroes if nothing does. The same disks in other chunks are
+/// another one.
+fn names(session: &Session, address: &Address) -> Result<[u8; 3]> {
+    let lun = address.first().and_then(|url| url.lun).unwrap_or(0);
+    let mut bytes = match address {
+        Address::Stripe { chunk, .. } => chunk.to_be_bytes().to_vec(),
+        Address::Paths(_) => Vec::new(),
+    };
     for name in scsi::designators(&mut session.unit(lun))? {
         let is_of_unit = match &name {
             Designator::Naa(_)

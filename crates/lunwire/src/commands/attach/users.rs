@@ -3,6 +3,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::path::PathBuf;
+
+use engine::loops::LoopDevice;
 
 /// As many are named.
 const NAMED_MAX: usize = 4;
@@ -11,6 +14,7 @@ const NAMED_MAX: usize = 4;
 pub(super) fn of(path: &Path) -> String {
     let mut found = mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(), path);
     found.extend(processes(path));
+    found.extend(loops(path));
     match found.len() {
         0 => "somebody".to_owned(),
         count if count > NAMED_MAX => {
@@ -21,9 +25,25 @@ pub(super) fn of(path: &Path) -> String {
     }
 }
 
-/// Whether a process has `path` open.
+/// Whether a process has `path` open, or a partition of it, or a loop device is made of it.
 pub(super) fn has_some(path: &Path) -> bool {
-    !processes(path).is_empty()
+    !processes(path).is_empty() || !loops(path).is_empty()
+}
+
+/// Whether `found` is the device `path`, or one of its partitions.
+fn is_of(found: &str, path: &Path) -> bool {
+    let rest = path.to_str().and_then(|path| found.strip_prefix(path));
+    let is_partition = |rest: &str| {
+        let number = rest.strip_prefix('p').filter(|number| !number.is_empty());
+        number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    rest.is_some_and(|rest| rest.is_empty() || is_partition(rest))
+}
+
+/// The system has the file behind a loop device open, and no process.
+fn loops(path: &Path) -> Vec<String> {
+    let all = LoopDevice::of(path).into_iter();
+    all.map(|device| format!("the loop device {}", device.path().display())).collect()
 }
 
 /// Where it is mounted (proc_pid_mountinfo(5)): the source is the second word behind ` - `.
@@ -31,11 +51,8 @@ fn mounts(mountinfo: &str, path: &Path) -> Vec<String> {
     let place = |line: &str| {
         let (before, behind) = line.split_once(" - ")?;
         let source = behind.split(' ').nth(1)?;
-        // Its partitions count, too.
-        let rest = source.strip_prefix(path.to_str()?)?;
-        let is_ours = rest.is_empty() || rest.starts_with('p');
         let folder = before.split(' ').nth(4)?;
-        is_ours.then(|| format!("the file system on {folder}"))
+        is_of(source, path).then(|| format!("the file system on {folder}"))
     };
     mountinfo.lines().filter_map(place).collect()
 }
@@ -50,7 +67,8 @@ fn processes(path: &Path) -> Vec<String> {
             continue;
         }
         let Ok(open) = fs::read_dir(process.path().join("fd")) else { continue };
-        if open.flatten().any(|one| fs::read_link(one.path()).is_ok_and(|to| to == path)) {
+        let is_ours = |to: PathBuf| to.to_str().is_some_and(|to| is_of(to, path)) || to == path;
+        if open.flatten().any(|one| fs::read_link(one.path()).is_ok_and(is_ours)) {
             let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
             found.push(format!("{} (process {number})", name.trim()));
         }
@@ -72,6 +90,18 @@ mod tests {
         let found = mounts(mountinfo, Path::new("/dev/loop3"));
         assert_eq!(found, ["the file system on /mnt/a", "the file system on /mnt/c"]);
         assert!(mounts("nonsense\n - \n", Path::new("/dev/loop3")).is_empty());
+    }
+
+    #[test]
+    fn who_has_a_partition_open_uses_the_device() {
+        let device = Path::new("/dev/ublkb1");
+        assert!(
+            ["/dev/ublkb1", "/dev/ublkb1p1", "/dev/ublkb1p12"].map(|one| is_of(one, device))
+                == [true; 3]
+        );
+        for other in ["/dev/ublkb10", "/dev/ublkb1p", "/dev/ublkb1px", "/dev/ublkb", "/tmp/x"] {
+            assert!(!is_of(other, device), "{other}");
+        }
     }
 
     #[test]
