@@ -137,7 +137,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         Ok(disk) => disk,
         Err(error) => {
             session.logout();
-            return Err(client::advised(error, &url));
+            return Err(ublk::explained(client::advised(error, &url), claim.as_ref(), &address));
         }
     };
     let geometry = disk.geometry();

@@ -182,14 +182,24 @@ impl Claim {
     }
 }
 
-/// Why a device could not be taken over, of which all paths are needed.
+/// Why a device could not be taken over: somebody was quicker, whose session ends ours, or one of
+/// its paths is not there.
 pub(super) fn explained(
     error: anyhow::Error,
     claim: Option<&Claim>,
     address: &Address,
 ) -> anyhow::Error {
-    let orphan = claim.and_then(|claim| claim.orphan.as_ref());
-    let Some(Orphan { device, .. }) = orphan.filter(|_| has_paths(address)) else { return error };
+    let Some(Orphan { device, .. }) = claim.and_then(|claim| claim.orphan.as_ref()) else {
+        return error;
+    };
+    if let Ok(info) = device.info()
+        && let Err(served) = expect_unserved(device, &info)
+    {
+        return served.into();
+    }
+    if !has_paths(address) {
+        return error;
+    }
     let shown = device.path().display();
     let number = shown.to_string().replace("/dev/ublkb", "");
     error.context(format!(
