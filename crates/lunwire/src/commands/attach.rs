@@ -55,6 +55,7 @@ use self::served::Place;
 use self::served::Served;
 use self::served::Wanted;
 use self::ublk::Claim;
+use self::ublk::Mark;
 use self::ublk::Orphan;
 use crate::args::AttachOptions;
 use crate::args::Usage;
@@ -74,6 +75,9 @@ const LEAVING_MOST: Duration = Duration::from_secs(20);
 /// Who uses the disk runs on the same machine as its server, the initiator and often the target: a
 /// processor that spins is missing there (docs/PERFORMANCE.md).
 const SPIN_MAX: Duration = Duration::ZERO;
+
+/// So many paths more than are given now a disk may have had before.
+const PATHS_BEFORE: u16 = 8;
 
 /// Bounds of what is kept: some requests, and what memory is addressed for.
 const KEEP_MIN: u64 = 1 << 20;
@@ -116,7 +120,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let listed = list(options, &place, &url, claim.as_ref())?;
     let engine = client::engine(&options.client)?;
     let patience = if wait.is_zero() { Duration::MAX } else { wait };
-    let login = patient(client::way(&options.client, &address)?, patience, claim.as_ref());
+    let mut login = patient(client::way(&options.client, &address)?, patience, claim.as_ref());
     if place.is_device()
         && let Err(error) = rustix::process::configure_io_flusher_behavior(true)
     {
@@ -131,6 +135,11 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let kept = usize::try_from(keep_bytes).unwrap_or(usize::MAX);
     config.pool_bytes_max = config.pool_bytes_max.saturating_add(kept);
     let initiator = Initiator::start(&config)?;
+    if let Some(Claim { mark, orphan: Some(Orphan { is_elsewhere: true, .. }) }) = &claim
+        && options.client.isid.is_none()
+    {
+        end_sessions(&initiator, &mut login, *mark, &url)?;
+    }
     let session = log_in(&initiator, login, &url)
         .map_err(|error| ublk::explained(error, claim.as_ref(), &address))?;
     let disk = match Disk::open(&session, url.lun.unwrap_or(0)) {
@@ -542,20 +551,40 @@ fn is_loopback(address: &str) -> bool {
 
 /// Operations wait for `patience` when there is no way. Sessions go by the names of `claim`.
 fn patient(mut way: Way, patience: Duration, claim: Option<&Claim>) -> Way {
-    let all: Vec<&mut Options> = match &mut way {
+    for (number, options) in (0..).zip(options_of(&mut way)) {
+        options.reconnect_patience = patience;
+        options.takes_over = claim.is_some_and(|claim| claim.orphan.is_some());
+        options.isid = options.isid.or_else(|| claim.map(|claim| claim.mark.isid(number)));
+    }
+    way
+}
+
+/// Of each path.
+fn options_of(way: &mut Way) -> Vec<&mut Options> {
+    match way {
         Way::One(options) => vec![options],
         Way::Paths(paths) => paths.paths.iter_mut().map(|(options, _)| options).collect(),
         Way::Stripe(stripe) => {
             let members = stripe.members.iter_mut();
             members.flat_map(|paths| &mut paths.paths).map(|(options, _)| options).collect()
         }
-    };
-    for (number, options) in (0..).zip(all) {
-        options.reconnect_patience = patience;
-        options.takes_over = claim.is_some_and(|claim| claim.orphan.is_some());
-        options.isid = options.isid.or_else(|| claim.map(|claim| claim.mark.isid(number)));
     }
-    way
+}
+
+/// Ends what the process before has left of its sessions where the disk is now, whichever path of
+/// how many that was: each had the next ISID.
+fn end_sessions(initiator: &Initiator, way: &mut Way, mark: Mark, url: &Url) -> Result<()> {
+    let all = options_of(way);
+    let before = PATHS_BEFORE.saturating_add(u16::try_from(all.len()).unwrap_or(u16::MAX));
+    for options in all {
+        for path in 0..before {
+            let isid = Some(mark.isid(path));
+            let session = initiator.connect(Options { isid, ..options.clone() });
+            let identity = Identity::of(options);
+            session.map_err(|error| refusal::advised(error, url, &identity))?.logout();
+        }
+    }
+    Ok(())
 }
 
 fn log_in(initiator: &Initiator, way: Way, url: &Url) -> Result<Session> {

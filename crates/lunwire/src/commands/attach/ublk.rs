@@ -64,6 +64,8 @@ pub(super) struct Orphan {
     info: UblkInfo,
     /// By which it was listed.
     pub(super) name: Option<String>,
+    /// It was not attached by the URLs that it is to be reached by now, as far as is known.
+    pub(super) is_elsewhere: bool,
 }
 
 impl Mark {
@@ -115,7 +117,7 @@ impl Claim {
             // A device that is gone, as after a reboot, is taken over by nobody, and what has its
             // number since is another one.
             let is_left = !entry.alive && is_it && (wanted.is_some() || is_left(attachment));
-            is_left.then(|| (device, Some(attachment.name.clone())))
+            is_left.then(|| (device, Some(attachment.name.clone()), attachment.url != url))
         };
         let mut listed: Vec<_> = book.entries()?.iter().filter_map(found).collect();
         if listed.len() > 1 && wanted.is_none() {
@@ -123,12 +125,12 @@ impl Claim {
                 "several devices of {url} wait for a process; try: --recover NUMBER, or --as NAME"
             );
         }
-        let device = listed.pop().or_else(|| wanted.map(|device| (device, None)));
-        let Some((device, name)) = device else {
+        let device = listed.pop().or_else(|| wanted.map(|device| (device, None, true)));
+        let Some((device, name, is_elsewhere)) = device else {
             return Ok(Self { mark: Mark::new(), orphan: None });
         };
         let info = wait_for_orphan(&device)?;
-        let orphan = Orphan { device, info, name };
+        let orphan = Orphan { device, info, name, is_elsewhere };
         Ok(Self { mark: Mark::of(orphan.info.mark), orphan: Some(orphan) })
     }
 
