@@ -177,10 +177,12 @@ fn what_is_read_is_what_was_written_last_whatever_disk_is_lost() {
             }
         }
         seen.store(true, Ordering::Relaxed);
+        proxies
     });
     let mut world = World { disk, queue, areas, dice: Dice(4711) };
     world.run(&is_over);
-    cuts.join().unwrap();
+    // They are needed to the end.
+    let _proxies = cuts.join().unwrap();
     for area in &world.areas {
         let mut found = vec![1; AREA];
         world.disk.read_at(area.begin, &mut found).unwrap();

@@ -135,12 +135,16 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let kept = usize::try_from(keep_bytes).unwrap_or(usize::MAX);
     config.pool_bytes_max = config.pool_bytes_max.saturating_add(kept);
     let initiator = Initiator::start(&config)?;
-    if let Some(Claim { mark, orphan: Some(Orphan { is_elsewhere: true, .. }) }) = &claim
-        && options.client.isid.is_none()
-    {
-        end_sessions(&initiator, &mut login, *mark, &url)?;
-    }
-    let session = log_in(&initiator, login, &url)
+    let ended = match &claim {
+        Some(Claim { mark, orphan: Some(Orphan { is_elsewhere: true, .. }) })
+            if options.client.isid.is_none() =>
+        {
+            end_sessions(&initiator, &mut login, *mark, &url)
+        }
+        _ => Ok(()),
+    };
+    let session = ended
+        .and_then(|()| log_in(&initiator, login, &url))
         .map_err(|error| ublk::explained(error, claim.as_ref(), &address))?;
     let disk = match Disk::open(&session, url.lun.unwrap_or(0)) {
         Ok(disk) => disk,
