@@ -21,6 +21,7 @@ use crate::workspace;
 use anyhow::Context;
 use anyhow::Result;
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 const CATALOGUE: &str = "conformance/iscsi.tsv";
@@ -30,8 +31,8 @@ const NOT_YET: &str = "conformance/not-yet.tsv";
 const DOCUMENT: &str = "docs/COMPLIANCE.md";
 const README: &str = "README.md";
 /// Where code is that one role alone runs.
-const OF_TARGET: &[&str] = &["/target_role/", "/target-node/"];
-const OF_INITIATOR: &[&str] = &["/initiator/"];
+const OF_TARGET: &[&str] = &["/target_role/", "/target-node/", "/target/", "/target.rs"];
+const OF_INITIATOR: &[&str] = &["/initiator/", "/initiator.rs"];
 /// What both run of it: which of the keys of a login are those of the session.
 const OF_BOTH: &[&str] = &["/target_role/parameters.rs"];
 /// A requirement is shortened to so many characters.
@@ -100,18 +101,18 @@ enum State<'a> {
 }
 
 /// The part that is shown, and the test.
-type Shown = (Option<Part>, String);
+pub(crate) type Shown = (Option<Part>, String);
 
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) rows: Vec<Row>,
     /// Rows of iSER and iWARP.
-    rows_rdma: Vec<Row>,
-    not_yet: Vec<NotYet>,
+    pub(crate) rows_rdma: Vec<Row>,
+    pub(crate) not_yet: Vec<NotYet>,
     /// Tests by requirement, each with the part that it shows, where it says so.
-    covers: BTreeMap<String, Vec<Shown>>,
+    pub(crate) covers: BTreeMap<String, Vec<Shown>>,
     /// Lines that name requirements in the wrong form.
-    malformed: Vec<String>,
+    pub(crate) malformed: Vec<String>,
     pub(crate) mutants: Vec<Mutant>,
     /// Blocks that are no mutants.
     pub(crate) broken_blocks: Vec<String>,
@@ -133,7 +134,12 @@ impl Facts {
         let read = |path: &str| {
             std::fs::read_to_string(workspace::root().join(path)).with_context(|| path.to_owned())
         };
-        let (mutants, broken_blocks) = table::mutants(&files);
+        let (mutants, mut broken_blocks) = table::mutants(&files);
+        let broken: BTreeSet<&str> = mutants.iter().map(|one| one.file.as_str()).collect();
+        let of_tests: BTreeSet<&str> =
+            broken.into_iter().filter(|file| built::is_of_tests(file, &files)).collect();
+        let of_tests = mutants.iter().filter(|one| of_tests.contains(one.file.as_str()));
+        broken_blocks.extend(of_tests.map(|one| format!("{}: {} is of tests", one.at, one.file)));
         let named = std::fs::read_to_string(workspace::root().join(table::NAMED));
         Ok(Self {
             mutants,
@@ -436,11 +442,11 @@ fn escaped(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::workspace::File;
 
-    fn facts(covered: &[&str], not_yet: &str) -> Facts {
+    pub(crate) fn facts(covered: &[&str], not_yet: &str) -> Facts {
         let rows = "head\nA-01\t7143\t1\tT\tMUST\tOne.\t-\nA-02\t7143\t2\tI\tMUST\tTwo.\t-\n\
                     A-03\t7143\t3\tB\tMAY\tThree | four.\t-\n";
         let covers = covered
@@ -533,6 +539,32 @@ mod tests {
         assert_eq!(facts.tests_of("A-03", Some(Part::Target)), [""; 0]);
         assert_eq!(facts.tests_of("A-03", Some(Part::Shared)), ["file: test"]);
         assert_eq!(facts.tests_of("A-01", None), ["file: test"]);
+    }
+
+    #[test]
+    fn a_mutant_changes_code_of_its_role() {
+        let foreign = |name: &str, file: &str| {
+            let text = format!("{name} {file}\n- a\n");
+            let path = "conformance/mutants/A.txt".to_owned();
+            let (mutants, _) = table::mutants(&[File { path, text }]);
+            facts(&[], "").foreign(&mutants[0])
+        };
+        for file in [
+            "crates/iscsi/src/target_role/session.rs",
+            "crates/target-node/src/lib.rs",
+            "crates/mover/src/iser/target.rs",
+            "crates/mover/src/iser/target/input.rs",
+            "crates/mover/src/local/target.rs",
+        ] {
+            assert_eq!((foreign("A-03/I", file), foreign("A-03/T", file)), (Some("target"), None));
+        }
+        for file in ["crates/initiator/src/lib.rs", "crates/mover/src/iser/initiator.rs"] {
+            assert_eq!(foreign("A-03/T", file), Some("initiator"));
+            assert_eq!(foreign("A-03/I", file), None);
+        }
+        for file in ["crates/iscsi/src/target_role/parameters.rs", "crates/wire/src/iser.rs"] {
+            assert_eq!((foreign("A-03/I", file), foreign("A-03/T", file)), (None, None));
+        }
     }
 
     #[test]
