@@ -41,6 +41,16 @@ impl<'a> Lines<'a> {
         Self { whole, text, code }
     }
 
+    /// How many tests have this name.
+    fn tests_called(&self, name: &str) -> usize {
+        let marks = (0..self.text.len()).filter(|index| self.is_code(*index, "#[test]"));
+        let names = marks.filter_map(|index| {
+            let below = self.text.get(index + 1..)?.iter();
+            below.take_while(|line| !line.is_empty()).find_map(|line| function_name(line, "fn "))
+        });
+        names.filter(|other| other == name).count()
+    }
+
     fn is_code(&self, index: usize, word: &str) -> bool {
         self.code.get(index).is_some_and(|line| line.contains(word))
     }
@@ -86,6 +96,10 @@ pub(crate) fn find(file: &File) -> (Vec<Cover>, Vec<String>) {
         };
         let at = format!("{}:{}", file.path, index + 1);
         match (test, ids(lines, index)) {
+            // Which one runs would be anybody's guess.
+            (Some(test), _) if all.tests_called(&test) > 1 => {
+                found.1.push(format!("{at}: there are several tests called {test}"));
+            }
             (Some(test), Some(ids)) => found.0.extend(ids.into_iter().map(|(id, part)| {
                 let test = if test.is_empty() {
                     file.path.clone()
@@ -222,6 +236,7 @@ mod tests {
             "/// Covers: LGN-05.\n#[test]\n#[ignore = \"slow\"]\nfn x() {}\n",
             "/// Covers: LGN-05.\n#[cfg(feature = \"a\")]\n#[test]\nfn x() {}\n",
             "/// Covers: LGN-05.\n#[test] #[ignore]\nfn x() {}\n",
+            "/// Covers: LGN-05.\n#[test]\nfn x() {}\nmod a {\n    #[test]\n    fn x() {}\n}\n",
             "/*\n/// Covers: LGN-05.\n#[test]\nfn x() {}\n*/\n",
             "const A: &str = \"\n/// Covers: LGN-05.\n#[test]\nfn x() {}\n\";\n",
             "#[cfg(any())]\nmod off {\n    mod in {\n\n        /// Covers: LGN-05.\n        \
