@@ -11,6 +11,7 @@ use crate::catalogue::Row;
 use crate::covers;
 use crate::covers::Cover;
 use crate::judge;
+use crate::proofs::killers;
 use crate::proofs::table;
 use crate::proofs::table::Mutant;
 use crate::proofs::table::Named;
@@ -201,10 +202,18 @@ impl Facts {
         parts.any(|part| part.is_of(role))
     }
 
+    /// Whether a test of it is run with mutants: those of `interop/` are not.
+    pub(crate) fn has_killer(&self, row: &Row, role: Part) -> bool {
+        let tests = self.tests_of(&row.id, Some(role));
+        tests.into_iter().any(|test| killers::file_and_name(test).is_some())
+    }
+
     fn state(&self, row: &Row, role: Part) -> State<'_> {
         let named = self.named.iter().find(|named| named.holds_for(row, role));
         match (self.is_tested(row, role), named) {
-            (true, None) if self.has_mutant(row, role) => return State::Proven,
+            (true, None) if self.has_mutant(row, role) && self.has_killer(row, role) => {
+                return State::Proven;
+            }
             (true, None) => return State::Named(None),
             (_, Some(named)) => return State::Named(Some(&named.reason)),
             (false, None) => {}
@@ -452,7 +461,7 @@ pub(crate) mod tests {
         let covers = covered
             .iter()
             .map(|name| covers::id_and_part(name).unwrap())
-            .map(|(id, part)| Cover { id, part, test: "file: test".to_owned() })
+            .map(|(id, part)| Cover { id, part, test: "file.rs: test".to_owned() })
             .collect();
         Facts {
             rows: catalogue::parse_rows(rows).unwrap(),
@@ -489,7 +498,7 @@ pub(crate) mod tests {
         let text = facts.document();
         let (_, rdma) = text.split_once("## iSER and iWARP").unwrap();
         assert!(rdma.contains("| target: MUST | 1 | 0 | 1 | 0 | 0 |"), "{text}");
-        assert!(rdma.contains("| R-01 | 5040 1 | B | MUST | Send. | named | S: `file: test` |"));
+        assert!(rdma.contains("| R-01 | 5040 1 | B | MUST | Send. | named | S: `file.rs: test` |"));
     }
 
     #[test]
@@ -516,7 +525,7 @@ pub(crate) mod tests {
         assert_eq!(count(&["A-03/T", "A-03/I"]), [true, true]);
         assert_eq!(count(&["A-03/S"]), [true, true]);
         let text = facts(&["A-03/I"], "A-03/T\tlater").document();
-        assert!(text.contains("| T: not yet: later<br>I: named | I: `file: test` |"), "{text}");
+        assert!(text.contains("| T: not yet: later<br>I: named | I: `file.rs: test` |"), "{text}");
     }
 
     #[test]
@@ -537,8 +546,11 @@ pub(crate) mod tests {
         assert_eq!(row(1), "named: no code does it");
         assert_eq!(row(2), "T: no test<br>I: proven");
         assert_eq!(facts.tests_of("A-03", Some(Part::Target)), [""; 0]);
-        assert_eq!(facts.tests_of("A-03", Some(Part::Shared)), ["file: test"]);
-        assert_eq!(facts.tests_of("A-01", None), ["file: test"]);
+        assert_eq!(facts.tests_of("A-03", Some(Part::Shared)), ["file.rs: test"]);
+        assert_eq!(facts.tests_of("A-01", None), ["file.rs: test"]);
+        // What no mutant is run with proves nothing.
+        facts.covers.insert("A-01".to_owned(), vec![(None, "interop/x: test".to_owned())]);
+        assert_eq!(facts.proofs(&facts.rows[0]), "named");
     }
 
     #[test]
@@ -573,11 +585,11 @@ pub(crate) mod tests {
         assert_eq!(facts.doubtful(), [""; 0]);
         facts.rows[0].requirement = "Keep the order: in (all connections).".to_owned();
         facts.rows[1].requirement = "Keep what was ordered.".to_owned();
-        assert_eq!(facts.doubtful(), ["A-01 says \"all connections\": file: test"]);
+        assert_eq!(facts.doubtful(), ["A-01 says \"all connections\": file.rs: test"]);
         let ids = (0..IDS_MANY).map(|number| format!("B-0{number}"));
-        let test = || (None, "file: test".to_owned());
+        let test = || (None, "file.rs: test".to_owned());
         facts.covers = ids.map(|id| (id, vec![test(), test()])).collect();
-        assert!(facts.doubtful()[0].starts_with("file: test names 6: B-00, B-01"));
+        assert!(facts.doubtful()[0].starts_with("file.rs: test names 6: B-00, B-01"));
     }
 
     #[test]
@@ -587,7 +599,7 @@ pub(crate) mod tests {
         assert!(text.contains("| target: MAY | 1 | 0 | 0 | 0 | 1 |"));
         assert!(text.contains("| initiator: MUST | 1 | 0 | 0 | 0 | 1 |"));
         assert!(text.contains("| initiator: MAY | 1 | 0 | 0 | 0 | 1 |"));
-        assert!(text.contains("| A-01 | 7143 1 | T | MUST | One. | named | `file: test` |"));
+        assert!(text.contains("| A-01 | 7143 1 | T | MUST | One. | named | `file.rs: test` |"));
         assert!(text.contains("Three \\| four."));
     }
 

@@ -4,7 +4,7 @@
 
 mod build;
 mod compose;
-mod killers;
+pub(crate) mod killers;
 mod rounds;
 mod seed;
 mod source;
@@ -311,8 +311,11 @@ fn missing(facts: &Facts, commands: &BTreeMap<String, Vec<String>>) -> Vec<Strin
     for row in facts.all_rows().filter(|row| row.level == "MUST") {
         for role in row.roles() {
             let is_named = facts.named.iter().any(|named| named.holds_for(row, role));
+            let name = row.name_in(role);
             if !is_named && !facts.has_mutant(row, role) {
-                missing.push(format!("{}: no mutant", row.name_in(role)));
+                missing.push(format!("{name}: no mutant"));
+            } else if !is_named && !facts.has_killer(row, role) {
+                missing.push(format!("{name}: no test that is run with its mutant"));
             }
         }
     }
@@ -335,10 +338,7 @@ mod tests {
         let path = "conformance/mutants/A.txt".to_owned();
         let (mutants, _) = table::mutants(&[File { path, text: blocks.to_owned() }]);
         let rows_rdma = catalogue::parse_rows(rows_rdma).unwrap();
-        let mut facts = Facts { mutants, rows_rdma, ..compliance::tests::facts(covered, "") };
-        let tests = facts.covers.values_mut().flatten();
-        tests.for_each(|(_, test)| *test = "crates/a/src/b.rs: test".to_owned());
-        facts
+        Facts { mutants, rows_rdma, ..compliance::tests::facts(covered, "") }
     }
 
     #[test]
@@ -355,6 +355,21 @@ mod tests {
         assert_eq!(groups(&["A-03/I"], "A-03/S"), [Some(Part::Initiator)]);
         assert_eq!(groups(&["A-03/T", "A-03/I"], "A-03/T"), [None]);
         assert_eq!(groups(&["A-01"], "A-01/S"), [None]);
+    }
+
+    #[test]
+    fn a_rule_that_must_be_kept_needs_a_mutant_and_a_test_in_rust() {
+        let missing = |test: Option<&str>, mutant: &str| {
+            let mut facts = facts(&["A-01", "A-02"], "head\n", mutant);
+            let shown = test.map(|test| vec![(None, test.to_owned())]);
+            facts.covers.insert("A-02".to_owned(), shown.unwrap_or_default());
+            missing(&facts, &BTreeMap::new()).len()
+        };
+        let both = "A-01 a.rs\n- a\n\nA-02 a.rs\n- b\n";
+        assert_eq!(missing(Some("a.rs: test"), both), 0);
+        assert_eq!(missing(Some("interop/a: test"), both), 1);
+        assert_eq!(missing(None, both), 1);
+        assert_eq!(missing(Some("a.rs: test"), "A-01 a.rs\n- a\n"), 1);
     }
 
     #[test]
