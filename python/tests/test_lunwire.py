@@ -248,6 +248,11 @@ asyncio.run(run(os.environ["LUNWIRE_URLS"].split()[0]))
 """
 
 
+def test_the_package_by_its_name_alone_has_asyncio_too():
+    subprocess.run([sys.executable, "-c", "import lunwire; lunwire.aio.connect"], check=True,
+                   timeout=60)
+
+
 def test_without_memory_a_write_fails_and_the_program_goes_on():
     subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], check=True, timeout=60)
 

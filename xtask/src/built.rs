@@ -7,19 +7,15 @@ use crate::workspace::File;
 /// What keeps the tests of a file out of their program; None: nothing does.
 pub(crate) fn hindrance(path: &str, files: &[File]) -> Option<String> {
     let mut path = path;
-    while let Some((folder, module)) = place(path) {
-        let parents = [
-            format!("{folder}.rs"),
-            format!("{folder}/mod.rs"),
-            format!("{folder}/lib.rs"),
-            format!("{folder}/main.rs"),
-        ];
-        let beside = files.iter().filter(|file| file.path != path && file.path.ends_with(".rs"));
-        let mut parent = beside.filter_map(|file| {
-            let attributes = declaration(file, module, &parents, path)?;
-            Some((file.path.as_str(), attributes))
-        });
-        let Some((parent, attributes)) = parent.next() else {
+    loop {
+        let own = files.iter().find(|file| file.path == path);
+        let own = own.filter(|file| file.text.contains("#![cfg("));
+        let mut inner = own.iter().flat_map(|file| file.text.lines().map(str::trim));
+        if let Some(line) = inner.find(|line| line.starts_with("#![cfg(")) {
+            return Some(format!("{path}: {line} turns it off"));
+        }
+        let (_, module) = place(path, files)?;
+        let Some((parent, attributes)) = parent(path, files) else {
             return Some(format!("{path}: no file has `mod {module};`"));
         };
         if let Some(attribute) = attributes.iter().find(|line| is_condition(line)) {
@@ -27,29 +23,76 @@ pub(crate) fn hindrance(path: &str, files: &[File]) -> Option<String> {
         }
         path = parent;
     }
-    None
+}
+
+/// Whether a file is of tests alone: none of it is in what is handed out.
+pub(crate) fn is_of_tests(path: &str, files: &[File]) -> bool {
+    let mut path = path;
+    while let Some((parent, attributes)) = parent(path, files) {
+        if attributes.contains(&"#[cfg(test)]") {
+            return true;
+        }
+        path = parent;
+    }
+    false
+}
+
+/// The file that declares this one, and the attributes of the declaration.
+fn parent<'a>(path: &str, files: &'a [File]) -> Option<(&'a str, Vec<&'a str>)> {
+    let (folder, module) = place(path, files)?;
+    let mut parents = vec![
+        format!("{folder}.rs"),
+        format!("{folder}/mod.rs"),
+        format!("{folder}/lib.rs"),
+        format!("{folder}/main.rs"),
+    ];
+    if is_folder_of_programs(folder) {
+        let beside = files.iter().map(|file| file.path.as_str());
+        let beside = beside.filter(|other| other.rsplit_once('/').is_some_and(|of| of.0 == folder));
+        parents.extend(beside.filter(|other| place(other, files).is_none()).map(str::to_owned));
+    }
+    let declared = format!("mod {module};");
+    let beside = files.iter().filter(|file| file.path != path && file.path.ends_with(".rs"));
+    let beside = beside.filter(|file| file.text.contains(&declared));
+    let mut parent = beside.filter_map(|file| {
+        let attributes = declaration(file, module, &parents, path)?;
+        Some((file.path.as_str(), attributes))
+    });
+    parent.next()
 }
 
 /// Whether a test may be left out where this attribute is.
 pub(crate) fn is_condition(line: &str) -> bool {
-    let is_off = line.starts_with("#[ignore") || line.starts_with("#[cfg");
+    let is_off = line.starts_with("#[cfg") || line.starts_with("#[") && line.contains("#[ignore");
     is_off && line != "#[cfg(test)]"
 }
 
+/// Whether each file there is a program, unless a manifest says otherwise.
+fn is_folder_of_programs(folder: &str) -> bool {
+    let last = folder.rsplit('/').next();
+    matches!(last, Some("tests" | "bin" | "benches" | "examples")) && !folder.contains("/src/")
+}
+
+/// Whether a file in such a folder is a program: where its package names them, only those are.
+fn is_program(folder: &str, name: &str, files: &[File]) -> bool {
+    let manifest = folder.rsplit_once('/').map(|(package, _)| format!("{package}/Cargo.toml"));
+    let manifest = files.iter().find(|file| Some(&file.path) == manifest.as_ref());
+    let Some(text) = manifest.map(|file| file.text.as_str()) else { return true };
+    let has_all = !text.contains("autotests = false") || !folder.ends_with("/tests");
+    has_all || text.lines().any(|line| line == format!("name = \"{name}\""))
+}
+
 /// The folder in which a module is looked for and its name; None: it is the first of a program.
-fn place(path: &str) -> Option<(&str, &str)> {
+fn place<'a>(path: &'a str, files: &[File]) -> Option<(&'a str, &'a str)> {
     let (folder, file) = path.rsplit_once('/')?;
     match file {
         "lib.rs" | "main.rs" => None,
         "mod.rs" => folder.rsplit_once('/'),
-        _ if matches!(
-            folder.rsplit('/').next(),
-            Some("tests" | "bin" | "benches" | "examples")
-        ) && !folder.contains("/src/") =>
-        {
-            None
+        file => {
+            let module = file.strip_suffix(".rs")?;
+            let is_first = is_folder_of_programs(folder) && is_program(folder, module, files);
+            (!is_first).then_some((folder, module))
         }
-        file => Some((folder, file.strip_suffix(".rs")?)),
     }
 }
 
@@ -113,6 +156,12 @@ mod tests {
             ("crates/a/src/off.rs", "mod inner;\n"),
             ("crates/a/tests/suite.rs", ""),
             ("crates/a/tests/login/main.rs", "mod names;\n"),
+            ("crates/a/src/inside.rs", "#![cfg(any())]\n#[test]\nfn a() {}\n"),
+            ("crates/a/src/main.rs", "mod inside;\n#[cfg(test)]\nmod fake;\n"),
+            ("crates/a/src/fake.rs", "pub(crate) mod inner;\n"),
+            ("crates/c/Cargo.toml", "autotests = false\n[[test]]\nname = \"suite\"\n"),
+            ("crates/c/tests/suite.rs", "mod login;\n"),
+            ("crates/c/tests/login.rs", ""),
         ]
         .iter()
         .map(file)
@@ -125,8 +174,24 @@ mod tests {
         for path in ["tests/suite.rs", "tests/login/names.rs", "tests/login/main.rs"] {
             assert_eq!(hindrance(&format!("crates/a/{path}"), &files), None, "{path}");
         }
-        for path in ["src/orphan.rs", "src/b/orphan.rs", "src/off.rs", "src/off/inner.rs"] {
+        for path in
+            ["src/orphan.rs", "src/b/orphan.rs", "src/off.rs", "src/off/inner.rs", "src/inside.rs"]
+        {
             assert!(hindrance(&format!("crates/a/{path}"), &files).is_some(), "{path}");
+        }
+        // A package that names its programs has no others.
+        assert_eq!(hindrance("crates/c/tests/suite.rs", &files), None);
+        assert_eq!(hindrance("crates/c/tests/login.rs", &files), None);
+        assert!(hindrance("crates/c/tests/forgotten.rs", &files).is_some());
+        for (path, wanted) in [
+            ("crates/a/src/fake.rs", true),
+            ("crates/a/src/fake/inner.rs", true),
+            ("crates/a/src/b/tests.rs", true),
+            ("crates/a/src/b.rs", false),
+            ("crates/a/src/c/d.rs", false),
+            ("crates/a/src/lib.rs", false),
+        ] {
+            assert_eq!(is_of_tests(path, &files), wanted, "{path}");
         }
     }
 }

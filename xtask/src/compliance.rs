@@ -11,6 +11,7 @@ use crate::catalogue::Row;
 use crate::covers;
 use crate::covers::Cover;
 use crate::judge;
+use crate::proofs::killers;
 use crate::proofs::table;
 use crate::proofs::table::Mutant;
 use crate::proofs::table::Named;
@@ -21,6 +22,7 @@ use crate::workspace;
 use anyhow::Context;
 use anyhow::Result;
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 const CATALOGUE: &str = "conformance/iscsi.tsv";
@@ -30,8 +32,8 @@ const NOT_YET: &str = "conformance/not-yet.tsv";
 const DOCUMENT: &str = "docs/COMPLIANCE.md";
 const README: &str = "README.md";
 /// Where code is that one role alone runs.
-const OF_TARGET: &[&str] = &["/target_role/", "/target-node/"];
-const OF_INITIATOR: &[&str] = &["/initiator/"];
+const OF_TARGET: &[&str] = &["/target_role/", "/target-node/", "/target/", "/target.rs"];
+const OF_INITIATOR: &[&str] = &["/initiator/", "/initiator.rs"];
 /// What both run of it: which of the keys of a login are those of the session.
 const OF_BOTH: &[&str] = &["/target_role/parameters.rs"];
 /// A requirement is shortened to so many characters.
@@ -100,18 +102,18 @@ enum State<'a> {
 }
 
 /// The part that is shown, and the test.
-type Shown = (Option<Part>, String);
+pub(crate) type Shown = (Option<Part>, String);
 
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) rows: Vec<Row>,
     /// Rows of iSER and iWARP.
-    rows_rdma: Vec<Row>,
-    not_yet: Vec<NotYet>,
+    pub(crate) rows_rdma: Vec<Row>,
+    pub(crate) not_yet: Vec<NotYet>,
     /// Tests by requirement, each with the part that it shows, where it says so.
-    covers: BTreeMap<String, Vec<Shown>>,
+    pub(crate) covers: BTreeMap<String, Vec<Shown>>,
     /// Lines that name requirements in the wrong form.
-    malformed: Vec<String>,
+    pub(crate) malformed: Vec<String>,
     pub(crate) mutants: Vec<Mutant>,
     /// Blocks that are no mutants.
     pub(crate) broken_blocks: Vec<String>,
@@ -133,7 +135,12 @@ impl Facts {
         let read = |path: &str| {
             std::fs::read_to_string(workspace::root().join(path)).with_context(|| path.to_owned())
         };
-        let (mutants, broken_blocks) = table::mutants(&files);
+        let (mutants, mut broken_blocks) = table::mutants(&files);
+        let broken: BTreeSet<&str> = mutants.iter().map(|one| one.file.as_str()).collect();
+        let of_tests: BTreeSet<&str> =
+            broken.into_iter().filter(|file| built::is_of_tests(file, &files)).collect();
+        let of_tests = mutants.iter().filter(|one| of_tests.contains(one.file.as_str()));
+        broken_blocks.extend(of_tests.map(|one| format!("{}: {} is of tests", one.at, one.file)));
         let named = std::fs::read_to_string(workspace::root().join(table::NAMED));
         Ok(Self {
             mutants,
@@ -195,10 +202,18 @@ impl Facts {
         parts.any(|part| part.is_of(role))
     }
 
+    /// Whether a test of it is run with mutants: those of `interop/` are not.
+    pub(crate) fn has_killer(&self, row: &Row, role: Part) -> bool {
+        let tests = self.tests_of(&row.id, Some(role));
+        tests.into_iter().any(|test| killers::file_and_name(test).is_some())
+    }
+
     fn state(&self, row: &Row, role: Part) -> State<'_> {
         let named = self.named.iter().find(|named| named.holds_for(row, role));
         match (self.is_tested(row, role), named) {
-            (true, None) if self.has_mutant(row, role) => return State::Proven,
+            (true, None) if self.has_mutant(row, role) && self.has_killer(row, role) => {
+                return State::Proven;
+            }
             (true, None) => return State::Named(None),
             (_, Some(named)) => return State::Named(Some(&named.reason)),
             (false, None) => {}
@@ -436,17 +451,17 @@ fn escaped(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::workspace::File;
 
-    fn facts(covered: &[&str], not_yet: &str) -> Facts {
+    pub(crate) fn facts(covered: &[&str], not_yet: &str) -> Facts {
         let rows = "head\nA-01\t7143\t1\tT\tMUST\tOne.\t-\nA-02\t7143\t2\tI\tMUST\tTwo.\t-\n\
                     A-03\t7143\t3\tB\tMAY\tThree | four.\t-\n";
         let covers = covered
             .iter()
             .map(|name| covers::id_and_part(name).unwrap())
-            .map(|(id, part)| Cover { id, part, test: "file: test".to_owned() })
+            .map(|(id, part)| Cover { id, part, test: "file.rs: test".to_owned() })
             .collect();
         Facts {
             rows: catalogue::parse_rows(rows).unwrap(),
@@ -483,7 +498,7 @@ mod tests {
         let text = facts.document();
         let (_, rdma) = text.split_once("## iSER and iWARP").unwrap();
         assert!(rdma.contains("| target: MUST | 1 | 0 | 1 | 0 | 0 |"), "{text}");
-        assert!(rdma.contains("| R-01 | 5040 1 | B | MUST | Send. | named | S: `file: test` |"));
+        assert!(rdma.contains("| R-01 | 5040 1 | B | MUST | Send. | named | S: `file.rs: test` |"));
     }
 
     #[test]
@@ -510,7 +525,7 @@ mod tests {
         assert_eq!(count(&["A-03/T", "A-03/I"]), [true, true]);
         assert_eq!(count(&["A-03/S"]), [true, true]);
         let text = facts(&["A-03/I"], "A-03/T\tlater").document();
-        assert!(text.contains("| T: not yet: later<br>I: named | I: `file: test` |"), "{text}");
+        assert!(text.contains("| T: not yet: later<br>I: named | I: `file.rs: test` |"), "{text}");
     }
 
     #[test]
@@ -531,8 +546,37 @@ mod tests {
         assert_eq!(row(1), "named: no code does it");
         assert_eq!(row(2), "T: no test<br>I: proven");
         assert_eq!(facts.tests_of("A-03", Some(Part::Target)), [""; 0]);
-        assert_eq!(facts.tests_of("A-03", Some(Part::Shared)), ["file: test"]);
-        assert_eq!(facts.tests_of("A-01", None), ["file: test"]);
+        assert_eq!(facts.tests_of("A-03", Some(Part::Shared)), ["file.rs: test"]);
+        assert_eq!(facts.tests_of("A-01", None), ["file.rs: test"]);
+        // What no mutant is run with proves nothing.
+        facts.covers.insert("A-01".to_owned(), vec![(None, "interop/x: test".to_owned())]);
+        assert_eq!(facts.proofs(&facts.rows[0]), "named");
+    }
+
+    #[test]
+    fn a_mutant_changes_code_of_its_role() {
+        let foreign = |name: &str, file: &str| {
+            let text = format!("{name} {file}\n- a\n");
+            let path = "conformance/mutants/A.txt".to_owned();
+            let (mutants, _) = table::mutants(&[File { path, text }]);
+            facts(&[], "").foreign(&mutants[0])
+        };
+        for file in [
+            "crates/iscsi/src/target_role/session.rs",
+            "crates/target-node/src/lib.rs",
+            "crates/mover/src/iser/target.rs",
+            "crates/mover/src/iser/target/input.rs",
+            "crates/mover/src/local/target.rs",
+        ] {
+            assert_eq!((foreign("A-03/I", file), foreign("A-03/T", file)), (Some("target"), None));
+        }
+        for file in ["crates/initiator/src/lib.rs", "crates/mover/src/iser/initiator.rs"] {
+            assert_eq!(foreign("A-03/T", file), Some("initiator"));
+            assert_eq!(foreign("A-03/I", file), None);
+        }
+        for file in ["crates/iscsi/src/target_role/parameters.rs", "crates/wire/src/iser.rs"] {
+            assert_eq!((foreign("A-03/I", file), foreign("A-03/T", file)), (None, None));
+        }
     }
 
     #[test]
@@ -541,11 +585,11 @@ mod tests {
         assert_eq!(facts.doubtful(), [""; 0]);
         facts.rows[0].requirement = "Keep the order: in (all connections).".to_owned();
         facts.rows[1].requirement = "Keep what was ordered.".to_owned();
-        assert_eq!(facts.doubtful(), ["A-01 says \"all connections\": file: test"]);
+        assert_eq!(facts.doubtful(), ["A-01 says \"all connections\": file.rs: test"]);
         let ids = (0..IDS_MANY).map(|number| format!("B-0{number}"));
-        let test = || (None, "file: test".to_owned());
+        let test = || (None, "file.rs: test".to_owned());
         facts.covers = ids.map(|id| (id, vec![test(), test()])).collect();
-        assert!(facts.doubtful()[0].starts_with("file: test names 6: B-00, B-01"));
+        assert!(facts.doubtful()[0].starts_with("file.rs: test names 6: B-00, B-01"));
     }
 
     #[test]
@@ -555,7 +599,7 @@ mod tests {
         assert!(text.contains("| target: MAY | 1 | 0 | 0 | 0 | 1 |"));
         assert!(text.contains("| initiator: MUST | 1 | 0 | 0 | 0 | 1 |"));
         assert!(text.contains("| initiator: MAY | 1 | 0 | 0 | 0 | 1 |"));
-        assert!(text.contains("| A-01 | 7143 1 | T | MUST | One. | named | `file: test` |"));
+        assert!(text.contains("| A-01 | 7143 1 | T | MUST | One. | named | `file.rs: test` |"));
         assert!(text.contains("Three \\| four."));
     }
 

@@ -5,6 +5,7 @@
 
 use crate::built;
 use crate::catalogue::Part;
+use crate::lexer;
 use crate::workspace::File;
 
 /// One requirement named by one test.
@@ -21,20 +22,84 @@ pub(crate) struct Cover {
 const RUST_MARK: &str = "/// Covers:";
 const SCRIPT_MARK: &str = "# Covers:";
 
+/// The lines of a file with tests.
+#[derive(Debug)]
+pub(crate) struct Lines<'a> {
+    whole: Vec<&'a str>,
+    /// Without the spaces around them.
+    pub(crate) text: Vec<&'a str>,
+    /// Without comments and literals: a test in one of these is none.
+    code: Vec<String>,
+}
+
+impl<'a> Lines<'a> {
+    pub(crate) fn of(file: &'a File) -> Self {
+        let whole: Vec<&str> = file.text.lines().collect();
+        let text = whole.iter().map(|line| line.trim()).collect();
+        let is_rust = file.path.ends_with(".rs");
+        let code = if is_rust { lexer::split(&file.text).code } else { Vec::new() };
+        Self { whole, text, code }
+    }
+
+    /// How many tests have this name.
+    fn tests_called(&self, name: &str) -> usize {
+        let marks = (0..self.text.len()).filter(|index| self.is_code(*index, "#[test]"));
+        let names = marks.filter_map(|index| {
+            let below = self.text.get(index + 1..)?.iter();
+            below.take_while(|line| !line.is_empty()).find_map(|line| function_name(line, "fn "))
+        });
+        names.filter(|other| other == name).count()
+    }
+
+    fn is_code(&self, index: usize, word: &str) -> bool {
+        self.code.get(index).is_some_and(|line| line.contains(word))
+    }
+
+    /// Whether a module in the file itself that has this line may be left out.
+    fn may_be_left_out(&self, index: usize) -> bool {
+        let before = self.whole.get(..index).unwrap_or_default();
+        let mut inner = self.whole.get(index).map_or(0, |line| indentation(line));
+        for (at, line) in before.iter().enumerate().rev().filter(|(_, line)| !line.is_empty()) {
+            if indentation(line) >= inner {
+                continue;
+            }
+            inner = indentation(line);
+            let above = self.text.get(..at).unwrap_or_default().iter().rev();
+            let mut above = above.take_while(|line| line.starts_with(['#', '/']));
+            if above.any(|line| built::is_condition(line)) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn indentation(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
 /// All covers of a file, and lines that look like one and are none.
 pub(crate) fn find(file: &File) -> (Vec<Cover>, Vec<String>) {
-    let lines: Vec<&str> = file.text.lines().map(str::trim).collect();
     let mut found = (Vec::new(), Vec::new());
+    if !file.text.contains("# Covers:") && !file.text.contains(RUST_MARK) {
+        return found;
+    }
+    let all = Lines::of(file);
+    let lines = &all.text;
     for (index, line) in lines.iter().enumerate() {
         let test = if file.path.ends_with(".rs") && line.starts_with(RUST_MARK) {
-            rust_test(&lines, index)
+            rust_test(&all, index)
         } else if file.path.starts_with("interop/") && line.starts_with(SCRIPT_MARK) {
-            Some(script_test(&lines, index))
+            Some(script_test(lines, index))
         } else {
             continue;
         };
         let at = format!("{}:{}", file.path, index + 1);
-        match (test, ids(&lines, index)) {
+        match (test, ids(lines, index)) {
+            // Which one runs would be anybody's guess.
+            (Some(test), _) if all.tests_called(&test) > 1 => {
+                found.1.push(format!("{at}: there are several tests called {test}"));
+            }
             (Some(test), Some(ids)) => found.0.extend(ids.into_iter().map(|(id, part)| {
                 let test = if test.is_empty() {
                     file.path.clone()
@@ -84,17 +149,17 @@ fn is_id(word: &str) -> bool {
     })
 }
 
-/// Name of the function below, if a test attribute stands between, and none by which it may be
+/// Name of the function below, if a test attribute stands between, and nothing by which it may be
 /// left out.
-pub(crate) fn rust_test(lines: &[&str], index: usize) -> Option<String> {
+pub(crate) fn rust_test(lines: &Lines<'_>, index: usize) -> Option<String> {
     let mut attribute = false;
-    for line in lines.get(index + 1..)? {
+    for (at, line) in lines.text.iter().enumerate().skip(index + 1) {
         if built::is_condition(line) {
             return None;
         } else if line.starts_with("#[test]") {
-            attribute = true;
+            attribute = lines.is_code(at, "#[test]");
         } else if let Some(name) = function_name(line, "fn ") {
-            return attribute.then_some(name);
+            return (attribute && !lines.may_be_left_out(index)).then_some(name);
         } else if !line.starts_with("///") && !line.starts_with("#[") && !line.starts_with("//") {
             return None;
         }
@@ -170,9 +235,22 @@ mod tests {
             "/// Covers: LGN-05.\n\n#[test]\nfn x() {}\n",
             "/// Covers: LGN-05.\n#[test]\n#[ignore = \"slow\"]\nfn x() {}\n",
             "/// Covers: LGN-05.\n#[cfg(feature = \"a\")]\n#[test]\nfn x() {}\n",
+            "/// Covers: LGN-05.\n#[test] #[ignore]\nfn x() {}\n",
+            "/// Covers: LGN-05.\n#[test]\nfn x() {}\nmod a {\n    #[test]\n    fn x() {}\n}\n",
+            "/*\n/// Covers: LGN-05.\n#[test]\nfn x() {}\n*/\n",
+            "const A: &str = \"\n/// Covers: LGN-05.\n#[test]\nfn x() {}\n\";\n",
+            "#[cfg(any())]\nmod off {\n    mod in {\n\n        /// Covers: LGN-05.\n        \
+             #[test]\n        fn x() {}\n    }\n}\n",
         ] {
             assert_eq!(find_in("a.rs", text), (Vec::new(), 1), "{text}");
         }
+    }
+
+    #[test]
+    fn a_module_of_tests_is_no_condition() {
+        let text = "#[cfg(any())]\nfn off() {}\n\n#[cfg(test)]\nmod tests {\n    /// Covers: \
+                    LGN-05.\n    #[test]\n    fn x() {}\n}\n";
+        assert_eq!(find_in("a.rs", text).0.len(), 1);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 mod build;
 mod compose;
-mod killers;
+pub(crate) mod killers;
 mod rounds;
 mod seed;
 mod source;
@@ -21,10 +21,13 @@ use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
 
+use crate::catalogue::Part;
+use crate::catalogue::ROLES;
 use crate::compliance::Facts;
 use crate::judge;
 use crate::metadata;
 use crate::proofs::compose::Placed;
+use crate::proofs::rounds::Group;
 use crate::proofs::rounds::Job;
 use crate::proofs::rounds::Outcome;
 use crate::proofs::rounds::Workshop;
@@ -135,19 +138,21 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     let chosen = options.choose(&placed)?;
     let jobs: Vec<Job<'_>> = chosen
         .into_iter()
-        .map(|placed| Job { placed, tests: tests_of(placed.mutant, &facts, &commands) })
-        .filter(|job| !job.tests.is_empty())
+        .map(|placed| Job { placed, groups: groups_of(placed.mutant, &facts, &commands) })
+        .filter(|job| !job.groups.is_empty())
         .collect();
     let packages = metadata::packages()?;
     let workshop = Workshop::new(&packages, &sources)?;
     let begin = Instant::now();
     let outcomes = Mutex::new(Vec::new());
-    workshop.run(&placed, &jobs, |job, outcome| {
+    let broken = workshop.run(&placed, &jobs, |job, outcome| {
         let name = &job.placed.mutant.name;
         println!("{name}: {}", told(&outcome));
         let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
         outcomes.push((name.clone(), job.placed.mutant.at.clone(), outcome));
     })?;
+    // Whoever else was drawn, these prove nothing.
+    problems.extend(broken.iter().map(|one| format!("{}: {} does not compile", one.at, one.name)));
     let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
     outcomes.sort_by(|(_, a, _), (_, b, _)| a.cmp(b));
     let count = |is: fn(&Outcome) -> bool| outcomes.iter().filter(|(_, _, one)| is(one)).count();
@@ -156,13 +161,13 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         outcomes.len(),
         begin.elapsed().as_secs(),
         count(|one| matches!(one, Outcome::Noticed(..))),
-        count(|one| matches!(one, Outcome::Survived)),
+        count(|one| matches!(one, Outcome::Survived(_))),
         count(|one| matches!(one, Outcome::Useless(_))),
     );
     for (name, at, outcome) in &outcomes {
         match outcome {
             Outcome::Noticed(..) => {}
-            Outcome::Survived => problems.push(format!("{at}: {name} SURVIVED")),
+            Outcome::Survived(_) => problems.push(format!("{at}: {name} {}", told(outcome))),
             Outcome::Useless(_) => problems.push(format!("{at}: {name} does not compile")),
         }
     }
@@ -175,7 +180,8 @@ fn told(outcome: &Outcome) -> String {
         Outcome::Noticed(test, seconds, true) => {
             format!("noticed by {test}, which had not ended after {seconds:.0} s")
         }
-        Outcome::Survived => "SURVIVED".to_owned(),
+        Outcome::Survived(whose) if whose.is_empty() => "SURVIVED".to_owned(),
+        Outcome::Survived(whose) => format!("SURVIVED the tests of {whose}"),
         Outcome::Useless(why) => why.clone(),
     }
 }
@@ -198,19 +204,32 @@ fn place<'a>(
     compose::place(&facts.mutants, sources, read)
 }
 
-/// The tests in Rust that name what it breaks, in its role.
-fn tests_of<'a>(
+/// The tests in Rust that name what it breaks. What breaks both roles proves of each only what a
+/// test of it notices.
+fn groups_of<'a>(
     mutant: &Mutant,
     facts: &'a Facts,
     commands: &'a BTreeMap<String, Vec<String>>,
-) -> Vec<&'a str> {
-    let tests: Vec<&str> = match &mutant.subject {
-        Subject::Command(code) => {
-            commands.get(code).into_iter().flatten().map(String::as_str).collect()
-        }
-        Subject::Row(id, part) => facts.tests_of(id, *part),
+) -> Vec<Group<'a>> {
+    let is_shared = |id: &str, part: Option<Part>| {
+        part == Some(Part::Shared) && facts.all_rows().any(|row| row.id == id && row.is_of_both())
     };
-    tests.into_iter().filter(|test| killers::file_and_name(test).is_some()).collect()
+    let groups = match &mutant.subject {
+        Subject::Command(code) => {
+            let tests = commands.get(code).into_iter().flatten().map(String::as_str).collect();
+            vec![Group { whose: None, tests }]
+        }
+        Subject::Row(id, part) if is_shared(id, *part) => ROLES
+            .map(|role| Group { whose: Some(role), tests: facts.tests_of(id, Some(role)) })
+            .into(),
+        Subject::Row(id, part) => vec![Group { whose: None, tests: facts.tests_of(id, *part) }],
+    };
+    let in_rust = |group: Group<'a>| {
+        let tests = group.tests.into_iter();
+        let tests = tests.filter(|test| killers::file_and_name(test).is_some()).collect();
+        Group { tests, ..group }
+    };
+    groups.into_iter().map(in_rust).filter(|group| !group.tests.is_empty()).collect()
 }
 
 /// Ids, roles and reasons that do not fit the catalogue.
@@ -243,7 +262,7 @@ fn table_problems(facts: &Facts, commands: &BTreeMap<String, Vec<String>>) -> Ve
         if let Some(whose) = facts.foreign(mutant) {
             problems.push(format!("{at}: {name} changes code of the {whose} alone"));
         }
-        if tests_of(mutant, facts, commands).is_empty() {
+        if groups_of(mutant, facts, commands).is_empty() {
             problems.push(format!("{at}: no test in Rust names {name}"));
         }
     }
@@ -258,10 +277,8 @@ fn named_problems(facts: &Facts) -> Vec<String> {
         let is_row = |role| {
             facts.all_rows().find(|row| row.id == named.id).filter(|row| named.holds_for(row, role))
         };
-        let rows: Vec<_> = crate::catalogue::ROLES
-            .into_iter()
-            .filter_map(|role| is_row(role).map(|row| (row, role)))
-            .collect();
+        let rows: Vec<_> =
+            ROLES.into_iter().filter_map(|role| is_row(role).map(|row| (row, role))).collect();
         if rows.is_empty() {
             problems.push(format!("{}: {} is not in the catalogue", table::NAMED, named.id));
         }
@@ -272,8 +289,11 @@ fn named_problems(facts: &Facts) -> Vec<String> {
             }
         }
     }
-    for role in crate::catalogue::ROLES {
-        let musts = facts.rows.iter().filter(|row| row.level == "MUST" && row.is_of(role));
+    // One catalogue has no reserve for the other.
+    for (rows, role) in
+        [&facts.rows, &facts.rows_rdma].into_iter().flat_map(|rows| ROLES.map(|role| (rows, role)))
+    {
+        let musts = rows.iter().filter(|row| row.level == "MUST" && row.is_of(role));
         let all = musts.clone().count();
         let named = musts.filter(|row| facts.named.iter().any(|one| one.holds_for(row, role)));
         let named = named.count();
@@ -291,8 +311,11 @@ fn missing(facts: &Facts, commands: &BTreeMap<String, Vec<String>>) -> Vec<Strin
     for row in facts.all_rows().filter(|row| row.level == "MUST") {
         for role in row.roles() {
             let is_named = facts.named.iter().any(|named| named.holds_for(row, role));
+            let name = row.name_in(role);
             if !is_named && !facts.has_mutant(row, role) {
-                missing.push(format!("{}: no mutant", row.name_in(role)));
+                missing.push(format!("{name}: no mutant"));
+            } else if !is_named && !facts.has_killer(row, role) {
+                missing.push(format!("{name}: no test that is run with its mutant"));
             }
         }
     }
@@ -307,7 +330,58 @@ fn missing(facts: &Facts, commands: &BTreeMap<String, Vec<String>>) -> Vec<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalogue;
+    use crate::compliance;
     use crate::workspace::File;
+
+    fn facts(covered: &[&str], rows_rdma: &str, blocks: &str) -> Facts {
+        let path = "conformance/mutants/A.txt".to_owned();
+        let (mutants, _) = table::mutants(&[File { path, text: blocks.to_owned() }]);
+        let rows_rdma = catalogue::parse_rows(rows_rdma).unwrap();
+        Facts { mutants, rows_rdma, ..compliance::tests::facts(covered, "") }
+    }
+
+    #[test]
+    fn what_both_roles_run_is_noticed_by_both() {
+        let groups = |covered: &[&str], name: &str| {
+            let facts = facts(covered, "head\n", &format!("{name} a.rs\n- a\n"));
+            let commands = BTreeMap::new();
+            let groups = groups_of(&facts.mutants[0], &facts, &commands);
+            groups.iter().map(|group| group.whose).collect::<Vec<_>>()
+        };
+        let each = [Some(Part::Target), Some(Part::Initiator)];
+        assert_eq!(groups(&["A-03/T", "A-03/I"], "A-03/S"), each);
+        assert_eq!(groups(&["A-03/S"], "A-03/S"), each);
+        assert_eq!(groups(&["A-03/I"], "A-03/S"), [Some(Part::Initiator)]);
+        assert_eq!(groups(&["A-03/T", "A-03/I"], "A-03/T"), [None]);
+        assert_eq!(groups(&["A-01"], "A-01/S"), [None]);
+    }
+
+    #[test]
+    fn a_rule_that_must_be_kept_needs_a_mutant_and_a_test_in_rust() {
+        let missing = |test: Option<&str>, mutant: &str| {
+            let mut facts = facts(&["A-01", "A-02"], "head\n", mutant);
+            let shown = test.map(|test| vec![(None, test.to_owned())]);
+            facts.covers.insert("A-02".to_owned(), shown.unwrap_or_default());
+            missing(&facts, &BTreeMap::new()).len()
+        };
+        let both = "A-01 a.rs\n- a\n\nA-02 a.rs\n- b\n";
+        assert_eq!(missing(Some("a.rs: test"), both), 0);
+        assert_eq!(missing(Some("interop/a: test"), both), 1);
+        assert_eq!(missing(None, both), 1);
+        assert_eq!(missing(Some("a.rs: test"), "A-01 a.rs\n- a\n"), 1);
+    }
+
+    #[test]
+    fn each_catalogue_has_few_rows_without_mutants() {
+        let rows: String = (10..30).map(|n| format!("R-{n}\t5040\t1\tT\tMUST\tx\t-\n")).collect();
+        let with = |named: &str| {
+            let named = table::named(named).unwrap();
+            named_problems(&Facts { named, ..facts(&[], &format!("head\n{rows}"), "") })
+        };
+        assert_eq!(with("R-10\tno code does it\n"), [""; 0]);
+        assert_eq!(with("R-10\tno code\nR-11\tdoes it\n").len(), 1);
+    }
 
     #[test]
     fn mutants_are_asked_for_by_name_and_by_lot() {

@@ -2,7 +2,9 @@
 //! docs/SCSI.md: every command of the dispatch table, and the tests that name it by
 //! `/// Covers-scsi: 28, 5F/01.` (operation code, service action) directly above `#[test]`.
 
+use crate::built;
 use crate::covers;
+use crate::covers::Lines;
 use crate::judge;
 use crate::proofs::table;
 use crate::proofs::table::Subject;
@@ -68,6 +70,9 @@ impl Facts {
         let files = workspace::files()?;
         for file in files.iter().filter(|file| file.path.starts_with("crates/")) {
             find(file, &mut tests, &mut malformed);
+            if file.text.contains(MARK) {
+                malformed.extend(built::hindrance(&file.path, &files));
+            }
         }
         let proven = table::mutants(&files).0.into_iter().filter_map(|one| match one.subject {
             Subject::Command(key) => Some(key),
@@ -169,12 +174,15 @@ fn cell(tests: &[String]) -> String {
 
 /// What the marks of a file say.
 fn find(file: &File, tests: &mut BTreeMap<String, Vec<String>>, malformed: &mut Vec<String>) {
-    let lines: Vec<&str> = file.text.lines().map(str::trim).collect();
-    for (index, line) in lines.iter().enumerate() {
+    if !file.text.contains(MARK) {
+        return;
+    }
+    let lines = Lines::of(file);
+    for (index, line) in lines.text.iter().enumerate() {
         if !line.starts_with(MARK) {
             continue;
         }
-        match (covers::rust_test(&lines, index), codes(&lines, index)) {
+        match (covers::rust_test(&lines, index), codes(&lines.text, index)) {
             (Some(test), Some(codes)) => {
                 for code in codes {
                     let path = file.path.trim_start_matches("crates/");

@@ -326,3 +326,29 @@ fn durable_means_fua_where_there_is_fua_and_a_flush_where_not() {
         assert_eq!(noted.take(), [write, flush]);
     }
 }
+
+/// Who takes no answers, and asks for more and more, has us keep a bounded number of them.
+#[test]
+fn a_target_that_asks_and_takes_no_answers_is_left() {
+    /// More than sockets keep.
+    const PINGS: usize = 150_000;
+    let mock = Mock::start(move |request, _, numbers| {
+        let Request::Command(command) = request else { return Vec::new() };
+        if command.cdb.bytes[0] == 0x28 {
+            let (lun, itt, ttt) = (LunField::default(), Itt::NONE, Ttt(5));
+            return vec![(Response::NopIn(NopIn { lun, itt, ttt, numbers }), Vec::new()); PINGS];
+        }
+        match disk::data(&command.cdb.bytes, None) {
+            Some(data) => mock::data(command, numbers, data),
+            None => mock::ended(command, numbers, GOOD, None),
+        }
+    });
+    let initiator = Initiator::start(&Config::default()).unwrap();
+    let target = Some("iqn.2026-01.example:t".to_owned());
+    let options = Options::new(mock.portal().to_string(), target);
+    let reconnect_patience = Duration::ZERO;
+    let session = initiator.connect(Options { reconnect_patience, ..options }).unwrap();
+    let disk = Disk::open(&session, 0).unwrap();
+    let error = disk.read(0, 512).unwrap().wait().unwrap_err().to_string();
+    assert!(error.contains("it asks for answers to pings"), "{error}");
+}

@@ -226,7 +226,10 @@ fn try_portal(transport: Transport, portal: &str, found: &Sender<Result<Connecte
 fn line_to_station(portal: &str) -> Result<Line, String> {
     let place: Place = portal.parse().map_err(|error: PlaceError| error.to_string())?;
     let stream = station::connect(&place).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => format!("{error}: frames need CAP_NET_RAW"),
+        io::ErrorKind::PermissionDenied => {
+            format!("{error}: frames need CAP_NET_RAW; try: as root")
+        }
+        io::ErrorKind::NotFound => format!("{error}; try: ip link"),
         _ => error.to_string(),
     })?;
     Ok(Line::Stream(TcpStream::from(stream)))

@@ -133,6 +133,10 @@ pub(crate) const IDENTITY_ROUNDS_MAX: u32 = 32;
 /// unit that tells so each time.
 pub(crate) const SIZE_QUESTIONS_MAX: u32 = 32;
 
+/// Answers to pings of a target that wait to be sent: a target asks once, and waits. One that goes
+/// on asking and takes no answers would have us keep them all.
+pub(crate) const ECHOES_MAX: usize = 1024;
+
 /// Default bound on data buffers of one queue, bytes.
 pub(crate) const POOL_BYTES: usize = 256 << 20;
 

@@ -576,6 +576,8 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
     let inspect = try_command("inspect", url);
     let alone = |command: &str| command.strip_prefix("; ").map(str::to_owned);
     Some(match error.kind() {
+        // It is not the other side that lacks something.
+        Kind::Unreachable { .. } if error.to_string().contains("; try: ") => return None,
         Kind::Unreachable { .. } if url.transport == Transport::Ether => {
             let host = &url.host;
             format!(

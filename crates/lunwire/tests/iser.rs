@@ -53,6 +53,22 @@ fn copies_keep_every_byte_in_both_ways_to_begin() {
     }
 }
 
+/// A gateway is an initiator as well as a target.
+#[test]
+fn a_gateway_uses_and_serves_disks_over_it() {
+    let files = Files::new();
+    let far = Daemon::start(files.folder.path(), &["memory:24M"], &RDMA);
+    let iser = far.urls[0].replace("iscsi://", "iser://");
+    let near = Files::new();
+    let near = Daemon::start(near.folder.path(), &[&iser], &RDMA);
+    let bytes = pattern(20_000_256);
+    let (image, back) = (files.with("image", &bytes), files.path("back"));
+    let url = near.urls[0].replace("iscsi://", "iser://");
+    good(&["write", &url, &image, "--verify", "--quiet"]);
+    good(&["read", &far.urls[0], &back, "--length", "20000256", "--quiet"]);
+    assert!(std::fs::read(&back).unwrap() == bytes);
+}
+
 /// Reads and writes at random, of which each tells which write it is of.
 #[test]
 fn many_commands_of_all_sizes_are_under_way_at_once() {

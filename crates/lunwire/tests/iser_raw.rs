@@ -257,6 +257,41 @@ fn who_reads_nothing_costs_little() {
     good(&["inspect", &daemon.urls[0].replace("iscsi://", "iser://")]);
 }
 
+/// What an initiator is told unasked waits for its acknowledgement, and so does what is behind.
+#[test]
+fn who_has_much_to_come_is_heard_all_the_same() {
+    const READS: u32 = 24;
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:16M"], &RDMA);
+    let mut peer = Peer::begin(daemon.portal());
+    peer.say(&[0x10], &login(&["RDMAExtensions=Yes", "MaxOutstandingUnexpectedPDUs=2"]));
+    assert_eq!(peer.hear()[46 + 36], 0);
+    // It tells once that it is new.
+    peer.say(&[0x10], &command(1, 1, 0x81, 0, &[0; 16]));
+    let answer = peer.hear();
+    let stat_sn = u32::from_be_bytes(*answer[46 + 24..].first_chunk().unwrap());
+    let mut unknown = vec![0x05, 0x80, 0, 0];
+    unknown.resize(16, 0);
+    unknown.extend([0, 0, 0, 99, 0, 0, 0, 77]);
+    unknown.resize(48, 0);
+    (0..3).for_each(|_| peer.say(&[0x10], &unknown));
+    let front = [0x14, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+    for number in 2..2 + READS {
+        peer.say(&front, &command(number, number, 0xc1, 1 << 20, &read_cdb(2048)));
+    }
+    let rejects = [peer.hear(), peer.hear()];
+    assert!(rejects.iter().all(|reject| reject[46] == 0x3f), "{rejects:?}");
+    thread::sleep(Duration::from_millis(200));
+    let mut ping = ping(50, 0);
+    ping[28..32].copy_from_slice(&(stat_sn + 3).to_be_bytes());
+    peer.say(&[0x10], &ping);
+    let mut ended = 0;
+    while ended < READS {
+        let segment = peer.hear();
+        ended += u32::from(segment[0] & 0x80 == 0 && segment[46] == 0x21);
+    }
+}
+
 #[test]
 fn a_login_by_rdma_is_one_of_iser() {
     let files = Files::new();

@@ -134,6 +134,14 @@ impl Mover {
         }
     }
 
+    /// Of these bytes, those that make it wise to hear no more of the initiator for now.
+    pub fn burden(&self) -> usize {
+        match self {
+            Self::Iser(mover) => mover.burden(),
+            Self::Tcp(_) | Self::Local(_) => self.backlog(),
+        }
+    }
+
     /// Tasks that have resources here: zero when all were released.
     pub fn task_count(&self) -> usize {
         match self {

@@ -186,8 +186,8 @@ impl Queue {
         let memory = self.registry.as_mut()?.take_back(key)?;
         self.shown.keys = self.shown.keys.saturating_sub(1);
         self.shown.bytes = self.shown.bytes.saturating_sub(memory.len());
-        let moved = u64::try_from(memory.len()).unwrap_or(u64::MAX);
-        Some(Withdrawn { memory, moved })
+        let filled = u64::try_from(memory.len()).unwrap_or(u64::MAX);
+        Some(Withdrawn { memory, filled })
     }
 
     /// What the peer reaches now.
@@ -506,7 +506,7 @@ mod tests {
         assert!(matches!(queue.show(Memory::Sink(buf(4))), Err(Memory::Sink(_))));
         assert!(queue.take_back(Stag(8)).is_none());
         let back = queue.take_back(Stag(7)).expect("it was shown");
-        assert!(matches!(back, Withdrawn { memory: Memory::Sink(_), moved: 8 }));
+        assert!(matches!(back, Withdrawn { memory: Memory::Sink(_), filled: 8 }));
         assert_eq!(queue.shown(), Shown::default());
         // Nobody reaches anything where there is nobody to show it to.
         let mut queue = Queue::new(DEPTHS);

@@ -11,6 +11,7 @@
 extern crate alloc;
 
 pub mod adapter;
+mod filled;
 mod inbound;
 pub mod limits;
 pub mod mpa;

@@ -26,6 +26,10 @@ const _: () = assert!(READS_MAX < DEPTH_UNSAID, "the depth can be told");
 /// index is slack.
 pub const REGIONS_MAX: u32 = 1 << 20;
 
+/// Gaps that are kept of what a peer has written to one buffer: one that writes 1 MiB in pieces of
+/// 8 KiB, every second one first. What comes behind more of them has to come again.
+pub const GAPS_MAX: usize = 64;
+
 /// Receive buffers that one queue pair holds: a command window and what may come unasked.
 pub const RECEIVES_MAX: usize = 4096;
 

@@ -4,6 +4,7 @@
 //! What kind of memory is advertised says what peers may do: a buffer is written to, a slice is
 //! read, and nothing is both.
 
+use crate::filled::Filled;
 use crate::limits::REGIONS_MAX;
 use buf::Buf;
 use buf::Slice;
@@ -74,8 +75,8 @@ pub struct Place {
 pub struct Withdrawn {
     /// The memory.
     pub memory: Memory,
-    /// Bytes that the peer has had put into it, or asked for.
-    pub moved: u64,
+    /// Bytes from its first one on that the peer has had put into it, without a gap.
+    pub filled: u64,
 }
 
 /// The table of STags. One table may serve many streams: each STag is good for its own only. What
@@ -97,6 +98,7 @@ struct Region {
     memory: Memory,
     /// Bytes that the peer has had put into it, or asked for.
     moved: u64,
+    filled: Filled,
 }
 
 impl Regions {
@@ -120,14 +122,16 @@ impl Regions {
         if self.slots.next_id().is_none() || !has_offsets {
             return Err(memory);
         }
-        let Handle { index, key } = self.slots.insert(Region { stream, base, memory, moved: 0 });
+        let Handle { index, key } =
+            self.slots.insert(Region { stream, base, memory, moved: 0, filled: Filled::default() });
         Ok(Stag((index << KEY_BITS | key) ^ self.mask))
     }
 
     /// Ends an STag: from now on nobody reaches the memory, which is given back.
     pub fn invalidate(&mut self, stag: Stag) -> Option<Withdrawn> {
-        let Region { memory, moved, .. } = self.slots.remove(self.handle(stag)?)?;
-        Some(Withdrawn { memory, moved })
+        let Region { memory, filled, .. } = self.slots.remove(self.handle(stag)?)?;
+        let filled = u64::try_from(filled.whole()).unwrap_or(u64::MAX);
+        Some(Withdrawn { memory, filled })
     }
 
     /// As `invalidate`, on behalf of a stream's peer (RFC 5040 §5.3).
@@ -187,12 +191,15 @@ impl Regions {
     ) -> Result<(), Denied> {
         let range = self.room(place, bytes.len())?;
         let region = self.handle(place.stag).and_then(|handle| self.slots.get_mut(handle));
-        let Some(Region { memory: Memory::Sink(buf), moved, .. }) = region else { return Ok(()) };
-        let to = buf.get_mut(range).ok_or(Denied::Bounds)?;
+        let Some(Region { memory: Memory::Sink(buf), moved, filled, .. }) = region else {
+            return Ok(());
+        };
+        let to = buf.get_mut(range.clone()).ok_or(Denied::Bounds)?;
         match crc {
             Some(crc) => crc.copy_update(to, bytes),
             None => buf::copy(to, bytes),
         }
+        filled.note(range);
         let count = u64::try_from(bytes.len()).unwrap_or_default();
         *moved = moved.saturating_add(count);
         self.placed = self.placed.saturating_add(count);
@@ -363,9 +370,10 @@ mod tests {
             assert!(regions.fetch(place, 0).is_ok_and(|slice| slice.is_empty()));
         }
         assert_eq!(regions.fetch(at(stag, 0x1000), 2).unwrap_err(), Denied::Access);
-        let Some(Withdrawn { memory: Memory::Sink(buf), moved: 2 }) = regions.invalidate(stag)
+        assert_eq!(regions.moved(stag), 2);
+        let Some(Withdrawn { memory: Memory::Sink(buf), filled: 0 }) = regions.invalidate(stag)
         else {
-            panic!("it was there, and so were they")
+            panic!("it was there, and the first bytes have not come")
         };
         assert_eq!(buf[..], [0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(regions.place(at(stag, 0x1004), &[1]), Err(Denied::Stag), "it has ended");

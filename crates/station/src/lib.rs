@@ -121,7 +121,8 @@ pub fn connect(place: &Place) -> io::Result<OwnedFd> {
         let orders = match openers.get(&place.interface) {
             Some(orders) => orders.clone(),
             None => {
-                let socket = PacketSocket::open(&place.interface, ETHERTYPE)?;
+                let socket = PacketSocket::open(&place.interface, ETHERTYPE);
+                let socket = socket.map_err(|error| named(error, &place.interface))?;
                 // It ends by itself, see `retire`.
                 let (orders, _thread) = start(&place.interface, socket, None)?;
                 openers.insert(place.interface.clone(), orders.clone());
@@ -133,6 +134,17 @@ pub fn connect(place: &Place) -> io::Result<OwnedFd> {
     }
     // The thread answers, or drops the question when it ends.
     answered.recv().unwrap_or_else(|_| Err(io::ErrorKind::ConnectionAborted.into()))
+}
+
+/// Says of an interface that is not there which one it is.
+fn named(error: io::Error, interface: &str) -> io::Error {
+    match error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) {
+        true => {
+            let text = format!("there is no interface {interface}");
+            io::Error::new(io::ErrorKind::NotFound, text)
+        }
+        false => error,
+    }
 }
 
 /// Waits until the peers of connections that were opened here, and are closed, have been told so:

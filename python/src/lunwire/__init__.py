@@ -8,8 +8,9 @@
 
 `lunwire.aio` has the same for asyncio, `Disk.open` a file-like object.
 """
+from . import aio
 from ._disk import Disk, DiskFile, Info, connect
 from ._library import Code, Error, Event, What, option_names, version
 
-__all__ = ["Code", "Disk", "DiskFile", "Error", "Event", "Info", "What", "connect",
-           "option_names", "version"]
+__all__ = ["Code", "Disk", "DiskFile", "Error", "Event", "Info", "What", "aio",
+           "connect", "option_names", "version"]

@@ -14,6 +14,7 @@ use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
 
+use crate::catalogue::Part;
 use crate::metadata::Package;
 use crate::proofs::build;
 use crate::proofs::build::Built;
@@ -29,6 +30,7 @@ use crate::proofs::killers::Tests;
 use crate::proofs::seed;
 use crate::proofs::source::Source;
 use crate::proofs::switch;
+use crate::proofs::table::Mutant;
 use crate::proofs::trial;
 use crate::proofs::trial::Ended;
 use crate::tree;
@@ -41,10 +43,18 @@ const TRIES_MAX: usize = 3;
 /// So many times the tree is built without those that did not compile.
 const BUILDS_MAX: usize = 12;
 
-/// A mutant and the tests that must notice it, `FILE: FUNCTION`.
+/// A mutant and the tests that must notice it: one of each group.
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
     pub(crate) placed: &'a Placed<'a>,
+    pub(crate) groups: Vec<Group<'a>>,
+}
+
+/// Tests, `FILE: FUNCTION`, of which one will do.
+#[derive(Debug)]
+pub(crate) struct Group<'a> {
+    /// For which role they speak, where there are two.
+    pub(crate) whose: Option<Part>,
     pub(crate) tests: Vec<&'a str>,
 }
 
@@ -53,7 +63,8 @@ pub(crate) struct Job<'a> {
 pub(crate) enum Outcome {
     /// By which test, after how many seconds, and whether it was stopped.
     Noticed(String, f64, bool),
-    Survived,
+    /// Of which roles, where it was noticed by tests of the other.
+    Survived(String),
     /// It tells nothing: why.
     Useless(String),
 }
@@ -97,13 +108,13 @@ impl<'a> Workshop<'a> {
     }
 
     /// Runs the jobs, and tells each outcome as it is known; `all` are in the tree, so that it is
-    /// the same whichever of them are chosen.
-    pub(crate) fn run(
+    /// the same whichever of them are chosen. Gives those that do not compile and are no jobs.
+    pub(crate) fn run<'b>(
         &self,
-        all: &[Placed<'_>],
+        all: &[Placed<'b>],
         jobs: &[Job<'_>],
         tell: impl Fn(&Job<'_>, Outcome) + Sync,
-    ) -> Result<()> {
+    ) -> Result<Vec<&'b Mutant>> {
         std::fs::create_dir_all(&self.log)?;
         seed::seed(&workspace::root().join("target"), &self.target)?;
         let homes = self.homes(jobs)?;
@@ -127,7 +138,11 @@ impl<'a> Workshop<'a> {
         for job in alone {
             tell(job, self.build_alone(job, &composed, &homes, &known)?);
         }
-        Ok(())
+        let is_broken = |one: &&Mutant| {
+            let is_job = jobs.iter().any(|job| job.number() == one.number);
+            !is_job && matches!(unfit.get(&one.number), Some(Unfit::Broken(_)))
+        };
+        Ok(all.iter().map(|placed| placed.mutant).filter(is_broken).collect())
     }
 
     /// Where the tests of each file are.
@@ -231,21 +246,30 @@ impl<'a> Workshop<'a> {
         number: u32,
         worker: usize,
     ) -> Result<Outcome> {
-        let mut found = Vec::new();
-        for (file, name) in job.files_and_names() {
-            let home = homes.get(file).context("each file has a home")?;
-            found.push(tests.find(home, file, name)?);
+        // Each with the groups that have it.
+        let mut found: BTreeMap<Test, Vec<usize>> = BTreeMap::new();
+        for (index, group) in job.groups.iter().enumerate() {
+            for (file, name) in group.files_and_names() {
+                let home = homes.get(file).context("each file has a home")?;
+                found.entry(tests.find(home, file, name)?).or_default().push(index);
+            }
         }
         let seconds = |test: &Test| {
             let same = |(other, _): &(&Test, &f64)| other.name == test.name;
             known.iter().find(same).map_or(0.0, |(_, seconds)| *seconds)
         };
-        found.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
+        let mut found: Vec<(Test, Vec<usize>)> = found.into_iter().collect();
+        found.sort_by(|(a, _), (b, _)| seconds(a).total_cmp(&seconds(b)));
         let log = self.log.join(worker.to_string());
-        let mut whole = 0.0;
-        for test in found {
+        let mut left: BTreeSet<usize> = (0..job.groups.len()).collect();
+        let (mut whole, mut by) = (0.0, Vec::new());
+        let mut is_late = false;
+        for (test, groups) in found {
+            if !groups.iter().any(|group| left.contains(group)) {
+                continue;
+            }
             // Once may be the machine's fault, not the mutant's.
-            let (mut failures, mut is_late) = (0, false);
+            let mut failures = 0;
             for round in 0..TRIES_MAX {
                 let (ended, seconds) = trial::run(&test, number, &log)?;
                 whole += seconds;
@@ -257,11 +281,19 @@ impl<'a> Workshop<'a> {
                     Ended::NotRun => bail!("{} is not run", test.name),
                 }
                 if failures > 1 {
-                    return Ok(Outcome::Noticed(test.name, whole, is_late));
+                    left.retain(|group| !groups.contains(group));
+                    by.push(test.name);
+                    break;
                 }
             }
+            if left.is_empty() {
+                return Ok(Outcome::Noticed(by.join(" and "), whole, is_late));
+            }
         }
-        Ok(Outcome::Survived)
+        let whose = job.groups.iter().enumerate().filter(|(index, _)| left.contains(index));
+        let whose =
+            whose.filter_map(|(_, group)| group.whose.map(|part| part.letter().to_string()));
+        Ok(Outcome::Survived(whose.collect::<Vec<_>>().join(" and ")))
     }
 
     /// One that cannot be a choice: in a build of its own.
@@ -315,6 +347,12 @@ impl Job<'_> {
         self.placed.mutant.number
     }
 
+    fn files_and_names(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.groups.iter().flat_map(Group::files_and_names)
+    }
+}
+
+impl Group<'_> {
     fn files_and_names(&self) -> impl Iterator<Item = (&str, &str)> {
         self.tests.iter().filter_map(|test| killers::file_and_name(test))
     }
@@ -382,8 +420,11 @@ fn side_by_side<T: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metadata::Target;
     use crate::proofs::table;
     use crate::workspace::File;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     const FILE: &str = "crates/a/src/b.rs";
 
@@ -411,6 +452,61 @@ mod tests {
         assert!(all(blamed("error[E0308]: no", line_of("_ => "))));
         assert!(all(blamed("error[E0015]: cannot call `f` in constants", 1)));
         assert!(blamed("error[E0425]: no", lines.len() + 1).is_empty());
+    }
+
+    /// A program with one test of each role, of which that of the target notices mutant 7, both
+    /// notice 8, and that of the initiator breaks down with 9 once.
+    const PROGRAM: &str = "#!/bin/sh
+if [ $1 = --list ]; then printf 'of_target: test\nof_initiator: test\n'; exit; fi
+case $2$LUNWIRE_MUTANT in of_target7 | of_target8 | of_initiator8) exit 101;; esac
+if [ $2$LUNWIRE_MUTANT = of_initiator9 ] && mkdir once 2> /dev/null; then exit 101; fi
+echo 'test result: ok. 1 passed'
+";
+
+    #[test]
+    fn a_mutant_of_both_roles_is_noticed_by_a_test_of_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        std::fs::write(&program, PROGRAM).unwrap();
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        let (file, root) = ("crates/a/src/b.rs", "crates/a/src/lib.rs".to_owned());
+        let target = Target { name: "a".into(), kind: "lib".into(), root: "src/lib.rs".into() };
+        let packages = [Package {
+            name: "a".to_owned(),
+            member: true,
+            dependencies: Vec::new(),
+            declared: Vec::new(),
+            library: None,
+            folder: workspace::root().join("crates/a"),
+            targets: vec![target],
+        }];
+        let workshop = Workshop {
+            tree: PathBuf::new(),
+            target: PathBuf::new(),
+            log: folder.path().to_path_buf(),
+            packages: &packages,
+            sources: &BTreeMap::new(),
+            added: BTreeMap::new(),
+        };
+        let path = "conformance/mutants/A.txt".to_owned();
+        let text = format!("A-01/S {file}\n- a\n");
+        let (mutants, _) = table::mutants(&[File { path, text }]);
+        let read = |_: &str| Some("fn f() { a }".to_owned());
+        let (placed, _) = compose::place(&mutants, &mut BTreeMap::new(), read);
+        let tests = [format!("{file}: of_target"), format!("{file}: of_initiator")];
+        let group = |whose, test| Group { whose: Some(whose), tests: vec![test] };
+        let groups = vec![group(Part::Target, &*tests[0]), group(Part::Initiator, &*tests[1])];
+        let job = Job { placed: &placed[0], groups };
+        let homes = workshop.homes(std::slice::from_ref(&job)).unwrap();
+        let binary = build::Binary { root, folder: folder.path().to_path_buf(), program };
+        let tests = Tests::list(vec![binary], &homes.values().collect::<Vec<_>>()).unwrap();
+        let tried =
+            |number| workshop.try_on(&job, &homes, &tests, &BTreeMap::new(), number, 0).unwrap();
+        assert!(matches!(tried(6), Outcome::Survived(whose) if whose == "T and I"));
+        assert!(matches!(tried(7), Outcome::Survived(whose) if whose == "I"));
+        let both = "of_initiator and of_target";
+        assert!(matches!(tried(8), Outcome::Noticed(by, _, false) if by == both));
+        assert!(matches!(tried(9), Outcome::Survived(whose) if whose == "T and I"), "once");
     }
 
     #[test]

@@ -16,8 +16,8 @@ pub(crate) struct Source {
     /// As it is.
     pub(crate) text: Vec<char>,
     functions: Vec<Function>,
-    /// Where its tests begin, which stand last.
-    tests: usize,
+    /// What of it is there for tests alone.
+    tests: Vec<Range<usize>>,
 }
 
 /// A function with a body.
@@ -48,16 +48,15 @@ impl Source {
         let text: Vec<char> = text.chars().collect();
         let string: String = text.iter().collect();
         let code = lexer::split(&string).code;
-        let tests = tests_begin(&code);
         let code: Vec<char> = code.join("\n").chars().collect();
-        let functions = functions(&code);
+        let (functions, tests) = (functions(&code), items_of_tests(&code));
         Self { text, functions, tests }
     }
 
     /// The edit that a change means, reduced to what differs.
     pub(crate) fn edit(&self, change: &Change, function: Option<&str>) -> Result<Edit> {
         let place = self.place(change, function)?;
-        if place.iter().any(|at| *at >= self.tests) {
+        if place.iter().any(|at| self.tests.iter().any(|item| item.contains(at))) {
             bail!("what it changes is a test");
         }
         let from: Vec<char> = place.iter().filter_map(|at| self.text.get(*at)).copied().collect();
@@ -185,17 +184,28 @@ pub(crate) fn is_balanced(text: &str) -> bool {
     open.is_empty()
 }
 
-/// At which character the tests of a file begin.
-fn tests_begin(code: &[String]) -> usize {
-    let mut at = 0;
-    for (index, line) in code.iter().enumerate() {
-        let next = code.get(index + 1).map_or("", |next| next.trim());
-        if line.trim() == "#[cfg(test)]" && next.starts_with("mod ") && next.ends_with('{') {
-            return at;
+/// Each item that only tests have, with its attributes.
+fn items_of_tests(code: &[char]) -> Vec<Range<usize>> {
+    const MARK: &str = "#[cfg(test)]";
+    let mark: Vec<char> = MARK.chars().collect();
+    let starts =
+        (0..code.len()).filter(|at| code.get(*at..).is_some_and(|it| it.starts_with(&mark)));
+    starts.map(|start| start..end_of_item(code, start + mark.len())).collect()
+}
+
+/// Behind an item: its body, or the end of its statement.
+fn end_of_item(code: &[char], from: usize) -> usize {
+    let mut depth = 0_usize;
+    for (place, character) in code.iter().enumerate().skip(from) {
+        match character {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth = depth.saturating_sub(1),
+            ';' | '}' if depth == 0 => return place + 1,
+            '{' if depth == 0 => return closing(code, place).map_or(code.len(), |end| end + 1),
+            _ => {}
         }
-        at += line.chars().count() + 1;
     }
-    at
+    code.len()
 }
 
 /// All functions with bodies, in the order in which they begin.
@@ -301,6 +311,10 @@ impl A {
     fn i(&self) -> u8 { self.same() }
 }
 #[cfg(test)]
+fn helper(&self, x: [u8; 4]) -> u8 { four() }
+fn last() { five() }
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     fn t() { three() }
 }
@@ -355,6 +369,13 @@ mod tests {
         {
             assert!(edit(&[from], &["x"], function).is_err(), "{from}");
         }
+    }
+
+    #[test]
+    fn what_only_tests_have_is_no_product() {
+        assert!(edit(&["four()"], &["x"], None).is_err());
+        assert!(edit(&["three()"], &["x"], None).is_err());
+        assert!(edit(&["five()"], &["x"], None).is_ok());
     }
 
     #[test]

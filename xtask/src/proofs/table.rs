@@ -224,9 +224,27 @@ fn changes(lines: &[&str]) -> Result<Vec<Change>> {
         if change.from.iter().all(String::is_empty) {
             bail!("says not what is there");
         }
+        let (from, to) = (change.from.join("\n"), change.to.join("\n"));
+        let ends = ENDS.iter().find(|end| to.matches(**end).count() > from.matches(**end).count());
+        if let Some(end) = ends {
+            bail!("whoever comes there is ended by {end}, whatever the rule is");
+        }
     }
     Ok(changes)
 }
+
+/// What every test notices that comes there, and breaks no rule.
+const ENDS: [&str; 9] = [
+    "panic!",
+    "todo!",
+    "unimplemented!",
+    "unreachable!",
+    "assert",
+    "abort(",
+    "exit(",
+    "loop {}",
+    "while true {}",
+];
 
 /// 0 is the whole product.
 fn number_of(block: &[&str]) -> u32 {
@@ -332,12 +350,18 @@ mod tests {
             "KEY-01 a.rs\n- a\n+ a\n",
             "KEY-01 a.rs\n-\n+ a\n",
             "KEY-01 a.rs\nelse\n",
+            "KEY-01 a.rs\n- a\n+ panic!(\"b\")\n",
+            "KEY-01 a.rs\n- a\n+ assert_eq!(a, 1);\n+ a\n",
+            "KEY-01 a.rs\n- a\n+ loop {}\n",
             "KEY-02 a.rs\n- a\n\nKEY-01 a.rs\n- a\n",
             "KEY-01 a.rs\n- a\n\nKEY-01 a.rs\n- a\n",
         ] {
             assert_eq!(read("conformance/mutants/KEY.txt", text).1.len(), 1, "{text}");
         }
         assert_eq!(read("docs/KEY.txt", "KEY-01\n").1, [""; 0]);
+        // What ended the program before may go on doing so.
+        let text = "KEY-01 a.rs\n- assert!(a); b\n+ assert!(a); c\n";
+        assert_eq!(read("conformance/mutants/KEY.txt", text).1, [""; 0]);
     }
 
     #[test]

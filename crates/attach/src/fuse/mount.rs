@@ -70,11 +70,18 @@ pub enum MountError {
     )]
     NoHelper(io::Error),
     /// The helper says why.
-    #[error("{HELPER}: {0}; try: a directory of yours, or {ADVICE}")]
+    #[error("{HELPER}: {0}; try: {way}, or {ADVICE}", way = way_around(.0))]
     Helper(String),
     /// The system says no.
     #[error("cannot mount on {0}: {1}")]
     System(String, io::Error),
+}
+
+/// What helps where the helper fails: it has no rights where a process may gain none, or in a
+/// namespace of another user.
+fn way_around(said: &str) -> &'static str {
+    let has_none = said.contains("Operation not permitted");
+    if has_none { "unshare -rm, as it has no rights here" } else { "a directory of yours" }
 }
 
 /// A directory where the disk is mounted.
@@ -288,6 +295,15 @@ mod tests {
         let file = folder.path().join("file");
         assert!(matches!(look(&file), Err(MountError::NoDirectory(_))));
         assert!(matches!(look(&file.join("x")), Err(MountError::NoDirectory(_))));
+    }
+
+    #[test]
+    fn a_directory_is_not_blamed_for_rights_that_are_missing() {
+        let told = |said: &str| MountError::Helper(said.to_owned()).to_string();
+        let told_of_rights = told("mount failed: Operation not permitted");
+        assert!(told_of_rights.contains("; try: unshare -rm"), "{told_of_rights}");
+        let told_of_place = told("user has no write access to mountpoint /mnt");
+        assert!(told_of_place.contains("; try: a directory of yours"), "{told_of_place}");
     }
 
     #[test]

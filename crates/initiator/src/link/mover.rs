@@ -7,12 +7,17 @@ use iscsi::datamover::Capabilities;
 use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
+use iscsi::initiator::datamover::Violation;
 use mover::iser;
 use mover::local;
 use mover::tcp;
 use mover::tcp::initiator::ByteCounters;
 use mover::tcp::initiator::Tcp;
+use wire::iscsi::Response;
 use wire::iscsi::StatSn;
+use wire::iscsi::Ttt;
+
+use crate::limits::ECHOES_MAX;
 
 /// A task on its way from one connection to another of the same kind.
 #[derive(Debug)]
@@ -47,10 +52,28 @@ impl Mover {
 
     /// Takes bytes up to the next event: how many, and that; None of a mover that takes none.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Option<(usize, Option<Event>)> {
+        let (taken, event) = match self {
+            Self::Tcp(mover) => mover.feed(bytes),
+            Self::Iser(mover) => mover.feed(bytes),
+            Self::Local(_) => return None,
+        };
+        let is_ping = matches!(
+            &event,
+            Some(Event::Control { response: Response::NopIn(pdu) }) if pdu.ttt != Ttt::NONE
+        );
+        let event = match is_ping && self.echoes() >= ECHOES_MAX {
+            true => Some(Event::Violation(Violation::TooManyPings(ECHOES_MAX))),
+            false => event,
+        };
+        Some((taken, event))
+    }
+
+    /// Answers to pings of the target that wait to be sent.
+    fn echoes(&self) -> usize {
         match self {
-            Self::Tcp(mover) => Some(mover.feed(bytes)),
-            Self::Iser(mover) => Some(mover.feed(bytes)),
-            Self::Local(_) => None,
+            Self::Tcp(mover) => mover.echoes(),
+            Self::Iser(mover) => mover.echoes(),
+            Self::Local(_) => 0,
         }
     }
 

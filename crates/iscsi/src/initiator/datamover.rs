@@ -105,6 +105,13 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether it answers a ping of the target.
+    #[must_use]
+    pub fn is_echo(&self) -> bool {
+        let Self::SendControl { request: Request::NopOut(pdu), .. } = self else { return false };
+        pdu.itt == Itt::NONE && pdu.ttt != Ttt::NONE
+    }
+
     /// Whether it begins something at the target: a logout of the session is the last one.
     pub(super) const fn is_request(&self) -> bool {
         match self {
@@ -323,6 +330,9 @@ pub enum Violation {
     /// RFC 7143 §13.17.
     #[error("more r2ts at once than the {0} that were agreed")]
     TooManyR2ts(u16),
+    /// RFC 7143 §11.19: a target waits for the answer to a ping.
+    #[error("it asks for answers to pings, and does not take {0} of them")]
+    TooManyPings(usize),
 }
 
 /// What is said behind a message, if anybody knows.

@@ -35,6 +35,19 @@ fn said(code: i32, words: &[&str]) -> String {
     text
 }
 
+/// Where this machine lacks something, nobody asks whether the other one has it.
+#[test]
+fn what_is_missing_here_is_not_looked_for_there() {
+    for (url, wanted) in [
+        ("ether://02:00:5e:10:00:01%nothing0/iqn.2026-01.com.example:a/0", ["ip link", "as root"]),
+        ("iser://127.0.0.1:1/iqn.2026-01.com.example:a/0?provider=verbs", ["apt-get", "modprobe"]),
+    ] {
+        let told = said(1, &["inspect", url, "--patience", "0s"]);
+        assert!(wanted.iter().any(|words| told.contains(&format!("; try: {words}"))), "{told}");
+        assert!(!told.contains("running there"), "{told}");
+    }
+}
+
 #[test]
 fn a_target_without_chap_may_be_why_mutual_chap_fails() {
     let files = Files::new();

@@ -388,3 +388,82 @@ fn status_shows_the_size_that_a_disk_has() {
         .unwrap();
     assert!(stdout(&output).contains("/more,size=10M, serial "), "{}", stdout(&output));
 }
+
+/// What a page says that one may type: the words of each `lunwire` in its blocks of code.
+fn typed(page: &str) -> Vec<Vec<String>> {
+    let (mut lines, mut is_fenced) = (Vec::<String>::new(), false);
+    for line in page.lines() {
+        is_fenced ^= line.starts_with("```");
+        if !is_fenced && !line.starts_with("    ") {
+            continue;
+        }
+        let line = line.split(" # ").next().unwrap_or_default().trim();
+        match lines.last_mut().filter(|before| before.ends_with('\\')) {
+            Some(before) => *before = format!("{}{line}", before.trim_end_matches('\\')),
+            None => lines.push(line.to_owned()),
+        }
+    }
+    let commands = lines.iter().flat_map(|line| line.split(" | "));
+    let words = commands.map(|command| command.split_whitespace().map(str::to_owned));
+    let behind = words.filter_map(|mut words| words.find(|word| word == "lunwire").map(|_| words));
+    behind.map(Iterator::collect).filter(|words: &Vec<String>| !words.is_empty()).collect()
+}
+
+/// Whether a help has this command, or this option.
+fn has(help: &str, word: &str) -> bool {
+    let is_word = |place: usize| {
+        let before = help[..place].chars().next_back();
+        let behind = help[place + word.len()..].chars().next();
+        before.is_none_or(char::is_whitespace)
+            && behind.is_none_or(|c| !c.is_alphanumeric() && c != '-')
+    };
+    help.match_indices(word).any(|(place, _)| is_word(place))
+}
+
+#[test]
+fn what_the_pages_say_to_type_has_commands_and_options_that_are_there() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let docs = std::fs::read_dir(format!("{root}/docs")).unwrap();
+    let mut pages: Vec<_> = docs.map(|entry| entry.unwrap().path()).collect();
+    pages.extend(["README.md", "SECURITY.md"].map(|page| format!("{root}/{page}").into()));
+    let mut helps = std::collections::BTreeMap::<Vec<String>, String>::new();
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for page in pages.iter().filter(|page| page.extension().is_some_and(|end| end == "md")) {
+        for words in typed(&std::fs::read_to_string(page).unwrap()) {
+            let mut path: Vec<String> = Vec::new();
+            let mut help = String::new();
+            for next in words.iter().map(Some).chain([None]) {
+                help = helps
+                    .entry(path.clone())
+                    .or_insert_with(|| {
+                        let asked = path.iter().map(String::as_str).chain(["--help"]);
+                        stdout(&lunwire(&asked.collect::<Vec<_>>()))
+                    })
+                    .clone();
+                let commands = help.split("\nOptions:").next().unwrap_or_default();
+                let commands = commands.split_once("Commands:").map_or("", |(_, list)| list);
+                match next.filter(|next| {
+                    commands.lines().any(|line| line.split_whitespace().next() == Some(next))
+                }) {
+                    Some(next) => path.push(next.clone()),
+                    None => break,
+                }
+            }
+            if path.is_empty() && !words[0].starts_with('-') && words[0] != "COMMAND" {
+                wrong.push(format!("{}: lunwire {}", page.display(), words.join(" ")));
+            }
+            let options =
+                words.iter().take_while(|word| !matches!(word.as_str(), "--" | "&" | ">"));
+            for option in options.filter(|word| word.starts_with("--")) {
+                let option = option.split('=').next().unwrap_or(option);
+                count += 1;
+                if !has(&help, option.trim_end_matches([']', ',', ';', ')'])) {
+                    wrong.push(format!("{}: {path:?} has no {option}", page.display()));
+                }
+            }
+        }
+    }
+    assert!(count > 60, "{count} options");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -32,6 +32,7 @@ use wire::iwarp::Cause;
 use wire::iwarp::Stag;
 use wire::iwarp::UNTAGGED_LEN;
 
+use self::output::message_weight;
 use self::output::weight;
 use self::unasked::Unasked;
 use super::CAPABILITIES;
@@ -73,8 +74,9 @@ pub struct Target {
     /// RDMA Reads under way, the oldest first.
     reads: VecDeque<Reading>,
     ops: VecDeque<Op>,
-    /// Bytes that wait in `ops`.
+    /// Bytes that wait in `ops`, and those of them that are of messages.
     queued: usize,
+    queued_messages: usize,
     /// Tasks that are released when so many Sends and Writes have left.
     releases: VecDeque<(u64, TaskId)>,
     events: VecDeque<Event>,
@@ -212,6 +214,7 @@ impl Target {
             reads: VecDeque::new(),
             ops: VecDeque::new(),
             queued: 0,
+            queued_messages: 0,
             releases: VecDeque::new(),
             events: VecDeque::new(),
             end: End::Open,
@@ -340,6 +343,17 @@ impl Target {
         self.queued + self.stream.leaving_len()
     }
 
+    /// Bytes that wait to leave without more from the initiator. What waits until it has shown that
+    /// it has what was said unasked would wait for ever if nobody heard it: of that, messages alone
+    /// count, since data has its bound in the pool.
+    #[must_use]
+    pub fn burden(&self) -> usize {
+        match self.ops.front().is_some_and(|op| !self.unasked.may_send(op)) {
+            true => self.queued_messages,
+            false => self.backlog(),
+        }
+    }
+
     /// Tasks that have resources here: zero when all were released.
     #[must_use]
     pub fn task_count(&self) -> usize {
@@ -388,6 +402,8 @@ impl Target {
         self.remote.check();
         self.unsolicited.check();
         assert_eq!(self.queued, self.ops.iter().map(weight).sum::<usize>(), "bytes queued");
+        let messages = self.ops.iter().map(message_weight).sum::<usize>();
+        assert_eq!(self.queued_messages, messages, "of messages");
         assert!(!self.ops.front().is_some_and(output::is_silent), "silent ops never wait");
     }
 

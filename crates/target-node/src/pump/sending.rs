@@ -197,11 +197,11 @@ impl<P: Port> ConnectionView<'_, P> {
         if matches!(connection.phase, Phase::Moving(_)) {
             return Transmitted::InPart;
         }
-        let backlog = connection.mover.backlog();
-        if !connection.paused && backlog > BACKLOG_HIGH {
+        let burden = connection.mover.burden();
+        if !connection.paused && burden > BACKLOG_HIGH {
             connection.paused = true;
             connection.line.pause(&mut context.port);
-        } else if connection.paused && backlog < BACKLOG_LOW {
+        } else if connection.paused && burden < BACKLOG_LOW {
             connection.paused = false;
             connection.line.resume(&mut context.port);
         }

@@ -72,6 +72,12 @@ impl Initiator {
         self.stream.poll_transmit(list)
     }
 
+    /// Answers to pings of the target that wait to be sent.
+    #[must_use]
+    pub fn echoes(&self) -> usize {
+        self.items.iter().filter(|item| matches!(item, Item::Op(op) if op.is_echo())).count()
+    }
+
     /// Appends why the connection is over, if that is so and the target is told.
     pub fn poll_last_word(&mut self, list: &mut SgList) -> bool {
         self.stream.is_over() && self.stream.poll_transmit(list)

@@ -68,7 +68,8 @@ pub(super) struct Task {
     write_stag: Option<Stag>,
     read_stag: Option<Stag>,
     needs: Needs,
-    /// Bytes that the command may get, and that have come, as far as its memory was taken back.
+    /// Bytes that the command may get, and that have come without a gap, as far as its memory was
+    /// taken back.
     in_len: u32,
     came: u64,
     /// Where the data that was given out so far ends.
@@ -201,9 +202,9 @@ impl Task {
         self.read.take()
     }
 
-    fn withdraw(&mut self, Withdrawn { memory, moved }: Withdrawn) {
+    fn withdraw(&mut self, Withdrawn { memory, filled }: Withdrawn) {
         if matches!(memory, Memory::Sink(_)) {
-            self.came = self.came.saturating_add(moved);
+            self.came = filled;
         }
         self.take_back(memory);
     }

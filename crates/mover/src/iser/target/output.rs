@@ -44,12 +44,13 @@ impl Target {
             && self.ops.front().is_some_and(|op| self.unasked.may_send(op))
             && let Some(op) = self.ops.pop_front()
         {
-            let weight = weight(&op);
+            let (weight, of_message) = (weight(&op), message_weight(&op));
             if let Outcome::Waits(op) = self.carry_out(op) {
                 self.ops.push_front(op);
                 break;
             }
             self.queued -= weight;
+            self.queued_messages -= of_message;
             self.run_silent();
         }
         self.settle_left();
@@ -70,7 +71,7 @@ impl Target {
     pub(super) fn settle_left(&mut self) {
         if self.stream.is_over() {
             self.ops.retain(|op| matches!(op, Op::Release { .. }));
-            self.queued = 0;
+            (self.queued, self.queued_messages) = (0, 0);
             self.run_silent();
         }
         while let Some((posted, task)) = self.releases.front().copied()
@@ -88,6 +89,7 @@ impl Target {
             _ => {}
         }
         self.queued += weight(&op);
+        self.queued_messages += message_weight(&op);
         self.ops.push_back(op);
         self.run_silent();
         self.settle_left();
@@ -96,6 +98,7 @@ impl Target {
     pub(super) fn drop_ops(&mut self, goes: impl Fn(&Op) -> bool) {
         self.ops.retain(|op| !goes(op));
         self.queued = self.ops.iter().map(weight).sum();
+        self.queued_messages = self.ops.iter().map(message_weight).sum();
         self.run_silent();
         self.settle_left();
     }
@@ -285,4 +288,9 @@ pub(super) fn weight(op: &Op) -> usize {
         Op::GetData { .. } | Op::GetNumbered(_) => BHS_LEN,
         _ => 0,
     }
+}
+
+/// As `weight`, of messages alone.
+pub(super) fn message_weight(op: &Op) -> usize {
+    if matches!(op, Op::SendControl { .. }) { weight(op) } else { 0 }
 }

@@ -244,6 +244,29 @@ fn only_what_a_target_has_written_counts_as_read() {
     }
 }
 
+/// What comes twice does not stand for what does not come, nor does what comes behind it.
+#[test]
+fn only_bytes_that_have_come_are_given_out() {
+    for (writes, wanted) in [
+        (&[(0, 60), (0, 60)][..], 60),
+        (&[(40, 60)], 0),
+        (&[(60, 40), (0, 50)], 50),
+        (&[(60, 40), (0, 50), (40, 20)], 100),
+        (&[(50, 50), (50, 50), (0, 10)], 10),
+    ] {
+        let mut rogue = Rogue::facing(command(TASK, true, 100), &[], 100);
+        let memory = rogue.named.1.unwrap();
+        for (offset, length) in writes {
+            let payload = Slice::from(bytes(1, *length));
+            rogue.stream.write(payload, memory.stag, at(memory, *offset));
+        }
+        rogue.send(IserHeader::PLAIN, &status(TASK), None);
+        let events = rogue.exchange();
+        let [initiator::Event::Ended(ended)] = &events[..] else { panic!("{events:?}") };
+        assert_eq!(ended.received, wanted, "{writes:?}");
+    }
+}
+
 /// Covers: IST-02/I.
 #[test]
 fn names_of_one_connection_are_none_of_another() {

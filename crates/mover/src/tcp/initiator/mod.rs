@@ -177,6 +177,12 @@ impl Tcp {
         self.tasks.count()
     }
 
+    /// Answers to pings of the target that wait to be sent.
+    #[must_use]
+    pub fn echoes(&self) -> usize {
+        self.tx.echoes()
+    }
+
     /// What was done to payload bytes.
     #[must_use]
     pub const fn byte_counters(&self) -> ByteCounters {

@@ -135,6 +135,11 @@ impl Tx {
         self.run_silent();
     }
 
+    /// Answers to pings of the target that wait.
+    pub(super) fn echoes(&self) -> usize {
+        self.items.iter().filter(|item| matches!(item, Item::Op(op) if op.is_echo())).count()
+    }
+
     /// The answer to an R2T.
     pub(super) fn burst(&mut self, burst: Burst) {
         if self.end == End::Open {

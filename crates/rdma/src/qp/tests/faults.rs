@@ -329,7 +329,7 @@ fn an_stag_that_ends_while_its_segment_comes_ends_the_stream() {
     assert!(!node.qp.receiver.is_between() && node.qp.close().is_err());
     let withdrawn = node.regions.invalidate(stags.sink).expect("it is there");
     let Memory::Sink(buf) = withdrawn.memory else { panic!("a sink") };
-    assert_eq!((&buf[..], withdrawn.moved), (&b"1234\0\0\0\0"[..], 4));
+    assert_eq!((&buf[..], withdrawn.filled), (&b"1234\0\0\0\0"[..], 4));
     let (violation, terminate) = refused(&mut node, second);
     assert_eq!(violation, Violation::Placing(Denied::Stag));
     assert_eq!(terminate.segment_length, Some(22));

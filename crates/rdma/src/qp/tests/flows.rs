@@ -217,7 +217,7 @@ fn what_is_lent_has_a_longest_length_and_ends_what_it_names() {
     let (head, notify) = (Head::EMPTY, Notify::Quietly);
     a.post(1, Work::Send { head, payload: Slice::empty(), invalidate: Some(sink), notify });
     b.feed(&a.output());
-    let [Event::Lent(Lent { invalidated: Some((stag, Withdrawn { moved: 0, .. })), .. })] =
+    let [Event::Lent(Lent { invalidated: Some((stag, Withdrawn { filled: 0, .. })), .. })] =
         &b.events[..]
     else {
         panic!("{:?}", b.events)
