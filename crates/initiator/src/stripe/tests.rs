@@ -296,8 +296,8 @@ impl World {
     }
 
     fn geometry(&self) -> Geometry {
-        let Stage::Up(whole) = &self.array.stage else { panic!("{:?}", self.array.stage) };
-        whole.geometry
+        let Stage::Up(volume) = &self.array.stage else { panic!("{:?}", self.array.stage) };
+        volume.geometry
     }
 
     fn ended_by(&self) -> String {
@@ -540,7 +540,7 @@ fn it_has_a_cache_as_soon_as_a_disk_has_one() {
     assert!(says(&mut world));
     world.post(1, ask, Data::In(255)).unwrap();
     let (tag, _) = world.units[2].under_way.pop().unwrap();
-    let (session, result) = (session(2), Err(whole::illegal(0x20)));
+    let (session, result) = (session(2), Err(volume::illegal(0x20)));
     world.tell(2, Event::Done { session, tag, result });
     world.drain();
     let (_, result) = world.ended.pop().unwrap();
