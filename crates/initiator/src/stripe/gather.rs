@@ -13,6 +13,7 @@ use super::volume::Mode;
 use super::volume::Volume;
 use crate::Error;
 use crate::Kind;
+use crate::limits;
 use crate::scsi;
 
 /// How the answers to the commands of a request are gathered.
@@ -24,7 +25,8 @@ pub(super) enum Gather {
     All,
     /// All have brought to stable storage what they have.
     Flush,
-    /// Their data is put in order.
+    /// Their data is put in order: of each chunk, where chunks are long ([`is_by_chunk`]), else of
+    /// each member.
     Read(Buf, Extent),
     /// Their sizes are that of the stripe. The buffer is for the answer.
     Capacity(Vec<Option<Capacity>>, Form, Buf),
@@ -53,13 +55,16 @@ impl Gather {
     pub(super) fn take(
         &mut self,
         layout: Layout,
-        member: usize,
+        (part, member): (usize, usize),
         data: Option<Buf>,
     ) -> Result<(), Error> {
         let bytes = data.as_deref().unwrap_or_default();
         match self {
             Self::Sole(answer) => *answer = data,
             Self::All | Self::Flush => {}
+            Self::Read(buf, extent) if is_by_chunk(layout) => {
+                put_chunk(buf, *extent, layout, part, bytes)?;
+            }
             Self::Read(buf, extent) => put_in_order(buf, *extent, layout, member, bytes)?,
             Self::Capacity(told, ..) => {
                 let capacity = Capacity::parse_16(bytes).or_else(|| {
@@ -115,6 +120,44 @@ impl Gather {
     }
 }
 
+/// Whether a read has a command for each chunk, and not for each member: a piece of this length is
+/// copied while it is in the cache of the processor, at less than what its command costs.
+pub(super) fn is_by_chunk(layout: Layout) -> bool {
+    layout.chunk() >= limits::CHUNK_COMMAND_MIN
+}
+
+/// The bytes of a piece of `extent`, by its number, go to where they belong in `buf`.
+fn put_chunk(
+    buf: &mut Buf,
+    extent: Extent,
+    layout: Layout,
+    part: usize,
+    bytes: &[u8],
+) -> Result<(), Error> {
+    let first = layout.first(extent.offset, extent.length).length;
+    let from = match part.checked_sub(1) {
+        None => 0,
+        Some(before) => first + before as u64 * layout.chunk(),
+    };
+    let left = extent.length.saturating_sub(from);
+    expect_all(bytes, if part == 0 { first } else { left.min(layout.chunk()) })?;
+    let from = usize::try_from(from).unwrap_or(usize::MAX);
+    let place = buf.get_mut(from..).and_then(|rest| rest.get_mut(..bytes.len()));
+    if let Some(place) = place {
+        place.copy_from_slice(bytes);
+    }
+    Ok(())
+}
+
+fn expect_all(bytes: &[u8], length: u64) -> Result<(), Error> {
+    let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    let (received, expected) = (number(bytes.len() as u64), number(length));
+    match received == expected {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Short { received, expected })),
+    }
+}
+
 /// The bytes that a member has of `extent` go to where they belong in `buf`.
 fn put_in_order(
     buf: &mut Buf,
@@ -124,12 +167,7 @@ fn put_in_order(
     bytes: &[u8],
 ) -> Result<(), Error> {
     let Some(share) = layout.share(member, extent.offset, extent.length) else { return Ok(()) };
-    let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-    let (received, expected) = (bytes.len() as u64, share.length);
-    if received != expected {
-        let (received, expected) = (number(received), number(expected));
-        return Err(Error::new(Kind::Short { received, expected }));
-    }
+    expect_all(bytes, share.length)?;
     let (mut from, mut rest) = (bytes, &mut buf[..]);
     for piece in layout.pieces(extent.offset, extent.length) {
         let length = usize::try_from(piece.length).unwrap_or(usize::MAX);

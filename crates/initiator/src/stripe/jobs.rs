@@ -201,7 +201,7 @@ impl Array {
         let Some(job) = self.jobs.get_mut(place) else { return };
         job.left = job.left.saturating_sub(1);
         let outcome = match (&mut job.gather, result) {
-            (gather, Ok(done)) => gather.take(self.layout, at, done.data),
+            (gather, Ok(done)) => gather.take(self.layout, (part, at), done.data),
             // Nothing is in a cache there.
             (Gather::Flush, Err(error))
                 if scsi::is_unsupported(&error) && is_through(&self.stage, at) =>

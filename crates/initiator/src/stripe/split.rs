@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a request becomes: commands to members, and how their answers are gathered.
 //!
-//! A read has one command for each member, since what it has there lies together, and is put in
-//! order in a buffer that is taken before anything is sent. A write has one for each chunk, whose
-//! data is not copied. What is one operation of a disk is one of a member, or refused.
+//! A read has one command for each chunk, or where chunks are short one for each member, since what
+//! it has there lies together; its data is put in order in a buffer that is taken before anything is
+//! sent. A write has one for each chunk, whose data is not copied. What is one operation of a disk is one of a member, or refused.
 
 use buf::Buf;
 use buf::Pool;
@@ -23,6 +23,7 @@ use super::StripeError;
 use super::gather::Extent;
 use super::gather::Form;
 use super::gather::Gather;
+use super::gather::is_by_chunk;
 use super::volume::INVALID_COMMAND;
 use super::volume::INVALID_FIELD;
 use super::volume::OUT_OF_RANGE;
@@ -205,17 +206,26 @@ fn read(
     if extent.length == 0 {
         return Ok(Gather::All);
     }
+    let is_by_chunk = is_by_chunk(volume.layout);
     // Parts come one by one at the least, into what is left beside the buffer of the whole.
-    let longest = shares(volume, extent).map(|share| share.length).max();
+    let longest = match is_by_chunk {
+        true => Some(extent.length.min(volume.layout.chunk())),
+        false => shares(volume, extent).map(|share| share.length).max(),
+    };
     let lengths = [Some(extent.length), longest].into_iter().flatten();
     if !pool.could_take(lengths.map(|length| usize::try_from(length).unwrap_or(usize::MAX))) {
         return Err(Error::new(Kind::Full));
     }
     let buf = take(pool, extent.length)?;
-    for share in shares(volume, extent) {
-        let data = Data::In(u32::try_from(share.length).unwrap_or(u32::MAX));
-        let cdb = part_of(volume, command, share)?;
-        commands.push(Command { member: share.member, cdb, data });
+    let mut ask = |piece: Piece| {
+        let data = Data::In(u32::try_from(piece.length).unwrap_or(u32::MAX));
+        let cdb = part_of(volume, command, piece)?;
+        commands.push(Command { member: piece.member, cdb, data });
+        Ok::<_, Error>(())
+    };
+    match is_by_chunk {
+        true => volume.layout.pieces(extent.offset, extent.length).try_for_each(&mut ask)?,
+        false => shares(volume, extent).try_for_each(&mut ask)?,
     }
     Ok(Gather::Read(buf, extent))
 }
