@@ -181,9 +181,12 @@ fn block_command(volume: &Volume, request: &Request) -> Result<(BlockCommand, Ex
     Ok((command, extent_of(volume, command.lba, command.length.into())?))
 }
 
+/// What each member has of a range, in the order in which these begin there.
 fn shares(volume: &Volume, extent: Extent) -> impl Iterator<Item = Piece> {
-    let layout = volume.layout;
-    (0..volume.parts.len()).filter_map(move |at| layout.share(at, extent.offset, extent.length))
+    let (layout, count) = (volume.layout, volume.parts.len());
+    let first = layout.first(extent.offset, extent.length).member;
+    let order = (0..count).map(move |step| (first + step) % count);
+    order.filter_map(move |at| layout.share(at, extent.offset, extent.length))
 }
 
 fn read(

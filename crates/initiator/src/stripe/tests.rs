@@ -492,6 +492,20 @@ fn the_first_error_of_a_range_is_told_with_its_disk() {
     assert_eq!(error.member(), Some(1));
 }
 
+/// A range that begins in the third disk: what is wrong there comes first.
+#[test]
+fn the_order_of_a_range_is_not_that_of_disks() {
+    let mut world = World::new(units(), 5);
+    world.post(1, world.geometry().read(16, 24), Data::In(24 * 512)).unwrap();
+    for member in [0, 1, 2] {
+        let (tag, _) = world.units[member].under_way.pop().unwrap();
+        let result = Err(Error::new(Kind::NoPath));
+        world.tell(member, Event::Done { session: session(member), tag, result });
+    }
+    let error = world.ended.pop().unwrap().1.unwrap_err();
+    assert_eq!(error.member(), Some(2));
+}
+
 #[test]
 fn a_member_that_is_lost_stops_nobody_else() {
     let mut world = World::new(units(), 6);
