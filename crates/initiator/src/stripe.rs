@@ -2,8 +2,8 @@
 //! Several disks as one: RAID-0 over targets. To its user it is one session.
 //!
 //! A member is a session, or several paths. Each is asked what it is like, by the questions that
-//! any disk is asked (`survey.rs`), before anything is sent. What the stripe is like, it says itself
-//! (`stripe/volume.rs`); a request becomes commands to the members that have a part of it
+//! any disk is asked (`survey.rs`), before anything is sent. What the stripe is like, it says
+//! itself (`stripe/volume.rs`); a request becomes commands to the members that have a part of it
 //! (`stripe/split.rs`), whose answers become one (`stripe/gather.rs`), and ends with the last of
 //! these (`stripe/jobs.rs`).
 //!

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a request becomes: commands to members, and how their answers are gathered.
 //!
-//! A read has one command for each chunk, or where chunks are short one for each member, since what
-//! it has there lies together; its data is put in order in a buffer that is taken before anything is
-//! sent. A write has one for each chunk, whose data is not copied. What is one operation of a disk is one of a member, or refused.
+//! A read has one command for each chunk, or where chunks are short one for each member, since
+//! what it has there lies together; its data is put in order in a buffer that is taken before
+//! anything is sent. A write has one for each chunk, whose data is not copied. What is one
+//! operation of a disk is one of a member, or refused.
 
 use buf::Buf;
 use buf::Pool;
