@@ -65,9 +65,9 @@ pub(crate) const SESSION_MIN: Duration = Duration::from_secs(5);
 /// Longest pause before a command that met BUSY is sent again.
 pub(crate) const BUSY_MAX: Duration = Duration::from_millis(500);
 
-/// Shortest chunk of a stripe of which a read of several has a command each. A command costs about
-/// 2 us on both sides together, which is what copying 32 KiB out of memory costs and in cache does
-/// not.
+/// Shortest chunk of a stripe of which a read of several has a command each: with chunks of 64 KiB
+/// that read twice as much as a command for each member. Below this commands, 2 us each or more,
+/// would cost more than the data.
 pub(crate) const CHUNK_COMMAND_MIN: u64 = 32 << 10;
 
 /// Pause before the pool is asked again for a request that lost its buffer with its connection:
