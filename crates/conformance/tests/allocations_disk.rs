@@ -16,6 +16,9 @@ use initiator::Initiator;
 use initiator::LocalTarget;
 use initiator::Operation;
 use initiator::Options;
+use initiator::Paths;
+use initiator::Session;
+use initiator::Stripe;
 use initiator::Transport;
 use lunwire_conformance::server::Server;
 use lunwire_conformance::server::TARGET;
@@ -37,6 +40,7 @@ const DEPTH: u32 = 8;
 const GROWTH_MAX: usize = 64;
 
 static DATA: [u8; 4096] = [0x5a; 4096];
+static WIDE: [u8; 8192] = [0x5a; 8192];
 static LONG: [u8; 65_536] = [0x5a; 65_536];
 
 /// What is counted; each alone, since a store in memory that lends its pages to a read takes others
@@ -53,6 +57,12 @@ const KINDS: [fn(u64) -> Operation; 4] = [
 const LONG_KINDS: [fn(u64) -> Operation; 2] = [
     |offset| Operation::read(offset * 16, 65_536),
     |offset| Operation::write(offset * 16, Slice::from_static(&LONG)),
+];
+
+/// What else is counted over a stripe with chunks of 4 KiB: what goes to two disks.
+const WIDE_KINDS: [fn(u64) -> Operation; 2] = [
+    |offset| Operation::read(offset * 2, 8192),
+    |offset| Operation::write(offset * 2, Slice::from_static(&WIDE)),
 ];
 
 /// Runs `count` operations over a completion queue, [`DEPTH`] at a time.
@@ -104,6 +114,18 @@ fn within_process(server: &Server) -> Options {
     Options::within_process(LocalTarget::new(connect), Some(TARGET.to_owned()))
 }
 
+/// Counts all kinds of operations, and `more`, over a session.
+fn count(way: &str, session: &Session, more: &[fn(u64) -> Operation]) {
+    let disk = Disk::open(session, 0).expect("a disk");
+    let queue = CompletionQueue::new().expect("a descriptor");
+    let mut entries = Vec::with_capacity(DEPTH as usize);
+    for kind in KINDS.iter().chain(more).copied() {
+        let what = format!("{:?} over {way}", kind(0));
+        counted(&what, |count| submit(&disk, &queue, &mut entries, kind, count));
+        counted(&what, |count| wait(&disk, kind, count));
+    }
+}
+
 #[test]
 fn an_operation_on_a_disk_allocates_nothing() {
     on_each_plan(
@@ -124,16 +146,12 @@ fn an_operation_on_a_disk_allocates_nothing() {
             ] {
                 let is_iser = matches!(options.transport, Transport::Iser(..));
                 let session = initiator.connect(options).expect("a session");
-                let disk = Disk::open(&session, 0).expect("a disk");
-                let queue = CompletionQueue::new().expect("a descriptor");
-                let mut entries = Vec::with_capacity(DEPTH as usize);
                 let more: &[_] = if is_iser { &LONG_KINDS } else { &[] };
-                for kind in KINDS.iter().chain(more).copied() {
-                    let what = format!("{:?} over {way}", kind(0));
-                    counted(&what, |count| submit(&disk, &queue, &mut entries, kind, count));
-                    counted(&what, |count| wait(&disk, kind, count));
-                }
+                count(way, &session, more);
             }
+            let members = [0, 1].map(|lun| Paths::new(vec![(tcp.clone(), lun)])).to_vec();
+            let session = initiator.connect_stripe(Stripe { chunk: 4096, members });
+            count("a stripe", &session.expect("a session"), &WIDE_KINDS);
         },
     );
 }

@@ -97,6 +97,25 @@ fn what_is_written_is_read_again_by_whole_and_by_part() {
     session.logout();
 }
 
+/// Of long chunks each is read by a command of its own, also over paths and at both ends in part.
+#[test]
+fn long_chunks_are_read_in_their_order() {
+    let (server, client) = (server(), client());
+    let portal = server.portal();
+    let members = vec![member(&[portal], 0), member(&[portal, portal], 1), member(&[portal], 2)];
+    let session = client.connect_stripe(Stripe { chunk: 64 << 10, members }).unwrap();
+    let disk = Disk::open(&session, 0).unwrap();
+    let bytes: Vec<u8> =
+        (0..1 << 20).map(|at: u32| (at >> 9).to_le_bytes()[0] ^ at.to_le_bytes()[0]).collect();
+    for (offset, length) in [(0, 1 << 20), (512, 1 << 20), (65_024, 1024), (130_560, 200_704)] {
+        disk.write_at(offset, &bytes[..length]).unwrap();
+        let mut found = vec![1; length];
+        disk.read_at(offset, &mut found).unwrap();
+        assert!(found == bytes[..length], "{offset} {length}");
+    }
+    session.logout();
+}
+
 fn wait_for(queue: &CompletionQueue, what: impl Fn(&Completion) -> bool) -> Completion {
     let until = std::time::Instant::now() + Duration::from_secs(20);
     loop {

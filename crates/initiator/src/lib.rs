@@ -90,6 +90,7 @@ mod queue;
 mod request;
 pub mod scsi;
 mod session;
+mod stage;
 mod stopwatch;
 mod stripe;
 mod survey;

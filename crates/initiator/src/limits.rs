@@ -65,6 +65,11 @@ pub(crate) const SESSION_MIN: Duration = Duration::from_secs(5);
 /// Longest pause before a command that met BUSY is sent again.
 pub(crate) const BUSY_MAX: Duration = Duration::from_millis(500);
 
+/// Shortest chunk of a stripe of which a read of several has a command each: with chunks of 64 KiB
+/// that read twice as much as a command for each member. Below this commands, 2 us each or more,
+/// would cost more than the data.
+pub(crate) const CHUNK_COMMAND_MIN: u64 = 32 << 10;
+
 /// Pause before the pool is asked again for a request that lost its buffer with its connection:
 /// buffers may come back from any thread, which tells nobody. Little work, and soon enough.
 pub(crate) const ROOM_INTERVAL: Duration = Duration::from_millis(1);

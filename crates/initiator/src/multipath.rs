@@ -20,8 +20,10 @@
 mod doubt;
 mod jobs;
 mod names;
+mod opening;
 mod path;
 mod policy;
+mod questions;
 #[cfg(test)]
 #[allow(clippy::indexing_slicing)] // a test that panics has failed
 mod tests;
@@ -40,18 +42,15 @@ use self::path::Question;
 use self::path::Size;
 use self::path::State;
 use self::policy::Turn;
-use crate::Done;
 use crate::Error;
 use crate::Event;
-use crate::Fate;
 use crate::Generation;
 use crate::Kind;
 use crate::Options;
 use crate::Request;
-use crate::Retry;
 use crate::SessionId;
 use crate::limits;
-use crate::scsi;
+use crate::stage::Stage;
 
 pub(crate) use self::names::Name;
 pub use self::policy::PathPolicy;
@@ -146,16 +145,6 @@ pub(crate) struct Bundle {
     outputs: VecDeque<Output>,
 }
 
-#[derive(Debug)]
-enum Stage {
-    /// Nothing was told yet.
-    Opening,
-    Up,
-    /// All sessions are to end; the error is the first reason.
-    Closing(Option<Error>),
-    Over(Error),
-}
-
 impl Bundle {
     /// Over `paths`, whose sessions have begun to log in.
     pub(crate) fn new(
@@ -214,12 +203,12 @@ impl Bundle {
     }
 
     pub(crate) const fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Over(_))
+        self.stage.is_over()
     }
 
     /// Whether commands leave at once.
     pub(crate) fn is_up(&self) -> bool {
-        matches!(self.stage, Stage::Up) && self.paths.iter().any(|path| path.rank().is_some())
+        self.stage.is_up() && self.paths.iter().any(|path| path.rank().is_some())
     }
 
     /// A path that carries commands now.
@@ -240,14 +229,7 @@ impl Bundle {
         request: Request,
         now: Instant,
     ) -> Result<(), (Error, Request)> {
-        let error = match &self.stage {
-            Stage::Opening | Stage::Up => None,
-            Stage::Closing(error) => {
-                Some(error.clone().unwrap_or_else(|| Error::new(Kind::Closed)))
-            }
-            Stage::Over(error) => Some(error.clone()),
-        };
-        if let Some(error) = error {
+        if let Some(error) = self.stage.refusal() {
             return Err((error, request));
         }
         self.serial += 1;
@@ -390,7 +372,7 @@ impl Bundle {
                 // Behind them events alone decide.
                 ends.filter(|at| *at > self.looked).min()
             }
-            Stage::Up => self.none_since.map(|since| since + self.patience.reconnect),
+            Stage::Up(()) => self.none_since.map(|since| since + self.patience.reconnect),
             Stage::Closing(_) | Stage::Over(_) => return None,
         };
         paths.chain(late).chain(whole).chain(self.room_at).min()
@@ -415,7 +397,7 @@ impl Bundle {
         self.looked = now;
         match &self.stage {
             Stage::Opening => self.look_whether_open(now),
-            Stage::Up => {
+            Stage::Up(()) => {
                 let over = |since: Instant| now.since(since) >= self.patience.reconnect;
                 if self.none_since.is_some_and(over) {
                     let error = self.first_error();
@@ -435,63 +417,9 @@ impl Bundle {
         }
     }
 
-    fn look_whether_open(&mut self, now: Instant) {
-        let Some(begun) = self.none_since else { return };
-        let waited = now.since(begun);
-        let is_decided = |path: &Path| path.rank().is_some() || path.error.is_some();
-        let all = self.paths.iter().all(is_decided);
-        let any = self.paths.iter().any(|path| path.rank().is_some());
-        let mut inherited = self.paths.iter().filter(|path| path.is_inherited()).peekable();
-        if inherited.peek().is_some() {
-            let failed = inherited.find_map(|path| path.error.clone());
-            if let Some(error) = failed.filter(|_| waited >= self.patience.connect) {
-                self.end_all(Some(error));
-            }
-        } else if any && (all || waited >= limits::PATHS_OPEN_PATIENCE) {
-            self.stage = Stage::Up;
-            self.none_since = None;
-            self.tell_up();
-            for at in 0..self.paths.len() {
-                let Some(path) = self.paths.get(at) else { continue };
-                match (&path.error, &path.state) {
-                    // Of groups it has told.
-                    (Some(_), State::Usable) if path.has_groups() => {}
-                    (Some(_), State::Usable) => {
-                        self.tell_of(at, PathChange::Access(path.access));
-                    }
-                    (Some(error), _) => self.tell_of(at, PathChange::Lost(error.clone())),
-                    (None, _) => {}
-                }
-            }
-        } else if all
-            && !any
-            && (waited >= self.patience.connect || self.paths.iter().all(|path| path.is_gone))
-        {
-            let error = self.first_error();
-            self.end_all(Some(error));
-        }
-    }
-
-    fn tell_up(&mut self) {
-        self.is_down = false;
-        let usable = self.paths.iter().find(|path| path.rank().is_some());
-        if let Some(peer) = usable.and_then(|path| path.peer) {
-            self.tell(Event::Up { session: self.id, peer });
-        }
-    }
-
-    fn first_error(&self) -> Error {
-        let errors = self.paths.iter().filter_map(|path| path.error.clone());
-        errors.into_iter().next().unwrap_or_else(|| Error::new(Kind::Closed))
-    }
-
     /// All requests get their last word, and all sessions end.
     fn end_all(&mut self, error: Option<Error>) {
-        if matches!(self.stage, Stage::Closing(_) | Stage::Over(_)) {
-            return;
-        }
-        let last = error.clone().unwrap_or_else(|| Error::new(Kind::Closed));
-        self.stage = Stage::Closing(error);
+        let Some(last) = self.stage.close(error) else { return };
         self.end_waiting(&last);
         for at in 0..self.paths.len() {
             self.outputs.push_back(Output::Close(at));
@@ -500,14 +428,11 @@ impl Bundle {
     }
 
     fn look_whether_over(&mut self) {
-        let Stage::Closing(error) = &self.stage else { return };
-        if !self.paths.iter().all(|path| path.is_over) {
-            return;
+        let is_closing = matches!(self.stage, Stage::Closing(_));
+        if is_closing && self.paths.iter().all(|path| path.is_over) {
+            let error = self.stage.finish();
+            self.tell(Event::Ended { session: self.id, error });
         }
-        let error = error.clone();
-        let last = error.clone().unwrap_or_else(|| Error::new(Kind::Closed));
-        self.stage = Stage::Over(last);
-        self.tell(Event::Ended { session: self.id, error });
     }
 
     /// The session of a path that is to end has nothing to tell any more.
@@ -521,11 +446,10 @@ impl Bundle {
     fn path_ended(&mut self, path: usize, error: Option<Error>, now: Instant) {
         let Some(of) = self.paths.get_mut(path) else { return };
         of.is_over = true;
-        let why = error.clone().unwrap_or_else(|| Error::new(Kind::Closed));
-        if let Stage::Closing(first) = &mut self.stage {
-            *first = first.take().or(error);
+        if self.stage.note_end(error.as_ref()) {
             return self.look_whether_over();
         }
+        let why = error.unwrap_or_else(|| Error::new(Kind::Closed));
         self.lose(path, why, now);
         if let Some(path) = self.paths.get_mut(path) {
             path.due = Some(now + limits::PATH_TRY_AGAIN);
@@ -537,16 +461,16 @@ impl Bundle {
         let Some(of) = self.paths.get_mut(path) else { return };
         let was_used = std::mem::take(&mut of.was_usable);
         of.lose(error.clone());
-        if matches!(self.stage, Stage::Closing(_) | Stage::Over(_)) {
+        if self.stage.is_ending() {
             return;
         }
-        if was_used && matches!(self.stage, Stage::Up) {
+        if was_used && self.stage.is_up() {
             self.tell_of(path, PathChange::Lost(error.clone()));
         }
         self.note_use(now);
         self.note_gap();
         let all_lost = self.paths.iter().all(|path| matches!(path.state, State::Lost));
-        if all_lost && matches!(self.stage, Stage::Up) && !self.is_down {
+        if all_lost && self.stage.is_up() && !self.is_down {
             self.is_down = true;
             self.tell(Event::Down { session: self.id, error });
         }
@@ -556,7 +480,7 @@ impl Bundle {
     fn note_use(&mut self, now: Instant) {
         match self.paths.iter().any(|path| path.rank().is_some()) {
             // The beginning is counted from, until it is over.
-            true if matches!(self.stage, Stage::Opening) => {}
+            true if self.stage.is_opening() => {}
             true => self.none_since = None,
             false => {
                 self.none_since.get_or_insert(now);
@@ -575,7 +499,7 @@ impl Bundle {
         of.error = Some(error.clone());
         of.is_gone = true;
         of.ask(Question::Make, now + limits::PATH_ACCESS_AGAIN);
-        if std::mem::take(&mut of.was_usable) && matches!(self.stage, Stage::Up) {
+        if std::mem::take(&mut of.was_usable) && self.stage.is_up() {
             self.tell_of(path, PathChange::Lost(error));
         }
         self.note_gap();
@@ -594,10 +518,10 @@ impl Bundle {
         self.note_use(now);
         // One that leads to another disk does so until it is lost.
         let are_all = self.paths.iter().all(|path| matches!(path.state, State::Refused));
-        if !matches!(self.stage, Stage::Opening) {
+        if !self.stage.is_opening() {
             self.tell_of(path, PathChange::Refused(error.clone()));
         }
-        if are_all || matches!(self.stage, Stage::Opening) {
+        if are_all || self.stage.is_opening() {
             self.end_all(Some(error));
         }
     }
@@ -605,220 +529,6 @@ impl Bundle {
     fn settle(&mut self, path: usize, now: Instant) {
         if self.doubts.settle(path) {
             self.release(now);
-        }
-    }
-
-    fn put_question(&mut self, at: usize) {
-        let Some(path) = self.paths.get_mut(at) else { return };
-        let State::Asking(question) = path.state else { return };
-        path.due = None;
-        if std::mem::replace(&mut path.is_asked, true) {
-            return;
-        }
-        let (cdb, data) = question.command();
-        let request = Request { lun: path.lun, cdb, data, retry: Retry::Always };
-        self.outputs.push_back(Output::Post { path: at, tag: QUESTION, request });
-    }
-
-    /// Other paths that are used are asked something.
-    fn ask_others(&mut self, path: usize, question: Question, now: Instant) {
-        let others = self.paths.iter_mut().enumerate().filter(|(at, _)| *at != path);
-        for (_, other) in others {
-            if matches!(other.state, State::Usable) {
-                other.ask(question, now);
-            }
-        }
-    }
-
-    /// A path has answered what it was asked.
-    fn answered(&mut self, at: usize, result: Result<Done, Error>, now: Instant) {
-        let Some(path) = self.paths.get_mut(at) else { return };
-        let State::Asking(question) = path.state else { return };
-        if !std::mem::take(&mut path.is_asked) {
-            return;
-        }
-        if let Err(error) = &result
-            && jobs::is_lost(error).is_some()
-        {
-            return self.lose(at, error.clone(), now);
-        }
-        match &result {
-            Err(error) if matches!(error.kind(), Kind::OtherDisk { .. }) => {
-                return self.refuse(at, error.clone(), now);
-            }
-            Err(error) if path::is_gone(error) => return self.vanish(at, error.clone(), now),
-            _ => {}
-        }
-        let data = result.as_ref().ok().and_then(|done| done.data.as_deref());
-        match question {
-            Question::Make => {
-                if !path.hear_make(data.unwrap_or_default()) {
-                    return self.vanish(at, path::gone(), now);
-                }
-                path.ask(Question::Names, now);
-            }
-            Question::Names => match result {
-                Err(error) if !scsi::is_unsupported(&error) => {
-                    // It may be able to tell later.
-                    path.error = Some(error);
-                    path.ask(Question::Make, now + limits::PATH_ACCESS_AGAIN);
-                }
-                _ => {
-                    let data = data.unwrap_or_default().to_vec();
-                    self.named(at, &data, now);
-                }
-            },
-            Question::Groups => {
-                let before = path.access;
-                match (data, &result) {
-                    (Some(data), _) => path.hear_groups(data),
-                    (None, Err(error)) if scsi::is_unsupported(error) => path.forget_groups(),
-                    _ => {}
-                }
-                let after = path.access;
-                path.ask(Question::Ready, now);
-                if before != after {
-                    self.tell_of(at, PathChange::Access(after));
-                    self.ask_others_for_groups(at, now);
-                }
-            }
-            Question::Ready => self.is_ready(at, result, now),
-            Question::Size if result.as_ref().is_err_and(scsi::is_unsupported) => {
-                path.ask(Question::ShortSize, now);
-            }
-            Question::Size | Question::ShortSize => {
-                let size = data.and_then(|data| Size::of(question, data));
-                self.is_measured(at, size, now);
-            }
-        }
-    }
-
-    /// A path has told its size, unless it cannot now. Another number of blocks is no other disk
-    /// later: it may have been given some.
-    fn is_measured(&mut self, at: usize, size: Option<Size>, now: Instant) {
-        if let (Some(known), Some(size)) = (self.size, size) {
-            let is_other = known.block != size.block
-                || known.blocks != size.blocks && matches!(self.stage, Stage::Opening);
-            if is_other {
-                let (first, other) = (known.to_string(), size.to_string());
-                return self.refuse(at, Error::new(Kind::OtherSize { first, other }), now);
-            }
-        }
-        self.size = size.or(self.size);
-        if let Some(path) = self.paths.get_mut(at) {
-            path.is_measured = true;
-        }
-        self.use_path(at, now);
-    }
-
-    fn ask_others_for_groups(&mut self, at: usize, now: Instant) {
-        for (other, path) in self.paths.iter_mut().enumerate() {
-            if other != at && path.has_groups() && matches!(path.state, State::Usable) {
-                path.ask(Question::Groups, now);
-            }
-        }
-    }
-
-    fn named(&mut self, at: usize, data: &[u8], now: Instant) {
-        let Some(path) = self.paths.get_mut(at) else { return };
-        let names = path.hear_names(data);
-        let own = Name::best_of(&names);
-        let kind = match (&self.name, own) {
-            (_, None) => Some(Kind::Nameless),
-            (None, own) => {
-                self.name = own;
-                None
-            }
-            (Some(name), _) if name.is_among(&names) => None,
-            (Some(name), Some(own)) => {
-                Some(Kind::OtherPath { first: name.to_string(), other: own.to_string() })
-            }
-        };
-        match kind {
-            None if path.has_groups() => path.ask(Question::Groups, now),
-            None => path.ask(Question::Ready, now),
-            Some(kind) => {
-                self.refuse(at, Error::new(kind), now);
-            }
-        }
-    }
-
-    /// Unit attentions are gone, and the path may be used as its access allows.
-    fn is_ready(&mut self, at: usize, result: Result<Done, Error>, now: Instant) {
-        let others = self.paths.iter().enumerate().filter(|(other, _)| *other != at);
-        let are_asked = others
-            .map(|(_, other)| other)
-            .any(|other| other.was_usable && matches!(other.state, State::Asking(_)));
-        let Some(path) = self.paths.get_mut(at) else { return };
-        if are_asked && !path.was_usable {
-            // They have been there all the time: what they tell comes first.
-            return path.ask(Question::Ready, now + limits::PATH_ASK_AGAIN);
-        }
-        // One that has never heard of the unit knows of nothing that it may have missed.
-        let is_unheard = !std::mem::replace(&mut path.has_heard, true);
-        if is_unheard && self.has_gap && matches!(self.stage, Stage::Up) {
-            self.generation.reset();
-            self.tell(Event::MayHaveLost { session: self.id, lun: self.lun, fate: Fate::Reset });
-        }
-        let Some(path) = self.paths.get_mut(at) else { return };
-        match result {
-            Ok(done) => {
-                let is_news = !is_unheard && (self.has_gap || path.was_usable);
-                let before = std::mem::replace(&mut path.seen, done.generation);
-                let is_to_measure = !path.is_measured;
-                if !path.has_groups() {
-                    // It has nothing else to say of it.
-                    path.access = AccessState::ActiveOptimized;
-                }
-                if is_to_measure {
-                    path.ask(Question::Size, now);
-                }
-                if is_news {
-                    self.note_generation(before, done.generation);
-                }
-                if is_to_measure {
-                    return;
-                }
-            }
-            Err(error) => {
-                if let Some(access) = path::access_of(&error) {
-                    path.access = access;
-                }
-                path.error = Some(error);
-            }
-        }
-        self.use_path(at, now);
-    }
-
-    fn use_path(&mut self, at: usize, now: Instant) {
-        let Some(path) = self.paths.get_mut(at) else { return };
-        path.state = State::Usable;
-        let is_used = path.rank().is_some();
-        let again = if is_used { limits::PATH_ACCESS_INTERVAL } else { limits::PATH_ACCESS_AGAIN };
-        path.due = (path.has_groups() || !is_used).then(|| now + again);
-        let is_back = is_used && !std::mem::replace(&mut path.was_usable, true);
-        if is_used {
-            path.error = None;
-            self.has_gap = false;
-        }
-        self.note_use(now);
-        if matches!(self.stage, Stage::Up) {
-            if is_back {
-                self.tell_of(at, PathChange::Back);
-            }
-            if is_used && self.is_down {
-                self.tell_up();
-            }
-        }
-    }
-
-    /// A nexus that has been there all the time tells by `after` what became of the unit.
-    fn note_generation(&mut self, before: Generation, after: Generation) {
-        if after.is_reset_since(before) {
-            self.generation.reset();
-        }
-        if after.has_failed_since(before) {
-            self.generation.failed();
         }
     }
 }

@@ -2,13 +2,14 @@
 //! Several disks as one: RAID-0 over targets. To its user it is one session.
 //!
 //! A member is a session, or several paths. Each is asked what it is like, by the questions that
-//! any disk is asked (`survey.rs`), before anything is sent. What the whole is like, it says itself
-//! (`stripe/whole.rs`); a request becomes one for each member that has a part of it, and ends with
-//! the last of these (`stripe/jobs.rs`).
+//! any disk is asked (`survey.rs`), before anything is sent. What the stripe is like, it says
+//! itself (`stripe/volume.rs`); a request becomes commands to the members that have a part of it
+//! (`stripe/split.rs`), whose answers become one (`stripe/gather.rs`), and ends with the last of
+//! these (`stripe/jobs.rs`).
 //!
 //! ```text
 //!                          +--> member 1 --ends--+
-//! post --plan--> parts ----+--> member 2 --ends--+--> joined --> told
+//! post --split-> parts ----+--> member 2 --ends--+-> gathered --> told
 //!                  ^       |
 //!                  +-held--+  (no room for the data of a later part)
 //! ```
@@ -17,11 +18,13 @@
 //! request wait, and no other. This machine does no I/O: the pump gives it the events of its
 //! members, and carries out what it puts out.
 
+mod gather;
 mod jobs;
+mod split;
 #[cfg(test)]
 #[allow(clippy::indexing_slicing, clippy::unwrap_used)] // a test that panics has failed
 mod tests;
-mod whole;
+mod volume;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -34,7 +37,8 @@ use medium::stripe::Misfit;
 use slab::Slab;
 
 use self::jobs::Job;
-use self::whole::Whole;
+use self::split::Command;
+use self::volume::Volume;
 use crate::Done;
 use crate::Error;
 use crate::Event;
@@ -44,6 +48,7 @@ use crate::Paths;
 use crate::Request;
 use crate::Retry;
 use crate::SessionId;
+use crate::stage::Stage;
 use crate::survey::Survey;
 
 /// Several disks side by side ([`crate::Queue::open_stripe`]).
@@ -183,12 +188,15 @@ pub(crate) struct Array {
     id: SessionId,
     layout: Layout,
     members: Vec<Member>,
-    stage: Stage,
+    /// Up: all members are known.
+    stage: Stage<Volume>,
     /// Where one of them is.
     peer: Option<SocketAddr>,
     /// What was posted before the members were known, in order.
     early: VecDeque<(u64, Request)>,
     jobs: Slab<Job>,
+    /// Those of the request that is being split; empty but for its memory.
+    commands: Vec<Command>,
     /// Parts that found no room: all of the same request.
     held: VecDeque<(usize, u64, Request)>,
     /// When they are tried again.
@@ -199,16 +207,6 @@ pub(crate) struct Array {
     posting: Option<usize>,
     returned: Option<(Error, Request)>,
     outputs: VecDeque<Output>,
-}
-
-#[derive(Debug)]
-enum Stage {
-    /// Not all members are known.
-    Opening,
-    Up(Whole),
-    /// All sessions are to end; the error is the first reason.
-    Closing(Option<Error>),
-    Over(Error),
 }
 
 impl Array {
@@ -230,6 +228,7 @@ impl Array {
             peer: None,
             early: VecDeque::new(),
             jobs: Slab::new(),
+            commands: Vec::new(),
             held: VecDeque::new(),
             room_at: None,
             generation: Generation::default(),
@@ -256,12 +255,12 @@ impl Array {
     }
 
     pub(crate) const fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Over(_))
+        self.stage.is_over()
     }
 
     /// Whether commands leave at once, to all members.
     pub(crate) fn is_up(&self) -> bool {
-        matches!(self.stage, Stage::Up(_)) && self.members.iter().all(|member| member.is_up)
+        self.stage.is_up() && self.members.iter().all(|member| member.is_up)
     }
 
     pub(crate) fn poll_output(&mut self) -> Option<Output> {
@@ -295,7 +294,7 @@ impl Array {
 
     /// Something has happened to a member.
     pub(crate) fn handle(&mut self, at: usize, event: Event, pool: &Pool, now: Instant) {
-        let (whole_lun, first_path) = (self.lun(), self.first_path_of(at));
+        let (own_lun, first_path) = (self.lun(), self.first_path_of(at));
         let Some(member) = self.members.get_mut(at) else { return };
         let lun = member.part.lun;
         match event {
@@ -320,10 +319,10 @@ impl Array {
             // Of another unit of a member's target nobody knows here.
             Event::Attention { lun: of, .. } | Event::MayHaveLost { lun: of, .. } if of != lun => {}
             Event::Attention { sense, .. } => {
-                self.tell(Event::Attention { session: self.id, lun: whole_lun, sense });
+                self.tell(Event::Attention { session: self.id, lun: own_lun, sense });
             }
             Event::MayHaveLost { fate, .. } => {
-                self.tell(Event::MayHaveLost { session: self.id, lun: whole_lun, fate });
+                self.tell(Event::MayHaveLost { session: self.id, lun: own_lun, fate });
             }
             Event::Path { path, change, .. } => {
                 let path = first_path + path;
@@ -372,7 +371,7 @@ impl Array {
     fn ask(&mut self, at: usize) {
         let Some(member) = self.members.get_mut(at) else { return };
         let Some((cdb, data)) = member.survey.question() else { return };
-        if !matches!(self.stage, Stage::Opening) || std::mem::replace(&mut member.is_asked, true) {
+        if !self.stage.is_opening() || std::mem::replace(&mut member.is_asked, true) {
             return;
         }
         let request = Request { lun: member.part.lun, cdb, data, retry: Retry::Always };
@@ -382,7 +381,7 @@ impl Array {
     fn answered(&mut self, at: usize, result: Result<Done, Error>, pool: &Pool, now: Instant) {
         let Some(member) = self.members.get_mut(at) else { return };
         member.is_asked = false;
-        if !matches!(self.stage, Stage::Opening) {
+        if !self.stage.is_opening() {
             return;
         }
         if let Ok(done) = &result {
@@ -402,8 +401,8 @@ impl Array {
     fn begin(&mut self, pool: &Pool, now: Instant) {
         let known: Vec<(&Part, &Survey)> =
             self.members.iter().map(|member| (&member.part, &member.survey)).collect();
-        match Whole::new(self.layout, &known) {
-            Ok(whole) => self.stage = Stage::Up(whole),
+        match Volume::new(self.layout, &known) {
+            Ok(volume) => self.stage = Stage::Up(volume),
             Err(error) => return self.end_all(Some(error)),
         }
         if let Some(peer) = self.peer.filter(|_| self.is_up()) {
@@ -413,8 +412,7 @@ impl Array {
     }
 
     fn member_ended(&mut self, error: Option<Error>) {
-        if let Stage::Closing(first) = &mut self.stage {
-            *first = first.take().or(error);
+        if self.stage.note_end(error.as_ref()) {
             return self.look_whether_over();
         }
         self.end_all(Some(error.unwrap_or_else(|| Error::new(Kind::Closed))));
@@ -422,11 +420,7 @@ impl Array {
 
     /// What has not left gets its last word, and all sessions end.
     fn end_all(&mut self, error: Option<Error>) {
-        if matches!(self.stage, Stage::Closing(_) | Stage::Over(_)) {
-            return;
-        }
-        let last = error.clone().unwrap_or_else(|| Error::new(Kind::Closed));
-        self.stage = Stage::Closing(error);
+        let Some(last) = self.stage.close(error) else { return };
         for (tag, _) in std::mem::take(&mut self.early) {
             self.tell(Event::Done { session: self.id, tag, result: Err(last.clone()) });
         }
@@ -440,13 +434,11 @@ impl Array {
     }
 
     fn look_whether_over(&mut self) {
-        let Stage::Closing(error) = &self.stage else { return };
-        if !self.members.iter().all(|member| member.is_over) || !self.jobs.is_empty() {
-            return;
+        let is_closing = matches!(self.stage, Stage::Closing(_));
+        let are_over = self.members.iter().all(|member| member.is_over);
+        if is_closing && are_over && self.jobs.is_empty() {
+            let error = self.stage.finish();
+            self.tell(Event::Ended { session: self.id, error });
         }
-        let error = error.clone();
-        let last = error.clone().unwrap_or_else(|| Error::new(Kind::Closed));
-        self.stage = Stage::Over(last);
-        self.tell(Event::Ended { session: self.id, error });
     }
 }

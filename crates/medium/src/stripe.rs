@@ -19,8 +19,9 @@ pub const CHUNK_MAX: u64 = 4 << 20;
 /// How bytes are laid out over members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Bytes that lie together in one member.
-    chunk: u64,
+    /// Of the bytes that lie together in one member: a power of two, since each request divides by
+    /// it some times.
+    shift: u32,
     members: u64,
 }
 
@@ -58,37 +59,42 @@ impl Layout {
         if !chunk.is_power_of_two() || !(CHUNK_MIN..=CHUNK_MAX).contains(&chunk) {
             return Err(Misfit::Chunk(chunk));
         }
-        Ok(Self { chunk, members: members as u64 })
+        Ok(Self { shift: chunk.trailing_zeros(), members: members as u64 })
     }
 
     /// Bytes that lie together in one member.
     #[must_use]
     pub const fn chunk(&self) -> u64 {
-        self.chunk
+        1 << self.shift
     }
 
     /// Bytes of a stripe whose smallest member has `smallest`: of each one as many whole chunks
     /// count as that one has. None: more than can be counted.
     #[must_use]
     pub const fn bytes(&self, smallest: u64) -> Option<u64> {
-        (smallest / self.chunk * self.chunk).checked_mul(self.members)
+        ((smallest >> self.shift) << self.shift).checked_mul(self.members)
     }
 
     /// Whether a range lies in one chunk.
     #[must_use]
     pub fn is_whole(&self, offset: u64, length: u64) -> bool {
-        (offset % self.chunk).checked_add(length).is_some_and(|end| end <= self.chunk)
+        self.within(offset).checked_add(length).is_some_and(|end| end <= self.chunk())
     }
 
     /// The first bytes of a range, up to the end of their chunk at most.
     #[must_use]
     pub fn first(&self, offset: u64, length: u64) -> Piece {
-        let (number, within) = (offset / self.chunk, offset % self.chunk);
+        let (number, within) = (offset >> self.shift, self.within(offset));
         Piece {
             member: usize::try_from(number % self.members).unwrap_or(usize::MAX),
-            offset: number / self.members * self.chunk + within,
-            length: length.min(self.chunk - within),
+            offset: ((number / self.members) << self.shift) + within,
+            length: length.min(self.chunk() - within),
         }
+    }
+
+    /// How far into its chunk an offset is.
+    const fn within(&self, offset: u64) -> u64 {
+        offset & (self.chunk() - 1)
     }
 
     /// All pieces of a range, in its order.
@@ -105,9 +111,9 @@ impl Layout {
     /// What a member has of a range: its pieces there lie together.
     #[must_use]
     pub fn share(&self, member: usize, offset: u64, length: u64) -> Option<Piece> {
-        let (chunk, count, index) = (self.chunk, self.members, member as u64);
+        let (shift, count, index) = (self.shift, self.members, member as u64);
         let end = offset.checked_add(length)?;
-        let (first, last) = (offset / chunk, end.checked_sub(1)? / chunk);
+        let (first, last) = (offset >> shift, end.checked_sub(1)? >> shift);
         if length == 0 || index >= count {
             return None;
         }
@@ -116,9 +122,10 @@ impl Layout {
         if own_first > last || own_last < own_first {
             return None;
         }
-        let from = own_first / count * chunk + if own_first == first { offset % chunk } else { 0 };
-        let behind = if own_last == last { (end - 1) % chunk + 1 } else { chunk };
-        Some(Piece { member, offset: from, length: own_last / count * chunk + behind - from })
+        let into_first = if own_first == first { self.within(offset) } else { 0 };
+        let from = ((own_first / count) << shift) + into_first;
+        let behind = if own_last == last { self.within(end - 1) + 1 } else { self.chunk() };
+        Some(Piece { member, offset: from, length: ((own_last / count) << shift) + behind - from })
     }
 }
 

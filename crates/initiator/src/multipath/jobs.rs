@@ -7,7 +7,6 @@ use iscsi::initiator::Ending;
 use super::Bundle;
 use super::Output;
 use super::Question;
-use super::Stage;
 use super::doubt::Extent;
 use super::path;
 use crate::Data;
@@ -135,7 +134,7 @@ impl Bundle {
         let refused = *job.refused.get_or_insert(now);
         let may_be_refused = retry != Retry::Never
             && now.since(refused) < self.patience.reconnect
-            && matches!(self.stage, Stage::Opening | Stage::Up);
+            && !self.stage.is_ending();
         if let Some(sent) = is_lost(&error) {
             job.losses += 1;
             let is_enough = job.losses > limits::LOSSES_MAX;
@@ -144,7 +143,7 @@ impl Bundle {
             }
             self.lose(at, error.clone(), now);
             let may_go = retry == Retry::Always || !sent;
-            if may_go && !is_enough && matches!(self.stage, Stage::Opening | Stage::Up) {
+            if may_go && !is_enough && !self.stage.is_ending() {
                 return self.wait(place, now);
             }
         } else if may_be_refused && matches!(error.kind(), Kind::OtherDisk { .. }) {
@@ -195,7 +194,7 @@ impl Bundle {
             let own = self.doubts.hold(serial);
             self.doubts.concern(serial, extent) || own && (result.is_err() || is_met(extent))
         });
-        if is_open && matches!(self.stage, Stage::Opening | Stage::Up) {
+        if is_open && !self.stage.is_ending() {
             if let Some(job) = self.jobs.get_mut(place) {
                 (job.end, job.since) = (Some(result), Some(now));
             }

@@ -16,6 +16,9 @@ use wire::scsi::vpd::Designator;
 
 use super::*;
 use crate::Data;
+use crate::Done;
+use crate::Fate;
+use crate::Retry;
 use crate::geometry::tests::DISK;
 
 const PATHS: usize = 3;

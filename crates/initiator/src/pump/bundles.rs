@@ -168,17 +168,27 @@ impl<P: Port> Pump<P> {
                     self.with(session, |link, context| link.revive(context));
                 }
                 Output::Close(path) => {
-                    let is_over = self.is_over(session);
-                    if self.links.get(session).is_some_and(SessionDriver::is_in_doubt) {
-                        self.abandon(session);
-                    } else if !is_over {
-                        self.close(session);
-                    } else if let Some(bundle) = self.bundles.get_mut(place) {
+                    if self.end_part(session)
+                        && let Some(bundle) = self.bundles.get_mut(place)
+                    {
                         bundle.closed(path);
                     }
                 }
             }
         }
+    }
+
+    /// A session that is used as a part of another one is to end; true: it has already.
+    pub(super) fn end_part(&mut self, session: SessionId) -> bool {
+        if self.links.get(session).is_some_and(SessionDriver::is_in_doubt) {
+            self.abandon(session);
+            return false;
+        }
+        let is_over = self.is_over(session);
+        if !is_over {
+            self.close(session);
+        }
+        is_over
     }
 
     fn with(

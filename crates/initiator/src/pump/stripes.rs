@@ -14,7 +14,6 @@ use crate::Request;
 use crate::SessionId;
 use crate::Stripe;
 use crate::StripeError;
-use crate::link::SessionDriver;
 use crate::stripe::Array;
 use crate::stripe::Output;
 use crate::stripe::Part;
@@ -160,12 +159,9 @@ impl<P: Port> Pump<P> {
                     }
                 }
                 Output::Close(member) => {
-                    let is_over = self.is_over(session);
-                    if self.links.get(session).is_some_and(SessionDriver::is_in_doubt) {
-                        self.abandon(session);
-                    } else if !is_over {
-                        self.close(session);
-                    } else if let Some(stripe) = self.stripes.get_mut(place) {
+                    if self.end_part(session)
+                        && let Some(stripe) = self.stripes.get_mut(place)
+                    {
                         stripe.closed(member);
                     }
                 }

@@ -22,9 +22,11 @@ use wire::scsi::vpd::LogicalBlockProvisioning;
 use super::*;
 use crate::Data;
 use crate::Geometry;
+use crate::limits;
 
 const BLOCK: usize = 512;
 const CHUNK: u64 = 4096;
+const LONG_CHUNK: u64 = limits::CHUNK_COMMAND_MIN;
 
 /// Pseudo-random numbers (xorshift).
 struct Dice(u64);
@@ -185,13 +187,17 @@ fn session(member: usize) -> SessionId {
 
 impl World {
     fn new(units: Vec<Unit>, seed: u64) -> Self {
+        Self::with_chunks(CHUNK, units, seed)
+    }
+
+    fn with_chunks(chunk: u64, units: Vec<Unit>, seed: u64) -> Self {
         let parts = (0..units.len()).map(|at| Part {
             session: session(at),
             lun: u16::try_from(at).unwrap(),
             target: Some(format!("iqn.{at}")),
             paths: 1,
         });
-        let layout = Layout::new(CHUNK, units.len()).unwrap();
+        let layout = Layout::new(chunk, units.len()).unwrap();
         let id = SessionId { index: 99, generation: 0 };
         let mut world = Self {
             array: Array::new(id, layout, parts.collect()),
@@ -298,8 +304,8 @@ impl World {
     }
 
     fn geometry(&self) -> Geometry {
-        let Stage::Up(whole) = &self.array.stage else { panic!("{:?}", self.array.stage) };
-        whole.geometry
+        let Stage::Up(volume) = &self.array.stage else { panic!("{:?}", self.array.stage) };
+        volume.geometry
     }
 
     fn ended_by(&self) -> String {
@@ -339,15 +345,26 @@ fn it_is_as_its_members_allow() {
 
 #[test]
 fn bytes_are_where_they_belong() {
-    for (seed, full) in [(11, 0), (12, 0), (13, 3), (14, 6)] {
-        let mut world = World::new(units(), seed);
+    // Short chunks, of which members are asked for several at once, and long ones.
+    for (chunk, most, seed, full) in [
+        (CHUNK, 40, 11, 0),
+        (CHUNK, 40, 12, 0),
+        (CHUNK, 40, 13, 3),
+        (CHUNK, 40, 14, 6),
+        (LONG_CHUNK, 400, 15, 0),
+        (LONG_CHUNK, 400, 16, 3),
+    ] {
+        let factor = usize::try_from(chunk / CHUNK).unwrap();
+        let units = [43, 40, 64].map(|blocks| blocks * factor).into_iter().zip(1..);
+        let units = units.map(|(blocks, name)| Unit::new(name, blocks)).collect();
+        let mut world = World::with_chunks(chunk, units, seed);
         world.full = full;
         let geometry = world.geometry();
         let blocks = usize::try_from(geometry.blocks).unwrap();
         let mut model = vec![0_u8; blocks * BLOCK];
         for turn in 0..400_u32 {
             let first = world.dice.throw(blocks);
-            let count = 1 + world.dice.throw((blocks - first).min(40));
+            let count = 1 + world.dice.throw((blocks - first).min(most));
             let (lba, length) = (first as u64, u32::try_from(count).unwrap());
             let range = first * BLOCK..(first + count) * BLOCK;
             let fill = turn.to_le_bytes()[0] | 1;
@@ -477,6 +494,20 @@ fn the_first_error_of_a_range_is_told_with_its_disk() {
     assert_eq!(error.member(), Some(1));
 }
 
+/// A range that begins in the third disk: what is wrong there comes first.
+#[test]
+fn the_order_of_a_range_is_not_that_of_disks() {
+    let mut world = World::new(units(), 5);
+    world.post(1, world.geometry().read(16, 24), Data::In(24 * 512)).unwrap();
+    for member in [0, 1, 2] {
+        let (tag, _) = world.units[member].under_way.pop().unwrap();
+        let result = Err(Error::new(Kind::NoPath));
+        world.tell(member, Event::Done { session: session(member), tag, result });
+    }
+    let error = world.ended.pop().unwrap().1.unwrap_err();
+    assert_eq!(error.member(), Some(2));
+}
+
 #[test]
 fn a_member_that_is_lost_stops_nobody_else() {
     let mut world = World::new(units(), 6);
@@ -542,7 +573,7 @@ fn it_has_a_cache_as_soon_as_a_disk_has_one() {
     assert!(says(&mut world));
     world.post(1, ask, Data::In(255)).unwrap();
     let (tag, _) = world.units[2].under_way.pop().unwrap();
-    let (session, result) = (session(2), Err(whole::illegal(0x20)));
+    let (session, result) = (session(2), Err(volume::illegal(0x20)));
     world.tell(2, Event::Done { session, tag, result });
     world.drain();
     let (_, result) = world.ended.pop().unwrap();

@@ -35,7 +35,7 @@ use crate::survey::Survey;
 
 /// A stripe whose members are known.
 #[derive(Clone, Debug)]
-pub(super) struct Whole {
+pub(super) struct Volume {
     pub(super) layout: Layout,
     pub(super) geometry: Geometry,
     /// Of each member.
@@ -67,7 +67,7 @@ impl Mode {
     }
 }
 
-impl Whole {
+impl Volume {
     /// Of what the members say of themselves.
     pub(super) fn new(layout: Layout, members: &[(&Part, &Survey)]) -> Result<Self, Error> {
         let parts = members.iter().enumerate().map(|(at, (part, survey))| {
@@ -75,7 +75,7 @@ impl Whole {
         });
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
         expect_different(members).map_err(StripeError::error)?;
-        let geometry = joined(layout, &parts).map_err(StripeError::error)?;
+        let geometry = geometry_of(layout, &parts).map_err(StripeError::error)?;
         let names = members.iter().flat_map(|(_, survey)| survey.names.iter().cloned());
         let names = names.filter(names_unit).collect();
         let shorts = members.iter().map(|(_, survey)| survey.is_short()).collect();
@@ -83,22 +83,22 @@ impl Whole {
     }
 
     /// Members have told their sizes anew.
-    pub(super) fn measured(&mut self, capacities: &[Capacity]) -> Result<Capacity, Error> {
+    pub(super) fn learn_capacities(&mut self, capacities: &[Capacity]) -> Result<Capacity, Error> {
         let parts = self.parts.iter().zip(capacities).map(|(part, capacity)| Geometry {
             block: capacity.block_length,
             blocks: capacity.last_lba.saturating_add(1),
             ..*part
         });
         let parts: Vec<Geometry> = parts.collect();
-        let joined = joined(self.layout, &parts);
-        self.misfit = joined.as_ref().err().cloned();
-        self.geometry = joined.map_err(StripeError::error)?;
+        let geometry = geometry_of(self.layout, &parts);
+        self.misfit = geometry.as_ref().err().cloned();
+        self.geometry = geometry.map_err(StripeError::error)?;
         self.parts = parts;
         Ok(self.capacity())
     }
 
     /// Members have told their modes anew, or nothing; the answer to `cdb`.
-    pub(super) fn moded(
+    pub(super) fn learn_modes(
         &mut self,
         told: &[Option<Mode>],
         cdb: &CdbView<'_>,
@@ -108,7 +108,7 @@ impl Whole {
                 *part = Geometry { volatile_cache, write_through, read_only, ..*part };
             }
         }
-        self.geometry = joined(self.layout, &self.parts).map_err(StripeError::error)?;
+        self.geometry = geometry_of(self.layout, &self.parts).map_err(StripeError::error)?;
         self.mode_sense(cdb)
     }
 
@@ -268,7 +268,7 @@ fn expect_different(members: &[(&Part, &Survey)]) -> Result<(), StripeError> {
 }
 
 /// What all of `parts` together can do.
-fn joined(layout: Layout, parts: &[Geometry]) -> Result<Geometry, StripeError> {
+fn geometry_of(layout: Layout, parts: &[Geometry]) -> Result<Geometry, StripeError> {
     let Some(first) = parts.first() else { return Err(StripeError::Members(0)) };
     let (chunk, block) = (layout.chunk(), first.block);
     for (member, part) in (1..).zip(parts) {
