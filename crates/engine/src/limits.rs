@@ -33,6 +33,12 @@ pub const SHORT_RECEIVES: u8 = 4;
 /// Bytes of such a receive: dozens of headers, and what is copied of a segment is little of it.
 pub const SHORT_RECEIVE_BYTES: usize = 4 << 10;
 
+/// Sockets that a port on io_uring asks itself while it spins: each costs a system call a turn.
+pub const ASKED_MAX: usize = 16;
+
+/// Turns of others without anything after which a socket is left to the kernel again.
+pub const ASKED_MISSES_MAX: u8 = 32;
+
 /// Largest number of receive buffers that the kernel accepts in one ring.
 pub const RECEIVE_BUFFERS_MAX: u16 = 1 << 15;
 

@@ -177,6 +177,29 @@ impl ReceiveBuffers {
         id
     }
 
+    /// Whether there is a buffer that the kernel does not have.
+    pub(crate) fn has_spare(&self) -> bool {
+        let ids = self.spares.ids.take();
+        let has = !ids.is_empty();
+        self.spares.ids.set(ids);
+        has
+    }
+
+    /// Takes one of those: the last one that came back.
+    pub(crate) fn take_spare(&self) -> Option<u16> {
+        let mut ids = self.spares.ids.take();
+        let id = ids.pop();
+        self.spares.ids.set(ids);
+        id
+    }
+
+    /// Gives it back as it was.
+    pub(crate) fn put_spare(&self, id: u16) {
+        let mut ids = self.spares.ids.take();
+        ids.push(id);
+        self.spares.ids.set(ids);
+    }
+
     /// Notes that the kernel took `id` from the ring.
     pub(crate) fn taken(&self) {
         self.available.set(self.available.get().saturating_sub(1));

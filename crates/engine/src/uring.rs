@@ -37,6 +37,7 @@ use crate::filework::File;
 use crate::filework::FileWork;
 use crate::filework::Files;
 use crate::filework::errno_of;
+use crate::limits::ASKED_MAX;
 use crate::monotonic;
 use crate::pool::Done;
 use crate::pool::Job;
@@ -71,6 +72,8 @@ pub struct Uring {
     starved: VecDeque<usize>,
     /// Sockets whose next receive waits until what the last one brought has been looked at.
     single: Vec<usize>,
+    /// Sockets that the port asks itself. One that is asked no more goes at the next look.
+    asked: Vec<usize>,
     /// Listening sockets that ran out of descriptors, and when to try again.
     resting: VecDeque<(Instant, usize)>,
     chores: Pool,
@@ -98,6 +101,7 @@ impl Uring {
             ready: VecDeque::new(),
             starved: VecDeque::new(),
             single: Vec::new(),
+            asked: Vec::with_capacity(ASKED_MAX),
             resting: VecDeque::new(),
             chores: Pool::of_chores(&config.name, &bell),
             bell,
@@ -157,6 +161,19 @@ impl Uring {
         }
     }
 
+    /// Asks sockets, behind all that the ring has told: a list that has left is known before the
+    /// answer to it.
+    fn ask_after_all(&mut self) {
+        if self.asked.is_empty() {
+            return;
+        }
+        while let Some(done) = self.ring.pop() {
+            let event = self.completed(&done);
+            self.ready.extend(event);
+        }
+        self.ask();
+    }
+
     /// Starts again what waited for a buffer or for a moment.
     fn restart(&mut self) {
         // All of them: one that has nothing to receive takes no buffer and must not keep the turn
@@ -190,7 +207,7 @@ impl Uring {
         }
     }
 
-    /// Watches the completion queue without sleeping; true if something came.
+    /// Watches the completion queue and asks sockets without sleeping; true if something came.
     fn spin(&mut self, from: Instant, deadline: Option<Instant>) -> bool {
         let budget = self.spin.budget_ns();
         if budget == 0 {
@@ -201,6 +218,11 @@ impl Uring {
             end = end.min(deadline);
         }
         loop {
+            self.ask();
+            if !self.ready.is_empty() {
+                self.spin.observe(from, monotonic(), Waited::Spinning);
+                return true;
+            }
             for _ in 0..SPINS_PER_LOOK {
                 if self.ring.has_completions() || self.bell.is_rung() {
                     let now = monotonic();
@@ -220,6 +242,7 @@ impl Uring {
         if !self.bell.fall_asleep() {
             return;
         }
+        self.stop_asking();
         let rested = self.resting.front().map(|(at, _)| *at);
         let until = match (deadline, rested) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -325,9 +348,11 @@ impl Port for Uring {
         let from = monotonic();
         self.restart();
         self.ring.submit();
+        self.ask_after_all();
         loop {
             self.answer_bell();
             if self.fill() {
+                self.count_misses();
                 return;
             }
             if deadline.is_some_and(|deadline| monotonic() >= deadline) {
@@ -347,10 +372,17 @@ impl Port for Uring {
         let from = monotonic();
         self.restart();
         self.ring.submit();
+        self.ask_after_all();
         self.answer_bell();
-        if !self.fill() && from < deadline {
+        if self.fill() || from >= deadline {
+            return;
+        }
+        let left = deadline.since(from).as_nanos();
+        if self.asked.is_empty() || left > u128::from(self.spin.budget_ns()) {
             self.sleep(from, Some(deadline), count);
             self.ring.has_completions();
+        } else {
+            self.spin(from, Some(deadline));
         }
     }
 

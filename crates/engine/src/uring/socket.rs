@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sockets on the ring: accept, receive, send, and the end of all of them.
 
+mod asking;
+
 use std::os::fd::AsRawFd;
 use std::os::fd::FromRawFd;
 use std::os::fd::OwnedFd;
@@ -45,6 +47,8 @@ pub(super) struct Sock {
     armed: Armed,
     /// Receives that are still asked for one by one.
     single: u8,
+    /// Turns of others since something came, while the port asks.
+    misses: u8,
     /// Where the receive goes that is with the kernel, if not into a buffer of the port.
     landing: Option<Landing>,
     paused: bool,
@@ -71,6 +75,15 @@ enum Armed {
     Single,
     /// One into `landing`.
     Landing,
+    /// None: the port asks the socket itself.
+    Asked,
+}
+
+/// How often a receive that is left to the kernel brings something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shots {
+    One,
+    All,
 }
 
 impl Sock {
@@ -83,6 +96,7 @@ impl Sock {
             watch: None,
             armed: Armed::No,
             single: 0,
+            misses: 0,
             landing: None,
             paused: false,
             starved: false,
@@ -115,6 +129,13 @@ impl Sock {
     /// Longest segment that is sent now.
     pub(super) fn segment_len(&self) -> Option<usize> {
         segment_len(&self.fd)
+    }
+
+    /// Longest of the receives that are asked for one by one, which is counted.
+    fn next_single(&mut self, buffer_bytes: usize) -> usize {
+        let short = self.single > SINGLE_RECEIVES - SHORT_RECEIVES;
+        self.single = self.single.saturating_sub(1);
+        if short { SHORT_RECEIVE_BYTES } else { buffer_bytes }
     }
 
     fn is_sending(&self) -> bool {
@@ -268,15 +289,22 @@ impl Uring {
         if sock.armed != Armed::No || sock.paused || sock.closing || !wanted {
             return;
         }
+        match self.can_ask() {
+            true => self.begin_asking(index),
+            false => self.hand_receive(index, Shots::All),
+        }
+    }
+
+    /// Leaves what comes to the kernel.
+    fn hand_receive(&mut self, index: usize, shots: Shots) {
+        let Some(sock) = self.sockets.get_mut(index) else { return };
         sock.owed += 1;
-        let receive = if sock.single == 0 {
+        let receive = if sock.single == 0 && shots == Shots::All {
             sock.armed = Armed::Multi;
             opcode::RecvMulti::new(sock.number(), BUFFER_GROUP).build()
         } else {
             sock.armed = Armed::Single;
-            sock.single -= 1;
-            let short = sock.single >= SINGLE_RECEIVES - SHORT_RECEIVES;
-            let bytes = if short { SHORT_RECEIVE_BYTES } else { self.buffers.buffer_bytes() };
+            let bytes = sock.next_single(self.buffers.buffer_bytes());
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
             let receive = opcode::Recv::new(sock.number(), std::ptr::null_mut(), bytes);
             receive.buf_group(BUFFER_GROUP).build().flags(squeue::Flags::BUFFER_SELECT)
@@ -302,7 +330,7 @@ impl Uring {
             return Some(landing);
         }
         match sock.armed {
-            Armed::Soon if !sock.paused => {}
+            Armed::Soon | Armed::Asked if !sock.paused => {}
             Armed::Multi if sock.single == 0 => {
                 sock.single = SINGLE_RECEIVES;
                 self.cancel_receive(index);
@@ -347,7 +375,7 @@ impl Uring {
         let token = sock.receive?;
         let event = match armed {
             Armed::Landing => self.landed(index, token, result),
-            _ => self.received(index, token, result, last, chunk),
+            _ => self.received(index, token, result, (armed, last), chunk),
         };
         self.before_detached(index, event)
     }
@@ -387,7 +415,7 @@ impl Uring {
         index: usize,
         token: Token,
         result: Result<usize, i32>,
-        last: bool,
+        (armed, last): (Armed, bool),
         chunk: Option<Chunk>,
     ) -> Option<(Token, Event)> {
         let sock = self.sockets.get_mut(index)?;
@@ -397,12 +425,13 @@ impl Uring {
                 Some((token, Event::ReceiveEnded { error: None }))
             }
             Ok(_) => {
-                if sock.single > 0 && last {
+                // What was cancelled may have been worked on just then.
+                let unwanted = sock.paused || sock.detach.is_some();
+                if last && armed == Armed::Single {
                     self.receive_soon(index);
                 } else if last {
                     self.arm_receive(index);
-                } else if sock.paused || sock.detach.is_some() {
-                    // It was being worked on when it was to be cancelled.
+                } else if unwanted || self.can_ask() {
                     self.cancel_receive(index);
                 }
                 chunk.map(|bytes| (token, Event::Received { bytes }))
@@ -538,7 +567,7 @@ impl Uring {
                 if sock.starved {
                     sock.starved = false;
                     self.starved.retain(|other| *other != index);
-                } else if !matches!(sock.armed, Armed::No | Armed::Soon) {
+                } else if !matches!(sock.armed, Armed::No | Armed::Soon | Armed::Asked) {
                     self.cancel_receive(index);
                 }
             }

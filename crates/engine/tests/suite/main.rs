@@ -8,9 +8,11 @@ extern crate lunwire_engine as engine;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use engine::Choice;
 use engine::Config;
+use engine::Port;
 use engine::epoll::Epoll;
 use engine::ppe::Idle;
 use engine::ppe::Ppe;
@@ -36,6 +38,14 @@ macro_rules! suite {
                 if super::uring_is_allowed() {
                     let make = |config: &super::Config| super::Uring::new(config).unwrap();
                     super::$module::$scenario(make);
+                }
+            })*
+        }
+        mod asking {
+            $(#[test]
+            fn $scenario() {
+                if super::uring_is_allowed() {
+                    super::$module::$scenario(super::asking);
                 }
             })*
         }
@@ -107,6 +117,18 @@ fn ppe(config: &Config) -> Ppe {
     let settings = Settings { engine: Choice::Auto, port, cpu: None, idle: Idle::Sleep };
     let mut seats = engine::ppe::start(&settings, 1).unwrap();
     seats.pop().unwrap().into()
+}
+
+/// A ring whose waits have been short, so that it asks its sockets itself.
+fn asking(config: &Config) -> Uring {
+    let config = Config { spin_max: Duration::from_millis(5), ..config.clone() };
+    let mut port = Uring::new(&config).unwrap();
+    for _ in 0..64 {
+        port.waker().wake();
+        port.wait(None);
+        while port.next_event().is_some() {}
+    }
+    port
 }
 
 fn uring_is_allowed() -> bool {
