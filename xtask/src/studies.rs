@@ -28,11 +28,15 @@ const HEAD: &str = "\
 
 <!-- made by `cargo xtask studies` from crates/lab/src/catalogue.tsv and docs/*.json -->
 
-Every figure and table of the five studies that this project implements: what was measured there and how, what the study says of it, what `lunwire lab run` measured \
-here, and the verdict. A verdict is computed from the repetitions of a run by rules that are the same for all: a claim *holds* where the interval in which the \
-median lies is on the claim's side of its bound, *no longer* where it is on the other, *in part* where some of its cases are so and some so; *the spread hides it* where \
-the bound is within the interval of more than a third of its cases, or where there were fewer than three runs. The page that a run writes tells every case \
-(`crates/lab/src/verdict.rs` has the rules and their tests). Drawings, of which nothing can be measured, stand below each table.
+Every figure and table of the five studies that this project implements: what was measured \
+there and how, what the study says of it, what `lunwire lab run` measured here, and the \
+verdict. A verdict is computed from the repetitions of a run by rules that are the same for \
+all: a claim *holds* where the interval in which the median lies is on the claim's side of \
+its bound, *no longer* where it is on the other, *in part* where some of its cases are so \
+and some so; *the spread hides it* where the bound is within the interval of more than a \
+third of its cases, or where there were fewer than three runs. The page that a run writes \
+tells every case (`crates/lab/src/verdict.rs` has the rules and their tests). Drawings, of \
+which nothing can be measured, stand below each table.
 ";
 
 /// Writes the page.
@@ -63,7 +67,9 @@ fn page(read: &dyn Fn(&str) -> Result<String>) -> Result<String> {
     let mut page = HEAD.to_owned();
     for (study, title) in STUDIES {
         let results = match read(&format!("docs/{study}.json")) {
-            Ok(text) => serde_json::from_str(&text).with_context(|| format!("docs/{study}.json"))?,
+            Ok(text) => {
+                serde_json::from_str(&text).with_context(|| format!("docs/{study}.json"))?
+            }
             Err(_) => Value::Null,
         };
         push_study(&mut page, &catalogue, (study, title), &results)?;
@@ -90,7 +96,8 @@ fn push_study(
              {steal:.1} % of the time stolen.\n"
         )?;
     }
-    page.push_str("| | measured there | theirs | ours | verdict | command |\n|---|---|---|---|---|---|\n");
+    page.push_str("| | measured there | theirs | ours | verdict | command |\n");
+    page.push_str("|---|---|---|---|---|---|\n");
     let mut drawings = Vec::new();
     for line in catalogue.lines().filter(|line| !line.starts_with('#')) {
         let fields: Vec<&str> = line.split('\t').collect();
@@ -152,8 +159,12 @@ mod tests {
     use super::*;
     use anyhow::bail;
 
-    const ROWS: &str = "# head\namp\tFigure 1\tdrawing\ta\namp\tFigure 3\tmeasured\tb\nibm\tT\tneeds \
-                        root\tc\n";
+    const ROWS: &str = "\
+# head
+amp\tFigure 1\tdrawing\ta
+amp\tFigure 3\tmeasured\tb
+ibm\tT\tneeds root\tc
+";
 
     fn with(results: &str) -> Result<String> {
         page(&|path| match path {
@@ -172,7 +183,8 @@ mod tests {
         let row = "| Figure 3 | b | (1) x\\|y<br>(2) v | (1) z<br>(2) w | **holds in \
                    part**<br>(1) holds<br>(2) no longer | `run amp` |\n";
         assert!(page.contains(row), "{page}");
-        assert!(page.contains("Drawings: Figure 1.") && page.contains("| T | c | | | not yet | needs root |"));
+        assert!(page.contains("Drawings: Figure 1."), "{page}");
+        assert!(page.contains("| T | c | | | not yet | needs root |"), "{page}");
     }
 
     #[test]

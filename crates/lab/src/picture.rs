@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pictures as SVG: lines over sizes in powers of two, and bars in rows. Each tells in words what it
-//! shows, and has colours for bright and for dark screens.
+//! Pictures as SVG: lines over sizes in powers of two, and bars in rows. Each tells in words what
+//! it shows, and has colours for bright and for dark screens.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -135,7 +135,10 @@ impl Picture {
     pub(crate) fn json(&self) -> Value {
         let series: Vec<Value> = match &self.kind {
             Kind::Lines(lines) => {
-                let one = |line: &Line| json!({ "name": line.name, "published": line.published, "points": line.points });
+                let one = |line: &Line| {
+                    let Line { name, published, points } = line;
+                    json!({ "name": name, "published": published, "points": points })
+                };
                 lines.iter().map(one).collect()
             }
             Kind::Bars { parts, bars } => {

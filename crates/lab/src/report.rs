@@ -72,8 +72,9 @@ impl Report {
         let mut told = vec![
             format!("`{}` took {took:.0} s. {}.", self.command(), self.noted.text()),
             format!(
-                "Noise: the coefficient of variation of what the verdicts rest on is {variation:.1} \
-                 % at the median; a hypervisor took {steal:.1} % of the processors' time."
+                "Noise: the coefficient of variation of what the verdicts rest on is \
+                 {variation:.1} % at the median; a hypervisor took {steal:.1} % of the processors' \
+                 time."
             ),
         ];
         let claims = self.findings.figures.iter().flat_map(|figure| &figure.claims);

@@ -137,7 +137,7 @@ impl Files {
 }
 
 /// What this thread has used of a processor.
-fn cpu_ns() -> u64 {
+pub(super) fn cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let [seconds, nanoseconds] =
         [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));

@@ -16,12 +16,11 @@ use store::spec::Spec;
 use target::{Node, Plan, Stores, Target};
 use tempfile::TempDir;
 
-use super::direct::{CHUNK, Cache, Files, path_of};
+use super::direct::{CHUNK, Cache, Files, cpu_ns, path_of};
 use super::theirs::{DISKS, NODES};
 use super::{Load, Place, Sample};
+use crate::Error;
 use crate::measure::real;
-use crate::threads::{find, usage};
-use crate::{Error, LOAD_NAME};
 
 const TARGET: &str = "iqn.2026-01.local.lunwire:lab";
 
@@ -39,7 +38,6 @@ pub(super) struct Rig {
     sessions: Vec<(Place, SessionId, Geometry)>,
     /// Why three targets do not pass the cache by.
     uncached_lacking: Option<String>,
-    thread: u32,
     folder: TempDir,
 }
 
@@ -67,7 +65,6 @@ impl Rig {
             ..initiator::Config::default()
         };
         let queue = Queue::new(&config).map_err(Error::rig)?;
-        let thread = find(LOAD_NAME).ok_or_else(|| Error::rig("the load has no thread"))?;
         let mut rig = Self {
             disk,
             disk_lacking,
@@ -76,7 +73,6 @@ impl Rig {
             queue,
             sessions: Vec::new(),
             uncached_lacking: None,
-            thread,
             folder,
         };
         let memory = Spec::Memory { bytes: bytes * DISKS as u64 };
@@ -150,7 +146,7 @@ impl Rig {
         let (_, session, geometry) = session.ok_or_else(|| Error::rig("no session"))?;
         let length = load.bytes as usize;
         let data = self.queue.pool().take(length).ok_or(Error::Memory(length))?.freeze();
-        let before = usage(self.thread);
+        let before = cpu_ns();
         let driver = Driver {
             queue: &mut self.queue,
             session: *session,
@@ -160,8 +156,7 @@ impl Rig {
             number: 0,
         };
         let (ios, seconds) = driver.keep_busy(time)?;
-        let used = usage(self.thread) - before;
-        Ok(Sample { ios: real(ios), seconds, cpu_ns: used.cpu_ns })
+        Ok(Sample { ios: real(ios), seconds, cpu_ns: cpu_ns() - before })
     }
 
     pub(super) fn stop(self) -> Result<(), Error> {

@@ -75,11 +75,10 @@ fn measure(options: &LabRunOptions) -> Result<()> {
     for study in &studies {
         drop(prepare(&out.join(study.name))?);
     }
-    leaving::set_most(STEP_MOST);
-    leaving::catch_signals(|| {})?;
+    leaving::catch_signals(|| leaving::set_most(STEP_MOST))?;
     let mut course = Course::of(out, settings);
     for study in studies {
-        if course.is_done(study.name) {
+        if course.is_done(study.name) && lab::is_report(&out.join(study.name)) {
             output::say(format_args!("{}: done before this run was stopped", study.name));
             continue;
         }
