@@ -160,7 +160,7 @@ mod tests {
             std::fs::write(path_of(folder.path(), index), vec![0; 256 << 10]).unwrap();
         }
         let files = Files::open(folder.path(), 5, 256 << 10, Cache::Used).unwrap();
-        assert_eq!(files.bytes, 5 * 256 << 10);
+        assert_eq!(files.bytes, (5 * 256) << 10);
         let data: Vec<u8> = (0..=255).cycle().take(200_000).collect();
         files.write(60_000, &data).unwrap();
         let mut back = vec![0; data.len()];
