@@ -486,7 +486,7 @@ fn gains(measured: &Measured) -> Figure {
             let all: f64 = before.iter().sum();
             let of = |first: usize| {
                 let sum = |parts: &[f64; 4]| parts[first] + parts[first + 2];
-                100.0 * (sum(&before) - sum(&after)) / all
+                100.0 * (sum(&before) - sum(&after)) / all.max(1e-9)
             };
             let together = change(all, after.iter().sum());
             ours.row(vec![

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use clap::Subcommand;
-use clap::builder::PossibleValuesParser;
 
 pub(crate) const LAB_EXAMPLES: &str = "\
 Examples:
@@ -64,15 +63,10 @@ pub(crate) enum LabAction {
 /// All studies.
 pub(crate) const ALL: &str = "all";
 
-fn names() -> PossibleValuesParser {
-    let studies = lab::STUDIES.iter().map(|study| study.name);
-    PossibleValuesParser::new(studies.chain([ALL]).collect::<Vec<_>>())
-}
-
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LabRunOptions {
-    /// Which ones
-    #[arg(required = true, value_name = "NAME", value_parser = names())]
+    /// Which ones, as `lunwire lab list` names them, or `all`
+    #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
     /// Less than three minutes for each study, which is the default
     #[arg(long, conflicts_with_all = ["full", "smoke"])]

@@ -24,6 +24,7 @@ use crate::args::LabAction;
 use crate::args::LabOptions;
 use crate::args::LabReportOptions;
 use crate::args::LabRunOptions;
+use crate::args::Usage;
 use crate::client;
 use crate::client::leaving;
 use crate::client::outfile::Outfile;
@@ -67,6 +68,11 @@ fn measure(options: &LabRunOptions) -> Result<()> {
     };
     let mut settings = Settings::new(effort);
     settings.rounds = rounds.map(usize::from);
+    let known = || STUDIES.iter().map(|study| study.name).chain([args::ALL]);
+    if let Some(name) = names.iter().find(|name| !known().any(|known| known == *name)) {
+        let known = known().collect::<Vec<_>>().join(", ");
+        return Err(Usage(format!("{name} is no study; there are {known}")).into());
+    }
     let is_wanted =
         |study: &&Study| names.iter().any(|name| name == study.name || name == args::ALL);
     let studies: Vec<&Study> = STUDIES.iter().filter(is_wanted).collect();
