@@ -11,8 +11,8 @@ use serde_json::Value;
 
 mod pictures;
 
-/// Threads of a study are found by their names, and the kernel of CRC is the process's: one study at
-/// a time.
+/// Threads of a study are found by their names, and the kernel of CRC is the process's: one study
+/// at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn run(study: &Study, settings: &Settings, steps: &Counter) -> Result<Report, Error> {
