@@ -12,7 +12,7 @@ use crate::html;
 use crate::machine::Noted;
 use crate::measure::median;
 use crate::study::{Findings, Settings, Study, Table};
-use crate::verdict::{REPETITIONS_MIN, Test, Verdict};
+use crate::verdict::{REPETITIONS_MIN, Verdict};
 
 /// The page of a report within its folder.
 pub const PAGE: &str = "index.html";
@@ -59,10 +59,7 @@ impl Report {
 
     /// What else the machine did, and how much the figures vary.
     pub(crate) fn noise(&self) -> (f64, f64) {
-        let claims = self.findings.figures.iter().flat_map(|figure| &figure.claims);
-        let measured = claims.flat_map(|claim| &claim.tests).map(|test: &Test| test.spread);
-        let measured = measured.filter(|spread| spread.repetitions.is_some());
-        (median(measured.map(|spread| 100.0 * spread.variation).collect()), self.noted.steal)
+        (100.0 * median(self.findings.variations.clone()), self.noted.steal)
     }
 
     /// What was noted of the run, in sentences.
@@ -72,7 +69,7 @@ impl Report {
         let mut told = vec![
             format!("`{}` took {took:.0} s. {}.", self.command(), self.noted.text()),
             format!(
-                "Noise: the coefficient of variation of what the verdicts rest on is \
+                "Noise: the coefficient of variation of the cases is \
                  {variation:.1} % at the median; a hypervisor took {steal:.1} % of the processors' \
                  time."
             ),

@@ -106,6 +106,8 @@ pub(crate) struct Findings {
     /// How and on what it was measured, and where that differs from the study.
     pub(crate) preface: Vec<String>,
     pub(crate) figures: Vec<Figure>,
+    /// How much each case varied from run to run: coefficients of variation.
+    pub(crate) variations: Vec<f64>,
 }
 
 /// A figure or table of the study, or some that belong together, and ours.

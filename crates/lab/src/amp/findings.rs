@@ -23,6 +23,7 @@ pub(super) fn report(measured: &Measured) -> Findings {
     Findings {
         title: "AMP: a polling core for the work on sockets (Foong et al., 2005), re-run",
         preface: preface(measured),
+        variations: measured.cases.iter().map(Case::variation).collect(),
         figures: vec![
             throughput(measured),
             scaling(measured),
@@ -55,6 +56,11 @@ impl Case {
 
     fn typical(&self, of: impl Fn(&Sample) -> f64) -> f64 {
         median(self.values(of))
+    }
+
+    /// Of the throughput.
+    fn variation(&self) -> f64 {
+        Spread::of(&self.values(|sample| sample.ios / sample.seconds)).variation
     }
 
     fn megabytes(&self) -> f64 {

@@ -27,6 +27,7 @@ pub(super) fn report(measured: &Measured) -> Findings {
     Findings {
         title: "FAST05: the cost of iSCSI without a network, theirs and ours",
         preface: preface(measured),
+        variations: variations(measured),
         figures: vec![
             profile(measured, SARWATE),
             protocol(measured),
@@ -38,6 +39,12 @@ pub(super) fn report(measured: &Measured) -> Findings {
             writes(measured),
         ],
     }
+}
+
+/// Of the cycles of each path.
+fn variations(measured: &Measured) -> Vec<f64> {
+    let paths = measured.reads.iter().chain(&measured.writes).flat_map(|(_, tiers)| tiers);
+    paths.flatten().map(|cycles| cycles.variation).collect()
 }
 
 fn preface(measured: &Measured) -> Vec<String> {

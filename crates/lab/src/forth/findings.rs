@@ -17,6 +17,7 @@ pub(super) fn report(measured: &Measured) -> Findings {
     Findings {
         title: "FORTH: disks behind one target and behind three (Xinidis et al., 2005), re-run",
         preface: preface(measured),
+        variations: measured.variations(),
         figures,
     }
 }
@@ -57,6 +58,12 @@ fn preface(measured: &Measured) -> Vec<String> {
 }
 
 impl Measured {
+    /// Of the throughput of each case.
+    fn variations(&self) -> Vec<f64> {
+        let of = |case: &Case| Spread::of(&case.values(Case::rate)).variation;
+        self.cases.iter().map(of).collect()
+    }
+
     fn spread(&self, place: Place, load: Load, of: Of) -> Option<Spread> {
         Some(Spread::of(&self.case(place, load)?.values(of)))
     }

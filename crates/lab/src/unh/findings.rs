@@ -16,6 +16,7 @@ pub(super) fn report(measured: &Measured) -> Findings {
     Findings {
         title: "UNH: iSCSI over RDMA (Burns, 2008), re-run",
         preface: preface(measured),
+        variations: measured.variations(),
         figures: vec![
             wire::combinations(),
             wire::headers(measured),
@@ -63,6 +64,11 @@ fn preface(measured: &Measured) -> Vec<String> {
 }
 
 impl Measured {
+    /// Of the throughput of each case.
+    fn variations(&self) -> Vec<f64> {
+        self.cases.iter().map(|case| Spread::of(&case.rates()).variation).collect()
+    }
+
     fn megabits(&self, load: Load) -> Option<f64> {
         self.case(load).map(Case::megabits)
     }
