@@ -123,6 +123,24 @@ struct Case {
     calls: Option<[f64; 2]>,
 }
 
+/// One run of each case of a division.
+fn run_all(
+    rig: &mut Rig,
+    division: Division,
+    cases: &mut [Case],
+    (round, time): (usize, Duration),
+    steps: &Steps<'_>,
+) -> Result<(), Error> {
+    for case in cases.iter_mut().filter(|case| case.division == division) {
+        steps.next(&format!("{}, {}", division.name(), case.load.name()))?;
+        case.samples.push(rig.run(case.load, time)?);
+        if round == 0 {
+            case.calls = rig.count_calls(case.load)?;
+        }
+    }
+    Ok(())
+}
+
 impl Measured {
     fn take(options: &Options, steps: &Steps<'_>) -> Result<Self, Error> {
         let mut cases: Vec<Case> = Division::ALL
@@ -138,15 +156,11 @@ impl Measured {
             for division in Division::ALL {
                 let mut rig = Rig::start(division, Places::of(division))?;
                 engine = rig.engine();
-                for case in cases.iter_mut().filter(|case| case.division == division) {
-                    steps.next(&format!("{}, {}", division.name(), case.load.name()))?;
-                    case.samples.push(rig.run(case.load, options.time)?);
-                    if round == 0 {
-                        case.calls = rig.count_calls(case.load)?;
-                    }
-                }
+                let ran = run_all(&mut rig, division, &mut cases, (round, options.time), steps);
                 uncounted = rig.uncounted();
+                // Whatever came of it, nothing is served any more.
                 rig.stop()?;
+                ran?;
             }
         }
         let per_second = engine::cycles::per_second();

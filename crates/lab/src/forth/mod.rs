@@ -220,6 +220,27 @@ struct Measured {
     lacking: Vec<(Place, String)>,
 }
 
+/// All rounds. All cases take turns, so that what the machine does besides hits all of them.
+fn run_all(
+    rig: &mut Rig,
+    cases: &mut [Case],
+    packets: &mut [Packet],
+    options: &Options,
+    steps: &Steps<'_>,
+) -> Result<(), Error> {
+    for _ in 0..options.rounds {
+        for packet in &mut *packets {
+            steps.next(&format!("TCP, {} bytes", packet.bytes))?;
+            packet.measure(options.time)?;
+        }
+        for case in &mut *cases {
+            steps.next(&format!("{}: {}", case.place.name(), case.load.name()))?;
+            case.samples.push(rig.run(case.place, case.load, options.time)?);
+        }
+    }
+    Ok(())
+}
+
 impl Measured {
     fn take(options: Options, steps: &Steps<'_>) -> Result<Self, Error> {
         let mut rig = Rig::start(options.disk)?;
@@ -237,19 +258,11 @@ impl Measured {
         }
         let mut packets: Vec<Packet> = options.sizes.iter().copied().map(Packet::new).collect();
         steps.expect(options.rounds * (cases.len() + packets.len()));
-        // All take turns, so that what the machine does besides hits all of them.
-        for _ in 0..options.rounds {
-            for packet in &mut packets {
-                steps.next(&format!("TCP, {} bytes", packet.bytes))?;
-                packet.measure(options.time)?;
-            }
-            for case in &mut cases {
-                steps.next(&format!("{}: {}", case.place.name(), case.load.name()))?;
-                case.samples.push(rig.run(case.place, case.load, options.time)?);
-            }
-        }
+        let ran = run_all(&mut rig, &mut cases, &mut packets, &options, steps);
         let lacking = rig.lacking();
+        // Whatever came of it, nothing is served any more.
         rig.stop()?;
+        ran?;
         Ok(Self { options, cases, packets, lacking })
     }
 

@@ -315,12 +315,15 @@ impl Measured {
         let mut spinning = Self::to_spin(options);
         steps.expect(options.rounds * (cases.len() + spinning.len()));
         // All take turns, so that what the machine does besides hits all of them.
-        rig.take_turns(&mut cases, options, steps)?;
-        let counted = frames::Counted::take(&rig)?;
+        let ran = rig.take_turns(&mut cases, options, steps);
+        let counted = ran.and_then(|()| frames::Counted::take(&rig));
+        // Whatever came of it, nothing is served any more.
         rig.stop()?;
+        let counted = counted?;
         let mut rig = Rig::start(engine::limits::SPIN_MAX)?;
-        rig.take_turns(&mut spinning, options, steps)?;
+        let ran = rig.take_turns(&mut spinning, options, steps);
         rig.stop()?;
+        ran?;
         let (options, cpus) = (*options, allowed_cpus().len());
         Ok(Self { options, engine, cpus, cases, spinning, counted })
     }
