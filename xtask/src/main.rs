@@ -16,6 +16,7 @@ mod mutants;
 mod proofs;
 mod readme;
 mod scsi;
+mod studies;
 mod tidy;
 mod tree;
 mod units;
@@ -39,6 +40,8 @@ usage: cargo xtask TASK
   proofs --check        fails when a mutant has no place or a rule no mutant; builds nothing
   scsi                  writes docs/SCSI.md
   scsi --check          fails when it is stale, or a command is named by no test
+  studies               writes docs/STUDIES.md
+  studies --check       fails when it is stale
   compliance --open     lists what a role must do that has neither test nor reason
   compliance --doubtful lists tests that name much, and rows that speak of several things
   units                 builds all tests and runs them, several binaries at once
@@ -51,6 +54,8 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(),
         ["scsi"] => scsi::write(),
         ["scsi", "--check"] => scsi::check(),
+        ["studies"] => studies::write(),
+        ["studies", "--check"] => studies::check(),
         ["compliance"] => compliance::write(),
         ["configuration"] => configuration::write(),
         ["compliance", "--check"] => compliance::check(),

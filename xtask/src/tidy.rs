@@ -11,6 +11,7 @@ use crate::lexer::Split;
 use crate::metadata;
 use crate::metadata::Package;
 use crate::proofs;
+use crate::studies;
 use crate::unused;
 use crate::workspace;
 use crate::workspace::File;
@@ -86,6 +87,7 @@ pub(crate) fn run() -> Result<()> {
     problems.extend(lessons::problems(&files));
     problems.extend(configuration::problems()?);
     problems.extend(proofs::problems()?);
+    problems.extend(studies::problems()?);
     judge("tidy", &problems)
 }
 

@@ -1,70 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A report as one page without anything outside of it.
+//! Pages without anything outside of them: of a study, and of all that were run.
 
 use std::fmt::Write as _;
 
-use crate::report::{Report, Section, Table};
+use crate::report::Report;
+use crate::study::{Claim, Figure};
 
-/// The page.
+/// The page of a study.
 pub(crate) fn page(report: &Report) -> String {
-    let title = escape(&report.title);
-    let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\n\
-         <style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n"
-    );
+    let title = report.findings.title;
+    let mut page = head(title);
     page.push_str(&summary(report));
-    for line in &report.preface {
+    for line in report.circumstances().iter().chain(&report.findings.preface) {
         let _ = writeln!(page, "<p>{}</p>", escape(line));
     }
-    for (at, section) in report.sections.iter().enumerate() {
-        push_section(&mut page, at, section);
+    for (at, figure) in report.findings.figures.iter().enumerate() {
+        push_figure(&mut page, at, report, figure);
     }
-    page.push_str("</body></html>\n");
+    page.push_str(FOOT);
     page
 }
 
-/// What came of it, before all else.
+/// What stands before all else.
+pub(crate) fn head(title: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\n\
+         <style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n"
+    )
+}
+
+pub(crate) const FOOT: &str = "</body></html>\n";
+
+/// A verdict with its colour.
+pub(crate) fn badge(verdict: &str) -> String {
+    let class: String =
+        verdict.chars().map(|letter| if letter == ' ' { '-' } else { letter }).collect();
+    format!("<b class=\"verdict {class}\">{}</b>", escape(verdict))
+}
+
+/// What came of it.
 fn summary(report: &Report) -> String {
     let mut text = format!("<div id=\"summary\"><p><b>{}</b></p>\n<ul>\n", report.verdict());
-    for (at, section) in report.sections.iter().enumerate() {
-        let title = escape(&section.title);
-        let _ = write!(text, "<li><a href=\"#s{at}\">{title}</a>");
-        let verdicts = section.conclusions.iter().map(|one| {
-            let verdict = one.verdict();
-            let class = verdict.replace(' ', "-");
-            format!(" <span class=\"{class}\"><b>{verdict}</b></span>")
-        });
-        text.extend(verdicts);
-        text.push_str("</li>\n");
+    for (at, figure) in report.findings.figures.iter().enumerate() {
+        let (title, badge) = (escape(&figure.title), badge(figure.verdict().name()));
+        let _ = writeln!(text, "<li><a href=\"#s{at}\">{title}</a> {badge}</li>");
     }
     text.push_str("</ul></div>\n");
     text
 }
 
-fn push_section(page: &mut String, at: usize, section: &Section) {
-    let _ = writeln!(page, "<h2 id=\"s{at}\">{}</h2>", escape(&section.title));
-    for conclusion in &section.conclusions {
-        let (verdict, text) = (conclusion.verdict(), escape(&conclusion.text));
-        let class = verdict.replace(' ', "-");
-        let _ = writeln!(page, "<p class=\"{class}\"><b>{verdict}</b>: {text}</p>");
+fn push_figure(page: &mut String, at: usize, report: &Report, figure: &Figure) {
+    let badge = badge(figure.verdict().name());
+    let _ = writeln!(page, "<h2 id=\"s{at}\">{} {badge}</h2>", escape(&figure.title));
+    for what in figure.measured_there(report.study.name) {
+        let _ = writeln!(page, "<p class=\"how\">Measured there: {}.</p>", escape(what));
     }
-    for figure in &section.figures {
-        page.push_str(&figure.svg());
+    if !figure.method.is_empty() {
+        let _ = writeln!(page, "<p class=\"how\">Here: {}</p>", escape(&figure.method));
     }
-    for table in &section.tables {
-        push_table(page, table);
+    for claim in &figure.claims {
+        push_claim(page, claim);
+    }
+    for picture in &figure.pictures {
+        page.push_str(&picture.svg());
+    }
+    for table in &figure.tables {
+        push_table(page, &table.head, &table.rows);
+    }
+    let _ = writeln!(page, "<p class=\"how\">Again: <code>{}</code></p>", report.command());
+}
+
+fn push_claim(page: &mut String, claim: &Claim) {
+    let badge = badge(claim.verdict().name());
+    let (theirs, ours) = (escape(&claim.theirs), escape(&claim.ours));
+    let _ = writeln!(page, "<p>{badge} {theirs}<br>Here: {ours}</p>");
+    let reasons: Vec<String> =
+        claim.reasons().iter().map(|reason| format!("<li>{}</li>", escape(reason))).collect();
+    if !reasons.is_empty() {
+        let reasons = reasons.concat();
+        let _ = writeln!(page, "<details><summary>why</summary><ul>{reasons}</ul></details>");
     }
 }
 
-fn push_table(page: &mut String, table: &Table) {
+pub(crate) fn push_table(page: &mut String, head: &[String], rows: &[Vec<String>]) {
     let row = |tag: &str, cells: &[String]| {
         let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
         format!("<tr>{}</tr>\n", cells.collect::<String>())
     };
     page.push_str("<div class=\"wide\"><table>\n");
-    page.push_str(&row("th", &table.head));
-    for cells in &table.rows {
+    page.push_str(&row("th", head));
+    for cells in rows {
         page.push_str(&row("td", cells));
     }
     page.push_str("</table></div>\n");
@@ -76,11 +103,16 @@ pub(crate) fn escape(text: &str) -> String {
 }
 
 const STYLE: &str = "body{font-family:sans-serif;max-width:56em;margin:2em auto;padding:0 1em;\
-    line-height:1.4}table{border-collapse:collapse;margin:1em 0}th,td{border:1px solid #bbb;\
-    padding:.2em .6em;text-align:right}th{background:#eee}.supported b{color:#176d2c}\
-    .contradicted b{color:#a3201a}\
-    body{color:#222;background:#fff}a{color:#1f5fa8}#summary{border-left:4px solid #1f5fa8;\
-    padding:.1em 1em}div.wide{overflow-x:auto}\
-    @media (prefers-color-scheme:dark){body{color:#e4e4e4;background:#16181c}a{color:#6aa9ee}\
-    th{background:#2a2d33}th,td{border-color:#4a4e55}.supported b{color:#63c174}\
-    .contradicted b{color:#f0857d}}svg{max-width:100%;height:auto;display:block;margin:1em 0}";
+    line-height:1.4;color:#222;background:#fff}table{border-collapse:collapse;margin:1em 0}\
+    th,td{border:1px solid #bbb;padding:.2em .6em;text-align:right}th{background:#eee}\
+    a{color:#1f5fa8}.how{color:#555}.verdict{font-size:.85rem;border:1px solid;\
+    border-radius:.3em;padding:0 .4em;white-space:nowrap}.holds{color:#176d2c}\
+    .holds-in-part{color:#7a6200}.no-longer{color:#a3201a}\
+    #summary{border-left:4px solid #1f5fa8;padding:.1em 1em}div.wide{overflow-x:auto}\
+    svg{max-width:100%;height:auto;display:block;margin:1em 0}details{margin:0 0 1em 1em}\
+    td.left,th.left{text-align:left}\
+    @media screen and (prefers-color-scheme:dark){body{color:#e4e4e4;background:#16181c}\
+    a{color:#6aa9ee}th{background:#2a2d33}th,td{border-color:#4a4e55}.how{color:#a8a8a8}\
+    .holds{color:#63c174}.holds-in-part{color:#d8bf45}.no-longer{color:#f0857d}}\
+    @media print{body{max-width:none;margin:0}svg,table,p{break-inside:avoid}\
+    h2{break-after:avoid}div.wide{overflow:visible}table{font-size:.8em}}";

@@ -2,25 +2,44 @@
 //! The studies that this project implements, re-run on the reader's machine; the command line
 //! calls it.
 //!
-//! A study gives a [`Report`]: what it measured beside what was published, as tables, as figures
-//! and as a conclusion for each figure.
+//! A [`Study`] gives a [`Report`]: what it measured beside what was published, as tables, as
+//! pictures and as a verdict for each claim, computed by the same rules for all (`verdict.rs`).
 #![forbid(unsafe_code)]
 
-pub mod amp;
-pub mod fast05;
-mod figure;
+mod amp;
+mod catalogue;
+mod course;
+mod fast05;
+mod forth;
 mod html;
+mod joined;
+mod machine;
 mod measure;
+mod picture;
+mod progress;
 mod report;
+mod study;
 mod threads;
-pub mod unh;
+mod unh;
+mod verdict;
 
-pub use report::{Conclusion, PAGE, RESULTS, Report, Section, Table, is_report};
+pub use course::Course;
+pub use joined::{Change, JoinError, compare, join};
+pub use progress::Audience;
+pub use report::{PAGE, RESULTS, Report, is_report};
+pub use study::{Effort, STUDIES, Settings, Study};
+pub use verdict::Verdict;
+
+use machine::Machine;
+use progress::Steps;
 
 /// Why a study cannot be run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// Nobody wants the rest.
+    #[error("stopped")]
+    Stopped,
     /// There is not enough memory for the buffers.
     #[error("no memory for {0} bytes of buffers")]
     Memory(usize),
@@ -31,4 +50,36 @@ pub enum Error {
     /// defect of ours.
     #[error("the rig of target and initiator failed: {0}")]
     Rig(String),
+}
+
+impl Error {
+    /// Of a rig, for whatever reason.
+    fn rig(reason: impl ToString) -> Self {
+        Self::Rig(reason.to_string())
+    }
+}
+
+/// The thread that a study runs in: it loads the target itself, and is counted by its name.
+const LOAD_NAME: &str = "lab-load";
+
+/// Runs a study.
+///
+/// # Errors
+/// [`Error`]: it was stopped, there is no memory or no thread, or a defect of ours.
+pub fn run(study: &Study, settings: &Settings, audience: &dyn Audience) -> Result<Report, Error> {
+    let machine = Machine::look();
+    let findings = std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().name(LOAD_NAME.into());
+        let work = || (study.run)(settings, &Steps::new(audience));
+        let running = builder.spawn_scoped(scope, work).map_err(Error::rig)?;
+        running.join().map_err(|_| Error::Rig("the load has panicked".into()))?
+    })?;
+    Ok(Report { study: *study, settings: *settings, findings, noted: machine.note() })
+}
+
+/// Names of the figures and tables of `study` that its runs have to show.
+#[must_use]
+pub fn labels_of(study: &str) -> Vec<&'static str> {
+    let all = catalogue::of(study);
+    all.filter(|one| one.state == catalogue::State::Measured).map(|one| one.label).collect()
 }

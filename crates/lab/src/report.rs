@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a study found.
+//! A study that was run, as text, as a page and for programs.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,159 +8,113 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::figure::Figure;
 use crate::html;
+use crate::machine::Noted;
+use crate::measure::median;
+use crate::study::{Findings, Settings, Study, Table};
+use crate::verdict::{REPETITIONS_MIN, Verdict};
 
 /// The page of a report within its folder.
 pub const PAGE: &str = "index.html";
 
-/// The figures of a report, for programs.
+/// What a report has found, for programs.
 pub const RESULTS: &str = "results.json";
 
-/// Whether `folder` holds a report of some study.
+/// Whether `folder` holds a report of some study, or of all.
 #[must_use]
 pub fn is_report(folder: &Path) -> bool {
     let results = fs::read(folder.join(RESULTS)).ok();
     let results = results.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
-    results.is_some_and(|results| results["study"].is_string() && results["sections"].is_array())
+    results.is_some_and(|results| {
+        let of_one = results["study"].is_string()
+            && ["figures", "sections"].iter().any(|member| results[member].is_array());
+        of_one || results["studies"].is_array()
+    })
 }
 
 /// What a study found, figure by figure.
 #[derive(Debug)]
-#[non_exhaustive]
 pub struct Report {
-    /// Short name of the study.
-    pub name: &'static str,
-    /// What it is about.
-    pub title: String,
-    /// How and on what it was measured, and where that differs from the study.
-    pub preface: Vec<String>,
-    /// The figures.
-    pub sections: Vec<Section>,
-}
-
-/// A figure of the study and ours.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Section {
-    /// Such as "Figure 11: ...".
-    pub title: String,
-    /// The figures of both, side by side.
-    pub tables: Vec<Table>,
-    /// Drawn as SVG.
-    pub(crate) figures: Vec<Figure>,
-    /// What ours says about theirs.
-    pub conclusions: Vec<Conclusion>,
-}
-
-/// What a measurement says about a claim of the study.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Conclusion {
-    /// Whether it is so here, too; None: nothing was measured of it.
-    pub supports: Option<bool>,
-    /// The claim and our figures.
-    pub text: String,
-}
-
-/// Rows of text under a head.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Table {
-    /// Names of the columns.
-    pub head: Vec<String>,
-    /// As many cells each.
-    pub rows: Vec<Vec<String>>,
-}
-
-impl Section {
-    pub(crate) fn new(title: impl Into<String>) -> Self {
-        let title = title.into();
-        Self { title, tables: Vec::new(), figures: Vec::new(), conclusions: Vec::new() }
-    }
-
-    pub(crate) fn conclude(&mut self, supports: bool, text: String) {
-        self.conclusions.push(Conclusion { supports: Some(supports), text });
-    }
-
-    /// A claim of which nothing was measured.
-    pub(crate) fn pass_over(&mut self, text: String) {
-        self.conclusions.push(Conclusion { supports: None, text });
-    }
-}
-
-impl Conclusion {
-    /// "supported", "contradicted" or "not measured".
-    #[must_use]
-    pub const fn verdict(&self) -> &'static str {
-        match self.supports {
-            Some(true) => "supported",
-            Some(false) => "contradicted",
-            None => "not measured",
-        }
-    }
-}
-
-impl Table {
-    pub(crate) fn new(head: &[&str]) -> Self {
-        Self { head: head.iter().map(|cell| (*cell).to_owned()).collect(), rows: Vec::new() }
-    }
-
-    pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
-    }
-}
-
-/// What to say where so few runs were made that one of them may decide a figure.
-pub(crate) fn doubt(rounds: usize, enough: usize) -> Option<String> {
-    (rounds < enough).then(|| {
-        let runs = if rounds == 1 { "One run is".to_owned() } else { format!("{rounds} runs are") };
-        format!(
-            "{runs} too few for a verdict: whatever else the machine did then shows in the \
-             figures, and \"contradicted\" may be noise. Try --rounds {enough} or more on an \
-             idle machine."
-        )
-    })
+    pub(crate) study: Study,
+    pub(crate) settings: Settings,
+    pub(crate) findings: Findings,
+    pub(crate) noted: Noted,
 }
 
 impl Report {
-    /// How many of the claims of the study of which something was measured hold here.
+    /// How many of the study's claims hold here.
     #[must_use]
     pub fn verdict(&self) -> String {
-        let all = || self.sections.iter().flat_map(|section| &section.conclusions);
-        let measured = all().filter_map(|one| one.supports).count();
-        let supported = all().filter(|one| one.supports == Some(true)).count();
-        format!("Of {measured} claims of the study, {supported} are supported here.")
+        let claims = self.findings.figures.iter().flat_map(|figure| &figure.claims);
+        let verdicts: Vec<Verdict> = claims.map(|claim| claim.verdict()).collect();
+        tally(&verdicts)
     }
 
-    /// For a terminal: tables in columns.
+    /// How to have it again.
+    pub(crate) fn command(&self) -> String {
+        let Settings { effort, rounds } = self.settings;
+        let rounds = rounds.map(|rounds| format!(" --rounds {rounds}")).unwrap_or_default();
+        format!("lunwire lab run {} --{}{rounds}", self.study.name, effort.name())
+    }
+
+    /// What else the machine did, and how much the figures vary.
+    pub(crate) fn noise(&self) -> (f64, f64) {
+        (100.0 * median(self.findings.variations.clone()), self.noted.steal)
+    }
+
+    /// What was noted of the run, in sentences.
+    pub(crate) fn circumstances(&self) -> Vec<String> {
+        let (variation, steal) = self.noise();
+        let took = self.noted.took.as_secs_f64();
+        let mut told = vec![
+            format!("`{}` took {took:.0} s. {}.", self.command(), self.noted.text()),
+            format!(
+                "Noise: the coefficient of variation of the cases is \
+                 {variation:.1} % at the median; a hypervisor took {steal:.1} % of the processors' \
+                 time."
+            ),
+        ];
+        let claims = self.findings.figures.iter().flat_map(|figure| &figure.claims);
+        let mut repetitions =
+            claims.flat_map(|claim| &claim.tests).filter_map(|test| test.spread.repetitions);
+        if repetitions.any(|count| count < REPETITIONS_MIN) {
+            told.push(format!(
+                "Fewer than {REPETITIONS_MIN} runs are too few for a verdict: whatever else the \
+                 machine did then shows in the figures."
+            ));
+        }
+        told
+    }
+
+    /// For a terminal: claims, and tables in columns.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut text = format!("{}\n\n{}\n\n", self.title, self.verdict());
-        for line in &self.preface {
+        let mut text = format!("{}\n\n{}\n\n", self.findings.title, self.verdict());
+        for line in self.circumstances().iter().chain(&self.findings.preface) {
             let _ = writeln!(text, "{line}");
         }
-        for section in &self.sections {
-            let _ = writeln!(text, "\n{}\n", section.title);
-            for table in &section.tables {
+        for figure in &self.findings.figures {
+            let _ = writeln!(text, "\n{} ({})\n", figure.title, figure.verdict().name());
+            for table in &figure.tables {
                 let _ = writeln!(text, "{}", columns(table));
             }
-            for conclusion in &section.conclusions {
-                let _ = writeln!(text, "{}: {}", conclusion.verdict(), conclusion.text);
+            for claim in &figure.claims {
+                let verdict = claim.verdict().name();
+                let _ = writeln!(text, "{verdict}: {}\n    here: {}", claim.theirs, claim.ours);
             }
         }
         text
     }
 
-    /// Writes `index.html`, `results.json` and one SVG for each figure into `folder`, which is
+    /// Writes `index.html`, `results.json` and an SVG for each picture into `folder`, which is
     /// made if it is not there. Gives the path of the page.
     ///
     /// # Errors
     /// Of the file system.
     pub fn write(&self, folder: &Path) -> io::Result<PathBuf> {
         fs::create_dir_all(folder)?;
-        for figure in self.sections.iter().flat_map(|section| &section.figures) {
-            fs::write(folder.join(format!("{}.svg", figure.file)), figure.svg())?;
+        for picture in self.findings.figures.iter().flat_map(|figure| &figure.pictures) {
+            fs::write(folder.join(format!("{}.svg", picture.file)), picture.svg())?;
         }
         fs::write(folder.join(RESULTS), format!("{:#}\n", self.json()))?;
         let page = folder.join(PAGE);
@@ -168,29 +122,41 @@ impl Report {
         Ok(page)
     }
 
-    fn json(&self) -> Value {
-        let sections: Vec<Value> = self.sections.iter().map(section_json).collect();
+    /// All of it, for programs.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let name = self.study.name;
+        let figures = self.findings.figures.iter().map(|figure| figure.json(name));
+        let (variation, steal) = self.noise();
         json!({
-            "study": self.name,
-            "title": self.title,
-            "preface": self.preface,
-            "sections": sections,
+            "study": name,
+            "title": self.findings.title,
+            "summary": self.verdict(),
+            "command": self.command(),
+            "effort": self.settings.effort.name(),
+            "seconds": self.noted.took.as_secs_f64(),
+            "machine": self.noted.json(),
+            "noise": { "variation_percent": variation, "steal_percent": steal },
+            "preface": self.findings.preface,
+            "figures": figures.collect::<Vec<_>>(),
         })
     }
 }
 
-fn section_json(section: &Section) -> Value {
-    let tables: Vec<Value> = section
-        .tables
-        .iter()
-        .map(|table| json!({"head": table.head, "rows": table.rows}))
-        .collect();
-    let conclusions: Vec<Value> = section
-        .conclusions
-        .iter()
-        .map(|one| json!({"verdict": one.verdict(), "text": one.text}))
-        .collect();
-    json!({"title": section.title, "tables": tables, "conclusions": conclusions})
+/// How many are what.
+pub(crate) fn tally(verdicts: &[Verdict]) -> String {
+    let count = |of: Verdict| verdicts.iter().filter(|one| **one == of).count();
+    let kinds = [Verdict::Holds, Verdict::InPart, Verdict::NoLonger, Verdict::Hidden];
+    let tested: usize = kinds.map(count).iter().sum();
+    let kinds = [
+        (count(Verdict::Holds), "hold"),
+        (count(Verdict::InPart), "hold in part"),
+        (count(Verdict::NoLonger), "hold no longer"),
+        (count(Verdict::Hidden), "are hidden by the spread"),
+    ];
+    let told = kinds.map(|(count, what)| format!("{count} {what}")).join(", ");
+    let others = verdicts.len() - tested;
+    format!("Of {tested} claims of the study {told}; {others} cannot be tested here.")
 }
 
 fn columns(table: &Table) -> String {

@@ -12,6 +12,8 @@ use std::process::Child;
 use std::process::Command;
 use std::process::Output;
 use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
 
 fn lunwire(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_lunwire")).args(arguments).output().unwrap()
@@ -460,51 +462,76 @@ fn port_groups_are_shown_and_changed() {
 }
 
 #[test]
-fn the_laboratory_writes_a_report() {
+fn the_laboratory_writes_reports() {
     let folder = tempfile::tempdir().unwrap();
     let listed = String::from_utf8(lunwire(&["lab", "list"]).stdout).unwrap();
     let names: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(names, ["fast05", "amp", "unh"], "{listed}");
-    let out = folder.path().join("fast05");
-    let out = out.to_str().unwrap();
-    let ran = lunwire(&["lab", "run", "fast05", "--rounds", "1", "--size-max", "8K", "--out", out]);
+    assert_eq!(names, ["fast05", "amp", "unh", "forth"], "{listed}");
+    let out = folder.path().join("lab");
+    let run = |words: &[&str]| {
+        let at = ["lab", "run", "--out", out.to_str().unwrap()];
+        lunwire(&[&at, words].concat())
+    };
+    let ran = run(&["fast05", "amp", "--smoke", "--rounds", "1"]);
     assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
     let text = String::from_utf8(ran.stdout).unwrap();
-    assert!(text.contains("One run is too few for a verdict"), "{text}");
-    assert!(text.contains("Figure 17") && text.contains("index.html"), "{text}");
-    assert!(Path::new(out).join("index.html").exists());
-
-    let out = folder.path().join("amp");
-    let out = out.to_str().unwrap();
-    let ran = lunwire(&["lab", "run", "amp", "--rounds", "1", "--time", "50ms", "--out", out]);
-    assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
-    let text = String::from_utf8(ran.stdout).unwrap();
-    assert!(text.contains("too few for a verdict"), "{text}");
-    assert!(text.contains("Table 2") && text.contains("falls by 30 %"), "{text}");
-    assert!(Path::new(out).join("figure3b.svg").exists());
-
-    let out = folder.path().join("unh");
-    let out = out.to_str().unwrap();
-    let ran = lunwire(&["lab", "run", "unh", "--quick", "--time", "50ms", "--out", out]);
-    assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
-    let text = String::from_utf8(ran.stdout).unwrap();
-    assert!(text.contains("One run is too few for a verdict"), "{text}");
-    assert!(text.contains("Table 5.1") && text.contains("index.html"), "{text}");
-    assert!(Path::new(out).join("figure-4-13.svg").exists());
-
-    for study in ["amp", "unh"] {
-        let wrong = lunwire(&["lab", "run", study, "--time", "1h"]);
-        assert_eq!(wrong.status.code(), Some(2));
-        assert!(stderr(&wrong).contains("--time"));
+    for words in ["too few for a verdict", "Figure 17", "fast05/index.html", "falls by 30 %"] {
+        assert!(text.contains(words), "{words} in {text}");
     }
-    let wrong = lunwire(&["lab", "run", "fast05", "--size-max", "1M"]);
-    assert_eq!(wrong.status.code(), Some(2));
-    assert!(stderr(&wrong).contains("--size-max"));
+    for file in ["index.html", "fast05/index.html", "amp/results.json", "amp/figure3b.svg"] {
+        assert!(out.join(file).exists(), "{file}");
+    }
+    assert!(!out.join("unfinished.json").exists());
+
+    let joined = lunwire(&["lab", "report", "--out", out.to_str().unwrap()]);
+    assert_eq!(joined.status.code(), Some(0), "{}", stderr(&joined));
+    let results = out.join("amp/results.json");
+    let results = results.to_str().unwrap();
+    let same = lunwire(&["lab", "report", "--compare", results, results]);
+    let text = String::from_utf8(same.stdout).unwrap();
+    assert!(text.contains("+0 %, within the spread"), "{text}");
+    let other = out.join("fast05/results.json");
+    let wrong = lunwire(&["lab", "report", "--compare", results, other.to_str().unwrap()]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(stderr(&wrong).contains("different studies"), "{}", stderr(&wrong));
+
+    for words in [&["ibm"][..], &[], &["amp", "--quick", "--full"], &["amp", "--rounds", "0"]] {
+        assert_eq!(run(words).status.code(), Some(2), "{words:?}");
+    }
     let occupied = folder.path().join("file");
     std::fs::write(&occupied, "").unwrap();
     let occupied = occupied.to_str().unwrap();
-    let arguments = ["lab", "run", "fast05", "--rounds", "1", "--size-max", "512"];
-    let refused = lunwire(&[arguments.as_slice(), &["--out", occupied]].concat());
+    let refused = lunwire(&["lab", "run", "fast05", "--smoke", "--out", occupied]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(stderr(&refused).contains("--out"), "{}", stderr(&refused));
+}
+
+/// What was done before is kept, and what is left is done.
+#[test]
+fn a_run_of_studies_that_is_stopped_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("lab");
+    let words = ["lab", "run", "fast05", "unh", "--smoke", "--out", out.to_str().unwrap()];
+    let mut stopped = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while !out.join("unfinished.json").exists() {
+        assert!(begun.elapsed().as_secs() < 120, "it has done no study");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = rustix::process::Pid::from_child(&stopped);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(stopped.wait().unwrap().code(), Some(1));
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut stopped.stderr.take().unwrap(), &mut said).unwrap();
+    assert!(said.contains("unh: stopped; the same command goes on"), "{said}");
+    assert!(!out.join("unh/results.json").exists() && out.join("fast05/results.json").exists());
+    let ran = lunwire(&words);
+    assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
+    assert!(stderr(&ran).contains("fast05: done before"), "{}", stderr(&ran));
+    assert!(out.join("unh/results.json").exists() && !out.join("unfinished.json").exists());
 }

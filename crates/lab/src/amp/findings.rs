@@ -4,10 +4,11 @@
 use super::rig::{DEPTH, SESSIONS, Sample};
 use super::theirs::{self, BINS};
 use super::{Case, Division, Load, Measured, Places};
-use crate::figure::{Bar, Figure, Kind, number};
 use crate::measure::{median, real};
-use crate::report::{Report, Section, Table, doubt};
+use crate::picture::{Bar, Kind, Picture, number};
+use crate::study::{Figure, Findings, Table};
 use crate::threads::Usage;
+use crate::verdict::{Bound, Spread, Test};
 
 /// By how many percent the reactor's cost of an I/O has to fall.
 const HOST_GAIN: f64 = 30.0;
@@ -18,12 +19,12 @@ const PROTOCOL_SHARE: f64 = 5.0;
 /// Parts of an I/O's cost.
 const PARTS: [&str; 4] = ["reactor, user", "reactor, kernel", "core, user", "core, kernel"];
 
-pub(super) fn report(measured: &Measured) -> Report {
-    Report {
-        name: "amp",
-        title: "AMP: a polling core for the work on sockets (Foong et al., 2005), re-run".into(),
+pub(super) fn report(measured: &Measured) -> Findings {
+    Findings {
+        title: "AMP: a polling core for the work on sockets (Foong et al., 2005), re-run",
         preface: preface(measured),
-        sections: vec![
+        variations: measured.cases.iter().map(Case::variation).collect(),
+        figures: vec![
             throughput(measured),
             scaling(measured),
             profile(measured, false),
@@ -49,8 +50,17 @@ impl Sample {
 }
 
 impl Case {
+    fn values(&self, of: impl Fn(&Sample) -> f64) -> Vec<f64> {
+        self.samples.iter().map(of).collect()
+    }
+
     fn typical(&self, of: impl Fn(&Sample) -> f64) -> f64 {
-        median(self.samples.iter().map(of).collect())
+        median(self.values(of))
+    }
+
+    /// Of the throughput.
+    fn variation(&self) -> f64 {
+        Spread::of(&self.values(|sample| sample.ios / sample.seconds)).variation
     }
 
     fn megabytes(&self) -> f64 {
@@ -111,8 +121,7 @@ fn preface(measured: &Measured) -> Vec<String> {
         None => "Instructions and cache misses are the processor's, of the threads that are named."
             .into(),
     };
-    let mut preface: Vec<String> = doubt(measured.options.rounds, ROUNDS_MIN).into_iter().collect();
-    preface.extend([
+    vec![
         format!(
             "Our target and our initiator in one process over loopback, engine {}, {count} CPUs, \
              counter at {:.2} GHz; {SESSIONS} sessions of {DEPTH} commands, a disk of 32 MiB in \
@@ -130,15 +139,12 @@ fn preface(measured: &Measured) -> Vec<String> {
          and loopback has no card: interrupts and driver are those of softirqs."
             .into(),
         counted,
-    ]);
-    preface
+    ]
 }
 
-/// Fewer runs have no median that an outlier leaves alone.
-const ROUNDS_MIN: usize = 3;
-
-fn throughput(measured: &Measured) -> Section {
-    let mut section = Section::new("Figure 3: throughput, CPU, and cycles for each bit");
+fn throughput(measured: &Measured) -> Figure {
+    let mut figure =
+        Figure::new(&["Figure 3"], "Figure 3: throughput, CPU, and cycles for each bit");
     let mut table =
         Table::new(&["load", "mode", "MB/s", "I/O/s", "reactor %CPU", "core %CPU", "GHz per Gb/s"]);
     for load in Load::ALL {
@@ -155,7 +161,7 @@ fn throughput(measured: &Measured) -> Section {
             ]);
         }
     }
-    section.tables.push(table);
+    figure.tables.push(table);
     let bars = |of: &dyn Fn(&Case) -> Vec<f64>| {
         let bar = |case: &Case| Bar::new(&case.load.name(), case.division.name(), of(case));
         Load::ALL
@@ -164,13 +170,13 @@ fn throughput(measured: &Measured) -> Section {
             .filter_map(|(division, load)| measured.case(division, load).map(bar))
             .collect()
     };
-    section.figures.push(Figure {
+    figure.pictures.push(Picture {
         file: "figure3a",
         title: "Throughput".into(),
         unit: "MB/s",
         kind: Kind::Bars { parts: vec!["payload"], bars: bars(&|case| vec![case.megabytes()]) },
     });
-    section.figures.push(Figure {
+    figure.pictures.push(Picture {
         file: "figure3b",
         title: "Cost of a bit: CPU time of reactor and core".into(),
         unit: "GHz per Gb/s",
@@ -183,35 +189,30 @@ fn throughput(measured: &Measured) -> Section {
             }),
         },
     });
-    let gains = each_load(measured, |smp, amp| {
-        change(smp.cycles_per_bit(measured), amp.cycles_per_bit(measured))
-    });
+    let gains = each_load(measured, Sample::target_us);
     let [least, most] = theirs::GAIN;
-    section.conclude(
-        gains.iter().all(|(_, gain)| *gain >= least),
+    figure.claim(
         format!(
             "\"AMP is {least:.0}-{most:.0} % more efficient\" in cycles for each bit of both CPUs \
-             together: here {}",
-            list(&gains)
+             together"
         ),
+        list(&gains),
+        tests(&gains, "% fewer cycles", Bound::Above(least)),
     );
-    let faster = each_load(measured, |smp, amp| -change(smp.megabytes(), amp.megabytes()));
-    section.conclude(
-        faster.iter().all(|(_, gain)| *gain > 0.0),
-        format!(
-            "\"improved bandwidth\", line rate ({:.0} MB/s) with AMP alone: here throughput \
-             changes by {}",
-            theirs::LINE_RATE,
-            list(&faster)
-        ),
+    let slower = each_load(measured, |sample| sample.ios / sample.seconds).into_iter();
+    let faster: Vec<(Load, Spread)> = slower.map(|(load, less)| (load, less * -1.0)).collect();
+    figure.claim(
+        format!("\"improved bandwidth\": line rate ({:.0} MB/s) with AMP alone", theirs::LINE_RATE),
+        format!("throughput changes by {}", list(&faster)),
+        tests(&faster, "% more throughput", Bound::Above(0.0)),
     );
-    section
+    figure
 }
 
 /// The study changed the clock; here the cost of a bit is given at the one clock that there is, and
 /// what it comes to at the study's.
-fn scaling(measured: &Measured) -> Section {
-    let mut section = Section::new("Figure 4: scaling with the processor's clock");
+fn scaling(measured: &Measured) -> Figure {
+    let mut figure = Figure::new(&["Figure 4"], "Figure 4: scaling with the processor's clock");
     let mut table = Table::new(&[
         "load",
         "mode",
@@ -236,38 +237,39 @@ fn scaling(measured: &Measured) -> Section {
             bars.push(Bar::new(&load.name(), case.division.name(), vec![carried]));
         }
     }
-    section.tables.push(table);
-    section.figures.push(Figure {
+    figure.tables.push(table);
+    figure.pictures.push(Picture {
         file: "figure4",
         title: "Payload that 2.4 GHz of processor carry, if a bit costs the same cycles".into(),
         unit: "Gb/s",
         kind: Kind::Bars { parts: vec!["payload"], bars },
     });
-    let gains = each_load(measured, |smp, amp| {
-        change(smp.cycles_per_bit(measured), amp.cycles_per_bit(measured))
-    });
-    section.conclude(
-        gains.iter().all(|(_, gain)| *gain > 0.0),
-        format!(
-            "AMP carries more per GHz at every clock: here a bit costs {} fewer cycles (CPU time \
-             times the counter's frequency: no program changes the clock of a virtual machine, so \
-             one clock stands for all; the study's values are in its plot alone)",
-            list(&gains)
-        ),
+    figure.method = "CPU time times the counter's frequency: no program changes the clock of a \
+                     virtual machine, so one clock stands for all; the study's values are in its \
+                     plot alone."
+        .into();
+    let gains = each_load(measured, Sample::target_us);
+    figure.claim(
+        "AMP carries more for each GHz at every clock",
+        format!("a bit costs {} fewer cycles", list(&gains)),
+        tests(&gains, "% fewer cycles", Bound::Above(0.0)),
     );
-    section
+    figure
 }
 
 /// Figures 5 and 6: 64 KiB.
-fn profile(measured: &Measured, write: bool) -> Section {
-    let (figure, what, smp, amp) = if write {
-        ("figure6", "Figure 6: profile of 64 KiB writes", theirs::SMP_WRITE, theirs::AMP_WRITE)
-    } else {
-        ("figure5", "Figure 5: profile of 64 KiB reads", theirs::SMP_READ, theirs::AMP_READ)
+fn profile(measured: &Measured, write: bool) -> Figure {
+    let (file, labels, what): (_, &[&str], _) = match write {
+        true => ("figure6", &["Figure 6"], "Figure 6: profile of 64 KiB writes"),
+        false => ("figure5", &["Figure 5"], "Figure 5: profile of 64 KiB reads"),
     };
-    let mut section = Section::new(what);
+    let (smp, amp) = match write {
+        true => (theirs::SMP_WRITE, theirs::AMP_WRITE),
+        false => (theirs::SMP_READ, theirs::AMP_READ),
+    };
+    let mut figure = Figure::new(labels, what);
     let share = |cycles: f64| 100.0 * cycles / smp.busy();
-    section.figures.push(Figure {
+    figure.pictures.push(Picture {
         file: if write { "figure6-study" } else { "figure5-study" },
         title: format!("{what}, the study's (of Table 1)"),
         unit: "% of the busy cycles of SMP",
@@ -285,7 +287,7 @@ fn profile(measured: &Measured, write: bool) -> Section {
         .into_iter()
         .filter_map(|division| measured.case(division, load))
         .map(|case| {
-            let shares = case.parts().map(|us| 100.0 * us / base);
+            let shares = case.parts().map(|us| 100.0 * us / base.max(1e-9));
             Bar::new("", case.division.name(), shares.to_vec())
         })
         .collect();
@@ -294,30 +296,33 @@ fn profile(measured: &Measured, write: bool) -> Section {
         let cells = shares.iter().copied().chain([shares.iter().sum()]);
         table.row([name.clone()].into_iter().chain(cells.map(number)).collect());
     }
-    section.tables.push(table);
-    section.figures.push(Figure {
-        file: figure,
+    figure.tables.push(table);
+    figure.pictures.push(Picture {
+        file,
         title: format!("{what}, ours"),
         unit: "% of the CPU time of SMP",
         kind: Kind::Bars { parts: PARTS.to_vec(), bars },
     });
     if let Some(case) = measured.case(Division::Smp, load) {
-        let [user, kernel, ..] = case.parts();
-        let share = 100.0 * user / (user + kernel);
-        section.conclude(
-            share < PROTOCOL_SHARE,
+        let share = Spread::of(&case.values(|sample| {
+            let Usage { user, system, .. } = sample.host;
+            100.0 * real(user) / real((user + system).max(1))
+        }));
+        figure.claim(
+            "\"iSCSI without digests takes less than 5 % of processing\"",
             format!(
-                "\"iSCSI without digests takes less than 5 % of processing\": all that is not the \
-                 kernel (iSCSI, SCSI, store and engine) takes {share:.0} % of SMP here"
+                "all that is not the kernel (iSCSI, SCSI, store and engine) takes {:.0} % of SMP",
+                share.median
             ),
+            vec![Test::new("% that is not the kernel", share, Bound::Below(PROTOCOL_SHARE))],
         );
     }
-    section
+    figure
 }
 
 /// Table 1.
-fn each_cpu(measured: &Measured) -> Section {
-    let mut section = Section::new("Table 1: what each CPU does for an I/O of 64 KiB");
+fn each_cpu(measured: &Measured) -> Figure {
+    let mut figure = Figure::new(&["Table 1"], "Table 1: what each CPU does for an I/O of 64 KiB");
     let mut study = Table::new(&[
         "the study's",
         "CPU",
@@ -347,7 +352,7 @@ fn each_cpu(measured: &Measured) -> Section {
             }
         }
     }
-    section.tables.push(study);
+    figure.tables.push(study);
     let mut ours = Table::new(&[
         "load",
         "mode",
@@ -375,21 +380,15 @@ fn each_cpu(measured: &Measured) -> Section {
             machine_row(&mut machine, case);
         }
     }
-    section.tables.push(ours);
-    section.tables.push(machine);
-    let sleeps = each_load(measured, |smp, amp| {
-        let slept = |case: &Case| case.typical(|sample| real(sample.host.voluntary) / sample.ios);
-        change(slept(smp), slept(amp))
-    });
-    section.conclude(
-        sleeps.iter().all(|(_, gain)| *gain > 0.0),
-        format!(
-            "fewer intrusions on the host (the study counts machine clears: 76 to 85 % fewer on \
-             CPU 0): the reactor sleeps less often for an I/O by {}",
-            list(&sleeps)
-        ),
+    figure.tables.push(ours);
+    figure.tables.push(machine);
+    let sleeps = each_load(measured, |sample| real(sample.host.voluntary) / sample.ios);
+    figure.claim(
+        "fewer intrusions on the host: 76 to 85 % fewer machine clears on CPU 0",
+        format!("the reactor sleeps less often for an I/O by {}", list(&sleeps)),
+        tests(&sleeps, "% fewer sleeps", Bound::Above(0.0)),
     );
-    section
+    figure
 }
 
 fn threads(table: &mut Table, case: &Case) {
@@ -439,8 +438,8 @@ fn machine_row(table: &mut Table, case: &Case) {
 }
 
 /// What the stop-watches of the reactor say; those of the study were its profile's bins.
-fn layers(measured: &Measured) -> Section {
-    let mut section = Section::new("Cost by layer: the reactor's stop-watch, ns for an I/O");
+fn layers(measured: &Measured) -> Figure {
+    let mut figure = Figure::new(&[], "Cost by layer: the reactor's stop-watch, ns for an I/O");
     let names: Vec<&str> = measured
         .cases
         .iter()
@@ -459,13 +458,17 @@ fn layers(measured: &Measured) -> Section {
             table.row(name.into_iter().chain(cells).collect());
         }
     }
-    section.tables.push(table);
-    section
+    figure.tables.push(table);
+    figure.not_here(
+        "the study's bins were functions of its kernel",
+        "ours are other layers; what they cost stands in the table",
+    );
+    figure
 }
 
 /// Table 2.
-fn gains(measured: &Measured) -> Section {
-    let mut section = Section::new("Table 2: what AMP saves, in percent of SMP");
+fn gains(measured: &Measured) -> Figure {
+    let mut figure = Figure::new(&["Table 2"], "Table 2: what AMP saves, in percent of SMP");
     let mut study = Table::new(&["the study's, 64 KiB", "write", "read"]);
     let [writes, reads] = theirs::IMPROVED;
     for ((bin, write), read) in BINS.iter().zip(writes).zip(reads) {
@@ -479,9 +482,8 @@ fn gains(measured: &Measured) -> Section {
         busy(&theirs::SMP_WRITE, &theirs::AMP_WRITE),
         busy(&theirs::SMP_READ, &theirs::AMP_READ),
     ]);
-    section.tables.push(study);
+    figure.tables.push(study);
     let mut ours = Table::new(&["ours", "mode", "user", "kernel", "together"]);
-    let mut saved = Vec::new();
     for load in Load::ALL {
         let Some(smp) = measured.case(Division::Smp, load) else { continue };
         for division in [Division::Sleeping, Division::Polling] {
@@ -490,12 +492,9 @@ fn gains(measured: &Measured) -> Section {
             let all: f64 = before.iter().sum();
             let of = |first: usize| {
                 let sum = |parts: &[f64; 4]| parts[first] + parts[first + 2];
-                100.0 * (sum(&before) - sum(&after)) / all
+                100.0 * (sum(&before) - sum(&after)) / all.max(1e-9)
             };
             let together = change(all, after.iter().sum());
-            if division == Division::Sleeping {
-                saved.push((load, together));
-            }
             ours.row(vec![
                 load.name(),
                 division.name().into(),
@@ -505,28 +504,24 @@ fn gains(measured: &Measured) -> Section {
             ]);
         }
     }
-    section.tables.push(ours);
-    section.conclude(
-        saved.iter().all(|(_, percent)| *percent >= theirs::GAIN[0]),
-        format!(
-            "a third of all cycles is saved ({write} and {read} %): here reactor and core together \
-             save {} (a core that sleeps)",
-            list(&saved)
-        ),
+    figure.tables.push(ours);
+    let saved = each_load(measured, Sample::target_us);
+    figure.claim(
+        format!("a third of all cycles is saved ({write} and {read} %)"),
+        format!("reactor and core together save {} (a core that sleeps)", list(&saved)),
+        tests(&saved, "% saved", Bound::Above(theirs::GAIN[0])),
     );
-    section
+    figure
 }
 
 /// What is asked of this project.
-fn host(measured: &Measured) -> Section {
-    let mut section = Section::new("The reactor alone: does its cost of an I/O fall by 30 %?");
+fn host(measured: &Measured) -> Figure {
+    let mut figure = Figure::new(&[], "The reactor alone: does its cost of an I/O fall by 30 %?");
     let mut table = Table::new(&["load", "SMP, us", "AMP, us", "AMP polling, us", "saved, %"]);
-    let mut saved = Vec::new();
     for load in Load::ALL {
         let us = |division| measured.case(division, load).map_or(0.0, Case::host_us);
         let [smp, sleeping, polling] = Division::ALL.map(us);
         let gain = change(smp, sleeping);
-        saved.push((load, gain));
         table.row(vec![
             load.name(),
             number(smp),
@@ -535,24 +530,32 @@ fn host(measured: &Measured) -> Section {
             format!("{} / {}", percent(gain), percent(change(smp, polling))),
         ]);
     }
-    section.tables.push(table);
-    section.conclude(
-        saved.iter().all(|(_, gain)| *gain >= HOST_GAIN),
-        format!(
-            "the reactor's CPU time for an I/O falls by {HOST_GAIN:.0} % or more: {}",
-            list(&saved)
-        ),
+    figure.tables.push(table);
+    let saved = each_load(measured, |sample| sample.each_us(sample.host.cpu_ns));
+    figure.claim(
+        format!("the reactor's CPU time for an I/O falls by {HOST_GAIN:.0} % or more"),
+        list(&saved),
+        tests(&saved, "% less of the reactor", Bound::Above(HOST_GAIN)),
     );
-    section
+    figure
 }
 
-/// Something of SMP against AMP with a core that sleeps, for each load.
-fn each_load(measured: &Measured, of: impl Fn(&Case, &Case) -> f64) -> Vec<(Load, f64)> {
+/// By how many percent something of each I/O is less in AMP with a core that sleeps than in SMP,
+/// for each load: of runs that followed upon each other.
+fn each_load(measured: &Measured, of: impl Fn(&Sample) -> f64) -> Vec<(Load, Spread)> {
     let pair = |load| {
-        let smp = measured.case(Division::Smp, load)?;
-        Some((load, of(smp, measured.case(Division::Sleeping, load)?)))
+        let values = |division| Some(measured.case(division, load)?.values(&of));
+        let [smp, amp] = [values(Division::Smp)?, values(Division::Sleeping)?];
+        Some((load, Spread::paired(&smp, &amp, change)))
     };
     Load::ALL.into_iter().filter_map(pair).collect()
+}
+
+fn tests(values: &[(Load, Spread)], what: &str, bound: Bound) -> Vec<Test> {
+    let test = |(load, spread): &(Load, Spread)| {
+        Test::new(format!("{what}, {}", load.name()), *spread, bound)
+    };
+    values.iter().map(test).collect()
 }
 
 /// Percent by which `after` is less than `before`.
@@ -564,7 +567,7 @@ fn percent(value: f64) -> String {
     format!("{value:.1}")
 }
 
-fn list(values: &[(Load, f64)]) -> String {
-    let one = |(load, value): &(Load, f64)| format!("{value:.0} % ({})", load.name());
+fn list(values: &[(Load, Spread)]) -> String {
+    let one = |(load, value): &(Load, Spread)| format!("{:.0} % ({})", value.median, load.name());
     values.iter().map(one).collect::<Vec<_>>().join(", ")
 }

@@ -10,30 +10,25 @@ use std::time::Duration;
 
 use engine::affinity::allowed_cpus;
 
-use crate::{Error, Report};
+use crate::Error;
+use crate::progress::Steps;
+use crate::study::{Findings, Settings};
 use rig::{Rig, Sample};
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+struct Options {
     /// Runs of each case; medians count.
-    pub rounds: usize,
+    rounds: usize,
     /// How long each runs.
-    pub time: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { rounds: 3, time: Duration::from_millis(700) }
-    }
+    time: Duration,
 }
 
 /// Runs the study.
-///
-/// # Errors
-/// [`Error`]: no memory or no threads, or a defect of ours.
-pub fn run(options: &Options) -> Result<Report, Error> {
-    Ok(findings::report(&Measured::take(options)?))
+pub(crate) fn run(settings: &Settings, steps: &Steps<'_>) -> Result<Findings, Error> {
+    let rounds = settings.rounds([3, 5, 11]);
+    let time = Duration::from_millis(settings.effort.of(50, 500, 1000));
+    Ok(findings::report(&Measured::take(&Options { rounds, time }, steps)?))
 }
 
 /// How the work is divided.
@@ -128,13 +123,32 @@ struct Case {
     calls: Option<[f64; 2]>,
 }
 
+/// One run of each case of a division.
+fn run_all(
+    rig: &mut Rig,
+    division: Division,
+    cases: &mut [Case],
+    (round, time): (usize, Duration),
+    steps: &Steps<'_>,
+) -> Result<(), Error> {
+    for case in cases.iter_mut().filter(|case| case.division == division) {
+        steps.next(&format!("{}, {}", division.name(), case.load.name()))?;
+        case.samples.push(rig.run(case.load, time)?);
+        if round == 0 {
+            case.calls = rig.count_calls(case.load)?;
+        }
+    }
+    Ok(())
+}
+
 impl Measured {
-    fn take(options: &Options) -> Result<Self, Error> {
+    fn take(options: &Options, steps: &Steps<'_>) -> Result<Self, Error> {
         let mut cases: Vec<Case> = Division::ALL
             .into_iter()
             .flat_map(|division| Load::ALL.map(|load| (division, load)))
             .map(|(division, load)| Case { division, load, samples: Vec::new(), calls: None })
             .collect();
+        steps.expect(options.rounds * cases.len());
         let mut uncounted = None;
         let mut engine = "";
         // The divisions take turns, so that what the machine does besides hits all of them.
@@ -142,14 +156,11 @@ impl Measured {
             for division in Division::ALL {
                 let mut rig = Rig::start(division, Places::of(division))?;
                 engine = rig.engine();
-                for case in cases.iter_mut().filter(|case| case.division == division) {
-                    case.samples.push(rig.run(case.load, options.time)?);
-                    if round == 0 {
-                        case.calls = rig.count_calls(case.load)?;
-                    }
-                }
+                let ran = run_all(&mut rig, division, &mut cases, (round, options.time), steps);
                 uncounted = rig.uncounted();
+                // Whatever came of it, nothing is served any more.
                 rig.stop()?;
+                ran?;
             }
         }
         let per_second = engine::cycles::per_second();

@@ -8,8 +8,10 @@ use profile::profile;
 use super::theirs;
 use super::touching::Costs;
 use super::{Measured, OfTiers};
-use crate::figure::{Bar, Figure, Kind, Line, bytes, number};
-use crate::report::{Report, Section, Table, doubt};
+use crate::machine::processor;
+use crate::picture::{Bar, Kind, Line, Picture, bytes, number};
+use crate::study::{Figure, Findings, Table};
+use crate::verdict::{Bound, Spread, Test};
 
 /// Places of the kernels in what was measured.
 const SARWATE: usize = 0;
@@ -21,12 +23,12 @@ const COLD: usize = 0;
 const WARM: usize = 1;
 
 /// The whole report.
-pub(super) fn report(measured: &Measured) -> Report {
-    Report {
-        name: "fast05",
-        title: "FAST05: the cost of iSCSI without a network, theirs and ours".to_owned(),
+pub(super) fn report(measured: &Measured) -> Findings {
+    Findings {
+        title: "FAST05: the cost of iSCSI without a network, theirs and ours",
         preface: preface(measured),
-        sections: vec![
+        variations: variations(measured),
+        figures: vec![
             profile(measured, SARWATE),
             protocol(measured),
             crc(measured),
@@ -39,10 +41,15 @@ pub(super) fn report(measured: &Measured) -> Report {
     }
 }
 
+/// Of the cycles of each path.
+fn variations(measured: &Measured) -> Vec<f64> {
+    let paths = measured.reads.iter().chain(&measured.writes).flat_map(|(_, tiers)| tiers);
+    paths.flatten().map(|cycles| cycles.variation).collect()
+}
+
 fn preface(measured: &Measured) -> Vec<String> {
     let best = measured.tiers[BEST];
-    let mut preface: Vec<String> = doubt(measured.rounds, ROUNDS_MIN).into_iter().collect();
-    preface.extend([
+    vec![
         format!(
             "Theirs: a Pentium M at 1.7 GHz. Ours: {}; cycles are those of the time-stamp counter, \
              {:.2} GHz, medians of {} runs. The best CRC32C kernel of this machine is {best}.",
@@ -62,38 +69,27 @@ fn preface(measured: &Measured) -> Vec<String> {
          are measured without digests and with 4 bytes of data, those for copy and CRC for the \
          same bytes without protocol."
             .to_owned(),
-    ]);
-    preface
-}
-
-/// Fewer runs have no median that an outlier leaves alone.
-const ROUNDS_MIN: usize = 5;
-
-fn processor() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("model name"));
-    let name = line.and_then(|line| line.split_once(": ")).map(|(_, name)| name.to_owned());
-    name.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+    ]
 }
 
 /// Protocol of a single cold Data-In.
-fn protocol_of_one(measured: &Measured) -> f64 {
-    measured.protocol.first().map_or(0.0, |(_, costs)| costs[COLD])
+fn protocol_of_one(measured: &Measured) -> Spread {
+    measured.protocol.first().map_or_else(Spread::default, |(_, costs)| costs[COLD])
 }
 
 /// The largest size of one PDU that was measured, and its costs, cold.
-fn largest(measured: &Measured, tier: usize) -> (u32, Costs) {
+fn largest(measured: &Measured, tier: usize) -> (u32, Costs<Spread>) {
     let last = measured.costs.last();
     last.map_or_else(|| (1, Costs::default()), |(size, all)| (*size, all[tier][COLD]))
 }
 
-fn percent(part: f64, whole: f64) -> f64 {
-    100.0 * part / whole.max(1e-9)
+fn percent(part: Spread, whole: Spread) -> Spread {
+    part / whole * 100.0
 }
 
 /// Figure 12.
-fn protocol(measured: &Measured) -> Section {
-    let mut section = Section::new("Figure 12: protocol cost of a Data-In of 8 KiB");
+fn protocol(measured: &Measured) -> Figure {
+    let mut figure = Figure::new(&["Figure 12"], "Figure 12: protocol cost of a Data-In of 8 KiB");
     let mut table = Table::new(&["read", "cold", "warm", "theirs, cold", "theirs, warm"]);
     for (pdus, costs) in &measured.protocol {
         let their = match pdus {
@@ -103,19 +99,19 @@ fn protocol(measured: &Measured) -> Section {
         };
         table.row(vec![
             bytes(u64::from(pdus * theirs::SEGMENT)),
-            number(costs[COLD]),
-            number(costs[WARM]),
+            number(costs[COLD].median),
+            number(costs[WARM].median),
             their,
             number(theirs::PROTOCOL_WARM),
         ]);
     }
-    section.tables.push(table);
+    figure.tables.push(table);
     let line = |name: &str, state: usize| Line {
         name: name.to_owned(),
         points: measured
             .protocol
             .iter()
-            .map(|(pdus, costs)| (u64::from(pdus * theirs::SEGMENT), costs[state]))
+            .map(|(pdus, costs)| (u64::from(pdus * theirs::SEGMENT), costs[state].median))
             .collect(),
         published: false,
     };
@@ -130,40 +126,46 @@ fn protocol(measured: &Measured) -> Section {
         published("theirs, cold", theirs::PROTOCOL_COLD, theirs::PROTOCOL_64K),
         published("theirs, warm", theirs::PROTOCOL_WARM, theirs::PROTOCOL_WARM),
     ];
-    section.figures.push(Figure {
+    figure.pictures.push(Picture {
         file: "figure-12",
         title: "Protocol cost of a Data-In over the size of the read".to_owned(),
         unit: "cycles",
         kind: Kind::Lines(lines),
     });
+    let claim = format!(
+        "Later PDUs of a read find its context in cache: {:.0} cycles for one PDU, {:.0} for each \
+         of eight.",
+        theirs::PROTOCOL_COLD,
+        theirs::PROTOCOL_64K
+    );
     let (first, last) = (measured.protocol.first(), measured.protocol.last());
-    if last.is_none_or(|(pdus, _)| *pdus < 2) {
-        section.pass_over(format!(
-            "Later PDUs of a read find its context in cache: {:.0} to {:.0} cycles there. Reads of \
-             this size have one PDU.",
-            theirs::PROTOCOL_COLD,
-            theirs::PROTOCOL_64K
-        ));
-    } else if let (Some((_, first)), Some((pdus, last))) = (first, last) {
-        section.conclude(
-            last[COLD] < 0.8 * first[COLD],
-            format!(
-                "Later PDUs of a read find its context in cache: {:.0} to {:.0} cycles there, \
-                 {:.0} to {:.0} here for {}.",
-                theirs::PROTOCOL_COLD,
-                theirs::PROTOCOL_64K,
-                first[COLD],
-                last[COLD],
-                bytes(u64::from(pdus * theirs::SEGMENT))
-            ),
-        );
+    match (first, last) {
+        (Some((_, first)), Some((pdus, last))) if *pdus > 1 => {
+            let size = bytes(u64::from(pdus * theirs::SEGMENT));
+            let (one, each) = (first[COLD], last[COLD]);
+            figure.claim(
+                claim,
+                format!("{:.0} to {:.0} cycles for {size}.", one.median, each.median),
+                vec![Test::new("each against one", each / one, Bound::Below(LESS))],
+            );
+        }
+        _ => figure.not_here(claim, "reads of this size have one PDU."),
     }
-    section
+    figure
 }
 
+/// What is said to be less is so by a fifth.
+const LESS: f64 = 0.8;
+
+/// What is said to be two or three times as fast has to be this many times as fast.
+const TWICE: f64 = 2.0;
+
+/// What is said to cost as much costs half as much to twice as much.
+const ALIKE: Bound = Bound::Within(0.5, 2.0);
+
 /// Figure 14.
-fn crc(measured: &Measured) -> Section {
-    let mut section = Section::new("Figure 14: CRC of what is in cache");
+fn crc(measured: &Measured) -> Figure {
+    let mut figure = Figure::new(&["Figure 14"], "Figure 14: CRC of what is in cache");
     let names = measured.tiers.map(|tier| format!("{tier}, cycles"));
     let mut head = vec!["bytes"];
     head.extend(names.iter().map(String::as_str));
@@ -172,16 +174,16 @@ fn crc(measured: &Measured) -> Section {
     for (size, all) in &measured.costs {
         let of = all.map(|costs| costs[WARM].crc);
         let mut row = vec![bytes((*size).into())];
-        row.extend(of.map(number));
-        row.push(format!("{:.2}", of[SARWATE] / of[SLICING8].max(1e-9)));
+        row.extend(of.map(|one| number(one.median)));
+        row.push(format!("{:.2}", (of[SARWATE] / of[SLICING8]).median));
         row.push(number(theirs::SARWATE * f64::from(*size)));
         row.push(number(theirs::SLICING8 * f64::from(*size)));
         table.row(row);
     }
-    section.tables.push(table);
+    figure.tables.push(table);
     let ours = (0..3).map(|tier| Line {
         name: measured.tiers[tier].name().to_owned(),
-        points: points(&measured.costs, |all| all[tier][WARM].crc),
+        points: points(&measured.costs, |all| all[tier][WARM].crc.median),
         published: false,
     });
     let published =
@@ -196,30 +198,35 @@ fn crc(measured: &Measured) -> Section {
                 published: true,
             },
         );
-    section.figures.push(Figure {
+    figure.pictures.push(Picture {
         file: "figure-14",
         title: "CRC of a data segment and its header".to_owned(),
         unit: "cycles",
         kind: Kind::Lines(ours.chain(published).collect()),
     });
     if let Some((size, all)) = measured.costs.last() {
-        let of = all.map(|costs| costs[WARM].crc / f64::from(*size));
+        let of = all.map(|costs| costs[WARM].crc * f64::from(*size).recip());
         let [sarwate, slicing8, best] = of;
-        section.conclude(
-            sarwate / slicing8.max(1e-9) > 2.0,
+        figure.claim(
             format!(
                 "Slicing-by-8 is three times as fast as Sarwate's algorithm: {} to {} cycles for a \
-                 byte there, {sarwate:.2} to {slicing8:.2} here ({:.1} times); {} takes {best:.3} \
-                 ({:.0} times).",
+                 byte.",
                 theirs::SARWATE,
-                theirs::SLICING8,
-                sarwate / slicing8.max(1e-9),
-                measured.tiers[BEST],
-                sarwate / best.max(1e-9),
+                theirs::SLICING8
             ),
+            format!(
+                "{:.2} to {:.2} cycles ({:.1} times); {} takes {:.3} ({:.0} times).",
+                sarwate.median,
+                slicing8.median,
+                (sarwate / slicing8).median,
+                measured.tiers[BEST],
+                best.median,
+                (sarwate / best).median,
+            ),
+            vec![Test::new("times as fast", sarwate / slicing8, Bound::Above(TWICE))],
         );
     }
-    section
+    figure
 }
 
 fn points<T>(all: &[(u32, T)], value: impl Fn(&T) -> f64) -> Vec<(u64, f64)> {
@@ -227,9 +234,11 @@ fn points<T>(all: &[(u32, T)], value: impl Fn(&T) -> f64) -> Vec<(u64, f64)> {
 }
 
 /// Figure 16.
-fn one_go(measured: &Measured) -> Section {
-    let mut section =
-        Section::new("Figure 16: copy and CRC one after the other and in one go, cold");
+fn one_go(measured: &Measured) -> Figure {
+    let mut figure = Figure::new(
+        &["Figure 16"],
+        "Figure 16: copy and CRC one after the other and in one go, cold",
+    );
     let mut table = Table::new(&[
         "kernel",
         "bytes",
@@ -253,54 +262,69 @@ fn one_go(measured: &Measured) -> Section {
             table.row(vec![
                 name.to_owned(),
                 bytes((*size).into()),
-                number(copy + crc),
-                number(fused),
-                format!("{saved:.0}"),
+                number((copy + crc).median),
+                number(fused.median),
+                format!("{:.0}", saved.median),
                 their.map_or_else(|| "-".to_owned(), |saved| format!("{saved:.0}")),
             ]);
             if at_last {
-                bars.push(Bar::new(name, "one after the other", vec![copy, crc, 0.0]));
-                bars.push(Bar::new(name, "in one go", vec![0.0, 0.0, fused]));
-                let claim = match published {
-                    Some(their) => format!("saves {their:.0} % there"),
-                    None => "is not in the study".to_owned(),
-                };
-                section.conclude(
-                    saved > 5.0,
-                    format!(
-                        "Copying and CRC in one go save time: {name} {claim}, {saved:.0} % here \
-                         ({:.0} to {fused:.0} cycles for {}).",
-                        copy + crc,
-                        bytes((*size).into())
-                    ),
+                let [of_copy, of_crc, of_both] = [copy, crc, fused].map(|one| one.median);
+                bars.push(Bar::new(name, "one after the other", vec![of_copy, of_crc, 0.0]));
+                bars.push(Bar::new(name, "in one go", vec![0.0, 0.0, of_both]));
+                let ours = format!(
+                    "{:.0} % ({:.0} to {of_both:.0} cycles for {}).",
+                    saved.median,
+                    of_copy + of_crc,
+                    bytes((*size).into())
                 );
+                let tests =
+                    vec![Test::new(format!("% saved, {name}"), saved, Bound::Above(SAVED_MIN))];
+                match published {
+                    Some(their) => figure.claim(
+                        format!("Copying and CRC in one go save {their:.0} % with {name}."),
+                        ours,
+                        tests,
+                    ),
+                    None => figure.claim(
+                        format!("They save with {name}, too, which is not in the study."),
+                        ours,
+                        tests,
+                    ),
+                }
             }
         }
     }
-    section.tables.push(table);
-    section.figures.push(Figure {
+    figure.tables.push(table);
+    figure.pictures.push(Picture {
         file: "figure-16",
         title: format!("Copy and CRC of {}, cold", bytes(largest(measured, BEST).0.into())),
         unit: "cycles",
         kind: Kind::Bars { parts: vec!["copy", "CRC", "in one go"], bars },
     });
-    section
+    figure
 }
 
+/// Percent that are worth the name.
+const SAVED_MIN: f64 = 5.0;
+
 /// What was measured for a size.
-fn of_size(all: &[(u32, OfTiers<f64>)], size: u32) -> OfTiers<f64> {
+fn of_size(all: &[(u32, OfTiers<Spread>)], size: u32) -> OfTiers<Spread> {
     let found = all.iter().find(|(known, _)| *known == size);
     found.map_or_else(OfTiers::default, |(_, costs)| *costs)
 }
 
 /// MB/s of PDUs of `size` bytes that take `cycles`.
-fn rate(measured: &Measured, size: u32, cycles: f64) -> f64 {
-    f64::from(size) * measured.per_second / cycles.max(1e-9) / 1e6
+fn rate(measured: &Measured, size: u32, cycles: Spread) -> Spread {
+    Spread::exact(f64::from(size) * measured.per_second / 1e6) / cycles
 }
 
 /// Figure 17.
-fn throughput(measured: &Measured) -> Section {
-    let mut section = Section::new("Figure 17: throughput of reads, cold, projected from cycles");
+fn throughput(measured: &Measured) -> Figure {
+    let mut figure =
+        Figure::new(&["Figure 17"], "Figure 17: throughput of reads, cold, projected from cycles");
+    figure.method = "Cycles of one processor for each PDU, without a TCP stack below, make the \
+                     throughput that it could have at most."
+        .to_owned();
     let [sarwate, slicing8, best] = measured.tiers.map(|tier| tier.name());
     let heads = [
         format!("{sarwate}, one after the other"),
@@ -310,7 +334,7 @@ fn throughput(measured: &Measured) -> Section {
     ];
     let mut table = Table::new(&["read", &heads[0], &heads[1], &heads[2], &heads[3]]);
     let mut lines = heads.clone().map(|name| Line { name, points: Vec::new(), published: false });
-    let mut ends = [0.0; 4];
+    let mut ends = [Spread::default(); 4];
     for (size, path) in &measured.reads {
         let segment = theirs::SEGMENT.min(*size);
         let pdus = size / segment;
@@ -323,14 +347,14 @@ fn throughput(measured: &Measured) -> Section {
             [sequential(SARWATE), sequential(SLICING8), path[SLICING8][COLD], path[BEST][COLD]];
         let rates = cycles.map(|cycles| rate(measured, segment, cycles));
         let mut row = vec![bytes((*size).into())];
-        row.extend(rates.map(number));
+        row.extend(rates.map(|rate| number(rate.median)));
         table.row(row);
         for (line, rate) in lines.iter_mut().zip(rates) {
-            line.points.push((u64::from(*size), rate));
+            line.points.push((u64::from(*size), rate.median));
         }
         ends = rates;
     }
-    section.tables.push(table);
+    figure.tables.push(table);
     let size_max = measured.reads.last().map_or(8192, |(size, _)| u64::from(*size));
     let flat = |name: &str, value: f64| Line {
         name: name.to_owned(),
@@ -341,38 +365,41 @@ fn throughput(measured: &Measured) -> Section {
     lines.push(flat("10 GbE", theirs::LINE_RATE));
     lines.push(flat("theirs, before", theirs::BEFORE));
     lines.push(flat("theirs, after", theirs::AFTER));
-    section.figures.push(Figure {
+    figure.pictures.push(Picture {
         file: "figure-17",
         title: "MB/s that one processor could read (theirs with TCP, at most)".to_owned(),
         unit: "MB/s",
         kind: Kind::Lines(lines),
     });
     let [before, _, after, today] = ends;
-    let (gain, published) = (after / before.max(1e-9), theirs::AFTER / theirs::BEFORE);
-    section.conclude(
-        gain > 2.0,
+    figure.claim(
         format!(
-            "Both improvements together make reads {published:.1} times as fast: {} to {} MB/s \
-             there with a TCP stack below, {before:.0} to {after:.0} MB/s here without one \
-             ({gain:.1} times); {best} makes it {today:.0}.",
+            "Both improvements together make reads {:.1} times as fast: {} to {} MB/s, with a TCP \
+             stack below.",
+            theirs::AFTER / theirs::BEFORE,
             theirs::BEFORE,
             theirs::AFTER
         ),
-    );
-    section.conclude(
-        after < theirs::LINE_RATE,
         format!(
-            "With tables iSCSI stays below the {:.0} MB/s of 10 GbE: {after:.0} MB/s on one \
-             processor here.",
-            theirs::LINE_RATE
+            "{:.0} to {:.0} MB/s without one ({:.1} times); {best} makes it {:.0}.",
+            before.median,
+            after.median,
+            (after / before).median,
+            today.median
         ),
+        vec![Test::new("times as fast", after / before, Bound::Above(TWICE))],
     );
-    section
+    figure.claim(
+        format!("With tables iSCSI stays below the {:.0} MB/s of 10 GbE.", theirs::LINE_RATE),
+        format!("{:.0} MB/s on one processor.", after.median),
+        vec![Test::new("MB/s", after, Bound::Below(theirs::LINE_RATE))],
+    );
+    figure
 }
 
 /// Writes, of which the study has words and no figure.
-fn writes(measured: &Measured) -> Section {
-    let mut section = Section::new("Writes: cost of a Data-Out with both digests");
+fn writes(measured: &Measured) -> Figure {
+    let mut figure = Figure::new(&[], "Writes: cost of a Data-Out with both digests");
     let mut head = vec!["write".to_owned()];
     head.extend(measured.tiers.map(|tier| format!("{tier}, cold")));
     head.extend(measured.tiers.map(|tier| format!("{tier}, warm")));
@@ -380,34 +407,36 @@ fn writes(measured: &Measured) -> Section {
     let mut table = Table::new(&head);
     for (size, path) in &measured.writes {
         let mut row = vec![bytes((*size).into())];
-        row.extend((0..3).map(|tier| number(path[tier][COLD])));
-        row.extend((0..3).map(|tier| number(path[tier][WARM])));
+        row.extend((0..3).map(|tier| number(path[tier][COLD].median)));
+        row.extend((0..3).map(|tier| number(path[tier][WARM].median)));
         table.row(row);
     }
-    section.tables.push(table);
+    figure.tables.push(table);
     let mut table = Table::new(&["I/O", "Data-In, cold", "Data-Out, cold", "warm", "warm"]);
     for ((pdus, read), (_, write)) in measured.protocol.iter().zip(&measured.protocol_out) {
         table.row(vec![
             bytes(u64::from(pdus * theirs::SEGMENT)),
-            number(read[COLD]),
-            number(write[COLD]),
-            number(read[WARM]),
-            number(write[WARM]),
+            number(read[COLD].median),
+            number(write[COLD].median),
+            number(read[WARM].median),
+            number(write[WARM].median),
         ]);
     }
-    section.tables.push(table);
+    figure.tables.push(table);
     let (read, write) = (measured.protocol.last(), measured.protocol_out.last());
     if let (Some((pdus, read)), Some((_, write))) = (read, write) {
-        section.conclude(
-            write[COLD] < read[COLD],
+        let (out, into) = (write[COLD], read[COLD]);
+        figure.claim(
+            "Writes cost less protocol than reads.",
             format!(
-                "Writes cost less protocol than reads: {:.0} against {:.0} cycles for a PDU of {} \
-                 here. A write is not copied at all: its gather list points into its buffer.",
-                write[COLD],
-                read[COLD],
+                "{:.0} against {:.0} cycles for a PDU of {}. A write is not copied at all: its \
+                 gather list points into its buffer.",
+                out.median,
+                into.median,
                 bytes(u64::from(pdus * theirs::SEGMENT))
             ),
+            vec![Test::new("a write against a read", out / into, Bound::Below(1.0))],
         );
     }
-    section
+    figure
 }

@@ -9,33 +9,33 @@ mod touching;
 
 use crc::Tier;
 
-use crate::measure::{Meter, median};
-use crate::{Error, Report};
+use crate::Error;
+use crate::measure::Meter;
+use crate::progress::Steps;
+use crate::study::{Findings, Settings};
+use crate::verdict::Spread;
 use sandbox::{Direction, Load, Sandbox};
 use touching::{Costs, Segments};
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+struct Options {
     /// Runs of 40 commands for each figure; medians count.
-    pub rounds: usize,
-    /// Up to this size of a read or write, bytes: 512 to 65536.
-    pub size_max: u32,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { rounds: 31, size_max: 64 << 10 }
-    }
+    rounds: usize,
+    /// Up to this size of a read or write, bytes.
+    size_max: u32,
 }
 
 /// Runs the study. The CRC kernel in use is another one meanwhile, for the whole process.
-///
-/// # Errors
-/// [`Error`]: no memory, or a defect of ours.
-pub fn run(options: &Options) -> Result<Report, Error> {
+pub(crate) fn run(settings: &Settings, steps: &Steps<'_>) -> Result<Findings, Error> {
+    let size_max = settings.effort.of(16 << 10, 64 << 10, 64 << 10);
+    let options = Options { rounds: settings.rounds([3, 31, 101]), size_max };
+    if let Some(cpu) = engine::affinity::allowed_cpus().last() {
+        // Where it cannot be pinned it runs where it likes.
+        let _ = engine::affinity::pin(*cpu);
+    }
     let best = crc::tier();
-    let measured = Measured::take(options, best);
+    let measured = Measured::take(&options, best, steps);
     force(best);
     Ok(findings::report(&measured?))
 }
@@ -63,19 +63,19 @@ struct Measured {
     /// The three kernels: Sarwate, slicing-by-8, the best.
     tiers: [Tier; 3],
     /// Of a Data-In for reads of so many: cold and warm.
-    protocol: BySize<[f64; 2]>,
+    protocol: BySize<[Spread; 2]>,
     /// Of a Data-Out.
-    protocol_out: BySize<[f64; 2]>,
+    protocol_out: BySize<[Spread; 2]>,
     /// By size of the segment.
-    costs: BySize<OfTiers<Costs>>,
+    costs: BySize<OfTiers<Costs<Spread>>>,
     /// The whole path of a read for each PDU, by size of the I/O.
-    reads: BySize<OfTiers<f64>>,
+    reads: BySize<OfTiers<Spread>>,
     /// The same of a write.
-    writes: BySize<OfTiers<f64>>,
+    writes: BySize<OfTiers<Spread>>,
 }
 
 impl Measured {
-    fn take(options: &Options, best: Tier) -> Result<Self, Error> {
+    fn take(options: &Options, best: Tier, steps: &Steps<'_>) -> Result<Self, Error> {
         let meter = Meter::new();
         let tiers = [Tier::Sarwate, Tier::Slicing8, best];
         // Of one PDU always: its protocol costs the same whatever its data is.
@@ -85,88 +85,101 @@ impl Measured {
             ONE_PDU.into_iter().filter(|size| *size <= options.size_max).collect();
         let larger = several.iter().filter(|pdus| **pdus > 1).map(|pdus| pdus * theirs::SEGMENT);
         let sizes: Vec<u32> = small.iter().copied().chain(larger).collect();
-        let protocol = |direction| protocol(direction, &several, options, &meter);
-        let path = |direction| path(direction, &sizes, tiers, options, &meter);
+        let bench = Bench { options, meter: &meter, steps };
+        steps.expect(2 * several.len().max(1) + 2 * sizes.len() + small.len());
+        let protocol = |direction| bench.protocol(direction, &several);
+        let path = |direction| bench.path(direction, &sizes, tiers);
         Ok(Self {
             per_second: meter.per_second,
             rounds: options.rounds,
             tiers,
             protocol: protocol(Direction::Read)?,
             protocol_out: protocol(Direction::Write)?,
-            costs: costs(&small, tiers, options, &meter)?,
+            costs: bench.costs(&small, tiers)?,
             reads: path(Direction::Read)?,
             writes: path(Direction::Write)?,
         })
     }
 }
 
-/// The protocol alone: no digests, and data segments that cost nothing.
-fn protocol(
-    direction: Direction,
-    several: &[u32],
-    options: &Options,
-    meter: &Meter,
-) -> Result<BySize<[f64; 2]>, Error> {
-    let mut sandbox = Sandbox::new(false)?;
-    let mut one = |pdus| {
-        let load = |cold| Load { direction, pdus, segment: SMALL_SEGMENT, cold };
-        Ok((pdus, both(|cold| typical(&mut sandbox, load(cold), options, meter))?))
-    };
-    let mut all = Vec::new();
-    for pdus in several {
-        all.push(one(*pdus)?);
-    }
-    // At least one, however small the I/Os are.
-    if all.is_empty() {
-        all.push(one(1)?);
-    }
-    Ok(all)
+/// What measures.
+#[derive(Clone, Copy)]
+struct Bench<'a> {
+    options: &'a Options,
+    meter: &'a Meter,
+    steps: &'a Steps<'a>,
 }
 
-/// The whole path with both digests.
-fn path(
-    direction: Direction,
-    sizes: &[u32],
-    tiers: [Tier; 3],
-    options: &Options,
-    meter: &Meter,
-) -> Result<BySize<OfTiers<f64>>, Error> {
-    let mut sandbox = Sandbox::new(true)?;
-    let mut all = Vec::new();
-    for size in sizes {
-        let segment = theirs::SEGMENT.min(*size);
-        let load = |cold| Load { direction, pdus: size / segment, segment, cold };
-        let mut of_tiers = [[0.0; 2]; 3];
-        for (tier, place) in tiers.into_iter().zip(&mut of_tiers) {
-            force(tier);
-            *place = both(|cold| typical(&mut sandbox, load(cold), options, meter))?;
+impl Bench<'_> {
+    /// The protocol alone: no digests, and data segments that cost nothing.
+    fn protocol(
+        &self,
+        direction: Direction,
+        several: &[u32],
+    ) -> Result<BySize<[Spread; 2]>, Error> {
+        let mut sandbox = Sandbox::new(false)?;
+        // At least one, however small the I/Os are.
+        let several = if several.is_empty() { &[1][..] } else { several };
+        let mut all = Vec::new();
+        for &pdus in several {
+            self.steps.next(&format!("protocol of {pdus} PDUs"))?;
+            let load = |cold| Load { direction, pdus, segment: SMALL_SEGMENT, cold };
+            all.push((pdus, both(|cold| self.typical(&mut sandbox, load(cold)))?));
         }
-        all.push((*size, of_tiers));
+        Ok(all)
     }
-    Ok(all)
-}
 
-/// What touches every byte.
-fn costs(
-    sizes: &[u32],
-    tiers: [Tier; 3],
-    options: &Options,
-    meter: &Meter,
-) -> Result<BySize<OfTiers<Costs>>, Error> {
-    let mut all = Vec::new();
-    for size in sizes {
-        let mut segments = Segments::new(*size as usize)?;
-        let mut of_tiers = [[Costs::default(); 2]; 3];
-        for (tier, place) in tiers.into_iter().zip(&mut of_tiers) {
-            force(tier);
-            *place = both(|cold| {
-                let rounds = (0..options.rounds).map(|_| segments.run(cold, meter));
-                Ok(typical_costs(&rounds.collect::<Vec<_>>()))
-            })?;
+    /// The whole path with both digests.
+    fn path(
+        &self,
+        direction: Direction,
+        sizes: &[u32],
+        tiers: [Tier; 3],
+    ) -> Result<BySize<OfTiers<Spread>>, Error> {
+        let mut sandbox = Sandbox::new(true)?;
+        let mut all = Vec::new();
+        for size in sizes {
+            self.steps.next(&format!("the whole path of {size} bytes"))?;
+            let segment = theirs::SEGMENT.min(*size);
+            let load = |cold| Load { direction, pdus: size / segment, segment, cold };
+            let mut of_tiers = [[Spread::default(); 2]; 3];
+            for (tier, place) in tiers.into_iter().zip(&mut of_tiers) {
+                force(tier);
+                *place = both(|cold| self.typical(&mut sandbox, load(cold)))?;
+            }
+            all.push((*size, of_tiers));
         }
-        all.push((*size, of_tiers));
+        Ok(all)
     }
-    Ok(all)
+
+    /// What touches every byte.
+    fn costs(
+        &self,
+        sizes: &[u32],
+        tiers: [Tier; 3],
+    ) -> Result<BySize<OfTiers<Costs<Spread>>>, Error> {
+        let mut all = Vec::new();
+        for size in sizes {
+            self.steps.next(&format!("copy and CRC of {size} bytes"))?;
+            let mut segments = Segments::new(*size as usize)?;
+            let mut of_tiers = [[Costs::default(); 2]; 3];
+            for (tier, place) in tiers.into_iter().zip(&mut of_tiers) {
+                force(tier);
+                *place = both(|cold| {
+                    let rounds = (0..self.options.rounds).map(|_| segments.run(cold, self.meter));
+                    Ok(typical_costs(&rounds.collect::<Vec<_>>()))
+                })?;
+            }
+            all.push((*size, of_tiers));
+        }
+        Ok(all)
+    }
+
+    fn typical(&self, sandbox: &mut Sandbox, load: Load) -> Result<Spread, Error> {
+        sandbox.run(load, self.meter)?;
+        let rounds = (0..self.options.rounds).map(|_| sandbox.run(load, self.meter));
+        Ok(Spread::of(&rounds.collect::<Result<Vec<_>, _>>()?))
+    }
 }
 
 /// Cold and warm.
@@ -174,19 +187,9 @@ fn both<T>(mut measure: impl FnMut(bool) -> Result<T, Error>) -> Result<[T; 2], 
     Ok([measure(true)?, measure(false)?])
 }
 
-fn typical(
-    sandbox: &mut Sandbox,
-    load: Load,
-    options: &Options,
-    meter: &Meter,
-) -> Result<f64, Error> {
-    sandbox.run(load, meter)?;
-    let rounds = (0..options.rounds).map(|_| sandbox.run(load, meter));
-    Ok(median(rounds.collect::<Result<_, _>>()?))
-}
-
-fn typical_costs(rounds: &[Costs]) -> Costs {
-    let of = |part: fn(&Costs) -> f64| median(rounds.iter().map(part).collect());
+fn typical_costs(rounds: &[Costs<f64>]) -> Costs<Spread> {
+    let of =
+        |part: fn(&Costs<f64>) -> f64| Spread::of(&rounds.iter().map(part).collect::<Vec<_>>());
     Costs { copy: of(|one| one.copy), crc: of(|one| one.crc), fused: of(|one| one.fused) }
 }
 

@@ -17,13 +17,13 @@ const HEADER: usize = 48;
 
 /// Cycles for a data segment: means over all of 40 of them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Costs {
+pub(crate) struct Costs<T> {
     /// Copying alone.
-    pub(crate) copy: f64,
+    pub(crate) copy: T,
     /// CRC of what was just copied, and of its header.
-    pub(crate) crc: f64,
+    pub(crate) crc: T,
     /// Both in one go.
-    pub(crate) fused: f64,
+    pub(crate) fused: T,
 }
 
 /// Data segments in received bytes, and buffers of commands.
@@ -43,8 +43,8 @@ impl Segments {
     }
 
     /// With the CRC kernel in use.
-    pub(crate) fn run(&mut self, cold: bool, meter: &Meter) -> Costs {
-        let mut costs = Costs::default();
+    pub(crate) fn run(&mut self, cold: bool, meter: &Meter) -> Costs<f64> {
+        let mut costs = Costs::<f64>::default();
         self.purge_if(cold, meter);
         for (src, dst) in &mut self.pairs {
             let (header, data) = parts(src, self.size);

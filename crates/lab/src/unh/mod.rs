@@ -11,39 +11,36 @@ use std::time::Duration;
 
 use engine::affinity::allowed_cpus;
 
+use crate::Error;
 use crate::measure::{median, real};
-use crate::{Error, Report};
+use crate::progress::Steps;
+use crate::study::{Findings, Settings};
 use rig::{Rig, Sample};
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+struct Options {
     /// Runs of each case; medians count.
-    pub rounds: usize,
+    rounds: usize,
     /// How long each runs, at least.
-    pub time: Duration,
-    /// Every third size alone, and fewer commands at once.
-    pub quick: bool,
+    time: Duration,
+    sizes: Sizes,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Self { rounds: 3, time: Duration::from_millis(100), quick: false }
-    }
+/// Which sizes, and how many commands at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sizes {
+    All,
+    /// Every third one.
+    Few,
 }
 
 /// Runs the study.
-///
-/// # Errors
-/// [`Error`]: no memory or no threads, or a defect of ours.
-pub fn run(options: &Options) -> Result<Report, Error> {
-    let options = *options;
-    let builder = std::thread::Builder::new().name(rig::LOAD_NAME.into());
-    // It loads the target itself, and is counted by its name.
-    let measured = builder.spawn(move || Measured::take(&options));
-    let measured = measured.map_err(|error| Error::Rig(error.to_string()))?.join();
-    let measured = measured.map_err(|_| Error::Rig("the load has panicked".into()))??;
-    Ok(findings::report(&measured))
+pub(crate) fn run(settings: &Settings, steps: &Steps<'_>) -> Result<Findings, Error> {
+    let rounds = settings.rounds([3, 3, 9]);
+    let time = Duration::from_millis(settings.effort.of(1, 100, 200));
+    let sizes = settings.effort.of(Sizes::Few, Sizes::All, Sizes::All);
+    Ok(findings::report(&Measured::take(&Options { rounds, time, sizes }, steps)?))
 }
 
 /// What carries a session.
@@ -140,6 +137,12 @@ const MANY_SIZES: [u32; 3] = [4 << 10, 64 << 10, 512 << 10];
 const DEPTHS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 
 impl Load {
+    fn name(self) -> String {
+        let what = if self.write { "write" } else { "read" };
+        let size = crate::picture::bytes(u64::from(self.bytes));
+        format!("{what} of {size} by {}, {} at once", self.carrier.name(), self.depth)
+    }
+
     /// With the parameters of the study, in user space.
     const fn of(carrier: Carrier, write: bool, bytes: u32) -> Self {
         let (asking, backing) = (Asking::All, Backing::Memory);
@@ -202,16 +205,21 @@ const READ_SIZES: std::ops::RangeInclusive<u32> = 32 << 10..=1 << 20;
 const CPU_SIZES: [u32; 2] = [64 << 10, 1 << 20];
 
 impl Options {
+    const fn step(&self) -> usize {
+        match self.sizes {
+            Sizes::All => 1,
+            Sizes::Few => 3,
+        }
+    }
+
     fn sizes(&self) -> Vec<u32> {
-        let step = if self.quick { 3 } else { 1 };
         // The largest is always among them.
-        SIZES.into_iter().step_by(step).collect()
+        SIZES.into_iter().step_by(self.step()).collect()
     }
 
     fn depths(&self) -> Vec<usize> {
-        let step = if self.quick { 3 } else { 1 };
         let last = DEPTHS.last().copied();
-        let mut depths: Vec<usize> = DEPTHS.into_iter().step_by(step).collect();
+        let mut depths: Vec<usize> = DEPTHS.into_iter().step_by(self.step()).collect();
         depths.extend(last.filter(|last| !depths.contains(last)));
         depths
     }
@@ -225,14 +233,23 @@ struct Case {
 }
 
 impl Case {
+    fn values(&self, of: impl Fn(&Sample) -> f64) -> Vec<f64> {
+        self.samples.iter().map(of).collect()
+    }
+
     fn typical(&self, of: impl Fn(&Sample) -> f64) -> f64 {
-        median(self.samples.iter().map(of).collect())
+        median(self.values(of))
     }
 
     /// Megabits of payload in a second, as the study counts.
     fn megabits(&self) -> f64 {
+        median(self.rates())
+    }
+
+    /// The same of each run.
+    fn rates(&self) -> Vec<f64> {
         let bits = 8.0 * f64::from(self.load.bytes);
-        self.typical(|sample| sample.transfers * bits / sample.seconds / 1e6)
+        self.values(|sample| sample.transfers * bits / sample.seconds / 1e6)
     }
 
     /// Microseconds from one transfer to the next.
@@ -271,38 +288,50 @@ struct Measured {
     counted: frames::Counted,
 }
 
+impl Rig {
+    fn take_turns(
+        &mut self,
+        cases: &mut [Case],
+        options: &Options,
+        steps: &Steps<'_>,
+    ) -> Result<(), Error> {
+        for _ in 0..options.rounds {
+            for case in &mut *cases {
+                steps.next(&case.load.name())?;
+                case.samples.push(self.run(case.load, options.time)?);
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Measured {
-    fn take(options: &Options) -> Result<Self, Error> {
+    fn take(options: &Options, steps: &Steps<'_>) -> Result<Self, Error> {
         // What a thread waits is not to count as work.
         let mut rig = Rig::start(Duration::ZERO)?;
         let engine = rig.engine();
         let cases = Load::all(options).into_iter();
         let mut cases: Vec<Case> = cases.map(|load| Case { load, samples: Vec::new() }).collect();
+        let mut spinning = Self::to_spin(options);
+        steps.expect(options.rounds * (cases.len() + spinning.len()));
         // All take turns, so that what the machine does besides hits all of them.
-        for _ in 0..options.rounds {
-            for case in &mut cases {
-                case.samples.push(rig.run(case.load, options.time)?);
-            }
-        }
-        let counted = frames::Counted::take(&rig)?;
+        let ran = rig.take_turns(&mut cases, options, steps);
+        let counted = ran.and_then(|()| frames::Counted::take(&rig));
+        // Whatever came of it, nothing is served any more.
         rig.stop()?;
-        let spinning = Self::take_spinning(options)?;
+        let counted = counted?;
+        let mut rig = Rig::start(engine::limits::SPIN_MAX)?;
+        let ran = rig.take_turns(&mut spinning, options, steps);
+        rig.stop()?;
+        ran?;
         let (options, cpus) = (*options, allowed_cpus().len());
         Ok(Self { options, engine, cpus, cases, spinning, counted })
     }
 
-    fn take_spinning(options: &Options) -> Result<Vec<Case>, Error> {
+    fn to_spin(options: &Options) -> Vec<Case> {
         let loads = options.sizes().into_iter().filter(|size| READ_SIZES.contains(size));
         let loads = loads.flat_map(|size| Carrier::BOTH.map(|of| Load::of(of, false, size)));
-        let mut cases: Vec<Case> = loads.map(|load| Case { load, samples: Vec::new() }).collect();
-        let mut rig = Rig::start(engine::limits::SPIN_MAX)?;
-        for _ in 0..options.rounds {
-            for case in &mut cases {
-                case.samples.push(rig.run(case.load, options.time)?);
-            }
-        }
-        rig.stop()?;
-        Ok(cases)
+        loads.map(|load| Case { load, samples: Vec::new() }).collect()
     }
 
     fn case(&self, load: Load) -> Option<&Case> {
@@ -316,8 +345,8 @@ mod tests {
 
     #[test]
     fn the_study_is_measured_from_end_to_end() {
-        for (quick, least, most) in [(false, 250, 400), (true, 90, 160)] {
-            let options = Options { quick, ..Options::default() };
+        for (sizes, least, most) in [(Sizes::All, 250, 400), (Sizes::Few, 90, 160)] {
+            let options = Options { rounds: 1, time: Duration::ZERO, sizes };
             let sizes = options.sizes();
             assert_eq!((sizes.first(), sizes.last()), (Some(&512), Some(&(10 << 20))));
             assert_eq!(options.depths().last(), Some(&32));

@@ -18,14 +18,11 @@ use target::{Node, Plan, Rdma, Stores, Target};
 use tempfile::TempDir;
 
 use super::{Asking, Backing, Carrier, Load};
-use crate::Error;
 use crate::measure::real;
 use crate::threads::{Usage, find, usage};
+use crate::{Error, LOAD_NAME};
 
 const TARGET: &str = "iqn.2026-01.local.lunwire:lab";
-
-/// Of the thread that loads the target.
-pub(super) const LOAD_NAME: &str = "lab-load";
 
 /// Bytes of each disk: three of the largest transfers, and what most servers have in a cache.
 const DISK_BYTES: u64 = 32 << 20;
@@ -48,6 +45,13 @@ pub(super) struct Sample {
     /// What the target's thread used, and the initiator's.
     pub(super) target: Usage,
     pub(super) initiator: Usage,
+}
+
+impl Sample {
+    /// Processor time of both sides for a transfer, microseconds.
+    pub(super) fn cpu_us(&self) -> f64 {
+        real(self.target.cpu_ns + self.initiator.cpu_ns) / 1000.0 / self.transfers
+    }
 }
 
 /// A running target, and sessions of all kinds with it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the study published: `theirs.tsv`, its tables, and which combinations it had in mind.
 
-use crate::figure::Line;
+use crate::picture::Line;
 
 /// What the text says of the figures, each with its source.
 const DATA: &str = include_str!("theirs.tsv");

@@ -10,45 +10,32 @@ pub(crate) const LAB_EXAMPLES: &str = "\
 Examples:
   lunwire lab list
       which studies there are
-  lunwire lab run fast05
-      what protocol, copy and CRC of each PDU cost here, beside what was published: a minute
-  lunwire lab run fast05 --rounds 5 --size-max 8K --out /tmp/fast05
-      a quick look; index.html, results.json and the figures go to /tmp/fast05
-  lunwire lab run amp
-      a target that does all of its work itself against one with a polling core: half a minute
-  lunwire lab run unh
-      iSCSI over RDMA beside plain iSCSI, and what a thesis left open: two minutes";
+  lunwire lab run all
+      all of them, less than three minutes each: the page is lab/index.html
+  lunwire lab run fast05 --out /tmp/lab
+      what protocol, copy and CRC of each PDU cost here, beside what was published
+  lunwire lab report
+      the page of all reports in the folder lab anew";
 
-const FAST05_EXAMPLES: &str = "\
+const RUN_EXAMPLES: &str = "\
 Examples:
-  lunwire lab run fast05
-      about a minute; the page is lab/fast05/index.html
-  lunwire lab run fast05 --rounds 5 --size-max 8K --out /tmp/fast05
-      a quick look
-  lunwire lab run fast05 --cpu 1
-      on processor 1, while others keep away from it
+  lunwire lab run all
+      each study less than three minutes; the pages are lab/index.html and lab/STUDY/index.html
+  lunwire lab run amp unh --full
+      two of them, with all that was measured
+  lunwire lab run forth --rounds 9 --out /tmp/lab
+      more repetitions, elsewhere
 
-Needs no network and no root. What else the machine does shows in the figures: let it be idle.";
+Needs no network and no root; as root it counts system calls, too. What else the machine does shows
+in the figures: let it be idle. A run that is stopped (Ctrl-C) goes on with the studies that are
+left when it is asked for again in the same words.";
 
-const AMP_EXAMPLES: &str = "\
+const REPORT_EXAMPLES: &str = "\
 Examples:
-  lunwire lab run amp
-      half a minute; the page is lab/amp/index.html
-  lunwire lab run amp --rounds 1 --time 200ms --out /tmp/amp
-      a quick look
-
-Needs no network. As root it counts system calls, too. What else the machine does shows in the
-figures: let it be idle. It takes three processors to show what AMP does for throughput.";
-
-const UNH_EXAMPLES: &str = "\
-Examples:
-  lunwire lab run unh
-      about two minutes; the page is lab/unh/index.html
-  lunwire lab run unh --quick --out /tmp/unh
-      a quick look: fewer sizes, once
-
-Needs no network, no root, and nothing of RDMA in the kernel: iWARP is software on both sides. What
-else the machine does shows in the figures: let it be idle.";
+  lunwire lab report
+      joins the reports in the folder lab on one page
+  lunwire lab report --compare before/amp/results.json after/amp/results.json
+      what has changed between two machines, or two revisions";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LabOptions {
@@ -65,68 +52,48 @@ pub(crate) enum LabAction {
         #[arg(long)]
         json: bool,
     },
-    /// Run a study on this machine and write a report
-    #[command(after_help = "Example:\n  lunwire lab run fast05")]
-    #[command(subcommand)]
-    Run(Study),
+    /// Run studies on this machine and write a report of each, and one that joins them
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(LabRunOptions),
+    /// Join reports on one page, or compare two
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(LabReportOptions),
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum Study {
-    /// The fast path of an initiator without a network (Joglekar et al., FAST 2005)
-    #[command(after_help = FAST05_EXAMPLES)]
-    Fast05(Fast05Options),
-    /// A polling core for the work on sockets, or none (Foong et al., 2005)
-    #[command(after_help = AMP_EXAMPLES)]
-    Amp(AmpOptions),
-    /// iSCSI whose data moves by RDMA, beside plain iSCSI (Burns, 2008)
-    #[command(after_help = UNH_EXAMPLES)]
-    Unh(UnhOptions),
-}
+/// All studies.
+pub(crate) const ALL: &str = "all";
 
 #[derive(Debug, ClapArgs)]
-pub(crate) struct Fast05Options {
-    /// Where the report goes
-    #[arg(long, value_name = "FOLDER", default_value = "lab/fast05")]
-    pub(crate) out: PathBuf,
-    /// Runs of 40 commands for each figure; medians count
-    #[arg(long, value_name = "N", default_value_t = 31,
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(crate) rounds: u16,
-    /// Largest read and write, 512 to 64K
-    #[arg(long, value_name = "SIZE", default_value = "64K")]
-    pub(crate) size_max: String,
-    /// Run on this processor; the last that is allowed if it is not given
-    #[arg(long, value_name = "N")]
-    pub(crate) cpu: Option<usize>,
-}
-
-#[derive(Debug, ClapArgs)]
-pub(crate) struct AmpOptions {
-    /// Where the report goes
-    #[arg(long, value_name = "FOLDER", default_value = "lab/amp")]
-    pub(crate) out: PathBuf,
-    /// Runs of each case; medians count
-    #[arg(long, value_name = "N", default_value_t = 3,
-          value_parser = clap::value_parser!(u16).range(1..=100))]
-    pub(crate) rounds: u16,
-    /// How long each runs, 50ms to 10s
-    #[arg(long, value_name = "TIME", default_value = "700ms")]
-    pub(crate) time: String,
-}
-
-#[derive(Debug, ClapArgs)]
-pub(crate) struct UnhOptions {
-    /// Where the report goes
-    #[arg(long, value_name = "FOLDER", default_value = "lab/unh")]
-    pub(crate) out: PathBuf,
-    /// Runs of each case; medians count [default: 3, with --quick 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
-    pub(crate) rounds: Option<u16>,
-    /// How long each runs, 50ms to 10s
-    #[arg(long, value_name = "TIME", default_value = "100ms")]
-    pub(crate) time: String,
-    /// Every third size alone, and fewer commands at once
-    #[arg(long)]
+pub(crate) struct LabRunOptions {
+    /// Which ones, as `lunwire lab list` names them, or `all`
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// Less than three minutes for each study, which is the default
+    #[arg(long, conflicts_with_all = ["full", "smoke"])]
     pub(crate) quick: bool,
+    /// All that the studies measured, with more repetitions: up to half an hour each
+    #[arg(long, conflicts_with = "smoke")]
+    pub(crate) full: bool,
+    /// Seconds, to see that all works: the figures say little
+    #[arg(long)]
+    pub(crate) smoke: bool,
+    /// Repetitions of each case, instead of those that the effort has; medians count
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) rounds: Option<u16>,
+    /// Where the reports go, each in a folder of its name
+    #[arg(long, value_name = "FOLDER", default_value = "lab")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct LabReportOptions {
+    /// Where the reports are
+    #[arg(long, value_name = "FOLDER", default_value = "lab", conflicts_with = "compare")]
+    pub(crate) out: PathBuf,
+    /// Two results.json of one study
+    #[arg(long, num_args = 2, value_names = ["A", "B"])]
+    pub(crate) compare: Option<Vec<PathBuf>>,
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -1,107 +1,145 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire lab`: published studies, re-run.
 
-use std::ops::RangeInclusive;
+use std::io::IsTerminal;
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
-use clap::Subcommand;
+use lab::Audience;
+use lab::Course;
+use lab::Effort;
+use lab::STUDIES;
+use lab::Settings;
+use lab::Study;
 use serde_json::json;
 
-use crate::args::AmpOptions;
-use crate::args::Fast05Options;
+use crate::args;
 use crate::args::LabAction;
 use crate::args::LabOptions;
-use crate::args::Study;
-use crate::args::UnhOptions;
+use crate::args::LabReportOptions;
+use crate::args::LabRunOptions;
 use crate::args::Usage;
+use crate::client;
+use crate::client::leaving;
 use crate::client::outfile::Outfile;
 use crate::output;
-use crate::plan::allowed_cpu;
-use crate::plan::option;
 
-/// What a study of PDUs of 8 KiB and commands of at most 64 KiB takes, bytes.
-const SIZES: RangeInclusive<u32> = 512..=64 << 10;
+/// What is measured when the user wants an end is measured to its end, so that all that was started
+/// is stopped.
+const STEP_MOST: Duration = Duration::from_secs(30);
 
-/// What a run may last: long enough to count, short enough to repeat.
-const TIMES: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(10);
-
-/// Runs the study, prints its tables and writes its page.
 pub(crate) fn run(options: &LabOptions) -> Result<()> {
     match &options.action {
         LabAction::List { json } => {
             list(*json);
             Ok(())
         }
-        LabAction::Run(Study::Fast05(options)) => fast05(options),
-        LabAction::Run(Study::Amp(options)) => amp(options),
-        LabAction::Run(Study::Unh(options)) => unh(options),
+        LabAction::Run(options) => measure(options),
+        LabAction::Report(options) => report(options),
     }
 }
 
-/// The studies as the help texts name them.
 fn list(json: bool) {
-    let studies = Study::augment_subcommands(clap::Command::new("run"));
-    let rows = studies.get_subcommands().map(|study| {
-        let about = study.get_about().map(ToString::to_string).unwrap_or_default();
-        vec![study.get_name().to_owned(), about]
-    });
-    let rows: Vec<_> = rows.collect();
     if json {
-        let named = |row: &Vec<String>| json!({ "name": row.first(), "about": row.get(1) });
-        output::result(json!({ "studies": rows.iter().map(named).collect::<Vec<_>>() }));
+        let told = STUDIES.iter().map(|study| {
+            let figures = lab::labels_of(study.name);
+            json!({ "name": study.name, "about": study.about, "figures": figures })
+        });
+        output::result(json!({ "studies": told.collect::<Vec<_>>() }));
     } else {
-        output::table(&rows);
+        let rows = STUDIES.iter().map(|study| vec![study.name.to_owned(), study.about.to_owned()]);
+        output::table(&rows.collect::<Vec<_>>());
     }
 }
 
-fn fast05(options: &Fast05Options) -> Result<()> {
-    let size_max = store::spec::parse_bytes(&options.size_max)
-        .ok()
-        .and_then(|bytes| u32::try_from(bytes).ok())
-        .filter(|bytes| SIZES.contains(bytes));
-    let Some(size_max) = size_max else {
-        let given = &options.size_max;
-        return Err(Usage(format!("--size-max {given}: from 512 to 64K, such as 8K")).into());
+/// Runs studies, prints their tables and writes their pages.
+fn measure(options: &LabRunOptions) -> Result<()> {
+    let LabRunOptions { names, full, smoke, rounds, out, .. } = options;
+    let effort = match (full, smoke) {
+        (true, _) => Effort::Full,
+        (_, true) => Effort::Smoke,
+        _ => Effort::Quick,
     };
-    if let Some(cpu) = options.cpu {
-        option("--cpu", cpu, allowed_cpu(cpu))?;
+    let mut settings = Settings::new(effort);
+    settings.rounds = rounds.map(usize::from);
+    let known = || STUDIES.iter().map(|study| study.name).chain([args::ALL]);
+    if let Some(name) = names.iter().find(|name| !known().any(|known| known == *name)) {
+        let known = known().collect::<Vec<_>>().join(", ");
+        return Err(Usage(format!("{name} is no study; there are {known}")).into());
     }
-    let cpu = options.cpu.or_else(|| engine::affinity::allowed_cpus().last().copied());
-    if let Some(cpu) = cpu {
-        engine::affinity::pin(cpu).with_context(|| {
-            format!("cannot run on processor {cpu}; try one of those of `lunwire explain`")
-        })?;
+    let is_wanted =
+        |study: &&Study| names.iter().any(|name| name == study.name || name == args::ALL);
+    let studies: Vec<&Study> = STUDIES.iter().filter(is_wanted).collect();
+    // That it can be written is seen before the work.
+    drop(prepare(out)?);
+    for study in &studies {
+        drop(prepare(&out.join(study.name))?);
     }
-    let out = prepare(&options.out)?;
-    let report =
-        lab::fast05::run(&lab::fast05::Options { rounds: options.rounds.into(), size_max })?;
-    publish(&report, &options.out, out)
+    leaving::catch_signals(|| leaving::set_most(STEP_MOST))?;
+    let mut course = Course::of(out, settings);
+    for study in studies {
+        if course.is_done(study.name) && lab::is_report(&out.join(study.name)) {
+            output::say(format_args!("{}: done before this run was stopped", study.name));
+            continue;
+        }
+        one(study, &settings, out)?;
+        course.note(study.name).with_context(|| cannot(out))?;
+    }
+    let page = lab::join(out)?;
+    course.finish().with_context(|| cannot(out))?;
+    output::line(format!("all reports: {}", page.display()));
+    Ok(())
 }
 
-fn amp(options: &AmpOptions) -> Result<()> {
-    let time = time(&options.time, "700ms")?;
-    let out = prepare(&options.out)?;
-    let report = lab::amp::run(&lab::amp::Options { rounds: options.rounds.into(), time })?;
-    publish(&report, &options.out, out)
+/// Runs a study, prints what it found and writes its page.
+fn one(study: &Study, settings: &Settings, out: &Path) -> Result<()> {
+    let folder = out.join(study.name);
+    let place = prepare(&folder)?;
+    let viewer = Viewer::new(study.name);
+    let ran = lab::run(study, settings, &viewer);
+    output::clear();
+    let found = match ran {
+        Err(lab::Error::Stopped) => bail!(
+            "{}: stopped; the same command goes on with what is left of the studies",
+            study.name
+        ),
+        ran => ran.with_context(|| format!("cannot run {}", study.name))?,
+    };
+    output::line(found.text());
+    drop(place);
+    let page = found.write(&folder).with_context(|| cannot(&folder))?;
+    output::line(format!("report: {}", page.display()));
+    Ok(())
 }
 
-fn unh(options: &UnhOptions) -> Result<()> {
-    let time = time(&options.time, "100ms")?;
-    let usual = if options.quick { 1 } else { lab::unh::Options::default().rounds };
-    let rounds = options.rounds.map_or(usual, usize::from);
-    let out = prepare(&options.out)?;
-    let report = lab::unh::run(&lab::unh::Options { rounds, time, quick: options.quick })?;
-    publish(&report, &options.out, out)
-}
-
-/// What one run lasts.
-fn time(given: &str, such_as: &str) -> Result<Duration> {
-    let time = control::units::duration(given).ok().filter(|time| TIMES.contains(time));
-    time.ok_or_else(|| Usage(format!("--time {given}: from 50ms to 10s, such as {such_as}")).into())
+/// Joins reports, or compares two.
+fn report(options: &LabReportOptions) -> Result<()> {
+    let Some([a, b]) = options.compare.as_deref() else {
+        expect_report_or_nothing(&options.out)?;
+        let page = lab::join(&options.out)?;
+        match options.json {
+            true => output::result(json!({ "page": page.display().to_string() })),
+            false => output::line(format!("all reports: {}", page.display())),
+        }
+        return Ok(());
+    };
+    let changes = lab::compare(a, b)?;
+    if options.json {
+        let changes: Vec<_> = changes.iter().map(lab::Change::json).collect();
+        output::result(json!({ "changes": changes }));
+        return Ok(());
+    }
+    let head =
+        ["figure", "what", "first", "second", "change", "answer"].map(str::to_owned).to_vec();
+    let rows: Vec<_> = [head].into_iter().chain(changes.iter().map(lab::Change::cells)).collect();
+    output::table(&rows);
+    Ok(())
 }
 
 /// Makes the folder of a report, and sees that its page can be written there.
@@ -133,11 +171,62 @@ fn cannot(folder: &Path) -> String {
     format!("cannot write the report to {folder}; name another folder with --out")
 }
 
-/// Prints a report and writes its page, for which `out` held the place.
-fn publish(report: &lab::Report, folder: &Path, out: Outfile) -> Result<()> {
-    output::line(report.text());
-    drop(out);
-    let page = report.write(folder).with_context(|| cannot(folder))?;
-    output::line(format!("report: {}", page.display()));
-    Ok(())
+/// Says on standard error how far a study has come.
+struct Viewer {
+    study: &'static str,
+    begun: Instant,
+    shown: Mutex<Option<Instant>>,
+    pause: Duration,
+    is_terminal: bool,
+}
+
+impl Viewer {
+    fn new(study: &'static str) -> Self {
+        let is_terminal = std::io::stderr().is_terminal();
+        let pause = Duration::from_millis(if is_terminal { 200 } else { 10_000 });
+        Self { study, begun: Instant::now(), shown: Mutex::default(), pause, is_terminal }
+    }
+}
+
+impl Audience for Viewer {
+    fn step(&self, what: &str, done: usize, of: usize) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown.is_some_and(|shown| shown.elapsed() < self.pause) {
+            return;
+        }
+        *shown = Some(Instant::now());
+        let text = line(self.study, what, [done, of], self.begun.elapsed());
+        match self.is_terminal {
+            true => output::rewrite(&text),
+            false => output::say(text),
+        }
+    }
+
+    fn is_to_stop(&self) -> bool {
+        client::is_interrupted()
+    }
+}
+
+/// What runs, how much of it is done, and how long the rest takes if it takes as long.
+fn line(study: &str, what: &str, [done, of]: [usize; 2], so_far: Duration) -> String {
+    let seconds = so_far.as_secs();
+    let left = match (u64::try_from(done), u64::try_from(of)) {
+        (Ok(done), Ok(of)) if done > 0 && seconds > 0 => {
+            format!(", about {} s left", seconds * of.saturating_sub(done) / done)
+        }
+        _ => String::new(),
+    };
+    format!("{study}: {done} of {of}, {seconds} s{left}: {what}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_is_judged_by_what_was_done() {
+        let told = line("amp", "SMP", [20, 60], Duration::from_secs(10));
+        assert_eq!(told, "amp: 20 of 60, 10 s, about 20 s left: SMP");
+        assert_eq!(line("amp", "SMP", [0, 60], Duration::ZERO), "amp: 0 of 60, 0 s: SMP");
+    }
 }

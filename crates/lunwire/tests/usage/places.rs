@@ -147,9 +147,8 @@ fn no_command_empties_a_file_that_it_was_not_told_to() {
 #[test]
 fn a_report_replaces_reports_alone() {
     let files = Files::new();
-    let run = |out: &str| {
-        lunwire(&["lab", "run", "fast05", "--rounds", "1", "--size-max", "512", "--out", out])
-    };
+    let run =
+        |out: &str| lunwire(&["lab", "run", "fast05", "--smoke", "--rounds", "1", "--out", out]);
     for name in ["index.html", "results.json"] {
         let out = files.path(&format!("with-{name}"));
         std::fs::create_dir(&out).unwrap();

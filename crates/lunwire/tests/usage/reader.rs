@@ -102,8 +102,8 @@ fn wrong_usage_is_exit_status_two_everywhere() {
         &["inspect", disk, "--isid", "c0c0ffee0001"],
         &["inspect", disk, "--isid", "81c0ffee0001"],
         &["copy", &image, &files.path("copy"), "--policy", "worst"],
-        &["lab", "run", "amp", "--time", "1h"],
-        &["lab", "run", "fast05", "--cpu", "99999"],
+        &["lab", "run", "amp", "--rounds", "0"],
+        &["lab", "run", "nothing"],
     ] {
         let words = match words {
             ["session" | "lun" | "alua", ..] => {

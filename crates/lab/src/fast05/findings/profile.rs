@@ -3,21 +3,22 @@
 
 use super::super::theirs;
 use super::super::touching::Costs;
-use super::{COLD, Measured, SARWATE, SLICING8};
+use super::{ALIKE, COLD, Measured, SARWATE, SLICING8};
 use super::{largest, of_size, percent, protocol_of_one};
-use crate::figure::{Bar, Figure, Kind, bytes, number};
-use crate::report::{Section, Table};
+use crate::picture::{Bar, Kind, Picture, bytes, number};
+use crate::study::{Figure, Table};
+use crate::verdict::{Bound, Test};
 
 /// Figures 11 and 15, and the same with the best kernel: copy and CRC one after the other.
-pub(super) fn profile(measured: &Measured, tier: usize) -> Section {
+pub(super) fn profile(measured: &Measured, tier: usize) -> Figure {
     let name = measured.tiers[tier].name();
-    let (figure, file) = match tier {
-        SARWATE => ("Figure 11", "figure-11"),
-        SLICING8 => ("Figure 15", "figure-15"),
-        _ => ("Beside figures 11 and 15", "best-kernel"),
+    let (labels, beside, file): (&[&str], _, _) = match tier {
+        SARWATE => (&["Figure 11"], "Figure 11", "figure-11"),
+        SLICING8 => (&["Figure 15"], "Figure 15", "figure-15"),
+        _ => (&[], "Beside figures 11 and 15", "best-kernel"),
     };
-    let mut section =
-        Section::new(format!("{figure}: cost of a Data-In, copy, then CRC by {name}, cold"));
+    let title = format!("{beside}: cost of a Data-In, copy, then CRC by {name}, cold");
+    let mut figure = Figure::new(labels, title);
     let mut table = Table::new(&[
         "read",
         "protocol",
@@ -33,25 +34,26 @@ pub(super) fn profile(measured: &Measured, tier: usize) -> Section {
     for (size, all) in &measured.costs {
         let Costs { copy, crc, .. } = all[tier][COLD];
         let sum = protocol + copy + crc;
-        let shares = [protocol, copy, crc].map(|part| format!("{:.0}", percent(part, sum)));
+        let shares = [protocol, copy, crc].map(|part| format!("{:.0}", percent(part, sum).median));
         table.row(vec![
             bytes((*size).into()),
-            number(protocol),
-            number(copy),
-            number(crc),
-            number(sum),
+            number(protocol.median),
+            number(copy.median),
+            number(crc.median),
+            number(sum.median),
             shares.join("/"),
-            number(of_size(&measured.reads, *size)[tier][COLD]),
+            number(of_size(&measured.reads, *size)[tier][COLD].median),
             their_sum(tier, *size),
         ]);
-        bars.push(Bar::new("", &bytes((*size).into()), vec![protocol, copy, crc]));
+        let parts = [protocol, copy, crc].map(|part| part.median);
+        bars.push(Bar::new("", &bytes((*size).into()), parts.to_vec()));
     }
-    section.tables.push(table);
+    figure.tables.push(table);
     let title = format!("Cycles for a Data-In, {name}, this machine");
     let kind = Kind::Bars { parts: vec!["protocol", "copy", "CRC"], bars };
-    section.figures.push(Figure { file, title, unit: "cycles", kind });
-    conclude_profile(measured, tier, &mut section);
-    section
+    figure.pictures.push(Picture { file, title, unit: "cycles", kind });
+    claim_profile(measured, tier, &mut figure);
+    figure
 }
 
 /// From the cycles per byte of the text.
@@ -74,46 +76,54 @@ fn their_sum(tier: usize, size: u32) -> String {
     number(total)
 }
 
-fn conclude_profile(measured: &Measured, tier: usize, section: &mut Section) {
+fn claim_profile(measured: &Measured, tier: usize, figure: &mut Figure) {
     let (size, Costs { copy, crc, .. }) = largest(measured, tier);
     let protocol = protocol_of_one(measured);
     let sum = protocol + copy + crc;
-    let [of_protocol, of_copy, of_crc] = [protocol, copy, crc].map(|part| percent(part, sum));
-    let ours =
-        format!("{of_protocol:.0}/{of_copy:.0}/{of_crc:.0} % here at {}", bytes(size.into()));
+    let shares = [protocol, copy, crc].map(|part| percent(part, sum));
+    let [of_protocol, of_copy, of_crc] = shares.map(|share| share.median);
+    let ours = format!(
+        "protocol/copy/CRC {of_protocol:.0}/{of_copy:.0}/{of_crc:.0} % at {}.",
+        bytes(size.into())
+    );
+    let most = || vec![Test::new("% that are CRC", shares[2], Bound::Above(HALF))];
     match tier {
         SARWATE => {
             let [a, b, c] = theirs::SHARES_8K;
             let [d, e, f] = theirs::SHARES_512;
-            section.conclude(
-                of_crc > 50.0,
-                format!(
-                    "CRC is most of the cost of a Data-In. Protocol/copy/CRC: {a}/{b}/{c} % there \
-                     at 8 KiB ({d}/{e}/{f} % at 512 B), {ours}."
-                ),
+            let theirs = format!(
+                "CRC is most of the cost of a Data-In: protocol/copy/CRC {a}/{b}/{c} % at 8 KiB, \
+                 {d}/{e}/{f} % at 512 B."
             );
+            figure.claim(theirs, ours, most());
         }
         SLICING8 => {
             let [a, b, c] = theirs::SHARES_8K_SLICING8;
-            let ratio = crc / copy.max(1e-9);
-            section.conclude(
-                (0.5..=2.0).contains(&ratio),
-                format!(
-                    "With slicing-by-8 CRC costs as much as the copy. {a}/{b}/{c} % there, {ours}: \
-                     {ratio:.1} times the copy."
-                ),
+            figure.claim(
+                format!("With slicing-by-8 CRC costs as much as the copy: {a}/{b}/{c} %."),
+                format!("{ours} CRC is {:.1} times the copy.", (crc / copy).median),
+                vec![Test::new("CRC against copy", crc / copy, ALIKE)],
             );
             let before = largest(measured, SARWATE).1;
             let gain = (protocol + before.copy + before.crc) / sum;
             let theirs = theirs::TOTAL_SARWATE / theirs::TOTAL_SLICING8;
-            section.conclude(
-                gain > 1.5,
-                format!("It makes iSCSI about twice as fast: {theirs:.1} there, {gain:.1} here."),
+            figure.claim(
+                format!("It makes iSCSI {theirs:.1} times as fast."),
+                format!("{:.1} times.", gain.median),
+                vec![Test::new("times as fast", gain, Bound::Above(FASTER))],
             );
         }
-        _ => section.conclude(
-            of_crc > 50.0,
-            format!("CRC is most of the cost with the instructions of today, too: {ours}."),
+        _ => figure.claim(
+            "CRC is most of the cost with the instructions of today, too, which is not in the \
+             study.",
+            ours,
+            most(),
         ),
     }
 }
+
+/// Percent from which on a part is most of it.
+const HALF: f64 = 50.0;
+
+/// What is said to be about twice as fast has to be so many times as fast.
+const FASTER: f64 = 1.5;

@@ -2,14 +2,17 @@
 //! What the study left open (section 5.2): unsolicited data, many commands at once, the load of the
 //! processor, where reads stood still, files.
 
+use super::super::rig::Sample;
 use super::super::{CPU_SIZES, Carrier, Load, MANY_SIZES, Measured};
-use super::{above, exact, percent, table};
-use crate::figure::{Bar, Figure, Kind, bytes, number};
-use crate::report::{Section, Table};
+use super::{above, exact, for_sizes, gain, middle, percent, table};
+use crate::picture::{Bar, Kind, Picture, bytes, number};
+use crate::study::{Figure, Table};
+use crate::verdict::{Bound, Spread, Test};
 
 /// Immediate and unsolicited data.
-pub(super) fn unasked(measured: &Measured) -> Section {
-    let mut section = Section::new(
+pub(super) fn unasked(measured: &Measured) -> Figure {
+    let mut figure = Figure::new(
+        &[],
         "Left open: immediate and unsolicited data (the study had to switch both off with iSER)",
     );
     let unasked = |carrier| move |size| Load::of(carrier, true, size).unasked();
@@ -19,52 +22,59 @@ pub(super) fn unasked(measured: &Measured) -> Section {
         measured.line("iSCSI, unasked", unasked(Carrier::Tcp)),
         measured.line("iSCSI, asked for", exact(Carrier::Tcp, true)),
     ];
-    section.tables.push(table(&lines));
-    section.figures.push(Figure {
+    figure.tables.push(table(&lines));
+    figure.pictures.push(Picture {
         file: "unasked",
         title: "Writes whose first burst (256 KiB) goes unasked".into(),
         unit: "Mb/s",
         kind: Kind::Lines(lines),
     });
     for carrier in Carrier::BOTH {
-        let gains: Vec<(u32, f64)> = measured
-            .options
-            .sizes()
-            .into_iter()
-            .filter_map(|size| {
-                let asked = measured.megabits(exact(carrier, true)(size))?;
-                Some((size, above(measured.megabits(unasked(carrier)(size))?, asked)))
-            })
-            .collect();
-        let small = |(size, gain): &(u32, f64)| (*size <= 8 << 10).then_some(*gain);
-        let small = crate::measure::median(gains.iter().filter_map(small).collect());
-        let last = gains.iter().rev().find(|(_, gain)| *gain > 5.0).map(|(size, _)| *size);
-        let most = gains
-            .iter()
-            .copied()
-            .fold((0, f64::MIN), |best, one| if one.1 > best.1 { one } else { best });
+        let of = |size: u32| measured.gain(unasked(carrier)(size), exact(carrier, true)(size));
+        let sizes = measured.options.sizes();
+        let name = format!("% gained with {}", carrier.name());
+        let all = for_sizes(sizes.clone(), &name, of, Bound::Above(PAYS));
+        let small = for_sizes(
+            sizes.iter().copied().filter(|size| *size <= SMALL),
+            &name,
+            of,
+            Bound::Above(0.0),
+        );
+        let gains = sizes.iter().zip(&all).map(|(size, test)| (*size, test.spread.median));
+        let last = gains.clone().rfind(|(_, gain)| *gain > PAYS).map(|(size, _)| size);
+        let most = gains.fold((0, f64::MIN), |best, one| if one.1 > best.1 { one } else { best });
         let up_to = match last {
-            Some(size) => format!("it pays (5 % and more) up to {}", bytes(u64::from(size))),
+            Some(size) => {
+                format!("it pays ({PAYS:.0} % and more) up to {}", bytes(u64::from(size)))
+            }
             None => "it pays at no size".into(),
         };
-        section.conclude(
-            small > 0.0,
+        figure.claim(
+            "\"It may prove beneficial to circumvent the setup of RDMA for small transfers\"",
             format!(
-                "\"It may prove beneficial to circumvent the setup of RDMA for small transfers\": \
-                 with {} writes of up to 8 KiB gain {}, most is {} at {}, and {up_to}",
+                "with {} writes of up to {} gain {}, most is {} at {}, and {up_to}",
                 carrier.name(),
-                percent(small),
+                bytes(u64::from(SMALL)),
+                percent(middle(&small)),
                 percent(most.1),
                 bytes(u64::from(most.0))
             ),
+            small,
         );
     }
-    section
+    figure
 }
 
+/// Small transfers are no larger than this, bytes.
+const SMALL: u32 = 8 << 10;
+
+/// Percent that are worth it.
+const PAYS: f64 = 5.0;
+
 /// Many commands at once.
-pub(super) fn many(measured: &Measured) -> Section {
-    let mut section = Section::new(
+pub(super) fn many(measured: &Measured) -> Figure {
+    let mut figure = Figure::new(
+        &[],
         "Left open: many commands at once (\"does not appear to work properly with iSER enabled\")",
     );
     let depths = measured.options.depths();
@@ -88,44 +98,46 @@ pub(super) fn many(measured: &Measured) -> Section {
                 let most = values.iter().copied().fold(0.0, f64::max);
                 bars.push(Bar::new(&what, &format!("{}, one", carrier.name()), vec![one]));
                 bars.push(Bar::new(&what, &format!("{}, most", carrier.name()), vec![most]));
-                if carrier == Carrier::Iwarp {
-                    gains.push((what.clone(), most / one.max(1e-9)));
+                let load = Load::of(carrier, write, size);
+                let cases = depths.iter().filter_map(|depth| measured.case(load.at_once(*depth)));
+                let best = cases.max_by(|a, b| a.megabits().total_cmp(&b.megabits()));
+                if let (Carrier::Iwarp, Some(one), Some(best)) =
+                    (carrier, measured.case(load.at_once(1)), best)
+                {
+                    let times = Spread::paired(&best.rates(), &one.rates(), |a, b| a / b);
+                    gains.push(Test::new(format!("{what}, times"), times, Bound::Below(1.0)));
                 }
             }
         }
     }
-    section.tables.push(table);
-    section.figures.push(Figure {
+    figure.tables.push(table);
+    figure.pictures.push(Picture {
         file: "many",
         title: "One command at a time, and the best of up to 32 at once".into(),
         unit: "Mb/s",
         kind: Kind::Bars { parts: vec!["payload"], bars },
     });
-    let told: Vec<String> =
-        gains.iter().map(|(what, times)| format!("{what} {times:.1} times")).collect();
-    section.conclude(
-        gains.iter().all(|(_, times)| *times > 1.0),
-        format!(
-            "Several commands of an initiator at once work over iSER, and carry more than one at a \
-             time: {}",
-            told.join(", ")
-        ),
+    let told = gains.iter().map(|test| format!("{} {:.1}", test.name, test.spread.median));
+    let told = told.collect::<Vec<_>>().join("; ");
+    figure.claim(
+        "Several commands of an initiator at once do not appear to work with iSER",
+        format!("they do, and carry more than one at a time: {told}"),
+        gains,
     );
-    section
+    figure
 }
 
 /// The load of the processor.
-pub(super) fn cpu(measured: &Measured) -> Section {
-    let mut section = Section::new("Left open: processor time of iSER and of plain iSCSI");
+pub(super) fn cpu(measured: &Measured) -> Figure {
+    let mut figure = Figure::new(&[], "Left open: processor time of iSER and of plain iSCSI");
     let mut table =
         Table::new(&["load", "carrier", "target, us", "initiator, us", "us for a MiB", "Mb/s"]);
     let mut bars = Vec::new();
-    let mut costs = Vec::new();
+    let mut costs: Vec<Test> = Vec::new();
     for size in CPU_SIZES {
         for write in [false, true] {
             let what =
                 format!("{} {}", bytes(u64::from(size)), if write { "write" } else { "read" });
-            let mut of_both = Vec::new();
             for carrier in Carrier::ALL {
                 let Some(case) = measured.case(Load::of(carrier, write, size)) else { continue };
                 let [target, initiator] = case.cpu_us();
@@ -139,32 +151,34 @@ pub(super) fn cpu(measured: &Measured) -> Section {
                     number(case.megabits()),
                 ]);
                 bars.push(Bar::new(&what, carrier.name(), vec![target, initiator]));
-                if Carrier::BOTH.contains(&carrier) {
-                    of_both.push((carrier, target + initiator));
-                }
             }
-            let cost = |carrier| {
-                of_both.iter().find(|(one, _)| *one == carrier).map_or(0.0, |(_, cost)| *cost)
+            let values = |carrier| {
+                let case = measured.case(Load::of(carrier, write, size))?;
+                Some(case.values(Sample::cpu_us))
             };
-            costs.push((what, above(cost(Carrier::Iwarp), cost(Carrier::Tcp))));
+            if let (Some(iser), Some(plain)) = (values(Carrier::Iwarp), values(Carrier::Tcp)) {
+                let more = Spread::paired(&iser, &plain, above);
+                costs.push(Test::new(format!("{what}, % more"), more, Bound::Below(0.0)));
+            }
         }
     }
-    section.tables.push(table);
-    section.figures.push(Figure {
+    figure.tables.push(table);
+    figure.pictures.push(Picture {
         file: "cpu",
         title: "Processor time of a transfer, one at a time".into(),
         unit: "us",
         kind: Kind::Bars { parts: vec!["target", "initiator"], bars },
     });
     let told: Vec<String> =
-        costs.iter().map(|(what, more)| format!("{what} {}", percent(*more))).collect();
-    section.conclude(
-        costs.iter().all(|(_, more)| *more < 0.0),
+        costs.iter().map(|test| format!("{} {}", test.name, percent(test.spread.median))).collect();
+    figure.claim(
+        "\"Offloading should greatly reduce the work of the CPU\"",
         format!(
-            "\"Offloading should greatly reduce the work of the CPU\": without an adapter it does \
-             not; both sides together, software iWARP with CRC against TCP without digests: {}",
-            told.join(", ")
+            "without an adapter it does not; both sides together, software iWARP with CRC against \
+             TCP without digests: {}",
+            told.join("; ")
         ),
+        costs,
     );
     let digests: Vec<f64> = CPU_SIZES
         .into_iter()
@@ -177,17 +191,17 @@ pub(super) fn cpu(measured: &Measured) -> Section {
             Some(above(cost(Carrier::Iwarp)?, cost(Carrier::TcpDigests)?))
         })
         .collect();
-    section.pass_over(format!(
+    figure.method = format!(
         "Where plain iSCSI checks its bytes as well (both digests), iSER takes {} of its processor \
          time, the median of these loads.",
         percent(crate::measure::median(digests))
-    ));
-    section
+    );
+    figure
 }
 
 /// Where reads in user space stood still.
-pub(super) fn reads(measured: &Measured) -> Section {
-    let mut section = Section::new("Left open: where reads in user space stood still");
+pub(super) fn reads(measured: &Measured) -> Figure {
+    let mut figure = Figure::new(&[], "Left open: where reads in user space stood still");
     let mut table = Table::new(&[
         "read over",
         "transfer",
@@ -200,7 +214,7 @@ pub(super) fn reads(measured: &Measured) -> Section {
         "Mb/s, spinning",
     ]);
     let mut bars = Vec::new();
-    let mut gains = Vec::new();
+    let (mut gains, mut tests) = (Vec::new(), Vec::new());
     for case in &measured.spinning {
         let load = case.load;
         let Some(sleeping) = measured.case(load) else { continue };
@@ -217,12 +231,14 @@ pub(super) fn reads(measured: &Measured) -> Section {
         let parts = [target, initiator, nobody].map(|us| us * mebibyte);
         bars.push(Bar::new(&size, load.carrier.name(), parts.to_vec()));
         if load.carrier == Carrier::Iwarp {
+            let more = gain(case, sleeping);
+            tests.push(Test::new(format!("% gained, {size}"), more, Bound::Above(0.0)));
             gains.push((size, sleeping.megabits(), case.megabits(), of_initiator));
         }
     }
-    section.tables.push(table);
+    figure.tables.push(table);
     bars.sort_by_key(|bar| bar.name.clone());
-    section.figures.push(Figure {
+    figure.pictures.push(Picture {
         file: "reads",
         title: "Time of a MiB that is read, one transfer at a time, both sides asleep meanwhile"
             .into(),
@@ -231,42 +247,47 @@ pub(super) fn reads(measured: &Measured) -> Section {
     });
     let most = gains.iter().max_by(|a, b| (a.2 / a.1.max(1e-9)).total_cmp(&(b.2 / b.1.max(1e-9))));
     if let Some((size, asleep, spinning, sleeps)) = most {
-        section.conclude(
-            spinning > asleep,
+        figure.claim(
+            "Reads in user space stand still far below writes; why, the study does not know",
             format!(
-                "One read at a time leaves both processors idle while the pieces of its data \
+                "one read at a time leaves both processors idle while the pieces of its data \
                  come: whoever waits for a piece sleeps, and has to be woken. It shows most at \
                  {size}, where the initiator sleeps {sleeps:.1} times in a read: {asleep:.0} \
                  Mb/s, and {spinning:.0} where both sides look for more for a while before they \
                  sleep. Whether its reads met the same, the study does not say",
             ),
+            tests,
         );
     }
     let size = MANY_SIZES.last().copied().unwrap_or(0);
-    let at = |write, depth| {
-        measured.megabits(Load::of(Carrier::Iwarp, write, size).at_once(depth)).unwrap_or(0.0)
-    };
+    let at = |write, depth| measured.case(Load::of(Carrier::Iwarp, write, size).at_once(depth));
     let most = |write| {
-        measured.options.depths().into_iter().map(|depth| at(write, depth)).fold(0.0, f64::max)
+        let cases = measured.options.depths().into_iter().filter_map(|depth| at(write, depth));
+        cases.max_by(|a, b| a.megabits().total_cmp(&b.megabits()))
     };
-    let (one, many) = (at(false, 1), most(false));
-    section.conclude(
-        many > one,
-        format!(
-            "Several at once leave no time to sleep: reads of {} go from {one:.0} to {many:.0} \
-             Mb/s (writes from {:.0} to {:.0}), so it is not the way of the data that stands \
-             still but the wait between pieces and commands",
-            bytes(u64::from(size)),
-            at(true, 1),
-            most(true)
-        ),
-    );
-    section
+    let pair = |write| Some((at(write, 1)?, most(write)?));
+    if let (Some((one, many)), Some((one_write, many_writes))) = (pair(false), pair(true)) {
+        figure.claim(
+            "Whether it is the way of the data or the wait between commands, the study does not \
+             say",
+            format!(
+                "several at once leave no time to sleep: reads of {} go from {:.0} to {:.0} Mb/s \
+                 (writes from {:.0} to {:.0}), so it is the wait between pieces and commands",
+                bytes(u64::from(size)),
+                one.megabits(),
+                many.megabits(),
+                one_write.megabits(),
+                many_writes.megabits()
+            ),
+            vec![Test::new("% gained by several at once", gain(many, one), Bound::Above(0.0))],
+        );
+    }
+    figure
 }
 
 /// FILEIO.
-pub(super) fn files(measured: &Measured) -> Section {
-    let mut section = Section::new("FILEIO: a file in place of memory");
+pub(super) fn files(measured: &Measured) -> Figure {
+    let mut figure = Figure::new(&[], "FILEIO: a file in place of memory");
     let mut lines = Vec::new();
     for (write, what) in [(false, "read"), (true, "write")] {
         for carrier in Carrier::BOTH {
@@ -274,8 +295,8 @@ pub(super) fn files(measured: &Measured) -> Section {
             lines.push(measured.line(&name, |size| Load::of(carrier, write, size).in_file()));
         }
     }
-    section.tables.push(table(&lines));
-    section.figures.push(Figure {
+    figure.tables.push(table(&lines));
+    figure.pictures.push(Picture {
         file: "fileio",
         title: "FILEIO: a file of 32 MiB, which the system has in memory".into(),
         unit: "Mb/s",
@@ -287,15 +308,21 @@ pub(super) fn files(measured: &Measured) -> Section {
             if in_file { load.in_file() } else { load }
         })
     };
-    let losses = [false, true].map(|write| above(best(write, true), best(write, false)));
-    section.conclude(
-        losses.iter().all(|loss| *loss < 0.0),
+    let mut tests = Vec::new();
+    for (write, what) in [(false, "reads"), (true, "writes")] {
+        if let (Some(file), Some(memory)) = (best(write, true), best(write, false)) {
+            let name = format!("% that a file changes {what}");
+            tests.push(Test::new(name, gain(file, memory), Bound::Below(0.0)));
+        }
+    }
+    let told = tests.iter().map(|test| format!("{}: {}", test.name, percent(test.spread.median)));
+    figure.claim(
+        "Memory shows the stack without the disk (chapter 4)",
         format!(
-            "Memory shows the stack without the disk (chapter 4): a file costs iSER {} for reads \
-             and {} for writes of the largest throughput here, though it is in the system's memory",
-            percent(losses[0]),
-            percent(losses[1])
+            "largest throughput of iSER, the file in the system's memory: {}",
+            told.collect::<Vec<_>>().join(", ")
         ),
+        tests,
     );
-    section
+    figure
 }

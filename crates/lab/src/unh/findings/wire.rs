@@ -4,13 +4,14 @@
 use super::super::frames::{BYTES, FRAME_OVERHEAD, SEGMENT};
 use super::super::theirs::{COMBINATIONS, LAYERS, PAYLOAD_MAX};
 use super::super::{Carrier, Load, Measured};
-use crate::figure::{Bar, Figure, Kind, bytes};
 use crate::measure::real;
-use crate::report::{Section, Table};
+use crate::picture::{Bar, Kind, Picture, bytes};
+use crate::study::{Figure, Table};
+use crate::verdict::{Bound, Spread, Test};
 
 /// Table 4.1.
-pub(super) fn combinations() -> Section {
-    let mut section = Section::new("Table 4.1: combinations, and what was run here");
+pub(super) fn combinations() -> Figure {
+    let mut figure = Figure::new(&["Table 4.1"], "Table 4.1: combinations, and what was run here");
     let mut table =
         Table::new(&["initiator", "target", "initiator in", "target in", "mode", "study", "here"]);
     for one in &COMBINATIONS {
@@ -24,24 +25,29 @@ pub(super) fn combinations() -> Section {
         let cells = [initiator, target, initiator_space, target_space, one.mode, study];
         table.row(cells.into_iter().map(str::to_owned).chain([here]).collect());
     }
-    section.tables.push(table);
+    figure.tables.push(table);
     let run = COMBINATIONS.iter().filter(|one| one.why_not().is_none());
     let new = run.clone().filter(|one| !one.measured).count();
-    section.conclude(
-        new > 0,
-        format!(
-            "Its design supports combinations that it had no time for: {} are run here, of which \
-             it measured {}",
-            run.clone().count(),
-            run.count() - new
-        ),
+    figure.claim(
+        "Its design supports combinations that it had no time for",
+        format!("{} are run here, of which it measured {}", run.clone().count(), run.count() - new),
+        vec![Test::new(
+            "combinations that it did not measure",
+            Spread::exact(real(new as u64)),
+            Bound::Above(0.0),
+        )],
     );
-    section
+    figure
 }
 
 /// Tables 4.2 and 4.3.
-pub(super) fn headers(measured: &Measured) -> Section {
-    let mut section = Section::new("Tables 4.2 and 4.3: header bytes of a frame");
+pub(super) fn headers(measured: &Measured) -> Figure {
+    let mut figure =
+        Figure::new(&["Table 4.2", "Table 4.3"], "Tables 4.2 and 4.3: header bytes of a frame");
+    figure.method = "Frames are those that our own stack cuts for Ethernet. The second table \
+                     counts all bytes of both directions in captures of sessions over loopback, \
+                     whose FPDUs are longer than Ethernet's; frames are taken as full."
+        .into();
     let [rdma, payload, crc] = measured.counted.rdma;
     let mut table = Table::new(&["layer", "study, RDMA", "ours, RDMA", "study, TCP", "ours, TCP"]);
     let mut sums = [0; 2];
@@ -65,18 +71,23 @@ pub(super) fn headers(measured: &Measured) -> Section {
     }
     let total = |count: usize| count.to_string();
     table.row(vec!["frame".into(), "1538".into(), total(sums[0]), "1538".into(), total(sums[1])]);
-    section.tables.push(table);
+    figure.tables.push(table);
     let share =
         |payload: usize| 100.0 * real(payload as u64) / (real(SEGMENT as u64) + FRAME_OVERHEAD);
-    section.conclude(
-        (share(payload) - PAYLOAD_MAX[0] / 100.0).abs() < 0.1,
+    let tests = [("RDMA", payload), ("TCP", SEGMENT)].into_iter().zip(PAYLOAD_MAX);
+    let tests = tests.map(|((what, payload), most)| {
+        let near = Bound::Within(most / 100.0 - 0.1, most / 100.0 + 0.1);
+        Test::new(format!("% that are payload, {what}"), Spread::exact(share(payload)), near)
+    });
+    figure.claim(
+        "\"93.6 % of 10 Gb/s are payload with RDMA, 94.9 % without\"",
         format!(
-            "\"93.6 % of 10 Gb/s are payload with RDMA, 94.9 % without\": in full frames that our \
-             own stack has cut for Ethernet {:.1} % are, without RDMA {:.1} % (Linux spends 12 \
-             bytes more on a time stamp in each)",
+            "in full frames {:.1} % are, without RDMA {:.1} % (Linux spends 12 bytes more on a \
+             time stamp in each)",
             share(payload),
             share(SEGMENT)
         ),
+        tests.collect(),
     );
     let mut table = Table::new(&["1 MiB", "bytes on the stream", "besides payload", "payload, %"]);
     let mut bars = Vec::new();
@@ -97,24 +108,22 @@ pub(super) fn headers(measured: &Measured) -> Section {
             bars.push(Bar::new(what, carrier.name(), vec![efficiency]));
         }
     }
-    section.tables.push(table);
-    section.figures.push(Figure {
+    figure.tables.push(table);
+    figure.pictures.push(Picture {
         file: "payload-share",
         title: "Payload of what Ethernet would carry for 1 MiB, all messages counted".into(),
         unit: "%",
         kind: Kind::Bars { parts: vec!["payload"], bars },
     });
-    section.pass_over(
-        "The second table counts all bytes of both directions in captures of sessions over \
-         loopback, whose FPDUs are longer than Ethernet's; frames are taken as full."
-            .into(),
-    );
-    section
+    figure
 }
 
 /// Figures 4-10 and 4-11: the layers, and what a transfer of 1 MiB takes.
-pub(super) fn messages(measured: &Measured) -> Section {
-    let mut section = Section::new("Figures 4-10 and 4-11: messages of a transfer of 1 MiB");
+pub(super) fn messages(measured: &Measured) -> Figure {
+    let mut figure = Figure::new(
+        &["Figure 4-10", "Figure 4-11"],
+        "Figures 4-10 and 4-11: messages of a transfer of 1 MiB",
+    );
     let mut table = Table::new(&["transfer", "carrier", "commands", "messages", "bytes"]);
     let mut bars = Vec::new();
     for counted in &measured.counted.transfers {
@@ -140,8 +149,8 @@ pub(super) fn messages(measured: &Measured) -> Section {
         );
         bars.push(Bar::new(&format!("{what}{how}"), &name, vec![count]));
     }
-    section.tables.push(table);
-    section.figures.push(Figure {
+    figure.tables.push(table);
+    figure.pictures.push(Picture {
         file: "figure-4-11",
         title: "Figures 4-10, 4-11: messages of a transfer of 1 MiB".into(),
         unit: "PDUs or RDMA messages",
@@ -153,13 +162,14 @@ pub(super) fn messages(measured: &Measured) -> Section {
     };
     let write = Load::of(Carrier::Iwarp, true, BYTES);
     let (one, two) = (count(write), count(write.in_pieces()));
-    section.conclude(
-        two > one,
+    figure.claim(
+        "\"For each megabyte two CDBs, two command PDUs and two response PDUs\" with commands of \
+         512 KiB",
         format!(
-            "\"For each megabyte two CDBs, two command PDUs and two response PDUs\" with commands \
-             of 512 KiB: a write over iSER is {two:.0} messages here, and {one:.0} in one \
-             command; bursts of 512 KiB make two RDMA Reads of it either way"
+            "a write over iSER is {two:.0} messages, and {one:.0} in one command; bursts of 512 \
+             KiB make two RDMA Reads of it either way"
         ),
+        vec![Test::new("messages more", Spread::exact(two - one), Bound::Above(0.0))],
     );
-    section
+    figure
 }

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Figures as SVG: lines over sizes in powers of two, and bars in rows. Each tells in words what it
-//! shows, and has colours for bright and for dark screens.
+//! Pictures as SVG: lines over sizes in powers of two, and bars in rows. Each tells in words what
+//! it shows, and has colours for bright and for dark screens.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use serde_json::{Value, json};
+
 use crate::html::escape;
 
-/// A figure with its axes.
+/// A picture with its axes.
 #[derive(Debug)]
-pub(crate) struct Figure {
+pub(crate) struct Picture {
     /// Name of its file, without the end.
     pub(crate) file: &'static str,
     pub(crate) title: String,
@@ -66,7 +68,7 @@ pub(crate) struct Line {
 }
 
 const WIDTH: f64 = 760.0;
-/// Height of a figure of lines.
+/// Height of a picture of lines.
 const HEIGHT: f64 = 380.0;
 const TOP: f64 = 56.0;
 const BOTTOM: f64 = 40.0;
@@ -85,14 +87,14 @@ const STYLE: &str = "\
     .f4{fill:#a88a00}.f5{fill:#0e8a8a}.f6{fill:#b02a5b}.f7{fill:#666}\
     .s0{stroke:#1f5fa8}.s1{stroke:#c8501e}.s2{stroke:#2b8a3e}.s3{stroke:#7b3fa0}\
     .s4{stroke:#a88a00}.s5{stroke:#0e8a8a}.s6{stroke:#b02a5b}.s7{stroke:#666}\
-    @media (prefers-color-scheme:dark){\
+    @media screen and (prefers-color-scheme:dark){\
     .bg{fill:#16181c}.ink{fill:#e4e4e4}.grid{stroke:#3c4046}\
     .f0{fill:#6aa9ee}.f1{fill:#f08a5d}.f2{fill:#63c174}.f3{fill:#b98ae0}\
     .f4{fill:#d8bf45}.f5{fill:#4cc4c4}.f6{fill:#ec7aa2}.f7{fill:#a8a8a8}\
     .s0{stroke:#6aa9ee}.s1{stroke:#f08a5d}.s2{stroke:#63c174}.s3{stroke:#b98ae0}\
     .s4{stroke:#d8bf45}.s5{stroke:#4cc4c4}.s6{stroke:#ec7aa2}.s7{stroke:#a8a8a8}}";
 
-impl Figure {
+impl Picture {
     pub(crate) fn svg(&self) -> String {
         match &self.kind {
             Kind::Lines(lines) if sizes_of(lines).len() > 1 => self.draw_lines(lines),
@@ -105,7 +107,7 @@ impl Figure {
         }
     }
 
-    /// What the figure shows, for who cannot see it.
+    /// What the picture shows, for who cannot see it.
     fn told(&self) -> String {
         let shown: Vec<String> = match &self.kind {
             Kind::Lines(lines) => {
@@ -127,6 +129,27 @@ impl Figure {
             }
         };
         format!("{}, in {}. {}.", self.title, self.unit, shown.join("; "))
+    }
+
+    /// Its values, for programs.
+    pub(crate) fn json(&self) -> Value {
+        let series: Vec<Value> = match &self.kind {
+            Kind::Lines(lines) => {
+                let one = |line: &Line| {
+                    let Line { name, published, points } = line;
+                    json!({ "name": name, "published": published, "points": points })
+                };
+                lines.iter().map(one).collect()
+            }
+            Kind::Bars { parts, bars } => {
+                let one = |bar: &Bar| {
+                    let points = parts.iter().zip(&bar.values).collect::<Vec<_>>();
+                    json!({ "name": bar.whole_name(), "published": false, "points": points })
+                };
+                bars.iter().map(one).collect()
+            }
+        };
+        json!({ "file": self.file, "title": self.title, "unit": self.unit, "series": series })
     }
 
     fn begin(&self, height: f64) -> String {

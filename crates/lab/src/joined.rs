@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One page of all studies that were run, and two runs of one side by side.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::html::{FOOT, badge, escape, head};
+use crate::picture::number;
+use crate::report::{PAGE, RESULTS};
+use crate::study::STUDIES;
+
+/// Why reports cannot be joined or compared.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// There is none.
+    #[error("there is no report in {}", .0.display())]
+    None(PathBuf),
+    /// It is of another program, or of an older one.
+    #[error("{} is no results.json of a study", .0.display())]
+    Foreign(PathBuf),
+    /// What they measured has nothing in common.
+    #[error("{a} and {b} are results of different studies")]
+    Different {
+        /// The study of one.
+        a: String,
+        /// And of the other.
+        b: String,
+    },
+    /// Of the file system.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Writes the page that joins the reports below `folder`, and the same for programs; gives its
+/// path.
+///
+/// # Errors
+/// [`JoinError`].
+pub fn join(folder: &Path) -> Result<PathBuf, JoinError> {
+    let mut found = Vec::new();
+    for study in &STUDIES {
+        if let Ok(results) = read(&folder.join(study.name).join(RESULTS)) {
+            found.push(results);
+        }
+    }
+    if found.is_empty() {
+        return Err(JoinError::None(folder.to_owned()));
+    }
+    let mut page = head("The laboratory: published studies, theirs and ours");
+    for results in &found {
+        push_study(&mut page, results);
+    }
+    page.push_str(FOOT);
+    let studies: Vec<Value> = found.iter().map(outline).collect();
+    fs::write(folder.join(RESULTS), format!("{:#}\n", json!({ "studies": studies })))?;
+    let path = folder.join(PAGE);
+    fs::write(&path, page)?;
+    Ok(path)
+}
+
+fn read(path: &Path) -> Result<Value, JoinError> {
+    let results: Option<Value> = serde_json::from_slice(&fs::read(path)?).ok();
+    let is_ours = |results: &Value| results["study"].is_string() && results["figures"].is_array();
+    results.filter(is_ours).ok_or_else(|| JoinError::Foreign(path.to_owned()))
+}
+
+fn word<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_default()
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A study without what was measured.
+fn outline(results: &Value) -> Value {
+    let figures = list(results, "figures").iter();
+    let figures = figures
+        .map(|figure| json!({ "title": figure["title"], "verdict": figure["verdict"] }))
+        .collect::<Vec<_>>();
+    json!({
+        "study": results["study"],
+        "summary": results["summary"],
+        "command": results["command"],
+        "seconds": results["seconds"],
+        "machine": results["machine"],
+        "noise": results["noise"],
+        "figures": figures,
+    })
+}
+
+fn push_study(page: &mut String, results: &Value) {
+    let (study, title) = (word(results, "study"), escape(word(results, "title")));
+    let _ = writeln!(page, "<h2><a href=\"{study}/{PAGE}\">{title}</a></h2>");
+    let (summary, command) = (escape(word(results, "summary")), escape(word(results, "command")));
+    let _ = writeln!(page, "<p><b>{summary}</b> <code>{command}</code></p>");
+    let machine = results["machine"].as_object().into_iter().flatten();
+    let machine = machine.map(|(name, value)| format!("{name} {}", value.as_str().unwrap_or("")));
+    let machine = machine.collect::<Vec<_>>().join(", ");
+    let _ = writeln!(page, "<p class=\"how\">{}</p>\n<ul>", escape(&machine));
+    for (at, figure) in list(results, "figures").iter().enumerate() {
+        let (title, badge) = (escape(word(figure, "title")), badge(word(figure, "verdict")));
+        let _ = writeln!(page, "<li><a href=\"{study}/{PAGE}#s{at}\">{title}</a> {badge}</li>");
+    }
+    page.push_str("</ul>\n");
+}
+
+/// A quantity in two runs.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Change {
+    /// The figure.
+    pub figure: String,
+    /// What was measured.
+    pub what: String,
+    /// The medians of both.
+    pub medians: [f64; 2],
+    /// By how many percent the second is above the first.
+    pub percent: f64,
+    /// Whether the intervals of both lie apart: else the change may be noise.
+    pub is_apart: bool,
+    /// The answers of both.
+    pub answers: [String; 2],
+}
+
+impl Change {
+    /// As cells of a table: figure, quantity, both, the change.
+    #[must_use]
+    pub fn cells(&self) -> Vec<String> {
+        let [a, b] = self.medians.map(number);
+        let change = match self.is_apart {
+            true => format!("{:+.0} %", self.percent),
+            false => format!("{:+.0} %, within the spread", self.percent),
+        };
+        let [before, after] = &self.answers;
+        let answer =
+            if before == after { before.clone() } else { format!("{before}, then {after}") };
+        vec![self.figure.clone(), self.what.clone(), a, b, change, answer]
+    }
+
+    /// For programs.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        json!({
+            "figure": self.figure,
+            "what": self.what,
+            "medians": self.medians,
+            "percent": self.percent,
+            "apart": self.is_apart,
+            "answers": self.answers,
+        })
+    }
+}
+
+/// What the verdicts of a study rest on, in two runs: of two machines, or of two revisions.
+///
+/// # Errors
+/// [`JoinError`].
+pub fn compare(a: &Path, b: &Path) -> Result<Vec<Change>, JoinError> {
+    let both = [read(a)?, read(b)?];
+    let [name_a, name_b] = [&both[0], &both[1]].map(|one| word(one, "study").to_owned());
+    if name_a != name_b {
+        return Err(JoinError::Different { a: name_a, b: name_b });
+    }
+    let [a, b] = both.map(|one| tests(&one));
+    let pair = |(figure, what, test): (String, String, Value)| {
+        let other = b.iter().find(|(f, w, _)| (f, w) == (&figure, &what)).map(|(_, _, test)| test);
+        other.map(|other| change(figure.clone(), what.clone(), &test, other))
+    };
+    Ok(a.into_iter().filter_map(pair).collect())
+}
+
+/// All tests of a study, with their figures.
+fn tests(results: &Value) -> Vec<(String, String, Value)> {
+    let mut all = Vec::new();
+    for figure in list(results, "figures") {
+        for claim in list(figure, "claims") {
+            for test in list(claim, "tests") {
+                let names = (word(figure, "title").to_owned(), word(test, "of").to_owned());
+                all.push((names.0, names.1, test.clone()));
+            }
+        }
+    }
+    all
+}
+
+fn change(figure: String, what: String, a: &Value, b: &Value) -> Change {
+    let of = |test: &Value, name: &str| test["measured"][name].as_f64().unwrap_or(0.0);
+    let medians = [of(a, "median"), of(b, "median")];
+    let percent = match medians {
+        [before, after] if before != 0.0 => 100.0 * (after - before) / before.abs(),
+        _ => 0.0,
+    };
+    let is_apart = of(a, "high") < of(b, "low") || of(b, "high") < of(a, "low");
+    let answers = [a, b].map(|test| word(test, "answer").to_owned());
+    Change { figure, what, medians, percent, is_apart, answers }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results(folder: &Path, name: &str, study: &str, [low, median, high]: [f64; 3]) -> PathBuf {
+        let measured = json!({ "low": low, "median": median, "high": high });
+        let test = json!({ "of": "it", "measured": measured, "answer": "yes" });
+        let figure = json!({ "title": "Figure 1", "claims": [{ "tests": [test] }] });
+        let path = folder.join(name);
+        fs::write(&path, json!({ "study": study, "figures": [figure] }).to_string()).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_change_within_the_spread_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let a = results(folder.path(), "a", "amp", [9.0, 10.0, 11.0]);
+        let b = results(folder.path(), "b", "amp", [10.5, 12.0, 13.0]);
+        let c = results(folder.path(), "c", "amp", [19.0, 20.0, 21.0]);
+        let within = compare(&a, &b).unwrap();
+        assert_eq!(within[0].cells()[4], "+20 %, within the spread");
+        let apart = compare(&a, &c).unwrap();
+        assert!(apart[0].is_apart && apart[0].cells()[4] == "+100 %");
+        let other = results(folder.path(), "d", "unh", [1.0; 3]);
+        assert!(matches!(compare(&a, &other), Err(JoinError::Different { .. })));
+        assert!(matches!(compare(&a, &folder.path().join("none")), Err(JoinError::Io(_))));
+        fs::write(folder.path().join("e"), "{}").unwrap();
+        assert!(matches!(compare(&a, &folder.path().join("e")), Err(JoinError::Foreign(_))));
+    }
+
+    #[test]
+    fn nothing_cannot_be_joined() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(matches!(join(folder.path()), Err(JoinError::None(_))));
+    }
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! On what was measured, and what else that did meanwhile.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::measure::real;
+
+/// The machine at the beginning of a run.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    begun: Instant,
+    load: String,
+    times: Times,
+}
+
+/// What was noted of it.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    pub(crate) facts: Vec<(&'static str, String)>,
+    pub(crate) took: Duration,
+    /// Of the processors' time, what a hypervisor gave to others, in percent.
+    pub(crate) steal: f64,
+}
+
+impl Machine {
+    pub(crate) fn look() -> Self {
+        Self { begun: Instant::now(), load: load(), times: Times::now() }
+    }
+
+    pub(crate) fn note(&self) -> Noted {
+        let after = Times::now();
+        let all = after.all.saturating_sub(self.times.all);
+        let stolen = after.stolen.saturating_sub(self.times.stolen);
+        let engine = engine::probe();
+        let cpus = engine::affinity::allowed_cpus().len();
+        let facts = vec![
+            ("processor", processor()),
+            ("processors", cpus.to_string()),
+            ("memory", memory()),
+            ("kernel", engine.kernel.clone()),
+            ("engine", engine.choice.name().to_owned()),
+            ("CRC32C", crc::tier().name().to_owned()),
+            ("lunwire", env!("CARGO_PKG_VERSION").to_owned()),
+            ("clock governor", governor()),
+            ("load before", self.load.clone()),
+        ];
+        let steal = 100.0 * real(stolen) / real(all.max(1));
+        Noted { facts, took: self.begun.elapsed(), steal }
+    }
+}
+
+impl Noted {
+    pub(crate) fn json(&self) -> Value {
+        let facts = self.facts.iter().map(|(name, value)| ((*name).to_owned(), json!(value)));
+        Value::Object(facts.collect())
+    }
+
+    /// In one sentence.
+    pub(crate) fn text(&self) -> String {
+        let facts = self.facts.iter().map(|(name, value)| format!("{name} {value}"));
+        facts.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Ticks of all processors.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    all: u64,
+    stolen: u64,
+}
+
+impl Times {
+    fn now() -> Self {
+        let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let ticks: Vec<u64> = text
+            .lines()
+            .next()
+            .map(|line| line.split_whitespace().filter_map(|word| word.parse().ok()).collect())
+            .unwrap_or_default();
+        // Time of guests, behind it, is within that of users.
+        let all = ticks.iter().take(STEAL + 1).sum();
+        Self { all, stolen: ticks.get(STEAL).copied().unwrap_or(0) }
+    }
+}
+
+/// Its place in a line of /proc/stat.
+const STEAL: usize = 7;
+
+fn first_line(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().next().map(|line| line.trim().to_owned())
+}
+
+fn load() -> String {
+    let line = first_line("/proc/loadavg").unwrap_or_default();
+    line.split_whitespace().next().unwrap_or("unknown").to_owned()
+}
+
+fn governor() -> String {
+    let governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+    governor.unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn memory() -> String {
+    let line = first_line("/proc/meminfo").unwrap_or_default();
+    let kib: Option<u64> = line.split_whitespace().nth(1).and_then(|word| word.parse().ok());
+    kib.map_or_else(|| "unknown".to_owned(), |kib| format!("{} MiB", kib >> 10))
+}
+
+/// What the processor calls itself.
+pub(crate) fn processor() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("model name"));
+    let name = line.and_then(|line| line.split_once(": ")).map(|(_, name)| name.to_owned());
+    name.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_tells_what_it_is() {
+        let noted = Machine::look().note();
+        assert!(noted.facts.iter().all(|(_, value)| !value.is_empty()), "{noted:?}");
+        assert!((0.0..=100.0).contains(&noted.steal));
+        assert!(noted.json()["kernel"].is_string() && noted.text().contains("processors"));
+    }
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What all studies share: a study, its figures, and the claims of these.
+
+use serde_json::{Value, json};
+
+use crate::catalogue;
+use crate::picture::{Picture, number};
+use crate::progress::Steps;
+use crate::verdict::{Answer, Bound, Spread, Test, Verdict};
+use crate::{Error, amp, fast05, forth, unh};
+
+/// A published study that can be run here.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Study {
+    /// How it is called.
+    pub name: &'static str,
+    /// What it is about, on one line.
+    pub about: &'static str,
+    pub(crate) run: fn(&Settings, &Steps<'_>) -> Result<Findings, Error>,
+}
+
+/// Those that there are.
+pub const STUDIES: [Study; 4] = [
+    Study {
+        name: "fast05",
+        about: "The fast path of an initiator without a network (Joglekar et al., FAST 2005)",
+        run: fast05::run,
+    },
+    Study {
+        name: "amp",
+        about: "A polling core for the work on sockets, or none (Foong et al., 2005)",
+        run: amp::run,
+    },
+    Study {
+        name: "unh",
+        about: "iSCSI whose data moves by RDMA, beside plain iSCSI (Burns, 2008)",
+        run: unh::run,
+    },
+    Study {
+        name: "forth",
+        about: "Disks of one target and of three, beside those of one's own (Xinidis et al., 2005)",
+        run: forth::run,
+    },
+];
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // a study has a way for each
+pub enum Effort {
+    /// Seconds: whether it works. Its figures say little.
+    Smoke,
+    /// Less than three minutes for each study.
+    Quick,
+    /// All that the study measured.
+    Full,
+}
+
+impl Effort {
+    /// As in `--quick`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Smoke => "smoke",
+            Self::Quick => "quick",
+            Self::Full => "full",
+        }
+    }
+
+    /// What is meant for each of the three.
+    pub(crate) fn of<T>(self, smoke: T, quick: T, full: T) -> T {
+        match self {
+            Self::Smoke => smoke,
+            Self::Quick => quick,
+            Self::Full => full,
+        }
+    }
+}
+
+/// What the user says of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// How much is measured.
+    pub effort: Effort,
+    /// Repetitions of each case; None: as many as the effort has of the study.
+    pub rounds: Option<usize>,
+}
+
+impl Settings {
+    /// As many repetitions as the effort has.
+    #[must_use]
+    pub const fn new(effort: Effort) -> Self {
+        Self { effort, rounds: None }
+    }
+
+    pub(crate) fn rounds(&self, [smoke, quick, full]: [usize; 3]) -> usize {
+        self.rounds.unwrap_or_else(|| self.effort.of(smoke, quick, full))
+    }
+}
+
+/// What a study found.
+#[derive(Debug)]
+pub(crate) struct Findings {
+    pub(crate) title: &'static str,
+    /// How and on what it was measured, and where that differs from the study.
+    pub(crate) preface: Vec<String>,
+    pub(crate) figures: Vec<Figure>,
+    /// How much each case varied from run to run: coefficients of variation.
+    pub(crate) variations: Vec<f64>,
+}
+
+/// A figure or table of the study, or some that belong together, and ours.
+#[derive(Debug)]
+pub(crate) struct Figure {
+    /// As the catalogue names them; empty for what the study has words for alone.
+    pub(crate) labels: &'static [&'static str],
+    pub(crate) title: String,
+    /// How it was measured here, where it is not as the preface says.
+    pub(crate) method: String,
+    /// The values of both, side by side.
+    pub(crate) tables: Vec<Table>,
+    pub(crate) pictures: Vec<Picture>,
+    pub(crate) claims: Vec<Claim>,
+}
+
+/// What the study says, what was measured of it here, and whether it is so.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) theirs: String,
+    pub(crate) ours: String,
+    /// None at all where nothing can be measured of it, for the reason that `ours` gives.
+    pub(crate) tests: Vec<Test>,
+}
+
+/// Rows of text under a head.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// Names of the columns.
+    pub(crate) head: Vec<String>,
+    /// As many cells each.
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+impl Figure {
+    pub(crate) fn new(labels: &'static [&'static str], title: impl Into<String>) -> Self {
+        let (tables, pictures, claims) = (Vec::new(), Vec::new(), Vec::new());
+        Self { labels, title: title.into(), method: String::new(), tables, pictures, claims }
+    }
+
+    /// A claim of the study, and what decides it.
+    pub(crate) fn claim(
+        &mut self,
+        theirs: impl Into<String>,
+        ours: impl Into<String>,
+        tests: Vec<Test>,
+    ) {
+        self.claims.push(Claim { theirs: theirs.into(), ours: ours.into(), tests });
+    }
+
+    /// A claim of which nothing can be measured here.
+    pub(crate) fn not_here(&mut self, theirs: impl Into<String>, why: impl Into<String>) {
+        self.claim(theirs, format!("not here, because {}", why.into()), Vec::new());
+    }
+
+    pub(crate) fn verdict(&self) -> Verdict {
+        let tests = self.claims.iter().flat_map(|claim| &claim.tests);
+        Verdict::of(&tests.map(Test::answer).collect::<Vec<_>>())
+    }
+
+    /// What the study measured, and how: by the catalogue, once for what belongs together.
+    pub(crate) fn measured_there(&self, study: &str) -> Vec<&'static str> {
+        let mut told: Vec<&str> = Vec::new();
+        for label in self.labels {
+            let what = catalogue::find(study, label).map_or("", |published| published.what);
+            if !what.is_empty() && !told.contains(&what) {
+                told.push(what);
+            }
+        }
+        told
+    }
+
+    pub(crate) fn json(&self, study: &str) -> Value {
+        let tables = self.tables.iter();
+        let tables = tables.map(|table| json!({ "head": table.head, "rows": table.rows }));
+        let claims = self.claims.iter().map(|claim| {
+            json!({
+                "theirs": claim.theirs,
+                "ours": claim.ours,
+                "verdict": claim.verdict().name(),
+                "tests": claim.tests.iter().map(Test::json).collect::<Vec<_>>(),
+            })
+        });
+        json!({
+            "labels": self.labels,
+            "title": self.title,
+            "measured_there": self.measured_there(study),
+            "method": self.method,
+            "verdict": self.verdict().name(),
+            "claims": claims.collect::<Vec<_>>(),
+            "tables": tables.collect::<Vec<_>>(),
+            "pictures": self.pictures.iter().map(Picture::json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Claim {
+    pub(crate) fn verdict(&self) -> Verdict {
+        Verdict::of(&self.tests.iter().map(Test::answer).collect::<Vec<_>>())
+    }
+
+    /// The tests, what they ask and what they answer, on a line each.
+    pub(crate) fn reasons(&self) -> Vec<String> {
+        self.tests.iter().map(reason).collect()
+    }
+}
+
+fn reason(test: &Test) -> String {
+    let Spread { median, low, high, repetitions, .. } = test.spread;
+    let bound = match test.bound {
+        Bound::Above(least) => format!("above {}", number(least)),
+        Bound::Below(most) => format!("below {}", number(most)),
+        Bound::Within(least, most) => format!("{} to {}", number(least), number(most)),
+    };
+    let answer = match test.answer() {
+        Answer::Yes => "yes",
+        Answer::No => "no",
+        Answer::Hidden => "hidden",
+    };
+    let measured = match repetitions {
+        None => format!("{}, counted", number(median)),
+        Some(count) => {
+            let [low, high] = [low, high].map(number);
+            format!("{} ({low} to {high}, {count} times)", number(median))
+        }
+    };
+    format!("{}: {measured}; {bound}? {answer}", test.name)
+}
+
+impl Table {
+    pub(crate) fn new(head: &[&str]) -> Self {
+        Self { head: head.iter().map(|cell| (*cell).to_owned()).collect(), rows: Vec::new() }
+    }
+
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_what_its_claims_are() {
+        let test = |value: f64| Test::new("it", Spread::exact(value), Bound::Above(1.0));
+        let mut figure = Figure::new(&[], "Figure 1");
+        figure.not_here("a", "there is no adapter");
+        assert_eq!(figure.verdict(), Verdict::NotHere);
+        figure.claim("b", "ours", vec![test(2.0)]);
+        assert_eq!(figure.verdict(), Verdict::Holds);
+        figure.claim("c", "ours", vec![test(0.5)]);
+        assert_eq!(figure.verdict(), Verdict::InPart);
+        let told: Vec<_> = figure.claims.iter().map(|claim| claim.verdict().name()).collect();
+        assert_eq!(told, ["cannot be tested here", "holds", "no longer"]);
+        assert_eq!(figure.claims[1].reasons(), ["it: 2.00, counted; above 1.00? yes"]);
+        assert_eq!(figure.json("none")["verdict"], "holds in part");
+    }
+
+    #[test]
+    fn the_effort_decides_where_the_user_does_not() {
+        let settings = Settings::new(Effort::Quick);
+        assert_eq!(settings.rounds([1, 2, 3]), 2);
+        assert_eq!(Settings { rounds: Some(9), ..settings }.rounds([1, 2, 3]), 9);
+    }
+}

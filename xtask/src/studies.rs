@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! docs/STUDIES.md: each figure and table of the five studies, theirs and ours, from the catalogue
+//! of the laboratory and from the results that it wrote.
+
+use std::fmt::Write;
+
+use anyhow::Context;
+use anyhow::Result;
+use serde_json::Value;
+
+use crate::judge;
+use crate::workspace;
+
+const CATALOGUE: &str = "crates/lab/src/catalogue.tsv";
+const PAGE: &str = "docs/STUDIES.md";
+
+/// The studies with their names in words, in the order of the page.
+const STUDIES: [(&str, &str); 5] = [
+    ("fast05", "FAST05: the fast path of an initiator (Joglekar et al., FAST 2005)"),
+    ("forth", "FORTH: disks of commodity targets (Xinidis et al., 2005)"),
+    ("unh", "UNH: iSCSI over RDMA (Burns, 2008)"),
+    ("amp", "AMP: a polling core for the network (Foong et al., 2005)"),
+    ("ibm", "IBM: SCSI over TCP, raw Ethernet and Fibre Channel (Sarkar et al.)"),
+];
+
+const HEAD: &str = "\
+# The studies
+
+<!-- made by `cargo xtask studies` from crates/lab/src/catalogue.tsv and docs/*.json -->
+
+Every figure and table of the five studies that this project implements: what was measured \
+there and how, what the study says of it, what `lunwire lab run` measured here, and the \
+verdict. A verdict is computed from the repetitions of a run by rules that are the same for \
+all: a claim *holds* where the interval in which the median lies is on the claim's side of \
+its bound, *no longer* where it is on the other, *in part* where some of its cases are so \
+and some so; *the spread hides it* where the bound is within the interval of more than a \
+third of its cases, or where there were fewer than three runs. The page that a run writes \
+tells every case (`crates/lab/src/verdict.rs` has the rules and their tests). Drawings, of \
+which nothing can be measured, stand below each table.
+";
+
+/// Writes the page.
+pub(crate) fn write() -> Result<()> {
+    Ok(std::fs::write(workspace::root().join(PAGE), page(&read)?)?)
+}
+
+/// What keeps the page from saying what the results do.
+pub(crate) fn problems() -> Result<Vec<String>> {
+    let made = page(&read)?;
+    let stale = read(PAGE).ok().is_none_or(|written| written != made);
+    let problem = || format!("{PAGE}: is stale; run: cargo xtask studies");
+    Ok(stale.then(problem).into_iter().collect())
+}
+
+/// Fails where the page is stale.
+pub(crate) fn check() -> Result<()> {
+    judge("studies", &problems()?)
+}
+
+fn read(path: &str) -> Result<String> {
+    std::fs::read_to_string(workspace::root().join(path)).with_context(|| format!("no {path}"))
+}
+
+/// The page, from files that `read` gives.
+fn page(read: &dyn Fn(&str) -> Result<String>) -> Result<String> {
+    let catalogue = read(CATALOGUE)?;
+    let mut page = HEAD.to_owned();
+    for (study, title) in STUDIES {
+        let results = match read(&format!("docs/{study}.json")) {
+            Ok(text) => {
+                serde_json::from_str(&text).with_context(|| format!("docs/{study}.json"))?
+            }
+            Err(_) => Value::Null,
+        };
+        push_study(&mut page, &catalogue, (study, title), &results)?;
+    }
+    Ok(page)
+}
+
+fn push_study(
+    page: &mut String,
+    catalogue: &str,
+    (study, title): (&str, &str),
+    results: &Value,
+) -> Result<()> {
+    writeln!(page, "\n## {title}\n")?;
+    if let Some(summary) = results["summary"].as_str() {
+        let machine = results["machine"].as_object().into_iter().flatten();
+        let machine = machine.map(|(name, value)| format!("{name} {}", words(value)));
+        let machine = machine.collect::<Vec<_>>().join(", ");
+        let [variation, steal] = ["variation_percent", "steal_percent"]
+            .map(|name| results["noise"][name].as_f64().unwrap_or(0.0));
+        writeln!(
+            page,
+            "{summary} {machine}. Coefficient of variation {variation:.1} % at the median, \
+             {steal:.1} % of the time stolen.\n"
+        )?;
+    }
+    page.push_str("| | measured there | theirs | ours | verdict | command |\n");
+    page.push_str("|---|---|---|---|---|---|\n");
+    let mut drawings = Vec::new();
+    for line in catalogue.lines().filter(|line| !line.starts_with('#')) {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [of, label, state, what] = fields[..] else { continue };
+        match state {
+            _ if of != study => {}
+            "drawing" => drawings.push(label),
+            "measured" if results["figures"].is_null() => {
+                let (what, command) = (cell(what), format!("`lunwire lab run {study}`"));
+                writeln!(page, "| {label} | {what} | | | not yet run here | {command} |")?;
+            }
+            "measured" => push_row(page, label, what, results)
+                .with_context(|| format!("{study}: {label} is not in docs/{study}.json"))?,
+            needs => {
+                let what = cell(what);
+                writeln!(page, "| {label} | {what} | | | not yet | {needs} |")?;
+            }
+        }
+    }
+    if !drawings.is_empty() {
+        writeln!(page, "\nDrawings: {}.", drawings.join(", "))?;
+    }
+    Ok(())
+}
+
+/// The row of a figure that was measured.
+fn push_row(page: &mut String, label: &str, what: &str, results: &Value) -> Result<()> {
+    let names = |figure: &&Value| {
+        figure["labels"].as_array().is_some_and(|labels| labels.iter().any(|one| one == label))
+    };
+    let figures = results["figures"].as_array().context("no figures")?;
+    let figure = figures.iter().find(names).context("no such figure")?;
+    let claims = figure["claims"].as_array().context("no claims")?;
+    let numbered = |name: &str| {
+        let all = (1..).zip(claims);
+        let told = all.map(|(number, claim)| match claims.len() {
+            1 => words(&claim[name]).to_owned(),
+            _ => format!("({number}) {}", words(&claim[name])),
+        });
+        cell(&told.collect::<Vec<_>>().join("<br>"))
+    };
+    let [theirs, ours, verdicts] = ["theirs", "ours", "verdict"].map(numbered);
+    let verdict = match claims.len() {
+        1 => verdicts,
+        _ => format!("**{}**<br>{verdicts}", words(&figure["verdict"])),
+    };
+    let (what, command) = (cell(what), words(&results["command"]));
+    writeln!(page, "| {label} | {what} | {theirs} | {ours} | {verdict} | `{command}` |")?;
+    Ok(())
+}
+
+fn words(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Text within a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::bail;
+
+    const ROWS: &str = "\
+# head
+amp\tFigure 1\tdrawing\ta
+amp\tFigure 3\tmeasured\tb
+ibm\tT\tneeds root\tc
+";
+
+    fn with(results: &str) -> Result<String> {
+        page(&|path| match path {
+            CATALOGUE => Ok(ROWS.to_owned()),
+            "docs/amp.json" => Ok(results.to_owned()),
+            _ => bail!("no file"),
+        })
+    }
+
+    #[test]
+    fn each_figure_has_a_row() {
+        let results = r#"{"command": "run amp", "figures": [{"labels": ["Figure 3"], "verdict":
+            "holds in part", "claims": [{"theirs": "x|y", "ours": "z", "verdict": "holds"},
+            {"theirs": "v", "ours": "w", "verdict": "no longer"}]}]}"#;
+        let page = with(results).unwrap();
+        let row = "| Figure 3 | b | (1) x\\|y<br>(2) v | (1) z<br>(2) w | **holds in \
+                   part**<br>(1) holds<br>(2) no longer | `run amp` |\n";
+        assert!(page.contains(row), "{page}");
+        assert!(page.contains("Drawings: Figure 1."), "{page}");
+        assert!(page.contains("| T | c | | | not yet | needs root |"), "{page}");
+    }
+
+    #[test]
+    fn what_is_measured_and_has_no_results_fails() {
+        assert!(with(r#"{"figures": []}"#).is_err());
+        let without = with("{}").unwrap();
+        assert!(
+            without.contains("| Figure 3 | b | | | not yet run here | `lunwire lab run amp` |")
+        );
+    }
+}
