@@ -3,6 +3,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::fmt;
 use core::ops::Bound;
@@ -252,7 +253,7 @@ impl Endpoint {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let due: alloc::vec::Vec<_> = self
+        let due: Vec<_> = self
             .connections
             .iter()
             .filter(|(_, one)| one.poll_timeout().is_some_and(|due| due <= now))
@@ -297,12 +298,6 @@ impl Endpoint {
         self.connections.is_empty()
     }
 
-    /// All connections are over: those that are left only answer what comes late.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.connections.values().all(|one| one.ended().is_some())
-    }
-
     /// How far a connection has come, if it stands.
     #[must_use]
     pub fn figures(&self, id: ConnectionId) -> Option<Figures> {
@@ -310,6 +305,20 @@ impl Endpoint {
         let Stream { sender, receiver } = connection.stream()?;
         let (come, read) = receiver.progress();
         Some(Figures { peer: connection.ends.peer, come, read, ..sender.figures() })
+    }
+
+    /// Peers have all that was put there for them, of connections that are left or over: what comes
+    /// from them is all that is waited for.
+    #[must_use]
+    pub fn has_said_all(&self) -> bool {
+        let mut streams = self.connections.values().filter_map(Connection::stream);
+        streams.all(|stream| stream.sender.is_over())
+    }
+
+    /// Ends all connections at once; peers are told.
+    pub fn abort_all(&mut self, now: Instant) {
+        let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.abort(id, now));
     }
 
     /// What it has seen.
