@@ -367,7 +367,7 @@ impl Endpoint {
             BTreeMap::new();
         for (id, one) in half_open {
             let station = by_station.entry(one.ends.peer);
-            let (count, since, oldest) = station.or_insert((0, Reverse(one.since()), *id));
+            let (count, since, oldest) = station.or_insert_with(|| (0, Reverse(one.since()), *id));
             *count += 1;
             if one.since() < since.0 {
                 (*since, *oldest) = (Reverse(one.since()), *id);

@@ -2,10 +2,7 @@
 //! One connection of a session: its mover, and what that goes over.
 
 use std::collections::VecDeque;
-use std::net::Ipv6Addr;
 use std::net::SocketAddr;
-use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use buf::SgList;
@@ -24,7 +21,6 @@ use iscsi::initiator::datamover::TaskId;
 use mover::iser;
 use mover::local;
 use mover::local::ToInitiator;
-use station::Place;
 
 use super::adapter::Adapter;
 use super::mover::Mover;
@@ -96,12 +92,9 @@ impl Connection {
         self.epoch = context.next_epoch();
         let mover;
         self.successor = None;
+        let ends = connected.ends(transport);
         (mover, self.path) = match connected.line {
             Line::Stream(stream) => {
-                let ends = match transport {
-                    Transport::Ether => ends_of_stations(&stream, &connected.portal),
-                    _ => stream.local_addr().ok().map(|ours| (ours, connected.peer)),
-                };
                 let tap = capture.zip(ends).and_then(|(capture, ends)| {
                     Tap::open(capture, Side::Initiator, ends, context.wall_clock())
                 });
@@ -272,18 +265,3 @@ impl Connection {
         self.before.as_deref_mut().filter(|before| before.holds(task))
     }
 }
-
-/// Ours, then those of the peer, as a capture shows them: a station has the address that IPv6 makes
-/// of its own, and we a port by a number that no other connection has now.
-fn ends_of_stations(stream: &TcpStream, portal: &str) -> Option<(SocketAddr, SocketAddr)> {
-    let place: Place = portal.parse().ok()?;
-    let number = u16::try_from(stream.as_raw_fd()).unwrap_or(u16::MAX);
-    let ours = SocketAddr::from((Ipv6Addr::UNSPECIFIED, FIRST_PRIVATE_PORT | number));
-    Some((ours, SocketAddr::from((place.mac.link_local(), ISCSI_PORT))))
-}
-
-/// Ports from there on belong to nobody (RFC 6335 §6).
-const FIRST_PRIVATE_PORT: u16 = 0xc000;
-
-/// By which programs know what a stream is.
-const ISCSI_PORT: u16 = 3260;
