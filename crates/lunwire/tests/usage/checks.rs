@@ -337,7 +337,7 @@ fn interfaces_of_a_configuration_are_looked_at() {
         ("[\"lo\", \"lo\"]", "it is named twice"),
         ("[\"../etc\"]", "the name of a network interface is right"),
         ("[\"0123456789abcdef\"]", "the name of a network interface is right"),
-        ("\"lo\"", "[\"eth1\"]"),
+        ("\"lo\"", "a list is right, for example ether = [\"lo\"]"),
     ] {
         fails(1, &["check", &file(value)], &["ether", why]);
     }
