@@ -101,7 +101,8 @@ impl Run {
                 .push(Range { start, end: start.saturating_add(len).max(start.saturating_add(1)) });
         }
         let payload_max = u16::try_from(second & 0x7ff).unwrap_or(0);
-        let start = Start { from: ConnectionId(first), payload_max, window, padding: 0 };
+        let padding = u16::try_from(length % 1401).unwrap_or(0);
+        let start = Start { from: ConnectionId(first), payload_max, window, padding };
         let payload = &payload[..usize::try_from(length % 1401).unwrap_or(0)];
         let body = match kind {
             8 => Body::Open(start),
@@ -120,8 +121,10 @@ impl Run {
         let to = if kind == 8 { ConnectionId(0) } else { to };
         let frame = Frame { to, to_acceptor: flags & 16 == 0, body };
         let mut bytes = frame.header().bytes().to_vec();
-        if let Body::Data(data) = &frame.body {
-            bytes.extend_from_slice(data.payload);
+        match &frame.body {
+            Body::Data(data) => bytes.extend_from_slice(data.payload),
+            Body::Open(_) | Body::Accept(_) => bytes.extend_from_slice(payload),
+            Body::Reset { .. } => {}
         }
         if let Some(asked) = self.endpoint.handle_frame(PEER, &bytes, self.now) {
             let id = ConnectionId(self.next);

@@ -534,6 +534,31 @@ const ISER_ALONE: &[Mutant] = &[
     },
 ];
 
+/// These are of raw Ethernet.
+const ETHER_ALONE: &[Mutant] = &[
+    Mutant {
+        name: "what-is-acknowledged-has-come",
+        file: "crates/ether/src/receiver.rs",
+        from: "(self.acknowledged(), u32::try_from",
+        to: "(self.ranges.last().map_or(self.acknowledged(), |range| range.end), u32::try_from",
+        class: "calm",
+    },
+    Mutant {
+        name: "what-comes-twice-is-taken-once",
+        file: "crates/ether/src/receiver.rs",
+        from: "if !payload.is_empty() && end > self.next && end <= edge {",
+        to: "if !payload.is_empty() && end <= edge {",
+        class: "calm",
+    },
+    Mutant {
+        name: "what-is-lost-is-sent-again",
+        file: "crates/ether/src/sender.rs",
+        from: "let first = self.segments.iter().position(|segment| segment.fate == Fate::Lost)?;",
+        to: "let first = self.segments.iter().rposition(|segment| segment.fate == Fate::Come)?;",
+        class: "ether",
+    },
+];
+
 /// A mutant, and what all sessions go over; None: what is drawn.
 type Trial = (&'static Mutant, Option<&'static str>);
 
@@ -544,11 +569,13 @@ fn trials() -> impl Iterator<Item = Trial> {
     let over_verbs = MUTANTS.iter().filter(is_over_verbs).chain(VERBS_ALONE);
     let drawn = MUTANTS.iter().map(|mutant| (mutant, None));
     let carried = over_iser.map(|mutant| (mutant, ISER));
-    drawn.chain(carried).chain(over_verbs.map(|mutant| (mutant, VERBS)))
+    let over_frames = ETHER_ALONE.iter().map(|mutant| (mutant, ETHER));
+    drawn.chain(carried).chain(over_verbs.map(|mutant| (mutant, VERBS))).chain(over_frames)
 }
 
 const ISER: Option<&str> = Some("iser");
 const VERBS: Option<&str> = Some("verbs");
+const ETHER: Option<&str> = Some("ether");
 
 /// `stat-sn`, or `stat-sn/iser`.
 fn name((mutant, transport): Trial) -> String {
@@ -561,7 +588,8 @@ fn is_meant(trial: Trial, names: &[&str]) -> bool {
     names.is_empty() || names.iter().any(is_called)
 }
 
-/// Runs the mutants with these names, or all; `iser` stands for all that are tried over iSER. Of
+/// Runs the mutants with these names, or all; `iser` stands for all that are tried over iSER, and
+/// `ether` for those over raw Ethernet. Of
 /// these as many as follow `--random`, drawn by the commit.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
     let (names, count) = match words {
@@ -680,7 +708,7 @@ mod tests {
     #[test]
     fn every_mutant_has_its_line() {
         let root = workspace::root();
-        for mutant in MUTANTS.iter().chain(ISER_ALONE).chain(VERBS_ALONE) {
+        for mutant in MUTANTS.iter().chain(ISER_ALONE).chain(VERBS_ALONE).chain(ETHER_ALONE) {
             mutant.original(&root).unwrap();
             assert_ne!(mutant.from, mutant.to, "{}", mutant.name);
         }

@@ -156,6 +156,15 @@ impl Raw {
         Ok(Self { line: Line::Stream(stream), header_digest: false, data_digest: false })
     }
 
+    /// Connects over raw Ethernet.
+    ///
+    /// # Errors
+    /// Nobody answers.
+    pub fn over_frames(place: &station::Place) -> io::Result<Self> {
+        let line = Line::Stream(TcpStream::from(station::connect(place)?));
+        Ok(Self { line, header_digest: false, data_digest: false })
+    }
+
     /// Sends bytes as they are; a connection that the target has closed takes them in vain.
     pub fn write(&mut self, bytes: &[u8]) {
         let stream = match &mut self.line {

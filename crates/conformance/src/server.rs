@@ -10,6 +10,8 @@ use iscsi::target_role::Settings;
 use scsi::Identity;
 use scsi::LogicalUnit;
 use scsi::ProtectionType;
+use station::cable::Cable;
+use station::cable::Faults;
 use store::Store;
 use store::spec::FileSpec;
 use store::spec::Spec;
@@ -51,14 +53,23 @@ pub const BLOCK: u32 = 512;
 #[derive(Debug)]
 pub struct Server {
     target: Target,
-    /// Connections to it need no network.
-    is_local: bool,
+    line: Line,
+}
+
+/// How tests get to it.
+#[derive(Debug)]
+enum Line {
+    Tcp,
+    /// Over raw Ethernet.
+    Cable(Cable),
+    /// Within this process.
+    Local,
 }
 
 /// Runs `check` against a target on each engine that this machine has (always epoll, io_uring
 /// where the kernel allows it), with one reactor and with two, so that sessions meet on one thread
-/// and across threads; and with two reactors that a polling core serves. `adjust` changes what the
-/// target wishes.
+/// and across threads; with two reactors that a polling core serves; and over raw Ethernet, on a
+/// cable that loses, doubles and reorders frames. `adjust` changes what the target wishes.
 pub fn on_each_engine(adjust: impl Fn(&mut Settings), check: impl Fn(&Server)) {
     on_each_plan(adjust, |_| {}, check);
 }
@@ -81,6 +92,11 @@ pub fn on_each_plan(
         widen(&mut plan);
         check(&Server::start(plan));
     }
+    let mut settings = Settings::default();
+    adjust(&mut settings);
+    let mut plan = Plan { reactors: 2, ..plan(best, settings) };
+    widen(&mut plan);
+    check(&Server::over_frames(plan, Faults::MANY));
 }
 
 /// As [`on_each_engine`], then over local connections to two reactors: for tests that do not speak
@@ -197,14 +213,24 @@ impl Server {
     /// Starts what `plan` says.
     #[must_use]
     pub fn start(plan: Plan) -> Self {
-        Self { target: Target::start(plan).expect("the target starts"), is_local: false }
+        Self { target: Target::start(plan).expect("the target starts"), line: Line::Tcp }
+    }
+
+    /// The same; connections to it go over raw Ethernet, on a cable that does this to frames.
+    #[must_use]
+    pub fn over_frames(mut plan: Plan, faults: Faults) -> Self {
+        let cable = Cable::lay(faults).expect("descriptors are left");
+        plan.ether.push(cable.interface().to_owned());
+        let mut server = Self::start(plan);
+        server.line = Line::Cable(cable);
+        server
     }
 
     /// The same; connections to it need no network.
     #[must_use]
     pub fn local(plan: Plan) -> Self {
         let mut server = Self::start(plan);
-        server.is_local = true;
+        server.line = Line::Local;
         server
     }
 
@@ -220,12 +246,20 @@ impl Server {
         *self.target.portals().first().expect("a portal")
     }
 
+    /// Whether what a test has sent still comes when it has closed its connection at once. It does
+    /// not over raw Ethernet: who opens a connection there takes along what has not left.
+    #[must_use]
+    pub const fn hears_who_has_gone(&self) -> bool {
+        !matches!(self.line, Line::Cable(_))
+    }
+
     /// A connection on which nothing has been said.
     #[must_use]
     pub fn connect(&self) -> Raw {
-        match self.is_local {
-            true => Raw::local(self.target.connect_local()),
-            false => Raw::connect(self.portal()).expect("the target listens"),
+        match &self.line {
+            Line::Tcp => Raw::connect(self.portal()).expect("the target listens"),
+            Line::Cable(cable) => Raw::over_frames(&cable.place()).expect("the station listens"),
+            Line::Local => Raw::local(self.target.connect_local()),
         }
     }
 

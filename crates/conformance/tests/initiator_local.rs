@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Our initiator against our target in one process, over messages in place of a network.
+//! Our initiator against our target in one process: over messages in place of a network, and over
+//! raw Ethernet on a cable that loses, doubles and reorders frames.
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 
 use std::io;
@@ -31,9 +32,12 @@ use initiator::Queue;
 use initiator::Request;
 use initiator::Retry;
 use initiator::Secret;
+use initiator::Transport;
 use initiator::scsi;
 use iscsi::chap::Credentials;
 use iscsi::target_role::Settings;
+use station::cable::Cable;
+use station::cable::Faults;
 use target::AuthenticationPolicy;
 use target::Demand;
 use target::Found;
@@ -46,7 +50,7 @@ use lunwire_conformance as conformance;
 /// Secret of the initiator, and of the target.
 const SECRETS: [&[u8]; 2] = [b"secret of the host", b"secret of the disk"];
 
-/// Runs `check` on each engine, with one reactor and with two.
+/// Runs `check` on each engine, with one reactor and with two, and over frames.
 fn on_each_reactor(check: impl Fn(&Arc<Target>)) {
     let uring = engine::choose(Choice::Auto) == Choice::Uring;
     let engines = [Some(Choice::Epoll), uring.then_some(Choice::Uring)].into_iter().flatten();
@@ -57,6 +61,13 @@ fn on_each_reactor(check: impl Fn(&Arc<Target>)) {
         check(&target);
         target.stop(Duration::ZERO).unwrap();
     }
+    let cable = Cable::lay(Faults::MANY).unwrap();
+    let settings = Settings { time2wait: 0, ..Settings::default() };
+    let ether = vec![cable.interface().to_owned()];
+    let plan = Plan { reactors: 2, ether, ..plan(Choice::Auto, settings) };
+    let target = Arc::new(Target::start(plan).unwrap());
+    check(&target);
+    target.stop(Duration::ZERO).unwrap();
 }
 
 fn way_to(target: &Arc<Target>) -> LocalTarget {
@@ -68,7 +79,13 @@ fn way_to(target: &Arc<Target>) -> LocalTarget {
 }
 
 fn options(target: &Arc<Target>) -> Options {
-    Options::within_process(way_to(target), Some(TARGET.to_owned()))
+    match target.stations().first() {
+        Some((place, _)) => {
+            let options = Options::new(place.to_string(), Some(TARGET.to_owned()));
+            Options { transport: Transport::Ether, ..options }
+        }
+        None => Options::within_process(way_to(target), Some(TARGET.to_owned())),
+    }
 }
 
 fn pattern(seed: usize, length: usize) -> Vec<u8> {
@@ -147,7 +164,7 @@ fn write_data_comes_in_every_way() {
 }
 
 #[test]
-fn a_session_has_what_the_mover_can_do_and_is_shown_as_local() {
+fn a_session_has_what_the_mover_can_do_and_is_shown_as_what_it_is() {
     on_each_reactor(|target| {
         let mut options = options(target);
         options.settings.header_digest = DigestOffer::Required;
@@ -156,8 +173,18 @@ fn a_session_has_what_the_mover_can_do_and_is_shown_as_local() {
         let initiator = Initiator::start(&Config::default()).unwrap();
         let session = initiator.connect(options).unwrap();
         let shown = target.sessions();
-        assert_eq!(shown[0].parameters.error_recovery_level, 0);
-        assert_eq!(shown[0].connections[0].peer, Peer::Local);
+        let connection = &shown[0].connections[0];
+        let (level, peer) = (shown[0].parameters.error_recovery_level, connection.peer);
+        match target.stations().is_empty() {
+            true => assert_eq!((level, peer, connection.transport), (0, Peer::Local, "local")),
+            false => {
+                assert_eq!((level, connection.transport), (2, "ether"));
+                assert!(matches!(peer, Peer::Station(_)));
+                let figures = target.station_figures(Duration::from_secs(10));
+                assert_eq!(figures[0].len(), 1);
+                assert!(figures[0][0].come > 0 && figures[0][0].acknowledged > 0);
+            }
+        }
         let disk = Disk::open(&session, 0).unwrap();
         disk.write_at(0, &[1; 512]).unwrap();
         let discovery = Options::within_process(way_to(target), None);

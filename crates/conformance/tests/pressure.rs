@@ -425,6 +425,9 @@ fn a_reset_is_carried_out_for_who_has_gone() {
     on_each_engine(
         |_| {},
         |server| {
+            if !server.hears_who_has_gone() {
+                return;
+            }
             for _ in 0..4 {
                 let mut writing = server.login_with(&LoginPlan::new().with(&FIRST_BURST));
                 let mut resetting = server.login_with(&LoginPlan::new().with(&FIRST_BURST));

@@ -15,6 +15,7 @@ mod digest;
 mod disks;
 mod early;
 mod esxi;
+mod ether;
 mod failure;
 mod fenced;
 mod fences;

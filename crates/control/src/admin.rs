@@ -280,6 +280,9 @@ pub struct Status {
     /// Those that speak iSER, too, and what there is of that.
     #[serde(default)]
     pub iser: Iser,
+    /// Where it takes connections over raw Ethernet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stations: Vec<Station>,
     /// What it serves.
     pub targets: Vec<Target>,
     /// Sessions now.
@@ -290,6 +293,42 @@ pub struct Status {
     /// Where connections are captured to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<Capture>,
+}
+
+/// A station on an Ethernet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Station {
+    /// Its interface.
+    pub interface: String,
+    /// Its address.
+    pub mac: String,
+    /// Bytes that a frame carries there.
+    pub mtu: usize,
+    /// Connections that stand.
+    pub connections: Vec<StationConnection>,
+}
+
+/// A connection over raw Ethernet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StationConnection {
+    /// Address of the initiator's station.
+    pub peer: String,
+    /// Longest payload of a frame, bytes.
+    pub payload_bytes: usize,
+    /// Bytes that were sent, and those of them that have come.
+    pub sent_bytes: u64,
+    /// See there.
+    pub acknowledged_bytes: u64,
+    /// Bytes that have come from the initiator.
+    pub received_bytes: u64,
+    /// Bytes under way, and how many may be.
+    pub in_flight_bytes: u64,
+    /// See there.
+    pub window_bytes: u64,
+    /// Frames that were sent once more.
+    pub resent_frames: u64,
+    /// How long a round trip takes, microseconds; None: it was not measured yet.
+    pub round_trip_us: Option<u64>,
 }
 
 /// iSER as a daemon speaks it.
@@ -526,7 +565,7 @@ pub struct Connection {
     pub peer: String,
     /// The portal's address.
     pub portal: String,
-    /// What carries it: tcp, iser or local.
+    /// What carries it: tcp, iser, ether or local.
     #[serde(default)]
     pub transport: String,
     /// Of one over iSER: what RDMA does on it.

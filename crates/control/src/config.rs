@@ -82,6 +82,11 @@ pub struct Config {
     /// Default: at the portals.
     #[serde(default)]
     pub rdma_listen: Vec<Spanned<String>>,
+    /// Interfaces at which connections over raw Ethernet are taken, too.
+    /// Values: names of network interfaces, each once.
+    /// Default: none.
+    #[serde(default)]
+    pub ether: Vec<Spanned<String>>,
     /// The least that is logged.
     /// Values: `error`, `warn`, `info`, `debug` or `trace`.
     /// Default: `info`.

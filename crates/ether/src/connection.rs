@@ -18,6 +18,7 @@ use wire::ether::Mac;
 use wire::ether::Sacks;
 use wire::ether::Start;
 
+use crate::limits::ANSWERS_MAX;
 use crate::limits::ASK_PAUSE;
 use crate::limits::FULL_ASKS;
 use crate::limits::HALF_OPEN_PATIENCE;
@@ -107,9 +108,11 @@ enum State {
         asks: u32,
         due: Instant,
     },
+    /// `answers`: so many more to what was asked.
     HalfOpen {
         start: Start,
         due: Instant,
+        answers: u32,
     },
     Open(alloc::boxed::Box<Stream>),
     Over(Ended),
@@ -156,7 +159,7 @@ impl Connection {
     ) -> Self {
         let ends = Ends { peer, ours, theirs: asked.from, we_opened: false };
         let start = agreed(asked, payload_max);
-        Self::new(ends, State::HalfOpen { start, due: now }, now)
+        Self::new(ends, State::HalfOpen { start, due: now, answers: ANSWERS_MAX }, now)
     }
 
     const fn new(ends: Ends, state: State, now: Instant) -> Self {
@@ -212,9 +215,9 @@ impl Connection {
 
     /// The peer asks once more, perhaps with shorter frames.
     pub(crate) fn handle_open(&mut self, asked: Start, now: Instant) {
-        if let State::HalfOpen { start, due } = &mut self.state {
+        if let State::HalfOpen { start, due, answers } = &mut self.state {
             *start = agreed(asked, usize::from(start.payload_max));
-            *due = now;
+            (*due, *answers) = (now, ANSWERS_MAX);
         }
     }
 
@@ -333,6 +336,7 @@ impl Connection {
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         match &self.state {
             State::Opening { due, .. } => Some((*due).min(self.since + OPEN_PATIENCE)),
+            State::HalfOpen { answers: 0, .. } => Some(self.since + HALF_OPEN_PATIENCE),
             State::HalfOpen { due, .. } => Some((*due).min(self.since + HALF_OPEN_PATIENCE)),
             State::Open(stream) => {
                 let idle = (self.asked + KEEP_ALIVE).min(self.heard + SILENCE_MAX);
@@ -390,11 +394,11 @@ impl Connection {
                 let header = frame(Body::Open(start)).header();
                 Some(Due { to: peer, header, filling: Filling::Zeros(payload_max) })
             }
-            State::HalfOpen { start, due } => {
-                if now < *due {
+            State::HalfOpen { start, due, answers } => {
+                if now < *due || *answers == 0 {
                     return None;
                 }
-                *due = now + ASK_PAUSE;
+                (*due, *answers) = (now + ASK_PAUSE, *answers - 1);
                 let payload_max = start.payload_max;
                 let start = Start { from: ours, payload_max, window: WINDOW, padding: payload_max };
                 let header = frame(Body::Accept(start)).header();

@@ -3,6 +3,8 @@
 
 use alloc::collections::BTreeMap;
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::fmt;
 use core::ops::Bound;
 
@@ -16,6 +18,8 @@ use wire::ether::Start;
 use crate::connection::Connection;
 use crate::connection::Ended;
 use crate::connection::Outgoing;
+use crate::connection::Stream;
+use crate::figures::Figures;
 use crate::limits::CONNECTIONS_MAX;
 use crate::limits::HALF_OPEN_MAX;
 use crate::limits::PAYLOAD_MIN;
@@ -117,6 +121,8 @@ impl Endpoint {
             return if to_acceptor && self.accepts { self.asked(from, start, now) } else { None };
         }
         let id = match body {
+            // What has no name yet is nobody's to reset in this way.
+            Body::Reset { from: ConnectionId(0) } if to == ConnectionId(0) => None,
             Body::Reset { from: theirs } if to == ConnectionId(0) => {
                 self.known_as(from, theirs, !to_acceptor)
             }
@@ -162,11 +168,7 @@ impl Endpoint {
     /// Accepts; `id` names the connection from now on: a number that nobody can guess.
     pub fn accept(&mut self, asked: Asked, id: ConnectionId, now: Instant) {
         let Asked { peer, start } = asked;
-        let half_open = self.connections.iter().filter(|(_, one)| one.is_half_open());
-        if half_open.clone().count() >= HALF_OPEN_MAX {
-            let oldest = half_open.min_by_key(|(_, one)| one.since()).map(|(id, _)| *id);
-            oldest.map(|id| self.connections.remove(&id));
-        }
+        self.make_room_for_half_open();
         if self.is_full() || id == ConnectionId(0) || self.connections.contains_key(&id) {
             return self.refuse(peer, start);
         }
@@ -251,7 +253,7 @@ impl Endpoint {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let due: alloc::vec::Vec<_> = self
+        let due: Vec<_> = self
             .connections
             .iter()
             .filter(|(_, one)| one.poll_timeout().is_some_and(|due| due <= now))
@@ -296,10 +298,27 @@ impl Endpoint {
         self.connections.is_empty()
     }
 
-    /// All connections are over: those that are left only answer what comes late.
+    /// How far a connection has come, if it stands.
     #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.connections.values().all(|one| one.ended().is_some())
+    pub fn figures(&self, id: ConnectionId) -> Option<Figures> {
+        let connection = self.connections.get(&id)?;
+        let Stream { sender, receiver } = connection.stream()?;
+        let (come, read) = receiver.progress();
+        Some(Figures { peer: connection.ends.peer, come, read, ..sender.figures() })
+    }
+
+    /// Peers have all that was put there for them, of connections that are left or over: what comes
+    /// from them is all that is waited for.
+    #[must_use]
+    pub fn has_said_all(&self) -> bool {
+        let mut streams = self.connections.values().filter_map(Connection::stream);
+        streams.all(|stream| stream.sender.is_over())
+    }
+
+    /// Ends all connections at once; peers are told.
+    pub fn abort_all(&mut self, now: Instant) {
+        let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.abort(id, now));
     }
 
     /// What it has seen.
@@ -316,7 +335,7 @@ impl Endpoint {
         self.connections.values().for_each(Connection::check);
     }
 
-    fn stream(&self, id: ConnectionId) -> Option<&crate::connection::Stream> {
+    fn stream(&self, id: ConnectionId) -> Option<&Stream> {
         self.connections.get(&id).and_then(Connection::stream)
     }
 
@@ -325,8 +344,11 @@ impl Endpoint {
     }
 
     fn asked(&mut self, peer: Mac, start: Start, now: Instant) -> Option<Asked> {
-        let good = start.from != ConnectionId(0) && usize::from(start.payload_max) >= PAYLOAD_MIN;
-        if !good {
+        // The answer is filled up as the question was: it shows what the path carries, and is no
+        // more than whoever asks in the name of another one has sent itself.
+        let payload_max = start.payload_max.min(start.padding);
+        let start = Start { payload_max, ..start };
+        if start.from == ConnectionId(0) || usize::from(payload_max) < PAYLOAD_MIN {
             return None;
         }
         let known = self.known_as(peer, start.from, false);
@@ -335,6 +357,28 @@ impl Endpoint {
             return None;
         }
         Some(Asked { peer, start })
+    }
+
+    /// The oldest goes of those that have not shown that they hear: of the station that has most of
+    /// them, so that one that floods takes its own places.
+    fn make_room_for_half_open(&mut self) {
+        let half_open = self.connections.iter().filter(|(_, one)| one.is_half_open());
+        let mut by_station: BTreeMap<Mac, (usize, Reverse<Instant>, ConnectionId)> =
+            BTreeMap::new();
+        for (id, one) in half_open {
+            let station = by_station.entry(one.ends.peer);
+            let (count, since, oldest) = station.or_insert_with(|| (0, Reverse(one.since()), *id));
+            *count += 1;
+            if one.since() < since.0 {
+                (*since, *oldest) = (Reverse(one.since()), *id);
+            }
+        }
+        let all: usize = by_station.values().map(|(count, ..)| count).sum();
+        if all >= HALF_OPEN_MAX
+            && let Some((.., oldest)) = by_station.into_values().max()
+        {
+            self.connections.remove(&oldest);
+        }
     }
 
     fn refuse(&mut self, peer: Mac, start: Start) {

@@ -30,6 +30,9 @@ extern crate alloc;
 mod congestion;
 mod connection;
 mod endpoint;
+mod figures;
+#[cfg(test)]
+mod hostile;
 pub mod limits;
 mod receiver;
 mod ring;
@@ -44,3 +47,4 @@ pub use endpoint::Asked;
 pub use endpoint::Endpoint;
 pub use endpoint::Event;
 pub use endpoint::Stats;
+pub use figures::Figures;

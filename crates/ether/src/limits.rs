@@ -21,7 +21,8 @@ pub const PAYLOAD_STANDARD: usize = 1500 - HEADER_LEN_MAX;
 /// Connections of an endpoint: each has two rings.
 pub const CONNECTIONS_MAX: usize = 256;
 
-/// Of them, those whose opener has not shown that it hears us. The oldest goes for a new one.
+/// Of them, those whose opener has not shown that it hears us. The oldest of the station that has
+/// most goes for a new one.
 pub const HALF_OPEN_MAX: usize = 64;
 
 /// Resets that wait to be sent to those who name no connection; more are not worth an answer.
@@ -66,6 +67,9 @@ pub const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// So long an acceptor waits for an opener to show that it hears.
 pub const HALF_OPEN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// An acceptor answers this often where it is asked once: the opener may have left, or never been.
+pub const ANSWERS_MAX: u32 = 2;
 
 /// From one ask to the next.
 pub const ASK_PAUSE: Duration = Duration::from_millis(200);

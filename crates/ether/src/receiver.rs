@@ -150,6 +150,11 @@ impl Receiver {
         self.next + u64::from(self.fin == Some(self.next))
     }
 
+    /// The next byte expected, where the end counts as one, and the next one to be read.
+    pub(crate) fn progress(&self) -> (u64, u64) {
+        (self.acknowledged(), self.read)
+    }
+
     /// What the next frame tells: the next byte expected, the window, and what has come beyond.
     pub(crate) fn tell(&mut self) -> (u64, u32, Sacks) {
         self.due = false;

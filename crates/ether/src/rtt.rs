@@ -54,6 +54,14 @@ impl Rtt {
         smoothed.max(self.latest) * 9 / 8
     }
 
+    /// How long a round trip takes; None: it was not measured yet.
+    pub(crate) const fn smoothed(&self) -> Option<Duration> {
+        match self.known {
+            Some((smoothed, _)) => Some(smoothed),
+            None => None,
+        }
+    }
+
     /// What comes sooner is no answer.
     pub(crate) const fn shortest(&self) -> Duration {
         self.min

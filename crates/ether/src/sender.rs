@@ -4,10 +4,12 @@
 use alloc::collections::VecDeque;
 
 use clock::Instant;
+use wire::ether::Mac;
 use wire::ether::Range;
 use wire::ether::Sacks;
 
 use crate::congestion::Congestion;
+use crate::figures::Figures;
 use crate::limits::REORDER_FRAMES;
 use crate::limits::RING_BYTES;
 use crate::limits::SEGMENTS_MAX;
@@ -378,6 +380,23 @@ impl Sender {
     /// Where a frame without bytes stands.
     pub(crate) const fn position(&self) -> u64 {
         self.sent
+    }
+
+    /// What it has done; the peer and what comes from it are for others to say.
+    pub(crate) const fn figures(&self) -> Figures {
+        Figures {
+            peer: Mac([0; 6]),
+            acknowledged: self.acknowledged,
+            sent: self.sent,
+            allowed: self.window_end,
+            window: self.congestion.window(),
+            in_flight: self.in_flight,
+            resent: self.resent,
+            come: 0,
+            read: 0,
+            payload_max: self.payload_max,
+            round_trip: self.rtt.smoothed(),
+        }
     }
 
     /// Its invariants hold.

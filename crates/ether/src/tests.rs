@@ -364,9 +364,9 @@ fn nobody_there_and_nobody_who_accepts() {
 }
 
 fn open_from(from: u64) -> Vec<u8> {
-    let start = Start { from: ConnectionId(from), payload_max: 1400, window: 1000, padding: 0 };
+    let start = Start { from: ConnectionId(from), payload_max: 1400, window: 1000, padding: 1400 };
     let frame = Frame { to: ConnectionId(0), to_acceptor: true, body: Body::Open(start) };
-    frame.header().bytes().to_vec()
+    [frame.header().bytes(), &[0; 1400]].concat()
 }
 
 #[test]

@@ -7,9 +7,11 @@
 
 use std::fmt;
 use std::io;
+use std::net::Ipv6Addr;
 use std::net::SocketAddr;
 use std::net::TcpStream;
 use std::net::ToSocketAddrs;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
@@ -40,6 +42,27 @@ pub struct Connected {
     /// `host:port`, as it was asked for.
     pub portal: String,
 }
+
+impl Connected {
+    /// Ours, then the peer's, as a capture shows them: a station has the address that IPv6 makes of
+    /// its own, and we a port by a number that no other connection has now.
+    pub(crate) fn ends(&self, transport: Transport) -> Option<(SocketAddr, SocketAddr)> {
+        let Line::Stream(stream) = &self.line else { return None };
+        if transport != Transport::Ether {
+            return Some((stream.local_addr().ok()?, self.peer));
+        }
+        let place: Place = self.portal.parse().ok()?;
+        let number = u16::try_from(stream.as_raw_fd()).unwrap_or(u16::MAX);
+        let ours = SocketAddr::from((Ipv6Addr::UNSPECIFIED, FIRST_PRIVATE_PORT | number));
+        Some((ours, SocketAddr::from((place.mac.link_local(), ISCSI_PORT))))
+    }
+}
+
+/// Ports from there on belong to nobody (RFC 6335 §6).
+const FIRST_PRIVATE_PORT: u16 = 0xc000;
+
+/// By which programs know what a stream is.
+const ISCSI_PORT: u16 = 3260;
 
 /// What a connection goes over.
 #[derive(Debug)]

@@ -251,11 +251,12 @@ impl Draft {
             let problem = "--rdma-listen: it is for adapters; try: --rdma verbs beside it";
             return Err(Usage(problem.into()).into());
         }
+        if !options.ether.is_empty() {
+            self.ether.clear();
+        }
         for name in &options.ether {
-            if self.ether.contains(name) {
-                return Err(Usage(format!("--ether {name}: it is named twice")).into());
-            }
-            self.ether.push(name.clone());
+            let name = option("--ether", name, check::interface(name, &self.ether))?;
+            self.ether.push(name);
         }
         if let Some(path) = &options.capture {
             crate::client::capture::refuse_stream(path)?;

@@ -34,8 +34,8 @@ struct Args {
     /// How many seeds at most.
     #[arg(long, default_value_t = u64::MAX, conflicts_with = "seed", hide_default_value = true)]
     count: u64,
-    /// Faults of this class only: calm, network, target, host, disk, scarce, liar, mixed or
-    /// cluster; by default each in turn.
+    /// Faults of this class only: calm, network, target, host, disk, scarce, liar, mixed,
+    /// cluster, paths or ether; by default each in turn.
     #[arg(long, value_parser = class)]
     class: Option<Class>,
     /// Draw no secrets, markers, recovery, further connections, rare commands and rests.
@@ -49,8 +49,8 @@ struct Args {
     /// systems are those that seeds gave before there were more.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=8))]
     reactors: Option<u8>,
-    /// All sessions go over tcp, iser (MPA first), iser-login (the login first) or verbs (RDMA
-    /// adapters), instead of what is drawn.
+    /// All sessions go over tcp, iser (MPA first), iser-login (the login first), verbs (RDMA
+    /// adapters) or ether (raw Ethernet), instead of what is drawn.
     #[arg(long, value_parser = transport)]
     transport: Option<Transport>,
     /// Over that they have all the room that there is, and no rogue comes.
@@ -78,7 +78,8 @@ fn transport(name: &str) -> Result<Transport, &'static str> {
         "iser" => Ok(Transport::Iser(Begin::Rdma, Checks::Crc)),
         "iser-login" => Ok(Transport::Iser(Begin::Login, Checks::Crc)),
         "verbs" => Ok(Transport::Verbs),
-        _ => Err("tcp, iser, iser-login or verbs"),
+        "ether" => Ok(Transport::Ether),
+        _ => Err("tcp, iser, iser-login, verbs or ether"),
     }
 }
 

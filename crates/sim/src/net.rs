@@ -12,6 +12,7 @@ use engine::Token;
 
 use crate::adapters::Op;
 use crate::adapters::Verbs;
+use crate::frames::Frames;
 use crate::news::News;
 use crate::tap::Tap;
 
@@ -107,6 +108,8 @@ pub(crate) struct Link {
     pub(crate) news: News,
     /// It is one of adapters.
     pub(crate) verbs: Option<Verbs>,
+    /// It goes over raw Ethernet.
+    pub(crate) frames: Option<Box<Frames>>,
 }
 
 impl Link {

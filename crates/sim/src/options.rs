@@ -4,6 +4,7 @@
 mod adapters;
 mod deaf;
 mod elsewhere;
+mod ether;
 mod exchange;
 mod extras;
 mod faults;
@@ -38,6 +39,7 @@ use wire::scsi::persistent::Type;
 
 pub use self::adapters::AdapterPlan;
 pub use self::elsewhere::Remoteness;
+pub use self::ether::FramePlan;
 pub(crate) use self::extras::RESTS;
 pub use self::extras::Secrets;
 pub use self::faults::Class;
@@ -207,6 +209,8 @@ pub struct Options {
     pub hosts: Vec<Vec<SessionPlan>>,
     /// What RDMA adapters of this system can do.
     pub adapters: AdapterPlan,
+    /// What befalls frames of raw Ethernet.
+    pub frames: FramePlan,
     /// One way, microseconds.
     pub latency: (u64, u64),
     /// Largest piece that is sent or received at once, bytes.
@@ -278,6 +282,7 @@ impl Options {
         options.narrow_rdma();
         options.go_by_adapters();
         options.go_over_paths();
+        options.go_by_frames();
         options
     }
 
@@ -313,6 +318,7 @@ impl Options {
             targets,
             hosts,
             adapters: AdapterPlan::LARGE,
+            frames: FramePlan::GOOD,
             latency,
             piece: rng.pick(&[64, 512, 1460, 9000, 65_536, 1 << 20]),
             window: (low, low * rng.pick(&[1, 4, 16])),
@@ -402,7 +408,7 @@ fn target(rng: &mut Rng, class: Class) -> TargetPlan {
 fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
     use DigestOffer as D;
     let burst = rng.pick(&BURSTS);
-    let flips = matches!(class, Class::Network | Class::Mixed) && rng.chance(600);
+    let flips = matches!(class, Class::Network | Class::Mixed | Class::Ether) && rng.chance(600);
     let offers =
         if flips { [D::Required; 4] } else { [D::Off, D::Allowed, D::Preferred, D::Required] };
     let pause = rng.pick(&[0, 1000, 100_000, 2_000_000]);

@@ -197,7 +197,10 @@ impl Port for SimPort {
 
     fn acknowledged(&self, socket: Socket) -> Option<u64> {
         let (id, side) = self.end(socket)?;
-        Some(self.world.borrow().net.links.get(&id)?.pipes[side].arrived)
+        let world = self.world.borrow();
+        // The kernel knows nothing of streams over frames.
+        let link = world.net.links.get(&id).filter(|link| link.frames.is_none())?;
+        Some(link.pipes[side].arrived)
     }
 
     fn shutdown(&mut self, socket: Socket) {
@@ -305,7 +308,8 @@ impl Connector for SimConnector {
         let (from, silent) = (self.desk, false);
         let is_local = portals.first().is_some_and(|portal| portal.starts_with("local:"));
         let by_adapters = transport == Transport::Verbs && !is_local;
-        let dial = Dial { from, to, portals, result, waker, silent, by_adapters };
+        let by_frames = transport == Transport::Ether && !is_local;
+        let dial = Dial { from, to, portals, result, waker, silent, by_adapters, by_frames };
         world.after(delay, Due::Dial(Box::new(dial)));
         attempt
     }

@@ -112,6 +112,7 @@ impl Run {
         let are_alone =
             sessions.all(|one| one.transport != Transport::Verbs || one.connections == 1);
         world.borrow_mut().adapters.plan = options.adapters;
+        world.borrow_mut().frame_plan = options.frames;
         world.borrow_mut().adapters.are_alone = are_alone;
         world.borrow_mut().locals.is_used = options.hosts.iter().flatten().any(|one| one.local);
         world.borrow_mut().orders.is_judged = options.is_undisturbed();

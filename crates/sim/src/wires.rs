@@ -20,6 +20,7 @@ use rustix::net::AddressFamily;
 use rustix::net::SocketType;
 
 use crate::check::Told;
+use crate::frames::Frames;
 use crate::locals::local_portal;
 use crate::net::End;
 use crate::net::Link;
@@ -27,6 +28,7 @@ use crate::net::LinkId;
 use crate::net::Segment;
 use crate::net::Side;
 use crate::news::News;
+use crate::rng::Rng;
 use crate::tap;
 use crate::tap::Heard;
 use crate::tap::Tap;
@@ -39,7 +41,7 @@ use crate::world::State;
 use crate::world::World;
 
 const EPIPE: i32 = 32;
-const ECONNRESET: i32 = 104;
+pub(crate) const ECONNRESET: i32 = 104;
 pub(crate) const ECANCELED: i32 = 125;
 
 /// A silent peer lets an attempt to connect last so long.
@@ -72,7 +74,7 @@ impl World {
             (None, Some(to)) => {
                 let local = dial.portals.first().filter(|portal| **portal == local_portal(to));
                 let joined = local.and_then(|portal| self.locals.join(to, portal));
-                Ok(joined.unwrap_or_else(|| self.join(dial.from, to, &dial.portals)))
+                Ok(joined.unwrap_or_else(|| self.join(&dial, to)))
             }
             (reason, _) => {
                 let reason = reason.unwrap_or("unreachable").to_owned();
@@ -114,11 +116,17 @@ impl World {
     }
 
     /// Makes a connection.
-    fn join(&mut self, from: usize, to: usize, portals: &[String]) -> Connected {
-        let second = portals.first() == Some(&world::second_portal(to));
+    fn join(&mut self, dial: &Dial, to: usize) -> Connected {
+        let second = dial.portals.first() == Some(&world::second_portal(to));
         let local = local_end(second);
-        let (_, ours, peer) = self.connect(from, to, local);
-        let portal = portals.first().cloned().unwrap_or_default();
+        let (ours, peer) = match dial.by_frames {
+            true => self.connect_by_frames(dial.from, to, local),
+            false => {
+                let (_, ours, peer) = self.connect(dial.from, to, local);
+                (ours, peer)
+            }
+        };
+        let portal = dial.portals.first().cloned().unwrap_or_default();
         let line = Line::Stream(TcpStream::from(ours));
         Connected { line, peer, portal }
     }
@@ -137,6 +145,23 @@ impl World {
         (id, ours, SocketAddr::from(([10, 0, 0, 1], 3260)))
     }
 
+    /// Stations at both ends begin to make a connection, of which the first end is there at once.
+    fn connect_by_frames(
+        &mut self,
+        from: usize,
+        to: usize,
+        local: SocketAddr,
+    ) -> (OwnedFd, SocketAddr) {
+        let (id, [ours, theirs], peer) = self.lay(from, to);
+        let rng = Rng::new(self.frame_rng.next());
+        let frames = Frames::new(self.frame_plan, rng, (theirs, peer, local), self.now);
+        if let Some(link) = self.net.links.get_mut(&id) {
+            link.frames = Some(Box::new(frames));
+        }
+        self.wake_frames(id);
+        (ours, SocketAddr::from(([10, 0, 0, 1], 3260)))
+    }
+
     /// Two ends that nobody has, and the address of the first one.
     pub(crate) fn lay(&mut self, from: usize, to: usize) -> (LinkId, [OwnedFd; 2], SocketAddr) {
         let fds = [handle(), handle()];
@@ -151,6 +176,7 @@ impl World {
             tap: Tap::default(),
             news: News::default(),
             verbs: None,
+            frames: None,
         };
         let id = self.net.insert(link);
         for (side, fd) in fds.iter().enumerate() {
@@ -165,7 +191,11 @@ impl World {
         let piece = self.weather.piece as u64;
         let (latency, most) = (self.latency(), self.net_rng.within(1..=piece));
         let Some(link) = self.net.links.get_mut(&id) else { return };
-        let room = link.room(side).min(usize::try_from(most).unwrap_or(usize::MAX));
+        let room = match &mut link.frames {
+            Some(frames) => frames.room(side),
+            None => link.room(side),
+        };
+        let room = room.min(usize::try_from(most).unwrap_or(usize::MAX));
         let end = &mut link.ends[side];
         if end.closed || end.ending.is_some_and(|error| error.is_some()) {
             return self.fail_send(id, side);
@@ -242,9 +272,13 @@ impl World {
             bytes.truncate(range.start + self.net_rng.index(range.len()));
             (pipe.tears, pipe.is_torn) = (0, true);
         }
-        pipe.last = arrives;
         pipe.bytes += bytes.len();
         self.tally.bytes += bytes.len() as u64;
+        if let Some(frames) = &mut link.frames {
+            frames.put(side, &bytes, now);
+            return self.wake_frames(id);
+        }
+        pipe.last = arrives;
         pipe.segments.push_back((arrives, Segment::Bytes(bytes)));
         self.at(arrives, Due::Arrival(id, side));
         if tears {
@@ -298,7 +332,12 @@ impl World {
     /// Sends end of stream or reset behind what is on its way.
     pub(crate) fn signal(&mut self, id: LinkId, side: Side, segment: Segment) {
         let latency = self.latency();
+        let now = self.now;
         let Some(link) = self.net.links.get_mut(&id) else { return };
+        if let (Segment::Fin, Some(frames)) = (&segment, &mut link.frames) {
+            frames.finish(side, now);
+            return self.wake_frames(id);
+        }
         let pipe = &mut link.pipes[side];
         let arrives = (self.now + latency).max(pipe.last);
         pipe.last = arrives;
@@ -347,13 +386,13 @@ impl World {
             }
         }
         self.feed(id, to);
-        if self
-            .net
-            .links
-            .get(&id)
-            .is_some_and(|link| link.ends[to].ending == Some(Some(ECONNRESET)))
-        {
-            self.fail_send(id, to);
+        self.fail_send_if_reset(id, to);
+    }
+
+    pub(crate) fn fail_send_if_reset(&mut self, id: LinkId, side: Side) {
+        let link = self.net.links.get(&id);
+        if link.is_some_and(|link| link.ends[side].ending == Some(Some(ECONNRESET))) {
+            self.fail_send(id, side);
         }
     }
 
@@ -391,12 +430,20 @@ impl World {
                 } else {
                     self.tell(desk, token, Event::Landed { buf: landing.buf, bytes });
                 }
-                self.after(Duration::from_micros(1), Due::Push(id, 1 - side));
+                self.make_room(id, 1 - side);
                 continue;
             }
             let bytes: Vec<u8> = drain(&mut end.unread, length);
             self.tell(desk, token, Event::Received { bytes: Chunk::from(bytes) });
-            self.after(Duration::from_micros(1), Due::Push(id, 1 - side));
+            self.make_room(id, 1 - side);
+        }
+    }
+
+    /// Something was taken of what `side` has sent.
+    fn make_room(&mut self, id: LinkId, side: Side) {
+        match self.net.links.get(&id).is_some_and(|link| link.frames.is_some()) {
+            true => self.wake_frames(id),
+            false => self.after(Duration::from_micros(1), Due::Push(id, side)),
         }
     }
 
@@ -436,7 +483,15 @@ impl World {
         if let Some((token, _)) = detaching {
             self.tell(desk, token, Event::Detached { connection: None });
         }
-        if !ended {
+        let now = self.now;
+        if let Some(frames) = self.net.links.get_mut(&id).and_then(|link| link.frames.as_mut()) {
+            match abruptly {
+                true => frames.vanish(side),
+                false => frames.close(side, now),
+            }
+            self.give_up_waiting(id, side);
+            self.wake_frames(id);
+        } else if !ended {
             let reset = abruptly || unread;
             self.signal(id, side, if reset { Segment::Reset } else { Segment::Fin });
         }
@@ -458,6 +513,9 @@ impl World {
             let pipe = &mut link.pipes[side];
             (pipe.bytes, pipe.last) = (0, self.now);
             pipe.segments.clear();
+            if let Some(frames) = &mut link.frames {
+                frames.vanish(side);
+            }
             self.signal(id, side, Segment::Reset);
         }
     }

@@ -41,6 +41,7 @@ use crate::net::LinkId;
 use crate::net::Net;
 use crate::net::Side;
 use crate::news::Refused;
+use crate::options::FramePlan;
 use crate::options::Keeping;
 use crate::options::Resize;
 use crate::orders::Orders;
@@ -83,6 +84,10 @@ pub(crate) enum Due {
     Woken(usize, u64),
     /// A port gives a connection back.
     Detach(LinkId, Side),
+    /// A frame comes to a side, under its number.
+    Frame(LinkId, Side, u64),
+    /// Stations of a connection have something to do.
+    Frames(LinkId),
     /// An attempt to connect ends.
     Dial(Box<Dial>),
     /// A connection over adapters was accepted,
@@ -192,6 +197,8 @@ pub(crate) struct Dial {
     pub(crate) silent: bool,
     /// Over adapters.
     pub(crate) by_adapters: bool,
+    /// Over raw Ethernet.
+    pub(crate) by_frames: bool,
 }
 
 /// What the world knows of a port.
@@ -282,6 +289,9 @@ pub(crate) struct World {
     /// What the numbers of descriptors mean that ports will be given.
     pub(crate) handles: BTreeMap<i32, Place>,
     pub(crate) weather: Weather,
+    /// What befalls frames.
+    pub(crate) frame_plan: FramePlan,
+    pub(crate) frame_rng: Rng,
     pub(crate) net_rng: Rng,
     pub(crate) disk_rng: Rng,
     order_rng: Rng,
@@ -324,6 +334,8 @@ impl World {
             is_calm: false,
             handles: BTreeMap::new(),
             weather,
+            frame_plan: FramePlan::GOOD,
+            frame_rng: Rng::stream(seed, 108),
             net_rng: Rng::stream(seed, 1),
             disk_rng: Rng::stream(seed, 2),
             order_rng: Rng::stream(seed, 6),
@@ -387,6 +399,8 @@ impl World {
             Some(Due::Turn(desk, life)) => self.come_to_its_turn(desk, life),
             Some(Due::Woken(desk, life)) => self.hear_message(desk, life),
             Some(Due::Detach(link, side)) => self.detach(link, side),
+            Some(Due::Frame(link, side, number)) => self.frame_comes(link, side, number),
+            Some(Due::Frames(link)) => self.exchange(link),
             Some(Due::Dial(dial)) => self.dial(*dial),
             Some(Due::Stands(link)) => self.answer_dial(link, true),
             Some(Due::Unanswered(link)) => self.answer_dial(link, false),

@@ -5,6 +5,7 @@ use initiator::Begin;
 use initiator::Checks;
 use initiator::Transport;
 use lunwire_sim::Class;
+use lunwire_sim::FramePlan;
 use lunwire_sim::Keeping;
 use lunwire_sim::Options;
 use lunwire_sim::Usual;
@@ -83,6 +84,35 @@ fn every_class_is_safe_and_alive_over_adapters() {
     }
 }
 
+/// One of each over raw Ethernet.
+#[test]
+fn every_class_is_safe_and_alive_over_frames() {
+    for class in Class::ALL {
+        let mut options = Options::draw(41, class);
+        options.set_transport(Transport::Ether, Usual::No);
+        passes(&options);
+    }
+}
+
+/// What its wire does is done, and the same each time.
+#[test]
+fn frames_are_lost_doubled_late_and_damaged() {
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 1..=4 {
+        let mut options = Options::draw(seed, Class::Calm);
+        options.set_transport(Transport::Ether, Usual::No);
+        options.frames =
+            FramePlan { lost: 20, doubled: 20, late: 50, damaged: 5, ..options.frames };
+        let (outcome, again) = (run(&options, false), run(&options, false));
+        assert_eq!(outcome.failure, None, "of this system:\n{options}");
+        assert_eq!(outcome.digest, again.digest, "seed {seed}");
+        seen.extend(outcome.tally.marks.into_keys());
+    }
+    let wanted = ["connection over frames", "frame lost", "frame doubled", "frame late"];
+    assert!(wanted.iter().all(|mark| seen.contains(*mark)), "{seen:?}");
+    assert!(seen.contains("frame damaged"), "{seen:?}");
+}
+
 /// What the adapters of the simulator do is done: connections over them, several completions at
 /// once, and some that are lost with their connection.
 #[test]
@@ -125,6 +155,7 @@ fn seeds_that_found_defects_pass_now() {
                 Some("single") => options.set_reactors(1),
                 Some("iser") => options.set_transport(MPA_FIRST, Usual::Yes),
                 Some("iser-narrow") => options.set_transport(MPA_FIRST, Usual::No),
+                Some("ether") => options.set_transport(Transport::Ether, Usual::No),
                 Some("verbs") => options.set_transport(Transport::Verbs, Usual::No),
                 Some("iser-login") => options.set_transport(LOGIN_FIRST, Usual::No),
                 _ => {}

@@ -7,6 +7,8 @@
 //! nothing of frames. That costs a copy in each direction, and a thread.
 #![forbid(unsafe_code)]
 
+pub mod cable;
+mod frames;
 mod place;
 mod thread;
 
@@ -22,20 +24,22 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use engine::packet::PacketSocket;
 use rustix::event::EventfdFlags;
 use rustix::net::AddressFamily;
 use rustix::net::SocketAddrUnix;
 use rustix::net::SocketFlags;
 use rustix::net::SocketType;
-use wire::ether::ETHERTYPE;
 use wire::ether::Mac;
 
+use cable::Role;
+use frames::Frames;
 use thread::Order;
 use thread::Thread;
 
+pub use ether::Figures;
 pub use place::Place;
 pub use place::PlaceError;
+pub use place::is_interface;
 
 /// Takes connections at an interface until it is dropped.
 pub struct Station {
@@ -78,10 +82,10 @@ impl Station {
     /// There is no such interface, it is no Ethernet, we may not (CAP_NET_RAW), or somebody else
     /// takes connections there.
     pub fn open(interface: &str, taker: Taker) -> io::Result<Self> {
-        let socket = PacketSocket::open(interface, ETHERTYPE)?;
-        let (mac, mtu) = (Mac(socket.mac()), socket.mtu());
+        let frames = Frames::open(interface, Role::Takes)?;
+        let (mac, mtu) = (frames.mac(), frames.mtu());
         let claim = claim(interface)?;
-        let (orders, thread) = start(interface, socket, Some(taker))?;
+        let (orders, thread) = start(interface, frames, Some(taker))?;
         let interface = interface.to_owned();
         Ok(Self { interface, mac, mtu, orders, thread: Some(thread), _claim: claim })
     }
@@ -90,6 +94,14 @@ impl Station {
     #[must_use]
     pub fn place(&self) -> Place {
         Place { mac: self.mac, interface: self.interface.clone() }
+    }
+
+    /// How far its connections have come; none if it does not answer in time.
+    #[must_use]
+    pub fn figures(&self, patience: Duration) -> Vec<Figures> {
+        let (answer, answered) = mpsc::channel();
+        self.orders.send(Order::Figures(answer));
+        answered.recv_timeout(patience).unwrap_or_default()
     }
 
     /// Bytes that a frame carries there.
@@ -121,10 +133,10 @@ pub fn connect(place: &Place) -> io::Result<OwnedFd> {
         let orders = match openers.get(&place.interface) {
             Some(orders) => orders.clone(),
             None => {
-                let socket = PacketSocket::open(&place.interface, ETHERTYPE);
-                let socket = socket.map_err(|error| named(error, &place.interface))?;
+                let frames = Frames::open(&place.interface, Role::Opens);
+                let frames = frames.map_err(|error| named(error, &place.interface))?;
                 // It ends by itself, see `retire`.
-                let (orders, _thread) = start(&place.interface, socket, None)?;
+                let (orders, _thread) = start(&place.interface, frames, None)?;
                 openers.insert(place.interface.clone(), orders.clone());
                 orders
             }
@@ -171,7 +183,7 @@ fn retire(interface: &str, has_orders: impl FnOnce() -> bool) -> bool {
 
 fn start(
     interface: &str,
-    socket: PacketSocket,
+    frames: Frames,
     taker: Option<Taker>,
 ) -> io::Result<(Orders, JoinHandle<()>)> {
     let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -180,7 +192,7 @@ fn start(
     let orders = Orders { sender, wake: Arc::clone(&wake) };
     let name = interface.to_owned();
     let builder = std::thread::Builder::new().name("ether".into());
-    let thread = builder.spawn(move || Thread::new(name, socket, receiver, wake, taker).serve())?;
+    let thread = builder.spawn(move || Thread::new(name, frames, receiver, wake, taker).serve())?;
     Ok((orders, thread))
 }
 

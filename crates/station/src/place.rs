@@ -29,6 +29,13 @@ pub enum PlaceError {
 /// Longest name of an interface (IFNAMSIZ with its end).
 const INTERFACE_LEN_MAX: usize = 15;
 
+/// Whether a text may name an interface.
+#[must_use]
+pub fn is_interface(text: &str) -> bool {
+    let good = |letter: char| letter.is_ascii_graphic() && !"/:%?@".contains(letter);
+    (1..=INTERFACE_LEN_MAX).contains(&text.len()) && text.chars().all(good)
+}
+
 impl FromStr for Place {
     type Err = PlaceError;
 
@@ -38,9 +45,7 @@ impl FromStr for Place {
         if !mac.is_of_one() {
             return Err(PlaceError::Mac);
         }
-        let good = |letter: char| letter.is_ascii_graphic() && !"/:%?@".contains(letter);
-        let is_name = (1..=INTERFACE_LEN_MAX).contains(&interface.len());
-        if !is_name || !interface.chars().all(good) {
+        if !is_interface(interface) {
             return Err(PlaceError::Interface);
         }
         Ok(Self { mac, interface: interface.to_owned() })

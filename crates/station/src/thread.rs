@@ -14,10 +14,10 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use clock::Instant;
-use engine::packet::PacketSocket;
 use ether::Ended;
 use ether::Endpoint;
 use ether::Event;
+use ether::Figures;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
@@ -31,12 +31,15 @@ use wire::ether::ethernet_header;
 use crate::IDLE_PATIENCE;
 use crate::STOP_PATIENCE;
 use crate::Taker;
+use crate::frames::Frames;
 use crate::retire;
 
 /// What a station is asked to do.
 pub(crate) enum Order {
     /// Open a connection; the answer is our end of it.
     Connect(Mac, Sender<io::Result<OwnedFd>>),
+    /// Tell how far connections that stand have come.
+    Figures(Sender<Vec<Figures>>),
     /// Tell when all connections that were closed are over.
     Settle(Sender<()>),
     /// End.
@@ -51,7 +54,7 @@ const SENDS_AT_ONCE: usize = 128;
 
 pub(crate) struct Thread {
     interface: String,
-    socket: PacketSocket,
+    frames: Frames,
     mac: Mac,
     endpoint: Endpoint,
     orders: Receiver<Order>,
@@ -89,17 +92,17 @@ struct Line {
 impl Thread {
     pub(crate) fn new(
         interface: String,
-        socket: PacketSocket,
+        frames: Frames,
         orders: Receiver<Order>,
         wake: Arc<OwnedFd>,
         taker: Option<Taker>,
     ) -> Self {
-        let endpoint = Endpoint::new(socket.mtu().saturating_sub(HEADER_LEN_MAX));
+        let endpoint = Endpoint::new(frames.mtu().saturating_sub(HEADER_LEN_MAX));
         let endpoint = if taker.is_some() { endpoint.accepting() } else { endpoint };
         Self {
             interface,
-            mac: Mac(socket.mac()),
-            socket,
+            mac: frames.mac(),
+            frames,
             endpoint,
             orders,
             next_order: None,
@@ -116,7 +119,7 @@ impl Thread {
     }
 
     pub(crate) fn serve(mut self) {
-        while !self.is_over() {
+        loop {
             self.take_orders();
             let more_frames = self.take_frames();
             self.endpoint.handle_timeout(self.now());
@@ -128,10 +131,14 @@ impl Thread {
                 // Who waits no longer has dropped its end.
                 self.settling.drain(..).for_each(|answer| answer.send(()).unwrap_or_default());
             }
+            // Before it waits: nothing may come that ends the wait.
+            if self.is_over() {
+                break;
+            }
             self.wait(more_frames || more_sends);
         }
         let now = self.now();
-        self.lines.keys().for_each(|id| self.endpoint.abort(*id, now));
+        self.endpoint.abort_all(now);
         while self.transmit() {}
     }
 
@@ -143,7 +150,8 @@ impl Thread {
     fn is_over(&mut self) -> bool {
         let now = self.now();
         if let Some(until) = self.stopping {
-            return self.endpoint.is_settled() || now >= until;
+            // Who has all that was said need not close its end first.
+            return self.lines.is_empty() && self.endpoint.has_said_all() || now >= until;
         }
         if self.taker.is_some() || !self.endpoint.is_empty() || self.next_order.is_some() {
             self.idle_since = None;
@@ -162,6 +170,10 @@ impl Thread {
         while let Some(order) = self.next_order.take().or_else(|| self.orders.try_recv().ok()) {
             match order {
                 Order::Settle(answer) => self.settling.push(answer),
+                Order::Figures(answer) => {
+                    let all = self.lines.keys().filter_map(|id| self.endpoint.figures(*id));
+                    let _ = answer.send(all.collect());
+                }
                 Order::Stop => {
                     let now = self.now();
                     self.stopping.get_or_insert(now + STOP_PATIENCE);
@@ -186,7 +198,7 @@ impl Thread {
     fn take_frames(&mut self) -> bool {
         let now = self.now();
         let (endpoint, mac, stopping) = (&mut self.endpoint, self.mac, self.stopping.is_some());
-        self.socket.receive(FRAMES_AT_ONCE, |bytes| {
+        self.frames.receive(FRAMES_AT_ONCE, |bytes| {
             let Some((to, from, frame)) = behind_ethernet(bytes) else { return };
             // An interface may be told to take what is for others.
             if to == mac
@@ -266,7 +278,7 @@ impl Thread {
     fn transmit(&mut self) -> bool {
         let now = self.now();
         if !self.stuck.is_empty() {
-            if is_full(self.socket.send(&[IoSlice::new(&self.stuck)])) {
+            if is_full(self.frames.send(&[IoSlice::new(&self.stuck)])) {
                 return false;
             }
             self.stuck.clear();
@@ -277,7 +289,7 @@ impl Thread {
             let [first, second] = due.payload;
             let pieces = [&front, due.header.bytes(), first, second];
             // What an interface drops is lost on the way, and sent again.
-            if is_full(self.socket.send(&pieces.map(IoSlice::new))) {
+            if is_full(self.frames.send(&pieces.map(IoSlice::new))) {
                 pieces.iter().for_each(|piece| self.stuck.extend_from_slice(piece));
                 return false;
             }
@@ -291,7 +303,7 @@ impl Thread {
         let mut polled = Vec::with_capacity(self.lines.len() + 2);
         let mut of_socket = PollFlags::IN;
         of_socket.set(PollFlags::OUT, !self.stuck.is_empty());
-        polled.push(PollFd::new(&self.socket, of_socket));
+        polled.push(PollFd::new(&self.frames, of_socket));
         polled.push(PollFd::new(&*self.wake, PollFlags::IN));
         let mut ids = Vec::with_capacity(self.lines.len());
         for (id, line) in &self.lines {

@@ -184,7 +184,7 @@ impl Spec {
                 let (place, options) = split_argument(rest);
                 ("rbd", Self::Rbd(RbdSpec::new(place)?), options)
             }
-            "iscsi" | "iser" => {
+            "iscsi" | "iser" | "ether" => {
                 let (place, options) = split_argument(rest);
                 let spec = RemoteSpec::new(kind, place)?;
                 (spec.kind(), Self::Remote(spec), options)

@@ -18,6 +18,23 @@ pub(crate) struct Ends {
     pub(crate) local: SocketAddr,
 }
 
+impl Ends {
+    /// Ours, then the peer's, as a capture shows them; None where there are no bytes. A station has
+    /// the address that IPv6 makes of its own, and a port by a number that no other connection has
+    /// now.
+    pub(crate) fn captured(self, number: u16) -> Option<(SocketAddr, SocketAddr)> {
+        match self.peer {
+            Peer::Address(peer) => Some((self.local, peer)),
+            Peer::Station(mac) => {
+                let ours = SocketAddr::from((Ipv6Addr::UNSPECIFIED, self.local.port()));
+                let theirs = SocketAddr::from((mac.link_local(), FIRST_PRIVATE_PORT | number));
+                Some((ours, theirs))
+            }
+            Peer::Local => None,
+        }
+    }
+}
+
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums)] // a peer has an address of some kind, or is in the same process
@@ -63,6 +80,9 @@ impl fmt::Display for Peer {
         }
     }
 }
+
+/// Ports from there on belong to nobody (RFC 6335 §6).
+const FIRST_PRIVATE_PORT: u16 = 0xc000;
 
 /// An address without the mapping of IPv4 into IPv6.
 pub(crate) fn without_mapping(address: SocketAddr) -> SocketAddr {

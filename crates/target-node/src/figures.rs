@@ -135,7 +135,7 @@ pub struct ConnectionSnapshot {
     pub peer: Peer,
     /// The portal's address.
     pub local: SocketAddr,
-    /// What carries it: tcp, iser or local.
+    /// What carries it: tcp, iser, ether or local.
     pub transport: &'static str,
     /// Of one over software iWARP: what it has agreed on.
     pub iser: Option<Iser>,

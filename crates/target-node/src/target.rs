@@ -20,6 +20,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use scsi::LogicalUnit;
+use station::Figures as StationFigures;
 use station::Place;
 use station::Station;
 use wire::iscsi::Tsih;
@@ -368,6 +369,13 @@ impl Target {
     pub fn stations(&self) -> Vec<(Place, usize)> {
         let stations = self.stations.lock().unwrap_or_else(PoisonError::into_inner);
         stations.iter().map(|station| (station.place(), station.mtu())).collect()
+    }
+
+    /// By station, in the same order: how far its connections have come.
+    #[must_use]
+    pub fn station_figures(&self, patience: Duration) -> Vec<Vec<StationFigures>> {
+        let stations = self.stations.lock().unwrap_or_else(PoisonError::into_inner);
+        stations.iter().map(|station| station.figures(patience)).collect()
     }
 
     /// The tags of its portal groups, ascending.

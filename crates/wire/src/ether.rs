@@ -17,6 +17,7 @@
 //! ends has the digests of iSCSI.
 
 use core::fmt;
+use core::net::Ipv6Addr;
 use core::str::FromStr;
 
 use crate::iwarp::field::Reader;
@@ -318,6 +319,31 @@ impl Mac {
     pub const fn is_of_one(self) -> bool {
         self.0[0] & 1 == 0
     }
+
+    /// What IPv6 calls it on its own link (RFC 4291 §2.5.6, appendix A): for what knows addresses
+    /// of IP alone.
+    #[must_use]
+    pub const fn link_local(self) -> Ipv6Addr {
+        let Self([a, b, c, d, e, f]) = self;
+        Ipv6Addr::from_bits(u128::from_be_bytes([
+            0xfe,
+            0x80,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            a ^ 2,
+            b,
+            c,
+            0xff,
+            0xfe,
+            d,
+            e,
+            f,
+        ]))
+    }
 }
 
 /// Why a text is no address.
@@ -478,6 +504,7 @@ mod tests {
             assert_eq!(text.parse::<Mac>(), Err(NoMac), "{text}");
         }
         assert!(mac.is_of_one() && !Mac([0xff; 6]).is_of_one());
+        assert_eq!(mac.link_local().to_string(), "fe80::5eff:fe10:ff");
         let from = Mac([4; 6]);
         let mut bytes = ethernet_header(mac, from).to_vec();
         bytes.push(7);

@@ -23,8 +23,9 @@ const TYPES: [(&str, &str, &str); 6] = [
 ];
 
 /// What stands for a key where its own value helps nobody.
-const EXAMPLES: [(&[&str], &str); 11] = [
+const EXAMPLES: [(&[&str], &str); 12] = [
     (&["listen"], "[\"127.0.0.1:3260\"]"),
+    (&["ether"], "[\"eth1\"]"),
     (&["engine"], "\"auto\""),
     (&["mode"], "\"smp\""),
     (&["log"], "\"info\""),

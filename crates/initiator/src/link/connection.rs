@@ -92,11 +92,10 @@ impl Connection {
         self.epoch = context.next_epoch();
         let mover;
         self.successor = None;
+        let ends = connected.ends(transport);
         (mover, self.path) = match connected.line {
             Line::Stream(stream) => {
-                let ours = stream.local_addr().ok();
-                let tap = capture.zip(ours).and_then(|(capture, ours)| {
-                    let ends = (ours, connected.peer);
+                let tap = capture.zip(ends).and_then(|(capture, ends)| {
                     Tap::open(capture, Side::Initiator, ends, context.wall_clock())
                 });
                 let socket = context.take_over(stream.into(), session, self.epoch);

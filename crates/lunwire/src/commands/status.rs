@@ -12,6 +12,7 @@ use control::admin::Lun;
 use control::admin::RdmaStream;
 use control::admin::Reply;
 use control::admin::Request;
+use control::admin::Station;
 use control::admin::Waiting;
 use control::units;
 use control::words;
@@ -55,6 +56,7 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
         let (bytes, segments) = (units::bytes(*bytes), words::count(*segments, "segment"));
         output::line(format!("capture to {file}: {segments}, {bytes}{missing}{ended}"));
     }
+    status.stations.iter().flat_map(station_shown).for_each(output::line);
     for target in status.targets {
         output::line(format!("target {}", target.name));
         let who = match target.access.is_empty() {
@@ -106,6 +108,24 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A station, and what its connections do.
+fn station_shown(station: &Station) -> Vec<String> {
+    let Station { interface, mac, mtu, connections } = station;
+    let first = format!("station {mac} at {interface}, {mtu} bytes in a frame");
+    let shown = connections.iter().map(|one| {
+        let trip = one.round_trip_us.map_or_else(|| "not measured".into(), |us| format!("{us} us"));
+        format!(
+            "  {}: {} in a frame, {} of {} in flight, {} sent again, round trip {trip}",
+            one.peer,
+            units::bytes(one.payload_bytes as u64),
+            units::bytes(one.in_flight_bytes),
+            units::bytes(one.window_bytes),
+            words::count(one.resent_frames, "frame"),
+        )
+    });
+    std::iter::once(first).chain(shown).collect()
 }
 
 /// Which portals speak iSER, by whom, and what is moved by that now.
@@ -229,6 +249,7 @@ pub(crate) fn sessions(options: &AdminOptions) -> Result<()> {
             let (cid, peer, portal) = (connection.cid, &connection.peer, &connection.portal);
             let transport = match connection.transport.as_str() {
                 "iser" => " over iser",
+                "ether" => " over raw Ethernet",
                 _ => "",
             };
             output::line(format!("  connection {cid}: {peer} at {portal}{transport}"));

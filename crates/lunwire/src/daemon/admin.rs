@@ -302,6 +302,7 @@ impl Shared {
                     crc32c: crc::tier().name().into(),
                     reactors: self.target.reactors(),
                     iser: shown::iser(&self.target, sessions),
+                    stations: shown::stations(&self.target, ANSWER_WAIT),
                     portals: self.target.portals().iter().map(ToString::to_string).collect(),
                     targets: targets.map(|target| shown::target(target, &waits)).collect(),
                     sessions: answers.iter().map(|figures| figures.sessions.len()).sum(),

@@ -16,7 +16,9 @@ use target::Framing;
 use target::IserFacts;
 use target::LunSnapshot;
 use target::Markers;
+use target::Place;
 use target::SessionSnapshot;
+use target::StationFigures;
 use target::Target;
 use target::TargetSnapshot;
 use target::Unseen;
@@ -242,6 +244,35 @@ pub(super) fn iser<'a>(
         adapter_portals: adapter_portals.iter().map(ToString::to_string).collect(),
         connections: registered.len(),
         registered_bytes: registered.iter().sum(),
+    }
+}
+
+/// Where frames are taken, and what connections there do.
+pub(super) fn stations(target: &Target, patience: Duration) -> Vec<admin::Station> {
+    let figures = target.station_figures(patience);
+    let all = target.stations().into_iter().zip(figures);
+    let shown = |((place, mtu), figures): ((Place, usize), Vec<StationFigures>)| admin::Station {
+        interface: place.interface,
+        mac: place.mac.to_string(),
+        mtu,
+        connections: figures.iter().map(over_frames).collect(),
+    };
+    all.map(shown).collect()
+}
+
+fn over_frames(figures: &StationFigures) -> admin::StationConnection {
+    admin::StationConnection {
+        peer: figures.peer.to_string(),
+        payload_bytes: figures.payload_max,
+        sent_bytes: figures.sent,
+        acknowledged_bytes: figures.acknowledged,
+        received_bytes: figures.come,
+        in_flight_bytes: figures.in_flight,
+        window_bytes: figures.window,
+        resent_frames: figures.resent,
+        round_trip_us: figures
+            .round_trip
+            .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
     }
 }
 

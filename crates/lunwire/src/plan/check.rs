@@ -99,6 +99,15 @@ pub(super) fn rdma(text: &str) -> Result<Provider, &'static str> {
     }
 }
 
+/// The name of an interface that `others` do not have.
+pub(super) fn interface(text: &str, others: &[String]) -> Result<String, &'static str> {
+    match (target::is_interface(text), others.iter().any(|other| other == text)) {
+        (false, _) => Err("the name of a network interface is right, as in eth1"),
+        (true, true) => Err("it is named twice"),
+        (true, false) => Ok(text.to_owned()),
+    }
+}
+
 /// True: amp.
 pub(super) fn mode(text: &str) -> Result<bool, &'static str> {
     match text {

@@ -187,6 +187,11 @@ impl Draft {
             let found = wrong.take(checked(source, "rdma-listen", listen, once));
             self.rdma_listen.extend(found.unwrap_or_default());
         }
+        for interface in &config.ether {
+            let once = |text: &String| check::interface(text, &self.ether);
+            let checked = wrong.take(checked(source, "ether", interface, once));
+            self.ether.extend(checked);
+        }
         if let Some(value) = &config.spin {
             let spin = checked(source, "spin", value, |text| units::duration(text));
             self.spin = wrong.take(spin).unwrap_or(self.spin);

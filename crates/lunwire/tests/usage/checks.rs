@@ -325,3 +325,21 @@ fn a_secret_that_is_not_there_is_named_where_it_is_plainly_a_file() {
         assert!(!said.contains(secret) && said.contains("is not shown"), "{said}");
     }
 }
+
+/// Interfaces at which frames are taken have names that interfaces have, each once.
+#[test]
+fn interfaces_of_a_configuration_are_looked_at() {
+    let files = Files::new();
+    let file = |value: &str| files.with("ether.toml", format!("ether = {value}\n").as_bytes());
+    good(&["check", &file("[\"lo\"]")]);
+    good(&["check", &file("[\"eth1\", \"eth2.7\"]")]);
+    for (value, why) in [
+        ("[\"lo\", \"lo\"]", "it is named twice"),
+        ("[\"../etc\"]", "the name of a network interface is right"),
+        ("[\"0123456789abcdef\"]", "the name of a network interface is right"),
+        ("\"lo\"", "a list is right, for example ether = [\"lo\"]"),
+    ] {
+        fails(1, &["check", &file(value)], &["ether", why]);
+    }
+    fails(2, &["serve", "--ether", "lo", "--ether", "lo"], &["--ether", "named twice"]);
+}

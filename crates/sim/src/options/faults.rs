@@ -30,11 +30,14 @@ pub enum Class {
     Cluster,
     /// Of single paths out of several to one disk; targets are killed, machines lose power.
     Paths,
+    /// Of connections over raw Ethernet, whose frames are lost, doubled, late and damaged; targets
+    /// are killed, machines lose power.
+    Ether,
 }
 
 impl Class {
     /// Every class.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Calm,
         Self::Network,
         Self::Target,
@@ -45,6 +48,7 @@ impl Class {
         Self::Mixed,
         Self::Cluster,
         Self::Paths,
+        Self::Ether,
     ];
 
     /// Its name on the command line.
@@ -61,6 +65,7 @@ impl Class {
             Self::Mixed => "mixed",
             Self::Cluster => "cluster",
             Self::Paths => "paths",
+            Self::Ether => "ether",
         }
     }
 
@@ -146,6 +151,7 @@ pub(super) fn draw(rng: &mut Rng, class: Class, length: Duration) -> Vec<(Durati
         Class::Network => &[0, 0, 1, 1, 2, 3, 3, 9],
         Class::Target => &[4, 5, 5, 0],
         Class::Cluster => &[4, 4, 5, 0],
+        Class::Ether => &[0, 0, 1, 1, 2, 3, 4, 4, 5, 6, 9],
         Class::Paths => &[0, 0, 0, 1, 1, 1, 2, 2, 4, 5, 9],
         Class::Host => &[6, 6, 0, 1],
         Class::Disk => &[7, 8, 5],

@@ -107,6 +107,10 @@ impl Options {
         for session in self.hosts.iter_mut().flatten() {
             (session.unexpected, session.hello) = (0, false);
         }
+        if transport == Transport::Ether {
+            self.carry_by(|| transport);
+            return self.draw_frames();
+        }
         match (is_usual, self.class) {
             // There was none when what is kept was found.
             (Usual::Yes, Class::Liar) => self.carry_by(|| Transport::Tcp),
@@ -120,11 +124,11 @@ impl Options {
         self.add_adapter_room();
     }
 
-    fn carry_by(&mut self, mut transport: impl FnMut() -> Transport) {
+    pub(super) fn carry_by(&mut self, mut transport: impl FnMut() -> Transport) {
         for session in self.hosts.iter_mut().flatten() {
             let chosen = transport();
             session.transport = chosen;
-            if chosen == Transport::Tcp {
+            if matches!(chosen, Transport::Tcp | Transport::Ether) {
                 continue;
             }
             // A connection keeps memory for two messages of it; some linger.

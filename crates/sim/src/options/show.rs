@@ -27,6 +27,9 @@ impl fmt::Display for Options {
         if self.hosts.iter().flatten().any(|session| session.transport == Transport::Verbs) {
             writeln!(f, "adapters: {:?}", self.adapters)?;
         }
+        if self.hosts.iter().flatten().any(|session| session.transport == Transport::Ether) {
+            writeln!(f, "raw Ethernet: {:?}", self.frames)?;
+        }
         for (number, target) in self.targets.iter().enumerate() {
             writeln!(f, "target {number}: {target:?}")?;
         }

@@ -191,7 +191,7 @@ fn usage_of(word: &str) -> &'static str {
         "iso" => ISO_USAGE,
         "rbd" => RBD_USAGE,
         "scsi" => SCSI_USAGE,
-        "iscsi" | "iser" => REMOTE_USAGE,
+        "iscsi" | "iser" | "ether" => REMOTE_USAGE,
         "stripe" => STRIPE_USAGE,
         _ => USAGE,
     }
@@ -203,7 +203,7 @@ pub(super) fn options_of(kind: &str) -> &'static str {
         "file" => FILE_OPTIONS,
         "rbd" => RBD_OPTIONS,
         "scsi" => SCSI_OPTIONS,
-        "iscsi" | "iser" => REMOTE_OPTIONS,
+        "iscsi" | "iser" | "ether" => REMOTE_OPTIONS,
         "memory" | "null" => FORGETFUL_OPTIONS,
         _ => FILTERS,
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A disk of another target as it is written:
 //! `iscsi://[USER@]HOST[:PORT]/TARGET/LUN[?...][,secret-file=FILE]
-//! [,mutual-user=USER,mutual-secret-file=FILE][,wait=TIME][,busy=TIME]`, or `iser://`. Several URLs
-//! with blanks between them are paths to one disk.
+//! [,mutual-user=USER,mutual-secret-file=FILE][,wait=TIME][,busy=TIME]`, `iser://`, or
+//! `ether://` with `MAC%INTERFACE` in the place of the host. Several URLs with blanks between them
+//! are paths to one disk.
 
 use super::SpecError;
 use super::error::REMOTE_USAGE;
@@ -113,7 +114,11 @@ fn shows_secret(place: &str) -> bool {
 }
 
 fn kind(scheme: &str) -> &'static str {
-    if scheme == "iser" { "iser" } else { "iscsi" }
+    match scheme {
+        "iser" => "iser",
+        "ether" => "ether",
+        _ => "iscsi",
+    }
 }
 
 impl fmt::Display for RemoteSpec {

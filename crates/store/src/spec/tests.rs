@@ -443,6 +443,7 @@ fn disks_of_other_targets_are_urls() {
     assert_eq!(spec(url).url, url);
     let words = [
         "iser://[::1]/iqn.2026-01.test:d/1",
+        "ether://02:00:5e:10:00:01%eth0/iqn.2026-01.test:d/1",
         "iscsi://iqn.2026-01.test:user@h/iqn.2026-01.test:d/1,secret-file=/s,wait=300s,busy=5s",
         "iscsi://user@h/t/1,secret-file=/s,mutual-user=u,mutual-secret-file=/m",
     ];

@@ -5,6 +5,7 @@ use engine::Port;
 
 use super::Connection;
 use super::Pump;
+use crate::ends::Peer;
 use crate::figures::ConnectionSnapshot;
 use crate::figures::Figures;
 use crate::figures::SessionSnapshot;
@@ -69,7 +70,10 @@ impl<P: Port> Pump<P> {
                     let key = session.connections.get(usize::from(id.0))?;
                     let connection = self.connections.get(*key)?;
                     let Connection { peer, local, .. } = *connection;
-                    let transport = connection.mover.transport();
+                    let transport = match peer {
+                        Peer::Station(_) => "ether",
+                        _ => connection.mover.transport(),
+                    };
                     let iser = connection.mover.facts();
                     let adapter = connection.line.adapter_facts();
                     let cid = cid.0;

@@ -6,6 +6,7 @@
 //! or messages for the other end of a [`LocalEnd`].
 
 use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -36,7 +37,6 @@ use super::Pump;
 use super::adapters::Adapter;
 use super::context::Context;
 use crate::ends::Ends;
-use crate::ends::Peer;
 use crate::table::Key;
 
 /// Our end of a local connection.
@@ -125,10 +125,11 @@ impl Carrier {
     /// A connection is captured from its first byte, if it is. What is within this process has no
     /// bytes.
     pub(super) fn be_captured(&mut self, context: &Context<impl Port>, ends: Ends) {
-        if let (Self::Socket(_, tap), Peer::Address(peer)) = (self, ends.peer)
+        if let Self::Socket(fd, tap) = self
             && let Some(capture) = &context.shared.capture
+            && let Some(ends) = ends.captured(u16::try_from(fd.as_raw_fd()).unwrap_or(u16::MAX))
         {
-            let (now, ends) = (context.port.wall_clock(), (ends.local, peer));
+            let now = context.port.wall_clock();
             *tap = Tap::open(capture, Side::Target, ends, now).map(Box::new);
         }
     }

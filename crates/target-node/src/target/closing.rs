@@ -27,8 +27,9 @@ impl Target {
                 tracing::error!("a reactor had panicked");
             }
         }
-        self.stations.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        // With the connections that nobody has taken: stations wait for the end of all.
         self.shared.mailboxes.iter().for_each(|mailbox| drop(mailbox.close()));
+        self.stations.lock().unwrap_or_else(PoisonError::into_inner).clear();
         if let Some(leaving) = leaving {
             leaving.wait();
         }
