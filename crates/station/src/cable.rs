@@ -186,7 +186,7 @@ impl End {
         self.draws = self.draws.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let word = (self.draws ^ self.draws >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        count > 0 && (word ^ word >> 31) % count == 0
+        count > 0 && (word ^ word >> 31).is_multiple_of(count)
     }
 }
 
