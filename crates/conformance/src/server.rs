@@ -246,11 +246,11 @@ impl Server {
         *self.target.portals().first().expect("a portal")
     }
 
-    /// Whether what a test has sent still comes when it has closed its connection at once. It does
-    /// not over raw Ethernet: who opens a connection there takes along what has not left.
+    /// Whether what is served is reached by frames. There, who closes its connection at once takes
+    /// along what has not left; and a cable within the process takes memory for each frame.
     #[must_use]
-    pub const fn hears_who_has_gone(&self) -> bool {
-        !matches!(self.line, Line::Cable(_))
+    pub const fn is_over_frames(&self) -> bool {
+        matches!(self.line, Line::Cable(_))
     }
 
     /// A connection on which nothing has been said.

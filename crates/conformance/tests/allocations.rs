@@ -163,11 +163,15 @@ const WIDE: (&str, &str) = ("MaxRecvDataSegmentLength", "262144");
 const SOLICITED: [(&str, &str); 2] = [("InitialR2T", "Yes"), ("ImmediateData", "No")];
 const DIGESTS: [(&str, &str); 2] = [("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")];
 
-/// On both engines, with and without a polling core: see [`on_each_engine`].
+/// On both engines, with and without a polling core: see [`on_each_engine`]. Not over frames, which
+/// the cable of the tests takes memory for.
 fn counts_nothing(more: &[(&str, &str)]) {
     on_each_engine(
         |_| {},
         |server| {
+            if server.is_over_frames() {
+                return;
+            }
             for lun in [0, FILE_LUN] {
                 for (kind, blocks) in [
                     (Kind::Read, 8),

@@ -425,7 +425,7 @@ fn a_reset_is_carried_out_for_who_has_gone() {
     on_each_engine(
         |_| {},
         |server| {
-            if !server.hears_who_has_gone() {
+            if server.is_over_frames() {
                 return;
             }
             for _ in 0..4 {

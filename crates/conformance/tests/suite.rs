@@ -44,6 +44,7 @@ mod initiator_power;
 mod initiator_recovery;
 mod initiator_refusals;
 mod initiator_residuals;
+mod initiator_stripe_kills;
 mod initiator_stripes;
 mod initiator_text;
 mod inventory;
