@@ -72,19 +72,22 @@ pub(crate) struct Socket {
     path: PathBuf,
     /// Device and inode: which of the files of that name it is.
     identity: (u64, u64),
+    /// As long as somebody listens, no other file gets that inode.
+    _listener: UnixListener,
 }
 
 impl Socket {
-    pub(crate) fn of(path: PathBuf) -> Result<Self> {
-        let identity = identity(&path).with_context(|| path.display().to_string())?;
-        Ok(Self { path, identity })
+    /// `path`: where `listener` is bound.
+    pub(crate) fn of(path: PathBuf, listener: &UnixListener) -> Result<Self> {
+        let known = identity(&path).and_then(|known| Ok((known, listener.try_clone()?)));
+        let (identity, listener) = known.with_context(|| path.display().to_string())?;
+        Ok(Self { path, identity, _listener: listener })
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Somebody may have removed it, and another daemon may have its own there. The inode is
-        // not used again as long as we listen.
+        // Somebody may have removed it, and another process may have its own there.
         if identity(&self.path).is_ok_and(|there| there == self.identity) {
             let _ = std::fs::remove_file(&self.path);
         }
@@ -126,7 +129,7 @@ impl Admin {
             }
         };
         tracing::debug!(path = %path.display(), "control socket");
-        let socket = Socket::of(path)?;
+        let socket = Socket::of(path, &listener)?;
         let shared = Arc::new(Shared { target, begun: Instant::now(), capture });
         let asked = Asked(Arc::clone(&shared));
         let (mut clients, orders) =

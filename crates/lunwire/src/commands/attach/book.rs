@@ -176,7 +176,8 @@ impl Book {
             bail!("{} is there and is no socket; try: another --as", path.display());
         }
         let listener = admin::bind(&path)?;
-        Ok(Reserved { name, listener, socket: Socket::of(path)? })
+        let socket = Socket::of(path, &listener)?;
+        Ok(Reserved { name, listener, socket })
     }
 
     fn is_taken(&self, name: &str) -> bool {
@@ -308,6 +309,22 @@ mod tests {
             bytes: 1 << 20,
             read_only: false,
             pid: 7,
+        }
+    }
+
+    #[test]
+    fn who_leaves_late_takes_no_socket_of_others_along() {
+        let (book, _folder) = book();
+        let url = initiator::Url::parse("iscsi://host/iqn.x:disk/0").unwrap();
+        // A file system may use an inode again at once, if nobody has it.
+        for _ in 0..100 {
+            let Reserved { name, listener, socket } = book.reserve(None, &url).unwrap();
+            drop(listener);
+            fs::remove_file(book.socket(&name)).unwrap();
+            let next = book.reserve(None, &url).unwrap();
+            assert_eq!(next.name, name);
+            drop(socket);
+            assert!(book.is_alive(&name), "its socket is gone");
         }
     }
 
