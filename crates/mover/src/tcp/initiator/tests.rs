@@ -136,6 +136,26 @@ fn writing(keys: Keys, length: u32, immediate: u32, unsolicited_end: u32) -> (Tc
     (tcp, pdus)
 }
 
+/// Covers: FMT-01/I.
+#[test]
+fn a_write_with_its_data_is_laid_out_as_the_standard_has_it() {
+    const LENGTH: u32 = 0x0102;
+    let mut tcp = Tcp::new();
+    let data: Vec<u8> = (0..LENGTH).map(|at| at.to_le_bytes()[0]).collect();
+    tcp.submit(Op::NoticeKeys(Keys::LOGIN));
+    tcp.submit(Op::Attach { task: TASK, write: Some(Slice::from(data)), read: None });
+    let command = ScsiCommand { cmd_sn: CmdSn(0x0304_0506), ..command(false, LENGTH) };
+    let (immediate, unsolicited_end) = (LENGTH, LENGTH);
+    tcp.submit(Op::SendCommand { task: TASK, command, immediate, unsolicited_end });
+    let bytes = sent(&mut tcp);
+    // RFC 7143 §11.3: F, W and a simple task; TotalAHSLength 0, DataSegmentLength of three bytes.
+    assert_eq!(bytes[..8], [0x01, 0xa1, 0, 0, 0, 0, 1, 2]);
+    // Expected data transfer length, CmdSN, ExpStatSN, and a CDB of zeros.
+    assert_eq!(bytes[20..32], [0, 0, 1, 2, 3, 4, 5, 6, 0, 0, 0, 42]);
+    assert_eq!(bytes[32..BHS_LEN], [0; 16]);
+    assert_eq!(bytes.len(), BHS_LEN + pad4(LENGTH as usize));
+}
+
 /// A PDU of ours.
 type Pdu = (Request, Vec<u8>);
 
