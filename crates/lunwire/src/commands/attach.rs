@@ -444,6 +444,10 @@ impl Attached<'_> {
             Err(attach::Error::Disk(error)) => Err(client::advised(error, url)),
             Err(error) => Err(anyhow::anyhow!("{url}: {error}")),
         };
+        if let (Some(book), Ok(_)) = (&book, &ended) {
+            // Nothing in it is of interest any more; with the socket the name is free for others.
+            let _ = std::fs::remove_file(book.log(name));
+        }
         if let Some(orders) = orders {
             orders.ended(match &ended {
                 Ok(lost) => Reply::Detached { warnings: lost.clone() },
@@ -459,10 +463,6 @@ impl Attached<'_> {
             let waiting = waiting.collect();
             drop(words);
             orders.leave(waiting);
-        }
-        if let (Some(book), Ok(_)) = (&book, &ended) {
-            // Nothing in it is of interest any more.
-            let _ = std::fs::remove_file(book.log(name));
         }
         ended.map(drop)
     }

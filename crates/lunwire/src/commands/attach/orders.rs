@@ -36,7 +36,7 @@ pub(super) struct Detach {
 pub(super) struct Orders {
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
-    _socket: Socket,
+    socket: Socket,
 }
 
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Orders {
                 clients.turn();
             }
         })?;
-        Ok(Self { shared, thread, _socket: socket })
+        Ok(Self { shared, thread, socket })
     }
 
     /// The disk has another size.
@@ -120,15 +120,63 @@ impl Orders {
         *self.shared.end() = Some(how);
     }
 
-    /// Waits until those who have given orders have their answer; whoever takes orders is gone.
+    /// Takes the socket away, and waits until those who have given orders have their answer;
+    /// whoever takes orders is gone.
     pub(super) fn leave(self, waiting: Vec<Sender<Reply>>) {
-        self.shared.leaving.store(true, Ordering::Release);
-        let Some(answer) = self.shared.end().clone() else { return };
+        let Self { shared, thread, socket } = self;
+        // Who has the answer finds nothing left.
+        drop(socket);
+        shared.leaving.store(true, Ordering::Release);
+        let Some(answer) = shared.end().clone() else { return };
         // Its thread is there as long as one order is not answered.
         let answered = waiting.into_iter().filter(|reply| reply.send(answer.clone()).is_ok());
         if answered.count() > 0 {
             // It ends with its last client, who has a deadline.
-            let _ = self.thread.join();
+            let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that panics has failed
+mod tests {
+    use super::*;
+    use crate::args::AttachedPlace;
+    use crate::commands::attach::book::Book;
+    use crate::daemon::admin;
+
+    #[test]
+    fn who_hears_of_the_end_finds_nothing_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = AttachedPlace { state_dir: Some(folder.path().join("state")) };
+        let book = Book::of(&place).unwrap();
+        book.make().unwrap();
+        let url = initiator::Url::parse("iscsi://host/iqn.x:disk/0").unwrap();
+        let reserved = book.reserve(None, &url).unwrap();
+        let path = book.socket(&reserved.name);
+        let attachment = Attachment {
+            name: reserved.name.clone(),
+            url: url.to_string(),
+            kind: "file".into(),
+            place: "/mnt/disk".into(),
+            folder: None,
+            bytes: 1 << 20,
+            read_only: false,
+            pid: 7,
+        };
+        let (tell, told) = mpsc::channel();
+        let to = move |order: Detach| tell.send(order.reply).unwrap();
+        let orders = Orders::listen(reserved, attachment, to).unwrap();
+        let asks = std::thread::spawn(move || {
+            let order = Request::Detach { force: false, leave: false };
+            let reply = admin::ask(Some(&path), &order);
+            (reply, path.exists())
+        });
+        let waiting = told.recv().unwrap();
+        orders.ended(Reply::Detached { warnings: Vec::new() });
+        orders.leave(vec![waiting]);
+        let (reply, exists) = asks.join().unwrap();
+        assert!(matches!(reply, Ok(Reply::Detached { .. })), "{reply:?}");
+        assert!(!exists, "the socket is still there");
     }
 }
