@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! docs/CONFIGURATION.md: every key of the configuration file with type, values and default, from
-//! the schema.
+//! docs/CONFIGURATION.md: every key of the configuration file with type, values, default, and whether
+//! it can change while a daemon runs, from the schema.
 
 use std::fmt::Write;
 
@@ -37,6 +37,11 @@ the daemon is started; those of a file that comes through a pipe, and of options
 folder. Times are whole numbers with a unit: `100us`, `10ms`, \
 `15s`, `2m`. Sizes are `512`, `64K`, `1.5G`, `2T` (powers of 1024; also `KiB` and so on) or \
 `1GB`, `2TB` (of 1000), and multiples of 512.
+
+`lunwire reload` and SIGHUP have a daemon read the file again. Keys with `yes` under *reload* take \
+effect then, negotiated ones with the next login; a file in which another key says something else \
+is refused as a whole, and that key named. A disk keeps what is said of it as long as it has its \
+number.
 ";
 
 /// One key.
@@ -48,6 +53,7 @@ struct Key {
     meaning: String,
     values: String,
     default: String,
+    reload: String,
 }
 
 /// Writes the page.
@@ -74,14 +80,15 @@ fn page(schema: &str) -> (String, Vec<String>) {
     let (mut page, mut problems) = (HEAD.to_owned(), Vec::new());
     for (title, of) in TABLES {
         // Writing to a String cannot fail.
-        let _ = write!(page, "\n## {title}\n\n| key | type | what | values | default |\n");
-        page.push_str("|---|---|---|---|---|\n");
+        let _ = write!(page, "\n## {title}\n\n");
+        page.push_str("| key | type | what | values | default | reload |\n");
+        page.push_str("|---|---|---|---|---|---|\n");
         let keys = keys(schema, of);
         if keys.is_empty() {
             problems.push(format!("{SCHEMA}: no keys of {of}"));
         }
         for key in keys {
-            let Key { name, kind, required, meaning, values, default } = key;
+            let Key { name, kind, required, meaning, values, default, reload } = key;
             let place = format!("{SCHEMA}: {of}: `{name}`");
             if meaning.is_empty() || values.is_empty() {
                 problems.push(format!("{place} needs a text, and `Values: ...` after it"));
@@ -90,7 +97,8 @@ fn page(schema: &str) -> (String, Vec<String>) {
                 problems.push(format!("{place} needs `Default: ...` unless it is required"));
             }
             let default = if required { "required" } else { &default };
-            let _ = writeln!(page, "| `{name}` | {kind} | {meaning} | {values} | {default} |");
+            let what = format!("| `{name}` | {kind} | {meaning}");
+            let _ = writeln!(page, "{what} | {values} | {default} | {reload} |");
         }
     }
     (page, problems)
@@ -110,7 +118,8 @@ fn keys(schema: &str, of: &str) -> Vec<Key> {
             line.strip_prefix("pub ").and_then(|field| field.split_once(": "))
         {
             let kind = kind.trim_end_matches(',');
-            let (rest, default) = split(&text, " Default: ");
+            let (rest, reload) = split(&text, " Reload: ");
+            let (rest, default) = split(rest, " Default: ");
             let (meaning, values) = split(rest, " Values: ");
             keys.push(Key {
                 name: name.replace('_', "-"),
@@ -119,6 +128,7 @@ fn keys(schema: &str, of: &str) -> Vec<Key> {
                 meaning: meaning.trim().trim_end_matches('.').to_owned(),
                 values: values.to_owned(),
                 default: default.to_owned(),
+                reload: if reload.is_empty() { "yes" } else { reload }.to_owned(),
             });
             text.clear();
             may_miss = false;
@@ -159,6 +169,7 @@ pub struct Lun {
     /// Its
     /// number. Values: 0
     /// to 9. Default: 3.
+    /// Reload: no.
     pub lun_number: Option<Spanned<u16>>,
     /// Names. Values: text.
     pub names: Vec<Spanned<String>>,
@@ -174,9 +185,11 @@ pub struct Lun {
             meaning: "Its number".into(),
             values: "0 to 9".into(),
             default: "3".into(),
+            reload: "no".into(),
         };
         assert_eq!(keys.first(), Some(&number));
         assert_eq!((&*keys[1].kind, keys[1].required), ("list of strings", true));
+        assert_eq!(keys[1].reload, "yes");
         assert!(!keys[2].required && keys[2].meaning.is_empty());
         let (_, problems) = page(schema);
         assert_eq!(problems.iter().filter(|problem| problem.contains("`shut`")).count(), 2);

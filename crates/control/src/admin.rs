@@ -87,6 +87,15 @@ pub enum Request {
     },
     /// Look whether the files behind disks have another size.
     RescanLuns,
+    /// Read the configuration again, and serve what it says now: all of it or nothing.
+    Reload {
+        /// Only tell what would be otherwise.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        dry_run: bool,
+        /// Whether what was written to memory may be lost.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        destroy_data: bool,
+    },
     /// Make a file with the present content of a disk.
     SnapshotLun {
         /// The target; none where there is only one.
@@ -174,6 +183,8 @@ pub enum Reply {
         #[serde(default)]
         warnings: Vec<String>,
     },
+    /// To `Reload`.
+    Reloaded(Reloaded),
     /// To `SnapshotLun`.
     Snapshotted {
         /// Where the disk is.
@@ -202,6 +213,72 @@ pub enum Reply {
         /// Why, and what to do.
         message: String,
     },
+}
+
+/// What is otherwise in a configuration that was read again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reloaded {
+    /// Whether it is served now; else nothing has changed.
+    pub applied: bool,
+    /// What comes, changes and goes.
+    pub differences: Vec<Difference>,
+    /// What cannot change while the daemon runs. With any of these nothing does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Refused>,
+    /// Sessions that end by it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sessions: Vec<EndedSession>,
+    /// What is to be thought of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// One thing that is otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// What becomes of it.
+    pub change: Change,
+    /// Such as `target iqn.2026-01.com.example:disk` or `portal 127.0.0.1:3260`.
+    pub what: String,
+    /// The keys that say something else now; of a disk that comes or goes, its store.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<String>,
+}
+
+/// What becomes of a part of a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(clippy::exhaustive_enums)] // there is no fourth
+pub enum Change {
+    /// It comes.
+    Added,
+    /// It stays, and something about it is otherwise.
+    Changed,
+    /// It goes.
+    Removed,
+}
+
+/// What cannot change while a daemon runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// The key, or the part of the configuration.
+    pub what: String,
+    /// Why, and what to do.
+    pub why: String,
+}
+
+/// A session that ends because what is served has changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedSession {
+    /// Target session identifying handle.
+    pub tsih: u16,
+    /// The initiator's iSCSI name.
+    pub initiator: String,
+    /// None: a discovery session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// Why.
+    pub why: String,
 }
 
 /// A disk that is attached. Who attaches one keeps this in a file, too.

@@ -24,48 +24,59 @@ pub struct Config {
     /// How the daemon talks to the kernel.
     /// Values: `auto`, `uring` or `epoll`.
     /// Default: `auto`: io_uring where it works.
+    /// Reload: no.
     pub engine: Option<Spanned<String>>,
     /// `smp`: each reactor talks to the kernel itself; `amp`: polling cores do that.
     /// Values: `smp` or `amp`.
     /// Default: `smp`.
+    /// Reload: no.
     pub mode: Option<Spanned<String>>,
     /// Polling cores of mode `amp`.
     /// Values: 1 to 256, at most as many as reactors.
     /// Default: one for each reactor.
+    /// Reload: no.
     pub ppes: Option<Spanned<usize>>,
     /// Whether the polling cores of mode `amp` never sleep.
     /// Values: `true` or `false`.
     /// Default: `false`.
+    /// Reload: no.
     pub poll: Option<Spanned<bool>>,
     /// Threads that serve.
     /// Values: 1 to 256.
     /// Default: 1.
+    /// Reload: no.
     pub reactors: Option<Spanned<usize>>,
     /// CPUs to pin the threads to, in turn: reactors, then polling cores.
     /// Values: numbers of CPUs that the process may use.
     /// Default: none is pinned.
+    /// Reload: no.
     #[serde(default)]
     pub cpus: Vec<Spanned<usize>>,
     /// Longest busy wait of a reactor before it sleeps; `0` never spins.
     /// Values: a time such as `100us`, `15s`.
     /// Default: `100us`.
+    /// Reload: no.
     pub spin: Option<Spanned<String>>,
     /// A login must be over in this time.
     /// Values: a time such as `100us`, `15s`, not zero.
     /// Default: `15s`.
+    /// Reload: no.
     pub login_timeout: Option<Spanned<String>>,
     /// Sessions that the daemon serves at a time.
     /// Values: 1 to 16384.
     /// Default: 16384.
+    /// Reload: no.
     pub sessions_max: Option<Spanned<usize>>,
     /// Connections that have not logged in, and discovery sessions without a proof, at a time.
     /// With more, the oldest one goes.
     /// Values: 1 to 32768.
     /// Default: 4096.
+    /// Reload: no.
     pub unauthenticated_max: Option<Spanned<usize>>,
     /// As many of one address, or of one IPv6 network of 64 bits.
     /// Values: 1 to 32768.
     /// Default: 256.
+    /// Reload: no.
     pub unauthenticated_per_address: Option<Spanned<usize>>,
     /// Whether a target that an initiator may not use looks to it like one that is not there.
     /// Values: `true` or `false`.
@@ -74,36 +85,43 @@ pub struct Config {
     /// Whether portals speak iSER, too: by software iWARP, by RDMA adapters, or by what there is.
     /// Values: `iwarp`, `verbs`, `auto` or `off`.
     /// Default: `off`.
+    /// Reload: no.
     pub rdma: Option<Spanned<String>>,
     /// Where RDMA adapters take connections, in place of all portals that have no `rdma` of their
     /// own, in the portal group of the portal that has the address, or in group 1; an iWARP adapter
     /// needs a port that TCP does not have.
     /// Values: `ADDRESS:PORT` or `NAME:PORT`, beside an `rdma` of `verbs` or `auto`.
     /// Default: at the portals.
+    /// Reload: no.
     #[serde(default)]
     pub rdma_listen: Vec<Spanned<String>>,
     /// Interfaces at which connections over raw Ethernet are taken, too.
     /// Values: names of network interfaces, each once.
     /// Default: none.
+    /// Reload: no.
     #[serde(default)]
     pub ether: Vec<Spanned<String>>,
     /// The least that is logged.
     /// Values: `error`, `warn`, `info`, `debug` or `trace`.
     /// Default: `info`.
+    /// Reload: no.
     pub log: Option<Spanned<String>>,
     /// Path of the control socket.
     /// Values: a path, from the folder of this file.
     /// Default: `lunwire.sock` in `$XDG_RUNTIME_DIR`, or in `/run` as root.
+    /// Reload: no.
     pub control_socket: Option<Spanned<String>>,
     /// Folder for what outlives the daemon: reservations that hosts ask to persist (APTPL), mode
     /// parameters, identifying information, wipes that have not ended. It is made if it is missing,
     /// but not the folder that it is in.
     /// Values: a path, from the folder of this file.
     /// Default: none, and hosts are told so.
+    /// Reload: no.
     pub state_dir: Option<Spanned<String>>,
     /// Name server (iSNS) to register with.
     /// Values: `HOST:PORT`, IPv6 in brackets.
     /// Default: none.
+    /// Reload: no.
     pub isns: Option<Spanned<String>>,
     /// What initiators have to prove in discovery sessions.
     /// Values: a table, see below.
@@ -158,18 +176,22 @@ pub struct PortalGroup {
 pub struct PortGroup {
     /// The target port group.
     /// Values: 1 to 65535, each once.
+    /// Reload: no.
     pub number: Spanned<u16>,
     /// Tags of its portal groups.
     /// Values: 1, or the `tag` of a `[[portal-group]]`; one at least.
+    /// Reload: no.
     pub portal_groups: Vec<Spanned<u16>>,
     /// State at the start.
     /// Values: `active-optimized`, `active-non-optimized`, `standby`, `unavailable` or
     /// `transitioning`.
     /// Default: `active-optimized`.
+    /// Reload: no.
     pub state: Option<Spanned<String>>,
     /// Whether hosts do well to use it.
     /// Values: `true` or `false`.
     /// Default: `false`.
+    /// Reload: no.
     #[serde(default)]
     pub preferred: bool,
 }
@@ -294,17 +316,20 @@ pub struct Target {
     /// Target port groups.
     /// Values: tables, see below.
     /// Default: each portal group is one, always active and optimized.
+    /// Reload: no.
     #[serde(default)]
     pub port_group: Vec<PortGroup>,
     /// Whether hosts may change the states of port groups too.
     /// Values: `true` or `false`.
     /// Default: `false`: `lunwire alua` alone.
+    /// Reload: no.
     #[serde(default)]
     pub explicit_alua: bool,
     /// What hosts know its disks by: `own`, a number that is kept beside each disk, or `name`, the
     /// target's name and the LUN number as in earlier versions.
     /// Values: `own` or `name`.
     /// Default: `own`.
+    /// Reload: no.
     pub identity: Option<Spanned<String>>,
     /// The logical units.
     /// Values: tables, see below.
@@ -330,31 +355,37 @@ pub struct Lun {
     /// Values: `KIND:ARGUMENT[,OPTION[=VALUE]]...`: `memory:`, `file:`, `rbd:`,
     /// `iscsi://`, `scsi:`, `iso:`, `stripe:`, `null:`; paths count from the folder of
     /// this file.
+    /// Reload: no, but another number.
     pub store: Spanned<String>,
     /// Filters in front of it, as options of a store are written; the last one meets a command
     /// first.
     /// Values: `readonly`, `discard=`, `physical=`, `atomic`, `delay=`, `limit=`, `error=`, `log`.
     /// Default: none.
+    /// Reload: no, but another number.
     #[serde(default)]
     pub filters: Vec<Spanned<String>>,
     /// Hosts are warned when less space than this is left for a thin disk.
     /// Values: a size such as `10G`.
     /// Default: never.
+    /// Reload: no, but another number.
     pub space_warning: Option<Spanned<String>>,
     /// Logical block length.
     /// Values: 512 or 4096.
     /// Default: 512; 2048 of `iso:`.
+    /// Reload: no, but another number.
     pub block: Option<Spanned<u32>>,
     /// T10 protection information beside each block: in `PATH.pi` for `file:PATH`, in memory for
     /// `memory:`. It is the type of a new disk; a host can change it (FORMAT UNIT), and it stays
     /// so.
     /// Values: 1, 2 or 3.
     /// Default: none.
+    /// Reload: no, but another number.
     pub protection: Option<Spanned<u8>>,
     /// Unit serial number; NAA and all other designators follow from it, so that two daemons with
     /// one number are two paths to one disk.
     /// Values: 1 to 32 printable ASCII characters without space.
     /// Default: the disk's own.
+    /// Reload: no, but another number.
     pub serial: Option<Spanned<String>>,
 }
 

@@ -56,6 +56,13 @@ pub(crate) enum Command {
     /// Act on the disks of a running daemon: add, remove, resize, rescan, snapshot
     #[command(after_help = LUN_EXAMPLES)]
     Lun(LunOptions),
+    /// Have a running daemon serve what its configuration file says now, all of it or nothing
+    #[command(after_help = RELOAD_EXAMPLES)]
+    Reload(ReloadOptions),
+    /// Show what the configuration file of a running daemon says otherwise than what is served;
+    /// exit status 1 if it does
+    #[command(after_help = "Example:\n  lunwire diff --control-socket /run/lunwire.sock")]
+    Diff(AdminOptions),
     /// List the targets behind a portal
     #[command(after_help = DISCOVER_EXAMPLES)]
     Discover(DiscoverOptions),
@@ -100,6 +107,15 @@ Examples:
       each second, until it is interrupted
   lunwire top --count 1 --interval 10s --json
       once, over ten seconds, for a program";
+
+const RELOAD_EXAMPLES: &str = "\
+Examples:
+  lunwire reload --dry-run
+      what would come, change and go, and which sessions would end
+  lunwire reload
+      the same is served from now on; so it is by: kill -HUP PID
+  lunwire reload --destroy-data
+      even if disks in memory go that hosts have written to";
 
 const LUN_EXAMPLES: &str = "\
 Examples:
@@ -172,7 +188,7 @@ Behind any store, in front of which they act (the last one first):
   log                                       log every operation
 SIZE accepts K, M, G, T (powers of 1024), KB, MB, GB, TB (of 1000), and fractions: 1.5G.";
 
-#[derive(Debug, ClapArgs)]
+#[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct ServeOptions {
     /// Configuration file; other options add to it or replace what it says
     #[arg(long, value_name = "FILE")]
@@ -320,6 +336,18 @@ pub(crate) struct AdminOptions {
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ReloadOptions {
+    /// Tell what would change, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Let disks in memory go with what hosts have written to them
+    #[arg(long)]
+    pub(crate) destroy_data: bool,
+    #[command(flatten)]
+    pub(crate) admin: AdminOptions,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -91,6 +91,9 @@ fn told() -> u8 {
 /// the system says it.
 const SETTLE_PATIENCE: Duration = Duration::from_millis(200);
 
+/// As diff(1) has it.
+const DIFFERS: u8 = 1;
+
 fn main() -> ExitCode {
     let status = carry_out();
     initiator::settle(SETTLE_PATIENCE);
@@ -119,6 +122,11 @@ fn carry_out() -> u8 {
         Command::Top(options) => commands::top::run(&options),
         Command::Session(options) => commands::status::session(&options),
         Command::Lun(options) => commands::lun::run(&options),
+        Command::Reload(options) => commands::reload::run(&options),
+        Command::Diff(options) => match commands::reload::diff(&options) {
+            Ok(true) => return told().max(DIFFERS),
+            result => result.map(drop),
+        },
         Command::Discover(options) => commands::discover::run(&options),
         Command::Inspect(options) => commands::inspect::run(&options),
         Command::Read(options) => commands::transfer::read(&options),

@@ -2,6 +2,7 @@
 //! From configuration file and options to a plan: every value checked, every error with its place.
 
 mod check;
+mod difference;
 mod document;
 mod files;
 mod images;
@@ -66,6 +67,7 @@ pub(crate) use check::allowed_cpu;
 pub(crate) use check::checked;
 pub(crate) use check::listened_once;
 pub(crate) use check::option;
+pub(crate) use difference::Difference;
 pub(crate) use files::Examination;
 pub(crate) use files::served_already;
 pub(crate) use images::Described;
@@ -80,6 +82,7 @@ pub(crate) use lun::number as lun_number;
 pub(crate) use lun::store_of_now;
 pub(crate) use place::absolute;
 pub(crate) use place::of_file as path_of_file;
+pub(crate) use unit::Taken;
 pub(crate) use unit::UnitMaker;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:3260";
@@ -432,7 +435,7 @@ impl Draft {
     }
 
     /// All that is listened on.
-    fn portals(&self) -> Vec<Portal> {
+    pub(crate) fn portals(&self) -> Vec<Portal> {
         let portals = self.listen.iter().copied().map(Portal::from);
         let portals = portals.chain(self.portal_groups.iter().copied());
         let own = |portal: Portal| {
@@ -453,7 +456,7 @@ impl Draft {
     pub(crate) fn open(&self) -> Result<Opened> {
         let state_folder = self.state_dir.as_deref().map(StateFolder::take).transpose()?;
         let mut stores = Stores::with_remotes(Arc::new(Opener::default()));
-        let opened = self.open_nodes(&mut stores);
+        let opened = self.open_nodes(&self.unit_maker(), &mut stores, &self.targets, &|_| None);
         let made = stores.made();
         let nodes = match opened {
             Ok(nodes) => nodes,
@@ -487,17 +490,21 @@ impl Draft {
         Ok(Opened { state_folder, plan, made })
     }
 
-    /// Opens the disks of all targets.
-    fn open_nodes(&self, stores: &mut Stores) -> Result<Vec<Node>> {
-        let maker = self.unit_maker();
+    /// Opens the disks of these targets. `taken`: where else a disk is served.
+    pub(crate) fn open_nodes<'a>(
+        &self,
+        maker: &UnitMaker,
+        stores: &mut Stores,
+        targets: impl IntoIterator<Item = &'a DraftTarget>,
+        elsewhere: Taken<'_>,
+    ) -> Result<Vec<Node>> {
         let mut nodes: Vec<Node> = Vec::new();
-        for target in &self.targets {
+        for target in targets {
             let mut luns = LunMap::new();
             for lun in &target.luns {
                 let taken = |naa: &[u8]| {
                     let here = lun_with(&target.name, &luns, naa);
-                    let mut nodes = nodes.iter();
-                    here.or_else(|| nodes.find_map(|node| lun_with(&node.name, &node.luns, naa)))
+                    here.or_else(|| disk_with(&nodes, naa)).or_else(|| elsewhere(naa))
                 };
                 let made = maker.make(stores, &target.name, lun, &taken);
                 let unit = made.map_err(|error| {
@@ -506,17 +513,41 @@ impl Draft {
                 })?;
                 luns.push((lun.number, Arc::new(unit)));
             }
-            nodes.push(Node {
-                name: target.name.clone(),
-                alias: target.alias.clone(),
-                luns,
-                access: target.access.clone(),
-                authentication: target.authentication.clone(),
-                settings: target.settings.clone(),
-                redirect: target.redirect.clone(),
-            });
+            nodes.push(target.node(luns));
         }
         Ok(nodes)
+    }
+
+    /// The disk of an order is among those of its target from now on.
+    pub(crate) fn add_lun(&mut self, target: &str, lun: DraftLun) {
+        let draft = self.targets.iter_mut().find(|draft| draft.name == target);
+        if let Some(draft) = draft {
+            draft.luns.retain(|other| other.number != lun.number);
+            draft.luns.push(lun);
+        }
+    }
+
+    /// Disks that are not served any more are not among it.
+    pub(crate) fn keep_luns(&mut self, is_served: impl Fn(&str, u16) -> bool) {
+        for DraftTarget { name, luns, .. } in &mut self.targets {
+            luns.retain(|lun| is_served(name, lun.number));
+        }
+    }
+
+    /// The numbers of the disks of a target.
+    pub(crate) fn lun_numbers(&self, target: &str) -> Vec<u16> {
+        let luns = self.targets.iter().filter(|draft| draft.name == target);
+        luns.flat_map(|draft| &draft.luns).map(|lun| lun.number).collect()
+    }
+
+    /// What initiators have to prove in discovery sessions.
+    pub(crate) const fn discovery(&self) -> &AuthenticationPolicy {
+        &self.discovery
+    }
+
+    /// Whether a target that an initiator may not use looks to it like one that is not there.
+    pub(crate) const fn hides_targets(&self) -> bool {
+        self.hide_targets
     }
 }
 
@@ -533,6 +564,11 @@ fn labelled<'a>(
     luns: &'a LunMap,
 ) -> impl Iterator<Item = (&'a str, u16, &'a str)> {
     luns.iter().map(move |(number, unit)| (target, *number, unit.label()))
+}
+
+/// Where the disk with this designator is among those of `nodes`.
+pub(crate) fn disk_with(nodes: &[Node], naa: &[u8]) -> Option<(String, u16)> {
+    nodes.iter().find_map(|node| lun_with(&node.name, &node.luns, naa))
 }
 
 /// Where the disk with this designator is among those of one target.

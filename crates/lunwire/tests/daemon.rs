@@ -170,15 +170,6 @@ fn a_noisy_peer_does_not_fill_the_log() {
     assert_eq!(told + left_out, CONNECTIONS);
 }
 
-#[test]
-fn a_hangup_is_told_and_ignored() {
-    let mut daemon = Daemon::start(&["--lun", "memory:1M"]);
-    daemon.signal(Signal::HUP);
-    daemon.expect(&["SIGHUP"]);
-    daemon.assert_serves();
-    assert_eq!(daemon.stop(), 0);
-}
-
 /// Each would end a process by itself, without a flush or a word.
 #[test]
 fn signals_that_ask_for_nothing_are_told_and_ignored() {

@@ -15,7 +15,7 @@ use iscsi::chap::Policy;
 use iscsi::target_role::Authentication;
 
 /// What is demanded of initiators, at one target or of discovery sessions.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthenticationPolicy {
     /// How much.
     pub demand: Demand,

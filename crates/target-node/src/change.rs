@@ -17,6 +17,8 @@ use std::sync::mpsc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use scsi::LogicalUnit;
+
 use crate::authentication::AuthenticationPolicy;
 use crate::catalogue::Nodes;
 use crate::catalogue::OutdatedSession;
@@ -40,11 +42,16 @@ pub struct Change {
     /// Targets that come, with their disks.
     pub add: Vec<Node>,
     /// Targets whose alias, access list, authentication, settings or place is another from now on.
-    /// Their disks stay and are not named here: see [`Target::add_lun`] and
-    /// [`Target::remove_lun`].
+    /// Their disks stay and are not named here.
     pub replace: Vec<Node>,
     /// Names of targets that go, with their disks.
     pub remove: Vec<String>,
+    /// Disks that come to targets that stay: name of the target, number, disk. The number may be
+    /// that of one which goes.
+    pub add_luns: Vec<(String, u16, Arc<LogicalUnit>)>,
+    /// Disks that go from targets that stay: name of the target, number. Commands under way end as
+    /// [`Target::remove_lun`] has it.
+    pub remove_luns: Vec<(String, u16)>,
     /// Where to listen, too. Of a portal that is there, with the same group, [`Portal::rdma`] is
     /// another from now on; sessions stay as they are.
     pub listen: Vec<Portal>,
@@ -76,7 +83,7 @@ pub enum ChangeError {
     #[error("target {0} is named twice; try: one change after the other")]
     Twice(String),
     /// Disks of a target that stays.
-    #[error("the disks of {0} are not changed with its terms; try: lunwire lun add or lun remove")]
+    #[error("the disks of {0} are not changed with its terms; try: those alone")]
     Disks(String),
     /// Nobody listens there.
     #[error("{0} is no portal; try: lunwire status")]
@@ -156,6 +163,8 @@ impl Target {
         self.files().add(stores.files);
         let (next, removed) = (Arc::new(next), before.named(&change.remove));
         self.catalogue().exchange(Arc::clone(&next));
+        let gone = next.exchange_luns(&change);
+        gone.iter().for_each(|(_, unit)| unit.withdraw());
         self.registry().keep_room_for_proof(next.takes_proof());
         let mut changed = Changed::default();
         for (fd, address) in sockets {
@@ -174,7 +183,8 @@ impl Target {
             "what is served was changed"
         );
         let units = removed.iter().flat_map(|served| served.remove_all()).collect();
-        changed.left = self.close_units(units, change.grace);
+        changed.left = self.close_units(gone, Duration::ZERO);
+        changed.left.extend(self.close_units(units, change.grace));
         for served in next.all() {
             served.luns().iter().for_each(|(_, unit)| unit.tell_absent_of_other_units());
         }
@@ -234,6 +244,7 @@ impl Nodes {
         }
         let going = self.named(remove);
         let going = going.iter().flat_map(|served| served.luns());
+        let going: LunMap = going.chain(self.check_luns(change)?).collect();
         if let Some((lun, _)) = going.into_iter().find(|(_, unit)| unit.is_being_wiped()) {
             return Err(VolumeError::Wiping { lun }.into());
         }
@@ -274,6 +285,9 @@ impl Nodes {
         let all = portals.iter().chain(&self.adapters);
         let all: Vec<u16> = all.map(|portal| portal.group).collect();
         add.iter().try_for_each(|node| in_port_groups(&all, &node.name, &node.luns))?;
+        change.add_luns.iter().try_for_each(|(target, lun, unit)| {
+            in_port_groups(&all, target, &vec![(*lun, Arc::clone(unit))])
+        })?;
         nodes.extend(add.iter().cloned().map(Served::new).map(Arc::new));
         Ok(Self {
             nodes,
@@ -282,6 +296,47 @@ impl Nodes {
             discovery: discovery.as_ref().unwrap_or(&self.discovery).clone(),
             hide: hide_targets.unwrap_or(self.hide),
         })
+    }
+
+    /// Whether the disks of targets that stay can come and go so. Gives those that go.
+    fn check_luns(&self, change: &Change) -> Result<LunMap, ChangeError> {
+        let stays = |name: &String| match self.find(name) {
+            Some(served) if !change.remove.contains(name) => Ok(served.luns()),
+            _ => Err(ChangeError::NoTarget(name.clone())),
+        };
+        let mut going = LunMap::new();
+        let mut gone = HashSet::new();
+        for (target, lun) in &change.remove_luns {
+            let unit = stays(target)?.into_iter().find(|(number, _)| number == lun);
+            match unit.filter(|_| gone.insert((target, *lun))) {
+                Some(unit) => going.push(unit),
+                None => {
+                    return Err(VolumeError::NoLun { target: target.clone(), lun: *lun }.into());
+                }
+            }
+        }
+        let mut come = HashSet::new();
+        for (target, lun, _) in &change.add_luns {
+            let is_there = stays(target)?.iter().any(|(number, _)| number == lun);
+            if is_there && !gone.contains(&(target, *lun)) || !come.insert((target, *lun)) {
+                return Err(VolumeError::Taken { target: target.clone(), lun: *lun }.into());
+            }
+        }
+        Ok(going)
+    }
+
+    /// Exchanges the disks of targets that stay. Gives those that go.
+    fn exchange_luns(&self, change: &Change) -> LunMap {
+        let mut removed = LunMap::new();
+        for served in &self.nodes {
+            let name = &served.node().name;
+            let goes = change.remove_luns.iter().filter(|(target, _)| target == name);
+            let goes: Vec<u16> = goes.map(|(_, lun)| *lun).collect();
+            let comes = change.add_luns.iter().filter(|(target, ..)| target == name);
+            let comes: LunMap = comes.map(|(_, lun, unit)| (*lun, Arc::clone(unit))).collect();
+            removed.extend(served.exchange(&goes, comes));
+        }
+        removed
     }
 
     /// The targets with these names.

@@ -100,7 +100,7 @@ pub struct Redirect {
 }
 
 /// Lets one initiator in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessRule {
     /// The initiator's iSCSI name, normalized, as those of initiators are when they log in.
     pub initiator: String,

@@ -113,6 +113,21 @@ impl Served {
         }
     }
 
+    /// Logins from now on see those that come, which are for all that the rules let see them, and
+    /// those that go no more. Gives the latter.
+    pub(crate) fn exchange(&self, goes: &[u16], comes: LunMap) -> LunMap {
+        let mut luns = self.write();
+        let (gone, mut map): (LunMap, LunMap) =
+            std::mem::take(&mut luns.map).into_iter().partition(|(lun, _)| goes.contains(lun));
+        luns.only.retain(|(lun, _)| !goes.contains(lun));
+        let news: Vec<u16> = goes.iter().filter(|lun| !luns.gone.contains(lun)).copied().collect();
+        luns.gone.extend(news);
+        map.extend(comes);
+        map.sort_by_key(|(lun, _)| *lun);
+        luns.map = map;
+        gone
+    }
+
     /// Logins from now on see no unit at all: the target is served no more.
     pub(crate) fn remove_all(&self) -> LunMap {
         std::mem::take(&mut self.write().map)

@@ -10,6 +10,7 @@ pub(crate) mod explain;
 pub(crate) mod inspect;
 pub(crate) mod lab;
 pub(crate) mod lun;
+pub(crate) mod reload;
 pub(crate) mod serve;
 pub(crate) mod shell;
 pub(crate) mod status;

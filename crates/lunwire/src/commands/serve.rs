@@ -35,6 +35,8 @@ use crate::args::ServeOptions;
 use crate::client;
 use crate::client::capture::WRITE_PATIENCE;
 use crate::daemon::admin::Admin;
+use crate::daemon::configuration;
+use crate::daemon::configuration::Configuration;
 use crate::daemon::descriptors;
 use crate::daemon::log;
 use crate::daemon::log::Log;
@@ -54,26 +56,32 @@ const OPENING_GRACE: Duration = Duration::from_secs(2);
 /// Signals that ask for an end.
 const ENDS: [i32; 2] = [SIGTERM, SIGINT];
 
+/// Signals that ask for something else: SIGHUP has the configuration read again.
+const ORDERS: [i32; 1] = [SIGHUP];
+
 /// Signals that would end a process without a flush, and that ask for what there is not. SIGXFSZ
 /// comes with a write beyond the limit of the process, which fails then.
-const IGNORED: [i32; 5] = [SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGXFSZ];
+const IGNORED: [i32; 4] = [SIGUSR1, SIGUSR2, SIGALRM, SIGXFSZ];
 
 /// Serves until SIGTERM or SIGINT, unless who started us ignores them; a second signal does not
 /// wait for initiators.
 pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     let draft = Draft::from_options(options)?;
     let log = log::start(&draft.log, style(options.log_json))?;
-    let result = serve(draft, &log);
+    let result = serve(options, draft, &log);
     log.flush();
     result
 }
 
-fn serve(draft: Draft, log: &Log) -> Result<()> {
+fn serve(options: &ServeOptions, draft: Draft, log: &Log) -> Result<()> {
     for warning in draft.warnings() {
         tracing::warn!("{warning}");
     }
     let ends = inherited::not_ignored(&ENDS);
-    let signals = Signals::new(ends.iter().chain(&IGNORED)).context("cannot catch signals")?;
+    // Who is started by nohup keeps its configuration when the terminal is closed.
+    let orders = inherited::not_ignored(&ORDERS);
+    let signals =
+        Signals::new(ends.iter().chain(&orders).chain(&IGNORED)).context("cannot catch signals")?;
     let (ends, state) = listen(signals, log)?;
     descriptors::raise_limit();
     let mut plan = draft.open()?;
@@ -107,9 +115,13 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
         crc32c = crc::tier().name(),
         "serving"
     );
-    let maker = draft.unit_maker();
-    let attended = Admin::start(draft.control_socket, Arc::clone(&target), maker, capture.clone())
-        .and_then(|admin| Ok((Watch::start(Arc::clone(&target))?, admin)));
+    let control_socket = draft.control_socket.clone();
+    let configuration = Configuration::new(options.clone(), draft, Arc::clone(&target));
+    let configuration = Arc::new(configuration);
+    state.is_configured_by(&configuration);
+    let attended =
+        Admin::start(control_socket, Arc::clone(&target), configuration, capture.clone())
+            .and_then(|admin| Ok((Watch::start(Arc::clone(&target))?, admin)));
     let attendants = match attended {
         Ok(attendants) => attendants,
         Err(error) => {
@@ -160,9 +172,26 @@ struct State {
     is_opening: AtomicBool,
     /// None there before it serves.
     target: Mutex<Weak<Target>>,
+    configuration: Mutex<Weak<Configuration>>,
 }
 
 impl State {
+    fn is_configured_by(&self, configuration: &Arc<Configuration>) {
+        let mut known = self.configuration.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = Arc::downgrade(configuration);
+    }
+
+    /// Has the file read again, which may take its time: the next signal is not to wait for it.
+    fn reload(&self) {
+        let known = self.configuration.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(configuration) = known.upgrade() else {
+            tracing::warn!("SIGHUP: ignored; nothing is served yet");
+            return;
+        };
+        tracing::info!("SIGHUP: the configuration is read again");
+        thread::spawn(move || configuration::log(&configuration.reload(false, false)));
+    }
+
     /// Whether a disk is served whose unflushed writes are kept by a client of ours, and no kernel.
     fn has_cached_elsewhere(&self) -> bool {
         let target = self.target.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
@@ -181,7 +210,11 @@ impl State {
 /// somebody says that it is not, if that takes too long.
 fn listen(signals: Signals, log: &Log) -> Result<(Receiver<()>, Arc<State>)> {
     let (tell, told) = mpsc::channel();
-    let state = Arc::new(State { is_opening: AtomicBool::new(true), target: Mutex::default() });
+    let state = Arc::new(State {
+        is_opening: AtomicBool::new(true),
+        target: Mutex::default(),
+        configuration: Mutex::default(),
+    });
     let (log, known) = (log.clone(), Arc::clone(&state));
     thread::Builder::new()
         .name("signals".into())
@@ -191,7 +224,7 @@ fn listen(signals: Signals, log: &Log) -> Result<(Receiver<()>, Arc<State>)> {
 }
 
 fn heed(mut signals: Signals, tell: &Sender<()>, log: &Log, state: &Arc<State>) {
-    let Some(signal) = next_end(&mut signals) else { return };
+    let Some(signal) = next_end(&mut signals, state) else { return };
     let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
     tracing::info!(signal = name, "asked to stop");
     // Before the disks are let go.
@@ -209,7 +242,7 @@ fn heed(mut signals: Signals, tell: &Sender<()>, log: &Log, state: &Arc<State>) 
             }
         });
     }
-    if next_end(&mut signals).is_some() {
+    if next_end(&mut signals, state).is_some() {
         let lost = if loses_caches { ", those of a cache of Ceph's client are lost" } else { "" };
         tracing::warn!(
             "second signal: leaving at once; unflushed writes rest with the kernel{lost}"
@@ -221,13 +254,11 @@ fn heed(mut signals: Signals, tell: &Sender<()>, log: &Log, state: &Arc<State>) 
 }
 
 /// The next signal that asks for an end.
-fn next_end(signals: &mut Signals) -> Option<i32> {
+fn next_end(signals: &mut Signals, state: &State) -> Option<i32> {
     signals.forever().find(|signal| {
         let name = signal_hook::low_level::signal_name(*signal).unwrap_or("signal");
         match *signal {
-            SIGHUP => {
-                tracing::warn!("SIGHUP: ignored; a new configuration is read at the next start");
-            }
+            SIGHUP => state.reload(),
             signal if IGNORED.contains(&signal) => tracing::warn!("{name}: ignored"),
             _ => {}
         }

@@ -38,13 +38,13 @@ use target::VolumeError;
 use super::advice::reaching;
 use super::clients::Clients;
 use super::clients::Questions;
+use super::configuration::Configuration;
 use super::shown;
 use super::shown::Waits;
 use crate::client::layers;
 use crate::output;
 use crate::plan;
 use crate::plan::DraftLun;
-use crate::plan::UnitMaker;
 use crate::plan::initiators;
 use crate::ports;
 
@@ -105,7 +105,7 @@ impl Admin {
     pub(crate) fn start(
         path: Option<PathBuf>,
         target: Arc<Target>,
-        maker: UnitMaker,
+        configuration: Arc<Configuration>,
         capture: Option<Capture>,
     ) -> Result<Self> {
         let (path, wanted) = match path {
@@ -130,15 +130,14 @@ impl Admin {
         };
         tracing::debug!(path = %path.display(), "control socket");
         let socket = Socket::of(path, &listener)?;
-        let shared = Arc::new(Shared { target, begun: Instant::now(), capture });
+        let begun = Instant::now();
+        let shared = Arc::new(Shared { target, configuration, begun, capture });
         let asked = Asked(Arc::clone(&shared));
         let (mut clients, orders) =
             Clients::new(listener, asked).context("cannot serve the control socket")?;
         let thread = |name: &str| std::thread::Builder::new().name(name.into());
         thread("orders")
-            .spawn(move || {
-                orders.run(|order, is_wanted| shared.carry_out(&maker, order, is_wanted))
-            })
+            .spawn(move || orders.run(|order, is_wanted| shared.carry_out(order, is_wanted)))
             .context("cannot start the thread for orders")?;
         thread("admin")
             .spawn(move || {
@@ -154,6 +153,7 @@ impl Admin {
 /// What questions and orders are about.
 struct Shared {
     target: Arc<Target>,
+    configuration: Arc<Configuration>,
     begun: Instant,
     capture: Option<Capture>,
 }
@@ -190,7 +190,6 @@ impl Shared {
     /// Serves one more unit.
     fn add(
         &self,
-        maker: &UnitMaker,
         name: Option<&str>,
         number: Option<u16>,
         order: &admin::NewLun,
@@ -204,8 +203,10 @@ impl Shared {
         let initiators = initiators(order).map_err(anyhow::Error::msg)?;
         // Nothing else comes or goes while a store is opened.
         plan::await_clusters(&order.store).with_context(|| format!("store {}", order.store))?;
+        let only = initiators.clone();
         let new = NewLun { number, initiators };
         let mut warnings = Vec::new();
+        let (maker, mut drafted) = (self.configuration.maker(), None);
         let number = self.target.add_lun(&target, new, |stores, number| {
             let unwanted = || {
                 let store = &order.store;
@@ -217,6 +218,7 @@ impl Shared {
             let draft = DraftLun::from_order(number, order).map_err(anyhow::Error::msg)?;
             let taken = |naa: &[u8]| self.target.find_disk(naa);
             let unit = maker.make(stores, &target, &draft, &taken);
+            drafted = Some(draft.only_for(only));
             let (made, new_images) = (stores.made(), stores.new_images());
             warnings.extend(new_images.iter().map(ToString::to_string));
             warnings.extend(stores.odd_sizes().iter().map(ToString::to_string));
@@ -236,6 +238,9 @@ impl Shared {
                 })
             })
         })?;
+        if let Some(drafted) = drafted {
+            self.configuration.added(&target, drafted);
+        }
         let for_nobody = !self.target.is_for_somebody(&target, number)?;
         let lun = self.lun(&target, number).context("it was removed at once")?;
         let told = self.odd_about(&lun);
@@ -268,7 +273,7 @@ impl Shared {
     /// Serves a unit no more.
     fn remove(&self, name: Option<&str>, lun: u16, destroy_data: bool) -> Result<Reply> {
         let target = self.name_of(name)?;
-        if !destroy_data && self.has_data_in_memory(&target, lun) {
+        if !destroy_data && has_data_in_memory(&self.target, &target, lun) {
             bail!(
                 "LUN {lun} is in memory, and what hosts wrote to it would be lost; \
                  try: --destroy-data, or lunwire copy it first"
@@ -276,15 +281,6 @@ impl Shared {
         }
         self.target.remove_lun(&target, lun)?;
         Ok(Reply::Removed { target, lun, warnings: Vec::new() })
-    }
-
-    /// Whether there is something on a disk that ends with it.
-    fn has_data_in_memory(&self, target: &str, lun: u16) -> bool {
-        let units = self.target.units(target).unwrap_or_default();
-        let Some((_, unit)) = units.iter().find(|(number, _)| *number == lun) else { return false };
-        let Ok(spec) = unit.label().parse() else { return false };
-        // Who does not count may have some.
-        plan::is_in_memory(&spec) && unit.store().usage().is_none_or(|usage| usage.used > 0)
     }
 
     /// The answer to a question, or to an order that is done at once.
@@ -342,12 +338,7 @@ impl Shared {
         })
     }
 
-    fn carry_out(
-        &self,
-        maker: &UnitMaker,
-        request: &Request,
-        is_wanted: &dyn Fn() -> bool,
-    ) -> Reply {
+    fn carry_out(&self, request: &Request, is_wanted: &dyn Fn() -> bool) -> Reply {
         match request {
             Request::ResizeLun { target, lun, bytes, shrink } => {
                 let shrink = if *shrink { Shrink::Allowed } else { Shrink::Refused };
@@ -362,7 +353,7 @@ impl Shared {
                 })
             }
             Request::AddLun { target, number, lun } => {
-                let added = self.add(maker, target.as_deref(), *number, lun, is_wanted);
+                let added = self.add(target.as_deref(), *number, lun, is_wanted);
                 added.unwrap_or_else(|error| Reply::Error { message: output::chain(&error) })
             }
             Request::RemoveLun { target, lun, destroy_data } => {
@@ -398,6 +389,13 @@ impl Shared {
                     })
                 })
             }
+            Request::Reload { dry_run, destroy_data } => {
+                let reloaded = self.configuration.reload(*dry_run, *destroy_data);
+                match reloaded {
+                    Ok(told) => Reply::Reloaded(told),
+                    Err(error) => Reply::Error { message: output::chain(&error) },
+                }
+            }
             Request::SetPortGroup { target, lun, group, state } => {
                 match ports::set(&self.target, target, *lun, *group, state) {
                     Ok(()) => Reply::Done,
@@ -409,6 +407,15 @@ impl Shared {
             }),
         }
     }
+}
+
+/// Whether there is something on a disk that ends with it.
+pub(super) fn has_data_in_memory(target: &Target, name: &str, lun: u16) -> bool {
+    let units = target.units(name).unwrap_or_default();
+    let Some((_, unit)) = units.iter().find(|(number, _)| *number == lun) else { return false };
+    let Ok(spec) = unit.label().parse() else { return false };
+    // Who does not count may have some.
+    plan::is_in_memory(&spec) && unit.store().usage().is_none_or(|usage| usage.used > 0)
 }
 
 fn of_session(tsih: u16, found: Found) -> Reply {

@@ -4,6 +4,7 @@
 pub(crate) mod admin;
 pub(crate) mod advice;
 pub(crate) mod clients;
+pub(crate) mod configuration;
 pub(crate) mod descriptors;
 pub(crate) mod log;
 mod moderation;

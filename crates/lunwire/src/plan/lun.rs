@@ -13,7 +13,7 @@ use target::LUN_NUMBER_MAX;
 use super::checked;
 use super::place;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DraftLun {
     pub(super) number: u16,
     pub(super) store: String,
@@ -23,6 +23,9 @@ pub(crate) struct DraftLun {
     pub(super) serial: Option<String>,
     /// Bytes; zero: hosts are not warned.
     pub(super) space_warning: u64,
+    /// Those that alone see it, whatever the rules of its target say: of one that was added while
+    /// the daemon runs. Without any the rules say who does.
+    pub(super) only: Vec<String>,
 }
 
 impl DraftLun {
@@ -35,7 +38,17 @@ impl DraftLun {
             protection: None,
             serial: None,
             space_warning: 0,
+            only: Vec::new(),
         }
+    }
+
+    pub(crate) const fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// The same, which these initiators alone see.
+    pub(crate) fn only_for(self, only: Vec<String>) -> Self {
+        Self { only, ..self }
     }
 
     /// One that is to be added to a running daemon; the error names the option and says what is

@@ -16,11 +16,11 @@ use crate::args::ServeOptions;
 use crate::args::Usage;
 
 /// What was said of it so far.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct DraftMode {
-    amp: bool,
-    ppes: Option<usize>,
-    poll: bool,
+    pub(super) amp: bool,
+    pub(super) ppes: Option<usize>,
+    pub(super) poll: bool,
 }
 
 impl DraftMode {

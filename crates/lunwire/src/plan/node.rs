@@ -18,6 +18,8 @@ use target::AccessRule;
 use target::AuthenticationPolicy;
 use target::Demand;
 use target::IdentityPolicy;
+use target::LunMap;
+use target::Node;
 use target::Redirect;
 
 use super::check;
@@ -63,6 +65,23 @@ impl DraftTarget {
             port_groups: Vec::new(),
             explicit: Explicit::No,
             identity: IdentityPolicy::default(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is served of it, with these disks.
+    pub(crate) fn node(&self, luns: LunMap) -> Node {
+        Node {
+            name: self.name.clone(),
+            alias: self.alias.clone(),
+            luns,
+            access: self.access.clone(),
+            authentication: self.authentication.clone(),
+            settings: self.settings.clone(),
+            redirect: self.redirect.clone(),
         }
     }
 

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `lunwire reload` and `lunwire diff`: the configuration file against what a daemon serves.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use anyhow::bail;
+use control::admin::Change;
+use control::admin::Reloaded;
+use control::admin::Reply;
+use control::admin::Request;
+use control::words;
+
+use crate::args::AdminOptions;
+use crate::args::ReloadOptions;
+use crate::daemon::admin;
+use crate::daemon::advice::reaching;
+use crate::output;
+
+/// Disks that come may be on a cluster, and those that go have a last flush.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Serves what the file says now.
+pub(crate) fn run(options: &ReloadOptions) -> Result<()> {
+    let ReloadOptions { dry_run, destroy_data, admin } = options;
+    let told = ask(admin, *dry_run, *destroy_data)?;
+    if !*dry_run && !told.refused.is_empty() {
+        let count = words::count(told.refused.len() as u64, "difference");
+        bail!("nothing has changed: {count} cannot be served while the daemon runs");
+    }
+    if admin.json {
+        return Ok(());
+    }
+    output::line(match (told.applied, told.differences.len()) {
+        (false, _) => "nothing has changed: that was a look (--dry-run)".to_owned(),
+        (true, 0) => "nothing is otherwise".to_owned(),
+        (true, count) => {
+            format!("served as the file has it: {}", words::count(count as u64, "difference"))
+        }
+    });
+    Ok(())
+}
+
+/// Tells what the file says otherwise, and whether it does.
+pub(crate) fn diff(options: &AdminOptions) -> Result<bool> {
+    let told = ask(options, true, false)?;
+    let is_same = told.differences.is_empty() && told.refused.is_empty();
+    if is_same && !options.json {
+        output::line("nothing is otherwise");
+    }
+    Ok(!is_same)
+}
+
+/// The answer of the daemon, which is shown.
+fn ask(options: &AdminOptions, dry_run: bool, destroy_data: bool) -> Result<Reloaded> {
+    let socket = options.daemon.control_socket.as_deref();
+    let request = Request::Reload { dry_run, destroy_data };
+    let reply = admin::ask_patiently(socket, &request, PATIENCE, |_| {})?;
+    let Reply::Reloaded(told) = reply else { return Err(admin::unexpected(socket)) };
+    told.warnings.iter().for_each(|said| output::warn(reaching(said, socket)));
+    match options.json {
+        true => output::result(serde_json::to_value(&told)?),
+        false => show(&told),
+    }
+    Ok(told)
+}
+
+fn show(told: &Reloaded) {
+    for difference in &told.differences {
+        let mark = match difference.change {
+            Change::Added => '+',
+            Change::Changed => '~',
+            Change::Removed => '-',
+        };
+        let keys = match difference.keys.is_empty() {
+            true => String::new(),
+            false => format!(": {}", difference.keys.join(", ")),
+        };
+        output::line(format!("{mark} {}{keys}", difference.what));
+    }
+    for refused in &told.refused {
+        output::line(format!("! {}: {}", refused.what, refused.why));
+    }
+    for session in &told.sessions {
+        let target = session.target.as_deref().unwrap_or("a discovery session");
+        let (tsih, initiator, why) = (session.tsih, &session.initiator, &session.why);
+        output::line(format!("session {tsih} of {initiator} at {target} ends: {why}"));
+    }
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The configuration that is served, and how another one takes its place while sessions go on: all
+//! of it or nothing.
+
+use std::fs::Metadata;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::anyhow;
+use anyhow::bail;
+use control::admin::EndedSession;
+use control::admin::Refused;
+use control::admin::Reloaded;
+use target::Change;
+use target::Changed;
+use target::Made;
+use target::OutdatedSession;
+use target::Portal;
+use target::Stores;
+use target::Target;
+
+use super::admin::has_data_in_memory;
+use crate::args::ServeOptions;
+use crate::output;
+use crate::plan;
+use crate::plan::Difference;
+use crate::plan::Draft;
+use crate::plan::DraftLun;
+use crate::plan::UnitMaker;
+
+/// How long initiators get to log out whose sessions end.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A file that does not change for so long is whole.
+const STEADY: Duration = Duration::from_millis(100);
+
+/// Looks until it is.
+const LOOKS_MAX: usize = 20;
+
+/// What is served, as the administrator wants it.
+#[derive(Debug)]
+pub(crate) struct Configuration {
+    options: ServeOptions,
+    target: Arc<Target>,
+    now: Mutex<Now>,
+}
+
+#[derive(Debug)]
+struct Now {
+    /// As it was read last; disks that came by an order are among it.
+    draft: Draft,
+    /// Where sockets listen: the address of the configuration, and the real one, which has a port.
+    portals: Vec<(SocketAddr, SocketAddr)>,
+}
+
+impl Configuration {
+    /// `draft`: what `target` was started with.
+    pub(crate) fn new(options: ServeOptions, draft: Draft, target: Arc<Target>) -> Self {
+        let wanted = draft.portals().into_iter().map(|portal| portal.address);
+        let portals = wanted.zip(target.socket_portals()).collect();
+        Self { options, target, now: Mutex::new(Now { draft, portals }) }
+    }
+
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes units as the configuration has it now.
+    pub(crate) fn maker(&self) -> UnitMaker {
+        self.now().draft.unit_maker()
+    }
+
+    /// A disk came by an order.
+    pub(crate) fn added(&self, target: &str, lun: DraftLun) {
+        self.now().draft.add_lun(target, lun);
+    }
+
+    /// Reads the file again, and serves what it says. With `dry_run`, or where something of it
+    /// cannot change while the daemon runs, only tells what is otherwise. `destroy_data`: disks in
+    /// memory may go with what hosts wrote.
+    ///
+    /// # Errors
+    /// What is wrong with the file, or with what it names; nothing has changed then.
+    pub(crate) fn reload(&self, dry_run: bool, destroy_data: bool) -> Result<Reloaded> {
+        let mut now = self.now();
+        let wanted = self.read(now.draft.default_disk)?;
+        let target = &*self.target;
+        now.draft.keep_luns(|name, lun| target.disk_bytes(name, lun).is_some());
+        let bytes_of = |name: &str, lun: u16| target.disk_bytes(name, lun);
+        let difference = Difference::between(&now.draft, &wanted, &bytes_of)?;
+        let mut told = Reloaded {
+            differences: difference.told.clone(),
+            refused: difference.refused.clone(),
+            warnings: wanted.warnings(),
+            ..Reloaded::default()
+        };
+        if !destroy_data {
+            told.refused.extend(self.lost_with(&difference, &now.draft));
+        }
+        let terms = now.change(&difference, &wanted);
+        told.sessions = target.preview(&terms)?.into_iter().map(ended).collect();
+        if dry_run || !told.refused.is_empty() {
+            return Ok(told);
+        }
+        if !told.differences.is_empty() {
+            let stores = difference.stores();
+            for store in stores {
+                plan::await_clusters(store).with_context(|| format!("store {store}"))?;
+            }
+            let changed = self.apply(&difference, &wanted, terms)?;
+            told.sessions = changed.ended.into_iter().map(ended).collect();
+            told.warnings.extend(changed.left.iter().map(ToString::to_string));
+            told.warnings.extend(changed.silent.iter().map(|reactor| {
+                format!("reactor {reactor} does not answer: its sessions may go on as before")
+            }));
+            let portals = now.portals_after(&difference, &target.socket_portals());
+            now.portals = portals;
+        }
+        now.draft = wanted;
+        told.applied = true;
+        Ok(told)
+    }
+
+    /// The file as it is now. `was_default`: what was served was named by nobody.
+    fn read(&self, was_default: bool) -> Result<Draft> {
+        let Some(path) = &self.options.config else {
+            bail!("the daemon was started without a file; try: lunwire serve --config FILE")
+        };
+        let shown = path.display();
+        let mut looks = 0..LOOKS_MAX;
+        let draft = loop {
+            let before = facts(path)?;
+            std::thread::sleep(STEADY);
+            let draft = Draft::from_options(&self.options);
+            if is_same(&before, &facts(path)?) {
+                break draft?;
+            }
+            looks.next().with_context(|| {
+                format!("{shown} changes while it is read; try: again when it is written")
+            })?;
+        };
+        if draft.default_disk && !was_default {
+            bail!("{shown} names no target, and all would go; try: lunwire check {shown}");
+        }
+        Ok(draft)
+    }
+
+    /// Disks in memory that would go with what hosts wrote to them.
+    fn lost_with(&self, difference: &Difference<'_>, served: &Draft) -> Vec<Refused> {
+        let of_targets = difference.remove.iter().flat_map(|name| {
+            served.lun_numbers(name).into_iter().map(move |number| (name.clone(), number))
+        });
+        let going = of_targets.chain(difference.remove_luns.iter().cloned());
+        let lost = going.filter(|(name, lun)| has_data_in_memory(&self.target, name, *lun));
+        let refused = lost.map(|(name, lun)| Refused {
+            what: format!("LUN {lun} of {name}"),
+            why: "it is in memory, and what hosts wrote to it would be lost; try: --destroy-data, \
+                  or lunwire copy it first"
+                .into(),
+        });
+        refused.collect()
+    }
+
+    fn apply(&self, difference: &Difference<'_>, wanted: &Draft, terms: Change) -> Result<Changed> {
+        let mut made = Made::default();
+        let changed = self.target.change(|stores| {
+            let change = self.with_disks(difference, wanted, terms, stores);
+            made = stores.made();
+            change
+        });
+        changed.inspect_err(|_| made.take_back())
+    }
+
+    /// The change with the disks that come.
+    fn with_disks(
+        &self,
+        difference: &Difference<'_>,
+        wanted: &Draft,
+        mut change: Change,
+        stores: &mut Stores,
+    ) -> Result<Change> {
+        let maker = wanted.unit_maker();
+        let goes = |(name, lun): &(String, u16)| {
+            difference.remove.contains(name)
+                || difference.remove_luns.iter().any(|(of, number)| (of, number) == (name, lun))
+        };
+        let stays = |naa: &[u8]| self.target.find_disk(naa).filter(|place| !goes(place));
+        change.add = wanted.open_nodes(&maker, stores, difference.add.iter().copied(), &stays)?;
+        for (target, lun) in &difference.add_luns {
+            let come = change.add_luns.iter();
+            let taken = |naa: &[u8]| {
+                let mut come = come.clone().map(|(name, lun, unit)| (name, lun, unit));
+                let here = come.find(|(.., unit)| unit.identity().naa == naa);
+                let here = here.map(|(name, lun, _)| (name.clone(), *lun));
+                let new = plan::disk_with(&change.add, naa);
+                here.or(new).or_else(|| stays(naa))
+            };
+            let unit = maker.make(stores, target.name(), lun, &taken);
+            let unit = unit.map_err(|error| {
+                let targets = self.target.targets();
+                let luns = targets.iter().flat_map(|target| {
+                    let luns = target.luns.iter();
+                    luns.map(|lun| (&*target.name, lun.number, &*lun.label))
+                });
+                plan::served_already(error, luns)
+            })?;
+            change.add_luns.push((target.name().to_owned(), lun.number(), Arc::new(unit)));
+        }
+        Ok(change)
+    }
+}
+
+impl Now {
+    /// What is to be otherwise, without the disks that come: of targets that come the terms alone.
+    fn change(&self, difference: &Difference<'_>, wanted: &Draft) -> Change {
+        let real = |address: SocketAddr| {
+            let known = self.portals.iter().find(|(configured, _)| *configured == address);
+            known.map_or(address, |(_, real)| *real)
+        };
+        let of_now = |portal: &Portal| Portal { address: real(portal.address), ..*portal };
+        Change {
+            add: difference.add.iter().map(|target| target.node(Vec::new())).collect(),
+            replace: difference.replace.iter().map(|target| target.node(Vec::new())).collect(),
+            remove: difference.remove.clone(),
+            remove_luns: difference.remove_luns.clone(),
+            listen: difference.listen.iter().map(of_now).collect(),
+            unlisten: difference.unlisten.iter().copied().map(real).collect(),
+            discovery: difference.discovery.then(|| wanted.discovery().clone()),
+            hide_targets: difference.hide_targets.then(|| wanted.hides_targets()),
+            grace: GRACE,
+            ..Change::default()
+        }
+    }
+
+    /// Where sockets listen after a change, in the order of `real`.
+    fn portals_after(
+        &self,
+        difference: &Difference<'_>,
+        real: &[SocketAddr],
+    ) -> Vec<(SocketAddr, SocketAddr)> {
+        let is_known = |address: &SocketAddr| self.portals.iter().any(|(one, _)| one == address);
+        let stay = self.portals.iter().map(|(configured, _)| *configured);
+        let stay = stay.filter(|address| !difference.unlisten.contains(address));
+        let new = difference.listen.iter().map(|portal| portal.address);
+        stay.chain(new.filter(|address| !is_known(address))).zip(real.iter().copied()).collect()
+    }
+}
+
+/// # Errors
+/// It cannot be looked at, or is nothing that can be read twice.
+fn facts(path: &Path) -> Result<Metadata> {
+    let shown = path.display();
+    let facts = std::fs::metadata(path).with_context(|| format!("cannot read {shown}"))?;
+    match facts.is_file() {
+        true => Ok(facts),
+        false => Err(anyhow!("{shown} is no file, and cannot be read again; try: a file")),
+    }
+}
+
+fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    let of = |facts: &Metadata| {
+        (facts.dev(), facts.ino(), facts.len(), facts.mtime(), facts.mtime_nsec())
+    };
+    of(one) == of(other)
+}
+
+fn ended(session: OutdatedSession) -> EndedSession {
+    let OutdatedSession { tsih, initiator, target, why, .. } = session;
+    EndedSession { tsih, initiator, target, why: why.reason().into() }
+}
+
+/// Says in the log what came of a signal that asked for it.
+pub(crate) fn log(result: &Result<Reloaded>) {
+    match result {
+        Ok(told) => {
+            for refused in &told.refused {
+                tracing::error!("not reloaded: {}: {}", refused.what, refused.why);
+            }
+            told.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+            if told.applied {
+                let (differences, sessions) = (told.differences.len(), told.sessions.len());
+                tracing::info!(differences, sessions_ended = sessions, "configuration reloaded");
+            }
+        }
+        Err(error) => tracing::error!("not reloaded: {}", output::chain(error)),
+    }
+}

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `lunwire reload`, `lunwire diff` and SIGHUP: the file takes effect as a whole or not at all, and
+//! who is not meant notices nothing.
+#![allow(clippy::unwrap_used)] // a test that panics has failed
+
+mod support;
+
+use std::io::BufRead;
+use std::io::BufReader;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+use proptest::collection::btree_map;
+use proptest::option;
+use proptest::strategy::Strategy;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use serde_json::Value;
+use support::stderr;
+use support::stdout;
+
+/// Random configurations, one after the other.
+const STEPS: usize = 80;
+
+const PREFIX: &str = "iqn.2026-01.test.lunwire";
+
+/// A daemon of a file, and its log.
+struct Daemon {
+    child: Child,
+    file: PathBuf,
+    socket: String,
+    folder: tempfile::TempDir,
+}
+
+impl Daemon {
+    fn start(config: &str) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), config)
+    }
+
+    fn start_in(folder: tempfile::TempDir, config: &str) -> Self {
+        let file = folder.path().join("lunwire.toml");
+        let socket = folder.path().join("control").display().to_string();
+        std::fs::write(&file, config).unwrap();
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let mut command = support::that_takes_signals();
+        command.args(["serve", "--control-socket", &socket, "--config"]).arg(&file);
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let daemon = Self { child, file, socket, folder };
+        assert!(line.starts_with("serving "), "{line:?}: {}", daemon.log());
+        daemon
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    #[track_caller]
+    fn expect_log(&self, what: &str) {
+        let begun = Instant::now();
+        while !self.log().contains(what) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{what:?} is not in {}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// As editors and tools do it: another file takes the place of the old one.
+    fn write(&self, config: &str) {
+        let new = self.folder.path().join("new");
+        std::fs::write(&new, config).unwrap();
+        std::fs::rename(new, &self.file).unwrap();
+    }
+
+    /// Exit status, what is printed, what is said.
+    fn run(&self, command: &[&str]) -> (i32, String, String) {
+        let mut words = command.to_vec();
+        words.extend(["--control-socket", &self.socket]);
+        let output = support::lunwire(&words);
+        (output.status.code().unwrap(), stdout(&output), stderr(&output))
+    }
+
+    #[track_caller]
+    fn good(&self, command: &[&str]) -> String {
+        let (status, printed, said) = self.run(command);
+        assert_eq!(status, 0, "{command:?}: {printed} {said} {}", self.log());
+        printed
+    }
+
+    #[track_caller]
+    fn fails(&self, command: &[&str], parts: &[&str]) {
+        let (status, printed, said) = self.run(command);
+        assert_eq!(status, 1, "{command:?}: {printed} {said}");
+        for part in parts {
+            assert!(printed.contains(part) || said.contains(part), "{part:?}: {printed} {said}");
+        }
+    }
+
+    fn reload(&self, config: &str) -> String {
+        self.write(config);
+        self.good(&["reload"])
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.good(&["status", "--json"])).unwrap()
+    }
+
+    /// What hosts can see: of each target who may use it and its disks, and how many portals.
+    fn served(&self) -> Value {
+        let status = self.status();
+        let targets = status["targets"].as_array().unwrap().iter().map(|target| {
+            let luns = target["luns"].as_array().unwrap().iter();
+            let luns: Vec<Value> = luns
+                .map(|lun| serde_json::json!([lun["number"], lun["store"], lun["bytes"]]))
+                .collect();
+            let terms = [&target["name"], &target["alias"], &target["access"]];
+            let name = target["name"].as_str().unwrap().to_owned();
+            (name, serde_json::json!([terms, target["authentication"], luns]))
+        });
+        let targets: std::collections::BTreeMap<String, Value> = targets.collect();
+        serde_json::json!([targets, status["portals"].as_array().unwrap().len()])
+    }
+
+    fn portals(&self) -> Vec<String> {
+        let portals = self.status()["portals"].as_array().unwrap().clone();
+        portals.iter().map(|portal| portal.as_str().unwrap().to_owned()).collect()
+    }
+
+    fn url(&self, target: &str, lun: u16) -> String {
+        format!("iscsi://{}/{PREFIX}:{target}/{lun}", self.portals()[0])
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One target on one disk in memory, with more lines.
+fn target(name: &str, more: &str) -> String {
+    format!(
+        "[[target]]\nname = \"{PREFIX}:{name}\"\n{more}\n\
+         [[target.lun]]\nstore = \"memory:1M\"\n"
+    )
+}
+
+fn config(targets: &[String]) -> String {
+    format!("listen = [\"127.0.0.1:0\"]\n{}", targets.concat())
+}
+
+#[test]
+fn targets_and_disks_come_and_go() {
+    let daemon = Daemon::start(&config(&[target("a", ""), target("b", "")]));
+    let two = format!("{}[[target.lun]]\nstore = \"memory:2M\"\n", target("a", "alias = \"x\""));
+    daemon.write(&config(&[two, target("c", "")]));
+    let before = daemon.served();
+    let (status, differs, _) = daemon.run(&["diff"]);
+    assert_eq!(status, 1);
+    for line in [
+        "~ target iqn.2026-01.test.lunwire:a: alias",
+        "+ LUN 1 of iqn.2026-01.test.lunwire:a: memory:2M",
+        "- target iqn.2026-01.test.lunwire:b: memory:1M",
+        "+ target iqn.2026-01.test.lunwire:c: memory:1M",
+    ] {
+        assert!(differs.lines().any(|said| said == line), "{line}: {differs}");
+    }
+    assert!(daemon.good(&["reload", "--dry-run"]).contains("nothing has changed"));
+    assert_eq!(daemon.served(), before, "it was a look");
+    assert!(daemon.good(&["reload"]).contains("4 differences"));
+    support::good(&["read", &daemon.url("c", 0), "-"]);
+    assert_eq!(support::good(&["read", &daemon.url("a", 1), "-"]).stdout.len(), 2 << 20);
+    support::fails(1, &["read", &daemon.url("b", 0), "-"], &["no such target"]);
+    assert!(daemon.good(&["diff"]).contains("nothing is otherwise"));
+    assert!(daemon.good(&["reload"]).contains("nothing is otherwise"));
+}
+
+#[test]
+fn a_session_that_is_not_meant_goes_on() {
+    let daemon = Daemon::start(&config(&[target("a", "")]));
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["bench", &daemon.url("a", 0), "--time", "4s", "--reads", "50"])
+        .args(["--destroy-data", "--verify", "--depth", "4"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while daemon.status()["sessions"] != 1 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", bench.try_wait());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut count = 0;
+    while bench.try_wait().unwrap().is_none() {
+        count += 1;
+        let alias = format!("alias = \"{count}\"");
+        let more = (0..count % 3).map(|number| target(&format!("more{number}"), ""));
+        let targets: Vec<String> = std::iter::once(target("a", &alias)).chain(more).collect();
+        daemon.reload(&config(&targets));
+    }
+    let done = bench.wait_with_output().unwrap();
+    assert!(done.status.success() && count > 3, "{count}: {}", stderr(&done));
+    assert!(!daemon.log().contains("session lost"), "{}", daemon.log());
+    let opened = daemon.log().matches("session opened").count();
+    assert_eq!(opened, 1, "it has logged in again: {}", daemon.log());
+}
+
+#[test]
+fn what_cannot_change_is_named_and_nothing_changes() {
+    let daemon = Daemon::start(&config(&[target("a", "")]));
+    let before = daemon.served();
+    let more = target("b", "");
+    for (file, said) in [
+        (format!("reactors = 2\n{}", config(&[target("a", ""), more.clone()])), "! reactors: "),
+        (
+            config(&[target("a", "").replace("1M", "2M"), more.clone()]),
+            "! LUN 0 of iqn.2026-01.test.lunwire:a: store: hosts would take",
+        ),
+        (config(&[target("a", "identity = \"name\""), more.clone()]), ":a: identity: "),
+        (config(&[target("a", "") + "block = 4096\n", more]), ":a: block: "),
+    ] {
+        daemon.write(&file);
+        daemon.fails(&["reload"], &[said, "nothing has changed: 1 difference"]);
+        assert_eq!(daemon.served(), before, "{said}");
+    }
+}
+
+#[test]
+fn a_file_with_an_error_changes_nothing() {
+    let daemon = Daemon::start(&config(&[target("a", "")]));
+    let before = daemon.served();
+    let missing = target("b", "").replace("memory:1M", "file:missing");
+    for (file, said) in [
+        ("[[target".to_owned(), "lunwire.toml:1"),
+        (config(&[target("a", "alias = 1")]), "lunwire.toml:4"),
+        // A disk that cannot be opened, behind one that can.
+        (config(&[target("a", "alias = \"x\""), target("c", ""), missing]), "missing"),
+        // It may not be written yet.
+        (String::new(), "names no target"),
+    ] {
+        daemon.write(&file);
+        daemon.fails(&["reload"], &[said]);
+        assert_eq!(daemon.served(), before, "{file}");
+    }
+    std::fs::remove_file(&daemon.file).unwrap();
+    daemon.fails(&["reload"], &["cannot read", "lunwire.toml"]);
+    assert_eq!(daemon.served(), before);
+}
+
+#[test]
+fn a_file_that_is_being_written_is_waited_for() {
+    let daemon = Daemon::start(&config(&[target("a", "")]));
+    let whole = config(&[target("a", ""), target("b", ""), target("c", "")]);
+    let file = daemon.file.clone();
+    let slow = whole.clone();
+    std::fs::write(&file, "").unwrap();
+    let writer = std::thread::spawn(move || {
+        for end in (0..slow.len()).step_by(16).chain([slow.len()]) {
+            std::fs::write(&file, &slow[..end]).unwrap();
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    });
+    let told = daemon.good(&["reload"]);
+    writer.join().unwrap();
+    assert!(told.contains("2 differences"), "{told}");
+}
+
+#[test]
+fn data_in_memory_goes_only_when_somebody_says_so() {
+    let daemon = Daemon::start(&config(&[target("a", ""), target("b", "")]));
+    let data = daemon.folder.path().join("data");
+    std::fs::write(&data, [7; 4096]).unwrap();
+    support::good(&["write", &daemon.url("b", 0), data.to_str().unwrap()]);
+    daemon.write(&config(&[target("a", "")]));
+    daemon.fails(&["reload"], &["LUN 0 of iqn.2026-01.test.lunwire:b", "--destroy-data"]);
+    support::good(&["read", &daemon.url("b", 0), "-"]);
+    daemon.good(&["reload", "--destroy-data"]);
+    support::fails(1, &["read", &daemon.url("b", 0), "-"], &["no such target"]);
+}
+
+#[test]
+fn disks_of_orders_are_among_what_is_served() {
+    let daemon = Daemon::start(&config(&[target("a", "")]));
+    daemon.good(&["lun", "add", "memory:3M"]);
+    let (status, differs, _) = daemon.run(&["diff"]);
+    assert_eq!((status, &*differs), (1, "- LUN 1 of iqn.2026-01.test.lunwire:a: memory:3M\n"));
+    // The file says the same now.
+    let both = target("a", "") + "[[target.lun]]\nstore = \"memory:3M\"\n";
+    assert!(daemon.reload(&config(std::slice::from_ref(&both))).contains("nothing is otherwise"));
+    daemon.good(&["lun", "remove", "1"]);
+    let (_, differs, _) = daemon.run(&["diff"]);
+    assert_eq!(differs, "+ LUN 1 of iqn.2026-01.test.lunwire:a: memory:3M\n");
+    daemon.good(&["reload"]);
+    assert_eq!(support::good(&["read", &daemon.url("a", 1), "-"]).stdout.len(), 3 << 20);
+}
+
+#[test]
+fn a_size_that_was_given_by_an_order_is_no_difference() {
+    let file = |size: &str| {
+        let disk = target("a", "").replace("memory:1M", &format!("file:disk,size={size}"));
+        config(&[disk])
+    };
+    let daemon = Daemon::start(&file("1M"));
+    daemon.good(&["lun", "resize", "0", "2M"]);
+    assert!(daemon.good(&["diff"]).contains("nothing is otherwise"));
+    assert!(daemon.reload(&file("2M")).contains("nothing is otherwise"));
+    daemon.write(&file("3M"));
+    daemon.fails(&["reload"], &["size: try: lunwire lun resize first"]);
+}
+
+#[test]
+fn secrets_are_read_again_and_end_their_sessions() {
+    let with = "chap-user = \"host\"\nchap-secret-file = \"secret\"";
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    let keep = |text: &str| {
+        std::fs::write(&secret, text).unwrap();
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    keep("first secret of all");
+    let path = secret.display().to_string();
+    let daemon = Daemon::start_in(folder, &config(&[target("a", with)]));
+    let url = daemon.url("a", 0);
+    let as_host = ["--chap-user", "host", "--chap-secret-file", &path];
+    support::good(&[&["read", &url, "-"], &as_host[..]].concat());
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["bench", &url, "--time", "60s"])
+        .args(as_host)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while daemon.status()["sessions"] != 1 && begun.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    keep("another secret than before");
+    let looked = daemon.good(&["reload", "--dry-run"]);
+    assert!(looked.contains("prove something else"), "{looked}");
+    let told = daemon.good(&["reload"]);
+    assert!(told.contains("~ target") && told.contains("prove something else"), "{told}");
+    support::good(&[&["read", &url, "-"], &as_host[..]].concat());
+    let _ = bench.kill();
+    let _ = bench.wait();
+}
+
+#[test]
+fn portals_come_and_go() {
+    let portal = |portals: &str| format!("listen = [{portals}]\n{}", target("a", ""));
+    let daemon = Daemon::start(&portal("\"127.0.0.1:0\""));
+    let first = daemon.portals();
+    // Free a moment ago: it is taken here at once.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    daemon.reload(&portal(&format!("\"127.0.0.1:0\", \"{port}\"")));
+    assert_eq!(daemon.portals(), [first[0].clone(), port.to_string()]);
+    support::good(&["discover", &port.to_string()]);
+    daemon.reload(&portal(&format!("\"{port}\"")));
+    assert_eq!(daemon.portals(), [port.to_string()]);
+    support::fails(1, &["discover", &first[0]], &[&first[0]]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    daemon.write(&portal(&format!("\"{port}\", \"{taken}\"")));
+    if std::net::TcpStream::connect(&taken).is_ok() {
+        daemon.fails(&["reload"], &["cannot listen on", &taken]);
+    }
+    assert_eq!(daemon.portals(), [port.to_string()]);
+}
+
+#[test]
+fn a_hangup_has_the_file_read_again() {
+    let daemon = Daemon::start(&config(&[target("a", "")]));
+    let hang_up = || {
+        let pid = rustix::process::Pid::from_child(&daemon.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    };
+    daemon.write(&config(&[target("a", ""), target("b", "")]));
+    hang_up();
+    daemon.expect_log("configuration reloaded");
+    support::good(&["read", &daemon.url("b", 0), "-"]);
+    daemon.write("[[target");
+    hang_up();
+    daemon.expect_log("not reloaded: ");
+    daemon.write(&format!("reactors = 2\n{}", config(&[target("a", "")])));
+    hang_up();
+    daemon.expect_log("not reloaded: reactors: ");
+    support::good(&["read", &daemon.url("b", 0), "-"]);
+}
+
+#[test]
+fn a_daemon_without_a_file_has_none_to_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = support::Daemon::start(folder.path(), &["memory:1M"], &[]);
+    let reload = ["reload", "--control-socket", &daemon.socket];
+    support::fails(1, &reload, &["started without a file", "--config"]);
+}
+
+/// What a random target has: alias, queue depth, initiators, and by number the size of disks.
+type Random = (Option<u8>, Option<u8>, Vec<u8>, std::collections::BTreeMap<u8, u8>);
+
+fn random_config(targets: &std::collections::BTreeMap<u8, Random>, portals: u8) -> String {
+    let mut text = "listen = [\"127.0.0.1:0\"".to_owned();
+    for portal in 0..portals {
+        text.push_str(&format!(", \"127.0.0.{}:0\"", portal + 2));
+    }
+    text.push_str("]\n");
+    for (name, (alias, depth, initiators, luns)) in targets {
+        text.push_str(&format!("[[target]]\nname = \"{PREFIX}:t{name}\"\n"));
+        alias.iter().for_each(|alias| text.push_str(&format!("alias = \"{alias}\"\n")));
+        depth.iter().for_each(|depth| text.push_str(&format!("queue-depth = {}\n", depth + 1)));
+        for (lun, size) in luns {
+            let store = format!("memory:{}M", size + 1);
+            text.push_str(&format!("[[target.lun]]\nnumber = {lun}\nstore = \"{store}\"\n"));
+        }
+        for initiator in initiators {
+            let name = format!("{PREFIX}:host{initiator}");
+            text.push_str(&format!("[[target.initiator]]\nname = \"{name}\"\n"));
+        }
+    }
+    text
+}
+
+/// After each of many random files the daemon serves what one does that starts with it, or, where
+/// it says that it cannot, what it served before.
+#[test]
+fn a_reload_ends_where_a_start_would() {
+    // Mostly the same disk by a number: another one is refused.
+    let luns = btree_map(0..4_u8, prop_oneof_mostly_zero(), 1..4);
+    let initiators = btree_map(0..3_u8, 0..1_u8, 0..3)
+        .prop_map(|initiators| initiators.into_keys().collect::<Vec<u8>>());
+    let target = (option::of(0..3_u8), option::of(0..3_u8), initiators, luns);
+    let configs = (btree_map(0..5_u8, target, 1..5), 0..3_u8)
+        .prop_map(|(targets, portals)| random_config(&targets, portals));
+    let mut runner = TestRunner::deterministic();
+    let mut next = || configs.new_tree(&mut runner).unwrap().current();
+    let daemon = Daemon::start(&next());
+    let (mut applied, mut refused) = (0, 0);
+    for _ in 0..STEPS {
+        let (config, before) = (next(), daemon.served());
+        daemon.write(&config);
+        let (status, printed, said) = daemon.run(&["reload"]);
+        if status == 0 {
+            applied += 1;
+            let fresh = Daemon::start(&config);
+            assert_eq!(daemon.served(), fresh.served(), "{config}\n{printed}");
+            assert_eq!(daemon.run(&["diff"]).0, 0, "{config}");
+        } else {
+            refused += 1;
+            assert!(said.contains("nothing has changed"), "{config}\n{said}");
+            assert!(printed.contains(": store: hosts would take"), "{config}\n{printed}");
+            assert_eq!(daemon.served(), before, "{config}");
+        }
+    }
+    assert!(applied > STEPS / 4 && refused > STEPS / 16, "{applied} and {refused} of {STEPS}");
+    assert!(!Path::new(&daemon.folder.path().join("core")).exists());
+}
+
+/// Zero, and seldom something else.
+fn prop_oneof_mostly_zero() -> impl Strategy<Value = u8> {
+    (0..8_u8).prop_map(|dice| u8::from(dice == 0))
+}
