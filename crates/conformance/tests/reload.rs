@@ -257,6 +257,60 @@ fn masks_change_under_sessions() {
 }
 
 #[test]
+fn disks_of_a_target_that_stays_come_and_go_at_once() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut session = server.login();
+            (0..3).for_each(|lun| session.settle(lun));
+            let held = server.target().units(TARGET).expect("it is there");
+            let held = held.into_iter().find(|(lun, _)| *lun == 1).expect("it has it");
+            let naa = held.1.identity().naa.clone();
+            drop(held);
+            let changed = server.target().change::<ChangeError>(|stores| {
+                let mut come = |lun, serial| {
+                    let store = stores.open(&Spec::Memory { bytes: 1 << 20 }).expect("memory");
+                    let identity = Identity::derive(serial, lun, "LUNWIRE", "VIRTUAL DISK");
+                    let unit = LogicalUnit::new(identity, store, BLOCK).expect("legal");
+                    (TARGET.to_owned(), lun, Arc::new(unit))
+                };
+                // The number of one that goes, and one of its own.
+                let add_luns = vec![come(1, "another"), come(9, "one more")];
+                let remove_luns = vec![(TARGET.to_owned(), 1), (TARGET.to_owned(), 2)];
+                Ok(Change { add_luns, remove_luns, ..Change::default() })
+            });
+            let changed = changed.expect("it can be");
+            assert!(changed.ended.is_empty() && changed.left.is_empty(), "{changed:?}");
+            assert_eq!(ready(&mut session, 0), LUNS_CHANGED);
+            assert_eq!(ready(&mut session, 0), (0, 0, 0), "it is told once");
+            assert_eq!(ready(&mut session, 2), (5, 0x25, 0));
+            for lun in [1, 9] {
+                session.settle(lun);
+                assert_eq!(ready(&mut session, lun), (0, 0, 0));
+            }
+            assert!(server.target().find_disk(&naa).is_none(), "the old one is gone");
+            let here = |number| vec![(TARGET.to_owned(), number)];
+            for (wanted, expected) in [
+                (Change { remove_luns: here(2), ..Change::default() }, "LUN 2"),
+                (Change { remove_luns: [here(1), here(1)].concat(), ..Change::default() }, "LUN 1"),
+                (
+                    Change { remove_luns: vec![(NEW.to_owned(), 0)], ..Change::default() },
+                    "no target",
+                ),
+            ] {
+                let refused = change(server, wanted).expect_err(expected).to_string();
+                assert!(refused.contains(expected), "{refused}");
+            }
+            let (_, unit) = server.target().units(TARGET).expect("it is there").remove(0);
+            let taken = vec![(TARGET.to_owned(), 0, unit)];
+            let refused = change(server, Change { add_luns: taken, ..Change::default() });
+            assert!(refused.is_err(), "its number is taken");
+            assert_eq!(ready(&mut session, 0), (0, 0, 0), "nothing has changed");
+        },
+    );
+}
+
+#[test]
 fn a_target_that_has_moved_sends_its_initiators_there() {
     on_each_engine(
         |_| {},

@@ -83,7 +83,7 @@ pub enum ChangeError {
     #[error("target {0} is named twice; try: one change after the other")]
     Twice(String),
     /// Disks of a target that stays.
-    #[error("the disks of {0} are not changed with its terms; try: those alone")]
+    #[error("the disks of {0} are not changed with its terms; try: lunwire lun add or lun remove")]
     Disks(String),
     /// Nobody listens there.
     #[error("{0} is no portal; try: lunwire status")]
