@@ -2,7 +2,7 @@
 //! A disk as a file: `DIR/disk`, by FUSE.
 //!
 //! ```text
-//! the system --requests--> fuser's threads (files.rs) --operations--> carrier.rs --> the disk
+//! the system --requests--> threads "fuse" (files.rs) --operations--> carrier.rs --> the disk
 //!     ^                                                                                 |
 //!     `-------replies--------- thread "fuse-ends" <------------- CompletionQueue <------'
 //! ```
@@ -10,8 +10,10 @@
 //! Requests are taken by a few threads and answered by another one, when the disk has ended them.
 //! Where data and holes are is asked by a thread that waits for the unit (`fuse-seek`).
 
+mod device;
 mod files;
 mod holes;
+mod message;
 mod mount;
 
 use std::io;
@@ -21,7 +23,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
-use std::sync::OnceLock;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
@@ -35,8 +36,6 @@ use std::time::Instant;
 use std::time::SystemTime;
 
 use buf::Buf;
-use fuser::Notifier;
-use fuser::SessionACL;
 use initiator::CompletionQueue;
 use initiator::Disk;
 use initiator::DiskEvent;
@@ -49,12 +48,15 @@ use rustix::event::EventfdFlags;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
+use rustix::io::Errno;
 
+use self::device::Device;
 use self::files::Files;
 use self::files::Reply;
 use self::files::Seek;
 use self::holes::Step;
 use self::holes::Wanted;
+use self::message::Answer;
 use self::mount::Mount;
 pub use self::mount::MountError;
 use self::mount::Unmount;
@@ -94,8 +96,7 @@ pub(super) struct Shared {
     disk: Disk,
     pool: Pool,
     carrier: Mutex<Carrier<Reply>>,
-    /// Tells the system what has changed; none before it is mounted.
-    notifier: OnceLock<Notifier>,
+    device: Arc<Device>,
     /// Bytes of buffers of writes that are under way.
     writing: AtomicUsize,
     /// The system serves nobody any more.
@@ -132,11 +133,9 @@ impl Shared {
             answer(owner, result);
         }
         for news in news {
-            if let (News::Disk(DiskEvent::Resized { .. }), Some(notifier)) =
-                (&news, self.notifier.get())
-            {
-                // The system asks for the size again. It fails when it is not mounted any more.
-                let _ = notifier.inval_inode(files::DISK, -1, 0);
+            if let News::Disk(DiskEvent::Resized { .. }) = &news {
+                // The system asks for the size again.
+                self.device.changed(files::DISK);
             }
             self.tell(news);
         }
@@ -198,34 +197,33 @@ impl FuseServer {
         let completions = CompletionQueue::new()?;
         let ending =
             Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from)?);
-        let shared = Arc::new(Shared {
-            disk: disk.clone(),
-            pool,
-            carrier: Mutex::new(Carrier::new(disk.clone(), completions.clone(), keep_bytes)),
-            notifier: OnceLock::new(),
-            writing: AtomicUsize::new(0),
-            unmounted: AtomicBool::new(false),
-            closing: AtomicBool::new(false),
-            news: Mutex::new(Some(news_to)),
-        });
         let (mount, device) = Mount::new(folder, disk.geometry().read_only)?;
-        let files = Files { shared: Arc::clone(&shared), seeks, begun: SystemTime::now() };
-        let session = match serve(files, device) {
-            Ok(session) => session,
+        let device = match Device::begin(device) {
+            Ok(device) => Arc::new(device),
             Err(error) => {
                 // The error is what counts.
                 let _ = mount.remove(Unmount::Detach);
                 return Err(error.into());
             }
         };
-        // Nobody was quicker.
-        let _ = shared.notifier.set(session.notifier());
+        let shared = Arc::new(Shared {
+            disk: disk.clone(),
+            pool,
+            carrier: Mutex::new(Carrier::new(disk, completions.clone(), keep_bytes)),
+            device,
+            writing: AtomicUsize::new(0),
+            unmounted: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            news: Mutex::new(Some(news_to)),
+        });
+        let begun = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let files = Files { shared: Arc::clone(&shared), seeks, begun };
         let mut server = Self { mount, shared, completions, ending, ends: None };
-        server.spawn(session, asked)?;
+        server.spawn(&files, asked)?;
         Ok((server, news))
     }
 
-    fn spawn(&mut self, session: fuser::Session<Files>, asked: Receiver<Seek>) -> io::Result<()> {
+    fn spawn(&mut self, files: &Files, asked: Receiver<Seek>) -> io::Result<()> {
         let named = |name: &str| std::thread::Builder::new().name(name.into());
         let ends = Ends {
             shared: Arc::clone(&self.shared),
@@ -239,14 +237,19 @@ impl FuseServer {
                 shared.seek(seek);
             }
         })?;
-        let shared = Arc::clone(&self.shared);
-        named("fuse").spawn(move || {
-            if let Err(error) = session.run() {
-                tracing::warn!(%error, "requests are not taken any more");
-            }
-            shared.unmounted.store(true, Ordering::Release);
-            shared.tell(News::Unmounted);
-        })?;
+        for number in 0..limits::FUSE_THREADS {
+            let files = files.clone();
+            named(&format!("fuse-{number}")).spawn(move || {
+                let shared = Arc::clone(&files.shared);
+                if let Err(error) = files.serve() {
+                    tracing::warn!(%error, "requests are not taken any more");
+                }
+                // What ends one ends all.
+                if !shared.unmounted.swap(true, Ordering::AcqRel) {
+                    shared.tell(News::Unmounted);
+                }
+            })?;
+        }
         Ok(())
     }
 
@@ -329,7 +332,7 @@ impl FuseServer {
         if let Some(ends) = self.ends.take() {
             let _ = ends.join();
         }
-        // Threads of `fuser` last as long as somebody has the file open.
+        // Threads that take requests last as long as somebody has the file open.
         self.shared.news().take();
     }
 }
@@ -342,13 +345,6 @@ impl Drop for FuseServer {
         }
         self.end();
     }
-}
-
-/// Takes up the session with the system.
-fn serve(files: Files, device: OwnedFd) -> io::Result<fuser::Session<Files>> {
-    let mut config = fuser::Config::default();
-    config.n_threads = Some(limits::FUSE_THREADS);
-    fuser::Session::from_fd(files, device, SessionACL::Owner, config)
 }
 
 /// The thread that tells the ends.
@@ -383,26 +379,20 @@ impl Ends {
 /// Tells the system how a request has ended.
 fn answer(owner: Reply, result: Result<Option<Data>, nbd::Errno>) {
     match (owner, result) {
-        (Reply::Read(reply, _), Err(error)) => reply.error(errno(error)),
-        (Reply::Write { reply, .. }, Err(error)) => reply.error(errno(error)),
-        (Reply::Done(reply), Err(error)) => reply.error(errno(error)),
-        (Reply::Done(reply), Ok(_)) => reply.ok(),
-        (Reply::Write { reply, bytes, .. }, Ok(_)) => reply.written(bytes),
-        (Reply::Read(reply, _), Ok(None)) => reply.data(&[]),
-        (Reply::Read(reply, bytes), Ok(Some(Data { chunks, lead }))) => {
-            let whole = lead..lead + bytes;
-            let mut parts = chunks.iter();
-            match (parts.next().and_then(|first| first.get(whole.clone())), parts.next()) {
-                (Some(data), _) => reply.data(data),
-                // One that took several commands.
-                _ => {
-                    let mut all = vec![0; chunks.bytes()];
-                    chunks.copy_to(&mut all);
-                    match all.get(whole) {
-                        Some(data) => reply.data(data),
-                        None => reply.error(fuser::Errno::EIO),
-                    }
+        (
+            Reply::Read(ticket, _) | Reply::Write { ticket, .. } | Reply::Done(ticket),
+            Err(error),
+        ) => {
+            ticket.error(errno(error));
+        }
+        (Reply::Done(ticket), Ok(_)) | (Reply::Read(ticket, _), Ok(None)) => ticket.done(),
+        (Reply::Write { ticket, bytes, .. }, Ok(_)) => ticket.answer(&Answer::written(bytes)),
+        (Reply::Read(ticket, bytes), Ok(Some(Data { chunks, lead }))) => {
+            match lead + bytes <= chunks.bytes() {
+                true => {
+                    ticket.parts(device::within(chunks.iter().map(|chunk| &**chunk), lead, bytes))
                 }
+                false => ticket.error(Errno::IO),
             }
         }
     }
@@ -411,17 +401,14 @@ fn answer(owner: Reply, result: Result<Option<Data>, nbd::Errno>) {
 impl Shared {
     /// Answers where data or a hole is.
     fn seek(&self, seek: Seek) {
-        let Seek { reply, wanted, offset } = seek;
+        let Seek { ticket, wanted, offset } = seek;
         match self.find(wanted, offset) {
-            Ok(found) => match i64::try_from(found) {
-                Ok(found) => reply.offset(found),
-                Err(_) => reply.error(fuser::Errno::EOVERFLOW),
-            },
-            Err(error) => reply.error(error),
+            Ok(found) => ticket.answer(&Answer::offset(found)),
+            Err(error) => ticket.error(error),
         }
     }
 
-    fn find(&self, wanted: Wanted, offset: u64) -> Result<u64, fuser::Errno> {
+    fn find(&self, wanted: Wanted, offset: u64) -> Result<u64, Errno> {
         let mut at = offset;
         loop {
             let geometry = self.disk.geometry();
@@ -429,7 +416,7 @@ impl Shared {
             if at >= bytes {
                 // There is a hole behind the end, unless the question begins there.
                 let is_found = wanted == Wanted::Hole && offset < bytes;
-                return if is_found { Ok(bytes) } else { Err(fuser::Errno::ENXIO) };
+                return if is_found { Ok(bytes) } else { Err(Errno::NXIO) };
             }
             let is_thin = geometry.unmap_max > 0 || geometry.same_max > 0;
             let told = match is_thin {
@@ -441,13 +428,13 @@ impl Shared {
                 Step::On(next) => at = next,
             }
             if self.closing.load(Ordering::Acquire) {
-                return Err(fuser::Errno::EIO);
+                return Err(Errno::IO);
             }
         }
     }
 
     /// Which blocks have space, from `first` on? Nothing if the unit does not know.
-    fn ask(&self, first: u64) -> Result<Vec<lba_status::Descriptor>, fuser::Errno> {
+    fn ask(&self, first: u64) -> Result<Vec<lba_status::Descriptor>, Errno> {
         loop {
             let Some(footing) = self.footing()? else {
                 // All is written again.
@@ -477,10 +464,10 @@ impl Shared {
     ///
     /// # Errors
     /// There will be none any more.
-    fn footing(&self) -> Result<Option<Footing>, fuser::Errno> {
+    fn footing(&self) -> Result<Option<Footing>, Errno> {
         let carrier = self.carrier();
         match carrier.is_broken() || self.closing.load(Ordering::Acquire) {
-            true => Err(fuser::Errno::EIO),
+            true => Err(Errno::IO),
             false => Ok(carrier.footing()),
         }
     }
@@ -490,12 +477,10 @@ impl Shared {
 const EINVAL: i32 = 22;
 
 /// As the system knows it.
-fn errno(error: nbd::Errno) -> fuser::Errno {
+fn errno(error: nbd::Errno) -> Errno {
     // They have the numbers of Linux; a disk that is read-only is more than a lack of rights.
     match error {
-        nbd::Errno::Permission => fuser::Errno::EROFS,
-        other => fuser::Errno::from_i32(i32::try_from(other.number()).unwrap_or(EIO)),
+        nbd::Errno::Permission => Errno::ROFS,
+        other => i32::try_from(other.number()).map_or(Errno::IO, Errno::from_raw_os_error),
     }
 }
-
-const EIO: i32 = 5;

@@ -94,6 +94,6 @@ pub(crate) const FUSE_THREADS: usize = 2;
 /// Longest piece of a range that is zeroed, bytes: requests count in 32 bits. Whole blocks.
 pub(crate) const ZERO_BYTES_MAX: u32 = 1 << 30;
 
-/// Bytes of writes by FUSE that are under way: as the longest of 32 at once, and a share of the
-/// pool that leaves some for reads.
+/// Bytes of writes by FUSE that are under way, and of what the next ones are received into: as the
+/// longest of 32 at once, and a share of the pool that leaves some for reads.
 pub(crate) const FUSE_WRITES_MAX: usize = 32 << 20;

@@ -152,7 +152,7 @@ pub struct Chunks {
 
 impl Chunks {
     /// The buffers.
-    pub fn iter(&self) -> impl Iterator<Item = &Buf> {
+    pub fn iter(&self) -> impl Iterator<Item = &Buf> + Clone {
         self.first.iter().chain(&self.rest)
     }
 

@@ -5,47 +5,27 @@
 //! cached by the system. As a block device the file keeps its size whatever is written, and opening
 //! it with `O_TRUNC` leaves it as it is.
 
-use std::ffi::OsStr;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
-use std::time::SystemTime;
 
-use fuser::Errno;
-use fuser::FileAttr;
-use fuser::FileHandle;
-use fuser::FileType;
-use fuser::Filesystem;
-use fuser::FopenFlags;
-use fuser::Generation;
-use fuser::INodeNo;
-use fuser::InitFlags;
-use fuser::KernelConfig;
-use fuser::LockOwner;
-use fuser::OpenAccMode;
-use fuser::OpenFlags;
-use fuser::RenameFlags;
-use fuser::ReplyAttr;
-use fuser::ReplyCreate;
-use fuser::ReplyData;
-use fuser::ReplyDirectory;
-use fuser::ReplyEmpty;
-use fuser::ReplyEntry;
-use fuser::ReplyLseek;
-use fuser::ReplyOpen;
-use fuser::ReplyStatfs;
-use fuser::ReplyWrite;
-use fuser::Request;
-use fuser::TimeOrNow;
-use fuser::WriteFlags;
+use buf::Buf;
+use initiator::Pool;
 use nbd::Command;
 use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 
 use super::Shared;
+use super::device;
+use super::device::Ticket;
 use super::errno;
 use super::holes::Wanted;
+use super::message;
+use super::message::Answer;
+use super::message::Attributes;
+use super::message::Message;
+use super::message::Request;
 use crate::limits;
 use crate::split;
 use crate::split::Part;
@@ -53,77 +33,229 @@ use crate::split::Part;
 /// Name of the file.
 pub(super) const NAME: &str = "disk";
 
-pub(super) const DISK: INodeNo = INodeNo(2);
+/// Numbers of the directory and the file.
+const ROOT: u64 = 1;
+pub(super) const DISK: u64 = 2;
 
-/// The system asks for size and rights whenever it needs them: they may change.
-const FRESH: Duration = Duration::ZERO;
+/// The part of the flags of `open` that says what it is for.
+const O_ACCMODE: u32 = 3;
+const O_RDONLY: u32 = 0;
 
 /// `O_SYNC` has its bit, too. (What rustix calls so is `O_SYNC`.)
-const O_DSYNC: i32 = 0o10000;
+const O_DSYNC: u32 = 0o10000;
 
 /// `SEEK_DATA` and `SEEK_HOLE`.
-const SEEK_DATA: i32 = 3;
-const SEEK_HOLE: i32 = 4;
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
 
 /// Whom an end is told.
 #[derive(Debug)]
 pub(super) enum Reply {
     /// So many bytes are wanted.
-    Read(ReplyData, usize),
+    Read(Ticket, usize),
     /// So many bytes were given, and so many are held for them.
     Write {
-        reply: ReplyWrite,
+        ticket: Ticket,
         bytes: u32,
         room: usize,
     },
-    Done(ReplyEmpty),
+    Done(Ticket),
 }
 
 /// `lseek`, which another thread answers.
 #[derive(Debug)]
 pub(super) struct Seek {
-    pub(super) reply: ReplyLseek,
+    pub(super) ticket: Ticket,
     pub(super) wanted: Wanted,
     pub(super) offset: u64,
 }
 
-#[derive(Debug)]
+/// What a thread that takes requests has.
+#[derive(Clone, Debug)]
 pub(super) struct Files {
     pub(super) shared: Arc<Shared>,
     pub(super) seeks: Sender<Seek>,
-    pub(super) begun: SystemTime,
+    /// Since the epoch.
+    pub(super) begun: Duration,
 }
 
 impl Files {
-    fn attributes(&self, node: INodeNo) -> Option<FileAttr> {
+    /// Takes requests until it is unmounted.
+    pub(super) fn serve(self) -> io::Result<()> {
+        let mut head = [0; message::HEAD_BYTES];
+        let Some(mut room) = self.shared.room(limits::FUSE_BYTES_MAX as usize) else {
+            return Ok(());
+        };
+        while let Some(length) = self.shared.device.receive(&mut head, &mut room)? {
+            let message = message::parse(&head, length).ok_or_else(device::odd)?;
+            match message.request {
+                Request::Forget => {}
+                Request::Destroy => {
+                    Ticket::new(&self.shared.device, message.unique).done();
+                    break;
+                }
+                _ => self.handle(message, &mut room),
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(&self, message: Message<'_>, room: &mut Buf) {
+        let Message { unique, node, request } = message;
+        let ticket = Ticket::new(&self.shared.device, unique);
+        match request {
+            Request::Read { offset, size } => self.read(ticket, offset, size),
+            Request::Write { offset, size, flags } => self.write(ticket, offset, size, flags, room),
+            Request::Fsync => self.flush(ticket),
+            Request::Fallocate { offset, length, mode } => {
+                self.fallocate(ticket, offset, length, mode);
+            }
+            Request::Lseek { offset, whence } => self.seek(ticket, offset, whence),
+            Request::Lookup { name } if node == ROOT && name == NAME.as_bytes() => {
+                match self.attributes(DISK) {
+                    Some(attributes) => ticket.answer(&Answer::entry(&attributes)),
+                    None => ticket.error(Errno::NOENT),
+                }
+            }
+            Request::Lookup { .. } => ticket.error(Errno::NOENT),
+            Request::Attributes => match self.attributes(node) {
+                Some(attributes) => ticket.answer(&Answer::attributes(&attributes)),
+                None => ticket.error(Errno::NOENT),
+            },
+            Request::SetAttributes { size, is_of_rights } => {
+                self.set_attributes(ticket, node, size, is_of_rights);
+            }
+            Request::Open { flags } => self.open(ticket, node, flags),
+            Request::OpenFolder => ticket.answer(&Answer::opened_folder()),
+            Request::ReadFolder { offset, size } => read_folder(ticket, node, offset, size),
+            Request::Statfs => {
+                let geometry = self.shared.disk.geometry();
+                ticket.answer(&Answer::statfs(geometry.blocks, geometry.block));
+            }
+            Request::Release => ticket.done(),
+            // There is this one file, and no other.
+            Request::Change => ticket.error(Errno::PERM),
+            _ => ticket.error(Errno::NOSYS),
+        }
+    }
+
+    fn attributes(&self, node: u64) -> Option<Attributes> {
         let geometry = self.shared.disk.geometry();
-        let (kind, size, perm, nlink) = match node {
-            INodeNo::ROOT => (FileType::Directory, 0, 0o500, 2),
-            DISK if geometry.read_only => (FileType::RegularFile, geometry.bytes(), 0o400, 1),
-            DISK => (FileType::RegularFile, geometry.bytes(), 0o600, 1),
+        let (size, mode, links) = match node {
+            ROOT => (0, message::S_IFDIR | 0o500, 2),
+            DISK if geometry.read_only => (geometry.bytes(), message::S_IFREG | 0o400, 1),
+            DISK => (geometry.bytes(), message::S_IFREG | 0o600, 1),
             _ => return None,
         };
-        Some(FileAttr {
-            ino: node,
+        Some(Attributes {
+            node,
             size,
-            blocks: size / 512,
-            atime: self.begun,
-            mtime: self.begun,
-            ctime: self.begun,
-            crtime: self.begun,
-            kind,
-            perm,
-            nlink,
-            uid: rustix::process::getuid().as_raw(),
-            gid: rustix::process::getgid().as_raw(),
-            rdev: 0,
-            blksize: geometry.physical.max(limits::PREFERRED_MIN),
-            flags: 0,
+            mode,
+            links,
+            user: rustix::process::getuid().as_raw(),
+            group: rustix::process::getgid().as_raw(),
+            block: geometry.physical.max(limits::PREFERRED_MIN),
+            changed: self.begun,
         })
     }
 
+    fn set_attributes(&self, ticket: Ticket, node: u64, size: Option<u64>, is_of_rights: bool) {
+        let Some(attributes) = self.attributes(node) else { return ticket.error(Errno::NOENT) };
+        if is_of_rights {
+            return ticket.error(Errno::PERM);
+        }
+        // As a block device: it has the size that it has.
+        if size.is_some_and(|size| size != attributes.size) {
+            return ticket.error(Errno::INVAL);
+        }
+        ticket.answer(&Answer::attributes(&attributes));
+    }
+
+    fn open(&self, ticket: Ticket, node: u64, flags: u32) {
+        if node != DISK {
+            return ticket.error(Errno::NOENT);
+        }
+        if flags & O_ACCMODE != O_RDONLY && self.shared.disk.geometry().read_only {
+            return ticket.error(Errno::ROFS);
+        }
+        ticket.answer(&Answer::opened());
+    }
+
+    fn read(&self, ticket: Ticket, offset: u64, size: u32) {
+        let geometry = self.shared.disk.geometry();
+        let there = geometry.bytes().saturating_sub(offset);
+        let length = u32::try_from(there).unwrap_or(u32::MAX).min(size);
+        let command = Command::Read;
+        let request = nbd::Request { command, durable: false, cookie: 0, offset, length };
+        match split::parts(&request, &geometry) {
+            Err(error) => ticket.error(errno(error)),
+            Ok(parts) => {
+                let owner = Reply::Read(ticket, length as usize);
+                self.shared.carry(|carrier| carrier.begin(owner, &[(request, parts)]));
+            }
+        }
+    }
+
+    /// Data stands at the start of `room`. What is long takes `room` with it, in the place of which
+    /// there is another one then; the rest is copied.
+    fn write(&self, ticket: Ticket, offset: u64, size: u32, flags: u32, room: &mut Buf) {
+        let geometry = self.shared.disk.geometry();
+        let there = geometry.bytes().saturating_sub(offset);
+        if there == 0 && size > 0 {
+            return ticket.error(Errno::NOSPC);
+        }
+        let length = size.min(u32::try_from(there).unwrap_or(u32::MAX));
+        let durable = flags & O_DSYNC != 0;
+        let command = Command::Write;
+        let request = nbd::Request { command, durable, cookie: 0, offset, length };
+        let (blocks, lead) = match split::parts(&request, &geometry).as_deref() {
+            Err(error) => return ticket.error(errno(*error)),
+            Ok([Part::Write { blocks, lead }]) => (blocks.clone(), *lead),
+            Ok(_) => return ticket.answer(&Answer::written(0)),
+        };
+        let (new, whole) = (length as usize, split::length(blocks));
+        let is_long = new == whole && Pool::cost(new) == Pool::cost(room.len());
+        let held = if is_long { room.len() } else { whole };
+        let Some(mut buf) = self.shared.room(held) else { return ticket.error(Errno::IO) };
+        if is_long {
+            std::mem::swap(&mut buf, room);
+            buf.truncate(new);
+        } else if let (Some(to), Some(from)) = (buf.get_mut(lead..lead + new), room.get(..new)) {
+            to.copy_from_slice(from);
+        }
+        let owner = Reply::Write { ticket, bytes: length, room: held };
+        self.shared.carry(|carrier| carrier.write(owner, request, vec![buf], lead));
+    }
+
+    fn flush(&self, ticket: Ticket) {
+        if self.shared.disk.geometry().read_only {
+            return ticket.done();
+        }
+        let command = Command::Flush;
+        let request = nbd::Request { command, durable: false, cookie: 0, offset: 0, length: 0 };
+        let parts = vec![Part::Flush];
+        self.shared.carry(|carrier| carrier.begin(Reply::Done(ticket), &[(request, parts)]));
+    }
+
+    fn fallocate(&self, ticket: Ticket, offset: u64, length: u64, mode: u32) {
+        let mode = FallocateFlags::from_bits_retain(mode);
+        let keeps_size = mode.contains(FallocateFlags::KEEP_SIZE);
+        let keep_space = match mode - FallocateFlags::KEEP_SIZE {
+            FallocateFlags::PUNCH_HOLE => false,
+            FallocateFlags::ZERO_RANGE => true,
+            // Nobody can promise that there will be space.
+            _ => return ticket.error(Errno::OPNOTSUPP),
+        };
+        let bytes = self.shared.disk.geometry().bytes();
+        let end = offset.saturating_add(length);
+        if end > bytes && !keeps_size {
+            return ticket.error(Errno::NOSPC);
+        }
+        self.zero(offset, end.min(bytes), keep_space, ticket);
+    }
+
     /// Zeroes in pieces, which end together.
-    fn zero(&self, mut at: u64, end: u64, keep_space: bool, reply: ReplyEmpty) {
+    fn zero(&self, mut at: u64, end: u64, keep_space: bool, ticket: Ticket) {
         let geometry = self.shared.disk.geometry();
         // Who wants zeroes by `fallocate` writes them himself when that is no quicker.
         let command = Command::WriteZeroes { keep_space, fast: true };
@@ -133,277 +265,29 @@ impl Files {
             let request = nbd::Request { command, durable: false, cookie: 0, offset: at, length };
             match split::parts(&request, &geometry) {
                 Ok(parts) => requests.push((request, parts)),
-                Err(error) => return reply.error(errno(error)),
+                Err(error) => return ticket.error(errno(error)),
             }
             at += u64::from(length);
         }
-        self.shared.carry(|carrier| carrier.begin(Reply::Done(reply), &requests));
-    }
-}
-
-impl Filesystem for Files {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // What cannot be had is not needed for being right.
-        let _ = config.set_max_write(limits::FUSE_BYTES_MAX);
-        let requests = u16::try_from(limits::REQUESTS_MAX).unwrap_or(u16::MAX);
-        let _ = config.set_max_background(requests);
-        let _ = config.set_congestion_threshold(requests);
-        for flag in [InitFlags::FUSE_ASYNC_DIO, InitFlags::FUSE_ATOMIC_O_TRUNC] {
-            let _ = config.add_capabilities(flag);
-        }
-        Ok(())
+        self.shared.carry(|carrier| carrier.begin(Reply::Done(ticket), &requests));
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.attributes(DISK) {
-            Some(attributes) if parent == INodeNo::ROOT && name == NAME => {
-                reply.entry(&FRESH, &attributes, Generation(0));
-            }
-            _ => reply.error(Errno::ENOENT),
-        }
-    }
-
-    fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.attributes(node) {
-            Some(attributes) => reply.attr(&FRESH, &attributes),
-            None => reply.error(Errno::ENOENT),
-        }
-    }
-
-    fn setattr(
-        &self,
-        _: &Request,
-        node: INodeNo,
-        mode: Option<u32>,
-        user: Option<u32>,
-        group: Option<u32>,
-        size: Option<u64>,
-        _: Option<TimeOrNow>,
-        _: Option<TimeOrNow>,
-        _: Option<SystemTime>,
-        _: Option<FileHandle>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<fuser::BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let Some(attributes) = self.attributes(node) else { return reply.error(Errno::ENOENT) };
-        if mode.is_some() || user.is_some() || group.is_some() {
-            return reply.error(Errno::EPERM);
-        }
-        // As a block device: it has the size that it has.
-        if size.is_some_and(|size| size != attributes.size) {
-            return reply.error(Errno::EINVAL);
-        }
-        reply.attr(&FRESH, &attributes);
-    }
-
-    fn open(&self, _: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if node != DISK {
-            return reply.error(Errno::ENOENT);
-        }
-        if flags.acc_mode() != OpenAccMode::O_RDONLY && self.shared.disk.geometry().read_only {
-            return reply.error(Errno::EROFS);
-        }
-        let flags = FopenFlags::FOPEN_DIRECT_IO
-            | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
-            | FopenFlags::FOPEN_NOFLUSH;
-        reply.opened(FileHandle(0), flags);
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let geometry = self.shared.disk.geometry();
-        let there = geometry.bytes().saturating_sub(offset);
-        let length = u32::try_from(there).unwrap_or(u32::MAX).min(size);
-        let command = Command::Read;
-        let request = nbd::Request { command, durable: false, cookie: 0, offset, length };
-        match split::parts(&request, &geometry) {
-            Err(error) => reply.error(errno(error)),
-            Ok(parts) => {
-                let owner = Reply::Read(reply, length as usize);
-                self.shared.carry(|carrier| carrier.begin(owner, &[(request, parts)]));
-            }
-        }
-    }
-
-    fn write(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _: WriteFlags,
-        flags: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let geometry = self.shared.disk.geometry();
-        let there = geometry.bytes().saturating_sub(offset);
-        if there == 0 && !data.is_empty() {
-            return reply.error(Errno::ENOSPC);
-        }
-        let data = data.get(..usize::try_from(there).unwrap_or(usize::MAX)).unwrap_or(data);
-        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        let durable = flags.0 & O_DSYNC != 0;
-        let command = Command::Write;
-        let request = nbd::Request { command, durable, cookie: 0, offset, length };
-        let (blocks, lead) = match split::parts(&request, &geometry).as_deref() {
-            Err(error) => return reply.error(errno(*error)),
-            Ok([Part::Write { blocks, lead }]) => (blocks.clone(), *lead),
-            Ok(_) => return reply.written(0),
-        };
-        let Some(mut buf) = self.shared.room(split::length(blocks)) else {
-            return reply.error(Errno::EIO);
-        };
-        if let Some(room) = buf.get_mut(lead..lead + data.len()) {
-            room.copy_from_slice(data);
-        }
-        let owner = Reply::Write { reply, bytes: length, room: buf.len() };
-        self.shared.carry(|carrier| carrier.write(owner, request, vec![buf], lead));
-    }
-
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        if self.shared.disk.geometry().read_only {
-            return reply.ok();
-        }
-        let command = Command::Flush;
-        let request = nbd::Request { command, durable: false, cookie: 0, offset: 0, length: 0 };
-        let parts = vec![Part::Flush];
-        self.shared.carry(|carrier| carrier.begin(Reply::Done(reply), &[(request, parts)]));
-    }
-
-    fn fallocate(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
-        let keeps_size = mode.contains(FallocateFlags::KEEP_SIZE);
-        let keep_space = match mode - FallocateFlags::KEEP_SIZE {
-            FallocateFlags::PUNCH_HOLE => false,
-            FallocateFlags::ZERO_RANGE => true,
-            // Nobody can promise that there will be space.
-            _ => return reply.error(Errno::EOPNOTSUPP),
-        };
-        let bytes = self.shared.disk.geometry().bytes();
-        let end = offset.saturating_add(length);
-        if end > bytes && !keeps_size {
-            return reply.error(Errno::ENOSPC);
-        }
-        self.zero(offset, end.min(bytes), keep_space, reply);
-    }
-
-    fn lseek(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
+    fn seek(&self, ticket: Ticket, offset: u64, whence: u32) {
         let wanted = match whence {
             SEEK_DATA => Wanted::Data,
             SEEK_HOLE => Wanted::Hole,
-            _ => return reply.error(Errno::EINVAL),
+            _ => return ticket.error(Errno::INVAL),
         };
-        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
-        // Without its thread the reply goes with an error.
-        let _ = self.seeks.send(Seek { reply, wanted, offset });
+        // Without its thread the ticket goes with an error.
+        let _ = self.seeks.send(Seek { ticket, wanted, offset });
     }
+}
 
-    fn readdir(
-        &self,
-        _: &Request,
-        node: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        if node != INodeNo::ROOT {
-            return reply.error(Errno::ENOTDIR);
-        }
-        let entries = [
-            (INodeNo::ROOT, FileType::Directory, "."),
-            (INodeNo::ROOT, FileType::Directory, ".."),
-            (DISK, FileType::RegularFile, NAME),
-        ];
-        for (next, (node, kind, name)) in (1..).zip(entries) {
-            if next > offset && reply.add(node, next, kind, name) {
-                break;
-            }
-        }
-        reply.ok();
+fn read_folder(ticket: Ticket, node: u64, offset: u64, size: u32) {
+    if node != ROOT {
+        return ticket.error(Errno::NOTDIR);
     }
-
-    // There is this one file, and no other.
-
-    fn create(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: &OsStr,
-        _: u32,
-        _: u32,
-        _: i32,
-        reply: ReplyCreate,
-    ) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn mknod(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: u32, reply: ReplyEntry) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn mkdir(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn symlink(&self, _: &Request, _: INodeNo, _: &OsStr, _: &Path, reply: ReplyEntry) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn link(&self, _: &Request, _: INodeNo, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn unlink(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn rename(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: &OsStr,
-        _: INodeNo,
-        _: &OsStr,
-        _: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let geometry = self.shared.disk.geometry();
-        let block = geometry.block;
-        reply.statfs(geometry.blocks, 0, 0, 1, 0, block, 255, block);
-    }
+    let folder = message::S_IFDIR;
+    let entries = [(ROOT, folder, "."), (ROOT, folder, ".."), (DISK, message::S_IFREG, NAME)];
+    ticket.answer(&Answer::folder(&entries, offset, size));
 }

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Mounting: by the system where we may, else by `fusermount3`, which does it for users.
-//!
-//! `fuser` would do that, too, but takes a mount away even from those who use it, and says little
-//! of what went wrong.
 
 use std::ffi::CString;
 use std::fs::File;
