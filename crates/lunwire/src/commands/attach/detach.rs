@@ -10,6 +10,7 @@ use control::admin::Attachment;
 use control::admin::Reply;
 use control::admin::Request;
 use control::units;
+use engine::ublk::UblkDevice;
 use serde_json::json;
 
 use super::book;
@@ -104,6 +105,10 @@ pub(crate) fn detach(options: &DetachOptions) -> Result<()> {
     }
     if !book.socket(name).exists() {
         let Attachment { pid, .. } = entry.attachment;
+        let is_there = book.entries()?.iter().any(|one| one.alive && one.attachment.pid == pid);
+        if !is_there {
+            bail!("nothing is attached as {meant} any more: it has just ended");
+        }
         bail!("{name}: somebody has removed the socket of process {pid}; try: kill {pid}");
     }
     let order = Request::Detach { force: options.force, leave: options.leave };
@@ -131,8 +136,11 @@ fn is_meant(attachment: &Attachment, meant: &str) -> bool {
         let full = Path::new(meant).canonicalize();
         path == meant || full.is_ok_and(|full| full == Path::new(path))
     };
+    // By the name of its queue, too.
+    let device = UblkDevice::at(Path::new(meant));
     attachment.name == meant
         || same(&attachment.place)
+        || device.is_some_and(|device| device.path() == Path::new(&attachment.place))
         || attachment.folder.as_deref().is_some_and(same)
         || socket_of(&attachment.place).is_some_and(|socket| {
             let full = std::path::absolute(meant);
@@ -152,6 +160,7 @@ fn clean(book: &Book, attachment: &Attachment) -> Result<()> {
     if let Some(folder) = &attachment.folder {
         book::take_away(Path::new(folder))?;
     }
+    ublk::take_stopped(attachment)?;
     book.clean(&attachment.name);
     Ok(())
 }

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Cases of interop/ublk: the process is killed while a device begins, is taken over, or ends."""
+import json
+import time
+
+from ublk_bench import BINARY, MIB, NAME, need
+
+# Kills who makes one of these calls on the queue of the first device.
+KILLED = ("strace -f -qq -o /dev/null -P /dev/ublkc0 -e trace={call} "
+          "-e inject={call}:signal=KILL")
+# When the device is there and nobody serves it, and a little later.
+CALLS = ["openat", "mmap"]
+
+
+def is_killed(bench, target, call, *options):
+    status, said = bench.linux.status(
+        f"{KILLED.format(call=call)} {BINARY} attach {bench.url(target)} --ublk "
+        f"{' '.join(options)} 2>&1")
+    need(status == 128 + 9, f"{call}: status {status}\n{said}")
+
+
+def begins(bench):
+    """Killed before anybody could use the device: nobody takes it over, and whoever finds it takes
+    it away, by either name."""
+    with bench.target("begins", 64 * MIB) as target:
+        for call, what in zip(CALLS, ["/dev/ublkb0", "/dev/ublkc0"]):
+            is_killed(bench, target, call)
+            bench.linux.run("test -e /dev/ublkc0; ! test -e /dev/ublkb0")
+            listing = bench.attached()
+            need(not listing["attached"] + listing["gone"], listing)
+            begin = time.monotonic()
+            bench.lunwire("attach", bench.url(target), "--ublk", "--recover", "0", status=1,
+                          says="lunwire detach /dev/ublkb0")
+            need(time.monotonic() - begin < 10, "it waits for what does not come")
+            bench.detach(what, says="is taken away")
+            bench.linux.run("! ls /dev/ublk[bc]*")
+        bench.detach("/dev/ublkc0", status=1, says="nothing is attached as /dev/ublkc0")
+
+
+def taken_over(bench):
+    """Killed while it takes a device over: the next one does, and loses nothing."""
+    with bench.target("again", 64 * MIB) as target:
+        device = bench.attach(target)
+        bench.linux.run(f"""head -c 8M /dev/urandom > /tmp/again
+            dd if=/tmp/again of={device} bs=1M oflag=direct status=none""")
+        bench.kill(device)
+        reader = bench.linux.start(f"cmp -n 8M /tmp/again {device}")
+        for call in CALLS:
+            is_killed(bench, target, call)
+            need([one["place"] for one in bench.attached()["gone"]] == [device], "it waits no more")
+        need(bench.attach(target) == device, "it took another device")
+        reader.must()
+        # Nor does it stay when it was not taken over.
+        bench.kill(device)
+        is_killed(bench, target, CALLS[0])
+        bench.detach(device)
+        bench.linux.run("! ls /dev/ublk[bc]*")
+
+
+def stopped(bench):
+    """Killed when the device had ended and was still there: it is nobody's, and in nobody's way."""
+    with bench.target("stopped", 64 * MIB) as target:
+        def is_killed_then():
+            device = bench.attach(target)
+            pid = bench.pid(device)
+            bench.linux.cut(target.port)
+            writer = bench.linux.start(f"dd if=/dev/zero of={device} bs=4k count=1 oflag=direct")
+            time.sleep(1)
+            end = bench.linux.start(f"{BINARY} detach {NAME} --force 2>&1")
+            # The system waits for the write then.
+            bench.linux.run(f""". ./lib.sh
+                within 60 eval 'grep -qx ublk-stop /proc/{pid}/task/*/comm'; kill -9 {pid}""")
+            need(end.wait(60)[0] == 1, "it was detached")
+            need(writer.wait(60)[0] != 0, "a write that was not written")
+            bench.linux.mend(target.port)
+            bench.linux.run("test -e /dev/ublkc0; ! test -e /dev/ublkb0")
+
+        for what in [NAME, "/dev/ublkb0"]:
+            is_killed_then()
+            bench.detach(what)
+            bench.linux.run("! ls /dev/ublk[bc]*")
+        is_killed_then()
+        listing = bench.attached()
+        need([one["name"] for one in listing["gone"]] == [NAME], listing)
+        bench.linux.run("! ls /dev/ublk[bc]*")
+        is_killed_then()
+        said = json.loads(bench.lunwire("attach", bench.url(target), "--ublk", "--daemon", "--json")
+                          .strip().splitlines()[-1])
+        need(said["name"] == NAME, said)
+        bench.linux.run("[ $(ls /dev/ublkc* | wc -l) = 1 ]")
+        bench.detach(NAME)
+        bench.linux.run("! ls /dev/ublk[bc]*")
+
+
+CASES = [stopped, taken_over, begins]
