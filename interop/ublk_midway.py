@@ -35,6 +35,12 @@ def begins(bench):
             bench.detach(what, says="is taken away")
             bench.linux.run("! ls /dev/ublk[bc]*")
         bench.detach("/dev/ublkc0", status=1, says="nothing is attached as /dev/ublkc0")
+        # Who has no rights hears that, and not that somebody uses it.
+        is_killed(bench, target, CALLS[0])
+        status, said = bench.linux.status(
+            f"setpriv --reuid 65534 --clear-groups {BINARY} detach /dev/ublkb0 --state-dir /tmp/n 2>&1")
+        need(status == 1 and "as root" in said, said)
+        bench.detach("/dev/ublkb0")
 
 
 def taken_over(bench):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire attached` and `lunwire detach`.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -167,10 +168,20 @@ fn clean(book: &Book, attachment: &Attachment) -> Result<()> {
 
 fn tell_waiting(attachment: &Attachment) {
     let Attachment { name, place, url, pid, .. } = attachment;
+    let url = as_word(url);
     output::say(format_args!(
         "{name}: process {pid}, which attached it as {place}, is gone, and its users wait; try: \
          lunwire attach {url} --ublk, or lunwire detach {name}"
     ));
+}
+
+/// An address as a shell takes it for one word.
+fn as_word(address: &str) -> Cow<'_, str> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || ":/.-_@%,=+".contains(letter);
+    match address.chars().all(is_plain) {
+        true => address.into(),
+        false => format!("'{address}'").into(),
+    }
 }
 
 fn tell_gone(attachment: &Attachment, cleaned: Result<()>) {
@@ -211,5 +222,16 @@ mod tests {
             assert!(is_meant(&at(place), meant), "{place} {meant}");
             assert!(!is_meant(&at(place), "127.0.0.1:1080"), "{place}");
         }
+        let ublk = Attachment { kind: "ublk".into(), ..at("/dev/ublkb3") };
+        for meant in ["/dev/ublkb3", "/dev/ublkc3"] {
+            assert!(is_meant(&ublk, meant), "{meant}");
+        }
+        assert!(!is_meant(&ublk, "/dev/ublkc30"));
+    }
+
+    #[test]
+    fn what_is_to_be_typed_can_be_typed() {
+        assert_eq!(as_word("iscsi://host:3260/iqn.x:d-1_a/0"), "iscsi://host:3260/iqn.x:d-1_a/0");
+        assert_eq!(as_word("stripe:64K(a;b c)"), "'stripe:64K(a;b c)'");
     }
 }

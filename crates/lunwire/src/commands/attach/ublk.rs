@@ -302,6 +302,8 @@ pub(super) fn take_away(place: &str, force: bool) -> Result<()> {
     let Some(device) = UblkDevice::at(Path::new(place)).filter(|_| exists(place)) else {
         return Ok(());
     };
+    // Who may not ask may do nothing else.
+    device.info()?;
     if is_nobodys(&device) {
         return delete(&device);
     }
