@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Cases of interop/ublk: the process is killed while a device begins, is taken over, or ends."""
-import json
+"""Cases of interop/ublk: the process is killed while a device begins, or is taken over."""
 import time
 
-from ublk_bench import BINARY, MIB, NAME, need
+from ublk_bench import BINARY, MIB, need
 
 # Kills who makes one of these calls on the queue of the first device.
 KILLED = ("strace -f -qq -o /dev/null -P /dev/ublkc0 -e trace={call} "
@@ -63,39 +62,4 @@ def taken_over(bench):
         bench.linux.run("! ls /dev/ublk[bc]*")
 
 
-def stopped(bench):
-    """Killed when the device had ended and was still there: it is nobody's, and in nobody's way."""
-    with bench.target("stopped", 64 * MIB) as target:
-        def is_killed_then():
-            device = bench.attach(target)
-            pid = bench.pid(device)
-            bench.linux.cut(target.port)
-            writer = bench.linux.start(f"dd if=/dev/zero of={device} bs=4k count=1 oflag=direct")
-            time.sleep(1)
-            end = bench.linux.start(f"{BINARY} detach {NAME} --force 2>&1")
-            # The system waits for the write then.
-            bench.linux.run(f""". ./lib.sh
-                within 60 eval 'grep -qx ublk-stop /proc/{pid}/task/*/comm'; kill -9 {pid}""")
-            need(end.wait(60)[0] == 1, "it was detached")
-            need(writer.wait(60)[0] != 0, "a write that was not written")
-            bench.linux.mend(target.port)
-            bench.linux.run("test -e /dev/ublkc0; ! test -e /dev/ublkb0")
-
-        for what in [NAME, "/dev/ublkb0"]:
-            is_killed_then()
-            bench.detach(what)
-            bench.linux.run("! ls /dev/ublk[bc]*")
-        is_killed_then()
-        listing = bench.attached()
-        need([one["name"] for one in listing["gone"]] == [NAME], listing)
-        bench.linux.run("! ls /dev/ublk[bc]*")
-        is_killed_then()
-        said = json.loads(bench.lunwire("attach", bench.url(target), "--ublk", "--daemon", "--json")
-                          .strip().splitlines()[-1])
-        need(said["name"] == NAME, said)
-        bench.linux.run("[ $(ls /dev/ublkc* | wc -l) = 1 ]")
-        bench.detach(NAME)
-        bench.linux.run("! ls /dev/ublk[bc]*")
-
-
-CASES = [stopped, taken_over, begins]
+CASES = [taken_over, begins]
