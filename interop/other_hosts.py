@@ -78,9 +78,10 @@ def out(session, lun, action, key=0, action_key=0, kind=0):
 
 def write(path, data, at=0):
     """Whether all of it was written, past the system's cache."""
-    return subprocess.run(["dd", f"of={path}", "bs=64k", f"seek={at >> 16}", "iflag=fullblock",
-                           "oflag=direct", "conv=notrunc", "status=none"], input=data, stderr=subprocess.DEVNULL,
-                          check=False).returncode == 0
+    words = ["dd", f"of={path}", "bs=64k", f"seek={at >> 16}", "iflag=fullblock", "oflag=direct",
+             "conv=notrunc", "status=none"]
+    done = subprocess.run(words, input=data, stderr=subprocess.DEVNULL, check=False)
+    return done.returncode == 0
 
 
 def reserved(folder):

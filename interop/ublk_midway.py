@@ -37,7 +37,8 @@ def begins(bench):
         # Who has no rights hears that, and not that somebody uses it.
         is_killed(bench, target, CALLS[0])
         status, said = bench.linux.status(
-            f"setpriv --reuid 65534 --clear-groups {BINARY} detach /dev/ublkb0 --state-dir /tmp/n 2>&1")
+            f"setpriv --reuid 65534 --clear-groups {BINARY} detach /dev/ublkb0 "
+            "--state-dir /tmp/nobody 2>&1")
         need(status == 1 and "as root" in said, said)
         bench.detach("/dev/ublkb0")
 

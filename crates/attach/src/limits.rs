@@ -71,8 +71,8 @@ pub(crate) const REWRITES_MAX: usize = 32;
 /// tried.
 pub(crate) const FAILURES_MAX: u32 = 8;
 
-/// Between two tries of a flush that no client has asked for: what keeps the disk from it, such as a
-/// reservation of another host, may pass.
+/// Between two tries of a flush that no client has asked for: what keeps the disk from it, such as
+/// a reservation of another host, may pass.
 pub(crate) const FLUSH_AGAIN: Duration = Duration::from_secs(1);
 
 /// How often in a row such a flush may fail before nothing more is tried: for half a minute.

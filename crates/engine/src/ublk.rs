@@ -208,8 +208,8 @@ impl UblkDevice {
         Self { number, path: PathBuf::from(format!("/dev/ublkb{number}")) }
     }
 
-    /// The device at a path, by its name or that of its queue, which alone is there before it can be
-    /// used.
+    /// The device at a path, by its name or that of its queue, which alone is there before it can
+    /// be used.
     #[must_use]
     pub fn at(path: &Path) -> Option<Self> {
         let path = path.to_str()?;
