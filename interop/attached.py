@@ -429,6 +429,16 @@ def at_once(folder):
         os.close(held)
         need(time.monotonic() - begun < 20, "some waited in vain")
         need(os.listdir(f"{folder}/attached") == [], "it left something")
+        # Who comes when it ends is told that, and not that something is wrong.
+        for _ in range(10):
+            run(BINARY, "attach", target.url, where, "--daemon", *state)
+            with ThreadPoolExecutor(4) as threads:
+                one = [BINARY, "detach", where, *state]
+                orders = [threads.submit(subprocess.run, one, stdin=subprocess.DEVNULL, text=True,
+                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                          for _ in range(4)]
+                for said in [order.result().stdout for order in orders]:
+                    need("attached no more" in said or "nothing is attached" in said, said)
         # A directory has one disk.
         for _ in range(30):
             with ThreadPoolExecutor(2) as threads:

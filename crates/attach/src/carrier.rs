@@ -274,6 +274,12 @@ impl<O> Carrier<O> {
         !self.hungry.is_empty()
     }
 
+    /// Whether [`Carrier::feed`] is to be called soon, whatever else happens: for memory, or as a
+    /// flush waits for its time.
+    pub(crate) fn wants_turn(&self) -> bool {
+        self.is_hungry() || self.keeping.as_ref().is_some_and(Keeping::has_paused)
+    }
+
     /// On what an answer of the disk stands: it is right if this is the same when it has come as
     /// when it was asked for. None: on nothing now, something is written again.
     pub(crate) fn footing(&self) -> Option<Footing> {

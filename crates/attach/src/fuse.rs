@@ -358,12 +358,12 @@ impl Ends {
     fn run(self) {
         loop {
             self.shared.carry(Carrier::reap);
-            let hungry = self.shared.carrier().is_hungry();
-            if hungry {
+            let wants_turn = self.shared.carrier().wants_turn();
+            if wants_turn {
                 std::thread::sleep(limits::ROOM_INTERVAL);
                 self.shared.carry(Carrier::feed);
             }
-            let at_once = hungry.then(Timespec::default);
+            let at_once = wants_turn.then(Timespec::default);
             let mut both = [&self.completions as &dyn std::os::fd::AsFd, &*self.ending]
                 .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
             // It fails when a signal comes.

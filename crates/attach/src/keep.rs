@@ -60,6 +60,8 @@ pub(crate) struct Keep {
     footing: Footing,
     /// How often since the last good flush the unit failed to keep something.
     failures: u32,
+    /// How often since then it failed to flush.
+    flushes_failed: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +114,7 @@ impl Keep {
             state: State::Steady,
             footing,
             failures: 0,
+            flushes_failed: 0,
         }
     }
 
@@ -176,7 +179,7 @@ impl Keep {
 
     /// A flush has ended well, and nothing was lost before.
     pub(crate) fn flushed(&mut self, mark: Stamp) {
-        self.failures = 0;
+        (self.failures, self.flushes_failed) = (0, 0);
         if mark > self.confirmed {
             self.confirmed = mark;
             self.ranges.forget(mark);
@@ -209,7 +212,8 @@ impl Keep {
     pub(crate) fn next(&mut self, idle: bool) -> Option<Step> {
         match self.state {
             State::Draining if idle && self.ranges.is_empty() => {
-                (self.state, self.failures) = (State::Steady, 0);
+                self.state = State::Steady;
+                (self.failures, self.flushes_failed) = (0, 0);
                 Some(Step::Begin(0))
             }
             State::Draining if idle => {
@@ -262,8 +266,8 @@ impl Keep {
 
     /// A flush has failed, and nothing is known to be lost.
     pub(crate) fn cannot_flush(&mut self) -> Option<Step> {
-        self.failures += 1;
-        if self.failures > limits::FAILURES_MAX { self.give_up() } else { None }
+        self.flushes_failed += 1;
+        if self.flushes_failed > limits::FLUSHES_MAX { self.give_up() } else { None }
     }
 
     /// Nothing that is kept can be written again. Some, once.

@@ -313,7 +313,7 @@ impl Server {
                     }
                 }
             }
-            let hungry = self.carrier.is_hungry() || !self.waiting.is_empty();
+            let hungry = self.carrier.wants_turn() || !self.waiting.is_empty();
             let left = |until: Instant| until.saturating_duration_since(Instant::now());
             let timeout = match hungry {
                 true => Some(limits::ROOM_INTERVAL),

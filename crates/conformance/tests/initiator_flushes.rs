@@ -116,13 +116,14 @@ fn a_failure_that_was_told_is_not_excused_where_the_unit_writes_through() {
     }
     for (event, lost) in [
         (Event::Sense(0x70, 0x0b, 0x44, 0), true),
-        (Event::Status(0x40), true),
         (Event::Told(0x71, 3, 0x0c, 0), true),
         (deferred, true),
         // Nothing was told.
         (Event::Sense(0x70, 6, 0x29, 0), false),
         (Event::Break, false),
         (Event::Silence, false),
+        // TASK ABORTED, by another host.
+        (Event::Status(0x40), false),
     ] {
         let lab = Lab::new(Some((false, false)));
         let disk = Disk::open(&lab.session, 0).unwrap();

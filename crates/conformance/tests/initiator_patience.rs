@@ -5,6 +5,9 @@
 
 use std::io::Write;
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
 use std::time::Instant;
@@ -30,6 +33,7 @@ use wire::iscsi::*;
 use wire::scsi::sam::BUSY;
 use wire::scsi::sam::CHECK_CONDITION;
 use wire::scsi::sam::GOOD;
+use wire::scsi::sam::TASK_ABORTED;
 use wire::scsi::sam::TASK_SET_FULL;
 
 /// What the user allows.
@@ -74,7 +78,9 @@ fn read(
 
 #[test]
 fn a_target_that_is_busy_for_ever_is_asked_as_long_as_the_user_says() {
-    for (status, word) in [(BUSY, "BUSY"), (TASK_SET_FULL, "TASK SET FULL")] {
+    let statuses =
+        [(BUSY, "BUSY"), (TASK_SET_FULL, "TASK SET FULL"), (TASK_ABORTED, "TASK ABORTED")];
+    for (status, word) in statuses {
         for command_timeout in [SHORT, Duration::ZERO] {
             let mock = Mock::start(move |request, _, numbers| match request {
                 Request::Command(command) => mock::ended(command, numbers, status, None),
@@ -97,6 +103,37 @@ fn a_target_that_is_busy_for_ever_is_asked_as_long_as_the_user_says() {
             assert!(time >= LIMIT, "it was tried again: {time:?}");
             assert!(told.len() == 1 && told[0].contains(word), "told once: {told:?}");
         }
+    }
+}
+
+/// Another host resets the unit, or takes it.
+#[test]
+fn what_another_host_aborts_is_sent_again_where_that_does_no_harm() {
+    for (retry, sent) in [(Retry::Always, 3), (Retry::IfNotDone, 1), (Retry::Never, 1)] {
+        let count = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&count);
+        let mock = Mock::start(move |request, _, numbers| match request {
+            Request::Command(command) => match seen.fetch_add(1, Ordering::Relaxed) {
+                0 | 1 => mock::ended(command, numbers, TASK_ABORTED, None),
+                _ => mock::ended(command, numbers, GOOD, None),
+            },
+            _ => Vec::new(),
+        });
+        let mut queue = Queue::new(&Config::default()).unwrap();
+        let target = Some("iqn.2026-01.example:t".to_owned());
+        let id = queue.login(Options::new(mock.portal().to_string(), target)).unwrap();
+        let cdb = Cdb { bytes: [0; 32], len: 6 };
+        queue.post(id, 1, Wish { lun: 0, cdb, data: Data::None, retry }).unwrap();
+        let result = loop {
+            queue.wait_n(1, END);
+            match queue.reap() {
+                Some(Event::Done { tag: 1, result, .. }) => break result,
+                Some(_) => {}
+                None => panic!("it does not end"),
+            }
+        };
+        assert_eq!(result.is_ok(), retry == Retry::Always, "{result:?}");
+        assert_eq!(count.load(Ordering::Relaxed), sent, "{retry:?}");
     }
 }
 

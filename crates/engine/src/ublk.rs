@@ -36,6 +36,9 @@ use crate::apart::apart;
 
 const CONTROL: &str = "/dev/ublk-control";
 
+/// The queue of a device, before its number.
+const QUEUE: &str = "/dev/ublkc";
+
 /// Sizes are told in sectors.
 const SECTOR: u64 = 512;
 
@@ -205,10 +208,12 @@ impl UblkDevice {
         Self { number, path: PathBuf::from(format!("/dev/ublkb{number}")) }
     }
 
-    /// The device at a path, by its name.
+    /// The device at a path, by its name or that of its queue, which alone is there before it can
+    /// be used.
     #[must_use]
     pub fn at(path: &Path) -> Option<Self> {
-        let number = path.to_str()?.strip_prefix("/dev/ublkb")?;
+        let path = path.to_str()?;
+        let number = path.strip_prefix("/dev/ublkb").or_else(|| path.strip_prefix(QUEUE))?;
         number.parse().ok().map(Self::of)
     }
 
@@ -255,9 +260,17 @@ impl UblkDevice {
     /// # Errors
     /// [`ErrorKind::ResourceBusy`] if somebody else does.
     pub fn queue(&self, watched: &[BorrowedFd<'_>]) -> io::Result<Queue> {
-        let path = format!("/dev/ublkc{}", self.number);
-        let device = File::options().read(true).write(true).open(path)?;
-        Queue::new(device, watched)
+        Queue::new(self.open_queue()?, watched)
+    }
+
+    /// Whether somebody has its queue, as who serves it does, or is about to.
+    #[must_use]
+    pub fn has_server(&self) -> bool {
+        self.open_queue().is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)
+    }
+
+    fn open_queue(&self) -> io::Result<File> {
+        File::options().read(true).write(true).open(format!("{QUEUE}{}", self.number))
     }
 
     /// Shows the device to its users: waits until its queue is served, and looks for partitions,
@@ -471,7 +484,9 @@ mod tests {
 
     #[test]
     fn devices_are_known_by_their_paths() {
-        assert_eq!(UblkDevice::at(Path::new("/dev/ublkb7")), Some(UblkDevice::of(7)));
+        for path in ["/dev/ublkb7", "/dev/ublkc7"] {
+            assert_eq!(UblkDevice::at(Path::new(path)), Some(UblkDevice::of(7)));
+        }
         for odd in ["/dev/ublkb", "/dev/ublkb7p1", "/dev/loop7", "ublkb7"] {
             assert_eq!(UblkDevice::at(Path::new(odd)), None, "{odd}");
         }

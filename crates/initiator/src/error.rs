@@ -312,8 +312,8 @@ impl Error {
     }
 
     pub(crate) fn busy_since(&self, since: Option<Instant>, now: Instant) -> Self {
-        let is_busy =
-            matches!(&self.0.kind, Kind::Status { status: sam::BUSY | sam::TASK_SET_FULL, .. });
+        let again = [sam::BUSY, sam::TASK_SET_FULL, sam::TASK_ABORTED];
+        let is_busy = matches!(&self.0.kind, Kind::Status { status, .. } if again.contains(status));
         self.change(|inner| inner.busy = since.filter(|_| is_busy).map(|since| now.since(since)))
     }
 
@@ -347,8 +347,8 @@ impl Error {
         self.0.command.as_ref()
     }
 
-    /// For how long the target has answered BUSY or TASK SET FULL each time that the command was
-    /// tried, if that is what went wrong.
+    /// For how long the target has answered BUSY, TASK SET FULL or TASK ABORTED each time that the
+    /// command was tried, if that is what went wrong.
     #[must_use]
     pub fn busy_for(&self) -> Option<Duration> {
         self.0.busy

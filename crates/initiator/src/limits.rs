@@ -56,7 +56,7 @@ pub(crate) const ATTENTIONS_MAX: u32 = 8;
 /// How often a command that the target aborted is sent again.
 pub(crate) const ABORTS_MAX: u32 = 3;
 
-/// Pause before a command that met BUSY or TASK SET FULL is sent again; it doubles.
+/// Pause before a command that met BUSY, TASK SET FULL or TASK ABORTED is sent again; it doubles.
 pub(crate) const BUSY_MIN: Duration = Duration::from_millis(2);
 
 /// A session that lasts as long was one, though nothing was asked in it: longer than a login takes.

@@ -94,7 +94,7 @@ pub enum Data {
 #[expect(clippy::exhaustive_enums)] // callers choose
 pub enum Retry {
     /// Send it again: doing it twice is as good as doing it once. Also after a unit attention, BUSY
-    /// and an abort by the target.
+    /// and an abort by the target or by another host (TASK ABORTED).
     Always,
     /// Send it again only if it was certainly not carried out: before it was sent, after a unit
     /// attention, a deferred error, BUSY or TASK SET FULL.

@@ -58,6 +58,7 @@ use iscsi::initiator::SessionError;
 use wire::scsi::Sense;
 use wire::scsi::sam::BUSY;
 use wire::scsi::sam::RESERVATION_CONFLICT;
+use wire::scsi::sam::TASK_ABORTED;
 use wire::scsi::sam::TASK_SET_FULL;
 
 use crate::args::ClientOptions;
@@ -638,6 +639,9 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
         }
         Kind::Status { status: BUSY | TASK_SET_FULL, .. } => {
             "the target has more to do than it takes; try: again later".into()
+        }
+        Kind::Status { status: TASK_ABORTED, .. } => {
+            "another host ends what is under way there; try: again when it does not".into()
         }
         Kind::OtherDisk { .. } => match output::command().as_deref() {
             Some("shell") => format!("try: login {url}, to go on with the new one"),

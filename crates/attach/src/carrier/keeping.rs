@@ -3,6 +3,7 @@
 //! what ends while the unit may have lost something.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use initiator::Chunks;
 use initiator::DiskEvent;
@@ -36,6 +37,8 @@ pub(super) struct Keeping {
     lacking: VecDeque<usize>,
     /// What the flush covers that is under way for room.
     background: Option<Stamp>,
+    /// A flush has failed: when the next one may be sent.
+    flush_again: Option<Instant>,
     /// Whether the disk has told that it has no volatile cache: it ends as soon as it can.
     is_over: bool,
     /// Why nothing goes on.
@@ -60,9 +63,21 @@ impl Keeping {
             again: Vec::new(),
             lacking: VecDeque::new(),
             background: None,
+            flush_again: None,
             is_over: false,
             cause: String::new(),
         }
+    }
+
+    /// Whether it is too early for another flush.
+    fn is_pausing(&mut self) -> bool {
+        self.flush_again = self.flush_again.filter(|at| Instant::now() < *at);
+        self.flush_again.is_some()
+    }
+
+    /// Whether it has to be looked at again by itself.
+    pub(super) const fn has_paused(&self) -> bool {
+        self.flush_again.is_some()
     }
 
     /// The main operation of a task has ended.
@@ -200,6 +215,9 @@ impl<O> Carrier<O> {
     /// A flush that no client has asked for has ended.
     pub(super) fn on_own_flush(&mut self, result: Result<(), initiator::Error>) {
         let Some(keeping) = &mut self.keeping else { return };
+        if result.as_ref().is_err_and(|error| !is_lost(error)) {
+            keeping.flush_again = Some(Instant::now() + limits::FLUSH_AGAIN);
+        }
         let keep = &mut keeping.keep;
         let step = match keeping.background.take() {
             // Under way until it ended, as whatever clients ask for.
@@ -292,6 +310,7 @@ impl<O> Carrier<O> {
     /// Writes again what may be lost, and lets begin what has waited for that or for room.
     pub(super) fn go_on(&mut self) {
         while let Some(keeping) = &mut self.keeping
+            && !keeping.is_pausing()
             && let Some(step) = keeping.keep.next(self.at_disk == 0)
         {
             match step {
@@ -347,7 +366,8 @@ impl<O> Carrier<O> {
         }
         let Some(keeping) = &mut self.keeping else { return };
         let waits = if keeping.lacking.is_empty() { Waits::Nobody } else { Waits::ForRoom };
-        if keeping.background.is_none() && keeping.keep.wants_flush(waits) {
+        let may_flush = keeping.background.is_none() && !keeping.is_pausing();
+        if may_flush && keeping.keep.wants_flush(waits) {
             keeping.background = Some(keeping.keep.mark());
             self.at_disk += 1;
             self.send_own_flush();

@@ -446,12 +446,12 @@ proptest! {
 #[test]
 fn failures_count_until_a_good_flush() {
     let mut keep = Keep::new(100, Footing::default());
-    for _ in 0..5 * limits::FAILURES_MAX {
+    for _ in 0..5 * limits::FLUSHES_MAX {
         assert!(keep.cannot_flush().is_none());
         keep.wrote(0..1, Content::Discard, 0);
         keep.flushed(keep.mark());
     }
-    for _ in 0..limits::FAILURES_MAX {
+    for _ in 0..limits::FLUSHES_MAX {
         assert!(keep.cannot_flush().is_none());
     }
     assert!(matches!(keep.cannot_flush(), Some(Step::Broken)));

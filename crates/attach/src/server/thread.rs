@@ -151,8 +151,8 @@ impl<P: Port> Server<P> {
             Phase::Handshake(_, until) if client.end != End::Closed => Some(until),
             _ => None,
         });
-        let is_hungry = self.blocked || self.carrier.is_hungry();
-        let room = is_hungry.then(|| now + limits::ROOM_INTERVAL);
+        let wants_turn = self.blocked || self.carrier.wants_turn();
+        let room = wants_turn.then(|| now + limits::ROOM_INTERVAL);
         // What has ended in this round.
         let touched = (!self.touched.is_empty()).then_some(now);
         let gossip = self.gossip.deadline();
@@ -376,10 +376,13 @@ impl<P: Port> Server<P> {
             self.tell_of_client("a connection was closed: its negotiation took too long".into());
             self.close(key);
         }
-        if !std::mem::take(&mut self.blocked) && !self.carrier.is_hungry() {
+        let is_hungry = std::mem::take(&mut self.blocked) || self.carrier.is_hungry();
+        if !is_hungry && !self.carrier.wants_turn() {
             return;
         }
-        self.make_room(now);
+        if is_hungry {
+            self.make_room(now);
+        }
         self.carrier.feed();
         self.deliver();
         let waiting: Vec<usize> = self
@@ -484,7 +487,7 @@ impl<P: Port> Server<P> {
                 return Err(Error::Silent);
             }
             self.carrier.feed();
-            self.port.wait(match self.carrier.is_hungry() {
+            self.port.wait(match self.carrier.wants_turn() {
                 true => Some(until.min(now + limits::ROOM_INTERVAL)),
                 false => Some(until),
             });

@@ -21,6 +21,7 @@ use wire::scsi::sam::BUSY;
 use wire::scsi::sam::CHECK_CONDITION;
 use wire::scsi::sam::GOOD;
 use wire::scsi::sam::RESERVATION_CONFLICT;
+use wire::scsi::sam::TASK_ABORTED;
 use wire::scsi::sam::TASK_SET_FULL;
 
 use crate::Fate;
@@ -119,7 +120,9 @@ fn says(cdb: &Cdb, outcome: &Outcome) -> Says {
     let sense = match completion.status {
         // Sense data may come with any status (SPC-4 §4.5.1).
         _ if sense.is_some_and(|sense| sense.deferred) => sense,
-        BUSY | TASK_SET_FULL | RESERVATION_CONFLICT => return Says::Nothing,
+        // As with one that did not end.
+        TASK_ABORTED if flushes => return Says::Lost,
+        BUSY | TASK_SET_FULL | TASK_ABORTED | RESERVATION_CONFLICT => return Says::Nothing,
         GOOD if is_quiet(cdb) => return Says::Nothing,
         GOOD => return Says::Ready,
         CHECK_CONDITION => sense,
@@ -230,7 +233,8 @@ mod tests {
             (Outcome::Failed(Ending::TimedOut), after(1)),
             (Outcome::Failed(Ending::Lost { sent: true }), after(1)),
             (Outcome::Failed(Ending::Lost { sent: false }), after(0)),
-            (ends(0x40, Vec::new()), Generation::of(0, 1)),
+            // By another host.
+            (ends(TASK_ABORTED, Vec::new()), after(1)),
             (ends(CHECK_CONDITION, Vec::new()), Generation::of(0, 1)),
             (ends(BUSY, Vec::new()), after(0)),
         ] {

@@ -27,6 +27,7 @@ use wire::scsi::sam::BUSY;
 use wire::scsi::sam::CHECK_CONDITION;
 use wire::scsi::sam::CONDITION_MET;
 use wire::scsi::sam::GOOD;
+use wire::scsi::sam::TASK_ABORTED;
 use wire::scsi::sam::TASK_SET_FULL;
 
 use super::SessionDriver;
@@ -590,7 +591,13 @@ impl Job {
             _ if access == Some(Access::Elsewhere) => {
                 return Verdict::Elsewhere(Kind::Status { status, sense, raw });
             }
-            _ if matches!(status, BUSY | TASK_SET_FULL) || access == Some(Access::Soon) => {
+            (TASK_ABORTED, ..) if self.request.retry != Retry::Always => {}
+            // Another host may reset the unit again and again.
+            _ if matches!(status, BUSY | TASK_SET_FULL | TASK_ABORTED)
+                || key == Some(SenseKey::UnitAttention)
+                    && self.attentions >= limits::ATTENTIONS_MAX
+                || access == Some(Access::Soon) =>
+            {
                 let since = *self.busy_since.get_or_insert(terms.now);
                 let (busy, left) = (terms.now.since(since), since + terms.busy);
                 if busy < terms.busy {

@@ -193,7 +193,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
                 book.strike(&reserved.name);
             }
             session.logout();
-            return Err(error);
+            return Err(ublk::outrun(error, claim.as_ref()));
         }
     };
     let name = listed.as_ref().map(|(_, reserved)| reserved.name.clone()).unwrap_or_default();

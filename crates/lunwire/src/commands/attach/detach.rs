@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire attached` and `lunwire detach`.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use control::admin::Attachment;
 use control::admin::Reply;
 use control::admin::Request;
 use control::units;
+use engine::ublk::UblkDevice;
 use serde_json::json;
 
 use super::book;
@@ -104,6 +106,10 @@ pub(crate) fn detach(options: &DetachOptions) -> Result<()> {
     }
     if !book.socket(name).exists() {
         let Attachment { pid, .. } = entry.attachment;
+        let is_there = book.entries()?.iter().any(|one| one.alive && one.attachment.pid == pid);
+        if !is_there {
+            bail!("nothing is attached as {meant} any more: it has just ended");
+        }
         bail!("{name}: somebody has removed the socket of process {pid}; try: kill {pid}");
     }
     let order = Request::Detach { force: options.force, leave: options.leave };
@@ -131,8 +137,11 @@ fn is_meant(attachment: &Attachment, meant: &str) -> bool {
         let full = Path::new(meant).canonicalize();
         path == meant || full.is_ok_and(|full| full == Path::new(path))
     };
+    // By the name of its queue, too.
+    let device = UblkDevice::at(Path::new(meant));
     attachment.name == meant
         || same(&attachment.place)
+        || device.is_some_and(|device| device.path() == Path::new(&attachment.place))
         || attachment.folder.as_deref().is_some_and(same)
         || socket_of(&attachment.place).is_some_and(|socket| {
             let full = std::path::absolute(meant);
@@ -152,16 +161,27 @@ fn clean(book: &Book, attachment: &Attachment) -> Result<()> {
     if let Some(folder) = &attachment.folder {
         book::take_away(Path::new(folder))?;
     }
+    ublk::take_stopped(attachment)?;
     book.clean(&attachment.name);
     Ok(())
 }
 
 fn tell_waiting(attachment: &Attachment) {
     let Attachment { name, place, url, pid, .. } = attachment;
+    let url = as_word(url);
     output::say(format_args!(
         "{name}: process {pid}, which attached it as {place}, is gone, and its users wait; try: \
          lunwire attach {url} --ublk, or lunwire detach {name}"
     ));
+}
+
+/// An address as a shell takes it for one word.
+fn as_word(address: &str) -> Cow<'_, str> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || ":/.-_@%,=+".contains(letter);
+    match address.chars().all(is_plain) {
+        true => address.into(),
+        false => format!("'{address}'").into(),
+    }
 }
 
 fn tell_gone(attachment: &Attachment, cleaned: Result<()>) {
@@ -202,5 +222,16 @@ mod tests {
             assert!(is_meant(&at(place), meant), "{place} {meant}");
             assert!(!is_meant(&at(place), "127.0.0.1:1080"), "{place}");
         }
+        let ublk = Attachment { kind: "ublk".into(), ..at("/dev/ublkb3") };
+        for meant in ["/dev/ublkb3", "/dev/ublkc3"] {
+            assert!(is_meant(&ublk, meant), "{meant}");
+        }
+        assert!(!is_meant(&ublk, "/dev/ublkc30"));
+    }
+
+    #[test]
+    fn what_is_to_be_typed_can_be_typed() {
+        assert_eq!(as_word("iscsi://host:3260/iqn.x:d-1_a/0"), "iscsi://host:3260/iqn.x:d-1_a/0");
+        assert_eq!(as_word("stripe:64K(a;b c)"), "'stripe:64K(a;b c)'");
     }
 }

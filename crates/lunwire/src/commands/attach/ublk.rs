@@ -6,6 +6,7 @@
 
 use std::hash::BuildHasher;
 use std::hash::RandomState;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 use std::time::Instant;
@@ -125,6 +126,9 @@ impl Claim {
                 "several devices of {url} wait for a process; try: --recover NUMBER, or --as NAME"
             );
         }
+        if listed.is_empty() && wanted.is_none() {
+            strike_stopped(book, url)?;
+        }
         let device = listed.pop().or_else(|| wanted.map(|device| (device, None, true)));
         let Some((device, name, is_elsewhere)) = device else {
             return Ok(Self { mark: Mark::new(), orphan: None });
@@ -165,7 +169,12 @@ impl Claim {
         }
         let until = Instant::now() + PATIENCE;
         while let Err(error) = device.begin_recovery() {
-            let is_passing = error.kind() == std::io::ErrorKind::ResourceBusy;
+            let is_begun = error.kind() == ErrorKind::InvalidInput && device.info()?.is_orphan;
+            if is_begun && !device.has_server() {
+                // By a process that was killed before it served it.
+                break;
+            }
+            let is_passing = is_begun || error.kind() == ErrorKind::ResourceBusy;
             if is_passing {
                 // Somebody else may have been quicker.
                 expect_unserved(device, &device.info()?)?;
@@ -211,6 +220,23 @@ pub(super) fn explained(
     ))
 }
 
+/// Why a device could not be served: somebody was quicker, and is about to serve it.
+pub(super) fn outrun(error: anyhow::Error, claim: Option<&Claim>) -> anyhow::Error {
+    let Some(Orphan { device, .. }) = claim.and_then(|claim| claim.orphan.as_ref()) else {
+        return error;
+    };
+    let until = Instant::now() + PATIENCE;
+    while device.has_server() && Instant::now() < until {
+        if let Ok(info) = device.info()
+            && let Err(served) = expect_unserved(device, &info)
+        {
+            return served.into();
+        }
+        std::thread::sleep(LOOK);
+    }
+    error
+}
+
 /// Whether a disk is there over several paths.
 fn has_paths(address: &Address) -> bool {
     match address {
@@ -227,15 +253,48 @@ pub(super) fn exists(place: &str) -> bool {
     })
 }
 
-/// Whether the device of an attachment whose process is gone is still there, and not another one
-/// that has its number since.
+/// Whether the device of an attachment whose process is gone waits for the next one, and is not
+/// another one that has its number since.
 pub(super) fn is_left(attachment: &Attachment) -> bool {
-    let device = UblkDevice::at(Path::new(&attachment.place));
-    let Some(device) = device.filter(|_| attachment.kind == "ublk") else { return false };
+    let Some(device) = device_of(attachment) else { return false };
     match device.info() {
+        Ok(info) if info.is_unused => false,
         Ok(info) => u32::try_from(info.pid) == Ok(attachment.pid) || !lives(info.pid),
         Err(error) => !matches!(error, UblkError::NoDevice(_) | UblkError::NoModule(_)),
     }
+}
+
+fn device_of(attachment: &Attachment) -> Option<UblkDevice> {
+    UblkDevice::at(Path::new(&attachment.place)).filter(|_| attachment.kind == "ublk")
+}
+
+/// Takes away the device of an attachment whose process was killed when it had stopped it. False:
+/// there is none.
+pub(super) fn take_stopped(attachment: &Attachment) -> Result<bool> {
+    match device_of(attachment).filter(is_nobodys) {
+        Some(device) => delete(&device).map(|()| true),
+        None => Ok(false),
+    }
+}
+
+/// Strikes out attachments of `url` whose devices nobody can take over.
+fn strike_stopped(book: &Book, url: &str) -> Result<()> {
+    for Entry { attachment, alive } in book.entries()? {
+        if !alive && attachment.url == url && take_stopped(&attachment)? {
+            book.clean(&attachment.name);
+        }
+    }
+    Ok(())
+}
+
+/// Whether nobody can use a device, and nobody is about to change that: its process was killed
+/// before it was shown, or after it was stopped.
+fn is_nobodys(device: &UblkDevice) -> bool {
+    device.info().is_ok_and(|info| info.is_unused && !lives(info.pid)) && !device.has_server()
+}
+
+fn delete(device: &UblkDevice) -> Result<()> {
+    device.delete().with_context(|| format!("cannot take {} away", device.path().display()))
 }
 
 /// Takes away a device whose process is gone; `force`: even if somebody uses it.
@@ -243,9 +302,10 @@ pub(super) fn take_away(place: &str, force: bool) -> Result<()> {
     let Some(device) = UblkDevice::at(Path::new(place)).filter(|_| exists(place)) else {
         return Ok(());
     };
-    if device.info().is_ok_and(|info| info.is_unused && info.pid > 0 && !lives(info.pid)) {
-        // Its process was killed before anybody could use it.
-        return device.delete().with_context(|| format!("cannot take {place} away"));
+    // Who may not ask may do nothing else.
+    device.info()?;
+    if is_nobodys(&device) {
+        return delete(&device);
     }
     if !force && served::soon(|| served::is_unused(&device)).is_err() {
         let users = super::users::of(device.path());
@@ -255,10 +315,8 @@ pub(super) fn take_away(place: &str, force: bool) -> Result<()> {
         );
     }
     wait_for_orphan(&device)?;
-    device
-        .stop()
-        .and_then(|()| device.delete())
-        .with_context(|| format!("cannot take {place} away"))
+    device.stop().with_context(|| format!("cannot take {place} away"))?;
+    delete(&device)
 }
 
 /// Waits until the system has noticed that the process of a device is gone.
@@ -270,8 +328,14 @@ fn wait_for_orphan(device: &UblkDevice) -> Result<UblkInfo> {
             return Ok(info);
         }
         expect_unserved(device, &info)?;
+        let shown = device.path().display().to_string();
+        if is_nobodys(device) {
+            bail!(
+                "{shown}: its process was killed before anybody could use it, or when it had \
+                 stopped it; try: lunwire detach {shown}"
+            );
+        }
         if Instant::now() >= until || client::is_interrupted() {
-            let shown = device.path().display().to_string();
             return Err(UblkError::NotWaiting(shown).into());
         }
         std::thread::sleep(LOOK);

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Cases of interop/ublk: the process is killed while a device begins, or is taken over."""
+import time
+
+from ublk_bench import BINARY, MIB, need
+
+# Kills who makes one of these calls on the queue of the first device.
+KILLED = ("strace -f -qq -o /dev/null -P /dev/ublkc0 -e trace={call} "
+          "-e inject={call}:signal=KILL")
+# When the device is there and nobody serves it, and a little later.
+CALLS = ["openat", "mmap"]
+
+
+def is_killed(bench, target, call, *options):
+    status, said = bench.linux.status(
+        f"{KILLED.format(call=call)} {BINARY} attach {bench.url(target)} --ublk "
+        f"{' '.join(options)} 2>&1")
+    need(status == 128 + 9, f"{call}: status {status}\n{said}")
+
+
+def begins(bench):
+    """Killed before anybody could use the device: nobody takes it over, and whoever finds it takes
+    it away, by either name."""
+    with bench.target("begins", 64 * MIB) as target:
+        for call, what in zip(CALLS, ["/dev/ublkb0", "/dev/ublkc0"]):
+            is_killed(bench, target, call)
+            bench.linux.run("test -e /dev/ublkc0; ! test -e /dev/ublkb0")
+            listing = bench.attached()
+            need(not listing["attached"] + listing["gone"], listing)
+            begin = time.monotonic()
+            bench.lunwire("attach", bench.url(target), "--ublk", "--recover", "0", status=1,
+                          says="lunwire detach /dev/ublkb0")
+            need(time.monotonic() - begin < 10, "it waits for what does not come")
+            bench.detach(what, says="is taken away")
+            bench.linux.run("! ls /dev/ublk[bc]*")
+        bench.detach("/dev/ublkc0", status=1, says="nothing is attached as /dev/ublkc0")
+        # Who has no rights hears that, and not that somebody uses it.
+        is_killed(bench, target, CALLS[0])
+        status, said = bench.linux.status(
+            f"setpriv --reuid 65534 --clear-groups {BINARY} detach /dev/ublkb0 "
+            "--state-dir /tmp/nobody 2>&1")
+        need(status == 1 and "as root" in said, said)
+        bench.detach("/dev/ublkb0")
+
+
+def taken_over(bench):
+    """Killed while it takes a device over: the next one does, and loses nothing."""
+    with bench.target("again", 64 * MIB) as target:
+        device = bench.attach(target)
+        bench.linux.run(f"""head -c 8M /dev/urandom > /tmp/again
+            dd if=/tmp/again of={device} bs=1M oflag=direct status=none""")
+        bench.kill(device)
+        reader = bench.linux.start(f"cmp -n 8M /tmp/again {device}")
+        for call in CALLS:
+            is_killed(bench, target, call)
+            need([one["place"] for one in bench.attached()["gone"]] == [device], "it waits no more")
+        need(bench.attach(target) == device, "it took another device")
+        reader.must()
+        # Nor does it stay when it was not taken over.
+        bench.kill(device)
+        is_killed(bench, target, CALLS[0])
+        bench.detach(device)
+        bench.linux.run("! ls /dev/ublk[bc]*")
+
+
+CASES = [taken_over, begins]
