@@ -57,3 +57,6 @@ LAYERED = [CASES[2], CASES[3], CASES[4], CASES[5], CASES[9], CASES[10]]
 
 # What is wanted of our initiator beside libiscsi.
 INITIATOR_PER_CPU, INITIATOR_LATENCY, INITIATOR_LARGE = 1.5, 0.9, 1.3
+
+# What is wanted beside SPDK: times its rate, of its busy processor time per I/O, of its p99.
+SPDK_RATE, SPDK_COST, SPDK_P99 = 1.1, 1.0, 1.0

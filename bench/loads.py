@@ -42,6 +42,11 @@ def build_raw():
                    check=True)
 
 
+def worked(target):
+    """Processor time that a server needed so far. One that never sleeps says itself how much."""
+    return target.busy_seconds() if hasattr(target, "busy_seconds") else spent(target.pid)
+
+
 def spent(pid):
     """Processor time of a process, of threads that have ended too, in seconds to the nanosecond."""
     # clock_getcpuclockid(3), which Python does not have.
@@ -133,9 +138,13 @@ def by_raw(options, target, case):
 
 
 def own_sample(result, wall):
-    return {"rate": result["requests_per_second"], "requests": result["requests"], "wall": wall,
-            "initiator_cpu": result["cpu_seconds"], "initiator_wall": result["seconds"],
-            "latency_us": result["latency_ns"]["mean"] / 1000}
+    latency = result["latency_ns"]
+    sample = {"rate": result["requests_per_second"], "requests": result["requests"], "wall": wall,
+              "initiator_cpu": result["cpu_seconds"], "initiator_wall": result["seconds"],
+              "latency_us": latency["mean"] / 1000}
+    if "percentiles" in latency:
+        sample["p99_us"] = latency["percentiles"]["p99"] / 1000
+    return sample
 
 
 LOADS = {"perf": by_perf, "qemu": by_qemu, "lunwire": by_lunwire, "raw": by_raw}
@@ -143,9 +152,9 @@ LOADS = {"perf": by_perf, "qemu": by_qemu, "lunwire": by_lunwire, "raw": by_raw}
 
 def measure(options, target, case, load):
     """One run of one case: what the reports need, as a dictionary of numbers."""
-    cpu = spent(target.pid)
+    cpu = worked(target)
     sample = LOADS[load](options, target, case)
-    cpu = spent(target.pid) - cpu
+    cpu = worked(target) - cpu
     requests, rate = sample["requests"], sample["rate"]
     numbers = {
         "rate": rate, "mb_per_s": rate * case.block / 1e6,
@@ -156,4 +165,6 @@ def measure(options, target, case, load):
         "initiator_share": sample["initiator_cpu"] / sample["initiator_wall"],
         "latency_us": sample.get("latency_us", case.depth * case.sessions / rate * 1e6),
     }
+    if "p99_us" in sample:
+        numbers["p99_us"] = sample["p99_us"]
     return numbers, sample.get("result")

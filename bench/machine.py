@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 IN_NAMESPACE = "LUNWIRE_BENCH_NAMESPACE"
 CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"
@@ -31,7 +32,22 @@ def pick_processors():
     return usable[0], usable[1]
 
 
-def described(options, packages=()):
+def kind():
+    """The family of this processor, as docs/PERFORMANCE.md names it."""
+    with open("/proc/cpuinfo") as info:
+        model = re.search(r"model name\s*: (.*)", info.read())
+    words = re.sub(r"\(R\)|\(TM\)", "", model[1] if model else "unknown").split()
+    return "-".join(words[:2]).lower()
+
+
+def revision():
+    """When this was measured, and which sources."""
+    show = ["git", "-C", os.path.dirname(__file__), "rev-parse", "--short=12", "HEAD"]
+    commit = subprocess.run(show, capture_output=True, text=True, check=False).stdout.strip()
+    return f"{time.strftime('%Y-%m-%d')}, revision {commit or 'unknown'}"
+
+
+def described(options, packages=(), peers=()):
     """This machine, and how it is used."""
     with open("/proc/cpuinfo") as info:
         text = info.read()
@@ -45,6 +61,7 @@ def described(options, packages=()):
         version = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package],
                                  capture_output=True, text=True).stdout
         words.append(f"{package} {version}")
+    words += peers
     pinned = "nothing pinned"
     if hasattr(options, "target_cpu"):
         pinned = (f"target on processor {options.target_cpu}, initiator on "

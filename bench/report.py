@@ -41,6 +41,12 @@ def between(path, mark, text):
         file.write(f"{head}{begin}\n{text}\n\n{end}{tail}")
 
 
+def has_place(path, mark):
+    """Whether a file has such two lines."""
+    with open(path) as file:
+        return f"<!-- {mark}: begin (make bench) -->\n" in file.read()
+
+
 class Report:
     """Tables, and which wishes are not met."""
 
@@ -55,6 +61,46 @@ class Report:
         """The cases that have samples of all of these."""
         return [case for case in cases.CASES
                 if all(self.samples.get(case.name, {}).get(one) for one in who)]
+
+    def everybody(self):
+        """All servers side by side, each under our own initiator: the table for readers."""
+        rows = []
+        for case in self.chosen("lunwire by lunwire"):
+            row = [case.name, case.unit]
+            for who in ("spdk by lunwire", "tgt by lunwire", "raw", "lunwire by lunwire"):
+                rate, by = self.of(case, who, "rate"), ""
+                if rate is None and who == "tgt by lunwire":
+                    rate, by = self.of(case, "tgt by libiscsi", "rate"), " (libiscsi)"
+                row.append("-" if rate is None else f"{case.shown(rate)}{by}")
+            for who in ("spdk by lunwire", "lunwire by lunwire"):
+                cost = self.of(case, who, "target_us_per_io")
+                row.append("-" if cost is None else f"{cost:.1f}")
+            rows.append(row)
+        head = ["case", "unit", "SPDK", "tgt", "raw", "lunwire", "SPDK's CPU per I/O, us",
+                "lunwire's"]
+        return table(head, rows) if rows else ""
+
+    def against_spdk(self):
+        """Ours and SPDK, both under our own initiator."""
+        rows = []
+        for case in self.chosen("lunwire by lunwire", "spdk by lunwire"):
+            row = [case.name, case.unit]
+            for field, limit, is_met, shown in (
+                    ("rate", cases.SPDK_RATE, "least", case.shown),
+                    ("target_us_per_io", cases.SPDK_COST, "most", "{:.2f}".format),
+                    ("p99_us", cases.SPDK_P99, "most", "{:,.0f}".format)):
+                theirs = self.of(case, "spdk by lunwire", field)
+                ours = self.of(case, "lunwire by lunwire", field)
+                ratio = ours / max(theirs, 1e-9)
+                if (ratio < limit) if is_met == "least" else (ratio > limit):
+                    what = {"rate": "times SPDK", "p99_us": "of SPDK's p99"}.get(
+                        field, "of SPDK's cost")
+                    self.missed.append(f"{case.name}: {ratio:.2f} {what}, {limit:g} wanted")
+                row += [f"{shown(theirs)}, {shown(ours)}", judged(ratio, limit, is_met)]
+            rows.append(row)
+        head = ["case", "unit", "SPDK, lunwire", "lunwire / SPDK",
+                "target's CPU per I/O, us (SPDK: busy)", "its ratio", "p99, us", "its ratio"]
+        return table(head, rows) if rows else ""
 
     def against_tgt(self):
         """Ours and tgt under the same initiator."""
