@@ -29,7 +29,7 @@ impl Course {
         let path = folder.join(UNFINISHED);
         let before = fs::read(&path).ok();
         let before = before.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
-        let before = before.filter(|before| before["settings"] == told(settings));
+        let before = before.filter(|before| before["settings"] == told(&settings));
         let done = before.as_ref().and_then(|before| before["done"].as_array());
         let done = done.into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned()));
         let done = done.collect();
@@ -48,7 +48,7 @@ impl Course {
     /// Of the file system.
     pub fn note(&mut self, study: &str) -> io::Result<()> {
         self.done.push(study.to_owned());
-        let whole = json!({ "settings": told(self.settings), "done": self.done });
+        let whole = json!({ "settings": told(&self.settings), "done": self.done });
         fs::write(&self.path, format!("{whole:#}\n"))
     }
 
@@ -64,7 +64,7 @@ impl Course {
     }
 }
 
-fn told(settings: Settings) -> Value {
+fn told(settings: &Settings) -> Value {
     let version = env!("CARGO_PKG_VERSION");
     json!({ "effort": settings.effort.name(), "rounds": settings.rounds, "version": version })
 }
@@ -78,9 +78,9 @@ mod tests {
     fn a_run_goes_on_where_it_was_stopped() {
         let folder = tempfile::tempdir().unwrap();
         let quick = Settings::new(Effort::Quick);
-        let mut course = Course::of(folder.path(), quick);
+        let mut course = Course::of(folder.path(), quick.clone());
         course.note("amp").unwrap();
-        let again = Course::of(folder.path(), quick);
+        let again = Course::of(folder.path(), quick.clone());
         assert!(again.is_done("amp") && !again.is_done("unh"));
         assert!(!Course::of(folder.path(), Settings::new(Effort::Full)).is_done("amp"));
         again.finish().unwrap();

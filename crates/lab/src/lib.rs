@@ -74,7 +74,7 @@ pub fn run(study: &Study, settings: &Settings, audience: &dyn Audience) -> Resul
         let running = builder.spawn_scoped(scope, work).map_err(Error::rig)?;
         running.join().map_err(|_| Error::Rig("the load has panicked".into()))?
     })?;
-    Ok(Report { study: *study, settings: *settings, findings, noted: machine.note() })
+    Ok(Report { study: *study, settings: settings.clone(), findings, noted: machine.note() })
 }
 
 /// Names of the figures and tables of `study` that its runs have to show.

@@ -52,7 +52,7 @@ impl Report {
 
     /// How to have it again.
     pub(crate) fn command(&self) -> String {
-        let Settings { effort, rounds } = self.settings;
+        let Settings { effort, rounds, .. } = self.settings;
         let rounds = rounds.map(|rounds| format!(" --rounds {rounds}")).unwrap_or_default();
         format!("lunwire lab run {} --{}{rounds}", self.study.name, effort.name())
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What all studies share: a study, its figures, and the claims of these.
 
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 
 use crate::catalogue;
@@ -78,20 +80,22 @@ impl Effort {
 }
 
 /// What the user says of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
     /// How much is measured.
     pub effort: Effort,
     /// Repetitions of each case; None: as many as the effort has of the study.
     pub rounds: Option<usize>,
+    /// The command `lunwire`, by which disks are attached; None: nothing is measured of these.
+    pub program: Option<PathBuf>,
 }
 
 impl Settings {
     /// As many repetitions as the effort has.
     #[must_use]
     pub const fn new(effort: Effort) -> Self {
-        Self { effort, rounds: None }
+        Self { effort, rounds: None, program: None }
     }
 
     pub(crate) fn rounds(&self, [smoke, quick, full]: [usize; 3]) -> usize {

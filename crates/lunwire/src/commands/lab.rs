@@ -68,6 +68,7 @@ fn measure(options: &LabRunOptions) -> Result<()> {
     };
     let mut settings = Settings::new(effort);
     settings.rounds = rounds.map(usize::from);
+    settings.program = std::env::current_exe().ok();
     let known = || STUDIES.iter().map(|study| study.name).chain([args::ALL]);
     if let Some(name) = names.iter().find(|name| !known().any(|known| known == *name)) {
         let known = known().collect::<Vec<_>>().join(", ");
@@ -82,7 +83,7 @@ fn measure(options: &LabRunOptions) -> Result<()> {
         drop(prepare(&out.join(study.name))?);
     }
     leaving::catch_signals(|| leaving::set_most(STEP_MOST))?;
-    let mut course = Course::of(out, settings);
+    let mut course = Course::of(out, settings.clone());
     for study in studies {
         if course.is_done(study.name) && lab::is_report(&out.join(study.name)) {
             output::say(format_args!("{}: done before this run was stopped", study.name));
