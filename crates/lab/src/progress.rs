@@ -31,6 +31,11 @@ impl<'a> Steps<'a> {
         self.of.fetch_add(steps, Ordering::Relaxed);
     }
 
+    /// Whether nobody wants the rest: who waits for another process within a step asks.
+    pub(crate) fn is_to_stop(&self) -> bool {
+        self.audience.is_to_stop()
+    }
+
     /// Begins the next one. What is measured in it is whole, or not at all.
     pub(crate) fn next(&self, what: &str) -> Result<(), Error> {
         if self.audience.is_to_stop() {

@@ -2,7 +2,10 @@
 //! What the kernel knows of our threads and of the machine's interrupts.
 
 use std::fs;
-use std::ops::Sub;
+use std::ops::{Add, Sub};
+use std::path::Path;
+
+use crate::measure::real;
 
 /// What a thread has used so far, or within a time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,6 +48,31 @@ impl Sub for Usage {
     }
 }
 
+impl Add for Usage {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            cpu_ns: self.cpu_ns + other.cpu_ns,
+            user: self.user + other.user,
+            system: self.system + other.system,
+            voluntary: self.voluntary + other.voluntary,
+            involuntary: self.involuntary + other.involuntary,
+        }
+    }
+}
+
+impl Usage {
+    /// Time of the program and of its system calls, nanoseconds: the exact sum in the parts that
+    /// the kernel has sampled.
+    pub(crate) fn parts(&self) -> [f64; 2] {
+        let ticks = real(self.user + self.system);
+        let share = if ticks > 0.0 { real(self.user) / ticks } else { 0.0 };
+        let all = real(self.cpu_ns);
+        [all * share, all * (1.0 - share)]
+    }
+}
+
 impl Sub for Interrupts {
     type Output = Self;
 
@@ -68,12 +96,38 @@ pub(crate) fn find(name: &str) -> Option<u32> {
 
 /// What the thread has used until now; nothing if there is none.
 pub(crate) fn usage(tid: u32) -> Usage {
-    let read = |file: &str| fs::read_to_string(format!("/proc/self/task/{tid}/{file}"));
-    let stat = read("stat").unwrap_or_default();
-    // Behind the name, which may hold anything, the first word is the state.
-    let words: Vec<&str> =
-        stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
-    let word = |at: usize| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(0);
+    usage_of(Path::new(&format!("/proc/self/task/{tid}")))
+}
+
+/// What the threads that a process has now have used until now; nothing if there is none.
+pub(crate) fn process(pid: u32) -> Usage {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.map(|thread| usage_of(&thread.path())).fold(Usage::default(), Add::add)
+}
+
+/// What all threads of the kernel have used until now, nanoseconds.
+pub(crate) fn kernel_ns() -> u64 {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let is_of_kernel = |folder: &Path| stat(folder).get(PARENT).copied() == Some(KTHREADD);
+    let threads = all.map(|one| one.path()).filter(|folder| is_of_kernel(folder));
+    threads.map(|folder| usage_of(&folder).cpu_ns).sum()
+}
+
+/// Its place in `stat`, behind the name; and who is the parent of all threads of the kernel.
+const PARENT: usize = 1;
+const KTHREADD: u64 = 2;
+
+/// The numbers behind the name, which may hold anything; what is none, as the state, counts 0.
+fn stat(folder: &Path) -> Vec<u64> {
+    let text = fs::read_to_string(folder.join("stat")).unwrap_or_default();
+    let behind = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    behind.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect()
+}
+
+fn usage_of(folder: &Path) -> Usage {
+    let read = |file: &str| fs::read_to_string(folder.join(file));
+    let words = stat(folder);
+    let word = |at: usize| words.get(at).copied().unwrap_or(0);
     let status = read("status").unwrap_or_default();
     let switches = |name: &str| {
         let line = status.lines().find(|line| line.starts_with(name));
@@ -144,5 +198,16 @@ mod tests {
         assert!(used.cpu_ns > 1_000_000 && used.voluntary >= 5, "{used:?}");
         assert!(interrupts().timers > 0);
         assert!(find("no-such-thread").is_none());
+        assert!(process(std::process::id()).cpu_ns >= used.cpu_ns.min(1_000_000));
+        assert!(kernel_ns() > 0, "there are threads of the kernel");
+    }
+
+    #[test]
+    fn time_is_parted_as_the_samples_are() {
+        let used = Usage { cpu_ns: 1000, user: 1, system: 3, ..Usage::default() };
+        let [user, system] = (used + Usage::default()).parts();
+        assert!((user - 250.0).abs() < 1e-9 && (system - 750.0).abs() < 1e-9);
+        // Too short for a sample.
+        assert!(Usage { cpu_ns: 10, ..Usage::default() }.parts()[0].abs() < 1e-9);
     }
 }

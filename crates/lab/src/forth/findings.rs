@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the figures say: the study's and ours, side by side.
 
+mod apps;
 mod grid;
+mod mail;
+mod queries;
 
+use super::apps::Outcome;
 use super::theirs;
 use super::{Case, Load, Measured, Mix, Packet, Pattern, Place, Sample};
 use crate::catalogue::{self, State};
@@ -10,19 +14,23 @@ use crate::picture::{Kind, Line, Picture, bytes, number};
 use crate::study::{Figure, Findings, Table};
 use crate::verdict::{Bound, Spread, Test};
 
-pub(super) fn report(measured: &Measured) -> Findings {
+pub(super) fn report(measured: &Measured, mail: &Outcome, tpch: &Outcome) -> Findings {
     let mut figures = vec![network(measured), single(measured)];
     figures.extend(grid::figures(measured));
+    figures.extend(mail::figures(mail));
+    figures.extend(queries::figures(tpch));
     figures.extend(not_yet());
+    let applications = mail.variations().chain(tpch.variations());
+    let variations = measured.variations().into_iter().chain(applications).collect();
     Findings {
         title: "FORTH: disks behind one target and behind three (Xinidis et al., 2005), re-run",
-        preface: preface(measured),
-        variations: measured.variations(),
+        preface: preface(measured, &[mail, tpch]),
+        variations,
         figures,
     }
 }
 
-fn preface(measured: &Measured) -> Vec<String> {
+fn preface(measured: &Measured, applications: &[&Outcome]) -> Vec<String> {
     let options = &measured.options;
     let sizes: Vec<String> = options.sizes.iter().map(|size| bytes(u64::from(*size))).collect();
     let depths: Vec<String> = options.depths.iter().map(ToString::to_string).collect();
@@ -53,6 +61,10 @@ fn preface(measured: &Measured) -> Vec<String> {
     ];
     for (place, why) in &measured.lacking {
         preface.push(format!("Not here: {}, because {why}.", place.name()));
+    }
+    for outcome in applications {
+        preface.extend(outcome.preface.iter().cloned());
+        preface.extend(outcome.lacking.iter().map(|why| format!("Not here: {why}.")));
     }
     preface
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! FORTH: five disks at hand, behind one target, and behind three that the initiator stripes over:
-//! throughput, response time and CPU by Iometer's grid. PostMark, TPC-H and SFS are not here.
+//! throughput, response time and CPU by Iometer's grid, and applications on a file system there
+//! (`apps`): PostMark and TPC-H. SFS is not here.
 
+mod apps;
 mod direct;
 mod findings;
 mod network;
@@ -42,7 +44,10 @@ pub(crate) fn run(settings: &Settings, steps: &Steps<'_>) -> Result<Findings, Er
     let disk = effort.of(2, 8, 32) << 20;
     let rounds = settings.rounds([3, 3, 5]);
     let options = Options { rounds, time, sizes, depths, disk };
-    Ok(findings::report(&Measured::take(options, steps)?))
+    let measured = Measured::take(options, steps)?;
+    let mail = apps::postmark::measure(settings, steps)?;
+    let tpch = apps::tpch::measure(settings, steps)?;
+    Ok(findings::report(&measured, &mail, &tpch))
 }
 
 /// Where the bytes are.

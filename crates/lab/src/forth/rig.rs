@@ -45,11 +45,7 @@ impl Rig {
     /// `bytes` of each disk.
     pub(super) fn start(bytes: u64) -> Result<Self, Error> {
         let folder = tempfile::tempdir().map_err(Error::rig)?;
-        let cpus = engine::affinity::allowed_cpus();
-        if let Some(last) = cpus.last() {
-            // Where it cannot be pinned it runs where it likes.
-            let _ = engine::affinity::pin(*last);
-        }
+        pin_application();
         let node = |name: &str| node_folder(folder.path(), name, bytes);
         let at_hand = node("direct")?;
         let direct = Files::open(&at_hand, DISKS, bytes, Cache::Used).map_err(Error::rig)?;
@@ -222,37 +218,52 @@ impl Driver<'_> {
     }
 }
 
-fn name_of(index: usize) -> String {
+/// This thread, and what it begins, has the last processor.
+pub(super) fn pin_application() {
+    if let Some(last) = engine::affinity::allowed_cpus().last() {
+        // Where it cannot be pinned it runs where it likes.
+        let _ = engine::affinity::pin(*last);
+    }
+}
+
+pub(super) fn name_of(index: usize) -> String {
     format!("{TARGET}-{index}")
 }
 
 /// The folder of a node, with its disks, which have their space.
-fn node_folder(folder: &Path, name: &str, bytes: u64) -> Result<std::path::PathBuf, Error> {
+pub(super) fn node_folder(
+    folder: &Path,
+    name: &str,
+    bytes: u64,
+) -> Result<std::path::PathBuf, Error> {
     let folder = folder.join(name);
     let lacks = |error: std::io::Error| {
         let all = (bytes * DISKS as u64 * (2 + 2 * NODES as u64)) >> 20;
         Error::Rig(format!("the disks need {all} MiB below {}: {error}", folder.display()))
     };
     std::fs::create_dir_all(&folder).map_err(lacks)?;
-    let part = vec![0x5a; 1 << 20];
     for index in 0..DISKS {
-        let mut file = File::create(path_of(&folder, index)).map_err(lacks)?;
-        for _ in 0..bytes >> 20 {
-            file.write_all(&part).map_err(lacks)?;
-        }
+        let file = File::create(path_of(&folder, index));
+        file.and_then(|mut file| fill(&mut file, bytes)).map_err(lacks)?;
     }
     Ok(folder)
 }
 
+/// Gives a file its space: whole MiB.
+pub(super) fn fill(file: &mut File, bytes: u64) -> std::io::Result<()> {
+    let part = vec![0x5a; 1 << 20];
+    (0..bytes >> 20).try_for_each(|_| file.write_all(&part))
+}
+
 /// Its disks as RAID-0.
-fn spec_of(folder: &Path, option: &str) -> Result<Spec, Error> {
+pub(super) fn spec_of(folder: &Path, option: &str) -> Result<Spec, Error> {
     let files =
         (0..DISKS).map(|index| format!("file:{}{option}", path_of(folder, index).display()));
     let stripe = format!("stripe:{CHUNK}({})", files.collect::<Vec<_>>().join(";"));
     stripe.parse().map_err(Error::rig)
 }
 
-fn plan(spec: &Spec, index: usize) -> Result<Plan, Error> {
+pub(super) fn plan(spec: &Spec, index: usize) -> Result<Plan, Error> {
     let mut stores = Stores::new();
     let name = name_of(index);
     let store = stores.open_for(spec, 512).map_err(Error::rig)?;

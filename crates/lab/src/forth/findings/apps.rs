@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is told of each application in the same way: where the time went, and what reached the
+//! device.
+
+use super::super::Place;
+use super::super::apps::{Case, Of, Outcome, Spent};
+use crate::measure::real;
+use crate::picture::{Bar, Kind, Picture, number};
+use crate::study::{Figure, Table};
+use crate::verdict::{Bound, Spread, Test};
+
+/// What is almost all of the time, percent.
+pub(super) const ALMOST_ALL: f64 = 90.0;
+
+/// A part of a run, with its name: nanoseconds of a processor.
+type Part = (&'static str, fn(&Spent) -> f64);
+
+/// Where an application's time goes: percent of it, without what it waits.
+const PARTS: [Part; 3] = [
+    ("user", |spent| spent.user),
+    ("system", |spent| spent.system),
+    ("initiator", Spent::attached),
+];
+
+/// Parts of the system's time.
+const LAYERS: [Part; 4] = [
+    ("calls: file system and page cache", |spent| spent.system),
+    ("kernel threads: journal, loop", |spent| spent.kernel),
+    ("iSCSI", |spent| spent.initiator),
+    ("TCP and FUSE", |spent| spent.network),
+];
+
+/// Requests a second that reach the device.
+pub(super) fn ios(case: &Case) -> Vec<f64> {
+    case.of_spent(|spent| spent.ios / spent.seconds.max(1e-9))
+}
+
+/// Percent of the time that is not waited.
+pub(super) fn busy(case: &Case) -> Vec<f64> {
+    case.of_spent(Spent::busy)
+}
+
+/// Percent of the time that is the system's, the initiator within.
+pub(super) fn system(case: &Case) -> Vec<f64> {
+    case.of_spent(|spent| spent.percent(spent.system + spent.attached()))
+}
+
+/// Percent of the system's time that is that of the application's calls.
+pub(super) fn calls(case: &Case) -> Vec<f64> {
+    case.of_spent(|spent| 100.0 * spent.system / spent.whole_system().max(1.0))
+}
+
+/// Where the time goes, and the rate of I/O.
+pub(super) fn execution(outcome: &Outcome, figure: &mut Figure, [parts, rate]: [&'static str; 2]) {
+    let names = PARTS.iter().map(|(name, _)| *name).chain(["waits"]);
+    let mut table = head_of(names.clone(), &["I/O a second"]);
+    let mut bars = Vec::new();
+    let mut rates = Vec::new();
+    for case in &outcome.cases {
+        let seconds = case.sum(|spent| spent.seconds).max(1e-9);
+        let mut values = PARTS.map(|(_, of)| case.sum(of) / seconds / 1e7).to_vec();
+        values.push((100.0 - values.iter().sum::<f64>()).max(0.0));
+        let ios = crate::measure::median(ios(case));
+        let cells = values.iter().chain([&ios]).map(|value| number(*value));
+        table.row(cells_of(outcome, case, cells));
+        rates.push(bar(outcome, case, vec![ios]));
+        bars.push(bar(outcome, case, values));
+    }
+    let title = format!("{}: where the time goes", figure.labels.join(", "));
+    draw(figure, parts, title, "% of the time", names.collect(), bars);
+    let title = format!("{}: what reaches the device", figure.labels.join(", "));
+    draw(figure, rate, title, "I/O a second", vec!["I/O"], rates);
+    push(figure, table);
+}
+
+/// Where the system's time goes.
+pub(super) fn layers(outcome: &Outcome, figure: &mut Figure, file: &'static str) {
+    let names = LAYERS.iter().map(|(name, _)| *name);
+    let mut table = head_of(names.clone(), &["ms of a run"]);
+    let mut bars = Vec::new();
+    for case in &outcome.cases {
+        let all = case.sum(Spent::whole_system).max(1.0);
+        let values = LAYERS.map(|(_, of)| 100.0 * case.sum(of) / all);
+        let all = all / 1e6 / real(case.spent.len().max(1) as u64);
+        let cells = values.iter().chain([&all]).map(|value| number(*value));
+        table.row(cells_of(outcome, case, cells));
+        bars.push(bar(outcome, case, values.to_vec()));
+    }
+    let title = format!("{}: where the system's time goes", figure.labels.join(", "));
+    draw(figure, file, title, "% of it", names.collect(), bars);
+    push(figure, table);
+}
+
+/// Something of each item at all places by the same at hand.
+pub(super) fn normalized(
+    outcome: &Outcome,
+    figure: &mut Figure,
+    (file, what, of): (&'static str, &str, Of),
+) {
+    let value = |case: &Case| {
+        let ratio = outcome.ratio(case.item, [case.place, Place::Direct], of);
+        bar(outcome, case, vec![ratio.map_or(0.0, |ratio| ratio.median)])
+    };
+    let bars = outcome.cases.iter().map(value).collect();
+    draw(figure, file, what.to_owned(), "times direct", vec!["ratio"], bars);
+}
+
+/// A test of each item: something at one place by the same at another.
+pub(super) fn ratios(
+    outcome: &Outcome,
+    (what, of): (&str, Of),
+    places: [Place; 2],
+    bound: Bound,
+) -> Vec<Test> {
+    let [a, b] = places.map(Place::name);
+    let test = |(item, name): (usize, &String)| {
+        let ratio = outcome.ratio(item, places, of)?;
+        Some(Test::new(format!("{what}, {a} by {b}, {name}"), ratio, bound))
+    };
+    outcome.items.iter().enumerate().filter_map(test).collect()
+}
+
+/// A test of each item at one place.
+pub(super) fn shares(
+    outcome: &Outcome,
+    (what, of): (&str, Of),
+    place: Place,
+    bound: Bound,
+) -> Vec<Test> {
+    let test = |(item, name): (usize, &String)| {
+        let spread = Spread::of(&of(outcome.case(place, item)?));
+        Some(Test::new(format!("% {what}, {}, {name}", place.name()), spread, bound))
+    };
+    outcome.items.iter().enumerate().filter_map(test).collect()
+}
+
+/// The claim, with what was measured of it; or why there is nothing.
+pub(super) fn say(
+    outcome: &Outcome,
+    figure: &mut Figure,
+    theirs: impl Into<String>,
+    ours: impl FnOnce(&[Test]) -> String,
+    tests: Vec<Test>,
+) {
+    match tests.is_empty() {
+        true => figure.not_here(theirs, outcome.why()),
+        false => figure.claim(theirs, ours(&tests), tests),
+    }
+}
+
+/// The least and the most of the medians, as text.
+pub(super) fn range(tests: &[Test]) -> String {
+    let medians = || tests.iter().map(|test| test.spread.median);
+    let (least, most) =
+        (medians().fold(f64::INFINITY, f64::min), medians().fold(f64::NEG_INFINITY, f64::max));
+    format!("{} to {}", number(least), number(most))
+}
+
+fn head_of<'a>(names: impl Iterator<Item = &'a str>, last: &[&'a str]) -> Table {
+    let head: Vec<&str> =
+        ["of", "place"].into_iter().chain(names).chain(last.iter().copied()).collect();
+    Table::new(&head)
+}
+
+fn cells_of(outcome: &Outcome, case: &Case, cells: impl Iterator<Item = String>) -> Vec<String> {
+    let item = outcome.items.get(case.item).cloned().unwrap_or_default();
+    [item, case.place.name().to_owned()].into_iter().chain(cells).collect()
+}
+
+pub(super) fn bar(outcome: &Outcome, case: &Case, values: Vec<f64>) -> Bar {
+    let item = outcome.items.get(case.item).map_or("", String::as_str);
+    Bar::new(item, case.place.name(), values)
+}
+
+/// Draws what there is.
+fn draw(
+    figure: &mut Figure,
+    file: &'static str,
+    title: String,
+    unit: &'static str,
+    parts: Vec<&'static str>,
+    bars: Vec<Bar>,
+) {
+    if !bars.is_empty() {
+        figure.pictures.push(Picture { file, title, unit, kind: Kind::Bars { parts, bars } });
+    }
+}
+
+/// The table, if it has rows.
+pub(super) fn push(figure: &mut Figure, table: Table) {
+    if !table.rows.is_empty() {
+        figure.tables.push(table);
+    }
+}
