@@ -176,7 +176,7 @@ fn rates(mail: &Outcome) -> Figure {
     say(
         mail,
         &mut figure,
-        "Direct does 204 and 165 transactions a second with 50,000 files, and 81 and 74 with 100,000",
+        "Direct does 204 and 165 transactions a second with 50,000 files, 81 and 74 with 100,000",
         |tests| format!("half as many files make it {} times as fast", range(tests)),
         tests,
     );

@@ -59,8 +59,9 @@ fn against_direct(queries: &Outcome) -> Figure {
 fn time(queries: &Outcome) -> Figure {
     let title = "Figure 10: TPC-H: where the time goes, and rate of I/O";
     let mut figure = Figure::new(&["Figure 10"], title);
-    figure.method = "As figure 8, of the database server, all runs together; claims of its own share are tested with \
-                     queries for which the kernel has ten samples in each run.".into();
+    figure.method = "As figure 8, of the database server. Claims of its own share are tested with \
+                     queries for which the kernel has ten samples in each run."
+        .into();
     execution(queries, &mut figure, ["figure-10-time", "figure-10-rate"]);
     let places = [Place::X1, Place::Direct];
     let apart = queries.told_apart();
