@@ -5,7 +5,6 @@ mod grid;
 
 use super::theirs;
 use super::{Case, Load, Measured, Mix, Packet, Pattern, Place, Sample};
-use crate::catalogue::{self, State};
 use crate::picture::{Kind, Line, Picture, bytes, number};
 use crate::study::{Figure, Findings, Table};
 use crate::verdict::{Bound, Spread, Test};
@@ -13,7 +12,7 @@ use crate::verdict::{Bound, Spread, Test};
 pub(super) fn report(measured: &Measured) -> Findings {
     let mut figures = vec![network(measured), single(measured)];
     figures.extend(grid::figures(measured));
-    figures.extend(not_yet());
+    figures.extend(Figure::lacking("forth"));
     Findings {
         title: "FORTH: disks behind one target and behind three (Xinidis et al., 2005), re-run",
         preface: preface(measured),
@@ -239,13 +238,3 @@ fn single(measured: &Measured) -> Figure {
 
 /// Percent by which a share of the CPU may be less than the study's.
 const ALLOWANCE: f64 = 10.0;
-
-/// What needs more than disks: as the catalogue says.
-fn not_yet() -> impl Iterator<Item = Figure> {
-    catalogue::of("forth").filter_map(|published| {
-        let State::Lacking(needs) = published.state else { return None };
-        let mut figure = Figure::new(&[], format!("{}: {}", published.label, published.what));
-        figure.not_here(published.what, format!("it needs {needs}"));
-        Some(figure)
-    })
-}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Section 3.3.2.4: utilization = A * bandwidth + B * frame rate + C * operation rate.
+
+use super::super::{Case, Measured, RUNS, Sample, Way};
+use crate::fit::{Factor, Fit, FitError, Point};
+use crate::picture::{Bar, Kind, Picture, bytes, number};
+use crate::study::{Figure, Table};
+use crate::verdict::{Bound, Spread, Test};
+
+/// The three terms, as they are named; units of their factors; and the parts of a picture.
+const TERMS: [&str; 3] = ["bandwidth", "frame rate", "operation rate"];
+const FACTORS: [&str; 3] = ["A, ns/byte", "B, us/frame", "C, us/operation"];
+const PARTS: [&str; 3] = ["bytes", "frames", "operations"];
+
+/// A model whose residuals are more than this part of the mean does not describe what it is fitted
+/// to.
+const LEFT_MOST: f64 = 0.25;
+
+/// One of three parts is the largest beyond doubt from a half on.
+const MOST: f64 = 0.5;
+
+/// The model of a way in one direction.
+struct Model {
+    way: Way,
+    write: bool,
+    /// Of each run; a term that never occurs has no factor.
+    factors: [[Option<Factor>; 3]; RUNS],
+    /// Standard deviation of the residuals by the mean utilization.
+    left: [f64; RUNS],
+    points: usize,
+    /// Whether the second run gives what the first one promises.
+    again: Vec<Test>,
+}
+
+/// What the model adds up, so that its factors are nanoseconds for a byte, and microseconds for a
+/// frame and for an operation; and their sum: microseconds of a processor in a second.
+fn terms(case: &Case, sample: &Sample) -> [f64; 3] {
+    [case.bandwidth(sample) * 1e3, case.frames(sample), case.operations(sample)]
+}
+
+impl Model {
+    fn of(measured: &Measured, way: Way, write: bool) -> Result<Self, FitError> {
+        match way == Way::Local || measured.wireless.is_some() {
+            true => Self::fit(measured, way, write, [0, 2]),
+            false => Self::fit(measured, way, write, [0, 1, 2]),
+        }
+    }
+
+    fn fit<const N: usize>(
+        measured: &Measured,
+        way: Way,
+        write: bool,
+        which: [usize; N],
+    ) -> Result<Self, FitError> {
+        let names = which.map(|at| TERMS[at]);
+        let fit = |run: usize| {
+            let mut points = Vec::new();
+            for case in measured.cases_of(way, write) {
+                for sample in case.samples.get(run).into_iter().flatten() {
+                    let all = terms(case, sample);
+                    let value = 1e6 * sample.target.by_loop;
+                    points.push(Point { terms: which.map(|at| all[at]), value });
+                }
+            }
+            Fit::of(&points, names)
+        };
+        let fits = [fit(0)?, fit(1)?];
+        let what = |at: usize| format!("{} of {}, {}", FACTORS[at], way.name(), direction(write));
+        let again = fits[0].again(&fits[1], which.map(what));
+        let factors = [0, 1].map(|run: usize| {
+            let mut all = [None; 3];
+            which.into_iter().zip(fits[run].factors).for_each(|(at, factor)| all[at] = Some(factor));
+            all
+        });
+        let left = [0, 1].map(|run: usize| fits[run].part);
+        let points = fits[0].residuals.len();
+        Ok(Self { way, write, factors, left, points, again })
+    }
+
+    fn name(&self) -> String {
+        format!("{}, {}", self.way.name(), direction(self.write))
+    }
+
+    /// A factor of the first run with its interval; nothing of what never occurs.
+    fn factor(&self, at: usize) -> Spread {
+        let factor = self.factors[0][at].unwrap_or_default();
+        let repetitions = Some(self.points);
+        let Factor { value, low, high, .. } = factor;
+        Spread { median: value, low, high, variation: 0.0, repetitions }
+    }
+
+    /// The parts of an operation, microseconds of each, by the first run.
+    fn parts(&self, case: &Case) -> [f64; 3] {
+        let ops = case.typical(Case::operations).max(1e-9);
+        let rates = [case.typical(Case::bandwidth) * 1e3, case.typical(Case::frames), ops];
+        let part = |at: usize| self.factor(at).median * rates[at] / ops;
+        [0, 1, 2].map(part)
+    }
+
+    /// The part that a term has of the whole, as far as its factor is known.
+    fn share(&self, case: &Case, at: usize) -> Spread {
+        let parts = self.parts(case);
+        let whole: f64 = parts.iter().sum();
+        let factor = self.factor(at);
+        let scale = if factor.median == 0.0 { 0.0 } else { parts[at] / factor.median };
+        factor * (scale / whole.max(1e-9))
+    }
+
+    /// The largest operations in the smallest frames.
+    fn largest<'a>(&self, measured: &'a Measured) -> Option<&'a Case> {
+        let cases = measured.cases_of(self.way, self.write);
+        cases.max_by_key(|case| (case.load.bytes, std::cmp::Reverse(case.load.frame)))
+    }
+}
+
+const fn direction(write: bool) -> &'static str {
+    super::super::direction(write)
+}
+
+pub(super) fn figure(measured: &Measured) -> Figure {
+    let label = &["Cost model of section 3.3.2.4"];
+    let mut figure = Figure::new(label, "Section 3.3.2.4: bytes, frames and operations");
+    figure.method = "Least squares over all samples of a way, once for each run; A, B and C with the \
+                     interval in which they lie in 95 of 100 cases. A factor of the second run \
+                     reproduces where it lies within the interval of the first."
+        .into();
+    let (mut models, mut refused) = (Vec::new(), Vec::new());
+    for way in Way::ALL.into_iter().filter(|way| measured.has(*way)) {
+        for write in [false, true] {
+            match Model::of(measured, way, write) {
+                Ok(model) => models.push(model),
+                Err(why) => refused.push(format!("{}, {}: {why}", way.name(), direction(write))),
+            }
+        }
+    }
+    let again = "Only what runs stable is used: a second run gives the same factors";
+    if models.is_empty() {
+        figure.not_here(again, format!("nothing can be fitted: {}", refused.join("; ")));
+        return figure;
+    }
+    figure.tables.push(table(&models));
+    figure.pictures.push(picture(measured, &models));
+    adds_up(&mut figure, &models, &refused);
+    let tests: Vec<Test> = models.iter().flat_map(|model| model.again.clone()).collect();
+    let within = tests.iter().filter(|test| test.answer() == crate::verdict::Answer::Yes).count();
+    let told = format!("{within} of {} factors lie within the interval of the first", tests.len());
+    figure.claim(again, told, tests);
+    shares(&mut figure, measured, &models);
+    saved(&mut figure, measured, &models);
+    figure
+}
+
+fn table(models: &[Model]) -> Table {
+    let head = ["way", "run"].into_iter().chain(FACTORS).chain(["residuals, %", "samples"]);
+    let mut table = Table::new(&head.collect::<Vec<_>>());
+    for model in models {
+        for (run, factors) in model.factors.iter().enumerate() {
+            let told = |factor: &Option<Factor>| match factor {
+                Some(Factor { value, low, high, .. }) => {
+                    let [value, low, high] = [value, low, high].map(|one| number(*one));
+                    format!("{value} ({low} to {high})")
+                }
+                None => "-".to_owned(),
+            };
+            let mut row = vec![model.name(), (run + 1).to_string()];
+            row.extend(factors.iter().map(told));
+            let left = model.left.get(run).copied().unwrap_or(0.0);
+            row.extend([number(100.0 * left), model.points.to_string()]);
+            table.row(row);
+        }
+    }
+    table
+}
+
+/// What the largest operation is made of, in the smallest frames.
+fn picture(measured: &Measured, models: &[Model]) -> Picture {
+    let bar = |model: &Model| {
+        let case = model.largest(measured)?;
+        // A part below nothing is chance; a bar has none.
+        let parts = model.parts(case).map(|part| part.max(0.0)).to_vec();
+        Some(Bar::new(direction(model.write), model.way.name(), parts))
+    };
+    let largest = measured.options.sizes.last().copied().unwrap_or(0);
+    let title = format!("One operation of {} by the model", bytes(u64::from(largest)));
+    let mut bars: Vec<Bar> = models.iter().filter_map(bar).collect();
+    bars.sort_by(|a, b| a.group.cmp(&b.group));
+    let kind = Kind::Bars { parts: PARTS.to_vec(), bars };
+    Picture { file: "model", title, unit: "us of the target's processor", kind }
+}
+
+fn adds_up(figure: &mut Figure, models: &[Model], refused: &[String]) {
+    let tests: Vec<Test> = models
+        .iter()
+        .map(|model| {
+            let [a, b] = model.left;
+            let spread = Spread {
+                median: f64::midpoint(a, b),
+                low: a.min(b),
+                high: a.max(b),
+                variation: 0.0,
+                repetitions: Some(model.points),
+            };
+            Test::new(format!("residuals by mean, {}", model.name()), spread, Bound::Below(LEFT_MOST))
+        })
+        .collect();
+    let refused = match refused {
+        [] => String::new(),
+        refused => format!("; not fitted: {}", refused.join("; ")),
+    };
+    let typical = 100.0 * super::middle(&tests);
+    figure.claim(
+        "Utilization is the sum of a cost for each byte, each frame and each operation, a baseline",
+        format!("it leaves {} % of the mean at the median{refused}", number(typical)),
+        tests,
+    );
+}
+
+/// Which of the terms is what much of.
+fn shares(figure: &mut Figure, measured: &Measured, models: &[Model]) {
+    let shares = |at: usize, bound| -> Vec<Test> {
+        let test = |model: &Model| {
+            let case = model.largest(measured)?;
+            let name = format!("part of {}, {}", TERMS[at], case.load.name());
+            Some(Test::new(name, model.share(case, at), bound))
+        };
+        models.iter().filter(|model| model.way == Way::Tcp).filter_map(test).collect()
+    };
+    let told = |tests: &[Test]| {
+        let parts = tests.iter().map(|test| format!("{:.0} %", 100.0 * test.spread.median));
+        parts.collect::<Vec<_>>().join(" and ")
+    };
+    let tests = shares(0, Bound::Above(MOST));
+    figure.claim(
+        "What is done for each byte, copies and checksums, is most of large operations over TCP",
+        format!("{} of reads and of writes", told(&tests)),
+        tests,
+    );
+    let why = "what is done for each frame is the next most";
+    if measured.wireless.is_some() {
+        figure.not_here(capital(why), measured.why(Way::Ether));
+        return;
+    }
+    let [frames, operations] = [1, 2].map(|at| shares(at, Bound::Above(0.0)));
+    let tests: Vec<Test> = frames
+        .iter()
+        .zip(&operations)
+        .map(|(frame, operation)| {
+            let name = format!("{} less that of operations", frame.name);
+            Test::new(name, frame.spread - operation.spread, Bound::Above(0.0))
+        })
+        .collect();
+    figure.claim(
+        capital(why),
+        format!("frames have {}, operations {}", told(&frames), told(&operations)),
+        tests,
+    );
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).collect::<String>()
+    })
+}
+
+/// Which terms raw Ethernet and RDMA save against TCP.
+fn saved(figure: &mut Figure, measured: &Measured, models: &[Model]) {
+    for (way, theirs, at) in [
+        (Way::Ether, "Without TCP/IP each frame takes less of the processor", 1),
+        (Way::Iser, "RDMA saves what is done for each byte", 0),
+    ] {
+        if !measured.has(way) || (at == 1 && measured.wireless.is_some()) {
+            figure.not_here(theirs, measured.why(Way::Ether));
+            continue;
+        }
+        let (mut tests, mut told) = (Vec::new(), Vec::new());
+        for write in [false, true] {
+            let of = |way| models.iter().find(|model| (model.way, model.write) == (way, write));
+            let Some((tcp, other)) = of(Way::Tcp).zip(of(way)) else { continue };
+            let name = format!("{} that {} saves, {}", FACTORS[at], way.name(), direction(write));
+            let less = tcp.factor(at) - other.factor(at);
+            tests.push(Test::new(name, less, Bound::Above(0.0)));
+            told.push(format!("{}s: {}", direction(write), changes(tcp, other)));
+        }
+        let told = told.join("; ");
+        match tests.is_empty() {
+            true => figure.not_here(theirs, "there is no fit of both"),
+            false => figure.claim(theirs, told, tests),
+        }
+    }
+}
+
+/// What a way saves of each term, costs more, or leaves as it is, as far as the intervals tell.
+fn changes(tcp: &Model, other: &Model) -> String {
+    let change = |at: usize| {
+        let (before, after) = (tcp.factor(at), other.factor(at));
+        let verb = match (after.high < before.low, after.low > before.high) {
+            (true, _) => "saved",
+            (_, true) => "more",
+            _ => "within the intervals",
+        };
+        let [before, after] = [before, after].map(|one| number(one.median));
+        format!("{} {before} to {after} ({verb})", FACTORS[at])
+    };
+    [0, 1, 2].map(change).join(", ")
+}
