@@ -178,7 +178,8 @@ fn student(free: usize) -> f64 {
         (z.powi(3) + z) / 4.0,
         (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0,
         (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0,
-        (79.0 * z.powi(9) + 776.0 * z.powi(7) + 1482.0 * z.powi(5) - 1920.0 * z.powi(3)
+        (79.0 * z.powi(9) + 776.0 * z.powi(7) + 1482.0 * z.powi(5)
+            - 1920.0 * z.powi(3)
             - 945.0 * z)
             / 92160.0,
     ];
@@ -223,7 +224,8 @@ mod tests {
         for frame in [1460.0, 8960.0] {
             for size in [4096.0_f64, 16384.0, 65536.0, 262_144.0] {
                 let rate = 3e9 / (size + 100_000.0);
-                let terms = [rate * size / 1e9, rate * ((size / frame).ceil() + 2.0) / 1e6, rate / 1e6];
+                let terms =
+                    [rate * size / 1e9, rate * ((size / frame).ceil() + 2.0) / 1e6, rate / 1e6];
                 let value: f64 = terms.iter().zip(factors).map(|(a, b)| a * b).sum();
                 points.push(Point { terms, value: value + noise(points.len()) });
             }
@@ -250,7 +252,13 @@ mod tests {
     /// Two columns that are at right angles: each factor is what it would be alone.
     #[test]
     fn errors_are_those_of_the_book() {
-        let data = [(1.0, 0.0, 2.1), (-1.0, 0.0, -1.9), (0.0, 2.0, 6.2), (0.0, -2.0, -5.8), (0.0, 0.0, 0.3)];
+        let data = [
+            (1.0, 0.0, 2.1),
+            (-1.0, 0.0, -1.9),
+            (0.0, 2.0, 6.2),
+            (0.0, -2.0, -5.8),
+            (0.0, 0.0, 0.3),
+        ];
         let points = data.map(|(a, b, value)| Point { terms: [a, b], value });
         let fit = Fit::of(&points, ["a", "b"]).expect("a fit");
         // 4/2 and 24/8; residuals 0.1, 0.1, 0.2, 0.2, 0.3; squares 0.19 by 3 degrees of freedom.

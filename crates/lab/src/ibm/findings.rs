@@ -120,18 +120,19 @@ fn results(measured: &Measured) -> Figure {
         figure.pictures.push(picture(measured, write, file));
     }
     for (at, write) in [false, true].into_iter().enumerate() {
-        let what = super::direction(write);
+        let what = if write { "Writes" } else { "Reads" };
         for (way, all) in [(Way::Tcp, theirs::TCP), (Way::Ether, theirs::ONE_COPY)] {
             let times = all.get(at).copied().unwrap_or(0.0);
             let theirs = match way {
-                Way::Tcp => format!("{what}s over TCP/IP take {times:.0} times Fibre Channel"),
-                _ => format!("{what}s without TCP/IP, with one copy, take {times:.0} times it"),
+                Way::Tcp => format!("{what} over TCP/IP take {times:.0} times Fibre Channel"),
+                _ => format!("{what} without TCP/IP, with one copy, take {times:.0} times it"),
             };
             let tests = measured.ratios([way, Way::Local], write, about(times));
             claim(&mut figure, measured, way, theirs, tests, "times what no network takes");
         }
         let tests = measured.ratios([Way::Ether, Way::Tcp], write, Bound::Below(1.0));
-        let theirs = format!("Raw Ethernet with one copy takes less than TCP/IP: {what}s");
+        let theirs =
+            format!("Raw Ethernet with one copy takes less than TCP/IP: {}", what.to_lowercase());
         claim(&mut figure, measured, Way::Ether, theirs, tests, "times what TCP takes");
     }
     let [read, write] = theirs::NO_COPY;
@@ -164,7 +165,11 @@ fn claim(
     what: &str,
 ) {
     if measured.has(way) {
-        figure.claim(theirs, format!("{} {what}, the median of all", number(middle(&tests))), tests);
+        figure.claim(
+            theirs,
+            format!("{} {what}, the median of all", number(middle(&tests))),
+            tests,
+        );
     } else {
         figure.not_here(theirs, measured.why(way));
     }
@@ -214,10 +219,11 @@ fn picture(measured: &Measured, write: bool, file: &'static str) -> Picture {
 fn accounting(measured: &Measured) -> Figure {
     let title = "Section 3.3.2.3: the kernel's accounts and the loop";
     let mut figure = Figure::new(&["Accounting of section 3.3.2.3"], title);
-    figure.method = "The kernel's ticks are of /proc/stat, for the target's processor without what \
+    figure.method =
+        "The kernel's ticks are of /proc/stat, for the target's processor without what \
                      is nice, as the loop is; its threads are those of the target, by the kernel's \
                      nanoseconds."
-        .into();
+            .into();
     let mut table = Table::new(&["way", "operation", "frame", "loop, %", "ticks, %", "threads, %"]);
     for case in &measured.cases {
         let load = case.load;
@@ -241,7 +247,10 @@ fn accounting(measured: &Measured) -> Figure {
     let ticks = tests("ticks", Case::kernel, Bound::Below(UNSEEN));
     figure.claim(
         "\"The Linux tools were highly suspect\": they saw no work where 40 MB/s went",
-        format!("the ticks see {} of what the loop does, the median of all", number(middle(&ticks))),
+        format!(
+            "the ticks see {} of what the loop does, the median of all",
+            number(middle(&ticks))
+        ),
         ticks,
     );
     let threads = tests("threads", Case::threads, Bound::Below(1.0));

@@ -38,8 +38,7 @@ const RUNS: usize = 2;
 /// Runs the study.
 pub(crate) fn run(settings: &Settings, steps: &Steps<'_>) -> Result<Findings, Error> {
     let effort = settings.effort;
-    let kib: &[u32] =
-        effort.of(&[4, 64], &[4, 16, 64, 256], &[1, 2, 4, 8, 16, 32, 64, 128, 256]);
+    let kib: &[u32] = effort.of(&[4, 64], &[4, 16, 64, 256], &[1, 2, 4, 8, 16, 32, 64, 128, 256]);
     let options = Options {
         rounds: settings.rounds([3, 3, 5]),
         time: Duration::from_millis(effort.of(10, 250, 500)),

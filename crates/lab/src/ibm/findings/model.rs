@@ -25,8 +25,8 @@ struct Model {
     write: bool,
     /// Of each run; a term that never occurs has no factor.
     factors: [[Option<Factor>; 3]; RUNS],
-    /// Standard deviation of the residuals by the mean utilization.
-    left: [f64; RUNS],
+    /// Standard deviation of the residuals, percent of the processor, and by the mean utilization.
+    left: [[f64; 2]; RUNS],
     points: usize,
     /// Whether the second run gives what the first one promises.
     again: Vec<Test>,
@@ -69,10 +69,13 @@ impl Model {
         let again = fits[0].again(&fits[1], which.map(what));
         let factors = [0, 1].map(|run: usize| {
             let mut all = [None; 3];
-            which.into_iter().zip(fits[run].factors).for_each(|(at, factor)| all[at] = Some(factor));
+            which
+                .into_iter()
+                .zip(fits[run].factors)
+                .for_each(|(at, factor)| all[at] = Some(factor));
             all
         });
-        let left = [0, 1].map(|run: usize| fits[run].part);
+        let left = [0, 1].map(|run: usize| [fits[run].deviation / 1e4, fits[run].part]);
         let points = fits[0].residuals.len();
         Ok(Self { way, write, factors, left, points, again })
     }
@@ -120,10 +123,11 @@ const fn direction(write: bool) -> &'static str {
 pub(super) fn figure(measured: &Measured) -> Figure {
     let label = &["Cost model of section 3.3.2.4"];
     let mut figure = Figure::new(label, "Section 3.3.2.4: bytes, frames and operations");
-    figure.method = "Least squares over all samples of a way, once for each run; A, B and C with the \
+    figure.method =
+        "Least squares over all samples of a way, once for each run; A, B and C with the \
                      interval in which they lie in 95 of 100 cases. A factor of the second run \
                      reproduces where it lies within the interval of the first."
-        .into();
+            .into();
     let (mut models, mut refused) = (Vec::new(), Vec::new());
     for way in Way::ALL.into_iter().filter(|way| measured.has(*way)) {
         for write in [false, true] {
@@ -151,7 +155,7 @@ pub(super) fn figure(measured: &Measured) -> Figure {
 }
 
 fn table(models: &[Model]) -> Table {
-    let head = ["way", "run"].into_iter().chain(FACTORS).chain(["residuals, %", "samples"]);
+    let head = ["way", "run"].into_iter().chain(FACTORS).chain(["residuals, % points", "samples"]);
     let mut table = Table::new(&head.collect::<Vec<_>>());
     for model in models {
         for (run, factors) in model.factors.iter().enumerate() {
@@ -164,8 +168,9 @@ fn table(models: &[Model]) -> Table {
             };
             let mut row = vec![model.name(), (run + 1).to_string()];
             row.extend(factors.iter().map(told));
-            let left = model.left.get(run).copied().unwrap_or(0.0);
-            row.extend([number(100.0 * left), model.points.to_string()]);
+            let [points, part] = model.left.get(run).copied().unwrap_or_default();
+            let left = format!("{} ({:.0} % of the mean)", number(points), 100.0 * part);
+            row.extend([left, model.points.to_string()]);
             table.row(row);
         }
     }
@@ -192,7 +197,7 @@ fn adds_up(figure: &mut Figure, models: &[Model], refused: &[String]) {
     let tests: Vec<Test> = models
         .iter()
         .map(|model| {
-            let [a, b] = model.left;
+            let [[_, a], [_, b]] = model.left;
             let spread = Spread {
                 median: f64::midpoint(a, b),
                 low: a.min(b),
@@ -200,7 +205,11 @@ fn adds_up(figure: &mut Figure, models: &[Model], refused: &[String]) {
                 variation: 0.0,
                 repetitions: Some(model.points),
             };
-            Test::new(format!("residuals by mean, {}", model.name()), spread, Bound::Below(LEFT_MOST))
+            Test::new(
+                format!("residuals by mean, {}", model.name()),
+                spread,
+                Bound::Below(LEFT_MOST),
+            )
         })
         .collect();
     let refused = match refused {
@@ -258,9 +267,9 @@ fn shares(figure: &mut Figure, measured: &Measured, models: &[Model]) {
 
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| {
-        first.to_uppercase().chain(letters).collect::<String>()
-    })
+    letters
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect::<String>())
 }
 
 /// Which terms raw Ethernet and RDMA save against TCP.
@@ -303,4 +312,126 @@ fn changes(tcp: &Model, other: &Model) -> String {
         format!("{} {before} to {after} ({verb})", FACTORS[at])
     };
     [0, 1, 2].map(change).join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::super::{Load, Options, Use};
+    use super::*;
+    use crate::verdict::Verdict;
+
+    /// What an operation costs: nanoseconds for a byte, microseconds for a frame and for itself.
+    type Cost = [f64; 3];
+
+    const COPY: Cost = [0.5, 2.0, 20.0];
+
+    fn sample(load: Load, cost: Cost, noise: f64) -> Sample {
+        let bytes = f64::from(load.bytes);
+        let frames = load.frame.map_or(0.0, |mtu| (bytes / f64::from(mtu)).ceil() + 2.0);
+        let busy = cost[0] * bytes / 1e3 + cost[1] * frames + cost[2];
+        let ops = 1e6 / (busy + 50.0);
+        let by_loop = (ops * busy / 1e6) * (1.0 + noise);
+        let both = Use { by_loop, by_kernel: by_loop };
+        let (target, initiator) = (both, both);
+        Sample { ops, seconds: 1.0, frames: ops * frames, target, initiator, threads: by_loop }
+    }
+
+    /// What would be measured if ways cost so much in the two runs.
+    fn measured(cost: impl Fn(Way, usize) -> Cost, wireless: Option<&str>) -> Measured {
+        let options = Options {
+            rounds: 3,
+            time: Duration::ZERO,
+            sizes: vec![4096, 16384, 65536, 262_144],
+            mtus: vec![1500, 9000],
+        };
+        let mut measured = Measured {
+            options,
+            engine: "none",
+            cases: Vec::new(),
+            lacking: wireless.map(|why| (Way::Ether, why.to_owned())).into_iter().collect(),
+            wireless: wireless.map(str::to_owned),
+            unsteered: None,
+        };
+        let case = |load: Load| {
+            let of = |run| [-0.01, 0.0, 0.01].map(|noise| sample(load, cost(load.way, run), noise));
+            Case { load, samples: [of(0).to_vec(), of(1).to_vec()] }
+        };
+        let loads = measured.loads().into_iter();
+        let loads = loads.filter(|load| load.way != Way::Ether || wireless.is_none());
+        measured.cases = loads.map(case).collect();
+        measured
+    }
+
+    /// A claim's verdict, and what is said of it.
+    fn told(figure: &Figure, theirs: &str) -> (Verdict, String) {
+        let claim = figure.claims.iter().find(|claim| claim.theirs.contains(theirs));
+        let claim = claim.unwrap_or_else(|| panic!("{theirs} in {figure:?}"));
+        (claim.verdict(), claim.ours.clone())
+    }
+
+    #[test]
+    fn known_costs_are_found_and_what_saves_which_is_told() {
+        let cost = |way, _| match way {
+            Way::Local => [0.0, 0.0, 5.0],
+            Way::Tcp => COPY,
+            Way::Iser => [0.2, 2.0, 20.0],
+            Way::Ether => [0.5, 1.0, 40.0],
+        };
+        let measured = measured(cost, None);
+        let model = Model::of(&measured, Way::Tcp, false).expect("a fit");
+        for (at, known) in COPY.into_iter().enumerate() {
+            let Spread { low, high, median, .. } = model.factor(at);
+            assert!(low < known && known < high && (median / known - 1.0).abs() < 0.1, "{at}");
+        }
+        let largest = model.largest(&measured).expect("a case");
+        assert_eq!((largest.load.bytes, largest.load.frame), (262_144, Some(1500)));
+        let frames = model.parts(largest)[1];
+        assert!((frames / (2.0 * 177.0) - 1.0).abs() < 0.1, "{frames} us of 177 frames");
+        let figure = figure(&measured);
+        assert_eq!(figure.tables[0].rows.len(), 4 * 2 * RUNS);
+        assert_eq!(told(&figure, "second run").0, Verdict::Holds);
+        assert_eq!(told(&figure, "sum of a cost").0, Verdict::Holds);
+        assert_eq!(told(&figure, "copies and checksums").0, Verdict::NoLonger, "131 of 505 us");
+        assert_eq!(told(&figure, "next most").0, Verdict::Holds);
+        let (ether, ours) = told(&figure, "each frame takes less");
+        assert_eq!(ether, Verdict::Holds, "{ours}");
+        assert!(ours.contains("us/frame 2.0") && ours.contains("(saved)"), "{ours}");
+        assert!(ours.contains("us/operation 20") && ours.contains("(more)"), "{ours}");
+        let (rdma, ours) = told(&figure, "RDMA saves");
+        assert_eq!(rdma, Verdict::Holds, "{ours}");
+        assert!(ours.contains("(within the intervals)"), "{ours}");
+    }
+
+    #[test]
+    fn a_second_run_that_differs_is_no_reproduction() {
+        let cost = |_, run: usize| if run == 0 { COPY } else { [1.5, 6.0, 60.0] };
+        let figure = figure(&measured(cost, None));
+        assert_eq!(told(&figure, "second run").0, Verdict::NoLonger);
+    }
+
+    #[test]
+    fn without_a_wire_frames_have_no_term() {
+        let figure = figure(&measured(|_, _| COPY, Some("there is no root")));
+        assert_eq!(figure.tables[0].rows.len(), 3 * 2 * RUNS);
+        assert!(figure.tables[0].rows.iter().all(|row| row[3] == "-"), "no frames");
+        assert_eq!(told(&figure, "second run").0, Verdict::Holds);
+        for claim in ["next most", "each frame takes less"] {
+            let (verdict, why) = told(&figure, claim);
+            assert_eq!(verdict, Verdict::NotHere);
+            assert!(why.contains("there is no root"), "{why}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_fitted_says_why() {
+        let mut few = measured(|_, _| COPY, None);
+        few.cases.iter_mut().for_each(|case| {
+            case.samples.iter_mut().for_each(Vec::clear);
+        });
+        let figure = figure(&few);
+        assert_eq!(figure.verdict(), Verdict::NotHere);
+        assert!(figure.claims[0].ours.contains("0 measurements are too few"), "{figure:?}");
+    }
 }
