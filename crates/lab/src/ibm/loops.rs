@@ -2,8 +2,8 @@
 //! The study's way to measure utilization: a tight loop on a processor, which all other work there
 //! slows down. It has the least of all priorities, so nothing else waits for it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use engine::affinity;
@@ -28,23 +28,21 @@ impl Loops {
         for &cpu in cpus {
             let (told, over) = (Arc::new(AtomicU64::new(0)), Arc::clone(&loops.over));
             loops.counts.push(Arc::clone(&told));
-            let ready = Arc::new(AtomicBool::new(false));
-            let is_ready = Arc::clone(&ready);
+            let (ready, is_ready) = mpsc::channel();
             let work = move || {
                 // Before it counts: at any other priority it would take what it is to measure.
                 let last = affinity::run_last();
                 // Where it cannot be pinned it counts where it runs.
                 let _ = affinity::pin(cpu);
-                is_ready.store(true, Ordering::Release);
-                if last.is_ok() {
+                let counts = last.is_ok();
+                let _ = ready.send(last);
+                if counts {
                     count(&told, &over);
                 }
             };
             let builder = std::thread::Builder::new().name("lab-loop".into());
             loops.threads.push(builder.spawn(work).map_err(Error::rig)?);
-            while !ready.load(Ordering::Acquire) {
-                std::thread::yield_now();
-            }
+            is_ready.recv().map_err(Error::rig)?.map_err(Error::rig)?;
         }
         Ok(loops)
     }

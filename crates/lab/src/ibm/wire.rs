@@ -47,9 +47,10 @@ impl Wire {
             // Interfaces take it when they are made.
             let steer = || std::fs::write("/proc/sys/net/core/rps_default_mask", mask(cpu));
             let steered = side.within(steer).and_then(|written| written);
-            unsteered = unsteered.or(steered.err().map(|error| {
+            let told = |error: std::io::Error| {
                 format!("rps_default_mask, of Linux 6.3 and later, cannot be set ({error})")
-            }));
+            };
+            unsteered = unsteered.or_else(|| steered.err().map(told));
         }
         let mut wire = Self { target, initiator, pairs: Vec::new(), unsteered };
         for (&mtu, subnet) in mtus.iter().zip(1..) {
