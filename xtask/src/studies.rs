@@ -20,7 +20,7 @@ const STUDIES: [(&str, &str); 5] = [
     ("forth", "FORTH: disks of commodity targets (Xinidis et al., 2005)"),
     ("unh", "UNH: iSCSI over RDMA (Burns, 2008)"),
     ("amp", "AMP: a polling core for the network (Foong et al., 2005)"),
-    ("ibm", "IBM: SCSI over TCP, raw Ethernet and Fibre Channel (Sarkar et al.)"),
+    ("ibm", "IBM: SCSI over TCP, raw Ethernet and Fibre Channel (Menon and Fuente, 2000)"),
 ];
 
 const HEAD: &str = "\

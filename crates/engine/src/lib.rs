@@ -21,6 +21,7 @@ pub mod laps;
 pub mod limits;
 pub mod loops;
 mod memory;
+pub mod network;
 pub mod packet;
 mod pool;
 pub mod ppe;

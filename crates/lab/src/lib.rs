@@ -9,9 +9,12 @@
 mod amp;
 mod catalogue;
 mod course;
+mod driver;
 mod fast05;
+mod fit;
 mod forth;
 mod html;
+mod ibm;
 mod joined;
 mod machine;
 mod measure;

@@ -86,8 +86,28 @@ impl Times {
     }
 }
 
-/// Its place in a line of /proc/stat.
+/// Their places in a line of /proc/stat.
 const STEAL: usize = 7;
+const WORK: [usize; 4] = [0, 2, 5, 6];
+
+/// Seconds that a processor has worked, as the kernel counts them in its ticks: for users that are
+/// not nice, for itself, and for interrupts. None where it does not tell.
+pub(crate) fn worked(cpu: usize) -> Option<f64> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    worked_of(&text, cpu)
+}
+
+fn worked_of(stat: &str, cpu: usize) -> Option<f64> {
+    let name = format!("cpu{cpu}");
+    let mut lines = stat.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let words = lines.find(|words| words.first() == Some(&name.as_str()))?;
+    let ticks = |at: usize| words.get(at + 1).and_then(|word| word.parse::<u64>().ok());
+    let sum = WORK.into_iter().filter_map(ticks).sum();
+    Some(real(sum) * TICK_SECONDS)
+}
+
+/// The tick in which the kernel tells times, on every machine that Linux runs on.
+const TICK_SECONDS: f64 = 0.01;
 
 fn first_line(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
@@ -121,6 +141,15 @@ pub(crate) fn processor() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_processor_tells_its_work_without_what_is_nice() {
+        let stat = "cpu  9 9 9 9 9 9 9 9\ncpu0 1 20 300 4000 5000 60000 700000 8\ncpu10 1 0 0 0";
+        let worked = worked_of(stat, 0).expect("it is there");
+        assert!((worked - 7603.01).abs() < 1e-9, "{worked}");
+        assert_eq!(worked_of(stat, 1), None);
+        assert!(worked_of(stat, 10).is_some_and(|worked| (worked - 0.01).abs() < 1e-9));
+    }
 
     #[test]
     fn a_machine_tells_what_it_is() {

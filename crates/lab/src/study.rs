@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::catalogue;
+use crate::catalogue::{self, State};
 use crate::picture::{Picture, number};
 use crate::progress::Steps;
 use crate::verdict::{Answer, Bound, Spread, Test, Verdict};
-use crate::{Error, amp, fast05, forth, unh};
+use crate::{Error, amp, fast05, forth, ibm, unh};
 
 /// A published study that can be run here.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub struct Study {
 }
 
 /// Those that there are.
-pub const STUDIES: [Study; 4] = [
+pub const STUDIES: [Study; 5] = [
     Study {
         name: "fast05",
         about: "The fast path of an initiator without a network (Joglekar et al., FAST 2005)",
@@ -43,6 +43,11 @@ pub const STUDIES: [Study; 4] = [
         name: "forth",
         about: "Disks of one target and of three, beside those of one's own (Xinidis et al., 2005)",
         run: forth::run,
+    },
+    Study {
+        name: "ibm",
+        about: "What SCSI costs over TCP, raw Ethernet and RDMA (Menon and Fuente, 2000)",
+        run: ibm::run,
     },
 ];
 
@@ -165,6 +170,16 @@ impl Figure {
     /// A claim of which nothing can be measured here.
     pub(crate) fn not_here(&mut self, theirs: impl Into<String>, why: impl Into<String>) {
         self.claim(theirs, format!("not here, because {}", why.into()), Vec::new());
+    }
+
+    /// What cannot be measured yet of a study: as the catalogue says.
+    pub(crate) fn lacking(study: &'static str) -> impl Iterator<Item = Self> {
+        catalogue::of(study).filter_map(|published| {
+            let State::Lacking(needs) = published.state else { return None };
+            let mut figure = Self::new(&[], format!("{}: {}", published.label, published.what));
+            figure.not_here(published.what, format!("it needs {needs}"));
+            Some(figure)
+        })
     }
 
     pub(crate) fn verdict(&self) -> Verdict {

@@ -94,6 +94,12 @@ pub(crate) fn find(name: &str) -> Option<u32> {
     })
 }
 
+/// The threads of this process.
+pub(crate) fn all() -> Vec<u32> {
+    let entries = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
 /// What the thread has used until now; nothing if there is none.
 pub(crate) fn usage(tid: u32) -> Usage {
     usage_of(Path::new(&format!("/proc/self/task/{tid}")))
@@ -184,6 +190,7 @@ mod tests {
         let busy = std::thread::Builder::new().name("lab-busy".into());
         let busy = busy.spawn(|| {
             let tid = find("lab-busy").expect("this thread");
+            assert!(all().contains(&tid) && all().len() > 1);
             let before = usage(tid);
             let from = std::time::Instant::now();
             while from.elapsed().as_millis() < 50 {

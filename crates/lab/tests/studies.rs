@@ -194,6 +194,34 @@ fn forth_is_whole() {
 }
 
 #[test]
+fn ibm_is_whole() {
+    let results = check("ibm", &smoke("ibm"));
+    let figures = list(&results, "figures");
+    let rows = list(&list(&figures[0], "tables")[0], "rows");
+    let of = |way: &str| rows.iter().filter(|row| row[0] == way).collect::<Vec<_>>();
+    assert_eq!(of("no network").len(), 4, "two sizes, both directions");
+    let preface = list(&results, "preface").iter().filter_map(Value::as_str);
+    let wireless = preface.clone().any(|line| line.starts_with("No wire"));
+    assert_eq!(of("TCP").len(), if wireless { 4 } else { 8 }, "and two frames: {rows:?}");
+    assert_eq!(of("iSER/iWARP").len(), of("TCP").len());
+    let lacks = preface.clone().any(|line| line.starts_with("Not here: raw Ethernet, because"));
+    assert_eq!(of("raw Ethernet").is_empty(), lacks, "it is there, or said why it is not");
+    if !wireless {
+        let framed = |row: &&Value| row[0] != "no network";
+        let frames = rows.iter().filter(framed).all(|row| row[5] != "0" && row[5] != "0.00");
+        assert!(frames, "frames are counted: {rows:?}");
+    }
+    let model = &figures[2];
+    let fitted = list(&list(model, "tables")[0], "rows");
+    let ways = if lacks { 3 } else { 4 };
+    assert!(fitted.len() <= 4 * ways && fitted.len() >= 4, "both runs of each: {fitted:?}");
+    let again = &list(model, "claims")[1];
+    assert!(again["theirs"].as_str().is_some_and(|text| text.contains("second run")), "{again}");
+    let factors = list(again, "tests").len();
+    assert!(factors * 2 >= fitted.len() * 2, "each factor is held against its interval: {again}");
+}
+
+#[test]
 fn one_run_is_too_few_for_a_verdict() {
     let mut settings = Settings::new(Effort::Smoke);
     settings.rounds = Some(1);

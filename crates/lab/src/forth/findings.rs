@@ -9,7 +9,6 @@ mod queries;
 use super::apps::Outcome;
 use super::theirs;
 use super::{Case, Load, Measured, Mix, Packet, Pattern, Place, Sample};
-use crate::catalogue::{self, State};
 use crate::picture::{Kind, Line, Picture, bytes, number};
 use crate::study::{Figure, Findings, Table};
 use crate::verdict::{Bound, Spread, Test};
@@ -19,7 +18,7 @@ pub(super) fn report(measured: &Measured, mail: &Outcome, tpch: &Outcome) -> Fin
     figures.extend(grid::figures(measured));
     figures.extend(mail::figures(mail));
     figures.extend(queries::figures(tpch));
-    figures.extend(not_yet());
+    figures.extend(Figure::lacking("forth"));
     let applications = mail.variations().chain(tpch.variations());
     let variations = measured.variations().into_iter().chain(applications).collect();
     Findings {
@@ -251,13 +250,3 @@ fn single(measured: &Measured) -> Figure {
 
 /// Percent by which a share of the CPU may be less than the study's.
 const ALLOWANCE: f64 = 10.0;
-
-/// What needs more than disks: as the catalogue says.
-fn not_yet() -> impl Iterator<Item = Figure> {
-    catalogue::of("forth").filter_map(|published| {
-        let State::Lacking(needs) = published.state else { return None };
-        let mut figure = Figure::new(&[], format!("{}: {}", published.label, published.what));
-        figure.not_here(published.what, format!("it needs {needs}"));
-        Some(figure)
-    })
-}

@@ -7,10 +7,9 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use buf::Slice;
-use initiator::{Data, Event, Geometry, Options, Paths, Queue, Request, Retry, SessionId, Stripe};
+use initiator::{Geometry, Options, Paths, Queue, SessionId, Stripe};
 use scsi::{Identity, LogicalUnit};
 use store::spec::Spec;
 use target::{Node, Plan, Stores, Target};
@@ -20,6 +19,7 @@ use super::direct::{CHUNK, Cache, Files, cpu_ns, path_of};
 use super::theirs::{DISKS, NODES};
 use super::{Load, Place, Sample};
 use crate::Error;
+use crate::driver::{Ask, Driver};
 use crate::measure::real;
 
 const TARGET: &str = "iqn.2026-01.local.lunwire:lab";
@@ -147,11 +147,14 @@ impl Rig {
             queue: &mut self.queue,
             session: *session,
             geometry,
-            load,
             data: &data,
-            number: 0,
+            depth: load.depth,
         };
-        let (ios, seconds) = driver.keep_busy(time)?;
+        let ask = |number, size| Ask {
+            offset: load.offset(number, size),
+            write: load.mix.writes(number),
+        };
+        let (ios, seconds) = driver.keep_busy(time, ask)?;
         Ok(Sample { ios: real(ios), seconds, cpu_ns: cpu_ns() - before })
     }
 
@@ -161,60 +164,6 @@ impl Rig {
             target.stop(Duration::ZERO).map_err(Error::rig)?;
         }
         Ok(())
-    }
-}
-
-/// Requests on one session.
-struct Driver<'a> {
-    queue: &'a mut Queue,
-    session: SessionId,
-    geometry: &'a Geometry,
-    load: Load,
-    data: &'a Slice,
-    /// Of the next one.
-    number: u64,
-}
-
-impl Driver<'_> {
-    /// Keeps requests outstanding for so long; gives their number and the seconds.
-    fn keep_busy(mut self, time: Duration) -> Result<(u64, f64), Error> {
-        let begun = Instant::now();
-        for slot in 0..self.load.depth {
-            self.post(slot as u64)?;
-        }
-        let (mut ios, mut under_way) = (0, self.load.depth);
-        while under_way > 0 {
-            self.queue.wait_n(1, Duration::from_secs(10));
-            while let Some(event) = self.queue.reap() {
-                let tag = match event {
-                    Event::Done { tag, result, .. } => result.map(|_| tag).map_err(Error::rig)?,
-                    Event::Down { error, .. } => return Err(Error::rig(error)),
-                    _ => continue,
-                };
-                ios += 1;
-                if begun.elapsed() < time {
-                    self.post(tag)?;
-                } else {
-                    under_way -= 1;
-                }
-            }
-        }
-        Ok((ios, begun.elapsed().as_secs_f64()))
-    }
-
-    fn post(&mut self, tag: u64) -> Result<(), Error> {
-        let Load { bytes, mix, .. } = self.load;
-        let number = self.number;
-        self.number += 1;
-        let block = self.geometry.block;
-        let size = self.geometry.blocks * u64::from(block);
-        let (lba, blocks) = (self.load.offset(number, size) / u64::from(block), bytes / block);
-        let (cdb, data) = match mix.writes(number) {
-            true => (self.geometry.write(lba, blocks), Data::Out(self.data.clone())),
-            false => (self.geometry.read(lba, blocks), Data::In(bytes)),
-        };
-        let request = Request { lun: 0, cdb, data, retry: Retry::Always };
-        self.queue.post(self.session, tag, request).map_err(|(error, _)| Error::rig(error))
     }
 }
 

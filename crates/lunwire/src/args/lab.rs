@@ -26,10 +26,11 @@ Examples:
   lunwire lab run forth --rounds 9 --out /tmp/lab
       more repetitions, elsewhere
 
-Needs no network and no root; as root it counts system calls, too, and forth runs PostMark and a
-database on disks that it attaches, where mkfs.ext4, postmark and mariadbd are installed. What else
-the machine does shows in the figures: let it be idle. A run that is stopped (Ctrl-C) goes on with
-the studies that are left when it is asked for again in the same words.";
+Needs no network and no root; as root it counts system calls, too, ibm has a wire, and frames, in
+network namespaces of its own, and forth runs PostMark and a database on disks that it attaches,
+where mkfs.ext4, postmark and mariadbd are installed. What else the machine does shows in the
+figures: let it be idle. A run that is stopped (Ctrl-C) goes on with the studies that are left when
+it is asked for again in the same words.";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A target with a disk in memory, an initiator with a session of each kind, each side on a
+//! processor of its own, and what tells how much these have to do.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::affinity;
+use initiator::{Begin, Checks, DigestOffer, Geometry, LocalTarget, Queue, SessionId, Transport};
+use scsi::{Identity, LogicalUnit};
+use store::spec::Spec;
+use target::{Node, Plan, Rdma, Stores, Target};
+
+use super::loops::{Loops, utilization};
+use super::wire::{self, Wire};
+use super::{Load, Sample, Use, Way};
+use crate::Error;
+use crate::driver::{Ask, Driver};
+use crate::machine::worked;
+use crate::measure::real;
+use crate::threads;
+
+const TARGET: &str = "iqn.2026-01.local.lunwire:lab";
+
+/// Bytes of the disk: what most servers have in a cache.
+const DISK_BYTES: u64 = 32 << 20;
+
+/// Bytes that the buffers of one side may take.
+const POOL_BYTES: usize = 64 << 20;
+
+/// The processors of target and initiator: one, where there is no other.
+pub(super) fn cpus() -> [usize; 2] {
+    let all = affinity::allowed_cpus();
+    [all.first(), all.last()].map(|cpu| cpu.copied().unwrap_or(0))
+}
+
+/// All of it; the thread that makes it is the initiator's.
+pub(super) struct Rig<'a> {
+    target: Arc<Target>,
+    /// The target's threads.
+    threads: Vec<u32>,
+    queue: Queue,
+    sessions: Vec<(Way, Option<u32>, SessionId)>,
+    geometry: Geometry,
+    loops: Loops,
+    /// What the loops count in a second when nothing else is done.
+    idle: [f64; 2],
+    wire: Option<&'a Wire>,
+    /// Ways that are not to be had here, and why.
+    pub(super) lacking: Vec<(Way, String)>,
+}
+
+/// What everything has counted at a time.
+struct Counted {
+    at: Instant,
+    loops: [f64; 2],
+    worked: [f64; 2],
+    threads_ns: u64,
+    frames: u64,
+}
+
+impl<'a> Rig<'a> {
+    pub(super) fn start(wire: Option<&'a Wire>) -> Result<Self, Error> {
+        let [ours, theirs] = [cpus()[1], cpus()[0]];
+        // Where it cannot be pinned it runs where it likes.
+        let _ = affinity::pin(ours);
+        let before = threads::all();
+        let mut lacking = Vec::new();
+        let target = start_target(wire, theirs, &mut lacking)?;
+        let threads = threads::all().into_iter().filter(|tid| !before.contains(tid)).collect();
+        let config = initiator::Config {
+            spin_max: Duration::ZERO,
+            pool_bytes_max: POOL_BYTES,
+            ..initiator::Config::default()
+        };
+        let mut queue = Queue::new(&config).map_err(Error::rig)?;
+        let local = queue.login(local_options(&target)).map_err(Error::rig)?;
+        let geometry = initiator::scsi::geometry(&mut queue.unit(local, 0)).map_err(Error::rig)?;
+        let cpus = if ours == theirs { vec![ours] } else { vec![theirs, ours] };
+        let mut rig = Self {
+            target,
+            threads,
+            queue,
+            sessions: vec![(Way::Local, None, local)],
+            geometry,
+            loops: Loops::start(&cpus)?,
+            idle: [0.0; 2],
+            wire,
+            lacking,
+        };
+        rig.log_in_all()?;
+        Ok(rig)
+    }
+
+    fn log_in_all(&mut self) -> Result<(), Error> {
+        let mut frames: Vec<Option<u32>> = vec![None];
+        if let Some(wire) = self.wire {
+            frames = wire.pairs.iter().map(|pair| Some(pair.mtu)).collect();
+        }
+        let portals = self.target.portals();
+        let stations = self.target.stations();
+        for (at, frame) in frames.into_iter().enumerate() {
+            let portal = portals.get(at).copied();
+            let portal = portal.ok_or_else(|| Error::rig("it does not listen"))?;
+            for way in Way::NETWORK {
+                let peer = match way {
+                    Way::Ether => {
+                        let pair = self.wire.and_then(|wire| wire.pair(frame));
+                        let Some((pair, (place, _))) = pair.zip(stations.get(at)) else { continue };
+                        format!("{}%{}", place.mac, pair.initiator)
+                    }
+                    _ => portal.to_string(),
+                };
+                match self.queue.login(options(way, peer)) {
+                    Ok(session) => self.sessions.push((way, frame, session)),
+                    Err(error) => self.lacking.push((way, error.to_string())),
+                }
+            }
+        }
+        // All of the disk has its memory before anything is measured, and each session has moved
+        // something.
+        let loads = self.sessions.iter().map(|(way, frame, _)| Load {
+            way: *way,
+            write: true,
+            bytes: 64 << 10,
+            frame: *frame,
+        });
+        for load in loads.collect::<Vec<_>>() {
+            self.keep_busy(load, Duration::from_millis(1))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn engine(&self) -> &'static str {
+        self.target.engine()
+    }
+
+    /// Whether there is a session for this load.
+    pub(super) fn has(&self, load: Load) -> bool {
+        self.session(load).is_some()
+    }
+
+    fn session(&self, load: Load) -> Option<SessionId> {
+        let is_it = |one: &&(Way, Option<u32>, SessionId)| (one.0, one.1) == (load.way, load.frame);
+        self.sessions.iter().find(is_it).map(|(_, _, session)| *session)
+    }
+
+    /// Lets the loops count alone for so long: what is measured next is held against that.
+    pub(super) fn rest(&mut self, time: Duration) {
+        let before = self.counted(None);
+        std::thread::sleep(time);
+        let after = self.counted(None);
+        self.idle = rates(&before, &after);
+    }
+
+    pub(super) fn run(&mut self, load: Load, time: Duration) -> Result<Sample, Error> {
+        let interface = self.wire.and_then(|wire| wire.pair(load.frame));
+        let interface = interface.map(|pair| pair.initiator.as_str());
+        let before = self.counted(interface);
+        let ops = self.keep_busy(load, time)?;
+        let after = self.counted(interface);
+        let seconds = after.at.duration_since(before.at).as_secs_f64();
+        let rates = rates(&before, &after);
+        let side = |at: usize| Use {
+            by_loop: utilization(rates[at], self.idle[at]),
+            by_kernel: (after.worked[at] - before.worked[at]) / seconds,
+        };
+        Ok(Sample {
+            ops: real(ops),
+            seconds,
+            frames: real(after.frames.saturating_sub(before.frames)),
+            target: side(0),
+            initiator: side(1),
+            threads: real(after.threads_ns.saturating_sub(before.threads_ns)) / 1e9 / seconds,
+        })
+    }
+
+    fn keep_busy(&mut self, load: Load, time: Duration) -> Result<u64, Error> {
+        let session = self.session(load).ok_or_else(|| Error::rig("no session"))?;
+        let length = load.bytes as usize;
+        let data = self.queue.pool().take(length).ok_or(Error::Memory(length))?.freeze();
+        let Self { queue, geometry, .. } = self;
+        let driver = Driver { queue, session, geometry, data: &data, depth: 1 };
+        let ask = |number: u64, size: u64| {
+            let places = (size / u64::from(load.bytes)).max(1);
+            Ask { offset: number % places * u64::from(load.bytes), write: load.write }
+        };
+        Ok(driver.keep_busy(time, ask)?.0)
+    }
+
+    fn counted(&self, interface: Option<&str>) -> Counted {
+        let counts = self.loops.counts();
+        let count = |count: Option<&u64>| real(count.copied().unwrap_or(0));
+        let used = self.threads.iter().map(|tid| threads::usage(*tid).cpu_ns);
+        let (threads_ns, frames) = (used.sum(), interface.map_or(0, wire::frames));
+        Counted {
+            at: Instant::now(),
+            loops: [count(counts.first()), count(counts.last())],
+            worked: cpus().map(|cpu| worked(cpu).unwrap_or(0.0)),
+            threads_ns,
+            frames,
+        }
+    }
+
+    pub(super) fn stop(self) -> Result<(), Error> {
+        drop((self.loops, self.queue));
+        self.target.stop(Duration::ZERO).map_err(Error::rig)
+    }
+}
+
+fn rates(before: &Counted, after: &Counted) -> [f64; 2] {
+    let seconds = after.at.duration_since(before.at).as_secs_f64();
+    [0, 1].map(|at: usize| (after.loops[at] - before.loops[at]) / seconds)
+}
+
+/// In the target's network, on its processor: threads are where those are that start them.
+fn start_target(
+    wire: Option<&Wire>,
+    cpu: usize,
+    lacking: &mut Vec<(Way, String)>,
+) -> Result<Arc<Target>, Error> {
+    let start = |ether: Vec<String>| -> Result<Target, Error> {
+        let plan = plan(wire, cpu, ether)?;
+        let start = || {
+            let _ = affinity::pin(cpu);
+            Target::start(plan)
+        };
+        let started = match wire {
+            Some(wire) => wire.target.within(start).map_err(Error::rig)?,
+            None => start_apart(start)?,
+        };
+        started.map_err(Error::rig)
+    };
+    let stations = wire.map(|wire| wire.pairs.iter().map(|pair| pair.target.clone()).collect());
+    let started = match stations {
+        None => start(Vec::new()),
+        Some(stations) => start(stations).or_else(|error| {
+            lacking.push((Way::Ether, format!("packet sockets are not to be had: {error}")));
+            start(Vec::new())
+        }),
+    };
+    Ok(Arc::new(started?))
+}
+
+/// In a thread of its own, which may be pinned.
+fn start_apart<T: Send>(start: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    let ended = std::thread::scope(|scope| scope.spawn(start).join());
+    ended.map_err(|_| Error::rig("the thread that starts the target has panicked"))
+}
+
+fn local_options(target: &Arc<Target>) -> initiator::Options {
+    let weak = Arc::downgrade(target);
+    let way = LocalTarget::new(move || {
+        let gone = || std::io::Error::other("the target has stopped");
+        Ok(weak.upgrade().ok_or_else(gone)?.connect_local())
+    });
+    initiator::Options::within_process(way, Some(TARGET.to_owned()))
+}
+
+/// As sessions are by default, but without digests and CRCs.
+fn options(way: Way, peer: String) -> initiator::Options {
+    let mut options = initiator::Options::new(peer, Some(TARGET.to_owned()));
+    options.transport = match way {
+        Way::Local | Way::Tcp => Transport::Tcp,
+        Way::Iser => Transport::Iser(Begin::Rdma, Checks::None),
+        Way::Ether => Transport::Ether,
+    };
+    let settings = &mut options.settings;
+    (settings.header_digest, settings.data_digest) = (DigestOffer::Off, DigestOffer::Off);
+    options
+}
+
+fn plan(wire: Option<&Wire>, cpu: usize, ether: Vec<String>) -> Result<Plan, Error> {
+    let mut stores = Stores::new();
+    let store = stores.open(&Spec::Memory { bytes: DISK_BYTES }).map_err(Error::rig)?;
+    let identity = Identity::derive(TARGET, 0, "LUNWIRE", "VIRTUAL DISK");
+    let unit = LogicalUnit::new(identity, store, 512).map_err(Error::rig)?;
+    let node = Node::new(TARGET.to_owned(), vec![(0, Arc::new(unit))]);
+    let portals = match wire {
+        Some(wire) => wire.pairs.iter().map(|pair| pair.address.into()).collect(),
+        None => vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
+    };
+    let plan = Plan::new(portals, vec![node], stores);
+    let (rdma, cpus) = (Rdma::Iwarp, vec![cpu]);
+    // What a thread waits is not to count as work.
+    Ok(Plan { rdma, cpus, ether, spin_max: Duration::ZERO, pool_bytes_max: POOL_BYTES, ..plan })
+}
