@@ -26,9 +26,9 @@ Examples:
   lunwire lab run forth --rounds 9 --out /tmp/lab
       more repetitions, elsewhere
 
-Needs no network and no root; as root it counts system calls, too, and ibm has a wire, and frames, in
-network namespaces of its own. What else the machine does shows
-in the figures: let it be idle. A run that is stopped (Ctrl-C) goes on with the studies that are
+Needs no network and no root; as root it counts system calls, too, and ibm has a wire, and frames,
+in network namespaces of its own. What else the machine does shows in the figures: let it be idle.
+A run that is stopped (Ctrl-C) goes on with the studies that are
 left when it is asked for again in the same words.";
 
 const REPORT_EXAMPLES: &str = "\
