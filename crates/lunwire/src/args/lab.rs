@@ -28,8 +28,8 @@ Examples:
 
 Needs no network and no root; as root it counts system calls, too, and ibm has a wire, and frames,
 in network namespaces of its own. What else the machine does shows in the figures: let it be idle.
-A run that is stopped (Ctrl-C) goes on with the studies that are
-left when it is asked for again in the same words.";
+A run that is stopped (Ctrl-C) goes on with the studies that are left when it is asked for again in
+the same words.";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
