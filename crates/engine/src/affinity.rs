@@ -64,7 +64,7 @@ pub fn pin(cpu: usize) -> io::Result<()> {
 pub fn run_last() -> io::Result<()> {
     rustix::process::setpriority_process(None, NICEST)?;
     let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the kernel reads the parameters, which live, and changes the calling thread (0) alone.
+    // SAFETY: the kernel reads the parameters, which live; 0 is the calling thread alone.
     let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) };
     if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

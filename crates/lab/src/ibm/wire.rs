@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn frames_are_counted_both_ways() {
-        let text = "Inter-|   Receive  |  Transmit\n face |bytes packets\n    lo: 1 2 0 0 0 0 0 0 3 4 0\n\
+        let text = "Inter-|   Receive  |  Transmit\n face |bytes\n lo: 1 2 0 0 0 0 0 0 3 4 0\n\
                     lab-i0:8 70 0 0 0 0 0 0 9 600 0 0\n";
         assert_eq!(frames_of(text, "lab-i0"), Some(670));
         assert_eq!(frames_of(text, "lab-i1"), None);

@@ -184,8 +184,9 @@ impl<'a> Difference<'a> {
         bytes: Option<u64>,
     ) -> Result<()> {
         let (before, after) = (absolute(&old.store)?, absolute(&new.store)?);
-        let of_now =
-            |store: &str| bytes.map_or(store.to_owned(), |bytes| store_of_now(store, bytes));
+        let of_now = |store: &str| {
+            bytes.map_or_else(|| store.to_owned(), |bytes| store_of_now(store, bytes))
+        };
         if before != after && of_now(&before) != after {
             if of_now(&before) == of_now(&after) {
                 self.refuse(format!("{what}: size"), "try: lunwire lun resize first");
