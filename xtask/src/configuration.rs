@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! docs/CONFIGURATION.md: every key of the configuration file with type, values, default, and whether
-//! it can change while a daemon runs, from the schema.
+//! docs/CONFIGURATION.md: every key of the configuration file with type, values, default, and
+//! whether it can change while a daemon runs, from the schema.
 
 use std::fmt::Write;
 
