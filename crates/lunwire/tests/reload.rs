@@ -236,11 +236,12 @@ fn a_file_with_an_error_changes_nothing() {
     let daemon = Daemon::start(&config(&[target("a", "")]));
     let before = daemon.served();
     let missing = target("b", "").replace("memory:1M", "file:missing");
+    let made = target("c", "").replace("memory:1M", "file:made,size=1M");
     for (file, said) in [
         ("[[target".to_owned(), "lunwire.toml:1"),
         (config(&[target("a", "alias = 1")]), "lunwire.toml:4"),
         // A disk that cannot be opened, behind one that can.
-        (config(&[target("a", "alias = \"x\""), target("c", ""), missing]), "missing"),
+        (config(&[target("a", "alias = \"x\""), made, missing]), "missing"),
         // It may not be written yet.
         (String::new(), "names no target"),
     ] {
@@ -248,6 +249,7 @@ fn a_file_with_an_error_changes_nothing() {
         daemon.fails(&["reload"], &[said]);
         assert_eq!(daemon.served(), before, "{file}");
     }
+    assert!(!daemon.folder.path().join("made").exists(), "it was made for nothing");
     std::fs::remove_file(&daemon.file).unwrap();
     daemon.fails(&["reload"], &["cannot read", "lunwire.toml"]);
     assert_eq!(daemon.served(), before);
@@ -387,6 +389,14 @@ fn a_hangup_has_the_file_read_again() {
     daemon.write("[[target");
     hang_up();
     daemon.expect_log("not reloaded: ");
+    let threads =
+        || std::fs::read_dir(format!("/proc/{}/task", daemon.child.id())).unwrap().count();
+    let before = threads();
+    for _ in 0..200 {
+        hang_up();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(threads() <= before + 2, "{before} threads before, {} now", threads());
     daemon.write(&format!("reactors = 2\n{}", config(&[target("a", "")])));
     hang_up();
     daemon.expect_log("not reloaded: reactors: ");

@@ -53,6 +53,9 @@ const GRACE: Duration = Duration::from_secs(2);
 /// answer holds up one for a minute.
 const OPENING_GRACE: Duration = Duration::from_secs(2);
 
+/// Reloads at a time that signals asked for: one reads the file, and one waits.
+const RELOADS_MAX: usize = 2;
+
 /// Signals that ask for an end.
 const ENDS: [i32; 2] = [SIGTERM, SIGINT];
 
@@ -173,6 +176,8 @@ struct State {
     /// None there before it serves.
     target: Mutex<Weak<Target>>,
     configuration: Mutex<Weak<Configuration>>,
+    /// One that reads the file, and one that waits for it.
+    reloads: Arc<()>,
 }
 
 impl State {
@@ -188,8 +193,17 @@ impl State {
             tracing::warn!("SIGHUP: ignored; nothing is served yet");
             return;
         };
+        // One that has not begun will read what is there by then.
+        if Arc::strong_count(&self.reloads) > RELOADS_MAX {
+            tracing::info!("SIGHUP: the configuration is about to be read again already");
+            return;
+        }
         tracing::info!("SIGHUP: the configuration is read again");
-        thread::spawn(move || configuration::log(&configuration.reload(false, false)));
+        let under_way = Arc::clone(&self.reloads);
+        thread::spawn(move || {
+            configuration::log(&configuration.reload(false, false));
+            drop(under_way);
+        });
     }
 
     /// Whether a disk is served whose unflushed writes are kept by a client of ours, and no kernel.
@@ -214,6 +228,7 @@ fn listen(signals: Signals, log: &Log) -> Result<(Receiver<()>, Arc<State>)> {
         is_opening: AtomicBool::new(true),
         target: Mutex::default(),
         configuration: Mutex::default(),
+        reloads: Arc::default(),
     });
     let (log, known) = (log.clone(), Arc::clone(&state));
     thread::Builder::new()
