@@ -109,6 +109,6 @@ mod tests {
             idle > 0.0 && utilization(loaded, idle) > 0.5
         };
         assert!((0..200).any(is_seen), "the loop does not count");
-        assert!(utilization(idle, idle).abs() < 1e-9 && utilization(1.0, 0.0).abs() < 1e-9);
+        assert!(utilization(7.0, 7.0).abs() < 1e-9 && utilization(1.0, 0.0).abs() < 1e-9);
     }
 }
