@@ -495,7 +495,7 @@ fn the_laboratory_writes_reports() {
     assert_eq!(wrong.status.code(), Some(1));
     assert!(stderr(&wrong).contains("different studies"), "{}", stderr(&wrong));
 
-    for words in [&["ibm"][..], &[], &["amp", "--quick", "--full"], &["amp", "--rounds", "0"]] {
+    for words in [&["ibn"][..], &[], &["amp", "--quick", "--full"], &["amp", "--rounds", "0"]] {
         assert_eq!(run(words).status.code(), Some(2), "{words:?}");
     }
     let occupied = folder.path().join("file");
