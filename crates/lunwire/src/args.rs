@@ -56,7 +56,8 @@ pub(crate) enum Command {
     /// Act on the disks of a running daemon: add, remove, resize, rescan, snapshot
     #[command(after_help = LUN_EXAMPLES)]
     Lun(LunOptions),
-    /// Have a running daemon serve what its configuration file says now, all of it or nothing
+    /// Have a running daemon serve what its configuration file says now, all of it or nothing; exit
+    /// status 1 if that cannot be while it runs
     #[command(after_help = RELOAD_EXAMPLES)]
     Reload(ReloadOptions),
     /// Show what the configuration file of a running daemon says otherwise than what is served;

@@ -122,7 +122,10 @@ fn carry_out() -> u8 {
         Command::Top(options) => commands::top::run(&options),
         Command::Session(options) => commands::status::session(&options),
         Command::Lun(options) => commands::lun::run(&options),
-        Command::Reload(options) => commands::reload::run(&options),
+        Command::Reload(options) => match commands::reload::run(&options) {
+            Ok(false) => return told().max(DIFFERS),
+            result => result.map(drop),
+        },
         Command::Diff(options) => match commands::reload::diff(&options) {
             Ok(true) => return told().max(DIFFERS),
             result => result.map(drop),

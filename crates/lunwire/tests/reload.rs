@@ -226,9 +226,59 @@ fn what_cannot_change_is_named_and_nothing_changes() {
         (config(&[target("a", "") + "block = 4096\n", more]), ":a: block: "),
     ] {
         daemon.write(&file);
-        daemon.fails(&["reload"], &[said, "nothing has changed: 1 difference"]);
+        daemon.fails(&["reload"], &[said, "nothing has changed: 1 thing"]);
         assert_eq!(daemon.served(), before, "{said}");
     }
+}
+
+#[test]
+fn a_store_cannot_come_before_it_has_gone() {
+    let disk =
+        |name: &str, more: &str| target(name, "").replace("memory:1M", "file:disk,size=1M") + more;
+    let daemon = Daemon::start(&config(&[disk("a", "")]));
+    for moved in [disk("b", ""), disk("a", "number = 5\n")] {
+        daemon.write(&config(&[moved]));
+        let parts = ["it has the store of LUN 0", "reload without it first"];
+        daemon.fails(&["reload", "--dry-run"], &parts);
+        daemon.fails(&["reload"], &parts);
+        let (status, printed, said) = daemon.run(&["reload", "--json"]);
+        let told: Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!((status, &told["applied"]), (1, &Value::Bool(false)), "{printed} {said}");
+    }
+    support::good(&["read", &daemon.url("a", 0), "-"]);
+    let without_size = disk("a", "").replace(",size=1M", "");
+    assert!(daemon.reload(&config(&[without_size])).contains("nothing is otherwise"));
+}
+
+#[test]
+fn portals_that_cannot_be_told_apart_stay() {
+    let portal = |portals: &str| format!("listen = [{portals}]\n{}", target("a", ""));
+    let daemon = Daemon::start(&portal("\"127.0.0.1:0\", \"127.0.0.1:0\""));
+    let before = daemon.portals();
+    for file in ["\"127.0.0.2:0\"", "\"127.0.0.1:0\""] {
+        daemon.write(&portal(file));
+        daemon.fails(&["reload"], &["! listen: which of several portals"]);
+        assert_eq!(daemon.portals(), before);
+    }
+}
+
+#[test]
+fn a_secret_that_does_not_come_holds_up_nobody() {
+    let with = "chap-user = \"host\"\nchap-secret-file = \"secret\"";
+    let daemon = Daemon::start(&config(&[target("a", "")]));
+    let secret = daemon.folder.path().join("secret");
+    assert!(Command::new("mkfifo").args(["-m", "600"]).arg(&secret).status().unwrap().success());
+    daemon.write(&config(&[target("a", with)]));
+    let mut waits = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["reload", "--control-socket", &daemon.socket])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    daemon.good(&["lun", "add", "memory:1M"]);
+    let _ = waits.kill();
+    let _ = waits.wait();
 }
 
 #[test]

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use anyhow::bail;
 use control::admin::Change;
 use control::admin::Reloaded;
 use control::admin::Reply;
@@ -20,25 +19,25 @@ use crate::output;
 /// Disks that come may be on a cluster, and those that go have a last flush.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Serves what the file says now.
-pub(crate) fn run(options: &ReloadOptions) -> Result<()> {
+/// Serves what the file says now. False: something of it cannot be served while the daemon runs.
+pub(crate) fn run(options: &ReloadOptions) -> Result<bool> {
     let ReloadOptions { dry_run, destroy_data, admin } = options;
     let told = ask(admin, *dry_run, *destroy_data)?;
-    if !*dry_run && !told.refused.is_empty() {
-        let count = words::count(told.refused.len() as u64, "difference");
-        bail!("nothing has changed: {count} cannot be served while the daemon runs");
-    }
+    let can_be = told.refused.is_empty();
     if admin.json {
-        return Ok(());
+        return Ok(can_be);
     }
-    output::line(match (told.applied, told.differences.len()) {
-        (false, _) => "nothing has changed: that was a look (--dry-run)".to_owned(),
-        (true, 0) => "nothing is otherwise".to_owned(),
-        (true, count) => {
-            format!("served as the file has it: {}", words::count(count as u64, "difference"))
-        }
-    });
-    Ok(())
+    let count = words::count(told.differences.len() as u64, "difference");
+    let refused = words::count(told.refused.len() as u64, "thing");
+    match (told.applied, can_be, told.differences.len()) {
+        (true, _, 0) => output::line("nothing is otherwise"),
+        (true, ..) => output::line(format!("served as the file has it: {count}")),
+        (false, false, _) => output::say(format!(
+            "nothing has changed: {refused} cannot be so while the daemon runs as it does"
+        )),
+        (false, true, _) => output::line("nothing has changed: that was a look (--dry-run)"),
+    }
+    Ok(can_be)
 }
 
 /// Tells what the file says otherwise, and whether it does.

@@ -50,6 +50,8 @@ const LOOKS_MAX: usize = 20;
 pub(crate) struct Configuration {
     options: ServeOptions,
     target: Arc<Target>,
+    /// Held by who reads the file, which may take its time: what is served can be asked for.
+    reading: Mutex<()>,
     now: Mutex<Now>,
 }
 
@@ -66,7 +68,8 @@ impl Configuration {
     pub(crate) fn new(options: ServeOptions, draft: Draft, target: Arc<Target>) -> Self {
         let wanted = draft.portals().into_iter().map(|portal| portal.address);
         let portals = wanted.zip(target.socket_portals()).collect();
-        Self { options, target, now: Mutex::new(Now { draft, portals }) }
+        let reading = Mutex::default();
+        Self { options, target, reading, now: Mutex::new(Now { draft, portals }) }
     }
 
     fn now(&self) -> MutexGuard<'_, Now> {
@@ -90,8 +93,10 @@ impl Configuration {
     /// # Errors
     /// What is wrong with the file, or with what it names; nothing has changed then.
     pub(crate) fn reload(&self, dry_run: bool, destroy_data: bool) -> Result<Reloaded> {
+        let _one_at_a_time = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_default = self.now().draft.default_disk;
+        let wanted = self.read(was_default)?;
         let mut now = self.now();
-        let wanted = self.read(now.draft.default_disk)?;
         let target = &*self.target;
         now.draft.keep_luns(|name, lun| target.disk_bytes(name, lun).is_some());
         let bytes_of = |name: &str, lun: u16| target.disk_bytes(name, lun);
@@ -106,7 +111,13 @@ impl Configuration {
             told.refused.extend(self.lost_with(&difference, &now.draft));
         }
         let terms = now.change(&difference, &wanted);
-        told.sessions = target.preview(&terms)?.into_iter().map(ended).collect();
+        match target.preview(&terms) {
+            Ok(sessions) => told.sessions = sessions.into_iter().map(ended).collect(),
+            Err(error) => {
+                let (what, why) = ("what is served".into(), error.to_string());
+                told.refused.push(Refused { what, why });
+            }
+        }
         if dry_run || !told.refused.is_empty() {
             return Ok(told);
         }

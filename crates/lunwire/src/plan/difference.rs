@@ -22,6 +22,9 @@ const AT_START: &str = "it is read when the daemon starts; try: restart it";
 const SAME_NUMBER: &str = "hosts would take another disk for the one that they know by this \
                            number; try: another number, or reload without it first";
 
+/// Of what a disk has from when it is opened.
+const AT_OPENING: &str = "a disk has it from when it is opened; try: reload without it first";
+
 /// All that is otherwise.
 #[derive(Debug, Default)]
 pub(crate) struct Difference<'a> {
@@ -86,7 +89,40 @@ impl<'a> Difference<'a> {
                 found.add.push(new);
             }
         }
+        found.refuse_moves(served)?;
         Ok(found)
+    }
+
+    /// A store cannot come before it has gone.
+    fn refuse_moves(&mut self, served: &Draft) -> Result<()> {
+        let mut going = Vec::new();
+        for target in &served.targets {
+            let is_all = self.remove.contains(&target.name);
+            for lun in &target.luns {
+                let place = (target.name.clone(), lun.number);
+                if is_all || self.remove_luns.contains(&place) {
+                    going.push((without_options(&absolute(&lun.store)?), place));
+                }
+            }
+        }
+        let of_targets = self
+            .add
+            .iter()
+            .flat_map(|target| target.luns.iter().map(|lun| (target.name.as_str(), lun)));
+        let come = self.add_luns.iter().map(|(target, lun)| (target.name.as_str(), *lun));
+        let come: Vec<(&str, &DraftLun)> = of_targets.chain(come).collect();
+        for (name, lun) in come {
+            let store = without_options(&absolute(&lun.store)?);
+            let here = going.iter().find(|(other, _)| *other == store && is_one(&lun.store));
+            if let Some((_, (target, number))) = here {
+                let why = format!(
+                    "it has the store of LUN {number} of {target}, which goes; try: reload \
+                     without it first"
+                );
+                self.refuse(format!("LUN {} of {name}", lun.number), &why);
+            }
+        }
+        Ok(())
     }
 
     /// The stores of the disks that come.
@@ -106,6 +142,20 @@ impl<'a> Difference<'a> {
 
     fn take_portals(&mut self, served: &Draft, wanted: &Draft) {
         let (old, new) = (served.portals(), wanted.portals());
+        let free = |all: &[Portal]| {
+            let free = all.iter().map(|portal| portal.address).filter(|one| one.port() == 0);
+            let mut free: Vec<SocketAddr> = free.collect();
+            free.sort_unstable();
+            free
+        };
+        let (before, after) = (free(&old), free(&new));
+        let twice = |all: &[SocketAddr]| all.windows(2).any(|two| two.first() == two.last());
+        if old != new && (twice(&before) || twice(&after)) {
+            let why = "which of several portals with port 0 is meant cannot be told; try: ports of \
+                       their own, or restart the daemon";
+            self.refuse("listen".into(), why);
+            return;
+        }
         let place = |portal: &Portal| (portal.address, portal.group);
         for portal in &old {
             if !new.iter().any(|other| place(other) == place(portal)) {
@@ -142,8 +192,8 @@ impl<'a> Difference<'a> {
             ("identity", old.identity == new.identity),
         ]);
         for key in of_disks {
-            let why = "its disks have it from the start; try: lunwire alua set, or reload without \
-                       the target first";
+            let why = "its disks have it from when they are opened; try: reload without the target \
+                       first";
             self.refuse(format!("target {name}: {key}"), why);
         }
         let terms = terms(old, new);
@@ -184,14 +234,17 @@ impl<'a> Difference<'a> {
         bytes: Option<u64>,
     ) -> Result<()> {
         let (before, after) = (absolute(&old.store)?, absolute(&new.store)?);
-        let of_now = |store: &str| {
-            bytes.map_or_else(|| store.to_owned(), |bytes| store_of_now(store, bytes))
-        };
-        if before != after && of_now(&before) != after {
-            if of_now(&before) == of_now(&after) {
-                self.refuse(format!("{what}: size"), "try: lunwire lun resize first");
-            } else {
-                self.refuse(format!("{what}: store"), SAME_NUMBER);
+        let is_of_now = |store: &str| bytes.is_none_or(|bytes| store_of_now(store, bytes) == store);
+        if before != after {
+            match (without_size(&before) == without_size(&after), is_of_now(&after)) {
+                (true, true) => {}
+                (true, false) => {
+                    self.refuse(format!("{what}: size"), "try: lunwire lun resize first");
+                }
+                _ if without_options(&before) == without_options(&after) => {
+                    self.refuse(format!("{what}: store"), AT_OPENING);
+                }
+                _ => self.refuse(format!("{what}: store"), SAME_NUMBER),
             }
         }
         for key in changed([
@@ -200,7 +253,7 @@ impl<'a> Difference<'a> {
             ("serial", old.serial == new.serial),
             ("space-warning", old.space_warning == new.space_warning),
         ]) {
-            self.refuse(format!("{what}: {key}"), SAME_NUMBER);
+            self.refuse(format!("{what}: {key}"), AT_OPENING);
         }
         if !old.only.is_empty() {
             let why = "it was added for some initiators alone, which the file cannot say; try: \
@@ -209,6 +262,22 @@ impl<'a> Difference<'a> {
         }
         Ok(())
     }
+}
+
+/// A store without the size that its file is made with.
+fn without_size(store: &str) -> String {
+    let rest = store.split(',').filter(|option| !option.starts_with("size="));
+    rest.collect::<Vec<_>>().join(",")
+}
+
+/// What is behind a store, without how it is used.
+fn without_options(store: &str) -> String {
+    store.split(',').next().unwrap_or_default().to_owned()
+}
+
+/// Whether what is behind a store is there once.
+fn is_one(store: &str) -> bool {
+    !store.starts_with("memory:") && !store.starts_with("null:")
 }
 
 fn shown(portal: &Portal) -> String {
