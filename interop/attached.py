@@ -175,6 +175,7 @@ def bytes_of(path, source):
     # It is a device: the end is where it is.
     need(os.pwrite(disk, b"x" * 100, DISK - 10) == 10, "a write went past the end")
     need(len(os.pread(disk, 100, DISK - 10)) == 10 and os.pread(disk, 1, DISK) == b"", "the end")
+    need(os.pread(disk, 4096, DISK + 1) == b"", "behind the end")
     fails(errno.ENOSPC, os.pwrite, disk, b"x", DISK)
     fails(errno.EINVAL, os.ftruncate, disk, DISK - 1)
     run("fallocate", "-l", "4096", path, status=1, words="not supported")

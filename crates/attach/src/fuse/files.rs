@@ -185,6 +185,9 @@ impl Files {
         let geometry = self.shared.disk.geometry();
         let there = geometry.bytes().saturating_sub(offset);
         let length = u32::try_from(there).unwrap_or(u32::MAX).min(size);
+        if length == 0 {
+            return ticket.done();
+        }
         let command = Command::Read;
         let request = nbd::Request { command, durable: false, cookie: 0, offset, length };
         match split::parts(&request, &geometry) {
