@@ -7,7 +7,6 @@ mod support;
 
 use std::io::BufRead;
 use std::io::BufReader;
-use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
@@ -491,7 +490,7 @@ fn random_config(targets: &std::collections::BTreeMap<u8, Random>, portals: u8) 
 #[test]
 fn a_reload_ends_where_a_start_would() {
     // Mostly the same disk by a number: another one is refused.
-    let luns = btree_map(0..4_u8, prop_oneof_mostly_zero(), 1..4);
+    let luns = btree_map(0..4_u8, mostly_zero(), 1..4);
     let initiators = btree_map(0..3_u8, 0..1_u8, 0..3)
         .prop_map(|initiators| initiators.into_keys().collect::<Vec<u8>>());
     let target = (option::of(0..3_u8), option::of(0..3_u8), initiators, luns);
@@ -518,10 +517,9 @@ fn a_reload_ends_where_a_start_would() {
         }
     }
     assert!(applied > STEPS / 4 && refused > STEPS / 16, "{applied} and {refused} of {STEPS}");
-    assert!(!Path::new(&daemon.folder.path().join("core")).exists());
 }
 
 /// Zero, and seldom something else.
-fn prop_oneof_mostly_zero() -> impl Strategy<Value = u8> {
+fn mostly_zero() -> impl Strategy<Value = u8> {
     (0..8_u8).prop_map(|dice| u8::from(dice == 0))
 }
