@@ -256,8 +256,7 @@ impl Thread {
         let (now, is_opener) = (self.now(), self.taker.is_none());
         let endpoint = &mut self.endpoint;
         self.lines.retain(|id, line| {
-            line.take(*id, endpoint, now);
-            line.give(*id, endpoint, now);
+            line.carry(*id, endpoint, now);
             if !line.is_left {
                 return true;
             }
@@ -346,6 +345,12 @@ impl Thread {
 }
 
 impl Line {
+    /// Both ways.
+    fn carry(&mut self, id: ConnectionId, endpoint: &mut Endpoint, now: Instant) {
+        self.give(id, endpoint, now);
+        self.take(id, endpoint, now);
+    }
+
     /// What the user sends goes into the stream, as long as there is room.
     fn take(&mut self, id: ConnectionId, endpoint: &mut Endpoint, now: Instant) {
         while self.has_more && !self.has_ended {
@@ -379,7 +384,8 @@ impl Line {
                 Ok(count) => endpoint.consume(id, count, now),
                 Err(rustix::io::Errno::AGAIN) => break,
                 Err(rustix::io::Errno::INTR) => {}
-                Err(_) => self.is_left = true,
+                // What it has sent before that is still there; nobody tells of it any more.
+                Err(_) => (self.is_left, self.has_more) = (true, true),
             }
         }
         if !self.was_told && endpoint.is_at_end(id) {
@@ -447,6 +453,45 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// What `from` has to send goes to `to`, which accepts what it is asked for.
+    fn pass(from: &mut Endpoint, to: &mut Endpoint, now: Instant) {
+        while let Some(out) = from.poll_transmit(now) {
+            let [first, second] = out.payload;
+            let frame = [out.header.bytes(), first, second].concat();
+            if let Some(asked) = to.handle_frame(Mac([2, 0, 0, 0, 0, 1]), &frame, now) {
+                to.accept(asked, ConnectionId(2), now);
+            }
+        }
+    }
+
+    /// Its socket may tell of that first when bytes that have come are given to it.
+    #[test]
+    fn who_closes_while_bytes_come_is_left() {
+        let now = Instant(1);
+        let peer = Mac([2, 0, 0, 0, 0, 1]);
+        let (mut opener, mut taker) = (Endpoint::new(1400), Endpoint::new(1400).accepting());
+        assert!(opener.open(peer, ConnectionId(1), now));
+        for _ in 0..2 {
+            pass(&mut opener, &mut taker, now);
+            pass(&mut taker, &mut opener, now);
+        }
+        opener.room(ConnectionId(1))[..4].copy_from_slice(b"come");
+        opener.filled(ConnectionId(1), 4);
+        pass(&mut opener, &mut taker, now);
+        let id = ConnectionId(2);
+        assert_eq!(taker.readable(id), b"come");
+        let (stream, mut theirs) = UnixStream::pair().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        theirs.write_all(b"last words").unwrap();
+        drop(theirs);
+        let (has_more, has_ended, was_told, is_left) = (false, false, false, false);
+        let mut line = Line { stream, has_more, has_ended, was_told, is_left };
+        line.carry(id, &mut taker, now);
+        assert!(line.is_left && line.has_ended, "nobody would ever look at it again");
+        pass(&mut taker, &mut opener, now);
+        assert_eq!(opener.readable(ConnectionId(1)), b"last words");
     }
 
     /// One test, since one station takes connections on the one loopback interface.
