@@ -19,8 +19,9 @@ use wire::iscsi::pad4;
 
 use crate::local::Local;
 
-/// What has not come after this time does not come.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+/// What has not come after this time does not come. Over frames a reset may be lost: the next one
+/// comes when the peer is asked whether it is there, every 5 s.
+pub const PATIENCE: Duration = Duration::from_secs(12);
 
 /// Length of a digest, bytes.
 const DIGEST_LEN: usize = 4;
