@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Seeds that are run each time: a few of every class, and those that found a defect.
+//! Seeds that are run each time: one of every class, and those that found a defect. Without
+//! optimization each takes seconds; `scripts/sim` runs hundreds.
 
 use initiator::Begin;
 use initiator::Checks;
@@ -11,9 +12,6 @@ use lunwire_sim::Options;
 use lunwire_sim::Usual;
 use lunwire_sim::run;
 use wire::scsi::persistent::Type;
-
-/// Seeds of each class. Without optimization a run takes a second or so.
-const SEEDS: u64 = 3;
 
 const MPA_FIRST: Transport = Transport::Iser(Begin::Rdma, Checks::Crc);
 const LOGIN_FIRST: Transport = Transport::Iser(Begin::Login, Checks::Crc);
@@ -27,18 +25,23 @@ fn passes(options: &Options) {
 #[test]
 fn every_class_is_safe_and_alive() {
     for class in Class::ALL {
-        (1..=SEEDS).for_each(|seed| passes(&Options::draw(seed, class)));
+        passes(&Options::draw(1, class));
     }
 }
 
 #[test]
 fn a_seed_gives_the_same_trace_again() {
+    let mut digests = Vec::new();
     for class in Class::ALL {
         let options = Options::draw(11, class);
         let (first, again) = (run(&options, false), run(&options, false));
         assert_eq!(first.digest, again.digest, "{}", class.name());
-        let other = run(&Options::draw(12, class), false);
-        assert_ne!(first.digest, other.digest, "{}", class.name());
+        digests.push(first.digest);
+    }
+    // Another class, or another seed, is another trace.
+    digests.push(run(&Options::draw(12, Class::Calm), false).digest);
+    for (place, digest) in digests.iter().enumerate() {
+        assert!(!digests[..place].contains(digest), "number {place} did what an earlier one did");
     }
 }
 
