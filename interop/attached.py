@@ -6,9 +6,11 @@ while the target is killed and started again, and the system's own file systems.
 and `detach` find what runs in the background.
 """
 import contextlib
+import ctypes
 import errno
 import glob
 import json
+import mmap
 import os
 import random
 import re
@@ -16,6 +18,7 @@ import select
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -191,6 +194,68 @@ def bytes_of(path, source):
     os.close(disk)
     os.close(os.open(path, os.O_WRONLY | os.O_TRUNC))
     need(os.stat(path).st_size == DISK, "O_TRUNC cut it")
+
+
+class AsynchronousReader:
+    """O_DIRECT and the system's asynchronous I/O, which asks for no size before it reads."""
+
+    def __init__(self, path):
+        self.library = ctypes.CDLL("libaio.so.1", use_errno=True)
+        self.file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        self.context = ctypes.c_void_p()
+        need(self.library.io_queue_init(1, ctypes.byref(self.context)) == 0, "io_queue_init")
+        self.memory = mmap.mmap(-1, mmap.PAGESIZE)
+
+    def read(self, offset):
+        """How many bytes of a page came, and the first of them."""
+        page = (ctypes.c_char * mmap.PAGESIZE).from_buffer(self.memory)
+        self.memory[:1] = b"?"
+        block = ctypes.create_string_buffer(struct.pack(
+            "=QIIHhIQQqQII", 0, 0, 0, 0, 0, self.file, ctypes.addressof(page), mmap.PAGESIZE,
+            offset, 0, 0, 0))
+        pointer, event = ctypes.c_void_p(ctypes.addressof(block)), ctypes.create_string_buffer(32)
+        need(self.library.io_submit(self.context, 1, ctypes.byref(pointer)) == 1, "io_submit")
+        need(self.library.io_getevents(self.context, 1, 1, event, None) == 1, "io_getevents")
+        return struct.unpack("=QQqq", event.raw)[2], self.memory[:1]
+
+    def close(self):
+        self.library.io_queue_release(self.context)
+        os.close(self.file)
+
+
+def sizes(folder):
+    """Nobody's reads end too early: neither when another one opens the file with O_TRUNC, nor when
+    the disk has grown."""
+    where = folder_at(f"{folder}/sizes")
+    with server.start(f"file:{folder}/sizes.img,size={DISK}") as target:
+        with Attached(target.url, where) as disk:
+            with open(disk.path, "r+b") as file:
+                for place, data in [(0, b"7"), (DISK - MIB, b"8")]:
+                    file.seek(place)
+                    file.write(data * MIB)
+            reader = AsynchronousReader(disk.path)
+            need(reader.read(0) == (mmap.PAGESIZE, b"7"), "it cannot be read so")
+            for truncate in [f"> {disk.path}", f"echo 9 > {disk.path}"]:
+                run("sh", "-c", truncate)
+                need(reader.read(DISK - mmap.PAGESIZE) == (mmap.PAGESIZE, b"8"), f"after {truncate}")
+            with open(disk.path, "rb") as file:
+                need(file.read(4) == b"9\n77", "echo wrote something else")
+            fails(errno.EINVAL, os.truncate, disk.path, MIB)
+            target.order("lun", "resize", "0", str(2 * DISK))
+            deadline = time.monotonic() + SECONDS
+            while (found := reader.read(2 * DISK - mmap.PAGESIZE)) != (mmap.PAGESIZE, b"\0"):
+                need(time.monotonic() < deadline, f"it did not grow: {found}")
+                reader.read(0)  # a command brings the news
+                time.sleep(0.05)
+            with open(disk.path, "r+b") as file:
+                file.seek(2 * DISK - MIB)
+                file.write(b"5" * MIB)
+                file.flush()
+                with mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ) as memory:
+                    need(memory[-mmap.PAGESIZE:] == b"5" * mmap.PAGESIZE, "other bytes are mapped")
+            reader.close()
+            disk.stop()
+    print("attach: who reads asynchronously reads all, whatever others do and the disk grows to")
 
 
 def several(folder):
@@ -709,6 +774,7 @@ def test(folder, restarts):
     try:
         for engine in server.engines():
             programs(folder, engine)
+        sizes(folder)
         several(folder)
         background(folder)
         at_once(folder)

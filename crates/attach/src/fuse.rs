@@ -259,6 +259,12 @@ impl FuseServer {
         self.mount.path().join(files::NAME)
     }
 
+    /// The disk has so many bytes now: the system reads up to there, if that is more than it knew
+    /// of. This may wait for reads that the system does.
+    pub fn resized(&self, bytes: u64) {
+        self.shared.device.grown(files::DISK, bytes);
+    }
+
     /// Takes the file away, if nobody has it open.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use super::message;
 use super::message::Answer;
 use super::message::HEAD_BYTES;
+use super::message::Notice;
 use super::message::Request;
 use crate::limits;
 
@@ -89,9 +90,18 @@ impl Device {
 
     /// Tells that what is known of a file is old.
     pub(super) fn changed(&self, node: u64) {
-        let what = Answer::changed(node);
-        let bytes = what.bytes();
-        self.send(&[IoSlice::new(&message::notice(bytes.len())), IoSlice::new(bytes)]);
+        self.notify(Notice::Changed, &Answer::changed(node));
+    }
+
+    /// Tells the size of a file that has grown, for which nobody asks before an asynchronous read.
+    /// It waits as long as the system reads its last page.
+    pub(super) fn grown(&self, node: u64, size: u64) {
+        self.notify(Notice::Grown, &Answer::grown(node, size));
+    }
+
+    fn notify(&self, what: Notice, answer: &Answer) {
+        let bytes = answer.bytes();
+        self.send(&[IoSlice::new(&message::notice(what, bytes.len())), IoSlice::new(bytes)]);
     }
 
     fn answer(&self, unique: u64, bytes: &[u8]) {

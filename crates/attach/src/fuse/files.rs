@@ -26,6 +26,7 @@ use super::message::Answer;
 use super::message::Attributes;
 use super::message::Message;
 use super::message::Request;
+use super::message::Size;
 use crate::limits;
 use crate::split;
 use crate::split::Part;
@@ -159,13 +160,17 @@ impl Files {
         })
     }
 
-    fn set_attributes(&self, ticket: Ticket, node: u64, size: Option<u64>, is_of_rights: bool) {
+    fn set_attributes(&self, ticket: Ticket, node: u64, size: Option<Size>, is_of_rights: bool) {
         let Some(attributes) = self.attributes(node) else { return ticket.error(Errno::NOENT) };
         if is_of_rights {
             return ticket.error(Errno::PERM);
         }
-        // As a block device: it has the size that it has.
-        if size.is_some_and(|size| size != attributes.size) {
+        // As a block device: it has the size that it has, which the system takes from the answer.
+        let is_kept = match size {
+            None | Some(Size::OfPath(0)) => true,
+            Some(Size::OfPath(size) | Size::OfHandle(size)) => size == attributes.size,
+        };
+        if !is_kept {
             return ticket.error(Errno::INVAL);
         }
         ticket.answer(&Answer::attributes(&attributes));

@@ -26,7 +26,6 @@ const MINOR: u32 = 38;
 pub(super) const MINOR_MIN: u32 = 23;
 
 const FUSE_ASYNC_READ: u32 = 1;
-const FUSE_ATOMIC_O_TRUNC: u32 = 1 << 3;
 const FUSE_BIG_WRITES: u32 = 1 << 5;
 const FUSE_ASYNC_DIO: u32 = 1 << 15;
 const FUSE_MAX_PAGES: u32 = 1 << 22;
@@ -37,8 +36,10 @@ const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 
 const FATTR_MODE_UID_GID: u32 = 7;
 const FATTR_SIZE: u32 = 1 << 3;
+const FATTR_FH: u32 = 1 << 6;
 
 const FUSE_NOTIFY_INVAL_INODE: i32 = 2;
+const FUSE_NOTIFY_STORE: i32 = 4;
 
 /// The bits of a mode that say what it is.
 pub(super) const S_IFDIR: u32 = 0o040_000;
@@ -73,7 +74,7 @@ pub(super) enum Request<'a> {
     Attributes,
     /// Others may always be changed.
     SetAttributes {
-        size: Option<u64>,
+        size: Option<Size>,
         is_of_rights: bool,
     },
     Open {
@@ -115,6 +116,15 @@ pub(super) enum Request<'a> {
     Other,
 }
 
+/// The size that a file is to have, and by what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Size {
+    /// By `ftruncate`.
+    OfHandle(u64),
+    /// By `truncate`, or 0 by `open` with `O_TRUNC`.
+    OfPath(u64),
+}
+
 /// A message of which `head` holds the first bytes and that has `length`. None: it is none.
 pub(super) fn parse(head: &[u8; HEAD_BYTES], length: usize) -> Option<Message<'_>> {
     let head = Numbers(head.get(..length.min(HEAD_BYTES))?);
@@ -139,8 +149,9 @@ fn request<'a>(code: u32, from: &Numbers<'a>) -> Option<Request<'a>> {
         4 => {
             let valid = from.u32(0)?;
             let size = from.u64(16)?;
+            let by = if valid & FATTR_FH != 0 { Size::OfHandle } else { Size::OfPath };
             Request::SetAttributes {
-                size: (valid & FATTR_SIZE != 0).then_some(size),
+                size: (valid & FATTR_SIZE != 0).then(|| by(size)),
                 is_of_rights: valid & FATTR_MODE_UID_GID != 0,
             }
         }
@@ -225,11 +236,8 @@ impl Answer {
 
     /// To `FUSE_INIT`: data of so many bytes at most, so many requests at a time.
     pub(super) fn init(readahead: u32, offered: u32, bytes_max: u32, requests_max: u16) -> Self {
-        let wanted = FUSE_ASYNC_READ
-            | FUSE_ATOMIC_O_TRUNC
-            | FUSE_BIG_WRITES
-            | FUSE_ASYNC_DIO
-            | FUSE_MAX_PAGES;
+        // Without FUSE_ATOMIC_O_TRUNC, after which the system takes the file for empty.
+        let wanted = FUSE_ASYNC_READ | FUSE_BIG_WRITES | FUSE_ASYNC_DIO | FUSE_MAX_PAGES;
         let pages = u16::try_from(bytes_max.div_ceil(PAGE_BYTES)).unwrap_or(u16::MAX);
         Self::new()
             .u32s(&[MAJOR, MINOR, readahead, offered & wanted])
@@ -304,6 +312,13 @@ impl Answer {
         Self::new().u64s(&[node, all, nothing])
     }
 
+    /// A file has so many bytes at least; goes with [`notice`]. It can only be said by a byte that
+    /// is there: the system has the others of that page from a read, and then this one, too.
+    pub(super) fn grown(node: u64, size: u64) -> Self {
+        let (length, padding) = (1, 0);
+        Self::new().u64s(&[node, size.saturating_sub(1)]).u32s(&[length, padding]).put(&[0])
+    }
+
     fn of(self, of: &Attributes) -> Self {
         let (seconds, nanoseconds) = (of.changed.as_secs(), of.changed.subsec_nanos());
         self.u64s(&[of.node, of.size, of.size / 512, seconds, seconds, seconds])
@@ -328,9 +343,17 @@ impl Answer {
     }
 }
 
-/// In front of what the system is told without having asked.
-pub(super) fn notice(bytes: usize) -> [u8; ANSWER_HEADER_BYTES] {
-    header(0, FUSE_NOTIFY_INVAL_INODE, bytes)
+/// What the system is told without having asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(super) enum Notice {
+    Changed = FUSE_NOTIFY_INVAL_INODE,
+    Grown = FUSE_NOTIFY_STORE,
+}
+
+/// In front of it.
+pub(super) fn notice(what: Notice, bytes: usize) -> [u8; ANSWER_HEADER_BYTES] {
+    header(0, what as i32, bytes)
 }
 
 #[cfg(test)]
@@ -416,7 +439,8 @@ mod tests {
                 other => panic!("{other:?}"),
             })
         };
-        assert_eq!(of(1 << 3), Some((Some(512), false)));
+        assert_eq!(of(1 << 3), Some((Some(Size::OfPath(512)), false)));
+        assert_eq!(of(1 << 3 | 1 << 6), Some((Some(Size::OfHandle(512)), false)));
         // Times alone; rights.
         assert_eq!((of(1 << 4), of(1)), (Some((None, false)), Some((None, true))));
     }
@@ -444,8 +468,9 @@ mod tests {
             Answer::offset(1).bytes().len(),
             Answer::statfs(1, 512).bytes().len(),
             Answer::changed(2).bytes().len(),
+            Answer::grown(2, 512).bytes().len(),
         ];
-        assert_eq!(lengths, [64, 64, 128, 104, 16, 16, 8, 8, 80, 24]);
+        assert_eq!(lengths, [64, 64, 128, 104, 16, 16, 8, 8, 80, 24, 24 + 1]);
         let entry = Answer::entry(&attributes);
         let behind = Numbers(&entry.bytes()[40..]);
         assert_eq!((behind.u64(0), behind.u64(8), behind.u64(16)), (Some(2), Some(4096), Some(8)));

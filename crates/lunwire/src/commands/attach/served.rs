@@ -208,10 +208,15 @@ impl Served {
     /// The disk has another size.
     pub(super) fn resized(&self, bytes: u64) -> std::io::Result<()> {
         match self {
-            Self::Nbd(_) | Self::File(_) => Ok(()),
+            Self::Nbd(_) => Ok(()),
+            Self::File(server) => {
+                server.resized(bytes);
+                Ok(())
+            }
             Self::Loop(device, server) => {
-                // The system asks us for the size of the file when somebody asks it, and at no
-                // other time.
+                server.resized(bytes);
+                // That a file is smaller the system hears when somebody asks it, and at no other
+                // time.
                 std::fs::metadata(server.path())?;
                 device.resize()
             }
