@@ -22,6 +22,9 @@ use crate::limits;
 /// Parts of an answer that are told to the system without memory for them.
 const PARTS: usize = 4;
 
+/// Most parts of an answer, of which its header is one: IOV_MAX of Linux.
+const PARTS_MAX: usize = 1024;
+
 /// Of one mount.
 #[derive(Debug)]
 pub(super) struct Device(OwnedFd);
@@ -101,21 +104,27 @@ impl Device {
 
     fn notify(&self, what: Notice, answer: &Answer) {
         let bytes = answer.bytes();
-        self.send(&[IoSlice::new(&message::notice(what, bytes.len())), IoSlice::new(bytes)]);
+        let header = message::notice(what, bytes.len());
+        // It fails for a file that the system knows nothing of.
+        let _ = rustix::io::writev(&self.0, &[IoSlice::new(&header), IoSlice::new(bytes)]);
     }
 
     fn answer(&self, unique: u64, bytes: &[u8]) {
         let header = message::header(unique, 0, bytes.len());
-        self.send(&[IoSlice::new(&header), IoSlice::new(bytes)]);
+        self.send(unique, &[IoSlice::new(&header), IoSlice::new(bytes)]);
     }
 
     fn fail(&self, unique: u64, error: Errno) {
-        self.send(&[IoSlice::new(&message::header(unique, -error.raw_os_error(), 0))]);
+        let header = message::header(unique, -error.raw_os_error(), 0);
+        // It fails when nobody waits for it any more.
+        let _ = rustix::io::write(&self.0, &header);
     }
 
-    fn send(&self, parts: &[IoSlice<'_>]) {
-        // It fails when nobody waits for it any more.
-        let _ = rustix::io::writev(&self.0, parts);
+    fn send(&self, unique: u64, parts: &[IoSlice<'_>]) {
+        // Should it not be because nobody waits for it any more, somebody still does.
+        if rustix::io::writev(&self.0, parts).is_err() {
+            self.fail(unique, Errno::IO);
+        }
     }
 }
 
@@ -145,9 +154,12 @@ impl Ticket {
 
     /// Data in several places, which the system puts one behind the other.
     pub(super) fn parts<'a>(mut self, parts: impl Iterator<Item = &'a [u8]> + Clone) {
+        let count = 1 + parts.clone().count();
+        if count > PARTS_MAX {
+            return self.bytes(&parts.collect::<Vec<_>>().concat());
+        }
         let Some(unique) = self.unique.take() else { return };
         let header = message::header(unique, 0, parts.clone().map(<[u8]>::len).sum());
-        let count = 1 + parts.clone().count();
         let (mut few, mut many) = ([IoSlice::new(&[]); PARTS], Vec::new());
         let all = match few.get_mut(..count) {
             Some(few) => few,
@@ -160,7 +172,7 @@ impl Ticket {
             *first = IoSlice::new(&header);
             rest.iter_mut().zip(parts).for_each(|(to, part)| *to = IoSlice::new(part));
         }
-        self.device.send(all);
+        self.device.send(unique, all);
     }
 
     pub(super) fn error(mut self, error: Errno) {
@@ -204,7 +216,9 @@ mod tests {
     /// A device, and the end where the system would be.
     fn pair() -> (OwnedFd, OwnedFd) {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap()
+        // A test does not wait for what does not come.
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        rustix::net::socketpair(family, kind, flags, None).unwrap()
     }
 
     fn init(major: u32, minor: u32) -> Vec<u8> {
@@ -217,7 +231,7 @@ mod tests {
     }
 
     fn read(system: &OwnedFd) -> Vec<u8> {
-        let mut bytes = vec![0; 4096];
+        let mut bytes = vec![0; 64 << 10];
         let length = rustix::io::read(system, &mut bytes).unwrap();
         bytes.truncate(length);
         bytes
@@ -261,14 +275,20 @@ mod tests {
         assert_eq!(read(&system), message::header(3, -Errno::IO.raw_os_error(), 0));
         Ticket::new(&device, 4).done();
         assert_eq!(read(&system), message::header(4, 0, 0));
-        // Few parts, and many.
-        for count in [1, PARTS, 3 * PARTS] {
+        // Few parts, many, and more than the system takes.
+        for count in [1, PARTS, 3 * PARTS, PARTS_MAX - 1, PARTS_MAX, 3000] {
             let parts = vec![*b"data"; count];
             Ticket::new(&device, 5).parts(parts.iter().map(|part| &part[..]));
             let mut wanted = message::header(5, 0, 4 * count).to_vec();
             wanted.extend(parts.concat());
             assert_eq!(read(&system), wanted);
         }
+        // What the system does not take, here as it is too long.
+        let long = vec![0; 16 << 20];
+        Ticket::new(&device, 6).parts([&long[..]].into_iter());
+        assert_eq!(read(&system), message::header(6, -Errno::IO.raw_os_error(), 0));
+        Ticket::new(&device, 7).bytes(&long);
+        assert_eq!(read(&system), message::header(7, -Errno::IO.raw_os_error(), 0));
     }
 
     #[test]
