@@ -101,6 +101,8 @@ pub(super) struct Shared {
     writing: AtomicUsize,
     /// The system serves nobody any more.
     unmounted: AtomicBool,
+    /// Why requests are not taken any more.
+    failure: Mutex<Option<io::Error>>,
     /// Nothing more is taken.
     closing: AtomicBool,
     /// None: whoever listened has heard all.
@@ -144,6 +146,10 @@ impl Shared {
 
     fn news(&self) -> MutexGuard<'_, Option<SyncSender<News>>> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<io::Error>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell(&self, news: News) {
@@ -213,6 +219,7 @@ impl FuseServer {
             device,
             writing: AtomicUsize::new(0),
             unmounted: AtomicBool::new(false),
+            failure: Mutex::new(None),
             closing: AtomicBool::new(false),
             news: Mutex::new(Some(news_to)),
         });
@@ -239,16 +246,7 @@ impl FuseServer {
         })?;
         for number in 0..limits::FUSE_THREADS {
             let files = files.clone();
-            named(&format!("fuse-{number}")).spawn(move || {
-                let shared = Arc::clone(&files.shared);
-                if let Err(error) = files.serve() {
-                    tracing::warn!(%error, "requests are not taken any more");
-                }
-                // What ends one ends all.
-                if !shared.unmounted.swap(true, Ordering::AcqRel) {
-                    shared.tell(News::Unmounted);
-                }
-            })?;
+            named(&format!("fuse-{number}")).spawn(move || files.run())?;
         }
         Ok(())
     }
@@ -294,7 +292,8 @@ impl FuseServer {
     /// written is flushed.
     ///
     /// # Errors
-    /// If that is not certain to be on stable storage.
+    /// If that is not certain to be on stable storage; [`Error::System`] if requests were not taken
+    /// any more.
     pub fn stop(mut self, grace: Duration) -> Result<Left, Error> {
         let until = Instant::now() + grace;
         let mut left = Left::Unused;
@@ -313,7 +312,11 @@ impl FuseServer {
         self.shared.closing.store(true, Ordering::Release);
         let flushed = self.last_flush();
         self.end();
-        flushed.map(|()| left)
+        flushed?;
+        match self.shared.failure().take() {
+            Some(error) => Err(error.into()),
+            None => Ok(left),
+        }
     }
 
     /// Waits for all that is under way at the disk for some time, and flushes it.

@@ -16,6 +16,7 @@ use super::message;
 use super::message::Answer;
 use super::message::HEAD_BYTES;
 use super::message::Notice;
+use super::message::Odd;
 use super::message::Request;
 use crate::limits;
 
@@ -43,13 +44,13 @@ impl Device {
     /// # Errors
     /// If the system speaks another protocol, or nobody waits there any more.
     pub(super) fn begin(device: OwnedFd) -> io::Result<Self> {
-        let device = Self(device);
+        let device = Self::from(device);
         let mut head = [0; HEAD_BYTES];
         let mut room = vec![0; 8 << 10];
         loop {
             let gone = || io::Error::from(io::ErrorKind::NotConnected);
             let length = device.receive(&mut head, &mut room)?.ok_or_else(gone)?;
-            let message = message::parse(&head, length).ok_or_else(odd)?;
+            let message = message::parse(&head, length).map_err(|_| odd())?;
             let Request::Init { major, minor, readahead, flags } = message.request else {
                 return Err(odd());
             };
@@ -91,6 +92,16 @@ impl Device {
         }
     }
 
+    /// Answers what is no message.
+    ///
+    /// # Errors
+    /// If nobody can be answered: the system speaks something else.
+    pub(super) fn refuse(&self, what: Odd) -> io::Result<()> {
+        let unique = what.unique.ok_or_else(odd)?;
+        self.fail(unique, Errno::INVAL);
+        Ok(())
+    }
+
     /// Tells that what is known of a file is old.
     pub(super) fn changed(&self, node: u64) {
         self.notify(Notice::Changed, &Answer::changed(node));
@@ -129,8 +140,15 @@ impl Device {
 }
 
 /// What came is no message, or not the one that belongs there.
-pub(super) fn odd() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the system sent what is no request")
+fn odd() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the system sent what is no request of FUSE")
+}
+
+impl From<OwnedFd> for Device {
+    /// One whose session has begun.
+    fn from(device: OwnedFd) -> Self {
+        Self(device)
+    }
 }
 
 impl Ticket {

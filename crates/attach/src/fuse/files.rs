@@ -7,6 +7,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -17,7 +18,6 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::Shared;
-use super::device;
 use super::device::Ticket;
 use super::errno;
 use super::holes::Wanted;
@@ -28,6 +28,7 @@ use super::message::Message;
 use super::message::Request;
 use super::message::Size;
 use crate::limits;
+use crate::server::News;
 use crate::split;
 use crate::split::Part;
 
@@ -81,14 +82,33 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Takes requests until it is unmounted.
-    pub(super) fn serve(self) -> io::Result<()> {
+    /// Takes requests until it is unmounted, or fails; whoever listens learns of that.
+    pub(super) fn run(self) {
+        let shared = Arc::clone(&self.shared);
+        // What ends one ends all.
+        match self.serve() {
+            Ok(()) if shared.unmounted.swap(true, Ordering::AcqRel) => {}
+            Ok(()) => shared.tell(News::Unmounted),
+            Err(error) => {
+                shared.failure().get_or_insert(error);
+                shared.tell(News::Unmounted);
+            }
+        }
+    }
+
+    fn serve(self) -> io::Result<()> {
         let mut head = [0; message::HEAD_BYTES];
         let Some(mut room) = self.shared.room(limits::FUSE_BYTES_MAX as usize) else {
             return Ok(());
         };
         while let Some(length) = self.shared.device.receive(&mut head, &mut room)? {
-            let message = message::parse(&head, length).ok_or_else(device::odd)?;
+            let message = match message::parse(&head, length) {
+                Ok(message) => message,
+                Err(odd) => {
+                    self.shared.device.refuse(odd)?;
+                    continue;
+                }
+            };
             match message.request {
                 Request::Forget => {}
                 Request::Destroy => {
@@ -298,4 +318,105 @@ fn read_folder(ticket: Ticket, node: u64, offset: u64, size: u32) {
     let folder = message::S_IFDIR;
     let entries = [(ROOT, folder, "."), (ROOT, folder, ".."), (DISK, message::S_IFREG, NAME)];
     ticket.answer(&Answer::folder(&entries, offset, size));
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that panics has failed
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc;
+
+    use initiator::CompletionQueue;
+    use initiator::Config;
+    use initiator::Disk;
+    use initiator::Initiator;
+    use initiator::Options;
+    use rustix::net::AddressFamily;
+    use rustix::net::SocketFlags;
+    use rustix::net::SocketType;
+    use rustix::net::sockopt::Timeout;
+
+    use super::*;
+    use crate::carrier::Carrier;
+
+    const IQN: &str = "iqn.2026-01.com.example:disks";
+    const BYTES: u64 = 1 << 20;
+
+    /// A disk of a target in this process.
+    fn disk() -> (target::Target, Initiator, Disk) {
+        let mut stores = target::Stores::new();
+        let store = stores.open(&target::Spec::Memory { bytes: BYTES }).unwrap();
+        let identity = target::Identity::derive(IQN, 0, "EXAMPLE", "MEMORY");
+        let unit = target::LogicalUnit::new(identity, store, 512).unwrap();
+        let node = target::Node::new(IQN.to_owned(), vec![(0, Arc::new(unit))]);
+        let listen: std::net::SocketAddr = ([127, 0, 0, 1], 0).into();
+        let plan = target::Plan::new(vec![listen.into()], vec![node], stores);
+        let target = target::Target::start(plan).unwrap();
+        let initiator = Initiator::start(&Config::default()).unwrap();
+        let portal = target.portals()[0].to_string();
+        let session = initiator.connect(Options::new(portal, Some(IQN.to_owned()))).unwrap();
+        let disk = Disk::open(&session, 0).unwrap();
+        (target, initiator, disk)
+    }
+
+    /// Who takes requests from `device`.
+    fn files(disk: &Disk, device: OwnedFd) -> (Files, mpsc::Receiver<News>) {
+        let (news_to, news) = mpsc::sync_channel(1);
+        let (seeks, _) = mpsc::channel();
+        let completions = CompletionQueue::new().unwrap();
+        let shared = Arc::new(Shared {
+            disk: disk.clone(),
+            pool: Pool::new(64 << 20).unwrap(),
+            carrier: Mutex::new(Carrier::new(disk.clone(), completions, 0)),
+            device: Arc::new(device.into()),
+            writing: AtomicUsize::new(0),
+            unmounted: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            closing: AtomicBool::new(false),
+            news: Mutex::new(Some(news_to)),
+        });
+        (Files { shared, seeks, begun: Duration::ZERO }, news)
+    }
+
+    /// The header of a message that asks for `code` of the disk.
+    fn request(length: u32, code: u32, unique: u64) -> Vec<u8> {
+        let (lengths, numbers) = ([length, code], [unique, DISK, 0, 0]);
+        let lengths = lengths.iter().flat_map(|number| number.to_ne_bytes());
+        lengths.chain(numbers.iter().flat_map(|number| number.to_ne_bytes())).collect()
+    }
+
+    #[test]
+    fn what_is_no_request_is_answered_and_only_what_nobody_asks_ends_all() {
+        let (_target, _initiator, disk) = disk();
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (ours, system) =
+            rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        // A test does not wait for what does not come.
+        let patience = Some(Duration::from_secs(20));
+        rustix::net::sockopt::set_socket_timeout(&system, Timeout::Recv, patience).unwrap();
+        let (files, news) = files(&disk, ours);
+        let shared = Arc::clone(&files.shared);
+        let thread = std::thread::spawn(move || files.run());
+        let ask = |message: &[u8]| {
+            rustix::io::write(&system, message).unwrap();
+            let mut bytes = [0; 256];
+            let length = rustix::io::read(&system, &mut bytes).unwrap();
+            bytes[..length].to_vec()
+        };
+        // A write without arguments; a length that is another one.
+        for (unique, odd) in [(7, request(40, 16, 7)), (8, request(48, 3, 8))] {
+            assert_eq!(ask(&odd), message::header(unique, -Errno::INVAL.raw_os_error(), 0));
+        }
+        let facts = ask(&request(40, 3, 9));
+        assert_eq!((facts.len(), &facts[16 + 24..16 + 32]), (16 + 104, &BYTES.to_ne_bytes()[..]));
+        rustix::io::write(&system, b"rubbish").unwrap();
+        thread.join().unwrap();
+        assert!(matches!(news.try_recv(), Ok(News::Unmounted)));
+        let failure = shared.failure().take().unwrap().to_string();
+        assert_eq!(failure, "the system sent what is no request of FUSE");
+        assert!(!shared.unmounted.load(Ordering::Acquire), "it is to be unmounted");
+    }
 }

@@ -125,9 +125,21 @@ pub(super) enum Size {
     OfPath(u64),
 }
 
-/// A message of which `head` holds the first bytes and that has `length`. None: it is none.
-pub(super) fn parse(head: &[u8; HEAD_BYTES], length: usize) -> Option<Message<'_>> {
-    let head = Numbers(head.get(..length.min(HEAD_BYTES))?);
+/// What is no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Odd {
+    /// Who waits for an answer all the same. None: there is no whole header.
+    pub(super) unique: Option<u64>,
+}
+
+/// A message of which `head` holds the first bytes and that has `length`.
+pub(super) fn parse(head: &[u8; HEAD_BYTES], length: usize) -> Result<Message<'_>, Odd> {
+    let head = Numbers(head.get(..length.min(HEAD_BYTES)).unwrap_or_default());
+    let unique = head.u64(8).filter(|_| length >= HEADER_BYTES);
+    message(&head, length).ok_or(Odd { unique })
+}
+
+fn message<'a>(head: &Numbers<'a>, length: usize) -> Option<Message<'a>> {
     if usize::try_from(head.u32(0)?) != Ok(length) {
         return None;
     }
@@ -377,7 +389,7 @@ mod tests {
 
     fn request_of(code: u32, arguments: &[u8], data: usize) -> Option<String> {
         let (head, length) = message(code, 2, arguments, data);
-        parse(&head, length).map(|message| {
+        parse(&head, length).ok().map(|message| {
             assert_eq!((message.unique, message.node), (77, 2));
             format!("{:?}", message.request)
         })
@@ -410,9 +422,12 @@ mod tests {
             assert_eq!(request_of(code, &[], 0), None, "{code}");
         }
         let (head, length) = message(3, 1, &[0; 16], 0);
-        assert!(parse(&head, length).is_some());
-        for wrong in [0, 3, HEADER_BYTES - 1, length - 1, length + 1, 1 << 20] {
-            assert_eq!(parse(&head, wrong), None, "{wrong}");
+        assert!(parse(&head, length).is_ok());
+        for wrong in [0, 3, HEADER_BYTES - 1] {
+            assert_eq!(parse(&head, wrong), Err(Odd { unique: None }), "{wrong}");
+        }
+        for wrong in [HEADER_BYTES, length - 1, length + 1, 1 << 20] {
+            assert_eq!(parse(&head, wrong), Err(Odd { unique: Some(77) }), "{wrong}");
         }
     }
 
@@ -434,7 +449,7 @@ mod tests {
             arguments[..4].copy_from_slice(&valid.to_ne_bytes());
             arguments[16..24].copy_from_slice(&512u64.to_ne_bytes());
             let (head, length) = message(4, 2, &arguments[..40], 48);
-            parse(&head, length).map(|message| match message.request {
+            parse(&head, length).ok().map(|message| match message.request {
                 Request::SetAttributes { size, is_of_rights } => (size, is_of_rights),
                 other => panic!("{other:?}"),
             })
@@ -511,8 +526,9 @@ mod tests {
             }
             head[..4].copy_from_slice(&u32::try_from(length).unwrap_or(0).to_ne_bytes());
             head[4..8].copy_from_slice(&code.to_ne_bytes());
-            if let Some(message) = parse(&head, length) {
-                prop_assert!(length >= HEADER_BYTES, "{:?}", message);
+            match parse(&head, length) {
+                Ok(message) => prop_assert!(length >= HEADER_BYTES, "{:?}", message),
+                Err(odd) => prop_assert_eq!(odd.unique.is_some(), length >= HEADER_BYTES),
             }
         }
     }
