@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Cases of interop/ublk: the process is killed while a device begins, or is taken over."""
+"""Cases of interop/ublk: the process is killed while a device begins, is taken over, or ends."""
 import time
 
-from ublk_bench import BINARY, MIB, need
+from ublk_bench import BINARY, MIB, NAME, need
 
 # Kills who makes one of these calls on the queue of the first device.
 KILLED = ("strace -f -qq -o /dev/null -P /dev/ublkc0 -e trace={call} "
           "-e inject={call}:signal=KILL")
 # When the device is there and nobody serves it, and a little later.
 CALLS = ["openat", "mmap"]
+# Time to kill a process before each thing that it asks of the driver.
+SLOW = ("strace -f -qq -o /dev/null -P /dev/ublk-control -e trace=openat "
+        "-e inject=openat:delay_enter=2s")
 
 
 def is_killed(bench, target, call, *options):
@@ -63,4 +66,41 @@ def taken_over(bench):
         bench.linux.run("! ls /dev/ublk[bc]*")
 
 
-CASES = [taken_over, begins]
+def is_stopped(bench, target):
+    """Killed when the device was stopped and not yet taken away: there is a queue without a
+    device."""
+    device = bench.attach(target)
+    pid = bench.pid(device)
+    slow = bench.linux.start(f"{SLOW} -p {pid}")
+    bench.linux.run(f". ./lib.sh; within 20 eval '! grep -q \"^TracerPid:.0$\" /proc/{pid}/status'")
+    detacher = bench.linux.start(f"{BINARY} detach {NAME}")
+    bench.linux.run(f""". ./lib.sh
+        within 20 test ! -e {device}
+        kill -9 {pid}
+        within 20 test ! -e /proc/{pid}
+        test -e /dev/ublkc0""")
+    need(detacher.wait()[0] != 0, "nobody was there who could say that it has ended")
+    slow.wait()
+
+
+def stopped(bench):
+    """Killed between the two steps by which a device goes: whoever comes next takes away what is
+    left of it."""
+    with bench.target("stopped", 64 * MIB) as target:
+        is_stopped(bench, target)
+        listing = bench.attached()
+        need([one["name"] for one in listing["gone"]] == [NAME], listing)
+        bench.linux.run("! ls /dev/ublk[bc]*")
+        is_stopped(bench, target)
+        bench.detach(NAME, says="is taken away")
+        bench.linux.run("! ls /dev/ublk[bc]*")
+        is_stopped(bench, target)
+        device = bench.attach(target)
+        need(device == "/dev/ublkb0", f"what was left has its number: it is {device}")
+        bench.detach(device)
+        listing = bench.attached()
+        need(not listing["attached"] + listing["gone"], listing)
+        bench.linux.run("! ls /dev/ublk[bc]*")
+
+
+CASES = [taken_over, begins, stopped]
