@@ -250,11 +250,8 @@ fn receive(socket: &UnixStream) -> io::Result<OwnedFd> {
 
 fn unmount_by_helper(path: &Path, how: Unmount) -> io::Result<()> {
     let mut command = Command::new(HELPER);
-    command.arg("-u");
-    if how == Unmount::Detach {
-        command.arg("-z");
-    }
-    let said = command.arg("--").arg(path).stdin(Stdio::null()).output()?;
+    let command = command.args(helper_options(how)).arg("--").arg(path);
+    let said = command.stdin(Stdio::null()).output()?;
     if said.status.success() {
         return Ok(());
     }
@@ -263,6 +260,15 @@ fn unmount_by_helper(path: &Path, how: Unmount) -> io::Result<()> {
     match words.to_lowercase().contains("busy") {
         true => Err(Errno::BUSY.into()),
         false => Err(io::Error::other(words)),
+    }
+}
+
+/// It cannot cut a mount: one that is in use goes all the same, and its users get errors when its
+/// server ends.
+fn helper_options(how: Unmount) -> &'static [&'static str] {
+    match how {
+        Unmount::Unused => &["-u"],
+        Unmount::Cut | Unmount::Detach => &["-u", "-z"],
     }
 }
 
@@ -311,6 +317,14 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&link, &link).unwrap();
         assert!(forget(&link).is_err());
+    }
+
+    #[test]
+    fn the_helper_takes_away_what_is_in_use_unless_it_may_not() {
+        assert_eq!(helper_options(Unmount::Unused), ["-u"]);
+        for how in [Unmount::Cut, Unmount::Detach] {
+            assert_eq!(helper_options(how), ["-u", "-z"], "{how:?}");
+        }
     }
 
     #[test]
