@@ -41,7 +41,8 @@ use crate::daemon::descriptors;
 use crate::daemon::log;
 use crate::daemon::log::Log;
 use crate::daemon::log::Style;
-use crate::daemon::watch::Watch;
+use crate::daemon::manager;
+use crate::daemon::watch;
 use crate::inherited;
 use crate::output;
 use crate::plan::Draft;
@@ -123,8 +124,12 @@ fn serve(options: &ServeOptions, draft: Draft, log: &Log) -> Result<()> {
     let configuration = Arc::new(configuration);
     state.is_configured_by(&configuration);
     let attended =
-        Admin::start(control_socket, Arc::clone(&target), configuration, capture.clone())
-            .and_then(|admin| Ok((Watch::start(Arc::clone(&target))?, admin)));
+        Admin::start(control_socket, Arc::clone(&target), configuration, capture.clone()).and_then(
+            |admin| {
+                let watch = watch::start(Arc::clone(&target))?;
+                Ok((watch, manager::watchdog(Arc::clone(&target))?, admin))
+            },
+        );
     let attendants = match attended {
         Ok(attendants) => attendants,
         Err(error) => {
@@ -137,10 +142,12 @@ fn serve(options: &ServeOptions, draft: Draft, log: &Log) -> Result<()> {
     // They are held no longer than they are served.
     drop(plan.made);
     announce(&target);
+    manager::ready(&target);
     explain_epoll(engine);
     // Who listens does so as long as this process is there.
     let _ = ends.recv();
     tracing::info!("stopping: initiators are asked to log out");
+    manager::stopping();
     let begun = Instant::now();
     drop(attendants);
     let result = target.stop(GRACE);

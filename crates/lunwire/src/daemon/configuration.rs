@@ -28,6 +28,7 @@ use target::Stores;
 use target::Target;
 
 use super::admin::has_data_in_memory;
+use super::manager::Reloading;
 use crate::args::ServeOptions;
 use crate::output;
 use crate::plan;
@@ -121,6 +122,7 @@ impl Configuration {
         if dry_run || !told.refused.is_empty() {
             return Ok(told);
         }
+        let _told = Reloading::begin(target);
         if !told.differences.is_empty() {
             let stores = difference.stores();
             for store in stores {

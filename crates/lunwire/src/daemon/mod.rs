@@ -7,6 +7,8 @@ pub(crate) mod clients;
 pub(crate) mod configuration;
 pub(crate) mod descriptors;
 pub(crate) mod log;
+pub(crate) mod manager;
 mod moderation;
+mod periodic;
 pub(crate) mod shown;
 pub(crate) mod watch;

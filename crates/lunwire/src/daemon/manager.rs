@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the service manager is told, where one has started this process: sd_notify(3), as systemd
+//! wants it of `Type=notify`. Libraries for it wait without end for a manager that does not read.
+
+use std::env;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::SocketAddr;
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use rustix::time::ClockId;
+use target::Target;
+
+use super::periodic::Periodic;
+
+/// So often within the time of the watchdog it hears that all is well.
+const WORDS_IN_TIME: u32 = 3;
+
+/// A manager that has no room for a word for so long does not hear it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// All is served. What that is stands in `systemctl status`.
+pub(crate) fn ready(target: &Target) {
+    let targets = target.targets();
+    let luns: usize = targets.iter().map(|one| one.luns.len()).sum();
+    tell(&format!("READY=1\nSTATUS=LUNs: {luns}, targets: {}", targets.len()));
+}
+
+/// No more is served.
+pub(crate) fn stopping() {
+    tell("STOPPING=1\nSTATUS=initiators are asked to log out");
+}
+
+/// The configuration takes effect, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Reloading<'a>(&'a Target);
+
+impl<'a> Reloading<'a> {
+    pub(crate) fn begin(target: &'a Target) -> Self {
+        let now = rustix::time::clock_gettime(ClockId::Monotonic);
+        let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
+        tell(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
+        Self(target)
+    }
+}
+
+impl Drop for Reloading<'_> {
+    fn drop(&mut self) {
+        ready(self.0);
+    }
+}
+
+/// Tells the watchdog that all is well, as long as all reactors answer. None: nobody waits for it.
+pub(crate) fn watchdog(target: Arc<Target>) -> Result<Option<Periodic>> {
+    let word = |name| env::var(name).ok();
+    let is_ours = word("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
+    let within = word("WATCHDOG_USEC").and_then(|time| time.parse().ok()).filter(|time| *time > 0);
+    let Some(within) = within.filter(|_| is_ours).map(Duration::from_micros) else {
+        return Ok(None);
+    };
+    let period = within / WORDS_IN_TIME;
+    let periodic = Periodic::start("watchdog", period, move || {
+        let silent = target.figures(period).silent;
+        match silent.is_empty() {
+            true => tell("WATCHDOG=1"),
+            false => tracing::warn!(?silent, "the watchdog is not told: reactors do not answer"),
+        }
+    })?;
+    Ok(Some(periodic))
+}
+
+fn tell(state: &str) {
+    let Some(socket) = env::var_os("NOTIFY_SOCKET") else { return };
+    let told = || -> io::Result<()> {
+        let address = match socket.as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+            _ => SocketAddr::from_pathname(&socket)?,
+        };
+        let ours = UnixDatagram::unbound()?;
+        ours.set_write_timeout(Some(PATIENCE))?;
+        ours.send_to_addr(state.as_bytes(), &address).map(drop)
+    };
+    if let Err(error) = told() {
+        tracing::warn!("the service manager cannot be told {state:?}: {error}");
+    }
+}
