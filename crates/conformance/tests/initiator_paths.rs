@@ -429,7 +429,7 @@ fn a_disk_has_paths_like_a_session() {
 /// Targets that give this disk, each with a file that is made so.
 fn behind(folder: &tempfile::TempDir, options: &[&str]) -> Vec<Server> {
     let start = |(at, options): (usize, &&str)| {
-        let path = folder.path().join(format!("{at}{options}"));
+        let path = folder.path().join(at.to_string());
         std::fs::File::create(&path).unwrap().set_len(UNIT_BYTES).unwrap();
         let spec = format!("file:{}{options}", path.display());
         let mut plan = plan(engine::Choice::Epoll, iscsi::target_role::Settings::default());
