@@ -2,14 +2,14 @@
 //! One path: what it is asked before it carries anything, and what it is known to be.
 //!
 //! ```text
-//! Lost --session is up--> Asking: Make, Names, [Groups,] Ready, Size, Mode --same disk--> Usable
-//!   ^                       |                                                              |
-//!   +-------session is lost-+---another disk--> Refused                 access is lost or changes:
-//!                                                                         Asking: Groups, Ready
-//!                                                                       modes have changed:
-//!                                                                         Asking: Ready, Size, Mode
-//!                                                                       the unit is gone:
-//!                                                                         Asking: Make
+//! Lost --session is up--> Asking: Make, Names, [Groups,] Ready, Size, Mode --same--> Usable
+//!   ^                       |                                                       |
+//!   +-------session is lost-+---another disk--> Refused                access is lost or changes:
+//!                                                                        Asking: Groups, Ready
+//!                                                                      modes may have changed:
+//!                                                                        Asking: Ready, Size, Mode
+//!                                                                      the unit is gone:
+//!                                                                        Asking: Make
 //! ```
 
 use std::fmt;
