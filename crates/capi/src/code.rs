@@ -201,9 +201,11 @@ fn of_kind(kind: &Kind) -> Code {
         Kind::Reformatted { .. } | Kind::OtherDisk { .. } | Kind::Unsettled { .. } => Code::Changed,
         Kind::Stripe(StripeError::ReadOnly { .. }) => Code::ReadOnly,
         Kind::Stripe(StripeError::Across { .. }) => Code::Unsupported,
-        Kind::Stripe(_) | Kind::OtherPath { .. } | Kind::OtherSize { .. } | Kind::Nameless => {
-            Code::Option
-        }
+        Kind::Stripe(_)
+        | Kind::OtherPath { .. }
+        | Kind::OtherSize { .. }
+        | Kind::OtherProtection { .. }
+        | Kind::Nameless => Code::Option,
         Kind::InDoubt | Kind::NoPath => Code::Session,
         Kind::WritesLost => Code::WritesLost,
         Kind::CannotFlush => Code::CannotFlush,

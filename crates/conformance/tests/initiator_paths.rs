@@ -425,3 +425,47 @@ fn a_disk_has_paths_like_a_session() {
         thread::sleep(Duration::from_millis(120));
     }
 }
+
+/// Targets that give this disk, each with a file that is made so.
+fn behind(folder: &tempfile::TempDir, options: &[&str]) -> Vec<Server> {
+    let start = |(at, options): (usize, &&str)| {
+        let path = folder.path().join(at.to_string());
+        std::fs::File::create(&path).unwrap().set_len(UNIT_BYTES).unwrap();
+        let spec = format!("file:{}{options}", path.display());
+        let mut plan = plan(engine::Choice::Epoll, iscsi::target_role::Settings::default());
+        let store = plan.stores.open(&spec.parse::<Spec>().unwrap()).unwrap();
+        let identity = Identity::derive(TARGET, 0, "LUNWIRE", "VIRTUAL DISK");
+        let unit = LogicalUnit::new(identity, store, BLOCK).unwrap();
+        plan.nodes[0].luns = vec![(0, Arc::new(unit))];
+        Server::start(plan)
+    };
+    options.iter().enumerate().map(start).collect()
+}
+
+#[test]
+fn a_disk_has_the_cache_that_it_has_over_any_path() {
+    let folder = tempfile::tempdir().unwrap();
+    for (options, is_volatile) in
+        [([",sync", ",sync"], false), ([",sync", ""], true), (["", ",sync"], true)]
+    {
+        let servers = behind(&folder, &options);
+        let portals: Vec<SocketAddr> = servers.iter().map(Server::portal).collect();
+        let client = Client::start(&Config::default()).unwrap();
+        // All goes over the first one.
+        let paths = Paths { policy: PathPolicy::Failover, ..paths(&portals) };
+        let disk = Disk::open(&client.connect_paths(paths).unwrap(), 0).unwrap();
+        assert_eq!(disk.geometry().volatile_cache, is_volatile, "{options:?}");
+    }
+}
+
+#[test]
+fn paths_of_which_one_takes_no_writes_are_refused_by_their_portals() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = behind(&folder, &[",sync", ",readonly"]);
+    let portals: Vec<SocketAddr> = servers.iter().map(Server::portal).collect();
+    let mut queue = Queue::new(&Config::default()).unwrap();
+    let error = queue.login_paths(paths(&portals)).unwrap_err();
+    let Kind::OtherProtection { protected, writable } = error.kind() else { panic!("{error}") };
+    assert_eq!(*writable, format!("path 1 ({})", portals[0]));
+    assert_eq!(*protected, format!("path 2 ({})", portals[1]));
+}

@@ -199,6 +199,17 @@ pub enum Kind {
         /// And this one.
         other: String,
     },
+    /// Paths over which a disk takes writes, and over which it does not.
+    #[error(
+        "the disk is write protected over {protected}, and not over {writable}: writes would fail \
+         or not, as they go over the one or the other"
+    )]
+    OtherProtection {
+        /// The path of the one kind: its number from one, and its portal.
+        protected: String,
+        /// That of the other.
+        writable: String,
+    },
     /// A disk without a name cannot be known to be one behind several paths.
     #[error(
         "the disk has no name in its page of device identification (83h), so nothing shows that \

@@ -82,6 +82,7 @@ mod geometry;
 mod ledger;
 mod limits;
 mod link;
+mod modes;
 mod multipath;
 mod operation;
 mod options;

@@ -309,6 +309,12 @@ impl Bundle {
                 {
                     of.ask(Question::Groups, now);
                 }
+                if path::is_of_modes(sense) && lun == of.lun {
+                    of.is_measured = false;
+                    if matches!(of.state, State::Usable) {
+                        of.ask(Question::Ready, now);
+                    }
+                }
                 let lun = if lun == of.lun { self.lun } else { lun };
                 self.tell(Event::Attention { session: self.id, lun, sense });
             }
@@ -513,7 +519,7 @@ impl Bundle {
             return;
         }
         (of.state, of.due, of.was_usable) = (State::Refused, None, false);
-        of.error = Some(error.clone());
+        (of.error, of.mode) = (Some(error.clone()), None);
         self.note_gap();
         self.note_use(now);
         // One that leads to another disk does so until it is lost.

@@ -670,6 +670,11 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
         Kind::OtherPath { .. } | Kind::OtherSize { .. } => {
             "try: lunwire inspect with each URL, which shows names and size of the disk".into()
         }
+        Kind::OtherProtection { .. } => {
+            "try: the protection of the disk made the same behind both, or the URLs of one kind \
+             alone; lunwire inspect shows it"
+                .into()
+        }
         Kind::InDoubt => {
             "try: a portal of each group in the list of paths, or the lost path brought back".into()
         }

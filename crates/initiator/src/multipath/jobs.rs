@@ -9,6 +9,7 @@ use super::Output;
 use super::Question;
 use super::doubt::Extent;
 use super::path;
+use super::path::Path;
 use crate::Data;
 use crate::Done;
 use crate::Error;
@@ -17,6 +18,7 @@ use crate::Kind;
 use crate::Request;
 use crate::Retry;
 use crate::limits;
+use crate::modes::asks_modes;
 
 /// A request that has not ended.
 #[derive(Debug)]
@@ -83,7 +85,9 @@ impl Bundle {
         let Some(job) = self.jobs.get_mut(place) else { return true };
         let is_in_the_way =
             job.extent.is_some_and(|extent| self.doubts.concern(job.serial, extent));
-        if is_in_the_way || self.room_at.is_some_and(|at| at > now) {
+        // What all say is not known before they have said it.
+        let is_early = asks_modes(&job.request.cdb) && self.paths.iter().any(Path::is_to_tell);
+        if is_in_the_way || is_early || self.room_at.is_some_and(|at| at > now) {
             return false;
         }
         let Some(at) = self.turn.choose(&self.paths) else { return false };
@@ -175,7 +179,12 @@ impl Bundle {
             self.note_generation(before, done.generation);
             self.ask_others(at, Question::Ready, now);
         }
-        let done = Done { generation: self.generation, ..done };
+        let mut done = Done { generation: self.generation, ..done };
+        if let Some(job) = self.jobs.get(place).filter(|job| asks_modes(&job.request.cdb))
+            && let Some(data) = &mut done.data
+        {
+            self.mode().weaken(&job.request.cdb, data);
+        }
         self.finish(place, Ok(done), now);
     }
 

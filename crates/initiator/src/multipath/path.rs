@@ -2,12 +2,14 @@
 //! One path: what it is asked before it carries anything, and what it is known to be.
 //!
 //! ```text
-//! Lost --session is up--> Asking: Make, Names, [Groups,] Ready, Size --same disk--> Usable
-//!   ^                       |                                                        |
-//!   +-------session is lost-+---another disk--> Refused                 access is lost or changes:
-//!                                                                         Asking: Groups, Ready
-//!                                                                       the unit is gone:
-//!                                                                         Asking: Make
+//! Lost --session is up--> Asking: Make, Names, [Groups,] Ready, Size, Mode --same--> Usable
+//!   ^                       |                                                       |
+//!   +-------session is lost-+---another disk--> Refused                access is lost or changes:
+//!                                                                        Asking: Groups, Ready
+//!                                                                      modes may have changed:
+//!                                                                        Asking: Ready, Size, Mode
+//!                                                                      the unit is gone:
+//!                                                                        Asking: Make
 //! ```
 
 use std::fmt;
@@ -23,6 +25,7 @@ use wire::scsi::capacity::Capacity;
 use wire::scsi::command;
 use wire::scsi::inquiry::PortGroups;
 use wire::scsi::inquiry::Standard;
+use wire::scsi::mode;
 use wire::scsi::opcode::Opcode;
 use wire::scsi::vpd;
 use wire::scsi::vpd::Designator;
@@ -33,6 +36,7 @@ use crate::Generation;
 use crate::Kind;
 use crate::SessionId;
 use crate::limits;
+use crate::modes::Mode;
 
 /// What a path is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +53,8 @@ pub(super) enum Question {
     Size,
     /// The same of a unit that does not know that command.
     ShortSize,
+    /// What it promises of its cache, and whether it takes writes.
+    Mode,
 }
 
 impl Question {
@@ -64,6 +70,7 @@ impl Question {
             Self::Ready => (command::plain(Opcode::TEST_UNIT_READY), Data::None),
             Self::Size => (command::read_capacity_16(32), Data::In(32)),
             Self::ShortSize => (command::plain(Opcode::READ_CAPACITY_10), Data::In(8)),
+            Self::Mode => (command::mode_sense_6(mode::ALL_PAGES, 255), Data::In(255)),
         }
     }
 }
@@ -96,8 +103,11 @@ pub(super) struct Path {
     /// The target port group of its port, of a unit that has such.
     group: Option<u16>,
     has_groups: bool,
-    /// Its size has been compared with that of the others.
+    /// What it has told of size and modes, since they may have changed, has been compared with what
+    /// the others tell.
     pub(super) is_measured: bool,
+    /// What was told over it last. Of one that is lost, too: what went over it is not forgotten.
+    pub(super) mode: Option<Mode>,
     /// Requests under way on it.
     pub(super) under_way: usize,
     /// The unit's as this nexus has heard of it last.
@@ -131,6 +141,7 @@ impl Path {
             group: None,
             has_groups: false,
             is_measured: false,
+            mode: None,
             under_way: 0,
             seen: Generation::default(),
             due: None,
@@ -163,6 +174,11 @@ impl Path {
     /// Whether the unit may be asked for its groups.
     pub(super) const fn has_groups(&self) -> bool {
         self.has_groups && self.group.is_some()
+    }
+
+    /// Whether it is used, and is being asked what may have changed.
+    pub(super) fn is_to_tell(&self) -> bool {
+        self.was_usable && !self.is_measured && matches!(self.state, State::Asking(_))
     }
 
     /// The unit is asked from the beginning.
@@ -273,6 +289,15 @@ impl Size {
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} blocks of {} bytes", self.blocks, self.block)
+    }
+}
+
+/// Behind which other modes may be in force: PARAMETERS CHANGED, MODE PARAMETERS CHANGED, and any
+/// reset but the loss of a nexus.
+pub(super) const fn is_of_modes(sense: Sense) -> bool {
+    match (sense.asc, sense.ascq) {
+        (0x29, ascq) => ascq != 0x07,
+        code => matches!(code, (0x2a, 0x00 | 0x01)),
     }
 }
 

@@ -24,6 +24,7 @@ use crate::Kind;
 use crate::Request;
 use crate::Retry;
 use crate::limits;
+use crate::modes::Mode;
 use crate::scsi;
 
 impl Bundle {
@@ -109,6 +110,8 @@ impl Bundle {
                 let size = data.and_then(|data| Size::of(question, data));
                 self.is_measured(at, size, now);
             }
+            // Also of one that is kept out by a reservation, which tells nothing.
+            Question::Mode => self.has_modes(at, data.map_or(Mode::SILENT, Mode::of), now),
         }
     }
 
@@ -125,9 +128,51 @@ impl Bundle {
         }
         self.size = size.or(self.size);
         if let Some(path) = self.paths.get_mut(at) {
-            path.is_measured = true;
+            path.ask(Question::Mode, now);
+        }
+    }
+
+    /// A path has told its modes. A volatile cache over one of them is one of the disk. One that
+    /// comes to others has their protection; those that are used tell a new one as one disk does.
+    fn has_modes(&mut self, at: usize, mode: Mode, now: Instant) {
+        let Some(path) = self.paths.get(at) else { return };
+        let other = self.paths.iter().position(|other| {
+            let differs = other.mode.and_then(|mode| mode.read_only).zip(mode.read_only);
+            let is_known = other.was_usable && other.is_measured;
+            is_known && differs.is_some_and(|(theirs, own)| theirs != own)
+        });
+        if let Some(other) = other.filter(|_| !path.was_usable) {
+            let (protected, writable) = match mode.read_only {
+                Some(true) => (at, other),
+                _ => (other, at),
+            };
+            let (protected, writable) = (self.place_of(protected), self.place_of(writable));
+            let kind = Kind::OtherProtection { protected, writable };
+            return self.refuse(at, Error::new(kind), now);
+        }
+        let was_volatile = self.mode().volatile_cache;
+        if let Some(path) = self.paths.get_mut(at) {
+            (path.mode, path.is_measured) = (Some(mode), true);
+        }
+        if !was_volatile && self.mode().volatile_cache && self.stage.is_up() {
+            // Whoever has been told of none asks again, and keeps what is written from now on.
+            self.generation.reset();
+            self.tell(Event::MayHaveLost { session: self.id, lun: self.lun, fate: Fate::Reset });
         }
         self.use_path(at, now);
+    }
+
+    /// What holds over all paths that have told.
+    pub(super) fn mode(&self) -> Mode {
+        let told = self.paths.iter().filter_map(|path| path.mode);
+        told.reduce(Mode::and).unwrap_or(Mode::SILENT)
+    }
+
+    /// A path as people know it.
+    fn place_of(&self, at: usize) -> String {
+        let peer = self.paths.get(at).and_then(|path| path.peer);
+        let peer = peer.map_or_else(String::new, |peer| format!(" ({peer})"));
+        format!("path {}{peer}", at + 1)
     }
 
     fn ask_others_for_groups(&mut self, at: usize, now: Instant) {

@@ -2,6 +2,7 @@
 //! A disk with three paths that are lost with what is on them, of which some comes late.
 
 mod inherited;
+mod modes;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -71,6 +72,10 @@ struct World {
     names: [u8; PATHS],
     /// Bytes of a block, and blocks, as each path tells.
     sizes: [(u32, u64); PATHS],
+    /// What each path answers to MODE SENSE.
+    modes: [Vec<u8>; PATHS],
+    /// What questions for modes were answered with that the test has asked.
+    heard: Vec<Vec<u8>>,
     /// What each path says in place of a good end: to all commands, to writes alone.
     refuses: [Option<(Refusal, Scope)>; PATHS],
     writes: u64,
@@ -120,6 +125,8 @@ impl World {
             ended: BTreeMap::new(),
             names: [1; PATHS],
             sizes: [(512, 1000); PATHS],
+            modes: std::array::from_fn(|_| modes::told(true, true, false)),
+            heard: Vec::new(),
             refuses: [None; PATHS],
             writes: 0,
             told: Vec::new(),
@@ -149,6 +156,8 @@ impl World {
                 }
                 Output::Tell(Event::Done { tag, result, .. }) => {
                     self.ended.insert(tag, result.is_ok());
+                    let data = result.ok().and_then(|done| done.data);
+                    self.heard.extend(data.map(|data| data.to_vec()));
                 }
                 Output::Tell(event) => self.told.push(event),
                 Output::Revive(_) | Output::Close(_) => {}
@@ -214,6 +223,7 @@ impl World {
                 let last = blocks - 1;
                 [&last.to_be_bytes()[..], &block.to_be_bytes(), &[0; 20]].concat()
             }
+            (Opcode::MODE_SENSE_6, _) => self.modes[path].clone(),
             (Opcode::INQUIRY, 0) => [&[0, 0, 5, 2, 31][..], &[0; 31]].concat(),
             (Opcode::INQUIRY, _) => {
                 let mut list = Vec::new();

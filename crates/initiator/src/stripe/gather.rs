@@ -9,11 +9,11 @@ use wire::scsi::cdb::CdbView;
 use wire::scsi::status;
 use wire::scsi::status::Descriptor;
 
-use super::volume::Mode;
 use super::volume::Volume;
 use crate::Error;
 use crate::Kind;
 use crate::limits;
+use crate::modes::Mode;
 use crate::scsi;
 
 /// How the answers to the commands of a request are gathered.

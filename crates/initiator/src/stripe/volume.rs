@@ -17,7 +17,6 @@ use wire::scsi::inquiry::Standard;
 use wire::scsi::mode;
 use wire::scsi::mode::Caching;
 use wire::scsi::mode::DeviceSpecific;
-use wire::scsi::mode::ModeData;
 use wire::scsi::sam;
 use wire::scsi::vpd;
 use wire::scsi::vpd::BlockLimits;
@@ -29,8 +28,8 @@ use super::StripeError;
 use crate::Error;
 use crate::Geometry;
 use crate::Kind;
+use crate::modes::Mode;
 use crate::multipath::Name;
-use crate::scsi::writes_back;
 use crate::survey::Survey;
 
 /// A stripe whose members are known.
@@ -46,25 +45,6 @@ pub(super) struct Volume {
     names: Vec<Designator>,
     /// Why the members are no stripe any more, as they told last.
     misfit: Option<StripeError>,
-}
-
-/// What a member says by MODE SENSE(6).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mode {
-    volatile_cache: bool,
-    write_through: bool,
-    read_only: bool,
-}
-
-impl Mode {
-    pub(super) fn of(bytes: &[u8]) -> Self {
-        let specific = ModeData::parse(mode::Header::Six, bytes).map(|data| data.specific);
-        Self {
-            volatile_cache: writes_back(bytes),
-            write_through: specific.is_some_and(|specific| specific.dpo_fua),
-            read_only: specific.is_some_and(|specific| specific.write_protected),
-        }
-    }
 }
 
 impl Volume {
@@ -105,6 +85,7 @@ impl Volume {
     ) -> Result<Vec<u8>, Error> {
         for (part, mode) in self.parts.iter_mut().zip(told) {
             if let Some(Mode { volatile_cache, write_through, read_only }) = *mode {
+                let read_only = read_only.unwrap_or_default();
                 *part = Geometry { volatile_cache, write_through, read_only, ..*part };
             }
         }
