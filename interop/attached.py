@@ -406,6 +406,13 @@ def loses(folder):
             fails(errno.EIO, os.fsync, file)
             os.close(file)
             need("may be lost" in disk.stop(status=1), "the end forgot what may be lost")
+        with Attached(target.url, where, "--io-timeout", "1s") as disk:
+            file = os.open(disk.path, os.O_RDWR)
+            os.pwrite(file, b"z" * 4096, 0)
+            target.kill()
+            fails(errno.EIO, os.pread, file, 4096, 0)
+            os.close(file)
+            need("not flushed may be lost" in disk.stop(status=1), "it does not say what is lost")
     finally:
         target.kill()
     print("attach: a flush of the file goes down to the target")

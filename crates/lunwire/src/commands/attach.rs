@@ -76,6 +76,9 @@ const LEAVING_MOST: Duration = Duration::from_secs(20);
 /// processor that spins is missing there (docs/PERFORMANCE.md).
 const SPIN_MAX: Duration = Duration::ZERO;
 
+/// Of a last flush that failed.
+const UNFLUSHED: &str = "what was written and not flushed may be lost";
+
 /// So many paths more than are given now a disk may have had before.
 const PATHS_BEFORE: u16 = 8;
 
@@ -441,7 +444,7 @@ impl Attached<'_> {
                 lost.iter().for_each(output::warn);
                 Ok(lost)
             }
-            Err(attach::Error::Disk(error)) => Err(client::advised(error, url)),
+            Err(attach::Error::Disk(error)) => Err(client::advised(error, url).context(UNFLUSHED)),
             Err(error) => Err(anyhow::anyhow!("{url}: {error}")),
         };
         if let (Some(book), Ok(_)) = (&book, &ended) {
