@@ -18,6 +18,7 @@ use initiator::Completion;
 use initiator::CompletionQueue;
 use initiator::Disk;
 use initiator::DiskEvent;
+use initiator::Durability;
 use initiator::Fate;
 use initiator::Geometry;
 use initiator::Kind;
@@ -75,6 +76,8 @@ pub(crate) struct Carrier<O> {
     footing: Footing,
     /// Operations under way, but for what is written again.
     at_disk: usize,
+    /// Something was written without being durable at once, here or by who had the device before.
+    has_written: bool,
     /// Operations that fail without being sent, by their tags.
     refused: VecDeque<(u64, Option<initiator::Error>)>,
     /// Jobs whose reads found no memory.
@@ -162,6 +165,7 @@ impl<O> Carrier<O> {
             keeping: keeps.then(|| Keeping::new(keep_bytes, footing)),
             footing,
             at_disk: 0,
+            has_written: false,
             refused: VecDeque::new(),
             hungry: VecDeque::new(),
             ended: Vec::new(),
@@ -243,12 +247,15 @@ impl<O> Carrier<O> {
         self.advance();
     }
 
-    /// Nothing more is asked for: when all has ended it is flushed, see [`Carrier::finished`].
+    /// Somebody else may have written, and not flushed.
+    pub(crate) const fn takes_over(&mut self) {
+        self.has_written = true;
+    }
+
+    /// Nothing more is asked for: when all has ended what was written is flushed, see
+    /// [`Carrier::finished`].
     pub(crate) fn finish(&mut self) {
-        self.last_flush = match self.geometry().read_only {
-            true => LastFlush::Over(Ok(())),
-            false => LastFlush::Wanted,
-        };
+        self.last_flush = LastFlush::Wanted;
         self.advance();
     }
 
@@ -398,6 +405,7 @@ impl<O> Carrier<O> {
     fn submit(&mut self, number: usize, step: u64, operation: Operation) {
         let tag = number as u64 * STEPS + step;
         self.at_disk += 1;
+        self.has_written |= may_be_lost(&operation);
         if let Err(error) = self.disk.submit(&self.completions, tag, operation) {
             // Not at once: others may wait for its end, and others for theirs.
             self.refused.push_back((tag, Some(error)));
@@ -530,6 +538,10 @@ impl<O> Carrier<O> {
         if !is_time {
             return;
         }
+        if !self.has_written {
+            self.last_flush = LastFlush::Over(Ok(()));
+            return;
+        }
         match self.disk.submit(&self.completions, LAST_FLUSH, Operation::Flush) {
             Ok(()) => {
                 self.last_flush = LastFlush::UnderWay;
@@ -554,6 +566,16 @@ impl<O> Carrier<O> {
 
 fn read_of(blocks: &Range<u64>) -> Operation {
     Operation::read(blocks.start, blocks.end - blocks.start)
+}
+
+/// Whether it changes what is on the disk, and may end before that is on stable storage.
+const fn may_be_lost(operation: &Operation) -> bool {
+    match operation {
+        Operation::Write { durability, .. }
+        | Operation::Zero { durability, .. }
+        | Operation::Discard { durability, .. } => matches!(durability, Durability::Cached),
+        _ => false,
+    }
 }
 
 fn is_full(result: &Outcome) -> bool {

@@ -110,18 +110,17 @@ impl UblkServer {
             Device::New(mark) => (UblkDevice::add(&options(&disk.geometry(), mark))?, true),
             Device::Orphan(device) => (device, false),
         };
-        let served = Self::serve(device.clone(), disk, pool, keep_bytes);
+        let served = Self::serve(device.clone(), is_new, disk, pool, keep_bytes);
         if served.is_err() && is_new {
             // The error is what counts.
             let _ = device.delete();
         }
-        let (mut server, news) = served?;
-        server.is_new = is_new;
-        Ok((server, news))
+        served
     }
 
     fn serve(
         device: UblkDevice,
+        is_new: bool,
         disk: Disk,
         pool: Pool,
         keep_bytes: u64,
@@ -146,7 +145,10 @@ impl UblkServer {
                 }
             };
             let _ = ready.send(Ok(()));
-            let carrier = Carrier::new(disk.clone(), completions.clone(), keep_bytes);
+            let mut carrier = Carrier::new(disk.clone(), completions.clone(), keep_bytes);
+            if !is_new {
+                carrier.takes_over();
+            }
             let tags = usize::from(ublk::DEPTH);
             let under_way = (0..tags).map(|_| None).collect();
             let server = Server {
@@ -164,7 +166,7 @@ impl UblkServer {
             result
         })?;
         started.recv().unwrap_or_else(|_| Err(io::Error::other("its thread stopped")))?;
-        Ok((Self { device, is_new: false, shared, thread: Some(thread) }, news))
+        Ok((Self { device, is_new, shared, thread: Some(thread) }, news))
     }
 
     /// Shows the device to its users, which may read from it.

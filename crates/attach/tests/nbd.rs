@@ -36,6 +36,9 @@ const EIO: u32 = 5;
 const EINVAL: u32 = 22;
 const ENOSPC: u32 = 28;
 
+/// NBD_CMD_FLAG_FUA.
+const FUA: u16 = 1;
+
 /// A target with one disk in memory.
 fn target(listen: SocketAddr, block: u32) -> target::Target {
     serve(listen, block, &target::Spec::Memory { bytes: BYTES })
@@ -506,6 +509,28 @@ fn requests_wait_for_the_target_and_not_for_ever() {
     drop(client);
     attached.stop().expect_err("what was written may be lost");
     third.stop(Duration::ZERO).unwrap();
+}
+
+/// Who has written nothing, or nothing that a flush has not covered, loses nothing.
+#[test]
+fn an_end_waits_for_the_target_only_if_something_was_written() {
+    let target = target(([127, 0, 0, 1], 0).into(), 512);
+    let portal = target.portals()[0];
+    let [mut reads, mut durable, mut writes] =
+        [(); 3].map(|()| attach(portal, Choice::Auto, Duration::from_secs(600)));
+    let mut clients = [&reads, &durable, &writes].map(Attached::client);
+    assert_eq!(clients[0].read(0, 512), [0; 512]);
+    clients[1].send(Kind::Write, FUA, 512, 512, &[1; 512]);
+    assert_eq!(clients[1].reply(), (0, 512));
+    assert_eq!(clients[2].write(0, &[1]), 0);
+    drop(clients);
+    target.stop(Duration::ZERO).unwrap();
+    for attached in [&mut reads, &mut durable, &mut writes] {
+        attached.hears(|news| matches!(news, News::Disk(initiator::DiskEvent::Lost(_))));
+    }
+    reads.stop().unwrap();
+    durable.stop().unwrap();
+    writes.stop().expect_err("what was written may be lost");
 }
 
 /// A disk that grows: who connects then sees it, and all can use what is new.

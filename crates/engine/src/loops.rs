@@ -114,7 +114,22 @@ pub struct LoopDevice {
     file: Option<(u64, u64)>,
 }
 
+fn control() -> Result<File, LoopError> {
+    File::options().read(true).write(true).open(CONTROL).map_err(|error| match error.kind() {
+        ErrorKind::PermissionDenied => LoopError::NotAllowed(CONTROL.into(), error),
+        _ => LoopError::NoModule(error),
+    })
+}
+
 impl LoopDevice {
+    /// Whether this process may have such devices.
+    ///
+    /// # Errors
+    /// [`LoopError::NoModule`], [`LoopError::NotAllowed`].
+    pub fn are_allowed() -> Result<(), LoopError> {
+        control().map(drop)
+    }
+
     /// Makes a device of `file`, past the system's cache of it (direct I/O). It is found by its
     /// partitions, too.
     ///
@@ -135,11 +150,7 @@ impl LoopDevice {
             .open(file)
             .map_err(failed)?;
         let facts = opened.metadata().map_err(failed)?;
-        let control = File::options().read(true).write(true).open(CONTROL);
-        let control = control.map_err(|error| match error.kind() {
-            ErrorKind::PermissionDenied => LoopError::NotAllowed(CONTROL.into(), error),
-            _ => LoopError::NoModule(error),
-        })?;
+        let control = control()?;
         let mut flags = DIRECT_IO | PARTSCAN;
         if options.read_only {
             flags |= READ_ONLY;

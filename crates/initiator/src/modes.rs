@@ -5,6 +5,7 @@ use wire::iscsi::Cdb;
 use wire::scsi::cdb::CdbView;
 use wire::scsi::mode;
 use wire::scsi::mode::Caching;
+use wire::scsi::mode::DeviceSpecific;
 use wire::scsi::mode::Header;
 use wire::scsi::mode::ModeData;
 use wire::scsi::mode::PageControl;
@@ -47,23 +48,15 @@ impl Mode {
     /// Has the answer to a [question for the modes](asks_modes) promise no more than this does.
     pub(crate) fn weaken(self, cdb: &Cdb, bytes: &mut [u8]) {
         let header = mode::Sense::parse(&CdbView::new(cdb)).header;
-        let at = match header {
-            Header::Six => 2,
-            Header::Ten => 3,
-        };
-        if let Some(specific) = bytes.get_mut(at) {
-            *specific |= if self.read_only == Some(true) { 0x80 } else { 0 };
-            *specific &= if self.write_through { 0xff } else { !0x10 };
+        if let Some(specific) = DeviceSpecific::parse(header, bytes) {
+            let write_protected = specific.write_protected || self.read_only == Some(true);
+            let dpo_fua = specific.dpo_fua && self.write_through;
+            DeviceSpecific { write_protected, dpo_fua }.put_into(header, bytes);
         }
-        if !self.volatile_cache {
-            return;
-        }
-        let page = ModeData::parse(header, bytes).and_then(|data| data.page(mode::CACHING));
-        let place = page
-            .and_then(|page| bytes.windows(page.len()).position(|part| std::ptr::eq(part, page)));
-        let weak = Caching { write_cache: true }.emit();
-        if let Some(flags) = place.and_then(|place| bytes.get_mut(place + 2)) {
-            *flags |= weak[2];
+        if self.volatile_cache
+            && let Some(page) = mode::page_mut(header, bytes, mode::CACHING)
+        {
+            Caching { write_cache: true }.put_into(page);
         }
     }
 }
@@ -80,7 +73,6 @@ mod tests {
     use wire::scsi::command;
     use wire::scsi::mode::BlockDescriptor;
     use wire::scsi::mode::Control;
-    use wire::scsi::mode::DeviceSpecific;
 
     use super::*;
 
@@ -116,7 +108,9 @@ mod tests {
             "what is not told is not known"
         );
         // What is cut, or has no such page, stays as it is.
-        for mut bytes in [vec![], vec![3, 0, 0x90, 0], vec![9, 0, 0x90, 0, 0x08, 18]] {
+        for mut bytes in
+            [vec![], vec![3, 0, 0x90], vec![3, 0, 0x90, 0], vec![9, 0, 0x90, 0, 0x08, 18]]
+        {
             let before = bytes.clone();
             weak.and(Mode { write_through: true, ..strong }).weaken(&six, &mut bytes);
             bytes.iter_mut().skip(2).take(1).for_each(|flags| *flags |= 0x10);

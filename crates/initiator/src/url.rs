@@ -30,6 +30,7 @@ pub use secrets::without_secrets;
 const ISCSI: &str = "iscsi://";
 const ISER: &str = "iser://";
 const ETHER: &str = "ether://";
+const SCHEMES: [&str; 3] = [ISCSI, ISER, ETHER];
 
 /// The port that IANA gave to iSCSI.
 const PORT: u16 = 3260;

@@ -6,6 +6,8 @@
 
 use std::net::Ipv6Addr;
 
+use super::Address;
+use super::SCHEMES;
 use super::Url;
 use super::options::decoded;
 
@@ -44,6 +46,19 @@ fn is_store(text: &str) -> bool {
         && !names_secret(text)
 }
 
+/// What has the form of a stripe, up to its first URL, and what is between the parentheses. None: a
+/// secret of it may be anywhere, as in what is no URL.
+fn stripe(text: &str) -> Option<(&str, &str)> {
+    let (start, rest) = text.trim().split_once('(').filter(|_| Address::is_stripe(text))?;
+    let disks = rest.strip_suffix(')')?;
+    let mut urls = disks.split(';').flat_map(str::split_whitespace);
+    // What parts them may be in a secret, whose rest is no URL then.
+    let is_sure = start.chars().all(|letter| is_plain(letter) || letter == ':')
+        && !disks.contains(['(', ')'])
+        && urls.all(|url| SCHEMES.iter().any(|scheme| url.starts_with(scheme)));
+    is_sure.then_some((start, disks))
+}
+
 /// User and secret: `user%secret`, or `user:secret` where the user is no iSCSI name.
 pub(super) fn split_login(login: &str) -> (&str, Option<&str>) {
     let colon = !NAMES.iter().any(|name| login.starts_with(name));
@@ -73,6 +88,11 @@ pub(super) fn shown_part(part: &str) -> String {
 pub fn without_secrets(text: &str) -> String {
     if is_store(text) {
         return text.to_owned();
+    }
+    if let Some((start, disks)) = stripe(text) {
+        let paths =
+            |disk: &str| disk.split_whitespace().map(without_secrets).collect::<Vec<_>>().join(" ");
+        return format!("{start}({})", disks.split(';').map(paths).collect::<Vec<_>>().join(";"));
     }
     let scheme = text.find("://").map_or(0, |at| at + 3);
     let (head, rest) = text.split_at_checked(scheme).unwrap_or(("", text));
@@ -114,6 +134,9 @@ pub fn secrets_in(text: &str) -> Vec<String> {
     const APART: [char; 10] = ['/', '?', '@', '%', ':', '&', '=', '#', ';', ' '];
     if is_store(text) {
         return Vec::new();
+    }
+    if let Some((_, disks)) = stripe(text) {
+        return disks.split(';').flat_map(str::split_whitespace).flat_map(secrets_in).collect();
     }
     if let Ok(url) = Url::parse(text) {
         return [url.secret, url.target_secret].into_iter().flatten().collect();
@@ -315,6 +338,37 @@ mod tests {
             ["/data/10:00@home.img", "disk@home.img", "file:/data/a@b,size=1G", "rbd:p/i@s", "a?b"]
         {
             assert!(!may_hold_secrets(plain), "{plain}");
+        }
+    }
+
+    #[test]
+    fn of_a_stripe_the_secrets_are_hidden_and_nothing_else() {
+        for plain in [
+            "stripe:64K(iscsi://10.0.0.1:33180/iqn.2026-01.com.example:a/0;\
+             iscsi://host/iqn.2026-01.com.example:b/1 iscsi://[::1]/iqn.2026-01.com.example:b/1)",
+            "stripe:64K(iscsi://host/iqn.2026-01.com.example:a/0;iser://host/b)",
+        ] {
+            assert_eq!(without_secrets(plain), plain);
+            assert!(secrets_in(plain).iter().all(|secret| secret.len() < 6), "{plain}");
+        }
+        let text = "stripe:64K(iscsi://h/a/0;iscsi://me%s3cret@h/b/1?target_password=an0ther)";
+        let shown = "stripe:64K(iscsi://h/a/0;iscsi://***@h/b/1?target_password=***)";
+        assert_eq!(without_secrets(text), shown);
+        assert!(
+            ["s3cret", "an0ther"].iter().all(|secret| secrets_in(text).contains(&(*secret).into()))
+        );
+        // What parts the disks is in a secret: nobody knows where that begins.
+        for odd in [
+            "stripe:64K(iscsi://h/a/0;iscsi://me%an;s3cret@h/b/1)",
+            "stripe:64K(iscsi://h/a/0;iscsi://me%an s3cret@h/b/1)",
+            "stripe:64K(iscsi://h/a/0;iscsi://me%an)s3cret@h/b/1)",
+            "stripe:64K(iscsi://h/a/0;iscsi://me%an(s3cret@h/b/1)",
+        ] {
+            assert!(!without_secrets(odd).contains("s3cret"), "{}", without_secrets(odd));
+            let secrets = secrets_in(odd);
+            let message = secrets.iter().filter(|secret| secret.len() >= 6);
+            let message = message.fold(odd.to_owned(), |text, secret| text.replace(secret, MASK));
+            assert!(!message.contains("s3cret"), "{odd}: {message}");
         }
     }
 }

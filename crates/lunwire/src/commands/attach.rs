@@ -4,6 +4,7 @@
 mod background;
 mod book;
 mod detach;
+mod look;
 mod losses;
 mod orders;
 mod served;
@@ -33,6 +34,7 @@ use attach::TlsFiles;
 use control::admin::Attachment;
 use control::admin::Reply;
 use control::units;
+use engine::loops::LoopDevice;
 use initiator::Address as DiskAddress;
 use initiator::Config;
 use initiator::Disk;
@@ -118,7 +120,11 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         Place::Ublk(recover) => {
             Some(Claim::find(recover, options.alias.as_deref(), &book_of(options)?, &description)?)
         }
-        _ => None,
+        Place::Loop => {
+            LoopDevice::are_allowed()?;
+            None
+        }
+        Place::Nbd(_) | Place::Folder(_) => None,
     };
     let listed = list(options, &place, &url, claim.as_ref())?;
     let engine = client::engine(&options.client)?;
@@ -185,6 +191,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     };
     let has_grown = claim.as_ref().is_some_and(|claim| claim.has_grown(&disk));
     let is_again = claim.as_ref().is_some_and(|claim| claim.orphan.is_some());
+    let looked_at = disk.clone();
     let started = Served::start(&wanted, disk, &session);
     let (served, from) = match started {
         Ok(started) => started,
@@ -245,7 +252,9 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
             }
         }
     })?;
+    let looking = look::begin(looked_at)?;
     let order = attached.wait_for_end(&words);
+    drop(looking);
     leaving::set_most(LEAVING_MOST);
     let how = if order.as_ref().is_some_and(|order| order.leave) { How::Leave } else { How::Stop };
     let ended = attached.end(&session, &name, order, how, words);

@@ -22,6 +22,7 @@ use super::field::put;
 use super::opcode::Opcode;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// Caching.
 pub const CACHING: u8 = 0x08;
@@ -89,6 +90,14 @@ impl Header {
         }
     }
 
+    /// Where DEVICE-SPECIFIC PARAMETER stands.
+    const fn specific_at(self) -> usize {
+        match self {
+            Self::Six => 2,
+            Self::Ten => 3,
+        }
+    }
+
     /// ALLOCATION LENGTH, PARAMETER LIST LENGTH.
     fn length_in(self, cdb: &CdbView<'_>) -> u16 {
         match self {
@@ -105,6 +114,30 @@ pub struct DeviceSpecific {
     pub write_protected: bool,
     /// DPOFUA: DPO and FUA are understood.
     pub dpo_fua: bool,
+}
+
+impl DeviceSpecific {
+    const WP: u8 = 0x80;
+    const DPOFUA: u8 = 0x10;
+
+    /// Reads it out of mode data; None if it is cut before.
+    #[must_use]
+    pub fn parse(header: Header, data: &[u8]) -> Option<Self> {
+        let flags = get_u8(data, header.specific_at())?;
+        Some(Self { write_protected: flags & Self::WP != 0, dpo_fua: flags & Self::DPOFUA != 0 })
+    }
+
+    const fn flags(self) -> u8 {
+        (if self.write_protected { Self::WP } else { 0 })
+            | if self.dpo_fua { Self::DPOFUA } else { 0 }
+    }
+
+    /// Takes the place of what mode data says; nothing is done if it is cut before.
+    pub fn put_into(self, header: Header, data: &mut [u8]) {
+        if let Some(flags) = data.get_mut(header.specific_at()) {
+            *flags = *flags & !(Self::WP | Self::DPOFUA) | self.flags();
+        }
+    }
 }
 
 /// Mode parameter block descriptor of a block device (SBC-3 §6.5.3).
@@ -174,8 +207,7 @@ pub fn emit(
     pages: &[u8],
 ) -> Vec<u8> {
     let descriptor_bytes = descriptor.map(BlockDescriptor::emit).unwrap_or_default();
-    let flags =
-        if specific.write_protected { 0x80 } else { 0 } | if specific.dpo_fua { 0x10 } else { 0 };
+    let flags = specific.flags();
     let descriptor_len = u8::try_from(descriptor_bytes.len()).unwrap_or(0);
     let rest = descriptor_bytes.len() + pages.len();
     let mut bytes = match header {
@@ -208,30 +240,20 @@ impl<'a> ModeData<'a> {
     /// Reads mode data; None if the header or the descriptors it announces are cut.
     #[must_use]
     pub fn parse(header: Header, bytes: &'a [u8]) -> Option<Self> {
-        let (total, flags, long, descriptor_len, start) = match header {
-            Header::Six => {
-                let total = 1 + usize::from(get_u8(bytes, 0)?);
-                (total, get_u8(bytes, 2)?, 0, u16::from(get_u8(bytes, 3)?), 4)
-            }
-            Header::Ten => {
-                let total = 2 + usize::from(get_u16(bytes, 0)?);
-                (total, get_u8(bytes, 3)?, get_u8(bytes, 4)? & 1, get_u16(bytes, 6)?, 8)
-            }
-        };
-        let bytes = bytes.get(..total).unwrap_or(bytes);
-        let (descriptors, pages) =
-            bytes.get(start..)?.split_at_checked(usize::from(descriptor_len))?;
+        let specific = DeviceSpecific::parse(header, bytes)?;
+        let is_long = header == Header::Ten && get_u8(bytes, 4)? & 1 == 1;
+        let pages = pages_place(header, bytes)?;
+        let descriptors = bytes.get(usize::from(header.size())..pages.start)?;
+        let pages = bytes.get(pages)?;
         let descriptor = if descriptors.is_empty() {
             None
-        } else if long == 1 {
+        } else if is_long {
             let (blocks, length) = (get_u64(descriptors, 0)?, get_u32(descriptors, 12)?);
             Some(BlockDescriptor::Long { blocks, length })
         } else {
             let (blocks, length) = (get_u32(descriptors, 0)?, get_u32(descriptors, 4)?);
             Some(BlockDescriptor::Short { blocks, length: length & 0x00ff_ffff })
         };
-        let specific =
-            DeviceSpecific { write_protected: flags & 0x80 != 0, dpo_fua: flags & 0x10 != 0 };
         Some(Self { specific, descriptor, pages })
     }
 
@@ -264,16 +286,45 @@ impl<'a> ModeData<'a> {
     /// The page `code` (without subpages), with its two header bytes.
     #[must_use]
     pub fn page(&self, code: u8) -> Option<&'a [u8]> {
-        let mut rest = self.pages;
-        while let Some(header) = PageHeader::parse(rest) {
-            let length = usize::from(header.header) + usize::from(header.length);
-            let (page, after) = rest.split_at_checked(length)?;
-            if header.header == 2 && header.code == code {
-                return Some(page);
-            }
-            rest = after;
+        self.pages.get(page_place(self.pages, code)?)
+    }
+}
+
+/// The page `code` (without subpages) of mode data, with its two header bytes, to be changed.
+#[must_use]
+pub fn page_mut(header: Header, bytes: &mut [u8], code: u8) -> Option<&mut [u8]> {
+    let place = pages_place(header, bytes)?;
+    let pages = bytes.get_mut(place)?;
+    let place = page_place(pages, code)?;
+    pages.get_mut(place)
+}
+
+/// Where the pages of mode data are, as far as they are both announced and there; None if what is
+/// before them is cut.
+fn pages_place(header: Header, bytes: &[u8]) -> Option<Range<usize>> {
+    let (total, descriptor_len) = match header {
+        Header::Six => (1 + usize::from(get_u8(bytes, 0)?), u16::from(get_u8(bytes, 3)?)),
+        Header::Ten => (2 + usize::from(get_u16(bytes, 0)?), get_u16(bytes, 6)?),
+    };
+    let (start, end) =
+        (usize::from(header.size()) + usize::from(descriptor_len), total.min(bytes.len()));
+    (start <= end).then_some(start..end)
+}
+
+/// Where the page `code` (without subpages) is in `pages`, with its header.
+fn page_place(pages: &[u8], code: u8) -> Option<Range<usize>> {
+    let mut at = 0;
+    loop {
+        let rest = pages.get(at..)?;
+        let header = PageHeader::parse(rest)?;
+        let length = usize::from(header.header) + usize::from(header.length);
+        if length > rest.len() {
+            return None;
         }
-        None
+        if header.header == 2 && header.code == code {
+            return Some(at..at + length);
+        }
+        at += length;
     }
 }
 
@@ -391,6 +442,32 @@ mod tests {
             Some(true)
         );
         assert_eq!(data.page(CONTROL), None);
+        let descriptor = BlockDescriptor::Short { blocks: 1, length: 512 };
+        for header in [Header::Six, Header::Ten] {
+            let mut bytes = emit(header, OPEN, Some(descriptor), &pages);
+            pages[2] &= !0x04;
+            Caching { write_cache: false }
+                .put_into(page_mut(header, &mut bytes, CACHING).expect("it is there"));
+            assert_eq!(bytes, emit(header, OPEN, Some(descriptor), &pages));
+            pages[2] |= 0x04;
+            assert_eq!(page_mut(header, &mut bytes, CONTROL), None);
+            let size = usize::from(header.size()) + 8 + pages.len();
+            let cut = size - pages.len() + 19;
+            assert_eq!(page_mut(header, &mut bytes[..cut], CACHING), None, "it is cut");
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_the_device_can_be_replaced() {
+        for header in [Header::Six, Header::Ten] {
+            for (write_protected, dpo_fua) in [(true, true), (true, false), (false, true)] {
+                let specific = DeviceSpecific { write_protected, dpo_fua };
+                let mut bytes = emit(header, OPEN, None, &[]);
+                specific.put_into(header, &mut bytes);
+                assert_eq!(bytes, emit(header, specific, None, &[]));
+            }
+            OPEN.put_into(header, &mut []);
+        }
     }
 
     proptest! {
@@ -420,7 +497,9 @@ mod tests {
         ) {
             for header in [Header::Six, Header::Ten] {
                 let _ = ModeData::parse_list(header, &bytes);
-                let _ = ModeData::parse(header, &bytes).map(|data| data.page(code));
+                let page = ModeData::parse(header, &bytes).and_then(|data| data.page(code));
+                let mut same = bytes.clone();
+                prop_assert_eq!(page_mut(header, &mut same, code).map(|page| &*page), page);
             }
         }
     }

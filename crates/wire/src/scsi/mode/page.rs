@@ -16,20 +16,29 @@ pub struct Caching {
 }
 
 impl Caching {
+    const WCE: u8 = 0x04;
+
     /// Writes the page.
     #[must_use]
     pub fn emit(&self) -> [u8; 20] {
         let mut bytes = [0; 20];
         bytes[0] = CACHING;
         bytes[1] = 18;
-        bytes[2] = if self.write_cache { 0x04 } else { 0 };
+        self.put_into(&mut bytes);
         bytes
+    }
+
+    /// Takes the place of what `page` says; nothing is done if it is short.
+    pub fn put_into(&self, page: &mut [u8]) {
+        if let Some(flags) = page.get_mut(2) {
+            *flags = *flags & !Self::WCE | if self.write_cache { Self::WCE } else { 0 };
+        }
     }
 
     /// Reads the page; None if short.
     #[must_use]
     pub fn parse(page: &[u8]) -> Option<Self> {
-        Some(Self { write_cache: get_u8(page, 2)? & 0x04 != 0 })
+        Some(Self { write_cache: get_u8(page, 2)? & Self::WCE != 0 })
     }
 }
 
