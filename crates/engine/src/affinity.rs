@@ -46,11 +46,22 @@ fn count_ranges(list: &str) -> usize {
 ///
 /// `InvalidInput` if there is no such CPU or the process may not use it.
 pub fn pin(cpu: usize) -> io::Result<()> {
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(ErrorKind::InvalidInput.into());
-    }
+    confine(&[cpu])
+}
+
+/// Lets the calling thread, and those that it starts from now on, run on `cpus` alone.
+///
+/// # Errors
+///
+/// `InvalidInput` if the process may use none of them, or there is no such CPU.
+pub fn confine(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
-    set.set(cpu);
+    for cpu in cpus {
+        if *cpu >= CpuSet::MAX_CPU {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        set.set(*cpu);
+    }
     Ok(sched_setaffinity(None, &set)?)
 }
 

@@ -344,6 +344,7 @@ pub(crate) fn login_all(
     match first_of(queue, session, url, |event| matches!(event, Event::Up { .. }))? {
         Event::Ended { error, .. } => {
             let error = error.with_context(|| format!("{url}: the session was closed"))?;
+            let url = address.first_of(error.member()).unwrap_or(url);
             Err(refusal::advised(error, url, &identity))
         }
         _ => Ok(session),

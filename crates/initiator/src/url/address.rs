@@ -97,6 +97,16 @@ impl Address {
     pub fn first(&self) -> Option<&Url> {
         self.urls().next()
     }
+
+    /// The first URL of what an error is about ([`Error::member`](crate::Error::member)), or of the
+    /// whole.
+    #[must_use]
+    pub fn first_of(&self, member: Option<usize>) -> Option<&Url> {
+        match (self, member) {
+            (Self::Stripe { members, .. }, Some(member)) => members.get(member)?.first(),
+            _ => self.first(),
+        }
+    }
 }
 
 impl fmt::Display for Address {
@@ -180,6 +190,9 @@ mod tests {
         let address = Address::parse(&format!(" stripe:65536( {A} ; {B} ) ")).unwrap();
         assert!(matches!(&address, Address::Stripe { chunk: 65_536, .. }));
         assert_eq!(address.urls().count(), 2);
+        let host = |member| address.first_of(member).map(|url| url.host.as_str());
+        let hosts = [None, Some(0), Some(1), Some(2)].map(host);
+        assert_eq!(hosts, [Some("a"), Some("a"), Some("b"), None]);
         let hidden = format!("stripe:64K({A};iscsi://user%hidden@b/iqn.2026-01.com.example:b/1)");
         assert!(!Address::parse(&hidden).unwrap().to_string().contains("hidden"));
     }

@@ -527,6 +527,17 @@ pub(crate) struct AttachOptions {
     /// lost it; 64M if not said. 0: nothing, and flushes fail then
     #[arg(long, value_name = "SIZE")]
     pub(crate) keep: Option<String>,
+    /// Sessions over each way, between which requests are spread as between paths (--paths)
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["portal", "isid"],
+          value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub(crate) sessions: u16,
+    /// CPUs that this process may run on, for example 0,2 [default: all that it may use]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) cpus: Vec<usize>,
+    /// Longest busy wait of the thread that talks to the target before it sleeps; 0 never spins: who
+    /// uses the disk runs on the same machine, and so does often the target
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    pub(crate) spin: String,
     /// Go on in the background when the disk can be used
     #[arg(long)]
     pub(crate) daemon: bool,

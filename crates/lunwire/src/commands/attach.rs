@@ -6,6 +6,7 @@ mod book;
 mod detach;
 mod look;
 mod losses;
+mod options;
 mod orders;
 mod served;
 mod ublk;
@@ -14,8 +15,6 @@ mod users;
 pub(crate) use detach::attached;
 pub(crate) use detach::detach;
 
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::RecvTimeoutError;
@@ -24,23 +23,18 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
-use anyhow::anyhow;
 use anyhow::bail;
-use attach::Address;
 use attach::News;
 use attach::Settings;
-use attach::Tls;
-use attach::TlsFiles;
 use control::admin::Attachment;
 use control::admin::Reply;
 use control::units;
 use engine::loops::LoopDevice;
-use initiator::Address as DiskAddress;
+use initiator::Address;
 use initiator::Config;
 use initiator::Disk;
 use initiator::DiskEvent;
 use initiator::Fate;
-use initiator::Geometry;
 use initiator::Initiator;
 use initiator::Options;
 use initiator::Session;
@@ -60,7 +54,6 @@ use self::ublk::Claim;
 use self::ublk::Mark;
 use self::ublk::Orphan;
 use crate::args::AttachOptions;
-use crate::args::Usage;
 use crate::client;
 use crate::client::Way;
 use crate::client::leaving;
@@ -74,19 +67,11 @@ const GRACE: Duration = Duration::from_secs(5);
 /// And how long all of it may take: the last flush, and the logout.
 const LEAVING_MOST: Duration = Duration::from_secs(20);
 
-/// Who uses the disk runs on the same machine as its server, the initiator and often the target: a
-/// processor that spins is missing there (docs/PERFORMANCE.md).
-const SPIN_MAX: Duration = Duration::ZERO;
-
 /// Of a last flush that failed.
 const UNFLUSHED: &str = "what was written and not flushed may be lost";
 
 /// So many paths more than are given now a disk may have had before.
 const PATHS_BEFORE: u16 = 8;
-
-/// Bounds of what is kept: some requests, and what memory is addressed for.
-const KEEP_MIN: u64 = 1 << 20;
-const KEEP_MAX: u64 = 64 << 30;
 
 /// Who wants something of the thread that has attached the disk.
 #[derive(Debug)]
@@ -98,11 +83,13 @@ enum Word {
 
 /// Attaches one disk until the user wants an end.
 pub(crate) fn run(options: &AttachOptions) -> Result<()> {
-    let (address, folder) = taken_apart(&options.what)?;
+    let (address, folder) = options::taken_apart(&options.what)?;
     let place = Place::of(options, folder)?;
     let wait = client::time("--io-timeout", &options.io_timeout)?;
-    let keep_bytes = keep_bytes(options.keep.as_deref())?;
-    let tls = tls(options)?;
+    let keep_bytes = options::keep_bytes(options.keep.as_deref())?;
+    let tls = options::tls(options)?;
+    let spin_max = client::time("--spin", &options.spin)?;
+    options::run_on(&options.cpus)?;
     if options.daemon {
         return match background::start()? {
             None => Ok(()),
@@ -128,8 +115,9 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     };
     let listed = list(options, &place, &url, claim.as_ref())?;
     let engine = client::engine(&options.client)?;
+    let ways = options::with_sessions(&address, options.sessions);
     let patience = if wait.is_zero() { Duration::MAX } else { wait };
-    let mut login = patient(client::way(&options.client, &address)?, patience, claim.as_ref());
+    let mut login = patient(client::way(&options.client, &ways)?, patience, claim.as_ref());
     if place.is_device()
         && let Err(error) = rustix::process::configure_io_flusher_behavior(true)
     {
@@ -139,7 +127,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let interrupted = wake.clone();
     // Who has gone needs no word.
     leaving::catch_signals(move || drop(interrupted.send(Word::Interrupted)))?;
-    let mut config = Config { engine, spin_max: SPIN_MAX, ..Config::default() };
+    let mut config = Config { engine, spin_max, ..Config::default() };
     // What is kept is taken from nobody.
     let kept = usize::try_from(keep_bytes).unwrap_or(usize::MAX);
     config.pool_bytes_max = config.pool_bytes_max.saturating_add(kept);
@@ -153,7 +141,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         _ => Ok(()),
     };
     let session = ended
-        .and_then(|()| log_in(&initiator, login, &url))
+        .and_then(|()| log_in(&initiator, login, &address))
         .map_err(|error| ublk::explained(error, claim.as_ref(), &address))?;
     let disk = match Disk::open(&session, url.lun.unwrap_or(0)) {
         Ok(disk) => disk,
@@ -163,7 +151,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         }
     };
     let geometry = disk.geometry();
-    if let Some(text) = what_is_kept(options, keep_bytes, &geometry) {
+    if let Some(text) = options::what_is_kept(options, keep_bytes, &geometry) {
         output::say(format_args!("{url}: {text}"));
     }
     let device = match &claim {
@@ -220,8 +208,8 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let losses = Losses::default();
     let mut attached = Attached { url: &url, book: None, served, orders: None, losses };
     let ready = attached.begin(options, listed, &attachment, &wake).and_then(|()| {
-        if let Place::Nbd(Address::Tcp(text)) = &place
-            && !is_loopback(text)
+        if let Place::Nbd(attach::Address::Tcp(text)) = &place
+            && !options::is_loopback(text)
             && !options.tls_verify_peer
         {
             let without = if options.tls.is_some() { "certificate" } else { "password" };
@@ -480,91 +468,6 @@ impl Attached<'_> {
     }
 }
 
-/// The disk, and the directory behind it.
-fn taken_apart(what: &[String]) -> Result<(DiskAddress, Option<&Path>)> {
-    let (urls, folder) = match what {
-        [urls @ .., last] if !urls.is_empty() && !client::is_url(last) => (urls, Some(last)),
-        all => (all, None),
-    };
-    Ok((client::disk_address(&urls.join(" "))?, folder.map(Path::new)))
-}
-
-/// Most that is kept: none, or a few requests at least.
-fn keep_bytes(text: Option<&str>) -> Result<u64> {
-    let Some(text) = text else { return Ok(Settings::default().keep_bytes) };
-    let bytes = client::size("--keep", text)?;
-    if bytes != 0 && !(KEEP_MIN..=KEEP_MAX).contains(&bytes) {
-        let right = "0, or 1M to 64G, is right";
-        return Err(Usage(format!("--keep {text}: {right}")).into());
-    }
-    Ok(bytes)
-}
-
-/// What clients of NBD are shown, and asked for.
-fn tls(options: &AttachOptions) -> Result<Option<Tls>> {
-    let Some(text) = &options.tls else { return Ok(None) };
-    let parts: Vec<&str> = text.split(',').collect();
-    let (certificate_and_key, authority) = match parts[..] {
-        [folder] if !folder.is_empty() => {
-            let folder = Path::new(folder);
-            (TlsFiles::of_server(folder), Some(TlsFiles::authority_of(folder)))
-        }
-        [certificate, key] => (files(certificate, key), None),
-        [certificate, key, authority] => (files(certificate, key), Some(authority.into())),
-        _ => return Err(Usage(format!("--tls {text}: DIR, or CERT,KEY[,CA], is right")).into()),
-    };
-    let authority = authority.filter(|_| options.tls_verify_peer);
-    if options.tls_verify_peer && authority.is_none() {
-        let right = "--tls-verify-peer needs a DIR with ca-cert.pem, or CERT,KEY,CA";
-        return Err(Usage(format!("--tls {text}: {right}")).into());
-    }
-    let files = TlsFiles { authority, ..certificate_and_key };
-    if let [file] = parts[..]
-        && Path::new(file).is_file()
-    {
-        let right = "it is a file, and DIR, or CERT,KEY[,CA], is right";
-        return Err(Usage(format!("--tls {text}: {right}")).into());
-    }
-    let tls = Tls::load(&files).map_err(|error| anyhow!("--tls: {error}"))?;
-    // As with keys of ssh: it may be meant so, and hardly ever is.
-    let is_first = !options.in_background;
-    if is_first && std::fs::metadata(&files.key).is_ok_and(|facts| facts.mode() & 0o004 != 0) {
-        let key = files.key.display();
-        output::warn(format!(
-            "{key}: everybody on this machine can read the key; try: chmod o= {key}"
-        ));
-    }
-    Ok(Some(tls))
-}
-
-fn files(certificate: &str, key: &str) -> TlsFiles {
-    TlsFiles { certificate: certificate.into(), key: key.into(), authority: None }
-}
-
-/// What whoever attaches a disk should know of what is kept of it; None: it is as he thinks.
-fn what_is_kept(
-    options: &AttachOptions,
-    keep_bytes: u64,
-    geometry: &Geometry,
-) -> Option<&'static str> {
-    let can_lose = geometry.volatile_cache && !geometry.read_only;
-    if !can_lose {
-        return options.keep.as_ref().filter(|_| keep_bytes > 0).map(|_| {
-            "the disk has no volatile cache, or is read-only: there is nothing to lose, and \
-             nothing is kept (--keep)"
-        });
-    }
-    (keep_bytes == 0).then_some(
-        "nothing is kept of what is written (--keep 0): when the target begins anew, flushes fail",
-    )
-}
-
-fn is_loopback(address: &str) -> bool {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
-}
-
 /// Operations wait for `patience` when there is no way. Sessions go by the names of `claim`.
 fn patient(mut way: Way, patience: Duration, claim: Option<&Claim>) -> Way {
     for (number, options) in (0..).zip(options_of(&mut way)) {
@@ -603,7 +506,8 @@ fn end_sessions(initiator: &Initiator, way: &mut Way, mark: Mark, url: &Url) -> 
     Ok(())
 }
 
-fn log_in(initiator: &Initiator, way: Way, url: &Url) -> Result<Session> {
+fn log_in(initiator: &Initiator, way: Way, address: &Address) -> Result<Session> {
+    let url = address.first().context("there is no URL")?;
     let (session, identity) = match way {
         Way::One(options) => {
             let identity = Identity::of(&options);
@@ -622,7 +526,10 @@ fn log_in(initiator: &Initiator, way: Way, url: &Url) -> Result<Session> {
     match session {
         Ok(session) => Ok(session),
         Err(_) if client::is_interrupted() => bail!("{url}: interrupted"),
-        Err(error) => Err(refusal::advised(error, url, &identity)),
+        Err(error) => {
+            let url = address.first_of(error.member()).unwrap_or(url);
+            Err(refusal::advised(error, url, &identity))
+        }
     }
 }
 
