@@ -20,6 +20,7 @@ import signal
 import stat
 import struct
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -594,6 +595,66 @@ def kill_attached(state):
     return one
 
 
+# Reads in an outage with an alarm every 50 ms, which interrupts no request; exit status 0: it read.
+ALARMED = """
+import ctypes, os, signal, sys
+signal.signal(signal.SIGALRM, lambda *_: None)
+file = os.open(sys.argv[1], os.O_RDONLY)
+libc = ctypes.CDLL(None, use_errno=True)
+signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+print("begins", flush=True)
+done = libc.pread(file, ctypes.create_string_buffer(4096), ctypes.c_size_t(4096), ctypes.c_long(0))
+signal.setitimer(signal.ITIMER_REAL, 0)
+sys.exit(0 if done == 4096 else f"{done}, {ctypes.get_errno()}")
+"""
+
+
+def waits(process, path):
+    """Until it has the file open and sleeps."""
+    deadline, asleep = time.monotonic() + SECONDS, 0
+    while asleep < 5:
+        need(process.poll() is None and time.monotonic() < deadline, f"{process.args} does not wait")
+        with open(f"/proc/{process.pid}/stat", encoding="utf-8") as file:
+            state = file.read().rsplit(")", 1)[1].split()[0]
+        files = glob.glob(f"/proc/{process.pid}/fd/*")
+        is_open = any(os.path.realpath(file) == path for file in files)
+        asleep = asleep + 1 if is_open and state in "SD" else 0
+        time.sleep(0.02)
+
+
+def killed(folder):
+    """Who waits for a target that is away can be killed, and is not disturbed by other signals."""
+    where = folder_at(f"{folder}/killed")
+    store, listen = f"file:{folder}/killed.img,size={DISK}", f"127.0.0.1:{server.free_port()}"
+    target = server.start(store, listen=listen)
+    try:
+        with Attached(target.url, where, "--io-timeout", "0") as disk:
+            target.kill()
+            alarmed = subprocess.Popen([sys.executable, "-c", ALARMED, disk.path],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            need(alarmed.stdout.readline() == "begins\n", "it does not begin")
+            waits(alarmed, disk.path)
+            for number in [signal.SIGTERM, signal.SIGKILL]:
+                for arguments in [[f"if={disk.path}", "of=/dev/null", "count=1"],
+                                  ["if=/dev/zero", f"of={disk.path}", "count=1", "conv=notrunc"],
+                                  ["if=/dev/null", f"of={disk.path}", "conv=notrunc,fsync"]]:
+                    process = subprocess.Popen(["dd", "bs=4k", *arguments],
+                                               stderr=subprocess.DEVNULL)
+                    waits(process, disk.path)
+                    process.send_signal(number)
+                    need(process.wait(timeout=SECONDS) == -number, f"it ended otherwise: {process}")
+            need(alarmed.poll() is None, "an alarm interrupted it")
+            target = server.start(store, listen=listen)
+            said = alarmed.communicate(timeout=SECONDS)[1]
+            need(alarmed.returncode == 0, f"it did not read: {said}")
+            with open(disk.path, "rb") as file:
+                need(file.read(4096) == bytes(4096), "other bytes")
+            disk.stop()
+    finally:
+        target.kill()
+    print("attach: who waits for a target can be killed, and nobody else is disturbed")
+
+
 def loops(folder):
     """A loop device: a file system of the system's, made, filled, trimmed and checked."""
     if not os.access("/dev/loop-control", os.R_OK | os.W_OK):
@@ -757,6 +818,8 @@ def what_is_wrong(folder):
                 ("where?", 2, [url]),
                 ("exclude each other", 2, [url, empty, "--nbd", f"{folder}/x"]),
                 ("exclude each other", 2, [url, empty, "--loop"]),
+                ("--nbd", 2, [url, empty, "--name", "other"]),
+                ("least-queued", 2, [url, empty, "--paths", "any"]),
                 ("mkdir -p", 1, [url, f"{folder}/missing"]),
                 ("not empty", 1, [url, full]),
                 ("no directory", 1, [url, f"{full}/file"]),
@@ -789,6 +852,7 @@ def test(folder, restarts):
             programs(folder, engine)
         sizes(folder)
         several(folder)
+        killed(folder)
         background(folder)
         at_once(folder)
         hostile(folder)

@@ -227,6 +227,11 @@ impl<O> Carrier<O> {
         }
     }
 
+    /// Of all requests under way.
+    pub(crate) fn owners(&mut self) -> impl Iterator<Item = &mut O> {
+        self.entries.iter_mut().map(|(_, entry)| &mut entry.owner)
+    }
+
     /// Requests that have ended since the last call.
     pub(crate) fn ended(&mut self) -> Vec<Ended<O>> {
         std::mem::take(&mut self.ended)

@@ -8,11 +8,13 @@
 //! ```
 //!
 //! Requests are taken by a few threads and answered by another one, when the disk has ended them.
-//! Where data and holes are is asked by a thread that waits for the unit (`fuse-seek`).
+//! Where data and holes are is asked by a thread that waits for the unit (`fuse-seek`). Who is
+//! killed while he waits is let go by another (`interrupts.rs`).
 
 mod device;
 mod files;
 mod holes;
+mod interrupts;
 mod message;
 mod mount;
 
@@ -224,13 +226,19 @@ impl FuseServer {
             news: Mutex::new(Some(news_to)),
         });
         let begun = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let files = Files { shared: Arc::clone(&shared), seeks, begun };
+        let (interrupts, interrupted) = mpsc::channel();
+        let files = Files { shared: Arc::clone(&shared), seeks, interrupts, begun };
         let mut server = Self { mount, shared, completions, ending, ends: None };
-        server.spawn(&files, asked)?;
+        server.spawn(&files, asked, interrupted)?;
         Ok((server, news))
     }
 
-    fn spawn(&mut self, files: &Files, asked: Receiver<Seek>) -> io::Result<()> {
+    fn spawn(
+        &mut self,
+        files: &Files,
+        asked: Receiver<Seek>,
+        interrupted: Receiver<u64>,
+    ) -> io::Result<()> {
         let named = |name: &str| std::thread::Builder::new().name(name.into());
         let ends = Ends {
             shared: Arc::clone(&self.shared),
@@ -244,6 +252,8 @@ impl FuseServer {
                 shared.seek(seek);
             }
         })?;
+        let shared = Arc::clone(&self.shared);
+        named("fuse-interrupts").spawn(move || interrupts::run(&shared, &interrupted))?;
         for number in 0..limits::FUSE_THREADS {
             let files = files.clone();
             named(&format!("fuse-{number}")).spawn(move || files.run())?;

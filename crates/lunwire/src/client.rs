@@ -363,7 +363,10 @@ pub(crate) enum Way {
 pub(crate) fn way(client: &ClientOptions, address: &Address) -> Result<Way> {
     match address {
         Address::Paths(urls) => match urls.as_slice() {
-            [url] => Ok(Way::One(Box::new(options(client, url)?))),
+            [url] => {
+                path_policy(client)?;
+                Ok(Way::One(Box::new(options(client, url)?)))
+            }
             urls => paths(client, urls).map(Way::Paths),
         },
         Address::Stripe { chunk, members } => {

@@ -36,6 +36,8 @@ pub(super) struct Ticket {
     device: Arc<Device>,
     /// None: it is answered.
     unique: Option<u64>,
+    /// Who waits; zero: somebody.
+    thread: u32,
 }
 
 impl Device {
@@ -153,7 +155,22 @@ impl From<OwnedFd> for Device {
 
 impl Ticket {
     pub(super) fn new(device: &Arc<Device>, unique: u64) -> Self {
-        Self { device: Arc::clone(device), unique: Some(unique) }
+        Self { device: Arc::clone(device), unique: Some(unique), thread: 0 }
+    }
+
+    /// This thread waits for it.
+    pub(super) fn of_thread(mut self, thread: u32) -> Self {
+        self.thread = thread;
+        self
+    }
+
+    pub(super) const fn thread(&self) -> u32 {
+        self.thread
+    }
+
+    /// Whether somebody still waits for the answer to the request `unique` by this.
+    pub(super) fn is_of(&self, unique: u64) -> bool {
+        self.unique == Some(unique)
     }
 
     pub(super) fn done(self) {
@@ -194,6 +211,11 @@ impl Ticket {
     }
 
     pub(super) fn error(mut self, error: Errno) {
+        self.end(error);
+    }
+
+    /// As `error`, while what is asked for goes on.
+    pub(super) fn end(&mut self, error: Errno) {
         if let Some(unique) = self.unique.take() {
             self.device.fail(unique, error);
         }

@@ -64,6 +64,14 @@ pub(super) enum Reply {
     Done(Ticket),
 }
 
+impl Reply {
+    pub(super) const fn ticket(&mut self) -> &mut Ticket {
+        match self {
+            Self::Read(ticket, _) | Self::Write { ticket, .. } | Self::Done(ticket) => ticket,
+        }
+    }
+}
+
 /// `lseek`, which another thread answers.
 #[derive(Debug)]
 pub(super) struct Seek {
@@ -77,6 +85,8 @@ pub(super) struct Seek {
 pub(super) struct Files {
     pub(super) shared: Arc<Shared>,
     pub(super) seeks: Sender<Seek>,
+    /// Numbers of requests whose threads have a signal.
+    pub(super) interrupts: Sender<u64>,
     /// Since the epoch.
     pub(super) begun: Duration,
 }
@@ -111,6 +121,10 @@ impl Files {
             };
             match message.request {
                 Request::Forget => {}
+                Request::Interrupt { unique } => {
+                    // Its thread lasts as long as this one.
+                    let _ = self.interrupts.send(unique);
+                }
                 Request::Destroy => {
                     Ticket::new(&self.shared.device, message.unique).done();
                     break;
@@ -122,8 +136,8 @@ impl Files {
     }
 
     fn handle(&self, message: Message<'_>, room: &mut Buf) {
-        let Message { unique, node, request } = message;
-        let ticket = Ticket::new(&self.shared.device, unique);
+        let Message { unique, node, thread, request } = message;
+        let ticket = Ticket::new(&self.shared.device, unique).of_thread(thread);
         match request {
             Request::Read { offset, size } => self.read(ticket, offset, size),
             Request::Write { offset, size, flags } => self.write(ticket, offset, size, flags, room),
@@ -366,6 +380,7 @@ mod tests {
     fn files(disk: &Disk, device: OwnedFd) -> (Files, mpsc::Receiver<News>) {
         let (news_to, news) = mpsc::sync_channel(1);
         let (seeks, _) = mpsc::channel();
+        let (interrupts, _) = mpsc::channel();
         let completions = CompletionQueue::new().unwrap();
         let shared = Arc::new(Shared {
             disk: disk.clone(),
@@ -378,7 +393,7 @@ mod tests {
             closing: AtomicBool::new(false),
             news: Mutex::new(Some(news_to)),
         });
-        (Files { shared, seeks, begun: Duration::ZERO }, news)
+        (Files { shared, seeks, interrupts, begun: Duration::ZERO }, news)
     }
 
     /// The header of a message that asks for `code` of the disk.

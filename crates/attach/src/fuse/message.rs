@@ -55,6 +55,8 @@ pub(super) struct Message<'a> {
     pub(super) unique: u64,
     /// The file or directory.
     pub(super) node: u64,
+    /// Who asks; zero for who cannot be seen from here.
+    pub(super) thread: u32,
     pub(super) request: Request<'a>,
 }
 
@@ -110,6 +112,10 @@ pub(super) enum Request<'a> {
     Release,
     /// It has no answer.
     Forget,
+    /// Who waits for the answer to this request has a signal. It needs no answer.
+    Interrupt {
+        unique: u64,
+    },
     /// Something is made, moved or taken away.
     Change,
     Destroy,
@@ -150,7 +156,7 @@ fn message<'a>(head: &Numbers<'a>, length: usize) -> Option<Message<'a>> {
     {
         return None;
     }
-    Some(Message { unique: head.u64(8)?, node: head.u64(16)?, request })
+    Some(Message { unique: head.u64(8)?, node: head.u64(16)?, thread: head.u32(32)?, request })
 }
 
 fn request<'a>(code: u32, from: &Numbers<'a>) -> Option<Request<'a>> {
@@ -182,6 +188,7 @@ fn request<'a>(code: u32, from: &Numbers<'a>) -> Option<Request<'a>> {
         },
         27 => Request::OpenFolder,
         28 => Request::ReadFolder { offset: from.u64(8)?, size: from.u32(16)? },
+        36 => Request::Interrupt { unique: from.u64(0)? },
         38 => Request::Destroy,
         43 => {
             Request::Fallocate { offset: from.u64(8)?, length: from.u64(16)?, mode: from.u32(24)? }

@@ -46,17 +46,24 @@ fn is_store(text: &str) -> bool {
         && !names_secret(text)
 }
 
-/// What has the form of a stripe, up to its first URL, and what is between the parentheses. None: a
-/// secret of it may be anywhere, as in what is no URL.
-fn stripe(text: &str) -> Option<(&str, &str)> {
-    let (start, rest) = text.trim().split_once('(').filter(|_| Address::is_stripe(text))?;
-    let disks = rest.strip_suffix(')')?;
+/// What has the form of a stripe or of several paths: what is before its first URL, its URLs and
+/// what parts them, what is behind them. None: a secret of it may be anywhere, as in what is no URL.
+fn several(text: &str) -> Option<(&str, &str, &str)> {
+    let text = text.trim();
+    let (start, disks, end) = match Address::is_stripe(text) {
+        true => {
+            let at = text.find('(')? + 1;
+            (text.get(..at)?, text.get(at..)?.strip_suffix(')')?, ")")
+        }
+        false => ("", text, ""),
+    };
     let mut urls = disks.split(';').flat_map(str::split_whitespace);
     // What parts them may be in a secret, whose rest is no URL then.
-    let is_sure = start.chars().all(|letter| is_plain(letter) || letter == ':')
+    let is_sure = start.chars().all(|letter| is_plain(letter) || matches!(letter, ':' | '('))
+        && disks.contains([' ', ';'])
         && !disks.contains(['(', ')'])
         && urls.all(|url| SCHEMES.iter().any(|scheme| url.starts_with(scheme)));
-    is_sure.then_some((start, disks))
+    is_sure.then_some((start, disks, end))
 }
 
 /// User and secret: `user%secret`, or `user:secret` where the user is no iSCSI name.
@@ -89,10 +96,11 @@ pub fn without_secrets(text: &str) -> String {
     if is_store(text) {
         return text.to_owned();
     }
-    if let Some((start, disks)) = stripe(text) {
+    if let Some((start, disks, end)) = several(text) {
         let paths =
             |disk: &str| disk.split_whitespace().map(without_secrets).collect::<Vec<_>>().join(" ");
-        return format!("{start}({})", disks.split(';').map(paths).collect::<Vec<_>>().join(";"));
+        let disks = disks.split(';').map(paths).collect::<Vec<_>>().join(";");
+        return format!("{start}{disks}{end}");
     }
     let scheme = text.find("://").map_or(0, |at| at + 3);
     let (head, rest) = text.split_at_checked(scheme).unwrap_or(("", text));
@@ -135,7 +143,7 @@ pub fn secrets_in(text: &str) -> Vec<String> {
     if is_store(text) {
         return Vec::new();
     }
-    if let Some((_, disks)) = stripe(text) {
+    if let Some((_, disks, _)) = several(text) {
         return disks.split(';').flat_map(str::split_whitespace).flat_map(secrets_in).collect();
     }
     if let Ok(url) = Url::parse(text) {
@@ -342,11 +350,12 @@ mod tests {
     }
 
     #[test]
-    fn of_a_stripe_the_secrets_are_hidden_and_nothing_else() {
+    fn of_several_urls_the_secrets_are_hidden_and_nothing_else() {
         for plain in [
             "stripe:64K(iscsi://10.0.0.1:33180/iqn.2026-01.com.example:a/0;\
              iscsi://host/iqn.2026-01.com.example:b/1 iscsi://[::1]/iqn.2026-01.com.example:b/1)",
             "stripe:64K(iscsi://host/iqn.2026-01.com.example:a/0;iser://host/b)",
+            "iscsi://10.0.0.1/iqn.2026-01.com.example:a/0 iscsi://10.0.1.1/iqn.2026-01.com.example:a/0",
         ] {
             assert_eq!(without_secrets(plain), plain);
             assert!(secrets_in(plain).iter().all(|secret| secret.len() < 6), "{plain}");

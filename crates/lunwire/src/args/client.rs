@@ -469,7 +469,7 @@ Examples:
       then: qemu-img convert disk.qcow2 'nbd+unix:///?socket=/run/user/1000/disk.sock'
   lunwire attach iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --nbd 127.0.0.1:10809
       then, as root: nbd-client 127.0.0.1 10809 /dev/nbd0
-  lunwire attach iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 \
+  lunwire attach iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 \\
                  iscsi://10.0.1.1/iqn.2026-01.com.example:disk/0 ~/disk
       over two paths, of which one may be lost
   lunwire attach 'stripe:64K(iscsi://10.0.0.1/iqn.2026-01.com.example:a/0;
@@ -507,7 +507,7 @@ pub(crate) struct AttachOptions {
     #[arg(long, value_name = "PATH|HOST:PORT")]
     pub(crate) nbd: Option<String>,
     /// Name of the export of NBD; clients that name none get it, too
-    #[arg(long, value_name = "NAME", default_value = "disk")]
+    #[arg(long, value_name = "NAME", default_value = "disk", requires = "nbd")]
     pub(crate) name: String,
     /// Clients of NBD must speak TLS: a folder with server-cert.pem and server-key.pem, and
     /// ca-cert.pem for --tls-verify-peer, as QEMU has them; or these files

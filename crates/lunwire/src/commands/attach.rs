@@ -206,7 +206,8 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         pid: std::process::id(),
     };
     let losses = Losses::default();
-    let mut attached = Attached { url: &url, book: None, served, orders: None, losses };
+    let mut attached =
+        Attached { address: &address, url: &url, book: None, served, orders: None, losses };
     let ready = attached.begin(options, listed, &attachment, &wake).and_then(|()| {
         if let Place::Nbd(attach::Address::Tcp(text)) = &place
             && !options::is_loopback(text)
@@ -304,6 +305,8 @@ fn list(
 
 /// A disk that is attached, and what others know of it.
 struct Attached<'a> {
+    address: &'a Address,
+    /// The first of it.
     url: &'a Url,
     book: Option<Book>,
     served: Served,
@@ -399,7 +402,12 @@ impl Attached<'_> {
 
     fn on_event(&mut self, event: &DiskEvent) {
         if self.losses.is_news(event) {
-            tell(event, self.url, self.served.kind());
+            let about = match event {
+                DiskEvent::Lost(error) | DiskEvent::Ended(error) => error.member(),
+                _ => None,
+            };
+            let url = self.address.first_of(about).unwrap_or(self.url);
+            tell(event, url, self.served.kind());
         }
         let DiskEvent::Resized { now, .. } = event else { return };
         self.take_size(*now);
@@ -425,7 +433,7 @@ impl Attached<'_> {
         how: How,
         words: Receiver<Word>,
     ) -> Result<()> {
-        let Self { url, book, served, orders, losses: _ } = self;
+        let Self { address: _, url, book, served, orders, losses: _ } = self;
         let stopped = match how {
             How::Stop => served.stop(GRACE),
             How::Leave => served.leave(),

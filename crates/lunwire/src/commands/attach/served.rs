@@ -115,10 +115,20 @@ fn address(text: &str) -> Result<Address> {
         Address::Path(path) if path.as_os_str().is_empty() => {
             Err(Usage("--nbd: it is empty; a path or HOST:PORT is right".into()).into())
         }
+        Address::Path(path) if is_meant_as_a_port(&path) => {
+            let right = "HOST:PORT is right; a socket of that name is given with ./ before it";
+            Err(Usage(format!("--nbd {text}: {right}")).into())
+        }
         // It is shown to others, who may be elsewhere.
         Address::Path(path) => Ok(Address::Path(std::path::absolute(path)?)),
         address => Ok(address),
     }
+}
+
+/// Whether a path is hardly one.
+fn is_meant_as_a_port(path: &Path) -> bool {
+    let text = path.to_string_lossy();
+    !text.contains('/') && (text.contains(':') || text.parse::<std::net::IpAddr>().is_ok())
 }
 
 impl Served {
