@@ -444,6 +444,11 @@ def state_of(folder):
     return ["--state-dir", f"{folder}/attached"]
 
 
+def state_now(state):
+    [one] = json.loads(run(BINARY, "attached", "--json", *state))["attached"]
+    return one["state"]["is"]
+
+
 def background(folder):
     """--daemon, attached, detach: of files and of NBD."""
     where, state = folder_at(f"{folder}/background"), state_of(folder)
@@ -489,6 +494,16 @@ def background(folder):
         run(BINARY, "attached", *state, words="is gone without an end")
         need(os.listdir(where) == [], "the mount is still there")
         run(BINARY, "attached", *state, words="nothing is attached")
+        run(BINARY, "attach", target.url, where, "--daemon", "--io-timeout", "3s", *state)
+        need(state_now(state) == "works", "it does not work")
+    # The target is away, and too long.
+    for wanted in ["waits", "fails"]:
+        deadline = time.monotonic() + SECONDS
+        while state_now(state) != wanted:
+            need(time.monotonic() < deadline, f"it is not said that it {wanted}")
+            time.sleep(0.05)
+        run(BINARY, "attached", *state, words=f"disk-0: it {wanted}, for ")
+    run(BINARY, "detach", "disk-0", *state)
     print("attach: what runs in the background is listed, detached and cleaned up")
 
 

@@ -301,6 +301,33 @@ pub struct Attachment {
     pub read_only: bool,
     /// The process.
     pub pid: u32,
+    /// What becomes of requests.
+    #[serde(default)]
+    pub state: AttachmentState,
+}
+
+/// What becomes of requests to an attached disk. Times are in seconds since the epoch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "kebab-case")]
+#[expect(clippy::exhaustive_enums)] // there is no fourth
+pub enum AttachmentState {
+    /// They are carried out.
+    #[default]
+    Works,
+    /// They wait for the target.
+    Waits {
+        /// Since when.
+        since: u64,
+        /// What failed last.
+        cause: String,
+    },
+    /// They fail until the disk is attached anew.
+    Fails {
+        /// Since when.
+        since: u64,
+        /// Why.
+        cause: String,
+    },
 }
 
 /// A logical unit that is to be served; each value as in the configuration.

@@ -27,6 +27,7 @@ use anyhow::bail;
 use attach::News;
 use attach::Settings;
 use control::admin::Attachment;
+use control::admin::AttachmentState;
 use control::admin::Reply;
 use control::units;
 use engine::loops::LoopDevice;
@@ -204,6 +205,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         bytes: geometry.bytes(),
         read_only: geometry.read_only,
         pid: std::process::id(),
+        state: AttachmentState::Works,
     };
     let losses = Losses::default();
     let mut attached =
@@ -365,11 +367,15 @@ impl Attached<'_> {
                 Ok(Word::News(News::WrittenAgain)) => {
                     output::say(format_args!("{}: all is written again and flushed", self.url));
                 }
-                Ok(Word::News(News::Broken(cause))) => output::say(format_args!(
-                    "{}: what was not flushed may be lost, and cannot be written again: {cause}; \
-                     reads and writes fail from now on; try: attach it again",
-                    self.url
-                )),
+                Ok(Word::News(News::Broken(cause))) => {
+                    output::say(format_args!(
+                        "{}: what was not flushed may be lost, and cannot be written again: \
+                         {cause}; reads and writes fail from now on; try: attach it again",
+                        self.url
+                    ));
+                    let since = now();
+                    self.set_state(AttachmentState::Fails { since, cause });
+                }
                 Ok(Word::News(News::KeepsNothing)) => output::say(format_args!(
                     "{}: the disk has a volatile cache that cannot be flushed; nothing is kept of \
                      what is written, and may be lost when the target begins anew",
@@ -401,6 +407,17 @@ impl Attached<'_> {
     }
 
     fn on_event(&mut self, event: &DiskEvent) {
+        let since = now();
+        match event {
+            DiskEvent::Lost(error) => {
+                self.set_state(AttachmentState::Waits { since, cause: error.to_string() });
+            }
+            DiskEvent::Back => self.set_state(AttachmentState::Works),
+            DiskEvent::Ended(error) => {
+                self.set_state(AttachmentState::Fails { since, cause: error.to_string() });
+            }
+            _ => {}
+        }
         if self.losses.is_news(event) {
             let about = match event {
                 DiskEvent::Lost(error) | DiskEvent::Ended(error) => error.member(),
@@ -413,8 +430,24 @@ impl Attached<'_> {
         self.take_size(*now);
         if let (Some(book), Some(orders)) = (&self.book, &self.orders) {
             // The process that is asked knows better than the file.
-            let _ = book.enter(&orders.resized(*now));
+            let _ = book.enter(&orders.change(|attachment| attachment.bytes = *now));
         }
+    }
+
+    /// What becomes of requests now; whoever asks is told.
+    fn set_state(&self, state: AttachmentState) {
+        let Some(orders) = &self.orders else { return };
+        orders.change(|attachment| {
+            attachment.state = match (&attachment.state, state) {
+                // It is one time until the session is back, whatever fails meanwhile.
+                (AttachmentState::Waits { since, .. }, AttachmentState::Waits { cause, .. }) => {
+                    AttachmentState::Waits { since: *since, cause }
+                }
+                // Nothing comes after it.
+                (AttachmentState::Fails { .. }, _) => return,
+                (_, state) => state,
+            };
+        });
     }
 
     /// The disk has so many bytes.
@@ -539,6 +572,11 @@ fn log_in(initiator: &Initiator, way: Way, address: &Address) -> Result<Session>
             Err(refusal::advised(error, url, &identity))
         }
     }
+}
+
+/// Seconds since the epoch.
+fn now() -> u64 {
+    std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs()
 }
 
 fn tell(event: &DiskEvent, url: &Url, kind: &str) {

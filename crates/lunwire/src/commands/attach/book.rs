@@ -289,6 +289,8 @@ fn name_of(url: &initiator::Url) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test that panics has failed
 mod tests {
+    use control::admin::AttachmentState;
+
     use super::*;
 
     fn book() -> (Book, tempfile::TempDir) {
@@ -309,6 +311,7 @@ mod tests {
             bytes: 1 << 20,
             read_only: false,
             pid: 7,
+            state: AttachmentState::Works,
         }
     }
 

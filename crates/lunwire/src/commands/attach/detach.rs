@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use anyhow::bail;
 use control::admin::Attachment;
+use control::admin::AttachmentState;
 use control::admin::Reply;
 use control::admin::Request;
 use control::units;
@@ -56,12 +57,23 @@ pub(crate) fn attached(options: &AttachedOptions) -> Result<()> {
         output::line("nothing is attached");
         return Ok(());
     }
-    let mut rows =
-        vec![["NAME", "WHERE", "SIZE", "ACCESS", "PROCESS", "URL"].map(str::to_owned).to_vec()];
+    let heads = ["NAME", "WHERE", "SIZE", "ACCESS", "STATE", "PROCESS", "URL"];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
     for one in alive {
+        let (state, since) = match &one.state {
+            AttachmentState::Works => ("works", None),
+            AttachmentState::Waits { since, cause } => ("waits", Some((since, cause))),
+            AttachmentState::Fails { since, cause } => ("fails", Some((since, cause))),
+        };
+        if let Some((since, cause)) = since {
+            let name = &one.name;
+            let ago = super::now().saturating_sub(*since);
+            output::say(format_args!("{name}: it {state}, for {ago} s until now: {cause}"));
+        }
         let access = if one.read_only { "read only" } else { "read, write" };
         let (size, process) = (units::bytes(one.bytes), one.pid.to_string());
-        rows.push(vec![one.name, one.place, size, access.into(), process, one.url]);
+        let (access, state) = (access.to_owned(), state.to_owned());
+        rows.push(vec![one.name, one.place, size, access, state, process, one.url]);
     }
     output::table(&rows);
     Ok(())
@@ -211,6 +223,7 @@ mod tests {
             bytes: 0,
             read_only: false,
             pid: 1,
+            state: AttachmentState::Works,
         };
         for (place, meant) in [
             ("nbd://127.0.0.1:10809", "127.0.0.1:10809"),

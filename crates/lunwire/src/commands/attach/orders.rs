@@ -108,10 +108,10 @@ impl Orders {
         Ok(Self { shared, thread, socket })
     }
 
-    /// The disk has another size.
-    pub(super) fn resized(&self, bytes: u64) -> Attachment {
+    /// Something about it is different from now on.
+    pub(super) fn change(&self, how: impl FnOnce(&mut Attachment)) -> Attachment {
         let mut attachment = self.shared.attachment();
-        attachment.bytes = bytes;
+        how(&mut attachment);
         attachment.clone()
     }
 
@@ -140,6 +140,8 @@ impl Orders {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test that panics has failed
 mod tests {
+    use control::admin::AttachmentState;
+
     use super::*;
     use crate::args::AttachedPlace;
     use crate::commands::attach::book::Book;
@@ -163,6 +165,7 @@ mod tests {
             bytes: 1 << 20,
             read_only: false,
             pid: 7,
+            state: AttachmentState::Works,
         };
         let (tell, told) = mpsc::channel();
         let to = move |order: Detach| tell.send(order.reply).unwrap();
