@@ -59,7 +59,15 @@ pub enum TlsError {
         .0.display()
     )]
     Old(PathBuf),
-    /// They do not fit each other, or are of no kind that is known.
+    /// The key is not that of the certificate.
+    #[error("{} is not the key of the certificate in {}", key.display(), certificate.display())]
+    OtherKey {
+        /// Of the key.
+        key: PathBuf,
+        /// Of the certificate.
+        certificate: PathBuf,
+    },
+    /// It is of no kind that is known.
     #[error("{}: {source}", path.display())]
     Unfit {
         /// Which.
@@ -121,6 +129,9 @@ impl Tls {
         let mut config =
             builder.with_single_cert(chain, key).map_err(|source| match is_old(&source) {
                 true => TlsError::Old(certificate.clone()),
+                false if matches!(source, rustls::Error::InconsistentKeys(_)) => {
+                    TlsError::OtherKey { key: key_path.clone(), certificate: certificate.clone() }
+                }
                 false => unfit(source),
             })?;
         config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -657,7 +657,11 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
         Kind::CannotFlush => {
             "try: with its write cache turned off (WCE in the Caching mode page)".into()
         }
-        Kind::NotADisk(_) | Kind::Range { .. } | Kind::Unaligned(_) | Kind::Reformatted { .. } => {
+        Kind::NotADisk(_) => {
+            let target = Url { lun: None, ..url.clone() };
+            return alone(&try_command("inspect", format_args!("{target}, which lists its units")));
+        }
+        Kind::Range { .. } | Kind::Unaligned(_) | Kind::Reformatted { .. } => {
             return alone(&inspect);
         }
         Kind::Fenced { expected, .. } => {

@@ -250,7 +250,10 @@ fn what_is_no_certificate_is_said() {
         (TlsFiles { certificate: lacks.clone(), ..good.clone() }, "none.pem"),
         (TlsFiles { key: lacks, ..good.clone() }, "none.pem"),
         (TlsFiles { certificate: key.clone(), ..good.clone() }, "no certificate"),
-        (TlsFiles { key: folder().join("client-key.pem"), ..good.clone() }, "server-cert.pem"),
+        (
+            TlsFiles { key: folder().join("client-key.pem"), ..good.clone() },
+            "client-key.pem is not the key of the certificate in",
+        ),
         (TlsFiles { certificate: folder().join("old-cert.pem"), ..good.clone() }, "version 1"),
         (TlsFiles { authority: Some(key), ..good }, "no certificate"),
     ] {

@@ -68,6 +68,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// And how long all of it may take: the last flush, and the logout.
 const LEAVING_MOST: Duration = Duration::from_secs(20);
 
+/// Of a login that takes longer the user hears.
+const SOON: Duration = Duration::from_secs(2);
+
 /// Of a last flush that failed.
 const UNFLUSHED: &str = "what was written and not flushed may be lost";
 
@@ -549,6 +552,7 @@ fn end_sessions(initiator: &Initiator, way: &mut Way, mark: Mark, url: &Url) -> 
 
 fn log_in(initiator: &Initiator, way: Way, address: &Address) -> Result<Session> {
     let url = address.first().context("there is no URL")?;
+    let _patience = Patience::begin(address.to_string())?;
     let (session, identity) = match way {
         Way::One(options) => {
             let identity = Identity::of(&options);
@@ -571,6 +575,23 @@ fn log_in(initiator: &Initiator, way: Way, address: &Address) -> Result<Session>
             let url = address.first_of(error.member()).unwrap_or(url);
             Err(refusal::advised(error, url, &identity))
         }
+    }
+}
+
+/// Tells that a login takes long, unless it is dropped before.
+struct Patience {
+    _end: Sender<()>,
+}
+
+impl Patience {
+    fn begin(place: String) -> Result<Self> {
+        let (end, ended) = mpsc::channel::<()>();
+        std::thread::Builder::new().name("patience".into()).spawn(move || {
+            if ended.recv_timeout(SOON) == Err(RecvTimeoutError::Timeout) {
+                output::say(format_args!("{place}: trying to reach the target for a while"));
+            }
+        })?;
+        Ok(Self { _end: end })
     }
 }
 

@@ -8,6 +8,7 @@ use anyhow::Result;
 use anyhow::anyhow;
 use attach::Settings;
 use attach::Tls;
+use attach::TlsError;
 use attach::TlsFiles;
 use initiator::Address;
 use initiator::Geometry;
@@ -94,7 +95,13 @@ pub(super) fn tls(options: &AttachOptions) -> Result<Option<Tls>> {
         let right = "it is a file, and DIR, or CERT,KEY[,CA], is right";
         return Err(Usage(format!("--tls {text}: {right}")).into());
     }
-    let tls = Tls::load(&files).map_err(|error| anyhow!("--tls: {error}"))?;
+    let tls = Tls::load(&files).map_err(|error| match error {
+        TlsError::File { .. } => anyhow!(
+            "--tls: {error}; try: a folder with server-cert.pem and server-key.pem, and with \
+             ca-cert.pem for --tls-verify-peer"
+        ),
+        error => anyhow!("--tls: {error}"),
+    })?;
     // As with keys of ssh: it may be meant so, and hardly ever is.
     let is_first = !options.in_background;
     if is_first && std::fs::metadata(&files.key).is_ok_and(|facts| facts.mode() & 0o004 != 0) {
