@@ -206,6 +206,12 @@ pub enum Op {
         /// Nobody wants the bytes.
         discard: bool,
     },
+    /// The task ends without an answer: what its command has named of the initiator's memory is not
+    /// reached any more. Holds at once.
+    Unname {
+        /// Its tag.
+        itt: Itt,
+    },
     /// Deallocate_Task_Resources (§5.4): after everything queued before has left, forget the task
     /// and tell `Released`.
     Release {

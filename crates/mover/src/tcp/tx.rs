@@ -239,7 +239,8 @@ impl Tx {
             | Op::Abandon { .. }
             | Op::Forget { .. }
             | Op::Overdue { .. }
-            | Op::Suspend { .. } => Progress::Done,
+            | Op::Suspend { .. }
+            | Op::Unname { .. } => Progress::Done,
         }
     }
 
