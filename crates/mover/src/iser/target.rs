@@ -355,6 +355,12 @@ impl Target {
         }
     }
 
+    /// Bytes of messages, which are no data, that wait to be sent.
+    #[must_use]
+    pub const fn messages(&self) -> usize {
+        self.queued_messages
+    }
+
     /// Tasks that have resources here: zero when all were released.
     #[must_use]
     pub fn task_count(&self) -> usize {

@@ -179,6 +179,11 @@ impl Tcp {
         self.tx.backlog()
     }
 
+    /// Bytes of messages, which are no data, that wait to be sent.
+    pub fn messages(&self) -> usize {
+        self.tx.messages()
+    }
+
     /// Bytes of all lists that have left.
     pub fn left(&self) -> u64 {
         self.counters.bytes_out - self.tx.under_way() as u64
