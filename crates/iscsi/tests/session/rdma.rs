@@ -179,7 +179,8 @@ fn the_memory_of_a_task_that_ends_without_an_answer_is_given_up() {
         };
         driver.session.abort(task);
         let outputs = driver.drain();
-        let is_unnamed = |output: &Output| matches!(output, Output::Op(_, Op::Unname { itt }) if *itt == command.itt);
+        let is_unnamed =
+            |o: &Output| matches!(o, Output::Op(_, Op::Unname { itt }) if *itt == command.itt);
         let unnamed = outputs.iter().position(is_unnamed);
         let released = outputs.iter().position(|o| matches!(o, Output::Op(_, Op::Release { .. })));
         assert!(unnamed.is_some() && unnamed < released, "{outputs:?}");

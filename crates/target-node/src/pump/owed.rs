@@ -34,7 +34,8 @@ const OWED_MAX: usize = 16 << 20;
 /// default at most is as much as a line needs to be busy.
 pub(super) const OWED_MIN: usize = 4 << 20;
 
-/// What may wait of messages, bytes, on all connections: each has its part in it, within
+/// What may wait of messages, bytes, on all connections: each has its part in it, by how many
+/// sessions there are when it takes it, within
 const MESSAGES_ALL: usize = 64 << 20;
 
 /// several times what the statuses of a whole command window take,
