@@ -13,6 +13,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use buf::{Buf, Slice};
+use core::fmt;
+use thiserror::Error;
 use wire::iscsi::{CollapsedStatus, DataSn, Itt, LunField, Numbers, R2tSn, Request, Response, Ttt};
 use wire::iwarp::Cause;
 
@@ -205,6 +207,12 @@ pub enum Op {
         length: u32,
         /// Nobody wants the bytes.
         discard: bool,
+    },
+    /// The task ends without an answer: what its command has named of the initiator's memory is not
+    /// reached any more. Holds at once.
+    Unname {
+        /// Its tag.
+        itt: Itt,
     },
     /// Deallocate_Task_Resources (§5.4): after everything queued before has left, forget the task
     /// and tell `Released`.
@@ -448,12 +456,14 @@ pub enum DataError {
 }
 
 /// What breaks framing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[expect(clippy::exhaustive_enums)] // the core must answer each
 pub enum StreamViolation {
     /// A header digest is wrong: the lengths in the header mean nothing.
+    #[error("a header digest is wrong")]
     HeaderDigest,
     /// DataSegmentLength above what we declared.
+    #[error("a data segment of {length} bytes, where {limit} are the most")]
     SegmentTooLong {
         /// Bytes.
         length: u32,
@@ -461,12 +471,28 @@ pub enum StreamViolation {
         limit: u32,
     },
     /// AHS on a PDU that has none, or longer than the list it announces.
+    #[error("an additional header that cannot be there")]
     AdditionalHeader,
     /// The first bytes of the connection are no Login Request.
+    #[error("it does not begin with a login")]
     NotLogin,
     /// A marker's copies differ, or it does not point to the next PDU (RFC 3720 §A.1).
+    #[error("a wrong marker")]
     Marker,
     /// The RDMA stream has ended, or brings what is no message of iSER: what a Terminate says of
     /// that (RFC 7145 §10.1).
+    #[error("the rdma stream has ended{}", Why(*.0))]
     Rdma(Option<Cause>),
+}
+
+/// What is said behind a message, if anybody knows.
+pub(crate) struct Why(pub(crate) Option<Cause>);
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.and_then(Cause::meaning) {
+            Some(why) => write!(f, ": {why}"),
+            None => Ok(()),
+        }
+    }
 }

@@ -189,7 +189,7 @@ pub enum Violation {
     TextTooLong,
 
     /// RFC 7143 §7.7, §7.8: the byte stream cannot be trusted any more.
-    #[error("byte stream not usable any more: {0:?}")]
+    #[error("byte stream not usable any more: {0}")]
     Stream(StreamViolation),
     /// RFC 7143 §7.14.
     #[error("no answer to a ping")]
@@ -290,6 +290,7 @@ fn sendable(code: u8) -> u8 {
 mod tests {
     use super::*;
     use alloc::string::ToString;
+    use wire::iwarp::Cause;
 
     #[test]
     fn sense_is_fixed_format() {
@@ -312,5 +313,10 @@ mod tests {
         let text = Violation::Stream(StreamViolation::HeaderDigest).to_string();
         assert!(text.starts_with("byte stream"));
         assert!(!Violation::PingTimeout.to_string().ends_with('.'));
+        let text = Violation::Stream(StreamViolation::Rdma(Some(Cause::MPA_CRC))).to_string();
+        assert_eq!(
+            text,
+            "byte stream not usable any more: the rdma stream has ended: MPA: CRC error"
+        );
     }
 }

@@ -142,6 +142,16 @@ impl Mover {
         }
     }
 
+    /// Bytes of messages, which are no data, that wait to be sent: no pool bounds them. Those for
+    /// who shares our process have their place there, too.
+    pub fn messages(&self) -> usize {
+        match self {
+            Self::Tcp(mover) => mover.messages(),
+            Self::Iser(mover) => mover.messages(),
+            Self::Local(_) => 0,
+        }
+    }
+
     /// Tasks that have resources here: zero when all were released.
     pub fn task_count(&self) -> usize {
         match self {

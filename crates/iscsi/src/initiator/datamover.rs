@@ -9,7 +9,6 @@
 //! ExpStatSN is not part of an op: the mover is told the newest one when it makes PDUs.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use buf::Buf;
 use buf::Slice;
@@ -27,6 +26,8 @@ use wire::iscsi::StatSn;
 use wire::iscsi::TaskManagementRequest;
 use wire::iscsi::Ttt;
 use wire::iwarp::Cause;
+
+use crate::datamover::Why;
 
 pub use crate::datamover::Markers;
 pub use crate::datamover::TaskId;
@@ -333,18 +334,6 @@ pub enum Violation {
     /// RFC 7143 §11.19: a target waits for the answer to a ping.
     #[error("it asks for answers to pings, and does not take {0} of them")]
     TooManyPings(usize),
-}
-
-/// What is said behind a message, if anybody knows.
-struct Why(Option<Cause>);
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.and_then(Cause::meaning) {
-            Some(why) => write!(f, ": {why}"),
-            None => Ok(()),
-        }
-    }
 }
 
 /// Tags of tasks have slot numbers below this; the slot number above marks other requests.

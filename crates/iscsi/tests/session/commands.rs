@@ -382,7 +382,8 @@ fn an_aborted_task_ends_without_a_response() {
     let outputs = driver.abort(task);
     use iscsi::datamover::Op;
     assert!(matches!(outputs[0], Output::Op(_, Op::Abandon { .. })));
-    assert!(matches!(outputs[1], Output::Op(_, Op::Release { .. })));
-    assert!(matches!(outputs[2], Output::Indication(Indication::Ended { .. })));
-    assert_eq!(outputs.len(), 3);
+    assert!(matches!(outputs[1], Output::Op(_, Op::Unname { itt }) if itt == command.itt));
+    assert!(matches!(outputs[2], Output::Op(_, Op::Release { .. })));
+    assert!(matches!(outputs[3], Output::Indication(Indication::Ended { .. })));
+    assert_eq!(outputs.len(), 4);
 }

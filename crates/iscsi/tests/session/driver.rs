@@ -753,7 +753,7 @@ impl Watch {
             Op::Attach { task, .. } | Op::Detach { task } => {
                 panic!("the SCSI side has the buffers, also that of {task:?}")
             }
-            Op::Terminate => {}
+            Op::Unname { .. } | Op::Terminate => {}
         }
     }
 

@@ -165,3 +165,24 @@ fn what_a_reassigned_write_lacks_is_fetched_with_what_was_to_come_unasked() {
     assert_eq!(places, [(512, 512), (2048, 1024), (3072, 1024)]);
     assert!(received(&outputs, task));
 }
+
+/// Whoever ends it: the mover hears that nothing of its memory is reached any more.
+#[test]
+fn the_memory_of_a_task_that_ends_without_an_answer_is_given_up() {
+    let mut driver = level(0).start();
+    driver.silent = true;
+    for write in [false, true] {
+        let command = if write { driver.write(4096) } else { driver.read(4096) };
+        let task = match write {
+            true => driver.start_write(command, Immediate::None, 4096).0,
+            false => driver.start(command),
+        };
+        driver.session.abort(task);
+        let outputs = driver.drain();
+        let is_unnamed =
+            |o: &Output| matches!(o, Output::Op(_, Op::Unname { itt }) if *itt == command.itt);
+        let unnamed = outputs.iter().position(is_unnamed);
+        let released = outputs.iter().position(|o| matches!(o, Output::Op(_, Op::Release { .. })));
+        assert!(unnamed.is_some() && unnamed < released, "{outputs:?}");
+    }
+}

@@ -21,9 +21,8 @@ pub(super) struct Entry {
     first: Option<u32>,
 }
 
-/// The newest command is last. A command that the core ends without a word to the mover leaves its
-/// entry behind: the oldest makes room for the newest where there are more than there can be
-/// commands.
+/// The newest command is last. A command that never became a task leaves its entry behind: the
+/// oldest makes room for the newest where there are more than there can be commands.
 #[derive(Debug, Default)]
 pub(super) struct Remote {
     entries: Vec<Entry>,

@@ -269,9 +269,9 @@ impl Target {
     }
 
     /// Takes an op; `Detach` gives the buffer of its task back. What concerns receiving (`Attach`,
-    /// `Detach`, `ExpectUnsolicited`, `Abandon`, `Forget`, `Suspend`, `Overdue`, `NoticeKeys`)
-    /// holds at once, the rest in order. After `Terminate` of what is sent only `Release` has an
-    /// effect.
+    /// `Detach`, `ExpectUnsolicited`, `Abandon`, `Forget`, `Suspend`, `Overdue`, `Unname`,
+    /// `NoticeKeys`) holds at once, the rest in order. After `Terminate` of what is sent only
+    /// `Release` has an effect.
     pub fn submit(&mut self, op: Op) -> Option<Buf> {
         match op {
             Op::Attach { task, buf } => {
@@ -298,6 +298,7 @@ impl Target {
             }
             Op::Overdue { task } => self.overdue(task),
             Op::Forget { task } => self.unsolicited.forget(task),
+            Op::Unname { itt } => drop(self.remote.take(itt)),
             Op::NoticeKeys(keys) => {
                 self.stream.limit_incoming(usize::MAX);
                 self.unasked.set_max(keys.unexpected_max);
@@ -352,6 +353,12 @@ impl Target {
             true => self.queued_messages,
             false => self.backlog(),
         }
+    }
+
+    /// Bytes of messages, which are no data, that wait to be sent.
+    #[must_use]
+    pub const fn messages(&self) -> usize {
+        self.queued_messages
     }
 
     /// Tasks that have resources here: zero when all were released.

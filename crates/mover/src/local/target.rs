@@ -220,6 +220,8 @@ impl Target {
             }
             Op::Overdue { task } => self.bursts.overdue(task, &mut self.events),
             Op::Forget { task } => self.bursts.forget(task),
+            // No command names memory.
+            Op::Unname { .. } => {}
             // No message looks different with other keys.
             Op::NoticeKeys(keys) => self.keys = keys,
             Op::PutNumbered(_) | Op::GetNumbered(_) | Op::AskAgain(_) => {

@@ -124,6 +124,8 @@ impl Tcp {
             }
             Op::Overdue { task } => tx.look_for_overdue(task, tasks),
             Op::Forget { task } => tasks.bursts.forget(task),
+            // No command names memory.
+            Op::Unname { .. } => {}
             Op::NoticeKeys(keys) => {
                 tasks.bursts.set_order(keys.data_pdu_in_order);
                 rx.set_keys(&keys, counters.bytes_in);
@@ -175,6 +177,11 @@ impl Tcp {
     /// receiving above a limit).
     pub fn backlog(&self) -> usize {
         self.tx.backlog()
+    }
+
+    /// Bytes of messages, which are no data, that wait to be sent.
+    pub fn messages(&self) -> usize {
+        self.tx.messages()
     }
 
     /// Bytes of all lists that have left.

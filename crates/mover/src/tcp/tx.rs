@@ -33,8 +33,9 @@ pub(super) struct Tx {
     ops: VecDeque<Op>,
     /// Bytes of the first op, a PutData, that are on their way already.
     progress: u32,
-    /// Bytes that wait in `ops`.
+    /// Bytes that wait in `ops`, and those of them that are of messages.
     queued: usize,
+    queued_messages: usize,
     /// Bytes of the list that is under way.
     under_way: usize,
     sending: bool,
@@ -78,6 +79,7 @@ impl Tx {
             ops: VecDeque::new(),
             progress: 0,
             queued: 0,
+            queued_messages: 0,
             under_way: 0,
             sending: false,
             leaving: Vec::new(),
@@ -96,6 +98,7 @@ impl Tx {
             _ => {}
         }
         self.queued += weight(&op);
+        self.queued_messages += message_weight(&op);
         self.ops.push_back(op);
         if !self.sending {
             self.run_silent(tasks);
@@ -127,13 +130,9 @@ impl Tx {
     }
 
     fn forget(&mut self, tasks: &mut Tasks, goes: impl Fn(&Op) -> bool) {
-        let mut dropped = 0;
-        self.ops.retain(|op| {
-            let gone = goes(op);
-            dropped += if gone { weight(op) } else { 0 };
-            !gone
-        });
-        self.queued -= dropped;
+        self.ops.retain(|op| !goes(op));
+        self.queued = self.ops.iter().map(weight).sum();
+        self.queued_messages = self.ops.iter().map(message_weight).sum();
         if !self.sending {
             self.run_silent(tasks);
             self.flush_leaving();
@@ -153,12 +152,13 @@ impl Tx {
         list.clear();
         while has_room(list) {
             let Some(mut op) = self.ops.pop_front() else { break };
-            let weight = weight(&op);
+            let (weight, of_message) = (weight(&op), message_weight(&op));
             if self.carry_out(&mut op, list, &mut context) == Progress::Waits {
                 self.ops.push_front(op);
                 break;
             }
             self.queued -= weight;
+            self.queued_messages -= of_message;
             self.progress = 0;
         }
         if let Some(markers) = &mut self.markers {
@@ -195,6 +195,10 @@ impl Tx {
         self.queued + self.under_way - self.progress as usize
     }
 
+    pub(super) const fn messages(&self) -> usize {
+        self.queued_messages
+    }
+
     /// Bytes of the list that is under way.
     pub(super) const fn under_way(&self) -> usize {
         self.under_way
@@ -203,6 +207,8 @@ impl Tx {
     /// Asserts what always holds.
     pub(super) fn check(&self) {
         assert_eq!(self.queued, self.ops.iter().map(weight).sum::<usize>(), "bytes queued");
+        let messages = self.ops.iter().map(message_weight).sum::<usize>();
+        assert_eq!(self.queued_messages, messages, "of messages");
         assert!(self.progress as usize <= self.queued, "progress within the queue");
         assert!(self.sending || !self.ops.front().is_some_and(is_silent), "silent ops never wait");
         assert!(self.sending || self.leaving.is_empty(), "released tasks are told");
@@ -239,7 +245,8 @@ impl Tx {
             | Op::Abandon { .. }
             | Op::Forget { .. }
             | Op::Overdue { .. }
-            | Op::Suspend { .. } => Progress::Done,
+            | Op::Suspend { .. }
+            | Op::Unname { .. } => Progress::Done,
         }
     }
 
@@ -297,4 +304,9 @@ fn weight(op: &Op) -> usize {
         Op::GetData { .. } | Op::GetNumbered(_) | Op::AskAgain(_) => BHS_LEN,
         _ => 0,
     }
+}
+
+/// As `weight`, of messages alone.
+fn message_weight(op: &Op) -> usize {
+    if matches!(op, Op::SendControl { .. }) { weight(op) } else { 0 }
 }

@@ -5,6 +5,9 @@
 //! ones, of which there is a bounded number. So a session to which much is owed reads no more until
 //! some of that has left: however slowly it takes its data, it keeps few pages from the others. And
 //! what all of them together are owed is lent up to a bound, and copied beyond that.
+//!
+//! Messages, such as the answers to pings, are in no pool: who does not take them is not heard any
+//! more when its part of what all may have is full.
 
 use engine::Port;
 use iscsi::datamover::TaskId;
@@ -30,6 +33,16 @@ const OWED_MAX: usize = 16 << 20;
 /// What it may be owed however many there are: two lists on top of what a socket of Linux holds by
 /// default at most is as much as a line needs to be busy.
 pub(super) const OWED_MIN: usize = 4 << 20;
+
+/// What may wait of messages, bytes, on all connections: each has its part in it, by how many
+/// sessions there are when it takes it, within
+const MESSAGES_ALL: usize = 64 << 20;
+
+/// several times what the statuses of a whole command window take,
+const MESSAGES_MIN: usize = 256 << 10;
+
+/// and what may wait at all.
+const MESSAGES_MAX: usize = 16 << 20;
 
 /// What the sessions of a reactor are owed together.
 #[derive(Debug, Default)]
@@ -70,6 +83,12 @@ impl Owed {
         (OWED_ALL / sessions.max(1)).clamp(OWED_MIN, OWED_MAX)
     }
 
+    /// What may wait of messages on a connection, on one of so many reactors.
+    pub(super) fn messages_max(&self, reactors: usize) -> usize {
+        let sessions = self.sessions.saturating_mul(reactors);
+        (MESSAGES_ALL / sessions.max(1)).clamp(MESSAGES_MIN, MESSAGES_MAX)
+    }
+
     /// Panics if it knows of another number of sessions.
     pub(super) fn check(&self, sessions: usize) {
         assert_eq!(self.sessions, sessions, "each session has its part in what may be owed");
@@ -107,5 +126,21 @@ impl<P: Port> SessionView<'_, P> {
     /// Goes on with a command that has waited for its line.
     pub(super) fn read_at_last(&mut self, id: TaskId, op: store::Op) {
         self.advance(id, Step::Store(op));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_for_all_connections_have_one_bound() {
+        let of = |sessions| Owed { bytes: 0, sessions };
+        assert_eq!((of(0).messages_max(1), of(1).messages_max(2)), (MESSAGES_MAX, MESSAGES_MAX));
+        for sessions in [16, 60, 256] {
+            assert!(of(sessions).messages_max(1) * sessions <= MESSAGES_ALL, "{sessions}");
+        }
+        assert_eq!(of(128).messages_max(2), MESSAGES_MIN);
+        assert_eq!(of(usize::MAX).messages_max(3), MESSAGES_MIN);
     }
 }

@@ -197,11 +197,12 @@ impl<P: Port> ConnectionView<'_, P> {
         if matches!(connection.phase, Phase::Moving(_)) {
             return Transmitted::InPart;
         }
-        let burden = connection.mover.burden();
-        if !connection.paused && burden > BACKLOG_HIGH {
+        let (burden, messages) = (connection.mover.burden(), connection.mover.messages());
+        let most = context.owed.messages_max(context.shared.mailboxes.len());
+        if !connection.paused && (burden > BACKLOG_HIGH || messages > most) {
             connection.paused = true;
             connection.line.pause(&mut context.port);
-        } else if connection.paused && burden < BACKLOG_LOW {
+        } else if connection.paused && burden < BACKLOG_LOW && messages <= most / 4 {
             connection.paused = false;
             connection.line.resume(&mut context.port);
         }

@@ -287,7 +287,7 @@ impl Tasks {
         let Some(entry) = self.table.live_mut(id) else { return };
         entry.completion = None;
         let (open, connection) = (entry.transfer.is_open(), entry.connection);
-        let orphan = entry.orphan.is_some();
+        let (orphan, itt) = (entry.orphan.is_some(), entry.command.itt);
         self.table.drain(id);
         if orphan {
             return self.release(id, outputs);
@@ -295,6 +295,7 @@ impl Tasks {
         if open {
             outputs.op(connection, Op::Abandon { task: id });
         }
+        outputs.op(connection, Op::Unname { itt });
         outputs.op(connection, Op::Release { task: id });
     }
 

@@ -4,6 +4,7 @@
 use alloc::collections::BTreeSet;
 
 use super::*;
+use crate::limits::REMOTE_MAX;
 
 /// Where the header of a message begins in an FPDU, and what comes before.
 const MESSAGE_AT: usize = 2 + 18;
@@ -72,4 +73,28 @@ fn a_status_wakes_and_ends_a_name_of_its_task() {
         let said = pair.far_bytes();
         assert_eq!((said[OPCODE_AT] & 0x0f, word(&said, INVALIDATE_AT)), (5, 0));
     }
+}
+
+/// A command may take as long as it likes, whatever else ends meanwhile without an answer.
+#[test]
+fn tasks_that_end_without_an_answer_leave_no_names_behind() {
+    let mut pair = Pair::new();
+    pair.read(1000);
+    for generation in 0..u32::try_from(REMOTE_MAX).unwrap() + 1 {
+        let other = TaskId { index: TASK.index + 1, generation };
+        let read = Some(pair.pool.take(512).unwrap());
+        pair.near.submit(initiator::Op::Attach { task: other, write: None, read });
+        let command = command(other, true, 512);
+        let (task, immediate, unsolicited_end) = (other, 0, 0);
+        let op = initiator::Op::SendCommand { task, command, immediate, unsolicited_end };
+        pair.near.submit(op);
+        assert_eq!(pair.exchange().0.len(), 1);
+        pair.far.submit(target::Op::Unname { itt: itt(other) });
+        pair.near.submit(initiator::Op::Release { task: other });
+    }
+    pair.far.submit(put(&bytes(1, 1000), 0));
+    pair.far.submit(control(status(TASK), &[]));
+    let (_, at_near) = pair.exchange();
+    let [initiator::Event::Ended(ended)] = &at_near[..] else { panic!("{at_near:?}") };
+    assert_eq!((ended.task, ended.received), (TASK, 1000));
 }
