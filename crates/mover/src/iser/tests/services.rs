@@ -92,6 +92,29 @@ fn nothing_is_sent_after_the_end_was_asked_for() {
     assert_eq!(pair.exchange().0.len(), 1, "what was said before, and no more");
 }
 
+/// Covers: DAP-07/T, DAP-07/I.
+#[test]
+fn nothing_is_told_after_the_end_was_asked_for_but_the_end() {
+    let mut pair = Pair::new();
+    says(&mut pair, 0);
+    pair.command(command(TASK, true, 100), (None, 100), (0, 0));
+    pair.far.submit(target::Op::Terminate);
+    let (at_far, _) = pair.exchange();
+    assert!(at_far.is_empty(), "{at_far:?}");
+    assert!(pair.far.is_terminated());
+    pair.near.submit_raw(Head::of(&[&[0; 28]]).unwrap());
+    let (at_far, _) = pair.exchange();
+    assert!(matches!(at_far[..], [target::Event::Violation(_)]), "{at_far:?}");
+
+    let mut pair = Pair::new();
+    pair.read(100);
+    pair.far.submit(control(pong(Itt(1)), &[]));
+    pair.far.submit(control(status(TASK), &[]));
+    pair.near.submit(initiator::Op::Terminate);
+    let (_, at_near) = pair.exchange();
+    assert!(at_near.is_empty(), "{at_near:?}");
+}
+
 /// What can be reached is asked for by name, and no name is left.
 ///
 /// Covers: ISC-14, ISC-16/I.
