@@ -250,8 +250,8 @@ mod tests {
             "/// Covers: LGN-05.\n#[test]\nfn x() {}\nmod a {\n    #[test]\n    fn x() {}\n}\n",
             "/*\n/// Covers: LGN-05.\n#[test]\nfn x() {}\n*/\n",
             "const A: &str = \"\n/// Covers: LGN-05.\n#[test]\nfn x() {}\n\";\n",
-            "#[cfg(all(\n    unix,\n    feature = \"a\",\n))]\nmod off {\n    /// Covers: LGN-05.\n    \
-             #[test]\n    fn x() {}\n}\n",
+            "#[cfg(all(\n    unix,\n    feature = \"a\",\n))]\nmod off {\n    /// Covers: \
+             LGN-05.\n    #[test]\n    fn x() {}\n}\n",
             "#[cfg(any())]\nmod off {\n    mod in {\n\n        /// Covers: LGN-05.\n        \
              #[test]\n        fn x() {}\n    }\n}\n",
         ] {

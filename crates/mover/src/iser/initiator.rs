@@ -240,7 +240,8 @@ impl Initiator {
     }
 
     /// Takes bytes up to the next event: how many, and that. After an [`Event::Violation`] every
-    /// other call gives the same. After `Terminate` nothing else is told (RFC 5047, Connection_Terminate).
+    /// other call gives the same. After `Terminate` nothing else is told (RFC 5047:
+    /// Connection_Terminate).
     pub fn feed(&mut self, bytes: &[u8]) -> (usize, Option<Event>) {
         if let Some(violation) = self.violation {
             return (bytes.len(), Some(Event::Violation(violation)));

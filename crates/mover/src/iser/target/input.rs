@@ -50,7 +50,8 @@ const FORMAT_ERROR: Cause = Cause::UNEXPECTED_OPCODE;
 
 impl Target {
     /// Takes bytes up to the next event: how many, and that. After an [`Event::Violation`] every
-    /// other call gives the same. After `Terminate` nothing else is told (RFC 5047, Connection_Terminate).
+    /// other call gives the same. After `Terminate` nothing else is told (RFC 5047:
+    /// Connection_Terminate).
     pub fn feed(&mut self, bytes: &[u8], pool: &Pool) -> (usize, Option<Event>) {
         if let Some(violation) = self.violation {
             return (bytes.len(), Some(Event::Violation(violation)));
