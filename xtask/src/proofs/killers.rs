@@ -95,6 +95,9 @@ impl Wanted {
     }
 }
 
+/// Modules that a test has in common with a file, and how many others it has: few are best.
+type Closeness = (usize, Reverse<usize>);
+
 /// The tests of all programs that were built.
 #[derive(Debug, Default)]
 pub(crate) struct Tests {
@@ -123,7 +126,7 @@ impl Tests {
     /// The test with this name of this file.
     pub(crate) fn find(&self, home: &Home, file: &str, name: &str) -> Result<Test> {
         // The most modules in common; of these the fewest others, as of files below this one.
-        let mut best: Option<((usize, Reverse<usize>), Vec<Test>)> = None;
+        let mut best: Option<(Closeness, Vec<Test>)> = None;
         for root in home.roots() {
             let Some((binary, names)) = self.programs.get(&root) else { continue };
             let modules = modules_of(file, &root);
