@@ -109,10 +109,15 @@ fn declaration<'a>(
     };
     let folder = path.rsplit_once('/').and_then(|(folder, _)| folder.rsplit_once('/'));
     let may_name = parents.contains(&file.path) || folder.is_some_and(is_around);
-    let mut attributes = Vec::new();
+    let (mut attributes, mut goes_on) = (Vec::new(), false);
     for line in file.text.lines().map(str::trim) {
-        if line.starts_with("#[") {
+        let begins = line.starts_with("#[");
+        if begins {
             attributes.push(line);
+        }
+        // A long one has lines of its own.
+        if begins || goes_on {
+            goes_on = !line.contains(']');
             continue;
         }
         let declared = line.strip_suffix(';').and_then(|line| line.rsplit_once("mod "));
@@ -154,6 +159,8 @@ mod tests {
             ("crates/a/src/c/mod.rs", "mod d;\n"),
             ("crates/a/src/c/d.rs", "#[cfg(test)]\nmod tests {\n    mod e;\n}\n"),
             ("crates/a/src/off.rs", "mod inner;\n"),
+            ("crates/b/src/lib.rs", "#[cfg(all(\n    unix,\n    feature = \"x\",\n))]\nmod off;\n"),
+            ("crates/b/src/off.rs", ""),
             ("crates/a/tests/suite.rs", ""),
             ("crates/a/tests/login/main.rs", "mod names;\n"),
             ("crates/a/src/inside.rs", "#![cfg(any())]\n#[test]\nfn a() {}\n"),
@@ -179,6 +186,7 @@ mod tests {
         {
             assert!(hindrance(&format!("crates/a/{path}"), &files).is_some(), "{path}");
         }
+        assert!(hindrance("crates/b/src/off.rs", &files).is_some(), "on several lines");
         // A package that names its programs has no others.
         assert_eq!(hindrance("crates/c/tests/suite.rs", &files), None);
         assert_eq!(hindrance("crates/c/tests/login.rs", &files), None);

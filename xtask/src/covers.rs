@@ -42,7 +42,7 @@ impl<'a> Lines<'a> {
     }
 
     /// How many tests have this name.
-    fn tests_called(&self, name: &str) -> usize {
+    pub(crate) fn tests_called(&self, name: &str) -> usize {
         let marks = (0..self.text.len()).filter(|index| self.is_code(*index, "#[test]"));
         let names = marks.filter_map(|index| {
             let below = self.text.get(index + 1..)?.iter();
@@ -55,6 +55,19 @@ impl<'a> Lines<'a> {
         self.code.get(index).is_some_and(|line| line.contains(word))
     }
 
+    /// The first line of each attribute above a line, with comments between them.
+    fn attributes_above(&self, at: usize) -> impl Iterator<Item = &str> {
+        let above = self.text.get(..at).unwrap_or_default().iter().rev();
+        let mut is_within = false;
+        let is_above = move |line: &&&str| {
+            let begins = line.starts_with(['#', '/']);
+            // A long one has lines of its own, of which the last has its bracket.
+            is_within = !begins && !line.is_empty() && (is_within || line.ends_with(']'));
+            begins || is_within
+        };
+        above.take_while(is_above).copied()
+    }
+
     /// Whether a module in the file itself that has this line may be left out.
     fn may_be_left_out(&self, index: usize) -> bool {
         let before = self.whole.get(..index).unwrap_or_default();
@@ -64,9 +77,7 @@ impl<'a> Lines<'a> {
                 continue;
             }
             inner = indentation(line);
-            let above = self.text.get(..at).unwrap_or_default().iter().rev();
-            let mut above = above.take_while(|line| line.starts_with(['#', '/']));
-            if above.any(|line| built::is_condition(line)) {
+            if self.attributes_above(at).any(built::is_condition) {
                 return true;
             }
         }
@@ -239,6 +250,8 @@ mod tests {
             "/// Covers: LGN-05.\n#[test]\nfn x() {}\nmod a {\n    #[test]\n    fn x() {}\n}\n",
             "/*\n/// Covers: LGN-05.\n#[test]\nfn x() {}\n*/\n",
             "const A: &str = \"\n/// Covers: LGN-05.\n#[test]\nfn x() {}\n\";\n",
+            "#[cfg(all(\n    unix,\n    feature = \"a\",\n))]\nmod off {\n    /// Covers: \
+             LGN-05.\n    #[test]\n    fn x() {}\n}\n",
             "#[cfg(any())]\nmod off {\n    mod in {\n\n        /// Covers: LGN-05.\n        \
              #[test]\n        fn x() {}\n    }\n}\n",
         ] {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Proves that the simulator sees: breaks one line of the product in a copy, and the simulator must
-//! notice within two minutes.
+//! notice within two minutes, by a seed that fails with nothing else.
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
+use std::process::Output;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -604,10 +606,11 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     }
     let tree = workspace::root().join("target/mutants/tree");
     tree::write(&tree, &BTreeMap::new())?;
+    let whole = whole(&tree)?;
     let mut missed = Vec::new();
     let ran = chosen.len();
     for trial in chosen {
-        match trial.0.try_on(&tree, trial.1)? {
+        match trial.0.try_on(&tree, trial.1, &whole)? {
             Some(what) => println!("{}: {what}", name(trial)),
             None => missed.push(name(trial)),
         }
@@ -619,15 +622,71 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     }
 }
 
+/// The simulator with nothing broken.
+fn whole(tree: &Path) -> Result<PathBuf> {
+    let whole = workspace::root().join("target/mutants/whole");
+    std::fs::copy(build(tree)?, &whole).with_context(|| whole.display().to_string())?;
+    Ok(whole)
+}
+
+/// A seed that fails, and what the simulator says of it.
+#[derive(Debug, PartialEq, Eq)]
+struct Failure {
+    seed: u64,
+    text: String,
+}
+
+impl Failure {
+    /// None: all went well. A simulator that does not run at all has noticed nothing.
+    fn of(output: &Output) -> Result<Option<Self>> {
+        if output.status.success() {
+            return Ok(None);
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        let found = text.lines().find_map(|line| {
+            let (seed, _) = line.strip_prefix("FAILED seed ")?.split_once(' ')?;
+            Some(Self { seed: seed.parse().ok()?, text: line.chars().take(200).collect() })
+        });
+        if found.is_none() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("the simulator ends with {} and names no seed: {}", output.status, said.trim());
+        }
+        Ok(found)
+    }
+}
+
 impl Mutant {
-    /// What the simulator said, and when; None: nothing.
-    fn try_on(&self, tree: &Path, transport: Option<&str>) -> Result<Option<String>> {
+    /// What the simulator said, and when; None: nothing. The seed must be good in the `whole` one.
+    fn try_on(&self, tree: &Path, transport: Option<&str>, whole: &Path) -> Result<Option<String>> {
         let path = tree.join(self.file);
         let original = self.original(tree)?;
         std::fs::write(&path, original.replace(self.from, self.to))?;
-        let tried = simulate(tree, (self.class, transport), self.first_seed());
+        let built = build(tree);
         std::fs::write(&path, original)?;
+        let tried = built.and_then(|program| self.simulate(&program, transport, whole));
         tried.with_context(|| format!("mutant {}", self.name))
+    }
+
+    fn simulate(
+        &self,
+        program: &Path,
+        transport: Option<&str>,
+        whole: &Path,
+    ) -> Result<Option<String>> {
+        let over = transport.into_iter().flat_map(|transport| ["--transport", transport]);
+        let drawn: Vec<&str> = ["--class", self.class].into_iter().chain(over).collect();
+        let (first, limit) = (self.first_seed().to_string(), LIMIT.as_secs().to_string());
+        let search = ["--fail-fast", "--from", &first, "--time", &limit];
+        let begun = Instant::now();
+        let output = Command::new(program).args(search).args(&drawn).output()?;
+        let took = begun.elapsed().as_secs_f64();
+        let Some(Failure { seed, text }) = Failure::of(&output)? else { return Ok(None) };
+        let again = ["--fail-fast", "--from", &seed.to_string(), "--count", "1"];
+        let output = Command::new(whole).args(again).args(&drawn).output()?;
+        if let Some(failure) = Failure::of(&output)? {
+            bail!("with nothing broken: {}", failure.text);
+        }
+        Ok(Some(format!("noticed after {took:.1} s: {text}")))
     }
 
     fn first_seed(&self) -> u64 {
@@ -644,12 +703,8 @@ impl Mutant {
     }
 }
 
-/// Builds `tree` and simulates from the seed `first` until the first failure.
-fn simulate(
-    tree: &Path,
-    (class, transport): (&str, Option<&str>),
-    first: u64,
-) -> Result<Option<String>> {
+/// Builds the simulator of `tree`.
+fn build(tree: &Path) -> Result<PathBuf> {
     let target = workspace::root().join("target/mutants/build");
     let built = Command::new(env!("CARGO"))
         .args(["build", "--release", "--quiet", "-p", "lunwire-sim"])
@@ -664,27 +719,48 @@ fn simulate(
     if !built.success() {
         bail!("does not build");
     }
-    let begun = Instant::now();
-    let output = Command::new(target.join("release/lunwire-sim"))
-        .args(["--fail-fast", "--class", class, "--from", &first.to_string(), "--time"])
-        .arg(LIMIT.as_secs().to_string())
-        .args(transport.into_iter().flat_map(|transport| ["--transport", transport]))
-        .output()?;
-    let took = begun.elapsed().as_secs_f64();
-    if output.status.success() {
-        return Ok(None);
-    }
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let failed = text.lines().find(|line| line.starts_with("FAILED"));
-    let what = failed.map_or_else(|| String::from_utf8_lossy(&output.stderr).into(), str::to_owned);
-    let what = what.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    let what: String = what.chars().take(200).collect();
-    Ok(Some(format!("noticed after {took:.1} s: {what}")))
+    Ok(target.join("release/lunwire-sim"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn who_names_no_seed_has_noticed_nothing() {
+        let ended = |script: &str| {
+            let output = Command::new("sh").args(["-c", script]).output().unwrap();
+            Failure::of(&output).map_err(|error| error.to_string())
+        };
+        let line = "FAILED seed 17 class calm: a write is lost";
+        let failure = Failure { seed: 17, text: line.to_owned() };
+        assert_eq!(ended(&format!("echo seeds from 1; echo '{line}'; exit 1")), Ok(Some(failure)));
+        assert_eq!(ended("echo 0 failures"), Ok(None));
+        // As with a class that is none, or where the program breaks down.
+        for script in ["echo no class clam >&2; exit 2", "kill -SEGV $$", "echo FAILED; exit 1"] {
+            assert!(ended(script).is_err(), "{script}");
+        }
+    }
+
+    #[test]
+    fn a_seed_that_fails_with_nothing_broken_proves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = |name: &str, script: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+            path
+        };
+        let fails = program("fails", "echo FAILED seed $3 class $7: no; exit 1");
+        let works = program("works", "exit 0");
+        let mutant = &MUTANTS[0];
+        let tried = |broken, whole| mutant.simulate(broken, ISER, whole);
+        assert!(tried(&fails, &works).unwrap().unwrap().contains("FAILED seed 1"));
+        assert_eq!(tried(&works, &works).unwrap(), None);
+        assert!(tried(&fails, &fails).is_err());
+    }
 
     #[test]
     fn every_rare_seed_is_of_a_mutant() {

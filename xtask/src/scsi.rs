@@ -183,6 +183,10 @@ fn find(file: &File, tests: &mut BTreeMap<String, Vec<String>>, malformed: &mut 
             continue;
         }
         match (covers::rust_test(&lines, index), codes(&lines.text, index)) {
+            (Some(test), _) if lines.tests_called(&test) > 1 => {
+                let at = format!("{}:{}", file.path, index + 1);
+                malformed.push(format!("{at}: there are several tests called {test}"));
+            }
             (Some(test), Some(codes)) => {
                 for code in codes {
                     let path = file.path.trim_start_matches("crates/");
@@ -251,6 +255,7 @@ mod tests {
             "/// Covers-scsi: 5f/01.\n#[test]\nfn x()",
             "/// Covers-scsi: 5F/1.\n#[test]\nfn x()",
             "/// Covers-scsi: 28.\nfn x()",
+            "/// Covers-scsi: 28.\n#[test]\nfn x() {}\nmod a {\n    #[test]\n    fn x() {}\n}\n",
         ] {
             assert_eq!(found(text), (Vec::new(), 1), "{text}");
         }

@@ -90,6 +90,36 @@ fn each_session_of_an_initiator_is_a_port_of_its_own() {
     );
 }
 
+/// As READ FULL STATUS has it: names of each length beside a multiple of four, with their null.
+///
+/// Covers: NAM-12/T.
+#[test]
+fn a_registration_names_the_port_of_the_session() {
+    on_each_transport(
+        |_| {},
+        |server| {
+            for rest in ["a", "ab", "abc", "abcd"] {
+                let name = format!("iqn.2026-01.com.example:{rest}");
+                let plan = LoginPlan { initiator: Some(name.clone()), ..LoginPlan::new() };
+                let mut session = server.login_with(&plan);
+                session.settle(0);
+                assert_eq!(reserve_out(&mut session, 0, 0, [0, KEY]), GOOD);
+                let command = session.command(0, &[0x5e, 3, 0, 0, 0, 0, 0, 0, 255, 0]);
+                let status =
+                    session.run(&ScsiCommand { read: true, expected_length: 255, ..command });
+                let digits = plan.isid.0.map(|byte| format!("{byte:02x}")).concat();
+                let mut port = format!("{name},i,0x{digits}\0").into_bytes();
+                port.resize(port.len().next_multiple_of(4), 0);
+                let length = u8::try_from(port.len()).expect("a short name");
+                // Behind the header of the data and that of the only registration.
+                assert_eq!(status.data[32..], [&[0x45, 0, 0, length][..], &port].concat());
+                assert_eq!(reserve_out(&mut session, 0, 0, [KEY, 0]), GOOD);
+                session.leave();
+            }
+        },
+    );
+}
+
 /// Covers: NAM-07/T.
 #[test]
 fn a_name_in_other_letters_is_the_same_initiator() {

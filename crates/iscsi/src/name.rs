@@ -274,7 +274,6 @@ mod tests {
         assert_eq!(validate_received("IQN.2001-04.com.Example"), Ok(()));
     }
 
-    /// Covers: NAM-12/T.
     #[test]
     fn an_initiator_port_name_ends_in_the_isid() {
         let isid = Isid([0x80, 0, 0x12, 0x34, 0x56, 0x78]);

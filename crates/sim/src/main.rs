@@ -3,7 +3,11 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::panic;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -135,6 +139,16 @@ fn one(seed: u64, args: &Args) -> ExitCode {
     }
 }
 
+/// A seed that panics is a seed that fails, and is named as such before the program ends.
+fn tell_panics(running: Arc<Mutex<String>>, tell: impl Fn(&str) + Send + Sync + 'static) {
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |panicked| {
+        let name = running.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        tell(&format!("FAILED {name}: {}", panicked.to_string().replace('\n', " ")));
+        usual(panicked);
+    }));
+}
+
 fn many(args: &Args) -> ExitCode {
     let begun = Instant::now();
     let first = args.from.unwrap_or_else(|| {
@@ -142,6 +156,8 @@ fn many(args: &Args) -> ExitCode {
         u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(0)
     });
     println!("seeds from {first}");
+    let running = Arc::new(Mutex::new(String::new()));
+    tell_panics(Arc::clone(&running), |line| println!("{line}"));
     let mut tally = Tally::default();
     let mut hours: BTreeMap<&str, Duration> = BTreeMap::new();
     let mut failures = 0;
@@ -150,12 +166,14 @@ fn many(args: &Args) -> ExitCode {
             break;
         }
         let class = class_of(seed, args);
+        let name = format!("seed {seed} class {}", class.name());
+        running.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&name);
         let outcome = run(&draw(seed, args), false);
         tally.add(&outcome.tally);
         *hours.entry(class.name()).or_default() += outcome.tally.time;
         if let Some(failure) = outcome.failure {
             failures += 1;
-            println!("FAILED seed {seed} class {}: {failure}", class.name());
+            println!("FAILED {name}: {failure}");
             println!("  lunwire-sim --seed {seed} --class {}", class.name());
             if args.fail_fast {
                 break;
@@ -168,4 +186,23 @@ fn many(args: &Args) -> ExitCode {
     println!("hours of each class: {}", hours.collect::<Vec<_>>().join(", "));
     println!("{failures} failures in {:.1} s", begun.elapsed().as_secs_f64());
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_that_panics_is_named() {
+        let (running, told) = (Arc::new(Mutex::new(String::new())), Arc::new(Mutex::new(vec![])));
+        let kept = Arc::clone(&told);
+        tell_panics(Arc::clone(&running), move |line| kept.lock().unwrap().push(line.to_owned()));
+        "seed 17 class calm".clone_into(&mut running.lock().unwrap());
+        assert!(panic::catch_unwind(|| panic!("no\nway")).is_err());
+        drop(panic::take_hook());
+        let told = told.lock().unwrap().clone();
+        assert_eq!(told.len(), 1);
+        assert!(told[0].starts_with("FAILED seed 17 class calm: panicked at "), "{told:?}");
+        assert!(told[0].ends_with(" no way"), "{told:?}");
+    }
 }

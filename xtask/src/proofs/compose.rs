@@ -63,6 +63,15 @@ impl Composed {
         closest.map_or(&[], |arm| &arm.numbers)
     }
 
+    /// The text of this line, if a mutant has put it there.
+    pub(crate) fn line_of(&self, mutant: &Mutant, line: usize) -> Option<&str> {
+        let text = self.text.lines().nth(line.checked_sub(1)?)?;
+        let mut added = mutant.changes.iter().flat_map(|change| &change.to);
+        let is_own = self.at_line(line) == [mutant.number];
+        let is_added = added.any(|added| !added.is_empty() && text.contains(added.as_str()));
+        (is_own && is_added).then_some(text)
+    }
+
     /// Who has made a function variable that an error of the compiler names.
     pub(crate) fn named_in(&self, text: &str) -> impl Iterator<Item = u32> {
         let names = |name: &str| {
@@ -258,6 +267,10 @@ fn g() -> u8 {
             composed.text[..at].matches('\n').count() + 1
         };
         assert_eq!(composed.at_line(line("let b = 1;")), [mutants[1].number]);
+        let own = |mutant, line| composed.line_of(mutant, line).map(str::trim);
+        assert_eq!(own(&mutants[1], line("let b = 1;")), Some("let b = 1;"));
+        assert_eq!(own(&mutants[0], line("let b = 1;")), None);
+        assert_eq!(own(&mutants[1], line("let b = 1;") + 1), None);
         let mut both = [mutants[0].number, mutants[1].number];
         both.sort_unstable();
         assert_eq!(composed.at_line(line("_ => ")), both);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which program has a test that a tag names by its file and its function.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -94,6 +95,9 @@ impl Wanted {
     }
 }
 
+/// Modules that a test has in common with a file, and how many others it has: few are best.
+type Closeness = (usize, Reverse<usize>);
+
 /// The tests of all programs that were built.
 #[derive(Debug, Default)]
 pub(crate) struct Tests {
@@ -121,21 +125,31 @@ impl Tests {
 
     /// The test with this name of this file.
     pub(crate) fn find(&self, home: &Home, file: &str, name: &str) -> Result<Test> {
-        let mut best: Option<(usize, Test)> = None;
+        // The most modules in common; of these the fewest others, as of files below this one.
+        let mut best: Option<(Closeness, Vec<Test>)> = None;
         for root in home.roots() {
             let Some((binary, names)) = self.programs.get(&root) else { continue };
             let modules = modules_of(file, &root);
             for full in names.iter().filter(|full| full.rsplit("::").next() == Some(name)) {
                 let equal = full.split("::").zip(&modules).take_while(|(a, b)| a == b).count();
-                if best.as_ref().is_none_or(|(most, _)| equal > *most) {
-                    let (folder, program) = (binary.folder.clone(), binary.program.clone());
-                    best = Some((equal, Test { folder, program, name: full.clone() }));
+                let close = (equal, Reverse(full.split("::").count() - equal));
+                let (folder, program) = (binary.folder.clone(), binary.program.clone());
+                let test = Test { folder, program, name: full.clone() };
+                match &mut best {
+                    Some((most, tests)) if close == *most => tests.push(test),
+                    Some((most, _)) if close < *most => {}
+                    _ => best = Some((close, vec![test])),
                 }
             }
         }
-        match best {
-            Some((_, test)) => Ok(test),
-            None => bail!("no program has the test {file}: {name}"),
+        let tests = best.map_or_else(Vec::new, |(_, tests)| tests);
+        match <[Test; 1]>::try_from(tests) {
+            Ok([test]) => Ok(test),
+            Err(none) if none.is_empty() => bail!("no program has the test {file}: {name}"),
+            Err(several) => {
+                let names: Vec<&str> = several.iter().map(|test| test.name.as_str()).collect();
+                bail!("{file}: {name} may be each of {}", names.join(", "))
+            }
         }
     }
 }
@@ -210,14 +224,24 @@ mod tests {
             folder: PathBuf::new(),
             program: PathBuf::new(),
         };
-        let names = ["x::z::tests::works", "x::y::tests::works", "x::y::tests::works_not"];
+        let names = [
+            "x::y::a::tests::works",
+            "x::z::tests::works",
+            "x::y::tests::works",
+            "x::y::tests::works_not",
+            "x::y::z::tests::twice",
+            "x::y::a::tests::twice",
+        ];
         let names = names.map(str::to_owned).to_vec();
         let root = binary.root.clone();
         let tests = Tests { programs: BTreeMap::from([(root, (binary, names))]) };
         let found = |file: &str, name: &str| tests.find(&home, file, name).map(|test| test.name);
         assert_eq!(found("crates/a/src/x/y.rs", "works").unwrap(), "x::y::tests::works");
         assert_eq!(found("crates/a/src/x/z.rs", "works").unwrap(), "x::z::tests::works");
+        assert_eq!(found("crates/a/src/x/y/a.rs", "works").unwrap(), "x::y::a::tests::works");
+        assert_eq!(found("crates/a/src/x/y/a.rs", "twice").unwrap(), "x::y::a::tests::twice");
         assert!(found("crates/a/src/x/y.rs", "work").is_err());
+        assert!(found("crates/a/src/x/y.rs", "twice").is_err(), "it may be either");
         assert_eq!(modules_of("crates/a/tests/suite.rs", "crates/a/tests/suite.rs"), ["suite"]);
         assert_eq!(modules_of("crates/a/src/x/mod.rs", "crates/a/src/lib.rs"), ["x"]);
     }

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::collections::VecDeque;
-
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -33,6 +32,7 @@ use crate::proofs::switch;
 use crate::proofs::table::Mutant;
 use crate::proofs::trial;
 use crate::proofs::trial::Ended;
+use crate::proofs::trial::Trial;
 use crate::tree;
 use crate::workspace;
 
@@ -131,8 +131,8 @@ impl<'a> Workshop<'a> {
             }
         }
         side_by_side(together, |job, worker| {
-            let outcome = self.try_on(job, &homes, &tests, &known, job.number(), worker)?;
-            tell(job, outcome);
+            let trial = Trial { job, number: job.number(), composed: Some(&composed), worker };
+            tell(job, self.try_on(&trial, &homes, &tests, &known)?);
             Ok(())
         })?;
         for job in alone {
@@ -239,13 +239,12 @@ impl<'a> Workshop<'a> {
     /// Runs the tests of a mutant, the quickest first.
     fn try_on(
         &self,
-        job: &Job<'_>,
+        trial: &Trial<'_>,
         homes: &BTreeMap<String, Home>,
         tests: &Tests,
         known: &BTreeMap<Test, f64>,
-        number: u32,
-        worker: usize,
     ) -> Result<Outcome> {
+        let Trial { job, number, worker, .. } = *trial;
         // Each with the groups that have it.
         let mut found: BTreeMap<Test, Vec<usize>> = BTreeMap::new();
         for (index, group) in job.groups.iter().enumerate() {
@@ -281,6 +280,11 @@ impl<'a> Workshop<'a> {
                     Ended::NotRun => bail!("{} is not run", test.name),
                 }
                 if failures > 1 {
+                    if let Some(line) = trial.own_end(&std::fs::read(&log)?) {
+                        let why = format!("ends the program itself: {line}");
+                        return Ok(Outcome::Useless(why));
+                    }
+                    trial.try_whole(&test, &log)?;
                     left.retain(|group| !groups.contains(group));
                     by.push(test.name);
                     break;
@@ -318,7 +322,8 @@ impl<'a> Workshop<'a> {
             }
             Built::Binaries(binaries) => {
                 let tests = Tests::list(binaries, &own)?;
-                self.try_on(job, homes, &tests, known, 0, 0)?
+                let trial = Trial { job, number: 0, composed: None, worker: 0 };
+                self.try_on(&trial, homes, &tests, known)?
             }
         };
         let text = match composed.get(file) {
@@ -331,7 +336,7 @@ impl<'a> Workshop<'a> {
 }
 
 /// The files that are not as in the workspace.
-type Files = BTreeMap<String, Composed>;
+pub(crate) type Files = BTreeMap<String, Composed>;
 
 /// Why a mutant is not among the others.
 #[derive(Debug)]
@@ -455,9 +460,14 @@ mod tests {
     }
 
     /// A program with one test of each role, of which that of the target notices mutant 7, both
-    /// notice 8, and that of the initiator breaks down with 9 once.
+    /// notice 8, and that of the initiator breaks down with 9 once. With 5 both end in the line of
+    /// a mutant, and since 4 nothing goes well.
     const PROGRAM: &str = "#!/bin/sh
 if [ $1 = --list ]; then printf 'of_target: test\nof_initiator: test\n'; exit; fi
+if [ -d sick ] || [ $LUNWIRE_MUTANT = 4 ]; then mkdir sick; exit 101; fi
+if [ $LUNWIRE_MUTANT = 5 ]; then
+    echo \"thread 'a' panicked at crates/a/src/b.rs:3:1:\"; exit 101
+fi
 case $2$LUNWIRE_MUTANT in of_target7 | of_target8 | of_initiator8) exit 101;; esac
 if [ $2$LUNWIRE_MUTANT = of_initiator9 ] && mkdir once 2> /dev/null; then exit 101; fi
 echo 'test result: ok. 1 passed'
@@ -489,10 +499,12 @@ echo 'test result: ok. 1 passed'
             added: BTreeMap::new(),
         };
         let path = "conformance/mutants/A.txt".to_owned();
-        let text = format!("A-01/S {file}\n- a\n");
+        let text = format!("A-01/S {file}\n- a\n+ b\n");
         let (mutants, _) = table::mutants(&[File { path, text }]);
-        let read = |_: &str| Some("fn f() { a }".to_owned());
-        let (placed, _) = compose::place(&mutants, &mut BTreeMap::new(), read);
+        let read = |_: &str| Some("fn f() {\n    a\n}\n".to_owned());
+        let mut sources = BTreeMap::new();
+        let (placed, _) = compose::place(&mutants, &mut sources, read);
+        let composed = compose::together(&[&placed[0]], &sources);
         let tests = [format!("{file}: of_target"), format!("{file}: of_initiator")];
         let group = |whose, test| Group { whose: Some(whose), tests: vec![test] };
         let groups = vec![group(Part::Target, &*tests[0]), group(Part::Initiator, &*tests[1])];
@@ -500,13 +512,18 @@ echo 'test result: ok. 1 passed'
         let homes = workshop.homes(std::slice::from_ref(&job)).unwrap();
         let binary = build::Binary { root, folder: folder.path().to_path_buf(), program };
         let tests = Tests::list(vec![binary], &homes.values().collect::<Vec<_>>()).unwrap();
-        let tried =
-            |number| workshop.try_on(&job, &homes, &tests, &BTreeMap::new(), number, 0).unwrap();
+        let try_on = |number| {
+            let trial = Trial { job: &job, number, composed: Some(&composed), worker: 0 };
+            workshop.try_on(&trial, &homes, &tests, &BTreeMap::new())
+        };
+        let tried = |number| try_on(number).unwrap();
         assert!(matches!(tried(6), Outcome::Survived(whose) if whose == "T and I"));
         assert!(matches!(tried(7), Outcome::Survived(whose) if whose == "I"));
         let both = "of_initiator and of_target";
         assert!(matches!(tried(8), Outcome::Noticed(by, _, false) if by == both));
         assert!(matches!(tried(9), Outcome::Survived(whose) if whose == "T and I"), "once");
+        assert!(matches!(tried(5), Outcome::Useless(why) if why.ends_with("itself: b")));
+        assert!(try_on(4).is_err(), "nothing is proven where the test fails anyway");
     }
 
     #[test]

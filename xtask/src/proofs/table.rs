@@ -224,7 +224,7 @@ fn changes(lines: &[&str]) -> Result<Vec<Change>> {
         if change.from.iter().all(String::is_empty) {
             bail!("says not what is there");
         }
-        let (from, to) = (change.from.join("\n"), change.to.join("\n"));
+        let (from, to) = (without_blanks(&change.from), without_blanks(&change.to));
         let ends = ENDS.iter().find(|end| to.matches(**end).count() > from.matches(**end).count());
         if let Some(end) = ends {
             bail!("whoever comes there is ended by {end}, whatever the rule is");
@@ -233,7 +233,11 @@ fn changes(lines: &[&str]) -> Result<Vec<Change>> {
     Ok(changes)
 }
 
-/// What every test notices that comes there, and breaks no rule.
+fn without_blanks(lines: &[String]) -> String {
+    lines.iter().flat_map(|line| line.split_whitespace()).collect()
+}
+
+/// What every test notices that comes there, and breaks no rule, without its blanks.
 const ENDS: [&str; 9] = [
     "panic!",
     "todo!",
@@ -242,8 +246,8 @@ const ENDS: [&str; 9] = [
     "assert",
     "abort(",
     "exit(",
-    "loop {}",
-    "while true {}",
+    "loop{}",
+    "whiletrue{}",
 ];
 
 /// 0 is the whole product.
@@ -353,6 +357,7 @@ mod tests {
             "KEY-01 a.rs\n- a\n+ panic!(\"b\")\n",
             "KEY-01 a.rs\n- a\n+ assert_eq!(a, 1);\n+ a\n",
             "KEY-01 a.rs\n- a\n+ loop {}\n",
+            "KEY-01 a.rs\n- a\n+ loop {\n+ }\n",
             "KEY-02 a.rs\n- a\n\nKEY-01 a.rs\n- a\n",
             "KEY-01 a.rs\n- a\n\nKEY-01 a.rs\n- a\n",
         ] {

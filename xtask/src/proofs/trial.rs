@@ -12,15 +12,59 @@ use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::bail;
 
 use crate::proofs::killers::Test;
+use crate::proofs::rounds::Files;
+use crate::proofs::rounds::Job;
 
 /// By which a process is told its mutant.
 pub(crate) const SWITCH: &str = "LUNWIRE_MUTANT";
 /// A test that takes longer has noticed: the slowest ones take a minute on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
+/// A test that has noticed is asked so many times whether it is good with nothing broken.
+const TRIES_MAX: usize = 3;
 /// How often a test is asked whether it is done.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A mutant as it runs.
+#[derive(Debug)]
+pub(crate) struct Trial<'a> {
+    pub(crate) job: &'a Job<'a>,
+    /// By which it is chosen; 0: it is built alone.
+    pub(crate) number: u32,
+    /// What it is among.
+    pub(crate) composed: Option<&'a Files>,
+    pub(crate) worker: usize,
+}
+
+impl Trial<'_> {
+    /// The line by which a mutant itself ends the program that has said this: whoever comes there
+    /// notices, whatever the rule is.
+    pub(crate) fn own_end(&self, output: &[u8]) -> Option<String> {
+        let output = String::from_utf8_lossy(output);
+        let (file, line) = panic_place(&output)?;
+        let mutant = self.job.placed.mutant;
+        let composed = self.composed?.get(file).filter(|_| file == mutant.file)?;
+        let text = composed.line_of(mutant, line)?;
+        Some(text.trim().to_owned())
+    }
+
+    /// The test that has noticed is good at once when nothing is broken: else it is the machine, or
+    /// luck, and it would notice anything.
+    pub(crate) fn try_whole(&self, test: &Test, log: &Path) -> Result<()> {
+        let runs = if self.number == 0 { 0 } else { TRIES_MAX };
+        for _ in 0..runs {
+            if run(test, 0, log)?.0 == Ended::Passed {
+                return Ok(());
+            }
+        }
+        if runs > 0 {
+            bail!("{} fails with nothing broken, too", test.name);
+        }
+        Ok(())
+    }
+}
 
 /// How a test ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,6 +75,14 @@ pub(crate) enum Ended {
     TooLate,
     /// There is no such test, or it is ignored.
     NotRun,
+}
+
+/// Where a program says in its output that it panicked first: file and line.
+fn panic_place(output: &str) -> Option<(&str, usize)> {
+    let mut said = output.lines().filter_map(|line| line.strip_prefix("thread "));
+    let (_, place) = said.find_map(|line| line.split_once("panicked at "))?;
+    let mut parts = place.split(':');
+    Some((parts.next()?, parts.next()?.parse().ok()?))
 }
 
 /// Runs a test with this mutant, 0 for none; gives the seconds that it took.
@@ -74,4 +126,21 @@ pub(crate) fn run(test: &Test, number: u32, log: &Path) -> Result<(Ended, f64)> 
         Some(_) => Ended::NotRun,
     };
     Ok((ended, begin.elapsed().as_secs_f64()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_panic_has_a_place() {
+        for thread in ["'a::b'", "'a::b' (17)"] {
+            let text = format!(
+                "\nthread {thread} panicked at crates/a/src/b.rs:8:20:\nindex out of bounds\n\
+                 thread 'c' panicked at crates/c/src/d.rs:9:1:\n"
+            );
+            assert_eq!(panic_place(&text), Some(("crates/a/src/b.rs", 8)));
+        }
+        assert_eq!(panic_place("test result: FAILED. 0 passed"), None);
+    }
 }

@@ -116,9 +116,20 @@ fn another_first_pdu_closes_in_silence() {
 /// Covers: LGN-03.
 #[test]
 fn another_pdu_during_login_is_invalid() {
-    let mut driver = Driver::new();
-    assert!(driver.named(operational(), &[]).failed.is_none());
-    driver.event(nop_out(), &[], &[]).assert_failed(0x020b);
+    // NOP-Out, command, task management, text, data, logout, SNACK.
+    for opcode in [0x40, 0x01, 0x42, 0x04, 0x05, 0x06, 0x10] {
+        let mut header = [0; 48];
+        header[..2].copy_from_slice(&[opcode, 0x80]);
+        if opcode == 0x40 {
+            // It is no answer to a ping.
+            header[20..24].fill(0xff);
+        }
+        let request = Request::parse(&header).unwrap();
+        let mut driver = Driver::new();
+        assert!(driver.named(operational(), &[]).failed.is_none());
+        let event = Event::Control { request, immediate: Immediate::None };
+        driver.event(event, &[], &[]).assert_failed(0x020b);
+    }
     let mut driver = Driver::new();
     assert!(driver.named(operational(), &[]).failed.is_none());
     driver.event(Event::Rejected { reason: 5 }, &[0x1c; 48], &[]).assert_failed(0x020b);

@@ -264,7 +264,7 @@ fn keys_of_iser_are_understood() {
     }
 }
 
-/// Covers: ISK-02/T.
+/// Covers: ISK-01/T, ISK-02/T.
 #[test]
 fn a_connection_that_joins_has_what_its_session_has() {
     let request = LoginRequest { tsih: Tsih(7), ..last() };
@@ -292,7 +292,7 @@ fn a_connection_that_joins_has_what_its_session_has() {
     }
 }
 
-/// Covers: ISC-17/T.
+/// Covers: ISC-17/T, ISK-01/T.
 #[test]
 fn discovery_has_no_use_for_it() {
     let discovery = ["SessionType=Discovery", "RDMAExtensions=Yes"];

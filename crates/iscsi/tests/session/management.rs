@@ -502,15 +502,22 @@ fn there_is_a_bound_on_immediate_functions() {
 
 /// Covers: TMF-04.
 #[test]
-fn the_scsi_side_may_miss_a_task() {
-    let mut driver = Setup::new().start();
-    let command = driver.command();
-    let task = driver.start(command);
-    let request = driver.management(LOGICAL_UNIT_RESET);
-    let asked = management(&driver.manage(request));
-    driver.session.task_management_done(asked.id, ServiceResponse::Complete);
-    let outputs = driver.drain();
-    assert!(released(&outputs, task), "no response of a covered task may follow");
-    assert_eq!(managed(&outputs), 0);
-    assert!(driver.complete(task, good()).is_empty());
+fn the_scsi_side_may_miss_tasks() {
+    for function in [ABORT_TASK, ABORT_TASK_SET, CLEAR_TASK_SET, LOGICAL_UNIT_RESET] {
+        let mut driver = Setup::new().start();
+        let commands = [(); 3].map(|()| driver.command());
+        let tasks = commands.map(|command| driver.start(command));
+        let (request, tasks) = match function {
+            ABORT_TASK => (abort_of(&mut driver, &commands[1]), &tasks[1..2]),
+            _ => (driver.management(function), &tasks[..]),
+        };
+        let asked = management(&driver.manage(request));
+        driver.session.task_management_done(asked.id, ServiceResponse::Complete);
+        let outputs = driver.drain();
+        for &task in tasks {
+            assert!(released(&outputs, task), "no response of a covered task may follow");
+            assert!(driver.complete(task, good()).is_empty());
+        }
+        assert_eq!(managed(&outputs), 0, "function {function}");
+    }
 }

@@ -240,7 +240,8 @@ impl Initiator {
     }
 
     /// Takes bytes up to the next event: how many, and that. After an [`Event::Violation`] every
-    /// other call gives the same.
+    /// other call gives the same. After `Terminate` nothing else is told (RFC 5047:
+    /// Connection_Terminate).
     pub fn feed(&mut self, bytes: &[u8]) -> (usize, Option<Event>) {
         if let Some(violation) = self.violation {
             return (bytes.len(), Some(Event::Violation(violation)));
@@ -252,8 +253,8 @@ impl Initiator {
             taken += more;
             let Some(arrival) = arrival else { return (taken, None) };
             match self.handle(arrival, rest) {
-                Ok(None) => {}
-                Ok(Some(event)) => return (taken, Some(event)),
+                Ok(Some(event)) if self.end == End::Open => return (taken, Some(event)),
+                Ok(_) => {}
                 Err(violation) => {
                     self.violation = Some(violation);
                     return (taken, Some(Event::Violation(violation)));

@@ -22,6 +22,7 @@ use wire::iser::IserHeader;
 use wire::iwarp::Cause;
 
 use super::Credit;
+use super::End;
 use super::Held;
 use super::Reading;
 use super::Target;
@@ -49,12 +50,13 @@ const FORMAT_ERROR: Cause = Cause::UNEXPECTED_OPCODE;
 
 impl Target {
     /// Takes bytes up to the next event: how many, and that. After an [`Event::Violation`] every
-    /// other call gives the same.
+    /// other call gives the same. After `Terminate` nothing else is told (RFC 5047:
+    /// Connection_Terminate).
     pub fn feed(&mut self, bytes: &[u8], pool: &Pool) -> (usize, Option<Event>) {
         if let Some(violation) = self.violation {
             return (bytes.len(), Some(Event::Violation(violation)));
         }
-        if let Some(command) = self.short.take() {
+        if let Some(command) = self.short.take().filter(|_| self.end == End::Open) {
             return (0, Some(self.try_again(command, pool)));
         }
         let mut taken = 0;
@@ -65,8 +67,8 @@ impl Target {
             self.counters.bytes_in += u64::try_from(more).unwrap_or_default();
             let Some(arrival) = arrival else { return (taken, None) };
             match self.handle(arrival, rest, pool) {
-                Ok(None) => {}
-                Ok(Some(event)) => return (taken, Some(event)),
+                Ok(Some(event)) if self.end == End::Open => return (taken, Some(event)),
+                Ok(_) => {}
                 Err(violation) => {
                     self.violation = Some(violation);
                     self.settle_left();

@@ -4,6 +4,7 @@
 
 use super::*;
 use iscsi::datamover::StreamViolation;
+use rdma::verbs::Head;
 use wire::iwarp::Cause;
 
 fn text(length: usize) -> Vec<u8> {
@@ -89,6 +90,29 @@ fn nothing_is_sent_after_the_end_was_asked_for() {
     let command = command(TASK, true, 0);
     pair.command(command, (None, 0), (0, 0));
     assert_eq!(pair.exchange().0.len(), 1, "what was said before, and no more");
+}
+
+/// Covers: DAP-07/T, DAP-07/I.
+#[test]
+fn nothing_is_told_after_the_end_was_asked_for_but_the_end() {
+    let mut pair = Pair::new();
+    says(&mut pair, 0);
+    pair.command(command(TASK, true, 100), (None, 100), (0, 0));
+    pair.far.submit(target::Op::Terminate);
+    let (at_far, _) = pair.exchange();
+    assert!(at_far.is_empty(), "{at_far:?}");
+    assert!(pair.far.is_terminated());
+    pair.near.submit_raw(Head::of(&[&[0; 28]]).unwrap());
+    let (at_far, _) = pair.exchange();
+    assert!(matches!(at_far[..], [target::Event::Violation(_)]), "{at_far:?}");
+
+    let mut pair = Pair::new();
+    pair.read(100);
+    pair.far.submit(control(pong(Itt(1)), &[]));
+    pair.far.submit(control(status(TASK), &[]));
+    pair.near.submit(initiator::Op::Terminate);
+    let (_, at_near) = pair.exchange();
+    assert!(at_near.is_empty(), "{at_near:?}");
 }
 
 /// What can be reached is asked for by name, and no name is left.
@@ -200,4 +224,83 @@ fn what_a_task_has_is_free_when_it_is_released() {
     let (at_far, _) = pair.exchange();
     assert!(matches!(at_far[..], [target::Event::Released { task: TASK }]), "{at_far:?}");
     assert_eq!((pair.far.task_count(), pair.pool.bytes_in_use()), (0, before));
+}
+
+/// Covers: DAP-09/I.
+#[test]
+fn what_an_aborted_command_has_is_free_when_it_is_released() {
+    let mut pair = Pair::new();
+    let before = pair.pool.bytes_in_use();
+    pair.read(8000);
+    assert_eq!((pair.near.task_count(), pair.near.advertised()), (1, 1));
+    pair.near.submit(initiator::Op::Release { task: TASK });
+    assert_eq!((pair.near.task_count(), pair.near.advertised()), (0, 0), "nor can it be reached");
+    assert_eq!(pair.pool.bytes_in_use(), before);
+}
+
+/// Its RDMA Read has its memory until the end, of which nobody hears.
+///
+/// Covers: DAP-09/T.
+#[test]
+fn what_an_aborted_task_has_is_free_when_its_data_has_come() {
+    let mut pair = Pair::new();
+    let before = pair.pool.bytes_in_use();
+    pair.write(&bytes(5, 8000), 0, 0);
+    pair.attach(8000);
+    pair.far.submit(get(0, 8000));
+    let asked = pair.far_bytes();
+    pair.far.submit(target::Op::Release { task: TASK });
+    let told = pair.far.poll_event();
+    assert!(matches!(told, Some(target::Event::Released { task: TASK })), "{told:?}");
+    assert_eq!((pair.far.task_count(), pair.far.reads()), (0, 1));
+    pair.feed_near(&asked);
+    let (at_far, _) = pair.exchange();
+    assert!(at_far.is_empty(), "{at_far:?}");
+    assert_eq!((pair.far.reads(), pair.pool.bytes_in_use()), (0, before));
+}
+
+/// Covers: ISC-16/T.
+#[test]
+fn what_waits_to_leave_ends_with_its_connection() {
+    let mut pair = Pair::new();
+    pair.read(6000);
+    pair.far.submit(put(&bytes(1, 6000), 0));
+    pair.far.submit(control(status(TASK), &[]));
+    pair.far.submit(target::Op::Release { task: TASK });
+    assert!(pair.far.poll_event().is_none(), "its data has not left");
+    says(&mut pair, 100);
+    let mut bytes = pair.near_bytes();
+    bytes[40] ^= 4;
+    let events = pair.feed_far(&bytes);
+    assert!(matches!(events[..], [target::Event::Violation(_)]), "{events:?}");
+    let told = pair.far.poll_event();
+    assert!(matches!(told, Some(target::Event::Released { task: TASK })), "{told:?}");
+    assert_eq!(pair.far.task_count(), 0);
+}
+
+/// Who finds fault ends the stream, and who is told so by a Terminate ends it as well.
+///
+/// Covers: ISC-16/T, ISC-16/I, ISE-01/T, ISE-01/I.
+#[test]
+fn a_fault_that_one_end_finds_is_the_end_for_both() {
+    // The target gets a message that iSER does not have.
+    let mut pair = Pair::new();
+    pair.near.submit_raw(Head::of(&[&[0; 28]]).unwrap());
+    let (at_far, at_near) = pair.exchange();
+    let cause = Some(Cause::UNEXPECTED_OPCODE);
+    let told = StreamViolation::Rdma(cause);
+    assert!(matches!(at_far[..], [target::Event::Violation(found)] if found == told));
+    let told = initiator::Violation::Rdma(cause);
+    assert!(matches!(at_near[..], [initiator::Event::Violation(found)] if found == told));
+    // The initiator gets data for memory that it does not name any more.
+    let mut pair = Pair::new();
+    pair.read(100);
+    drop(pair.near.carry_all());
+    pair.far.submit(put(&bytes(1, 100), 0));
+    let (at_far, at_near) = pair.exchange();
+    let cause = Some(Cause::TAGGED_INVALID_STAG);
+    let told = initiator::Violation::Rdma(cause);
+    assert!(matches!(at_near[..], [initiator::Event::Violation(found)] if found == told));
+    let told = StreamViolation::Rdma(cause);
+    assert!(matches!(at_far[..], [target::Event::Violation(found)] if found == told));
 }

@@ -102,6 +102,7 @@ fn a_shut_connection_is_over_in_both_directions() {
     a.qp.handle_shut();
     a.collect();
     assert_eq!((a.qp.ended(), a.told()), (Some(End::Closed), vec![('e', 0), ('f', 1)]));
+    assert!(a.qp.post_send(WorkId(2), send(b"late"), &a.regions).is_err());
     assert_eq!(a.output(), []);
     b.receive(1, 16);
     b.feed(&[0]);

@@ -98,7 +98,7 @@ fn a_target_that_takes_no_long_commands_will_not_do() {
     }
 }
 
-/// Covers: ISC-17/I.
+/// Covers: ISC-17/I, ISK-01/I.
 #[test]
 fn discovery_does_not_ask_for_it() {
     let identity = Identity { discovery: true, target: None, ..identity() };
@@ -134,7 +134,7 @@ fn nothing_guards_bytes_on_their_way_and_nothing_marks_them() {
     assert_eq!(keys.markers, crate::datamover::Markers::default());
 }
 
-/// Covers: ISK-02/I.
+/// Covers: ISK-01/I, ISK-02/I.
 #[test]
 fn a_connection_that_joins_has_what_its_session_has() {
     for capabilities in [Capabilities::RDMA, POSSIBLE] {
@@ -160,6 +160,9 @@ fn joins(capabilities: Capabilities) {
     lab.answer(SECURED, "AuthMethod=None\n");
     let text: String = lab.requests.iter().map(|(_, text)| text.as_str()).collect();
     assert!(!text.contains("RDMAExtensions") && text.contains("TargetRecvDataSegmentLength=8192"));
+    lab.answer(MORE, "RDMAExtensions=Yes\n");
+    let refused = lab.requests.last().map(|(_, text)| text.as_str());
+    assert_eq!(refused, Some("RDMAExtensions=Reject\n"), "it was agreed on for the session");
     lab.answer(DONE, "TargetRecvDataSegmentLength=512\nMaxRecvDataSegmentLength=65536\n");
     let agreed = &lab.done().parameters;
     assert!(agreed.rdma.is_some() && agreed.max_send_data_segment_length == 512);

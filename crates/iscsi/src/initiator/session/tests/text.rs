@@ -112,6 +112,25 @@ fn a_connection_that_logs_in_late_declares_what_was_declared_meanwhile() {
     }
 }
 
+/// Neither when the target asks for a negotiation meanwhile, which the answer that is due is part
+/// of.
+///
+/// Covers: TXT-02.
+#[test]
+fn nothing_is_asked_where_an_answer_is_due() {
+    let mut lab = alone(0);
+    lab.session.send_targets(START).unwrap();
+    lab.drain();
+    let negotiate = lab.asynchronous(4, (0, 0, 4));
+    lab.control(negotiate, &[]);
+    assert_eq!(lab.texts().len(), 1);
+    assert_eq!(lab.session.declare(1024, START), Err(Refused::Full));
+    lab.text(Some(Ttt(7)), true, b"TargetName=iqn.2026-01.com.exa");
+    lab.control(negotiate, &[]);
+    assert_eq!(lab.session.send_targets(START), Err(Refused::Full));
+    assert_eq!(lab.texts().len(), 2, "the rest of it is asked for, and nothing else");
+}
+
 /// Covers: NEG-13/I, NEG-16/I, NEG-23/I, KEY-01/I, KEY-20c/I, NEG-11b/I.
 #[test]
 fn a_declaration_takes_effect_with_the_last_response() {

@@ -53,3 +53,44 @@ fn unsolicited_data_goes_out_in_the_order_of_the_commands() {
         assert!(commands.eq([1, 2]));
     }
 }
+
+/// Whatever comes with a command, and whatever waits before it.
+///
+/// Covers: CMD-04.
+#[test]
+fn numbered_requests_go_out_in_the_order_of_their_numbers() {
+    let mut tcp = Tcp::new();
+    tcp.submit(Op::NoticeKeys(KEYS));
+    let pool = Pool::new(1 << 20).unwrap();
+    for (number, (read, length, immediate)) in
+        (1..).zip([(false, 4096, 1024), (true, 4096, 0), (false, 512, 512), (true, 0, 0)])
+    {
+        let task = TaskId { index: number, generation: 0 };
+        let write = (!read).then(|| Slice::from(vec![7; length as usize]));
+        let read_buf = if read && length > 0 { pool.take(length as usize) } else { None };
+        tcp.submit(Op::Attach { task, write, read: read_buf });
+        let command =
+            ScsiCommand { itt: itt(task), cmd_sn: CmdSn(number), ..command(read, length) };
+        let unsolicited_end = if read { 0 } else { length };
+        let command = ScsiCommand { final_: unsolicited_end == immediate, ..command };
+        tcp.submit(Op::SendCommand { task, command, immediate, unsolicited_end });
+    }
+    let text = TextRequest {
+        immediate: false,
+        final_: true,
+        continue_: false,
+        lun: LunField::default(),
+        itt: Itt(77),
+        ttt: Ttt::NONE,
+        cmd_sn: CmdSn(5),
+        exp_stat_sn: StatSn(0),
+    };
+    tcp.submit(Op::SendControl { request: Request::Text(text), data: b"a=b\0".to_vec() });
+    let pdus = split(KEYS, &sent(&mut tcp));
+    let numbers = pdus.iter().filter_map(|(request, _)| match request {
+        Request::Command(pdu) => Some(pdu.cmd_sn.0),
+        Request::Text(pdu) => Some(pdu.cmd_sn.0),
+        _ => None,
+    });
+    assert_eq!(numbers.collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+}
