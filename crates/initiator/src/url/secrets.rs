@@ -47,7 +47,8 @@ fn is_store(text: &str) -> bool {
 }
 
 /// What has the form of a stripe or of several paths: what is before its first URL, its URLs and
-/// what parts them, what is behind them. None: a secret of it may be anywhere, as in what is no URL.
+/// what parts them, what is behind them. None: a secret of it may be anywhere, as in what is no
+/// URL.
 fn several(text: &str) -> Option<(&str, &str, &str)> {
     let text = text.trim();
     let (start, disks, end) = match Address::is_stripe(text) {
@@ -355,7 +356,8 @@ mod tests {
             "stripe:64K(iscsi://10.0.0.1:33180/iqn.2026-01.com.example:a/0;\
              iscsi://host/iqn.2026-01.com.example:b/1 iscsi://[::1]/iqn.2026-01.com.example:b/1)",
             "stripe:64K(iscsi://host/iqn.2026-01.com.example:a/0;iser://host/b)",
-            "iscsi://10.0.0.1/iqn.2026-01.com.example:a/0 iscsi://10.0.1.1/iqn.2026-01.com.example:a/0",
+            "iscsi://10.0.0.1/iqn.2026-01.com.example:a/0 \
+             iscsi://10.0.1.1/iqn.2026-01.com.example:a/0",
         ] {
             assert_eq!(without_secrets(plain), plain);
             assert!(secrets_in(plain).iter().all(|secret| secret.len() < 6), "{plain}");

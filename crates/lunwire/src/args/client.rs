@@ -534,8 +534,8 @@ pub(crate) struct AttachOptions {
     /// CPUs that this process may run on, for example 0,2 [default: all that it may use]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) cpus: Vec<usize>,
-    /// Longest busy wait of the thread that talks to the target before it sleeps; 0 never spins: who
-    /// uses the disk runs on the same machine, and so does often the target
+    /// Longest busy wait of the thread that talks to the target before it sleeps; 0 never spins:
+    /// who uses the disk runs on the same machine, and so does often the target
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub(crate) spin: String,
     /// Go on in the background when the disk can be used
