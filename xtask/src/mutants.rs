@@ -512,9 +512,10 @@ const ISER_ALONE: &[Mutant] = &[
         name: "stag-ends-with-its-task",
         file: "crates/rdma/src/region.rs",
         from: "        self.find(stream, stag)?;\n        self.invalidate(stag)",
-        to: "        let Region { memory, moved, .. } = self.find(stream, stag)?;
+        to: "        let Region { memory, filled, .. } = self.find(stream, stag)?;
         if let Memory::Source(slice) = memory {
-            return Ok(Withdrawn { memory: Memory::Source(slice.clone()), moved: *moved });
+            let filled = u64::try_from(filled.whole()).unwrap_or(u64::MAX);
+            return Ok(Withdrawn { memory: Memory::Source(slice.clone()), filled });
         }
         self.invalidate(stag)",
         class: "liar",
