@@ -181,7 +181,7 @@ impl Facts {
             Subject::Row(id, part) => {
                 *id == row.id && row.part_of(*part).is_some_and(|part| part.is_of(role))
             }
-            Subject::Command(_) => false,
+            Subject::Command(_) | Subject::System => false,
         })
     }
 

@@ -33,8 +33,8 @@ usage: cargo xtask TASK
   compliance            writes docs/COMPLIANCE.md and the table of README.md
   compliance --check    fails when it is stale, wrong or leaves a requirement of ours open
   configuration         writes docs/CONFIGURATION.md
-  mutants [NAME...]     breaks lines in a copy; the simulator must notice each within a minute
-  mutants iser          those that are tried over iSER; --random N behind the names: some of them
+  mutants [NAME...]     breaks lines in a copy; the simulator must notice each within two minutes
+  mutants iser          those that are tried over iSER (verbs, ether)
   proofs [ID|FAMILY...] breaks rules in a copy; the tests that name each rule must notice
   proofs --random N     some of them; drawn by --seed TEXT or the commit
   proofs --check        fails when a mutant has no place or a rule no mutant; builds nothing

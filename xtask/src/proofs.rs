@@ -3,12 +3,12 @@
 //! a copy, and one of the tests that name the rule in that role must fail.
 
 mod build;
-mod compose;
+pub(crate) mod compose;
 pub(crate) mod killers;
 mod rounds;
 mod seed;
-mod source;
-mod switch;
+pub(crate) mod source;
+pub(crate) mod switch;
 pub(crate) mod table;
 mod trial;
 
@@ -113,7 +113,7 @@ fn is_called(mutant: &Mutant, name: &str) -> bool {
     let family = own.split('-').next();
     let row = match &mutant.subject {
         Subject::Row(id, _) => id.as_str(),
-        Subject::Command(_) => own,
+        Subject::Command(_) | Subject::System => own,
     };
     let whole = row.trim_end_matches(|c: char| c.is_ascii_lowercase());
     own == name || mutant.name == name || row == name || whole == name || family == Some(name)
@@ -200,8 +200,7 @@ fn place<'a>(
     facts: &'a Facts,
     sources: &mut BTreeMap<String, Source>,
 ) -> (Vec<Placed<'a>>, Vec<String>) {
-    let read = |file: &str| std::fs::read_to_string(workspace::root().join(file)).ok();
-    compose::place(&facts.mutants, sources, read)
+    compose::place(&facts.mutants, sources, workspace::read)
 }
 
 /// The tests in Rust that name what it breaks. What breaks both roles proves of each only what a
@@ -219,6 +218,7 @@ fn groups_of<'a>(
             let tests = commands.get(code).into_iter().flatten().map(String::as_str).collect();
             vec![Group { whose: None, tests }]
         }
+        Subject::System => Vec::new(),
         Subject::Row(id, part) if is_shared(id, *part) => ROLES
             .map(|role| Group { whose: Some(role), tests: facts.tests_of(id, Some(role)) })
             .into(),

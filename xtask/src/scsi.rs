@@ -76,7 +76,7 @@ impl Facts {
         }
         let proven = table::mutants(&files).0.into_iter().filter_map(|one| match one.subject {
             Subject::Command(key) => Some(key),
-            Subject::Row(..) => None,
+            Subject::Row(..) | Subject::System => None,
         });
         let proven = proven.collect();
         Ok(Self { commands: scsi::supported_commands().collect(), tests, malformed, proven })

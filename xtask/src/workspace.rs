@@ -36,6 +36,11 @@ pub(crate) fn output_of(program: &str, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
+/// A text file of the workspace; None: there is none.
+pub(crate) fn read(path: &str) -> Option<String> {
+    std::fs::read_to_string(root().join(path)).ok()
+}
+
 /// The path of every file that git tracks or would track.
 pub(crate) fn paths() -> Result<Vec<String>> {
     let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];

@@ -20,11 +20,14 @@ use crate::proofs::source::Edit;
 use crate::proofs::source::Function;
 use crate::proofs::source::Source;
 use crate::proofs::table::Mutant;
+use crate::proofs::table::Subject;
 
 /// Where a mutant may be: the product.
 const PRODUCT: &str = "crates/";
 /// Below it, what tests it.
 const NO_PRODUCT: &[&str] = &["crates/conformance/", "crates/sim/", "crates/lab/"];
+/// Of this, what its tests of the system break: the image of a Ceph that only it has.
+const SIMULATED: &str = "crates/sim/src/rados";
 
 /// Files and folders beside the sources of the product that have its tests.
 const TESTS: &[&str] = &["tests", "tests.rs", "testing.rs"];
@@ -114,7 +117,9 @@ fn place_one<'a>(mutant: &'a Mutant, source: Option<&Source>) -> Result<Placed<'
     let source = source.with_context(|| format!("there is no file {file}"))?;
     let is_product = file.starts_with(PRODUCT) && file.contains("/src/") && file.ends_with(".rs");
     let is_test = file.split('/').any(|part| TESTS.contains(&part));
-    if !is_product || is_test || NO_PRODUCT.iter().any(|folder| file.starts_with(folder)) {
+    let is_simulated = mutant.subject == Subject::System && file.starts_with(SIMULATED);
+    let tests = NO_PRODUCT.iter().any(|folder| file.starts_with(folder)) && !is_simulated;
+    if !is_product || is_test || tests {
         bail!("{file} is no source of the product");
     }
     let edits: Vec<Edit> = mutant

@@ -86,24 +86,14 @@ impl<'a> Workshop<'a> {
         packages: &'a [Package],
         sources: &'a BTreeMap<String, Source>,
     ) -> Result<Self> {
-        let root = workspace::root();
-        let mut added = BTreeMap::from(switch::files());
-        for package in packages.iter().filter(|package| package.member) {
-            let below = package.folder.strip_prefix(&root)?.join("Cargo.toml");
-            let path = below.to_string_lossy().into_owned();
-            if path.starts_with("crates/") {
-                let text = std::fs::read_to_string(root.join(&below))?;
-                added.insert(path, switch::manifest_with(&text)?);
-            }
-        }
-        let folder = root.join("target/proofs");
+        let folder = workspace::root().join("target/proofs");
         Ok(Self {
             tree: folder.join("tree"),
             target: folder.join("target"),
             log: folder.join("log"),
             packages,
             sources,
-            added,
+            added: switch::files(packages)?,
         })
     }
 

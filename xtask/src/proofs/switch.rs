@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The crate that tells a process its mutant. It is in the copy alone.
 
+use std::collections::BTreeMap;
+
 use anyhow::Context;
 use anyhow::Result;
+
+use crate::metadata::Package;
+use crate::workspace;
+
+/// By which a process is told its mutant.
+pub(crate) const VARIABLE: &str = "LUNWIRE_MUTANT";
 
 /// Where it stands in the copy.
 const FOLDER: &str = "crates/mutant-switch";
@@ -30,14 +38,23 @@ pub fn number() -> u32 {
 }
 ";
 
-/// Its files.
-pub(crate) fn files() -> [(String, String); 2] {
+/// Its files, and the manifests of `crates/`, which all depend on it.
+pub(crate) fn files(packages: &[Package]) -> Result<BTreeMap<String, String>> {
+    let root = workspace::root();
     let file = |name: &str, text: &str| (format!("{FOLDER}/{name}"), text.to_owned());
-    [file("Cargo.toml", MANIFEST), file("src/lib.rs", SOURCE)]
+    let mut files = BTreeMap::from([file("Cargo.toml", MANIFEST), file("src/lib.rs", SOURCE)]);
+    for package in packages.iter().filter(|package| package.member) {
+        let below = package.folder.strip_prefix(&root)?.join("Cargo.toml");
+        let path = below.to_string_lossy().into_owned();
+        if path.starts_with("crates/") {
+            let text = std::fs::read_to_string(root.join(&below))?;
+            files.insert(path, manifest_with(&text)?);
+        }
+    }
+    Ok(files)
 }
 
-/// A manifest of `crates/` that depends on it, too.
-pub(crate) fn manifest_with(text: &str) -> Result<String> {
+fn manifest_with(text: &str) -> Result<String> {
     const LINE: &str = "mutant-switch = { path = \"../mutant-switch\" }\n";
     const TABLE: &str = "[dependencies]\n";
     if let Some((head, tail)) = text.split_once(TABLE) {

@@ -35,6 +35,8 @@ pub(crate) enum Subject {
     Row(String, Option<Part>),
     /// A SCSI command, as [`scsi`] names it: `A3/0C`, `CD/DVD 46`.
     Command(String),
+    /// The whole, as only the simulator sees it.
+    System,
 }
 
 impl Subject {
@@ -99,7 +101,7 @@ impl Mutant {
     fn place(&self) -> &str {
         match &self.subject {
             Subject::Row(id, _) => id,
-            Subject::Command(_) => &self.name,
+            Subject::Command(_) | Subject::System => &self.name,
         }
     }
 }
@@ -157,7 +159,7 @@ fn family_of(path: &str) -> Option<&str> {
 }
 
 /// Each block with the number of its first line.
-fn blocks(text: &str) -> Vec<(usize, Vec<&str>)> {
+pub(crate) fn blocks(text: &str) -> Vec<(usize, Vec<&str>)> {
     let mut blocks: Vec<(usize, Vec<&str>)> = Vec::new();
     let mut is_open = false;
     for (line, number) in text.lines().zip(1..) {
@@ -201,7 +203,8 @@ fn parse(at: &str, family: &str, block: &[&str]) -> Result<Mutant> {
     })
 }
 
-fn changes(lines: &[&str]) -> Result<Vec<Change>> {
+/// What the lines with `-` and `+` say.
+pub(crate) fn changes(lines: &[&str]) -> Result<Vec<Change>> {
     let mut changes: Vec<Change> = Vec::new();
     for line in lines {
         let Some(text) = line.get(1..).map(|text| text.trim().to_owned()) else {
@@ -251,7 +254,7 @@ const ENDS: [&str; 9] = [
 ];
 
 /// 0 is the whole product.
-fn number_of(block: &[&str]) -> u32 {
+pub(crate) fn number_of(block: &[&str]) -> u32 {
     hash(block.iter().copied()).max(1)
 }
 

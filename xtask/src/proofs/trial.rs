@@ -17,9 +17,8 @@ use anyhow::bail;
 use crate::proofs::killers::Test;
 use crate::proofs::rounds::Files;
 use crate::proofs::rounds::Job;
+use crate::proofs::switch;
 
-/// By which a process is told its mutant.
-pub(crate) const SWITCH: &str = "LUNWIRE_MUTANT";
 /// A test that takes longer has noticed: the slowest ones take a minute on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 /// A test that has noticed is asked so many times whether it is good with nothing broken.
@@ -93,7 +92,7 @@ pub(crate) fn run(test: &Test, number: u32, log: &Path) -> Result<(Ended, f64)> 
         .args(["--exact", &test.name, "--test-threads=1"])
         .current_dir(&test.folder)
         .env("CARGO_MANIFEST_DIR", &test.folder)
-        .env(SWITCH, number.to_string())
+        .env(switch::VARIABLE, number.to_string())
         .stdin(Stdio::null())
         .stdout(output.try_clone()?)
         .stderr(output)
