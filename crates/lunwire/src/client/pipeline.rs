@@ -224,6 +224,8 @@ impl Copy<'_> {
         self.plan.journal.as_mut().map_or(Ok(()), |journal| journal.keep(begin, Pace::Going))?;
         if begin == 0 {
             self.plan.to.clear()?;
+            // A file that cannot be emptied has its room.
+            self.plan.check_room()?;
         }
         let (what, quiet) = (self.plan.what, self.plan.quiet);
         let mut progress = Progress::new(what, begin, self.plan.length, quiet);
@@ -233,7 +235,7 @@ impl Copy<'_> {
             }
             while !self.is_full() && self.fetch().with_context(|| self.so_far())? {}
             if self.ended && self.under_way.is_empty() && self.held.is_empty() {
-                if let Place::File(file) = &self.plan.to {
+                if let Place::File(file) = &mut self.plan.to {
                     file.set_size(self.plan.to_offset + self.done)?;
                 }
                 if self.flush()? {

@@ -387,12 +387,23 @@ impl Local {
     }
 
     fn clear(&mut self) -> Result<()> {
-        if self.regular {
-            let cannot = || format!("cannot empty {}", self.path);
-            self.file.set_len(0).with_context(cannot)?;
+        if self.regular && self.resize(0).with_context(|| format!("cannot empty {}", self.path))? {
             (self.size, self.fresh) = (0, true);
         }
         Ok(())
+    }
+
+    /// Gives a regular file this size, unless it keeps its own as a device does: the file of an
+    /// attached disk, and a sealed one.
+    fn resize(&mut self, size: u64) -> std::io::Result<bool> {
+        match rustix::fs::ftruncate(&self.file, size) {
+            Ok(()) => Ok(true),
+            Err(Errno::INVAL | Errno::PERM | Errno::OPNOTSUPP) if self.size > 0 => {
+                self.regular = false;
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn new(path: &str, file: File) -> Result<Self> {
@@ -462,11 +473,11 @@ impl Local {
     }
 
     /// The size that a regular file ends with.
-    pub(crate) fn set_size(&self, size: u64) -> Result<()> {
-        if !self.regular {
-            return Ok(());
+    pub(crate) fn set_size(&mut self, size: u64) -> Result<()> {
+        if self.regular {
+            self.resize(size).with_context(|| format!("cannot size {}", self.path))?;
         }
-        self.file.set_len(size).with_context(|| format!("cannot size {}", self.path))
+        Ok(())
     }
 }
 

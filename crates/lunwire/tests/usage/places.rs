@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::process::Stdio;
 
@@ -352,4 +353,29 @@ fn a_folder_that_cannot_be_reached_is_not_said_to_be_missing() {
         let said = stderr(&output);
         assert!(said.contains("cannot be reached") && !said.contains("mkdir"), "{said}");
     }
+}
+
+/// As the file of an attached disk: it is written, and keeps its size.
+#[test]
+fn a_file_that_keeps_its_size_has_the_room_of_a_device() {
+    let flags = rustix::fs::MemfdFlags::ALLOW_SEALING;
+    let sealed = File::from(rustix::fs::memfd_create("sealed", flags).unwrap());
+    sealed.set_len(1 << 20).unwrap();
+    let seals = rustix::fs::SealFlags::SHRINK | rustix::fs::SealFlags::GROW;
+    rustix::fs::fcntl_add_seals(&sealed, seals).unwrap();
+    let there = format!("/proc/{}/fd/{}", std::process::id(), sealed.as_raw_fd());
+    let holds = || std::fs::read(&there).unwrap();
+    let files = Files::new();
+    // What is left out as a hole would leave what was there.
+    let (full, holes) = (pattern(1 << 20), vec![0; 512 << 10]);
+    good(&["copy", &files.with("full", &full), &there, "--overwrite", "--verify", "--quiet"]);
+    assert!(holds() == full);
+    let empty = files.path("empty");
+    File::create(&empty).unwrap().set_len(holes.len() as u64).unwrap();
+    good(&["copy", &empty, &there, "--overwrite", "--quiet"]);
+    assert!(holds() == [holes.as_slice(), &full[512 << 10..]].concat());
+    let large = files.with("large", &pattern((1 << 20) + 512));
+    let words = ["copy", &large, &there, "--overwrite", "--quiet"];
+    fails(1, &words, &["has room for 1048576 bytes, 1049088 are needed"]);
+    assert!(holds()[..512 << 10] == holes, "nothing was begun");
 }
