@@ -63,7 +63,7 @@ fn an_unknown_tsih_names_no_session() {
     );
 }
 
-/// Covers: SES-11, LGN-44.
+/// Covers: SES-11, LGN-44, LGN-38/T.
 #[test]
 fn a_second_connection_is_one_too_many() {
     on_each_engine(

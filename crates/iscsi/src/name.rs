@@ -196,8 +196,15 @@ mod tests {
     /// Covers: NAM-08/S.
     #[test]
     fn a_name_needs_a_known_designator() {
-        for name in ["iq.2001-04.com.example", "disk", "t10.abc", "iqn", "xiqn.2001-04.com.example"]
-        {
+        for name in [
+            "iq.2001-04.com.example",
+            "disk",
+            "t10.abc",
+            "iqn",
+            "xiqn.2001-04.com.example",
+            "-iqn.2001-04.com.example",
+            "iqn-.2001-04.com.example",
+        ] {
             assert_eq!(normalize_configured(name), Err(NameError::Designator), "{name}");
         }
     }

@@ -12,6 +12,7 @@ use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
 
+use conformance::Mock;
 use support::Daemon;
 use support::Files;
 use support::TARGET;
@@ -23,6 +24,11 @@ use support::stderr;
 use support::stdout;
 use support::that_takes_signals;
 use support::wait_for;
+use wire::iscsi::LunField;
+use wire::iscsi::Request;
+use wire::iscsi::Response;
+use wire::iscsi::TextResponse;
+use wire::iscsi::Ttt;
 
 #[test]
 fn discover_lists_targets_and_portals() {
@@ -34,6 +40,24 @@ fn discover_lists_targets_and_portals() {
     let output = good(&["discover", &format!("iscsi://{portal}"), "--json"]);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["targets"][0]["name"], TARGET);
+    assert_eq!(json["targets"][0]["portals"][0]["portal"], portal);
+}
+
+/// Covers: DIS-10.
+#[test]
+fn a_target_without_an_address_is_where_it_was_told_of() {
+    let mock = Mock::start(|request, _, numbers| {
+        let Request::Text(text) = request else { return Vec::new() };
+        let (lun, itt, ttt) = (LunField::default(), text.itt, Ttt::NONE);
+        let (final_, continue_) = (true, false);
+        let answer = TextResponse { final_, continue_, lun, itt, ttt, numbers };
+        vec![(Response::Text(answer), format!("TargetName={TARGET}\0").into_bytes())]
+    });
+    let portal = mock.portal().to_string();
+    let text = stdout(&good(&["discover", &portal]));
+    assert!(text.contains(&format!("target {TARGET}\n  {portal}\n")), "{text}");
+    let output = good(&["discover", &portal, "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["targets"][0]["portals"][0]["portal"], portal);
 }
 

@@ -296,13 +296,15 @@ mod tests {
         assert!(matches!(all.claim(&identity("a", 1), None, 0), Claim::New(_)));
     }
 
+    /// Covers: SES-06.
     #[test]
     fn discovery_has_places_of_its_own() {
         let registry = Registry::new(SESSIONS_MAX);
         let (normal, mut discovery) = (identity("a", 1), identity("a", 1));
         discovery.scope = Scope::Discovery("iqn.2026-01.example:disk".into(), 1);
         assert!(matches!(registry.claim(&normal, None, 0), Claim::New(_)));
-        assert!(matches!(registry.claim(&discovery, None, 0), Claim::New(_)));
+        let Claim::New(tsih) = registry.claim(&discovery, None, 0) else { panic!() };
+        assert!(tsih != Tsih(0) && registry.find(&discovery) == Some(Home { reactor: 0, tsih }));
     }
 
     #[test]

@@ -203,6 +203,24 @@ mod tests {
         assert_eq!((portals.group(), portals.next().0.len()), (None, 3));
     }
 
+    /// Covers: NAM-17/I.
+    #[test]
+    fn no_port_is_tried_but_that_of_iscsi_where_none_is_named() {
+        let mut portals = Portals::new(&["192.0.2.1".to_owned(), "[2001:db8::1]".to_owned()]);
+        let all = ["192.0.2.1:3260", "[2001:db8::1]:3260"].map(str::to_owned);
+        for _ in 0..2 {
+            let (mut tried, others) = portals.next();
+            tried.extend(others);
+            tried.sort();
+            assert_eq!(tried, all);
+            portals.failed(Some("192.0.2.1:3260"), None);
+        }
+        for permanent in [false, true] {
+            portals.moved("192.0.2.7", permanent);
+            assert_eq!(portals.next(), (vec!["192.0.2.7:3260".to_owned()], Vec::new()));
+        }
+    }
+
     #[test]
     fn groups_that_nobody_has_any_more_are_forgotten() {
         let mut portals = three();

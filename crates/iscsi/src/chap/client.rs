@@ -364,7 +364,7 @@ mod tests {
         client
     }
 
-    /// Covers: CHP-10, CHP-15/I, CHP-23/I.
+    /// Covers: CHP-10, CHP-15/I, CHP-23/I, CHP-01/I.
     #[test]
     fn a_target_that_does_not_prove_itself_is_left() {
         let wrong = hex(&[0; 16]);

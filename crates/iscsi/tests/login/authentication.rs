@@ -26,6 +26,7 @@ use crate::driver::operational;
 use crate::driver::request;
 use crate::driver::security;
 use crate::driver::settings;
+use crate::reach::OF_SESSION;
 
 /// The exchange of a published example: secrets `secretsecret1234` and `targetsecret5678`.
 const RESPONSE: &str = "CHAP_R=0xb2646b71529fe738d17b66d5baad4a2aafe06150d842bb92ff92ff56a743f83e";
@@ -94,7 +95,7 @@ fn assert_moved(step: &Step, next: Option<Stage>) {
     assert_eq!(step.reply().header.next, next);
 }
 
-/// Covers: CHP-01/T, CHP-04/T.
+/// Covers: CHP-01/T.
 #[test]
 fn one_way() {
     for next in [Stage::Operational, Stage::FullFeature] {
@@ -110,8 +111,28 @@ fn one_way() {
             step.done();
         }
     }
-    let late = driver(Policies::Required).named(security(), &["MaxRecvDataSegmentLength=8192"]);
-    late.assert_failed(0x0200);
+}
+
+/// Covers: CHP-04/T.
+#[test]
+fn the_security_stage_has_its_own_keys_only() {
+    let of_connection = [
+        ("MaxRecvDataSegmentLength", "8192"),
+        ("HeaderDigest", "None"),
+        ("DataDigest", "None"),
+        ("OFMarker", "No"),
+        ("IFMarkInt", "2048"),
+        ("iSCSIProtocolLevel", "1"),
+        ("RDMAExtensions", "No"),
+    ];
+    let of_session = OF_SESSION.map(|(key, [value, _])| (key, value));
+    for (key, value) in of_connection.into_iter().chain(of_session) {
+        let pair = format!("{key}={value}");
+        for early in [driver(Policies::Required), Driver::new()] {
+            let mut early = early;
+            early.named(security(), &[&pair]).assert_failed_for(0x0200, key);
+        }
+    }
 }
 
 /// Covers: LGN-51/T, CHP-01/T.
@@ -238,7 +259,7 @@ fn no_transition_before_the_proof() {
     driver.keys(last(), &[]).done();
 }
 
-/// Covers: LGN-26, CHP-11, CHP-18.
+/// Covers: LGN-26, CHP-11, CHP-18, CHP-01/T.
 #[test]
 fn wrong_values_are_authentication_failures() {
     let wrong = "CHAP_R=0xb2646b71529fe738d17b66d5baad4a2aafe06150d842bb92ff92ff56a743f83f";

@@ -371,6 +371,12 @@ fn what_names_the_login_stays_the_same() {
         let event = Event::Control { request: Request::Login(second), immediate: Immediate::None };
         driver.event(event, &[], &[]).assert_failed_for(0x0200, what);
     }
+    let cid = Cid(0xfffe);
+    let mut driver = Driver::new();
+    driver.named(LoginRequest { cid, ..operational() }, &[]);
+    let second = Request::Login(LoginRequest { cid, ..last() });
+    let event = Event::Control { request: second, immediate: Immediate::None };
+    assert_eq!(driver.event(event, &[], &[]).done().cid, cid);
 }
 
 /// Covers: LGN-31, LGN-30/T.

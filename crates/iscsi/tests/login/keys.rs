@@ -5,6 +5,7 @@ use iscsi::datamover::Capabilities;
 use iscsi::datamover::Markers;
 use iscsi::datamover::Rdma;
 use iscsi::target_role::DigestPolicy;
+use iscsi::target_role::Parameters;
 use iscsi::target_role::Settings;
 use iscsi::target_role::TaskReporting;
 use wire::iscsi::LoginRequest;
@@ -31,7 +32,27 @@ fn offer(settings: &Settings, pair: &str) -> Option<String> {
 #[track_caller]
 fn assert_offers(cases: &[(&str, &str)]) {
     for (pair, expected) in cases {
-        assert_eq!(offer(&settings(), pair).as_deref(), Some(*expected), "{pair}");
+        let step = Driver::with(settings()).named(last(), &[pair]);
+        let (key, _) = pair.split_once('=').expect("a pair");
+        assert_eq!(step.answer(key).as_deref(), Some(*expected), "{pair}");
+        if let Ok(number) = expected.parse() {
+            assert_eq!(in_force(&step.done().parameters, key), number, "{pair}");
+        }
+    }
+}
+
+/// What came of a key that has a number.
+fn in_force(agreed: &Parameters, key: &str) -> u32 {
+    match key {
+        "MaxBurstLength" => agreed.max_burst_length,
+        "FirstBurstLength" => agreed.first_burst_length,
+        "DefaultTime2Wait" => agreed.time2wait.into(),
+        "DefaultTime2Retain" => agreed.time2retain.into(),
+        "MaxOutstandingR2T" => agreed.max_outstanding_r2t.into(),
+        "MaxConnections" => agreed.max_connections.into(),
+        "ErrorRecoveryLevel" => agreed.error_recovery_level.into(),
+        "iSCSIProtocolLevel" => agreed.protocol_level.into(),
+        other => panic!("{other} has no number"),
     }
 }
 
@@ -84,8 +105,10 @@ fn numbers_are_combined() {
     ]);
     let settings = Settings { error_recovery_level: 1, ..settings() };
     for (pair, result) in [("0", "0"), ("1", "1"), ("2", "1")] {
-        let answer = offer(&settings, &format!("ErrorRecoveryLevel={pair}"));
-        assert_eq!(answer.as_deref(), Some(result));
+        let pair = format!("ErrorRecoveryLevel={pair}");
+        let step = Driver::with(settings.clone()).named(last(), &[&pair]);
+        assert_eq!(step.answer("ErrorRecoveryLevel").as_deref(), Some(result));
+        assert_eq!(step.done().parameters.error_recovery_level.to_string(), result);
     }
     // Without a word there are the defaults.
     let silent = Driver::with(settings).named(last(), &[]);

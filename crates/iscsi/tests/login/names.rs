@@ -78,6 +78,10 @@ fn names_hold_223_bytes() {
         let longest = format!("{key}=iqn.2001-04.com.example:{}", "n".repeat(199));
         assert_eq!(longest.len() - key.len() - 1, 223);
         assert!(Driver::new().keys(last(), &[other, &longest]).done.is_some());
+        for length in 1..=223 {
+            let name = format!("{key}={}", "n".repeat(length));
+            assert!(Driver::new().keys(last(), &[other, &name]).done.is_some(), "{name}");
+        }
         let longer = longest + "n";
         let step = Driver::new().keys(last(), &[other, &longer]);
         step.assert_failed_for(0x0200, key);

@@ -198,9 +198,15 @@ fn limits_are_declared() {
     ] {
         over(Capabilities::RDMA, &["RDMAExtensions=Yes", pair]).assert_failed(0x0200);
     }
-    for pair in ["MaxOutstandingUnexpectedPDUs=0", "MaxAHSLength=0", "MaxAHSLength=4294967295"] {
+    for (pair, unexpected_max) in [
+        ("MaxOutstandingUnexpectedPDUs=0", 0),
+        ("MaxOutstandingUnexpectedPDUs=4294967295", u32::MAX),
+        ("MaxAHSLength=0", 0),
+        ("MaxAHSLength=4294967295", 0),
+    ] {
         let step = over(Capabilities::RDMA, &["RDMAExtensions=Yes", pair]);
-        assert!(step.done().parameters.rdma.is_some(), "{pair}");
+        let agreed = step.done().parameters.rdma.map(|rdma| rdma.unexpected_max);
+        assert_eq!(agreed, Some(unexpected_max), "{pair}");
     }
     // A limit of ours is told to whoever has one, and is in force where it was.
     let few = Settings { unexpected_pdus_max: 2, ..wide() };
@@ -264,7 +270,7 @@ fn keys_of_iser_are_understood() {
     }
 }
 
-/// Covers: ISK-01/T, ISK-02/T.
+/// Covers: ISK-01/T, ISK-02/T, ISK-09/T, ISK-10/T.
 #[test]
 fn a_connection_that_joins_has_what_its_session_has() {
     let request = LoginRequest { tsih: Tsih(7), ..last() };
@@ -280,6 +286,11 @@ fn a_connection_that_joins_has_what_its_session_has() {
         let mut driver = Driver::over(capabilities, wide());
         driver.login.join_rdma();
         driver.named(request, &["RDMAExtensions=Yes"]).assert_failed(0x0200);
+        for key in ["MaxOutstandingUnexpectedPDUs", "MaxAHSLength"] {
+            let mut driver = Driver::over(capabilities, wide());
+            driver.login.join_rdma();
+            driver.named(request, &[&format!("{key}=32")]).assert_failed_for(0x0200, key);
+        }
     }
     // A byte stream stays one where its session is none of RDMA, and what has none gets none.
     for (capabilities, joins_rdma) in [(POSSIBLE, false), (Capabilities::STREAM, true)] {

@@ -15,7 +15,7 @@ use crate::driver::request;
 use crate::driver::settings;
 
 /// The keys that a leading login alone may have, with values at both ends.
-const OF_SESSION: [(&str, [&str; 2]); 12] = [
+pub(crate) const OF_SESSION: [(&str, [&str; 2]); 12] = [
     ("MaxConnections", ["1", "65535"]),
     ("InitialR2T", ["Yes", "No"]),
     ("ImmediateData", ["Yes", "No"]),

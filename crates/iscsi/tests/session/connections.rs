@@ -278,6 +278,43 @@ fn a_connection_is_replaced() {
     }
 }
 
+/// Nor is anything told of what else was asked for there: functions, and what waited for its turn.
+///
+/// Covers: SES-18.
+#[test]
+fn functions_and_what_waits_end_with_the_connection_that_is_replaced() {
+    let mut driver = Setup::new().keys(|keys| keys.time2retain = 20).start();
+    let read = driver.read(512);
+    driver.start(read);
+    let reset = driver.management(5);
+    let asked = management(&driver.manage(reset));
+    let (missing, held) = (driver.command(), driver.command());
+    assert!(driver.send(held).is_empty());
+    driver.session.replace_connection(Cid(CID), driver.now);
+    assert!(responses(&driver.drain()).is_empty());
+    assert_eq!(driver.join(CID, 40).0, OWN);
+    driver.session.task_management_done(asked.id, ServiceResponse::Complete);
+    assert!(responses(&driver.drain()).is_empty());
+    let begun = driver.commands.len();
+    driver.start(missing);
+    assert_eq!(driver.commands.len(), begun + 1, "the one behind it has to come again");
+}
+
+/// Covers: SES-18.
+#[test]
+fn a_logout_ends_with_the_connection_that_is_replaced() {
+    let (mut driver, second) = two(|_| {});
+    let read = driver.read(512);
+    driver.start(read);
+    driver.on(second);
+    let id = quiesce(&logout(&mut driver, 1, CID)).unwrap();
+    driver.session.replace_connection(Cid(SECOND_CID), driver.now);
+    driver.drain();
+    assert_eq!((driver.join(CID, 30).0, driver.join(SECOND_CID, 40).0), (OWN, second));
+    driver.session.quiesced(id);
+    assert!(driver.drain().is_empty());
+}
+
 /// Covers: SES-11, SES-29.
 #[test]
 fn admission_knows_cids_and_their_number() {
@@ -318,6 +355,13 @@ fn a_session_without_a_connection_is_kept_for_a_time() {
     let outputs = driver.wait(Duration::from_secs(22));
     assert!(nexus_lost(&outputs));
     assert_eq!(driver.closed.as_deref(), Some("session timeout"));
+
+    // One that has another connection is not lost.
+    let (mut driver, second) = two(|_| {});
+    driver.lose(second);
+    assert!(!nexus_lost(&driver.wait(Duration::from_secs(23))) && driver.closed.is_none());
+    driver.lose(OWN);
+    assert!(nexus_lost(&driver.wait(Duration::from_secs(22))));
 
     let mut driver = Setup::new().start();
     assert!(nexus_lost(&driver.lose(OWN)));
@@ -488,7 +532,7 @@ fn the_tag_of_a_logout_is_no_task() {
 /// What a session has agreed on holds for all of its connections, so all of their movers must be
 /// able to do it.
 ///
-/// Covers: ISK-03/T.
+/// Covers: ISK-03/T, SES-11.
 #[test]
 fn connections_over_another_kind_of_transport_do_not_join() {
     let driver = Setup::new().keys(|keys| keys.max_connections = 4).start();
@@ -515,10 +559,13 @@ fn connections_over_another_kind_of_transport_do_not_join() {
 #[test]
 fn the_tag_of_a_text_exchange_is_no_task() {
     let (mut driver, second) = two(|keys| keys.error_recovery_level = 2);
-    driver.on(second);
-    let open = TextRequest { final_: false, ..driver.text() };
-    driver.ask(open, b"X-com.example.key=1\0");
-    driver.on(OWN);
+    let mut open = |at| {
+        driver.on(at);
+        let open = TextRequest { final_: false, ..driver.text() };
+        driver.ask(open, b"X-com.example.key=1\0");
+        open
+    };
+    let (open, _) = (open(second), open(OWN));
     for function in [1, 8] {
         let mut management = driver.management(function);
         management.referenced_task = open.itt;

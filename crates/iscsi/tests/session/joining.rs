@@ -46,6 +46,25 @@ fn told_of(time2retain: u16) -> (Driver, ConnectionId, Keys) {
     (driver, second, keys)
 }
 
+/// Covers: SES-30/T.
+#[test]
+fn what_the_first_connection_agreed_on_for_itself_is_its_own() {
+    let setup = Setup::new().keys(|keys| {
+        keys.max_connections = 2;
+        (keys.header_digest, keys.data_digest) = (true, true);
+        (keys.max_send_data_segment_length, keys.max_recv_data_segment_length) = (65536, 32768);
+    });
+    let mut driver = setup.start();
+    let (_, outputs) = driver.join_with(OWN_CID, 9000, |own| {
+        (own.header_digest, own.data_digest) = (false, false);
+        (own.max_send_data_segment_length, own.max_recv_data_segment_length) = (8192, 8192);
+    });
+    let [Output::Op(_, Op::NoticeKeys(keys))] = outputs[..] else { panic!("{outputs:?}") };
+    assert!(!keys.header_digest && !keys.data_digest);
+    let lengths = (keys.max_send_data_segment_length, keys.max_recv_data_segment_length);
+    assert_eq!(lengths, (8192, 8192));
+}
+
 /// Covers: KEY-24b/T.
 #[test]
 fn unsolicited_data_is_as_long_as_the_session_agreed() {

@@ -48,7 +48,7 @@ fn refuses_snacks(driver: &mut Driver, itt: Itt) {
 
 /// What a session at level 1 does is what one at level 0 does.
 ///
-/// Covers: ISE-06/T.
+/// Covers: ISE-06/T, ISP-08.
 #[test]
 fn level_1_keeps_nothing_and_asks_for_nothing_again() {
     let run = |agreed| {

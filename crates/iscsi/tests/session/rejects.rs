@@ -21,6 +21,10 @@ fn a_reject_carries_the_header_and_normal_numbers() {
     assert_eq!(reject.numbers.max_cmd_sn, CmdSn(CMD_SN + 7));
     assert_eq!(segment(&outputs), driver.header);
     assert_eq!(driver.exp_stat_sn, STAT_SN + 1);
+    let Response::Reject(reject) = only(&driver.event(Event::Rejected { reason: 5 }, &[])) else {
+        panic!()
+    };
+    assert_eq!(reject.numbers.stat_sn, StatSn(STAT_SN + 1));
 }
 
 /// Covers: REJ-04, REJ-06, PER-01, PER-04, DOU-10.

@@ -182,6 +182,37 @@ fn an_open_request_has_an_open_answer() {
     assert!(answer(&outputs).final_ && text(&outputs).is_empty());
 }
 
+/// What a login alone settles, and markers, are known and refused.
+///
+/// Covers: KEY-05b/T, KEY-14b/T, KEY-15b/T, KEY-23b/T, KEY-24b/T, KEY-26b/T, KEY-27b/T, KEY-28b/T,
+/// KEY-29b/T, KEY-30b/T, KEY-32b/T, KEY-35b/T, OBS-02/T.
+#[test]
+fn keys_of_a_login_are_refused_behind_it() {
+    for pair in [
+        "MaxConnections=1",
+        "InitialR2T=No",
+        "InitialR2T=Yes",
+        "ImmediateData=Yes",
+        "MaxBurstLength=512",
+        "FirstBurstLength=512",
+        "DefaultTime2Wait=0",
+        "DefaultTime2Retain=0",
+        "MaxOutstandingR2T=1",
+        "DataPDUInOrder=Yes",
+        "DataSequenceInOrder=Yes",
+        "ErrorRecoveryLevel=0",
+        "TaskReporting=RFC3720",
+        "OFMarkInt=2048",
+        "IFMarkInt=2048~8192",
+    ] {
+        let mut driver = Setup::new().start();
+        let request = driver.text();
+        let outputs = driver.ask(request, format!("{pair}\0").as_bytes());
+        let (key, _) = pair.split_once('=').unwrap();
+        assert_eq!(text(&outputs), format!("{key}=Reject\0"));
+    }
+}
+
 #[test]
 fn pairs_may_be_cut_by_the_c_bit() {
     let mut driver = Setup::discovery().start();

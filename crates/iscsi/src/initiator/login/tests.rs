@@ -205,9 +205,11 @@ fn the_first_request_says_who_and_whom() {
     assert_eq!(all.matches("TargetName=").count(), 1);
     assert!(lab.requests.iter().all(|(request, _)| request.tsih == Tsih(0)));
     let discovery = Identity { target: None, discovery: true, ..identity() };
-    let lab = Lab::of(discovery, &Settings::default(), None);
-    let text = &lab.requests[0].1;
-    assert!(text.contains("SessionType=Discovery\n") && !text.contains("TargetName"));
+    for client in [None, Some(client(false)), Some(client(true))] {
+        let lab = Lab::of(discovery.clone(), &Settings::default(), client);
+        let text = &lab.requests[0].1;
+        assert!(text.contains("SessionType=Discovery\n") && !text.contains("TargetName"));
+    }
 }
 
 #[test]

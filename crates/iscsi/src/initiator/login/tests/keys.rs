@@ -356,6 +356,11 @@ fn each_side_declares_its_segment_length() {
         assert_eq!(agreed.max_send_data_segment_length, 8192, "the default");
         assert_eq!(agreed.max_recv_data_segment_length.to_string(), declared);
     }
+    let discovery = Identity { target: None, discovery: true, ..identity() };
+    let settings = Settings { max_recv_data_segment_length: 4096, ..Settings::default() };
+    let mut lab = Lab::of(discovery, &settings, None);
+    lab.answer(SECURED, "AuthMethod=None\n");
+    assert_eq!(offer(&lab, "MaxRecvDataSegmentLength"), Some("4096"));
     for theirs in ["511", "16777216", "x"] {
         let answer = format!("MaxRecvDataSegmentLength={theirs}\n");
         assert!(outcome(&Settings::default(), &answer).is_err(), "{theirs}");

@@ -134,7 +134,7 @@ fn nothing_guards_bytes_on_their_way_and_nothing_marks_them() {
     assert_eq!(keys.markers, crate::datamover::Markers::default());
 }
 
-/// Covers: ISK-01/I, ISK-02/I.
+/// Covers: ISK-01/I, ISK-02/I, ISK-09/I.
 #[test]
 fn a_connection_that_joins_has_what_its_session_has() {
     for capabilities in [Capabilities::RDMA, POSSIBLE] {
@@ -160,6 +160,7 @@ fn joins(capabilities: Capabilities) {
     lab.answer(SECURED, "AuthMethod=None\n");
     let text: String = lab.requests.iter().map(|(_, text)| text.as_str()).collect();
     assert!(!text.contains("RDMAExtensions") && text.contains("TargetRecvDataSegmentLength=8192"));
+    assert!(!text.contains("MaxOutstandingUnexpectedPDUs"), "the session has its limit");
     lab.answer(MORE, "RDMAExtensions=Yes\n");
     let refused = lab.requests.last().map(|(_, text)| text.as_str());
     assert_eq!(refused, Some("RDMAExtensions=Reject\n"), "it was agreed on for the session");
@@ -169,7 +170,7 @@ fn joins(capabilities: Capabilities) {
     assert_eq!(agreed.max_recv_data_segment_length, 8192);
 }
 
-/// Covers: ISK-13.
+/// Covers: ISK-13, ISC-08.
 #[test]
 fn whoever_wants_a_hello_says_so() {
     for (hello, begins) in [(false, false), (true, true)] {
@@ -187,22 +188,27 @@ fn whoever_wants_a_hello_says_so() {
     }
 }
 
-/// Covers: ISK-10/I.
+/// Covers: ISK-10/I, ISK-09/I.
 #[test]
 fn a_limit_is_none_or_begins_with_two() {
-    for (pair, is_one) in [
-        ("MaxAHSLength=1", false),
-        ("MaxOutstandingUnexpectedPDUs=1", false),
-        ("MaxAHSLength=0", true),
-        ("MaxAHSLength=4294967295", true),
-        ("MaxOutstandingUnexpectedPDUs=0", true),
-        ("MaxOutstandingUnexpectedPDUs=2", true),
+    for (pair, unexpected_max) in [
+        ("MaxAHSLength=1", None),
+        ("MaxOutstandingUnexpectedPDUs=1", None),
+        ("MaxOutstandingUnexpectedPDUs=4294967296", None),
+        ("MaxAHSLength=0", Some(0)),
+        ("MaxAHSLength=4294967295", Some(0)),
+        ("MaxOutstandingUnexpectedPDUs=0", Some(0)),
+        ("MaxOutstandingUnexpectedPDUs=2", Some(2)),
+        ("MaxOutstandingUnexpectedPDUs=4294967295", Some(u32::MAX)),
     ] {
         let mut lab = offered(Capabilities::RDMA);
         lab.answer(DONE, &format!("RDMAExtensions=Yes\n{pair}\n"));
-        match is_one {
-            true => assert!(lab.done().parameters.rdma.is_some(), "{pair}"),
-            false => assert!(matches!(lab.error(), LoginError::Answer { .. }), "{pair}"),
+        match unexpected_max {
+            None => assert!(matches!(lab.error(), LoginError::Answer { .. }), "{pair}"),
+            max => {
+                let agreed = lab.done().parameters.rdma.map(|rdma| rdma.unexpected_max);
+                assert_eq!(agreed, max, "{pair}");
+            }
         }
     }
 }

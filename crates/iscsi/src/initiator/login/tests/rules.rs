@@ -170,7 +170,7 @@ fn a_transition_that_was_refused_is_asked_for_again() {
     assert_eq!(lab.done().target_alias.as_deref(), Some("a disk"));
 }
 
-/// Covers: LGN-38/I.
+/// Covers: LGN-38/I, LGN-01.
 #[test]
 fn a_status_other_than_success_closes_the_connection() {
     for status in [0x0101, 0x0102, 0x0200, 0x0203, 0x020b, 0x0300, 0x0302, 0x0401] {
@@ -179,6 +179,9 @@ fn a_status_other_than_success_closes_the_connection() {
             let response = LoginResponse { status, ..lab.response(stages) };
             lab.feed(response, "TargetAddress=192.0.2.7:3260\n");
             assert!(lab.closes && lab.ends.len() == 1, "{status:04x}");
+            let begins =
+                |(request, _): &&(LoginRequest, String)| request.current == Stage::Security;
+            assert_eq!(lab.requests.iter().filter(begins).count(), 1, "not once more, here");
             assert_eq!(lab.login.poll_timeout(), None);
         }
     }

@@ -71,7 +71,7 @@ fn reject(lab: &mut Lab, reason: u8, request: Request) {
     lab.control(Response::Reject(reject), &header);
 }
 
-/// Covers: ERL-12, SNK-05, DGT-09, SNK-10.
+/// Covers: ERL-12, SNK-05, DGT-09, SNK-10, DSN-07c.
 #[test]
 fn a_status_before_its_data_is_not_acknowledged() {
     let mut lab = level(1);

@@ -233,6 +233,38 @@ fn a_segment_length_is_that_of_its_connection() {
     assert_eq!(lab.declared(), Some(Ok(())));
 }
 
+/// What a login alone settles, and markers, are known and refused.
+///
+/// Covers: KEY-05b/I, KEY-14b/I, KEY-15b/I, KEY-23b/I, KEY-24b/I, KEY-26b/I, KEY-27b/I, KEY-28b/I,
+/// KEY-29b/I, KEY-30b/I, KEY-32b/I, KEY-35b/I, OBS-02/I.
+#[test]
+fn keys_of_a_login_are_refused_behind_it() {
+    for pair in [
+        "MaxConnections=1",
+        "InitialR2T=No",
+        "InitialR2T=Yes",
+        "ImmediateData=Yes",
+        "MaxBurstLength=512",
+        "FirstBurstLength=512",
+        "DefaultTime2Wait=0",
+        "DefaultTime2Retain=0",
+        "MaxOutstandingR2T=1",
+        "DataPDUInOrder=Yes",
+        "DataSequenceInOrder=Yes",
+        "ErrorRecoveryLevel=0",
+        "TaskReporting=RFC3720",
+        "OFMarkInt=2048",
+        "IFMarkInt=2048~8192",
+    ] {
+        let mut lab = Lab::new();
+        lab.declare(4096);
+        lab.text(Some(Ttt(8)), false, format!("{pair}\0").as_bytes());
+        let (key, _) = pair.split_once('=').unwrap();
+        let answer = lab.texts().pop().map(|(_, data)| data);
+        assert_eq!(answer, Some(format!("{key}=Reject\0").into_bytes()));
+    }
+}
+
 /// Covers: TXT-12, NEG-23/I, TXT-13/I.
 #[test]
 fn a_key_that_comes_twice_begins_the_negotiation_anew() {
