@@ -177,6 +177,7 @@ mod tests {
         bytes
     }
 
+    /// Covers: ISP-02/S.
     #[test]
     fn a_header_before_a_pdu_names_memory() {
         let write = [1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -196,7 +197,7 @@ mod tests {
         }
     }
 
-    /// Covers: ISC-13/S.
+    /// Covers: ISC-13/S, ISP-02/S.
     #[test]
     fn hello_and_its_answer_speak_version_10() {
         let (max_version, min_version, version) = (ISER_VERSION, ISER_VERSION, ISER_VERSION);

@@ -237,6 +237,7 @@ mod tests {
     use super::super::*;
     use super::*;
 
+    /// Covers: FMT-11/T, FMT-11/I.
     #[test]
     fn data_out() {
         let pdu = DataOut {
@@ -307,6 +308,15 @@ mod tests {
         assert_eq!(Response::parse(&bytes), Ok(Response::DataIn(pdu)));
     }
 
+    /// Covers: SRS-06.
+    #[test]
+    fn a_count_without_a_flag_is_none() {
+        let mut bytes = collapsed().emit(512);
+        bytes[44..].copy_from_slice(&7_u32.to_be_bytes());
+        assert_eq!(Response::parse(&bytes), Ok(Response::DataIn(collapsed())));
+    }
+
+    /// Covers: FMT-11/T, FMT-11/I.
     #[test]
     fn data_in_without_status() {
         let pdu = DataIn {

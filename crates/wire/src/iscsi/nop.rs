@@ -146,6 +146,7 @@ mod tests {
     use super::super::*;
     use super::*;
 
+    /// Covers: FMT-11/T, FMT-11/I.
     #[test]
     fn ping() {
         let pdu = NopOut {

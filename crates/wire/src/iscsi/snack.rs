@@ -94,6 +94,7 @@ mod tests {
     use super::super::*;
     use super::*;
 
+    /// Covers: FMT-11/T, FMT-11/I.
     #[test]
     fn snack() {
         let pdu = Snack {

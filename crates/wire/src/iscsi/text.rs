@@ -176,6 +176,7 @@ mod tests {
     use super::super::*;
     use super::*;
 
+    /// Covers: FMT-11/T, FMT-11/I.
     #[test]
     fn request() {
         let pdu = TextRequest {

@@ -172,7 +172,7 @@ mod tests {
     use super::super::*;
     use super::*;
 
-    /// Covers: TMF-27/S.
+    /// Covers: TMF-27/S, FMT-11/T, FMT-11/I.
     #[test]
     fn request() {
         let pdu = TaskManagementRequest {

@@ -99,7 +99,7 @@ fn hello(max_version: u8, min_version: u8, ird: u16) -> [u8; 28] {
     IserHeader::Hello { max_version, min_version, ird }.emit()
 }
 
-/// Covers: ISC-09, ISC-10, ISC-11.
+/// Covers: ISC-09, ISC-10, ISC-11, ISC-13/T.
 #[test]
 fn a_hello_is_answered_where_it_was_announced() {
     let (max_version, version) = (ISER_VERSION, ISER_VERSION);

@@ -110,7 +110,7 @@ fn ping_with(data: &[u8]) -> initiator::Op {
     initiator::Op::SendControl { request, data: data.to_vec() }
 }
 
-/// Covers: ISP-03, ISP-19/I.
+/// Covers: ISP-03, ISP-19/I, FMT-10/I.
 #[test]
 fn memory_is_named_by_commands_that_move_data_and_by_nothing_else() {
     let mut facing = Facing::new();
@@ -133,6 +133,17 @@ fn memory_is_named_by_commands_that_move_data_and_by_nothing_else() {
     assert!(message[16..28].iter().all(|byte| *byte == 0));
     let message = facing.command(command(TASK, false, 100), 100);
     assert_eq!(message[..28], none, "all of it is here");
+    // Nor by data that comes unasked.
+    let mut facing = Facing::new();
+    let write = Some(Slice::from(bytes(1, 100)));
+    facing.near.submit(initiator::Op::Attach { task: TASK, write, read: None });
+    let command = ScsiCommand { final_: false, ..command(TASK, false, 100) };
+    let (task, immediate, unsolicited_end) = (TASK, 10, 50);
+    let op = initiator::Op::SendCommand { task, command, immediate, unsolicited_end };
+    facing.near.submit(op);
+    let segments = facing.segments();
+    let [_, data] = &segments[..] else { panic!("{segments:?}") };
+    assert_eq!((&data[18..18 + 28], data[18 + 28]), (&none[..], 0x05));
 }
 
 /// Covers: ISP-11.
@@ -303,9 +314,12 @@ fn greeting() -> Facing {
     facing
 }
 
-/// Covers: ISC-08.
+/// Covers: ISC-08, ISC-13/I.
 #[test]
 fn a_hello_comes_first_and_nothing_goes_out_before_it_is_answered() {
+    let mut facing = Facing::new();
+    facing.near.submit(initiator::Op::NoticeKeys(initiator::Keys::LOGIN));
+    assert_eq!(facing.message(ping_with(b""))[0], 0x10, "nobody has asked for one");
     let mut facing = greeting();
     let ird = facing.ird;
     let (max_version, version) = (10, 10);

@@ -321,11 +321,15 @@ fn messages_that_iser_does_not_have_end_the_connection() {
     let hello = IserHeader::Hello { max_version: 10, min_version: 10, ird: 1 };
     let pdu = status(TASK).emit(0);
     let plain = IserHeader::PLAIN.emit();
-    let mut other = plain;
-    other[0] = 0x40;
+    for opcode in (0..16).filter(|opcode| *opcode != 1) {
+        let mut other = plain;
+        other[0] = opcode << 4;
+        let mut rogue = Rogue::facing(command(TASK, true, 100), &[], 100);
+        rogue.stream.send(Head::of(&[&other, &pdu]).unwrap(), Slice::empty(), None);
+        rogue.assert_ended(Cause::UNEXPECTED_OPCODE);
+    }
     for parts in [
         [&hello.emit()[..], &pdu],
-        [&other, &pdu],
         [&plain, &[]],
         [&plain, &pdu[..47]],
         // More than its header says.
@@ -382,9 +386,17 @@ fn a_target_takes_no_messages_that_iser_does_not_have() {
     let pdu = emitted(command(TASK, true, 0));
     let plain = IserHeader::PLAIN.emit();
     let hello = IserHeader::Hello { max_version: 10, min_version: 10, ird: 1 }.emit();
-    let mut other = plain;
-    other[0] = 0;
-    for parts in [[&hello[..], &pdu], [&other, &pdu], [&plain, &[]], [&plain, &pdu[..47]]] {
+    let others: Vec<_> = (0..16)
+        .filter(|opcode| *opcode != 1)
+        .map(|opcode| {
+            let mut other = plain;
+            other[0] = opcode << 4;
+            other
+        })
+        .collect();
+    let others = others.iter().map(|other| [&other[..], &pdu]);
+    let cut = [[&hello[..], &pdu], [&plain, &[]], [&plain, &pdu[..47]]];
+    for parts in others.chain(cut) {
         let events = far_events(&parts);
         let told = StreamViolation::Rdma(Some(Cause::UNEXPECTED_OPCODE));
         assert!(

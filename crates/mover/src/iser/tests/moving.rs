@@ -80,7 +80,7 @@ fn reassign(lost: &mut Pair, pair: &mut Pair) {
 
 /// What was written there before is not counted: the target says so of what it writes here.
 ///
-/// Covers: ISP-22, ISE-07/I.
+/// Covers: ISP-22, ISE-07/I, ISP-14.
 #[test]
 fn a_read_names_its_memory_anew_and_gets_all_of_it() {
     let all = bytes(1, 6000);
@@ -105,7 +105,7 @@ fn a_read_names_its_memory_anew_and_gets_all_of_it() {
 
 /// What came with the command stays with it; what was to come unasked is fetched.
 ///
-/// Covers: ISP-22, ISE-07/T, ISE-07/I.
+/// Covers: ISP-22, ISE-07/T, ISE-07/I, ISP-13.
 #[test]
 fn a_write_names_all_but_its_immediate_data_anew() {
     let all = bytes(2, 9000);

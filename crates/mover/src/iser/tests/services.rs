@@ -184,6 +184,21 @@ fn memory_stays_until_the_end_of_its_task_whatever_else_is_said() {
     let [initiator::Event::Ended(ended)] = &at_near[..] else { panic!("{at_near:?}") };
     assert_eq!((ended.received, pair.near.advertised()), (200, 0));
     assert_eq!(pair.near.submit(initiator::Op::Detach { task: TASK }).unwrap()[..], all[..]);
+    // Of a write, whatever of it has come unasked, or was fetched.
+    let mut pair = Pair::new();
+    pair.write(&bytes(4, 3000), 100, 1000);
+    pair.attach(3000);
+    for at in [1000, 2000] {
+        assert_eq!(pair.near.advertised(), 1);
+        pair.far.submit(get(at, 1000));
+        pair.far.submit(control(pong(Itt(at)), &[]));
+        let (at_far, _) = pair.exchange();
+        assert!(at_far.iter().any(|event| matches!(event, target::Event::DataDone { .. })));
+    }
+    assert_eq!(pair.near.advertised(), 1);
+    pair.far.submit(control(status(TASK), &[]));
+    pair.exchange();
+    assert_eq!(pair.near.advertised(), 0);
 }
 
 /// An initiator that takes all that may come unasked, and for each command of a window its end,

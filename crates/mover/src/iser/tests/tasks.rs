@@ -162,7 +162,7 @@ fn a_bidirectional_command_names_both() {
     assert_eq!(pair.near.submit(initiator::Op::Detach { task: TASK }).unwrap()[..], back[..]);
 }
 
-/// Covers: DAP-01/S, DAP-10/S, DAP-16/S.
+/// Covers: DAP-01/S, DAP-10/S, DAP-16/S, FMT-10/T.
 #[test]
 fn other_pdus_come_as_they_are_and_in_order() {
     let mut pair = Pair::new();

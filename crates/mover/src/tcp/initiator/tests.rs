@@ -136,7 +136,7 @@ fn writing(keys: Keys, length: u32, immediate: u32, unsolicited_end: u32) -> (Tc
     (tcp, pdus)
 }
 
-/// Covers: FMT-01/I.
+/// Covers: FMT-01/I, FMT-10/I.
 #[test]
 fn a_write_with_its_data_is_laid_out_as_the_standard_has_it() {
     const LENGTH: u32 = 0x0102;

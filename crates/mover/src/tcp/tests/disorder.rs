@@ -91,6 +91,19 @@ fn every_order_of_a_burst_gives_the_same_bytes() {
     }
 }
 
+/// Wherever it stands: behind what has come, within it, and where nothing has.
+///
+/// Covers: DIN-14/T.
+#[test]
+fn pdus_of_no_bytes_are_taken_in_every_order() {
+    let outs = [4096..6000, 6000..8192, 4096..4096, 5000..5000, 8192..8192];
+    each_order(&outs, &mut |outs| {
+        let (told, buffer) = run(ANY_ORDER, outs);
+        assert_eq!(told, done(), "{outs:?}");
+        assert_eq!(buffer[4096..8192], pattern(BUFFER)[4096..8192], "{outs:?}");
+    });
+}
+
 /// Five PDUs with one fault: in each of the 120 orders the burst fails, and nothing is written
 /// beside it.
 ///

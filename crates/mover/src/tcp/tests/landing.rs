@@ -99,6 +99,37 @@ fn a_task_that_ends_meanwhile_does_not_get_its_buffer_back() {
     assert!(matches!(host.notes.last(), Some(Note::Control(Request::NopOut(_), _))));
 }
 
+/// What is longer than what was asked for does not land: it would go on behind that.
+///
+/// Covers: DOU-12a.
+#[test]
+fn nothing_lands_beside_a_burst() {
+    for keys in [wide(PLAIN), wide(DIGESTS)] {
+        let mut host = Host::logged_in(keys);
+        let mut buf = host.pool.take(150_000).expect("a buffer");
+        buf.fill(0xee);
+        host.tcp.submit(Op::Attach { task: task(1), buf });
+        let (lun, offset, length) = (LUN, 0, 50_000);
+        host.submit(Op::GetData {
+            task: task(1),
+            itt: Itt(1),
+            lun,
+            offset,
+            length,
+            numbers: numbers(9),
+        });
+        let [(Response::R2t(asked), _)] = responses(&host.drain(), keys)[..] else {
+            panic!("an R2T")
+        };
+        let out = Request::DataOut(data_out(1, asked.ttt.0, 0, 0));
+        let bytes = pdu(&out, &pattern(100_000), keys);
+        assert_eq!(land(&mut host, &bytes, 48, 1 << 20), 0);
+        let buf = host.tcp.submit(Op::Detach { task: task(1) }).expect("the buffer");
+        assert_eq!(buf[..50_000], pattern(50_000));
+        assert!(buf[50_000..].iter().all(|byte| *byte == 0xee));
+    }
+}
+
 /// The device server asks for data that is under way already, and gives a buffer for it.
 #[test]
 fn a_buffer_that_comes_meanwhile_gets_all_that_is_there() {

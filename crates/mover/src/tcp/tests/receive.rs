@@ -324,18 +324,19 @@ fn an_ahs_belongs_to_commands_only() {
     }
 }
 
-/// Covers: FMT-15.
+/// Covers: FMT-15, REJ-01.
 #[test]
 fn a_broken_ahs_list_is_rejected() {
     // Longer than the list; of an unknown type.
-    for ahs in [[0xff, 0xff, 1, 0, 0, 0, 0, 0], [0, 5, 9, 0, 0, 0, 0, 0]] {
-        let mut host = Host::logged_in(PLAIN);
+    let lists = [[0xff, 0xff, 1, 0, 0, 0, 0, 0], [0, 5, 9, 0, 0, 0, 0, 0]];
+    for (ahs, keys) in lists.into_iter().flat_map(|ahs| [(ahs, PLAIN), (ahs, DIGESTS)]) {
+        let mut host = Host::logged_in(keys);
         let mut header = Vec::new();
         Request::Command(write(1, 4)).emit(4, &mut header);
         header[4] = 2;
         header.extend_from_slice(&ahs);
-        host.feed(&frame(header.clone(), b"data", PLAIN, 0));
-        host.feed(&pdu(&Request::NopOut(nop_out(7)), &[], PLAIN));
+        host.feed(&frame(header.clone(), b"data", keys, 0));
+        host.feed(&pdu(&Request::NopOut(nop_out(7)), &[], keys));
         let [Note::Rejected(reason, rejected), Note::Control(..)] = &host.notes[..] else {
             panic!("unexpected: {:?}", host.notes);
         };

@@ -187,7 +187,7 @@ fn an_empty_segment_has_no_data_digest() {
     assert_eq!(host.drain().len(), 2 * (BHS_LEN + 4));
 }
 
-/// Covers: DSN-03, R2T-02, R2T-09.
+/// Covers: DSN-03, R2T-02, R2T-09, FMT-10/T.
 #[test]
 fn r2ts_are_numbered_for_each_task_and_named_apart() {
     let mut host = Host::logged_in(DIGESTS);

@@ -375,7 +375,7 @@ fn the_bytes_of_a_read_are_in_place_when_it_is_told() {
     assert_eq!((a.told(), a.bytes(sink)), (vec![('r', 1)], data));
 }
 
-/// Covers: DDP-11/S, RDM-10/S.
+/// Covers: DDP-11/S, RDM-10/S, RDM-12/S.
 #[test]
 fn messages_may_be_empty() {
     let (mut a, mut b) = pair();
