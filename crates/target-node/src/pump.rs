@@ -131,6 +131,8 @@ struct Connection {
     ticket: Option<Ticket>,
     dirty: bool,
     paused: bool,
+    /// Bytes of messages that waited on it when it was looked at last, which are counted for all.
+    messages: usize,
     /// Data may go from the port straight to its buffer.
     lands: bool,
     /// Everything has been said and the socket is half closed.

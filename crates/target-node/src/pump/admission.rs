@@ -237,6 +237,7 @@ impl<P: Port> Pump<P> {
             ticket: None,
             dirty: false,
             paused: false,
+            messages: 0,
             lands: false,
             ended: false,
             held_until: None,

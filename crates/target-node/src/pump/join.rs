@@ -188,7 +188,8 @@ impl<P: Port> Pump<P> {
         let Some(connection) = self.connections.remove(key) else { return };
         self.context.timers.cancel(token(Kind::ConnectionTimer, key).0);
         self.context.shared.strangers.leave(connection.ticket.as_ref());
-        let Connection { line, peer, local, mover, phase, .. } = connection;
+        let Connection { line, peer, local, mover, phase, messages, .. } = connection;
+        self.context.owed.replace_messages(messages, 0);
         let (Phase::Moving(moving), Some(carrier)) = (phase, line.into_carrier(fd)) else { return };
         let ends = Ends { peer, local };
         let reactor = moving.reactor;

@@ -116,7 +116,8 @@ impl<P: Port> Pump<P> {
     /// Panics if an invariant of a session does not hold.
     pub(crate) fn check_sessions(&self) {
         assert!(self.context.effects.is_empty(), "what an event means for others is carried out");
-        self.context.owed.check(self.sessions.len());
+        let messages = self.connections.iter().map(|(_, connection)| connection.messages).sum();
+        self.context.owed.check(self.sessions.len(), messages);
         for (_, session) in self.sessions.iter() {
             session.machine.check();
         }

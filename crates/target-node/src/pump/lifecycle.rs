@@ -117,6 +117,7 @@ impl<P: Port> Pump<P> {
 
     pub(super) fn remove_connection(&mut self, key: Key) {
         if let Some(connection) = self.connections.remove(key) {
+            self.context.owed.replace_messages(connection.messages, 0);
             self.gone.connections.join(connection.mover.counters());
             self.context.shared.strangers.leave(connection.ticket.as_ref());
             connection.line.close(&mut self.context.port);

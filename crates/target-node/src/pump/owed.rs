@@ -7,7 +7,7 @@
 //! what all of them together are owed is lent up to a bound, and copied beyond that.
 //!
 //! Messages, such as the answers to pings, are in no pool: who does not take them is not heard any
-//! more when its part of what all may have is full.
+//! more when it has the most that one may have, or a little and all together have the most.
 
 use engine::Port;
 use iscsi::datamover::TaskId;
@@ -34,14 +34,13 @@ const OWED_MAX: usize = 16 << 20;
 /// default at most is as much as a line needs to be busy.
 pub(super) const OWED_MIN: usize = 4 << 20;
 
-/// What may wait of messages, bytes, on all connections: each has its part in it, by how many
-/// sessions there are when it takes it, within
+/// What may wait of messages, bytes, on all connections, before none may have more than
 const MESSAGES_ALL: usize = 64 << 20;
 
-/// several times what the statuses of a whole command window take,
+/// several times what the statuses of a whole command window take.
 const MESSAGES_MIN: usize = 256 << 10;
 
-/// and what may wait at all.
+/// What may wait on one as long as all have less.
 const MESSAGES_MAX: usize = 16 << 20;
 
 /// What the sessions of a reactor are owed together.
@@ -49,6 +48,8 @@ const MESSAGES_MAX: usize = 16 << 20;
 pub(super) struct Owed {
     bytes: usize,
     sessions: usize,
+    /// Bytes of messages that wait on all connections.
+    messages: usize,
 }
 
 impl Owed {
@@ -83,15 +84,23 @@ impl Owed {
         (OWED_ALL / sessions.max(1)).clamp(OWED_MIN, OWED_MAX)
     }
 
-    /// What may wait of messages on a connection, on one of so many reactors.
-    pub(super) fn messages_max(&self, reactors: usize) -> usize {
-        let sessions = self.sessions.saturating_mul(reactors);
-        (MESSAGES_ALL / sessions.max(1)).clamp(MESSAGES_MIN, MESSAGES_MAX)
+    /// On a connection other bytes of messages wait than before.
+    pub(super) const fn replace_messages(&mut self, before: usize, now: usize) {
+        self.messages = self.messages.saturating_sub(before).saturating_add(now);
     }
 
-    /// Panics if it knows of another number of sessions.
-    pub(super) fn check(&self, sessions: usize) {
+    /// What may wait of messages on a connection, on one of so many reactors.
+    pub(super) fn messages_max(&self, reactors: usize) -> usize {
+        match self.messages < MESSAGES_ALL / reactors.max(1) {
+            true => MESSAGES_MAX,
+            false => MESSAGES_MIN,
+        }
+    }
+
+    /// Panics if it knows of another number of sessions, or of messages that wait on no connection.
+    pub(super) fn check(&self, sessions: usize, messages: usize) {
         assert_eq!(self.sessions, sessions, "each session has its part in what may be owed");
+        assert_eq!(self.messages, messages, "what waits is counted once, and no longer");
     }
 }
 
@@ -133,14 +142,20 @@ impl<P: Port> SessionView<'_, P> {
 mod tests {
     use super::*;
 
+    /// However they come: one by one, in sessions of several connections, and on some of the
+    /// reactors only.
     #[test]
     fn messages_for_all_connections_have_one_bound() {
-        let of = |sessions| Owed { bytes: 0, sessions };
-        assert_eq!((of(0).messages_max(1), of(1).messages_max(2)), (MESSAGES_MAX, MESSAGES_MAX));
-        for sessions in [16, 60, 256] {
-            assert!(of(sessions).messages_max(1) * sessions <= MESSAGES_ALL, "{sessions}");
+        for reactors in [1, 2, 16] {
+            let (mut owed, connections) = (Owed::default(), 500);
+            for _ in 0..connections {
+                owed.replace_messages(0, owed.messages_max(reactors));
+            }
+            let most = MESSAGES_ALL / reactors + MESSAGES_MAX + connections * MESSAGES_MIN;
+            assert!((MESSAGES_ALL / reactors..most).contains(&owed.messages), "{owed:?}");
+            assert_eq!(owed.messages_max(reactors), MESSAGES_MIN);
+            owed.replace_messages(owed.messages, 0);
+            assert_eq!(owed.messages_max(reactors), MESSAGES_MAX, "all has left");
         }
-        assert_eq!(of(128).messages_max(2), MESSAGES_MIN);
-        assert_eq!(of(usize::MAX).messages_max(3), MESSAGES_MIN);
     }
 }

@@ -198,6 +198,8 @@ impl<P: Port> ConnectionView<'_, P> {
             return Transmitted::InPart;
         }
         let (burden, messages) = (connection.mover.burden(), connection.mover.messages());
+        let counted = std::mem::replace(&mut connection.messages, messages);
+        context.owed.replace_messages(counted, messages);
         let most = context.owed.messages_max(context.shared.mailboxes.len());
         if !connection.paused && (burden > BACKLOG_HIGH || messages > most) {
             connection.paused = true;
