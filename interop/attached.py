@@ -637,6 +637,28 @@ def waits(process, path):
         time.sleep(0.02)
 
 
+# Has 64 writes of 1 MiB wait, which is more than there is room for.
+WRITER = """
+import os, sys, threading
+file, data = os.open(sys.argv[1], os.O_WRONLY), bytes(1 << 20)
+for at in range(64):
+    threading.Thread(target=os.pwrite, args=(file, data, at << 20)).start()
+print("begun", flush=True)
+"""
+
+
+def dies(path):
+    """So does who waits for room, and who has taken it."""
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, path], stdout=subprocess.PIPE)
+    need(writer.stdout.readline() == b"begun\n", "it does not begin")
+    time.sleep(0.5)
+    writer.kill()
+    # With all its threads.
+    need(select.select([writer.stdout], [], [], SECONDS)[0], "it cannot be killed")
+    writer.wait(timeout=SECONDS)
+    need(os.path.exists(path), "nobody asks for requests any more")
+
+
 def killed(folder):
     """Who waits for a target that is away can be killed, and is not disturbed by other signals."""
     where = folder_at(f"{folder}/killed")
@@ -658,6 +680,7 @@ def killed(folder):
                     waits(process, disk.path)
                     process.send_signal(number)
                     need(process.wait(timeout=SECONDS) == -number, f"it ended otherwise: {process}")
+            dies(disk.path)
             need(alarmed.poll() is None, "an alarm interrupted it")
             target = server.start(store, listen=listen)
             said = alarmed.communicate(timeout=SECONDS)[1]

@@ -165,12 +165,16 @@ impl Shared {
         self.carrier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Memory for a write. Without any the thread waits: the memory comes back when writes end,
-    /// which needs this thread not.
-    fn room(&self, bytes: usize) -> Option<Buf> {
+    /// Memory for a write of a thread. Without any ours waits: the memory comes back when writes
+    /// end, which needs it not.
+    ///
+    /// # Errors
+    /// Nothing more is taken, or the other thread is being killed.
+    fn room(&self, bytes: usize, thread: u32) -> Result<Buf, Errno> {
+        let mut look_at = Instant::now() + interrupts::LOOK;
         loop {
             if self.closing.load(Ordering::Acquire) {
-                return None;
+                return Err(Errno::IO);
             }
             let others = self.writing.fetch_add(bytes, Ordering::AcqRel);
             let taken = match others < limits::FUSE_WRITES_MAX {
@@ -178,10 +182,18 @@ impl Shared {
                 // What is left is for reads: writes of parts of blocks end after some.
                 false => None,
             };
-            if taken.is_some() {
-                return taken;
+            if let Some(taken) = taken {
+                return Ok(taken);
             }
             self.writing.fetch_sub(bytes, Ordering::AcqRel);
+            if Instant::now() >= look_at {
+                // All that take what is told of signals may wait here.
+                interrupts::let_go(self);
+                if interrupts::is_killed(thread) {
+                    return Err(Errno::INTR);
+                }
+                look_at = Instant::now() + interrupts::LOOK;
+            }
             std::thread::sleep(limits::ROOM_INTERVAL);
         }
     }

@@ -168,9 +168,9 @@ impl Ticket {
         self.thread
     }
 
-    /// Whether somebody still waits for the answer to the request `unique` by this.
-    pub(super) fn is_of(&self, unique: u64) -> bool {
-        self.unique == Some(unique)
+    /// The request whose answer its thread waits for; None: it has one.
+    pub(super) fn waits(&self) -> Option<(u64, u32)> {
+        Some((self.unique?, self.thread))
     }
 
     pub(super) fn done(self) {

@@ -108,7 +108,7 @@ impl Files {
 
     fn serve(self) -> io::Result<()> {
         let mut head = [0; message::HEAD_BYTES];
-        let Some(mut room) = self.shared.room(limits::FUSE_BYTES_MAX as usize) else {
+        let Ok(mut room) = self.shared.room(limits::FUSE_BYTES_MAX as usize, 0) else {
             return Ok(());
         };
         while let Some(length) = self.shared.device.receive(&mut head, &mut room)? {
@@ -258,7 +258,10 @@ impl Files {
         let (new, whole) = (length as usize, split::length(blocks));
         let is_long = new == whole && Pool::cost(new) == Pool::cost(room.len());
         let held = if is_long { room.len() } else { whole };
-        let Some(mut buf) = self.shared.room(held) else { return ticket.error(Errno::IO) };
+        let mut buf = match self.shared.room(held, ticket.thread()) {
+            Ok(buf) => buf,
+            Err(error) => return ticket.error(error),
+        };
         if is_long {
             std::mem::swap(&mut buf, room);
             buf.truncate(new);
