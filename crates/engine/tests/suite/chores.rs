@@ -20,22 +20,29 @@ use crate::rig::next;
 #[derive(Debug)]
 struct Errand {
     result: mpsc::Receiver<Result<(), i32>>,
-    done: Arc<AtomicBool>,
+    course: Arc<Course>,
+}
+
+#[derive(Debug, Default)]
+struct Course {
+    begun: AtomicBool,
+    done: AtomicBool,
 }
 
 impl Chore for Errand {
     fn run(&mut self) -> Result<(), i32> {
+        self.course.begun.store(true, Ordering::SeqCst);
         let result = self.result.recv().unwrap_or(Err(1));
-        self.done.store(true, Ordering::SeqCst);
+        self.course.done.store(true, Ordering::SeqCst);
         result
     }
 }
 
-fn errand() -> (mpsc::Sender<Result<(), i32>>, Arc<AtomicBool>, Work) {
+fn errand() -> (mpsc::Sender<Result<(), i32>>, Arc<Course>, Work) {
     let (sender, result) = mpsc::channel();
-    let done = Arc::new(AtomicBool::new(false));
-    let chore = Box::new(Errand { result, done: Arc::clone(&done) });
-    (sender, done, Work::Chore { chore })
+    let course = Arc::new(Course::default());
+    let chore = Box::new(Errand { result, course: Arc::clone(&course) });
+    (sender, course, Work::Chore { chore })
 }
 
 pub(crate) fn they_run_beside_the_port<P: Port>(make: impl Fn(&Config) -> P) {
@@ -66,14 +73,17 @@ pub(crate) fn they_run_beside_the_port<P: Port>(make: impl Fn(&Config) -> P) {
 
 pub(crate) fn dropping_the_port_waits_for_a_chore<P: Port>(make: impl Fn(&Config) -> P) {
     let mut port = make(&Config::default());
-    let (sender, done, work) = errand();
+    let (sender, course, work) = errand();
     port.submit(Token(1), work);
-    port.wait(Some(port.now() + Duration::from_millis(20)));
+    // On a busy machine its thread may take a while to come.
+    while !course.begun.load(Ordering::SeqCst) {
+        port.wait(Some(port.now() + Duration::from_millis(1)));
+    }
     let late = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
         sender.send(Ok(())).unwrap();
     });
     drop(port);
-    assert!(done.load(Ordering::SeqCst), "what has begun is finished");
+    assert!(course.done.load(Ordering::SeqCst), "what has begun is finished");
     late.join().unwrap();
 }
