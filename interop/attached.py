@@ -507,6 +507,76 @@ def background(folder):
     print("attach: what runs in the background is listed, detached and cleaned up")
 
 
+def says(state, wanted, words):
+    """Within a while, and as `attached` does without --json, too."""
+    deadline = time.monotonic() + SECONDS
+    while state_now(state) != wanted:
+        need(time.monotonic() < deadline, f"it is not said that it {wanted}")
+        time.sleep(0.05)
+    run(BINARY, "attached", *state, words=words)
+
+
+def troubled(folder):
+    """Disks that are others or none, and flushes that fail, are told of before anybody asks."""
+    where, state = folder_at(f"{folder}/troubled"), state_of(folder)
+    listen = f"127.0.0.1:{server.free_port()}"
+    image = f"file:{folder}/troubled.img,size={DISK}"
+
+    # Memory is another disk at each start, and has no cache: nothing of it was lost by a cache.
+    target = server.start("memory:16M", listen=listen)
+    attach = [BINARY, "attach", target.url, where, "--daemon", *state]
+    try:
+        run(*attach)
+        with open(f"{where}/disk", "r+b") as file:
+            file.write(b"x")
+        target.kill()
+        target = server.start("memory:16M", listen=listen)
+        says(state, "fails", "another one than before")
+        fails(errno.EIO, read, f"{where}/disk")
+        run(BINARY, "detach", where, *state, words="no more")
+    finally:
+        target.kill()
+
+    # The number is taken away, and given again.
+    target = server.start(image, listen=listen)
+    try:
+        run(*attach)
+        target.order("lun", "remove", "0")
+        says(state, "fails", "logical unit not supported")
+        fails(errno.EIO, read, f"{where}/disk")
+        target.order("lun", "add", image, "--number", "0")
+        says(state, "works", f"{where}/disk")
+        read(f"{where}/disk")
+        run(BINARY, "detach", where, *state, words="no more")
+
+        # Nothing is kept of what was written.
+        run(*attach, "--keep", "0")
+        file = os.open(f"{where}/disk", os.O_RDWR)
+        os.pwrite(file, bytes(4096), 0)
+        target.kill()
+        target = server.start(image, listen=listen)
+        fails(errno.EIO, os.fsync, file)
+        os.close(file)
+        says(state, "fails", "may be lost")
+        run(BINARY, "detach", where, *state, status=1, words="may be lost")
+
+        # Who works there is named.
+        run(*attach)
+        sleep = subprocess.Popen(["sleep", "60"], cwd=where)
+        run(BINARY, "detach", where, *state, status=1, words=f"sleep (process {sleep.pid})")
+        sleep.kill()
+        sleep.wait()
+        run(BINARY, "detach", where, *state, words="no more")
+    finally:
+        target.kill()
+    print("attach: disks that are others or none, and flushes that fail, are told of")
+
+
+def read(path):
+    with open(path, "rb", buffering=0) as file:
+        file.read(4096)
+
+
 def at_once(folder):
     """Several want the same at the same time."""
     where, state = folder_at(f"{folder}/at-once"), state_of(folder)
@@ -892,6 +962,7 @@ def test(folder, restarts):
         several(folder)
         killed(folder)
         background(folder)
+        troubled(folder)
         at_once(folder)
         hostile(folder)
         loops(folder)

@@ -85,6 +85,18 @@ pub(crate) struct Carrier<O> {
     ended: Vec<Ended<O>>,
     news: Vec<News>,
     last_flush: LastFlush,
+    /// Nothing goes well any more.
+    gone: Option<Gone>,
+    /// That flushes fail was told.
+    flushes_fail: bool,
+}
+
+/// Why nothing goes well any more.
+#[derive(Clone, Debug)]
+struct Gone {
+    cause: String,
+    /// Whether what was not flushed may be lost.
+    may_be_lost: bool,
 }
 
 /// A request has ended.
@@ -171,6 +183,8 @@ impl<O> Carrier<O> {
             ended: Vec::new(),
             news: Vec::new(),
             last_flush: LastFlush::Unwanted,
+            gone: None,
+            flushes_fail: false,
         }
     }
 
@@ -266,10 +280,8 @@ impl<O> Carrier<O> {
 
     /// How that has ended; None: it has not.
     pub(crate) fn finished(&self) -> Option<Result<(), Error>> {
-        if let Some(keeping) = &self.keeping
-            && keeping.keep.is_broken()
-        {
-            return Some(Err(Error::Broken(keeping.cause.clone())));
+        if let Some(Gone { cause, may_be_lost }) = &self.gone {
+            return Some(if *may_be_lost { Err(Error::Broken(cause.clone())) } else { Ok(()) });
         }
         match &self.last_flush {
             LastFlush::Over(result) => Some(result.clone().map_err(Error::Disk)),
@@ -441,10 +453,16 @@ impl<O> Carrier<O> {
     /// An operation has ended.
     fn on_end(&mut self, tag: u64, result: Outcome) {
         self.at_disk -= 1;
-        if let Err(Some(error)) = &result
-            && matches!(error.kind(), Kind::OtherDisk { .. })
-        {
-            self.on_other_disk(error);
+        if let Err(Some(error)) = &result {
+            match error.kind() {
+                Kind::OtherDisk { .. } => self.on_other_disk(error),
+                // What is kept is written again.
+                Kind::WritesLost if self.keeping.is_none() && !self.flushes_fail => {
+                    self.flushes_fail = true;
+                    self.news.push(News::FlushesFail(error.to_string()));
+                }
+                _ => {}
+            }
         }
         let Ok(number) = usize::try_from(tag / STEPS) else { return };
         match tag % STEPS {

@@ -270,6 +270,11 @@ impl Keep {
         if self.flushes_failed > limits::FLUSHES_MAX { self.give_up() } else { None }
     }
 
+    /// Whether something is kept, or may come to be.
+    pub(crate) fn holds_some(&self) -> bool {
+        !self.ranges.is_empty() || self.reserved > 0
+    }
+
     /// Nothing that is kept can be written again. Some, once.
     pub(crate) fn give_up(&mut self) -> Option<Step> {
         if self.is_broken() {

@@ -79,8 +79,17 @@ pub enum News {
     },
     /// They are, and flushed.
     WrittenAgain,
-    /// They cannot be, for this reason: requests fail from now on.
-    Broken(String),
+    /// Requests fail from now on: what the target may have lost cannot be written again, or there
+    /// is another disk in its place.
+    Broken {
+        /// Why.
+        cause: String,
+        /// Whether what was not flushed may be lost.
+        may_be_lost: bool,
+    },
+    /// Flushes fail from now on, for this reason: what was written and not flushed may be lost, and
+    /// nothing of it is kept.
+    FlushesFail(String),
     /// The disk has a volatile cache that cannot be flushed: nothing is kept.
     KeepsNothing,
     /// Somebody has unmounted it; or nobody serves it any more.

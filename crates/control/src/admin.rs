@@ -321,7 +321,7 @@ pub enum AttachmentState {
         /// What failed last.
         cause: String,
     },
-    /// They fail until the disk is attached anew.
+    /// They fail: until the disk is attached anew, or it answers otherwise.
     Fails {
         /// Since when.
         since: u64,

@@ -13,6 +13,7 @@ use initiator::Kind;
 use initiator::Operation;
 
 use super::Carrier;
+use super::Gone;
 use super::OWN_FLUSH;
 use super::REWRITE;
 use super::Task;
@@ -41,8 +42,6 @@ pub(super) struct Keeping {
     flush_again: Option<Instant>,
     /// Whether the disk has told that it has no volatile cache: it ends as soon as it can.
     is_over: bool,
-    /// Why nothing goes on.
-    pub(super) cause: String,
 }
 
 /// How an operation has ended; None: it was refused here, and never sent.
@@ -65,7 +64,6 @@ impl Keeping {
             background: None,
             flush_again: None,
             is_over: false,
-            cause: String::new(),
         }
     }
 
@@ -184,23 +182,29 @@ impl<O> Carrier<O> {
         keeping.keep.doubt(fate);
         if keeping.keep.is_broken() && !was_broken {
             let cause = "the disk told that it failed to keep what it had written durably";
-            self.give_up(cause.to_owned());
+            self.give_up(cause.to_owned(), true);
         }
     }
 
-    fn give_up(&mut self, cause: String) {
-        if let Some(keeping) = &mut self.keeping {
-            keeping.cause.clone_from(&cause);
-        }
-        self.news.push(News::Broken(cause));
+    fn give_up(&mut self, cause: String, may_be_lost: bool) {
+        self.news.push(News::Broken { cause: cause.clone(), may_be_lost });
+        self.gone = Some(Gone { cause, may_be_lost });
     }
 
     /// There is another disk in the place of the one that was.
     pub(super) fn on_other_disk(&mut self, error: &initiator::Error) {
-        let Some(keeping) = &mut self.keeping else { return };
-        if keeping.keep.give_up().is_some() {
-            self.give_up(error.to_string());
+        if self.gone.is_some() {
+            return;
         }
+        let may_be_lost = match &mut self.keeping {
+            Some(keeping) => {
+                let holds_some = keeping.keep.holds_some();
+                keeping.keep.give_up();
+                holds_some
+            }
+            None => self.is_volatile && self.has_written,
+        };
+        self.give_up(error.to_string(), may_be_lost);
     }
 
     /// Something that was written again has ended.
@@ -208,7 +212,7 @@ impl<O> Carrier<O> {
         let Some(keeping) = &mut self.keeping else { return };
         let step = keeping.keep.rewritten(result.as_ref().map(drop).map_err(drop));
         if let (Some(Step::Broken), Err(error)) = (step, result) {
-            self.give_up(error.to_string());
+            self.give_up(error.to_string(), true);
         }
     }
 
@@ -247,7 +251,7 @@ impl<O> Carrier<O> {
         };
         match (step, result) {
             (Some(Step::Steady), _) => self.news.push(News::WrittenAgain),
-            (Some(Step::Broken), Err(error)) => self.give_up(error.to_string()),
+            (Some(Step::Broken), Err(error)) => self.give_up(error.to_string(), true),
             _ => {}
         }
     }

@@ -395,7 +395,7 @@ fn another_disk_is_not_written_to() {
         let other = Ground::new();
         let _target = serve_disk(portal, &other, bytes, number);
         assert_eq!(client.ask(Kind::Flush, 0, 0, &[]), EIO);
-        attached.hears(|news| matches!(news, News::Broken(_)));
+        attached.hears(|news| matches!(news, News::Broken { may_be_lost: true, .. }));
         assert_eq!(client.ask(Kind::Read, 0, 512, &[]), EIO);
         assert_eq!(client.write(0, &[2; 512]), EIO);
         // Bytes within a block, and others that wait for them.
@@ -407,6 +407,58 @@ fn another_disk_is_not_written_to() {
         drop(client);
         attached.stop().expect_err("what was written is lost");
     }
+}
+
+/// Who has flushed all, or has written nothing, or whose disk had no cache, has lost nothing by
+/// that.
+#[test]
+fn another_disk_takes_nothing_of_what_was_flushed() {
+    let keeps_nothing = Settings { keep_bytes: 0, ..Settings::default() };
+    for settings in [Settings::default(), keeps_nothing] {
+        for writes in [false, true] {
+            let ground = Ground::new();
+            let target = serve_ground(ANYWHERE.into(), &ground, BYTES);
+            let portal = target.portals()[0];
+            let mut attached = attach_as(portal, PATIENCE, &settings);
+            let mut client = attached.client();
+            if writes {
+                assert_eq!(client.write(0, &[1; 4096]), 0);
+                assert_eq!(client.ask(Kind::Flush, 0, 0, &[]), 0);
+            }
+            // Without anything that is kept nobody knows what the flush was good for.
+            let may_be_lost = writes && settings.keep_bytes == 0;
+            target.stop(Duration::ZERO).unwrap();
+            let _target = serve_disk(portal, &Ground::new(), BYTES, 1);
+            assert_eq!(client.ask(Kind::Read, 0, 512, &[]), EIO);
+            attached.hears(|news| match news {
+                News::Broken { may_be_lost: told, .. } => *told == may_be_lost,
+                _ => false,
+            });
+            drop(client);
+            assert_eq!(attached.stop().is_err(), may_be_lost);
+        }
+    }
+}
+
+/// Flushes fail where nothing is kept, until it is attached anew: that is told once.
+#[test]
+fn flushes_that_fail_for_good_are_told_of() {
+    let ground = Ground::new();
+    let target = serve_ground(ANYWHERE.into(), &ground, BYTES);
+    let portal = target.portals()[0];
+    let settings = Settings { keep_bytes: 0, ..Settings::default() };
+    let mut attached = attach_as(portal, PATIENCE, &settings);
+    let mut client = attached.client();
+    assert_eq!(client.write(0, &[1; 4096]), 0);
+    target.stop(Duration::ZERO).unwrap();
+    ground.lock().unwrap().lose();
+    let _target = serve_ground(portal, &ground, BYTES);
+    assert_eq!(client.ask(Kind::Flush, 0, 0, &[]), EIO);
+    attached.hears(|news| matches!(news, News::FlushesFail(_)));
+    assert_eq!(client.ask(Kind::Flush, 0, 0, &[]), EIO);
+    assert_eq!(client.write(4096, &[2; 4096]), 0);
+    drop(client);
+    attached.stop().expect_err("what was written may be lost");
 }
 
 /// More of it: all goes on.
@@ -454,7 +506,7 @@ fn a_target_may_lie_about_its_size() {
     }
     let _target = serve_ground(portal, &ground, 1 << 50);
     assert_eq!(client.ask(Kind::Flush, 0, 0, &[]), EIO);
-    attached.hears(|news| matches!(news, News::Broken(_)));
+    attached.hears(|news| matches!(news, News::Broken { .. }));
     drop(client);
     attached.stop().expect_err("what was written is lost");
 }

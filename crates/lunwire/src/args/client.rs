@@ -553,8 +553,8 @@ pub(crate) struct AttachOptions {
 /// Where attachments are written down.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct AttachedPlace {
-    /// Folder by which attachments are found [default: lunwire in $XDG_RUNTIME_DIR, or in /run as
-    /// root]
+    /// Folder by which attachments are found [default: lunwire in $XDG_RUNTIME_DIR;
+    /// /run/lunwire-attached as root]
     #[arg(long, value_name = "PATH")]
     pub(crate) state_dir: Option<PathBuf>,
 }

@@ -82,6 +82,8 @@ const PATHS_BEFORE: u16 = 8;
 enum Word {
     Interrupted,
     News(News),
+    /// A look at the disk has found that it is ready, or why it is not.
+    Looked(Result<(), String>),
     Detach(Detach),
 }
 
@@ -210,9 +212,16 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         pid: std::process::id(),
         state: AttachmentState::Works,
     };
-    let losses = Losses::default();
-    let mut attached =
-        Attached { address: &address, url: &url, book: None, served, orders: None, losses };
+    let mut attached = Attached {
+        address: &address,
+        url: &url,
+        book: None,
+        served,
+        orders: None,
+        losses: Losses::default(),
+        failing: None,
+        is_over: false,
+    };
     let ready = attached.begin(options, listed, &attachment, &wake).and_then(|()| {
         if let Place::Nbd(attach::Address::Tcp(text)) = &place
             && !options::is_loopback(text)
@@ -239,6 +248,9 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     if has_grown {
         attached.take_size(geometry.bytes());
     }
+    let to = wake.clone();
+    // Who has gone wants to know nothing.
+    let looking = look::begin(looked_at, move |found| drop(to.send(Word::Looked(found))))?;
     let passed_on = std::thread::Builder::new().name("news".into()).spawn(move || {
         while let Ok(news) = from.recv() {
             if wake.send(Word::News(news)).is_err() {
@@ -246,7 +258,6 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
             }
         }
     })?;
-    let looking = look::begin(looked_at)?;
     let order = attached.wait_for_end(&words);
     drop(looking);
     leaving::set_most(LEAVING_MOST);
@@ -317,6 +328,10 @@ struct Attached<'a> {
     served: Served,
     orders: Option<Orders>,
     losses: Losses,
+    /// Why requests failed when the disk was looked at last.
+    failing: Option<String>,
+    /// They fail until it is attached anew.
+    is_over: bool,
 }
 
 impl Attached<'_> {
@@ -370,15 +385,27 @@ impl Attached<'_> {
                 Ok(Word::News(News::WrittenAgain)) => {
                     output::say(format_args!("{}: all is written again and flushed", self.url));
                 }
-                Ok(Word::News(News::Broken(cause))) => {
+                Ok(Word::News(News::Broken { cause, may_be_lost })) => {
+                    let lost = match may_be_lost {
+                        true => "what was not flushed may be lost, and cannot be written again: ",
+                        false => "",
+                    };
                     output::say(format_args!(
-                        "{}: what was not flushed may be lost, and cannot be written again: \
-                         {cause}; reads and writes fail from now on; try: attach it again",
+                        "{}: {lost}{cause}; reads and writes fail from now on; try: attach it \
+                         again",
                         self.url
                     ));
-                    let since = now();
-                    self.set_state(AttachmentState::Fails { since, cause });
+                    self.fails_for_good(cause);
                 }
+                Ok(Word::News(News::FlushesFail(cause))) => {
+                    output::say(format_args!(
+                        "{}: {cause}; flushes fail from now on; try: attach it again, and write \
+                         again what was not flushed",
+                        self.url
+                    ));
+                    self.fails_for_good(cause);
+                }
+                Ok(Word::Looked(found)) => self.on_look(found),
                 Ok(Word::News(News::KeepsNothing)) => output::say(format_args!(
                     "{}: the disk has a volatile cache that cannot be flushed; nothing is kept of \
                      what is written, and may be lost when the target begins anew",
@@ -416,9 +443,7 @@ impl Attached<'_> {
                 self.set_state(AttachmentState::Waits { since, cause: error.to_string() });
             }
             DiskEvent::Back => self.set_state(AttachmentState::Works),
-            DiskEvent::Ended(error) => {
-                self.set_state(AttachmentState::Fails { since, cause: error.to_string() });
-            }
+            DiskEvent::Ended(error) => self.fails_for_good(error.to_string()),
             _ => {}
         }
         if self.losses.is_news(event) {
@@ -437,17 +462,44 @@ impl Attached<'_> {
         }
     }
 
+    /// What becomes of requests, as a look at the disk has found.
+    fn on_look(&mut self, found: Result<(), String>) {
+        match &found {
+            _ if self.is_over => return,
+            Ok(()) if self.failing.is_none() => return,
+            Ok(()) => {
+                output::say(format_args!("{}: requests are carried out again", self.url));
+                self.set_state(AttachmentState::Works);
+            }
+            Err(cause) => {
+                if self.failing.as_ref() != Some(cause) {
+                    output::say(format_args!("{}: requests fail: {cause}", self.url));
+                }
+                self.set_state(AttachmentState::Fails { since: now(), cause: cause.clone() });
+            }
+        }
+        self.failing = found.err();
+    }
+
+    /// Nothing comes after it.
+    fn fails_for_good(&mut self, cause: String) {
+        self.set_state(AttachmentState::Fails { since: now(), cause });
+        self.is_over = true;
+    }
+
     /// What becomes of requests now; whoever asks is told.
     fn set_state(&self, state: AttachmentState) {
-        let Some(orders) = &self.orders else { return };
+        let Some(orders) = self.orders.as_ref().filter(|_| !self.is_over) else { return };
         orders.change(|attachment| {
             attachment.state = match (&attachment.state, state) {
                 // It is one time until the session is back, whatever fails meanwhile.
                 (AttachmentState::Waits { since, .. }, AttachmentState::Waits { cause, .. }) => {
                     AttachmentState::Waits { since: *since, cause }
                 }
-                // Nothing comes after it.
-                (AttachmentState::Fails { .. }, _) => return,
+                (
+                    AttachmentState::Fails { since, cause: before },
+                    AttachmentState::Fails { cause, .. },
+                ) if *before == cause => AttachmentState::Fails { since: *since, cause },
                 (_, state) => state,
             };
         });
@@ -469,7 +521,7 @@ impl Attached<'_> {
         how: How,
         words: Receiver<Word>,
     ) -> Result<()> {
-        let Self { address: _, url, book, served, orders, losses: _ } = self;
+        let Self { address: _, url, book, served, orders, .. } = self;
         let stopped = match how {
             How::Stop => served.stop(GRACE),
             How::Leave => served.leave(),

@@ -10,10 +10,13 @@ use engine::loops::LoopDevice;
 /// As many are named.
 const NAMED_MAX: usize = 4;
 
-/// Who has `path` open, and where it is mounted, for people. Processes of others are not seen.
+/// Who has `path` open, or works in the folder that FUSE shows it in, and where it is mounted, for
+/// people. Processes of others are not seen.
 pub(super) fn of(path: &Path) -> String {
-    let mut found = mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(), path);
-    found.extend(processes(path));
+    let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut found = mounts(&mountinfo, path);
+    let folder = path.parent().filter(|folder| is_of_fuse(&mountinfo, folder));
+    found.extend(processes(path, folder));
     found.extend(loops(path));
     match found.len() {
         0 => "somebody".to_owned(),
@@ -27,7 +30,7 @@ pub(super) fn of(path: &Path) -> String {
 
 /// Whether a process has `path` open, or a partition of it, or a loop device is made of it.
 pub(super) fn has_some(path: &Path) -> bool {
-    !processes(path).is_empty() || !loops(path).is_empty()
+    !processes(path, None).is_empty() || !loops(path).is_empty()
 }
 
 /// Whether `found` is the device `path`, or one of its partitions.
@@ -57,7 +60,16 @@ fn mounts(mountinfo: &str, path: &Path) -> Vec<String> {
     mountinfo.lines().filter_map(place).collect()
 }
 
-fn processes(path: &Path) -> Vec<String> {
+/// Whether FUSE is mounted there.
+fn is_of_fuse(mountinfo: &str, folder: &Path) -> bool {
+    mountinfo.lines().any(|line| {
+        let parts = line.split_once(" - ").filter(|(_, behind)| behind.starts_with("fuse"));
+        parts.and_then(|(before, _)| before.split(' ').nth(4)).is_some_and(|at| folder == at)
+    })
+}
+
+/// Those that have `path` open, or work in `folder`.
+fn processes(path: &Path, folder: Option<&Path>) -> Vec<String> {
     let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
     let own = std::process::id().to_string();
     let mut found = Vec::new();
@@ -68,7 +80,9 @@ fn processes(path: &Path) -> Vec<String> {
         }
         let Ok(open) = fs::read_dir(process.path().join("fd")) else { continue };
         let is_ours = |to: PathBuf| to.to_str().is_some_and(|to| is_of(to, path)) || to == path;
-        if open.flatten().any(|one| fs::read_link(one.path()).is_ok_and(is_ours)) {
+        let works_at = fs::read_link(process.path().join("cwd")).ok();
+        let is_there = folder.is_some_and(|folder| works_at.as_deref() == Some(folder));
+        if is_there || open.flatten().any(|one| fs::read_link(one.path()).is_ok_and(is_ours)) {
             let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
             found.push(format!("{} (process {number})", name.trim()));
         }
@@ -90,6 +104,23 @@ mod tests {
         let found = mounts(mountinfo, Path::new("/dev/loop3"));
         assert_eq!(found, ["the file system on /mnt/a", "the file system on /mnt/c"]);
         assert!(mounts("nonsense\n - \n", Path::new("/dev/loop3")).is_empty());
+    }
+
+    #[test]
+    fn who_works_in_a_folder_uses_what_is_mounted_there() {
+        let mountinfo = "\
+22 1 0:5 / /dev rw - devtmpfs udev rw\n\
+40 22 0:50 / /mnt/disk rw - fuse lunwire rw\n";
+        assert!(is_of_fuse(mountinfo, Path::new("/mnt/disk")));
+        assert!(!is_of_fuse(mountinfo, Path::new("/dev")));
+        assert!(!is_of_fuse(mountinfo, Path::new("/mnt")));
+        let here = std::env::current_dir().unwrap();
+        let mut sleep = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let found = processes(Path::new("/no such file"), Some(&here));
+        sleep.kill().unwrap();
+        sleep.wait().unwrap();
+        let who = format!("sleep (process {})", sleep.id());
+        assert!(found.contains(&who), "{found:?}");
     }
 
     #[test]
