@@ -162,7 +162,7 @@ impl Lab {
             .expect("nobody else has the socket");
         std::thread::spawn(move || {
             for news in news {
-                assert!(!matches!(news, News::Broken(_)), "{news:?}");
+                assert!(!matches!(news, News::Broken { .. }), "{news:?}");
             }
         });
         let good = greeted(&socket, true).expect("a server");
