@@ -19,8 +19,6 @@ use anyhow::bail;
 use crate::metadata;
 use crate::mutants::table::Entry;
 use crate::proofs::compose;
-use crate::proofs::compose::Placed;
-use crate::proofs::source::Source;
 use crate::proofs::switch;
 use crate::proofs::table::Mutant;
 use crate::tree;
@@ -66,10 +64,10 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
     }
     let is_meant =
         |trial: &Trial<'_>| names.is_empty() || names.iter().any(|name| trial.is_called(name));
-    let simulators = Simulators::build(&entries)?;
+    let simulator = Simulator::build(&entries)?;
     let mut missed = Vec::new();
     for trial in trials(&entries).filter(is_meant) {
-        let noticed = simulators.try_on(trial);
+        let noticed = simulator.try_on(trial);
         match noticed.with_context(|| format!("mutant {}", trial.name()))? {
             Some(what) => println!("{}: {what}", trial.name()),
             None => missed.push(trial.name()),
@@ -81,65 +79,44 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The simulator with all mutants in it, and those of mutants that have to be built alone.
-struct Simulators {
-    together: PathBuf,
-    alone: BTreeMap<u32, PathBuf>,
-}
+/// The simulator with all mutants in it, each by its number.
+struct Simulator(PathBuf);
 
-impl Simulators {
+impl Simulator {
     fn build(entries: &[Entry]) -> Result<Self> {
-        let folder = workspace::root().join("target/mutants");
-        let tree = folder.join("tree");
         let mutants: Vec<Mutant> = entries.iter().map(|entry| entry.mutant.clone()).collect();
         let mut sources = BTreeMap::new();
-        let (placed, problems) = compose::place(&mutants, &mut sources, workspace::read);
+        let (placed, mut problems) = compose::place(&mutants, &mut sources, workspace::read);
+        let alone = placed.iter().filter(|one| one.alone);
+        problems.extend(alone.map(|one| format!("{}: is in no function", one.mutant.at)));
         if !problems.is_empty() {
             bail!("{}", problems.join("\n"));
         }
-        let (alone, together): (Vec<&Placed<'_>>, Vec<&Placed<'_>>) =
-            placed.iter().partition(|one| one.alone);
         let mut files = switch::files(&metadata::packages()?)?;
-        let composed = compose::together(&together, &sources);
+        let composed = compose::together(&placed.iter().collect::<Vec<_>>(), &sources);
         files.extend(composed.into_iter().map(|(path, composed)| (path, composed.text)));
-        let keep = |name: &str| {
-            let program = folder.join(name);
-            std::fs::copy(build(&tree)?, &program)
-                .with_context(|| program.display().to_string())?;
-            Ok::<_, anyhow::Error>(program)
-        };
+        let tree = workspace::root().join("target/mutants/tree");
         tree::write(&tree, &files)?;
-        let mut simulators = Self { together: keep("together")?, alone: BTreeMap::new() };
-        for one in alone {
-            let source: &Source = sources.get(&one.mutant.file).context("its file was read")?;
-            let mut files = files.clone();
-            files.insert(one.mutant.file.clone(), compose::alone(one, source));
-            tree::write(&tree, &files)?;
-            let program = keep(&one.mutant.name).with_context(|| one.mutant.name.clone())?;
-            simulators.alone.insert(one.mutant.number, program);
-        }
-        Ok(simulators)
+        build(&tree).map(Self)
     }
 
     /// What the simulator said, and when; None: nothing. The seed must be good with nothing broken.
     fn try_on(&self, trial: Trial<'_>) -> Result<Option<String>> {
-        let number = trial.entry.mutant.number;
-        let program = self.alone.get(&number).unwrap_or(&self.together);
         let over = (trial.over != table::ANY).then_some(["--transport", trial.over]);
         let drawn: Vec<&str> =
             ["--class", &trial.entry.class].into_iter().chain(over.into_iter().flatten()).collect();
-        let simulate = |program: &Path, number: u32, words: [&str; 4]| {
-            let mut command = Command::new(program);
+        let simulate = |number: u32, words: [&str; 4]| {
+            let mut command = Command::new(&self.0);
             command.env(switch::VARIABLE, number.to_string());
             Failure::of(&command.arg("--fail-fast").args(words).args(&drawn).output()?)
         };
         let (first, limit) = (trial.entry.first_seed.to_string(), LIMIT.as_secs().to_string());
         let begun = Instant::now();
-        let failure = simulate(program, number, ["--from", &first, "--time", &limit])?;
+        let failure = simulate(trial.entry.mutant.number, ["--from", &first, "--time", &limit])?;
         let took = begun.elapsed().as_secs_f64();
         let Some(Failure { seed, text }) = failure else { return Ok(None) };
         let again = ["--from", &seed.to_string(), "--count", "1"];
-        if let Some(failure) = simulate(&self.together, 0, again)? {
+        if let Some(failure) = simulate(0, again)? {
             bail!("with nothing broken: {}", failure.text);
         }
         Ok(Some(format!("noticed after {took:.1} s: {text}")))
@@ -224,8 +201,7 @@ mod tests {
             let program = folder.path().join(name);
             std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
             std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
-            let simulators = Simulators { together: program, alone: BTreeMap::new() };
-            simulators.try_on(trial)
+            Simulator(program).try_on(trial)
         };
         let fails = "echo FAILED seed $3 class $7 $8 $9: no; exit 1";
         let broken = format!("[ $LUNWIRE_MUTANT = 0 ] || {{ {fails}; }}");

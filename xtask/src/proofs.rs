@@ -7,7 +7,7 @@ pub(crate) mod compose;
 pub(crate) mod killers;
 mod rounds;
 mod seed;
-pub(crate) mod source;
+mod source;
 pub(crate) mod switch;
 pub(crate) mod table;
 mod trial;
