@@ -494,6 +494,16 @@ def background(folder):
         run(BINARY, "attached", *state, words="is gone without an end")
         need(os.listdir(where) == [], "the mount is still there")
         run(BINARY, "attached", *state, words="nothing is attached")
+        run(BINARY, "attach", target.url, "--nbd", f"{folder}/b.sock", "--daemon", *state)
+        kill_attached(state)
+        run(BINARY, "attached", *state, words="is gone without an end")
+        need(not os.path.exists(f"{folder}/b.sock"), "the socket is still there")
+        run(BINARY, "attach", target.url, "--nbd", "127.0.0.1:0", "--daemon", *state)
+        [one] = json.loads(run(BINARY, "attached", "--json", *state))["attached"]
+        port = one["place"].rpartition(":")[2]
+        run(BINARY, "detach", f"localhost:{port}", *state, words="no more")
+        run(BINARY, "attach", target.url, "--nbd", "10809", *state, status=2,
+            words="HOST:PORT is right")
         run(BINARY, "attach", target.url, where, "--daemon", "--io-timeout", "3s", *state)
         need(state_now(state) == "works", "it does not work")
     # The target is away, and too long.
@@ -502,7 +512,13 @@ def background(folder):
         while state_now(state) != wanted:
             need(time.monotonic() < deadline, f"it is not said that it {wanted}")
             time.sleep(0.05)
-        run(BINARY, "attached", *state, words=f"disk-0: it {wanted}, for ")
+        run(BINARY, "attached", *state, words=f"disk-0: it {wanted} since ")
+    # What it has said has its time.
+    with open(f"{folder}/attached/disk-0.log") as file:
+        lines = file.read().splitlines()
+    timed = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*Z lunwire: "
+    need(len(lines) >= 3 and all(re.match(timed, line) for line in lines), lines)
+    need(f"is attached as {where}/disk" in lines[0], lines)
     run(BINARY, "detach", "disk-0", *state)
     print("attach: what runs in the background is listed, detached and cleaned up")
 
@@ -570,6 +586,66 @@ def troubled(folder):
     finally:
         target.kill()
     print("attach: disks that are others or none, and flushes that fail, are told of")
+
+
+def unflushed(folder):
+    """What was written and not flushed is given up by nobody but who says so."""
+    where, state = folder_at(f"{folder}/unflushed"), state_of(folder)
+    listen = f"127.0.0.1:{server.free_port()}"
+    image, socket = f"{folder}/unflushed.img", f"{folder}/unflushed.sock"
+
+    def start():
+        return server.start(f"file:{image},size={DISK}", listen=listen)
+
+    def write(letter, flush):
+        with open(f"{where}/disk", "r+b", buffering=0) as file:
+            file.write(letter * MIB)
+            if flush:
+                os.fsync(file)
+
+    target = start()
+    try:
+        attach = [BINARY, "attach", target.url, "--daemon", *state]
+        run(*attach, where)
+        write(b"a", flush=False)
+        target.kill()
+        run(BINARY, "detach", where, *state, status=1, words="has not answered a flush")
+        says(state, "waits", f"{where}/disk")
+        target = start()
+        says(state, "works", f"{where}/disk")
+        run(BINARY, "detach", where, *state, words="no more")
+        with open(image, "rb") as file:
+            need(file.read(MIB) == b"a" * MIB, "what was written is lost")
+
+        # With all of it flushed nothing can be lost.
+        run(*attach, where)
+        write(b"b", flush=True)
+        target.kill()
+        run(BINARY, "detach", where, *state, words="no more")
+        target = start()
+
+        run(*attach, where)
+        write(b"c", flush=False)
+        target.kill()
+        run(BINARY, "detach", where, "--force", *state, status=1, words="may be lost")
+        need(os.listdir(where) == [], "it is still there")
+        target = start()
+
+        # It does not flush at its end.
+        with open(f"{folder}/source", "wb") as file:
+            file.write(b"d" * MIB)
+        run(*attach, "--nbd", socket)
+        run("nbdcopy", f"{folder}/source", f"nbd+unix:///?socket={socket}")
+        target.kill()
+        run(BINARY, "detach", socket, *state, status=1, words="has not answered a flush")
+        target = start()
+        says(state, "works", socket)
+        run(BINARY, "detach", socket, *state, words="no more")
+        with open(image, "rb") as file:
+            need(file.read(MIB) == b"d" * MIB, "what was written by NBD is lost")
+    finally:
+        target.kill()
+    print("attach: what was not flushed is not given up while the target is away")
 
 
 def read(path):
@@ -963,6 +1039,7 @@ def test(folder, restarts):
         killed(folder)
         background(folder)
         troubled(folder)
+        unflushed(folder)
         at_once(folder)
         hostile(folder)
         loops(folder)

@@ -8,9 +8,11 @@
 //! and takes from [`Carrier::ended`] and [`Carrier::news`] what came of it.
 
 mod keeping;
+mod unflushed;
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 use buf::Buf;
 use initiator::Chunks;
@@ -32,6 +34,8 @@ use slab::Slab;
 use self::keeping::Keeping;
 use self::keeping::Outcome;
 use self::keeping::Verdict;
+use self::unflushed::Mark;
+use self::unflushed::Unflushed;
 use crate::client::Data;
 use crate::edges::Bytes;
 use crate::edges::Edges;
@@ -42,6 +46,7 @@ use crate::keep::Stamp;
 use crate::limits;
 use crate::server::Error;
 use crate::server::News;
+use crate::settling::Settling;
 use crate::split;
 use crate::split::Part;
 use crate::work::Job;
@@ -76,8 +81,10 @@ pub(crate) struct Carrier<O> {
     footing: Footing,
     /// Operations under way, but for what is written again.
     at_disk: usize,
-    /// Something was written without being durable at once, here or by who had the device before.
-    has_written: bool,
+    unflushed: Unflushed,
+    /// What the flush covers that no client has asked for.
+    own_flush: Mark,
+    settling: Arc<Settling>,
     /// Operations that fail without being sent, by their tags.
     refused: VecDeque<(u64, Option<initiator::Error>)>,
     /// Jobs whose reads found no memory.
@@ -110,7 +117,8 @@ pub(crate) struct Ended<O> {
 /// A request under way.
 #[derive(Debug)]
 struct Entry<O> {
-    owner: O,
+    /// None: whoever serves the disk.
+    owner: Option<O>,
     parts_left: usize,
     failed: Option<Errno>,
     data: Option<Data>,
@@ -129,8 +137,9 @@ struct Task {
     edges: Option<Edges>,
     /// What is set aside to keep it.
     cost: u64,
-    /// What is covered, if it is a flush.
+    /// What is covered, if it is a flush: of what is kept, and of all.
     mark: Stamp,
+    covers: Mark,
 }
 
 /// The flush at the end.
@@ -138,14 +147,14 @@ struct Task {
 enum LastFlush {
     Unwanted,
     Wanted,
-    UnderWay,
+    UnderWay(Mark),
     Over(Result<(), initiator::Error>),
 }
 
 impl Task {
     fn new(entry: usize, operation: Option<Operation>) -> Self {
-        let mark = Stamp::default();
-        Self { entry, operation, lead: None, edges: None, cost: 0, mark }
+        let (mark, covers) = Default::default();
+        Self { entry, operation, lead: None, edges: None, cost: 0, mark, covers }
     }
 
     /// What it costs to keep what it writes; None: it changes nothing.
@@ -159,8 +168,14 @@ impl Task {
 }
 
 impl<O> Carrier<O> {
-    /// Of `disk`, whose operations end in `completions`; most that is kept is `keep_bytes`.
-    pub(crate) fn new(disk: Disk, completions: CompletionQueue, keep_bytes: u64) -> Self {
+    /// Of `disk`, whose operations end in `completions`; most that is kept is `keep_bytes`. Who has
+    /// `settling` may ask for a flush.
+    pub(crate) fn new(
+        disk: Disk,
+        completions: CompletionQueue,
+        keep_bytes: u64,
+        settling: Arc<Settling>,
+    ) -> Self {
         disk.watch(&completions, NEWS);
         let geometry = disk.geometry();
         let keep_bytes = if geometry.read_only { 0 } else { keep_bytes };
@@ -177,7 +192,9 @@ impl<O> Carrier<O> {
             keeping: keeps.then(|| Keeping::new(keep_bytes, footing)),
             footing,
             at_disk: 0,
-            has_written: false,
+            unflushed: Unflushed::default(),
+            own_flush: Mark::default(),
+            settling,
             refused: VecDeque::new(),
             hungry: VecDeque::new(),
             ended: Vec::new(),
@@ -191,7 +208,7 @@ impl<O> Carrier<O> {
     /// Begins what has its data, or needs none: several requests that end as one.
     pub(crate) fn begin(&mut self, owner: O, requests: &[(Request, Vec<Part>)]) {
         let parts = requests.iter().map(|(_, parts)| parts.len()).sum();
-        let Some(entry) = self.enter(owner, parts) else { return };
+        let Some(entry) = self.enter(Some(owner), parts) else { return };
         for (request, parts) in requests {
             for part in parts {
                 self.begin_part(entry, part.clone(), *request);
@@ -202,7 +219,7 @@ impl<O> Carrier<O> {
     /// Begins a write: its data stands in `bufs`, one behind the other, behind `lead` bytes; they
     /// are as long as the blocks that it goes to.
     pub(crate) fn write(&mut self, owner: O, request: Request, bufs: Vec<Buf>, lead: usize) {
-        let Some(entry) = self.enter(owner, bufs.len()) else { return };
+        let Some(entry) = self.enter(Some(owner), bufs.len()) else { return };
         let block = u64::from(self.geometry().block.max(1));
         let mut start = request.offset - request.offset % block;
         let new = lead..lead + request.length as usize;
@@ -235,6 +252,9 @@ impl<O> Carrier<O> {
                 self.on_end(tag, Err(error));
             }
             self.go_on();
+            if self.settling.is_asked() {
+                self.settle();
+            }
             if self.refused.is_empty() {
                 return self.flush_at_last();
             }
@@ -243,7 +263,7 @@ impl<O> Carrier<O> {
 
     /// Of all requests under way.
     pub(crate) fn owners(&mut self) -> impl Iterator<Item = &mut O> {
-        self.entries.iter_mut().map(|(_, entry)| &mut entry.owner)
+        self.entries.iter_mut().filter_map(|(_, entry)| entry.owner.as_mut())
     }
 
     /// Requests that have ended since the last call.
@@ -268,7 +288,7 @@ impl<O> Carrier<O> {
 
     /// Somebody else may have written, and not flushed.
     pub(crate) const fn takes_over(&mut self) {
-        self.has_written = true;
+        self.unflushed.note();
     }
 
     /// Nothing more is asked for: when all has ended what was written is flushed, see
@@ -286,6 +306,27 @@ impl<O> Carrier<O> {
         match &self.last_flush {
             LastFlush::Over(result) => Some(result.clone().map_err(Error::Disk)),
             _ => None,
+        }
+    }
+
+    /// The same for who waits no longer.
+    pub(crate) fn unfinished(&self) -> Result<(), Error> {
+        if self.is_at_risk() { Err(Error::Silent) } else { Ok(()) }
+    }
+
+    /// Whether something that was acknowledged may not be on stable storage.
+    fn is_at_risk(&self) -> bool {
+        (self.is_volatile || self.keeping.is_some()) && self.unflushed.is_any()
+    }
+
+    /// Flushes what has ended.
+    fn settle(&mut self) {
+        if !self.is_at_risk() {
+            return self.settling.ended();
+        }
+        if let Some(entry) = self.enter(None, 1) {
+            let what = Task::new(entry, Some(Operation::Flush));
+            self.start(Job { blocks: 0..0, alone: false, what });
         }
     }
 
@@ -319,9 +360,9 @@ impl<O> Carrier<O> {
     }
 
     /// None: there is nothing to do, and that has ended.
-    fn enter(&mut self, owner: O, parts: usize) -> Option<usize> {
+    fn enter(&mut self, owner: Option<O>, parts: usize) -> Option<usize> {
         if parts == 0 {
-            self.ended.push(Ended { owner, result: Ok(None) });
+            self.tell_end(owner, Ok(None));
             return None;
         }
         let entry = Entry { owner, parts_left: parts, failed: None, data: None };
@@ -400,6 +441,7 @@ impl<O> Carrier<O> {
             return;
         }
         let Some(task) = self.jobs.get_mut(number) else { return };
+        task.covers = self.unflushed.mark();
         if let Some(keeping) = &self.keeping {
             task.mark = keeping.keep.mark();
         }
@@ -422,7 +464,6 @@ impl<O> Carrier<O> {
     fn submit(&mut self, number: usize, step: u64, operation: Operation) {
         let tag = number as u64 * STEPS + step;
         self.at_disk += 1;
-        self.has_written |= may_be_lost(&operation);
         if let Err(error) = self.disk.submit(&self.completions, tag, operation) {
             // Not at once: others may wait for its end, and others for theirs.
             self.refused.push_back((tag, Some(error)));
@@ -476,10 +517,16 @@ impl<O> Carrier<O> {
         if task.lead.is_some() && is_full(&result) {
             return self.hungry.push_back(number);
         }
+        let (covers, was) = (task.covers, task.operation.as_ref().map(what_it_is));
         if let Some(keeping) = &mut self.keeping
             && keeping.judge(task, &result) == Verdict::Again
         {
             return keeping.again.push(number);
+        }
+        match was {
+            Some(Kept::MayBeLost) if result.is_ok() => self.unflushed.note(),
+            Some(Kept::Flush) if result.is_ok() => self.unflushed.flushed(covers),
+            _ => {}
         }
         self.end_job(number, result);
     }
@@ -550,8 +597,14 @@ impl<O> Carrier<O> {
             return;
         }
         let Entry { owner, failed, data, .. } = self.entries.remove(key);
-        let result = failed.map_or(Ok(data), Err);
-        self.ended.push(Ended { owner, result });
+        self.tell_end(owner, failed.map_or(Ok(data), Err));
+    }
+
+    fn tell_end(&mut self, owner: Option<O>, result: Result<Option<Data>, Errno>) {
+        match owner {
+            Some(owner) => self.ended.push(Ended { owner, result }),
+            None => self.settling.ended(),
+        }
     }
 
     fn flush_at_last(&mut self) {
@@ -561,13 +614,13 @@ impl<O> Carrier<O> {
         if !is_time {
             return;
         }
-        if !self.has_written {
+        if !self.unflushed.is_any() {
             self.last_flush = LastFlush::Over(Ok(()));
             return;
         }
         match self.disk.submit(&self.completions, LAST_FLUSH, Operation::Flush) {
             Ok(()) => {
-                self.last_flush = LastFlush::UnderWay;
+                self.last_flush = LastFlush::UnderWay(self.unflushed.mark());
                 self.at_disk += 1;
             }
             Err(error) => self.last_flush = LastFlush::Over(Err(error)),
@@ -580,9 +633,15 @@ impl<O> Carrier<O> {
         if is_lost && self.keeping.is_some() && self.footing().is_some() {
             self.doubt(Fate::Reset);
         }
-        self.last_flush = match self.footing() {
-            Some(_) => LastFlush::Over(result),
-            None => LastFlush::Wanted,
+        self.last_flush = match (self.footing(), &self.last_flush) {
+            (Some(_), LastFlush::UnderWay(mark)) => {
+                if result.is_ok() {
+                    self.unflushed.flushed(*mark);
+                }
+                LastFlush::Over(result)
+            }
+            (Some(_), _) => LastFlush::Over(result),
+            (None, _) => LastFlush::Wanted,
         };
     }
 }
@@ -591,13 +650,21 @@ fn read_of(blocks: &Range<u64>) -> Operation {
     Operation::read(blocks.start, blocks.end - blocks.start)
 }
 
-/// Whether it changes what is on the disk, and may end before that is on stable storage.
-const fn may_be_lost(operation: &Operation) -> bool {
+/// What an operation that has ended well is to what is on stable storage.
+enum Kept {
+    /// It changed something, which may be lost.
+    MayBeLost,
+    Flush,
+    Nothing,
+}
+
+const fn what_it_is(operation: &Operation) -> Kept {
     match operation {
-        Operation::Write { durability, .. }
-        | Operation::Zero { durability, .. }
-        | Operation::Discard { durability, .. } => matches!(durability, Durability::Cached),
-        _ => false,
+        Operation::Flush => Kept::Flush,
+        Operation::Write { durability: Durability::Cached, .. }
+        | Operation::Zero { durability: Durability::Cached, .. }
+        | Operation::Discard { durability: Durability::Cached, .. } => Kept::MayBeLost,
+        _ => Kept::Nothing,
     }
 }
 

@@ -113,11 +113,9 @@ impl Listener {
             if !there.file_type().is_socket() {
                 return Err(AddressError::NoSocket(shown));
             }
-            // One that nobody listens on was left behind by a process that was killed.
-            if UnixStream::connect(path).is_ok() {
+            if !forget_socket(path).map_err(failed)? {
                 return Err(AddressError::InUse(shown));
             }
-            std::fs::remove_file(path).map_err(failed)?;
         }
         let listen = || -> io::Result<OwnedFd> {
             let flags = SocketFlags::CLOEXEC;
@@ -186,6 +184,25 @@ impl Drop for Listener {
         if std::fs::symlink_metadata(path).is_ok_and(|there| there.ino() == *number) {
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+/// Takes a socket away that nobody listens on: a process that was killed has left it behind. False:
+/// somebody does, or it is none.
+///
+/// # Errors
+/// What the system says.
+pub fn forget_socket(path: &Path) -> io::Result<bool> {
+    match std::fs::symlink_metadata(path) {
+        Ok(there) if !there.file_type().is_socket() => return Ok(false),
+        Ok(_) if UnixStream::connect(path).is_ok() => return Ok(false),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(error),
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(true),
     }
 }
 

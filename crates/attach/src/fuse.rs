@@ -71,6 +71,7 @@ use crate::keep::Footing;
 use crate::limits;
 use crate::server::Error;
 use crate::server::News;
+use crate::settling::Settling;
 
 /// Between two tries to take away a mount that is in use.
 const LOOK: Duration = Duration::from_millis(50);
@@ -98,6 +99,7 @@ pub(super) struct Shared {
     disk: Disk,
     pool: Pool,
     carrier: Mutex<Carrier<Reply>>,
+    settling: Arc<Settling>,
     device: Arc<Device>,
     /// Bytes of buffers of writes that are under way.
     writing: AtomicUsize,
@@ -226,10 +228,14 @@ impl FuseServer {
                 return Err(error.into());
             }
         };
+        let settling = Arc::new(Settling::default());
+        let of_carrier = Arc::clone(&settling);
+        let carrier = Carrier::new(disk.clone(), completions.clone(), keep_bytes, of_carrier);
         let shared = Arc::new(Shared {
-            disk: disk.clone(),
+            disk,
             pool,
-            carrier: Mutex::new(Carrier::new(disk, completions.clone(), keep_bytes)),
+            settling,
+            carrier: Mutex::new(carrier),
             device,
             writing: AtomicUsize::new(0),
             unmounted: AtomicBool::new(false),
@@ -283,6 +289,15 @@ impl FuseServer {
     /// of. This may wait for reads that the system does.
     pub fn resized(&self, bytes: u64) {
         self.shared.device.grown(files::DISK, bytes);
+    }
+
+    /// Flushes what has ended, well or not: [`stop`](Self::stop) tells whether something may be
+    /// lost.
+    ///
+    /// # Errors
+    /// [`Error::Silent`] if the disk does not answer within `patience`.
+    pub fn settle(&self, patience: Duration) -> Result<(), Error> {
+        self.shared.settling.ask(patience, || self.shared.carry(|_| ()))
     }
 
     /// Takes the file away, if nobody has it open.
@@ -350,7 +365,7 @@ impl FuseServer {
                 return result;
             }
             if Instant::now() >= until {
-                return Err(Error::Silent);
+                return self.shared.carrier().unfinished();
             }
             std::thread::sleep(FLUSH_LOOK);
         }

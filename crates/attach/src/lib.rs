@@ -29,6 +29,7 @@ mod fuse;
 mod keep;
 mod limits;
 mod server;
+mod settling;
 mod split;
 mod tls;
 mod ublk;
@@ -36,6 +37,7 @@ mod work;
 
 pub use door::Address;
 pub use door::AddressError;
+pub use door::forget_socket;
 pub use fuse::FuseServer;
 pub use fuse::Left;
 pub use fuse::MountError;

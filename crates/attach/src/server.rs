@@ -31,6 +31,7 @@ use crate::door::Door;
 use crate::door::Listener;
 use crate::fuse::MountError;
 use crate::limits;
+use crate::settling::Settling;
 use crate::tls::Tls;
 
 /// Why a disk is not served, or was not to the end.
@@ -155,6 +156,7 @@ struct Stop {
     clients: AtomicUsize,
     /// How long clients may take to get their answers.
     grace: Mutex<Duration>,
+    settling: Arc<Settling>,
 }
 
 impl NbdServer {
@@ -183,6 +185,7 @@ impl NbdServer {
             wanted: AtomicBool::new(false),
             clients: AtomicUsize::new(0),
             grace: Mutex::new(Duration::ZERO),
+            settling: Arc::default(),
         });
         let parts = Parts {
             export: export(&disk, name, description),
@@ -223,6 +226,15 @@ impl NbdServer {
     #[must_use]
     pub fn clients(&self) -> usize {
         self.thread.stop.clients.load(Ordering::Acquire)
+    }
+
+    /// Flushes what has ended, well or not: [`stop`](Self::stop) tells whether something may be
+    /// lost.
+    ///
+    /// # Errors
+    /// [`Error::Silent`] if the disk does not answer within `patience`.
+    pub fn settle(&self, patience: Duration) -> Result<(), Error> {
+        self.thread.stop.settling.ask(patience, || self.thread.waker.wake())
     }
 
     /// Takes no more connections and requests; what is under way is answered, for which clients

@@ -43,6 +43,7 @@ use crate::client::Data;
 use crate::limits;
 use crate::server::Error;
 use crate::server::News;
+use crate::settling::Settling;
 use crate::split;
 
 const _: () = assert!(ublk::IO_BYTES_MAX as usize <= limits::BUFFER_BYTES_MAX);
@@ -84,6 +85,7 @@ struct Shared {
     failing: AtomicBool,
     /// No more requests are begun; the device stays.
     leaving: AtomicBool,
+    settling: Arc<Settling>,
 }
 
 impl Shared {
@@ -131,6 +133,7 @@ impl UblkServer {
             signal: Signal::new()?,
             failing: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
+            settling: Arc::default(),
         });
         let (ready, started) = mpsc::channel();
         let (of_thread, of_device) = (Arc::clone(&shared), device.clone());
@@ -145,7 +148,8 @@ impl UblkServer {
                 }
             };
             let _ = ready.send(Ok(()));
-            let mut carrier = Carrier::new(disk.clone(), completions.clone(), keep_bytes);
+            let settling = Arc::clone(&of_thread.settling);
+            let mut carrier = Carrier::new(disk.clone(), completions.clone(), keep_bytes, settling);
             if !is_new {
                 carrier.takes_over();
             }
@@ -189,6 +193,15 @@ impl UblkServer {
     /// Whoever waits for something gets an error, from now on.
     pub fn fail(&self) {
         self.shared.set(&self.shared.failing);
+    }
+
+    /// Flushes what has ended, well or not: [`stop`](Self::stop) tells whether something may be
+    /// lost.
+    ///
+    /// # Errors
+    /// [`Error::Silent`] if the disk does not answer within `patience`.
+    pub fn settle(&self, patience: Duration) -> Result<(), Error> {
+        self.shared.settling.ask(patience, || self.shared.signal.raise())
     }
 
     /// Takes the device away, for which those who have it open get `grace`; then all that was
@@ -311,7 +324,7 @@ impl Server {
                         return result;
                     }
                     if Instant::now() >= until {
-                        return Err(Error::Silent);
+                        return self.carrier.unfinished();
                     }
                 }
             }

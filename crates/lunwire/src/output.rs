@@ -15,6 +15,9 @@ use anyhow::Result;
 use anyhow::bail;
 use serde_json::Value;
 use serde_json::json;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
+use tracing_subscriber::fmt::time::SystemTime;
 
 /// Shorter ones are no secrets of CHAP, and would blot out words that have nothing to do with them.
 const SECRET_LEN_MIN: usize = 6;
@@ -30,6 +33,9 @@ static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// Why standard output could not be written.
 static UNWRITTEN: Mutex<Option<std::io::Error>> = Mutex::new(None);
+
+/// What is told to people goes to a log.
+static LOGS: AtomicBool = AtomicBool::new(false);
 
 /// A line stands on the terminal that is rewritten.
 static REWRITTEN: AtomicBool = AtomicBool::new(false);
@@ -245,7 +251,20 @@ pub(crate) fn clear() {
 /// Tells people what happens meanwhile. Whoever does not hear it sees the result.
 pub(crate) fn say(text: impl std::fmt::Display) {
     clear();
-    let _ = writeln!(std::io::stderr(), "lunwire: {text}");
+    let time = if LOGS.load(Ordering::Relaxed) { now() } else { String::new() };
+    let _ = writeln!(std::io::stderr(), "{time}lunwire: {text}");
+}
+
+/// From now on what is told to people has its time, as in the log of a daemon: it is read later.
+pub(crate) fn log() {
+    LOGS.store(true, Ordering::Relaxed);
+}
+
+fn now() -> String {
+    let mut time = String::new();
+    // It is written to memory, and without a clock there is no time.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut time));
+    time + " "
 }
 
 /// A name that others chose, in a line: what would begin another one, or tell a terminal what to

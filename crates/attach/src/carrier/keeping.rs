@@ -202,7 +202,7 @@ impl<O> Carrier<O> {
                 keeping.keep.give_up();
                 holds_some
             }
-            None => self.is_volatile && self.has_written,
+            None => self.is_at_risk(),
         };
         self.give_up(error.to_string(), may_be_lost);
     }
@@ -223,6 +223,7 @@ impl<O> Carrier<O> {
             keeping.flush_again = Some(Instant::now() + limits::FLUSH_AGAIN);
         }
         let keep = &mut keeping.keep;
+        let covers = self.own_flush;
         let step = match keeping.background.take() {
             // Under way until it ended, as whatever clients ask for.
             Some(mark) => {
@@ -231,6 +232,7 @@ impl<O> Carrier<O> {
                     _ if !keep.is_steady() => None,
                     Ok(()) => {
                         keep.flushed(mark);
+                        self.unflushed.flushed(covers);
                         None
                     }
                     Err(error) if is_lost(error) => {
@@ -250,7 +252,10 @@ impl<O> Carrier<O> {
             }),
         };
         match (step, result) {
-            (Some(Step::Steady), _) => self.news.push(News::WrittenAgain),
+            (Some(Step::Steady), _) => {
+                self.unflushed.flushed(covers);
+                self.news.push(News::WrittenAgain);
+            }
             (Some(Step::Broken), Err(error)) => self.give_up(error.to_string(), true),
             _ => {}
         }
@@ -379,6 +384,7 @@ impl<O> Carrier<O> {
     }
 
     fn send_own_flush(&mut self) {
+        self.own_flush = self.unflushed.mark();
         let sent = self.disk.submit(&self.completions, OWN_FLUSH, Operation::Flush);
         if sent.is_err() {
             self.on_own_flush(sent);

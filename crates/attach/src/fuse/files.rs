@@ -388,7 +388,8 @@ mod tests {
         let shared = Arc::new(Shared {
             disk: disk.clone(),
             pool: Pool::new(64 << 20).unwrap(),
-            carrier: Mutex::new(Carrier::new(disk.clone(), completions, 0)),
+            carrier: Mutex::new(Carrier::new(disk.clone(), completions, 0, Arc::default())),
+            settling: Arc::default(),
             device: Arc::new(device.into()),
             writing: AtomicUsize::new(0),
             unmounted: AtomicBool::new(false),

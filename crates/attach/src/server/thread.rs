@@ -68,7 +68,9 @@ impl Parts {
             }
         };
         let completions = CompletionQueue::waking(port.waker())?;
-        let carrier = Carrier::new(self.disk.clone(), completions, self.settings.keep_bytes);
+        let settling = Arc::clone(&self.stop.settling);
+        let keep_bytes = self.settings.keep_bytes;
+        let carrier = Carrier::new(self.disk.clone(), completions, keep_bytes, settling);
         let _ = ready.send(Ok(port.waker()));
         let server = Server {
             port,
@@ -484,7 +486,7 @@ impl<P: Port> Server<P> {
             }
             let now = self.port.now();
             if now >= until {
-                return Err(Error::Silent);
+                return self.carrier.unfinished();
             }
             self.carrier.feed();
             self.port.wait(match self.carrier.wants_turn() {

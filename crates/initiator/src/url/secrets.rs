@@ -61,7 +61,7 @@ fn several(text: &str) -> Option<(&str, &str, &str)> {
     let mut urls = disks.split(';').flat_map(str::split_whitespace);
     // What parts them may be in a secret, whose rest is no URL then.
     let is_sure = start.chars().all(|letter| is_plain(letter) || matches!(letter, ':' | '('))
-        && disks.contains([' ', ';'])
+        && (!start.is_empty() || disks.contains([' ', ';']))
         && !disks.contains(['(', ')'])
         && urls.all(|url| SCHEMES.iter().any(|scheme| url.starts_with(scheme)));
     is_sure.then_some((start, disks, end))
@@ -356,6 +356,7 @@ mod tests {
             "stripe:64K(iscsi://10.0.0.1:33180/iqn.2026-01.com.example:a/0;\
              iscsi://host/iqn.2026-01.com.example:b/1 iscsi://[::1]/iqn.2026-01.com.example:b/1)",
             "stripe:64K(iscsi://host/iqn.2026-01.com.example:a/0;iser://host/b)",
+            "stripe:64K(iscsi://10.0.0.1:33180/iqn.2026-01.com.example:a/0)",
             "iscsi://10.0.0.1/iqn.2026-01.com.example:a/0 \
              iscsi://10.0.1.1/iqn.2026-01.com.example:a/0",
         ] {

@@ -573,7 +573,7 @@ pub(crate) struct DetachOptions {
     /// Name, directory, file, device or socket
     #[arg(value_name = "WHERE|NAME")]
     pub(crate) meant: String,
-    /// Also if somebody uses it
+    /// Also if somebody uses it, or the target is away: what is lost is told
     #[arg(long)]
     pub(crate) force: bool,
     /// Leave the ublk device to the next process, as for an upgrade: its users wait meanwhile
@@ -597,5 +597,5 @@ Examples:
   lunwire detach /dev/ublkb0 --leave
       the device stays, and its users wait for: lunwire attach URL --ublk
 
-What was written is flushed before. A disk that somebody uses stays attached, unless --force is
-given, which tells what is lost.";
+What was written is flushed before. A disk that somebody uses stays attached, and so does one whose
+target is away while something is not flushed, unless --force is given, which tells what is lost.";

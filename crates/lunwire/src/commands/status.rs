@@ -94,7 +94,9 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
             }
             if lun.lost_writes {
                 let is_shut_out = lun.image.as_ref().is_some_and(|image| image.shut_out);
-                output::line(match is_shut_out {
+                // Nobody knows of a disk elsewhere what it has lost.
+                let is_remote = lun.store.contains("://");
+                output::line(match is_shut_out || is_remote {
                     true => {
                         "    what was acknowledged and not flushed may be lost; flushes fail until \
                          the LUN is removed and added"

@@ -35,6 +35,9 @@ use crate::output;
 /// How long clients get for what is under way when the user wants an end.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How long the target gets to flush what was written before somebody is refused to detach it.
+const SETTLING_MOST: Duration = Duration::from_secs(5);
+
 /// Of a last flush that failed.
 const UNFLUSHED: &str = "what was written and not flushed may be lost";
 
@@ -90,7 +93,12 @@ impl Attached<'_> {
     /// In the background: from now on nobody sees what it says.
     pub(super) fn is_ready(&self, options: &AttachOptions, name: &str) -> Result<()> {
         match &self.book {
-            Some(book) if options.in_background => background::ready(&book.log(name)),
+            Some(book) if options.in_background => {
+                background::ready(&book.log(name))?;
+                let (disk, place) = (self.address, self.served.shown());
+                output::say(format_args!("{disk} is attached as {}", output::on_one_line(&place)));
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -146,21 +154,32 @@ impl Attached<'_> {
                     let _ = order.reply.send(Reply::Error { message });
                 }
                 Ok(Word::Detach(order)) if order.force || order.leave => return Some(order),
-                Ok(Word::Detach(order)) => match self.served.release() {
+                Ok(Word::Detach(order)) => match self.release() {
                     Ok(()) => return Some(order),
-                    Err(users) => {
-                        let message = format!(
-                            "{users}; try: end that first, or --force, which loses what was not \
-                             written"
-                        );
-                        // Who does not wait any more does not want to know.
-                        let _ = order.reply.send(Reply::Error { message });
-                    }
+                    // Who does not wait any more does not want to know.
+                    Err(message) => drop(order.reply.send(Reply::Error { message })),
                 },
                 Ok(Word::News(_)) | Err(RecvTimeoutError::Timeout) => {}
             }
         }
         None
+    }
+
+    /// Lets go of the disk, if nothing is lost by that.
+    ///
+    /// # Errors
+    /// Who uses it, or that the target is away.
+    fn release(&self) -> Result<(), String> {
+        if self.served.settle(SETTLING_MOST).is_err() {
+            return Err(format!(
+                "the target has not answered a flush for {} s, and what was written and not \
+                 flushed would be lost; try: again when it is back, or --force, which loses that",
+                SETTLING_MOST.as_secs()
+            ));
+        }
+        self.served.release().map_err(|users| {
+            format!("{users}; try: end that first, or --force, which loses what was not written")
+        })
     }
 
     fn on_event(&mut self, event: &DiskEvent) {

@@ -19,6 +19,8 @@ use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
 
+use crate::output;
+
 /// What says that the disk can be used.
 const READY: u8 = b'r';
 
@@ -69,5 +71,6 @@ pub(super) fn ready(log: &Path) -> Result<()> {
     rustix::stdio::dup2_stdin(&nothing)?;
     rustix::stdio::dup2_stdout(&nothing)?;
     rustix::stdio::dup2_stderr(&log)?;
+    output::log();
     Ok(())
 }

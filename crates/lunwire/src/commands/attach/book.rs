@@ -131,7 +131,9 @@ impl Book {
         if let Some(name) = wanted {
             check(name)?;
             if self.is_taken(name) {
-                bail!("another disk is attached as {name}; try: another --as, or lunwire attached");
+                bail!(
+                    "a disk is attached as {name} already; try: another --as, or lunwire attached"
+                );
             }
             return self.take(name.to_owned());
         }

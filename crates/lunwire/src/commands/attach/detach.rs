@@ -2,6 +2,8 @@
 //! `lunwire attached` and `lunwire detach`.
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::net::ToSocketAddrs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -67,8 +69,11 @@ pub(crate) fn attached(options: &AttachedOptions) -> Result<()> {
         };
         if let Some((since, cause)) = since {
             let name = &one.name;
-            let ago = super::now().saturating_sub(*since);
-            output::say(format_args!("{name}: it {state}, for {ago} s until now: {cause}"));
+            let since = match super::now().saturating_sub(*since) {
+                0 => "since just now".to_owned(),
+                seconds => format!("since {seconds} s"),
+            };
+            output::say(format_args!("{name}: it {state} {since}: {cause}"));
         }
         let access = if one.read_only { "read only" } else { "read, write" };
         let (size, process) = (units::bytes(one.bytes), one.pid.to_string());
@@ -149,6 +154,12 @@ fn is_meant(attachment: &Attachment, meant: &str) -> bool {
         let full = Path::new(meant).canonicalize();
         path == meant || full.is_ok_and(|full| full == Path::new(path))
     };
+    // By the name of its machine, too.
+    let addresses: Vec<_> = match meant.contains(':') {
+        true => meant.to_socket_addrs().into_iter().flatten().collect(),
+        false => Vec::new(),
+    };
+    let port = ["nbd://", "nbds://"].iter().find_map(|way| attachment.place.strip_prefix(way));
     // By the name of its queue, too.
     let device = UblkDevice::at(Path::new(meant));
     attachment.name == meant
@@ -159,7 +170,10 @@ fn is_meant(attachment: &Attachment, meant: &str) -> bool {
             let full = std::path::absolute(meant);
             full.is_ok_and(|full| full == Path::new(socket))
         })
-        || ["nbd://", "nbds://"].iter().any(|way| attachment.place.strip_prefix(way) == Some(meant))
+        || port.is_some_and(|port| {
+            let is_there = |port: SocketAddr| addresses.contains(&port);
+            port == meant || port.parse().is_ok_and(is_there)
+        })
 }
 
 /// The path in the address of an NBD server at a socket.
@@ -172,6 +186,9 @@ fn socket_of(place: &str) -> Option<&str> {
 fn clean(book: &Book, attachment: &Attachment) -> Result<()> {
     if let Some(folder) = &attachment.folder {
         book::take_away(Path::new(folder))?;
+    }
+    if let Some(socket) = socket_of(&attachment.place) {
+        attach::forget_socket(Path::new(socket))?;
     }
     ublk::take_stopped(attachment)?;
     book.clean(&attachment.name);
@@ -229,6 +246,7 @@ mod tests {
             ("nbd://127.0.0.1:10809", "127.0.0.1:10809"),
             ("nbds://127.0.0.1:10809", "127.0.0.1:10809"),
             ("nbds://127.0.0.1:10809", "nbds://127.0.0.1:10809"),
+            ("nbd://127.0.0.1:10809", "localhost:10809"),
             ("nbd+unix:///?socket=/run/disk.sock", "/run/disk.sock"),
             ("nbds+unix:///?socket=/run/disk.sock", "/run/disk.sock"),
         ] {

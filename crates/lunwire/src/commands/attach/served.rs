@@ -128,7 +128,9 @@ fn address(text: &str) -> Result<Address> {
 /// Whether a path is hardly one.
 fn is_meant_as_a_port(path: &Path) -> bool {
     let text = path.to_string_lossy();
-    !text.contains('/') && (text.contains(':') || text.parse::<std::net::IpAddr>().is_ok())
+    let is_number = text.chars().all(|letter| letter.is_ascii_digit());
+    let is_host = text.parse::<std::net::IpAddr>().is_ok();
+    !text.contains('/') && (text.contains(':') || is_number || is_host)
 }
 
 impl Served {
@@ -249,6 +251,18 @@ impl Served {
         match self {
             Self::Ublk(server) => server.leave().map(|()| Vec::new()),
             other => other.stop(Duration::ZERO),
+        }
+    }
+
+    /// Flushes what was written, well or not.
+    ///
+    /// # Errors
+    /// [`Error::Silent`] if the disk does not answer within `patience`.
+    pub(super) fn settle(&self, patience: Duration) -> Result<(), Error> {
+        match self {
+            Self::Nbd(server) => server.settle(patience),
+            Self::File(server) | Self::Loop(_, server) => server.settle(patience),
+            Self::Ublk(server) => server.settle(patience),
         }
     }
 
