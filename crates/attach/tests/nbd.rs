@@ -96,6 +96,10 @@ impl Attached {
         Client::new(UnixStream::connect(&self.socket).unwrap())
     }
 
+    fn settle(&self) -> Result<(), lunwire_attach::Error> {
+        self.server.as_ref().unwrap().settle(Duration::from_secs(1))
+    }
+
     fn stop(&mut self) -> Result<(), lunwire_attach::Error> {
         self.server.take().unwrap().stop(Duration::from_secs(5))
     }
@@ -514,22 +518,33 @@ fn requests_wait_for_the_target_and_not_for_ever() {
 /// Who has written nothing, or nothing that a flush has not covered, loses nothing.
 #[test]
 fn an_end_waits_for_the_target_only_if_something_was_written() {
-    let target = target(([127, 0, 0, 1], 0).into(), 512);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(BYTES).unwrap();
+    let spec = format!("file:{}", file.path().display()).parse().unwrap();
+    let target = serve(([127, 0, 0, 1], 0).into(), 512, &spec);
     let portal = target.portals()[0];
-    let [mut reads, mut durable, mut writes] =
-        [(); 3].map(|()| attach(portal, Choice::Auto, Duration::from_secs(600)));
-    let mut clients = [&reads, &durable, &writes].map(Attached::client);
+    let [mut reads, mut durable, mut flushed, mut writes] =
+        [(); 4].map(|()| attach(portal, Choice::Auto, Duration::from_secs(600)));
+    let mut clients = [&reads, &durable, &writes, &flushed].map(Attached::client);
     assert_eq!(clients[0].read(0, 512), [0; 512]);
     clients[1].send(Kind::Write, FUA, 512, 512, &[1; 512]);
     assert_eq!(clients[1].reply(), (0, 512));
     assert_eq!(clients[2].write(0, &[1]), 0);
+    assert_eq!(clients[3].write(1024, &[1]), 0);
+    assert_eq!(clients[3].ask(Kind::Flush, 0, 0, &[]), 0);
     drop(clients);
     target.stop(Duration::ZERO).unwrap();
-    for attached in [&mut reads, &mut durable, &mut writes] {
+    for attached in [&mut reads, &mut durable, &mut flushed, &mut writes] {
         attached.hears(|news| matches!(news, News::Disk(initiator::DiskEvent::Lost(_))));
     }
-    reads.stop().unwrap();
-    durable.stop().unwrap();
+    let begun = Instant::now();
+    for mut attached in [reads, durable, flushed] {
+        attached.settle().unwrap();
+        attached.stop().unwrap();
+    }
+    assert!(begun.elapsed() < Duration::from_secs(8), "one has waited for the target");
+    let silent = writes.settle();
+    assert!(matches!(silent, Err(lunwire_attach::Error::Silent)), "{silent:?}");
     writes.stop().expect_err("what was written may be lost");
 }
 
