@@ -96,6 +96,8 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         destroy_data: bool,
     },
+    /// Write down what is served as a configuration file.
+    Dump,
     /// Make a file with the present content of a disk.
     SnapshotLun {
         /// The target; none where there is only one.
@@ -185,6 +187,14 @@ pub enum Reply {
     },
     /// To `Reload`.
     Reloaded(Reloaded),
+    /// To `Dump`.
+    Dumped {
+        /// The file.
+        text: String,
+        /// What it does not say.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
+    },
     /// To `SnapshotLun`.
     Snapshotted {
         /// Where the disk is.

@@ -182,11 +182,11 @@ pub struct PortGroup {
     /// Values: 1, or the `tag` of a `[[portal-group]]`; one at least.
     /// Reload: no.
     pub portal_groups: Vec<Spanned<u16>>,
-    /// State at the start.
+    /// Its state. `lunwire alua set` gives it another one until a reload; with `explicit-alua` hosts
+    /// do, and a reload leaves it alone.
     /// Values: `active-optimized`, `active-non-optimized`, `standby`, `unavailable` or
     /// `transitioning`.
     /// Default: `active-optimized`.
-    /// Reload: no.
     pub state: Option<Spanned<String>>,
     /// Whether hosts do well to use it.
     /// Values: `true` or `false`.
@@ -539,6 +539,12 @@ impl Source {
     #[must_use]
     pub fn in_folder(self, folder: Option<PathBuf>) -> Self {
         Self { folder, ..self }
+    }
+
+    /// What is read.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// The folder that paths count from; none: the current one.

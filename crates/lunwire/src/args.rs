@@ -64,6 +64,9 @@ pub(crate) enum Command {
     /// exit status 1 if it does
     #[command(after_help = "Example:\n  lunwire diff --control-socket /run/lunwire.sock")]
     Diff(AdminOptions),
+    /// Write what a running daemon serves as a configuration file, with what orders have changed
+    #[command(after_help = DUMP_EXAMPLES)]
+    Dump(AdminOptions),
     /// List the targets behind a portal
     #[command(after_help = DISCOVER_EXAMPLES)]
     Discover(DiscoverOptions),
@@ -117,6 +120,18 @@ Examples:
       the same is served from now on; so it is by: kill -HUP PID
   lunwire reload --destroy-data
       even if disks in memory go that hosts have written to";
+
+const DUMP_EXAMPLES: &str = "\
+Examples:
+  lunwire lun add file:/srv/more.img,size=10G
+  lunwire dump > /etc/lunwire/lunwire.toml
+      the disk is there after the next start, too
+  lunwire dump | diff /etc/lunwire/lunwire.toml -
+      what orders and the command line have changed
+
+It is the file as it was read last, with its comments, the options of the command line, disks that
+were added, removed or resized, and access states that were set. Its paths are whole, so that it may
+be put anywhere; secrets stay in their files.";
 
 const LUN_EXAMPLES: &str = "\
 Examples:

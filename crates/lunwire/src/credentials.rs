@@ -43,6 +43,12 @@ pub(crate) struct Accounts {
     warnings: Vec<String>,
 }
 
+/// Where nobody says anything.
+pub(crate) fn nothing_demanded() -> AuthenticationPolicy {
+    let algorithms = Algorithm::ALL.to_vec();
+    AuthenticationPolicy { algorithms, ..AuthenticationPolicy::default() }
+}
+
 impl Accounts {
     pub(crate) fn warnings(&self) -> &[String] {
         &self.warnings

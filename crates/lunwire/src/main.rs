@@ -130,6 +130,7 @@ fn carry_out() -> u8 {
             Ok(true) => return told().max(DIFFERS),
             result => result.map(drop),
         },
+        Command::Dump(options) => commands::reload::dump(&options),
         Command::Discover(options) => commands::discover::run(&options),
         Command::Inspect(options) => commands::inspect::run(&options),
         Command::Read(options) => commands::transfer::read(&options),

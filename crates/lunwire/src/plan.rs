@@ -4,6 +4,7 @@
 mod check;
 mod difference;
 mod document;
+mod dump;
 mod files;
 mod images;
 mod listeners;
@@ -68,6 +69,8 @@ pub(crate) use check::checked;
 pub(crate) use check::listened_once;
 pub(crate) use check::option;
 pub(crate) use difference::Difference;
+pub(crate) use dump::Dumped;
+pub(crate) use dump::Served;
 pub(crate) use files::Examination;
 pub(crate) use files::served_already;
 pub(crate) use images::Described;
@@ -96,6 +99,8 @@ const CONFIG_LEN_MAX: u64 = 16 << 20;
 /// A configuration whose every value is good, before anything is opened.
 #[derive(Debug)]
 pub(crate) struct Draft {
+    /// The file, as it was read.
+    source: Option<Source>,
     pub(crate) listen: Vec<SocketAddr>,
     portal_groups: Vec<Portal>,
     pub(crate) engine: Choice,
@@ -150,6 +155,7 @@ pub(crate) struct Opened {
 impl Draft {
     fn new() -> Self {
         Self {
+            source: None,
             listen: Vec::new(),
             portal_groups: Vec::new(),
             engine: Choice::Auto,
@@ -192,10 +198,12 @@ impl Draft {
     pub(crate) fn from_options(options: &ServeOptions) -> Result<Self> {
         let mut draft = Self::new();
         if let Some(path) = &options.config {
-            let wrong = draft.take_document(&read_configuration(path)?);
+            let source = read_configuration(path)?;
+            let wrong = draft.take_document(&source);
             if let Some(first) = wrong.into_iter().next() {
                 return Err(first);
             }
+            draft.source = Some(source);
         }
         let of_file = draft.targets.len();
         draft.take_options(options)?;

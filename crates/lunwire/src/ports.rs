@@ -183,6 +183,6 @@ pub(crate) fn state(text: &str) -> Result<AccessState, &'static str> {
     )
 }
 
-fn name_of(state: AccessState) -> &'static str {
+pub(crate) fn name_of(state: AccessState) -> &'static str {
     STATES.into_iter().find(|(_, other)| *other == state).map_or("unknown", |(name, _)| name)
 }

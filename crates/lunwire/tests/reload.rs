@@ -3,6 +3,8 @@
 //! who is not meant notices nothing.
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 
+#[path = "reload/dump.rs"]
+mod dump;
 mod support;
 
 use std::io::BufRead;
@@ -114,9 +116,10 @@ impl Daemon {
         let status = self.status();
         let targets = status["targets"].as_array().unwrap().iter().map(|target| {
             let luns = target["luns"].as_array().unwrap().iter();
-            let luns: Vec<Value> = luns
-                .map(|lun| serde_json::json!([lun["number"], lun["store"], lun["bytes"]]))
+            let mut luns: Vec<Value> = luns
+                .map(|lun| serde_json::json!([lun["lun"], lun["store"], lun["bytes"]]))
                 .collect();
+            luns.sort_by_key(|lun| lun[0].as_u64().unwrap());
             let terms = [&target["name"], &target["alias"], &target["access"]];
             let name = target["name"].as_str().unwrap().to_owned();
             (name, serde_json::json!([terms, target["authentication"], luns]))
@@ -425,6 +428,37 @@ fn portals_come_and_go() {
 }
 
 #[test]
+fn access_states_are_those_of_the_file() {
+    let of = |state: &str, more: &str| {
+        let group = "[[target.port-group]]\nnumber = 1\nportal-groups = [1]\nstate =";
+        config(&[format!(
+            "[[target]]\nname = \"{PREFIX}:a\"\n{more}\n{group} \"{state}\"\n\
+             [[target.lun]]\nstore = \"memory:1M\"\n"
+        )])
+    };
+    let name = format!("{PREFIX}:a");
+    let daemon = Daemon::start(&of("standby", ""));
+    let state = |daemon: &Daemon, state: &str| {
+        let shown = daemon.good(&["alua"]);
+        assert!(shown.contains(&format!("is {state}\n")), "{shown}");
+    };
+    state(&daemon, "standby");
+    daemon.good(&["alua", "set", &name, "1", "unavailable"]);
+    let told = format!("~ port group 1 of {name}: state\n");
+    assert_eq!(daemon.run(&["diff"]).1, told);
+    daemon.good(&["reload"]);
+    state(&daemon, "standby");
+    assert_eq!(daemon.reload(&of("active-non-optimized", "")).lines().next(), Some(told.trim()));
+    state(&daemon, "active-non-optimized");
+
+    // Who may set it is to find it as it was set.
+    let daemon = Daemon::start(&of("standby", "explicit-alua = true"));
+    daemon.good(&["alua", "set", &name, "1", "unavailable"]);
+    assert!(daemon.good(&["reload"]).contains("nothing is otherwise"));
+    state(&daemon, "unavailable");
+}
+
+#[test]
 fn a_hangup_has_the_file_read_again() {
     let daemon = Daemon::start(&config(&[target("a", "")]));
     let hang_up = || {
@@ -485,17 +519,21 @@ fn random_config(targets: &std::collections::BTreeMap<u8, Random>, portals: u8) 
     text
 }
 
-/// After each of many random files the daemon serves what one does that starts with it, or, where
-/// it says that it cannot, what it served before.
-#[test]
-fn a_reload_ends_where_a_start_would() {
+fn random_configs() -> impl Strategy<Value = String> {
     // Mostly the same disk by a number: another one is refused.
     let luns = btree_map(0..4_u8, mostly_zero(), 1..4);
     let initiators = btree_map(0..3_u8, 0..1_u8, 0..3)
         .prop_map(|initiators| initiators.into_keys().collect::<Vec<u8>>());
     let target = (option::of(0..3_u8), option::of(0..3_u8), initiators, luns);
-    let configs = (btree_map(0..5_u8, target, 1..5), 0..3_u8)
-        .prop_map(|(targets, portals)| random_config(&targets, portals));
+    (btree_map(0..5_u8, target, 1..5), 0..3_u8)
+        .prop_map(|(targets, portals)| random_config(&targets, portals))
+}
+
+/// After each of many random files the daemon serves what one does that starts with it, or, where
+/// it says that it cannot, what it served before.
+#[test]
+fn a_reload_ends_where_a_start_would() {
+    let configs = random_configs();
     let mut runner = TestRunner::deterministic();
     let mut next = || configs.new_tree(&mut runner).unwrap().current();
     let daemon = Daemon::start(&next());

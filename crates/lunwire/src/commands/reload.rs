@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `lunwire reload` and `lunwire diff`: the configuration file against what a daemon serves.
+//! `lunwire reload`, `lunwire diff` and `lunwire dump`: the configuration file against what a daemon
+//! serves.
 
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use control::admin::Reloaded;
 use control::admin::Reply;
 use control::admin::Request;
 use control::words;
+use serde_json::json;
 
 use crate::args::AdminOptions;
 use crate::args::ReloadOptions;
@@ -48,6 +50,19 @@ pub(crate) fn diff(options: &AdminOptions) -> Result<bool> {
         output::line("nothing is otherwise");
     }
     Ok(!is_same)
+}
+
+/// Writes down what is served.
+pub(crate) fn dump(options: &AdminOptions) -> Result<()> {
+    let socket = options.daemon.control_socket.as_deref();
+    let reply = admin::ask_patiently(socket, &Request::Dump, PATIENCE, |_| {})?;
+    let Reply::Dumped { text, warnings } = reply else { return Err(admin::unexpected(socket)) };
+    warnings.iter().for_each(output::warn);
+    match options.json {
+        true => output::result(json!({ "configuration": text, "warnings": warnings })),
+        false => output::line(text.trim_end()),
+    }
+    Ok(())
 }
 
 /// The answer of the daemon, which is shown.

@@ -45,6 +45,7 @@ use crate::client::layers;
 use crate::output;
 use crate::plan;
 use crate::plan::DraftLun;
+use crate::plan::Dumped;
 use crate::plan::initiators;
 use crate::ports;
 
@@ -396,6 +397,10 @@ impl Shared {
                     Err(error) => Reply::Error { message: output::chain(&error) },
                 }
             }
+            Request::Dump => match self.configuration.dump() {
+                Ok(Dumped { text, warnings }) => Reply::Dumped { text, warnings },
+                Err(error) => Reply::Error { message: output::chain(&error) },
+            },
             Request::SetPortGroup { target, lun, group, state } => {
                 match ports::set(&self.target, target, *lun, *group, state) {
                     Ok(()) => Reply::Done,

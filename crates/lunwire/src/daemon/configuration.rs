@@ -19,6 +19,7 @@ use anyhow::bail;
 use control::admin::EndedSession;
 use control::admin::Refused;
 use control::admin::Reloaded;
+use scsi::AccessState;
 use target::Change;
 use target::Changed;
 use target::Made;
@@ -35,6 +36,8 @@ use crate::plan;
 use crate::plan::Difference;
 use crate::plan::Draft;
 use crate::plan::DraftLun;
+use crate::plan::Dumped;
+use crate::plan::Served;
 use crate::plan::UnitMaker;
 
 /// How long initiators get to log out whose sessions end.
@@ -100,8 +103,7 @@ impl Configuration {
         let mut now = self.now();
         let target = &*self.target;
         now.draft.keep_luns(|name, lun| target.disk_bytes(name, lun).is_some());
-        let bytes_of = |name: &str, lun: u16| target.disk_bytes(name, lun);
-        let difference = Difference::between(&now.draft, &wanted, &bytes_of)?;
+        let difference = Difference::between(&now.draft, &wanted, &Units(target))?;
         let mut told = Reloaded {
             differences: difference.told.clone(),
             refused: difference.refused.clone(),
@@ -129,6 +131,7 @@ impl Configuration {
                 plan::await_clusters(store).with_context(|| format!("store {store}"))?;
             }
             let changed = self.apply(&difference, &wanted, terms)?;
+            self.set_states(&difference);
             told.sessions = changed.ended.into_iter().map(ended).collect();
             told.warnings.extend(changed.left.iter().map(ToString::to_string));
             told.warnings.extend(changed.silent.iter().map(|reactor| {
@@ -140,6 +143,16 @@ impl Configuration {
         now.draft = wanted;
         told.applied = true;
         Ok(told)
+    }
+
+    /// What is served, as a file.
+    ///
+    /// # Errors
+    /// Paths that cannot be named.
+    pub(crate) fn dump(&self) -> Result<Dumped> {
+        let mut now = self.now();
+        now.draft.keep_luns(|name, lun| self.target.disk_bytes(name, lun).is_some());
+        now.draft.dump(&self.options, &Units(&self.target))
     }
 
     /// The file as it is now. `was_default`: what was served was named by nobody.
@@ -192,6 +205,17 @@ impl Configuration {
         changed.inspect_err(|_| made.take_back())
     }
 
+    /// Of groups that the disks have.
+    fn set_states(&self, difference: &Difference<'_>) {
+        for (target, group, state) in &difference.states {
+            for (_, unit) in self.target.units(target).into_iter().flatten() {
+                if let Err(error) = unit.set_access_state(*group, *state) {
+                    tracing::error!(target, group, %error, "its state is as before");
+                }
+            }
+        }
+    }
+
     /// The change with the disks that come.
     fn with_disks(
         &self,
@@ -228,6 +252,21 @@ impl Configuration {
             change.add_luns.push((target.name().to_owned(), lun.number(), Arc::new(unit)));
         }
         Ok(change)
+    }
+}
+
+/// What units say of themselves.
+struct Units<'a>(&'a Target);
+
+impl Served for Units<'_> {
+    fn bytes_of(&self, target: &str, lun: u16) -> Option<u64> {
+        self.0.disk_bytes(target, lun)
+    }
+
+    fn states_of(&self, target: &str, group: u16) -> Vec<AccessState> {
+        let units = self.0.units(target).unwrap_or_default();
+        let groups = units.iter().flat_map(|(_, unit)| unit.port_groups());
+        groups.filter(|one| one.number == group).map(|one| one.state).collect()
     }
 }
 

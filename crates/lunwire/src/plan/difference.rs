@@ -7,9 +7,13 @@ use std::net::SocketAddr;
 use anyhow::Result;
 use control::admin;
 use control::admin::Change;
+use scsi::AccessState;
+use scsi::Explicit;
+use scsi::PortGroup;
 use target::Portal;
 
 use super::Draft;
+use super::Served;
 use super::lun::DraftLun;
 use super::lun::store_of_now;
 use super::node::DraftTarget;
@@ -37,6 +41,8 @@ pub(crate) struct Difference<'a> {
     pub(crate) remove: Vec<String>,
     pub(crate) add_luns: Vec<(&'a DraftTarget, &'a DraftLun)>,
     pub(crate) remove_luns: Vec<(String, u16)>,
+    /// Target port groups of targets that get other states.
+    pub(crate) states: Vec<(String, u16, AccessState)>,
     pub(crate) listen: Vec<Portal>,
     /// As the configuration names them.
     pub(crate) unlisten: Vec<SocketAddr>,
@@ -51,12 +57,8 @@ fn changed<const N: usize>(keys: [(&str, bool); N]) -> Vec<String> {
 }
 
 impl<'a> Difference<'a> {
-    /// From what is served to what is wanted. `bytes_of`: what hosts see of a disk now.
-    pub(crate) fn between(
-        served: &Draft,
-        wanted: &'a Draft,
-        bytes_of: &dyn Fn(&str, u16) -> Option<u64>,
-    ) -> Result<Self> {
+    /// From what is served to what is wanted. `units`: what they say of themselves now.
+    pub(crate) fn between(served: &Draft, wanted: &'a Draft, units: &dyn Served) -> Result<Self> {
         let mut found = Self::default();
         for key in fixed(served, wanted) {
             found.refuse(key, AT_START);
@@ -74,7 +76,7 @@ impl<'a> Difference<'a> {
         let named = |all: &'a [DraftTarget], name: &str| all.iter().find(|one| one.name == name);
         for old in &served.targets {
             match named(&wanted.targets, &old.name) {
-                Some(new) => found.take_target(old, new, bytes_of)?,
+                Some(new) => found.take_target(old, new, units)?,
                 None => {
                     let stores = old.luns.iter().map(|lun| lun.store.clone()).collect();
                     found.tell(Change::Removed, format!("target {}", old.name), stores);
@@ -183,11 +185,11 @@ impl<'a> Difference<'a> {
         &mut self,
         old: &DraftTarget,
         new: &'a DraftTarget,
-        bytes_of: &dyn Fn(&str, u16) -> Option<u64>,
+        units: &dyn Served,
     ) -> Result<()> {
         let name = &new.name;
         let of_disks = changed([
-            ("port-group", old.port_groups == new.port_groups),
+            ("port-group", are_alike(&old.port_groups, &new.port_groups)),
             ("explicit-alua", old.explicit == new.explicit),
             ("identity", old.identity == new.identity),
         ]);
@@ -195,6 +197,9 @@ impl<'a> Difference<'a> {
             let why = "its disks have it from when they are opened; try: reload without the target \
                        first";
             self.refuse(format!("target {name}: {key}"), why);
+        }
+        if are_alike(&old.port_groups, &new.port_groups) {
+            self.take_states(new, units);
         }
         let terms = terms(old, new);
         if !terms.is_empty() {
@@ -205,7 +210,7 @@ impl<'a> Difference<'a> {
             let number = lun.number;
             match new.luns.iter().find(|other| other.number == number) {
                 Some(other) => {
-                    let bytes = bytes_of(name, number);
+                    let bytes = units.bytes_of(name, number);
                     self.take_lun(&format!("LUN {number} of {name}"), lun, other, bytes)?;
                 }
                 None => {
@@ -223,6 +228,23 @@ impl<'a> Difference<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Its access states, whether a file or an order has set those of now. Those that hosts set are
+    /// theirs.
+    fn take_states(&mut self, new: &DraftTarget, units: &dyn Served) {
+        if new.explicit == Explicit::Yes {
+            return;
+        }
+        for group in &new.port_groups {
+            let now = units.states_of(&new.name, group.number);
+            if now.iter().all(|state| *state == group.state) {
+                continue;
+            }
+            let what = format!("port group {} of {}", group.number, new.name);
+            self.tell(Change::Changed, what, vec!["state".into()]);
+            self.states.push((new.name.clone(), group.number, group.state));
+        }
     }
 
     /// A disk that stays: it is what it was.
@@ -262,6 +284,12 @@ impl<'a> Difference<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether target port groups are the same, whatever their states.
+fn are_alike(old: &[PortGroup], new: &[PortGroup]) -> bool {
+    let fixed = |group: &PortGroup| (group.number, group.ports.clone(), group.preferred);
+    old.iter().map(fixed).eq(new.iter().map(fixed))
 }
 
 /// A store without the size that its file is made with.

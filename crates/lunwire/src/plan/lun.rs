@@ -29,12 +29,15 @@ pub(crate) struct DraftLun {
 }
 
 impl DraftLun {
+    /// Bytes of a block, if nobody says otherwise.
+    pub(super) const BLOCK: u32 = 512;
+
     pub(super) fn new(number: u16, word: &str, spec: Spec) -> Self {
         Self {
             number,
             store: word.to_owned(),
             spec,
-            block: 512,
+            block: Self::BLOCK,
             protection: None,
             serial: None,
             space_warning: 0,

@@ -28,6 +28,7 @@ use super::document::Wrong;
 use super::lun;
 use super::lun::DraftLun;
 use super::transfer;
+use crate::credentials;
 use crate::credentials::Accounts;
 
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl DraftTarget {
             redirect: None,
             luns: Vec::new(),
             access: Vec::new(),
-            authentication: AuthenticationPolicy::default(),
+            authentication: credentials::nothing_demanded(),
             port_groups: Vec::new(),
             explicit: Explicit::No,
             identity: IdentityPolicy::default(),
