@@ -182,8 +182,8 @@ pub struct PortGroup {
     /// Values: 1, or the `tag` of a `[[portal-group]]`; one at least.
     /// Reload: no.
     pub portal_groups: Vec<Spanned<u16>>,
-    /// Its state. `lunwire alua set` gives it another one until a reload; with `explicit-alua` hosts
-    /// do, and a reload leaves it alone.
+    /// Its state. `lunwire alua set` gives it another one until a reload; with `explicit-alua`
+    /// hosts do, and a reload leaves it alone.
     /// Values: `active-optimized`, `active-non-optimized`, `standby`, `unavailable` or
     /// `transitioning`.
     /// Default: `active-optimized`.

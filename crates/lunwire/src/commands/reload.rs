@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `lunwire reload`, `lunwire diff` and `lunwire dump`: the configuration file against what a daemon
-//! serves.
+//! `lunwire reload`, `lunwire diff` and `lunwire dump`: the configuration file against what a
+//! daemon serves.
 
 use std::time::Duration;
 
