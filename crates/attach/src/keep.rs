@@ -118,6 +118,18 @@ impl Keep {
         }
     }
 
+    /// What was written before, and is not kept, is on stable storage as far as the unit says, and
+    /// no flush has confirmed it.
+    pub(crate) const fn follows_durable_writes(&mut self) {
+        self.written.0 += 1;
+        self.durable = self.written;
+    }
+
+    /// Whether something may fail that is kept nowhere.
+    pub(crate) fn has_durable(&self) -> bool {
+        self.durable > self.confirmed
+    }
+
     /// Whether anything may begin.
     pub(crate) fn is_steady(&self) -> bool {
         self.state == State::Steady
@@ -198,7 +210,7 @@ impl Keep {
         if fate == Fate::Failed {
             self.failures += 1;
             // It may be one that was to be on stable storage, and is kept nowhere.
-            if self.durable > self.confirmed || self.failures > limits::FAILURES_MAX {
+            if self.has_durable() || self.failures > limits::FAILURES_MAX {
                 self.state = State::Broken;
             }
         }

@@ -117,6 +117,19 @@ impl Disk {
         self.state.inner().ledger.forget();
     }
 
+    /// The same of what a volatile cache may have held: of what was on stable storage when it ended
+    /// flushes still say whether the unit has failed to keep it.
+    pub fn begin_again_cached(&self) {
+        self.state.inner().ledger.forget_cached();
+    }
+
+    /// Whether something was written that no flush has confirmed, also where the unit has no
+    /// volatile cache; it may not have been told of its end yet.
+    #[must_use]
+    pub fn has_unconfirmed(&self) -> bool {
+        self.state.inner().ledger.has_unconfirmed()
+    }
+
     /// Starts an operation; waits for nothing. It goes on when the transfer is dropped.
     ///
     /// # Errors

@@ -126,6 +126,17 @@ impl Ledger {
         (self.cached, self.all) = Default::default();
     }
 
+    /// The same of what may have been in a cache: what was on stable storage when it ended is not
+    /// written again.
+    pub(crate) fn forget_cached(&mut self) {
+        self.cached = Account::default();
+    }
+
+    /// Whether writes have ended that no flush has confirmed, whatever the unit promised of them.
+    pub(crate) fn has_unconfirmed(&self) -> bool {
+        self.all.lost || !self.all.writes.is_empty()
+    }
+
     /// The unit writes through: resets took nothing.
     pub(crate) fn excuse_resets(&mut self) {
         self.cached.lost = false;
@@ -227,6 +238,21 @@ mod tests {
         ledger.wrote_durably(after(1, 0));
         assert!(ledger.has_failed(after(1, 1)));
         assert_eq!(ledger.flushed(ledger.mark(), after(1, 1)), Fate::Failed, "and it stays so");
+    }
+
+    #[test]
+    fn what_is_not_written_again_may_still_fail() {
+        let mut ledger = Ledger::default();
+        assert!(!ledger.has_unconfirmed());
+        ledger.wrote_durably(after(0, 0));
+        ledger.wrote(after(0, 0));
+        ledger.forget_cached();
+        assert!(ledger.has_unconfirmed() && !ledger.has_cached());
+        assert_eq!(ledger.clone().flushed(ledger.mark(), after(1, 0)), Fate::Kept);
+        assert_eq!(ledger.flushed(ledger.mark(), after(1, 1)), Fate::Failed);
+        assert!(ledger.has_unconfirmed(), "they are lost");
+        ledger.forget();
+        assert!(!ledger.has_unconfirmed());
     }
 
     #[test]

@@ -275,8 +275,11 @@ impl<O> Carrier<O> {
         if self.keeping.is_some() {
             return self.doubt(fate);
         }
-        if fate == Fate::Reset {
-            self.begin_keeping();
+        match fate {
+            Fate::Reset => self.begin_keeping(),
+            // What is lost by that is kept nowhere: flushes say so from now on.
+            Fate::Failed if self.disk.has_unconfirmed() => self.keep_bytes = 0,
+            _ => {}
         }
         if self.keeping.is_none() {
             self.news.push(News::Disk(DiskEvent::MayHaveLost(fate)));
@@ -301,6 +304,9 @@ impl<O> Carrier<O> {
             return;
         }
         let mut keeping = Keeping::new(self.keep_bytes, self.footing);
+        if self.disk.has_unconfirmed() {
+            keeping.keep.follows_durable_writes();
+        }
         for task in self.jobs.under_way() {
             task.cost = task.keeping_cost().unwrap_or_default();
             keeping.keep.reserve_in_any_case(task.cost);
@@ -324,7 +330,10 @@ impl<O> Carrier<O> {
         {
             match step {
                 Step::Begin(bytes) => {
-                    self.disk.begin_again();
+                    match keeping.keep.has_durable() {
+                        true => self.disk.begin_again_cached(),
+                        false => self.disk.begin_again(),
+                    }
                     if bytes > 0 {
                         self.news.push(News::WritesAgain { bytes });
                     }

@@ -33,6 +33,8 @@ struct Ground {
     lost: usize,
     /// Whether targets that begin from now on write through.
     is_through: bool,
+    /// The next flush fails.
+    fails: bool,
     /// While this is locked nothing is written.
     hold: Arc<Mutex<()>>,
     /// What was done: kind and place.
@@ -59,6 +61,7 @@ impl Ground {
             flushes: 0,
             lost: 0,
             is_through: false,
+            fails: false,
             hold: Arc::default(),
             done: Vec::new(),
         }))
@@ -143,6 +146,7 @@ impl Store for Lossy {
                 ground.write(*offset, usize::try_from(*length).unwrap(), |to| to.fill(0));
                 Outcome::Done
             }
+            Op::Flush if std::mem::take(&mut ground.fails) => Outcome::Failed(OpError::Internal),
             Op::Flush => {
                 ground.flush();
                 ground.flushes += 1;
@@ -617,5 +621,38 @@ fn a_cache_that_comes_and_goes_loses_nothing() {
     for (start, model) in models {
         let start = usize::try_from(start).unwrap();
         assert!(ground.stable[start..start + model.len()] == model);
+    }
+}
+
+/// A unit tells that it failed to keep what it had acknowledged when it had no cache. That is kept
+/// nowhere: no flush says that it is there, though a cache comes, and is lost, afterwards.
+#[test]
+fn a_failure_that_nothing_is_kept_of_stays_one() {
+    for is_told_before in [true, false] {
+        let ground = Ground::new();
+        ground.lock().unwrap().is_through = true;
+        let target = serve_ground(ANYWHERE.into(), &ground, BYTES);
+        let portal = target.portals()[0];
+        let mut attached = attach_as(portal, PATIENCE, &Settings::default());
+        let (mut client, mut other) = (attached.client(), attached.client());
+        assert_eq!(client.write(0, &[1; 4096]), 0);
+        if is_told_before {
+            ground.lock().unwrap().fails = true;
+            assert_eq!(other.ask(Kind::Flush, 0, 0, &[]), EIO);
+        }
+        let mut target = Some(target);
+        // Whatever is written again is flushed, and that tells.
+        for loss in 0..1 + u8::from(is_told_before) {
+            target.take().unwrap().stop(Duration::ZERO).unwrap();
+            ground.lock().unwrap().lose();
+            ground.lock().unwrap().is_through = false;
+            target = Some(serve_ground(portal, &ground, BYTES));
+            attached.hears(is_back);
+            assert_eq!(other.write(8192, &[loss; 4096]), 0);
+        }
+        ground.lock().unwrap().fails = !is_told_before;
+        assert_eq!(client.ask(Kind::Flush, 0, 0, &[]), EIO, "told before: {is_told_before}");
+        drop((client, other));
+        attached.stop().expect_err("what was written may be lost");
     }
 }
