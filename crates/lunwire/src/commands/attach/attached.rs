@@ -323,8 +323,8 @@ fn tell(event: &DiskEvent, url: &Url, kind: &str) {
             output::say(format_args!("{url}: the disk has {now} bytes now, {was} before{seen}"));
         }
         DiskEvent::Cache { volatile } => output::say(format_args!(
-            "{url}: the disk {} a volatile cache now (WCE)",
-            if *volatile { "has" } else { "has no" }
+            "{url}: the disk {} volatile cache now (WCE)",
+            if *volatile { "has a" } else { "has no" }
         )),
         DiskEvent::MayHaveLost(Fate::Reset | Fate::Failed) => output::say(format_args!(
             "{url}: the target may have lost what it had not on stable storage; flushes say so"
