@@ -32,6 +32,9 @@ struct Who {
     naa: Option<[u8; 8]>,
     serial: Option<&'static str>,
     last_lba: u64,
+    block: u32,
+    /// It is not ready, and its size is not known.
+    hides_size: bool,
     absent: bool,
 }
 
@@ -39,6 +42,8 @@ const A: Who = Who {
     naa: Some([0x60, 1, 2, 3, 4, 5, 6, 7]),
     serial: Some("a"),
     last_lba: 2047,
+    block: 512,
+    hides_size: false,
     absent: false,
 };
 const B: Who = Who { naa: Some([0x60, 1, 2, 3, 4, 5, 6, 8]), ..A };
@@ -88,6 +93,9 @@ impl Unit {
         if self.who.absent && command.cdb.bytes[0] != 0x12 {
             return mock::ended(command, numbers, CHECK_CONDITION, Some([5, 0x25, 0]));
         }
+        if self.who.hides_size && command.cdb.bytes[0] == 0x9e {
+            return mock::ended(command, numbers, CHECK_CONDITION, Some([2, 4, 2]));
+        }
         if is_write {
             self.writes.push(self.who.serial);
         }
@@ -116,7 +124,11 @@ impl Unit {
                 naa.for_each(|naa| naa.emit(&mut content));
                 page(0x83, &content)
             }
-            (0x9e, 0x10, _) => Some(disk::capacity(self.who.last_lba)),
+            (0x9e, 0x10, _) => {
+                let mut capacity = disk::capacity(self.who.last_lba);
+                capacity[8..12].copy_from_slice(&self.who.block.to_be_bytes());
+                Some(capacity)
+            }
             (0x1a, ..) => Some(vec![3, 0, 0, 0]),
             _ => None,
         }
@@ -197,12 +209,27 @@ fn a_disk_without_names_is_known_by_its_size() {
     assert_goes_on(&NAMELESS, Change::Break, &NAMELESS);
 }
 
+/// Each block would be another one.
+#[test]
+fn nothing_goes_to_a_disk_whose_blocks_have_another_length() {
+    for who in [&A, &SERIAL_A, &PLACE_A, &NAMELESS] {
+        let after = Who { block: 4096, last_lba: 255, ..who.clone() };
+        let error = assert_refused(who, Change::Break, &after).to_string();
+        assert!(error.contains("512 bytes") && error.contains("4096 bytes"), "{error}");
+        assert_refused(who, Change::Attention(0x2a, 0x09), &after);
+    }
+}
+
 #[test]
 fn the_same_disk_is_gone_on_with() {
     for who in [&A, &SERIAL_A, &PLACE_A] {
         assert_goes_on(who, Change::Break, who);
-        assert_goes_on(who, Change::Break, &Who { last_lba: 4095, ..who.clone() });
+        let grown = Who { last_lba: 4095, ..who.clone() };
+        assert_goes_on(who, Change::Break, &grown);
+        assert_goes_on(who, Change::Attention(0x2a, 0x09), &grown);
     }
+    // What it is told, START STOP UNIT too, waits for no size.
+    assert_goes_on(&A, Change::Break, &Who { hides_size: true, ..A });
     // One name is enough, whatever else has changed.
     assert_goes_on(&A, Change::Break, &Who { serial: Some("b"), ..A });
 }

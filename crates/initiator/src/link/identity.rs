@@ -132,8 +132,11 @@ impl Identities {
             (SenseKey::UnitAttention, 0x3f, 0x0e) => {
                 self.units.values_mut().for_each(Unit::doubt);
             }
-            // INQUIRY DATA HAS CHANGED, DEVICE IDENTIFIER CHANGED.
-            (SenseKey::UnitAttention, 0x3f, 0x03 | 0x05) => self.doubt(lun),
+            // INQUIRY DATA HAS CHANGED, DEVICE IDENTIFIER CHANGED, CAPACITY DATA HAS CHANGED.
+            (SenseKey::UnitAttention, 0x3f, 0x03 | 0x05)
+            | (SenseKey::UnitAttention, 0x2a, 0x09)
+            // NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
+            | (SenseKey::UnitAttention, 0x28, 0x00) => self.doubt(lun),
             // A unit that is new to the nexus greets it by the same words as one that was reset.
             (SenseKey::UnitAttention, 0x29, _) => {
                 let unit = self.units.entry(lun).or_default();
@@ -154,6 +157,10 @@ impl Identities {
         }
     }
 
+    fn has_name(&self, lun: u16) -> bool {
+        self.units.get(&lun).is_some_and(|unit| !unit.known.is_nameless())
+    }
+
     /// A unit has answered somebody: what it says of itself is kept. None: it has nothing to say.
     fn learn(&mut self, lun: u16, question: Question, data: Option<&[u8]>) {
         let unit = self.units.entry(lun).or_default();
@@ -164,6 +171,8 @@ impl Identities {
         } else if unit.known.differs(&said, question) {
             // What all of it says counts.
             unit.doubt();
+        } else {
+            unit.known.resize(&said);
         }
         self.update_watching();
     }
@@ -216,8 +225,10 @@ impl Identities {
         }
         let held = std::mem::take(&mut check.held);
         let is_same = unit.known.is_of(&check.fresh);
-        let other =
-            || Kind::OtherDisk { was: unit.known.to_string(), now: check.fresh.to_string() };
+        let other = || Kind::OtherDisk {
+            was: unit.known.beside(&check.fresh),
+            now: check.fresh.beside(&unit.known),
+        };
         let result = if is_same { Ok(()) } else { Err(other()) };
         unit.standing = match &result {
             Ok(()) => Standing::Same,
@@ -306,6 +317,10 @@ impl SessionDriver {
                 self.identities.answered(lun, question, Some(data.unwrap_or_default()))
             }
             Err(kind) if facts::is_unsupported(&kind) => {
+                self.identities.answered(lun, question, None)
+            }
+            // What is not ready, or is reserved, carries out nothing that its blocks matter to.
+            Err(Kind::Status { .. }) if question.is_size() && self.identities.has_name(lun) => {
                 self.identities.answered(lun, question, None)
             }
             Err(kind) => {

@@ -5,7 +5,8 @@
 //! serial numbers are given by whoever likes, and some targets make them of the place of a unit: so
 //! without a name of the world all that both say must agree. What has neither names nor a serial
 //! number is compared by its make and size. One that has begun anew, and tells so
-//! ([`Designator::Content`]), is another one whatever its names.
+//! ([`Designator::Content`]), is another one whatever its names, and so is one whose blocks have
+//! another length: each block would be another one.
 
 use std::fmt;
 
@@ -73,6 +74,10 @@ impl Question {
 
     const fn is_inquiry(self) -> bool {
         matches!(self, Self::Make | Self::Pages | Self::Names | Self::Serial)
+    }
+
+    pub(super) const fn is_size(self) -> bool {
+        matches!(self, Self::Size16 | Self::Size10)
     }
 
     /// Whether the answer says that there is no unit now (SPC-4 §6.6.2, PERIPHERAL QUALIFIER).
@@ -159,6 +164,16 @@ impl Facts {
         *self == Self::default()
     }
 
+    /// What a caller has been told last is what he goes by.
+    pub(super) const fn resize(&mut self, said: &Self) {
+        if said.size16.is_some() {
+            self.size16 = said.size16;
+        }
+        if said.size10.is_some() {
+            self.size10 = said.size10;
+        }
+    }
+
     pub(super) const fn has(&self, question: Question) -> bool {
         match question {
             Question::Make => self.make.is_some(),
@@ -182,17 +197,20 @@ impl Facts {
 
     /// What is to be asked again.
     pub(super) fn questions(&self) -> impl Iterator<Item = Question> {
-        let is_nameless = self.is_nameless();
         Question::ALL.into_iter().filter(move |question| match question {
             Question::Pages => false,
-            // The size of what has a name may change.
-            Question::Size16 | Question::Size10 => is_nameless && self.has(*question),
+            Question::Size10 => self.size10.is_some() && self.size16.is_none(),
             _ => self.has(*question),
         })
     }
 
+    /// Bytes in each block.
+    fn block(&self) -> Option<u32> {
+        self.size16.or(self.size10).map(|(_, block)| block)
+    }
+
     /// Whether it certainly has neither names nor a serial number.
-    fn is_nameless(&self) -> bool {
+    pub(super) fn is_nameless(&self) -> bool {
         let pages = self.pages.as_deref();
         let lacks = |page| pages.is_some_and(|pages| !pages.contains(&page));
         self.make.is_some()
@@ -209,14 +227,15 @@ impl Facts {
                 Question::Pages => false,
                 Question::Names => self.names != said.names,
                 Question::Serial => self.serial != said.serial,
-                Question::Size16 => self.size16 != said.size16,
-                Question::Size10 => self.size10 != said.size10,
+                // The size of what has a name may change.
+                Question::Size16 => self.is_nameless() && self.size16 != said.size16,
+                Question::Size10 => self.is_nameless() && self.size10 != said.size10,
             }
     }
 
     /// Whether a unit that says `now` is the one that said this. Both were asked the same.
     pub(super) fn is_of(&self, now: &Self) -> bool {
-        if self.content() != now.content() {
+        if self.content() != now.content() || self.has_other_blocks(now) {
             return false;
         }
         let (was_named, is_named) = (self.worldwide(), now.worldwide());
@@ -232,6 +251,20 @@ impl Facts {
         };
         let mut others = self.questions().filter(|question| *question != Question::Names);
         names && others.all(|question| !self.differs(now, question))
+    }
+
+    fn has_other_blocks(&self, other: &Self) -> bool {
+        self.block().zip(other.block()).is_some_and(|(one, other)| one != other)
+    }
+
+    /// For people, who see what makes another unit of it than `other`.
+    pub(super) fn beside(&self, other: &Self) -> String {
+        match self.block() {
+            Some(block) if self.has_other_blocks(other) && !self.is_nameless() => {
+                format!("{self} with blocks of {block} bytes")
+            }
+            _ => self.to_string(),
+        }
     }
 
     /// What it holds, if it says so.
@@ -377,6 +410,19 @@ mod tests {
         assert!(unasked(99).is_of(&unasked(100)), "it may have a name");
         let grown = |last| Facts { size16: Some((last, 512)), ..serial("a") };
         assert!(grown(99).is_of(&grown(100)), "what has a serial number may grow");
+    }
+
+    #[test]
+    fn other_blocks_are_another_disk_whatever_its_name() {
+        let of = |block| Facts {
+            size16: Some((99, block)),
+            ..names(&[naa([0x60, 1, 2, 3, 4, 5, 6, 7])])
+        };
+        assert!(of(512).is_of(&of(512)) && !of(512).is_of(&of(4096)));
+        assert!(of(512).is_of(&Facts { size16: None, ..of(512) }), "it does not tell");
+        assert_eq!(of(512).beside(&of(4096)), "naa.6001020304050607 with blocks of 512 bytes");
+        assert_eq!(of(512).beside(&of(512)), "naa.6001020304050607");
+        assert!(!of(512).differs(&of(4096), Question::Size16), "its caller has heard it");
     }
 
     #[test]
