@@ -9,6 +9,8 @@
 //!   ^                  '--nothing is kept--+           '--fails--+        |  '--+--too often--+
 //!   +--------------------------------------+---------------------|--good--'                   |
 //!                                                                '--> Broken <----------------'
+//!
+//! A write of these that fails for now is as a flush that does.
 //! ```
 //!
 //! The initiator tells that a unit may have lost something before it tells the end of anything that
@@ -60,8 +62,8 @@ pub(crate) struct Keep {
     footing: Footing,
     /// How often since the last good flush the unit failed to keep something.
     failures: u32,
-    /// How often since then it failed to flush.
-    flushes_failed: u32,
+    /// How often since then it failed for now: to flush, or to take what is written again.
+    delays: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +74,8 @@ enum State {
     Rewriting {
         next: u64,
         under_way: usize,
+        /// Some failed for now: all is written again when the others have ended.
+        is_halted: bool,
     },
     Flushing,
     Broken,
@@ -101,6 +105,15 @@ pub(crate) enum Flushed {
     Failed,
 }
 
+/// How something that was written again has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rewritten {
+    Good,
+    /// It may go well when it is tried once more.
+    NotYet,
+    Failed,
+}
+
 impl Keep {
     /// Keeps at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: u64, footing: Footing) -> Self {
@@ -114,7 +127,7 @@ impl Keep {
             state: State::Steady,
             footing,
             failures: 0,
-            flushes_failed: 0,
+            delays: 0,
         }
     }
 
@@ -191,7 +204,7 @@ impl Keep {
 
     /// A flush has ended well, and nothing was lost before.
     pub(crate) fn flushed(&mut self, mark: Stamp) {
-        (self.failures, self.flushes_failed) = (0, 0);
+        (self.failures, self.delays) = (0, 0);
         if mark > self.confirmed {
             self.confirmed = mark;
             self.ranges.forget(mark);
@@ -225,16 +238,19 @@ impl Keep {
         match self.state {
             State::Draining if idle && self.ranges.is_empty() => {
                 self.state = State::Steady;
-                (self.failures, self.flushes_failed) = (0, 0);
+                (self.failures, self.delays) = (0, 0);
                 Some(Step::Begin(0))
             }
             State::Draining if idle => {
-                self.state = State::Rewriting { next: 0, under_way: 0 };
+                self.state = State::Rewriting { next: 0, under_way: 0, is_halted: false };
                 Some(Step::Begin(self.ranges.bytes()))
             }
-            State::Rewriting { next, under_way } if under_way < limits::REWRITES_MAX => {
+            State::Rewriting { next, under_way, is_halted: false }
+                if under_way < limits::REWRITES_MAX =>
+            {
                 if let Some((operation, next)) = self.ranges.next(next) {
-                    self.state = State::Rewriting { next, under_way: under_way + 1 };
+                    let under_way = under_way + 1;
+                    self.state = State::Rewriting { next, under_way, is_halted: false };
                     return Some(Step::Write(operation));
                 }
                 if under_way > 0 {
@@ -248,10 +264,19 @@ impl Keep {
     }
 
     /// Something that was written again has ended.
-    pub(crate) fn rewritten(&mut self, result: Result<(), ()>) -> Option<Step> {
-        let State::Rewriting { under_way, .. } = &mut self.state else { return None };
+    pub(crate) fn rewritten(&mut self, how: Rewritten) -> Option<Step> {
+        let State::Rewriting { under_way, is_halted, .. } = &mut self.state else { return None };
         *under_way = under_way.saturating_sub(1);
-        if result.is_ok() { None } else { self.give_up() }
+        match how {
+            Rewritten::Good => {}
+            Rewritten::NotYet => *is_halted = true,
+            Rewritten::Failed => return self.give_up(),
+        }
+        if !*is_halted || *under_way > 0 {
+            return None;
+        }
+        self.state = State::Draining;
+        self.delay()
     }
 
     /// The flush behind what was written again has ended.
@@ -271,15 +296,20 @@ impl Keep {
             }
             Flushed::Failed => {
                 self.state = State::Draining;
-                self.cannot_flush()
+                self.delay()
             }
         }
     }
 
-    /// A flush has failed, and nothing is known to be lost.
-    pub(crate) fn cannot_flush(&mut self) -> Option<Step> {
-        self.flushes_failed += 1;
-        if self.flushes_failed > limits::FLUSHES_MAX { self.give_up() } else { None }
+    /// A flush, or what is written again, has failed for now, and nothing is known to be lost.
+    pub(crate) fn delay(&mut self) -> Option<Step> {
+        self.delays += 1;
+        if self.delays > limits::DELAYS_MAX { self.give_up() } else { None }
+    }
+
+    /// Whether what is to be done now is another try.
+    pub(crate) const fn is_delayed(&self) -> bool {
+        self.delays > 0
     }
 
     /// Whether something is kept, or may come to be.

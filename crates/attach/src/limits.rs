@@ -71,12 +71,12 @@ pub(crate) const REWRITES_MAX: usize = 32;
 /// tried.
 pub(crate) const FAILURES_MAX: u32 = 8;
 
-/// Between two tries of a flush that no client has asked for: what keeps the disk from it, such as
-/// a reservation of another host, may pass.
-pub(crate) const FLUSH_AGAIN: Duration = Duration::from_secs(1);
+/// Between two tries of a flush that no client has asked for, or of what is written again: what
+/// keeps the disk from it, such as a reservation of another host, may pass.
+pub(crate) const DELAY: Duration = Duration::from_secs(1);
 
-/// How often in a row such a flush may fail before nothing more is tried: for half a minute.
-pub(crate) const FLUSHES_MAX: u32 = 30;
+/// How often in a row such a try may fail before nothing more is tried: for half a minute.
+pub(crate) const DELAYS_MAX: u32 = 30;
 
 /// What a range costs that is kept and has no data, bytes: far more than it takes, so that there
 /// are few of them, too.

@@ -11,6 +11,8 @@ use initiator::Durability;
 use initiator::Fate;
 use initiator::Kind;
 use initiator::Operation;
+use initiator::SenseKey;
+use initiator::scsi::status::RESERVATION_CONFLICT;
 
 use super::Carrier;
 use super::Gone;
@@ -22,6 +24,7 @@ use crate::keep::Content;
 use crate::keep::Flushed;
 use crate::keep::Footing;
 use crate::keep::Keep;
+use crate::keep::Rewritten;
 use crate::keep::Stamp;
 use crate::keep::Step;
 use crate::keep::Waits;
@@ -38,8 +41,8 @@ pub(super) struct Keeping {
     lacking: VecDeque<usize>,
     /// What the flush covers that is under way for room.
     background: Option<Stamp>,
-    /// A flush has failed: when the next one may be sent.
-    flush_again: Option<Instant>,
+    /// Something has failed for now: when it may be tried again.
+    again_at: Option<Instant>,
     /// Whether the disk has told that it has no volatile cache: it ends as soon as it can.
     is_over: bool,
 }
@@ -62,20 +65,20 @@ impl Keeping {
             again: Vec::new(),
             lacking: VecDeque::new(),
             background: None,
-            flush_again: None,
+            again_at: None,
             is_over: false,
         }
     }
 
-    /// Whether it is too early for another flush.
+    /// Whether it is too early for another try.
     fn is_pausing(&mut self) -> bool {
-        self.flush_again = self.flush_again.filter(|at| Instant::now() < *at);
-        self.flush_again.is_some()
+        self.again_at = self.again_at.filter(|at| Instant::now() < *at);
+        self.again_at.is_some()
     }
 
     /// Whether it has to be looked at again by itself.
     pub(super) const fn has_paused(&self) -> bool {
-        self.flush_again.is_some()
+        self.again_at.is_some()
     }
 
     /// The main operation of a task has ended.
@@ -153,6 +156,20 @@ fn is_lost(error: &initiator::Error) -> bool {
     matches!(error.kind(), Kind::WritesLost)
 }
 
+/// Whether a write that failed so may go well a little later: the unit is not ready, has no space
+/// now, or belongs to another host. What the initiator has tried for its time is over.
+fn may_pass(error: &initiator::Error) -> bool {
+    let Kind::Status { status, .. } = error.kind() else { return false };
+    match error.sense().map(|sense| (sense.key, sense.asc, sense.ascq)) {
+        // Its ports are between two states, or take nothing.
+        Some((SenseKey::NotReady, 0x04, 0x0a..=0x0c)) => false,
+        Some((SenseKey::NotReady | SenseKey::AbortedCommand, ..)) => true,
+        Some((SenseKey::DataProtect, 0x27, 0x07)) => true,
+        Some(_) => false,
+        None => *status == RESERVATION_CONFLICT,
+    }
+}
+
 impl<O> Carrier<O> {
     /// Whether a job may begin now; one that may not is noted.
     pub(super) fn may_begin(&mut self, number: usize) -> bool {
@@ -210,7 +227,15 @@ impl<O> Carrier<O> {
     /// Something that was written again has ended.
     pub(super) fn on_rewritten(&mut self, result: Result<(), initiator::Error>) {
         let Some(keeping) = &mut self.keeping else { return };
-        let step = keeping.keep.rewritten(result.as_ref().map(drop).map_err(drop));
+        let how = match &result {
+            Ok(()) => Rewritten::Good,
+            Err(error) if may_pass(error) => {
+                keeping.again_at = Some(Instant::now() + limits::DELAY);
+                Rewritten::NotYet
+            }
+            Err(_) => Rewritten::Failed,
+        };
+        let step = keeping.keep.rewritten(how);
         if let (Some(Step::Broken), Err(error)) = (step, result) {
             self.give_up(error.to_string(), true);
         }
@@ -220,7 +245,7 @@ impl<O> Carrier<O> {
     pub(super) fn on_own_flush(&mut self, result: Result<(), initiator::Error>) {
         let Some(keeping) = &mut self.keeping else { return };
         if result.as_ref().is_err_and(|error| !is_lost(error)) {
-            keeping.flush_again = Some(Instant::now() + limits::FLUSH_AGAIN);
+            keeping.again_at = Some(Instant::now() + limits::DELAY);
         }
         let keep = &mut keeping.keep;
         let covers = self.own_flush;
@@ -242,7 +267,7 @@ impl<O> Carrier<O> {
                     Err(error) if matches!(error.kind(), Kind::CannotFlush) => {
                         return self.keep_no_more();
                     }
-                    Err(_) => keep.cannot_flush(),
+                    Err(_) => keep.delay(),
                 }
             }
             None => keep.flush_ended(match &result {
@@ -330,11 +355,12 @@ impl<O> Carrier<O> {
         {
             match step {
                 Step::Begin(bytes) => {
+                    let is_news = bytes > 0 && !keeping.keep.is_delayed();
                     match keeping.keep.has_durable() {
                         true => self.disk.begin_again_cached(),
                         false => self.disk.begin_again(),
                     }
-                    if bytes > 0 {
+                    if is_news {
                         self.news.push(News::WritesAgain { bytes });
                     }
                 }

@@ -271,7 +271,10 @@ impl Bench {
             None => {}
             Some(Told::Doubt) => self.keep.doubt(Fate::Reset),
             Some(Told::Ended(job, result)) => match job.what {
-                What::Rewrite(_) => assert!(self.keep.rewritten(result.map_err(|_| ())).is_none()),
+                What::Rewrite(_) => {
+                    let how = if result.is_ok() { Rewritten::Good } else { Rewritten::Failed };
+                    assert!(self.keep.rewritten(how).is_none());
+                }
                 What::Flush => {
                     let step = self.keep.flush_ended(result.err().unwrap_or(Flushed::Good));
                     assert_eq!(step.is_some(), self.keep.ranges.is_empty());
@@ -446,15 +449,35 @@ proptest! {
 #[test]
 fn failures_count_until_a_good_flush() {
     let mut keep = Keep::new(100, Footing::default());
-    for _ in 0..5 * limits::FLUSHES_MAX {
-        assert!(keep.cannot_flush().is_none());
+    for _ in 0..5 * limits::DELAYS_MAX {
+        assert!(keep.delay().is_none());
         keep.wrote(0..1, Content::Discard, 0);
         keep.flushed(keep.mark());
     }
-    for _ in 0..limits::FLUSHES_MAX {
-        assert!(keep.cannot_flush().is_none());
+    for _ in 0..limits::DELAYS_MAX {
+        assert!(keep.delay().is_none());
     }
-    assert!(matches!(keep.cannot_flush(), Some(Step::Broken)));
+    assert!(matches!(keep.delay(), Some(Step::Broken)));
+}
+
+/// All of it is written again, when what is under way has ended, and not for ever.
+#[test]
+fn what_is_not_taken_yet_is_written_once_more() {
+    let mut keep = Keep::new(100, Footing::default());
+    for at in 0..2 {
+        keep.wrote(at * 9..at * 9 + 1, Content::Discard, 0);
+    }
+    keep.doubt(Fate::Reset);
+    for round in 0..=limits::DELAYS_MAX {
+        assert!(matches!(keep.next(true), Some(Step::Begin(2))));
+        for _ in 0..2 {
+            assert!(matches!(keep.next(true), Some(Step::Write(_))));
+        }
+        assert!(keep.rewritten(Rewritten::NotYet).is_none() && keep.next(true).is_none());
+        let step = keep.rewritten(Rewritten::Good);
+        assert_eq!(step.is_some(), round == limits::DELAYS_MAX, "{round}");
+    }
+    assert!(keep.is_broken());
 }
 
 /// Whoever hears an answer late cannot take one of before a loss for one of after it.

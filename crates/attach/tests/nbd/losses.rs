@@ -35,6 +35,8 @@ struct Ground {
     is_through: bool,
     /// The next flush fails.
     fails: bool,
+    /// So many writes find no space.
+    lacks: usize,
     /// While this is locked nothing is written.
     hold: Arc<Mutex<()>>,
     /// What was done: kind and place.
@@ -62,6 +64,7 @@ impl Ground {
             lost: 0,
             is_through: false,
             fails: false,
+            lacks: 0,
             hold: Arc::default(),
             done: Vec::new(),
         }))
@@ -132,6 +135,10 @@ impl Store for Lossy {
             Op::Read { offset, length } => {
                 let start = usize::try_from(*offset).unwrap();
                 Outcome::Data(Slice::from(ground.now[start..start + *length as usize].to_vec()))
+            }
+            Op::Write { .. } if ground.lacks > 0 => {
+                ground.lacks -= 1;
+                Outcome::Failed(OpError::Space)
             }
             Op::Write { offset, data, durable } => {
                 let bytes = data.to_vec();
@@ -464,6 +471,31 @@ fn flushes_that_fail_for_good_are_told_of() {
     assert_eq!(client.write(4096, &[2; 4096]), 0);
     drop(client);
     attached.stop().expect_err("what was written may be lost");
+}
+
+/// A target that comes back does not take at once what is written again.
+#[test]
+fn what_is_written_again_is_tried_for_a_while() {
+    let ground = Ground::new();
+    let target = serve_ground(ANYWHERE.into(), &ground, BYTES);
+    let portal = target.portals()[0];
+    let mut attached = attach_as(portal, PATIENCE, &Settings::default());
+    let mut client = attached.client();
+    for at in 0..10 {
+        assert_eq!(client.write(at * 8192, &[1; 4096]), 0);
+    }
+    target.stop(Duration::ZERO).unwrap();
+    ground.lock().unwrap().lose();
+    ground.lock().unwrap().lacks = 13;
+    let _target = serve_ground(portal, &ground, BYTES);
+    assert_eq!(client.ask(Kind::Flush, 0, 0, &[]), 0);
+    for at in 0..10 {
+        assert_eq!(client.read(at * 8192, 4096), [1; 4096]);
+    }
+    drop(client);
+    attached.stop().unwrap();
+    let told = attached.news.try_iter().filter(|news| matches!(news, News::WritesAgain { .. }));
+    assert_eq!(told.count(), 1, "it is told again and again");
 }
 
 /// More of it: all goes on.
