@@ -106,6 +106,24 @@ fn a_target_that_is_busy_for_ever_is_asked_as_long_as_the_user_says() {
     }
 }
 
+/// It says so for seconds, or minutes, after it has begun. One that wants to be started waits for
+/// somebody.
+#[test]
+fn a_unit_that_is_becoming_ready_is_waited_for() {
+    for (ascq, waits) in [(0x01, true), (0x02, false)] {
+        let mock = Mock::start(move |request, _, numbers| match request {
+            Request::Command(command) => {
+                mock::ended(command, numbers, CHECK_CONDITION, Some([2, 0x04, ascq]))
+            }
+            _ => Vec::new(),
+        });
+        let (end, time, told) = read(&mock, |options| options.reconnect_patience = LIMIT);
+        let sense = end.unwrap_err().sense().map(|sense| (sense.asc, sense.ascq));
+        assert_eq!(sense, Some((0x04, ascq)));
+        assert_eq!((time >= LIMIT, told.len() == 1), (waits, waits), "{time:?}, {told:?}");
+    }
+}
+
 /// Another host resets the unit, or takes it.
 #[test]
 fn what_another_host_aborts_is_sent_again_where_that_does_no_harm() {

@@ -112,8 +112,8 @@ pub struct Options {
     pub connect_patience: Duration,
     /// How long to go on trying after a session was lost; zero: not at all. So long a command is
     /// tried that loses one session after the other, or that the target answers and does not carry
-    /// out (BUSY, TASK SET FULL, TASK ABORTED; that for `settings.command_timeout` where this is
-    /// zero).
+    /// out (BUSY, TASK SET FULL, TASK ABORTED, a unit that is becoming ready; that for
+    /// `settings.command_timeout` where this is zero).
     pub reconnect_patience: Duration,
     /// Where its connections are captured to, as far as they are no local ones.
     pub capture: Option<Capture>,

@@ -161,8 +161,8 @@ fn is_lost(error: &initiator::Error) -> bool {
 fn may_pass(error: &initiator::Error) -> bool {
     let Kind::Status { status, .. } = error.kind() else { return false };
     match error.sense().map(|sense| (sense.key, sense.asc, sense.ascq)) {
-        // Its ports are between two states, or take nothing.
-        Some((SenseKey::NotReady, 0x04, 0x0a..=0x0c)) => false,
+        // It is becoming ready, or its ports are between two states or take nothing.
+        Some((SenseKey::NotReady, 0x04, 0x01 | 0x0a..=0x0c)) => false,
         Some((SenseKey::NotReady | SenseKey::AbortedCommand, ..)) => true,
         Some((SenseKey::DataProtect, 0x27, 0x07)) => true,
         Some(_) => false,

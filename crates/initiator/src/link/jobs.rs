@@ -472,6 +472,11 @@ fn deferred(outcome: &Outcome) -> Option<Kind> {
     Some(Kind::Status { status: *status, sense: Some(sense), raw: raw.clone() })
 }
 
+/// LOGICAL UNIT IS IN PROCESS OF BECOMING READY: nobody has to do anything for it.
+fn is_becoming_ready(sense: Sense) -> bool {
+    (sense.key, sense.asc, sense.ascq) == (SenseKey::NotReady, 0x04, 0x01)
+}
+
 /// The unit attention that a command ended with.
 fn attention(outcome: &Outcome) -> Option<Sense> {
     let Outcome::Done(Completion { status: CHECK_CONDITION, sense, .. }) = outcome else {
@@ -596,7 +601,8 @@ impl Job {
             _ if matches!(status, BUSY | TASK_SET_FULL | TASK_ABORTED)
                 || key == Some(SenseKey::UnitAttention)
                     && self.attentions >= limits::ATTENTIONS_MAX
-                || access == Some(Access::Soon) =>
+                || access == Some(Access::Soon)
+                || own.is_some_and(is_becoming_ready) =>
             {
                 let since = *self.busy_since.get_or_insert(terms.now);
                 let (busy, left) = (terms.now.since(since), since + terms.busy);
