@@ -162,6 +162,15 @@ impl Book {
         self.take(name.to_owned())
     }
 
+    /// Nobody takes the name of `gone`, whose process has left it, as long as this is there; None:
+    /// somebody has done so, or has struck it out.
+    pub(super) fn hold(&self, gone: &Attachment) -> Result<Option<File>> {
+        let alone = self.lock()?;
+        let now = self.read(&self.facts(&gone.name));
+        let is_same = now.is_some_and(|now| !now.alive && now.attachment.pid == gone.pid);
+        Ok(is_same.then_some(alone))
+    }
+
     /// Nobody else chooses a name as long as this is there: a socket that is bound and does not
     /// listen yet looks as one that a killed process has left.
     fn lock(&self) -> Result<File> {

@@ -184,6 +184,8 @@ fn socket_of(place: &str) -> Option<&str> {
 
 /// Takes away what a process has left that is gone; what could not be done comes back.
 fn clean(book: &Book, attachment: &Attachment) -> Result<()> {
+    // Since it was found there may be another one by its name, at its place.
+    let Some(_alone) = book.hold(attachment)? else { return Ok(()) };
     if let Some(folder) = &attachment.folder {
         book::take_away(Path::new(folder))?;
     }
@@ -225,8 +227,40 @@ fn tell_gone(attachment: &Attachment, cleaned: Result<()>) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that panics has failed
 mod tests {
     use super::*;
+    use crate::args::AttachedPlace;
+
+    #[test]
+    fn what_another_one_has_taken_meanwhile_is_not_taken_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = AttachedPlace { state_dir: Some(folder.path().join("state")) };
+        let book = Book::of(&place).unwrap();
+        book.make().unwrap();
+        let gone = Attachment {
+            name: "disk-0".into(),
+            url: "iscsi://host/iqn.x:disk/0".into(),
+            kind: "nbd".into(),
+            place: "nbd://127.0.0.1:10809".into(),
+            folder: None,
+            bytes: 1 << 20,
+            read_only: false,
+            pid: 7,
+            state: AttachmentState::Works,
+        };
+        book.enter(&gone).unwrap();
+        let taken = book.reserve_again(&gone.name).unwrap();
+        clean(&book, &gone).unwrap();
+        assert!(book.socket(&gone.name).exists(), "its socket is gone");
+        drop(taken);
+        book.enter(&Attachment { pid: 8, ..gone.clone() }).unwrap();
+        clean(&book, &gone).unwrap();
+        assert_eq!(book.entries().unwrap().len(), 1, "another one is struck out");
+        book.enter(&gone).unwrap();
+        clean(&book, &gone).unwrap();
+        assert!(book.entries().unwrap().is_empty());
+    }
 
     /// By whatever `lunwire attached` shows, and by the address alone.
     #[test]

@@ -280,7 +280,11 @@ pub(super) fn take_stopped(attachment: &Attachment) -> Result<bool> {
 /// Strikes out attachments of `url` whose devices nobody can take over.
 fn strike_stopped(book: &Book, url: &str) -> Result<()> {
     for Entry { attachment, alive } in book.entries()? {
-        if !alive && attachment.url == url && take_stopped(&attachment)? {
+        if !alive
+            && attachment.url == url
+            && let Some(_alone) = book.hold(&attachment)?
+            && take_stopped(&attachment)?
+        {
             book.clean(&attachment.name);
         }
     }
