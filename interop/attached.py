@@ -839,6 +839,28 @@ def killed(folder):
     print("attach: who waits for a target can be killed, and nobody else is disturbed")
 
 
+def covered(folder):
+    """What others have mounted over it is neither taken away nor taken for it."""
+    if os.geteuid() != 0:
+        print("LEFT OUT: what is mounted over the file, as only root mounts", flush=True)
+        return
+    where, state = folder_at(f"{folder}/covered"), state_of(folder)
+    with server.start("memory:16M") as target:
+        run(BINARY, "attach", target.url, where, "--daemon", *state)
+        run("mount", "-t", "tmpfs", "none", where)
+        try:
+            with open(f"{where}/theirs", "w", encoding="ascii") as file:
+                file.write("precious")
+            run(BINARY, "detach", where, *state, status=1, words="the tmpfs that is mounted over it")
+            run(BINARY, "detach", where, "--force", *state, words="the tmpfs that is mounted over")
+            with open(f"{where}/theirs", encoding="ascii") as file:
+                need(file.read() == "precious", "other data is there")
+        finally:
+            run("umount", where)
+        run("umount", where)
+    print("attach: what is mounted over the file is not ours to be taken away")
+
+
 def loops(folder):
     """A loop device: a file system of the system's, made, filled, trimmed and checked."""
     if not os.access("/dev/loop-control", os.R_OK | os.W_OK):
@@ -1042,6 +1064,7 @@ def test(folder, restarts):
         unflushed(folder)
         at_once(folder)
         hostile(folder)
+        covered(folder)
         loops(folder)
         what_is_wrong(folder)
         unprivileged(folder)

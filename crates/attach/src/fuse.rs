@@ -341,7 +341,11 @@ impl FuseServer {
             }
             if Instant::now() >= until {
                 left = Left::InUse;
-                self.mount.remove(Unmount::Detach)?;
+                match self.mount.remove(Unmount::Detach) {
+                    // What is mounted over it is not ours.
+                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+                    removed => removed?,
+                }
                 break;
             }
             std::thread::sleep(LOOK);

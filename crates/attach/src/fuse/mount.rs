@@ -86,6 +86,8 @@ fn way_around(said: &str) -> &'static str {
 pub(super) struct Mount {
     /// Absolute, without links.
     path: PathBuf,
+    /// By which the system tells it from what is mounted over it; None: it does not tell.
+    device: Option<String>,
 }
 
 /// How a mount is taken away.
@@ -117,16 +119,22 @@ impl Mount {
         let mut flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOEXEC;
         flags.set(MountFlags::RDONLY, read_only);
         match rustix::mount::mount("lunwire", &path, "fuse.lunwire", flags, &*options) {
-            Ok(()) => Ok((Self { path }, device)),
+            Ok(()) => Ok((Self::at(path), device)),
             Err(Errno::PERM) => {
                 // Its own descriptor is mounted.
                 drop(device);
                 let device = mount_by_helper(&path, read_only)?;
-                Ok((Self { path }, device))
+                Ok((Self::at(path), device))
             }
             Err(Errno::NODEV) => Err(MountError::NoFuse(Errno::NODEV.into())),
             Err(error) => Err(failed(error)),
         }
+    }
+
+    /// What is mounted there now.
+    fn at(path: PathBuf) -> Self {
+        let device = uppermost(&mountinfo(), &path).map(str::to_owned);
+        Self { path, device }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -136,8 +144,13 @@ impl Mount {
     /// Takes it away.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] if somebody uses it.
+    /// [`io::ErrorKind::ResourceBusy`] if somebody uses it, or something else is mounted over it.
     pub(super) fn remove(&self, how: Unmount) -> io::Result<()> {
+        let there = mountinfo();
+        let is_other = |there: &str| self.device.as_deref().is_some_and(|ours| ours != there);
+        if uppermost(&there, &self.path).is_some_and(is_other) {
+            return Err(Errno::BUSY.into());
+        }
         let flags = match how {
             Unmount::Unused => UnmountFlags::empty(),
             Unmount::Cut => UnmountFlags::FORCE | UnmountFlags::DETACH,
@@ -148,6 +161,23 @@ impl Mount {
             result => Ok(result?),
         }
     }
+}
+
+fn mountinfo() -> String {
+    // Without it nothing is told from anything.
+    std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()
+}
+
+/// The device of what was mounted at `path` last (proc_pid_mountinfo(5)).
+fn uppermost<'a>(mountinfo: &'a str, path: &Path) -> Option<&'a str> {
+    let path = path.to_str()?.replace('\\', "\\134").replace(' ', "\\040");
+    let path = path.replace('\t', "\\011").replace('\n', "\\012");
+    let device = |line: &'a str| {
+        let mut words = line.split(' ').skip(2);
+        let (device, place) = (words.next()?, words.nth(1)?);
+        (place == path).then_some(device)
+    };
+    mountinfo.lines().filter_map(device).next_back()
 }
 
 /// Takes away a mount whose server is gone, if there is one.
@@ -163,7 +193,7 @@ pub fn forget(folder: &Path) -> io::Result<()> {
                 Some(Errno::NOTCONN | Errno::CONNABORTED)
             ) =>
         {
-            Mount { path: folder.to_owned() }.remove(Unmount::Detach)
+            Mount::at(folder.to_owned()).remove(Unmount::Detach)
         }
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -317,6 +347,18 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&link, &link).unwrap();
         assert!(forget(&link).is_err());
+    }
+
+    #[test]
+    fn what_is_mounted_over_another_one_is_told_from_it() {
+        let mountinfo = "\
+22 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n\
+40 22 0:50 / /mnt/my\\040disk rw - fuse.lunwire lunwire rw\n\
+41 40 0:51 / /mnt/my\\040disk rw - tmpfs none rw\n\
+42 22 0:52 / /mnt/b rw - fuse.lunwire lunwire rw\n";
+        let at = |path| uppermost(mountinfo, Path::new(path));
+        assert_eq!((at("/mnt/my disk"), at("/mnt/b")), (Some("0:51"), Some("0:52")));
+        assert_eq!((at("/mnt"), uppermost("nonsense\n", Path::new("/"))), (None, None));
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub(super) fn of(path: &Path) -> String {
     let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut found = mounts(&mountinfo, path);
     let folder = path.parent().filter(|folder| is_of_fuse(&mountinfo, folder));
+    found.extend(path.parent().and_then(|folder| over(&mountinfo, folder)));
     found.extend(processes(path, folder));
     found.extend(loops(path));
     match found.len() {
@@ -68,6 +69,21 @@ fn is_of_fuse(mountinfo: &str, folder: &Path) -> bool {
     })
 }
 
+/// What is mounted over the FUSE in `folder`, and not ours to be taken away.
+fn over(mountinfo: &str, folder: &Path) -> Option<String> {
+    let kinds = mountinfo.lines().filter_map(|line| {
+        let (before, behind) = line.split_once(" - ")?;
+        (before.split(' ').nth(4) == folder.to_str()).then(|| behind.split(' ').next())?
+    });
+    let kinds: Vec<&str> = kinds.collect();
+    match kinds[..] {
+        [.., first, last] if first.starts_with("fuse") => {
+            Some(format!("the {last} that is mounted over it"))
+        }
+        _ => None,
+    }
+}
+
 /// Those that have `path` open, or work in `folder`.
 fn processes(path: &Path, folder: Option<&Path>) -> Vec<String> {
     let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
@@ -114,6 +130,10 @@ mod tests {
         assert!(is_of_fuse(mountinfo, Path::new("/mnt/disk")));
         assert!(!is_of_fuse(mountinfo, Path::new("/dev")));
         assert!(!is_of_fuse(mountinfo, Path::new("/mnt")));
+        assert_eq!(over(mountinfo, Path::new("/mnt/disk")), None);
+        let covered = format!("{mountinfo}41 40 0:51 / /mnt/disk rw - tmpfs none rw\n");
+        let told = over(&covered, Path::new("/mnt/disk"));
+        assert_eq!(told.as_deref(), Some("the tmpfs that is mounted over it"));
         let here = std::env::current_dir().unwrap();
         let mut sleep = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let found = processes(Path::new("/no such file"), Some(&here));
