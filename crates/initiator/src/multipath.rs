@@ -502,9 +502,20 @@ impl Bundle {
     /// There is no unit behind a path any more: it is asked from the beginning until there is.
     fn vanish(&mut self, path: usize, error: Error, now: Instant) {
         let Some(of) = self.paths.get_mut(path) else { return };
-        of.error = Some(error.clone());
         of.is_gone = true;
-        of.ask(Question::Make, now + limits::PATH_ACCESS_AGAIN);
+        self.ask_again(path, Question::Make, error, now);
+    }
+
+    /// The unit does not say over a path what it is like now: it is asked until it does.
+    fn hold_back(&mut self, path: usize, error: Error, now: Instant) {
+        self.ask_again(path, Question::Ready, error, now);
+    }
+
+    /// A path is not used before it has answered `question`, some time later.
+    fn ask_again(&mut self, path: usize, question: Question, error: Error, now: Instant) {
+        let Some(of) = self.paths.get_mut(path) else { return };
+        of.error = Some(error.clone());
+        of.ask(question, now + limits::PATH_ACCESS_AGAIN);
         if std::mem::take(&mut of.was_usable) && self.stage.is_up() {
             self.tell_of(path, PathChange::Lost(error));
         }

@@ -10,6 +10,8 @@
 //!                                                                        Asking: Ready, Size, Mode
 //!                                                                      the unit is gone:
 //!                                                                        Asking: Make
+//!                           |
+//!                           +---not ready, no size--> Asking: Ready
 //! ```
 
 use std::fmt;

@@ -108,7 +108,10 @@ impl Bundle {
             }
             Question::Size | Question::ShortSize => {
                 let size = data.and_then(|data| Size::of(question, data));
-                self.is_measured(at, size, now);
+                match result {
+                    Err(error) if !scsi::is_conflict(&error) => self.hold_back(at, error, now),
+                    _ => self.is_measured(at, size, now),
+                }
             }
             // Also of one that is kept out by a reservation, which tells nothing.
             Question::Mode => self.has_modes(at, data.map_or(Mode::SILENT, Mode::of), now),
@@ -244,12 +247,16 @@ impl Bundle {
                     return;
                 }
             }
-            Err(error) => {
-                if let Some(access) = path::access_of(&error) {
+            Err(error) => match path::access_of(&error) {
+                Some(access) => {
                     path.access = access;
+                    path.error = Some(error);
                 }
-                path.error = Some(error);
-            }
+                None if path.is_measured => path.error = Some(error),
+                // Whom a reservation keeps out may ask for the size.
+                None if scsi::is_conflict(&error) => return path.ask(Question::Size, now),
+                None => return self.hold_back(at, error, now),
+            },
         }
         self.use_path(at, now);
     }

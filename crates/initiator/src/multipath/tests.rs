@@ -90,6 +90,8 @@ enum Refusal {
     Standby,
     /// There is no such unit.
     Gone,
+    /// NOT READY, in process of becoming ready.
+    NotReady,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +105,7 @@ impl Refusal {
         let (key, asc, ascq) = match self {
             Self::Standby => (2, 0x04, 0x0b),
             Self::Gone => (5, 0x25, 0x00),
+            Self::NotReady => (2, 0x04, 0x01),
         };
         let sense = [0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, asc, ascq, 0, 0, 0, 0];
         Error::new(Kind::Status { status: 2, sense: Sense::parse(&sense), raw: Vec::new() })
@@ -513,6 +516,31 @@ fn disks_of_one_name_and_another_size_are_not_one() {
 }
 
 /// A unit that is taken away behind one path is there behind the others.
+/// What it is like is not known: it may have other blocks, or take no writes.
+#[test]
+fn a_path_that_is_not_ready_carries_nothing_before_it_is_known() {
+    for (block, is_used) in [(512, true), (4096, false)] {
+        let mut world = World::new(PathPolicy::RoundRobin, 1);
+        world.drain();
+        world.lose(1);
+        drop(changes(&mut world, 1));
+        world.refuses[1] = Some((Refusal::NotReady, Scope::All));
+        world.sizes[1] = (block, 1000);
+        world.drain();
+        assert!(world.bundle.paths[1].rank().is_none() && changes(&mut world, 1).is_empty());
+        for _ in 0..6 {
+            world.write();
+        }
+        world.drain();
+        assert!((1..=6).all(|write| world.ended.get(&write) == Some(&true)), "{:?}", world.ended);
+        world.refuses[1] = None;
+        world.drain();
+        let changes = changes(&mut world, 1);
+        let is_back = matches!(changes[..], [PathChange::Back]);
+        assert!(is_back == is_used && changes.len() == 1, "{block}: {changes:?}");
+    }
+}
+
 #[test]
 fn a_unit_that_is_gone_behind_one_path_costs_no_command() {
     let mut world = World::new(PathPolicy::RoundRobin, 1);
