@@ -108,6 +108,10 @@ pub(crate) const PATH_PATIENCE: Duration = Duration::from_secs(1 << 32);
 /// Pause before the session of a path is tried again that a target has refused.
 pub(crate) const PATH_TRY_AGAIN: Duration = Duration::from_secs(5);
 
+/// How long no path may carry anything before that is told, where not all are lost: longer than
+/// access moves from one to another.
+pub(crate) const PATHS_DOWN_AFTER: Duration = Duration::from_secs(5);
+
 /// Pause before a question to a path is repeated for which there was no room, or no time yet.
 pub(crate) const PATH_ASK_AGAIN: Duration = Duration::from_millis(20);
 

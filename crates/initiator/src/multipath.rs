@@ -135,7 +135,7 @@ pub(crate) struct Bundle {
     none_since: Option<Instant>,
     /// When it was looked at last whether all goes its way.
     looked: Instant,
-    /// The caller knows that all are lost.
+    /// The caller knows that none carries anything.
     is_down: bool,
     /// When those that found no room are tried again.
     room_at: Option<Instant>,
@@ -378,7 +378,12 @@ impl Bundle {
                 // Behind them events alone decide.
                 ends.filter(|at| *at > self.looked).min()
             }
-            Stage::Up(()) => self.none_since.map(|since| since + self.patience.reconnect),
+            Stage::Up(()) => {
+                let patience = self.patience.reconnect;
+                let until =
+                    if self.is_down { patience } else { patience.min(limits::PATHS_DOWN_AFTER) };
+                self.none_since.map(|since| since + until)
+            }
             Stage::Closing(_) | Stage::Over(_) => return None,
         };
         paths.chain(late).chain(whole).chain(self.room_at).min()
@@ -404,10 +409,13 @@ impl Bundle {
         match &self.stage {
             Stage::Opening => self.look_whether_open(now),
             Stage::Up(()) => {
-                let over = |since: Instant| now.since(since) >= self.patience.reconnect;
-                if self.none_since.is_some_and(over) {
+                let over = |after| self.none_since.is_some_and(|since| now.since(since) >= after);
+                if over(self.patience.reconnect) {
                     let error = self.first_error();
                     self.end_all(Some(error));
+                } else if over(limits::PATHS_DOWN_AFTER) {
+                    let error = self.first_error();
+                    self.tell_down(error);
                 }
             }
             Stage::Closing(_) | Stage::Over(_) => return,
@@ -476,8 +484,14 @@ impl Bundle {
         self.note_use(now);
         self.note_gap();
         let all_lost = self.paths.iter().all(|path| matches!(path.state, State::Lost));
-        if all_lost && self.stage.is_up() && !self.is_down {
-            self.is_down = true;
+        if all_lost && self.stage.is_up() {
+            self.tell_down(error);
+        }
+    }
+
+    /// The caller hears once that no path carries anything.
+    fn tell_down(&mut self, error: Error) {
+        if !std::mem::replace(&mut self.is_down, true) {
             self.tell(Event::Down { session: self.id, error });
         }
     }

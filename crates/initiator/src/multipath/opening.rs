@@ -62,6 +62,6 @@ impl Bundle {
 
     pub(super) fn first_error(&self) -> Error {
         let errors = self.paths.iter().filter_map(|path| path.error.clone());
-        errors.into_iter().next().unwrap_or_else(|| Error::new(Kind::Closed))
+        errors.into_iter().next().unwrap_or_else(|| Error::new(Kind::NoPath))
     }
 }

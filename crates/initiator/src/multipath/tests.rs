@@ -623,6 +623,40 @@ fn when_all_paths_lead_to_another_disk_all_is_over() {
 }
 
 /// All are waited for a second when one is there, and no longer.
+/// Users that tell others to come later must hear of it, whatever has become of each path.
+#[test]
+fn that_no_path_is_left_is_told_though_some_have_a_session() {
+    let downs = |world: &World| {
+        let is_down = |event: &&Event| matches!(event, Event::Down { .. });
+        world.told.iter().filter(is_down).count()
+    };
+    let mut world = World::new(PathPolicy::LeastQueued, 1);
+    world.drain();
+    world.lose(1);
+    world.names[1] = 2;
+    world.refuses[2] = Some((Refusal::Gone, Scope::All));
+    world.drain();
+    world.write();
+    world.drain();
+    assert_eq!((world.ended.get(&1), downs(&world)), (Some(&true), 0), "path 0 is left");
+    world.lose(0);
+    world.write();
+    world.wait(limits::PATHS_DOWN_AFTER);
+    assert_eq!((world.ended.get(&2), downs(&world)), (None, 1));
+    world.wait(limits::PATHS_DOWN_AFTER);
+    assert_eq!(downs(&world), 1, "once is enough");
+    world.told.clear();
+    world.drain();
+    assert!(world.told.iter().any(|event| matches!(event, Event::Up { .. })));
+    assert_eq!(world.ended.get(&2), Some(&true));
+    world.refuses = [Some((Refusal::Standby, Scope::All)); PATHS];
+    world.write();
+    world.drain();
+    assert_eq!(downs(&world), 0, "that takes a while");
+    world.wait(limits::PATHS_DOWN_AFTER);
+    assert_eq!((world.ended.get(&3), downs(&world)), (None, 1));
+}
+
 #[test]
 fn a_path_that_is_silent_from_the_beginning_is_not_waited_for() {
     let mut world = World::new(PathPolicy::LeastQueued, 1);
