@@ -179,6 +179,7 @@ fn of_kind(kind: &Kind) -> Code {
         Kind::Login(error) => of_login(error),
         Kind::Redirections(_) => Code::Login,
         Kind::Fenced { .. }
+        | Kind::GroupUntold
         | Kind::Session(_)
         | Kind::Ending(_)
         | Kind::Overdue { .. }

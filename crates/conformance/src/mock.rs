@@ -98,8 +98,8 @@ pub struct Mock {
 /// What a mock says in logins.
 #[derive(Clone, Copy, Debug)]
 struct Manners {
-    /// TargetPortalGroupTag.
-    group: u16,
+    /// TargetPortalGroupTag, if it tells.
+    group: Option<u16>,
     /// It hangs up when it has logged somebody in.
     hangs_up: bool,
     /// It keeps its half open after a logout, until the initiator takes nothing any more.
@@ -120,13 +120,21 @@ impl Mock {
         group: u16,
         script: impl FnMut(&Request, &[u8], Numbers) -> Answers + Send + 'static,
     ) -> Self {
-        Self::with(Manners { group, hangs_up: false, stays: false }, script)
+        Self::with(Manners { group: Some(group), hangs_up: false, stays: false }, script)
+    }
+
+    /// As `start`, with a portal that does not say of which portal group it is.
+    #[must_use]
+    pub fn in_no_group(
+        script: impl FnMut(&Request, &[u8], Numbers) -> Answers + Send + 'static,
+    ) -> Self {
+        Self::with(Manners { group: None, hangs_up: false, stays: false }, script)
     }
 
     /// A mock that logs everybody in and hangs up then.
     #[must_use]
     pub fn that_hangs_up() -> Self {
-        Self::with(Manners { group: 1, hangs_up: true, stays: false }, |_, _, _| Vec::new())
+        Self::with(Manners { group: Some(1), hangs_up: true, stays: false }, |_, _, _| Vec::new())
     }
 
     /// A mock that does not hang up when it has answered a logout, but looks whether the initiator
@@ -135,7 +143,7 @@ impl Mock {
     pub fn that_stays(
         script: impl FnMut(&Request, &[u8], Numbers) -> Answers + Send + 'static,
     ) -> Self {
-        Self::with(Manners { group: 1, hangs_up: false, stays: true }, script)
+        Self::with(Manners { group: Some(1), hangs_up: false, stays: true }, script)
     }
 
     /// Whether an initiator has closed both halves of its connection after a logout.
@@ -295,11 +303,14 @@ fn log_in(
     data: &[u8],
     numbers: Numbers,
 ) -> (Response, Vec<u8>) {
-    let group = manners.group.to_string();
+    let group = manners.group.map(|group| group.to_string());
     let offered = pairs(data);
     let mut answers: Vec<(&str, &str)> = Vec::new();
-    if login.tsih == Tsih(0) && offered.iter().any(|(key, _)| key == "InitiatorName") {
-        answers.push(("TargetPortalGroupTag", &group));
+    if let Some(group) = &group
+        && login.tsih == Tsih(0)
+        && offered.iter().any(|(key, _)| key == "InitiatorName")
+    {
+        answers.push(("TargetPortalGroupTag", group));
     }
     for (key, value) in &offered {
         match key.as_str() {

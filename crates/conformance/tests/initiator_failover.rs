@@ -37,19 +37,27 @@ struct Pair {
 
 impl Pair {
     fn start() -> Self {
+        Self::in_groups([Some(1), Some(2)])
+    }
+
+    fn in_groups(groups: [Option<u16>; 2]) -> Self {
         let taken: Arc<AtomicBool> = Arc::default();
-        let mocks = [1, 2].map(|group| {
+        let mocks = groups.map(|group| {
             let taken = Arc::clone(&taken);
             let shutter: Arc<OnceLock<Arc<AtomicBool>>> = Arc::default();
             let own = Arc::clone(&shutter);
-            let mock = Mock::in_group(group, move |request, _, numbers| {
+            let script = move |request: &Request, _: &[u8], numbers| {
                 let first = !taken.swap(true, Ordering::SeqCst);
                 if first && let Some(shut) = own.get() {
                     shut.store(true, Ordering::SeqCst);
                     return nonsense(numbers);
                 }
                 good(request, numbers)
-            });
+            };
+            let mock = match group {
+                Some(group) => Mock::in_group(group, script),
+                None => Mock::in_no_group(script),
+            };
             shutter.set(mock.shutter()).unwrap();
             mock
         });
@@ -122,7 +130,17 @@ fn ended(queue: &mut Queue, time: Duration) -> Option<Result<(), Kind>> {
 /// rules that out; until then nothing is sent to another one.
 #[test]
 fn writes_are_not_sent_to_another_portal_group_while_old_ones_may_land() {
-    let pair = Pair::start();
+    wait_for_its_own_portal(&Pair::start());
+}
+
+/// Two portals that say nothing may be of two groups.
+#[test]
+fn a_portal_that_does_not_tell_its_group_ends_no_session_but_its_own() {
+    wait_for_its_own_portal(&Pair::in_groups([None, None]));
+}
+
+/// A write ends only when the portal that was lost with one takes a login again.
+fn wait_for_its_own_portal(pair: &Pair) {
     let mut queue = Queue::new(&Config::default()).unwrap();
     let id = queue.login(pair.options()).unwrap();
     assert!(run(&mut queue, id, write(Retry::Always), AWAY).is_none(), "its group takes nobody");

@@ -74,6 +74,12 @@ pub enum Kind {
         /// That of the lost session.
         expected: u16,
     },
+    /// It cannot be told whether a login would end the lost session.
+    #[error(
+        "the target does not say to which group the portal belongs; writes of the lost session may \
+         still be carried out until its own portal has another one"
+    )]
+    GroupUntold,
     /// The target sends the login from one address to the next.
     #[error("login failed: more redirections than are followed; the last one to {0}")]
     Redirections(String),

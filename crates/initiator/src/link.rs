@@ -391,6 +391,11 @@ impl SessionDriver {
             LoginOutput::Op(_) => {}
             LoginOutput::Done(login) => {
                 let portal = self.connections.first().map(Connection::portal).unwrap_or_default();
+                if !self.portals.ends_the_last(portal, login.portal_group_tag) {
+                    self.portals.failed(Some(portal), None);
+                    self.hang_up(context);
+                    return self.lost(self.error(Kind::GroupUntold), Duration::ZERO, context);
+                }
                 let is_refuge = self.portals.is_refuge(portal);
                 if self.hands_back && self.portals.is_in_doubt() {
                     context.tell(Event::Settled { session: self.id });

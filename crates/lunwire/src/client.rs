@@ -667,6 +667,7 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
         Kind::Fenced { expected, .. } => {
             format!("try: a portal of group {expected} too; nothing is sent before")
         }
+        Kind::GroupUntold => "try: when the portal of the lost session is there again".into(),
         Kind::Unsettled { .. } => {
             "try: again, when nobody changes the LUNs of the target; if that is the same the \
              target is at fault"

@@ -24,8 +24,10 @@ pub(super) struct Portals {
     refusing: Vec<String>,
     /// Portal group tags, as far as logins told them.
     groups: Vec<(String, u16)>,
-    /// The group of the session, or of the last one.
+    /// The group of the session, or of the last one; None: it was not told.
     home: Option<u16>,
+    /// The portal of the same.
+    last: String,
     /// Something of the last session may still come about.
     in_doubt: bool,
 }
@@ -83,6 +85,13 @@ impl Portals {
         self.home.filter(|_| self.in_doubt)
     }
 
+    /// Whether a login over `portal`, which said that it is of this group, has ended what is left
+    /// of the session before. Where a group is not told, that is sure of the same portal alone.
+    pub(super) fn ends_the_last(&self, portal: &str, group: Option<u16>) -> bool {
+        let is_of_one_group = self.home.zip(group).map(|(home, group)| home == group);
+        !self.in_doubt || is_of_one_group.unwrap_or(portal == self.last)
+    }
+
     /// Whether the next login has to end what is left of the session before.
     pub(super) const fn is_in_doubt(&self) -> bool {
         self.in_doubt
@@ -101,7 +110,7 @@ impl Portals {
     /// A session has begun over `portal`: it has ended the one before, or nothing was left of that.
     pub(super) fn is_up(&mut self, portal: &str, group: Option<u16>) {
         self.in_doubt = false;
-        self.home = group;
+        (self.home, self.last) = (group, portal.to_owned());
         self.avoid = None;
         self.refusing.clear();
         if let Some(group) = group {
@@ -153,9 +162,11 @@ impl Portals {
 
     fn is_fit(&self, portal: &String) -> bool {
         let known = self.groups.iter().find(|(of, _)| of == portal).map(|(_, group)| *group);
-        match (self.group(), known) {
+        match (self.home, known) {
+            _ if !self.in_doubt => true,
             (Some(wanted), Some(known)) => wanted == known,
-            _ => true,
+            (Some(_), None) => true,
+            (None, _) => *portal == self.last,
         }
     }
 
@@ -219,6 +230,20 @@ mod tests {
             portals.moved("192.0.2.7", permanent);
             assert_eq!(portals.next(), (vec!["192.0.2.7:3260".to_owned()], Vec::new()));
         }
+    }
+
+    #[test]
+    fn without_a_group_a_portal_stands_for_itself_alone() {
+        let mut portals = three();
+        portals.is_up("b:1", None);
+        assert!(portals.ends_the_last("a:1", None), "there is nothing to end");
+        portals.doubt();
+        assert_eq!(portals.next(), (vec!["b:1".to_owned()], Vec::new()));
+        assert!(portals.ends_the_last("b:1", None) && portals.ends_the_last("b:1", Some(1)));
+        assert!(!portals.ends_the_last("a:1", None) && !portals.ends_the_last("a:1", Some(1)));
+        portals.is_up("b:1", Some(1));
+        portals.doubt();
+        assert!(portals.ends_the_last("a:1", Some(1)) && !portals.ends_the_last("a:1", None));
     }
 
     #[test]
