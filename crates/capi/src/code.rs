@@ -206,7 +206,8 @@ fn of_kind(kind: &Kind) -> Code {
         | Kind::OtherPath { .. }
         | Kind::OtherSize { .. }
         | Kind::OtherProtection { .. }
-        | Kind::Nameless => Code::Option,
+        | Kind::Nameless
+        | Kind::LocalName { .. } => Code::Option,
         Kind::InDoubt | Kind::NoPath => Code::Session,
         Kind::WritesLost => Code::WritesLost,
         Kind::CannotFlush => Code::CannotFlush,

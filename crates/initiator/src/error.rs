@@ -222,6 +222,15 @@ pub enum Kind {
          the paths lead to one"
     )]
     Nameless,
+    /// Paths by several targets to a disk whose name is one within its target.
+    #[error(
+        "the disk is known as {name} alone, which another target may give to another disk, so \
+         nothing shows that the paths lead to one"
+    )]
+    LocalName {
+        /// How it is known.
+        name: String,
+    },
     /// Something that was written over a path that is lost may still be carried out, and would come
     /// over this.
     #[error(

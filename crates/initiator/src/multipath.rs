@@ -120,6 +120,8 @@ pub(crate) struct Bundle {
     patience: Patience,
     stage: Stage,
     name: Option<Name>,
+    /// Paths are by several targets.
+    spans_targets: bool,
     /// As the last path has told it.
     size: Option<Size>,
     jobs: Slab<Job>,
@@ -162,6 +164,7 @@ impl Bundle {
             patience,
             stage: Stage::Opening,
             name: None,
+            spans_targets: false,
             size: None,
             jobs: Slab::new(),
             waiting: VecDeque::new(),
@@ -188,6 +191,11 @@ impl Bundle {
         if let Some(path) = self.paths.get_mut(path) {
             path.takes_over = true;
         }
+    }
+
+    /// Paths are by several targets: names that are given within one do not count.
+    pub(crate) const fn spans_targets(&mut self) {
+        self.spans_targets = true;
     }
 
     pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> + '_ {

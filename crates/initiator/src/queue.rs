@@ -113,9 +113,9 @@ impl Queue {
     /// that this cannot come about any more ([`Kind::InDoubt`]). Patience is that of the first one.
     ///
     /// # Errors
-    /// As for `open`. [`Event::Ended`] comes with [`Kind::OtherPath`], [`Kind::OtherSize`] or
-    /// [`Kind::Nameless`] if the paths are not known to lead to one disk, and with
-    /// [`Kind::OtherProtection`] if some let write and others do not.
+    /// As for `open`. [`Event::Ended`] comes with [`Kind::OtherPath`], [`Kind::OtherSize`],
+    /// [`Kind::LocalName`] or [`Kind::Nameless`] if the paths are not known to lead to one disk,
+    /// and with [`Kind::OtherProtection`] if some let write and others do not.
     pub fn open_paths(&mut self, paths: Paths) -> Result<SessionId, Error> {
         each!(self, pump => pump.open_paths(paths))
     }

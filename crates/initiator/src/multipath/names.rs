@@ -2,7 +2,8 @@
 //! By what a disk is known to be the same one over several paths.
 //!
 //! Of the designators of a unit (SPC-4 §7.8.6) the best one counts: NAA, EUI-64, SCSI name, T10
-//! vendor ID, in this order. A disk that has none of them is not known.
+//! vendor ID, in this order. A disk that has none of them is not known. An NAA without a company is
+//! one that each target counts from one: it tells disks of one target apart and no more.
 
 use std::fmt;
 
@@ -20,9 +21,14 @@ impl Name {
         ranked.min_by_key(|(rank, _)| *rank).map(|(_, best)| Self(best.clone()))
     }
 
-    /// Whether no other unit in the world has it: not what a maker gives within a target.
-    pub(crate) const fn is_world_wide(&self) -> bool {
-        !matches!(self.0, Designator::T10Vendor(_))
+    /// Whether no other unit in the world has it: what a vendor calls it may be counted from one.
+    pub(crate) fn is_world_wide(&self) -> bool {
+        !self.is_counted() && !matches!(self.0, Designator::T10Vendor(_))
+    }
+
+    /// Whether it is sure to be one that a target has counted.
+    pub(crate) fn is_counted(&self) -> bool {
+        matches!(&self.0, Designator::Naa(naa) if !has_company(naa))
     }
 
     /// Whether a unit that says all this is the one.
@@ -37,12 +43,23 @@ fn rank(designator: &Designator) -> Option<(u8, usize)> {
     Some(match designator {
         // Locally assigned ones (3h) are unique nowhere.
         Designator::Naa(naa) if naa.first().is_none_or(|first| first >> 4 == 3) => return None,
-        Designator::Naa(naa) => (0, longest_first(naa)),
+        Designator::Naa(naa) if has_company(naa) => (0, longest_first(naa)),
         Designator::Eui(eui) => (1, longest_first(eui)),
         Designator::ScsiName { of: Association::LogicalUnit, .. } => (2, 0),
-        Designator::T10Vendor(_) => (3, 0),
+        Designator::Naa(naa) => (3, longest_first(naa)),
+        Designator::T10Vendor(_) => (4, 0),
         _ => return None,
     })
+}
+
+/// Whether a registered NAA (5h, 6h) has the number of a company in it, which tgtd leaves zero.
+fn has_company(naa: &[u8]) -> bool {
+    match *naa {
+        [a, b, c, d, ..] if matches!(a >> 4, 5 | 6) => {
+            u32::from_be_bytes([a & 0x0f, b, c, d & 0xf0]) != 0
+        }
+        _ => true,
+    }
 }
 
 impl fmt::Display for Name {
@@ -88,5 +105,25 @@ mod tests {
         assert!(best(&[&short, &long]).is_some_and(|name| name.starts_with("naa.6060")));
         let name = Name::best_of(std::slice::from_ref(&short)).expect("one");
         assert!(name.is_among(&[t10, short]) && !name.is_among(&[long, eui]));
+    }
+
+    #[test]
+    fn a_name_that_no_company_gave_is_one_within_a_target() {
+        let of_tgtd = Designator::Naa([&[0x60, 0, 0, 0][..], &[0; 3], &[0x0e; 9]].concat());
+        let t10 = Designator::T10Vendor(b"IET     00010001".to_vec());
+        let eui = Designator::Eui(vec![1; 8]);
+        let best = |all: &[&Designator]| {
+            let all: Vec<Designator> = all.iter().copied().cloned().collect();
+            Name::best_of(&all).expect("a name")
+        };
+        let name = best(&[&t10, &of_tgtd]);
+        assert!(name.to_string().starts_with("naa.6000"));
+        assert!(name.is_counted() && !name.is_world_wide());
+        assert!(!best(&[&t10]).is_counted() && !best(&[&t10]).is_world_wide());
+        assert!(best(&[&of_tgtd, &eui]).to_string().starts_with("eui."));
+        for naa in [[0x60, 0, 0, 0x10], [0x50, 0, 1, 0], [0x5f, 0, 0, 0], [0x20, 0, 0, 0]] {
+            let naa = Designator::Naa([&naa[..], &[0; 4]].concat());
+            assert!(best(&[&naa]).is_world_wide(), "{naa:x?}");
+        }
     }
 }

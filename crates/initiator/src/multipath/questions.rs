@@ -192,6 +192,9 @@ impl Bundle {
         let own = Name::best_of(&names);
         let kind = match (&self.name, own) {
             (_, None) => Some(Kind::Nameless),
+            (_, Some(own)) if self.spans_targets && own.is_counted() => {
+                Some(Kind::LocalName { name: own.to_string() })
+            }
             (None, own) => {
                 self.name = own;
                 None

@@ -70,6 +70,8 @@ struct World {
     /// How each write has ended.
     ended: BTreeMap<u64, bool>,
     names: [u8; PATHS],
+    /// Who gave them.
+    company: u8,
     /// Bytes of a block, and blocks, as each path tells.
     sizes: [(u32, u64); PATHS],
     /// What each path answers to MODE SENSE.
@@ -127,6 +129,7 @@ impl World {
             disk: BTreeMap::new(),
             ended: BTreeMap::new(),
             names: [1; PATHS],
+            company: 1,
             sizes: [(512, 1000); PATHS],
             modes: std::array::from_fn(|_| modes::told(true, true, false)),
             heard: Vec::new(),
@@ -230,7 +233,9 @@ impl World {
             (Opcode::INQUIRY, 0) => [&[0, 0, 5, 2, 31][..], &[0; 31]].concat(),
             (Opcode::INQUIRY, _) => {
                 let mut list = Vec::new();
-                Designator::Naa(vec![0x60 + self.names[path]; 16]).emit(&mut list);
+                let [company, name] = [self.company, self.names[path]];
+                let naa = [&[0x60, 0, company, 0][..], &[name; 12]].concat();
+                Designator::Naa(naa).emit(&mut list);
                 vpd::page(0, vpd::DEVICE_IDENTIFICATION, &list)
             }
             _ => Vec::new(),
@@ -352,6 +357,24 @@ fn another_disk_is_not_used() {
 }
 
 /// A session that has taken the place of a lost one knows no better.
+/// Two targets may have given it to two disks.
+#[test]
+fn a_name_within_a_target_does_not_join_paths_by_several() {
+    for spans in [false, true] {
+        let mut world = World::new(PathPolicy::LeastQueued, 1);
+        world.company = 0;
+        if spans {
+            world.bundle.spans_targets();
+        }
+        world.drain();
+        let posted = world.bundle.post(1, request(), world.now).map_err(|(error, _)| error);
+        match posted {
+            Ok(()) => assert!(!spans),
+            Err(error) => assert!(spans && matches!(error.kind(), Kind::LocalName { .. })),
+        }
+    }
+}
+
 #[test]
 fn a_path_that_comes_back_tells_of_no_loss_that_others_would_know() {
     let mut world = World::new(PathPolicy::Failover, 5);

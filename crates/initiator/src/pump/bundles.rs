@@ -36,6 +36,8 @@ impl<P: Port> Pump<P> {
             .zip(&paths.paths)
             .filter_map(|(at, (options, _))| options.takes_over.then_some(at))
             .collect();
+        let target = first.0.target.clone();
+        let spans_targets = paths.paths.iter().any(|(options, _)| options.target != target);
         let mut sessions = Vec::new();
         for ((options, lun), refuges) in paths.paths.into_iter().zip(refuges) {
             match self.open_link(of_path(options), Some(&refuges)) {
@@ -51,6 +53,9 @@ impl<P: Port> Pump<P> {
         let id = self.next_bundle_id();
         let mut bundle = Bundle::new(id, &sessions, paths.policy, patience, self.port.now());
         heirs.into_iter().for_each(|path| bundle.take_over(path));
+        if spans_targets {
+            bundle.spans_targets();
+        }
         self.bundles.push(bundle);
         self.carry_bundles();
         Ok(id)
