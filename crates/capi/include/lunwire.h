@@ -104,7 +104,8 @@ struct lunwire_info {
     uint32_t lun;
     uint64_t discard_granularity;   /* bytes of which multiples are given back best; 0: unknown */
     uint64_t discard_alignment;     /* where such a multiple begins */
-    char name[128];                 /* naa., eui.: unique in the world; else t10., naa.3, or "" */
+    char name[128];                 /* naa., eui.: unique in the world; else t10., then naa. of 3h or
+                                       without a company, or "" */
     char target[224];               /* iSCSI name */
 };
 

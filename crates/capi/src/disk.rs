@@ -13,6 +13,7 @@ use initiator::Slice;
 use initiator::Stripe;
 use initiator::Url;
 use initiator::scsi;
+use wire::scsi::vpd;
 use wire::scsi::vpd::Designator;
 
 use crate::code::Code;
@@ -128,11 +129,10 @@ fn log_in(address: &Address, urls: &[Url], draft: &Draft) -> Result<Session, Fai
 fn name_of(designators: &[Designator]) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let ranked = designators.iter().filter_map(|designator| match designator {
-        // NAA 3h is assigned by whoever likes (SPC-4 §7.8.5.2): some targets count from one.
-        Designator::Naa(value) if value.first().is_some_and(|byte| byte >> 4 == 3) => {
-            Some((2, format!("naa.{}", hex(value))))
+        Designator::Naa(value) => {
+            let rank = if vpd::is_world_wide(value) { 0 } else { 2 };
+            Some((rank, format!("naa.{}", hex(value))))
         }
-        Designator::Naa(value) => Some((0, format!("naa.{}", hex(value)))),
         Designator::Eui(value) => Some((0, format!("eui.{}", hex(value)))),
         Designator::T10Vendor(value) => {
             let text = String::from_utf8_lossy(value);
@@ -154,6 +154,8 @@ mod tests {
         let world = Designator::Naa(vec![0x60, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
         assert_eq!(name_of(&[]), "");
         assert_eq!(name_of(std::slice::from_ref(&local)), "naa.3bc4000000000001");
+        let of_tgtd = Designator::Naa(vec![0x60, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(name_of(&[of_tgtd, vendor.clone()]), "t10.LUNWIRE DISK");
         assert_eq!(name_of(&[local.clone(), vendor.clone()]), "t10.LUNWIRE DISK");
         assert_eq!(name_of(&[local, vendor, world]), "naa.600102030405060708090a0b0c0d0e0f");
     }

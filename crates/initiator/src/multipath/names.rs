@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use wire::scsi::vpd;
 use wire::scsi::vpd::Association;
 use wire::scsi::vpd::Designator;
 
@@ -28,7 +29,7 @@ impl Name {
 
     /// Whether it is sure to be one that a target has counted.
     pub(crate) fn is_counted(&self) -> bool {
-        matches!(&self.0, Designator::Naa(naa) if !has_company(naa))
+        matches!(&self.0, Designator::Naa(naa) if !vpd::is_world_wide(naa))
     }
 
     /// Whether a unit that says all this is the one.
@@ -43,23 +44,13 @@ fn rank(designator: &Designator) -> Option<(u8, usize)> {
     Some(match designator {
         // Locally assigned ones (3h) are unique nowhere.
         Designator::Naa(naa) if naa.first().is_none_or(|first| first >> 4 == 3) => return None,
-        Designator::Naa(naa) if has_company(naa) => (0, longest_first(naa)),
+        Designator::Naa(naa) if vpd::is_world_wide(naa) => (0, longest_first(naa)),
         Designator::Eui(eui) => (1, longest_first(eui)),
         Designator::ScsiName { of: Association::LogicalUnit, .. } => (2, 0),
         Designator::Naa(naa) => (3, longest_first(naa)),
         Designator::T10Vendor(_) => (4, 0),
         _ => return None,
     })
-}
-
-/// Whether a registered NAA (5h, 6h) has the number of a company in it, which tgtd leaves zero.
-fn has_company(naa: &[u8]) -> bool {
-    match *naa {
-        [a, b, c, d, ..] if matches!(a >> 4, 5 | 6) => {
-            u32::from_be_bytes([a & 0x0f, b, c, d & 0xf0]) != 0
-        }
-        _ => true,
-    }
 }
 
 impl fmt::Display for Name {
@@ -121,9 +112,5 @@ mod tests {
         assert!(name.is_counted() && !name.is_world_wide());
         assert!(!best(&[&t10]).is_counted() && !best(&[&t10]).is_world_wide());
         assert!(best(&[&of_tgtd, &eui]).to_string().starts_with("eui."));
-        for naa in [[0x60, 0, 0, 0x10], [0x50, 0, 1, 0], [0x5f, 0, 0, 0], [0x20, 0, 0, 0]] {
-            let naa = Designator::Naa([&naa[..], &[0; 4]].concat());
-            assert!(best(&[&naa]).is_world_wide(), "{naa:x?}");
-        }
     }
 }

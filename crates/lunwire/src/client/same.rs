@@ -95,7 +95,7 @@ pub(crate) fn refuse(queue: &mut Queue, from: &Place, to: &Place, different: boo
         }
         let (a, b) = (designators(queue, a)?, designators(queue, b)?);
         let shared = a.iter().any(|name| b.contains(name));
-        let world_wide = a.iter().any(|name| b.contains(name) && unit_name(name).is_some());
+        let world_wide = a.iter().any(|name| b.contains(name) && likely_name(name).is_some());
         return match one_unit && (shared || a.is_empty() || b.is_empty()) || world_wide {
             true => same(
                 ", by what they say of themselves (lunwire inspect shows it); if they are not: \
@@ -152,6 +152,14 @@ pub(crate) fn designators(queue: &mut Queue, disk: &Disk) -> Result<Vec<Designat
 
 /// The name of a disk that no other one in the world has.
 pub(crate) fn unit_name(designator: &Designator) -> Option<String> {
+    match designator {
+        Designator::Naa(value) if !vpd::is_world_wide(value) => None,
+        name => likely_name(name),
+    }
+}
+
+/// One that hardly any other one has: of two with the same nothing is lost by asking.
+fn likely_name(designator: &Designator) -> Option<String> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     match designator {
         // NAA 3h is assigned by whoever likes (SPC-4 §7.8.5.2): some targets count from one.
@@ -168,7 +176,7 @@ fn extents(queue: &mut Queue, place: &Place, standard: BorrowedFd<'_>) -> Result
     let found = match place {
         Place::Disk(disk) => {
             let names = designators(queue, disk)?;
-            let object = |name: &Designator| match (unit_name(name), name) {
+            let object = |name: &Designator| match (likely_name(name), name) {
                 (Some(name), _) => Some(Object::Unit(name)),
                 (None, Designator::Naa(number)) => Some(Object::Served(number.clone())),
                 _ => None,
@@ -276,6 +284,9 @@ mod tests {
         let naa = |first: u8| unit_name(&Designator::Naa(vec![first, 1, 2, 3, 4, 5, 6, 7]));
         assert_eq!(naa(0x60).unwrap(), "naa.6001020304050607");
         assert_eq!(naa(0x30), None);
+        let of_tgtd = Designator::Naa([&[0x60][..], &[0; 14], &[1]].concat());
+        assert_eq!(unit_name(&of_tgtd), None, "each tgtd has it");
+        assert!(likely_name(&of_tgtd).is_some(), "the kernel names a device so");
         assert_eq!(unit_name(&Designator::T10Vendor(b"IET     00010001".to_vec())), None);
         assert_eq!(unit_name(&Designator::Eui(vec![0xab; 8])).unwrap(), "eui.abababababababab");
     }

@@ -184,6 +184,20 @@ impl Designator {
     }
 }
 
+/// Whether no other unit in the world has this NAA (SPC-4 §7.8.6.6): not one of local assignment
+/// (3h), and not a registered one (5h, 6h) without the number of a company, as tgtd's. Targets
+/// count these from one.
+#[must_use]
+pub fn is_world_wide(naa: &[u8]) -> bool {
+    match *naa {
+        [a, b, c, d, ..] if matches!(a >> 4, 5 | 6) => {
+            u32::from_be_bytes([a & 0x0f, b, c, d & 0xf0]) != 0
+        }
+        [first, ..] => first >> 4 != 3,
+        [] => false,
+    }
+}
+
 /// The designators of the content of page 83; ends at the first one that is cut.
 #[must_use]
 pub fn designators(content: &[u8]) -> Vec<Designator> {
@@ -397,6 +411,16 @@ mod tests {
         }
         assert_eq!(gateways(b"ANOTHER1\0\0\0\0\0\0\0\0"), []);
         assert_eq!(gateways(b"LUNWIRE1\0\0\0\0\0\0\0"), [], "it is cut");
+    }
+
+    #[test]
+    fn names_without_a_company_are_none_of_the_world() {
+        for naa in [[0x60, 0, 0, 0x10], [0x50, 0, 1, 0], [0x5f, 0, 0, 0], [0x20, 0, 0, 0]] {
+            assert!(is_world_wide(&naa), "{naa:x?}");
+        }
+        for naa in [&[0x60, 0, 0, 0x0f][..], &[0x50, 0, 0, 0, 1], &[0x3f, 1, 1, 1], &[]] {
+            assert!(!is_world_wide(naa), "{naa:x?}");
+        }
     }
 
     #[test]

@@ -278,8 +278,7 @@ impl Facts {
     /// Names that no other unit in the world has.
     fn worldwide(&self) -> Vec<&Designator> {
         let is_worldwide = |name: &&Designator| match name {
-            // NAA 3h is assigned by whoever likes: some targets count from one.
-            Designator::Naa(value) => value.first().is_some_and(|byte| byte >> 4 != 3),
+            Designator::Naa(value) => vpd::is_world_wide(value),
             Designator::Eui(_) | Designator::ScsiName { .. } => true,
             _ => false,
         };
@@ -393,6 +392,9 @@ mod tests {
 
     #[test]
     fn without_one_all_must_agree() {
+        let of_tgtd = names(&[naa([0x60, 0, 0, 0, 0, 0, 0, 1])]);
+        let counted = |text: &str| Facts { serial: Some(text.into()), ..of_tgtd.clone() };
+        assert!(!counted("a").is_of(&counted("b")), "a name without a company");
         let local = || names(&[naa([0x30, 0, 0, 0, 0, 0, 0, 1])]);
         let serial = |text: &str| Facts { serial: Some(text.into()), ..local() };
         assert!(serial("a").is_of(&serial("a")));
