@@ -205,7 +205,9 @@ int lunwire_queue_free(lunwire_queue queue);
    lunwire_reap() has given less than it was asked for. Do not read it; do not close it. */
 int lunwire_queue_fd(lunwire_queue queue);
 
-/* Tells what happens to the disk to the queue, under `tag`, until the disk is closed. */
+/* Tells what happens to the disk to the queue, under `tag`, until the disk is closed. Of more than
+   4096 that wait to be reaped the oldest are missed, but for LUNWIRE_ENDED and
+   LUNWIRE_MAY_HAVE_LOST. */
 int lunwire_watch(lunwire_disk disk, lunwire_queue queue, uint64_t tag);
 
 /* Start an operation and return. If that is 0 there will be one completion with `tag`, else none.

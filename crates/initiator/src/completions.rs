@@ -16,6 +16,7 @@ use crate::Chunks;
 use crate::Error;
 use crate::Fate;
 use crate::PathChange;
+use crate::limits;
 use crate::session::lock;
 
 /// Where the ends of operations gather ([`Disk::submit`](crate::Disk::submit)), and the events of
@@ -132,6 +133,8 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 struct Entries {
     ready: VecDeque<Completion>,
+    /// How many of them may be missed.
+    missable: usize,
     /// The descriptor is readable.
     raised: bool,
 }
@@ -164,8 +167,9 @@ impl CompletionQueue {
     pub fn reap(&self) -> Option<Completion> {
         let mut entries = lock(&self.0.entries);
         let entry = entries.ready.pop_front();
-        if entry.is_none() {
-            self.0.lower(&mut entries);
+        match &entry {
+            Some(entry) => entries.missable -= usize::from(entry.may_be_missed()),
+            None => self.0.lower(&mut entries),
         }
         entry
     }
@@ -178,6 +182,7 @@ impl CompletionQueue {
             self.0.lower(&mut entries);
         }
         to.extend(entries.ready.drain(..));
+        entries.missable = 0;
         count
     }
 
@@ -198,6 +203,15 @@ impl CompletionQueue {
     }
 }
 
+impl Completion {
+    /// Whether it is about what comes and goes: what counts then is what was told last.
+    const fn may_be_missed(&self) -> bool {
+        use DiskEvent as E;
+        let Self::Event { event, .. } = self else { return false };
+        !matches!(event, E::MayHaveLost(_) | E::Ended(_))
+    }
+}
+
 impl AsFd for CompletionQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.signal.as_fd()
@@ -205,9 +219,19 @@ impl AsFd for CompletionQueue {
 }
 
 impl Shared {
-    /// The server: it raises the signal when it has told all that it has to tell.
+    /// The server: it raises the signal when it has told all that it has to tell. Who does not reap
+    /// misses the oldest of many events, since a target may cause any number.
     pub(crate) fn push(&self, entry: Completion) {
-        lock(&self.entries).ready.push_back(entry);
+        let mut entries = lock(&self.entries);
+        if entry.may_be_missed() {
+            let is_full = entries.missable == limits::EVENTS_MAX;
+            let oldest = is_full.then(|| entries.ready.iter().position(Completion::may_be_missed));
+            match oldest.flatten() {
+                Some(oldest) => drop(entries.ready.remove(oldest)),
+                None => entries.missable += 1,
+            }
+        }
+        entries.ready.push_back(entry);
     }
 
     /// The server, after entries were pushed.
@@ -251,6 +275,27 @@ mod tests {
         queue.0.push(Completion::Event { tag: 3, event: DiskEvent::Back });
         queue.0.raise();
         assert!(waker.answer());
+    }
+
+    #[test]
+    fn a_target_does_not_fill_a_queue_that_nobody_reaps() {
+        let queue = CompletionQueue::new().expect("a descriptor");
+        let push = |tag, event| queue.0.push(Completion::Event { tag, event });
+        push(0, DiskEvent::MayHaveLost(Fate::Reset));
+        for tag in 1..3 * limits::EVENTS_MAX as u64 {
+            push(tag, DiskEvent::Back);
+        }
+        queue.0.push(Completion::Ended { tag: 0, result: Ok(Chunks::default()) });
+        let first = queue.reap();
+        assert!(matches!(first, Some(Completion::Event { tag: 0, .. })), "not to be missed");
+        assert!(matches!(queue.reap(), Some(Completion::Event { .. })));
+        push(u64::MAX, DiskEvent::Back);
+        push(u64::MAX, DiskEvent::Back);
+        let mut entries = Vec::new();
+        assert_eq!(queue.reap_all(&mut entries), limits::EVENTS_MAX + 1);
+        let oldest = entries.first().expect("many");
+        let place = 2 * limits::EVENTS_MAX as u64 + 2;
+        assert!(matches!(oldest, Completion::Event { tag, .. } if *tag == place), "{oldest:?}");
     }
 
     #[test]

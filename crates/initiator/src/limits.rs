@@ -122,6 +122,10 @@ pub(crate) const PATH_ACCESS_AGAIN: Duration = Duration::from_millis(500);
 /// of no change.
 pub(crate) const PATH_ACCESS_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Events of a completion queue that may be missed and wait to be reaped: more than happen while a
+/// program does something else.
+pub(crate) const EVENTS_MAX: usize = 4096;
+
 /// Longest transfer of one command, bytes: what one buffer holds, and no more than keeps a
 /// connection from being blocked by one command.
 pub(crate) const TRANSFER_BYTES_MAX: u32 = 4 << 20;
