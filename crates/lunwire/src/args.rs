@@ -209,6 +209,9 @@ pub(crate) struct ServeOptions {
     /// Configuration file; other options add to it or replace what it says
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Have FILE read again, as by `lunwire reload`, whenever it changes
+    #[arg(long, requires = "config")]
+    pub(crate) watch: bool,
     /// Address or name to listen on (repeatable); port 0 picks a free one [default: 127.0.0.1:3260]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Vec<String>,

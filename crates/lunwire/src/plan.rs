@@ -194,6 +194,11 @@ impl Draft {
         Ok((draft, wrong))
     }
 
+    /// What its file said; None: there is none.
+    pub(crate) fn text(&self) -> Option<&str> {
+        self.source.as_ref().map(Source::text)
+    }
+
     /// The configuration file, if any, with the options on top.
     pub(crate) fn from_options(options: &ServeOptions) -> Result<Self> {
         let mut draft = Self::new();
@@ -559,10 +564,15 @@ impl Draft {
     }
 }
 
+/// What a configuration file says.
+pub(crate) fn text_of(path: &Path) -> Result<String> {
+    let text = engine::files::read_text(path, CONFIG_LEN_MAX);
+    text.with_context(|| format!("cannot read {}", path.display()))
+}
+
 /// A configuration; it may come through a pipe.
 fn read_configuration(path: &Path) -> Result<Source> {
-    let text = engine::files::read_text(path, CONFIG_LEN_MAX);
-    let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+    let text = text_of(path)?;
     Ok(Source::new(path.display().to_string(), text).in_folder(place::folder_of(path)))
 }
 

@@ -45,11 +45,15 @@ impl Daemon {
 
     fn start_in(folder: tempfile::TempDir, config: &str) -> Self {
         let file = folder.path().join("lunwire.toml");
-        let socket = folder.path().join("control").display().to_string();
         std::fs::write(&file, config).unwrap();
+        Self::start_with(folder, file, &[])
+    }
+
+    fn start_with(folder: tempfile::TempDir, file: PathBuf, more: &[&str]) -> Self {
+        let socket = folder.path().join("control").display().to_string();
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let mut command = support::that_takes_signals();
-        command.args(["serve", "--control-socket", &socket, "--config"]).arg(&file);
+        command.args(["serve", "--control-socket", &socket, "--config"]).arg(&file).args(more);
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -484,6 +488,35 @@ fn a_hangup_has_the_file_read_again() {
     hang_up();
     daemon.expect_log("not reloaded: reactors: ");
     support::good(&["read", &daemon.url("b", 0), "-"]);
+}
+
+/// As folders of Kubernetes change: a link leads to another folder from one moment to the next.
+#[test]
+fn a_file_that_is_watched_takes_effect_when_it_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_owned();
+    let put = |version: &str, config: &str| {
+        std::fs::create_dir(place.join(version)).unwrap();
+        std::fs::write(place.join(version).join("lunwire.toml"), config).unwrap();
+        std::os::unix::fs::symlink(version, place.join("new")).unwrap();
+        std::fs::rename(place.join("new"), place.join("data")).unwrap();
+    };
+    put("one", &config(&[target("a", "")]));
+    let file = place.join("data/lunwire.toml");
+    let daemon = Daemon::start_with(folder, file, &["--watch"]);
+    put("two", &config(&[target("a", ""), target("b", "")]));
+    daemon.expect_log("differences=1");
+    put("three", "[[target");
+    daemon.expect_log("not reloaded");
+    put("four", &config(&[target("b", "")]));
+    let begun = Instant::now();
+    while daemon.status()["targets"].as_array().unwrap().len() > 1 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", daemon.log());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(daemon.status()["targets"][0]["name"], format!("{PREFIX}:b"));
+    assert_eq!(daemon.log().matches("not reloaded").count(), 1, "{}", daemon.log());
+    support::fails(2, &["serve", "--watch"], &["--config"]);
 }
 
 #[test]

@@ -123,11 +123,18 @@ fn serve(options: &ServeOptions, draft: Draft, log: &Log) -> Result<()> {
     let configuration = Configuration::new(options.clone(), draft, Arc::clone(&target));
     let configuration = Arc::new(configuration);
     state.is_configured_by(&configuration);
+    let reader = match options.watch {
+        true => {
+            let state = Arc::clone(&state);
+            configuration::watch(&configuration, move || state.reload("it has changed"))
+        }
+        false => Ok(None),
+    };
     let attended =
         Admin::start(control_socket, Arc::clone(&target), configuration, capture.clone()).and_then(
             |admin| {
                 let watch = watch::start(Arc::clone(&target))?;
-                Ok((watch, manager::watchdog(Arc::clone(&target))?, admin))
+                Ok((watch, manager::watchdog(Arc::clone(&target))?, reader?, admin))
             },
         );
     let attendants = match attended {
@@ -194,18 +201,18 @@ impl State {
     }
 
     /// Has the file read again, which may take its time: the next signal is not to wait for it.
-    fn reload(&self) {
+    fn reload(&self, why: &'static str) {
         let known = self.configuration.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(configuration) = known.upgrade() else {
-            tracing::warn!("SIGHUP: ignored; nothing is served yet");
+            tracing::warn!("{why}: ignored; nothing is served yet");
             return;
         };
         // One that has not begun will read what is there by then.
         if Arc::strong_count(&self.reloads) > RELOADS_MAX {
-            tracing::info!("SIGHUP: the configuration is about to be read again already");
+            tracing::info!("{why}: the configuration is about to be read again already");
             return;
         }
-        tracing::info!("SIGHUP: the configuration is read again");
+        tracing::info!("{why}: the configuration is read again");
         let under_way = Arc::clone(&self.reloads);
         thread::spawn(move || {
             configuration::log(&configuration.reload(false, false));
@@ -280,7 +287,7 @@ fn next_end(signals: &mut Signals, state: &State) -> Option<i32> {
     signals.forever().find(|signal| {
         let name = signal_hook::low_level::signal_name(*signal).unwrap_or("signal");
         match *signal {
-            SIGHUP => state.reload(),
+            SIGHUP => state.reload("SIGHUP"),
             signal if IGNORED.contains(&signal) => tracing::warn!("{name}: ignored"),
             _ => {}
         }

@@ -30,6 +30,7 @@ use target::Target;
 
 use super::admin::has_data_in_memory;
 use super::manager::Reloading;
+use super::periodic::Periodic;
 use crate::args::ServeOptions;
 use crate::output;
 use crate::plan;
@@ -45,6 +46,9 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// A file that does not change for so long is whole.
 const STEADY: Duration = Duration::from_millis(100);
+
+/// Between two looks at one that is watched.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Looks until it is.
 const LOOKS_MAX: usize = 20;
@@ -153,6 +157,13 @@ impl Configuration {
         let mut now = self.now();
         now.draft.keep_luns(|name, lun| self.target.disk_bytes(name, lun).is_some());
         now.draft.dump(&self.options, &Units(&self.target))
+    }
+
+    /// Whether the file says what it said when it was read last. None: it is being read, or is not
+    /// there.
+    fn is_as_read(&self, path: &Path) -> Option<bool> {
+        let text = self.now.try_lock().ok()?.draft.text().map(str::to_owned);
+        Some(text? == plan::text_of(path).ok()?)
     }
 
     /// The file as it is now. `was_default`: what was served was named by nobody.
@@ -304,6 +315,30 @@ impl Now {
         let new = difference.listen.iter().map(|portal| portal.address);
         stay.chain(new.filter(|address| !is_known(address))).zip(real.iter().copied()).collect()
     }
+}
+
+/// Looks whether the file of `configuration` has changed, and calls `changed` if it has, until it is
+/// dropped. None: there is no file.
+pub(crate) fn watch(
+    configuration: &Arc<Configuration>,
+    changed: impl Fn() + Send + 'static,
+) -> Result<Option<Periodic>> {
+    let Some(path) = configuration.options.config.clone() else { return Ok(None) };
+    let configuration = Arc::clone(configuration);
+    let mut seen: Option<Metadata> = None;
+    let look = move || {
+        // One that is not there for a moment will be another one.
+        let Ok(now) = facts(&path) else { return };
+        if seen.as_ref().is_some_and(|seen| is_same(seen, &now)) {
+            return;
+        }
+        let Some(is_as_read) = configuration.is_as_read(&path) else { return };
+        seen = Some(now);
+        if !is_as_read {
+            changed();
+        }
+    };
+    Periodic::start("configuration", LOOK, look).map(Some)
 }
 
 /// # Errors

@@ -70,9 +70,12 @@ impl Draft {
         for draft in &self.targets {
             self.write_target(root, draft, options, served, &mut warnings)?;
         }
-        for (option, is_given) in
-            [("--capture", options.capture.is_some()), ("--log-json", options.log_json)]
-        {
+        let of_command_line = [
+            ("--capture", options.capture.is_some()),
+            ("--log-json", options.log_json),
+            ("--watch", options.watch),
+        ];
+        for (option, is_given) in of_command_line {
             if is_given {
                 warnings.push(format!("{option} is for the command line alone: no file has it"));
             }
