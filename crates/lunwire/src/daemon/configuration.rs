@@ -317,8 +317,8 @@ impl Now {
     }
 }
 
-/// Looks whether the file of `configuration` has changed, and calls `changed` if it has, until it is
-/// dropped. None: there is no file.
+/// Looks whether the file of `configuration` has changed, and calls `changed` if it has, until it
+/// is dropped. None: there is no file.
 pub(crate) fn watch(
     configuration: &Arc<Configuration>,
     changed: impl Fn() + Send + 'static,
