@@ -8,7 +8,6 @@
 //! and takes from [`Carrier::ended`] and [`Carrier::news`] what came of it.
 
 mod keeping;
-mod unflushed;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,7 +19,6 @@ use initiator::Completion;
 use initiator::CompletionQueue;
 use initiator::Disk;
 use initiator::DiskEvent;
-use initiator::Durability;
 use initiator::Fate;
 use initiator::Geometry;
 use initiator::Kind;
@@ -34,8 +32,6 @@ use slab::Slab;
 use self::keeping::Keeping;
 use self::keeping::Outcome;
 use self::keeping::Verdict;
-use self::unflushed::Mark;
-use self::unflushed::Unflushed;
 use crate::client::Data;
 use crate::edges::Bytes;
 use crate::edges::Edges;
@@ -81,9 +77,8 @@ pub(crate) struct Carrier<O> {
     footing: Footing,
     /// Operations under way, but for what is written again.
     at_disk: usize,
-    unflushed: Unflushed,
-    /// What the flush covers that no client has asked for.
-    own_flush: Mark,
+    /// Who had the device before may have written, and not flushed.
+    takes_over: bool,
     settling: Arc<Settling>,
     /// Operations that fail without being sent, by their tags.
     refused: VecDeque<(u64, Option<initiator::Error>)>,
@@ -137,9 +132,8 @@ struct Task {
     edges: Option<Edges>,
     /// What is set aside to keep it.
     cost: u64,
-    /// What is covered, if it is a flush: of what is kept, and of all.
+    /// What is covered, if it is a flush.
     mark: Stamp,
-    covers: Mark,
 }
 
 /// The flush at the end.
@@ -147,14 +141,14 @@ struct Task {
 enum LastFlush {
     Unwanted,
     Wanted,
-    UnderWay(Mark),
+    UnderWay,
     Over(Result<(), initiator::Error>),
 }
 
 impl Task {
     fn new(entry: usize, operation: Option<Operation>) -> Self {
-        let (mark, covers) = Default::default();
-        Self { entry, operation, lead: None, edges: None, cost: 0, mark, covers }
+        let mark = Stamp::default();
+        Self { entry, operation, lead: None, edges: None, cost: 0, mark }
     }
 
     /// What it costs to keep what it writes; None: it changes nothing.
@@ -192,8 +186,7 @@ impl<O> Carrier<O> {
             keeping: keeps.then(|| Keeping::new(keep_bytes, footing)),
             footing,
             at_disk: 0,
-            unflushed: Unflushed::default(),
-            own_flush: Mark::default(),
+            takes_over: false,
             settling,
             refused: VecDeque::new(),
             hungry: VecDeque::new(),
@@ -288,7 +281,7 @@ impl<O> Carrier<O> {
 
     /// Somebody else may have written, and not flushed.
     pub(crate) const fn takes_over(&mut self) {
-        self.unflushed.note();
+        self.takes_over = true;
     }
 
     /// Nothing more is asked for: when all has ended what was written is flushed, see
@@ -316,7 +309,13 @@ impl<O> Carrier<O> {
 
     /// Whether something that was acknowledged may not be on stable storage.
     fn is_at_risk(&self) -> bool {
-        (self.is_volatile || self.keeping.is_some()) && self.unflushed.is_any()
+        (self.is_volatile || self.keeping.is_some()) && self.has_unflushed()
+    }
+
+    /// Whether a flush has something to do, as far as the disk has a volatile cache.
+    fn has_unflushed(&self) -> bool {
+        let holds_some = self.keeping.as_ref().is_some_and(|keeping| keeping.keep.holds_some());
+        self.takes_over || holds_some || self.disk.has_unflushed()
     }
 
     /// Flushes what has ended.
@@ -441,7 +440,6 @@ impl<O> Carrier<O> {
             return;
         }
         let Some(task) = self.jobs.get_mut(number) else { return };
-        task.covers = self.unflushed.mark();
         if let Some(keeping) = &self.keeping {
             task.mark = keeping.keep.mark();
         }
@@ -517,17 +515,13 @@ impl<O> Carrier<O> {
         if task.lead.is_some() && is_full(&result) {
             return self.hungry.push_back(number);
         }
-        let (covers, was) = (task.covers, task.operation.as_ref().map(what_it_is));
+        let is_flush = matches!(task.operation, Some(Operation::Flush));
         if let Some(keeping) = &mut self.keeping
             && keeping.judge(task, &result) == Verdict::Again
         {
             return keeping.again.push(number);
         }
-        match was {
-            Some(Kept::MayBeLost) if result.is_ok() => self.unflushed.note(),
-            Some(Kept::Flush) if result.is_ok() => self.unflushed.flushed(covers),
-            _ => {}
-        }
+        self.takes_over &= !(is_flush && result.is_ok());
         self.end_job(number, result);
     }
 
@@ -614,13 +608,13 @@ impl<O> Carrier<O> {
         if !is_time {
             return;
         }
-        if !self.unflushed.is_any() {
+        if !self.has_unflushed() {
             self.last_flush = LastFlush::Over(Ok(()));
             return;
         }
         match self.disk.submit(&self.completions, LAST_FLUSH, Operation::Flush) {
             Ok(()) => {
-                self.last_flush = LastFlush::UnderWay(self.unflushed.mark());
+                self.last_flush = LastFlush::UnderWay;
                 self.at_disk += 1;
             }
             Err(error) => self.last_flush = LastFlush::Over(Err(error)),
@@ -633,39 +627,15 @@ impl<O> Carrier<O> {
         if is_lost && self.keeping.is_some() && self.footing().is_some() {
             self.doubt(Fate::Reset);
         }
-        self.last_flush = match (self.footing(), &self.last_flush) {
-            (Some(_), LastFlush::UnderWay(mark)) => {
-                if result.is_ok() {
-                    self.unflushed.flushed(*mark);
-                }
-                LastFlush::Over(result)
-            }
-            (Some(_), _) => LastFlush::Over(result),
-            (None, _) => LastFlush::Wanted,
+        self.last_flush = match self.footing() {
+            Some(_) => LastFlush::Over(result),
+            None => LastFlush::Wanted,
         };
     }
 }
 
 fn read_of(blocks: &Range<u64>) -> Operation {
     Operation::read(blocks.start, blocks.end - blocks.start)
-}
-
-/// What an operation that has ended well is to what is on stable storage.
-enum Kept {
-    /// It changed something, which may be lost.
-    MayBeLost,
-    Flush,
-    Nothing,
-}
-
-const fn what_it_is(operation: &Operation) -> Kept {
-    match operation {
-        Operation::Flush => Kept::Flush,
-        Operation::Write { durability: Durability::Cached, .. }
-        | Operation::Zero { durability: Durability::Cached, .. }
-        | Operation::Discard { durability: Durability::Cached, .. } => Kept::MayBeLost,
-        _ => Kept::Nothing,
-    }
 }
 
 fn is_full(result: &Outcome) -> bool {

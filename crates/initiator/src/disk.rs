@@ -123,6 +123,13 @@ impl Disk {
         self.state.inner().ledger.forget_cached();
     }
 
+    /// Whether something was written that no flush has confirmed and that was not durable by itself
+    /// (FUA): a volatile cache may have it, or have had it, if the unit has one.
+    #[must_use]
+    pub fn has_unflushed(&self) -> bool {
+        self.state.inner().ledger.has_cached()
+    }
+
     /// Whether something was written that no flush has confirmed, also where the unit has no
     /// volatile cache; it may not have been told of its end yet.
     #[must_use]

@@ -248,7 +248,6 @@ impl<O> Carrier<O> {
             keeping.again_at = Some(Instant::now() + limits::DELAY);
         }
         let keep = &mut keeping.keep;
-        let covers = self.own_flush;
         let step = match keeping.background.take() {
             // Under way until it ended, as whatever clients ask for.
             Some(mark) => {
@@ -257,7 +256,6 @@ impl<O> Carrier<O> {
                     _ if !keep.is_steady() => None,
                     Ok(()) => {
                         keep.flushed(mark);
-                        self.unflushed.flushed(covers);
                         None
                     }
                     Err(error) if is_lost(error) => {
@@ -277,10 +275,7 @@ impl<O> Carrier<O> {
             }),
         };
         match (step, result) {
-            (Some(Step::Steady), _) => {
-                self.unflushed.flushed(covers);
-                self.news.push(News::WrittenAgain);
-            }
+            (Some(Step::Steady), _) => self.news.push(News::WrittenAgain),
             (Some(Step::Broken), Err(error)) => self.give_up(error.to_string(), true),
             _ => {}
         }
@@ -419,7 +414,6 @@ impl<O> Carrier<O> {
     }
 
     fn send_own_flush(&mut self) {
-        self.own_flush = self.unflushed.mark();
         let sent = self.disk.submit(&self.completions, OWN_FLUSH, Operation::Flush);
         if sent.is_err() {
             self.on_own_flush(sent);
