@@ -839,6 +839,31 @@ def killed(folder):
     print("attach: who waits for a target can be killed, and nobody else is disturbed")
 
 
+def bound(folder):
+    """Who has mounted it elsewhere uses it; what was cleaned away is written again."""
+    if os.geteuid() != 0:
+        print("LEFT OUT: a mount of the file elsewhere, as only root mounts", flush=True)
+        return
+    where, state = folder_at(f"{folder}/bound"), state_of(folder)
+    other = folder_at(f"{folder}/elsewhere")
+    with server.start("memory:16M") as target:
+        run(BINARY, "attach", target.url, where, "--daemon", *state)
+        run("mount", "--bind", where, other)
+        try:
+            run(BINARY, "detach", where, *state, status=1, words=f"the mount of it at {other}")
+            with open(f"{other}/disk", "rb") as file:
+                file.read(1)
+        finally:
+            run("umount", other)
+        os.remove(f"{folder}/attached/disk-0.json")
+        deadline = time.monotonic() + SECONDS
+        while not os.path.exists(f"{folder}/attached/disk-0.json"):
+            need(time.monotonic() < deadline, "it is not written down again")
+            time.sleep(0.1)
+        run(BINARY, "detach", where, *state, words="no more")
+    print("attach: who has mounted the file elsewhere is told of")
+
+
 def covered(folder):
     """What others have mounted over it is neither taken away nor taken for it."""
     if os.geteuid() != 0:
@@ -1065,6 +1090,7 @@ def test(folder, restarts):
         at_once(folder)
         hostile(folder)
         covered(folder)
+        bound(folder)
         loops(folder)
         what_is_wrong(folder)
         unprivileged(folder)

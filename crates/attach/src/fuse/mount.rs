@@ -144,11 +144,16 @@ impl Mount {
     /// Takes it away.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] if somebody uses it, or something else is mounted over it.
+    /// [`io::ErrorKind::ResourceBusy`] if somebody uses it, it is mounted elsewhere, too, or something
+    /// else is mounted over it.
     pub(super) fn remove(&self, how: Unmount) -> io::Result<()> {
         let there = mountinfo();
         let is_other = |there: &str| self.device.as_deref().is_some_and(|ours| ours != there);
         if uppermost(&there, &self.path).is_some_and(is_other) {
+            return Err(Errno::BUSY.into());
+        }
+        let is_bound = |ours: &str| places(&there, ours).any(|place| place != escaped(&self.path));
+        if how == Unmount::Unused && self.device.as_deref().is_some_and(is_bound) {
             return Err(Errno::BUSY.into());
         }
         let flags = match how {
@@ -168,16 +173,29 @@ fn mountinfo() -> String {
     std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()
 }
 
-/// The device of what was mounted at `path` last (proc_pid_mountinfo(5)).
-fn uppermost<'a>(mountinfo: &'a str, path: &Path) -> Option<&'a str> {
-    let path = path.to_str()?.replace('\\', "\\134").replace(' ', "\\040");
-    let path = path.replace('\t', "\\011").replace('\n', "\\012");
-    let device = |line: &'a str| {
+/// A path as it stands in mountinfo (proc_pid_mountinfo(5)).
+fn escaped(path: &Path) -> String {
+    let path = path.to_string_lossy().replace('\\', "\\134").replace(' ', "\\040");
+    path.replace('\t', "\\011").replace('\n', "\\012")
+}
+
+/// What is mounted, in order: the device and the place of each.
+fn mounts(mountinfo: &str) -> impl DoubleEndedIterator<Item = (&str, &str)> {
+    mountinfo.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(2);
-        let (device, place) = (words.next()?, words.nth(1)?);
-        (place == path).then_some(device)
-    };
-    mountinfo.lines().filter_map(device).next_back()
+        Some((words.next()?, words.nth(1)?))
+    })
+}
+
+/// The device of what was mounted at `path` last.
+fn uppermost<'a>(mountinfo: &'a str, path: &Path) -> Option<&'a str> {
+    let path = escaped(path);
+    mounts(mountinfo).rfind(|(_, place)| *place == path).map(|(device, _)| device)
+}
+
+/// Where `device` is mounted.
+fn places<'a>(mountinfo: &'a str, device: &str) -> impl Iterator<Item = &'a str> {
+    mounts(mountinfo).filter(move |(one, _)| *one == device).map(|(_, place)| place)
 }
 
 /// Takes away a mount whose server is gone, if there is one.
@@ -359,6 +377,8 @@ mod tests {
         let at = |path| uppermost(mountinfo, Path::new(path));
         assert_eq!((at("/mnt/my disk"), at("/mnt/b")), (Some("0:51"), Some("0:52")));
         assert_eq!((at("/mnt"), uppermost("nonsense\n", Path::new("/"))), (None, None));
+        let bound = format!("{mountinfo}43 22 0:50 / /mnt/c rw - fuse.lunwire lunwire rw\n");
+        assert_eq!(places(&bound, "0:50").collect::<Vec<_>>(), ["/mnt/my\\040disk", "/mnt/c"]);
     }
 
     #[test]

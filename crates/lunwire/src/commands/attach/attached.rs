@@ -210,6 +210,10 @@ impl Attached<'_> {
 
     /// What becomes of requests, as a look at the disk has found.
     fn on_look(&mut self, found: Result<(), String>) {
+        if let (Some(book), Some(orders)) = (&self.book, &self.orders) {
+            // Who cleans folders of old files takes those of processes that live, too.
+            book.enter_again(&orders.change(|_| {}));
+        }
         match &found {
             _ if self.is_over => return,
             Ok(()) if self.failing.is_none() => return,

@@ -216,6 +216,14 @@ impl Book {
         written.with_context(|| format!("cannot write {}", path.display()))
     }
 
+    /// Writes it down if somebody has removed that.
+    pub(super) fn enter_again(&self, attachment: &Attachment) {
+        if !self.facts(&attachment.name).exists() {
+            // What cannot be written now can be at the next look.
+            let _ = self.enter(attachment);
+        }
+    }
+
     /// Strikes an attachment out; its socket goes with its process.
     pub(super) fn strike(&self, name: &str) {
         // What is not there is gone.

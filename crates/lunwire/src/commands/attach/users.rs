@@ -17,6 +17,7 @@ pub(super) fn of(path: &Path) -> String {
     let mut found = mounts(&mountinfo, path);
     let folder = path.parent().filter(|folder| is_of_fuse(&mountinfo, folder));
     found.extend(path.parent().and_then(|folder| over(&mountinfo, folder)));
+    found.extend(path.parent().map(|folder| bound(&mountinfo, folder)).unwrap_or_default());
     found.extend(processes(path, folder));
     found.extend(loops(path));
     match found.len() {
@@ -84,6 +85,21 @@ fn over(mountinfo: &str, folder: &Path) -> Option<String> {
     }
 }
 
+/// Where else the FUSE in `folder` is mounted, by `mount --bind`, and so used.
+fn bound(mountinfo: &str, folder: &Path) -> Vec<String> {
+    let of_fuse = mountinfo.lines().filter_map(|line| {
+        let (before, behind) = line.split_once(" - ")?;
+        let mut words = before.split(' ').skip(2);
+        let (device, place) = (words.next()?, words.nth(1)?);
+        behind.starts_with("fuse").then_some((device, place))
+    });
+    let all: Vec<(&str, &str)> = of_fuse.collect();
+    let ours = all.iter().find(|(_, place)| Path::new(place) == folder).map(|(device, _)| *device);
+    let others =
+        all.iter().filter(|(device, place)| Some(*device) == ours && Path::new(place) != folder);
+    others.map(|(_, place)| format!("the mount of it at {place}")).collect()
+}
+
 /// Those that have `path` open, or work in `folder`.
 fn processes(path: &Path, folder: Option<&Path>) -> Vec<String> {
     let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
@@ -131,6 +147,9 @@ mod tests {
         assert!(!is_of_fuse(mountinfo, Path::new("/dev")));
         assert!(!is_of_fuse(mountinfo, Path::new("/mnt")));
         assert_eq!(over(mountinfo, Path::new("/mnt/disk")), None);
+        let bind = format!("{mountinfo}41 22 0:50 / /mnt/b rw - fuse.lunwire lunwire rw\n");
+        assert_eq!(bound(&bind, Path::new("/mnt/disk")), ["the mount of it at /mnt/b"]);
+        assert!(bound(mountinfo, Path::new("/mnt/disk")).is_empty());
         let covered = format!("{mountinfo}41 40 0:51 / /mnt/disk rw - tmpfs none rw\n");
         let told = over(&covered, Path::new("/mnt/disk"));
         assert_eq!(told.as_deref(), Some("the tmpfs that is mounted over it"));
