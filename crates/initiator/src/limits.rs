@@ -105,6 +105,10 @@ pub(crate) const PATHS_OPEN_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a path is tried by its session: for ever, since others carry on meanwhile.
 pub(crate) const PATH_PATIENCE: Duration = Duration::from_secs(1 << 32);
 
+/// How long a path may be busy for one command before another one is tried: longer than a unit is
+/// busy that works.
+pub(crate) const PATH_BUSY: Duration = Duration::from_secs(2);
+
 /// Pause before the session of a path is tried again that a target has refused.
 pub(crate) const PATH_TRY_AGAIN: Duration = Duration::from_secs(5);
 

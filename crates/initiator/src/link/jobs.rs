@@ -372,7 +372,10 @@ impl SessionDriver {
             now: context.now,
             closing: self.closing,
             hands_back: self.hands_back,
-            busy: self.options.busy_patience(),
+            busy: match self.hands_back {
+                true => limits::PATH_BUSY,
+                false => self.options.busy_patience(),
+            },
             losses: self.options.reconnect_patience,
         };
         match job.judge(outcome, &terms) {

@@ -158,6 +158,11 @@ impl Bundle {
                 self.vanish(at, error, now);
             }
             return self.wait(place, now);
+        } else if may_be_refused && path::is_busy(&error, retry) {
+            if self.paths.get(at).is_some_and(|path| path.rank().is_some()) {
+                self.hold_back(at, error, now);
+            }
+            return self.wait(place, now);
         } else if let Some(access) = path::access_of(&error).filter(|_| may_be_refused) {
             if let Some(path) = self.paths.get_mut(at).filter(|path| path.rank().is_some()) {
                 path.access = access;

@@ -29,6 +29,9 @@ use wire::scsi::inquiry::PortGroups;
 use wire::scsi::inquiry::Standard;
 use wire::scsi::mode;
 use wire::scsi::opcode::Opcode;
+use wire::scsi::sam::BUSY;
+use wire::scsi::sam::TASK_ABORTED;
+use wire::scsi::sam::TASK_SET_FULL;
 use wire::scsi::vpd;
 use wire::scsi::vpd::Designator;
 
@@ -36,6 +39,7 @@ use crate::Data;
 use crate::Error;
 use crate::Generation;
 use crate::Kind;
+use crate::Retry;
 use crate::SessionId;
 use crate::limits;
 use crate::modes::Mode;
@@ -248,6 +252,21 @@ pub(super) fn access_of(error: &Error) -> Option<AccessState> {
         (0x04, 0x0b) => Some(AccessState::Standby),
         (0x04, 0x0c) => Some(AccessState::Unavailable),
         _ => None,
+    }
+}
+
+/// Whether the unit has not taken a command now, and may take it later, or over another path.
+pub(super) fn is_busy(error: &Error, retry: Retry) -> bool {
+    let Kind::Status { status, .. } = error.kind() else { return false };
+    let sense = error.sense().filter(|sense| !sense.deferred);
+    match *status {
+        BUSY | TASK_SET_FULL => true,
+        // It may have been carried out in part.
+        TASK_ABORTED => retry == Retry::Always,
+        _ => sense.is_some_and(|sense| {
+            sense.key == SenseKey::UnitAttention
+                || (sense.key, sense.asc, sense.ascq) == (SenseKey::NotReady, 0x04, 0x01)
+        }),
     }
 }
 

@@ -255,6 +255,9 @@ impl Bundle {
                     path.access = access;
                     path.error = Some(error);
                 }
+                None if path::is_busy(&error, Retry::Always) => {
+                    return self.hold_back(at, error, now);
+                }
                 None if path.is_measured => path.error = Some(error),
                 // Whom a reservation keeps out may ask for the size.
                 None if scsi::is_conflict(&error) => return path.ask(Question::Size, now),

@@ -94,6 +94,7 @@ enum Refusal {
     Gone,
     /// NOT READY, in process of becoming ready.
     NotReady,
+    Busy,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +106,9 @@ enum Scope {
 impl Refusal {
     fn error(self) -> Error {
         let (key, asc, ascq) = match self {
+            Self::Busy => {
+                return Error::new(Kind::Status { status: 8, sense: None, raw: Vec::new() });
+            }
             Self::Standby => (2, 0x04, 0x0b),
             Self::Gone => (5, 0x25, 0x00),
             Self::NotReady => (2, 0x04, 0x01),
@@ -561,6 +565,36 @@ fn a_path_that_is_not_ready_carries_nothing_before_it_is_known() {
         let changes = changes(&mut world, 1);
         let is_back = matches!(changes[..], [PathChange::Back]);
         assert!(is_back == is_used && changes.len() == 1, "{block}: {changes:?}");
+    }
+}
+
+#[test]
+fn a_path_that_is_busy_costs_no_command() {
+    for (policy, refusal) in [
+        (PathPolicy::RoundRobin, Refusal::Busy),
+        (PathPolicy::Failover, Refusal::Busy),
+        (PathPolicy::Failover, Refusal::NotReady),
+    ] {
+        let mut world = World::new(policy, 1);
+        world.drain();
+        drop(changes(&mut world, 0));
+        world.refuses[0] = Some((refusal, Scope::All));
+        for _ in 0..6 {
+            world.write();
+        }
+        world.drain();
+        assert!((1..=6).all(|write| world.ended.get(&write) == Some(&true)), "{:?}", world.ended);
+        assert!(matches!(changes(&mut world, 0)[..], [PathChange::Lost(_)]));
+        world.refuses[0] = None;
+        world.drain();
+        assert!(matches!(changes(&mut world, 0)[..], [PathChange::Back]));
+        // All are, for longer than anybody waits.
+        world.refuses = [Some((refusal, Scope::All)); PATHS];
+        world.write();
+        world.drain();
+        assert_eq!(world.ended.get(&7), None);
+        world.wait(PATIENCE);
+        assert_eq!(world.ended.get(&7), Some(&false));
     }
 }
 
