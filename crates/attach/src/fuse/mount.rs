@@ -144,8 +144,8 @@ impl Mount {
     /// Takes it away.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] if somebody uses it, it is mounted elsewhere, too, or something
-    /// else is mounted over it.
+    /// [`io::ErrorKind::ResourceBusy`] if somebody uses it, it is mounted elsewhere, too, or
+    /// something else is mounted over it.
     pub(super) fn remove(&self, how: Unmount) -> io::Result<()> {
         let there = mountinfo();
         let is_other = |there: &str| self.device.as_deref().is_some_and(|ours| ours != there);
