@@ -101,6 +101,11 @@ pub struct Config {
     /// Reload: no.
     #[serde(default)]
     pub ether: Vec<Spanned<String>>,
+    /// Where metrics and health are told over HTTP (`/metrics`, `/healthz`, `/readyz`).
+    /// Values: `ADDRESS:PORT` with a loopback address, IPv6 in brackets, port 0 picks a free one.
+    /// Default: nowhere.
+    /// Reload: no.
+    pub http: Option<Spanned<String>>,
     /// The least that is logged.
     /// Values: `error`, `warn`, `info`, `debug` or `trace`.
     /// Default: `info`.

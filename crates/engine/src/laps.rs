@@ -90,6 +90,14 @@ impl Layer {
         0
     }
 
+    /// How many laps were no longer than so many counts, to a quarter of an octave: a step of the
+    /// histogram that ends behind it does not count.
+    #[must_use]
+    pub fn within(&self, cycles: u64) -> u64 {
+        let steps = self.lengths.iter().enumerate().take_while(|(at, _)| end_of(*at) <= cycles);
+        steps.map(|(_, count)| u64::from(*count)).sum()
+    }
+
     /// Laps by length, as [`Layer::of`] takes them.
     #[must_use]
     pub const fn lengths(&self) -> &[u32] {
@@ -322,5 +330,15 @@ mod tests {
         assert_eq!((late.laps, late.cycles), (3, 2100));
         assert!((100..125).contains(&late.percentile(0.1)));
         assert_eq!(Layer::default().percentile(0.5), 0);
+    }
+
+    #[test]
+    fn laps_within_a_length_are_those_that_were_no_longer() {
+        let mut layer = Layer::default();
+        [3, 100, 1000, 1_000_000].into_iter().for_each(|cycles| layer.add(cycles));
+        assert_eq!([2, 3, 127, 1279, u64::MAX].map(|cycles| layer.within(cycles)), [0, 1, 2, 3, 4]);
+        for cycles in 0..5000 {
+            assert!(layer.within(cycles) <= layer.within(cycles + 1));
+        }
     }
 }

@@ -176,6 +176,8 @@ Examples:
       only for initiators that know the secret
   lunwire serve --config /etc/lunwire.toml
       several targets, access lists, LUN masking
+  lunwire serve --http 127.0.0.1:9260
+      also metrics for Prometheus and health for who watches the daemon (docs/METRICS.md)
   lunwire serve --mode amp --cpus 2,3
       CPU 3 does the work on sockets and files, CPU 2 all the rest
 
@@ -272,6 +274,10 @@ pub(crate) struct ServeOptions {
     /// Needs CAP_NET_RAW
     #[arg(long, value_name = "INTERFACE")]
     pub(crate) ether: Vec<String>,
+    /// Address of this machine alone at which HTTP tells /metrics (for Prometheus), /healthz and
+    /// /readyz, such as 127.0.0.1:9260; port 0 picks a free one [default: none]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) http: Option<String>,
     /// auto, uring or epoll [default: auto]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,

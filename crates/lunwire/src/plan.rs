@@ -120,6 +120,8 @@ pub(crate) struct Draft {
     sessions_max: usize,
     connections: ConnectionLimits,
     hide_targets: bool,
+    /// Where HTTP is spoken.
+    pub(crate) http: Option<SocketAddr>,
     pub(crate) log: String,
     pub(crate) control_socket: Option<PathBuf>,
     pub(crate) state_dir: Option<PathBuf>,
@@ -172,6 +174,7 @@ impl Draft {
             sessions_max: SESSIONS_MAX,
             connections: ConnectionLimits::default(),
             hide_targets: false,
+            http: None,
             log: "info".into(),
             control_socket: None,
             state_dir: None,
@@ -287,6 +290,9 @@ impl Draft {
             let checked = strangers(count).and_then(|count| strangers_of_address(count, most));
             self.connections.strangers_of_address =
                 option("--unauthenticated-per-address", count, checked)?;
+        }
+        if let Some(text) = &options.http {
+            self.http = Some(option("--http", text, check::http(text))?);
         }
         if let Some(text) = &options.log {
             self.log = option("--log", text, log_level(text))?;

@@ -21,6 +21,8 @@ use anyhow::Result;
 use anyhow::anyhow;
 use capture::Capture;
 use engine::Choice;
+use http::Http;
+use http::Listener;
 use signal_hook::consts::SIGALRM;
 use signal_hook::consts::SIGHUP;
 use signal_hook::consts::SIGINT;
@@ -88,6 +90,8 @@ fn serve(options: &ServeOptions, draft: Draft, log: &Log) -> Result<()> {
         Signals::new(ends.iter().chain(&orders).chain(&IGNORED)).context("cannot catch signals")?;
     let (ends, state) = listen(signals, log)?;
     descriptors::raise_limit();
+    // Before anything is opened: a port that somebody else has is told of at once.
+    let http = draft.http.map(http_at).transpose()?;
     let mut plan = draft.open()?;
     // An old one is replaced when it is no disk, and nothing is wrong with those that there are.
     let capture = match draft.capture.as_ref().map(captured).transpose() {
@@ -148,13 +152,17 @@ fn serve(options: &ServeOptions, draft: Draft, log: &Log) -> Result<()> {
     };
     // They are held no longer than they are served.
     drop(plan.made);
-    announce(&target);
+    if let Some(http) = &http {
+        http.serves(Arc::clone(&target));
+    }
+    announce(&target, http.as_ref());
     manager::ready(&target);
     explain_epoll(engine);
     // Who listens does so as long as this process is there.
     let _ = ends.recv();
     tracing::info!("stopping: initiators are asked to log out");
     manager::stopping();
+    http.iter().for_each(Http::stops);
     let begun = Instant::now();
     drop(attendants);
     let result = target.stop(GRACE);
@@ -172,6 +180,15 @@ fn serve(options: &ServeOptions, draft: Draft, log: &Log) -> Result<()> {
     tracing::info!(seconds = output::rounded(begun.elapsed().as_secs_f64()), "stopped");
     let result = result.map_err(anyhow::Error::from);
     result.and_then(|()| left.into_iter().next().map_or(Ok(()), Err)).context("cannot stop cleanly")
+}
+
+/// Answers over HTTP from now on.
+fn http_at(address: SocketAddr) -> Result<Http> {
+    let listener = Listener::bind(address).map_err(|error| anyhow!("--http (http): {error}"))?;
+    let http = Http::start(listener, env!("CARGO_PKG_VERSION"));
+    let http = http.context("cannot start the thread for HTTP")?;
+    tracing::info!(address = %http.address(), "HTTP");
+    Ok(http)
 }
 
 /// The capture of all connections.
@@ -306,7 +323,7 @@ fn explain_epoll(wanted: Choice) {
 
 /// One line for each LUN and portal: the URL to use; behind these the URLs over iSER. They are
 /// said at once: whoever reads the first ones may go then.
-fn announce(target: &Target) {
+fn announce(target: &Target, http: Option<&Http>) {
     let served = target.targets();
     let mut lines: Vec<String> = Vec::new();
     let mut tell = |what: &str, portal: SocketAddr, behind: &str| {
@@ -345,6 +362,7 @@ fn announce(target: &Target) {
             }
         }
     }
+    lines.extend(http.map(|http| format!("also http://{}/metrics", http.address())));
     if !lines.is_empty() {
         output::line(lines.join("\n"));
     }

@@ -337,6 +337,7 @@ fn fixed(old: &Draft, new: &Draft) -> Vec<String> {
         // What adapters listen at follows from the portals, too.
         ("rdma-listen", old.adapters() == new.adapters()),
         ("ether", old.ether == new.ether),
+        ("http", old.http == new.http),
         ("log", old.log == new.log),
         ("control-socket", old.control_socket == new.control_socket),
         ("state-dir", old.state_dir == new.state_dir),
@@ -400,6 +401,7 @@ mod tests {
         other.rdma = super::super::rdma::Provider::Verbs;
         other.rdma_listen = vec!["127.0.0.1:1".parse().unwrap()];
         other.ether = vec!["eth0".into()];
+        other.http = Some("127.0.0.1:1".parse().unwrap());
         other.log = "debug".into();
         other.control_socket = Some("a".into());
         other.state_dir = Some("b".into());

@@ -200,6 +200,9 @@ impl Draft {
             let time = checked(source, "login-timeout", value, |text| check::login_timeout(text));
             self.login_timeout = wrong.take(time).unwrap_or(self.login_timeout);
         }
+        if let Some(value) = &config.http {
+            self.http = wrong.take(checked(source, "http", value, |text| check::http(text)));
+        }
         if let Some(value) = &config.log {
             let level = checked(source, "log", value, |text| check::log_level(text));
             self.log = wrong.take(level).unwrap_or_default();

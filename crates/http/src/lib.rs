@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The HTTP port of a daemon: `/metrics` for Prometheus, `/healthz` and `/readyz` for who watches it.
+//!
+//! ```text
+//! clients --> connections --> routes --> looks --> target::Target::figures
+//!             (HTTP, limits)             (one at a time, shared)
+//! ```
+//!
+//! One thread of its own has it all, at a lower priority than reactors. It asks these by a letter,
+//! as the control socket does, and counts nothing itself. Hyper's types stay in [`connections`] and
+//! [`routes`].
+#![forbid(unsafe_code)]
+
+mod connections;
+mod health;
+mod limits;
+mod looks;
+mod metrics;
+mod port;
+mod routes;
+
+pub use port::Http;
+pub use port::HttpError;
+pub use port::Listener;

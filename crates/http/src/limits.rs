@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The limits of this crate, each with its reason.
+
+use std::time::Duration;
+
+/// Connections at a time; with more, the oldest one goes. Who scrapes and who probes have one each,
+/// a browser six.
+pub(crate) const CONNECTIONS_MAX: usize = 32;
+
+/// The head of a request must be there in this time.
+pub(crate) const HEAD_WAIT: Duration = Duration::from_secs(10);
+
+/// Longest head of a request, bytes: browsers send 2 KiB, proxies some more.
+pub(crate) const HEAD_LEN_MAX: usize = 16 << 10;
+
+/// Lines of a head.
+pub(crate) const HEADERS_MAX: usize = 64;
+
+/// A connection that asks for nothing for so long ends, and one that has not taken its answer: who
+/// scrapes each minute connects anew then.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// A socket that cannot be had, as for want of descriptors, is tried again after so long.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Reactors that do not answer for so long are told of as silent.
+pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(2);
+
+/// What was seen is told for so long: however many ask, reactors are asked ten times in a second.
+pub(crate) const FRESH: Duration = Duration::from_millis(100);
+
+/// Logical units that are told of one by one.
+pub(crate) const LUNS_MAX: usize = 2048;
+
+/// Sessions that are told of one by one.
+pub(crate) const SESSIONS_MAX: usize = 1024;
+
+/// The thread leaves the processor to reactors where both want it.
+pub(crate) const NICE: i32 = 10;
+
+const _: () = assert!(HEAD_LEN_MAX >= 8192, "hyper takes no less");

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is seen of the daemon, at one moment, for all who ask then.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::OnceLock;
+use std::sync::PoisonError;
+use std::time::Instant;
+
+use hyper::body::Bytes;
+use target::Figures;
+use target::Target;
+use target::TargetSnapshot;
+use tokio::task;
+
+use crate::limits::ANSWER_WAIT;
+use crate::limits::FRESH;
+use crate::metrics;
+use crate::metrics::Format;
+
+/// Looks at the daemon, one at a time.
+#[derive(Debug)]
+pub(crate) struct Looks {
+    about: About,
+    stage: Mutex<Stage>,
+    /// Held by who looks.
+    last: tokio::sync::Mutex<Option<(Instant, Arc<Look>)>>,
+}
+
+/// What never changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About {
+    pub(crate) version: &'static str,
+    /// Counts of the time-stamp counter in a second.
+    pub(crate) cycles_per_second: f64,
+}
+
+/// How far the daemon is.
+#[derive(Clone, Debug)]
+enum Stage {
+    Opening,
+    Serving(Arc<Target>),
+    Stopping,
+}
+
+/// What was seen.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pub(crate) about: About,
+    pub(crate) seen: Seen,
+    pages: [OnceLock<Option<Bytes>>; 2],
+}
+
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// Disks are being opened.
+    Opening,
+    Serving(Box<Serving>),
+    /// Initiators are asked to log out.
+    Stopping,
+}
+
+/// What a daemon that serves is and has.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    pub(crate) engine: &'static str,
+    pub(crate) mode: &'static str,
+    pub(crate) crc32c: &'static str,
+    /// Where connections are taken, or interfaces.
+    pub(crate) portals: Vec<SocketAddr>,
+    pub(crate) stations: usize,
+    /// Of the reactors that have answered.
+    pub(crate) figures: Vec<Figures>,
+    /// Those that have not.
+    pub(crate) silent: Vec<usize>,
+    pub(crate) targets: Vec<TargetSnapshot>,
+}
+
+impl Looks {
+    pub(crate) fn new(version: &'static str) -> Self {
+        let cycles_per_second = target::engine::cycles::per_second();
+        let about = About { version, cycles_per_second };
+        Self { about, stage: Mutex::new(Stage::Opening), last: tokio::sync::Mutex::default() }
+    }
+
+    pub(crate) fn serves(&self, target: Arc<Target>) {
+        self.reaches(Stage::Serving(target));
+    }
+
+    pub(crate) fn stops(&self) {
+        self.reaches(Stage::Stopping);
+    }
+
+    fn reaches(&self, stage: Stage) {
+        *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
+    }
+
+    /// What there is to see now. Who comes while somebody looks waits for him, and looks himself if
+    /// that began before he came.
+    pub(crate) async fn now(&self) -> Arc<Look> {
+        let came = Instant::now();
+        let mut last = self.last.lock().await;
+        let stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((begun, look)) = &*last
+            && (*begun >= came || begun.elapsed() < FRESH)
+            && look.seen.is_of(&stage)
+        {
+            return Arc::clone(look);
+        }
+        let (about, begun) = (self.about, Instant::now());
+        let seen = match stage {
+            Stage::Opening => Seen::Opening,
+            Stage::Stopping => Seen::Stopping,
+            // It waits for reactors: other connections do not.
+            Stage::Serving(target) => match task::spawn_blocking(move || serving(&target)).await {
+                Ok(seen) => Seen::Serving(Box::new(seen)),
+                Err(_) => Seen::Stopping,
+            },
+        };
+        let look = Arc::new(Look { about, seen, pages: Default::default() });
+        *last = Some((begun, Arc::clone(&look)));
+        look
+    }
+}
+
+impl Seen {
+    const fn is_of(&self, stage: &Stage) -> bool {
+        matches!(
+            (self, stage),
+            (Self::Opening, Stage::Opening)
+                | (Self::Serving(_), Stage::Serving(_))
+                | (Self::Stopping, Stage::Stopping)
+        )
+    }
+}
+
+fn serving(target: &Target) -> Serving {
+    let answered = target.figures(ANSWER_WAIT);
+    Serving {
+        engine: target.engine(),
+        mode: target.mode().name(),
+        crc32c: crc::tier().name(),
+        portals: target.portals(),
+        stations: target.stations().len(),
+        figures: answered.answers,
+        silent: answered.silent,
+        targets: target.targets(),
+    }
+}
+
+impl Look {
+    /// All metrics, made once for all who want them. None: the encoder has failed.
+    pub(crate) fn page(self: &Arc<Self>, format: Format) -> Option<Bytes> {
+        let page = match format {
+            Format::OpenMetrics => &self.pages[0],
+            Format::Prometheus => &self.pages[1],
+        };
+        page.get_or_init(|| metrics::page(self, format).ok().map(Bytes::from)).clone()
+    }
+}

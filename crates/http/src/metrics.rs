@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The metrics: rows of what was seen, and tables of what is told of each. docs/METRICS.md names
+//! all of them, and a test holds it to that.
+
+mod daemon;
+mod luns;
+mod reactors;
+mod sessions;
+mod table;
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::prometheus_text;
+use prometheus_client::encoding::text;
+use prometheus_client::registry::Registry;
+
+use crate::looks::Look;
+use crate::looks::Seen;
+
+/// How the metrics are written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    OpenMetrics,
+    /// Version 0.0.4 of Prometheus' own.
+    Prometheus,
+}
+
+impl Format {
+    pub(crate) const fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Prometheus => prometheus_text::CONTENT_TYPE,
+        }
+    }
+}
+
+/// All metrics of a look.
+///
+/// # Errors
+/// The encoder fails.
+pub(crate) fn page(look: &Arc<Look>, format: Format) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Page(Arc::clone(look))));
+    let mut page = String::new();
+    match format {
+        Format::OpenMetrics => text::encode(&mut page, &registry)?,
+        Format::Prometheus => prometheus_text::encode(&mut page, &registry)?,
+    }
+    Ok(page)
+}
+
+/// Encodes what was seen; no figure is kept in the registry.
+#[derive(Debug)]
+struct Page(Arc<Look>);
+
+impl Collector for Page {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let look = &*self.0;
+        daemon::encode(look, &mut encoder)?;
+        let Seen::Serving(serving) = &look.seen else { return Ok(()) };
+        reactors::encode(look.about, serving, &mut encoder)?;
+        luns::encode(serving, &mut encoder)?;
+        sessions::encode(serving, &mut encoder)
+    }
+}

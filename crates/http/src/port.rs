@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The port: where it listens, and the thread behind it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread;
+use std::thread::JoinHandle;
+
+use target::Target;
+use tokio::runtime;
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+
+use crate::connections;
+use crate::connections::Limits;
+use crate::limits::NICE;
+use crate::looks::Looks;
+
+/// Why there is no port.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HttpError {
+    /// Others would reach it.
+    #[error(
+        "{0} can be reached from other machines, and there is neither TLS nor a token yet that \
+         would keep them out; an address of this machine alone is right, as 127.0.0.1:{port} or \
+         [::1]:{port}", port = .0.port()
+    )]
+    Public(SocketAddr),
+    /// It cannot be listened on.
+    #[error(transparent)]
+    Listen(target::Error),
+}
+
+/// A socket that listens, before anybody is answered.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+}
+
+impl Listener {
+    /// Whether `address` is one that may be listened on.
+    ///
+    /// # Errors
+    /// [`HttpError::Public`]: it is no loopback address.
+    pub const fn check(address: SocketAddr) -> Result<SocketAddr, HttpError> {
+        match address.ip().is_loopback() {
+            true => Ok(address),
+            false => Err(HttpError::Public(address)),
+        }
+    }
+
+    /// Listens; port 0 is a free one.
+    ///
+    /// # Errors
+    /// See [`HttpError`].
+    pub fn bind(address: SocketAddr) -> Result<Self, HttpError> {
+        let address = Self::check(address)?;
+        let bound = || {
+            let socket = TcpListener::bind(address)?;
+            socket.set_nonblocking(true)?;
+            let address = socket.local_addr()?;
+            Ok(Self { socket, address })
+        };
+        bound().map_err(|source| HttpError::Listen(target::Error::Listen { address, source }))
+    }
+}
+
+/// Answers until it is dropped.
+#[derive(Debug)]
+pub struct Http {
+    address: SocketAddr,
+    looks: Arc<Looks>,
+    thread: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+}
+
+impl Http {
+    /// Answers who connects. `version`: of the program. Until [`Http::serves`] disks are being
+    /// opened.
+    ///
+    /// # Errors
+    /// There is no thread, or no epoll instance.
+    pub fn start(listener: Listener, version: &'static str) -> io::Result<Self> {
+        let looks = Arc::new(Looks::new(version));
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .max_blocking_threads(1)
+            .thread_name("http-looks")
+            .build()?;
+        let socket = {
+            let _of_it = runtime.enter();
+            tokio::net::TcpListener::from_std(listener.socket)?
+        };
+        let (stop, stopped) = oneshot::channel();
+        let shared = Arc::clone(&looks);
+        let serve = move || {
+            // Linux has it for each thread. Who may not be nice serves all the same.
+            let _ = rustix::process::setpriority_process(None, NICE);
+            let tasks = LocalSet::new();
+            tasks.spawn_local(connections::accept(socket, shared, Limits::default()));
+            let _ = tasks.block_on(&runtime, stopped);
+            drop(tasks);
+            // Who waits for a reactor is not waited for.
+            runtime.shutdown_background();
+        };
+        let thread = thread::Builder::new().name("http".into()).spawn(serve)?;
+        Ok(Self { address: listener.address, looks, thread: Some((stop, thread)) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// All disks are open, and `target` serves them.
+    pub fn serves(&self, target: Arc<Target>) {
+        self.looks.serves(target);
+    }
+
+    /// Initiators are asked to log out.
+    pub fn stops(&self) {
+        self.looks.stops();
+    }
+}
+
+impl Drop for Http {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.thread.take() {
+            let _ = stop.send(());
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_reaches_it() {
+        for public in ["0.0.0.0:0", "[::]:0", "192.0.2.1:9260"] {
+            let error = Listener::bind(public.parse().unwrap()).unwrap_err();
+            assert!(matches!(error, HttpError::Public(_)), "{public}: {error}");
+            assert!(error.to_string().contains("127.0.0.1:"), "{error}");
+        }
+        let one = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        assert_ne!(one.address.port(), 0, "a free one was picked");
+        let taken = Listener::bind(one.address).unwrap_err().to_string();
+        assert!(taken.contains(&format!("cannot listen on {}", one.address)), "{taken}");
+        assert!(taken.contains("try: another port"), "{taken}");
+    }
+}
