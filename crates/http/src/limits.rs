@@ -32,6 +32,9 @@ pub(crate) const FRESH: Duration = Duration::from_millis(100);
 /// Logical units that are told of one by one.
 pub(crate) const LUNS_MAX: usize = 2048;
 
+/// Logical units whose times are told: a histogram for each operation and reactor.
+pub(crate) const TIMED_LUNS_MAX: usize = 256;
+
 /// Sessions that are told of one by one.
 pub(crate) const SESSIONS_MAX: usize = 1024;
 

@@ -7,6 +7,8 @@ mod luns;
 mod reactors;
 mod sessions;
 mod table;
+mod times;
+mod visits;
 
 use std::fmt;
 use std::sync::Arc;
@@ -62,7 +64,8 @@ impl Collector for Page {
         daemon::encode(look, &mut encoder)?;
         let Seen::Serving(serving) = &look.seen else { return Ok(()) };
         reactors::encode(look.about, serving, &mut encoder)?;
-        luns::encode(serving, &mut encoder)?;
+        visits::encode(serving, &mut encoder)?;
+        luns::encode(look.about, serving, &mut encoder)?;
         sessions::encode(serving, &mut encoder)
     }
 }

@@ -14,6 +14,10 @@ pub struct Counters {
     pub bytes_copied: u64,
     /// Bytes run through CRC32C, both ways.
     pub bytes_crc: u64,
+    /// PDUs whose header digest was wrong: each ends its connection.
+    pub header_digest_errors: u64,
+    /// PDUs whose data digest was wrong.
+    pub data_digest_errors: u64,
     /// PDUs received, by kind.
     pub pdus_in: PdusIn,
     /// PDUs handed out for sending, by kind.
@@ -55,11 +59,22 @@ pub struct PdusOut {
 impl Counters {
     /// Those of another connection join these.
     pub fn join(&mut self, other: &Self) {
-        let Self { bytes_in, bytes_out, bytes_copied, bytes_crc, pdus_in, pdus_out } = other;
+        let Self {
+            bytes_in,
+            bytes_out,
+            bytes_copied,
+            bytes_crc,
+            header_digest_errors,
+            data_digest_errors,
+            pdus_in,
+            pdus_out,
+        } = other;
         self.bytes_in += bytes_in;
         self.bytes_out += bytes_out;
         self.bytes_copied += bytes_copied;
         self.bytes_crc += bytes_crc;
+        self.header_digest_errors += header_digest_errors;
+        self.data_digest_errors += data_digest_errors;
         self.pdus_in.join(pdus_in);
         self.pdus_out.join(pdus_out);
     }

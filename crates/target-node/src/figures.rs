@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What each reactor has and has counted: the one way to ask for it.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use engine::laps;
 use iscsi::target_role::Parameters;
 use mover::iser::Facts as Iser;
 use mover::tcp::Counters;
@@ -27,8 +29,72 @@ pub struct Figures {
     pub waits: Vec<Wait>,
     /// What came and went since it began.
     pub traffic: Traffic,
+    /// Who came, and how it went.
+    pub visits: Visits,
+    /// What its commands were like, by disk.
+    pub disks: Vec<DiskFigures>,
     /// Where its time went.
     pub times: Times,
+}
+
+/// Logins and losses since a reactor began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Visits {
+    /// Logins that went well: of new sessions, and of connections that joined one.
+    pub logins: u64,
+    /// Logins that were refused, by status (RFC 7143 §11.13.5).
+    pub refused: BTreeMap<u16, u64>,
+    /// Connections that ended before their login did, without a status.
+    pub closed_early: u64,
+    /// Connections of sessions that ended by an error of the network.
+    pub lost_connections: u64,
+    /// Sessions that ended since their initiator logged in anew in their place.
+    pub reinstated_sessions: u64,
+}
+
+impl Visits {
+    /// A login has ended with this status, or with none.
+    pub(crate) fn note_failure(&mut self, status: Option<u16>) {
+        match status {
+            Some(status) => *self.refused.entry(status).or_default() += 1,
+            None => self.closed_early += 1,
+        }
+    }
+}
+
+/// What the commands of a disk were like that one reactor had, since it began.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DiskFigures {
+    /// Serial number; None: commands for no disk.
+    pub disk: Option<String>,
+    /// How long they took, of those that were timed: one in a few.
+    pub took: Vec<(Operation, laps::Layer)>,
+    /// How many failed, and how.
+    pub failures: Vec<(Failure, u64)>,
+}
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(clippy::exhaustive_enums)] // the rest is other
+pub enum Operation {
+    /// It reads blocks.
+    Read,
+    /// It writes blocks.
+    Write,
+    /// Anything else.
+    Other,
+}
+
+/// How a command ended that did not end well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct Failure {
+    /// SCSI status.
+    pub status: u8,
+    /// Sense key, of CHECK CONDITION.
+    pub sense_key: Option<u8>,
 }
 
 /// Commands of a disk that wait for its store.

@@ -45,6 +45,7 @@ mod silence;
 mod stopping;
 mod storing;
 mod sweep;
+mod tally;
 mod transport;
 mod view;
 mod waiting;

@@ -68,7 +68,11 @@ pub(super) fn encode(look: &Look, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
     READY.encode(encoder, &[(Vec::new(), look.readiness().is_well)])?;
     let Seen::Serving(serving) = &look.seen else { return Ok(()) };
     ALL.encode(encoder, &[(Vec::new(), &**serving)])?;
-    let left_out = [("luns", luns::left_out(serving)), ("sessions", sessions::left_out(serving))];
+    let left_out = [
+        ("luns", luns::left_out(serving)),
+        ("times of luns", luns::untimed(serving)),
+        ("sessions", sessions::left_out(serving)),
+    ];
     let left_out = left_out.map(|(what, count)| (vec![what.to_owned()], count));
     LEFT_OUT.encode(encoder, &left_out)
 }

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is told of logical units, as far as there are not too many.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use prometheus_client::encoding::DescriptorEncoder;
+use target::Failure;
 use target::LunSnapshot;
+use target::Operation;
 use target::Totals;
+use wire::scsi::SenseKey;
+use wire::scsi::asc;
+use wire::scsi::sam;
 
 use super::table::Column;
 use super::table::Family;
@@ -15,7 +21,10 @@ use super::table::Labels;
 use super::table::Table;
 use super::table::Value;
 use super::table::number;
+use super::times::Times;
 use crate::limits::LUNS_MAX;
+use crate::limits::TIMED_LUNS_MAX;
+use crate::looks::About;
 use crate::looks::Serving;
 
 pub(super) const ABOUT: Table<()> = Table {
@@ -126,6 +135,34 @@ pub(super) const ERRORS: Table<u64> = Table {
     )],
 };
 
+/// Whose times are told.
+pub(super) const TIMES: Table<Times> = Table {
+    labels: &["target", "lun", "operation", "reactor"],
+    columns: &[Column::new(
+        Family::seconds(
+            "lunwire_lun_command",
+            "How long commands took in the device server and its store, from when all of the \
+             command was there to when its answer was; of those that came in a turn that was \
+             timed: one in 127",
+        ),
+        |times| Some(times.histogram()),
+    )],
+};
+
+pub(super) const FAILURES: Table<u64> = Table {
+    labels: &["target", "lun", "status", "sense", "reactor"],
+    columns: &[Column::new(
+        Family::counter(
+            "lunwire_lun_failures",
+            None,
+            "Commands that ended with another status than GOOD and CONDITION MET, by status and \
+             sense key; without target and LUN: commands for a LUN that is not there, or refused \
+             before it was known",
+        ),
+        |count| number(*count),
+    )],
+};
+
 /// How many have no metrics of their own.
 pub(super) fn left_out(serving: &Serving) -> usize {
     all(serving).count().saturating_sub(LUNS_MAX)
@@ -136,16 +173,25 @@ fn all(serving: &Serving) -> impl Iterator<Item = (&str, &LunSnapshot)> {
     targets.flat_map(|target| target.luns.iter().map(|lun| (target.name.as_str(), lun)))
 }
 
-pub(super) fn encode(serving: &Serving, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+/// How many LUNs have times that are not told.
+pub(super) fn untimed(serving: &Serving) -> usize {
+    all(serving).count().saturating_sub(TIMED_LUNS_MAX)
+}
+
+pub(super) fn encode(
+    about: About,
+    serving: &Serving,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
     let told: Vec<(&str, &LunSnapshot)> = all(serving).take(LUNS_MAX).collect();
     let each = || told.iter().map(|(target, lun)| (labels(target, lun), *lun));
-    let about: Vec<_> = each()
+    let infos: Vec<_> = each()
         .map(|(mut labels, lun)| {
             labels.extend([lun.serial.clone(), lun.label.clone()]);
             (labels, ())
         })
         .collect();
-    ABOUT.encode(encoder, &about)?;
+    ABOUT.encode(encoder, &infos)?;
     EACH.encode(encoder, &each().collect::<Vec<_>>())?;
     let waiting = each().filter_map(|(labels, lun)| Some((labels, waits(serving, lun)?)));
     WAITING.encode(encoder, &waiting.collect::<Vec<_>>())?;
@@ -161,7 +207,53 @@ pub(super) fn encode(serving: &Serving, encoder: &mut DescriptorEncoder<'_>) -> 
         let kinds = [("read", read_errors), ("write", write_errors), ("verify", verify_errors)];
         kinds.map(|(kind, count)| (with(&of, kind), count))
     });
-    ERRORS.encode(encoder, &errors.collect::<Vec<_>>())
+    ERRORS.encode(encoder, &errors.collect::<Vec<_>>())?;
+    encode_commands(about, serving, &told, encoder)
+}
+
+/// What reactors have counted of the commands of these LUNs.
+fn encode_commands(
+    about: About,
+    serving: &Serving,
+    told: &[(&str, &LunSnapshot)],
+    encoder: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
+    let places = told.iter().enumerate();
+    let by_disk: BTreeMap<&str, (usize, Labels)> = places
+        .map(|(place, (target, lun))| (lun.serial.as_str(), (place, labels(target, lun))))
+        .collect();
+    let nowhere = (usize::MAX, vec![String::new(); 2]);
+    let (mut times, mut failures) = (Vec::new(), Vec::new());
+    for figures in &serving.figures {
+        for disk in &figures.disks {
+            let place = disk.disk.as_deref().map_or(Some(&nowhere), |disk| by_disk.get(disk));
+            let Some((place, of)) = place else { continue };
+            let labelled = |words: &[&str]| {
+                let words = words.iter().map(|word| (*word).to_owned());
+                of.iter().cloned().chain(words).chain([figures.reactor.to_string()]).collect()
+            };
+            for (operation, took) in disk.took.iter().filter(|_| *place < TIMED_LUNS_MAX) {
+                let labels: Labels = labelled(&[name_of(*operation)]);
+                times.push((labels, Times::new(about, took)));
+            }
+            for (Failure { status, sense_key, .. }, count) in &disk.failures {
+                let name = sam::name(*status);
+                let status = name.map_or_else(|| format!("{status:02x}h"), str::to_owned);
+                let sense = sense_key.map_or("", |key| asc::key_name(SenseKey::from_code(key)));
+                failures.push((labelled(&[&status, sense]), *count));
+            }
+        }
+    }
+    TIMES.encode(encoder, &times)?;
+    FAILURES.encode(encoder, &failures)
+}
+
+const fn name_of(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Read => "read",
+        Operation::Write => "write",
+        Operation::Other => "other",
+    }
 }
 
 fn labels(target: &str, lun: &LunSnapshot) -> Labels {

@@ -5,7 +5,6 @@ use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
 use target::Figures;
-use target::LayerTime;
 use target::PdusIn;
 use target::PdusOut;
 use target::engine::laps::TURNS;
@@ -16,6 +15,7 @@ use super::table::In;
 use super::table::Table;
 use super::table::Value;
 use super::table::number;
+use super::times::Times;
 use crate::looks::About;
 use crate::looks::Serving;
 
@@ -144,6 +144,19 @@ pub(super) const EACH: Table<Figures> = Table {
     ],
 };
 
+/// Digests that were wrong: of headers, of data.
+pub(super) const DIGESTS: Table<u64> = Table {
+    labels: &["reactor", "part"],
+    columns: &[Column::new(
+        Family::counter(
+            "lunwire_digest_errors",
+            None,
+            "PDUs whose digest was wrong: of the header, which ends the connection, or of the data",
+        ),
+        |count| number(*count),
+    )],
+};
+
 pub(super) const PDUS: Table<u64> = Table {
     labels: &["reactor", "direction", "pdu"],
     columns: &[Column::new(
@@ -156,14 +169,7 @@ pub(super) const PDUS: Table<u64> = Table {
     )],
 };
 
-/// Time in a layer.
-#[derive(Debug)]
-pub(super) struct Stay {
-    layer: LayerTime,
-    cycles_per_second: f64,
-}
-
-pub(super) const LAYERS: Table<Stay> = Table {
+pub(super) const LAYERS: Table<Times> = Table {
     labels: &["reactor", "layer"],
     columns: &[
         Column::new(
@@ -173,7 +179,7 @@ pub(super) const LAYERS: Table<Stay> = Table {
                 "Where the reactor's time went, estimated from one turn of it in 127; idle is \
                  what it did not work, store-wait is no time of the reactor",
             ),
-            |stay| Some(Value::Seconds(stay.seconds(stay.layer.cycles) * f64::from(TURNS))),
+            |stay| Some(Value::Seconds(stay.seconds() * f64::from(TURNS))),
         ),
         Column::new(
             Family::seconds(
@@ -185,35 +191,6 @@ pub(super) const LAYERS: Table<Stay> = Table {
         ),
     ],
 };
-
-/// Upper bounds of the times in layers: microseconds to seconds, each four times the one before.
-const BOUNDS: [f64; 12] = [
-    1e-6, 4e-6, 16e-6, 64e-6, 256e-6, 1.024e-3, 4.096e-3, 16.384e-3, 65.536e-3, 262.144e-3,
-    1.048_576, 4.194_304,
-];
-
-impl Stay {
-    #[allow(clippy::cast_precision_loss)] // far below 2^52
-    fn seconds(&self, cycles: u64) -> f64 {
-        cycles as f64 / self.cycles_per_second
-    }
-
-    fn histogram(&self) -> Value {
-        let mut buckets = Vec::with_capacity(BOUNDS.len() + 1);
-        let mut before = 0;
-        for bound in BOUNDS {
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            // below 2^40, above 0
-            let cycles = (bound * self.cycles_per_second) as u64;
-            let within = self.layer.within(cycles);
-            buckets.push((bound, within.saturating_sub(before)));
-            before = within;
-        }
-        let count = self.layer.laps;
-        buckets.push((f64::INFINITY, count.saturating_sub(before)));
-        Value::Histogram { sum: self.seconds(self.layer.cycles), count, buckets }
-    }
-}
 
 pub(super) fn encode(
     about: About,
@@ -227,6 +204,12 @@ pub(super) fn encode(
     let each = || serving.figures.iter().map(|figures| (figures.reactor.to_string(), figures));
     let rows: Vec<_> = each().map(|(reactor, figures)| (vec![reactor], figures)).collect();
     EACH.encode(encoder, &rows)?;
+    let digests = each().flat_map(|(reactor, figures)| {
+        let of = &figures.traffic.connections;
+        let parts = [("header", of.header_digest_errors), ("data", of.data_digest_errors)];
+        parts.map(|(part, count)| (vec![reactor.clone(), part.to_owned()], count))
+    });
+    DIGESTS.encode(encoder, &digests.collect::<Vec<_>>())?;
     let pdus = each().flat_map(|(reactor, figures)| {
         let counters = &figures.traffic.connections;
         let received = pdus_in(&counters.pdus_in).map(|(pdu, count)| ("in", pdu, count));
@@ -239,9 +222,7 @@ pub(super) fn encode(
     let layers = each().flat_map(|(reactor, figures)| {
         let layers = figures.times.layers.iter();
         layers.map(move |(name, layer)| {
-            let cycles_per_second = about.cycles_per_second;
-            let stay = Stay { layer: layer.clone(), cycles_per_second };
-            (vec![reactor.clone(), (*name).to_owned()], stay)
+            (vec![reactor.clone(), (*name).to_owned()], Times::new(about, layer))
         })
     });
     LAYERS.encode(encoder, &layers.collect::<Vec<_>>())

@@ -329,6 +329,7 @@ impl<R: Role> Frame<R> {
             return Ok(None);
         }
         if self.digest.value() != crc::crc32c(&self.header) {
+            R::count_corrupt_header(context);
             return Err(R::breach(Breach::HeaderDigest));
         }
         self.begin(context)

@@ -195,8 +195,13 @@ impl Role for TargetRole {
         self.sink.landed(buf, bytes, segment, context);
     }
 
+    fn count_corrupt_header(context: &mut Context<'_>) {
+        context.counters.header_digest_errors += 1;
+    }
+
     /// The PDU under way may be a Data-Out with F of a burst that the core wants to hear about.
     fn tell_corrupt(&mut self, context: &mut Context<'_>) -> Option<Event> {
+        context.counters.data_digest_errors += 1;
         match &self.sink {
             Sink::Burst { key, pdu, .. } if pdu.final_ && context.tasks.bursts.is_wanted(*key) => {
                 Some(Event::DigestError)

@@ -325,6 +325,7 @@ impl<P: Port> Pump<P> {
                 },
                 Some(LoginOutput::Establish) => self.establish(key),
                 Some(LoginOutput::Done(login)) => {
+                    view.context.tally.visits.logins += 1;
                     let joins = view.login.joins;
                     self.go_on_with_rdma(key, &login);
                     match joins {
@@ -334,6 +335,7 @@ impl<P: Port> Pump<P> {
                 }
                 Some(LoginOutput::Failed { status, reason }) => {
                     view.tell_failure(status, &reason);
+                    view.context.tally.visits.note_failure(status);
                     self.abandon_login(key);
                 }
             }

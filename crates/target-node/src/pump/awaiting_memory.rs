@@ -235,6 +235,7 @@ impl<P: Port> SessionView<'_, P> {
     /// There is no memory for a command now.
     #[cold]
     fn refuse(&mut self, id: TaskId) {
+        self.tally(id, TASK_SET_FULL, &[]);
         self.end(id);
         self.session.machine.complete(id, empty_completion(TASK_SET_FULL));
     }

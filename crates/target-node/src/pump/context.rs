@@ -17,6 +17,7 @@ use super::sending::Sending;
 use super::services::Runnable;
 use super::shared::Shared;
 use super::stopping::Stopping;
+use super::tally::Tally;
 use super::view::Effects;
 use super::waiting::Waiting;
 use crate::answers::Answer;
@@ -66,4 +67,5 @@ pub(super) struct Context<P> {
     pub(super) effects: Effects,
     pub(super) stopping: Option<Stopping>,
     pub(super) watch: Stopwatch,
+    pub(super) tally: Tally,
 }

@@ -22,6 +22,8 @@ impl<P: Port> Pump<P> {
             pool_bytes_max: self.context.pool.bytes_max(),
             waits: self.waits(),
             traffic,
+            visits: self.context.tally.visits.clone(),
+            disks: self.context.tally.disks(),
             times: self.times(&traffic),
         }
     }

@@ -28,6 +28,7 @@ use super::quiescence::Managements;
 use super::sending::Sending;
 use super::services::Runnable;
 use super::shared::Shared;
+use super::tally::Tally;
 use super::token;
 use super::transport::Line;
 use super::view::ConnectionView;
@@ -76,6 +77,7 @@ impl<P: Port> Pump<P> {
             effects: Effects::new(),
             stopping: None,
             watch: Stopwatch::default(),
+            tally: Tally::default(),
         };
         Self {
             connections: Table::default(),
@@ -230,6 +232,7 @@ impl<P: Port> Pump<P> {
     pub(super) fn reinstate(&mut self, key: Key, waiter: (usize, Key)) {
         let Some(mut view) = self.session(key) else { return };
         view.session.waiters.push(waiter);
+        view.context.tally.visits.reinstated_sessions += 1;
         let connections = view.session.connections.clone();
         if view.close("session reinstatement") {
             self.vacate(key);
@@ -285,6 +288,9 @@ impl<P: Port> ConnectionView<'_, P> {
     /// Its session hears that its transport is gone.
     fn disconnect(&mut self, error: Option<i32>) {
         let now = self.context.port.now();
+        if error.is_some() {
+            self.context.tally.visits.lost_connections += 1;
+        }
         let Some((_, session, id)) = self.session() else { return };
         if let Some(errno) = error {
             let error = std::io::Error::from_raw_os_error(errno);

@@ -35,6 +35,7 @@ use super::complaint::Scene;
 use super::owed::OWED_MIN;
 use super::shared::Shared;
 use super::storing::StoreUser;
+use super::tally::Timed;
 use super::view::Effect;
 use super::view::SessionView;
 use super::view::never;
@@ -64,6 +65,7 @@ pub(super) struct Task {
     pub(super) unaware: Option<u16>,
     /// Bytes of write data that the device server asked for and the initiator can give.
     pub(super) wanted: u32,
+    pub(super) timed: Option<Timed>,
 }
 
 /// Commands that used up their turn, with what they do next.
@@ -110,6 +112,7 @@ impl<P: Port> SessionView<'_, P> {
             false => session.is_unaware(&command),
         };
         let Some(nexus) = session.nexus.as_ref().filter(|_| !command.exhausted) else {
+            self.context.tally.ended(None, None, TASK_SET_FULL, &[]);
             return session.machine.complete(id, empty_completion(TASK_SET_FULL));
         };
         let (scsi, step) = nexus.start(&scsi::Request {
@@ -132,6 +135,7 @@ impl<P: Port> SessionView<'_, P> {
             sends: command.expected_in > 0,
             unaware,
             wanted: 0,
+            timed: Timed::since(self.context.watch.laps.stamp(), &command.cdb),
         });
         self.advance(id, step);
     }
@@ -255,6 +259,7 @@ impl<P: Port> SessionView<'_, P> {
     /// Send SCSI Command Complete.
     pub(super) fn complete(&mut self, id: TaskId, completion: scsi::Completion) {
         let mut telling = None;
+        self.tally(id, completion.status, &completion.sense);
         if completion.status == CHECK_CONDITION {
             self.tell_failed_check(id);
             telling = self.session.telling(id);
@@ -278,6 +283,7 @@ impl<P: Port> SessionView<'_, P> {
                 let data = buffers::private(&session.pool, data, Claim::Convenience);
                 // What is said of it is said once.
                 if data.is_lent() && completion.status == GOOD {
+                    context.tally.ended(None, None, TASK_SET_FULL, &[]);
                     return session.machine.complete(id, empty_completion(TASK_SET_FULL));
                 }
                 Some(data)
@@ -297,6 +303,14 @@ impl<P: Port> SessionView<'_, P> {
         session.machine.complete(id, completion);
         if let Some(telling) = telling {
             session.told(telling);
+        }
+    }
+
+    /// Counts the end of a command.
+    #[inline]
+    pub(super) fn tally(&mut self, id: TaskId, status: u8, sense: &[u8]) {
+        if let Some(task) = task_of(&mut self.session.tasks, id) {
+            self.context.tally.ended(task.scsi.place(), task.timed, status, sense);
         }
     }
 

@@ -63,6 +63,9 @@ pub(in crate::tcp) trait Role: fmt::Debug {
         context: &mut Self::Context<'_>,
     );
 
+    /// A header is corrupt, of which nothing is known then.
+    fn count_corrupt_header(_context: &mut Self::Context<'_>) {}
+
     /// The data is corrupt: an event that comes before that of the end.
     fn tell_corrupt(&mut self, _context: &mut Self::Context<'_>) -> Option<Self::Event> {
         None
