@@ -72,3 +72,40 @@ fn useless_luns(serving: &Serving) -> impl Iterator<Item = String> {
         Some(format!("LUN {} of {target}: {what}", lun.number))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::looks::Looks;
+    use crate::tests::target;
+
+    #[test]
+    fn what_does_not_serve_is_named_line_by_line() {
+        let target = target();
+        let looked = || {
+            let seen = Seen::Serving(Box::new(crate::looks::serving(&target)));
+            Looks::new("0").look(seen)
+        };
+        assert_eq!(looked().readiness(), Health { is_well: true, said: "ok\n".into() });
+        assert!(looked().health().is_well);
+        let name = target.names().remove(0);
+        let spoilt = |spoil: fn(&mut Serving)| {
+            let mut look = looked();
+            if let Seen::Serving(serving) = &mut look.seen {
+                spoil(serving);
+            }
+            (look.health(), look.readiness())
+        };
+        let (health, readiness) = spoilt(|of| of.silent = vec![1, 3]);
+        assert_eq!(health.said, "reactor 1 does not answer\nreactor 3 does not answer\n");
+        assert!(!health.is_well && readiness == health);
+        let (health, readiness) = spoilt(|of| of.portals.clear());
+        assert!(health.is_well, "it lives");
+        assert_eq!(readiness, Health { is_well: false, said: "no portal listens\n".into() });
+        let (_, readiness) = spoilt(|of| of.targets[0].luns[0].is_fenced = true);
+        assert_eq!(readiness.said, format!("LUN 0 of {name}: its store does not answer\n"));
+        target.stop(Duration::ZERO).unwrap();
+    }
+}

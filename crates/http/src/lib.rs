@@ -18,6 +18,8 @@ mod looks;
 mod metrics;
 mod port;
 mod routes;
+#[cfg(test)]
+mod tests;
 
 pub use port::Http;
 pub use port::HttpError;

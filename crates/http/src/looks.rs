@@ -108,7 +108,7 @@ impl Looks {
         {
             return Arc::clone(look);
         }
-        let (about, begun) = (self.about, Instant::now());
+        let begun = Instant::now();
         let seen = match stage {
             Stage::Opening => Seen::Opening,
             Stage::Stopping => Seen::Stopping,
@@ -118,9 +118,13 @@ impl Looks {
                 Err(_) => Seen::Stopping,
             },
         };
-        let look = Arc::new(Look { about, seen, pages: Default::default() });
+        let look = Arc::new(self.look(seen));
         *last = Some((begun, Arc::clone(&look)));
         look
+    }
+
+    pub(crate) fn look(&self, seen: Seen) -> Look {
+        Look { about: self.about, seen, pages: Default::default() }
     }
 }
 
@@ -135,7 +139,8 @@ impl Seen {
     }
 }
 
-fn serving(target: &Target) -> Serving {
+/// Asks all reactors, which may take a while.
+pub(crate) fn serving(target: &Target) -> Serving {
     let answered = target.figures(ANSWER_WAIT);
     Serving {
         engine: target.engine(),

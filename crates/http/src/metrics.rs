@@ -69,3 +69,54 @@ impl Collector for Page {
         sessions::encode(serving, &mut encoder)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::table::Family;
+
+    /// The rows of docs/METRICS.md, in its order.
+    fn families() -> Vec<(Family, &'static [&'static str])> {
+        let mut all = Vec::new();
+        all.extend(super::daemon::BUILD.families());
+        all.extend(super::daemon::READY.families());
+        all.extend(super::daemon::ALL.families());
+        all.extend(super::daemon::LEFT_OUT.families());
+        all.extend(super::reactors::ANSWERS.families());
+        all.extend(super::reactors::EACH.families());
+        all.extend(super::reactors::DIGESTS.families());
+        all.extend(super::reactors::PDUS.families());
+        all.extend(super::reactors::LAYERS.families());
+        all.extend(super::visits::EACH.families());
+        all.extend(super::visits::REFUSED.families());
+        all.extend(super::luns::ABOUT.families());
+        all.extend(super::luns::EACH.families());
+        all.extend(super::luns::WAITING.families());
+        all.extend(super::luns::TRAFFIC.families());
+        all.extend(super::luns::ERRORS.families());
+        all.extend(super::luns::TIMES.families());
+        all.extend(super::luns::FAILURES.families());
+        all.extend(super::sessions::OF_TARGET.families());
+        all.extend(super::sessions::EACH.families());
+        all
+    }
+
+    #[test]
+    fn the_page_of_the_documentation_names_all_metrics_and_no_other() {
+        const PAGE: &str = include_str!("../../../docs/METRICS.md");
+        let rows: Vec<String> = families()
+            .iter()
+            .map(|(family, labels)| {
+                let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
+                let (name, kind) = (family.full_name(), family.kind.name());
+                format!("| `{name}` | {kind} | {} | {} |", labels.join(", "), family.help)
+            })
+            .collect();
+        let told = PAGE.lines().filter(|line| line.starts_with("| `lunwire_"));
+        let told: Vec<&str> = told.collect();
+        assert!(told == rows, "docs/METRICS.md should have:\n{}", rows.join("\n"));
+        let mut names: Vec<&str> = families().iter().map(|(family, _)| family.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), rows.len(), "each has a name of its own");
+    }
+}

@@ -84,6 +84,14 @@ impl Http {
     /// # Errors
     /// There is no thread, or no epoll instance.
     pub fn start(listener: Listener, version: &'static str) -> io::Result<Self> {
+        Self::within(Limits::default(), listener, version)
+    }
+
+    pub(crate) fn within(
+        limits: Limits,
+        listener: Listener,
+        version: &'static str,
+    ) -> io::Result<Self> {
         let looks = Arc::new(Looks::new(version));
         let runtime = runtime::Builder::new_current_thread()
             .enable_io()
@@ -101,7 +109,7 @@ impl Http {
             // Linux has it for each thread. Who may not be nice serves all the same.
             let _ = rustix::process::setpriority_process(None, NICE);
             let tasks = LocalSet::new();
-            tasks.spawn_local(connections::accept(socket, shared, Limits::default()));
+            tasks.spawn_local(connections::accept(socket, shared, limits));
             let _ = tasks.block_on(&runtime, stopped);
             drop(tasks);
             // Who waits for a reactor is not waited for.

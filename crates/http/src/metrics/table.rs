@@ -95,6 +95,36 @@ impl Family {
     }
 }
 
+#[cfg(test)]
+impl Family {
+    /// As a query has it.
+    pub(super) fn full_name(&self) -> String {
+        let unit = match self.unit {
+            Some(In::Bytes) => "_bytes",
+            Some(In::Seconds) => "_seconds",
+            None => "",
+        };
+        let end = match self.kind {
+            Kind::Counter => "_total",
+            Kind::Info => "_info",
+            Kind::Gauge | Kind::Histogram => "",
+        };
+        format!("{}{unit}{end}", self.name)
+    }
+}
+
+#[cfg(test)]
+impl Kind {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+            Self::Info => "info",
+        }
+    }
+}
+
 impl<R> Table<R> {
     /// Writes all families that have a value.
     pub(super) fn encode(
@@ -175,4 +205,73 @@ impl Family {
 /// A value that is there.
 pub(super) fn number(number: impl TryInto<u64>) -> Option<Value> {
     Some(Value::Number(number.try_into().unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::collector::Collector;
+    use prometheus_client::encoding::text;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    const TABLE: Table<u64> = Table {
+        labels: &["name"],
+        columns: &[
+            Column::new(Family::counter("a_read", Some(In::Bytes), "Bytes"), |row| number(*row)),
+            Column::new(Family::gauge("b", None, "Things"), |row| {
+                (*row != 7).then_some(Value::Number(*row))
+            }),
+            Column::new(Family::info("c", "What it is"), |_| Some(Value::Known)),
+            Column::new(Family::gauge("d", None, "Nobody has it"), |_| None),
+        ],
+    };
+
+    #[derive(Debug)]
+    struct Rows(Vec<(Labels, u64)>);
+
+    impl Collector for Rows {
+        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+            TABLE.encode(&mut encoder, &self.0)
+        }
+    }
+
+    fn page(rows: &[(&str, u64)]) -> String {
+        let rows = rows.iter().map(|(name, row)| (vec![(*name).to_owned()], *row)).collect();
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Rows(rows)));
+        let mut page = String::new();
+        text::encode(&mut page, &registry).unwrap();
+        page
+    }
+
+    #[test]
+    fn each_column_is_a_family_of_what_has_a_value() {
+        let wanted = "\
+# HELP a_read_bytes Bytes
+# TYPE a_read_bytes counter
+# UNIT a_read_bytes bytes
+a_read_bytes_total{name=\"x\"} 7
+a_read_bytes_total{name=\"y\"} 8
+# HELP b Things
+# TYPE b gauge
+b{name=\"y\"} 8
+# HELP c What it is
+# TYPE c info
+c_info{name=\"x\"} 1
+c_info{name=\"y\"} 1
+# EOF
+";
+        assert_eq!(page(&[("x", 7), ("y", 8)]), wanted);
+    }
+
+    /// Names of initiators, and of files, are whatever somebody has chosen.
+    #[test]
+    fn what_would_end_a_label_is_escaped() {
+        let odd = "a\"b\\c\nd{e=\"f\"} 1\u{e9}\u{1f600}#";
+        let said = page(&[(odd, 7)]);
+        let line = said.lines().find(|line| line.starts_with("a_read_bytes_total")).unwrap();
+        let wanted = "a\\\"b\\\\c\\nd{e=\\\"f\\\"} 1\u{e9}\u{1f600}#";
+        assert_eq!(line, format!("a_read_bytes_total{{name=\"{wanted}\"}} 7"));
+    }
 }

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The port, as clients meet it: good ones and others.
+
+use std::io;
+use std::io::Read;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use target::Target;
+
+use crate::Http;
+use crate::Listener;
+use crate::connections::Limits;
+
+const IQN: &str = "iqn.2026-01.com.example:http";
+
+/// Longer than anything here may take.
+const LONG: Duration = Duration::from_secs(20);
+
+const LIMITS: Limits = Limits {
+    connections: 8,
+    head: Duration::from_millis(500),
+    silence: Duration::from_millis(1500),
+};
+
+/// One that serves a disk in memory.
+pub(crate) fn target() -> Target {
+    let mut stores = target::Stores::new();
+    let store = stores.open(&"memory:16M".parse().unwrap()).unwrap();
+    let identity = target::Identity::derive(IQN, 0, "EXAMPLE", "DISK");
+    let unit = target::LogicalUnit::new(identity, store, 512).unwrap();
+    let node = target::Node::new(IQN.to_owned(), vec![(0, Arc::new(unit))]);
+    let listen: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    Target::start(target::Plan::new(vec![listen.into()], vec![node], stores)).unwrap()
+}
+
+fn port() -> Http {
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    Http::within(LIMITS, listener, "1.2.3").unwrap()
+}
+
+fn connect(http: &Http) -> TcpStream {
+    let stream = TcpStream::connect(http.address()).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream
+}
+
+/// All that comes after these bytes, until the end. A reset is an end, too.
+fn said_to(http: &Http, bytes: &[u8]) -> String {
+    let mut stream = connect(http);
+    stream.write_all(bytes).unwrap();
+    rest(&mut stream)
+}
+
+fn rest(stream: &mut TcpStream) -> String {
+    let mut said = Vec::new();
+    match stream.read_to_end(&mut said) {
+        Err(error) if error.kind() != io::ErrorKind::ConnectionReset => panic!("{error}"),
+        _ => String::from_utf8(said).unwrap(),
+    }
+}
+
+/// Status and body of the answer to a GET.
+fn get(http: &Http, path: &str) -> (u16, String) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
+    let said = said_to(http, request.as_bytes());
+    let (head, body) = said.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{path}: {said:?}"));
+    (status(head), body.to_owned())
+}
+
+fn status(said: &str) -> u16 {
+    let word = said.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1));
+    word.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no status: {said:?}"))
+}
+
+#[test]
+fn probes_hear_how_far_the_daemon_is() {
+    let http = port();
+    assert_eq!(get(&http, "/healthz"), (200, "ok\n".into()));
+    assert_eq!(get(&http, "/readyz"), (503, "disks are being opened\n".into()));
+    assert!(get(&http, "/metrics").1.contains("\nlunwire_ready 0\n"));
+    let target = Arc::new(target());
+    http.serves(Arc::clone(&target));
+    assert_eq!(get(&http, "/healthz"), (200, "ok\n".into()));
+    assert_eq!(get(&http, "/readyz"), (200, "ok\n".into()));
+    let (status, page) = get(&http, "/metrics?of=all");
+    assert_eq!(status, 200);
+    assert!(page.ends_with("# EOF\n"), "{page}");
+    assert!(page.contains("\nlunwire_ready 1\n"), "{page}");
+    assert!(page.contains(&format!("\nlunwire_lun_size_bytes{{target=\"{IQN}\",lun=\"0\"}} 16777216\n")));
+    http.stops();
+    assert_eq!(get(&http, "/healthz"), (200, "ok\n".into()));
+    assert_eq!(get(&http, "/readyz"), (503, "the daemon stops\n".into()));
+    target.stop(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn paths_and_methods_that_there_are_not_are_refused() {
+    let http = port();
+    for path in ["/", "/metrics/", "/healthz/x", "/%6detrics", "//metrics", "*"] {
+        assert_eq!(get(&http, path).0, 404, "{path}");
+    }
+    for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get", "ANY"] {
+        let request = format!(
+            "{method} /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nConnection: close\r\n\r\n12345"
+        );
+        let said = said_to(&http, request.as_bytes());
+        // CONNECT names no path.
+        let wanted = if method == "CONNECT" { vec![400, 404, 405] } else { vec![405] };
+        assert!(wanted.contains(&status(&said)), "{method}: {said}");
+        assert!(method == "CONNECT" || said.to_lowercase().contains("\r\nallow: get, head\r\n"));
+    }
+    let said = said_to(&http, b"HEAD /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert_eq!(status(&said), 200);
+    let (head, body) = said.split_once("\r\n\r\n").unwrap();
+    assert!(body.is_empty() && !head.contains("content-length: 0"), "{said}");
+    assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
+}
+
+#[test]
+fn the_older_format_is_for_who_knows_no_other() {
+    let http = port();
+    let page = |accept: &str| {
+        let request = format!(
+            "GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+        );
+        said_to(&http, request.as_bytes())
+    };
+    let old = page("text/plain;version=0.0.4;q=0.5");
+    assert!(old.contains("content-type: text/plain; version=0.0.4") && !old.contains("# EOF"));
+    let both = "application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5";
+    for accept in [both, "*/*", "text/html"] {
+        let new = page(accept);
+        assert!(new.contains("openmetrics-text; version=1.0.0"), "{accept}: {new}");
+        assert!(new.ends_with("# EOF\n"), "{accept}: {new}");
+    }
+}
+
+#[test]
+fn heads_that_are_slow_huge_or_none_end_their_connection_alone() {
+    let http = port();
+    let begun = Instant::now();
+    let mut slow = connect(&http);
+    slow.write_all(b"GET /metrics HTTP/1.1\r\nHo").unwrap();
+    let mut dribbling = connect(&http);
+    let mut silent = connect(&http);
+    for byte in b"GET /metrics HTTP/1.1\r\nHost: here\r\nA: " {
+        std::thread::sleep(Duration::from_millis(20));
+        // It may have been closed by now.
+        let _ = dribbling.write_all(&[*byte]);
+    }
+    assert_eq!(get(&http, "/healthz").0, 200, "others are served meanwhile");
+    for (stream, what) in [(&mut slow, "slow"), (&mut dribbling, "dribbling"), (&mut silent, "silent")] {
+        let said = rest(stream);
+        assert!(!said.contains(" 200 "), "{what}: {said}");
+    }
+    assert!(begun.elapsed() < LONG / 2, "{:?}", begun.elapsed());
+    let huge = format!("GET /metrics HTTP/1.1\r\nHost: a\r\nA: {}\r\n\r\n", "a".repeat(1 << 20));
+    let mut stream = connect(&http);
+    // It is closed before all is read.
+    let _ = stream.write_all(huge.as_bytes());
+    let said = rest(&mut stream);
+    assert!(said.is_empty() || status(&said) == 431, "{said}");
+    let lines: String = (0..200).map(|number| format!("A{number}: b\r\n")).collect();
+    let said = said_to(&http, format!("GET /metrics HTTP/1.1\r\n{lines}\r\n").as_bytes());
+    assert_eq!(status(&said), 431, "{said}");
+    for garbage in ["\0\u{1}\u{2}\r\n\r\n", "GET\r\n\r\n", "GET /metrics HTTP/9.9\r\n\r\n"] {
+        assert_eq!(status(&said_to(&http, garbage.as_bytes())), 400, "{garbage:?}");
+    }
+    assert_eq!(get(&http, "/healthz").0, 200);
+}
+
+#[test]
+fn requests_behind_each_other_are_answered_in_order() {
+    let http = port();
+    let one = "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
+    let last = "GET /nothing HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let said = said_to(&http, (one.repeat(100) + last).as_bytes());
+    assert_eq!(said.matches("HTTP/1.1 200 OK").count(), 100);
+    assert_eq!(said.matches("HTTP/1.1 404").count(), 1);
+    assert!(said.find("404").unwrap() > said.rfind("200 OK").unwrap());
+}
+
+/// Its answers fill what the kernel keeps for it, then it asks no more, as it is not heard.
+#[test]
+fn who_never_reads_is_let_go() {
+    let http = port();
+    let target = Arc::new(target());
+    http.serves(Arc::clone(&target));
+    let mut deaf = connect(&http);
+    deaf.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+    let request = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
+    let begun = Instant::now();
+    let error = loop {
+        match deaf.write(request.as_bytes()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                assert_eq!(get(&http, "/healthz").0, 200, "others are served meanwhile");
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => break error,
+            Ok(_) => {}
+        }
+        assert!(begun.elapsed() < LONG, "it is heard for ever");
+    };
+    let ends = [io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
+    assert!(ends.contains(&error.kind()), "{error}");
+    target.stop(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn who_holds_all_connections_keeps_nobody_out() {
+    let http = port();
+    let mut held: Vec<TcpStream> = (0..3 * LIMITS.connections).map(|_| connect(&http)).collect();
+    assert_eq!(get(&http, "/healthz").0, 200);
+    // The oldest have gone, before a limit of time ends all.
+    let begun = Instant::now();
+    assert_eq!(rest(&mut held[0]), "");
+    assert!(begun.elapsed() < LIMITS.head, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn those_who_come_at_once_are_all_told() {
+    let http = port();
+    let target = Arc::new(target());
+    http.serves(Arc::clone(&target));
+    let http = &http;
+    std::thread::scope(|scope| {
+        let scrapes: Vec<_> = (0..LIMITS.connections - 1)
+            .map(|_| scope.spawn(|| (0..50).map(|_| get(http, "/metrics")).collect::<Vec<_>>()))
+            .collect();
+        for (status, page) in scrapes.into_iter().flat_map(|scrape| scrape.join().unwrap()) {
+            assert!(status == 200 && page.ends_with("# EOF\n"));
+        }
+    });
+    target.stop(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn the_port_is_free_when_it_is_closed() {
+    let http = port();
+    let address = http.address();
+    let mut open = connect(&http);
+    drop(http);
+    assert_eq!(rest(&mut open), "", "connections end with it");
+    Listener::bind(address).unwrap();
+}
