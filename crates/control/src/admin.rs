@@ -404,6 +404,9 @@ pub struct Status {
     /// Reactors that do not answer, whose sessions are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub silent_reactors: Vec<usize>,
+    /// Where it speaks HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<String>,
     /// Where connections are captured to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<Capture>,

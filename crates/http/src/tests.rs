@@ -91,7 +91,11 @@ fn probes_hear_how_far_the_daemon_is() {
     assert_eq!(status, 200);
     assert!(page.ends_with("# EOF\n"), "{page}");
     assert!(page.contains("\nlunwire_ready 1\n"), "{page}");
-    assert!(page.contains(&format!("\nlunwire_lun_size_bytes{{target=\"{IQN}\",lun=\"0\"}} 16777216\n")));
+    assert!(
+        page.contains(&format!(
+            "\nlunwire_lun_size_bytes{{target=\"{IQN}\",lun=\"0\"}} 16777216\n"
+        ))
+    );
     http.stops();
     assert_eq!(get(&http, "/healthz"), (200, "ok\n".into()));
     assert_eq!(get(&http, "/readyz"), (503, "the daemon stops\n".into()));
@@ -154,7 +158,9 @@ fn heads_that_are_slow_huge_or_none_end_their_connection_alone() {
         let _ = dribbling.write_all(&[*byte]);
     }
     assert_eq!(get(&http, "/healthz").0, 200, "others are served meanwhile");
-    for (stream, what) in [(&mut slow, "slow"), (&mut dribbling, "dribbling"), (&mut silent, "silent")] {
+    for (stream, what) in
+        [(&mut slow, "slow"), (&mut dribbling, "dribbling"), (&mut silent, "silent")]
+    {
         let said = rest(stream);
         assert!(!said.contains(" 200 "), "{what}: {said}");
     }

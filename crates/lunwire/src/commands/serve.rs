@@ -37,6 +37,7 @@ use crate::args::ServeOptions;
 use crate::client;
 use crate::client::capture::WRITE_PATIENCE;
 use crate::daemon::admin::Admin;
+use crate::daemon::admin::Beside;
 use crate::daemon::configuration;
 use crate::daemon::configuration::Configuration;
 use crate::daemon::descriptors;
@@ -134,13 +135,12 @@ fn serve(options: &ServeOptions, draft: Draft, log: &Log) -> Result<()> {
         }
         false => Ok(None),
     };
-    let attended =
-        Admin::start(control_socket, Arc::clone(&target), configuration, capture.clone()).and_then(
-            |admin| {
-                let watch = watch::start(Arc::clone(&target))?;
-                Ok((watch, manager::watchdog(Arc::clone(&target))?, reader?, admin))
-            },
-        );
+    let beside = Beside { http: http.as_ref().map(Http::address), capture: capture.clone() };
+    let attended = Admin::start(control_socket, Arc::clone(&target), configuration, beside)
+        .and_then(|admin| {
+            let watch = watch::start(Arc::clone(&target))?;
+            Ok((watch, manager::watchdog(Arc::clone(&target))?, reader?, admin))
+        });
     let attendants = match attended {
         Ok(attendants) => attendants,
         Err(error) => {

@@ -50,6 +50,9 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
         vec!["sessions".into(), status.sessions.to_string()],
     ]);
     tell_silent(&status.silent_reactors);
+    if let Some(address) = &status.http {
+        output::line(format!("metrics at http://{address}/metrics"));
+    }
     if let Some(Capture { file, bytes, segments, lost, ended }) = &status.capture {
         let missing = if *lost > 0 { format!(", {lost} are missing") } else { String::new() };
         let ended = ended.as_ref().map(|why| format!("; over: {why}")).unwrap_or_default();

@@ -4,6 +4,7 @@
 use std::io::ErrorKind;
 use std::io::Read;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::PermissionsExt;
@@ -107,7 +108,7 @@ impl Admin {
         path: Option<PathBuf>,
         target: Arc<Target>,
         configuration: Arc<Configuration>,
-        capture: Option<Capture>,
+        beside: Beside,
     ) -> Result<Self> {
         let (path, wanted) = match path {
             Some(path) => (path, true),
@@ -132,7 +133,7 @@ impl Admin {
         tracing::debug!(path = %path.display(), "control socket");
         let socket = Socket::of(path, &listener)?;
         let begun = Instant::now();
-        let shared = Arc::new(Shared { target, configuration, begun, capture });
+        let shared = Arc::new(Shared { target, configuration, begun, beside });
         let asked = Asked(Arc::clone(&shared));
         let (mut clients, orders) =
             Clients::new(listener, asked).context("cannot serve the control socket")?;
@@ -156,7 +157,15 @@ struct Shared {
     target: Arc<Target>,
     configuration: Arc<Configuration>,
     begun: Instant,
-    capture: Option<Capture>,
+    beside: Beside,
+}
+
+/// What the daemon does beside serving.
+#[derive(Clone, Debug)]
+pub(crate) struct Beside {
+    /// Where it speaks HTTP.
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) capture: Option<Capture>,
 }
 
 /// Answers what takes no time.
@@ -307,7 +316,8 @@ impl Shared {
                     targets: targets.map(|target| shown::target(target, &waits)).collect(),
                     sessions: answers.iter().map(|figures| figures.sessions.len()).sum(),
                     silent_reactors: silent,
-                    capture: self.capture.as_ref().map(shown::capture),
+                    http: self.beside.http.map(|address| address.to_string()),
+                    capture: self.beside.capture.as_ref().map(shown::capture),
                 })
             }
             Request::Layers => {
