@@ -16,6 +16,7 @@ mod ends;
 mod flushes;
 mod folders;
 mod foreign;
+mod http;
 mod inspecting;
 mod leaving;
 mod limits;

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `lunwire serve --http`: where it may listen, and how it is found.
+
+use std::io::Read;
+use std::io::Write;
+use std::net::TcpListener;
+use std::net::TcpStream;
+
+use crate::support::Daemon;
+use crate::support::Files;
+use crate::support::fails;
+use crate::support::good;
+use crate::support::lunwire;
+use crate::support::stdout;
+
+/// What `path` is answered at `place`.
+fn get(place: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(place).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    said
+}
+
+#[test]
+fn other_machines_do_not_reach_it() {
+    let why = ["neither TLS nor a token", "127.0.0.1:9260"];
+    for address in ["0.0.0.0:9260", "[::]:9260", "192.0.2.1:9260"] {
+        let named = format!("--http {address}");
+        fails(2, &["serve", "--http", address], &[&[&*named][..], &why].concat());
+    }
+    for none in ["here", "localhost:9260", "127.0.0.1", "127.0.0.1:99999", ":9260"] {
+        fails(2, &["serve", "--http", none], &["ADDRESS:PORT is right"]);
+    }
+    let files = Files::new();
+    let file = files.with("lunwire.toml", b"\nhttp = \"0.0.0.0:9260\"\n");
+    let place = format!("{file}:2: http = \"0.0.0.0:9260\"");
+    fails(1, &["check", &file], &[&[&*place][..], &why].concat());
+}
+
+#[test]
+fn an_address_in_use_is_told_before_a_disk_is_opened() {
+    let files = Files::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let disk = files.path("disk");
+    let lun = format!("file:{disk},size=1M");
+    let socket = files.path("control");
+    let words = ["serve", "--listen", "127.0.0.1:0", "--control-socket", &socket];
+    let words = [&words[..], &["--http", &address, "--lun", &lun]].concat();
+    let said = [&*format!("--http (http): cannot listen on {address}"), "try: another port"];
+    fails(1, &words, &said);
+    assert!(!std::path::Path::new(&disk).exists(), "nothing was made");
+}
+
+#[test]
+fn it_is_found_and_stays_where_it_is() {
+    let files = Files::new();
+    let config = |port: u16| {
+        format!(
+            "listen = [\"127.0.0.1:0\"]\nhttp = \"127.0.0.1:{port}\"\n[[target]]\n\
+             name = \"iqn.2026-01.test.lunwire:a\"\n[[target.lun]]\nstore = \"memory:1M\"\n"
+        )
+    };
+    let file = files.with("lunwire.toml", config(0).as_bytes());
+    let daemon = Daemon::start_configured(files.folder.path(), &file, 1, &[]);
+    let control = ["--control-socket", &daemon.socket];
+    let told = stdout(&good(&[&["status", "--json"][..], &control].concat()));
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let place = told["http"].as_str().unwrap().to_owned();
+    assert!(!place.ends_with(":0"), "{place}");
+    let shown = stdout(&good(&[&["status"][..], &control].concat()));
+    assert!(shown.contains(&format!("metrics at http://{place}/metrics")), "{shown}");
+    assert!(get(&place, "/readyz").starts_with("HTTP/1.1 200 OK\r\n"));
+    let version = format!("lunwire_build_info{{version=\"{}\"", env!("CARGO_PKG_VERSION"));
+    assert!(get(&place, "/metrics").contains(&version));
+    std::fs::write(&file, config(9260)).unwrap();
+    let refused = lunwire(&[&["reload"][..], &control].concat());
+    assert_eq!(refused.status.code(), Some(1));
+    let told = stdout(&refused);
+    assert!(told.contains("http: it is read when the daemon starts"), "{told}");
+    assert!(get(&place, "/healthz").ends_with("\r\n\r\nok\n"));
+}
