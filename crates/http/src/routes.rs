@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which path is answered by what.
 
+use std::net::IpAddr;
+
 use http_body_util::Full;
 use hyper::Method;
 use hyper::Request;
@@ -9,6 +11,7 @@ use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header;
 use hyper::header::HeaderValue;
+use hyper::http::uri::Authority;
 
 use crate::health::Health;
 use crate::looks::Looks;
@@ -21,6 +24,10 @@ const PATHS: &str = "no such page; there are /metrics, /healthz and /readyz\n";
 
 /// The answer to a request, whose body nobody reads.
 pub(crate) async fn answer<B>(looks: &Looks, request: &Request<B>) -> Response<Full<Bytes>> {
+    if !is_meant(request) {
+        let said = "ask by an address, or localhost\n";
+        return response(StatusCode::MISDIRECTED_REQUEST, TEXT, said.into());
+    }
     let path = request.uri().path();
     if !matches!(path, "/metrics" | "/healthz" | "/readyz") {
         return response(StatusCode::NOT_FOUND, TEXT, PATHS.into());
@@ -43,6 +50,18 @@ pub(crate) async fn answer<B>(looks: &Looks, request: &Request<B>) -> Response<F
         "/healthz" => probe(look.health()),
         _ => probe(look.readiness()),
     }
+}
+
+/// Whether it was sent to an address, or to `localhost`. A name that somebody else has made to lead
+/// here is that of a page which wants to read in a browser what is told here.
+fn is_meant<B>(request: &Request<B>) -> bool {
+    let Some(host) = request.headers().get(header::HOST) else { return true };
+    let Some(host) = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) else {
+        return false;
+    };
+    let name = host.host();
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
 }
 
 /// OpenMetrics, unless somebody wants the older format and does not know this one.

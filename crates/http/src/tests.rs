@@ -66,7 +66,7 @@ fn rest(stream: &mut TcpStream) -> String {
 
 /// Status and body of the answer to a GET.
 fn get(http: &Http, path: &str) -> (u16, String) {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     let said = said_to(http, request.as_bytes());
     let (head, body) = said.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{path}: {said:?}"));
     (status(head), body.to_owned())
@@ -110,7 +110,7 @@ fn paths_and_methods_that_there_are_not_are_refused() {
     }
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get", "ANY"] {
         let request = format!(
-            "{method} /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nConnection: close\r\n\r\n12345"
+            "{method} /metrics HTTP/1.1\r\nHost: [::1]:9260\r\nContent-Length: 5\r\nConnection: close\r\n\r\n12345"
         );
         let said = said_to(&http, request.as_bytes());
         // CONNECT names no path.
@@ -118,11 +118,29 @@ fn paths_and_methods_that_there_are_not_are_refused() {
         assert!(wanted.contains(&status(&said)), "{method}: {said}");
         assert!(method == "CONNECT" || said.to_lowercase().contains("\r\nallow: get, head\r\n"));
     }
-    let said = said_to(&http, b"HEAD /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let said =
+        said_to(&http, b"HEAD /metrics HTTP/1.1\r\nHost: [::1]:9260\r\nConnection: close\r\n\r\n");
     assert_eq!(status(&said), 200);
     let (head, body) = said.split_once("\r\n\r\n").unwrap();
     assert!(body.is_empty() && !head.contains("content-length: 0"), "{said}");
     assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
+}
+
+/// A page in a browser can be made to have a name that leads here.
+#[test]
+fn other_names_than_ours_are_refused() {
+    let http = port();
+    let asked_as = |host: &str| {
+        let request = format!("GET /healthz HTTP/1.1\r\n{host}Connection: close\r\n\r\n");
+        status(&said_to(&http, request.as_bytes()))
+    };
+    for good in ["127.0.0.1", "127.0.0.1:9260", "[::1]:9260", "localhost:80", "LocalHost"] {
+        assert_eq!(asked_as(&format!("Host: {good}\r\n")), 200, "{good}");
+    }
+    for bad in ["example.com", "localhost.example.com:9260", "127.0.0.1.example.com", "", "a b"] {
+        assert_eq!(asked_as(&format!("Host: {bad}\r\n")), 421, "{bad}");
+    }
+    assert_eq!(asked_as(""), 200, "who names nobody is no browser");
 }
 
 #[test]
@@ -130,7 +148,7 @@ fn the_older_format_is_for_who_knows_no_other() {
     let http = port();
     let page = |accept: &str| {
         let request = format!(
-            "GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+            "GET /metrics HTTP/1.1\r\nHost: [::1]:9260\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
         );
         said_to(&http, request.as_bytes())
     };
@@ -152,7 +170,7 @@ fn heads_that_are_slow_huge_or_none_end_their_connection_alone() {
     slow.write_all(b"GET /metrics HTTP/1.1\r\nHo").unwrap();
     let mut dribbling = connect(&http);
     let mut silent = connect(&http);
-    for byte in b"GET /metrics HTTP/1.1\r\nHost: here\r\nA: " {
+    for byte in b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nA: " {
         std::thread::sleep(Duration::from_millis(20));
         // It may have been closed by now.
         let _ = dribbling.write_all(&[*byte]);
@@ -165,7 +183,8 @@ fn heads_that_are_slow_huge_or_none_end_their_connection_alone() {
         assert!(!said.contains(" 200 "), "{what}: {said}");
     }
     assert!(begun.elapsed() < LONG / 2, "{:?}", begun.elapsed());
-    let huge = format!("GET /metrics HTTP/1.1\r\nHost: a\r\nA: {}\r\n\r\n", "a".repeat(1 << 20));
+    let huge =
+        format!("GET /metrics HTTP/1.1\r\nHost: [::1]:9260\r\nA: {}\r\n\r\n", "a".repeat(1 << 20));
     let mut stream = connect(&http);
     // It is closed before all is read.
     let _ = stream.write_all(huge.as_bytes());
@@ -183,8 +202,8 @@ fn heads_that_are_slow_huge_or_none_end_their_connection_alone() {
 #[test]
 fn requests_behind_each_other_are_answered_in_order() {
     let http = port();
-    let one = "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
-    let last = "GET /nothing HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let one = "GET /healthz HTTP/1.1\r\nHost: [::1]:9260\r\n\r\n";
+    let last = "GET /nothing HTTP/1.1\r\nHost: [::1]:9260\r\nConnection: close\r\n\r\n";
     let said = said_to(&http, (one.repeat(100) + last).as_bytes());
     assert_eq!(said.matches("HTTP/1.1 200 OK").count(), 100);
     assert_eq!(said.matches("HTTP/1.1 404").count(), 1);
@@ -199,7 +218,7 @@ fn who_never_reads_is_let_go() {
     http.serves(Arc::clone(&target));
     let mut deaf = connect(&http);
     deaf.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
-    let request = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
+    let request = "GET /metrics HTTP/1.1\r\nHost: [::1]:9260\r\n\r\n".repeat(1000);
     let begun = Instant::now();
     let error = loop {
         match deaf.write(request.as_bytes()) {
