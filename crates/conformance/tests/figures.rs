@@ -13,11 +13,15 @@ use lunwire_conformance::server::UNIT_BYTES;
 use lunwire_conformance::*;
 use scsi::Identity;
 use scsi::LogicalUnit;
+use target::DiskFigures;
+use target::Failure;
 use target::LunSnapshot;
 use target::NewLun;
+use target::Operation;
 use target::Shrink;
 use target::Spec;
 use target::Traffic;
+use target::Visits;
 use target::VolumeError;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -60,6 +64,77 @@ fn figures_count_what_has_come_and_gone() {
             assert_eq!((after.commands, after.bytes_in), (during.commands, during.bytes_in));
             assert_eq!((after.connections.pdus_in.logout, after.connections.pdus_in.login), (1, 1));
             assert_eq!(after.connections.pdus_in.scsi_command, now.pdus_in.scsi_command);
+        },
+    );
+}
+
+/// What one disk's commands were like, on all reactors.
+fn commands(server: &Server, disk: &str) -> Vec<DiskFigures> {
+    let answers = server.target().figures(PATIENCE).answers;
+    let disks = answers.into_iter().flat_map(|figures| figures.disks);
+    disks.filter(|of| of.disk.as_deref() == Some(disk)).collect()
+}
+
+#[test]
+fn failures_and_times_are_counted_by_disk() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let serials: Vec<String> =
+                server.target().targets()[0].luns.iter().map(|lun| lun.serial.clone()).collect();
+            let mut session = server.login();
+            session.settle(0);
+            let failed = |status: u8, sense_key: Option<u8>| -> u64 {
+                let all = commands(server, &serials[0]).into_iter().flat_map(|of| of.failures);
+                let of =
+                    |(how, _): &(Failure, u64)| (how.status, how.sense_key) == (status, sense_key);
+                all.filter(of).map(|(_, count)| count).sum()
+            };
+            // Each new session has unit attentions to tell.
+            let attentions = failed(0x02, Some(0x06));
+            assert!(attentions > 0);
+            for _ in 0..3 {
+                let beyond = session.read_blocks(0, u32::MAX, 1);
+                assert_eq!(session.run(&beyond).code, 0x02);
+            }
+            assert_eq!((failed(0x02, Some(0x05)), failed(0x02, Some(0x06))), (3, attentions));
+            assert!(commands(server, &serials[1]).is_empty(), "it is another disk's");
+            let took = |operation: Operation| -> u64 {
+                let all = commands(server, &serials[0]).into_iter().flat_map(|of| of.took);
+                all.filter(|(of, _)| *of == operation).map(|(_, took)| took.laps).sum()
+            };
+            for _ in 0..5000 {
+                let read = session.read_blocks(0, 0, 1);
+                assert_eq!(session.run(&read).code, GOOD);
+                if took(Operation::Read) > 0 {
+                    break;
+                }
+            }
+            assert!(took(Operation::Read) > 0, "one turn in 127 is timed");
+            assert_eq!(took(Operation::Write), 0);
+        },
+    );
+}
+
+#[test]
+fn logins_are_counted_and_why_they_were_refused() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let visits = || {
+                let answers = server.target().figures(PATIENCE).answers;
+                let sum = |of: fn(&Visits) -> u64| -> u64 {
+                    answers.iter().map(|figures| of(&figures.visits)).sum()
+                };
+                let not_found = |of: &Visits| of.refused.get(&0x0203).copied().unwrap_or_default();
+                (sum(|of| of.logins), sum(not_found), sum(|of| of.refused.values().sum()))
+            };
+            assert_eq!(visits(), (0, 0, 0));
+            let _sessions = [server.login(), server.login()];
+            assert_eq!(visits(), (2, 0, 0));
+            let target = Some("iqn.2026-01.com.example:nowhere".to_owned());
+            LoginPlan { target, ..LoginPlan::new() }.expect_refused(server.connect(), 0x0203);
+            assert_eq!(visits(), (2, 1, 1));
         },
     );
 }

@@ -182,6 +182,7 @@ fn a_corrupt_last_data_out_makes_two_events_at_any_cut() {
             Note::Control(Request::NopOut(nop_out(7)), vec![]),
         ];
         assert_eq!(transfer.host.notes, expected, "cut at {cut}");
+        assert_eq!(transfer.host.tcp.counters().data_digest_errors, 1, "it is one PDU");
     }
 }
 

@@ -207,6 +207,7 @@ fn a_wrong_header_digest_ends_the_stream() {
         assert_eq!(host.notes, [Note::Violation(StreamViolation::HeaderDigest)], "byte {at}");
         host.feed(&stream);
         assert_eq!(host.notes.len(), 1, "nothing is taken afterwards");
+        assert_eq!(host.tcp.counters().header_digest_errors, 1, "byte {at}");
     }
 }
 
@@ -231,6 +232,7 @@ fn a_wrong_data_digest_skips_the_pdu() {
             ];
             assert_eq!(host.notes, expected, "byte {at}");
             assert_eq!(host.pool.bytes_in_use(), 0, "the staged buffer went back");
+            assert_eq!(host.tcp.counters().data_digest_errors, 1, "byte {at}");
         }
     }
 }
