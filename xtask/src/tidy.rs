@@ -43,6 +43,7 @@ const RANKS: &[(&str, u8)] = &[
     ("lunwire", 5),
     ("lunwire-attach", 4),
     ("lunwire-capi", 4),
+    ("lunwire-http", 4),
     ("lunwire-remote", 4),
     ("lunwire-lab", 4),
     ("lunwire-conformance", 4),

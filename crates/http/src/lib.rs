@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The HTTP port of a daemon: `/metrics` for Prometheus, `/healthz` and `/readyz` for who watches it.
+//! The HTTP port of a daemon: metrics for Prometheus, health for who watches it.
 //!
 //! ```text
 //! clients --> connections --> routes --> looks --> target::Target::figures

@@ -110,7 +110,8 @@ fn paths_and_methods_that_there_are_not_are_refused() {
     }
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get", "ANY"] {
         let request = format!(
-            "{method} /metrics HTTP/1.1\r\nHost: [::1]:9260\r\nContent-Length: 5\r\nConnection: close\r\n\r\n12345"
+            "{method} /metrics HTTP/1.1\r\nHost: [::1]:9260\r\nContent-Length: 5\r\n\
+             Connection: close\r\n\r\n12345"
         );
         let said = said_to(&http, request.as_bytes());
         // CONNECT names no path.
@@ -148,7 +149,8 @@ fn the_older_format_is_for_who_knows_no_other() {
     let http = port();
     let page = |accept: &str| {
         let request = format!(
-            "GET /metrics HTTP/1.1\r\nHost: [::1]:9260\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+            "GET /metrics HTTP/1.1\r\nHost: [::1]:9260\r\nAccept: {accept}\r\n\
+             Connection: close\r\n\r\n"
         );
         said_to(&http, request.as_bytes())
     };

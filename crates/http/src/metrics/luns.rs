@@ -195,12 +195,11 @@ pub(super) fn encode(
     EACH.encode(encoder, &each().collect::<Vec<_>>())?;
     let waiting = each().filter_map(|(labels, lun)| Some((labels, waits(serving, lun)?)));
     WAITING.encode(encoder, &waiting.collect::<Vec<_>>())?;
-    let by = |kinds: fn(&Totals) -> [(&'static str, (u64, u64)); 2]| {
-        each()
-            .flat_map(move |(of, lun)| kinds(&lun.totals).map(|(kind, row)| (with(&of, kind), row)))
-    };
-    let traffic =
-        by(|of| [("read", (of.reads, of.bytes_read)), ("write", (of.writes, of.bytes_written))]);
+    let traffic = each().flat_map(|(of, lun)| {
+        let Totals { reads, writes, bytes_read, bytes_written, .. } = lun.totals;
+        let kinds = [("read", (reads, bytes_read)), ("write", (writes, bytes_written))];
+        kinds.map(|(kind, row)| (with(&of, kind), row))
+    });
     TRAFFIC.encode(encoder, &traffic.collect::<Vec<_>>())?;
     let errors = each().flat_map(|(of, lun)| {
         let Totals { read_errors, write_errors, verify_errors, .. } = lun.totals;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a reactor counts of commands that are timed or fail, and of who comes: what is rare, so that
-//! it costs the others nothing.
+//! What a reactor counts of commands that are timed or fail, and of who comes: what is rare, and
+//! costs the others nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
