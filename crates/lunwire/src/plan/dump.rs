@@ -215,6 +215,7 @@ fn take_options(root: &mut Table, options: &ServeOptions) -> Result<()> {
         ("mode", &options.mode),
         ("spin", &options.spin),
         ("login-timeout", &options.login_timeout),
+        ("http", &options.http),
         ("log", &options.log),
         ("isns", &options.isns),
         ("rdma", &options.rdma),

@@ -82,3 +82,12 @@ fn it_is_found_and_stays_where_it_is() {
     assert!(told.contains("http: it is read when the daemon starts"), "{told}");
     assert!(get(&place, "/healthz").ends_with("\r\n\r\nok\n"));
 }
+
+#[test]
+fn the_option_goes_into_a_file_that_is_dumped() {
+    let files = Files::new();
+    let options = ["--http", "127.0.0.1:0"];
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &options);
+    let dumped = stdout(&good(&["dump", "--control-socket", &daemon.socket]));
+    assert!(dumped.contains("\nhttp = \"127.0.0.1:0\"\n"), "{dumped}");
+}
