@@ -494,6 +494,22 @@ def background(folder):
         run(BINARY, "attached", *state, words="is gone without an end")
         need(os.listdir(where) == [], "the mount is still there")
         run(BINARY, "attached", *state, words="nothing is attached")
+        # Somebody has cleaned up and attached it anew: the one that is gone is not the other one.
+        run(BINARY, "attach", target.url, where, "--daemon", *state)
+        kill_attached(state)
+        run("umount", "-l", where)
+        run(BINARY, "attach", target.url, where, "--daemon", "--as", "anew", *state)
+        read(f"{where}/disk")
+        [one] = json.loads(run(BINARY, "attached", "--json", *state).splitlines()[-1])["attached"]
+        need(one["name"] == "anew" and os.path.exists(f"{where}/disk"), one)
+        run(BINARY, "detach", where, *state, words="no more")
+        # A path that is of no use from the start is told of before it goes to the background.
+        port = server.free_port()
+        for other, why in [(target.url.replace(target.url.split("/")[2], f"127.0.0.1:{port}"),
+                            "path 2 is lost, and is tried again"),
+                           (f"{target.url[:-1]}7", "path 2 is lost, and is tried again")]:
+            run(BINARY, "attach", target.url, other, where, "--daemon", *state, words=why)
+            run(BINARY, "detach", where, *state, words="no more")
         run(BINARY, "attach", target.url, "--nbd", f"{folder}/b.sock", "--daemon", *state)
         kill_attached(state)
         run(BINARY, "attached", *state, words="is gone without an end")
@@ -906,6 +922,14 @@ def loops(folder):
                 file.write(data)
                 os.fsync(file.fileno())
             run(BINARY, "detach", device, *state, status=1, words=f"the file system on {mount}")
+            # Who uses it is named by one who waits for the target, too.
+            run("dd", "if=/dev/zero", f"of={mount}/unflushed", "bs=1M", "count=1", "oflag=direct")
+            os.kill(target.pid, signal.SIGSTOP)
+            try:
+                said = run(BINARY, "detach", device, *state, status=1, words="a flush for 5 s")
+                need(f"the file system on {mount}" in said, said)
+            finally:
+                os.kill(target.pid, signal.SIGCONT)
             with open(f"{mount}/gone", "wb") as file:
                 file.write(bytes(MIB) + data)
             os.remove(f"{mount}/gone")

@@ -486,14 +486,21 @@ impl Bundle {
         if self.stage.is_ending() {
             return;
         }
-        if was_used && self.stage.is_up() {
-            self.tell_of(path, PathChange::Lost(error.clone()));
-        }
+        self.tell_loss(path, was_used, &error);
         self.note_use(now);
         self.note_gap();
         let all_lost = self.paths.iter().all(|path| matches!(path.state, State::Lost));
         if all_lost && self.stage.is_up() {
             self.tell_down(error);
+        }
+    }
+
+    /// The caller hears once that a path is of no use, also of one that never was.
+    fn tell_loss(&mut self, path: usize, was_used: bool, error: &Error) {
+        let Some(of) = self.paths.get_mut(path) else { return };
+        if self.stage.is_up() && (was_used || !of.is_told) {
+            of.is_told = true;
+            self.tell_of(path, PathChange::Lost(error.clone()));
         }
     }
 
@@ -538,9 +545,8 @@ impl Bundle {
         let Some(of) = self.paths.get_mut(path) else { return };
         of.error = Some(error.clone());
         of.ask(question, now + limits::PATH_ACCESS_AGAIN);
-        if std::mem::take(&mut of.was_usable) && self.stage.is_up() {
-            self.tell_of(path, PathChange::Lost(error));
-        }
+        let was_used = std::mem::take(&mut of.was_usable);
+        self.tell_loss(path, was_used, &error);
         self.note_gap();
         self.note_use(now);
     }

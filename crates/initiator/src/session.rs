@@ -36,6 +36,7 @@ use crate::Error;
 use crate::Kind;
 use crate::Management;
 use crate::Options;
+use crate::PathChange;
 use crate::Paths;
 use crate::Queue;
 use crate::Request;
@@ -237,6 +238,15 @@ impl Session {
         let (reply, pending) = slot();
         self.0.initiator.0.mail.send(Letter::Manage(self.0.id, management, reply));
         pending.wait().unwrap_or_else(|| Err(Error::new(Kind::Closed)))
+    }
+
+    /// What was told last of each path that is not used as it should be: of a session over one path
+    /// nothing.
+    #[must_use]
+    pub fn troubled_paths(&self) -> Vec<(usize, PathChange)> {
+        let (reply, pending) = slot();
+        self.0.initiator.0.mail.send(Letter::Troubles(self.0.id, reply));
+        pending.wait().unwrap_or_default()
     }
 
     /// Logs out and waits for it; commands that have not ended fail.

@@ -52,7 +52,9 @@ pub enum MountError {
     #[error("{0}: another process is about to use it; try: another directory")]
     Taken(String),
     /// Somebody who served a mount has gone without an end.
-    #[error("{0}: a mount is there whose server is gone; try: fusermount3 -u {0}, or umount {0}")]
+    #[error(
+        "{0}: a mount is there whose server is gone; try: lunwire detach {0}, fusermount3 -u {0}, or umount {0}"
+    )]
     LeftBehind(String),
     /// The system has no FUSE.
     #[error("{DEVICE}: {0}; try: modprobe fuse, or {ADVICE}")]

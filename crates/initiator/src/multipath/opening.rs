@@ -32,15 +32,14 @@ impl Bundle {
             self.none_since = None;
             self.tell_up();
             for at in 0..self.paths.len() {
-                let Some(path) = self.paths.get(at) else { continue };
-                match (&path.error, &path.state) {
+                let Some(path) = self.paths.get_mut(at) else { continue };
+                let Some(error) = path.error.clone() else { continue };
+                let (is_usable, access) = (matches!(path.state, State::Usable), path.access);
+                match is_usable {
                     // Of groups it has told.
-                    (Some(_), State::Usable) if path.has_groups() => {}
-                    (Some(_), State::Usable) => {
-                        self.tell_of(at, PathChange::Access(path.access));
-                    }
-                    (Some(error), _) => self.tell_of(at, PathChange::Lost(error.clone())),
-                    (None, _) => {}
+                    true if path.has_groups() => {}
+                    true => self.tell_of(at, PathChange::Access(access)),
+                    false => self.tell_loss(at, false, &error),
                 }
             }
         } else if all

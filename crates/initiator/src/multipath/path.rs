@@ -128,6 +128,8 @@ pub(super) struct Path {
     pub(super) is_gone: bool,
     /// It was usable before.
     pub(super) was_usable: bool,
+    /// That it is of no use was told.
+    pub(super) is_told: bool,
     /// Its nexus knows what the unit was like at some time before.
     pub(super) has_heard: bool,
     /// Its session has ended for good.
@@ -155,6 +157,7 @@ impl Path {
             error: None,
             is_gone: false,
             was_usable: false,
+            is_told: false,
             has_heard: false,
             is_over: false,
         }

@@ -275,7 +275,7 @@ impl Bundle {
         path.due = (path.has_groups() || !is_used).then(|| now + again);
         let is_back = is_used && !std::mem::replace(&mut path.was_usable, true);
         if is_used {
-            path.error = None;
+            (path.error, path.is_told) = (None, false);
             self.has_gap = false;
         }
         self.note_use(now);

@@ -27,6 +27,7 @@ use crate::Kind;
 use crate::Management;
 use crate::Operation;
 use crate::Options;
+use crate::PathChange;
 use crate::Paths;
 use crate::Request;
 use crate::SessionId;
@@ -56,6 +57,7 @@ pub(crate) enum Letter {
     Watch(Weak<DiskState>),
     Declare(SessionId, u32, Reply<Result<(), Error>>),
     Manage(SessionId, Management, Reply<Result<(), Error>>),
+    Troubles(SessionId, Reply<Vec<(usize, PathChange)>>),
     Close(SessionId, Reply<()>),
     Stop,
 }

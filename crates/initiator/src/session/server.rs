@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread behind an initiator: letters in, outcomes out.
 
+use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use iscsi::initiator::discovery::Discovered;
 use slab::Slab;
 use wire::scsi::Lun;
 use wire::scsi::Sense;
+use wire::scsi::alua::AccessState;
 
 use super::FAREWELL;
 use super::mail::Letter;
@@ -28,6 +30,7 @@ use crate::Event;
 use crate::Fate;
 use crate::Kind;
 use crate::Options;
+use crate::PathChange;
 use crate::Queue;
 use crate::SessionId;
 use crate::completions::Shared;
@@ -51,6 +54,8 @@ pub(super) struct Server {
     /// Completion queues that were told something.
     told: Vec<Arc<Shared>>,
     disks: Vec<Weak<DiskState>>,
+    /// What was told last of each path that is of no use.
+    troubles: HashMap<SessionId, BTreeMap<usize, PathChange>>,
     closing: HashMap<SessionId, Vec<Reply<()>>>,
     declaring: HashMap<SessionId, VecDeque<Reply<Result<(), Error>>>>,
     managing: Slab<Reply<Result<(), Error>>>,
@@ -81,6 +86,7 @@ impl Server {
             sleepers: Vec::new(),
             told: Vec::new(),
             disks: Vec::new(),
+            troubles: HashMap::new(),
             closing: HashMap::new(),
             declaring: HashMap::new(),
             managing: Slab::new(),
@@ -170,6 +176,10 @@ impl Server {
                     }
                     Err(error) => reply.send(Err(error)),
                 }
+            }
+            Letter::Troubles(id, reply) => {
+                let told = self.troubles.get(&id).into_iter().flatten();
+                reply.send(told.map(|(path, change)| (*path, change.clone())).collect());
             }
             Letter::Close(id, reply) => {
                 if self.open.contains(&id) {
@@ -339,6 +349,7 @@ impl Server {
                 }
             }
             Event::Path { session, path, change } => {
+                self.note_trouble(session, path, &change);
                 self.tell_disks(session, None, &DiskEvent::Path { path, change });
             }
             Event::Down { session, error } => {
@@ -359,8 +370,21 @@ impl Server {
         }
     }
 
+    fn note_trouble(&mut self, session: SessionId, path: usize, change: &PathChange) {
+        let troubles = self.troubles.entry(session).or_default();
+        match change {
+            PathChange::Back | PathChange::Access(AccessState::ActiveOptimized) => {
+                troubles.remove(&path);
+            }
+            _ => {
+                troubles.insert(path, change.clone());
+            }
+        }
+    }
+
     fn session_ended(&mut self, session: SessionId, error: Error) {
         self.declaring.remove(&session);
+        self.troubles.remove(&session);
         let unwanted = self.closing.remove(&session).is_some();
         self.open.retain(|open| *open != session);
         match self.opening.remove(&session) {

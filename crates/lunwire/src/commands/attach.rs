@@ -50,7 +50,7 @@ use crate::client::leaving;
 use crate::output;
 
 /// How long all of an end may take: what clients have under way, the last flush, and the logout.
-const LEAVING_MOST: Duration = Duration::from_secs(20);
+const LEAVING_MOST: Duration = Duration::from_secs(30);
 
 /// Who wants something of the thread that has attached the disk.
 #[derive(Debug)]
@@ -198,6 +198,9 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
         is_over: false,
     };
     let ready = attached.begin(options, listed, &attachment, &wake).and_then(|()| {
+        for (path, change) in session.troubled_paths() {
+            client::tell_of_path(path, &change);
+        }
         if let Place::Nbd(attach::Address::Tcp(text)) = &place
             && !options::is_loopback(text)
             && !options.tls_verify_peer

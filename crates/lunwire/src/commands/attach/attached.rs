@@ -109,16 +109,16 @@ impl Attached<'_> {
             match words.recv_timeout(client::LOOK) {
                 Ok(Word::News(News::Disk(event))) => self.on_event(&event),
                 Ok(Word::News(News::Client(text))) => {
-                    output::say(format_args!("{}: {text}", self.url));
+                    output::say(format_args!("{}: {text}", self.disk()));
                 }
                 Ok(Word::News(News::WritesAgain { bytes })) => output::say(format_args!(
                     "{}: the target may have lost what it had not on stable storage; writing {} \
                      again, reads and writes wait",
-                    self.url,
+                    self.disk(),
                     units::bytes(bytes)
                 )),
                 Ok(Word::News(News::WrittenAgain)) => {
-                    output::say(format_args!("{}: all is written again and flushed", self.url));
+                    output::say(format_args!("{}: all is written again and flushed", self.disk()));
                 }
                 Ok(Word::News(News::Broken { cause, may_be_lost })) => {
                     let lost = match may_be_lost {
@@ -128,7 +128,7 @@ impl Attached<'_> {
                     output::say(format_args!(
                         "{}: {lost}{cause}; reads and writes fail from now on; try: attach it \
                          again",
-                        self.url
+                        self.disk()
                     ));
                     self.fails_for_good(cause);
                 }
@@ -136,7 +136,7 @@ impl Attached<'_> {
                     output::say(format_args!(
                         "{}: {cause}; flushes fail from now on; try: attach it again, and write \
                          again what was not flushed",
-                        self.url
+                        self.disk()
                     ));
                     self.fails_for_good(cause);
                 }
@@ -144,7 +144,7 @@ impl Attached<'_> {
                 Ok(Word::News(News::KeepsNothing)) => output::say(format_args!(
                     "{}: the disk has a volatile cache that cannot be flushed; nothing is kept of \
                      what is written, and may be lost when the target begins anew",
-                    self.url
+                    self.disk()
                 )),
                 Ok(Word::News(News::Unmounted) | Word::Interrupted)
                 | Err(RecvTimeoutError::Disconnected) => return None,
@@ -171,15 +171,25 @@ impl Attached<'_> {
     /// Who uses it, or that the target is away.
     fn release(&self) -> Result<(), String> {
         if self.served.settle(SETTLING_MOST).is_err() {
+            let users = self.served.users().map(|users| format!("; {users}")).unwrap_or_default();
             return Err(format!(
                 "the target has not answered a flush for {} s, and what was written and not \
-                 flushed would be lost; try: again when it is back, or --force, which loses that",
+                 flushed would be lost{users}; try: again when it is back, or --force, which loses \
+                 that",
                 SETTLING_MOST.as_secs()
             ));
         }
         self.served.release().map_err(|users| {
             format!("{users}; try: end that first, or --force, which loses what was not written")
         })
+    }
+
+    /// What is attached, for people: one disk by its first path.
+    fn disk(&self) -> String {
+        match self.address {
+            Address::Stripe { .. } => self.address.to_string(),
+            Address::Paths(_) => self.url.to_string(),
+        }
     }
 
     fn on_event(&mut self, event: &DiskEvent) {
@@ -198,7 +208,8 @@ impl Attached<'_> {
                 _ => None,
             };
             let url = self.address.first_of(about).unwrap_or(self.url);
-            tell(event, url, self.served.kind());
+            let disk = about.map_or_else(|| self.disk(), |_| url.to_string());
+            tell(event, &disk, url, self.served.kind());
         }
         let DiskEvent::Resized { now, .. } = event else { return };
         self.take_size(*now);
@@ -218,12 +229,12 @@ impl Attached<'_> {
             _ if self.is_over => return,
             Ok(()) if self.failing.is_none() => return,
             Ok(()) => {
-                output::say(format_args!("{}: requests are carried out again", self.url));
+                output::say(format_args!("{}: requests are carried out again", self.disk()));
                 self.set_state(AttachmentState::Works);
             }
             Err(cause) => {
                 if self.failing.as_ref() != Some(cause) {
-                    output::say(format_args!("{}: requests fail: {cause}", self.url));
+                    output::say(format_args!("{}: requests fail: {cause}", self.disk()));
                 }
                 self.set_state(AttachmentState::Fails { since: now(), cause: cause.clone() });
             }
@@ -258,7 +269,7 @@ impl Attached<'_> {
     /// The disk has so many bytes.
     pub(super) fn take_size(&self, bytes: u64) {
         if let Err(error) = self.served.resized(bytes) {
-            output::say(format_args!("{}: the device keeps its size: {error}", self.url));
+            output::say(format_args!("{}: the device keeps its size: {error}", self.disk()));
         }
     }
 
@@ -272,7 +283,7 @@ impl Attached<'_> {
         words: Receiver<Word>,
     ) -> Result<()> {
         let Self { address: _, url, book, served, orders, .. } = self;
-        let stopped = match how {
+        let (lost, stopped) = match how {
             How::Stop => served.stop(GRACE),
             How::Leave => served.leave(),
         };
@@ -282,23 +293,24 @@ impl Attached<'_> {
         {
             book.strike(name);
         }
+        lost.iter().for_each(output::warn);
         let ended = match stopped {
-            Ok(lost) => {
-                lost.iter().for_each(output::warn);
-                Ok(lost)
-            }
+            Ok(()) => Ok(()),
             Err(attach::Error::Disk(error)) => Err(client::advised(error, url).context(UNFLUSHED)),
             Err(error) => Err(anyhow::anyhow!("{url}: {error}")),
         };
-        if let (Some(book), Ok(_)) = (&book, &ended) {
+        let is_told = lost.is_empty() || order.is_some();
+        if let (Some(book), Ok(()), true) = (&book, &ended, is_told) {
             // Nothing in it is of interest any more; with the socket the name is free for others.
             let _ = std::fs::remove_file(book.log(name));
         }
         if let Some(orders) = orders {
             orders.ended(match &ended {
-                Ok(lost) => Reply::Detached { warnings: lost.clone() },
+                Ok(()) => Reply::Detached { warnings: lost },
                 Err(error) => {
-                    Reply::Error { message: format!("it ended, but {}", output::chain(error)) }
+                    let lost: String = lost.iter().map(|lost| format!("{lost}; ")).collect();
+                    let error = output::chain(error);
+                    Reply::Error { message: format!("it ended, but {lost}{error}") }
                 }
             });
             let ordered_meanwhile = words.try_iter().filter_map(|word| match word {
@@ -310,31 +322,31 @@ impl Attached<'_> {
             drop(words);
             orders.leave(waiting);
         }
-        ended.map(drop)
+        ended
     }
 }
 
-fn tell(event: &DiskEvent, url: &Url, kind: &str) {
+fn tell(event: &DiskEvent, disk: &str, url: &Url, kind: &str) {
     match event {
         DiskEvent::Lost(error) => output::say(format_args!(
-            "{url}: {}; reads and writes wait until the session is back",
+            "{disk}: {}; reads and writes wait until the session is back",
             client::besides(error, url)
         )),
         DiskEvent::Path { path, change } => client::tell_of_path(*path, change),
-        DiskEvent::Back => output::say(format_args!("{url}: the session is back")),
+        DiskEvent::Back => output::say(format_args!("{disk}: the session is back")),
         DiskEvent::Resized { was, now } => {
             let seen = if kind == "nbd" { "; clients see it when they connect again" } else { "" };
-            output::say(format_args!("{url}: the disk has {now} bytes now, {was} before{seen}"));
+            output::say(format_args!("{disk}: the disk has {now} bytes now, {was} before{seen}"));
         }
         DiskEvent::Cache { volatile } => output::say(format_args!(
-            "{url}: the disk {} volatile cache now (WCE)",
+            "{disk}: the disk {} volatile cache now (WCE)",
             if *volatile { "has a" } else { "has no" }
         )),
         DiskEvent::MayHaveLost(Fate::Reset | Fate::Failed) => output::say(format_args!(
-            "{url}: the target may have lost what it had not on stable storage; flushes say so"
+            "{disk}: the target may have lost what it had not on stable storage; flushes say so"
         )),
         DiskEvent::Ended(error) => output::say(format_args!(
-            "{url}: {}; reads and writes fail from now on; try: attach it again",
+            "{disk}: {}; reads and writes fail from now on; try: attach it again",
             client::besides(error, url)
         )),
         _ => {}

@@ -264,8 +264,9 @@ impl Book {
         let attachment: Attachment = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
         let named = path.file_stem().is_some_and(|stem| stem == &*attachment.name);
         let folder = attachment.folder.as_deref().map(Path::new);
-        // Somebody may have removed its socket.
-        let alive = self.is_alive(&attachment.name) || folder.is_some_and(attach::is_served);
+        // Somebody may have removed its socket; and its directory may be another one's by now.
+        let alive = self.is_alive(&attachment.name)
+            || folder.is_some_and(attach::is_served) && is_ours(attachment.pid);
         // One that has just ended has struck itself out.
         (named && (alive || path.exists())).then_some(Entry { attachment, alive })
     }
@@ -273,11 +274,23 @@ impl Book {
 
 /// Takes away what a process that is gone has left at `folder`, where it had mounted the disk.
 pub(super) fn take_away(folder: &Path) -> Result<()> {
+    // Another process has it by now.
+    if attach::is_served(folder) {
+        return Ok(());
+    }
     for device in LoopDevice::of(&folder.join("disk")) {
         let shown = device.path().display();
         device.clear().with_context(|| format!("cannot take {shown} away"))?;
     }
     attach::forget(folder).with_context(|| format!("cannot unmount {}", folder.display()))
+}
+
+/// Whether a process is there, and one of this program.
+fn is_ours(pid: u32) -> bool {
+    let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+    // One that has ended, and whose parent has not heard of it, runs nothing.
+    let runs = fs::read_link(format!("/proc/{pid}/exe")).is_ok();
+    runs && name(&pid.to_string()).is_some_and(|it| Some(it) == name("self"))
 }
 
 /// Whether a name may be that of a file.

@@ -243,13 +243,10 @@ impl Served {
         }
     }
 
-    /// Serves it no more, where it outlives the process.
-    ///
-    /// # Errors
-    /// If what was written is not certain to be on stable storage.
-    pub(super) fn leave(self) -> Result<Vec<String>, Error> {
+    /// Serves it no more, where it outlives the process. As [`stop`](Self::stop).
+    pub(super) fn leave(self) -> (Vec<String>, Result<(), Error>) {
         match self {
-            Self::Ublk(server) => server.leave().map(|()| Vec::new()),
+            Self::Ublk(server) => (Vec::new(), server.leave()),
             other => other.stop(Duration::ZERO),
         }
     }
@@ -272,13 +269,7 @@ impl Served {
     /// Who does.
     pub(super) fn release(&self) -> Result<(), String> {
         match self {
-            Self::Nbd(server) => match server.clients() {
-                0 => Ok(()),
-                count => {
-                    let connections = words::count(count as u64, "connection");
-                    Err(format!("clients of {} have {connections} open", server.address()))
-                }
-            },
+            Self::Nbd(_) => self.users().map_or(Ok(()), Err),
             Self::File(server) => {
                 soon(|| server.unmount()).map_err(|error| used(&server.path(), &error))
             }
@@ -293,8 +284,31 @@ impl Served {
         }
     }
 
-    /// Ends it: those who use it have `grace` for what is under way. Gives what they are to know.
-    pub(super) fn stop(self, grace: Duration) -> Result<Vec<String>, Error> {
+    /// Who uses it, as far as that is known and somebody does.
+    pub(super) fn users(&self) -> Option<String> {
+        let of =
+            |path: &Path| Some(format!("{} is in use by {}", path.display(), users::known(path)?));
+        match self {
+            Self::Nbd(server) => match server.clients() {
+                0 => None,
+                count => Some(format!(
+                    "clients of {} have {} open",
+                    server.address(),
+                    words::count(count as u64, "connection")
+                )),
+            },
+            Self::File(server) => of(&server.path()),
+            Self::Loop(device, _) => of(device.path()),
+            Self::Ublk(server) => of(server.device().path()),
+        }
+    }
+
+    /// Ends it: those who use it have `grace` for what is under way. Gives what they are to know,
+    /// whether it ends well or not.
+    ///
+    /// # Errors
+    /// If what was written is not certain to be on stable storage.
+    pub(super) fn stop(self, grace: Duration) -> (Vec<String>, Result<(), Error>) {
         let until = Instant::now() + grace;
         let mut lost = Vec::new();
         let server = match self {
@@ -305,15 +319,14 @@ impl Served {
                         "{connections} of clients end: what they have not written is lost"
                     ));
                 }
-                server.stop(grace)?;
-                return Ok(lost);
+                return (lost, server.stop(grace));
             }
             Self::Ublk(server) => {
                 if let Err(error) = retry(until, || is_unused(server.device())) {
                     lost.push(in_use(server.device().path(), &error));
                 }
-                server.stop(until.saturating_duration_since(Instant::now()).max(MOMENT))?;
-                return Ok(lost);
+                let left = until.saturating_duration_since(Instant::now()).max(MOMENT);
+                return (lost, server.stop(left));
             }
             Self::File(server) => server,
             Self::Loop(device, server) => {
@@ -334,10 +347,11 @@ impl Served {
             true => until.saturating_duration_since(Instant::now()),
             false => Duration::ZERO,
         };
-        if server.stop(grace)? == Left::InUse && lost.is_empty() {
+        let stopped = server.stop(grace);
+        if !matches!(stopped, Ok(Left::Unused)) && lost.is_empty() {
             lost.extend(users);
         }
-        Ok(lost)
+        (lost, stopped.map(drop))
     }
 }
 

@@ -13,6 +13,11 @@ const NAMED_MAX: usize = 4;
 /// Who has `path` open, or works in the folder that FUSE shows it in, and where it is mounted, for
 /// people. Processes of others are not seen.
 pub(super) fn of(path: &Path) -> String {
+    known(path).unwrap_or_else(|| "somebody".to_owned())
+}
+
+/// The same; None: it is not known that anybody does.
+pub(super) fn known(path: &Path) -> Option<String> {
     let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut found = mounts(&mountinfo, path);
     let folder = path.parent().filter(|folder| is_of_fuse(&mountinfo, folder));
@@ -21,12 +26,12 @@ pub(super) fn of(path: &Path) -> String {
     found.extend(processes(path, folder));
     found.extend(loops(path));
     match found.len() {
-        0 => "somebody".to_owned(),
+        0 => None,
         count if count > NAMED_MAX => {
             let named = found.get(..NAMED_MAX).unwrap_or_default().join(", ");
-            format!("{named} and {} more", count - NAMED_MAX)
+            Some(format!("{named} and {} more", count - NAMED_MAX))
         }
-        _ => found.join(", "),
+        _ => Some(found.join(", ")),
     }
 }
 
