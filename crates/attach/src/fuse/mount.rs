@@ -53,7 +53,8 @@ pub enum MountError {
     Taken(String),
     /// Somebody who served a mount has gone without an end.
     #[error(
-        "{0}: a mount is there whose server is gone; try: lunwire detach {0}, fusermount3 -u {0}, or umount {0}"
+        "{0}: a mount is there whose server is gone; try: lunwire detach {0}, fusermount3 -u {0}, \
+         or umount {0}"
     )]
     LeftBehind(String),
     /// The system has no FUSE.

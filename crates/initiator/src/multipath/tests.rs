@@ -569,6 +569,26 @@ fn a_path_that_is_not_ready_carries_nothing_before_it_is_known() {
 }
 
 #[test]
+fn a_path_that_never_was_of_use_is_told_of_once() {
+    let mut world = World::new(PathPolicy::RoundRobin, 1);
+    world.up(0);
+    for _ in 0..200 {
+        world.end(0);
+        world.wait(Duration::from_millis(10));
+    }
+    world.write();
+    world.end(0);
+    assert!(changes(&mut world, 1).is_empty(), "nothing is known of it");
+    for _ in 0..3 {
+        world.lose(1);
+        world.wait(Duration::from_secs(1));
+    }
+    assert!(matches!(changes(&mut world, 1)[..], [PathChange::Lost(_)]));
+    world.drain();
+    assert!(matches!(changes(&mut world, 1)[..], [PathChange::Back]));
+}
+
+#[test]
 fn a_path_that_is_busy_costs_no_command() {
     for (policy, refusal) in [
         (PathPolicy::RoundRobin, Refusal::Busy),
