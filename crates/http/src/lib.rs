@@ -7,8 +7,8 @@
 //! ```
 //!
 //! One thread of its own has it all, at a lower priority than reactors. It asks these by a letter,
-//! as the control socket does, and counts nothing itself. Hyper's types stay in [`connections`] and
-//! [`routes`].
+//! as the control socket does, and counts nothing itself. Hyper's types stay in `connections` and
+//! `routes`.
 #![forbid(unsafe_code)]
 
 mod connections;
