@@ -71,8 +71,17 @@ pub enum AddressError {
     #[error("{0} is in use by another process; try: another one")]
     InUse(String),
     /// The system says no.
-    #[error("cannot listen on {0}: {1}")]
+    #[error("cannot listen on {0}: {1}; try: {way}", way = way_around(.1))]
     System(String, io::Error),
+}
+
+fn way_around(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "a directory that is there, or a name that resolves",
+        io::ErrorKind::PermissionDenied => "a directory of yours, or a port above 1023",
+        io::ErrorKind::AddrNotAvailable => "an address of this machine",
+        _ => "another one",
+    }
 }
 
 /// A socket that listens. Its file goes with it.

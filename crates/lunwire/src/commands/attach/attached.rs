@@ -282,6 +282,8 @@ impl Attached<'_> {
         how: How,
         words: Receiver<Word>,
     ) -> Result<()> {
+        let disk = self.disk();
+        client::set_last_words(format!("{disk}: {UNFLUSHED}, if anything was"));
         let Self { address: _, url, book, served, orders, .. } = self;
         let (lost, stopped) = match how {
             How::Stop => served.stop(GRACE),

@@ -301,7 +301,10 @@ fn check(name: &str) -> Result<()> {
         || name.starts_with(['.', '-'])
         || !name.chars().all(allowed)
     {
-        let right = format!("letters, digits, '-', '_' and '.' are right, {NAME_MAX} at most");
+        let right = format!(
+            "letters, digits, '-', '_' and '.' are right, {NAME_MAX} at most, and neither '-' nor \
+             '.' is the first"
+        );
         return Err(Usage(format!("--as {name}: {right}")).into());
     }
     Ok(())

@@ -30,6 +30,18 @@ pub(super) fn taken_apart(what: &[String]) -> Result<(Address, Option<&Path>)> {
         [urls @ .., last] if !urls.is_empty() && !client::is_url(last) => (urls, Some(last)),
         all => (all, None),
     };
+    if let Some(other) = urls.iter().find(|word| folder.is_some() && !client::is_url(word)) {
+        let right = "URLs and behind them one directory are right";
+        return Err(Usage(format!("{other}: {right}")).into());
+    }
+    for (place, url) in urls.iter().enumerate() {
+        if urls.iter().take(place).any(|before| before == url) {
+            output::warn(format!(
+                "{url} is given twice: what cuts one of these paths cuts the other, too; for \
+                 several sessions over one path, try: --sessions 2"
+            ));
+        }
+    }
     Ok((client::disk_address(&urls.join(" "))?, folder.map(Path::new)))
 }
 
