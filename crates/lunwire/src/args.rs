@@ -124,7 +124,7 @@ Examples:
 const DUMP_EXAMPLES: &str = "\
 Examples:
   lunwire lun add file:/srv/more.img,size=10G
-  lunwire dump > /etc/lunwire/lunwire.toml
+  lunwire dump > new.toml && mv new.toml /etc/lunwire/lunwire.toml
       the disk is there after the next start, too
   lunwire dump | diff /etc/lunwire/lunwire.toml -
       what orders and the command line have changed

@@ -508,6 +508,10 @@ fn a_file_that_is_watched_takes_effect_when_it_changes() {
     daemon.expect_log("differences=1");
     put("three", "[[target");
     daemon.expect_log("not reloaded");
+    std::fs::create_dir_all(place.join("none/lunwire.toml")).unwrap();
+    std::os::unix::fs::symlink("none", place.join("new")).unwrap();
+    std::fs::rename(place.join("new"), place.join("data")).unwrap();
+    daemon.expect_log("the configuration stays as it is");
     put("four", &config(&[target("b", "")]));
     let begun = Instant::now();
     while daemon.status()["targets"].as_array().unwrap().len() > 1 {
@@ -517,6 +521,13 @@ fn a_file_that_is_watched_takes_effect_when_it_changes() {
     assert_eq!(daemon.status()["targets"][0]["name"], format!("{PREFIX}:b"));
     assert_eq!(daemon.log().matches("not reloaded").count(), 1, "{}", daemon.log());
     support::fails(2, &["serve", "--watch"], &["--config"]);
+    let line = format!(
+        "exec {} serve --watch --config <(echo 'listen = [\"127.0.0.1:0\"]')",
+        env!("CARGO_BIN_EXE_lunwire")
+    );
+    let piped = Command::new("bash").args(["-c", &line]).output().unwrap();
+    assert_eq!(piped.status.code(), Some(1));
+    assert!(stderr(&piped).contains("cannot be read again"), "{}", stderr(&piped));
 }
 
 #[test]

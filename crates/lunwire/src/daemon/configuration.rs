@@ -2,6 +2,7 @@
 //! The configuration that is served, and how another one takes its place while sessions go on: all
 //! of it or nothing.
 
+use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -106,8 +107,9 @@ impl Configuration {
         let wanted = self.read(was_default)?;
         let mut now = self.now();
         let target = &*self.target;
-        now.draft.keep_luns(|name, lun| target.disk_bytes(name, lun).is_some());
-        let difference = Difference::between(&now.draft, &wanted, &Units(target))?;
+        let units = Units::of(target);
+        now.draft.keep_luns(|name, lun| units.bytes_of(name, lun).is_some());
+        let difference = Difference::between(&now.draft, &wanted, &units)?;
         let mut told = Reloaded {
             differences: difference.told.clone(),
             refused: difference.refused.clone(),
@@ -155,15 +157,15 @@ impl Configuration {
     /// Paths that cannot be named.
     pub(crate) fn dump(&self) -> Result<Dumped> {
         let mut now = self.now();
-        now.draft.keep_luns(|name, lun| self.target.disk_bytes(name, lun).is_some());
-        now.draft.dump(&self.options, &Units(&self.target))
+        let units = Units::of(&self.target);
+        now.draft.keep_luns(|name, lun| units.bytes_of(name, lun).is_some());
+        now.draft.dump(&self.options, &units)
     }
 
-    /// Whether the file says what it said when it was read last. None: it is being read, or is not
-    /// there.
-    fn is_as_read(&self, path: &Path) -> Option<bool> {
+    /// Whether the file says what it said when it was read last. None: it is being read.
+    fn is_as_read(&self, path: &Path) -> Option<Result<bool>> {
         let text = self.now.try_lock().ok()?.draft.text().map(str::to_owned);
-        Some(text? == plan::text_of(path).ok()?)
+        Some(plan::text_of(path).map(|now| text.is_some_and(|text| text == now)))
     }
 
     /// The file as it is now. `was_default`: what was served was named by nobody.
@@ -266,18 +268,38 @@ impl Configuration {
     }
 }
 
-/// What units say of themselves.
-struct Units<'a>(&'a Target);
+/// What units say of themselves, asked at once: there may be thousands.
+#[derive(Debug, Default)]
+struct Units {
+    bytes: BTreeMap<String, BTreeMap<u16, u64>>,
+    states: BTreeMap<String, BTreeMap<u16, Vec<AccessState>>>,
+}
 
-impl Served for Units<'_> {
+impl Units {
+    fn of(target: &Target) -> Self {
+        let mut all = Self::default();
+        for name in target.names() {
+            let bytes = all.bytes.entry(name.clone()).or_default();
+            let states = all.states.entry(name.clone()).or_default();
+            for (number, unit) in target.units(&name).into_iter().flatten() {
+                bytes.insert(number, unit.blocks() * u64::from(unit.block()));
+                for group in unit.port_groups() {
+                    states.entry(group.number).or_default().push(group.state);
+                }
+            }
+        }
+        all
+    }
+}
+
+impl Served for Units {
     fn bytes_of(&self, target: &str, lun: u16) -> Option<u64> {
-        self.0.disk_bytes(target, lun)
+        self.bytes.get(target)?.get(&lun).copied()
     }
 
     fn states_of(&self, target: &str, group: u16) -> Vec<AccessState> {
-        let units = self.0.units(target).unwrap_or_default();
-        let groups = units.iter().flat_map(|(_, unit)| unit.port_groups());
-        groups.filter(|one| one.number == group).map(|one| one.state).collect()
+        let known = self.states.get(target).and_then(|groups| groups.get(&group));
+        known.cloned().unwrap_or_default()
     }
 }
 
@@ -324,18 +346,35 @@ pub(crate) fn watch(
     changed: impl Fn() + Send + 'static,
 ) -> Result<Option<Periodic>> {
     let Some(path) = configuration.options.config.clone() else { return Ok(None) };
+    facts(&path).context("--watch")?;
     let configuration = Arc::clone(configuration);
-    let mut seen: Option<Metadata> = None;
+    let (mut seen, mut told): (Option<Metadata>, Option<String>) = (None, None);
+    let mut warn = move |error: Option<&anyhow::Error>| {
+        let text = error.map(output::chain);
+        if let Some(text) = text.as_ref().filter(|_| told != text) {
+            tracing::warn!("the configuration stays as it is: {text}");
+        }
+        told = text;
+    };
     let look = move || {
-        // One that is not there for a moment will be another one.
-        let Ok(now) = facts(&path) else { return };
+        let now = match facts(&path) {
+            Ok(now) => now,
+            Err(error) => return warn(Some(&error)),
+        };
         if seen.as_ref().is_some_and(|seen| is_same(seen, &now)) {
             return;
         }
-        let Some(is_as_read) = configuration.is_as_read(&path) else { return };
-        seen = Some(now);
-        if !is_as_read {
-            changed();
+        match configuration.is_as_read(&path) {
+            // It is looked at again.
+            None => {}
+            Some(Err(error)) => warn(Some(&error)),
+            Some(Ok(is_as_read)) => {
+                warn(None);
+                seen = Some(now);
+                if !is_as_read {
+                    changed();
+                }
+            }
         }
     };
     Periodic::start("configuration", LOOK, look).map(Some)

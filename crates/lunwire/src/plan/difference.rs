@@ -293,7 +293,7 @@ fn are_alike(old: &[PortGroup], new: &[PortGroup]) -> bool {
 }
 
 /// A store without the size that its file is made with.
-fn without_size(store: &str) -> String {
+pub(super) fn without_size(store: &str) -> String {
     let rest = store.split(',').filter(|option| !option.starts_with("size="));
     rest.collect::<Vec<_>>().join(",")
 }

@@ -2,14 +2,17 @@
 //! What is served, as a configuration file: the file as it was read last, with the options of the
 //! command line in it, and with what orders have changed since.
 
+mod orders;
+
+use std::net::SocketAddr;
 use std::path::Path;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::bail;
 use control::config::Source;
 use scsi::AccessState;
-use scsi::Explicit;
 use toml_edit::Array;
 use toml_edit::ArrayOfTables;
 use toml_edit::DocumentMut;
@@ -21,13 +24,12 @@ use toml_edit::value;
 
 use super::Difference;
 use super::Draft;
+use super::addresses;
 use super::check;
 use super::lun::DraftLun;
-use super::lun::store_of_now;
 use super::node::DraftTarget;
 use super::place;
 use crate::args::ServeOptions;
-use crate::ports;
 
 /// The beginning of a file that was none before.
 const HEAD: &str = "# What a daemon served, by lunwire dump.\n";
@@ -62,14 +64,29 @@ impl Draft {
         for key in ["portal", "portal-group", "target"] {
             unfold(document.as_table_mut(), key);
         }
+        let mut of_file = Self::new();
         if let Some(source) = &self.source {
             name_places(&mut document, source)?;
+            // What is wrong with it now was right when it was read.
+            let _ = of_file.take_document(source);
         }
         let root = document.as_table_mut();
-        take_options(root, options)?;
+        self.write_options(root, options)?;
         for draft in &self.targets {
-            self.write_target(root, draft, options, served, &mut warnings)?;
+            if draft.luns.is_empty() && draft.redirect.is_none() {
+                warnings.push(format!("target {} is left out: it has no disk now", draft.name));
+                remove_target(root, &draft.name);
+                continue;
+            }
+            let known = of_file.targets.iter().find(|known| known.name == draft.name);
+            let known = known.map_or(&[][..], |known| &known.luns);
+            write_target(root, draft, known, options, served, &mut warnings)?;
         }
+        if root.get("target").and_then(Item::as_array_of_tables).is_none_or(ArrayOfTables::is_empty)
+        {
+            bail!("no target has a disk: there is nothing to write down");
+        }
+        put_in_order(root, &mut 0);
         let of_command_line = [
             ("--capture", options.capture.is_some()),
             ("--log-json", options.log_json),
@@ -82,66 +99,195 @@ impl Draft {
         }
         let head = if self.source.is_none() { HEAD } else { "" };
         let text = format!("{head}{document}");
-        warnings.extend(self.unlike(&text, served)?);
+        self.check(&text, served)?;
         Ok(Dumped { text, warnings })
     }
 
-    fn write_target(
-        &self,
-        root: &mut Table,
-        draft: &DraftTarget,
-        options: &ServeOptions,
-        served: &dyn Served,
-        warnings: &mut Vec<String>,
-    ) -> Result<()> {
-        let targets = root.entry("target").or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
-        let Some(targets) = targets.as_array_of_tables_mut() else { return Ok(()) };
-        if !targets.iter().any(|table| is_named(table, &draft.name)) {
-            targets.push(of_options(draft, options)?);
-            if options.chap_user.is_some() {
-                let discovery = root.entry("discovery").or_insert(Item::Table(Table::new()));
-                take_discovery(discovery, options)?;
+    /// The options of the daemon itself: they take the place of what the file says.
+    fn write_options(&self, root: &mut Table, options: &ServeOptions) -> Result<()> {
+        let texts = [
+            ("engine", &options.engine),
+            ("mode", &options.mode),
+            ("spin", &options.spin),
+            ("login-timeout", &options.login_timeout),
+            ("http", &options.http),
+            ("log", &options.log),
+            ("isns", &options.isns),
+            ("rdma", &options.rdma),
+        ];
+        for (key, text) in texts {
+            if let Some(text) = text {
+                root[key] = value(text);
             }
         }
-        let Some(targets) = root.get_mut("target").and_then(Item::as_array_of_tables_mut) else {
-            return Ok(());
-        };
-        let table = targets.iter_mut().find(|table| is_named(table, &draft.name));
-        let Some(table) = table else { return Ok(()) };
-        if options.markers {
-            table["markers"] = value(true);
+        let numbers = [
+            ("ppes", options.ppes),
+            ("reactors", options.reactors),
+            ("unauthenticated-max", options.unauthenticated_max),
+            ("unauthenticated-per-address", options.unauthenticated_per_address),
+        ];
+        for (key, number) in numbers {
+            if let Some(number) = number {
+                root[key] = value(i64::try_from(number)?);
+            }
         }
-        take_states(table, draft, served, warnings);
-        take_luns(table, draft, served, warnings)
+        let lists = [
+            ("listen", &options.listen),
+            ("rdma-listen", &options.rdma_listen),
+            ("ether", &options.ether),
+        ];
+        for (key, list) in lists {
+            if !list.is_empty() {
+                root[key] = value(list.iter().map(String::as_str).collect::<Array>());
+            }
+        }
+        if !options.cpus.is_empty() {
+            let cpus: Result<Array, _> =
+                options.cpus.iter().map(|cpu| i64::try_from(*cpu)).collect();
+            root["cpus"] = value(cpus?);
+        }
+        if options.poll {
+            root["poll"] = value(true);
+        }
+        for (key, path) in
+            [("control-socket", &options.control_socket), ("state-dir", &options.state_dir)]
+        {
+            if let Some(path) = path {
+                root[key] = value(whole(path)?);
+            }
+        }
+        if let Some(text) = &options.rdma {
+            let portals = root.get_mut("portal").and_then(Item::as_array_of_tables_mut);
+            for portal in portals.into_iter().flat_map(ArrayOfTables::iter_mut) {
+                portal.remove("rdma");
+            }
+            let has_adapters = check::rdma(text).is_ok_and(|provider| provider.has_adapters());
+            if !has_adapters {
+                root.remove("rdma-listen");
+            }
+        }
+        if !options.listen.is_empty()
+            && let Some(portals) = root.get_mut("portal").and_then(Item::as_array_of_tables_mut)
+        {
+            let known: Vec<SocketAddr> =
+                self.portals().iter().map(|portal| portal.address).collect();
+            let is_known = |table: &Table| {
+                let text = table.get("address").and_then(Item::as_str).unwrap_or_default();
+                addresses(text).is_ok_and(|found| found.iter().all(|one| known.contains(one)))
+            };
+            portals.retain(is_known);
+        }
+        let most = self.connections.strangers;
+        if options.unauthenticated_max.is_some() && self.connections.strangers_of_address > most {
+            root["unauthenticated-per-address"] = value(i64::try_from(most)?);
+        }
+        Ok(())
     }
 
-    /// What of this draft the file `text` says otherwise.
-    fn unlike(&self, text: &str, served: &dyn Served) -> Result<Vec<String>> {
+    /// Whether the file `text` says what is served, but for what it cannot say.
+    fn check(&self, text: &str, served: &dyn Served) -> Result<()> {
+        let cannot = "what is served cannot be written down";
         let mut read = Self::new();
         let source = Source::new("the file".into(), text.to_owned());
         if let Some(wrong) = read.take_document(&source).into_iter().next() {
-            return Err(wrong.context("what is served is no configuration"));
+            return Err(wrong.context(cannot));
         }
         read.take_defaults()?;
-        let difference = Difference::between(self, &read, served)?;
         let is_same_place = |ours: &Option<PathBuf>, theirs: &Option<PathBuf>| {
             ours.as_deref().map(std::path::absolute).transpose().ok() == Some(theirs.clone())
         };
-        let is_left_out = |what: &str| {
-            let only = |target: &DraftTarget, lun: &DraftLun| {
-                !lun.only.is_empty() && what == format!("LUN {} of {}", lun.number, target.name)
-            };
-            self.targets.iter().any(|target| target.luns.iter().any(|lun| only(target, lun)))
-        };
-        let is_told = |what: &str| match what {
+        let is_expected = |what: &str, keys: &[String]| match what {
             "control-socket" => is_same_place(&self.control_socket, &read.control_socket),
             "state-dir" => is_same_place(&self.state_dir, &read.state_dir),
-            _ => is_left_out(what),
+            // More than all is all.
+            "unauthenticated-per-address" => {
+                self.connections.strangers_of_address >= self.connections.strangers
+            }
+            _ => self.targets.iter().any(|target| target.is_unsayable(what, keys)),
         };
-        let told = difference.told.into_iter().map(|one| (one.what, one.keys.join(", ")));
-        let refused = difference.refused.into_iter().map(|one| (one.what, one.why));
-        let all = told.chain(refused).filter(|(what, _)| !is_told(what));
-        Ok(all.map(|(what, how)| format!("{what}: the file says otherwise: {how}")).collect())
+        let Difference { told, refused, .. } = Difference::between(self, &read, served)?;
+        let told = told.into_iter().map(|one| (one.what, one.keys));
+        let refused = refused.into_iter().map(|one| (one.what, vec![one.why]));
+        match told.chain(refused).find(|(what, keys)| !is_expected(what, keys)) {
+            Some((what, how)) => bail!("{cannot}: {what}: {}", how.join(", ")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl DraftTarget {
+    /// Whether a file cannot say this of it; that is told, or changes nothing.
+    fn is_unsayable(&self, what: &str, keys: &[String]) -> bool {
+        let name = &self.name;
+        let is_left_out = |lun: &DraftLun| {
+            !lun.only.is_empty() && what == format!("LUN {} of {name}", lun.number)
+        };
+        let has_gone = self.luns.is_empty() && self.redirect.is_none();
+        // Of a list that names a disk which is gone.
+        let is_of_lists = what == format!("target {name}") && keys == ["initiator"];
+        let is_of_states =
+            what.starts_with("port group ") && what.ends_with(&format!(" of {name}"));
+        has_gone && what == format!("target {name}")
+            || is_of_lists && self.lists_name_others()
+            || is_of_states && keys == ["state"]
+            || self.luns.iter().any(is_left_out)
+    }
+
+    /// Whether an initiator's list has the number of no disk.
+    fn lists_name_others(&self) -> bool {
+        let lists = self.access.iter().filter_map(|rule| rule.luns.as_ref());
+        let is_there = |number: &u16| self.luns.iter().any(|lun| lun.number == *number);
+        lists.flatten().any(|number| !is_there(number))
+    }
+}
+
+fn write_target(
+    root: &mut Table,
+    draft: &DraftTarget,
+    of_file: &[DraftLun],
+    options: &ServeOptions,
+    served: &dyn Served,
+    warnings: &mut Vec<String>,
+) -> Result<()> {
+    let targets = root.entry("target").or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
+    let targets = targets.as_array_of_tables_mut().context("target is no list of tables")?;
+    let is_new = !targets.iter().any(|table| is_named(table, &draft.name));
+    if is_new {
+        targets.push(of_options(draft, options)?);
+    }
+    let table = targets.iter_mut().find(|table| is_named(table, &draft.name));
+    let table = table.context("the target is not there")?;
+    if options.markers {
+        table["markers"] = value(true);
+    }
+    orders::take_states(table, draft, served, warnings);
+    orders::take_luns(table, draft, of_file, served, warnings)?;
+    if is_new && options.chap_user.is_some() {
+        let discovery = root.entry("discovery").or_insert(Item::Table(Table::new()));
+        take_discovery(discovery, options)?;
+    }
+    Ok(())
+}
+
+fn remove_target(root: &mut Table, name: &str) {
+    if let Some(targets) = root.get_mut("target").and_then(Item::as_array_of_tables_mut) {
+        targets.retain(|table| !is_named(table, name));
+    }
+}
+
+/// Gives each table its place behind those before it: of a list of tables, one that is behind
+/// another entry belongs to that one.
+fn put_in_order(table: &mut Table, place: &mut isize) {
+    table.set_position(Some(*place));
+    *place += 1;
+    for (_, item) in table.iter_mut() {
+        match item {
+            Item::Table(table) => put_in_order(table, place),
+            Item::ArrayOfTables(tables) => {
+                tables.iter_mut().for_each(|table| put_in_order(table, place));
+            }
+            Item::None | Item::Value(_) => {}
+        }
     }
 }
 
@@ -152,6 +298,10 @@ fn unfold(table: &mut dyn TableLike, key: &str) {
         let folded = std::mem::take(item);
         *item = match folded.into_array_of_tables() {
             Ok(tables) => Item::ArrayOfTables(tables),
+            // Without any of them.
+            Err(Item::Value(Value::Array(list))) if list.is_empty() => {
+                Item::ArrayOfTables(ArrayOfTables::new())
+            }
             Err(other) => other,
         };
     }
@@ -165,7 +315,11 @@ fn unfold(table: &mut dyn TableLike, key: &str) {
 
 /// Makes paths whole, so that the file is the same wherever it is put.
 fn name_places(document: &mut DocumentMut, source: &Source) -> Result<()> {
-    let of_file = |text: &str| place::of_file(source, text).map_err(anyhow::Error::msg);
+    let of_file = |text: &str| {
+        let named = place::of_file(source, text).map_err(anyhow::Error::msg)?;
+        // What came through a pipe has no folder.
+        whole(Path::new(&named))
+    };
     let path = |table: &mut dyn TableLike, key: &str| rewrite(table, key, &of_file);
     for key in ["control-socket", "state-dir"] {
         path(document.as_table_mut(), key)?;
@@ -186,7 +340,10 @@ fn name_places(document: &mut DocumentMut, source: &Source) -> Result<()> {
             .try_for_each(|one| secrets(one))?;
         let luns = target.get_mut("lun").and_then(Item::as_array_of_tables_mut);
         for lun in luns.into_iter().flat_map(ArrayOfTables::iter_mut) {
-            let store = |text: &str| place::store_of_file(source, text).map_err(anyhow::Error::msg);
+            let store = |text: &str| {
+                let named = place::store_of_file(source, text).map_err(anyhow::Error::msg)?;
+                place::absolute(&named)
+            };
             rewrite(lun, "store", &store)?;
         }
     }
@@ -202,73 +359,13 @@ fn rewrite(
     let Some(item) = table.get_mut(key) else { return Ok(()) };
     let Some(old) = item.as_str() else { return Ok(()) };
     let new = how(old)?;
-    if new != old {
-        *item = value(new);
-    }
-    Ok(())
-}
-
-/// The options of the daemon itself: they take the place of what the file says.
-fn take_options(root: &mut Table, options: &ServeOptions) -> Result<()> {
-    let texts = [
-        ("engine", &options.engine),
-        ("mode", &options.mode),
-        ("spin", &options.spin),
-        ("login-timeout", &options.login_timeout),
-        ("http", &options.http),
-        ("log", &options.log),
-        ("isns", &options.isns),
-        ("rdma", &options.rdma),
-    ];
-    for (key, text) in texts {
-        if let Some(text) = text {
-            root[key] = value(text);
-        }
-    }
-    let numbers = [
-        ("ppes", options.ppes),
-        ("reactors", options.reactors),
-        ("unauthenticated-max", options.unauthenticated_max),
-        ("unauthenticated-per-address", options.unauthenticated_per_address),
-    ];
-    for (key, number) in numbers {
-        if let Some(number) = number {
-            root[key] = value(i64::try_from(number)?);
-        }
-    }
-    let lists = [
-        ("listen", &options.listen),
-        ("rdma-listen", &options.rdma_listen),
-        ("ether", &options.ether),
-    ];
-    for (key, list) in lists {
-        if !list.is_empty() {
-            root[key] = value(list.iter().map(String::as_str).collect::<Array>());
-        }
-    }
-    if !options.cpus.is_empty() {
-        let cpus: Result<Array, _> = options.cpus.iter().map(|cpu| i64::try_from(*cpu)).collect();
-        root["cpus"] = value(cpus?);
-    }
-    if options.poll {
-        root["poll"] = value(true);
-    }
-    for (key, path) in
-        [("control-socket", &options.control_socket), ("state-dir", &options.state_dir)]
+    if new != old
+        && let Some(value) = item.as_value_mut()
     {
-        if let Some(path) = path {
-            root[key] = value(whole(path)?);
-        }
-    }
-    if let Some(text) = &options.rdma {
-        let portals = root.get_mut("portal").and_then(Item::as_array_of_tables_mut);
-        for portal in portals.into_iter().flat_map(ArrayOfTables::iter_mut) {
-            portal.remove("rdma");
-        }
-        let has_adapters = check::rdma(text).is_ok_and(|provider| provider.has_adapters());
-        if !has_adapters {
-            root.remove("rdma-listen");
-        }
+        // With the comment behind it.
+        let decor = value.decor().clone();
+        *value = Value::from(new);
+        *value.decor_mut() = decor;
     }
     Ok(())
 }
@@ -292,6 +389,7 @@ fn take_discovery(discovery: &mut Item, options: &ServeOptions) -> Result<()> {
         return Ok(());
     }
     table.remove("authentication");
+    table.remove("chap-algorithms");
     take_accounts(table, options)
 }
 
@@ -321,119 +419,4 @@ fn whole(path: &Path) -> Result<String> {
 fn is_named(table: &Table, name: &str) -> bool {
     let text = table.get("name").and_then(Item::as_str);
     text.and_then(|text| iscsi::name::normalize_configured(text).ok()).is_some_and(|it| it == name)
-}
-
-/// The access states that somebody has set.
-fn take_states(
-    table: &mut Table,
-    draft: &DraftTarget,
-    served: &dyn Served,
-    warnings: &mut Vec<String>,
-) {
-    // Those that hosts set are theirs.
-    if draft.explicit == Explicit::Yes {
-        return;
-    }
-    let groups = table.get_mut("port-group").and_then(Item::as_array_of_tables_mut);
-    for group in groups.into_iter().flat_map(ArrayOfTables::iter_mut) {
-        let number = group.get("number").and_then(Item::as_integer);
-        let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else { continue };
-        let states = served.states_of(&draft.name, number);
-        let Some(state) = states.first() else { continue };
-        if states.iter().any(|other| other != state) {
-            warnings.push(format!(
-                "port group {number} of {} is not the same for all disks, which a file cannot say",
-                draft.name
-            ));
-            continue;
-        }
-        let said = group.get("state").and_then(Item::as_str).unwrap_or("active-optimized");
-        let state = ports::name_of(*state);
-        if said != state {
-            group["state"] = value(state);
-        }
-    }
-}
-
-/// Disks that came, went or have another size.
-fn take_luns(
-    target: &mut Table,
-    draft: &DraftTarget,
-    served: &dyn Served,
-    warnings: &mut Vec<String>,
-) -> Result<()> {
-    let luns = target.entry("lun").or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
-    let Some(luns) = luns.as_array_of_tables_mut() else { return Ok(()) };
-    let number_of = |table: &Table, place: usize| {
-        let number = table.get("number").and_then(Item::as_integer);
-        number.and_then(|number| u16::try_from(number).ok()).or_else(|| u16::try_from(place).ok())
-    };
-    let numbers: Vec<Option<u16>> =
-        luns.iter().enumerate().map(|(place, table)| number_of(table, place)).collect();
-    let is_there = |number: &Option<u16>| draft.luns.iter().any(|lun| Some(lun.number) == *number);
-    let is_changed = numbers.iter().any(|number| !is_there(number));
-    for (table, number) in luns.iter_mut().zip(&numbers) {
-        let Some(number) = *number else { continue };
-        // Its place will not say it any more.
-        if is_changed && !table.contains_key("number") {
-            table.insert("number", value(i64::from(number)));
-        }
-        if let Some(bytes) = served.bytes_of(&draft.name, number) {
-            rewrite(table, "store", &|store| Ok(store_of_now(store, bytes)))?;
-        }
-    }
-    let mut place = 0..;
-    luns.retain(|_| place.next().and_then(|at| numbers.get(at)).is_some_and(&is_there));
-    for lun in &draft.luns {
-        if numbers.contains(&Some(lun.number)) {
-            continue;
-        }
-        if !lun.only.is_empty() {
-            warnings.push(format!(
-                "LUN {} of {} is left out: it was added for some initiators alone, which a file \
-                 cannot say",
-                lun.number, draft.name
-            ));
-            continue;
-        }
-        luns.push(of_lun(lun, served.bytes_of(&draft.name, lun.number))?);
-    }
-    if luns.is_empty() {
-        target.remove("lun");
-    }
-    let gone: Vec<i64> = numbers
-        .iter()
-        .filter(|number| !is_there(number))
-        .flatten()
-        .map(|it| (*it).into())
-        .collect();
-    let initiators = target.get_mut("initiator").and_then(Item::as_array_of_tables_mut);
-    for initiator in initiators.into_iter().flat_map(ArrayOfTables::iter_mut) {
-        if let Some(seen) = initiator.get_mut("luns").and_then(Item::as_array_mut) {
-            seen.retain(|number| !number.as_integer().is_some_and(|number| gone.contains(&number)));
-        }
-    }
-    Ok(())
-}
-
-fn of_lun(lun: &DraftLun, bytes: Option<u64>) -> Result<Table> {
-    let mut table = Table::new();
-    table["number"] = value(i64::from(lun.number));
-    let store = place::absolute(&lun.store)?;
-    table["store"] =
-        value(bytes.map_or_else(|| store.clone(), |bytes| store_of_now(&store, bytes)));
-    if lun.block != DraftLun::BLOCK {
-        table["block"] = value(i64::from(lun.block));
-    }
-    if let Some(kind) = lun.protection {
-        table["protection"] = value(i64::from(kind.number()));
-    }
-    if lun.space_warning > 0 {
-        let size = store::spec::Exactly(lun.space_warning);
-        table["space-warning"] = Item::Value(Value::from(size.to_string()));
-    }
-    if let Some(serial) = &lun.serial {
-        table["serial"] = value(serial);
-    }
-    Ok(table)
 }

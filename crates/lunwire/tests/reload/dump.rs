@@ -91,6 +91,97 @@ fn what_orders_have_changed_is_in_the_file() {
     starts_the_same(daemon);
 }
 
+/// A disk of the last target stands behind another table of it: the target of the command line
+/// comes behind that.
+#[test]
+fn nothing_of_a_target_becomes_another_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "a secret of its own").unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let config = format!(
+        "listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{PREFIX}:secret\"\n\
+         chap-user = \"b\"\nchap-secret-file = \"secret\" # Its own.\n\
+         [[target.lun]]\nstore = \"memory:1M\"\n\
+         [[target.initiator]]\nname = \"{PREFIX}:one\"\n\
+         [[target.lun]]\nstore = \"memory:2M\"\n\
+         [[target.initiator]]\nname = \"{PREFIX}:two\"\n"
+    );
+    let file = folder.path().join("lunwire.toml");
+    std::fs::write(&file, config).unwrap();
+    let daemon = Daemon::start_with(folder, file, &["--lun", "memory:3M"]);
+    let served = daemon.served();
+    let text = daemon.good(&["dump"]);
+    assert!(text.contains("secret\" # Its own."), "{text}");
+    let folder = tempfile::tempdir().unwrap();
+    let fresh = Daemon::start_in(folder, &text);
+    assert_eq!(fresh.served(), served, "{text}");
+}
+
+/// Another disk by a number, and one that is not for all.
+#[test]
+fn a_disk_that_took_the_place_of_another_one_is_the_one_in_the_file() {
+    let two = format!("{}[[target.lun]]\nstore = \"memory:2M\"\n", target("a", ""));
+    let daemon = Daemon::start(&config(&[two, target("b", "")]));
+    let (of_a, of_b) = (format!("{PREFIX}:a"), format!("{PREFIX}:b"));
+    let order = |words: &[&str], of: &str| {
+        daemon.good(&[&["lun"], words, &["--target", of]].concat());
+    };
+    order(&["remove", "1"], &of_a);
+    order(&["add", "memory:5M", "--number", "1", "--serial", "NEW"], &of_a);
+    let text = daemon.good(&["dump"]);
+    assert!(text.contains("memory:5M") && text.contains("NEW"), "{text}");
+    assert!(!text.contains("memory:2M"), "{text}");
+    order(&["remove", "1"], &of_a);
+    let host = format!("{PREFIX}:host");
+    order(&["add", "memory:2M", "--number", "1", "--initiator", &host], &of_a);
+    let (status, text, said) = daemon.run(&["dump"]);
+    assert_eq!(status, 0);
+    assert!(!text.contains("memory:2M") && said.contains("LUN 1 of"), "{text} {said}");
+    // The last one of a target.
+    order(&["remove", "1"], &of_a);
+    order(&["remove", "0"], &of_a);
+    let (status, text, said) = daemon.run(&["dump"]);
+    assert_eq!(status, 0, "{said}");
+    assert!(!text.contains(&of_a) && said.contains("it has no disk now"), "{text} {said}");
+    order(&["remove", "0"], &of_b);
+    daemon.fails(&["dump"], &["there is nothing to write down"]);
+}
+
+#[test]
+fn options_that_take_the_place_of_what_a_file_says_do_so_in_the_dump() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lunwire.toml");
+    let of_file = "listen = [\"127.0.0.1:1\"]\nunauthenticated-per-address = 3000\ntarget = []\n\
+                   [[portal]]\naddress = \"127.0.0.1:1\"\n";
+    std::fs::write(&file, of_file).unwrap();
+    let more = ["--listen", "127.0.0.1:0", "--unauthenticated-max", "100", "--lun", "memory:3M"];
+    starts_the_same(Daemon::start_with(folder, file, &more));
+}
+
+/// Its paths count from where the daemon was started.
+#[test]
+fn a_file_that_came_through_a_pipe_has_whole_paths() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("control").display().to_string();
+    let text = config(&[target("a", "")]).replace("memory:1M", "file:disk,size=1M");
+    std::fs::write(folder.path().join("some.toml"), text).unwrap();
+    let line = format!(
+        "exec {} serve --control-socket {socket} --config <(cat some.toml)",
+        env!("CARGO_BIN_EXE_lunwire")
+    );
+    let mut command = Command::new("bash");
+    command.args(["-c", &line]).current_dir(folder.path()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let file = folder.path().join("some.toml");
+    let disk = folder.path().join("disk").display().to_string();
+    let daemon = Daemon { child, file, socket, folder };
+    let text = daemon.good(&["dump"]);
+    assert!(text.contains(&format!("file:{disk},size=1M")), "{text}");
+}
+
 #[test]
 fn what_a_file_cannot_say_is_told() {
     let daemon = Daemon::start(&config(&[target("a", "")]));
