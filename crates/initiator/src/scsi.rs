@@ -5,6 +5,7 @@ use buf::Buf;
 use buf::Slice;
 use wire::iscsi::Cdb;
 use wire::scsi::Lun;
+use wire::scsi::Sense;
 use wire::scsi::SenseKey;
 use wire::scsi::luns;
 use wire::scsi::mode;
@@ -81,6 +82,11 @@ pub fn is_unsupported(error: &Error) -> bool {
 #[must_use]
 pub fn is_conflict(error: &Error) -> bool {
     matches!(error.kind(), Kind::Status { status: sam::RESERVATION_CONFLICT, .. })
+}
+
+/// LOGICAL UNIT IS IN PROCESS OF BECOMING READY: nobody has to do anything for it.
+pub(crate) fn is_becoming_ready(sense: Sense) -> bool {
+    (sense.key, sense.asc, sense.ascq) == (SenseKey::NotReady, 0x04, 0x01)
 }
 
 /// TEST UNIT READY.

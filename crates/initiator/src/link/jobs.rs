@@ -45,6 +45,7 @@ use crate::Request;
 use crate::Retry;
 use crate::limits;
 use crate::pump::Context;
+use crate::scsi;
 
 /// A request that has not ended.
 #[derive(Debug)]
@@ -475,11 +476,6 @@ fn deferred(outcome: &Outcome) -> Option<Kind> {
     Some(Kind::Status { status: *status, sense: Some(sense), raw: raw.clone() })
 }
 
-/// LOGICAL UNIT IS IN PROCESS OF BECOMING READY: nobody has to do anything for it.
-fn is_becoming_ready(sense: Sense) -> bool {
-    (sense.key, sense.asc, sense.ascq) == (SenseKey::NotReady, 0x04, 0x01)
-}
-
 /// The unit attention that a command ended with.
 fn attention(outcome: &Outcome) -> Option<Sense> {
     let Outcome::Done(Completion { status: CHECK_CONDITION, sense, .. }) = outcome else {
@@ -605,7 +601,7 @@ impl Job {
                 || key == Some(SenseKey::UnitAttention)
                     && self.attentions >= limits::ATTENTIONS_MAX
                 || access == Some(Access::Soon)
-                || own.is_some_and(is_becoming_ready) =>
+                || own.is_some_and(scsi::is_becoming_ready) =>
             {
                 let since = *self.busy_since.get_or_insert(terms.now);
                 let (busy, left) = (terms.now.since(since), since + terms.busy);

@@ -43,6 +43,7 @@ use crate::Retry;
 use crate::SessionId;
 use crate::limits;
 use crate::modes::Mode;
+use crate::scsi;
 
 /// What a path is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,8 +268,7 @@ pub(super) fn is_busy(error: &Error, retry: Retry) -> bool {
         // It may have been carried out in part.
         TASK_ABORTED => retry == Retry::Always,
         _ => sense.is_some_and(|sense| {
-            sense.key == SenseKey::UnitAttention
-                || (sense.key, sense.asc, sense.ascq) == (SenseKey::NotReady, 0x04, 0x01)
+            sense.key == SenseKey::UnitAttention || scsi::is_becoming_ready(sense)
         }),
     }
 }
