@@ -24,6 +24,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import relay
 import server
 
 SECONDS = 60
@@ -772,6 +773,35 @@ def kill_attached(state):
     return one
 
 
+def late(folder):
+    """A write of an attachment that was killed, on a line that stands still: it does not come over
+    what the next one writes, whose way is another one."""
+    where, state = folder_at(f"{folder}/late"), state_of(folder)
+    with server.start("memory:16M") as target:
+        line = relay.Relay(target.port)
+        url = re.sub(r":\d+/", f":{line.url_port}/", target.url, count=1)
+        run(BINARY, "attach", url, where, "--daemon", *state)
+        line.flows.clear()
+        writer = subprocess.Popen(["dd", "if=/dev/zero", f"of={where}/disk", "bs=4k", "count=1",
+                                   "conv=notrunc,fsync"], stderr=subprocess.DEVNULL)
+        waits(writer, f"{where}/disk")
+        kill_attached(state)
+        writer.wait(timeout=SECONDS)
+        run(BINARY, "detach", where, *state)
+        run(BINARY, "attach", target.url, where, "--daemon", *state)
+        with open(f"{where}/disk", "r+b", buffering=0) as file:
+            file.write(b"later" * 100)
+            os.fsync(file.fileno())
+        line.flows.set()
+        time.sleep(1)
+        run(BINARY, "detach", where, *state)
+        said = subprocess.run([BINARY, "read", target.url, "--length", "512", "--quiet"],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True)
+        need(said.stdout.startswith(b"later"), "what was written before came over it")
+        need(not os.path.exists(f"{folder}/attached/sessions"), "sessions are left")
+    print("attach: what a killed one has under way comes over nothing that is written later")
+
+
 # Reads in an outage with an alarm every 50 ms, which interrupts no request; exit status 0: it read.
 ALARMED = """
 import ctypes, os, signal, sys
@@ -1108,6 +1138,7 @@ def test(folder, restarts):
         sizes(folder)
         several(folder)
         killed(folder)
+        late(folder)
         background(folder)
         troubled(folder)
         unflushed(folder)

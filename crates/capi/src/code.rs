@@ -180,6 +180,7 @@ fn of_kind(kind: &Kind) -> Code {
         Kind::Redirections(_) => Code::Login,
         Kind::Fenced { .. }
         | Kind::GroupUntold
+        | Kind::NotRemembered(_)
         | Kind::Session(_)
         | Kind::Ending(_)
         | Kind::Overdue { .. }

@@ -47,6 +47,7 @@ mod initiator_residuals;
 mod initiator_stripe_kills;
 mod initiator_stripes;
 mod initiator_text;
+mod initiator_witness;
 mod inventory;
 mod iser;
 mod iser_recovery;

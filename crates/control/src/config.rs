@@ -117,8 +117,8 @@ pub struct Config {
     /// Reload: no.
     pub control_socket: Option<Spanned<String>>,
     /// Folder for what outlives the daemon: reservations that hosts ask to persist (APTPL), mode
-    /// parameters, identifying information, wipes that have not ended. It is made if it is missing,
-    /// but not the folder that it is in.
+    /// parameters, identifying information, wipes that have not ended, sessions with other targets.
+    /// It is made if it is missing, but not the folder that it is in.
     /// Values: a path, from the folder of this file.
     /// Default: none, and hosts are told so.
     /// Reload: no.

@@ -80,6 +80,10 @@ pub enum Kind {
          still be carried out until its own portal has another one"
     )]
     GroupUntold,
+    /// The login succeeded, and [`Options::witness`](crate::Options::witness) did not take the
+    /// session; why.
+    #[error("the session cannot be used: {0}")]
+    NotRemembered(String),
     /// The target sends the login from one address to the next.
     #[error("login failed: more redirections than are followed; the last one to {0}")]
     Redirections(String),

@@ -96,6 +96,7 @@ mod stopwatch;
 mod stripe;
 mod survey;
 mod url;
+mod witness;
 
 pub use completions::Completion;
 pub use completions::CompletionQueue;
@@ -159,6 +160,8 @@ pub use url::UrlError;
 pub use url::may_hold_secrets;
 pub use url::secrets_in;
 pub use url::without_secrets;
+pub use witness::Nexus;
+pub use witness::Witness;
 
 // What the signatures above name of other crates, so that nobody needs those at the same versions.
 // Whoever brings a port of their own for a `Pump` finds its parts in `engine` and `clock`.

@@ -22,6 +22,7 @@ mod mover;
 mod overdue;
 mod paths;
 mod portals;
+mod witness;
 
 use std::time::Duration;
 
@@ -55,6 +56,7 @@ use crate::Error;
 use crate::Event;
 use crate::Kind;
 use crate::Management;
+use crate::Nexus;
 use crate::Oddity;
 use crate::Options;
 use crate::Request;
@@ -99,6 +101,8 @@ pub(crate) struct SessionDriver {
     closing: bool,
     /// How long another session is tried to be had in the place of this one, which is abandoned.
     replace_until: Option<Instant>,
+    /// The session of which the witness has heard, and not that it is over.
+    witnessed: Option<Nexus>,
 }
 
 #[derive(Debug)]
@@ -154,6 +158,7 @@ impl SessionDriver {
             moving: false,
             closing: false,
             replace_until: None,
+            witnessed: None,
         };
         link.connect(context);
         Ok(link)
@@ -391,16 +396,18 @@ impl SessionDriver {
             LoginOutput::Op(_) => {}
             LoginOutput::Done(login) => {
                 let portal = self.connections.first().map(Connection::portal).unwrap_or_default();
-                if !self.portals.ends_the_last(portal, login.portal_group_tag) {
-                    self.portals.failed(Some(portal), None);
-                    self.hang_up(context);
-                    return self.lost(self.error(Kind::GroupUntold), Duration::ZERO, context);
+                let portal = portal.to_owned();
+                if !self.portals.ends_the_last(&portal, login.portal_group_tag) {
+                    return self.not_taken(&portal, Kind::GroupUntold, context);
                 }
-                let is_refuge = self.portals.is_refuge(portal);
+                if let Err(why) = self.witness(&portal, login.portal_group_tag) {
+                    return self.not_taken(&portal, Kind::NotRemembered(why), context);
+                }
+                let is_refuge = self.portals.is_refuge(&portal);
                 if self.hands_back && self.portals.is_in_doubt() {
                     context.tell(Event::Settled { session: self.id });
                 }
-                self.portals.is_up(portal, login.portal_group_tag);
+                self.portals.is_up(&portal, login.portal_group_tag);
                 if let Some(got) = login.foreign_isid {
                     let (session, asked) = (self.id, self.isid);
                     context.tell(Event::Oddity { session, oddity: Oddity::Isid { asked, got } });
@@ -466,6 +473,13 @@ impl SessionDriver {
                 self.lost(error, Duration::ZERO, context);
             }
         }
+    }
+
+    /// The login over `portal` has succeeded, and makes no session that can be used.
+    fn not_taken<P: Port>(&mut self, portal: &str, kind: Kind, context: &mut Context<'_, P>) {
+        self.portals.failed(Some(portal), None);
+        self.hang_up(context);
+        self.lost(self.error(kind), Duration::ZERO, context);
     }
 
     /// A target that was there before may be absent while its server starts, and its portal group

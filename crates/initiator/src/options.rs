@@ -17,6 +17,7 @@ use crate::Auth;
 use crate::Checks;
 use crate::LocalTarget;
 use crate::Url;
+use crate::Witness;
 use crate::limits;
 
 /// The strongest first, but SHA-256 last: some targets mean SHA-1 by its number.
@@ -99,6 +100,8 @@ pub struct Options {
     /// way: it ends when the new one is there. Several paths begin when all of these are, or not at
     /// all: what is late on one would come over what is written over another.
     pub takes_over: bool,
+    /// Who hears of each session, before anything goes over it.
+    pub witness: Option<Arc<dyn Witness>>,
     /// Our alias, for the target's display.
     pub alias: Option<String>,
     /// By what we prove who we are and, if a target is in it, what it has to prove.
@@ -193,6 +196,7 @@ impl Options {
             enterprise: None,
             isid: None,
             takes_over: false,
+            witness: None,
             alias: None,
             account: None,
             algorithms: ALGORITHMS.to_vec(),

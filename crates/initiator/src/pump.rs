@@ -225,7 +225,11 @@ macro_rules! with_link {
             watch: &mut pump.watch,
         };
         match pump.links.get_mut($id) {
-            Some($link) => Some($body),
+            Some($link) => {
+                let result = $body;
+                $link.testify();
+                Some(result)
+            }
             None => None,
         }
     }};

@@ -14,6 +14,7 @@ mod inherited;
 mod output;
 mod plan;
 mod ports;
+mod remains;
 mod remotes;
 
 use std::io::Write;

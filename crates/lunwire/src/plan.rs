@@ -474,7 +474,8 @@ impl Draft {
     /// Opens the stores.
     pub(crate) fn open(&self) -> Result<Opened> {
         let state_folder = self.state_dir.as_deref().map(StateFolder::take).transpose()?;
-        let mut stores = Stores::with_remotes(Arc::new(Opener::default()));
+        let mut stores =
+            Stores::with_remotes(Arc::new(Opener::with_state(self.state_dir.as_deref())));
         let opened = self.open_nodes(&self.unit_maker(), &mut stores, &self.targets, &|_| None);
         let made = stores.made();
         let nodes = match opened {

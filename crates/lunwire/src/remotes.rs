@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Disks of other targets that are served again: how the daemon logs in to them.
 
+use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -17,7 +19,6 @@ use initiator::Kind;
 use initiator::Options;
 use initiator::Paths;
 use initiator::Url;
-use initiator::scsi;
 use iscsi::initiator::LoginError;
 use iscsi::initiator::SessionError;
 use remote::Remote;
@@ -32,13 +33,18 @@ use crate::client::refusal;
 use crate::client::refusal::Identity;
 use crate::client::same;
 use crate::credentials::Accounts;
+use crate::remains::Remains;
 
 /// How long to try to log in for the first time.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The initiator of a daemon, which is started with the first disk.
 #[derive(Debug, Default)]
-pub(crate) struct Opener(Mutex<Option<Initiator>>);
+pub(crate) struct Opener {
+    started: Mutex<Option<Initiator>>,
+    /// Where sessions are remembered.
+    state: Option<PathBuf>,
+}
 
 impl Remotes for Opener {
     fn open(&self, spec: &RemoteSpec) -> Result<OpenRemote, RemoteRefused> {
@@ -47,22 +53,33 @@ impl Remotes for Opener {
 }
 
 impl Opener {
+    /// Ends what a process before it has left, if there is a folder of `state`.
+    pub(crate) fn with_state(state: Option<&Path>) -> Self {
+        Self { started: Mutex::default(), state: state.map(Path::to_path_buf) }
+    }
+
     fn log_in(&self, spec: &RemoteSpec) -> Result<OpenRemote> {
         let address = client::disk_address(&spec.url)?;
         let url = address.first().context("there is no URL")?.clone();
         let mut accounts = Accounts::default();
-        let paths = address.urls().map(|url| {
-            let options = Options {
+        let mut options_of = |url: &Url| {
+            Ok(Options {
                 connect_patience: FIRST_PATIENCE,
                 // Hosts give up by themselves.
                 reconnect_patience: spec.wait.unwrap_or(Duration::MAX),
                 account: accounts.of_remote(url, spec)?,
                 ..Options::of_url(url)
-            };
-            Ok((options, url.lun.unwrap_or(0)))
-        });
-        let mut paths = paths.collect::<Result<Vec<_>>>()?;
-        accounts.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+            })
+        };
+        let mut remains = self.state.as_deref().map(Remains::of_a_disk);
+        let mut paths = Vec::new();
+        for url in address.urls() {
+            let mut options = options_of(url)?;
+            if let Some(remains) = &mut remains {
+                remains.remember(url, &mut options);
+            }
+            paths.push((options, url.lun.unwrap_or(0)));
+        }
         let identity = Identity::of(&paths.first().context("there is no URL")?.0);
         let initiator = self.initiator()?;
         let session = match paths.len() {
@@ -72,11 +89,12 @@ impl Opener {
         let session = session.map_err(|error| advised(error, &url, &identity))?;
         let lun = url.lun.unwrap_or(0);
         let disk = Disk::open(&session, lun).map_err(|error| advised(error, &url, &identity))?;
-        let names = scsi::designators(&mut session.unit(lun));
-        let names = names.map_err(|error| advised(error, &url, &identity))?;
-        let name = names.iter().find_map(same::unit_name);
-        let place = || format!("{} {lun}", url.target.as_deref().unwrap_or_default());
-        let named = name.unwrap_or_else(place);
+        let named = same::name_of(&session, &url);
+        let named = named.map_err(|error| advised(error, &url, &identity))?;
+        if let Some(remains) = remains {
+            remains.end(&named, &initiator, options_of)?;
+        }
+        accounts.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let remote = Remote::new(session, disk, &address.to_string(), spec.busy)?;
         let block = remote.block();
         Ok(OpenRemote { store: Arc::new(remote), block, identity: named })
@@ -84,7 +102,7 @@ impl Opener {
 
     fn initiator(&self) -> Result<Initiator> {
         // What the lock guards is whole between any two statements.
-        let mut started = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(initiator) = &*started {
             return Ok(initiator.clone());
         }

@@ -19,6 +19,7 @@ use engine::files::BlockDevice;
 use engine::files::Holder;
 use engine::limits::DEVICES_DEPTH_MAX;
 use initiator::Queue;
+use initiator::Session;
 use initiator::Url;
 use initiator::scsi;
 use rustix::fs::FileType;
@@ -156,6 +157,15 @@ pub(crate) fn unit_name(designator: &Designator) -> Option<String> {
         Designator::Naa(value) if !vpd::is_world_wide(value) => None,
         name => likely_name(name),
     }
+}
+
+/// What the disk of `session` at `url` is called, by whatever way it is reached; one without such
+/// a name by its place.
+pub(crate) fn name_of(session: &Session, url: &Url) -> Result<String, initiator::Error> {
+    let lun = url.lun.unwrap_or(0);
+    let names = scsi::designators(&mut session.unit(lun))?;
+    let place = || format!("{} {lun}", url.target.as_deref().unwrap_or_default());
+    Ok(names.iter().find_map(unit_name).unwrap_or_else(place))
 }
 
 /// One that hardly any other one has: of two with the same nothing is lost by asking.

@@ -48,6 +48,7 @@ use crate::args::AttachOptions;
 use crate::client;
 use crate::client::leaving;
 use crate::output;
+use crate::remains::Remains;
 
 /// How long all of an end may take: what clients have under way, the last flush, and the logout.
 const LEAVING_MOST: Duration = Duration::from_secs(30);
@@ -99,6 +100,10 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
     let ways = options::with_sessions(&address, options.sessions);
     let patience = if wait.is_zero() { Duration::MAX } else { wait };
     let mut login = login::patient(client::way(&options.client, &ways)?, patience, claim.as_ref());
+    let mut remains = listed.as_ref().map(|(book, _)| Remains::of_a_disk(book.folder()));
+    if let Some(remains) = &mut remains {
+        login::remember(remains, &mut login, &ways);
+    }
     if place.is_device()
         && let Err(error) = rustix::process::configure_io_flusher_behavior(true)
     {
@@ -131,6 +136,18 @@ pub(crate) fn run(options: &AttachOptions) -> Result<()> {
             return Err(ublk::explained(client::advised(error, &url), claim.as_ref(), &address));
         }
     };
+    let left = remains.map_or(Ok(()), |remains| {
+        login::end_what_remains(&remains, &initiator, &session, &address, &options.client)
+    });
+    match (left, &place) {
+        // The user is certain that nothing comes any more.
+        (Err(error), Place::Ublk(Some(_))) => output::warn(output::chain(&error)),
+        (Err(error), _) => {
+            session.logout();
+            return Err(error);
+        }
+        (Ok(()), _) => {}
+    }
     let geometry = disk.geometry();
     if let Some(text) = options::what_is_kept(options, keep_bytes, &geometry) {
         output::say(format_args!("{url}: {text}"));

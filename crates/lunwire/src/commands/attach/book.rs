@@ -96,6 +96,10 @@ impl Book {
         Ok(())
     }
 
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// By which its process is asked.
     pub(super) fn socket(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.sock"))

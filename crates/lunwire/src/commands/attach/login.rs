@@ -17,11 +17,14 @@ use initiator::Url;
 
 use super::ublk::Claim;
 use super::ublk::Mark;
+use crate::args::ClientOptions;
 use crate::client;
 use crate::client::Way;
 use crate::client::refusal;
 use crate::client::refusal::Identity;
+use crate::client::same;
 use crate::output;
+use crate::remains::Remains;
 
 /// Of a login that takes longer the user hears.
 const SOON: Duration = Duration::from_secs(2);
@@ -37,6 +40,26 @@ pub(super) fn patient(mut way: Way, patience: Duration, claim: Option<&Claim>) -
         options.isid = options.isid.or_else(|| claim.map(|claim| claim.mark.isid(number)));
     }
     way
+}
+
+/// Has the sessions written down, which are over the URLs of `ways`.
+pub(super) fn remember(remains: &mut Remains, way: &mut Way, ways: &Address) {
+    for (url, options) in ways.urls().zip(options_of(way)) {
+        remains.remember(url, options);
+    }
+}
+
+/// Ends what processes that are gone have left of theirs.
+pub(super) fn end_what_remains(
+    remains: &Remains,
+    initiator: &Initiator,
+    session: &Session,
+    address: &Address,
+    client: &ClientOptions,
+) -> Result<()> {
+    let url = address.first().context("there is no URL")?;
+    let name = same::name_of(session, url).map_err(|error| client::advised(error, url))?;
+    remains.end(&name, initiator, |url| client::options(client, url))
 }
 
 /// Of each path.

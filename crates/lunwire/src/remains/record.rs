@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The files of sessions: one for each, whole at any time, and locked as long as its process lives.
+
+use std::fs;
+use std::fs::DirBuilder;
+use std::fs::File;
+use std::fs::TryLockError;
+use std::io;
+use std::io::ErrorKind;
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use serde::Deserialize;
+use serde::Serialize;
+use wire::iscsi::Isid;
+
+/// The folder, within that of the state.
+const FOLDER: &str = "sessions";
+
+const KIND: &str = "json";
+
+/// One session, as far as another process has to know it that ends it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) url: String,
+    pub(super) target: Option<String>,
+    pub(super) lun: u16,
+    pub(super) initiator: String,
+    pub(super) isid: [u8; 6],
+    pub(super) portal: String,
+    pub(super) group: Option<u16>,
+    pub(super) disk: Option<String>,
+}
+
+impl Record {
+    pub(super) const fn isid(&self) -> Isid {
+        Isid(self.isid)
+    }
+
+    /// The name of its file: a nexus has one session.
+    fn name(&self) -> String {
+        let nexus = format!("{}\n{:?}\n{}", self.initiator, self.target, self.portal);
+        let isid: String = self.isid.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{isid}-{:08x}", crc::crc32c(nexus.as_bytes()))
+    }
+}
+
+/// The file of a session of this process.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) record: Record,
+    path: PathBuf,
+    file: File,
+}
+
+impl Held {
+    /// Writes down a session; with what error, and where, it cannot be.
+    pub(super) fn write(folder: &Path, record: Record) -> Result<Self, (PathBuf, io::Error)> {
+        let path = folder.join(record.name()).with_extension(KIND);
+        let draft = path.with_extension(format!("{}.new", std::process::id()));
+        let written = make(folder).and_then(|()| write(&draft, &path, &record));
+        if written.is_err() {
+            // It may be a part of it.
+            let _ = fs::remove_file(&draft);
+        }
+        match written {
+            Ok(file) => Ok(Self { record, path, file }),
+            Err(error) => Err((path, error)),
+        }
+    }
+
+    /// Nothing of the session is left.
+    pub(super) fn remove(self) {
+        remove(&self.path, &self.file);
+    }
+}
+
+fn write(draft: &Path, path: &Path, record: &Record) -> io::Result<File> {
+    let mut flags = File::options();
+    let mut file = flags.write(true).create(true).truncate(true).mode(0o600).open(draft)?;
+    // It never has its name without the lock.
+    file.lock()?;
+    file.write_all(&serde_json::to_vec(record)?)?;
+    file.sync_all()?;
+    fs::rename(draft, path)?;
+    engine::files::sync_name(path, &file)?;
+    Ok(file)
+}
+
+/// Takes `path` away, unless it is another file than `file` by now.
+fn remove(path: &Path, file: &File) {
+    if is_at(path, file) {
+        // One that stays has somebody end what has ended.
+        let _ = fs::remove_file(path);
+        // There may be others in it.
+        let _ = path.parent().map(fs::remove_dir);
+    }
+}
+
+fn is_at(path: &Path, file: &File) -> bool {
+    let number = |facts: io::Result<fs::Metadata>| facts.map(|it| (it.dev(), it.ino())).ok();
+    let own = number(file.metadata());
+    own.is_some() && own == number(fs::symlink_metadata(path))
+}
+
+/// The file of a session whose process is gone; nobody else has it.
+#[derive(Debug)]
+pub(super) struct Orphan {
+    pub(super) record: Record,
+    pub(super) path: PathBuf,
+    file: File,
+}
+
+impl Orphan {
+    /// Nothing of the session is left.
+    pub(super) fn forget(self) {
+        remove(&self.path, &self.file);
+    }
+}
+
+/// Where the files are for a process that keeps its state in `state`.
+pub(super) fn folder(state: &Path) -> PathBuf {
+    state.join(FOLDER)
+}
+
+/// Makes the folder, for its user alone, if it is missing.
+fn make(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Ok(()) => engine::files::sync_name(folder, &File::open(folder)?),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Nobody else ends sessions in `folder` as long as this is there.
+pub(super) fn lock(folder: &Path) -> io::Result<File> {
+    make(folder)?;
+    let lock = File::open(folder)?;
+    lock.lock()?;
+    Ok(lock)
+}
+
+/// All sessions of processes that are gone.
+pub(super) fn orphans(folder: &Path) -> Result<Vec<Orphan>> {
+    let mut orphans = Vec::new();
+    let unreadable = || format!("cannot read {}", folder.display());
+    for entry in fs::read_dir(folder).with_context(unreadable)? {
+        let path = entry.with_context(unreadable)?.path();
+        let shown = path.display();
+        if path.extension().is_none_or(|kind| kind != KIND) {
+            continue;
+        }
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            file => file.with_context(|| format!("cannot read {shown}"))?,
+        };
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => continue,
+            locked => locked.with_context(|| format!("cannot lock {shown}"))?,
+        }
+        // Its process may have ended in order, or written it anew.
+        if !is_at(&path, &file) {
+            continue;
+        }
+        let record = serde_json::from_reader(&file).with_context(|| {
+            format!("{shown} is no session; try: rm {shown}, when nobody is to be kept from disks")
+        })?;
+        orphans.push(Orphan { record, path, file });
+    }
+    Ok(orphans)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that panics has failed
+mod tests {
+    use super::*;
+
+    fn record(isid: u8) -> Record {
+        Record {
+            url: "iscsi://host/iqn.x:disk/1".into(),
+            target: Some("iqn.x:disk".into()),
+            lun: 1,
+            initiator: "iqn.x:me".into(),
+            isid: [0x80, 0, 0, 0, 0, isid],
+            portal: "host:3260".into(),
+            group: Some(1),
+            disk: None,
+        }
+    }
+
+    fn left(folder: &Path) -> Vec<Record> {
+        orphans(folder).unwrap().into_iter().map(|orphan| orphan.record).collect()
+    }
+
+    #[test]
+    fn a_session_is_left_by_a_process_that_is_gone() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = folder(state.path());
+        let [one, other] = [1, 2].map(|isid| Held::write(&folder, record(isid)).unwrap());
+        assert!(left(&folder).is_empty(), "both live");
+        // As if it was killed: the lock ends with the file.
+        drop(one);
+        assert_eq!(left(&folder), [record(1)]);
+        assert_eq!(left(&folder), [record(1)], "until it is ended");
+        let [orphan] = <[_; 1]>::try_from(orphans(&folder).unwrap()).unwrap();
+        assert!(left(&folder).is_empty(), "somebody is ending it");
+        orphan.forget();
+        other.remove();
+        assert!(!folder.exists(), "nothing is left in it");
+    }
+
+    #[test]
+    fn a_session_that_is_written_down_anew_is_not_taken_away_with_the_old_one() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = folder(state.path());
+        let old = Held::write(&folder, record(1)).unwrap();
+        let known = Record { disk: Some("naa.1".into()), ..record(1) };
+        let new = Held::write(&folder, known.clone()).unwrap();
+        old.remove();
+        assert!(left(&folder).is_empty(), "it lives");
+        drop(new);
+        assert_eq!(left(&folder), [known]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = folder(state.path());
+        drop(lock(&folder).unwrap());
+        fs::write(folder.join("draft.1.new"), "{").unwrap();
+        assert!(left(&folder).is_empty());
+        fs::write(folder.join("broken.json"), "{").unwrap();
+        let error = format!("{:#}", orphans(&folder).unwrap_err());
+        assert!(error.contains("broken.json is no session; try: rm"), "{error}");
+        let file = state.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(Held::write(&self::folder(&file), record(1)).is_err());
+    }
+}
