@@ -122,8 +122,8 @@ def test_errors_have_fields(disk):
             disk.discard(0, wrong)
     failed(lunwire.Code.URL, lambda: lunwire.connect("iscsi://127.0.0.1"))
     failed(lunwire.Code.OPTION, lambda: lunwire.connect(URL, no_such="1"))
-    failed(lunwire.Code.UNREACHABLE, lambda: lunwire.connect(
-        "iscsi://127.0.0.1:1/iqn.2026-01.test:a/0", patience="0"))
+    assert failed(lunwire.Code.UNREACHABLE, lambda: lunwire.connect(
+        "iscsi://127.0.0.1:1/iqn.2026-01.test:a/0", patience="0")).errno == errno.ECONNREFUSED
     disk.close()
     disk.close()
     failed(lunwire.Code.HANDLE, disk.flush)

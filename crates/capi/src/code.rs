@@ -147,6 +147,7 @@ impl Failure {
         let told = match self {
             Self::Of(error) => match error.kind() {
                 Kind::System(error) => error.raw_os_error(),
+                Kind::Unreachable { system, .. } => *system,
                 _ => None,
             },
             Self::Own(..) => None,

@@ -112,7 +112,8 @@ static void logins(const char *url, const char *chap_url, const char *secret_fil
 
     GOOD(lunwire_options_new(&options));
     GOOD(lunwire_options_set(options, "patience", "0"));
-    FAILS(LUNWIRE_E_UNREACHABLE, lunwire_connect("iscsi://127.0.0.1:1/iqn.2026-01.test:a/0", options, &disk));
+    const char *nobody = "iscsi://127.0.0.1:1/iqn.2026-01.test:a/0";
+    assert(FAILS(LUNWIRE_E_UNREACHABLE, lunwire_connect(nobody, options, &disk)).system == ECONNREFUSED);
     snprintf(wrong, sizeof wrong, "%.*s/7", (int)(strrchr(url, '/') - url), url);
     FAILS(LUNWIRE_E_NO_DISK, lunwire_connect(wrong, options, &disk));
     snprintf(wrong, sizeof wrong, "%.*s", (int)(strstr(url, "/iqn") - url), url);

@@ -6,6 +6,8 @@
 use std::io::Write;
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -185,6 +187,26 @@ fn a_target_that_drops_the_session_at_each_command_is_left_in_time() {
     let error = end.unwrap_err();
     assert!(matches!(error.kind(), Kind::Session(_) | Kind::Ending(_)), "{error:?}");
     assert!(time < LIMIT * 4, "{time:?}");
+}
+
+/// The pauses between two tries grow: the try after 6.3 s is followed by one after 11.3 s.
+#[test]
+fn a_session_is_given_up_when_the_patience_ends_and_not_at_the_next_try() {
+    let shutter: Arc<OnceLock<Arc<AtomicBool>>> = Arc::default();
+    let own = Arc::clone(&shutter);
+    let mock = Mock::start(move |_, _, numbers| {
+        if let Some(shut) = own.get() {
+            shut.store(true, Ordering::SeqCst);
+        }
+        // It did not ask to log out.
+        let (itt, time2wait, time2retain) = (Itt(0x0bad), 0, 0);
+        let answer = LogoutResponse { response: 0, itt, numbers, time2wait, time2retain };
+        vec![(Response::Logout(answer), Vec::new())]
+    });
+    shutter.set(mock.shutter()).unwrap();
+    let patience = Duration::from_millis(6500);
+    let (result, took, told) = read(&mock, |options| options.reconnect_patience = patience);
+    assert!(result.is_err() && took >= patience, "{took:?}: {told:?}");
 }
 
 /// Each login succeeds, and then the target hangs up: a session that carries nothing is none.

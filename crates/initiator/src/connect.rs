@@ -187,13 +187,13 @@ impl Connector for Threads {
 /// Tries the first one, and soon all the others at once.
 fn first_of(transport: Transport, portals: &[String]) -> Result<Connected, Error> {
     let (found, results) = mpsc::channel();
-    let mut reasons: Vec<String> = Vec::new();
+    let mut refused: Vec<Refusal> = Vec::new();
     let (named, others) = portals.split_at(portals.len().min(1));
     start(transport, named, &found);
     if !others.is_empty() {
         match results.recv_timeout(HEAD_START) {
             Ok(Ok(connected)) => return Ok(connected),
-            Ok(Err(reason)) => reasons.push(reason),
+            Ok(Err(refusal)) => refused.push(refusal),
             Err(_) => {}
         }
         start(transport, others, &found);
@@ -202,18 +202,50 @@ fn first_of(transport: Transport, portals: &[String]) -> Result<Connected, Error
     for result in results {
         match result {
             Ok(connected) => return Ok(connected),
-            Err(reason) if !reasons.contains(&reason) => reasons.push(reason),
+            Err(refusal) if !refused.contains(&refusal) => refused.push(refusal),
             Err(_) => {}
         }
     }
+    let system = match refused.as_slice() {
+        [one] => one.system,
+        _ => None,
+    };
+    let reasons: Vec<String> = refused.into_iter().map(|refusal| refusal.reason).collect();
     let reason =
         if reasons.is_empty() { "no address is known".to_owned() } else { reasons.join("; ") };
-    Err(Error::unreachable(portals, reason))
+    Err(Error::unreachable_as(portals, reason, system))
+}
+
+/// Linux: connection timed out.
+const ETIMEDOUT: i32 = 110;
+
+/// Why there is no connection.
+#[derive(Debug, PartialEq, Eq)]
+struct Refusal {
+    reason: String,
+    system: Option<i32>,
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        let system = match error.kind() {
+            // Of a wait that this side ends.
+            io::ErrorKind::TimedOut => Some(ETIMEDOUT),
+            _ => error.raw_os_error(),
+        };
+        Self { reason: error.to_string(), system }
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Self {
+        Self { reason, system: None }
+    }
 }
 
 /// A name server that does not answer delays its own portal only. Threads that are not waited for
 /// end by their time-out.
-fn start(transport: Transport, portals: &[String], found: &Sender<Result<Connected, String>>) {
+fn start(transport: Transport, portals: &[String], found: &Sender<Result<Connected, Refusal>>) {
     for portal in portals {
         let (portal, found) = (portal.clone(), found.clone());
         let _ = thread::Builder::new()
@@ -222,17 +254,17 @@ fn start(transport: Transport, portals: &[String], found: &Sender<Result<Connect
     }
 }
 
-fn try_portal(transport: Transport, portal: &str, found: &Sender<Result<Connected, String>>) {
+fn try_portal(transport: Transport, portal: &str, found: &Sender<Result<Connected, Refusal>>) {
     if transport == Transport::Ether {
         let peer = SocketAddr::from(([0, 0, 0, 0], 0));
-        let line = line_to_station(portal);
+        let line = line_to_station(portal).map_err(Refusal::from);
         let _ = found.send(line.map(|line| Connected { line, peer, portal: portal.to_owned() }));
         return;
     }
     let addresses = match portal.to_socket_addrs() {
         Ok(addresses) => addresses.take(ADDRESSES_MAX),
         Err(error) => {
-            let _ = found.send(Err(error.to_string()));
+            let _ = found.send(Err(error.into()));
             return;
         }
     };
@@ -258,7 +290,7 @@ fn line_to_station(portal: &str) -> Result<Line, String> {
     Ok(Line::Stream(TcpStream::from(stream)))
 }
 
-fn line_to(peer: SocketAddr, transport: Transport) -> Result<Line, String> {
+fn line_to(peer: SocketAddr, transport: Transport) -> Result<Line, Refusal> {
     if transport == Transport::Verbs {
         let asked = verbs::Outgoing::connect(peer, &iser::Initiator::ASKED, CONNECT_TIMEOUT);
         let stands = asked.map_err(|error| error.to_string())?;
@@ -268,5 +300,5 @@ fn line_to(peer: SocketAddr, transport: Transport) -> Result<Line, String> {
         engine::forget_unsent_at_close(&stream)?;
         Ok(stream)
     });
-    result.map(Line::Stream).map_err(|error| error.to_string())
+    Ok(Line::Stream(result?))
 }

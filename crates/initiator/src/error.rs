@@ -59,6 +59,8 @@ pub enum Kind {
         portals: String,
         /// What the system said.
         reason: String,
+        /// Its number (`errno`), where it said the same of all.
+        system: Option<i32>,
     },
     /// The login failed.
     #[error("login failed: {0}")]
@@ -306,7 +308,12 @@ impl Error {
     /// None of `portals` takes a connection.
     #[must_use]
     pub fn unreachable(portals: &[String], reason: String) -> Self {
-        Self::new(Kind::Unreachable { portals: portals.join(", "), reason })
+        Self::unreachable_as(portals, reason, None)
+    }
+
+    /// The same, with the number that the system gave for it.
+    pub(crate) fn unreachable_as(portals: &[String], reason: String, system: Option<i32>) -> Self {
+        Self::new(Kind::Unreachable { portals: portals.join(", "), reason, system })
     }
 
     pub(crate) fn new(kind: Kind) -> Self {

@@ -569,12 +569,14 @@ impl SessionDriver {
         if self.closing {
             return self.lost_while_closing(error, context);
         }
-        if now.since(since) >= self.patience() {
+        let left = self.patience().saturating_sub(now.since(since));
+        if left.is_zero() {
             return self.die(Some(error), context);
         }
         let pause = self.pause(limits::BACKOFF_MAX);
         let pause = if self.attempts == 0 { wait } else { pause.max(wait) };
-        self.state = State::Waiting(now + pause);
+        // The last try is at the end of the patience.
+        self.state = State::Waiting(now + pause.min(left));
         if self.hands_back {
             let unsent = self.error(Kind::Ending(Ending::Lost { sent: false }));
             self.end_requests(&unsent, context);
