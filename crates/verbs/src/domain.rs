@@ -76,8 +76,9 @@ unsafe impl Sync for Domain {}
 // SAFETY: a region may be given up by any thread.
 unsafe impl Send for Region {}
 
-/// Those that are in use.
-static DOMAINS: Mutex<Vec<Weak<Domain>>> = Mutex::new(Vec::new());
+/// Those that are in use, and the addresses of their contexts: who looks for one must not hold
+/// another, which its last connection would then leave behind when it closes the device.
+static DOMAINS: Mutex<Vec<(usize, Weak<Domain>)>> = Mutex::new(Vec::new());
 
 impl Domain {
     /// That of the device which the library has opened as `context`. It closes one that was taken
@@ -88,9 +89,10 @@ impl Domain {
         context: NonNull<Context>,
     ) -> Result<Arc<Self>, VerbsError> {
         let mut all = DOMAINS.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|one| one.strong_count() > 0);
-        let found = all.iter().filter_map(Weak::upgrade).find(|one| one.context == context);
-        if let Some(found) = found {
+        all.retain(|(_, one)| one.strong_count() > 0);
+        let place = context.as_ptr().addr();
+        let mut of_device = all.iter().filter(|(known, _)| *known == place);
+        if let Some(found) = of_device.find_map(|(_, one)| one.upgrade()) {
             return Ok(found);
         }
         let facts = Facts::ask(api, context)?;
@@ -98,7 +100,7 @@ impl Domain {
         let pd = unsafe { (api.ibv_alloc_pd)(context.as_ptr()) };
         let pd = NonNull::new(pd).ok_or_else(|| VerbsError::last(Doing::Domain))?;
         let domain = Arc::new(Self { api, context, pd, facts, shown: Mutex::default() });
-        all.push(Arc::downgrade(&domain));
+        all.push((place, Arc::downgrade(&domain)));
         Ok(domain)
     }
 

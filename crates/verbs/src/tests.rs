@@ -481,6 +481,26 @@ fn a_device_that_is_gone_is_left_before_it_is_closed() {
     must_be_gone();
 }
 
+/// Each thread has a device of its own. Who looks for the domain of one must not be the last to
+/// have another's.
+#[test]
+fn a_device_is_left_in_time_while_others_are_looked_for() {
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                world(|world| world.is_device_dead = true);
+                for _ in 0..ROUNDS {
+                    drop(incoming(&listen()));
+                    must_be_gone();
+                }
+            });
+        }
+    });
+}
+
+/// It was seen within some hundreds.
+const ROUNDS: usize = 5000;
+
 #[test]
 fn devices_have_names_and_kinds() {
     let all = crate::device::look(&API);
