@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a running daemon can be asked through its control socket: one JSON line each way.
 
+mod load;
+
 use serde::Deserialize;
 use serde::Serialize;
+
+pub use load::Load;
+pub use load::LunLoad;
+pub use load::SessionLoad;
 
 /// Longest request, bytes: one carries a path, which the system bounds to 4096 and JSON may double.
 pub const REQUEST_LEN_MAX: usize = 16 << 10;
@@ -26,6 +32,8 @@ pub enum Request {
     },
     /// Where the time of commands went.
     Layers,
+    /// What disks and sessions have done, for who makes rates of it.
+    Load,
     /// The target port groups of all units.
     PortGroups,
     /// Change the state of a target port group.
@@ -130,6 +138,8 @@ pub enum Reply {
     },
     /// To `Layers`.
     Layers(Layers),
+    /// To `Load`.
+    Load(Load),
     /// To `PortGroups`.
     PortGroups {
         /// By target, number and group.
@@ -223,6 +233,18 @@ pub enum Reply {
         /// Why, and what to do.
         message: String,
     },
+}
+
+impl Reply {
+    /// As it is written down, with the end of its line. Made here once for all who tell it: it is
+    /// some 30 KB of code.
+    #[must_use]
+    pub fn line(&self) -> Vec<u8> {
+        // All of it can be written down.
+        let mut text = serde_json::to_vec(self).unwrap_or_default();
+        text.push(b'\n');
+        text
+    }
 }
 
 /// What is otherwise in a configuration that was read again.
@@ -734,6 +756,7 @@ mod tests {
             Request::Status,
             Request::Sessions,
             Request::Layers,
+            Request::Load,
             Request::LogoutSession { tsih: 7, timeout_s: 10 },
             Request::DropSession { tsih: 7 },
             Request::ResizeLun { target: None, lun: 1, bytes: 1 << 40, shrink: false },

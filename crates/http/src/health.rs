@@ -5,6 +5,9 @@ use crate::looks::Look;
 use crate::looks::Seen;
 use crate::looks::Serving;
 
+pub(crate) const OPENING: &str = "disks are being opened";
+pub(crate) const STOPPING: &str = "the daemon stops";
+
 /// What a probe is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Health {
@@ -34,8 +37,8 @@ impl Look {
     /// Whether hosts are served: listeners stand, and all LUNs can be used.
     pub(crate) fn readiness(&self) -> Health {
         match &self.seen {
-            Seen::Opening => Health::of(&["disks are being opened".into()]),
-            Seen::Stopping => Health::of(&["the daemon stops".into()]),
+            Seen::Opening => Health::of(&[OPENING.into()]),
+            Seen::Stopping => Health::of(&[STOPPING.into()]),
             Seen::Serving(serving) => {
                 let mut wrong = silent(serving);
                 if serving.portals.is_empty() && serving.stations == 0 {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The HTTP port of a daemon: metrics for Prometheus, health for who watches it.
+//! The HTTP port of a daemon: metrics for Prometheus, health for who watches it, and what the
+//! control socket tells.
 //!
 //! ```text
 //! clients --> connections --> routes --> looks --> target::Target::figures
-//!             (HTTP, limits)             (one at a time, shared)
+//!             (HTTP, limits)    |        (one at a time, shared)
+//!                               `------> api ----> Desk: who answers at the control socket
 //! ```
 //!
 //! One thread of its own has it all, at a lower priority than reactors. It asks these by a letter,
@@ -11,6 +13,7 @@
 //! `routes`.
 #![forbid(unsafe_code)]
 
+mod api;
 mod connections;
 mod health;
 mod limits;
@@ -21,6 +24,7 @@ mod routes;
 #[cfg(test)]
 mod tests;
 
+pub use api::Desk;
 pub use port::Http;
 pub use port::HttpError;
 pub use port::Listener;

@@ -29,6 +29,20 @@ pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(2);
 /// What was seen is told for so long: however many ask, reactors are asked ten times in a second.
 pub(crate) const FRESH: Duration = Duration::from_millis(100);
 
+/// A difference to the file is told for so long: the file is read for it, twice.
+pub(crate) const DIFFERENCE_FRESH: Duration = Duration::from_secs(2);
+
+/// Longest answer of the daemon, bytes: some ten thousand sessions.
+pub(crate) const ANSWER_LEN_MAX: usize = 16 << 20;
+
+/// A long answer is told for longer, a second for each so many bytes: those who do not take theirs
+/// hold no more together than what comes in [`SILENCE_MAX`].
+pub(crate) const ANSWER_BYTES_PER_SECOND: usize = 1 << 20;
+
+/// Threads that wait for reactors, and for a file: one for each thing that can be asked, some for
+/// looks.
+pub(crate) const BLOCKING_MAX: usize = 8;
+
 /// Logical units that are told of one by one.
 pub(crate) const LUNS_MAX: usize = 2048;
 

@@ -14,6 +14,12 @@ use target::Target;
 use target::TargetSnapshot;
 use tokio::task;
 
+use crate::Desk;
+use crate::api::Answers;
+use crate::api::Resource;
+use crate::api::Told;
+use crate::health::OPENING;
+use crate::health::STOPPING;
 use crate::limits::ANSWER_WAIT;
 use crate::limits::FRESH;
 use crate::metrics;
@@ -24,6 +30,7 @@ use crate::metrics::Format;
 pub(crate) struct Looks {
     about: About,
     stage: Mutex<Stage>,
+    answers: Answers,
     /// Held by who looks.
     last: tokio::sync::Mutex<Option<(Instant, Arc<Look>)>>,
 }
@@ -40,7 +47,7 @@ pub(crate) struct About {
 #[derive(Clone, Debug)]
 enum Stage {
     Opening,
-    Serving(Arc<Target>),
+    Serving(Arc<Target>, Arc<dyn Desk>),
     Stopping,
 }
 
@@ -81,11 +88,12 @@ impl Looks {
     pub(crate) fn new(version: &'static str) -> Self {
         let cycles_per_second = target::engine::cycles::per_second();
         let about = About { version, cycles_per_second };
-        Self { about, stage: Mutex::new(Stage::Opening), last: tokio::sync::Mutex::default() }
+        let (stage, last) = (Mutex::new(Stage::Opening), tokio::sync::Mutex::default());
+        Self { about, stage, answers: Answers::default(), last }
     }
 
-    pub(crate) fn serves(&self, target: Arc<Target>) {
-        self.reaches(Stage::Serving(target));
+    pub(crate) fn serves(&self, target: Arc<Target>, desk: Arc<dyn Desk>) {
+        self.reaches(Stage::Serving(target, desk));
     }
 
     pub(crate) fn stops(&self) {
@@ -96,12 +104,25 @@ impl Looks {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
     }
 
+    fn stage(&self) -> Stage {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The answer of the daemon.
+    pub(crate) async fn answer(&self, resource: Resource) -> Told {
+        match self.stage() {
+            Stage::Opening => Told::nobody(OPENING),
+            Stage::Stopping => Told::nobody(STOPPING),
+            Stage::Serving(_, desk) => self.answers.now(resource, desk).await,
+        }
+    }
+
     /// What there is to see now. Who comes while somebody looks waits for him, and looks himself if
     /// that began before he came.
     pub(crate) async fn now(&self) -> Arc<Look> {
         let came = Instant::now();
         let mut last = self.last.lock().await;
-        let stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let stage = self.stage();
         if let Some((begun, look)) = &*last
             && (*begun >= came || begun.elapsed() < FRESH)
             && look.seen.is_of(&stage)
@@ -113,7 +134,8 @@ impl Looks {
             Stage::Opening => Seen::Opening,
             Stage::Stopping => Seen::Stopping,
             // It waits for reactors: other connections do not.
-            Stage::Serving(target) => match task::spawn_blocking(move || serving(&target)).await {
+            Stage::Serving(target, _) => match task::spawn_blocking(move || serving(&target)).await
+            {
                 Ok(seen) => Seen::Serving(Box::new(seen)),
                 Err(_) => Seen::Stopping,
             },
@@ -133,7 +155,7 @@ impl Seen {
         matches!(
             (self, stage),
             (Self::Opening, Stage::Opening)
-                | (Self::Serving(_), Stage::Serving(_))
+                | (Self::Serving(_), Stage::Serving(..))
                 | (Self::Stopping, Stage::Stopping)
         )
     }

@@ -13,8 +13,10 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
+use crate::api::Desk;
 use crate::connections;
 use crate::connections::Limits;
+use crate::limits::BLOCKING_MAX;
 use crate::limits::NICE;
 use crate::looks::Looks;
 
@@ -96,7 +98,7 @@ impl Http {
         let runtime = runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            .max_blocking_threads(1)
+            .max_blocking_threads(BLOCKING_MAX)
             .thread_name("http-looks")
             .build()?;
         let socket = {
@@ -125,9 +127,9 @@ impl Http {
         self.address
     }
 
-    /// All disks are open, and `target` serves them.
-    pub fn serves(&self, target: Arc<Target>) {
-        self.looks.serves(target);
+    /// All disks are open, `target` serves them, and `desk` answers what is asked of it.
+    pub fn serves(&self, target: Arc<Target>, desk: Arc<dyn Desk>) {
+        self.looks.serves(target, desk);
     }
 
     /// Initiators are asked to log out.

@@ -13,55 +13,108 @@ use hyper::header;
 use hyper::header::HeaderValue;
 use hyper::http::uri::Authority;
 
+use crate::api;
+use crate::api::How;
+use crate::api::Resource;
+use crate::api::Told;
 use crate::health::Health;
 use crate::looks::Looks;
 use crate::metrics::Format;
 
 const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
 
 /// What is there, for who asks for something else.
-const PATHS: &str = "no such page; there are /metrics, /healthz and /readyz\n";
+const PATHS: &str = "no such page; there are /metrics, /healthz, /readyz and what \
+    /api/v1/openapi.json describes\n";
+
+/// What comes with each answer. That scripts of other sites may read it is told by none.
+const HEADERS: [(&str, &str); 3] = [
+    ("cache-control", "no-store"),
+    ("x-content-type-options", "nosniff"),
+    ("cross-origin-resource-policy", "same-origin"),
+];
+
+/// Where a browser says whose page has asked.
+const SITE: &str = "sec-fetch-site";
+
+/// What there is.
+#[derive(Clone, Copy, Debug)]
+enum Page {
+    Metrics,
+    Health,
+    Readiness,
+    Description,
+    Answer(Resource),
+}
+
+impl Page {
+    fn at(path: &str) -> Option<Self> {
+        Some(match path {
+            "/metrics" => Self::Metrics,
+            "/healthz" => Self::Health,
+            "/readyz" => Self::Readiness,
+            api::DESCRIPTION_PATH => Self::Description,
+            path => Self::Answer(Resource::at(path)?),
+        })
+    }
+}
 
 /// The answer to a request, whose body nobody reads.
 pub(crate) async fn answer<B>(looks: &Looks, request: &Request<B>) -> Response<Full<Bytes>> {
     if !is_meant(request) {
-        let said = "ask by an address, or localhost\n";
+        let said = "ask by an address of this machine, or localhost\n";
         return response(StatusCode::MISDIRECTED_REQUEST, TEXT, said.into());
     }
     let path = request.uri().path();
-    if !matches!(path, "/metrics" | "/healthz" | "/readyz") {
-        return response(StatusCode::NOT_FOUND, TEXT, PATHS.into());
+    if path.starts_with(api::ROOT) && is_of_another_site(request) {
+        let said = "no page of another site may ask\n";
+        return response(StatusCode::FORBIDDEN, TEXT, said.into());
     }
+    let Some(page) = Page::at(path) else {
+        return response(StatusCode::NOT_FOUND, TEXT, PATHS.into());
+    };
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let said = "GET and HEAD are right here\n";
         let mut refused = response(StatusCode::METHOD_NOT_ALLOWED, TEXT, said.into());
         refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refused;
     }
-    let look = looks.now().await;
-    match path {
-        "/metrics" => {
+    match page {
+        Page::Description => response(StatusCode::OK, JSON, api::DESCRIPTION.into()),
+        Page::Answer(resource) => told(looks.answer(resource).await),
+        Page::Metrics => {
             let format = format(request);
-            match look.page(format) {
+            match looks.now().await.page(format) {
                 Some(page) => response(StatusCode::OK, format.content_type(), page),
                 None => response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "no metrics\n".into()),
             }
         }
-        "/healthz" => probe(look.health()),
-        _ => probe(look.readiness()),
+        Page::Health => probe(looks.now().await.health()),
+        Page::Readiness => probe(looks.now().await.readiness()),
     }
 }
 
-/// Whether it was sent to an address, or to `localhost`. A name that somebody else has made to lead
-/// here is that of a page which wants to read in a browser what is told here.
+/// Whether it was sent to an address of this machine, or to `localhost`. A name that somebody else
+/// has made to lead here is that of a page which wants to read in a browser what is told here.
 fn is_meant<B>(request: &Request<B>) -> bool {
-    let Some(host) = request.headers().get(header::HOST) else { return true };
+    let mut hosts = request.headers().get_all(header::HOST).into_iter();
+    let Some(host) = hosts.next() else { return true };
     let Some(host) = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) else {
         return false;
     };
     let name = host.host();
     let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
+    let is_here = |address: IpAddr| address.to_canonical().is_loopback();
+    let is_meant = name.eq_ignore_ascii_case("localhost") || address.parse().is_ok_and(is_here);
+    is_meant && hosts.next().is_none()
+}
+
+/// Whether a browser says that a page from somewhere else asks. It could not read the answer, but
+/// it could see how long that takes, and ask without end.
+fn is_of_another_site<B>(request: &Request<B>) -> bool {
+    let mut sites = request.headers().get_all(SITE).into_iter();
+    sites.any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"))
 }
 
 /// OpenMetrics, unless somebody wants the older format and does not know this one.
@@ -75,6 +128,15 @@ fn format<B>(request: &Request<B>) -> Format {
     }
 }
 
+fn told(Told { how, text }: Told) -> Response<Full<Bytes>> {
+    let status = match how {
+        How::Answered => StatusCode::OK,
+        How::Refused => StatusCode::CONFLICT,
+        How::Nobody => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    response(status, JSON, text)
+}
+
 fn probe(health: Health) -> Response<Full<Bytes>> {
     let status = if health.is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     response(status, TEXT, health.said.into())
@@ -85,7 +147,8 @@ fn response(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Ful
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
     response
 }

@@ -7,11 +7,15 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::time::Duration;
 use std::time::Instant;
 
+use control::admin::Reply;
+use control::admin::Request;
 use target::Target;
 
+use crate::Desk;
 use crate::Http;
 use crate::Listener;
 use crate::connections::Limits;
@@ -36,6 +40,36 @@ pub(crate) fn target() -> Target {
     let node = target::Node::new(IQN.to_owned(), vec![(0, Arc::new(unit))]);
     let listen: SocketAddr = "127.0.0.1:0".parse().unwrap();
     Target::start(target::Plan::new(vec![listen.into()], vec![node], stores)).unwrap()
+}
+
+/// Counts what it is asked, and takes its time.
+#[derive(Debug, Default)]
+pub(crate) struct Clerk {
+    asked: Mutex<Vec<Request>>,
+    takes: Duration,
+    /// Says so much.
+    says: usize,
+}
+
+impl Desk for Clerk {
+    fn answer(&self, request: &Request) -> Reply {
+        let mut asked = self.asked.lock().unwrap();
+        asked.push(request.clone());
+        let number = asked.len();
+        drop(asked);
+        std::thread::sleep(self.takes);
+        match request {
+            Request::Sessions => {
+                Reply::Sessions { sessions: Vec::new(), silent_reactors: vec![number] }
+            }
+            Request::Dump => unreachable!("it may say what is nobody's business"),
+            Request::Status => Reply::Dumped { text: "a".repeat(self.says), warnings: Vec::new() },
+            Request::Reload { dry_run: true, destroy_data: false } => {
+                Reply::Error { message: "there is no \"file\"".into() }
+            }
+            _ => Reply::Done,
+        }
+    }
 }
 
 fn port() -> Http {
@@ -84,7 +118,7 @@ fn probes_hear_how_far_the_daemon_is() {
     assert_eq!(get(&http, "/readyz"), (503, "disks are being opened\n".into()));
     assert!(get(&http, "/metrics").1.contains("\nlunwire_ready 0\n"));
     let target = Arc::new(target());
-    http.serves(Arc::clone(&target));
+    http.serves(Arc::clone(&target), Arc::new(Clerk::default()));
     assert_eq!(get(&http, "/healthz"), (200, "ok\n".into()));
     assert_eq!(get(&http, "/readyz"), (200, "ok\n".into()));
     let (status, page) = get(&http, "/metrics?of=all");
@@ -105,7 +139,7 @@ fn probes_hear_how_far_the_daemon_is() {
 #[test]
 fn paths_and_methods_that_there_are_not_are_refused() {
     let http = port();
-    for path in ["/", "/metrics/", "/healthz/x", "/%6detrics", "//metrics", "*"] {
+    for path in ["/metrics/", "/healthz/x", "/%6detrics", "//metrics", "*"] {
         assert_eq!(get(&http, path).0, 404, "{path}");
     }
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get", "ANY"] {
@@ -141,7 +175,120 @@ fn other_names_than_ours_are_refused() {
     for bad in ["example.com", "localhost.example.com:9260", "127.0.0.1.example.com", "", "a b"] {
         assert_eq!(asked_as(&format!("Host: {bad}\r\n")), 421, "{bad}");
     }
+    for bad in ["192.0.2.1:9260", "[2001:db8::1]", "0.0.0.0", "10.0.0.1"] {
+        assert_eq!(asked_as(&format!("Host: {bad}\r\n")), 421, "{bad}: another machine");
+    }
+    for good in ["127.9.9.9:1", "[::ffff:127.0.0.1]:80"] {
+        assert_eq!(asked_as(&format!("Host: {good}\r\n")), 200, "{good}");
+    }
+    let both = "Host: localhost\r\nHost: example.com\r\n";
+    assert!([400, 421].contains(&asked_as(both)), "one of two");
     assert_eq!(asked_as(""), 200, "who names nobody is no browser");
+}
+
+#[test]
+fn what_the_control_socket_says_is_told() {
+    let http = port();
+    let (status, said) = get(&http, "/api/v1/status");
+    let opening = "{\"reply\":\"error\",\"message\":\"disks are being opened\"}\n";
+    assert_eq!((status, &*said), (503, opening));
+    let (target, clerk) = (Arc::new(target()), Arc::new(Clerk::default()));
+    http.serves(Arc::clone(&target), Arc::clone(&clerk) as Arc<dyn Desk>);
+    let sessions = "{\"reply\":\"sessions\",\"sessions\":[],\"silent_reactors\":[1]}\n";
+    assert_eq!(get(&http, "/api/v1/sessions"), (200, sessions.into()));
+    for (path, request) in [("load", Request::Load), ("port-groups", Request::PortGroups)] {
+        let done = (200, "{\"reply\":\"done\"}\n".to_owned());
+        assert_eq!(get(&http, &format!("/api/v1/{path}")), done, "{path}");
+        assert_eq!(clerk.asked.lock().unwrap().last(), Some(&request));
+    }
+    let error = "{\"reply\":\"error\",\"message\":\"there is no \\\"file\\\"\"}\n";
+    assert_eq!(get(&http, "/api/v1/difference"), (409, error.into()));
+    http.stops();
+    let stopping = "{\"reply\":\"error\",\"message\":\"the daemon stops\"}\n";
+    assert_eq!(get(&http, "/api/v1/sessions"), (503, stopping.into()));
+    assert_eq!(Arc::strong_count(&clerk), 1, "it is let go");
+    target.stop(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn an_answer_comes_as_json_and_for_this_site_alone() {
+    let http = port();
+    let asked = |method: &str, path: &str, of: &str| {
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nHost: [::1]\r\n{of}Connection: close\r\n\r\n");
+        said_to(&http, request.as_bytes())
+    };
+    for path in ["/api/v1/openapi.json", "/api/v1/status"] {
+        let said = asked("GET", path, "Origin: http://example.com\r\n").to_lowercase();
+        for line in [
+            "content-type: application/json",
+            "cache-control: no-store",
+            "x-content-type-options: nosniff",
+            "cross-origin-resource-policy: same-origin",
+        ] {
+            assert!(said.contains(&format!("\r\n{line}\r\n")), "{line}: {said}");
+        }
+        assert!(!said.contains("access-control"), "{said}");
+        for (site, wanted) in [("same-origin", true), ("none", true), ("same-site", false)] {
+            let said = asked("GET", path, &format!("Sec-Fetch-Site: {site}\r\n"));
+            assert_eq!(status(&said) != 403, wanted, "{site}: {said}");
+        }
+        let said = asked("GET", path, "Sec-Fetch-Site: cross-site\r\n");
+        assert_eq!(status(&said), 403, "{said}");
+        for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
+            assert_eq!(status(&asked(method, path, "")), 405, "{method} {path}");
+        }
+    }
+    for path in ["/api", "/api/", "/api/v1/", "/api/v1/dump", "/api/v2/status", "/api/v1/Status"] {
+        assert_eq!(get(&http, path).0, 404, "{path}");
+    }
+}
+
+/// However many ask, and however long an answer takes.
+#[test]
+fn a_question_is_asked_once_for_all_who_ask_it() {
+    let http = port();
+    let takes = Duration::from_millis(300);
+    let clerk = Arc::new(Clerk { takes, ..Clerk::default() });
+    let target = Arc::new(target());
+    http.serves(Arc::clone(&target), Arc::clone(&clerk) as Arc<dyn Desk>);
+    let (http, begun) = (&http, Instant::now());
+    std::thread::scope(|scope| {
+        for _ in 0..LIMITS.connections - 1 {
+            scope.spawn(|| assert_eq!(get(http, "/api/v1/sessions").0, 200));
+        }
+        assert_eq!(get(http, "/healthz").0, 200);
+        assert!(begun.elapsed() < takes, "who waits for an answer keeps up nobody else");
+    });
+    let asked = clerk.asked.lock().unwrap().len();
+    assert!((1..=2).contains(&asked), "{asked}: those who came meanwhile may want a newer one");
+    // Who goes leaves the question behind: nobody asks it beside that.
+    for _ in 0..20 {
+        let mut gone = connect(http);
+        gone.write_all(b"GET /api/v1/difference HTTP/1.1\r\nHost: [::1]\r\n\r\n").unwrap();
+    }
+    assert_eq!(get(http, "/api/v1/difference").0, 409);
+    assert_eq!(get(http, "/healthz").0, 200);
+    let asked = clerk.asked.lock().unwrap().len() - asked;
+    assert!((1..=2).contains(&asked), "{asked}");
+    target.stop(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn a_long_answer_is_told_for_longer() {
+    let target = Arc::new(target());
+    let told = |says: usize| {
+        let (http, clerk) = (port(), Arc::new(Clerk { says, ..Clerk::default() }));
+        http.serves(Arc::clone(&target), Arc::clone(&clerk) as Arc<dyn Desk>);
+        let (status, said) = get(&http, "/api/v1/status");
+        std::thread::sleep(2 * crate::limits::FRESH);
+        get(&http, "/api/v1/status");
+        let asked = clerk.asked.lock().unwrap().len();
+        (status, said.len() > says, asked)
+    };
+    assert_eq!(told(0), (200, true, 2));
+    assert_eq!(told(2 << 20), (200, true, 1));
+    target.stop(Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -217,7 +364,7 @@ fn requests_behind_each_other_are_answered_in_order() {
 fn who_never_reads_is_let_go() {
     let http = port();
     let target = Arc::new(target());
-    http.serves(Arc::clone(&target));
+    http.serves(Arc::clone(&target), Arc::new(Clerk::default()));
     let mut deaf = connect(&http);
     deaf.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
     let request = "GET /metrics HTTP/1.1\r\nHost: [::1]:9260\r\n\r\n".repeat(1000);
@@ -253,7 +400,7 @@ fn who_holds_all_connections_keeps_nobody_out() {
 fn those_who_come_at_once_are_all_told() {
     let http = port();
     let target = Arc::new(target());
-    http.serves(Arc::clone(&target));
+    http.serves(Arc::clone(&target), Arc::new(Clerk::default()));
     let http = &http;
     std::thread::scope(|scope| {
         let scrapes: Vec<_> = (0..LIMITS.connections - 1)

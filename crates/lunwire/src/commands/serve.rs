@@ -153,7 +153,7 @@ fn serve(options: &ServeOptions, draft: Draft, log: &Log) -> Result<()> {
     // They are held no longer than they are served.
     drop(plan.made);
     if let Some(http) = &http {
-        http.serves(Arc::clone(&target));
+        http.serves(Arc::clone(&target), Arc::new(attendants.3.desk()));
     }
     announce(&target, http.as_ref());
     manager::ready(&target);

@@ -40,6 +40,7 @@ use super::advice::reaching;
 use super::clients::Clients;
 use super::clients::Questions;
 use super::configuration::Configuration;
+use super::load;
 use super::shown;
 use super::shown::Waits;
 use crate::client::layers;
@@ -65,7 +66,18 @@ const REPLY_LEN_MAX: u64 = 64 << 20;
 /// Answers on the control socket until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Admin {
+    desk: Desk,
     _socket: Option<Socket>,
+}
+
+/// Answers who asks in this process.
+#[derive(Clone, Debug)]
+pub(crate) struct Desk(Arc<Shared>);
+
+impl http::Desk for Desk {
+    fn answer(&self, request: &Request) -> Reply {
+        self.0.carry_out(request, &|| true)
+    }
 }
 
 /// The file by which a process is found that can be asked.
@@ -110,6 +122,9 @@ impl Admin {
         configuration: Arc<Configuration>,
         beside: Beside,
     ) -> Result<Self> {
+        let begun = Instant::now();
+        let shared = Arc::new(Shared { target, configuration, begun, beside });
+        let desk = Desk(Arc::clone(&shared));
         let (path, wanted) = match path {
             Some(path) => (path, true),
             None => match default_path() {
@@ -118,7 +133,7 @@ impl Admin {
                     tracing::warn!(
                         "no control socket: XDG_RUNTIME_DIR is not set; try: --control-socket PATH"
                     );
-                    return Ok(Self { _socket: None });
+                    return Ok(Self { desk, _socket: None });
                 }
             },
         };
@@ -127,13 +142,11 @@ impl Admin {
             Err(error) if wanted => return Err(error),
             Err(error) => {
                 tracing::warn!("no control socket: {error:#}");
-                return Ok(Self { _socket: None });
+                return Ok(Self { desk, _socket: None });
             }
         };
         tracing::debug!(path = %path.display(), "control socket");
         let socket = Socket::of(path, &listener)?;
-        let begun = Instant::now();
-        let shared = Arc::new(Shared { target, configuration, begun, beside });
         let asked = Asked(Arc::clone(&shared));
         let (mut clients, orders) =
             Clients::new(listener, asked).context("cannot serve the control socket")?;
@@ -148,11 +161,17 @@ impl Admin {
                 }
             })
             .context("cannot start the control thread")?;
-        Ok(Self { _socket: Some(socket) })
+        Ok(Self { desk, _socket: Some(socket) })
+    }
+
+    /// Who answers, with or without a socket.
+    pub(crate) fn desk(&self) -> Desk {
+        self.desk.clone()
     }
 }
 
 /// What questions and orders are about.
+#[derive(Debug)]
 struct Shared {
     target: Arc<Target>,
     configuration: Arc<Configuration>,
@@ -329,6 +348,9 @@ impl Shared {
                     // What is missing would look like time that was not spent.
                     silent => Reply::Error { message: shown::silent(silent) },
                 }
+            }
+            Request::Load => {
+                Reply::Load(load::of(&self.target, ANSWER_WAIT, || self.begun.elapsed()))
             }
             Request::Sessions => {
                 let Answered { answers, silent, .. } = self.target.figures(ANSWER_WAIT);

@@ -491,9 +491,7 @@ impl Client {
     }
 
     fn tell(&mut self, reply: &Reply, now: Instant) {
-        let Ok(mut text) = serde_json::to_vec(reply) else { return self.state = State::Gone };
-        text.push(b'\n');
-        self.state = State::Answered(text, 0, now + TIMEOUT);
+        self.state = State::Answered(reply.line(), 0, now + TIMEOUT);
         self.send();
     }
 
