@@ -33,6 +33,7 @@ const RANKS: &[(&str, u8)] = &[
     ("lunwire-rdma", 1),
     ("lunwire-store", 1),
     ("lunwire-engine", 1),
+    ("lunwire-sandbox", 1),
     ("lunwire-mover", 2),
     ("lunwire-station", 2),
     ("lunwire-rbd", 2),

@@ -432,6 +432,9 @@ pub struct Status {
     /// Where connections are captured to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<Capture>,
+    /// What it has given up: `privileges`, `calls`, `programs`, `signals`, `files`, `ports`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sandbox: Vec<String>,
 }
 
 /// A station on an Ethernet.

@@ -128,6 +128,20 @@ pub struct Config {
     /// Default: none.
     /// Reload: no.
     pub isns: Option<Spanned<String>>,
+    /// What the daemon gives up for good when it starts (docs/SERVING.md): `auto` what no
+    /// configuration needs, as far as the kernel lets it; `yes` also all files and ports that this
+    /// one does not need, and it does not start where the kernel has no means for that.
+    /// Values: `auto`, `yes` or `no`.
+    /// Default: `auto`.
+    /// Reload: no.
+    pub sandbox: Option<Spanned<String>>,
+    /// What `sandbox = "yes"` leaves for disks and portals that come later: files, and folders with
+    /// all that is in them; `connect`: connections to other machines; `listen`: other portals.
+    /// Values: paths of what is there, from the folder of this file, `connect` and `listen`.
+    /// Default: nothing.
+    /// Reload: no.
+    #[serde(default)]
+    pub sandbox_allow: Vec<Spanned<String>>,
     /// What initiators have to prove in discovery sessions.
     /// Values: a table, see below.
     /// Default: everybody may ask.

@@ -317,6 +317,21 @@ pub(crate) struct ServeOptions {
     /// told so]
     #[arg(long, value_name = "PATH")]
     pub(crate) state_dir: Option<PathBuf>,
+    /// What the daemon gives up for good when it starts: auto, what no configuration needs
+    /// (programs, administration of the system), as far as the kernel lets it; yes (also --sandbox
+    /// alone), all files and ports that this one does not need, too; no [default: auto]
+    #[arg(
+        long,
+        value_name = "WHAT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "yes"
+    )]
+    pub(crate) sandbox: Option<String>,
+    /// What --sandbox=yes leaves for disks and portals that come later (repeatable): a file, a
+    /// folder with all in it, connect (connections to other machines) or listen (other portals)
+    #[arg(long, value_name = "PATH|WORD")]
+    pub(crate) sandbox_allow: Vec<String>,
     /// error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log: Option<String>,

@@ -7,6 +7,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -41,6 +42,8 @@ const SECRET_FILE_LEN_MAX: usize = 4096;
 pub(crate) struct Accounts {
     accounts: Vec<Arc<Account>>,
     warnings: Vec<String>,
+    /// Those that secrets came from.
+    files: Vec<PathBuf>,
 }
 
 /// Where nobody says anything.
@@ -52,6 +55,11 @@ pub(crate) fn nothing_demanded() -> AuthenticationPolicy {
 impl Accounts {
     pub(crate) fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// The files that secrets came from.
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.files
     }
 
     /// The account that stands in the table `table`, if any.
@@ -300,6 +308,7 @@ impl Accounts {
             return Err(format!("the file has more than {SECRET_FILE_LEN_MAX} bytes"));
         }
         let secret = Secret::from_text(&text).map_err(|error| error.to_string())?;
+        self.files.push(path.into());
         if mode & OTHERS != 0 {
             self.warnings.push(format!(
                 "{path} holds a secret and is open to everybody on this machine (mode {:04o}); \

@@ -14,6 +14,7 @@ mod mode;
 mod node;
 mod place;
 mod rdma;
+mod reach;
 mod transfer;
 mod unit;
 
@@ -85,6 +86,9 @@ pub(crate) use lun::number as lun_number;
 pub(crate) use lun::store_of_now;
 pub(crate) use place::absolute;
 pub(crate) use place::of_file as path_of_file;
+pub(crate) use reach::Need;
+pub(crate) use reach::Wish;
+pub(crate) use reach::real;
 pub(crate) use unit::Taken;
 pub(crate) use unit::UnitMaker;
 
@@ -126,6 +130,9 @@ pub(crate) struct Draft {
     pub(crate) control_socket: Option<PathBuf>,
     pub(crate) state_dir: Option<PathBuf>,
     isns: Option<String>,
+    pub(crate) sandbox: Wish,
+    /// What it leaves beside what the configuration needs.
+    sandbox_allow: Vec<Need>,
     pub(crate) targets: Vec<DraftTarget>,
     /// Nobody named a target: there is one with a disk in memory.
     pub(crate) default_disk: bool,
@@ -179,6 +186,8 @@ impl Draft {
             control_socket: None,
             state_dir: None,
             isns: None,
+            sandbox: Wish::default(),
+            sandbox_allow: Vec::new(),
             targets: Vec::new(),
             default_disk: false,
             discovery: AuthenticationPolicy::default(),
@@ -299,6 +308,16 @@ impl Draft {
         }
         if let Some(text) = &options.isns {
             self.isns = Some(option("--isns", text, transfer::name_server(text))?);
+        }
+        if let Some(text) = &options.sandbox {
+            self.sandbox = option("--sandbox", text, reach::wish(text))?;
+        }
+        if !options.sandbox_allow.is_empty() {
+            self.sandbox_allow.clear();
+        }
+        for text in &options.sandbox_allow {
+            let allowed = reach::allowed(text, text.into());
+            self.sandbox_allow.push(option("--sandbox-allow", text, allowed)?);
         }
         if let Some(path) = &options.control_socket {
             self.control_socket = Some(path.clone());

@@ -15,6 +15,7 @@ use crate::args::ExplainOptions;
 use crate::output;
 use crate::plan::Described;
 use crate::plan::Draft;
+use crate::plan::Wish;
 
 use self::iser::Looked;
 use self::iser::TRANSPORT;
@@ -53,6 +54,7 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
     });
     let ceph = rbd::libraries();
     let frames = engine::packet::PacketSocket::examine();
+    let sandbox = sandbox::offered();
     if options.json {
         let told = json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -71,6 +73,11 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
             "ether": match &frames {
                 Ok(()) => json!({}),
                 Err(error) => json!({ "error": error.to_string() }),
+            },
+            "sandbox": {
+                "seccomp": sandbox.calls,
+                "landlock": sandbox.landlock,
+                "wish": draft.as_ref().map_or("auto", |draft| draft.sandbox.name()),
             },
             "iser": iser.json(),
             "url": way.as_ref().map(iser::Way::json),
@@ -110,12 +117,29 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
         ],
         vec!["iSER digests".into(), iser::DIGESTS.into()],
         vec!["Ceph".into(), ceph],
+        vec!["sandbox".into(), sandbox_row(&sandbox, draft.as_ref())],
     ];
     rows.extend(iser.rows());
     rows.extend(way.map(|way| way.row()));
     rows.extend(images.iter().map(image_row));
     output::table(&rows);
     failed.map_or(Ok(()), Err)
+}
+
+/// What a daemon would give up, and by what.
+fn sandbox_row(offered: &sandbox::Offered, draft: Option<&Draft>) -> String {
+    let calls = if offered.calls { "seccomp" } else { "no seccomp" };
+    let files = match offered.landlock {
+        Some(version) => format!("landlock {version}"),
+        None => "no landlock (lsm= of the kernel's command line)".into(),
+    };
+    let wish = draft.map_or(Wish::Auto, |draft| draft.sandbox);
+    let given_up = match wish {
+        Wish::Auto => "programs and administration; --sandbox=yes: files and ports, too",
+        Wish::Yes => "programs, administration, files and ports",
+        Wish::No => "nothing",
+    };
+    format!("{} gives up {given_up} ({calls}, {files})", wish.name())
 }
 
 fn library(loaded: &rbd::Loaded) -> String {

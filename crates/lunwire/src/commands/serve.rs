@@ -45,6 +45,7 @@ use crate::daemon::log;
 use crate::daemon::log::Log;
 use crate::daemon::log::Style;
 use crate::daemon::manager;
+use crate::daemon::sandboxed::Sandbox;
 use crate::daemon::watch;
 use crate::inherited;
 use crate::output;
@@ -74,13 +75,16 @@ const IGNORED: [i32; 4] = [SIGUSR1, SIGUSR2, SIGALRM, SIGXFSZ];
 /// wait for initiators.
 pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     let draft = Draft::from_options(options)?;
+    // The log has a thread.
+    let sandbox = Sandbox::put_on(&draft, options)?;
     let log = log::start(&draft.log, style(options.log_json))?;
-    let result = serve(options, draft, &log);
+    sandbox.tell();
+    let result = serve(options, draft, &log, sandbox);
     log.flush();
     result
 }
 
-fn serve(options: &ServeOptions, draft: Draft, log: &Log) -> Result<()> {
+fn serve(options: &ServeOptions, draft: Draft, log: &Log, sandbox: Sandbox) -> Result<()> {
     for warning in draft.warnings() {
         tracing::warn!("{warning}");
     }
@@ -125,7 +129,8 @@ fn serve(options: &ServeOptions, draft: Draft, log: &Log) -> Result<()> {
         "serving"
     );
     let control_socket = draft.control_socket.clone();
-    let configuration = Configuration::new(options.clone(), draft, Arc::clone(&target));
+    let configuration =
+        Configuration::new(options.clone(), draft, Arc::clone(&target), sandbox.clone());
     let configuration = Arc::new(configuration);
     state.is_configured_by(&configuration);
     let reader = match options.watch {
@@ -135,7 +140,8 @@ fn serve(options: &ServeOptions, draft: Draft, log: &Log) -> Result<()> {
         }
         false => Ok(None),
     };
-    let beside = Beside { http: http.as_ref().map(Http::address), capture: capture.clone() };
+    let http_at = http.as_ref().map(Http::address);
+    let beside = Beside { http: http_at, capture: capture.clone(), sandbox };
     let attended = Admin::start(control_socket, Arc::clone(&target), configuration, beside)
         .and_then(|admin| {
             let watch = watch::start(Arc::clone(&target))?;

@@ -48,6 +48,7 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
         vec!["portals".into(), status.portals.join(", ")],
         vec!["iSER".into(), iser_shown(&status.iser)],
         vec!["sessions".into(), status.sessions.to_string()],
+        vec!["sandbox".into(), sandbox_shown(&status.sandbox)],
     ]);
     tell_silent(&status.silent_reactors);
     if let Some(address) = &status.http {
@@ -113,6 +114,26 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What the daemon has given up.
+fn sandbox_shown(given_up: &[String]) -> String {
+    let in_words = |word: &String| match &**word {
+        "privileges" => "new privileges".to_owned(),
+        "calls" => "system calls of administration".to_owned(),
+        "programs" => "executing programs".to_owned(),
+        "signals" => "signals to others".to_owned(),
+        "files" => "other files".to_owned(),
+        "ports" => "other ports".to_owned(),
+        other => other.to_owned(),
+    };
+    match given_up {
+        [] => "off".into(),
+        given_up => {
+            let words: Vec<String> = given_up.iter().map(in_words).collect();
+            format!("given up: {}", words.join(", "))
+        }
+    }
 }
 
 /// A station, and what its connections do.

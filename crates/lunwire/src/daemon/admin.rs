@@ -41,6 +41,7 @@ use super::clients::Clients;
 use super::clients::Questions;
 use super::configuration::Configuration;
 use super::load;
+use super::sandboxed::Sandbox;
 use super::shown;
 use super::shown::Waits;
 use crate::client::layers;
@@ -185,6 +186,7 @@ pub(crate) struct Beside {
     /// Where it speaks HTTP.
     pub(crate) http: Option<SocketAddr>,
     pub(crate) capture: Option<Capture>,
+    pub(crate) sandbox: Sandbox,
 }
 
 /// Answers what takes no time.
@@ -245,6 +247,7 @@ impl Shared {
                 return Err(unwanted());
             }
             let draft = DraftLun::from_order(number, order).map_err(anyhow::Error::msg)?;
+            self.beside.sandbox.admits(&draft).map_err(anyhow::Error::msg)?;
             let taken = |naa: &[u8]| self.target.find_disk(naa);
             let unit = maker.make(stores, &target, &draft, &taken);
             drafted = Some(draft.only_for(only));
@@ -337,6 +340,7 @@ impl Shared {
                     silent_reactors: silent,
                     http: self.beside.http.map(|address| address.to_string()),
                     capture: self.beside.capture.as_ref().map(shown::capture),
+                    sandbox: self.beside.sandbox.held().map(str::to_owned).collect(),
                 })
             }
             Request::Layers => {
@@ -408,6 +412,12 @@ impl Shared {
             Request::SnapshotLun { target, lun, path, name } => {
                 let place = SnapshotPlace { path: Path::new(path), name: name.as_deref() };
                 self.of_target(target.as_deref(), |target| {
+                    let is_elsewhere =
+                        self.lun(target, *lun).is_some_and(|lun| lun.elsewhere.is_some());
+                    let admitted = self.beside.sandbox.admits_file(Path::new(path));
+                    if let (false, Err(message)) = (is_elsewhere, admitted) {
+                        return Ok(Reply::Error { message });
+                    }
                     let kept = self.target.snapshot_while(is_wanted, target, *lun, place)?;
                     let image = self.lun(target, *lun).and_then(|lun| lun.elsewhere);
                     let lost = image.and_then(|image| image.lost);
@@ -594,7 +604,7 @@ fn other_version(daemon: &std::path::Display<'_>) -> String {
 }
 
 /// `lunwire.sock` in the user's runtime folder, or in /run for root.
-fn default_path() -> Option<PathBuf> {
+pub(crate) fn default_path() -> Option<PathBuf> {
     let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(folder) if !folder.is_empty() => PathBuf::from(folder),
         _ if rustix::process::geteuid().is_root() => PathBuf::from("/run"),

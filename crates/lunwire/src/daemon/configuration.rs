@@ -32,6 +32,7 @@ use target::Target;
 use super::admin::has_data_in_memory;
 use super::manager::Reloading;
 use super::periodic::Periodic;
+use super::sandboxed::Sandbox;
 use crate::args::ServeOptions;
 use crate::output;
 use crate::plan;
@@ -51,6 +52,9 @@ const STEADY: Duration = Duration::from_millis(100);
 /// Between two looks at one that is watched.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// As the C library says it.
+const DENIED: &str = "Permission denied";
+
 /// Looks until it is.
 const LOOKS_MAX: usize = 20;
 
@@ -62,6 +66,7 @@ pub(crate) struct Configuration {
     /// Held by who reads the file, which may take its time: what is served can be asked for.
     reading: Mutex<()>,
     now: Mutex<Now>,
+    sandbox: Sandbox,
 }
 
 #[derive(Debug)]
@@ -74,11 +79,16 @@ struct Now {
 
 impl Configuration {
     /// `draft`: what `target` was started with.
-    pub(crate) fn new(options: ServeOptions, draft: Draft, target: Arc<Target>) -> Self {
+    pub(crate) fn new(
+        options: ServeOptions,
+        draft: Draft,
+        target: Arc<Target>,
+        sandbox: Sandbox,
+    ) -> Self {
         let wanted = draft.portals().into_iter().map(|portal| portal.address);
         let portals = wanted.zip(target.socket_portals()).collect();
         let reading = Mutex::default();
-        Self { options, target, reading, now: Mutex::new(Now { draft, portals }) }
+        Self { options, target, reading, now: Mutex::new(Now { draft, portals }), sandbox }
     }
 
     fn now(&self) -> MutexGuard<'_, Now> {
@@ -119,6 +129,7 @@ impl Configuration {
         if !destroy_data {
             told.refused.extend(self.lost_with(&difference, &now.draft));
         }
+        told.refused.extend(self.out_of_reach(&difference));
         let terms = now.change(&difference, &wanted);
         match target.preview(&terms) {
             Ok(sessions) => told.sessions = sessions.into_iter().map(ended).collect(),
@@ -178,7 +189,7 @@ impl Configuration {
         let draft = loop {
             let before = facts(path)?;
             std::thread::sleep(STEADY);
-            let draft = Draft::from_options(&self.options);
+            let draft = Draft::from_options(&self.options).map_err(|error| self.hint(error));
             if is_same(&before, &facts(path)?) {
                 break draft?;
             }
@@ -190,6 +201,36 @@ impl Configuration {
             bail!("{shown} names no target, and all would go; try: lunwire check {shown}");
         }
         Ok(draft)
+    }
+
+    /// The error, and what may be behind it: a secret may have come into another folder.
+    fn hint(&self, error: anyhow::Error) -> anyhow::Error {
+        let said = output::chain(&error);
+        match self.sandbox.has_files() && said.contains(DENIED) {
+            true => anyhow!(
+                "{said}; the sandbox (--sandbox) leaves the folders of the start alone; try: start \
+                 the daemon with --sandbox-allow PATH"
+            ),
+            false => error,
+        }
+    }
+
+    /// What the sandbox keeps from coming.
+    fn out_of_reach(&self, difference: &Difference<'_>) -> Vec<Refused> {
+        let of_targets = difference
+            .add
+            .iter()
+            .flat_map(|target| target.luns.iter().map(move |lun| (target.name(), lun)));
+        let come = difference.add_luns.iter().map(|(target, lun)| (target.name(), *lun));
+        let luns = of_targets.chain(come).filter_map(|(target, lun)| {
+            let why = self.sandbox.admits(lun).err()?;
+            Some(Refused { what: format!("LUN {} of {target}", lun.number()), why })
+        });
+        let portals = difference.listen.iter().filter_map(|portal| {
+            let why = self.sandbox.admits_port(portal.address.port()).err()?;
+            Some(Refused { what: format!("portal {}", portal.address), why })
+        });
+        luns.chain(portals).collect()
     }
 
     /// Disks in memory that would go with what hosts wrote to them.

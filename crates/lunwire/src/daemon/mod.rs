@@ -11,5 +11,6 @@ pub(crate) mod log;
 pub(crate) mod manager;
 mod moderation;
 mod periodic;
+pub(crate) mod sandboxed;
 pub(crate) mod shown;
 pub(crate) mod watch;

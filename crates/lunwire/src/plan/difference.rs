@@ -342,6 +342,8 @@ fn fixed(old: &Draft, new: &Draft) -> Vec<String> {
         ("control-socket", old.control_socket == new.control_socket),
         ("state-dir", old.state_dir == new.state_dir),
         ("isns", old.isns == new.isns),
+        ("sandbox", old.sandbox == new.sandbox),
+        ("sandbox-allow", old.sandbox_allow == new.sandbox_allow),
     ])
 }
 
@@ -406,6 +408,8 @@ mod tests {
         other.control_socket = Some("a".into());
         other.state_dir = Some("b".into());
         other.isns = Some("c".into());
+        other.sandbox = super::super::Wish::No;
+        other.sandbox_allow = vec![super::super::Need::Portals];
         let mut found = fixed(&Draft::new(), &other);
         refused.sort();
         found.sort();

@@ -22,6 +22,7 @@ use super::listened_once;
 use super::node::DraftTarget;
 use super::place;
 use super::rdma::Provider;
+use super::reach;
 use super::transfer;
 use crate::ports;
 
@@ -210,6 +211,17 @@ impl Draft {
         if let Some(value) = &config.isns {
             let server = checked(source, "isns", value, |text| transfer::name_server(text));
             self.isns = wrong.take(server);
+        }
+        if let Some(value) = &config.sandbox {
+            let sandbox = checked(source, "sandbox", value, |text| reach::wish(text));
+            self.sandbox = wrong.take(sandbox).unwrap_or_default();
+        }
+        for value in &config.sandbox_allow {
+            let allowed = checked(source, "sandbox-allow", value, |text| {
+                let path = place::of_file(source, text)?;
+                reach::allowed(text, path.into()).map_err(str::to_owned)
+            });
+            self.sandbox_allow.extend(wrong.take(allowed));
         }
         let mut path = |field: &str, value: &Option<Spanned<String>>| {
             let value = value.as_ref()?;

@@ -114,6 +114,7 @@ impl Draft {
             ("log", &options.log),
             ("isns", &options.isns),
             ("rdma", &options.rdma),
+            ("sandbox", &options.sandbox),
         ];
         for (key, text) in texts {
             if let Some(text) = text {
@@ -131,10 +132,17 @@ impl Draft {
                 root[key] = value(i64::try_from(number)?);
             }
         }
+        let whole_word = |word: &String| match &**word {
+            "connect" | "listen" => Ok(word.clone()),
+            path => whole(path.as_ref()),
+        };
+        let sandbox_allow: Vec<String> =
+            options.sandbox_allow.iter().map(whole_word).collect::<Result<_>>()?;
         let lists = [
             ("listen", &options.listen),
             ("rdma-listen", &options.rdma_listen),
             ("ether", &options.ether),
+            ("sandbox-allow", &sandbox_allow),
         ];
         for (key, list) in lists {
             if !list.is_empty() {
@@ -199,6 +207,7 @@ impl Draft {
         let is_expected = |what: &str, keys: &[String]| match what {
             "control-socket" => is_same_place(&self.control_socket, &read.control_socket),
             "state-dir" => is_same_place(&self.state_dir, &read.state_dir),
+            "sandbox-allow" => true,
             // More than all is all.
             "unauthenticated-per-address" => {
                 self.connections.strangers_of_address >= self.connections.strangers
