@@ -200,9 +200,13 @@ impl Keeper {
         if held.as_ref().is_some_and(|held| held.record == record) {
             return Ok(());
         }
-        *held = Some(Held::write(&self.folder, record).map_err(|(path, error)| {
+        let new = Held::write(&self.folder, record).map_err(|(path, error)| {
             format!("cannot write {}, which remembers it: {error}", path.display())
-        })?);
+        })?;
+        // The new session is in the place of the old one, be it over another portal.
+        if let Some(old) = held.replace(new) {
+            old.remove();
+        }
         Ok(())
     }
 
@@ -243,4 +247,45 @@ impl Witness for Keeper {
 /// What the locks guard is whole between any two statements.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that panics has failed
+mod tests {
+    use super::*;
+
+    fn record(portal: &str) -> Record {
+        Record {
+            url: "iscsi://host/iqn.x:disk/1".into(),
+            target: Some("iqn.x:disk".into()),
+            lun: 1,
+            initiator: "iqn.x:me".into(),
+            isid: [0x80, 0, 0, 0, 0, 1],
+            portal: portal.into(),
+            group: Some(1),
+            disk: Some("naa.1".into()),
+        }
+    }
+
+    fn keeper(state: &Path) -> Keeper {
+        Keeper {
+            folder: record::folder(state),
+            disk: Disk::default(),
+            url: Url::parse("iscsi://host/iqn.x:disk/1").unwrap(),
+            initiator: "iqn.x:me".into(),
+            held: Mutex::default(),
+        }
+    }
+
+    #[test]
+    fn a_session_that_was_ended_over_another_portal_is_struck_out() {
+        let state = tempfile::tempdir().unwrap();
+        let keeper = keeper(state.path());
+        let mut held = lock(&keeper.held);
+        keeper.write(&mut held, record("a:1")).unwrap();
+        keeper.write(&mut held, record("b:1")).unwrap();
+        assert!(record::orphans(&keeper.folder).unwrap().is_empty(), "its process lives");
+        held.take().unwrap().remove();
+        assert!(!keeper.folder.exists(), "nothing is left of it");
+    }
 }
