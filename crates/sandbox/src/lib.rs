@@ -31,7 +31,10 @@ pub enum Refused {
     #[error("seccomp cannot be put on: {0}")]
     Calls(#[from] seccompiler::Error),
     /// There is none, or it was not started with the kernel.
-    #[error("this kernel has no landlock (Linux 5.13 with landlock in lsm= of its command line)")]
+    #[error(
+        "there is no landlock: the kernel has none (Linux 5.13 with landlock in lsm= of its \
+         command line), or the container allows none"
+    )]
     NoLandlock,
     /// It is there, and says no.
     #[error("landlock cannot be put on: {0}")]
