@@ -62,6 +62,12 @@ pub struct Config {
     /// Default: `15s`.
     /// Reload: no.
     pub login_timeout: Option<Spanned<String>>,
+    /// Commands that take so long are told of in the log, with what they spent the time: their
+    /// store, the data that their initiator sends, memory, other commands; ten a second at most.
+    /// Values: a time such as `500ms`, `5s`; `0` tells of none.
+    /// Default: `0`.
+    /// Reload: yes.
+    pub slow: Option<Spanned<String>>,
     /// Sessions that the daemon serves at a time.
     /// Values: 1 to 16384.
     /// Default: 16384.

@@ -303,6 +303,9 @@ pub(crate) struct ServeOptions {
     /// A login must be over in this time [default: 15s]
     #[arg(long, value_name = "TIME")]
     pub(crate) login_timeout: Option<String>,
+    /// Tell of commands in the log that take so long, and with what; 0 tells of none [default: 0]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) slow: Option<String>,
     /// Connections that have not logged in at a time; with more, the oldest goes [default: 4096]
     #[arg(long, value_name = "N")]
     pub(crate) unauthenticated_max: Option<usize>,

@@ -124,6 +124,8 @@ pub(crate) struct Draft {
     sessions_max: usize,
     connections: ConnectionLimits,
     hide_targets: bool,
+    /// Commands are told of that take so long; zero: none.
+    slow: Duration,
     /// Where HTTP is spoken.
     pub(crate) http: Option<SocketAddr>,
     pub(crate) log: String,
@@ -181,6 +183,7 @@ impl Draft {
             sessions_max: SESSIONS_MAX,
             connections: ConnectionLimits::default(),
             hide_targets: false,
+            slow: Duration::ZERO,
             http: None,
             log: "info".into(),
             control_socket: None,
@@ -259,6 +262,9 @@ impl Draft {
         }
         if let Some(text) = &options.login_timeout {
             self.login_timeout = option("--login-timeout", text, login_timeout(text))?;
+        }
+        if let Some(text) = &options.slow {
+            self.slow = option("--slow", text, units::duration(text))?;
         }
         if let Some(text) = &options.rdma {
             self.rdma = option("--rdma", text, check::rdma(text))?;
@@ -582,6 +588,11 @@ impl Draft {
     /// What initiators have to prove in discovery sessions.
     pub(crate) const fn discovery(&self) -> &AuthenticationPolicy {
         &self.discovery
+    }
+
+    /// Commands are told of that take so long; zero: none.
+    pub(crate) const fn slow(&self) -> Duration {
+        self.slow
     }
 
     /// Whether a target that an initiator may not use looks to it like one that is not there.

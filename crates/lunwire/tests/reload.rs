@@ -463,6 +463,32 @@ fn access_states_are_those_of_the_file() {
 }
 
 #[test]
+fn slow_commands_are_told_of_from_a_reload_on() {
+    let of = |slow: &str| {
+        let store = "memory:1M,delay=write:20ms";
+        let target = target("a", "").replace("memory:1M", store);
+        format!("{slow}{}", config(&[target]))
+    };
+    let daemon = Daemon::start(&of(""));
+    let data = daemon.folder.path().join("data");
+    std::fs::write(&data, [7; 512]).unwrap();
+    let write = || {
+        let (url, data) = (daemon.url("a", 0), data.display().to_string());
+        let output = support::lunwire(&["write", &url, &data]);
+        assert!(output.status.success(), "{}", stderr(&output));
+    };
+    write();
+    assert!(!daemon.log().contains("was slow"), "{}", daemon.log());
+    assert_eq!(daemon.reload(&of("slow = \"10ms\"\n")).lines().next(), Some("~ the daemon: slow"));
+    write();
+    daemon.expect_log("was slow");
+    daemon.reload(&of("slow = \"0\"\n"));
+    let before = daemon.log().matches("was slow").count();
+    write();
+    assert_eq!(daemon.log().matches("was slow").count(), before);
+}
+
+#[test]
 fn a_hangup_has_the_file_read_again() {
     let daemon = Daemon::start(&config(&[target("a", "")]));
     let hang_up = || {

@@ -79,6 +79,7 @@ mod reactor;
 mod registry;
 mod served;
 mod silences;
+mod slow;
 mod state_folder;
 mod stepped;
 mod stopwatch;

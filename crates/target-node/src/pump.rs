@@ -21,6 +21,7 @@ mod awaiting_memory;
 mod buffers;
 mod complaint;
 mod context;
+mod course;
 mod devices;
 mod exchange;
 mod fencing;
@@ -82,6 +83,7 @@ use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
 use context::Context;
+use course::Courses;
 use view::ConnectionView;
 use view::Effect;
 use view::SessionView;
@@ -178,6 +180,7 @@ struct Session {
     connections: Vec<Key>,
     /// Commands in the hands of the device server, by `TaskId::index`.
     tasks: Vec<Option<services::Task>>,
+    courses: Courses,
     /// Those that wait for memory, the oldest first.
     awaiting_memory: VecDeque<awaiting_memory::Waiter>,
     /// Numbers that have another unit, of which its initiator need not know yet.

@@ -29,6 +29,7 @@ use crate::rdma::Rdma;
 use crate::reactor::LISTENING_REACTOR;
 use crate::registry::Registry;
 use crate::silences::Silences;
+use crate::slow::Slow;
 use crate::stores::Files;
 use crate::strangers::ConnectionLimits;
 use crate::strangers::Strangers;
@@ -86,6 +87,7 @@ impl<P: Port> SteppedTarget<P> {
             mailboxes: ports.iter().map(|(port, _)| Mailbox::new(port.waker())).collect(),
             board: Board::default(),
             silences: Silences::default(),
+            slow: Slow::default(),
             files: Files::default(),
             login_timeout: plan.login_timeout,
             rdma: plan.rdma,

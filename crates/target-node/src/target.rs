@@ -52,6 +52,7 @@ use crate::reactor::Starting;
 use crate::reactor::seats;
 use crate::registry::Registry;
 use crate::silences::Silences;
+use crate::slow::Slow;
 use crate::stopwatch::Times;
 use crate::stores::Files;
 use crate::strangers::Strangers;
@@ -239,6 +240,7 @@ impl Target {
             mailboxes,
             board: Board::default(),
             silences: Silences::default(),
+            slow: Slow::default(),
             files: Files::new(plan.stores),
             login_timeout: plan.login_timeout,
             rdma: plan.rdma,
@@ -400,6 +402,12 @@ impl Target {
     #[must_use]
     pub fn reactors(&self) -> usize {
         self.shared.mailboxes.len()
+    }
+
+    /// From now on the log is told of commands that take so long, with what they spent the time;
+    /// zero, as when a target begins: of none.
+    pub fn tell_slow_commands(&self, after: Duration) {
+        self.shared.slow.set(after);
     }
 
     /// What each reactor has and has counted, as far as they answer `within` that time: one that

@@ -149,6 +149,7 @@ impl Configuration {
             }
             let changed = self.apply(&difference, &wanted, terms)?;
             self.set_states(&difference);
+            target.tell_slow_commands(wanted.slow());
             told.sessions = changed.ended.into_iter().map(ended).collect();
             told.warnings.extend(changed.left.iter().map(ToString::to_string));
             told.warnings.extend(changed.silent.iter().map(|reactor| {

@@ -67,6 +67,7 @@ impl<'a> Difference<'a> {
         let general = changed([
             ("discovery", served.discovery == wanted.discovery),
             ("hide-targets", served.hide_targets == wanted.hide_targets),
+            ("slow", served.slow == wanted.slow),
         ]);
         found.discovery = served.discovery != wanted.discovery;
         found.hide_targets = served.hide_targets != wanted.hide_targets;

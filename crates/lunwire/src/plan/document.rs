@@ -201,6 +201,10 @@ impl Draft {
             let time = checked(source, "login-timeout", value, |text| check::login_timeout(text));
             self.login_timeout = wrong.take(time).unwrap_or(self.login_timeout);
         }
+        if let Some(value) = &config.slow {
+            let slow = checked(source, "slow", value, |text| units::duration(text));
+            self.slow = wrong.take(slow).unwrap_or_default();
+        }
         if let Some(value) = &config.http {
             self.http = wrong.take(checked(source, "http", value, |text| check::http(text)));
         }

@@ -110,6 +110,7 @@ impl Draft {
             ("mode", &options.mode),
             ("spin", &options.spin),
             ("login-timeout", &options.login_timeout),
+            ("slow", &options.slow),
             ("http", &options.http),
             ("log", &options.log),
             ("isns", &options.isns),

@@ -26,6 +26,7 @@ use super::Pump;
 use super::Session;
 use super::adapters::Entrance;
 use super::context::Context;
+use super::course::Courses;
 use super::letter::Letter;
 use super::listening::Listener;
 use super::token;
@@ -520,6 +521,7 @@ impl<P: Port> ConnectionView<'_, P> {
             since: now,
             connections: vec![self.key],
             tasks: Vec::new(),
+            courses: Courses::default(),
             awaiting_memory: std::collections::VecDeque::new(),
             exchanges: Vec::new(),
             owed: 0,

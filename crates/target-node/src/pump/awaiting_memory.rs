@@ -22,6 +22,7 @@ use store::foreign::Errand;
 use super::Kind;
 use super::Pump;
 use super::buffers::Shortage;
+use super::course::With;
 use super::services::TASK_SET_FULL;
 use super::services::empty_completion;
 use super::services::task_of;
@@ -137,6 +138,7 @@ impl<P: Port> SessionView<'_, P> {
         if !self.could_have(task, bytes) {
             return self.refuse_for_good(task);
         }
+        self.spends(task, With::Memory);
         let now = self.context.port.now();
         let (session, queue) = (&mut *self.session, &mut self.context.memory_queue);
         if let Some(since) = queue.serving {

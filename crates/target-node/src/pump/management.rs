@@ -341,6 +341,7 @@ impl<P: Port> SessionView<'_, P> {
 
     /// The device server forgets a task.
     pub(super) fn drop_task(&mut self, id: TaskId) {
+        self.arrives(id, None);
         if let Some(task) = self.session.slot_of(id).and_then(Option::take) {
             let own = self.key;
             self.context.runnable.forget(own, id);

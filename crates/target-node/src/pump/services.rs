@@ -32,6 +32,7 @@ use super::buffers;
 use super::complaint;
 use super::complaint::Cause;
 use super::complaint::Scene;
+use super::course::With;
 use super::owed::OWED_MIN;
 use super::shared::Shared;
 use super::storing::StoreUser;
@@ -137,6 +138,7 @@ impl<P: Port> SessionView<'_, P> {
             wanted: 0,
             timed: Timed::since(self.context.watch.laps.stamp(), &command.cdb),
         });
+        self.sets_out(id, command.cdb);
         self.advance(id, step);
     }
 
@@ -200,6 +202,7 @@ impl<P: Port> SessionView<'_, P> {
     pub(super) fn resume(&mut self, id: TaskId, input: Input) {
         if let Some((nexus, task, _)) = self.session.at_work(id) {
             let step = task.scsi.resume(nexus, input);
+            self.spends(id, With::Server);
             self.advance(id, step);
         }
     }
@@ -234,6 +237,7 @@ impl<P: Port> SessionView<'_, P> {
             None => session.park_buf(id, buf),
         }
         session.machine.receive_data_out(id, length);
+        self.spends(id, With::Data);
     }
 
     /// Data-Out Received: all write data is in the task's buffer.
@@ -253,6 +257,7 @@ impl<P: Port> SessionView<'_, P> {
         let step = task.scsi.resume(nexus, Input::DataOut(buf.freeze()));
         session.bytes_out += u64::from(wanted);
         self.context.watch.laps.lap(Layer::Scsi);
+        self.spends(id, With::Server);
         self.advance(id, step);
     }
 
@@ -264,6 +269,7 @@ impl<P: Port> SessionView<'_, P> {
             self.tell_failed_check(id);
             telling = self.session.telling(id);
         }
+        self.arrives(id, Some(completion.status));
         if !self.end(id) {
             return;
         }

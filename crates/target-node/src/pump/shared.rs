@@ -21,6 +21,7 @@ use crate::mail::Mailbox;
 use crate::rdma::Rdma;
 use crate::registry::Registry;
 use crate::silences::Silences;
+use crate::slow::Slow;
 use crate::stores::Files;
 use crate::strangers::Strangers;
 
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) board: Board,
     /// Disks whose stores do not answer.
     pub(crate) silences: Silences,
+    /// Commands that are told of.
+    pub(crate) slow: Slow,
     /// For administration, and for the names of files in the log.
     pub(crate) files: Files,
     pub(crate) login_timeout: Duration,

@@ -27,6 +27,7 @@ use super::buffers::Shortage;
 use super::complaint;
 use super::complaint::Cause;
 use super::context::Context;
+use super::course::With;
 use super::fencing;
 use super::fencing::Patience;
 use super::services::scene;
@@ -155,6 +156,7 @@ impl<P: Port> StoreUser<P> for SessionView<'_, P> {
 
     fn remember(&mut self, id: TaskId, doing: Doing) -> Key {
         self.session.ios += 1;
+        self.spends(id, With::Store);
         let store = self.session.at_work(id).and_then(|(_, task, _)| task.scsi.store());
         let watching = Watching::of(&doing, store);
         self.context.remember((self.key, id), doing, watching)
@@ -281,6 +283,7 @@ impl<P: Port> Pump<P> {
         if view.session.closed {
             return self.vacate(key);
         }
+        view.spends(id, With::Server);
         if let Some(step) = view.stored(id, op, &io, result) {
             view.advance(id, step);
         }

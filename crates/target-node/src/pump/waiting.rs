@@ -24,6 +24,7 @@ pub(super) use lines::Waiting;
 
 use super::Pump;
 use super::context::Context;
+use super::course::With;
 use super::services::task_of;
 use super::view::SessionView;
 use super::view::never;
@@ -65,7 +66,9 @@ impl<P: Port> SessionView<'_, P> {
         let Some(unit) = task.scsi.unit().cloned() else {
             return never("who waits for others waits for those of its unit");
         };
-        let (overtakes, context) = (task.overtakes, &mut *self.context);
+        let overtakes = task.overtakes;
+        self.spends(id, With::Others);
+        let context = &mut *self.context;
         let bit = bit_of(context.reactor);
         context.shared.board.0.fetch_or(bit, Ordering::SeqCst);
         // What ended before the bit was there is seen by trying once more.
