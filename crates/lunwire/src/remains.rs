@@ -96,7 +96,9 @@ impl Remains {
             .with_context(|| format!("cannot lock {}", self.folder.display()))?;
         for orphan in record::orphans(&self.folder)? {
             if self.is_of(&orphan.record, disk) {
-                self.end_one(&orphan, initiator, &mut options_of)?;
+                if !self.is_replaced(&orphan.record) {
+                    self.end_one(&orphan, initiator, &mut options_of)?;
+                }
                 orphan.forget();
             } else if orphan.record.disk.is_none() {
                 orphan.forget();
@@ -115,6 +117,15 @@ impl Remains {
             url.target == record.target && url.lun.unwrap_or(0) == record.lun
         };
         of == disk || self.paths.iter().any(is_path)
+    }
+
+    /// Whether one of our own sessions, which have begun since, is in the place of that of `record`.
+    fn is_replaced(&self, record: &Record) -> bool {
+        let is_in_its_place = |path: &Watched| {
+            let held = lock(&path.keeper.held);
+            held.as_ref().is_some_and(|held| held.record.is_in_the_place_of(record))
+        };
+        self.paths.iter().any(is_in_its_place)
     }
 
     /// Takes the place of a session, over its own portal, else over another one of its group.
@@ -168,7 +179,7 @@ fn take_the_place(record: &Record, options: Options, initiator: &Initiator) -> R
         initiator: record.initiator.clone(),
         connect_patience: PATIENCE,
         takes_over: false,
-        witness: Some(Arc::new(SameGroup { portal: record.portal.clone(), group: record.group })),
+        witness: Some(Arc::new(SameGroup(record.clone()))),
         ..options
     })?;
     session.logout();
@@ -177,16 +188,11 @@ fn take_the_place(record: &Record, options: Options, initiator: &Initiator) -> R
 
 /// Only a session in the same group takes the place of another one.
 #[derive(Debug)]
-struct SameGroup {
-    portal: String,
-    group: Option<u16>,
-}
+struct SameGroup(Record);
 
 impl Witness for SameGroup {
     fn begins(&self, nexus: &Nexus) -> Result<(), String> {
-        let is_same = self.group.zip(nexus.group).map(|(one, other)| one == other);
-        // Where a group is not told, that is sure of the same portal alone.
-        match is_same.unwrap_or(self.portal == nexus.portal) {
+        match self.0.is_in_group_of(&nexus.portal, nexus.group) {
             true => Ok(()),
             false => Err("the portal is of another group".to_owned()),
         }
@@ -287,5 +293,26 @@ mod tests {
         assert!(record::orphans(&keeper.folder).unwrap().is_empty(), "its process lives");
         held.take().unwrap().remove();
         assert!(!keeper.folder.exists(), "nothing is left of it");
+    }
+
+    #[test]
+    fn our_own_session_may_be_in_the_place_of_one_that_is_left() {
+        let state = tempfile::tempdir().unwrap();
+        let keeper = Arc::new(keeper(state.path()));
+        keeper.write(&mut lock(&keeper.held), record("b:1")).unwrap();
+        let mut remains = Remains::of_a_disk(state.path());
+        let options = Options::of_url(&keeper.url);
+        remains.paths.push(Watched { options, keeper });
+        assert!(remains.is_replaced(&record("a:1")), "by --isid, over another portal of the group");
+        let isid = [0x80, 0, 0, 0, 0, 2];
+        for other in [
+            Record { isid, ..record("a:1") },
+            Record { group: Some(2), ..record("a:1") },
+            Record { group: None, ..record("a:1") },
+            Record { initiator: "iqn.x:you".into(), ..record("a:1") },
+            Record { target: Some("iqn.x:other".into()), ..record("a:1") },
+        ] {
+            assert!(!remains.is_replaced(&other), "{other:?}");
+        }
     }
 }

@@ -43,6 +43,20 @@ impl Record {
         Isid(self.isid)
     }
 
+    /// Whether a portal that said that it is of `group` is of that of the session. Where a group is
+    /// not told, that is sure of the same portal alone.
+    pub(super) fn is_in_group_of(&self, portal: &str, group: Option<u16>) -> bool {
+        let is_same = self.group.zip(group).map(|(one, other)| one == other);
+        is_same.unwrap_or(self.portal == portal)
+    }
+
+    /// Whether the target has ended the session of `other` when this one began, which is younger.
+    pub(super) fn is_in_the_place_of(&self, other: &Self) -> bool {
+        let is_same_port = self.initiator == other.initiator && self.isid == other.isid;
+        let is_same_target = self.target == other.target;
+        is_same_port && is_same_target && other.is_in_group_of(&self.portal, self.group)
+    }
+
     /// The name of its file: a nexus has one session.
     fn name(&self) -> String {
         let nexus = format!("{}\n{:?}\n{}", self.initiator, self.target, self.portal);
