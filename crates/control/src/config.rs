@@ -107,7 +107,8 @@ pub struct Config {
     /// Reload: no.
     #[serde(default)]
     pub ether: Vec<Spanned<String>>,
-    /// Where metrics and health are told over HTTP (`/metrics`, `/healthz`, `/readyz`).
+    /// Where HTTP shows a page (`/`), and tells metrics, health and more (`/metrics`, `/healthz`,
+    /// `/readyz`, `/api/v1`).
     /// Values: `ADDRESS:PORT` with a loopback address, IPv6 in brackets, port 0 picks a free one.
     /// Default: nowhere.
     /// Reload: no.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The HTTP port of a daemon: metrics for Prometheus, health for who watches it, and what the
-//! control socket tells.
+//! The HTTP port of a daemon: metrics for Prometheus, health for who watches it, what the control
+//! socket tells, and a page that shows it.
 //!
 //! ```text
 //! clients --> connections --> routes --> looks --> target::Target::figures
 //!             (HTTP, limits)    |        (one at a time, shared)
-//!                               `------> api ----> Desk: who answers at the control socket
+//!                               |------> api ----> Desk: who answers at the control socket
+//!                               `------> page
 //! ```
 //!
 //! One thread of its own has it all, at a lower priority than reactors. It asks these by a letter,
@@ -19,6 +20,7 @@ mod health;
 mod limits;
 mod looks;
 mod metrics;
+mod page;
 mod port;
 mod routes;
 #[cfg(test)]

@@ -20,17 +20,22 @@ use crate::api::Told;
 use crate::health::Health;
 use crate::looks::Looks;
 use crate::metrics::Format;
+use crate::page;
+use crate::page::File;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// What is there, for who asks for something else.
-const PATHS: &str = "no such page; there are /metrics, /healthz, /readyz and what \
+const PATHS: &str = "no such page; there are /, /metrics, /healthz, /readyz and what \
     /api/v1/openapi.json describes\n";
 
 /// What comes with each answer. That scripts of other sites may read it is told by none.
-const HEADERS: [(&str, &str); 3] = [
+const HEADERS: [(&str, &str); 6] = [
     ("cache-control", "no-store"),
+    ("content-security-policy", page::POLICY),
+    ("referrer-policy", "no-referrer"),
+    ("x-frame-options", "DENY"),
     ("x-content-type-options", "nosniff"),
     ("cross-origin-resource-policy", "same-origin"),
 ];
@@ -46,6 +51,7 @@ enum Page {
     Readiness,
     Description,
     Answer(Resource),
+    File(File),
 }
 
 impl Page {
@@ -55,7 +61,10 @@ impl Page {
             "/healthz" => Self::Health,
             "/readyz" => Self::Readiness,
             api::DESCRIPTION_PATH => Self::Description,
-            path => Self::Answer(Resource::at(path)?),
+            path => match Resource::at(path) {
+                Some(resource) => Self::Answer(resource),
+                None => Self::File(File::at(path)?),
+            },
         })
     }
 }
@@ -81,6 +90,7 @@ pub(crate) async fn answer<B>(looks: &Looks, request: &Request<B>) -> Response<F
         return refused;
     }
     match page {
+        Page::File(file) => response(StatusCode::OK, file.kind, file.text.into()),
         Page::Description => response(StatusCode::OK, JSON, api::DESCRIPTION.into()),
         Page::Answer(resource) => told(looks.answer(resource).await),
         Page::Metrics => {

@@ -225,6 +225,7 @@ fn an_answer_comes_as_json_and_for_this_site_alone() {
             "cache-control: no-store",
             "x-content-type-options: nosniff",
             "cross-origin-resource-policy: same-origin",
+            "referrer-policy: no-referrer",
         ] {
             assert!(said.contains(&format!("\r\n{line}\r\n")), "{line}: {said}");
         }
@@ -240,6 +241,36 @@ fn an_answer_comes_as_json_and_for_this_site_alone() {
         }
     }
     for path in ["/api", "/api/", "/api/v1/", "/api/v1/dump", "/api/v2/status", "/api/v1/Status"] {
+        assert_eq!(get(&http, path).0, 404, "{path}");
+    }
+}
+
+#[test]
+fn the_page_comes_with_what_a_browser_may_do() {
+    let http = port();
+    for (path, kind) in [
+        ("/", "text/html; charset=utf-8"),
+        ("/page.js", "text/javascript; charset=utf-8"),
+        ("/page.css", "text/css; charset=utf-8"),
+        ("/icon.svg", "image/svg+xml"),
+    ] {
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: [::1]:9260\r\nConnection: close\r\n\r\n");
+        let said = said_to(&http, request.as_bytes());
+        let (head, body) = said.split_once("\r\n\r\n").unwrap();
+        assert_eq!(status(&said), 200, "{path}: {head}");
+        assert!(body.contains("SPDX") || path == "/icon.svg", "{path}");
+        for line in [
+            format!("content-type: {kind}"),
+            format!("content-security-policy: {}", crate::page::POLICY),
+            "x-content-type-options: nosniff".into(),
+            "x-frame-options: DENY".into(),
+            "referrer-policy: no-referrer".into(),
+        ] {
+            assert!(head.lines().any(|one| one == line), "{path}: {line}: {head}");
+        }
+    }
+    for path in ["/index.html", "/page.rs", "/page/page.js", "/../page.js", "/favicon.ico"] {
         assert_eq!(get(&http, path).0, 404, "{path}");
     }
 }

@@ -274,8 +274,9 @@ pub(crate) struct ServeOptions {
     /// Needs CAP_NET_RAW
     #[arg(long, value_name = "INTERFACE")]
     pub(crate) ether: Vec<String>,
-    /// Address of this machine alone at which HTTP tells /metrics (for Prometheus), /healthz and
-    /// /readyz, such as 127.0.0.1:9260; port 0 picks a free one [default: none]
+    /// Address of this machine alone at which HTTP shows a page, and tells /metrics (for
+    /// Prometheus), /healthz, /readyz and /api/v1, such as 127.0.0.1:9260; port 0 picks a free one
+    /// [default: none]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) http: Option<String>,
     /// auto, uring or epoll [default: auto]

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The page: asks the API again and again, and shows what it says.
+
+import * as figures from "/figures.js";
+import { draw } from "/plot.js";
+import { Table, pairs, say } from "/table.js";
+
+/** Between two questions, and how long one may take, ms. */
+const [LOAD_EVERY, STATUS_EVERY, DIFFERENCE_EVERY, PATIENCE] = [1000, 4000, 15000, 10000];
+
+/** Times are of so long, ms. */
+const TIMES_OVER = 10000;
+
+/** What plots show at most, ms, and by what that grows until then. */
+const [SPAN, STEP] = [300000, 60000];
+
+/** LUNs and sessions whose past is kept, beside that of all. */
+const KEPT_MAX = 64;
+
+/** Rows of a table: with more, a filter helps. */
+const ROWS_MAX = 200;
+
+const at = (id) => document.getElementById(id);
+const seen = { loads: [], rates: new Map(), status: null, sessions: null, paused: false };
+const past = new Map();
+const tables = { luns: new Table(at("luns-table")), sessions: new Table(at("sessions-table")) };
+
+/** The answer of the daemon; an error says why there is none. */
+async function ask(name) {
+  const signal = AbortSignal.timeout(PATIENCE);
+  const answer = await fetch(`/api/v1/${name}`, { cache: "no-store", credentials: "omit", signal });
+  const told = await answer.json();
+  if (told.reply === "error") throw new Said(told.message);
+  return told;
+}
+
+/** What the daemon said, rather than a browser. */
+class Said extends Error {}
+
+/** Does `work` each so many milliseconds, while somebody may look. */
+async function every(period, work) {
+  for (;;) {
+    const begun = performance.now();
+    if (!document.hidden && !seen.paused) await work();
+    const took = performance.now() - begun;
+    await new Promise((resolve) => { setTimeout(resolve, Math.max(50, period - took)); });
+  }
+}
+
+function state(kind, text) {
+  at("state").className = `state ${kind}`;
+  say(at("state"), text);
+}
+
+async function load() {
+  let now;
+  try {
+    now = await ask("load");
+  } catch (error) {
+    const since = seen.loads.length > 0 ? "; what is shown is of before" : "";
+    state("bad", error instanceof Said ? error.message : `the daemon does not answer${since}`);
+    return;
+  }
+  const silent = now.silent_reactors ?? [];
+  state(silent.length > 0 ? "bad" : "good",
+    silent.length > 0 ? `reactor ${silent.join(", ")} does not answer` : "serving");
+  const before = seen.loads.at(-1);
+  if (before && now.uptime_ms === before.uptime_ms) return;
+  if (before && !figures.follow(now, before)) {
+    // Another daemon, or reactors that are silent now: its counts are no continuation.
+    seen.loads = [];
+  }
+  seen.loads.push(now);
+  while (seen.loads.length > 2 && now.uptime_ms - seen.loads[1].uptime_ms >= TIMES_OVER) {
+    seen.loads.shift();
+  }
+  if (seen.loads.length < 2) return;
+  const [long, last] = [seen.loads[0], seen.loads.at(-2)];
+  seen.rates = figures.rates(now, last, long);
+  keep(now);
+  overview();
+  plots();
+  layers(figures.layers(now, long));
+  luns();
+  sessions();
+}
+
+/** Keeps the rates of now for the plots. */
+function keep(load) {
+  const now = performance.now();
+  const keys = ["all", ...load.luns.slice(0, KEPT_MAX).map(figures.keyOfLun),
+    ...load.sessions.slice(0, KEPT_MAX).map(figures.keyOfSession)];
+  for (const key of keys) {
+    if (!past.has(key)) past.set(key, []);
+  }
+  for (const [key, points] of past) {
+    const rate = keys.includes(key) ? seen.rates.get(key) : undefined;
+    if (rate) points.push([now, rate]);
+    while (points.length > 0 && now - points[0][0] > SPAN) points.shift();
+    if (points.length === 0) past.delete(key);
+  }
+  choices(load);
+}
+
+/** What plots can be of. */
+function choices(load) {
+  const part = (name, all, key, label) => ({
+    label: all.length > KEPT_MAX ? `${name}: the first ${KEPT_MAX} of ${all.length}` : name,
+    options: all.slice(0, KEPT_MAX).map((one) => [key(one), label(one)]),
+  });
+  const parts = [
+    part("LUNs", load.luns, figures.keyOfLun, ({ target, lun }) => `LUN ${lun} of ${target}`),
+    part("Sessions", load.sessions, figures.keyOfSession,
+      ({ tsih, initiator }) => `session ${tsih} of ${initiator}`),
+  ];
+  const select = at("shown");
+  const wanted = JSON.stringify(parts);
+  if (select.dataset.parts === wanted) return;
+  select.dataset.parts = wanted;
+  const chosen = select.value || "all";
+  const option = ([value, text]) => new Option(text, value, false, value === chosen);
+  select.replaceChildren(option(["all", "everything"]), ...parts.map(({ label, options }) => {
+    const group = document.createElement("optgroup");
+    group.label = label;
+    group.append(...options.map(option));
+    return group;
+  }).filter((group) => group.childElementCount > 0));
+}
+
+function overview() {
+  const all = seen.rates.get("all");
+  say(at("all-operations"), `${figures.count(all.reads + all.writes)}/s`);
+  say(at("all-read"), figures.speed(all.read));
+  say(at("all-written"), figures.speed(all.written));
+  say(at("all-p50"), figures.time(all.p50));
+  say(at("all-p99"), figures.time(all.p99));
+  say(at("all-tasks"), figures.count(all.tasks));
+}
+
+function plots() {
+  const key = at("shown").value || "all";
+  const points = past.get(key) ?? [];
+  const now = performance.now();
+  const line = (name, kind, value) => (
+    { name, kind, points: points.map(([when, rate]) => [when, value(rate)]) });
+  const first = Math.min(...Array.from(past.values(), (all) => all[0]?.[0] ?? now));
+  const span = Math.min(SPAN, STEP * Math.max(1, Math.ceil((now - first) / STEP)));
+  const isSession = points.some(([, rate]) => "commands" in rate);
+  const plot = (id, title, write, floor, series) => draw(at(id), at(`${id}-legend`),
+    { title, write, floor, series, now, span });
+  plot("operations", "Operations a second", figures.count, 10, isSession
+    ? [line("commands", "one", (rate) => rate.commands)]
+    : [line("reads", "one", (rate) => rate.reads), line("writes", "two", (rate) => rate.writes)]);
+  plot("bytes", "MB a second", (value) => figures.speed(value).replace("/s", ""), 1e6, [
+    line("read", "one", (rate) => rate.read), line("written", "two", (rate) => rate.written)]);
+  plot("times", "Time of reads and writes", figures.time, 1e-5, isSession ? [] : [
+    line("median", "one", (rate) => rate.p50), line("p99", "two", (rate) => rate.p99)]);
+}
+
+const layerTable = new Table(at("layers"));
+
+/** What a layer is. */
+const LAYERS = {
+  receive: "receive: bytes to messages", copy: "copy: received data into its buffer",
+  protocol: "protocol: iSCSI", scsi: "scsi: the device server", store: "store",
+  send: "send: messages to bytes", kernel: "kernel: sockets and files", other: "other",
+};
+
+function layers({ rows, busy, wait }) {
+  const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+  layerTable.show(rows.map(({ name, share, median }) => ({
+    key: name, cells: [LAYERS[name] ?? name, "", percent(share), figures.time(median)],
+  })));
+  rows.forEach(({ share }, row) => bar(at("layers").tBodies[0].rows[row].cells[1], share));
+  const waits = wait && wait.median !== null
+    ? ` Operations of stores took ${figures.time(wait.median)}, the median.` : "";
+  say(at("time-said"), busy === null ? "Nothing was timed in the last ten seconds."
+    : `Reactors worked ${percent(busy)} of the last ten seconds, estimated from one turn in 127.${waits}`);
+}
+
+/** A bar of so much of the width; the figure stands beside it. */
+function bar(cell, share) {
+  const name = "http://www.w3.org/2000/svg";
+  if (!cell.firstElementChild) {
+    const svg = document.createElementNS(name, "svg");
+    svg.setAttribute("class", "bar");
+    svg.setAttribute("aria-hidden", "true");
+    for (const kind of ["rest", "part"]) {
+      const rect = document.createElementNS(name, "rect");
+      rect.setAttribute("class", kind);
+      rect.setAttribute("width", "100%");
+      rect.setAttribute("height", "100%");
+      rect.setAttribute("rx", "3");
+      svg.append(rect);
+    }
+    cell.append(svg);
+  }
+  cell.firstElementChild.lastElementChild.setAttribute("width", `${(100 * share).toFixed(1)}%`);
+}
+
+/** What there is to say of a LUN, the worst first. */
+function stateOf(lun, errors) {
+  const { waiting, image } = lun;
+  const bad = [
+    lun.lost_writes && "writes may be lost",
+    lun.file_lost && `its file was ${lun.file_lost}`,
+    image?.shut_out && "shut out by its cluster",
+    image?.lost && `its image was ${image.lost}`,
+    waiting?.busy && "hosts hear BUSY",
+    lun.shrunk !== null && lun.shrunk !== undefined && `${figures.size(lun.shrunk)} are left of it`,
+  ].filter(Boolean);
+  const warn = [
+    waiting && `${waiting.commands} wait for the ${waiting.who} for ${waiting.oldest_s} s`,
+    errors > 0 && `${figures.count(errors)} medium errors`,
+  ].filter(Boolean);
+  const plain = [lun.read_only && "read only",
+    lun.protection !== null && lun.protection !== undefined && `protection type ${lun.protection}`,
+  ].filter(Boolean);
+  const kind = bad.length > 0 ? "bad" : warn.length > 0 ? "warn" : "";
+  return { text: [...bad, ...warn, ...plain].join("; ") || "good", kind };
+}
+
+/** Those whose words have all that was typed, as far as there are not too many. */
+function filtered(name, what, all, words) {
+  const wanted = at(`${name}-filter`).value.toLowerCase().split(/\s+/).filter(Boolean);
+  const found = all.filter((one) => {
+    const text = words(one).join(" ").toLowerCase();
+    return wanted.every((word) => text.includes(word));
+  });
+  const shown = found.slice(0, ROWS_MAX);
+  const of = `${found.length < all.length ? `${found.length} of ` : ""}${all.length} ${what}`;
+  say(at(`${name}-count`), shown.length < found.length ? `${of}, the first ${ROWS_MAX} shown` : of);
+  return shown;
+}
+
+function luns() {
+  if (!seen.status) return;
+  const all = seen.status.targets.flatMap((target) => (
+    target.luns.map((lun) => ({ ...lun, target: target.name }))));
+  tables.luns.show(filtered("luns", "LUNs", all, (lun) => [lun.target, `lun ${lun.lun}`, lun.store, lun.serial])
+    .map((lun) => {
+      const key = figures.keyOfLun(lun);
+      const rate = seen.rates.get(key) ?? {};
+      return { key, cells: [
+        lun.target, String(lun.lun), lun.store, figures.size(lun.bytes),
+        figures.count(rate.reads), figures.count(rate.writes),
+        figures.speed(rate.read), figures.speed(rate.written),
+        figures.time(rate.p50), figures.time(rate.p99), stateOf(lun, rate.errors ?? 0),
+      ] };
+    }));
+}
+
+function sessions() {
+  if (!seen.sessions) return;
+  const all = seen.sessions.sessions;
+  const words = ({ initiator, target, connections }) => (
+    [initiator, target ?? "discovery", ...connections.map(({ peer }) => peer)]);
+  tables.sessions.show(filtered("sessions", "sessions", all, words).map((session) => {
+    const key = figures.keyOfSession(session);
+    const rate = seen.rates.get(key) ?? {};
+    const connections = session.connections.map(({ peer, transport }) => `${peer} ${transport}`);
+    return { key, cells: [
+      session.initiator, session.target ?? "discovery", String(session.tsih),
+      figures.age(session.age_s), figures.count(rate.tasks ?? session.tasks),
+      figures.count(rate.commands), figures.speed(rate.read), figures.speed(rate.written),
+      connections.join(", ") || "none",
+      { summary: `${session.negotiated.length} values`, list: session.negotiated },
+    ] };
+  }));
+}
+
+async function status() {
+  try {
+    [seen.status, seen.sessions] = await Promise.all([ask("status"), ask("sessions")]);
+  } catch {
+    // Who asks for the load tells it.
+    return;
+  }
+  const { targets } = seen.status;
+  const count = targets.reduce((sum, { luns: its }) => sum + its.length, 0);
+  say(at("all-sessions"), String(seen.sessions.sessions.length));
+  say(at("all-targets"), `LUNs of ${targets.length} target${targets.length === 1 ? "" : "s"}`);
+  say(at("all-luns"), String(count));
+  about(seen.status);
+  luns();
+  sessions();
+}
+
+function about(told) {
+  const capture = told.capture;
+  pairs(at("about"), [
+    ["Version", told.version], ["Process", String(told.pid)],
+    ["Serves for", figures.age(told.uptime_s)],
+    ["Engine", `${told.engine}, ${told.mode}, ${told.reactors} reactor${told.reactors === 1 ? "" : "s"}`],
+    ["CRC32C", told.crc32c], ["Portals", told.portals.join(", ") || "none"],
+    ["iSER", told.iser.provider ? `${told.iser.provider}: ${told.iser.connections} connections` : "off"],
+    ...(told.stations ?? []).map(({ interface: name, mac, connections }) => (
+      ["Raw Ethernet", `${mac} at ${name}, ${connections.length} connections`])),
+    ...(capture ? [["Capture", `${capture.file}, ${figures.size(capture.bytes)}${
+      capture.ended ? `; over: ${capture.ended}` : ""}`]] : []),
+  ]);
+}
+
+const MARKS = { added: "comes", changed: "changes", removed: "goes" };
+
+async function difference() {
+  const rows = [];
+  let said;
+  try {
+    const told = await ask("difference");
+    const count = told.differences.length + (told.refused ?? []).length;
+    said = count === 0 ? "What is served is what the file says."
+      : `The file says ${count} thing${count === 1 ? "" : "s"} otherwise than what is served.`;
+    for (const { change, what, keys } of told.differences) {
+      const of = keys?.length > 0 ? `: ${keys.join(", ")}` : "";
+      rows.push([`${MARKS[change] ?? change}: ${what}${of}`, ""]);
+    }
+    for (const { what, why } of told.refused ?? []) {
+      rows.push([`cannot be so while the daemon runs: ${what}: ${why}`, "bad"]);
+    }
+    for (const { tsih, initiator, why } of told.sessions ?? []) {
+      rows.push([`session ${tsih} of ${initiator} would end: ${why}`, ""]);
+    }
+    for (const warning of told.warnings ?? []) rows.push([warning, ""]);
+  } catch (error) {
+    if (!(error instanceof Said)) return;
+    said = error.message;
+  }
+  say(at("difference"), said);
+  const list = at("differences");
+  if (list.dataset.rows === JSON.stringify(rows)) return;
+  list.dataset.rows = JSON.stringify(rows);
+  list.replaceChildren(...rows.map(([text, kind]) => {
+    const item = document.createElement("li");
+    item.textContent = text;
+    item.className = kind;
+    return item;
+  }));
+}
+
+at("pause").addEventListener("click", () => {
+  seen.paused = !seen.paused;
+  at("pause").setAttribute("aria-pressed", String(seen.paused));
+  if (seen.paused) state("", "paused");
+});
+at("look").addEventListener("click", difference);
+at("shown").addEventListener("change", plots);
+at("luns-filter").addEventListener("input", luns);
+at("sessions-filter").addEventListener("input", sessions);
+window.addEventListener("resize", plots);
+
+plots();
+every(LOAD_EVERY, load);
+every(STATUS_EVERY, status);
+every(DIFFERENCE_EVERY, difference);
