@@ -5,12 +5,14 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
+use anyhow::bail;
 use initiator::Config;
 use initiator::Disk;
 use initiator::Error;
@@ -22,6 +24,7 @@ use initiator::Url;
 use iscsi::initiator::LoginError;
 use iscsi::initiator::SessionError;
 use remote::Remote;
+use remote::Using;
 use store::spec::RemoteSpec;
 use target::OpenRemote;
 use target::RemoteRefused;
@@ -38,12 +41,24 @@ use crate::remains::Remains;
 /// How long to try to log in for the first time.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long to wait for the end of what is under way since an outage that may be over.
+const SETTLING: Duration = Duration::from_secs(5);
+
 /// The initiator of a daemon, which is started with the first disk.
 #[derive(Debug, Default)]
 pub(crate) struct Opener {
     started: Mutex<Option<Initiator>>,
     /// Where sessions are remembered.
     state: Option<PathBuf>,
+    used: Mutex<Vec<Used>>,
+}
+
+/// A disk that was opened, also when its LUN was removed since.
+#[derive(Debug)]
+struct Used {
+    name: String,
+    place: String,
+    using: Using,
 }
 
 impl Remotes for Opener {
@@ -55,7 +70,7 @@ impl Remotes for Opener {
 impl Opener {
     /// Ends what a process before it has left, if there is a folder of `state`.
     pub(crate) fn with_state(state: Option<&Path>) -> Self {
-        Self { started: Mutex::default(), state: state.map(Path::to_path_buf) }
+        Self { state: state.map(Path::to_path_buf), ..Self::default() }
     }
 
     fn log_in(&self, spec: &RemoteSpec) -> Result<OpenRemote> {
@@ -91,13 +106,37 @@ impl Opener {
         let disk = Disk::open(&session, lun).map_err(|error| advised(error, &url, &identity))?;
         let named = same::name_of(&session, &url);
         let named = named.map_err(|error| advised(error, &url, &identity))?;
+        self.expect_settled(&named)?;
         if let Some(remains) = remains {
             remains.end(&named, &initiator, options_of)?;
         }
         accounts.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-        let remote = Remote::new(session, disk, &address.to_string(), spec.busy)?;
-        let block = remote.block();
+        let place = address.to_string();
+        let remote = Remote::new(session, disk, &place, spec.busy)?;
+        let (block, using) = (remote.block(), remote.using());
+        self.used().push(Used { name: named.clone(), place, using });
         Ok(OpenRemote { store: Arc::new(remote), block, identity: named })
+    }
+
+    /// Refuses a disk to which something is under way by a session of this process that is lost:
+    /// that session would carry it out when it is back, whatever was written since.
+    fn expect_settled(&self, name: &str) -> Result<()> {
+        let mut used = self.used();
+        used.retain(|used| !used.using.is_over());
+        let busy = used.iter().find(|used| used.name == name && !used.using.settles(SETTLING));
+        if let Some(Used { place, .. }) = busy {
+            bail!(
+                "{place} is the same disk, whose target is away: requests to it are under way, \
+                 though its LUN may have been removed, and would come over what is written from \
+                 now on; try: again when that target answers"
+            );
+        }
+        Ok(())
+    }
+
+    fn used(&self) -> MutexGuard<'_, Vec<Used>> {
+        // What the lock guards is whole between any two statements.
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn initiator(&self) -> Result<Initiator> {

@@ -139,6 +139,17 @@ impl Flights {
         state.is_over || state.lost.is_some_and(|since| since.elapsed() >= patience)
     }
 
+    /// Operations wait for a session, which may still carry them out.
+    pub(crate) fn is_waiting(&self) -> bool {
+        let state = self.state();
+        state.lost.is_some() && !state.is_over
+    }
+
+    /// No operation has begun that has not ended.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.under_way().is_empty()
+    }
+
     /// Nothing will be taken any more, until the disk is opened again.
     pub(crate) fn is_shut_out(&self) -> bool {
         let state = self.state();

@@ -23,3 +23,4 @@ mod status;
 
 pub use remote::Remote;
 pub use remote::RemoteError;
+pub use remote::Using;

@@ -28,3 +28,6 @@ pub(crate) const STATUS_BYTES: u32 = 8 + 16;
 
 /// Sizes of stores are multiples of it, bytes.
 pub(crate) const BLOCK_MIN: u64 = 512;
+
+/// Who waits for the end of what is under way looks so often.
+pub(crate) const SETTLE_LOOK: Duration = Duration::from_millis(50);

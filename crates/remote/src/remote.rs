@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::Weak;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -43,6 +44,7 @@ use store::foreign::Errand;
 use store::foreign::Foreign;
 
 use crate::flights::Flights;
+use crate::limits;
 use crate::limits::BLOCK_MIN;
 use crate::limits::BUSY_AFTER;
 use crate::limits::CLOSE_LOST_MAX;
@@ -83,6 +85,39 @@ pub enum RemoteError {
         /// What it says.
         source: Error,
     },
+}
+
+/// The use of a disk, which goes on behind the end of its [`Remote`] as long as something of it is
+/// under way.
+#[derive(Clone, Debug)]
+pub struct Using(Weak<Flights>);
+
+impl Using {
+    /// Whether it is over for good.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+
+    /// Whether all that was under way in an outage has ended, within `patience`. Until then it may
+    /// come over what is written by way of another session.
+    #[must_use]
+    pub fn settles(&self, patience: Duration) -> bool {
+        let (begun, mut was_waiting) = (Instant::now(), false);
+        loop {
+            let Some(flights) = self.0.upgrade() else { return true };
+            let is_waiting = flights.is_waiting();
+            was_waiting |= is_waiting;
+            if !was_waiting || !is_waiting && flights.is_idle() {
+                return true;
+            }
+            drop(flights);
+            if begun.elapsed() >= patience {
+                return false;
+            }
+            thread::sleep(limits::SETTLE_LOOK);
+        }
+    }
 }
 
 /// Since when it is being closed, and what tells how that ended.
@@ -171,6 +206,12 @@ impl Remote {
     #[must_use]
     pub const fn block(&self) -> u32 {
         self.block
+    }
+
+    /// What knows whether it is in use, also when it is dropped.
+    #[must_use]
+    pub fn using(&self) -> Using {
+        Using(Arc::downgrade(&self.flights))
     }
 
     fn check(&self, op: &Op) -> Result<(), store::Error> {
