@@ -802,6 +802,26 @@ def late(folder):
     print("attach: what a killed one has under way comes over nothing that is written later")
 
 
+def dead_paths(folder):
+    """Paths of one portal group, of one that was killed, that are away when it is attached again
+    over one that is there: nobody waits for them."""
+    where, state = folder_at(f"{folder}/dead"), state_of(folder)
+    with server.start("memory:16M") as target:
+        lines = [relay.Relay(target.port) for _ in range(5)]
+        urls = [re.sub(r":\d+/", f":{line.url_port}/", target.url, count=1) for line in lines]
+        run(BINARY, "attach", *urls, where, "--daemon", *state)
+        kill_attached(state)
+        run(BINARY, "detach", where, *state)
+        for line in lines[1:]:
+            line.flows.clear()
+        begun = time.monotonic()
+        run(BINARY, "attach", urls[0], where, "--daemon", *state)
+        need(time.monotonic() - begun < 10, "it waits for each path that is away")
+        need(len(os.listdir(f"{folder}/attached/sessions")) == 1, "others are left")
+        run(BINARY, "detach", where, *state)
+    print("attach: paths of a killed one that are away are not waited for")
+
+
 # Reads in an outage with an alarm every 50 ms, which interrupts no request; exit status 0: it read.
 ALARMED = """
 import ctypes, os, signal, sys
@@ -1139,6 +1159,7 @@ def test(folder, restarts):
         several(folder)
         killed(folder)
         late(folder)
+        dead_paths(folder)
         background(folder)
         troubled(folder)
         unflushed(folder)

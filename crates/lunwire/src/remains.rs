@@ -61,6 +61,20 @@ struct Keeper {
     held: Mutex<Option<Held>>,
 }
 
+impl Watched {
+    /// Whether it has a session that is so.
+    fn has(&self, is_so: impl Fn(&Record) -> bool) -> bool {
+        lock(&self.keeper.held).as_ref().is_some_and(|held| is_so(&held.record))
+    }
+
+    /// Whether it has a session in the portal group of that of `record`.
+    fn is_beside(&self, record: &Record) -> bool {
+        self.has(|held| {
+            held.target == record.target && record.is_in_group_of(&held.portal, held.group)
+        })
+    }
+}
+
 impl Remains {
     /// Of a disk, in the folder where this process keeps its state.
     pub(crate) fn of_a_disk(state: &Path) -> Self {
@@ -119,16 +133,13 @@ impl Remains {
         of == disk || self.paths.iter().any(is_path)
     }
 
-    /// Whether one of our own sessions, which have begun since, is in the place of that of `record`.
+    /// Whether a session of ours, which has begun since, is in the place of that of `record`.
     fn is_replaced(&self, record: &Record) -> bool {
-        let is_in_its_place = |path: &Watched| {
-            let held = lock(&path.keeper.held);
-            held.as_ref().is_some_and(|held| held.record.is_in_the_place_of(record))
-        };
-        self.paths.iter().any(is_in_its_place)
+        self.paths.iter().any(|path| path.has(|held| held.is_in_the_place_of(record)))
     }
 
-    /// Takes the place of a session, over its own portal, else over another one of its group.
+    /// Takes the place of a session: where one of ours is in its group, else over its own portal,
+    /// else over another one that may be of that group.
     fn end_one(
         &self,
         orphan: &Orphan,
@@ -146,10 +157,14 @@ impl Remains {
             None => options_of(&url)?,
         };
         let own = Options { portals: vec![record.portal.clone()], ..own };
-        let others = self.paths.iter().filter(same_target).map(|path| path.options.clone());
-        let others = others.filter(|_| record.group.is_some());
+        let others = self.paths.iter().filter(same_target).filter(|_| record.group.is_some());
+        // Those that have a session are sure to answer, and to be of its group.
+        let (sure, others): (Vec<_>, Vec<_>) = others.partition(|path| path.is_beside(record));
+        let of =
+            |paths: Vec<&Watched>| paths.into_iter().map(|path| path.options.clone()).collect();
+        let (sure, others): (Vec<_>, Vec<_>) = (of(sure), of(others));
         let mut first = None;
-        for options in std::iter::once(own).chain(others) {
+        for options in sure.into_iter().chain([own]).chain(others) {
             match take_the_place(record, options, initiator) {
                 Ok(()) => {
                     tracing::info!(
@@ -303,7 +318,7 @@ mod tests {
         let mut remains = Remains::of_a_disk(state.path());
         let options = Options::of_url(&keeper.url);
         remains.paths.push(Watched { options, keeper });
-        assert!(remains.is_replaced(&record("a:1")), "by --isid, over another portal of the group");
+        assert!(remains.is_replaced(&record("a:1")), "over another portal of its group");
         let isid = [0x80, 0, 0, 0, 0, 2];
         for other in [
             Record { isid, ..record("a:1") },
