@@ -97,7 +97,7 @@ fn serve(options: &ServeOptions, draft: Draft, log: &Log, sandbox: Sandbox) -> R
     descriptors::raise_limit();
     // Before anything is opened: a port that somebody else has is told of at once.
     let http = draft.http.map(http_at).transpose()?;
-    let mut plan = draft.open()?;
+    let mut plan = draft.open().map_err(|error| sandbox.hint(error))?;
     // An old one is replaced when it is no disk, and nothing is wrong with those that there are.
     let capture = match draft.capture.as_ref().map(captured).transpose() {
         Ok(capture) => capture,

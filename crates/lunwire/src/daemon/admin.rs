@@ -263,7 +263,7 @@ impl Shared {
                     let luns = target.luns.iter();
                     luns.map(|lun| (&*target.name, lun.number, &*lun.label))
                 });
-                let error = plan::served_already(error, luns);
+                let error = self.beside.sandbox.hint(plan::served_already(error, luns));
                 new_images.iter().fold(error, |error, NewImage { place, .. }| {
                     let said = output::chain(&error);
                     anyhow::anyhow!("{said}; the new, empty image {place} stays: rbd rm {place}")

@@ -52,9 +52,6 @@ const STEADY: Duration = Duration::from_millis(100);
 /// Between two looks at one that is watched.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// As the C library says it.
-const DENIED: &str = "Permission denied";
-
 /// Looks until it is.
 const LOOKS_MAX: usize = 20;
 
@@ -147,7 +144,8 @@ impl Configuration {
             for store in stores {
                 plan::await_clusters(store).with_context(|| format!("store {store}"))?;
             }
-            let changed = self.apply(&difference, &wanted, terms)?;
+            let changed = self.apply(&difference, &wanted, terms);
+            let changed = changed.map_err(|error| self.sandbox.hint(error))?;
             self.set_states(&difference);
             target.tell_slow_commands(wanted.slow());
             told.sessions = changed.ended.into_iter().map(ended).collect();
@@ -190,7 +188,8 @@ impl Configuration {
         let draft = loop {
             let before = facts(path)?;
             std::thread::sleep(STEADY);
-            let draft = Draft::from_options(&self.options).map_err(|error| self.hint(error));
+            let draft =
+                Draft::from_options(&self.options).map_err(|error| self.sandbox.hint(error));
             if is_same(&before, &facts(path)?) {
                 break draft?;
             }
@@ -202,18 +201,6 @@ impl Configuration {
             bail!("{shown} names no target, and all would go; try: lunwire check {shown}");
         }
         Ok(draft)
-    }
-
-    /// The error, and what may be behind it: a secret may have come into another folder.
-    fn hint(&self, error: anyhow::Error) -> anyhow::Error {
-        let said = output::chain(&error);
-        match self.sandbox.has_files() && said.contains(DENIED) {
-            true => anyhow!(
-                "{said}; the sandbox (--sandbox) leaves the folders of the start alone; try: start \
-                 the daemon with --sandbox-allow PATH"
-            ),
-            false => error,
-        }
     }
 
     /// What the sandbox keeps from coming.

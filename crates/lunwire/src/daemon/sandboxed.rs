@@ -17,6 +17,7 @@ use target::StateFolder;
 
 use super::admin;
 use crate::args::ServeOptions;
+use crate::output;
 use crate::plan::Draft;
 use crate::plan::DraftLun;
 use crate::plan::Need;
@@ -26,6 +27,11 @@ use crate::plan::real;
 /// Before this version of Linux a filter of system calls switches on what protects from other
 /// programs of the same processor (SSBD, STIBP), which serving pays for.
 const FREE_SINCE: (u32, u32) = (5, 16);
+
+/// As the C library says it.
+const DENIED: &str = "Permission denied";
+
+const ALLOW: &str = "--sandbox-allow";
 
 /// What is on; clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -92,9 +98,17 @@ impl Sandbox {
         self.0.given_up.iter().copied()
     }
 
-    /// Whether files are out of reach.
-    pub(crate) fn has_files(&self) -> bool {
-        self.0.left.is_some()
+    /// The error, and what may be behind it: a secret in another folder, or what Ceph reads.
+    pub(crate) fn hint(&self, error: anyhow::Error) -> anyhow::Error {
+        let said = output::chain(&error);
+        let may_be = said.contains(DENIED) || said.contains("rbd:");
+        match self.0.left.is_some() && may_be && !said.contains(ALLOW) {
+            true => anyhow!(
+                "{said}; the sandbox (--sandbox) leaves what was named at the start; try: start \
+                 the daemon with {ALLOW} FOLDER (sandbox-allow), or with --sandbox=auto"
+            ),
+            false => error,
+        }
     }
 
     /// Whether a disk can be opened that comes now; the error says what to do.
@@ -141,7 +155,7 @@ impl Sandbox {
         }
         Err(format!(
             "{what}: out of reach since the start, for the sandbox (--sandbox); try: start the \
-             daemon with --sandbox-allow {word} (sandbox-allow), or with --sandbox=auto"
+             daemon with {ALLOW} {word} (sandbox-allow), or with --sandbox=auto"
         ))
     }
 }

@@ -66,6 +66,7 @@ const ADAPTERS: &str = "/dev/infiniband";
 
 /// Where Ceph's client has its configuration and its keys, and what it writes if that says so.
 const CEPH: &str = "/var/lib/ceph";
+const CEPH_NAMES: [&str; 2] = ["CEPH_CONF", "CEPH_KEYRING"];
 const CEPH_CHANGED: [&str; 2] = ["/run/ceph", "/var/log/ceph"];
 
 pub(super) fn wish(text: &str) -> Result<Wish, &'static str> {
@@ -163,8 +164,12 @@ fn of_store(spec: &Spec, needs: &mut Vec<Need>) {
         Spec::Stripe { stores, .. } => stores.iter().for_each(|store| of_store(store, needs)),
         Spec::Filtered { behind, .. } => of_store(behind, needs),
         Spec::Rbd(image) => {
-            let named = [&image.conf, &image.keyring].into_iter().flatten();
-            needs.extend(named.map(|path| Need::Read(path.into())));
+            let named = [&image.conf, &image.keyring].into_iter().flatten().cloned();
+            let of_environment = CEPH_NAMES.iter().filter_map(|name| std::env::var(name).ok());
+            let named: Vec<String> = named.chain(of_environment).collect();
+            // A list of files may be named.
+            let named = named.iter().flat_map(|paths| paths.split(',')).map(PathBuf::from);
+            needs.extend(named.filter(|path| path.exists()).map(Need::Read));
             needs.extend(there(&[CEPH]).map(Need::Read));
             needs.extend(there(&CEPH_CHANGED).map(Need::Change));
             needs.push(Need::Connections);
