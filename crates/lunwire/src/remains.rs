@@ -108,7 +108,7 @@ impl Remains {
     ) -> Result<()> {
         let _alone = record::lock(&self.folder)
             .with_context(|| format!("cannot lock {}", self.folder.display()))?;
-        for orphan in record::orphans(&self.folder)? {
+        for orphan in record::orphans(&self.folder, |record| self.is_of(record, disk))? {
             if self.is_of(&orphan.record, disk) {
                 if !self.is_replaced(&orphan.record) {
                     self.end_one(&orphan, initiator, &mut options_of)?;
@@ -254,6 +254,7 @@ impl Witness for Keeper {
             portal: nexus.portal.clone(),
             group: nexus.group,
             disk: lock(&self.disk).clone(),
+            pid: std::process::id(),
         };
         self.write(&mut held, record)
     }
@@ -285,6 +286,7 @@ mod tests {
             portal: portal.into(),
             group: Some(1),
             disk: Some("naa.1".into()),
+            pid: 1,
         }
     }
 
@@ -305,7 +307,7 @@ mod tests {
         let mut held = lock(&keeper.held);
         keeper.write(&mut held, record("a:1")).unwrap();
         keeper.write(&mut held, record("b:1")).unwrap();
-        assert!(record::orphans(&keeper.folder).unwrap().is_empty(), "its process lives");
+        assert!(record::orphans(&keeper.folder, |_| true).unwrap().is_empty(), "its process lives");
         held.take().unwrap().remove();
         assert!(!keeper.folder.exists(), "nothing is left of it");
     }

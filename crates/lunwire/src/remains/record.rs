@@ -7,15 +7,20 @@ use std::fs::File;
 use std::fs::TryLockError;
 use std::io;
 use std::io::ErrorKind;
+use std::io::Seek as _;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use anyhow::Result;
+use anyhow::bail;
 use serde::Deserialize;
 use serde::Serialize;
 use wire::iscsi::Isid;
@@ -24,6 +29,12 @@ use wire::iscsi::Isid;
 const FOLDER: &str = "sessions";
 
 const KIND: &str = "json";
+
+/// A process that was killed gives its memory back first, and what it has open then.
+const DYING_MAX: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether it is gone.
+const DYING_LOOK: Duration = Duration::from_millis(20);
 
 /// One session, as far as another process has to know it that ends it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +47,8 @@ pub(super) struct Record {
     pub(super) portal: String,
     pub(super) group: Option<u16>,
     pub(super) disk: Option<String>,
+    /// Whose it is.
+    pub(super) pid: u32,
 }
 
 impl Record {
@@ -160,8 +173,9 @@ pub(super) fn lock(folder: &Path) -> io::Result<File> {
     Ok(lock)
 }
 
-/// All sessions of processes that are gone.
-pub(super) fn orphans(folder: &Path) -> Result<Vec<Orphan>> {
+/// All sessions of processes that are gone. One that is dying is waited for, where `matters` says so
+/// of its session.
+pub(super) fn orphans(folder: &Path, matters: impl Fn(&Record) -> bool) -> Result<Vec<Orphan>> {
     let mut orphans = Vec::new();
     let unreadable = || format!("cannot read {}", folder.display());
     for entry in fs::read_dir(folder).with_context(unreadable)? {
@@ -174,20 +188,60 @@ pub(super) fn orphans(folder: &Path) -> Result<Vec<Orphan>> {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             file => file.with_context(|| format!("cannot read {shown}"))?,
         };
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => continue,
-            locked => locked.with_context(|| format!("cannot lock {shown}"))?,
+        if !is_left(&file, &matters).with_context(|| format!("cannot lock {shown}"))? {
+            continue;
         }
         // Its process may have ended in order, or written it anew.
         if !is_at(&path, &file) {
             continue;
         }
-        let record = serde_json::from_reader(&file).with_context(|| {
+        let record = read(&file).with_context(|| {
             format!("{shown} is no session; try: rm {shown}, when nobody is to be kept from disks")
         })?;
         orphans.push(Orphan { record, path, file });
     }
     Ok(orphans)
+}
+
+fn read(mut file: &File) -> Result<Record> {
+    file.rewind()?;
+    Ok(serde_json::from_reader(file)?)
+}
+
+/// Whether nobody has this file of a session any more; it is locked then.
+fn is_left(file: &File, matters: impl Fn(&Record) -> bool) -> Result<bool> {
+    let begun = Instant::now();
+    loop {
+        // Before the lock is tried: who has gone since has it no more.
+        let dying = read(file).ok().filter(|record| matters(record) && is_dying(record.pid));
+        match file.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        let Some(Record { pid, .. }) = dying else { return Ok(false) };
+        if begun.elapsed() >= DYING_MAX {
+            bail!("process {pid} was killed, and has it still");
+        }
+        thread::sleep(DYING_LOOK);
+    }
+}
+
+/// Whether a process was killed and is not gone: it is asked to end, or ends.
+fn is_dying(pid: u32) -> bool {
+    const EXITING: u64 = 4;
+    const KILLED: u64 = 1 << (9 - 1);
+    let of = |name| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    // Behind the name of the program, in brackets: `S PPID PGRP SESSION TTY TPGID FLAGS`.
+    let stat = of("stat");
+    let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
+    let flags: u64 = behind.split_whitespace().nth(6).and_then(|it| it.parse().ok()).unwrap_or(0);
+    let status = of("status");
+    let pending = status.lines().filter_map(|line| {
+        let line = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(line.trim(), 16).ok()
+    });
+    flags & EXITING != 0 || pending.fold(0, |all, of| all | of) & KILLED != 0
 }
 
 #[cfg(test)]
@@ -205,11 +259,12 @@ mod tests {
             portal: "host:3260".into(),
             group: Some(1),
             disk: None,
+            pid: std::process::id(),
         }
     }
 
     fn left(folder: &Path) -> Vec<Record> {
-        orphans(folder).unwrap().into_iter().map(|orphan| orphan.record).collect()
+        orphans(folder, |_| true).unwrap().into_iter().map(|orphan| orphan.record).collect()
     }
 
     #[test]
@@ -222,7 +277,7 @@ mod tests {
         drop(one);
         assert_eq!(left(&folder), [record(1)]);
         assert_eq!(left(&folder), [record(1)], "until it is ended");
-        let [orphan] = <[_; 1]>::try_from(orphans(&folder).unwrap()).unwrap();
+        let [orphan] = <[_; 1]>::try_from(orphans(&folder, |_| true).unwrap()).unwrap();
         assert!(left(&folder).is_empty(), "somebody is ending it");
         orphan.forget();
         other.remove();
@@ -243,6 +298,27 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_was_killed_is_waited_for_until_it_is_gone() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = folder(state.path());
+        // It stays as a zombie until somebody hears of it.
+        let mut killed = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        killed.kill().unwrap();
+        let dying = Record { pid: killed.id(), ..record(1) };
+        let held = Held::write(&folder, dying.clone()).unwrap();
+        let of_another_disk = orphans(&folder, |_| false).unwrap();
+        assert!(of_another_disk.is_empty());
+        let gone = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(200));
+            drop(held);
+        });
+        assert_eq!(left(&folder), [dying]);
+        gone.join().unwrap();
+        killed.wait().unwrap();
+        assert!(!is_dying(std::process::id()) && !is_dying(u32::MAX));
+    }
+
+    #[test]
     fn what_cannot_be_read_is_told() {
         let state = tempfile::tempdir().unwrap();
         let folder = folder(state.path());
@@ -250,7 +326,7 @@ mod tests {
         fs::write(folder.join("draft.1.new"), "{").unwrap();
         assert!(left(&folder).is_empty());
         fs::write(folder.join("broken.json"), "{").unwrap();
-        let error = format!("{:#}", orphans(&folder).unwrap_err());
+        let error = format!("{:#}", orphans(&folder, |_| true).unwrap_err());
         assert!(error.contains("broken.json is no session; try: rm"), "{error}");
         let file = state.path().join("file");
         fs::write(&file, "").unwrap();
