@@ -142,6 +142,7 @@ fn status(much: Much) -> Status {
             lost: 3,
             ended: Some("it is full".into()),
         }),
+        sandbox: much.each("calls".into()),
     }
 }
 
