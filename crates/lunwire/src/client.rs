@@ -18,6 +18,7 @@ pub(crate) mod plot;
 pub(crate) mod progress;
 pub(crate) mod refusal;
 pub(crate) mod same;
+pub(crate) mod waiting;
 
 use std::time::Duration;
 

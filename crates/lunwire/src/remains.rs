@@ -20,7 +20,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
-use initiator::Error;
 use initiator::Initiator;
 use initiator::Nexus;
 use initiator::Options;
@@ -30,6 +29,8 @@ use initiator::Witness;
 use self::record::Held;
 use self::record::Orphan;
 use self::record::Record;
+use crate::client::leaving;
+use crate::client::waiting;
 
 /// How long to try to end a session over one portal.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -173,6 +174,7 @@ impl Remains {
                     );
                     return Ok(());
                 }
+                Err(error) if leaving::is_given_up() => return Err(error),
                 Err(error) => first = first.or(Some(error)),
             }
         }
@@ -188,16 +190,19 @@ impl Remains {
     }
 }
 
-fn take_the_place(record: &Record, options: Options, initiator: &Initiator) -> Result<(), Error> {
-    let session = initiator.connect(Options {
+fn take_the_place(record: &Record, options: Options, initiator: &Initiator) -> Result<()> {
+    let login = initiator.begin(Options {
         isid: Some(record.isid()),
         initiator: record.initiator.clone(),
         connect_patience: PATIENCE,
         takes_over: false,
         witness: Some(Arc::new(SameGroup(record.clone()))),
         ..options
-    })?;
-    session.logout();
+    });
+    match waiting::unless_given_up(login) {
+        Some(session) => session?.logout(),
+        None => bail!("interrupted"),
+    }
     Ok(())
 }
 

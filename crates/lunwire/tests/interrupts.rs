@@ -135,3 +135,47 @@ fn nothing_that_was_under_way_reaches_a_disk_after_the_end() {
     }
     assert!(std::fs::read(read).unwrap() == vec![2; SIZE], "something of the old copy came");
 }
+
+/// Nothing was written yet: it ends at once, says what it waited for, and leaves nothing behind.
+#[test]
+fn an_attachment_that_waits_for_its_login_ends_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let frozen = TcpListener::bind("127.0.0.1:0").unwrap();
+    for portal in [silent, frozen.local_addr().unwrap()] {
+        let url = format!("iscsi://{portal}/{}/0", support::TARGET);
+        let state = folder.path().join("state");
+        let place = folder.path().join("socket").display().to_string();
+        let mut words = vec!["attach", &url, "--nbd", &place, "--state-dir"];
+        words.push(state.to_str().unwrap());
+        let child = client(&words);
+        std::thread::sleep(PAUSE);
+        let (output, time) = interrupted(child, Signal::INT);
+        let said = stderr(&output);
+        assert!(time < Duration::from_secs(2), "{time:?}: {said}");
+        assert!(said.contains("interrupted before the login was over"), "{said}");
+        let left: Vec<_> = std::fs::read_dir(&state).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+/// Whoever has called it waits for it no more, as after Ctrl-C: it does not go on by itself.
+#[test]
+fn an_attachment_in_the_background_ends_with_who_has_called_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let frozen = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("iscsi://{}/{}/0", frozen.local_addr().unwrap(), support::TARGET);
+    let state = folder.path().join("state");
+    let place = folder.path().join("socket").display().to_string();
+    let mut words = vec!["attach", &url, "--nbd", &place, "--daemon", "--state-dir"];
+    words.push(state.to_str().unwrap());
+    let mut child = client(&words);
+    std::thread::sleep(PAUSE);
+    child.kill().unwrap();
+    let begun = Instant::now();
+    // It has the same standard error.
+    let said = stderr(&child.wait_with_output().unwrap());
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}: {said}", begun.elapsed());
+    assert!(said.contains("nobody waits for it any more"), "{said}");
+    assert!(std::fs::read_dir(&state).unwrap().next().is_none(), "something is left");
+}

@@ -27,6 +27,9 @@ use initiator::Event;
 use initiator::Queue;
 use initiator::SessionId;
 use initiator::Url;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::fs::Timespec;
 use signal_hook::consts::SIGHUP;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
@@ -83,6 +86,27 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn is_interrupted() -> bool {
     INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
+
+/// Whether nobody wants any more what is not ready yet: the user wants an end, or who has called
+/// this process and waits for it is gone.
+pub(crate) fn is_given_up() -> bool {
+    is_interrupted() || is_forsaken()
+}
+
+/// Who has called this process and waits for it is gone, so that its standard input has ended.
+pub(crate) fn is_forsaken() -> bool {
+    let stdin = rustix::stdio::stdin();
+    let mut ends = [PollFd::new(&stdin, PollFlags::RDHUP)];
+    IS_WAITED_FOR.load(Ordering::SeqCst)
+        && rustix::event::poll(&mut ends, Some(&Timespec::default())).is_ok_and(|ended| ended > 0)
+}
+
+/// Whether somebody waits for this process at the other end of its standard input, a socket.
+pub(crate) fn set_waited_for(is_waited_for: bool) {
+    IS_WAITED_FOR.store(is_waited_for, Ordering::SeqCst);
+}
+
+static IS_WAITED_FOR: AtomicBool = AtomicBool::new(false);
 
 /// What is left of the time for what is under way, which begins when the user wants an end.
 pub(crate) fn farewell_left() -> Duration {

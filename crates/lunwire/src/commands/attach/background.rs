@@ -19,10 +19,14 @@ use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
 
+use crate::client::leaving;
 use crate::output;
 
 /// What says that the disk can be used.
 const READY: u8 = b'r';
+
+/// Why the other process ends before it is ready.
+pub(super) const FORSAKEN: &str = "nobody waits for it any more";
 
 /// How the other process ended before it was ready. It has said why.
 #[derive(Debug)]
@@ -55,6 +59,7 @@ fn code(status: ExitStatus) -> u8 {
 /// The other process, before anything else: signals of the terminal are not for it.
 pub(super) fn part() -> Result<()> {
     rustix::process::setsid().context("cannot part from the terminal")?;
+    leaving::set_waited_for(true);
     Ok(())
 }
 
@@ -64,9 +69,10 @@ pub(super) fn ready(log: &Path) -> Result<()> {
     let log = File::options().create(true).append(true).open(log);
     let log = log.with_context(|| format!("cannot write {shown}"))?;
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
+    leaving::set_waited_for(false);
     let sent = rustix::io::write(rustix::stdio::stdin(), &[READY]);
     if sent.is_err() {
-        bail!("nobody waits for it any more");
+        bail!(FORSAKEN);
     }
     rustix::stdio::dup2_stdin(&nothing)?;
     rustix::stdio::dup2_stdout(&nothing)?;

@@ -15,6 +15,7 @@ use initiator::Options;
 use initiator::Session;
 use initiator::Url;
 
+use super::background;
 use super::ublk::Claim;
 use super::ublk::Mark;
 use crate::args::ClientOptions;
@@ -23,6 +24,7 @@ use crate::client::Way;
 use crate::client::refusal;
 use crate::client::refusal::Identity;
 use crate::client::same;
+use crate::client::waiting;
 use crate::output;
 use crate::remains::Remains;
 
@@ -59,6 +61,8 @@ pub(super) fn end_what_remains(
 ) -> Result<()> {
     let url = address.first().context("there is no URL")?;
     let name = same::name_of(session, url).map_err(|error| client::advised(error, url))?;
+    let what = "trying to end what a process that was killed has left of its session";
+    let _patience = Patience::begin(format!("{address}: {what}"))?;
     remains.end(&name, initiator, |url| client::options(client, url))
 }
 
@@ -97,43 +101,45 @@ pub(super) fn end_sessions(
 
 pub(super) fn log_in(initiator: &Initiator, way: Way, address: &Address) -> Result<Session> {
     let url = address.first().context("there is no URL")?;
-    let _patience = Patience::begin(address.to_string())?;
-    let (session, identity) = match way {
+    let _patience = Patience::begin(format!("{address}: trying to reach the target for a while"))?;
+    let (login, identity) = match way {
         Way::One(options) => {
             let identity = Identity::of(&options);
-            (initiator.connect(*options), identity)
+            (initiator.begin(*options), identity)
         }
         Way::Paths(paths) => {
             let identity = client::identity_of(&paths)?;
-            (initiator.connect_paths(paths), identity)
+            (initiator.begin_paths(paths), identity)
         }
         Way::Stripe(stripe) => {
             let first = stripe.members.first().context("there is no URL")?;
             let identity = client::identity_of(first)?;
-            (initiator.connect_stripe(stripe), identity)
+            (initiator.begin_stripe(stripe), identity)
         }
     };
-    match session {
-        Ok(session) => Ok(session),
-        Err(_) if client::is_interrupted() => bail!("{url}: interrupted"),
-        Err(error) => {
+    match waiting::unless_given_up(login) {
+        Some(Ok(session)) => Ok(session),
+        None if !client::is_interrupted() => bail!(background::FORSAKEN),
+        None => bail!("{url}: interrupted before the login was over"),
+        Some(Err(_)) if client::is_interrupted() => bail!("{url}: interrupted"),
+        Some(Err(error)) => {
             let url = address.first_of(error.member()).unwrap_or(url);
             Err(refusal::advised(error, url, &identity))
         }
     }
 }
 
-/// Tells that a login takes long, unless it is dropped before.
+/// Tells what takes long, unless it is dropped before.
 struct Patience {
     _end: Sender<()>,
 }
 
 impl Patience {
-    fn begin(place: String) -> Result<Self> {
+    fn begin(what: String) -> Result<Self> {
         let (end, ended) = mpsc::channel::<()>();
         std::thread::Builder::new().name("patience".into()).spawn(move || {
             if ended.recv_timeout(SOON) == Err(RecvTimeoutError::Timeout) {
-                output::say(format_args!("{place}: trying to reach the target for a while"));
+                output::say(what);
             }
         })?;
         Ok(Self { _end: end })
