@@ -20,6 +20,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use anyhow::Result;
+use anyhow::anyhow;
 use anyhow::bail;
 use serde::Deserialize;
 use serde::Serialize;
@@ -35,6 +36,9 @@ const DYING_MAX: Duration = Duration::from_secs(60);
 
 /// How often it is looked whether it is gone.
 const DYING_LOOK: Duration = Duration::from_millis(20);
+
+/// So often others may take the folder away meanwhile.
+const FOLDERS_GONE_MAX: usize = 100;
 
 /// One session, as far as another process has to know it that ends it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,7 +95,7 @@ impl Held {
     pub(super) fn write(folder: &Path, record: Record) -> Result<Self, (PathBuf, io::Error)> {
         let path = folder.join(record.name()).with_extension(KIND);
         let draft = path.with_extension(format!("{}.new", std::process::id()));
-        let written = make(folder).and_then(|()| write(&draft, &path, &record));
+        let written = within(folder, || write(&draft, &path, &record));
         if written.is_err() {
             // It may be a part of it.
             let _ = fs::remove_file(&draft);
@@ -153,22 +157,40 @@ impl Orphan {
 
 /// Where the files are for a process that keeps its state in `state`.
 pub(super) fn folder(state: &Path) -> PathBuf {
-    state.join(FOLDER)
+    let folder = state.join(FOLDER);
+    // What messages name is found from everywhere.
+    std::path::absolute(&folder).unwrap_or(folder)
+}
+
+/// Does what needs the folder, which whoever ends the last session in it may take away meanwhile.
+fn within<T>(folder: &Path, act: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let once = || make(folder).and_then(|()| act());
+    let mut done = once();
+    for _ in 0..FOLDERS_GONE_MAX {
+        match &done {
+            Err(error) if error.kind() == ErrorKind::NotFound => done = once(),
+            _ => break,
+        }
+    }
+    done
 }
 
 /// Makes the folder, for its user alone, if it is missing.
 fn make(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Ok(()) => engine::files::sync_name(folder, &File::open(folder)?),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        // An error of this says that it is gone again.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => match folder.metadata()? {
+            facts if facts.is_dir() => Ok(()),
+            _ => Err(error),
+        },
         Err(error) => Err(error),
     }
 }
 
 /// Nobody else ends sessions in `folder` as long as this is there.
 pub(super) fn lock(folder: &Path) -> io::Result<File> {
-    make(folder)?;
-    let lock = File::open(folder)?;
+    let lock = within(folder, || File::open(folder))?;
     lock.lock()?;
     Ok(lock)
 }
@@ -195,8 +217,11 @@ pub(super) fn orphans(folder: &Path, matters: impl Fn(&Record) -> bool) -> Resul
         if !is_at(&path, &file) {
             continue;
         }
-        let record = read(&file).with_context(|| {
-            format!("{shown} is no session; try: rm {shown}, when nobody is to be kept from disks")
+        let record = read(&file).map_err(|error| {
+            anyhow!(
+                "{shown} is no session ({error}), and what it was is not known; try: rm {shown}, \
+                 when no target has a session any more of a process that was killed here"
+            )
         })?;
         orphans.push(Orphan { record, path, file });
     }
@@ -284,6 +309,23 @@ mod tests {
         assert!(!folder.exists(), "nothing is left in it");
     }
 
+    /// The last one that ends takes the folder away, which the next one may have found there.
+    #[test]
+    fn sessions_begin_while_others_end() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = &folder(state.path());
+        thread::scope(|scope| {
+            for isid in 1..5 {
+                scope.spawn(move || {
+                    for _ in 0..300 {
+                        Held::write(folder, record(isid)).unwrap().remove();
+                    }
+                });
+            }
+        });
+        assert!(!folder.exists(), "nothing is left in it");
+    }
+
     #[test]
     fn a_session_that_is_written_down_anew_is_not_taken_away_with_the_old_one() {
         let state = tempfile::tempdir().unwrap();
@@ -327,7 +369,8 @@ mod tests {
         assert!(left(&folder).is_empty());
         fs::write(folder.join("broken.json"), "{").unwrap();
         let error = format!("{:#}", orphans(&folder, |_| true).unwrap_err());
-        assert!(error.contains("broken.json is no session; try: rm"), "{error}");
+        assert!(error.contains("broken.json is no session (EOF"), "{error}");
+        assert!(error.contains("try: rm /"), "{error}");
         let file = state.path().join("file");
         fs::write(&file, "").unwrap();
         assert!(Held::write(&self::folder(&file), record(1)).is_err());
