@@ -109,17 +109,7 @@ pub(crate) fn detach(options: &DetachOptions) -> Result<()> {
     };
     let Attachment { name, url, place, .. } = &entry.attachment;
     if !entry.alive {
-        if options.leave {
-            bail!("{name}: its process is gone already");
-        }
-        if ublk::is_left(&entry.attachment) {
-            ublk::take_away(place, options.force)?;
-        }
-        tell_gone(&entry.attachment, clean(&book, &entry.attachment));
-        if options.json {
-            output::result(json!({ "detached": name, "warnings": [GONE] }));
-        }
-        return Ok(());
+        return detach_gone(&book, &entry.attachment, options);
     }
     if !book.socket(name).exists() {
         let Attachment { pid, .. } = entry.attachment;
@@ -130,7 +120,12 @@ pub(crate) fn detach(options: &DetachOptions) -> Result<()> {
         bail!("{name}: somebody has removed the socket of process {pid}; try: kill {pid}");
     }
     let order = Request::Detach { force: options.force, leave: options.leave };
-    let reply = admin::ask_patiently(Some(&book.socket(name)), &order, PATIENCE, |_| {})?;
+    let reply = match admin::ask_patiently(Some(&book.socket(name)), &order, PATIENCE, |_| {}) {
+        Err(_) if has_gone(&book, &entry.attachment)? => {
+            return detach_gone(&book, &entry.attachment, options);
+        }
+        reply => reply?,
+    };
     let Reply::Detached { warnings } = reply else {
         bail!("{name}: its process is of another version")
     };
@@ -145,6 +140,29 @@ pub(crate) fn detach(options: &DetachOptions) -> Result<()> {
         output::line(format_args!("{url} {how} {}", output::on_one_line(place)));
     }
     Ok(())
+}
+
+/// Takes away what a process has left that was killed.
+fn detach_gone(book: &Book, gone: &Attachment, options: &DetachOptions) -> Result<()> {
+    let Attachment { name, place, .. } = gone;
+    if options.leave {
+        bail!("{name}: its process is gone already");
+    }
+    if ublk::is_left(gone) {
+        ublk::take_away(place, options.force)?;
+    }
+    tell_gone(gone, clean(book, gone));
+    if options.json {
+        output::result(json!({ "detached": name, "warnings": [GONE] }));
+    }
+    Ok(())
+}
+
+/// Whether the process of `attachment` was killed, perhaps as it was asked.
+fn has_gone(book: &Book, attachment: &Attachment) -> Result<bool> {
+    let Attachment { name, pid, .. } = attachment;
+    let is_it = |one: &&Entry| one.attachment.name == *name && one.attachment.pid == *pid;
+    Ok(book.entries()?.iter().find(is_it).is_some_and(|one| !one.alive))
 }
 
 const GONE: &str = "its process had gone: what was written and not flushed may be lost";
