@@ -478,11 +478,10 @@ Examples:
 
 NBD needs no root, no kernel modules and no host network; a file needs /dev/fuse, and fusermount3
 (package fuse3) for who is not root; a loop device needs root, a ublk device root and the kernel
-module ublk_drv. A socket in the file system is for
-its user alone; a port is for everybody who can reach it, without a password, unless --tls and
---tls-verify-peer ask for a certificate. When the target goes away reads and writes wait until it is
-back (--io-timeout). Ctrl-C, SIGTERM or detach ends it: what is under way is answered, and what was
-written is flushed.";
+module ublk_drv. A socket in the file system is for its user alone; a port is for everybody who can
+reach it, without a password, unless --tls and --tls-verify-peer ask for a certificate. When the
+target goes away reads and writes wait until it is back (--io-timeout). Ctrl-C, SIGTERM or detach
+ends it: what is under way is answered, and what was written is flushed.";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AttachOptions {
@@ -501,7 +500,7 @@ pub(crate) struct AttachOptions {
     #[arg(long, conflicts_with_all = ["nbd", "loops"])]
     pub(crate) ublk: bool,
     /// Take over /dev/ublkbNUMBER, whose process is gone
-    #[arg(long, value_name = "NUMBER", requires = "ublk")]
+    #[arg(long, value_name = "NUMBER", requires = "ublk", conflicts_with_all = ["nbd", "loops"])]
     pub(crate) recover: Option<u32>,
     /// Serve it to NBD clients at a socket in the file system, or at HOST:PORT
     #[arg(long, value_name = "PATH|HOST:PORT")]

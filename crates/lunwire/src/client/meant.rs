@@ -34,7 +34,7 @@ fn is_plainly_file(text: &str) -> bool {
 }
 
 /// The URL that `text` was meant as, which is none, without secrets.
-pub(super) fn url_of(text: &str) -> Option<String> {
+pub(crate) fn url_of(text: &str) -> Option<String> {
     let shown = initiator::without_secrets(text);
     let place = behind_scheme(&shown).or_else(|| is_place(&shown).then_some(&*shown))?;
     Some(completed(place.trim_end_matches('/')))

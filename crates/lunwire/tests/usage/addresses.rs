@@ -300,3 +300,21 @@ fn secrets_are_never_shown() {
         silent(&["shell", &script]);
     }
 }
+
+#[test]
+fn a_url_without_its_beginning_is_known_before_a_directory() {
+    let url = "10.0.0.1/iqn.2026-01.com.example:a/0";
+    for given in [url.to_owned(), format!("iscsi:/{url}")] {
+        fails(2, &["attach", &given, "/"], &[&format!("did you mean iscsi://{url}?")]);
+    }
+    fails(2, &["attach", "a", "b"], &["URLs and behind them one directory are right"]);
+}
+
+#[test]
+fn what_is_no_ublk_device_takes_none_over() {
+    let url = "iscsi://127.0.0.1:1/iqn.2026-01.com.example:a/0";
+    for place in [&["--loop"][..], &["--nbd", "127.0.0.1:0"]] {
+        let words = [&["attach", url, "--recover", "1", "--patience", "0s"], place].concat();
+        fails(2, &words, &["--recover <NUMBER>", "cannot be used with"]);
+    }
+}

@@ -31,8 +31,12 @@ pub(super) fn taken_apart(what: &[String]) -> Result<(Address, Option<&Path>)> {
         all => (all, None),
     };
     if let Some(other) = urls.iter().find(|word| folder.is_some() && !client::is_url(word)) {
-        let right = "URLs and behind them one directory are right";
-        return Err(Usage(format!("{other}: {right}")).into());
+        let right = match client::meant::url_of(other) {
+            Some(meant) => format!("did you mean {meant}?"),
+            None => "URLs and behind them one directory are right".into(),
+        };
+        let shown = initiator::without_secrets(other);
+        return Err(Usage(format!("{shown}: {right}")).into());
     }
     for (place, url) in urls.iter().enumerate() {
         if urls.iter().take(place).any(|before| before == url) {
