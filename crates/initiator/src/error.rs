@@ -190,11 +190,11 @@ pub enum Kind {
     #[error("no path to the disk can be used now")]
     NoPath,
     /// Paths that lead to different disks.
-    #[error("the paths lead to different disks: the first to {first}, this one to {other}")]
+    #[error("the paths lead to different disks: one to {first}, another to {other}")]
     OtherPath {
-        /// How the disk behind the first path names itself.
+        /// How the disk behind the path names itself that was asked first.
         first: String,
-        /// How the one behind this path does.
+        /// How the one behind another path does.
         other: String,
     },
     /// Disks that are no stripe, or what one does not do.
@@ -202,8 +202,8 @@ pub enum Kind {
     Stripe(StripeError),
     /// Paths that lead to disks of one name that are not one.
     #[error(
-        "the paths lead to disks that call themselves the same and are not: the first has {first}, \
-         this one {other}"
+        "the paths lead to disks that call themselves the same and are not: one has {first}, \
+         another {other}"
     )]
     OtherSize {
         /// What the first path leads to.

@@ -317,8 +317,8 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "PATH")]
     pub(crate) control_socket: Option<PathBuf>,
     /// Folder for what outlives the daemon: reservations, mode parameters and identifying
-    /// information that hosts ask to keep, wipes that have not ended [default: none, and hosts are
-    /// told so]
+    /// information that hosts ask to keep, wipes that have not ended, sessions with other targets
+    /// (--lun iscsi://...) [default: none, and hosts are told so]
     #[arg(long, value_name = "PATH")]
     pub(crate) state_dir: Option<PathBuf>,
     /// What the daemon gives up for good when it starts: auto, what no configuration needs
