@@ -149,11 +149,14 @@ impl Remains {
     ) -> Result<()> {
         let record = &orphan.record;
         let url = Url::parse(&record.url).with_context(|| orphan.path.display().to_string())?;
-        let same_target = |path: &&Watched| {
-            path.options.target == record.target && path.options.transport == url.transport
-        };
+        // A session over iSER takes the place of one over TCP, too.
+        let same_target = |path: &&Watched| path.options.target == record.target;
         let same_url = self.paths.iter().find(|path| path.keeper.url.to_string() == record.url);
-        let own = match same_url.or_else(|| self.paths.iter().find(same_target)) {
+        let same_way = || {
+            let mut paths = self.paths.iter().filter(same_target);
+            paths.find(|path| path.options.transport == url.transport)
+        };
+        let own = match same_url.or_else(same_way) {
             Some(path) => path.options.clone(),
             None => options_of(&url)?,
         };

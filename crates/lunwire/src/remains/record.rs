@@ -195,8 +195,8 @@ pub(super) fn lock(folder: &Path) -> io::Result<File> {
     Ok(lock)
 }
 
-/// All sessions of processes that are gone. One that is dying is waited for, where `matters` says
-/// so of its session.
+/// All sessions of processes that are gone. One that is dying is waited for, where a session
+/// with its disk `matters`.
 pub(super) fn orphans(folder: &Path, matters: impl Fn(&Record) -> bool) -> Result<Vec<Orphan>> {
     let mut orphans = Vec::new();
     let unreadable = || format!("cannot read {}", folder.display());
