@@ -64,6 +64,8 @@ struct State {
     lost: Option<Instant>,
     /// It is let go on this side.
     is_leaving: bool,
+    /// The session is being ended: what it had under way is told to have ended.
+    is_ending: bool,
     /// The session is over for good.
     is_over: bool,
     /// The disk behind the LUN is another one.
@@ -91,6 +93,7 @@ impl Flights {
             flushed: 0,
             lost: None,
             is_leaving: false,
+            is_ending: false,
             is_over: false,
             is_replaced: false,
             behind: Vec::new(),
@@ -125,6 +128,11 @@ impl Flights {
         self.state().is_leaving = true;
     }
 
+    /// The session is ended from now on.
+    pub(crate) fn end(&self) {
+        self.state().is_ending = true;
+    }
+
     /// The thread ends when all that is under way has ended.
     pub(crate) fn land(&self, disk: &Disk) {
         // Whether it is flushed or fails: an answer comes.
@@ -139,15 +147,17 @@ impl Flights {
         state.is_over || state.lost.is_some_and(|since| since.elapsed() >= patience)
     }
 
-    /// Operations wait for a session, which may still carry them out.
-    pub(crate) fn is_waiting(&self) -> bool {
+    /// The session is lost, and may have, or carry out when it is back, what changes the disk.
+    pub(crate) fn may_change_late(&self) -> bool {
         let state = self.state();
-        state.lost.is_some() && !state.is_over
+        let (is_lost, is_ending) = (state.lost.is_some() && !state.is_over, state.is_ending);
+        drop(state);
+        is_lost && (is_ending || self.is_changing())
     }
 
-    /// No operation has begun that has not ended.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.under_way().is_empty()
+    /// What changes the disk is under way.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.under_way().iter().any(|(_, flight)| flight.op.changes())
     }
 
     /// Nothing will be taken any more, until the disk is opened again.

@@ -99,16 +99,16 @@ impl Using {
         self.0.strong_count() == 0
     }
 
-    /// Whether all that was under way in an outage has ended, within `patience`. Until then it may
-    /// come over what is written by way of another session.
+    /// Whether all changes that were under way in an outage have ended, within `patience`. Until
+    /// then they may come over what is written by way of another session.
     #[must_use]
     pub fn settles(&self, patience: Duration) -> bool {
-        let (begun, mut was_waiting) = (Instant::now(), false);
+        let (begun, mut may_have) = (Instant::now(), false);
         loop {
             let Some(flights) = self.0.upgrade() else { return true };
-            let is_waiting = flights.is_waiting();
-            was_waiting |= is_waiting;
-            if !was_waiting || !is_waiting && flights.is_idle() {
+            let may_come_late = flights.may_change_late();
+            may_have |= may_come_late;
+            if !may_have || !may_come_late && !flights.is_changing() {
                 return true;
             }
             drop(flights);
@@ -278,6 +278,7 @@ impl Remote {
         let flights = Arc::clone(&self.flights);
         let closed = thread::Builder::new().name("remote-close".into()).spawn(move || {
             let flushed = if is_to_flush { disk.flush() } else { Ok(()) };
+            flights.end();
             session.logout();
             flights.land(&disk);
             // Who has given up needs no word.
