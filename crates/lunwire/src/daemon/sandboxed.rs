@@ -71,7 +71,8 @@ impl Sandbox {
                 held.left = Some(reach);
             }
             Wish::Auto => {
-                let calls = match is_free() {
+                let system = rustix::system::uname();
+                let calls = match is_free(&system.release().to_string_lossy()) {
                     true => held.refuse_calls().map_err(|error| error.to_string()),
                     false => Err("before Linux 5.16, seccomp makes all work slower; try: \
                                   --sandbox=yes to have it"
@@ -187,10 +188,8 @@ fn needed(refused: Refused) -> anyhow::Error {
     anyhow!("--sandbox (sandbox): {refused}; try: --sandbox=auto, which does what there is")
 }
 
-/// Whether a filter of system calls costs nothing here.
-fn is_free() -> bool {
-    let system = rustix::system::uname();
-    let release = system.release().to_string_lossy();
+/// Whether a filter of system calls costs nothing on this release of Linux.
+fn is_free(release: &str) -> bool {
     let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
     let mut next = || numbers.next().and_then(|number| number.parse::<u32>().ok()).unwrap_or(0);
     (next(), next()) >= FREE_SINCE
@@ -199,4 +198,23 @@ fn is_free() -> bool {
 fn is_within<'a>(path: &Path, mut allowed: impl Iterator<Item = &'a PathBuf>) -> bool {
     let path = real(path);
     allowed.any(|allowed| path.starts_with(allowed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_free_since_5_16() {
+        for (release, is) in [
+            ("4.18.0-553.el8_10.x86_64", false),
+            ("5.15.0-91-generic", false),
+            ("5.16", true),
+            ("6.1.0-18-amd64", true),
+            ("10.0-rc1", true),
+            ("", false),
+        ] {
+            assert_eq!(is_free(release), is, "{release:?}");
+        }
+    }
 }

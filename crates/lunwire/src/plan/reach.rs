@@ -103,10 +103,13 @@ impl Draft {
         needs.extend(self.isns.iter().map(|_| Need::Connections));
         needs.extend(self.state_dir.iter().cloned().map(Need::Change));
         needs.extend(self.capture.iter().map(|(path, _)| Need::Change(path.clone())));
-        // A file that is exchanged for another one is another one: so the folders.
-        let of_text = self.accounts.files().iter().map(PathBuf::as_path).chain(config);
-        let folders = of_text.flat_map(|path| [folder_of(path).to_owned(), real(path)]);
-        needs.extend(folders.map(Need::Read));
+        // A file that is exchanged for another one is another one: so the folders, also that in
+        // which a link is exchanged.
+        for path in self.accounts.files().iter().map(PathBuf::as_path).chain(config) {
+            let folder = real(folder_of(path));
+            needs.extend((!is_the_systems(&folder)).then_some(Need::Read(folder)));
+            needs.push(Need::Read(path.to_owned()));
+        }
         let mut files = Files::default();
         for need in &needs {
             match need {
@@ -213,6 +216,67 @@ fn granted(path: &Path) -> PathBuf {
     let real = real(path);
     let is_file = real.metadata().map_or(true, |facts| facts.is_file());
     let folder = folder_of(&real);
-    let is_the_systems = [Path::new("/"), Path::new("/dev")].contains(&folder);
-    if is_file && !is_the_systems { folder.to_owned() } else { real }
+    if is_file && !is_the_systems(folder) { folder.to_owned() } else { real }
+}
+
+fn is_the_systems(folder: &Path) -> bool {
+    ["/", "/dev"].map(Path::new).contains(&folder)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that panics has failed
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_left_with_its_folder_and_a_device_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path().canonicalize().unwrap();
+        std::fs::write(here.join("disk"), b"x").unwrap();
+        std::fs::create_dir(here.join("links")).unwrap();
+        std::os::unix::fs::symlink(here.join("disk"), here.join("links/disk")).unwrap();
+        for path in ["disk", "missing", "links/disk", "links/../disk"] {
+            assert_eq!(granted(&here.join(path)), here, "{path}");
+        }
+        for path in ["/dev/null", "/dev/missing", "/missing", "/etc"] {
+            assert_eq!(granted(path.as_ref()), Path::new(path));
+        }
+    }
+
+    #[test]
+    fn a_store_needs_what_its_members_need() {
+        let needs = |word: &str| DraftLun::new(0, word, word.parse().unwrap()).needs();
+        let change = |path: &str| Need::Change(path.into());
+        let stripe = "stripe:64K(file:/a;file:/b,readonly),limit=10iops";
+        assert_eq!(needs(stripe), [change("/a"), Need::Read("/b".into())]);
+        assert_eq!(needs("memory:1M"), []);
+        let remote = needs("iscsi://a@127.0.0.1/iqn.2026-01.test:a/0,secret-file=/s");
+        assert_eq!(remote.first(), Some(&Need::Read("/s".into())));
+        assert_eq!(remote.last(), Some(&Need::Connections));
+        let mut protected = DraftLun::new(0, "file:/a", "file:/a".parse().unwrap());
+        protected.protection = scsi::ProtectionType::from_number(1);
+        assert_eq!(protected.needs(), [change("/a"), change("/a.pi")]);
+    }
+
+    #[test]
+    fn ports_are_those_of_the_configuration() {
+        let mut draft = Draft::new();
+        draft.listen = vec!["127.0.0.1:3260".parse().unwrap()];
+        draft.http = Some("127.0.0.1:0".parse().unwrap());
+        let reach = draft.reach(None, None);
+        assert_eq!(reach.listen, Some(BTreeSet::from([0, 3260])));
+        assert!(reach.no_connections);
+        draft.isns = Some("name:3205".into());
+        draft.sandbox_allow = vec![Need::Portals];
+        let reach = draft.reach(None, None);
+        assert!(reach.listen.is_none() && !reach.no_connections);
+    }
+
+    /// The file system's root would be everything.
+    #[test]
+    fn a_configuration_at_the_top_leaves_no_more_than_itself() {
+        let files = Draft::new().reach(Some("/lunwire.toml".as_ref()), None).files.unwrap();
+        assert!(files.read.contains(&"/lunwire.toml".into()), "{files:?}");
+        assert!(!files.read.iter().chain(&files.change).any(|path| path == Path::new("/")));
+    }
 }
