@@ -128,7 +128,9 @@ fn nothing_goes_over_a_session_that_cannot_be_remembered() {
     let witness = Arc::new(Listener { refuses: true, ..Listener::default() });
     let mock = target(&witness.asked);
     let mut queue = Queue::new(&Config::default()).unwrap();
-    let error = queue.login(options(&mock, &witness)).unwrap_err();
+    // However long it may try: it would be told the same.
+    let options = Options { connect_patience: END, ..options(&mock, &witness) };
+    let error = queue.login(options).unwrap_err();
     assert!(matches!(error.kind(), Kind::NotRemembered(_)), "{error}");
     assert!(error.to_string().contains("the disk is full"), "{error}");
     assert_eq!((witness.begun(), *witness.asked.lock().unwrap()), (vec![true], 0));

@@ -401,7 +401,15 @@ impl SessionDriver {
                     return self.not_taken(&portal, Kind::GroupUntold, context);
                 }
                 if let Err(why) = self.witness(&portal, login.portal_group_tag) {
-                    return self.not_taken(&portal, Kind::NotRemembered(why), context);
+                    let kind = Kind::NotRemembered(why);
+                    return match self.was_up || self.closing {
+                        true => self.not_taken(&portal, kind, context),
+                        // Another try would be told the same.
+                        false => {
+                            self.hang_up(context);
+                            self.die(Some(self.error(kind)), context);
+                        }
+                    };
                 }
                 let is_refuge = self.portals.is_refuge(&portal);
                 if self.hands_back && self.portals.is_in_doubt() {

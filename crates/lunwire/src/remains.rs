@@ -182,7 +182,9 @@ impl Remains {
             }
         }
         let Some(error) = first else { return Ok(()) };
-        let (isid, file) = (record.isid(), orphan.path.display());
+        let (isid, file) = (record.isid().to_string(), orphan.path.display());
+        // As `lunwire sessions` shows it.
+        let isid = isid.trim_start_matches("0x");
         bail!(
             "{url}: a process that was killed had the session {isid} there, whose last writes may \
              still come, over what is written from now on; it cannot be ended: {error}; try: again \
