@@ -121,6 +121,16 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// What a line asks for. Read here once for all who are asked: it is some 50 KB of code.
+    ///
+    /// # Errors
+    /// It is none; says where.
+    pub fn of_line(line: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(line).map_err(|error| error.to_string())
+    }
+}
+
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]

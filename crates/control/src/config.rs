@@ -113,6 +113,12 @@ pub struct Config {
     /// Default: nowhere.
     /// Reload: no.
     pub http: Option<Spanned<String>>,
+    /// Who may change something over HTTP: a file with a line for each, `change TOKEN`, that no
+    /// other account can read.
+    /// Values: path of a file, from the folder of the configuration file.
+    /// Default: nobody may.
+    /// Reload: no.
+    pub http_token_file: Option<Spanned<String>>,
     /// The least that is logged.
     /// Values: `error`, `warn`, `info`, `debug` or `trace`.
     /// Default: `info`.

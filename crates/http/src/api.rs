@@ -7,6 +7,7 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -143,6 +144,10 @@ impl Told {
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     last: [Last; Resource::ALL.len()],
+    /// Held by the order that is carried out.
+    orders: Arc<Mutex<()>>,
+    /// When the last one was over: what was asked before is told no more.
+    changed: Arc<std::sync::Mutex<Option<Instant>>>,
 }
 
 /// When it was asked, and what was told. Held by who asks.
@@ -155,7 +160,9 @@ impl Answers {
         let came = Instant::now();
         let Some(last) = self.last.get(resource as usize) else { return Told::nobody("") };
         let mut last = Arc::clone(last).lock_owned().await;
+        let changed = *self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((begun, told)) = &*last
+            && changed.is_none_or(|changed| *begun > changed)
             && (*begun >= came || begun.elapsed() < resource.fresh(told.text.len()))
         {
             return told.clone();
@@ -168,5 +175,18 @@ impl Answers {
             told
         });
         asked.await.unwrap_or_else(|_| Told::nobody("there is no answer"))
+    }
+
+    /// Has an order carried out, one at a time. It is, too, when who gave it has gone meanwhile.
+    pub(crate) async fn order(&self, order: Request, desk: Arc<dyn Desk>) -> Told {
+        let turn = Arc::clone(&self.orders).lock_owned().await;
+        let changed = Arc::clone(&self.changed);
+        let done = task::spawn_blocking(move || {
+            let told = Told::of(&desk.answer(&order));
+            *changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            drop(turn);
+            told
+        });
+        done.await.unwrap_or_else(|_| Told::nobody("there is no answer"))
     }
 }

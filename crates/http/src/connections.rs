@@ -70,11 +70,17 @@ pub(crate) async fn accept(listener: TcpListener, looks: Arc<Looks>, limits: Lim
 /// Answers on a connection until it ends, or asks for nothing for too long. What it lacks then is a
 /// request, or that it takes its answer: nothing more is read before that has left.
 async fn serve(stream: TcpStream, looks: Arc<Looks>, limits: Limits) {
-    let asked = Cell::new(Instant::now());
+    let (asked, is_asked) = (Cell::new(Instant::now()), Cell::new(false));
     let service = service_fn(|request: Request<Incoming>| {
-        asked.set(Instant::now());
-        let looks = Arc::clone(&looks);
-        async move { Ok::<_, Infallible>(routes::answer(&looks, &request).await) }
+        is_asked.set(true);
+        let (looks, asked, is_asked) = (Arc::clone(&looks), &asked, &is_asked);
+        async move {
+            let answer = routes::answer(&looks, request).await;
+            // An order may take its time.
+            asked.set(Instant::now());
+            is_asked.set(false);
+            Ok::<_, Infallible>(answer)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -84,7 +90,8 @@ async fn serve(stream: TcpStream, looks: Arc<Looks>, limits: Limits) {
         .serve_connection(TokioIo::new(stream), service);
     let silence = async {
         loop {
-            let end = asked.get() + limits.silence;
+            let begun = if is_asked.get() { Instant::now() } else { asked.get() };
+            let end = begun + limits.silence;
             if Instant::now() >= end {
                 return;
             }

@@ -89,7 +89,7 @@ mod tests {
         let target = target();
         let looked = || {
             let seen = Seen::Serving(Box::new(crate::looks::serving(&target)));
-            Looks::new("0").look(seen)
+            Looks::new("0", None).look(seen)
         };
         assert_eq!(looked().readiness(), Health { is_well: true, said: "ok\n".into() });
         assert!(looked().health().is_well);

@@ -9,6 +9,8 @@
 //!                               `------> page
 //! ```
 //!
+//! `orders` takes from who has one of `tokens` what the Desk is to do.
+//!
 //! One thread of its own has it all, at a lower priority than reactors. It asks these by a letter,
 //! as the control socket does, and counts nothing itself. Hyper's types stay in `connections` and
 //! `routes`.
@@ -20,13 +22,17 @@ mod health;
 mod limits;
 mod looks;
 mod metrics;
+mod orders;
 mod page;
 mod port;
 mod routes;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 pub use api::Desk;
 pub use port::Http;
 pub use port::HttpError;
 pub use port::Listener;
+pub use tokens::Tokens;
+pub use tokens::TokensError;

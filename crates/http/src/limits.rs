@@ -39,9 +39,18 @@ pub(crate) const ANSWER_LEN_MAX: usize = 16 << 20;
 /// hold no more together than what comes in [`SILENCE_MAX`].
 pub(crate) const ANSWER_BYTES_PER_SECOND: usize = 1 << 20;
 
-/// Threads that wait for reactors, and for a file: one for each thing that can be asked, some for
-/// looks.
-pub(crate) const BLOCKING_MAX: usize = 8;
+/// Shortest token: 128 bits in hexadecimal.
+pub(crate) const TOKEN_LEN_MIN: usize = 32;
+
+/// Longest token.
+pub(crate) const TOKEN_LEN_MAX: usize = 256;
+
+/// Longest file of tokens, bytes: some hundred with what they are for.
+pub(crate) const TOKENS_LEN_MAX: usize = 64 << 10;
+
+/// Threads that wait for reactors, and for a file: one for each thing that can be asked, one for
+/// orders, some for looks.
+pub(crate) const BLOCKING_MAX: usize = 9;
 
 /// Logical units that are told of one by one.
 pub(crate) const LUNS_MAX: usize = 2048;

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::sync::PoisonError;
 use std::time::Instant;
 
+use control::admin::Request;
 use hyper::body::Bytes;
 use target::Figures;
 use target::Target;
@@ -24,6 +25,7 @@ use crate::limits::ANSWER_WAIT;
 use crate::limits::FRESH;
 use crate::metrics;
 use crate::metrics::Format;
+use crate::tokens::Tokens;
 
 /// Looks at the daemon, one at a time.
 #[derive(Debug)]
@@ -31,6 +33,7 @@ pub(crate) struct Looks {
     about: About,
     stage: Mutex<Stage>,
     answers: Answers,
+    tokens: Option<Tokens>,
     /// Held by who looks.
     last: tokio::sync::Mutex<Option<(Instant, Arc<Look>)>>,
 }
@@ -85,11 +88,11 @@ pub(crate) struct Serving {
 }
 
 impl Looks {
-    pub(crate) fn new(version: &'static str) -> Self {
+    pub(crate) fn new(version: &'static str, tokens: Option<Tokens>) -> Self {
         let cycles_per_second = target::engine::cycles::per_second();
         let about = About { version, cycles_per_second };
         let (stage, last) = (Mutex::new(Stage::Opening), tokio::sync::Mutex::default());
-        Self { about, stage, answers: Answers::default(), last }
+        Self { about, stage, answers: Answers::default(), tokens, last }
     }
 
     pub(crate) fn serves(&self, target: Arc<Target>, desk: Arc<dyn Desk>) {
@@ -115,6 +118,20 @@ impl Looks {
             Stage::Stopping => Told::nobody(STOPPING),
             Stage::Serving(_, desk) => self.answers.now(resource, desk).await,
         }
+    }
+
+    /// What became of an order.
+    pub(crate) async fn order(&self, order: Request) -> Told {
+        match self.stage() {
+            Stage::Opening => Told::nobody(OPENING),
+            Stage::Stopping => Told::nobody(STOPPING),
+            Stage::Serving(_, desk) => self.answers.order(order, desk).await,
+        }
+    }
+
+    /// Of those who may change what is served.
+    pub(crate) const fn tokens(&self) -> Option<&Tokens> {
+        self.tokens.as_ref()
     }
 
     /// What there is to see now. Who comes while somebody looks waits for him, and looks himself if

@@ -19,6 +19,7 @@ use crate::connections::Limits;
 use crate::limits::BLOCKING_MAX;
 use crate::limits::NICE;
 use crate::looks::Looks;
+use crate::tokens::Tokens;
 
 /// Why there is no port.
 #[derive(Debug, thiserror::Error)]
@@ -26,8 +27,8 @@ use crate::looks::Looks;
 pub enum HttpError {
     /// Others would reach it.
     #[error(
-        "{0} can be reached from other machines, and there is neither TLS nor a token yet that \
-         would keep them out; an address of this machine alone is right, as 127.0.0.1:{port} or \
+        "{0} can be reached from other machines, and there is no TLS yet that would keep them out; \
+         an address of this machine alone is right, as 127.0.0.1:{port} or \
          [::1]:{port}", port = .0.port()
     )]
     Public(SocketAddr),
@@ -80,21 +81,21 @@ pub struct Http {
 }
 
 impl Http {
-    /// Answers who connects. `version`: of the program. Until [`Http::serves`] disks are being
-    /// opened.
+    /// Answers who connects. `version`: of the program; `tokens`: of those who may change what is
+    /// served, which nobody may without. Until [`Http::serves`] disks are being opened.
     ///
     /// # Errors
     /// There is no thread, or no epoll instance.
-    pub fn start(listener: Listener, version: &'static str) -> io::Result<Self> {
-        Self::within(Limits::default(), listener, version)
-    }
-
-    pub(crate) fn within(
-        limits: Limits,
+    pub fn start(
         listener: Listener,
         version: &'static str,
+        tokens: Option<Tokens>,
     ) -> io::Result<Self> {
-        let looks = Arc::new(Looks::new(version));
+        Self::within(Limits::default(), listener, Looks::new(version, tokens))
+    }
+
+    pub(crate) fn within(limits: Limits, listener: Listener, looks: Looks) -> io::Result<Self> {
+        let looks = Arc::new(looks);
         let runtime = runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()

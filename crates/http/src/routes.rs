@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which path is answered by what.
 
+use std::error::Error;
 use std::net::IpAddr;
 
 use http_body_util::Full;
@@ -8,6 +9,7 @@ use hyper::Method;
 use hyper::Request;
 use hyper::Response;
 use hyper::StatusCode;
+use hyper::body::Body;
 use hyper::body::Bytes;
 use hyper::header;
 use hyper::header::HeaderValue;
@@ -20,6 +22,8 @@ use crate::api::Told;
 use crate::health::Health;
 use crate::looks::Looks;
 use crate::metrics::Format;
+use crate::orders;
+use crate::orders::Refusal;
 use crate::page;
 use crate::page::File;
 
@@ -69,16 +73,26 @@ impl Page {
     }
 }
 
-/// The answer to a request, whose body nobody reads.
-pub(crate) async fn answer<B>(looks: &Looks, request: &Request<B>) -> Response<Full<Bytes>> {
-    if !is_meant(request) {
+/// The answer to a request. Nobody reads a body but that of an order.
+pub(crate) async fn answer<B>(looks: &Looks, request: Request<B>) -> Response<Full<Bytes>>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    if !is_meant(&request) {
         let said = "ask by an address of this machine, or localhost\n";
         return response(StatusCode::MISDIRECTED_REQUEST, TEXT, said.into());
     }
     let path = request.uri().path();
-    if path.starts_with(api::ROOT) && is_of_another_site(request) {
+    if path.starts_with(api::ROOT) && is_of_another_site(&request) {
         let said = "no page of another site may ask\n";
         return response(StatusCode::FORBIDDEN, TEXT, said.into());
+    }
+    if path == orders::PATH {
+        return match orders::of(looks, request).await {
+            Ok(order) => told(looks.order(order).await),
+            Err(refusal) => refused(refusal),
+        };
     }
     let Some(page) = Page::at(path) else {
         return response(StatusCode::NOT_FOUND, TEXT, PATHS.into());
@@ -94,7 +108,7 @@ pub(crate) async fn answer<B>(looks: &Looks, request: &Request<B>) -> Response<F
         Page::Description => response(StatusCode::OK, JSON, api::DESCRIPTION.into()),
         Page::Answer(resource) => told(looks.answer(resource).await),
         Page::Metrics => {
-            let format = format(request);
+            let format = format(&request);
             match looks.now().await.page(format) {
                 Some(page) => response(StatusCode::OK, format.content_type(), page),
                 None => response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "no metrics\n".into()),
@@ -145,6 +159,19 @@ fn told(Told { how, text }: Told) -> Response<Full<Bytes>> {
         How::Nobody => StatusCode::SERVICE_UNAVAILABLE,
     };
     response(status, JSON, text)
+}
+
+/// What is to be otherwise about an order.
+fn refused(refusal: Refusal) -> Response<Full<Bytes>> {
+    let status = refusal.status;
+    let mut response = response(status, JSON, refusal.text());
+    let more = match status {
+        StatusCode::METHOD_NOT_ALLOWED => (header::ALLOW, "POST"),
+        StatusCode::UNAUTHORIZED => (header::WWW_AUTHENTICATE, "Bearer"),
+        _ => return response,
+    };
+    response.headers_mut().insert(more.0, HeaderValue::from_static(more.1));
+    response
 }
 
 fn probe(health: Health) -> Response<Full<Bytes>> {

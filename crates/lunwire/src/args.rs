@@ -279,6 +279,10 @@ pub(crate) struct ServeOptions {
     /// [default: none]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) http: Option<String>,
+    /// File of those who may change something over HTTP: a line for each, `change TOKEN` (`openssl
+    /// rand -hex 32`), mode 0600 [default: nobody may]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) http_token_file: Option<PathBuf>,
     /// auto, uring or epoll [default: auto]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,

@@ -49,6 +49,7 @@ use target::Stores;
 use crate::args::ServeOptions;
 use crate::args::Usage;
 use crate::credentials::Accounts;
+use crate::credentials::shown_file;
 use crate::remotes::Opener;
 
 use check::engine;
@@ -128,6 +129,7 @@ pub(crate) struct Draft {
     slow: Duration,
     /// Where HTTP is spoken.
     pub(crate) http: Option<SocketAddr>,
+    pub(crate) http_tokens: Option<PathBuf>,
     pub(crate) log: String,
     pub(crate) control_socket: Option<PathBuf>,
     pub(crate) state_dir: Option<PathBuf>,
@@ -185,6 +187,7 @@ impl Draft {
             hide_targets: false,
             slow: Duration::ZERO,
             http: None,
+            http_tokens: None,
             log: "info".into(),
             control_socket: None,
             state_dir: None,
@@ -308,6 +311,11 @@ impl Draft {
         }
         if let Some(text) = &options.http {
             self.http = Some(option("--http", text, check::http(text))?);
+        }
+        if let Some(path) = &options.http_token_file {
+            let shown = shown_file("--http-token-file", &path.to_string_lossy());
+            check::tokens(path).map_err(|problem| Usage(format!("{shown}: {problem}")))?;
+            self.http_tokens = Some(path.clone());
         }
         if let Some(text) = &options.log {
             self.log = option("--log", text, log_level(text))?;

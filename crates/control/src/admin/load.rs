@@ -19,7 +19,7 @@ pub struct Load {
     pub luns: Vec<LunLoad>,
     /// Logical units that are left out, since there are too many.
     pub luns_left_out: usize,
-    /// The oldest sessions, by TSIH.
+    /// The oldest sessions, those first.
     pub sessions: Vec<SessionLoad>,
     /// Sessions that are left out, since there are too many.
     pub sessions_left_out: usize,

@@ -35,7 +35,16 @@ const EXAMPLES: [(&[&str], &str); 12] = [
     (&["store"], "\"memory:1G\""),
     (&["space-warning"], "\"10G\""),
     (&["name"], "\"iqn.2026-01.com.example:disk\""),
-    (&["control-socket", "state-dir", "chap-secret-file", "mutual-secret-file"], "\"/path\""),
+    (
+        &[
+            "control-socket",
+            "state-dir",
+            "chap-secret-file",
+            "mutual-secret-file",
+            "http-token-file",
+        ],
+        "\"/path\"",
+    ),
 ];
 
 /// Numbers that stand for keys which do not take any.
@@ -44,7 +53,7 @@ const NUMBERS: [(&str, &str); 2] = [("block", "4096"), ("tag", "2")];
 const NUMBER: &str = "a whole number without quotes is right";
 
 /// Keys of secrets have one of these in them.
-const SECRET_WORDS: [&str; 3] = ["secret", "passw", "pwd"];
+const SECRET_WORDS: [&str; 4] = ["secret", "passw", "pwd", "token"];
 
 /// How the keys of files with secrets end.
 const SECRET_FILE: &str = "-secret-file";

@@ -30,6 +30,7 @@ use control::admin::Waiting;
 use serde_json::Value;
 
 use super::*;
+use crate::orders;
 
 /// How much there is of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -333,7 +334,9 @@ fn assert_is(schema: &Value, value: &Value, place: &str) {
 fn every_field_of_an_answer_is_described_and_no_other() {
     let description: Value = serde_json::from_str(DESCRIPTION).unwrap();
     let paths = description["paths"].as_object().unwrap().keys().map(String::as_str);
-    assert_eq!(paths.collect::<BTreeSet<_>>(), Resource::ALL.map(Resource::path).into());
+    let mut all: BTreeSet<&str> = Resource::ALL.map(Resource::path).into();
+    all.insert(orders::PATH);
+    assert_eq!(paths.collect::<BTreeSet<_>>(), all);
     let mut reading = Reading { description: &description, met: BTreeSet::new() };
     for resource in Resource::ALL {
         let get = &description["paths"][resource.path()]["get"];
@@ -351,9 +354,58 @@ fn every_field_of_an_answer_is_described_and_no_other() {
     let ended = EndedSession { target: None, ..reloaded(Much::All).sessions.remove(0) };
     of("EndedSession", &serde_json::to_value(ended).unwrap());
     of("Error", &serde_json::to_value(Reply::Error { message: "a".into() }).unwrap());
+    of("Done", &serde_json::to_value(Reply::Done).unwrap());
+    let resized = Reply::Resized {
+        target: "a".into(),
+        lun: 1,
+        before: 2,
+        now: 3,
+        warnings: vec!["b".into()],
+    };
+    of("Resized", &serde_json::to_value(resized).unwrap());
+    reading.met.insert("#/components/schemas/Order".into());
     let described = description["components"]["schemas"].as_object().unwrap();
     let described = described.keys().map(|name| format!("#/components/schemas/{name}"));
     assert_eq!(reading.met, described.collect(), "what nobody is answered");
+}
+
+/// Orders with all that they may have, and with the least.
+fn given() -> Vec<(Much, Request)> {
+    let of = |much: Much| {
+        let (lun, group, state) = (much.some(0), 1, "standby".to_owned());
+        let all = much == Much::All;
+        let orders = [
+            Request::Reload { dry_run: all, destroy_data: all },
+            Request::DropSession { tsih: 1 },
+            Request::LogoutSession { tsih: 1, timeout_s: 2 },
+            Request::SetPortGroup { target: "a".into(), lun, group, state },
+            Request::ResizeLun { target: much.some("a".into()), lun: 0, bytes: 1, shrink: all },
+        ];
+        orders.map(|order| (much, order))
+    };
+    of(Much::All).into_iter().chain(of(Much::Least)).collect()
+}
+
+#[test]
+fn orders_are_taken_as_they_are_described() {
+    let description: Value = serde_json::from_str(DESCRIPTION).unwrap();
+    let described = &description["components"]["schemas"]["Order"]["oneOf"];
+    for (much, order) in given() {
+        assert!(orders::is_for_all(&order), "{order:?}");
+        let mut value = serde_json::to_value(&order).unwrap();
+        let tag = &value["request"];
+        let mut all = described.as_array().unwrap().iter();
+        let schema = all.find(|one| one["properties"]["request"]["const"] == *tag).unwrap();
+        assert_eq!(schema["additionalProperties"], false, "{tag}");
+        if much == Much::Least {
+            // What is null may be missing.
+            value.as_object_mut().unwrap().retain(|_, field| !field.is_null());
+            assert_eq!(serde_json::from_value::<Request>(value.clone()).unwrap(), order);
+        }
+        let mut reading = Reading { description: &description, met: BTreeSet::new() };
+        reading.read(schema, &value, much, &format!("{order:?}"));
+    }
+    assert_eq!(described.as_array().unwrap().len() * 2, given().len());
 }
 
 #[test]

@@ -23,6 +23,7 @@ use capture::Capture;
 use engine::Choice;
 use http::Http;
 use http::Listener;
+use http::Tokens;
 use signal_hook::consts::SIGALRM;
 use signal_hook::consts::SIGHUP;
 use signal_hook::consts::SIGINT;
@@ -96,7 +97,8 @@ fn serve(options: &ServeOptions, draft: Draft, log: &Log, sandbox: Sandbox) -> R
     let (ends, state) = listen(signals, log)?;
     descriptors::raise_limit();
     // Before anything is opened: a port that somebody else has is told of at once.
-    let http = draft.http.map(http_at).transpose()?;
+    let tokens = draft.http_tokens.as_deref().map(Tokens::of).transpose()?;
+    let http = draft.http.map(|address| http_at(address, tokens)).transpose()?;
     let mut plan = draft.open().map_err(|error| sandbox.hint(error))?;
     // An old one is replaced when it is no disk, and nothing is wrong with those that there are.
     let capture = match draft.capture.as_ref().map(captured).transpose() {
@@ -190,9 +192,9 @@ fn serve(options: &ServeOptions, draft: Draft, log: &Log, sandbox: Sandbox) -> R
 }
 
 /// Answers over HTTP from now on.
-fn http_at(address: SocketAddr) -> Result<Http> {
+fn http_at(address: SocketAddr, tokens: Option<Tokens>) -> Result<Http> {
     let listener = Listener::bind(address).map_err(|error| anyhow!("--http (http): {error}"))?;
-    let http = Http::start(listener, env!("CARGO_PKG_VERSION"));
+    let http = Http::start(listener, env!("CARGO_PKG_VERSION"), tokens);
     let http = http.context("cannot start the thread for HTTP")?;
     tracing::info!(address = %http.address(), "HTTP");
     Ok(http)

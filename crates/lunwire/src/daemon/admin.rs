@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The control socket: local, for its owner and root only, one JSON line each way.
 
+mod desk;
+
 use std::io::ErrorKind;
 use std::io::Read;
 use std::io::Write;
@@ -36,6 +38,7 @@ use target::Target;
 use target::Times;
 use target::VolumeError;
 
+use self::desk::Desk;
 use super::advice::reaching;
 use super::clients::Clients;
 use super::clients::Questions;
@@ -69,16 +72,6 @@ const REPLY_LEN_MAX: u64 = 64 << 20;
 pub(crate) struct Admin {
     desk: Desk,
     _socket: Option<Socket>,
-}
-
-/// Answers who asks in this process.
-#[derive(Clone, Debug)]
-pub(crate) struct Desk(Arc<Shared>);
-
-impl http::Desk for Desk {
-    fn answer(&self, request: &Request) -> Reply {
-        self.0.carry_out(request, &|| true)
-    }
 }
 
 /// The file by which a process is found that can be asked.
@@ -125,7 +118,7 @@ impl Admin {
     ) -> Result<Self> {
         let begun = Instant::now();
         let shared = Arc::new(Shared { target, configuration, begun, beside });
-        let desk = Desk(Arc::clone(&shared));
+        let desk = Desk::new(Arc::clone(&shared));
         let (path, wanted) = match path {
             Some(path) => (path, true),
             None => match default_path() {

@@ -470,7 +470,7 @@ impl Client {
             }
         }
         let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let request = match serde_json::from_slice::<Request>(line) {
+        let request = match Request::of_line(line) {
             Ok(request) => request,
             Err(error) => return self.refuse(format!("request not understood: {error}"), now),
         };

@@ -61,8 +61,7 @@ pub(super) fn of(
     sessions.sort_by_key(|session| Reverse(session.age));
     let sessions_left_out = sessions.len().saturating_sub(SESSIONS_MAX);
     sessions.truncate(SESSIONS_MAX);
-    let mut sessions: Vec<_> = sessions.into_iter().map(session).collect();
-    sessions.sort_by_key(|session| session.tsih);
+    let sessions = sessions.into_iter().map(session).collect();
     let layers = layers::told(&times);
     admin::Load {
         uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),

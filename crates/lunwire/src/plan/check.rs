@@ -4,6 +4,7 @@
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::net::ToSocketAddrs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -113,6 +114,11 @@ pub(super) fn http(text: &str) -> Result<SocketAddr, String> {
     const RIGHT: &str = "ADDRESS:PORT is right, for example 127.0.0.1:9260 or [::1]:9260";
     let address = text.parse().map_err(|_| RIGHT.to_owned())?;
     http::Listener::check(address).map_err(|error| error.to_string())
+}
+
+/// Whether a file of tokens is one.
+pub(super) fn tokens(path: &Path) -> Result<(), String> {
+    http::Tokens::of(path).map(drop).map_err(|error| error.to_string())
 }
 
 /// True: amp.

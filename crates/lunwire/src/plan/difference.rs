@@ -339,6 +339,7 @@ fn fixed(old: &Draft, new: &Draft) -> Vec<String> {
         ("rdma-listen", old.adapters() == new.adapters()),
         ("ether", old.ether == new.ether),
         ("http", old.http == new.http),
+        ("http-token-file", old.http_tokens == new.http_tokens),
         ("log", old.log == new.log),
         ("control-socket", old.control_socket == new.control_socket),
         ("state-dir", old.state_dir == new.state_dir),
@@ -405,6 +406,7 @@ mod tests {
         other.rdma_listen = vec!["127.0.0.1:1".parse().unwrap()];
         other.ether = vec!["eth0".into()];
         other.http = Some("127.0.0.1:1".parse().unwrap());
+        other.http_tokens = Some("a".into());
         other.log = "debug".into();
         other.control_socket = Some("a".into());
         other.state_dir = Some("b".into());

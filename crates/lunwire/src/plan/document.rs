@@ -234,5 +234,19 @@ impl Draft {
         };
         self.control_socket = path("control-socket", &config.control_socket);
         self.state_dir = path("state-dir", &config.state_dir);
+        self.http_tokens = tokens(source, config, wrong);
     }
+}
+
+/// The file of tokens. What names none may be a token itself.
+fn tokens(source: &Source, config: &Config, wrong: &mut Wrong) -> Option<PathBuf> {
+    const FIELD: &str = "http-token-file";
+    let value = config.http_token_file.as_ref()?;
+    let named = place::of_file(source, value.get_ref()).map_err(|problem| problem.to_string());
+    let is_there = named.as_ref().is_ok_and(|named| std::fs::symlink_metadata(named).is_ok());
+    let path = named.map(PathBuf::from).and_then(|path| check::tokens(&path).map(|()| path));
+    wrong.take(path.map_err(|problem| match is_there {
+        true => source.error(FIELD, value, problem).into(),
+        false => source.secret_error(FIELD, value, problem).into(),
+    }))
 }

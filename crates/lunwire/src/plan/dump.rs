@@ -158,9 +158,11 @@ impl Draft {
         if options.poll {
             root["poll"] = value(true);
         }
-        for (key, path) in
-            [("control-socket", &options.control_socket), ("state-dir", &options.state_dir)]
-        {
+        for (key, path) in [
+            ("control-socket", &options.control_socket),
+            ("state-dir", &options.state_dir),
+            ("http-token-file", &options.http_token_file),
+        ] {
             if let Some(path) = path {
                 root[key] = value(whole(path)?);
             }
@@ -331,7 +333,7 @@ fn name_places(document: &mut DocumentMut, source: &Source) -> Result<()> {
         whole(Path::new(&named))
     };
     let path = |table: &mut dyn TableLike, key: &str| rewrite(table, key, &of_file);
-    for key in ["control-socket", "state-dir"] {
+    for key in ["control-socket", "state-dir", "http-token-file"] {
         path(document.as_table_mut(), key)?;
     }
     let secrets = |table: &mut dyn TableLike| {

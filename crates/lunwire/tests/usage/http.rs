@@ -5,13 +5,17 @@ use std::io::Read;
 use std::io::Write;
 use std::net::TcpListener;
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 
 use crate::support::Daemon;
 use crate::support::Files;
 use crate::support::fails;
 use crate::support::good;
 use crate::support::lunwire;
+use crate::support::stderr;
 use crate::support::stdout;
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef-Zz";
 
 /// What `path` is answered at `place`.
 fn get(place: &str, path: &str) -> String {
@@ -25,7 +29,7 @@ fn get(place: &str, path: &str) -> String {
 
 #[test]
 fn other_machines_do_not_reach_it() {
-    let why = ["neither TLS nor a token", "127.0.0.1:9260"];
+    let why = ["there is no TLS yet", "127.0.0.1:9260"];
     for address in ["0.0.0.0:9260", "[::]:9260", "192.0.2.1:9260"] {
         let named = format!("--http {address}");
         fails(2, &["serve", "--http", address], &[&[&*named][..], &why].concat());
@@ -90,4 +94,89 @@ fn the_option_goes_into_a_file_that_is_dumped() {
     let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &options);
     let dumped = stdout(&good(&["dump", "--control-socket", &daemon.socket]));
     assert!(dumped.contains("\nhttp = \"127.0.0.1:0\"\n"), "{dumped}");
+}
+
+/// A file of tokens with this text and mode.
+fn tokens(files: &Files, name: &str, text: &str, mode: u32) -> String {
+    let file = files.with(name, text.as_bytes());
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+    file
+}
+
+#[test]
+fn a_file_of_tokens_that_is_wrong_is_told_and_no_token_is() {
+    let files = Files::new();
+    let open = tokens(&files, "open", &format!("change {TOKEN}\n"), 0o644);
+    let serve = ["serve", "--http", "127.0.0.1:0", "--http-token-file"];
+    let with = |file: &str| lunwire(&[&serve[..], &[file]].concat());
+    for (file, wanted) in [
+        (open, vec!["--http-token-file", "open: the file of tokens", "(mode 0644)", "chmod 600"]),
+        (
+            tokens(&files, "bare", TOKEN, 0o600),
+            vec!["bare: line 1 of", "read TOKEN or change TOKEN"],
+        ),
+        (files.path("none"), vec!["cannot read the tokens"]),
+        // Somebody took the option for the token itself.
+        (TOKEN.to_owned(), vec!["--http-token-file: cannot read the tokens"]),
+    ] {
+        let output = with(&file);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(wanted.iter().all(|word| said.contains(word)), "{wanted:?}: {said}");
+        assert!(!said.contains(TOKEN), "{said}");
+    }
+    for (key, value) in [("http-token-file", TOKEN), ("http-token", TOKEN)] {
+        let text = format!("http = \"127.0.0.1:0\"\n{key} = \"{value}\"\n");
+        let file = files.with("lunwire.toml", text.as_bytes());
+        let output = lunwire(&["check", &file]);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(&format!("{file}:2: {key}")) && !said.contains(TOKEN), "{said}");
+    }
+}
+
+#[test]
+fn who_has_a_token_can_change_what_is_served() {
+    let files = Files::new();
+    tokens(&files, "tokens", &format!("change {TOKEN}\n"), 0o600);
+    let config = |more: &str| {
+        format!(
+            "listen = [\"127.0.0.1:0\"]\nhttp = \"127.0.0.1:0\"\nhttp-token-file = \"tokens\"\n\
+             [[target]]\nname = \"iqn.2026-01.test.lunwire:a\"\n[[target.lun]]\n\
+             store = \"memory:1M\"\n{more}"
+        )
+    };
+    let file = files.with("lunwire.toml", config("").as_bytes());
+    let daemon = Daemon::start_configured(files.folder.path(), &file, 1, &[]);
+    let control = ["--control-socket", &daemon.socket];
+    let status = || {
+        let told = stdout(&good(&[&["status", "--json"][..], &control].concat()));
+        serde_json::from_str::<serde_json::Value>(&told).unwrap()
+    };
+    let place = status()["http"].as_str().unwrap().to_owned();
+    let order = |token: &str, body: &str| {
+        let mut stream = TcpStream::connect(&place).unwrap();
+        let (path, length) = ("/api/v1/orders", body.len());
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\
+             Authorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        said
+    };
+    let said = order(TOKEN, "{\"request\":\"drop-session\",\"tsih\":7}");
+    assert!(said.starts_with("HTTP/1.1 409 ") && said.contains("no session 7"), "{said}");
+    std::fs::write(&file, config("[[target.lun]]\nstore = \"null:3M\"\n")).unwrap();
+    let reload = "{\"request\":\"reload\"}";
+    assert!(order(&TOKEN.to_uppercase(), reload).starts_with("HTTP/1.1 401 "));
+    assert_eq!(status()["targets"][0]["luns"].as_array().unwrap().len(), 1);
+    let said = order(TOKEN, reload);
+    assert!(said.contains("{\"reply\":\"reloaded\",\"applied\":true,"), "{said}");
+    assert_eq!(status()["targets"][0]["luns"][1]["store"], "null:3M");
+    let dumped = stdout(&good(&[&["dump"][..], &control].concat()));
+    let whole = std::path::absolute(files.path("tokens")).unwrap();
+    assert!(dumped.contains(&format!("\nhttp-token-file = \"{}\"\n", whole.display())), "{dumped}");
 }

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Orders: what changes something, of who has a token for that. Each is an order of the control
+//! socket, as JSON in the body of a POST.
+
+use std::error::Error;
+
+use control::admin::REQUEST_LEN_MAX;
+use control::admin::Reply;
+use control::admin::Request as Order;
+use http_body_util::BodyExt;
+use http_body_util::Limited;
+use hyper::Method;
+use hyper::Request;
+use hyper::StatusCode;
+use hyper::body::Body;
+use hyper::body::Bytes;
+use hyper::header;
+use tokio::time;
+
+use crate::limits::HEAD_WAIT;
+use crate::looks::Looks;
+use crate::tokens::Right;
+use crate::tokens::Tokens;
+
+/// Where they are given.
+pub(crate) const PATH: &str = "/api/v1/orders";
+
+const JSON: &[u8] = b"application/json";
+
+/// Why an order is not carried out.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    pub(crate) why: String,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, why: impl Into<String>) -> Self {
+        Self { status, why: why.into() }
+    }
+
+    /// As the control socket would say it.
+    pub(crate) fn text(self) -> Bytes {
+        Reply::Error { message: self.why }.line().into()
+    }
+}
+
+/// The order in a request, of somebody who may give it.
+pub(crate) async fn of<B>(looks: &Looks, request: Request<B>) -> Result<Order, Refusal>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    if request.method() != Method::POST {
+        return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "POST is right here"));
+    }
+    if !is_of_this_site(&request) {
+        let why = "no page of another site may give orders";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, why));
+    }
+    let Some(tokens) = looks.tokens() else {
+        let why = "nothing can be changed over HTTP: this daemon has no tokens; \
+                   try: lunwire serve --http-token-file FILE";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, why));
+    };
+    expect_right(tokens, &request)?;
+    // A form of another site has other types, and asks nobody before it is sent.
+    let kind = request.headers().get(header::CONTENT_TYPE).map(|kind| kind.as_bytes());
+    let kind = kind.and_then(|kind| kind.split(|byte| *byte == b';').next());
+    if !kind.is_some_and(|kind| kind.trim_ascii().eq_ignore_ascii_case(JSON)) {
+        let why = "Content-Type: application/json is right";
+        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+    }
+    let body = Limited::new(request.into_body(), REQUEST_LEN_MAX).collect();
+    let body = match time::timeout(HEAD_WAIT, Box::pin(body)).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(_)) => {
+            let why = format!("an order has {REQUEST_LEN_MAX} bytes at most, and comes whole");
+            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, why));
+        }
+        Err(_) => {
+            return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the order took too long"));
+        }
+    };
+    let order = Order::of_line(&body)
+        .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, format!("no order: {error}")))?;
+    match is_for_all(&order) {
+        true => Ok(order),
+        false => {
+            let why = "this is not done over HTTP; try: the control socket";
+            Err(Refusal::new(StatusCode::FORBIDDEN, why))
+        }
+    }
+}
+
+/// Orders that name no place of the machine: who has a token is to change what is served, and not
+/// to have files opened or made.
+pub(crate) const fn is_for_all(order: &Order) -> bool {
+    matches!(
+        order,
+        Order::Reload { .. }
+            | Order::DropSession { .. }
+            | Order::LogoutSession { .. }
+            | Order::SetPortGroup { .. }
+            | Order::ResizeLun { .. }
+    )
+}
+
+/// Whether it is by no page of a browser, or by one from here. What a browser says of who has made
+/// a request is looked at for all paths of the API; this one older browsers say, too.
+fn is_of_this_site<B>(request: &Request<B>) -> bool {
+    let host = request.headers().get(header::HOST).map(|host| host.as_bytes());
+    let mut origins = request.headers().get_all(header::ORIGIN).into_iter();
+    origins.all(|origin| {
+        let here = origin.as_bytes().strip_prefix(b"http://");
+        here.is_some() && here == host
+    })
+}
+
+fn expect_right<B>(tokens: &Tokens, request: &Request<B>) -> Result<(), Refusal> {
+    const SCHEME: &[u8] = b"bearer ";
+    let missing = || {
+        let why = "a token with the right to change is missing; try: Authorization: Bearer TOKEN";
+        Refusal::new(StatusCode::UNAUTHORIZED, why)
+    };
+    let said = request.headers().get(header::AUTHORIZATION).ok_or_else(missing)?.as_bytes();
+    let (scheme, token) = said.split_at_checked(SCHEME.len()).ok_or_else(missing)?;
+    if !scheme.eq_ignore_ascii_case(SCHEME) {
+        return Err(missing());
+    }
+    match tokens.right_of(token.trim_ascii()) {
+        Ok(Some(Right::Change)) => Ok(()),
+        Ok(Some(Right::Read)) => {
+            let why = "the token lets its owner read, and not change";
+            Err(Refusal::new(StatusCode::FORBIDDEN, why))
+        }
+        Ok(None) => Err(Refusal::new(StatusCode::UNAUTHORIZED, "there is no such token")),
+        Err(error) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
+    }
+}

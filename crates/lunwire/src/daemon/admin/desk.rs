@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who answers in this process what the control socket answers: to the port for HTTP.
+
+use std::sync::Arc;
+
+use control::admin::Reply;
+use control::admin::Request;
+use control::units;
+
+use super::Shared;
+
+/// Answers as the control socket does, with or without one.
+#[derive(Clone, Debug)]
+pub(crate) struct Desk(Arc<Shared>);
+
+impl Desk {
+    pub(super) const fn new(shared: Arc<Shared>) -> Self {
+        Self(shared)
+    }
+}
+
+impl http::Desk for Desk {
+    fn answer(&self, request: &Request) -> Reply {
+        let reply = self.0.carry_out(request, &|| true);
+        // Whoever has a token may have given it: the log says what was done.
+        if let Some(order) = words(request) {
+            match &reply {
+                Reply::Error { message } => tracing::warn!(order, "not done over HTTP: {message}"),
+                Reply::Reloaded(told) if !told.applied => {
+                    tracing::warn!(order, "not done over HTTP: it cannot be while the daemon runs");
+                }
+                _ => tracing::info!(order, "done over HTTP"),
+            }
+        }
+        reply
+    }
+}
+
+/// An order as its command has it; None: nothing is changed by it.
+fn words(request: &Request) -> Option<String> {
+    Some(match request {
+        Request::Reload { dry_run: false, destroy_data } => {
+            format!("reload{}", if *destroy_data { " --destroy-data" } else { "" })
+        }
+        Request::DropSession { tsih } => format!("session drop {tsih}"),
+        Request::LogoutSession { tsih, .. } => format!("session logout {tsih}"),
+        Request::SetPortGroup { target, lun, group, state } => {
+            let lun = lun.map(|lun| format!(" --lun {lun}")).unwrap_or_default();
+            format!("alua set {target} {group} {state}{lun}")
+        }
+        Request::ResizeLun { lun, bytes, .. } => {
+            format!("lun resize {lun} {bytes} ({})", units::bytes(*bytes))
+        }
+        _ => return None,
+    })
+}
