@@ -31,6 +31,12 @@ const FOLDER: &str = "sessions";
 
 const KIND: &str = "json";
 
+/// Of one that is being written.
+const DRAFT: &str = "new";
+
+/// Nobody writes one for so long.
+const DRAFT_MAX: Duration = Duration::from_secs(60);
+
 /// A process that was killed gives its memory back first, and what it has open then.
 const DYING_MAX: Duration = Duration::from_secs(60);
 
@@ -94,7 +100,7 @@ impl Held {
     /// Writes down a session; with what error, and where, it cannot be.
     pub(super) fn write(folder: &Path, record: Record) -> Result<Self, (PathBuf, io::Error)> {
         let path = folder.join(record.name()).with_extension(KIND);
-        let draft = path.with_extension(format!("{}.new", std::process::id()));
+        let draft = path.with_extension(format!("{}.{DRAFT}", std::process::id()));
         let written = within(folder, || write(&draft, &path, &record));
         if written.is_err() {
             // It may be a part of it.
@@ -203,6 +209,9 @@ pub(super) fn orphans(folder: &Path, matters: impl Fn(&Record) -> bool) -> Resul
     for entry in fs::read_dir(folder).with_context(unreadable)? {
         let path = entry.with_context(unreadable)?.path();
         let shown = path.display();
+        if path.extension().is_some_and(|kind| kind == DRAFT) {
+            sweep(&path);
+        }
         if path.extension().is_none_or(|kind| kind != KIND) {
             continue;
         }
@@ -226,6 +235,17 @@ pub(super) fn orphans(folder: &Path, matters: impl Fn(&Record) -> bool) -> Resul
         orphans.push(Orphan { record, path, file });
     }
     Ok(orphans)
+}
+
+/// Takes a draft away whose process was killed before it was whole.
+fn sweep(draft: &Path) {
+    let Ok(file) = File::open(draft) else { return };
+    let written = file.metadata().and_then(|facts| facts.modified()).ok();
+    let is_old = written.and_then(|at| at.elapsed().ok()).is_some_and(|age| age >= DRAFT_MAX);
+    if is_old && file.try_lock().is_ok() {
+        // One that stays is in nobody's way.
+        let _ = fs::remove_file(draft);
+    }
 }
 
 fn read(mut file: &File) -> Result<Record> {
@@ -358,6 +378,24 @@ mod tests {
         gone.join().unwrap();
         killed.wait().unwrap();
         assert!(!is_dying(std::process::id()) && !is_dying(u32::MAX));
+    }
+
+    #[test]
+    fn drafts_of_processes_that_were_killed_are_taken_away() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = folder(state.path());
+        drop(lock(&folder).unwrap());
+        let draft = |name: &str| {
+            let path = folder.join(name).with_extension("7.new");
+            let file = File::create(&path).unwrap();
+            file.set_modified(std::time::SystemTime::now() - 2 * DRAFT_MAX).unwrap();
+            (path, file)
+        };
+        let ((left, _), (young, file), (held, own)) = (draft("left"), draft("young"), draft("own"));
+        file.set_modified(std::time::SystemTime::now()).unwrap();
+        own.lock().unwrap();
+        assert!(orphans(&folder, |_| true).unwrap().is_empty());
+        assert_eq!([left, young, held].map(|path| path.exists()), [false, true, true]);
     }
 
     #[test]
