@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io;
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -101,18 +101,25 @@ impl Tokens {
             let file = File::open(&self.path)?;
             let facts = file.metadata()?;
             check(facts.is_file())?;
-            Ok((file, facts.permissions().mode()))
+            Ok((file, facts))
         };
-        let (file, mode) = open().map_err(TokensError::Read)?;
-        if mode & 0o077 != 0 {
-            return Err(TokensError::Open(mode & 0o7777));
-        }
+        let (file, facts) = open().map_err(TokensError::Read)?;
+        is_kept(facts.mode(), facts.uid(), facts.gid())?;
         // One byte more than may be, and no reallocation that would leave copies behind.
         let mut text = Zeroizing::new(Vec::with_capacity(TOKENS_LEN_MAX + 1));
         let limit = u64::try_from(TOKENS_LEN_MAX + 1).unwrap_or(u64::MAX);
         file.take(limit).read_to_end(&mut text).map_err(TokensError::Read)?;
         if text.len() > TOKENS_LEN_MAX { Err(TokensError::Long) } else { Ok(text) }
     }
+}
+
+/// Whether nobody but its owner, and root, can read a file with these.
+fn is_kept(mode: u32, owner: u32, group: u32) -> Result<(), TokensError> {
+    const ROOT: u32 = 0;
+    // systemd hands credentials over as files of root with an entry for the service in their list
+    // of access, whose mask stands where the rights of the group are.
+    let others = if (owner, group) == (ROOT, ROOT) { 0o037 } else { 0o077 };
+    if mode & others == 0 { Ok(()) } else { Err(TokensError::Open(mode & 0o7777)) }
 }
 
 /// What each line lets whom do; empty ones and those that begin with `#` are none.
@@ -145,6 +152,8 @@ fn parsed(line: &[u8]) -> Result<(Right, &[u8]), &'static str> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     pub(crate) const CHANGE: &str = "0123456789abcdef0123456789abcdef";
@@ -177,13 +186,26 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn no_other_account_can_read_the_file() {
+        for (mode, owner, group) in [(0o600, 7, 7), (0o400, 0, 7), (0o440, 0, 0), (0o640, 0, 0)] {
+            assert!(is_kept(0o100_000 | mode, owner, group).is_ok(), "{mode:o} {owner} {group}");
+        }
+        for (mode, owner, group) in
+            [(0o640, 0, 7), (0o440, 7, 0), (0o660, 0, 0), (0o444, 0, 0), (0o441, 0, 0)]
+        {
+            let said = is_kept(0o100_000 | mode, owner, group).unwrap_err().to_string();
+            assert!(said.contains(&format!("{mode:04o}")), "{owner} {group}: {said}");
+        }
+    }
+
+    #[test]
     fn a_file_that_is_wrong_is_told_and_not_repeated() {
         let said = |text: &str, mode: u32| {
             let file = file(text, mode);
             Tokens::of(file.path()).map(drop).map_err(|error| error.to_string()).unwrap_err()
         };
         let good = format!("change {CHANGE}\n");
-        for mode in [0o644, 0o640, 0o604, 0o660, 0o601] {
+        for mode in [0o644, 0o604, 0o660, 0o601] {
             let said = said(&good, mode);
             assert!(said.contains("chmod 600") && said.contains(&format!("{mode:04o}")), "{said}");
         }
