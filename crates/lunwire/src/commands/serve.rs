@@ -371,7 +371,7 @@ fn announce(target: &Target, http: Option<&Http>) {
             }
         }
     }
-    lines.extend(http.map(|http| format!("also http://{}/metrics", http.address())));
+    lines.extend(http.map(|http| format!("also http://{}/", http.address())));
     if !lines.is_empty() {
         output::line(lines.join("\n"));
     }
