@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -31,6 +32,7 @@ use crate::limits::HEAD_WAIT;
 use crate::limits::HEADERS_MAX;
 use crate::limits::SILENCE_MAX;
 use crate::looks::Looks;
+use crate::orders;
 use crate::routes;
 
 /// How many, and for how long.
@@ -49,36 +51,49 @@ impl Default for Limits {
 
 /// Takes connections, each in a task of this thread, as long as the tasks are there.
 pub(crate) async fn accept(listener: TcpListener, looks: Arc<Looks>, limits: Limits) {
-    let mut open: VecDeque<AbortHandle> = VecDeque::new();
+    let mut open: VecDeque<Open> = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        open.retain(|connection| !connection.is_finished());
-        // Who holds them all keeps out nobody who takes his answer at once.
+        open.retain(|connection| !connection.task.is_finished());
+        // Who holds them all keeps out nobody who takes his answer at once, nor who waits for what
+        // becomes of an order, for which a token was shown.
         while open.len() >= limits.connections {
-            if let Some(oldest) = open.pop_front() {
-                oldest.abort();
+            let oldest = open.iter().position(|connection| !connection.orders.get());
+            if let Some(oldest) = open.remove(oldest.unwrap_or(0)) {
+                oldest.task.abort();
             }
         }
-        let connection = task::spawn_local(serve(stream, Arc::clone(&looks), limits));
-        open.push_back(connection.abort_handle());
+        let orders = Rc::new(Cell::new(false));
+        let serve = serve(stream, Arc::clone(&looks), limits, Rc::clone(&orders));
+        open.push_back(Open { task: task::spawn_local(serve).abort_handle(), orders });
     }
+}
+
+/// A connection.
+struct Open {
+    task: AbortHandle,
+    /// It waits for what becomes of an order.
+    orders: Rc<Cell<bool>>,
 }
 
 /// Answers on a connection until it ends, or asks for nothing for too long. What it lacks then is a
 /// request, or that it takes its answer: nothing more is read before that has left.
-async fn serve(stream: TcpStream, looks: Arc<Looks>, limits: Limits) {
+async fn serve(stream: TcpStream, looks: Arc<Looks>, limits: Limits, orders: Rc<Cell<bool>>) {
     let (asked, is_asked) = (Cell::new(Instant::now()), Cell::new(false));
     let service = service_fn(|request: Request<Incoming>| {
         is_asked.set(true);
+        orders.set(request.uri().path() == orders::PATH);
         let (looks, asked, is_asked) = (Arc::clone(&looks), &asked, &is_asked);
+        let orders = &orders;
         async move {
             let answer = routes::answer(&looks, request).await;
             // An order may take its time.
             asked.set(Instant::now());
             is_asked.set(false);
+            orders.set(false);
             Ok::<_, Infallible>(answer)
         }
     });

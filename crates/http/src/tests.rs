@@ -550,6 +550,27 @@ fn who_holds_all_connections_keeps_nobody_out() {
     assert!(begun.elapsed() < LIMITS.head, "{:?}", begun.elapsed());
 }
 
+/// Nor hides from who has a token what became of his order.
+#[test]
+fn who_holds_all_connections_cuts_no_order_off() {
+    let file = file(&format!("change {CHANGE}\n"), 0o600);
+    let http = port_with(Some(Tokens::of(file.path()).unwrap()));
+    let takes = Duration::from_millis(500);
+    let (target, clerk) = (Arc::new(target()), Arc::new(Clerk { takes, ..Clerk::default() }));
+    http.serves(Arc::clone(&target), Arc::clone(&clerk) as Arc<dyn Desk>);
+    let lines = format!("Authorization: Bearer {CHANGE}\r\nContent-Type: application/json\r\n");
+    std::thread::scope(|scope| {
+        let given = scope.spawn(|| order(&http, &lines, "{\"request\":\"reload\"}"));
+        while clerk.asked.lock().unwrap().is_empty() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let held: Vec<_> = (0..3 * LIMITS.connections).map(|_| connect(&http)).collect();
+        assert_eq!(given.join().unwrap().0, 200);
+        drop(held);
+    });
+    target.stop(Duration::ZERO).unwrap();
+}
+
 #[test]
 fn those_who_come_at_once_are_all_told() {
     let http = port();
