@@ -15,6 +15,7 @@ use control::admin::Reply;
 use control::admin::Request;
 use hyper::body::Bytes;
 use tokio::sync::Mutex;
+use tokio::sync::OwnedMutexGuard;
 use tokio::task;
 
 use crate::limits::ANSWER_BYTES_PER_SECOND;
@@ -150,6 +151,9 @@ pub(crate) struct Answers {
     changed: Arc<std::sync::Mutex<Option<Instant>>>,
 }
 
+/// Held by the order that is carried out.
+pub(crate) type Turn = OwnedMutexGuard<()>;
+
 /// When it was asked, and what was told. Held by who asks.
 type Last = Arc<Mutex<Option<(Instant, Told)>>>;
 
@@ -177,9 +181,13 @@ impl Answers {
         asked.await.unwrap_or_else(|_| Told::nobody("there is no answer"))
     }
 
-    /// Has an order carried out, one at a time. It is, too, when who gave it has gone meanwhile.
-    pub(crate) async fn order(&self, order: Request, desk: Arc<dyn Desk>) -> Told {
-        let turn = Arc::clone(&self.orders).lock_owned().await;
+    /// The turn of an order, which are carried out one at a time.
+    pub(crate) async fn turn(&self) -> Turn {
+        Arc::clone(&self.orders).lock_owned().await
+    }
+
+    /// Has an order carried out whose turn it is. It is, too, when who gave it has gone meanwhile.
+    pub(crate) async fn order(&self, turn: Turn, order: Request, desk: Arc<dyn Desk>) -> Told {
         let changed = Arc::clone(&self.changed);
         let done = task::spawn_blocking(move || {
             let told = Told::of(&desk.answer(&order));

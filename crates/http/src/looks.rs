@@ -122,10 +122,12 @@ impl Looks {
 
     /// What became of an order.
     pub(crate) async fn order(&self, order: Request) -> Told {
+        // The daemon may begin to stop while it waits.
+        let turn = self.answers.turn().await;
         match self.stage() {
             Stage::Opening => Told::nobody(OPENING),
             Stage::Stopping => Told::nobody(STOPPING),
-            Stage::Serving(_, desk) => self.answers.order(order, desk).await,
+            Stage::Serving(_, desk) => self.answers.order(turn, order, desk).await,
         }
     }
 
