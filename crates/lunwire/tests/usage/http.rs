@@ -27,6 +27,21 @@ fn get(place: &str, path: &str) -> String {
     said
 }
 
+/// What the order `body` is answered at `place`.
+fn ordered(place: &str, token: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(place).unwrap();
+    let (path, length) = ("/api/v1/orders", body.len());
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\
+         Authorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    said
+}
+
 #[test]
 fn other_machines_do_not_reach_it() {
     let why = ["there is no TLS yet", "127.0.0.1:9260"];
@@ -154,19 +169,7 @@ fn who_has_a_token_can_change_what_is_served() {
         serde_json::from_str::<serde_json::Value>(&told).unwrap()
     };
     let place = status()["http"].as_str().unwrap().to_owned();
-    let order = |token: &str, body: &str| {
-        let mut stream = TcpStream::connect(&place).unwrap();
-        let (path, length) = ("/api/v1/orders", body.len());
-        let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\
-             Authorization: Bearer {token}\r\nContent-Type: application/json\r\n\
-             Content-Length: {length}\r\n\r\n{body}"
-        );
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut said = String::new();
-        stream.read_to_string(&mut said).unwrap();
-        said
-    };
+    let order = |token: &str, body: &str| ordered(&place, token, body);
     let said = order(TOKEN, "{\"request\":\"drop-session\",\"tsih\":7}");
     assert!(said.starts_with("HTTP/1.1 409 ") && said.contains("no session 7"), "{said}");
     std::fs::write(&file, config("[[target.lun]]\nstore = \"null:3M\"\n")).unwrap();
@@ -179,4 +182,32 @@ fn who_has_a_token_can_change_what_is_served() {
     let dumped = stdout(&good(&[&["dump"][..], &control].concat()));
     let whole = std::path::absolute(files.path("tokens")).unwrap();
     assert!(dumped.contains(&format!("\nhttp-token-file = \"{}\"\n", whole.display())), "{dumped}");
+}
+
+/// It is there to tell what somebody with a token has done.
+#[test]
+fn an_order_writes_no_line_of_its_own_into_the_log() {
+    let files = Files::new();
+    let file = tokens(&files, "tokens", &format!("change {TOKEN}\n"), 0o600);
+    let http = ["--http", "127.0.0.1:0", "--http-token-file", &file];
+    let disk = format!("file:{},size=1M", files.path("disk"));
+    let daemon = Daemon::start_logged(files.folder.path(), &[&disk], &http);
+    let told = stdout(&good(&["status", "--json", "--control-socket", &daemon.socket]));
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let (place, target) = (&told["http"], &told["targets"][0]["name"]);
+    let order =
+        |body: serde_json::Value| ordered(place.as_str().unwrap(), TOKEN, &body.to_string());
+    let said = order(serde_json::json!({
+        "request": "set-port-group", "target": target, "group": 1, "state": "none\nFORGED",
+    }));
+    assert!(said.starts_with("HTTP/1.1 409 ") && said.contains("none\\nFORGED"), "{said}");
+    let said = order(serde_json::json!({
+        "request": "resize-lun", "target": target, "lun": 0, "bytes": 512, "shrink": true,
+    }));
+    assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+    let line = Daemon::told(files.folder.path(), "lun resize");
+    let whole = format!("lun resize 0 512 (512 B) --target {} --shrink", target.as_str().unwrap());
+    assert!(line.contains("done over HTTP") && line.contains(&whole), "{line}");
+    let log = std::fs::read_to_string(files.path("log")).unwrap();
+    assert!(log.contains("FORGED") && !log.lines().any(|line| line.starts_with("FORGED")), "{log}");
 }

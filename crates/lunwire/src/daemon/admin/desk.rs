@@ -22,12 +22,14 @@ impl Desk {
 impl http::Desk for Desk {
     fn answer(&self, request: &Request) -> Reply {
         let reply = self.0.carry_out(request, &|| true);
-        // Whoever has a token may have given it: the log says what was done.
+        // Whoever has a token may have given it: the log says what was done. What he wrote is in
+        // fields, where it begins no line of its own.
         if let Some(order) = words(request) {
             match &reply {
-                Reply::Error { message } => tracing::warn!(order, "not done over HTTP: {message}"),
+                Reply::Error { message: why } => tracing::warn!(order, why, "not done over HTTP"),
                 Reply::Reloaded(told) if !told.applied => {
-                    tracing::warn!(order, "not done over HTTP: it cannot be while the daemon runs");
+                    let why = "it cannot be while the daemon runs";
+                    tracing::warn!(order, why, "not done over HTTP");
                 }
                 _ => tracing::info!(order, "done over HTTP"),
             }
@@ -48,8 +50,11 @@ fn words(request: &Request) -> Option<String> {
             let lun = lun.map(|lun| format!(" --lun {lun}")).unwrap_or_default();
             format!("alua set {target} {group} {state}{lun}")
         }
-        Request::ResizeLun { lun, bytes, .. } => {
-            format!("lun resize {lun} {bytes} ({})", units::bytes(*bytes))
+        Request::ResizeLun { target, lun, bytes, shrink } => {
+            let target = target.iter().map(|target| format!(" --target {target}"));
+            let shrink = shrink.then(|| " --shrink".to_owned());
+            let options: String = target.chain(shrink).collect();
+            format!("lun resize {lun} {bytes} ({}){options}", units::bytes(*bytes))
         }
         _ => return None,
     })
