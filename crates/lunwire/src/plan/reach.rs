@@ -62,6 +62,9 @@ const SYSTEM: [&str; 10] = [
     "/usr",
 ];
 const SYSTEM_CHANGED: [&str; 1] = ["/dev/null"];
+
+/// What of it is elsewhere if links lead there: who manages the network has one of its own.
+const SYSTEM_LINKED: [&str; 3] = ["/etc/hosts", "/etc/nsswitch.conf", "/etc/resolv.conf"];
 const ADAPTERS: &str = "/dev/infiniband";
 
 /// Where Ceph's client has its configuration and its keys, and what it writes if that says so.
@@ -94,7 +97,7 @@ impl Draft {
     pub(crate) fn reach(&self, config: Option<&Path>, socket: Option<&Path>) -> Reach {
         let all = self.targets.iter().flat_map(|target| &target.luns);
         let mut needs: Vec<Need> = all.flat_map(DraftLun::needs).collect();
-        needs.extend(there(&SYSTEM).map(Need::Read));
+        needs.extend(there(&SYSTEM).chain(linked(&SYSTEM_LINKED)).map(Need::Read));
         needs.extend(there(&SYSTEM_CHANGED).map(Need::Change));
         let adapters = self.adapters();
         if !adapters.at.is_empty() || !adapters.where_any.is_empty() {
@@ -193,6 +196,11 @@ fn there(paths: &[&str]) -> impl Iterator<Item = PathBuf> {
     paths.iter().map(PathBuf::from).filter(|path| path.exists())
 }
 
+/// Those of them that links lead to something else.
+fn linked(paths: &[&str]) -> impl Iterator<Item = PathBuf> {
+    there(paths).filter(|path| real(path) != *path)
+}
+
 /// The other nodes of the device whose node this is: who serves it keeps the system from them.
 fn nodes_of(path: &Path) -> Vec<PathBuf> {
     let Ok(facts) = path.metadata() else { return Vec::new() };
@@ -242,6 +250,21 @@ mod tests {
         for path in ["/dev/null", "/dev/missing", "/missing", "/etc"] {
             assert_eq!(granted(path.as_ref()), Path::new(path));
         }
+    }
+
+    /// The file is exchanged for another one when the network changes.
+    #[test]
+    fn names_are_left_where_a_link_leads_to_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path().canonicalize().unwrap();
+        std::fs::create_dir(here.join("netconfig")).unwrap();
+        std::fs::write(here.join("netconfig/resolv.conf"), b"x").unwrap();
+        std::fs::write(here.join("hosts"), b"x").unwrap();
+        std::os::unix::fs::symlink("netconfig/resolv.conf", here.join("resolv.conf")).unwrap();
+        let paths = ["hosts", "resolv.conf", "missing"].map(|name| here.join(name));
+        let paths = paths.each_ref().map(|path| path.to_str().unwrap());
+        let left: Vec<PathBuf> = linked(&paths).map(|path| granted(&path)).collect();
+        assert_eq!(left, [here.join("netconfig")]);
     }
 
     #[test]
