@@ -92,12 +92,14 @@ fn what_comes_from_outside_is_refused_and_named() {
     std::os::unix::fs::symlink(&outside, &link).unwrap();
     fails(1, &["lun", "add", &format!("file:{link}"), AT, socket], &["--sandbox-allow"]);
     let new = format!("file:{},size=1M", files.path("out/new"));
-    fails(1, &["lun", "add", &new, AT, socket], &["--sandbox-allow"]);
+    // Nobody is to allow a file that is not there: the option would refuse it.
+    let folder = format!("--sandbox-allow {} (sandbox-allow)", files.path("out"));
+    fails(1, &["lun", "add", &new, AT, socket], &[&folder]);
     assert!(!Path::new(&files.path("out/new")).exists());
     let remote = "iscsi://127.0.0.1:1/iqn.2026-01.test:a/0";
     fails(1, &["lun", "add", remote, AT, socket], &["--sandbox-allow connect"]);
     let snapshot = files.path("out/snapshot");
-    fails(1, &["lun", "snapshot", "0", &snapshot, AT, socket], &["--sandbox-allow"]);
+    fails(1, &["lun", "snapshot", "0", &snapshot, AT, socket], &[&folder]);
     good(&["lun", "add", &format!("file:{inside},size=1M"), AT, socket]);
     good(&["lun", "add", "memory:1M", AT, socket]);
     good(&["lun", "resize", "1", "2M", AT, socket]);

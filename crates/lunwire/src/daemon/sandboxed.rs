@@ -11,6 +11,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
+use engine::files::folder_of;
 use sandbox::Reach;
 use sandbox::Refused;
 use target::StateFolder;
@@ -137,11 +138,11 @@ impl Sandbox {
         let (is_left, what, word) = match need {
             Need::Read(path) => {
                 let is_left = is_within(path, files.read.iter().chain(&files.change));
-                (is_left, path.display().to_string(), path.display().to_string())
+                (is_left, path.display().to_string(), word_for(path))
             }
             Need::Change(path) => {
                 let is_left = is_within(path, files.change.iter());
-                (is_left, path.display().to_string(), path.display().to_string())
+                (is_left, path.display().to_string(), word_for(path))
             }
             Need::Connections => {
                 (!left.no_connections, "connections to other machines".into(), "connect".into())
@@ -193,6 +194,13 @@ fn is_free(release: &str) -> bool {
     let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
     let mut next = || numbers.next().and_then(|number| number.parse::<u32>().ok()).unwrap_or(0);
     (next(), next()) >= FREE_SINCE
+}
+
+/// What leaves `path` to a daemon: a file that is to be made is none yet, and its folder is.
+fn word_for(path: &Path) -> String {
+    let is_there = std::fs::symlink_metadata(path).is_ok();
+    let word = if is_there { path } else { folder_of(path) };
+    word.display().to_string()
 }
 
 fn is_within<'a>(path: &Path, mut allowed: impl Iterator<Item = &'a PathBuf>) -> bool {
