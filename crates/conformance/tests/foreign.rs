@@ -315,16 +315,17 @@ fn what_waits_for_its_store_is_shown() {
         let begun = Instant::now();
         let waiting = loop {
             let waiting = waits();
-            if !waiting.is_empty() {
+            // On a busy machine the second one may begin some time after the first.
+            if waiting.iter().any(|wait| wait.commands == 2) {
                 break waiting;
             }
-            assert!(begun.elapsed() < PATIENCE, "nobody is told");
+            assert!(begun.elapsed() < PATIENCE, "nobody is told of both: {waiting:?}");
             std::thread::sleep(Duration::from_millis(20));
         };
         let [wait] = &waiting[..] else { panic!("{waiting:?}") };
         let luns = server.target().targets().into_iter().flat_map(|target| target.luns);
         let disk = luns.into_iter().find(|lun| lun.number == LUN.into()).expect("it is there");
-        assert_eq!((&wait.disk, wait.commands), (&disk.serial, 2));
+        assert_eq!(wait.disk, disk.serial);
         assert!(wait.oldest >= Duration::from_secs(1) && wait.oldest < PATIENCE, "{wait:?}");
         // One that was aborted waits as well.
         let request = session.management(ABORT_TASK, LUN, reads[0]);
