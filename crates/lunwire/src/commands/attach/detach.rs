@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::net::ToSocketAddrs;
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::Result;
 use anyhow::bail;
@@ -28,6 +30,12 @@ use crate::output;
 
 /// How long a process may take to end an attachment: its users, the last flush and the logout.
 const PATIENCE: Duration = Duration::from_secs(40);
+
+/// A process that was killed gives its memory back before the sockets that show it.
+const DYING_MAX: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether it is gone.
+const DYING_LOOK: Duration = Duration::from_millis(20);
 
 /// Lists what is attached.
 pub(crate) fn attached(options: &AttachedOptions) -> Result<()> {
@@ -158,11 +166,20 @@ fn detach_gone(book: &Book, gone: &Attachment, options: &DetachOptions) -> Resul
     Ok(())
 }
 
-/// Whether the process of `attachment` was killed, perhaps as it was asked.
+/// Whether the process of `attachment` was killed, perhaps as it was asked: it hangs up before it
+/// is gone.
 fn has_gone(book: &Book, attachment: &Attachment) -> Result<bool> {
     let Attachment { name, pid, .. } = attachment;
     let is_it = |one: &&Entry| one.attachment.name == *name && one.attachment.pid == *pid;
-    Ok(book.entries()?.iter().find(is_it).is_some_and(|one| !one.alive))
+    let until = Instant::now() + DYING_MAX;
+    loop {
+        match book.entries()?.iter().find(is_it) {
+            None => return Ok(false),
+            Some(one) if !one.alive => return Ok(true),
+            Some(_) if Instant::now() >= until => return Ok(false),
+            Some(_) => thread::sleep(DYING_LOOK),
+        }
+    }
 }
 
 const GONE: &str = "its process had gone: what was written and not flushed may be lost";
