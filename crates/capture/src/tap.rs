@@ -76,13 +76,14 @@ impl Tap {
             return;
         }
         self.time = now;
+        let most = share(list.len());
         let mut scratch = std::mem::take(&mut self.scratch);
         for mut part in list.parts() {
             while !part.is_empty() {
-                let (now, later) = part.split_at(part.len().min(SEGMENT_LEN_MAX - scratch.len()));
+                let (now, later) = part.split_at(part.len().min(most - scratch.len()));
                 scratch.extend_from_slice(now);
                 part = later;
-                if scratch.len() == SEGMENT_LEN_MAX {
+                if scratch.len() == most {
                     self.carry(true, &scratch);
                     scratch.clear();
                 }
@@ -98,7 +99,7 @@ impl Tap {
     /// These bytes have come.
     pub fn received(&mut self, now: Duration, bytes: &[u8]) {
         self.time = now;
-        bytes.chunks(SEGMENT_LEN_MAX).for_each(|bytes| self.carry(false, bytes));
+        bytes.chunks(share(bytes.len())).for_each(|bytes| self.carry(false, bytes));
     }
 
     /// We send nothing more.
@@ -163,4 +164,11 @@ impl Tap {
         let (from, to, sequence) = (half.from, other.from, half.sequence);
         self.capture.push(self.time, &Segment { from, to, sequence, acknowledged, flags, payload });
     }
+}
+
+/// What each segment carries of so many bytes: about the same, so that none is left with a few.
+/// Where an FPDU begins with less than 8 bytes in its segment, tshark sees none, and takes what is
+/// in the next ones for others.
+fn share(length: usize) -> usize {
+    length.div_ceil(length.div_ceil(SEGMENT_LEN_MAX).max(1)).max(1)
 }

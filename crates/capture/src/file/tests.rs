@@ -66,7 +66,8 @@ fn a_connection_is_a_stream_of_tcp_from_its_first_to_its_last_byte() {
     let file = fs::read(&path).unwrap();
     assert_eq!((figures.segments, figures.lost, figures.end), (8, 0, None));
     assert_eq!(figures.bytes, file.len() as u64);
-    let max = u32::try_from(pcap::SEGMENT_LEN_MAX).unwrap();
+    let all = u32::try_from(pcap::SEGMENT_LEN_MAX).unwrap() + 4;
+    let half = all / 2;
     let (ours, theirs) = (3260, 40_000);
     let flags: Vec<_> =
         packets(&file).into_iter().map(|(a, b, c, d, e)| (a, b, c, d, e.len())).collect();
@@ -75,14 +76,39 @@ fn a_connection_is_a_stream_of_tcp_from_its_first_to_its_last_byte() {
         (ours, 0, 1, 0x12, 0),
         (theirs, 1, 1, 0x10, 0),
         (theirs, 1, 1, 0x10, 5),
-        (ours, 1, 6, 0x10, pcap::SEGMENT_LEN_MAX),
-        (ours, 1 + max, 6, 0x10, 4),
-        (theirs, 6, 5 + max, 0x11, 0),
-        (ours, 5 + max, 7, 0x11, 0),
+        (ours, 1, 6, 0x10, pcap::SEGMENT_LEN_MAX.midpoint(4)),
+        (ours, 1 + half, 6, 0x10, pcap::SEGMENT_LEN_MAX.midpoint(4)),
+        (theirs, 6, 1 + all, 0x11, 0),
+        (ours, 1 + all, 7, 0x11, 0),
     ];
     assert_eq!(flags, expected);
     let mode = fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "what connections carry is for the owner");
+}
+
+/// As four FPDUs and the first bytes of a fifth come, which tshark must not see alone.
+#[test]
+fn no_segment_is_left_with_a_few_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one.pcap");
+    let capture = Capture::create(&path, LIMIT_DEFAULT, unheard).unwrap();
+    let mut tap = Tap::open(&capture, Side::Target, ends(), NOW).unwrap();
+    let bytes: Vec<_> = (0..=u8::MAX).cycle().take(2 * pcap::SEGMENT_LEN_MAX + 6).collect();
+    tap.received(NOW, &bytes);
+    let mut list = SgList::new();
+    list.push_bytes(b"head");
+    list.push(Slice::from(bytes[4..].to_vec()));
+    tap.sent(NOW, &list);
+    capture.finish(PATIENCE);
+    for (port, head) in [(40_000, &bytes[..4]), (3260, b"head")] {
+        let parts: Vec<_> = packets(&fs::read(&path).unwrap())
+            .into_iter()
+            .filter(|packet| packet.0 == port && !packet.4.is_empty())
+            .map(|packet| packet.4)
+            .collect();
+        assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [43_656, 43_656, 43_654]);
+        assert_eq!(parts.concat(), [head, &bytes[4..]].concat());
+    }
 }
 
 #[test]
