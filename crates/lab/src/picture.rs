@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pictures as SVG: lines over sizes in powers of two, and bars in rows. Each tells in words what
-//! it shows, and has colours for bright and for dark screens.
+//! Pictures as SVG: lines over sizes in powers of two or over rates, and bars in rows. Each tells
+//! in words what it shows, and has colours for bright and for dark screens.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -24,6 +24,8 @@ pub(crate) struct Picture {
 pub(crate) enum Kind {
     /// Lines over bytes, the axis logarithmic.
     Lines(Vec<Line>),
+    /// Lines over what `over` says, from nothing on.
+    Curves { over: &'static str, lines: Vec<Line> },
     /// Bars of parts that add up.
     Bars {
         /// Names of the parts, from the left on. With one part alone, each name of a bar has a
@@ -61,7 +63,7 @@ impl Bar {
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// Bytes and values.
+    /// Bytes, or what a curve is over, and values.
     pub(crate) points: Vec<(u64, f64)>,
     /// Of the study: drawn dashed.
     pub(crate) published: bool,
@@ -97,7 +99,8 @@ const STYLE: &str = "\
 impl Picture {
     pub(crate) fn svg(&self) -> String {
         match &self.kind {
-            Kind::Lines(lines) if sizes_of(lines).len() > 1 => self.draw_lines(lines),
+            Kind::Lines(lines) if sizes_of(lines).len() > 1 => self.draw_lines(lines, None),
+            Kind::Curves { over, lines } => self.draw_lines(lines, Some(over)),
             // A line of one point shows nothing; a bar does.
             Kind::Lines(lines) => {
                 let bars: Vec<Bar> = lines.iter().filter_map(bar_of).collect();
@@ -109,16 +112,17 @@ impl Picture {
 
     /// What the picture shows, for who cannot see it.
     fn told(&self) -> String {
+        let of_lines = |lines: &[Line], place: &dyn Fn(u64) -> String| {
+            let told = |line: &Line| {
+                let points = line.points.iter();
+                let points = points.map(|(at, value)| format!("{} {}", place(*at), number(*value)));
+                format!("{}: {}", line.name, points.collect::<Vec<_>>().join(", "))
+            };
+            lines.iter().map(told).collect()
+        };
         let shown: Vec<String> = match &self.kind {
-            Kind::Lines(lines) => {
-                let told = |line: &Line| {
-                    let points = line.points.iter();
-                    let points =
-                        points.map(|(at, value)| format!("{} {}", bytes(*at), number(*value)));
-                    format!("{}: {}", line.name, points.collect::<Vec<_>>().join(", "))
-                };
-                lines.iter().map(told).collect()
-            }
+            Kind::Lines(lines) => of_lines(lines, &bytes),
+            Kind::Curves { over, lines } => of_lines(lines, &|at| format!("at {at} {over}")),
             Kind::Bars { parts, bars } => {
                 let told = |bar: &Bar| {
                     let values = parts.iter().zip(&bar.values);
@@ -134,7 +138,7 @@ impl Picture {
     /// Its values, for programs.
     pub(crate) fn json(&self) -> Value {
         let series: Vec<Value> = match &self.kind {
-            Kind::Lines(lines) => {
+            Kind::Lines(lines) | Kind::Curves { lines, .. } => {
                 let one = |line: &Line| {
                     let Line { name, published, points } = line;
                     json!({ "name": name, "published": published, "points": points })
@@ -166,7 +170,8 @@ impl Picture {
         svg
     }
 
-    fn draw_lines(&self, lines: &[Line]) -> String {
+    /// Over bytes, or over what `over` says.
+    fn draw_lines(&self, lines: &[Line], over: Option<&str>) -> String {
         let mut svg = self.begin(HEIGHT);
         let names = lines.iter().map(|line| line.name.as_str());
         let right = WIDTH - 34.0 - width_of(names);
@@ -179,20 +184,27 @@ impl Picture {
             text(&mut svg, LEFT - 6.0, y(value) + 4.0, "end", &number(value));
         }
         let sizes = sizes_of(lines);
-        let log = |size: u64| crate::measure::real(size).log2();
-        let ends = [sizes.first(), sizes.last()].map(|size| log(size.copied().unwrap_or(1)));
+        let along = |size: u64| match over {
+            Some(_) => crate::measure::real(size),
+            None => crate::measure::real(size).log2(),
+        };
+        let first = if over.is_some() { Some(&0) } else { sizes.first() };
+        let ends = [first, sizes.last()].map(|size| along(size.copied().unwrap_or(1)));
         let x = |size: u64| {
-            let share = (log(size) - ends[0]) / (ends[1] - ends[0]).max(1e-9);
+            let share = (along(size) - ends[0]) / (ends[1] - ends[0]).max(1e-9);
             LEFT + 16.0 + share * (right - LEFT - 32.0)
         };
         let mut free = f64::MIN;
         for size in &sizes {
-            let label = bytes(*size);
+            let label = if over.is_some() { size.to_string() } else { bytes(*size) };
             let half = width_of([label.as_str()]) / 2.0;
             if x(*size) - half > free {
                 text(&mut svg, x(*size), HEIGHT - BOTTOM + 18.0, "middle", &label);
                 free = x(*size) + half + 4.0;
             }
+        }
+        if let Some(over) = over {
+            text(&mut svg, right, HEIGHT - BOTTOM + 34.0, "end", over);
         }
         for (at, line) in lines.iter().enumerate() {
             let dash = if line.published { " stroke-dasharray=\"5 4\"" } else { "" };

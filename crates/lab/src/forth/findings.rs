@@ -5,6 +5,7 @@ mod apps;
 mod grid;
 mod mail;
 mod queries;
+mod rising;
 
 use super::apps::Outcome;
 use super::theirs;
@@ -13,23 +14,25 @@ use crate::picture::{Kind, Line, Picture, bytes, number};
 use crate::study::{Figure, Findings, Table};
 use crate::verdict::{Bound, Spread, Test};
 
-pub(super) fn report(measured: &Measured, mail: &Outcome, tpch: &Outcome) -> Findings {
+pub(super) fn report(measured: &Measured, applications: &[Outcome; 3]) -> Findings {
+    let [mail, tpch, sfs] = applications;
     let mut figures = vec![network(measured), single(measured)];
     figures.extend(grid::figures(measured));
     figures.extend(mail::figures(mail));
     figures.extend(queries::figures(tpch));
+    figures.push(rising::figure(sfs));
     figures.extend(Figure::lacking("forth"));
-    let applications = mail.variations().chain(tpch.variations());
-    let variations = measured.variations().into_iter().chain(applications).collect();
+    let varied = applications.iter().flat_map(Outcome::variations);
+    let variations = measured.variations().into_iter().chain(varied).collect();
     Findings {
         title: "FORTH: disks behind one target and behind three (Xinidis et al., 2005), re-run",
-        preface: preface(measured, &[mail, tpch]),
+        preface: preface(measured, applications),
         variations,
         figures,
     }
 }
 
-fn preface(measured: &Measured, applications: &[&Outcome]) -> Vec<String> {
+fn preface(measured: &Measured, applications: &[Outcome]) -> Vec<String> {
     let options = &measured.options;
     let sizes: Vec<String> = options.sizes.iter().map(|size| bytes(u64::from(*size))).collect();
     let depths: Vec<String> = options.depths.iter().map(ToString::to_string).collect();

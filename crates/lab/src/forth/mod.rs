@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! FORTH: five disks at hand, behind one target, and behind three that the initiator stripes over:
 //! throughput, response time and CPU by Iometer's grid, and applications on a file system there
-//! (`apps`): PostMark and TPC-H. SFS is not here.
+//! (`apps`): PostMark, TPC-H, and a server of NFS under a load like that of SFS.
 
 mod apps;
 mod direct;
@@ -47,7 +47,8 @@ pub(crate) fn run(settings: &Settings, steps: &Steps<'_>) -> Result<Findings, Er
     let measured = Measured::take(options, steps)?;
     let mail = apps::postmark::measure(settings, steps)?;
     let tpch = apps::tpch::measure(settings, steps)?;
-    Ok(findings::report(&measured, &mail, &tpch))
+    let sfs = apps::sfs::measure(settings, steps)?;
+    Ok(findings::report(&measured, &[mail, tpch, sfs]))
 }
 
 /// Where the bytes are.

@@ -91,6 +91,12 @@ pub(super) const TPCH_ENDS: [&str; 2] = ["q8", "q6"];
 pub(super) const TPCH_X3: f64 = 1.4;
 pub(super) const TPCH_UNCACHED: f64 = 1.07;
 
+/// Requests a second of SFS at which it saturates: at hand, and behind one target.
+pub(super) const SFS_MOST: [f64; 2] = [700.0, 600.0];
+
+/// Response time by that at hand, at most: behind one target, and behind three.
+pub(super) const SFS_RESPONSE: [f64; 2] = [1.4, 1.25];
+
 /// Percent of the system's time of these queries that is block I/O, at least.
 pub(super) const BLOCK_IO: f64 = 30.0;
 pub(super) const BLOCK_QUERIES: [&str; 7] = [" q3", " q5", " q6", " q7", " q12", " q14", " q19"];

@@ -20,12 +20,12 @@ use serde_json::Value;
 use target::Target;
 use tempfile::TempDir;
 
-use super::installed;
 use crate::Error;
 use crate::forth::Place;
 use crate::forth::direct::{CHUNK, path_of};
 use crate::forth::rig::{self, name_of, node_folder, plan, spec_of};
 use crate::forth::theirs::{DISKS, NODES};
+use crate::programs::installed;
 
 /// A disk that is let go of is free after so long: who looks at it by himself has gone.
 const FREE_MOST: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ pub(super) struct Disks {
     /// Of each file system: as large everywhere.
     bytes: u64,
     /// Last: all else is below it.
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// A disk of one place.
@@ -87,7 +87,7 @@ impl Disks {
             lacking: Vec::new(),
             mkfs,
             bytes: whole,
-            _folder: folder,
+            folder,
         };
         let local = local(&path, whole)?;
         disks.add(&path, Place::Direct, Device::Loop(local)).map_err(|error| error.to_string())?;
@@ -127,6 +127,11 @@ impl Disks {
 
     pub(super) fn places(&self) -> Vec<Place> {
         self.all.iter().map(|disk| disk.place).collect()
+    }
+
+    /// Where files may be that go with all of it.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// The disk of a place, with a new file system.

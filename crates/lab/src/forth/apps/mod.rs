@@ -5,9 +5,8 @@
 mod account;
 mod disks;
 pub(super) mod postmark;
+pub(super) mod sfs;
 pub(super) mod tpch;
-
-use std::path::{Path, PathBuf};
 
 use super::Place;
 use crate::verdict::Spread;
@@ -34,6 +33,8 @@ pub(super) struct Case {
     pub(super) spent: Vec<Spent>,
     /// What the application itself tells of each run; nothing, if it tells nothing.
     pub(super) rates: Vec<postmark::Rates>,
+    /// What a load measures of the answers that it gets; nothing, if there is none.
+    pub(super) answers: Vec<sfs::Answers>,
 }
 
 impl Outcome {
@@ -45,8 +46,13 @@ impl Outcome {
     /// All items at all of these places, not yet run.
     fn expect(items: Vec<String>, places: &[Place]) -> Self {
         let cases = (0..items.len()).flat_map(|item| {
-            let new =
-                move |&place: &Place| Case { place, item, spent: Vec::new(), rates: Vec::new() };
+            let new = move |&place: &Place| Case {
+                place,
+                item,
+                spent: Vec::new(),
+                rates: Vec::new(),
+                answers: Vec::new(),
+            };
             places.iter().map(new)
         });
         Self { cases: cases.collect(), items, ..Self::default() }
@@ -91,6 +97,7 @@ impl Outcome {
             let rate = 1.0 / seconds;
             case.spent = vec![spent; 3];
             case.rates = vec![postmark::Rates { transactions: rate, read: rate, written: rate }; 3];
+            case.answers = vec![sfs::Answers { rate, response_us: seconds }; 3];
         }
         outcome
     }
@@ -124,37 +131,19 @@ impl Case {
         self.rates.iter().map(of).collect()
     }
 
+    pub(super) fn of_answers(&self, of: impl Fn(&sfs::Answers) -> f64) -> Vec<f64> {
+        self.answers.iter().map(of).collect()
+    }
+
     /// Of all runs together: the kernel's samples are too few in one.
     pub(super) fn sum(&self, of: impl Fn(&Spent) -> f64) -> f64 {
         self.spent.iter().map(of).sum()
     }
 }
 
-/// Where the program is; the reason, if it is not installed.
-fn installed(name: &str, package: &str) -> Result<PathBuf, String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path);
-    // Where root's programs are, which others do not look for.
-    let places = places.chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
-    let found = places.map(|place| place.join(name)).find(|file: &PathBuf| is_program(file));
-    found.ok_or_else(|| format!("it needs {name} (package {package}), which is not installed"))
-}
-
-fn is_program(file: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    file.metadata().is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_not_installed_is_named_with_its_package() {
-        assert!(installed("sh", "dash").is_ok());
-        let why = installed("no-such-program", "none").unwrap_err();
-        assert_eq!(why, "it needs no-such-program (package none), which is not installed");
-    }
 
     #[test]
     fn nothing_has_a_reason() {

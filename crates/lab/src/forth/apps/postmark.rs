@@ -9,12 +9,13 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::Outcome;
 use super::account::Look;
 use super::disks::{Disks, Mounted, Writes};
-use super::{Outcome, installed};
 use crate::Error;
 use crate::forth::theirs;
 use crate::measure::real;
+use crate::programs::installed;
 use crate::progress::Steps;
 use crate::study::Settings;
 

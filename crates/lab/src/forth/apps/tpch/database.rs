@@ -10,10 +10,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::Advice;
-use rustix::process::{Pid, Signal, kill_process};
 
-use super::super::installed;
 use crate::Error;
+use crate::programs::{self, installed};
 
 /// It answers after so long.
 const BEGIN_MOST: Duration = Duration::from_secs(20);
@@ -149,17 +148,7 @@ impl Database {
             let _ = client.kill();
             let _ = client.wait();
         }
-        let _ = kill_process(Pid::from_child(&self.server), Signal::TERM);
-        let until = Instant::now() + END_MOST;
-        while self.server.try_wait().map_err(Error::rig)?.is_none() {
-            if Instant::now() >= until {
-                let _ = self.server.kill();
-                let _ = self.server.wait();
-                return Err(Error::rig("mariadbd did not end, and was killed"));
-            }
-            std::thread::sleep(LOOK);
-        }
-        Ok(())
+        programs::end(&mut self.server, "mariadbd", END_MOST)
     }
 
     /// The end of what it wrote.
