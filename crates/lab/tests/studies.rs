@@ -204,6 +204,8 @@ fn ibm_is_whole() {
     let wireless = preface.clone().any(|line| line.starts_with("No wire"));
     assert_eq!(of("TCP").len(), if wireless { 4 } else { 8 }, "and two frames: {rows:?}");
     assert_eq!(of("iSER/iWARP").len(), of("TCP").len());
+    let no_nfs = preface.clone().any(|line| line.starts_with("Not here: NFS, because"));
+    assert_eq!(of("NFS").len(), if no_nfs { 0 } else { 2 }, "both directions: {rows:?}");
     let lacks = preface.clone().any(|line| line.starts_with("Not here: raw Ethernet, because"));
     assert_eq!(of("raw Ethernet").is_empty(), lacks, "it is there, or said why it is not");
     if !wireless {

@@ -4,7 +4,7 @@
 mod model;
 
 use super::theirs::{self, Total};
-use super::{Case, Load, Measured, Of, RUNS, Way};
+use super::{BURST, Case, Load, Measured, Of, RUNS, Way};
 use crate::picture::{Bar, Kind, Line, Picture, bytes, number};
 use crate::study::{Figure, Findings, Table};
 use crate::verdict::{Bound, Spread, Test};
@@ -277,9 +277,6 @@ struct Side {
     theirs: Total,
 }
 
-/// Of which operations; the study does not say.
-const BURST: u32 = 64 << 10;
-
 impl Side {
     const TRANSMIT: Self = Self {
         label: &["Transmit of section 3.3.4.3"],
@@ -312,7 +309,7 @@ impl Side {
             ("TCP/IP", tcp, Some(Way::Tcp)),
             ("Ethernet with copies", one_copy, Some(Way::Ether)),
             ("Ethernet without copies", no_copy, None),
-            ("NFS", nfs, None),
+            ("NFS", nfs, Some(Way::Nfs)),
             ("iSER/iWARP", 0.0, Some(Way::Iser)),
             ("Fibre Channel; here no network", fibre_channel, Some(Way::Local)),
         ]
@@ -366,16 +363,26 @@ impl Side {
                 None => figure.not_here(claim, measured.why(way)),
             }
         }
-        let Total { no_copy, nfs, .. } = self.theirs;
-        let times = [no_copy, nfs].map(|value| value / floor);
         figure.not_here(
-            format!("Ethernet without copies takes {:.1} times Fibre Channel", times[0]),
+            format!(
+                "Ethernet without copies takes {:.1} times Fibre Channel",
+                self.theirs.no_copy / floor
+            ),
             NO_COPY,
         );
-        figure.not_here(
-            format!("NFS takes {:.0} times Fibre Channel, far more than any SAN", times[1]),
-            "it needs an NFS server beside it",
+        let claim = format!(
+            "NFS takes {:.1} times TCP/IP, far more than any SAN",
+            self.theirs.nfs / self.theirs.tcp
         );
+        let nfs = self.case(measured, Way::Nfs);
+        match nfs.and_then(|case| measured.ratio(case, Way::Tcp, Case::cost)) {
+            Some(ratio) => figure.claim(
+                claim,
+                format!("{} times TCP", number(ratio.median)),
+                vec![Test::new("NFS by TCP", ratio, Bound::Above(1.0))],
+            ),
+            None => figure.not_here(claim, measured.why(Way::Nfs)),
+        }
         figure
     }
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! IBM: what moving data costs a target's processor over TCP, raw Ethernet and RDMA, with nothing
-//! below it as the floor, by size of operation and frame, and how much of that is for each byte,
+//! IBM: what moving data costs a target's processor over TCP, raw Ethernet, RDMA and NFS, with
+//! nothing below it as the floor, by size of operation and frame, and how much of that is for each byte,
 //! for each frame and for each operation.
 
 mod findings;
 mod loops;
+mod nas;
 mod rig;
 mod theirs;
 mod wire;
@@ -58,9 +59,12 @@ enum Way {
     Iser,
     /// Raw Ethernet.
     Ether,
+    /// No disk, but a file of a server of NFS.
+    Nfs,
 }
 
 impl Way {
+    /// Those to a disk.
     const ALL: [Self; 4] = [Self::Local, Self::Tcp, Self::Iser, Self::Ether];
     const NETWORK: [Self; 3] = [Self::Tcp, Self::Iser, Self::Ether];
 
@@ -70,9 +74,13 @@ impl Way {
             Self::Tcp => "TCP",
             Self::Iser => "iSER/iWARP",
             Self::Ether => "raw Ethernet",
+            Self::Nfs => "NFS",
         }
     }
 }
+
+/// Operations of which file servers and disks are compared; the study does not say.
+const BURST: u32 = 64 << 10;
 
 /// What is asked for, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,6 +306,10 @@ impl Measured {
                 loads.push(Load { way: Way::Local, write, bytes, frame: None });
                 for frame in self.frames() {
                     loads.extend(Way::NETWORK.map(|way| Load { way, write, bytes, frame }));
+                }
+                if bytes == BURST {
+                    let frame = self.frames().first().copied().flatten();
+                    loads.push(Load { way: Way::Nfs, write, bytes, frame });
                 }
             }
         }

@@ -2,7 +2,7 @@
 //! A target with a disk in memory, an initiator with a session of each kind, each side on a
 //! processor of its own, and what tells how much these have to do.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use store::spec::Spec;
 use target::{Node, Plan, Rdma, Stores, Target};
 
 use super::loops::{Loops, utilization};
+use super::nas::{Nas, Served};
 use super::wire::{self, Wire};
 use super::{Load, Sample, Use, Way};
 use crate::Error;
@@ -47,6 +48,7 @@ pub(super) struct Rig<'a> {
     /// What the loops count in a second when nothing else is done.
     idle: [f64; 2],
     wire: Option<&'a Wire>,
+    nas: Option<Nas>,
     /// Ways that are not to be had here, and why.
     pub(super) lacking: Vec<(Way, String)>,
 }
@@ -72,6 +74,8 @@ impl<'a> Rig<'a> {
         let mut lacking = Vec::new();
         let target = start_target(wire, theirs, &mut lacking)?;
         let threads = threads::all().into_iter().filter(|tid| !before.contains(tid)).collect();
+        let nas = start_nas(wire, theirs).and_then(Served::connect);
+        let nas = nas.map_err(|why| lacking.push((Way::Nfs, why))).ok();
         let config = initiator::Config {
             spin_max: Duration::ZERO,
             pool_bytes_max: POOL_BYTES,
@@ -90,6 +94,7 @@ impl<'a> Rig<'a> {
             loops: Loops::start(&cpus)?,
             idle: [0.0; 2],
             wire,
+            nas,
             lacking,
         };
         rig.log_in_all()?;
@@ -141,7 +146,10 @@ impl<'a> Rig<'a> {
 
     /// Whether there is a session for this load.
     pub(super) fn has(&self, load: Load) -> bool {
-        self.session(load).is_some()
+        match load.way {
+            Way::Nfs => self.nas.is_some(),
+            _ => self.session(load).is_some(),
+        }
     }
 
     fn session(&self, load: Load) -> Option<SessionId> {
@@ -153,9 +161,9 @@ impl<'a> Rig<'a> {
     /// part of it, and of what came before. Whatever disturbs a loop makes it slower.
     pub(super) fn rest(&mut self, time: Duration) {
         for _ in 0..RESTS {
-            let before = self.counted(None);
+            let before = self.counted(None, Way::Local);
             std::thread::sleep(time / RESTS);
-            let rates = rates(&before, &self.counted(None));
+            let rates = rates(&before, &self.counted(None, Way::Local));
             self.idle.iter_mut().zip(rates).for_each(|(idle, rate)| *idle = idle.max(rate));
         }
     }
@@ -163,9 +171,9 @@ impl<'a> Rig<'a> {
     pub(super) fn run(&mut self, load: Load, time: Duration) -> Result<Sample, Error> {
         let interface = self.wire.and_then(|wire| wire.pair(load.frame));
         let interface = interface.map(|pair| pair.initiator.as_str());
-        let before = self.counted(interface);
+        let before = self.counted(interface, load.way);
         let ops = self.keep_busy(load, time)?;
-        let after = self.counted(interface);
+        let after = self.counted(interface, load.way);
         let seconds = after.at.duration_since(before.at).as_secs_f64();
         let rates = rates(&before, &after);
         let side = |at: usize| Use {
@@ -183,6 +191,10 @@ impl<'a> Rig<'a> {
     }
 
     fn keep_busy(&mut self, load: Load, time: Duration) -> Result<u64, Error> {
+        if load.way == Way::Nfs {
+            let nas = self.nas.as_mut().ok_or_else(|| Error::rig("no server of NFS"))?;
+            return nas.keep_busy(load, time);
+        }
         let session = self.session(load).ok_or_else(|| Error::rig("no session"))?;
         let length = load.bytes as usize;
         let data = self.queue.pool().take(length).ok_or(Error::Memory(length))?.freeze();
@@ -195,11 +207,14 @@ impl<'a> Rig<'a> {
         Ok(driver.keep_busy(time, ask)?.0)
     }
 
-    fn counted(&self, interface: Option<&str>) -> Counted {
+    fn counted(&self, interface: Option<&str>, way: Way) -> Counted {
         let counts = self.loops.counts();
         let count = |count: Option<&u64>| real(count.copied().unwrap_or(0));
-        let used = self.threads.iter().map(|tid| threads::usage(*tid).cpu_ns);
-        let (threads_ns, frames) = (used.sum(), interface.map_or(0, wire::frames));
+        let threads_ns = match self.nas.as_ref().filter(|_| way == Way::Nfs) {
+            Some(nas) => threads::process(nas.process()).cpu_ns,
+            None => self.threads.iter().map(|tid| threads::usage(*tid).cpu_ns).sum(),
+        };
+        let frames = interface.map_or(0, wire::frames);
         Counted {
             at: Instant::now(),
             loops: [count(counts.first()), count(counts.last())],
@@ -211,7 +226,9 @@ impl<'a> Rig<'a> {
 
     pub(super) fn stop(self) -> Result<(), Error> {
         drop((self.loops, self.queue));
-        self.target.stop(Duration::ZERO).map_err(Error::rig)
+        let stopped = self.target.stop(Duration::ZERO).map_err(Error::rig);
+        let ended = self.nas.map_or(Ok(()), Nas::end);
+        stopped.and(ended)
     }
 }
 
@@ -249,6 +266,23 @@ fn start_target(
     Ok(Arc::new(started?))
 }
 
+/// The server of NFS, where the target is.
+fn start_nas(wire: Option<&Wire>, cpu: usize) -> Result<Served, String> {
+    let address = wire.and_then(|wire| wire.pairs.first()).map(|pair| pair.address.ip());
+    let address = match address {
+        Some(IpAddr::V4(address)) => address,
+        _ => Ipv4Addr::LOCALHOST,
+    };
+    let start = || {
+        let _ = affinity::pin(cpu);
+        Served::start(address)
+    };
+    match wire {
+        Some(wire) => wire.target.within(start).map_err(|error| error.to_string())?,
+        None => start_apart(start).map_err(|error| error.to_string())?,
+    }
+}
+
 /// In a thread of its own, which may be pinned.
 fn start_apart<T: Send>(start: impl FnOnce() -> T + Send) -> Result<T, Error> {
     let ended = std::thread::scope(|scope| scope.spawn(start).join());
@@ -268,7 +302,7 @@ fn local_options(target: &Arc<Target>) -> initiator::Options {
 fn options(way: Way, peer: String) -> initiator::Options {
     let mut options = initiator::Options::new(peer, Some(TARGET.to_owned()));
     options.transport = match way {
-        Way::Local | Way::Tcp => Transport::Tcp,
+        Way::Local | Way::Tcp | Way::Nfs => Transport::Tcp,
         Way::Iser => Transport::Iser(Begin::Rdma, Checks::None),
         Way::Ether => Transport::Ether,
     };

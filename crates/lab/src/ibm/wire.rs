@@ -52,6 +52,8 @@ impl Wire {
             };
             unsteered = unsteered.or_else(|| steered.err().map(told));
         }
+        // Who listens is first asked by those beside him.
+        ip(&target, "link set dev lo up")?;
         let mut wire = Self { target, initiator, pairs: Vec::new(), unsteered };
         for (&mtu, subnet) in mtus.iter().zip(1..) {
             wire.add(mtu, subnet)?;

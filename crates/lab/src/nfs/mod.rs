@@ -22,6 +22,9 @@ const BEGIN_MOST: Duration = Duration::from_secs(20);
 /// And has ended after so long.
 const END_MOST: Duration = Duration::from_secs(15);
 
+/// Who does not answer within this is not there.
+const CONNECT_MOST: Duration = Duration::from_secs(1);
+
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -60,8 +63,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Exports `exported` at `address`, or at all addresses of the calling thread's network if that
-    /// is unspecified; its own files are in `folder`, which is made.
+    /// Exports `exported` at `address` of the calling thread's network; its own files are in
+    /// `folder`, which is made.
     pub(crate) fn start(
         programs: &Programs,
         exported: &Path,
@@ -87,9 +90,8 @@ impl Server {
             .spawn()
             .map_err(Error::rig)?;
         let mut server = Self { process, port, folder: folder.to_owned(), is_over: false };
-        let local = if address.is_unspecified() { Ipv4Addr::LOCALHOST } else { address };
         let until = Instant::now() + BEGIN_MOST;
-        while TcpStream::connect((local, port)).is_err() {
+        while TcpStream::connect_timeout(&(address, port).into(), CONNECT_MOST).is_err() {
             let ended = server.process.try_wait().map_err(Error::rig)?;
             if ended.is_some() || Instant::now() >= until {
                 return Err(Error::Rig(format!("ganesha.nfsd does not begin: {}", server.log())));
@@ -144,12 +146,8 @@ impl Drop for Server {
 /// NFS 4.1 over TCP alone, which needs no rpcbind, no lock manager and no Kerberos; what it would
 /// have to remember stays in its own folder.
 fn orders_of(exported: &Path, folder: &Path, at: SocketAddr) -> String {
-    let bind = match at.ip().is_unspecified() {
-        true => String::new(),
-        false => format!("Bind_addr = {};", at.ip()),
-    };
     format!(
-        "NFS_CORE_PARAM {{ NFS_Port = {port}; {bind} Protocols = 4; Enable_NLM = false; \
+        "NFS_CORE_PARAM {{ NFS_Port = {port}; Bind_addr = {address}; Protocols = 4; Enable_NLM = false; \
          Enable_RQUOTA = false; Enable_UDP = false; }}\n\
          NFSv4 {{ Minor_Versions = 1; Graceless = true; RecoveryBackend = fs; RecoveryRoot = \
          \"{folder}\"; }}\n\
@@ -159,6 +157,7 @@ fn orders_of(exported: &Path, folder: &Path, at: SocketAddr) -> String {
          = VFS; }} }}\n\
          LOG {{ Default_Log_Level = MAJ; }}\n",
         port = at.port(),
+        address = at.ip(),
         folder = folder.display(),
         exported = exported.display(),
     )
@@ -208,7 +207,6 @@ mod tests {
     fn what_is_exported_and_where_is_in_the_orders() {
         let of = |address| orders_of(Path::new("/a"), Path::new("/b"), (address, 7).into());
         assert!(of(Ipv4Addr::LOCALHOST).contains("NFS_Port = 7; Bind_addr = 127.0.0.1;"));
-        assert!(!of(Ipv4Addr::UNSPECIFIED).contains("Bind_addr"));
         assert!(of(Ipv4Addr::LOCALHOST).contains("Path = \"/a\";"));
     }
 }

@@ -377,7 +377,7 @@ mod tests {
             Way::Local => [0.0, 0.0, 5.0],
             Way::Tcp => COPY,
             Way::Iser => [0.2, 2.0, 20.0],
-            Way::Ether => [0.5, 1.0, 40.0],
+            Way::Ether | Way::Nfs => [0.5, 1.0, 40.0],
         };
         let measured = measured(cost, None);
         let model = Model::of(&measured, Way::Tcp, false).expect("a fit");
