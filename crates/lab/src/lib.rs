@@ -27,6 +27,7 @@ mod study;
 mod threads;
 mod unh;
 mod verdict;
+mod workplace;
 
 pub use course::Course;
 pub use joined::{Change, JoinError, compare, join};
@@ -34,6 +35,7 @@ pub use progress::Audience;
 pub use report::{PAGE, RESULTS, Report, is_report};
 pub use study::{Effort, STUDIES, Settings, Study};
 pub use verdict::Verdict;
+pub use workplace::clean;
 
 use machine::Machine;
 use progress::Steps;

@@ -13,7 +13,6 @@ use initiator::{Geometry, Options, Paths, Queue, SessionId, Stripe};
 use scsi::{Identity, LogicalUnit};
 use store::spec::Spec;
 use target::{Node, Plan, Stores, Target};
-use tempfile::TempDir;
 
 use super::direct::{CHUNK, Cache, Files, cpu_ns, path_of};
 use super::theirs::{DISKS, NODES};
@@ -21,6 +20,7 @@ use super::{Load, Place, Sample};
 use crate::Error;
 use crate::driver::{Ask, Driver};
 use crate::measure::real;
+use crate::workplace::Workplace;
 
 const TARGET: &str = "iqn.2026-01.local.lunwire:lab";
 
@@ -38,13 +38,13 @@ pub(super) struct Rig {
     sessions: Vec<(Place, SessionId, Geometry)>,
     /// Why three targets do not pass the cache by.
     uncached_lacking: Option<String>,
-    folder: TempDir,
+    folder: Workplace,
 }
 
 impl Rig {
     /// `bytes` of each disk.
     pub(super) fn start(bytes: u64) -> Result<Self, Error> {
-        let folder = tempfile::tempdir().map_err(Error::rig)?;
+        let folder = Workplace::new().map_err(Error::rig)?;
         pin_application();
         let node = |name: &str| node_folder(folder.path(), name, bytes);
         let at_hand = node("direct")?;

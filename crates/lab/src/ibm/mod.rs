@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! IBM: what moving data costs a target's processor over TCP, raw Ethernet, RDMA and NFS, with
-//! nothing below it as the floor, by size of operation and frame, and how much of that is for each byte,
-//! for each frame and for each operation.
+//! nothing below it as the floor, by size of operation and frame, and how much of that is for each
+//! byte, for each frame and for each operation.
 
 mod findings;
 mod loops;

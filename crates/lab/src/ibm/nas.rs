@@ -8,11 +8,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use tempfile::TempDir;
 
 use super::Load;
 use crate::Error;
 use crate::nfs::{Client, Handle, Programs, Server};
+use crate::workplace::Workplace;
 
 /// Bytes of the file, which the disk must have twice.
 const FILE: u64 = 32 << 20;
@@ -22,14 +22,14 @@ pub(super) struct Nas {
     file: Handle,
     server: Server,
     disk: RamDisk,
-    folder: TempDir,
+    folder: Workplace,
 }
 
 /// A server, and where it is: what is made on the target's side.
 pub(super) struct Served {
     server: Server,
     disk: RamDisk,
-    folder: TempDir,
+    folder: Workplace,
     address: Ipv4Addr,
 }
 
@@ -38,7 +38,7 @@ impl Served {
     /// cannot be.
     pub(super) fn start(address: Ipv4Addr) -> Result<Self, String> {
         let programs = Programs::find()?;
-        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let folder = Workplace::new().map_err(|error| error.to_string())?;
         let disk = RamDisk::mount(&folder.path().join("exported"))?;
         let state = folder.path().join("server");
         let server = Server::start(&programs, &disk.0, &state, address);

@@ -147,8 +147,8 @@ impl Drop for Server {
 /// have to remember stays in its own folder.
 fn orders_of(exported: &Path, folder: &Path, at: SocketAddr) -> String {
     format!(
-        "NFS_CORE_PARAM {{ NFS_Port = {port}; Bind_addr = {address}; Protocols = 4; Enable_NLM = false; \
-         Enable_RQUOTA = false; Enable_UDP = false; }}\n\
+        "NFS_CORE_PARAM {{ NFS_Port = {port}; Bind_addr = {address}; Protocols = 4; Enable_NLM = \
+         false; Enable_RQUOTA = false; Enable_UDP = false; }}\n\
          NFSv4 {{ Minor_Versions = 1; Graceless = true; RecoveryBackend = fs; RecoveryRoot = \
          \"{folder}\"; }}\n\
          NFS_KRB5 {{ Active_krb5 = false; }}\n\

@@ -100,7 +100,8 @@ fn full_frame() -> Result<[usize; 3], Error> {
 impl Transfer {
     /// What a session has with it and has not without it.
     fn count(rig: &Rig, load: Load) -> Result<Self, Error> {
-        let folder = tempfile::tempdir().map_err(|error| Error::Rig(error.to_string()))?;
+        let folder =
+            crate::workplace::Workplace::new().map_err(|error| Error::Rig(error.to_string()))?;
         let mut seen = Vec::new();
         for once in [false, true] {
             let path = folder.path().join("session.pcap");

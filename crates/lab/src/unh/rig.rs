@@ -15,11 +15,11 @@ use initiator::{SessionId, Transport};
 use scsi::{Identity, LogicalUnit};
 use store::spec::Spec;
 use target::{Node, Plan, Rdma, Stores, Target};
-use tempfile::TempDir;
 
 use super::{Asking, Backing, Carrier, Load};
 use crate::measure::real;
 use crate::threads::{Usage, find, usage};
+use crate::workplace::Workplace;
 use crate::{Error, LOAD_NAME};
 
 const TARGET: &str = "iqn.2026-01.local.lunwire:lab";
@@ -63,7 +63,7 @@ pub(super) struct Rig {
     sessions: Vec<(Carrier, Asking, SessionId)>,
     geometry: Geometry,
     at: u64,
-    _folder: TempDir,
+    _folder: Workplace,
 }
 
 impl Rig {
@@ -71,7 +71,7 @@ impl Rig {
     pub(super) fn start(spin_max: Duration) -> Result<Self, Error> {
         let wrong = |error: String| Error::Rig(error);
         let cpus = engine::affinity::allowed_cpus();
-        let folder = tempfile::tempdir().map_err(|error| wrong(error.to_string()))?;
+        let folder = Workplace::new().map_err(|error| wrong(error.to_string()))?;
         let place = cpus.first().copied().into_iter().collect();
         let plan = plan(&folder, place, spin_max)?;
         let target = Target::start(plan).map_err(|error| wrong(error.to_string()))?;
@@ -288,7 +288,7 @@ fn log_in(
     queue.login(options).map_err(|error| Error::Rig(error.to_string()))
 }
 
-fn plan(folder: &TempDir, cpus: Vec<usize>, spin_max: Duration) -> Result<Plan, Error> {
+fn plan(folder: &Workplace, cpus: Vec<usize>, spin_max: Duration) -> Result<Plan, Error> {
     let wrong = |error: String| Error::Rig(error);
     let mut stores = Stores::new();
     let file = format!("file:{}/disk,size={DISK_BYTES}", folder.path().display());

@@ -83,6 +83,9 @@ fn measure(options: &LabRunOptions) -> Result<()> {
         drop(prepare(&out.join(study.name))?);
     }
     leaving::catch_signals(|| leaving::set_most(STEP_MOST))?;
+    for left in lab::clean() {
+        output::say(format_args!("{left}"));
+    }
     let mut course = Course::of(out, settings.clone());
     for study in studies {
         if course.is_done(study.name) && lab::is_report(&out.join(study.name)) {

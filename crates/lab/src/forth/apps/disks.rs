@@ -18,7 +18,6 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use target::Target;
-use tempfile::TempDir;
 
 use crate::Error;
 use crate::forth::Place;
@@ -26,6 +25,7 @@ use crate::forth::direct::{CHUNK, path_of};
 use crate::forth::rig::{self, name_of, node_folder, plan, spec_of};
 use crate::forth::theirs::{DISKS, NODES};
 use crate::programs::installed;
+use crate::workplace::Workplace;
 
 /// A disk that is let go of is free after so long: who looks at it by himself has gone.
 const FREE_MOST: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ pub(super) struct Disks {
     /// Of each file system: as large everywhere.
     bytes: u64,
     /// Last: all else is below it.
-    folder: TempDir,
+    folder: Workplace,
 }
 
 /// A disk of one place.
@@ -77,7 +77,7 @@ impl Disks {
     pub(super) fn start(program: Option<&Path>, bytes: u64) -> Result<Self, String> {
         let program = program.ok_or("it needs the command lunwire, which attaches disks")?;
         let mkfs = installed("mkfs.ext4", "e2fsprogs")?;
-        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let folder = Workplace::new().map_err(|error| error.to_string())?;
         rig::pin_application();
         let path = folder.path().to_owned();
         let whole = bytes * DISKS as u64;

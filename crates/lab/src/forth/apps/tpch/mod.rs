@@ -11,6 +11,7 @@ use crate::Error;
 use crate::forth::theirs;
 use crate::progress::Steps;
 use crate::study::Settings;
+use crate::workplace::Workplace;
 use database::{Database, Programs};
 
 const SCHEMA: &str = include_str!("schema.sql");
@@ -30,7 +31,7 @@ pub(crate) fn measure(settings: &Settings, steps: &Steps<'_>) -> Result<Outcome,
         Ok(disks) => disks,
         Err(why) => return Ok(Outcome::nothing(why)),
     };
-    let tables = tempfile::tempdir().map_err(Error::rig)?;
+    let tables = Workplace::new().map_err(Error::rig)?;
     data::write(tables.path(), scale).map_err(Error::rig)?;
     let schema = SCHEMA.replace("FOLDER", &tables.path().display().to_string());
     let queries = queries();

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Folders in which a run works: all that it mounts, attaches and starts has its path below one. A
+//! run that is killed (SIGKILL) takes nothing away; the next one does.
+//!
+//! A folder is a run's as long as that holds the lock of a file in it, which the kernel lets go of
+//! when the process ends, however it does.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use engine::loops::LoopDevice;
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, Signal, geteuid, getpid, kill_process};
+use tempfile::TempDir;
+
+/// How folders are named, with something random behind it.
+const PREFIX: &str = "lunwire-lab-";
+
+/// The file whose lock says that somebody works there.
+const HELD: &str = "held";
+
+/// Folders that somebody took for left behind, between making them and locking them.
+const TRIES: usize = 3;
+
+/// Programs that were killed have gone after so long.
+const GONE_MOST: Duration = Duration::from_secs(10);
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A folder for as long as this is kept.
+#[derive(Debug)]
+pub(crate) struct Workplace {
+    folder: TempDir,
+    _held: File,
+}
+
+impl Workplace {
+    pub(crate) fn new() -> io::Result<Self> {
+        Self::below(&std::env::temp_dir())
+    }
+
+    fn below(parent: &Path) -> io::Result<Self> {
+        let mut tries = 0;
+        loop {
+            let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+            let held = File::create(folder.path().join(HELD))?;
+            tries += 1;
+            match flock(&held, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Self { folder, _held: held }),
+                Err(error) if tries == TRIES => return Err(error.into()),
+                Err(_) => {}
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Takes away what runs of this user left that were killed; says what that was, and what could not
+/// be taken away.
+#[must_use]
+pub fn clean() -> Vec<String> {
+    clean_below(&std::env::temp_dir())
+}
+
+fn clean_below(parent: &Path) -> Vec<String> {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+    named.filter_map(|entry| take_away(&entry.path())).collect()
+}
+
+/// None where somebody works, or it is none of ours.
+fn take_away(folder: &Path) -> Option<String> {
+    let facts = folder.symlink_metadata().ok()?;
+    if !facts.is_dir() || facts.uid() != geteuid().as_raw() {
+        return None;
+    }
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    let held = File::options().read(true).custom_flags(flags).open(folder.join(HELD)).ok()?;
+    flock(&held, FlockOperation::NonBlockingLockExclusive).ok()?;
+    let devices = devices_below(folder);
+    let programs = end_programs(folder);
+    // What was mounted last goes first.
+    let mounts: Vec<PathBuf> = mounts_below(folder).into_iter().rev().collect();
+    let unmounted = mounts.iter().map(|place| {
+        let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+        unmount(place, flags).map_err(|error| format!("{}: {error}", place.display()))
+    });
+    let unmounted: Vec<Result<(), String>> = unmounted.collect();
+    let detached = devices.iter().map(|device| {
+        device.clear().map_err(|error| format!("{}: {error}", device.path().display()))
+    });
+    let mut wrong: Vec<String> =
+        unmounted.into_iter().chain(detached).filter_map(Result::err).collect();
+    if let Err(error) = fs::remove_dir_all(folder) {
+        wrong.push(format!("{}: {error}", folder.display()));
+    }
+    let all = [(programs, "program"), (mounts.len(), "mount"), (devices.len(), "loop device")];
+    let all = all.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| {
+        let end = if count == 1 { "" } else { "s" };
+        format!("{count} {what}{end}")
+    });
+    let all: Vec<String> = ["its folder".to_owned()].into_iter().chain(all).collect();
+    let wrong = if wrong.is_empty() {
+        String::new()
+    } else {
+        format!("; not taken away: {}", wrong.join("; "))
+    };
+    let folder = folder.display();
+    Some(format!("took away what a killed run had left: {} ({folder}){wrong}", all.join(", ")))
+}
+
+/// Ends the programs that were started with a path below the folder; gives how many.
+fn end_programs(folder: &Path) -> usize {
+    let found = programs_of(folder);
+    for pid in &found {
+        let _ = kill_process(*pid, Signal::KILL);
+    }
+    let until = Instant::now() + GONE_MOST;
+    while !programs_of(folder).is_empty() && Instant::now() < until {
+        std::thread::sleep(LOOK);
+    }
+    found.len()
+}
+
+fn programs_of(folder: &Path) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let pids = pids.filter_map(Pid::from_raw).filter(|pid| *pid != getpid());
+    let within = [folder.as_os_str().as_encoded_bytes(), b"/"].concat();
+    let has_path = |pid: &Pid| {
+        // Of one that has ended and was not waited for there is nothing here.
+        let words = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()));
+        words.is_ok_and(|words| words.windows(within.len()).any(|part| part == within))
+    };
+    pids.filter(has_path).collect()
+}
+
+fn devices_below(folder: &Path) -> Vec<LoopDevice> {
+    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let files = entries.filter_map(|entry| {
+        let file = fs::read_to_string(entry.path().join("loop/backing_file")).ok()?;
+        Some(PathBuf::from(file.trim_end_matches('\n')))
+    });
+    let files: Vec<PathBuf> = files.filter(|file| file.starts_with(folder)).collect();
+    files.iter().flat_map(|file| LoopDevice::of(file)).collect()
+}
+
+fn mounts_below(folder: &Path) -> Vec<PathBuf> {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let places = text.lines().filter_map(|line| line.split(' ').nth(MOUNTED_AT));
+    places.map(unescaped).filter(|place| place.starts_with(folder)).collect()
+}
+
+/// The place of a mount in a line.
+const MOUNTED_AT: usize = 4;
+
+/// Blanks and the like are written as three digits of eight.
+fn unescaped(place: &str) -> PathBuf {
+    let mut text = place.to_owned();
+    for (written, meant) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {
+        text = text.replace(written, meant);
+    }
+    text.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn who_works_is_left_alone_and_what_was_left_goes() {
+        let parent = tempfile::tempdir().unwrap();
+        let place = Workplace::below(parent.path()).unwrap();
+        let other = parent.path().join("lunwire-other");
+        fs::create_dir(&other).unwrap();
+        assert_eq!(clean_below(parent.path()), [""; 0]);
+        assert!(place.path().is_dir() && other.is_dir());
+
+        // As if it had been killed: nobody has the lock, and a program goes on.
+        let left = parent.path().join("lunwire-lab-left");
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join(HELD), "").unwrap();
+        let log = left.join("log");
+        let mut program = Command::new("sh")
+            .args(["-c", "while :; do sleep 1; done", "sh"])
+            .arg(&log)
+            .spawn()
+            .unwrap();
+        while programs_of(&left).is_empty() {
+            std::thread::sleep(LOOK);
+        }
+        let mut waiting = Vec::new();
+        std::thread::scope(|scope| {
+            // Its parent is this one, and has to wait for it.
+            scope.spawn(|| program.wait().unwrap());
+            waiting = clean_below(parent.path());
+        });
+        let said = waiting.concat();
+        assert!(said.contains("its folder, 1 program (") && !said.contains("not taken"), "{said}");
+        assert!(!left.exists() && place.path().is_dir());
+        drop(place);
+        assert_eq!(clean_below(parent.path()), [""; 0]);
+    }
+
+    #[test]
+    fn mounts_are_read_as_they_are_written() {
+        assert_eq!(unescaped("/a\\040b\\134c"), Path::new("/a b\\c"));
+        assert!(!mounts_below(Path::new("/")).is_empty());
+        assert!(mounts_below(Path::new("/no/such/place")).is_empty());
+    }
+}
