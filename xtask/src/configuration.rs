@@ -14,7 +14,7 @@ const SCHEMA: &str = "crates/control/src/config.rs";
 const PAGE: &str = "docs/CONFIGURATION.md";
 
 /// The tables of the file, as they are written there, and their types in the schema.
-const TABLES: [(&str, &str); 8] = [
+const TABLES: [(&str, &str); 9] = [
     ("Top of the file", "Config"),
     ("`[[portal-group]]`", "PortalGroup"),
     ("`[[portal]]`", "Portal"),
@@ -23,6 +23,7 @@ const TABLES: [(&str, &str); 8] = [
     ("`[[target.lun]]`", "Lun"),
     ("`[[target.initiator]]`", "Initiator"),
     ("`[[target.port-group]]`", "PortGroup"),
+    ("`[[target.limit]]`", "Limit"),
 ];
 
 const HEAD: &str = "\

@@ -53,6 +53,7 @@ mod iser;
 mod iser_recovery;
 mod keeping;
 mod lessons;
+mod limits;
 mod local;
 mod login;
 mod logout;

@@ -47,6 +47,27 @@ pub enum Request {
         /// As in the configuration.
         state: String,
     },
+    /// Limit a LUN, or an initiator; what is None is not limited, and with nothing else than None
+    /// there is no limit any more.
+    SetLimit {
+        /// The target; none where there is only one.
+        target: Option<String>,
+        /// The LUN.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lun: Option<u16>,
+        /// The initiator, or `*` for each; this or the LUN.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        initiator: Option<String>,
+        /// Commands in a second.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        iops: Option<u64>,
+        /// Bytes in a second.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bandwidth: Option<u64>,
+        /// Sessions of an initiator.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sessions: Option<u64>,
+    },
     /// End the session with this TSIH.
     DropSession {
         /// Target session identifying handle.
@@ -436,6 +457,9 @@ pub struct Status {
     /// Reactors that do not answer, whose sessions are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub silent_reactors: Vec<usize>,
+    /// How much LUNs and initiators may have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<Limit>,
     /// Where it speaks HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<String>,
@@ -445,6 +469,34 @@ pub struct Status {
     /// What it has given up: `privileges`, `calls`, `programs`, `signals`, `files`, `ports`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sandbox: Vec<String>,
+}
+
+/// How much a LUN or an initiator may have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// The target.
+    pub target: String,
+    /// The LUN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lun: Option<u16>,
+    /// The initiator, or `*` for each; this or the LUN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initiator: Option<String>,
+    /// Commands in a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<u64>,
+    /// Bytes in a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<u64>,
+    /// Sessions of an initiator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<u64>,
+    /// Commands of the LUN or initiator that are held now, by whatever limit.
+    pub held: usize,
+    /// Commands that began since the limit is there.
+    pub begun: u64,
+    /// Those of them that had to wait for it.
+    pub delayed: u64,
 }
 
 /// A station on an Ethernet.
@@ -696,6 +748,9 @@ pub struct Session {
     pub reactor: usize,
     /// Commands under way.
     pub tasks: usize,
+    /// Those of them that a limit holds.
+    #[serde(default)]
+    pub held: usize,
     /// Commands since login.
     pub commands: u64,
     /// Data that the initiator has read, bytes.

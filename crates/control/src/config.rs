@@ -373,6 +373,40 @@ pub struct Target {
     /// Default: everybody.
     #[serde(default)]
     pub initiator: Vec<Initiator>,
+    /// How much LUNs and initiators may have. `lunwire limit set` changes it until a reload.
+    /// Values: tables, see below.
+    /// Default: all that there is.
+    #[serde(default)]
+    pub limit: Vec<Limit>,
+}
+
+/// One `[[target.limit]]`: of a LUN, or of an initiator.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Limit {
+    /// The LUN that is limited, for all initiators together.
+    /// Values: the number of a LUN of the target, each once; this or `initiator`.
+    /// Default: none.
+    pub lun: Option<Spanned<u16>>,
+    /// The initiator that is limited, with all its LUNs and sessions together.
+    /// Values: an iSCSI name, each once, or `*`: each that has no limit of its own, by itself.
+    /// Default: none.
+    pub initiator: Option<Spanned<String>>,
+    /// Commands in a second that read or change what is on a medium. What is more waits; after a
+    /// rest a tenth of a second's worth comes at once, or one command.
+    /// Values: 1 to 1000000000.
+    /// Default: no limit.
+    pub iops: Option<Spanned<u64>>,
+    /// Data in a second that these commands move. What is more waits; after a rest a tenth of a
+    /// second's worth comes at once, or one command.
+    /// Values: a size such as `100M`, `64K` at least.
+    /// Default: no limit.
+    pub bandwidth: Option<Spanned<String>>,
+    /// Sessions that the initiator may have at a time; logins beyond are refused, and sessions
+    /// that are there stay.
+    /// Values: 1 to 16384; beside `initiator`.
+    /// Default: no limit.
+    pub sessions: Option<Spanned<u64>>,
 }
 
 /// One `[[target.lun]]`.

@@ -58,6 +58,9 @@ pub(crate) const LUNS_MAX: usize = 2048;
 /// Logical units whose times are told: a histogram for each operation and reactor.
 pub(crate) const TIMED_LUNS_MAX: usize = 256;
 
+/// Limits that are told of.
+pub(crate) const LIMITS_MAX: usize = 2048;
+
 /// Sessions that are told of one by one.
 pub(crate) const SESSIONS_MAX: usize = 1024;
 

@@ -11,6 +11,7 @@ use std::time::Instant;
 use control::admin::Request;
 use hyper::body::Bytes;
 use target::Figures;
+use target::LimitSnapshot;
 use target::Target;
 use target::TargetSnapshot;
 use tokio::task;
@@ -85,6 +86,7 @@ pub(crate) struct Serving {
     /// Those that have not.
     pub(crate) silent: Vec<usize>,
     pub(crate) targets: Vec<TargetSnapshot>,
+    pub(crate) limits: Vec<LimitSnapshot>,
 }
 
 impl Looks {
@@ -192,6 +194,7 @@ pub(crate) fn serving(target: &Target) -> Serving {
         figures: answered.answers,
         silent: answered.silent,
         targets: target.targets(),
+        limits: target.limits(),
     }
 }
 

@@ -3,6 +3,7 @@
 //! all of them, and a test holds it to that.
 
 mod daemon;
+mod limits;
 mod luns;
 mod reactors;
 mod sessions;
@@ -66,7 +67,8 @@ impl Collector for Page {
         reactors::encode(look.about, serving, &mut encoder)?;
         visits::encode(serving, &mut encoder)?;
         luns::encode(look.about, serving, &mut encoder)?;
-        sessions::encode(serving, &mut encoder)
+        sessions::encode(serving, &mut encoder)?;
+        limits::encode(serving, &mut encoder)
     }
 }
 
@@ -97,6 +99,7 @@ mod tests {
         all.extend(super::luns::FAILURES.families());
         all.extend(super::sessions::OF_TARGET.families());
         all.extend(super::sessions::EACH.families());
+        all.extend(super::limits::EACH.families());
         all
     }
 

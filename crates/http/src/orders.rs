@@ -102,6 +102,7 @@ pub(crate) const fn is_for_all(order: &Order) -> bool {
             | Order::DropSession { .. }
             | Order::LogoutSession { .. }
             | Order::SetPortGroup { .. }
+            | Order::SetLimit { .. }
             | Order::ResizeLun { .. }
     )
 }

@@ -100,6 +100,9 @@ pub(crate) enum Command {
     /// Show or change the states of target port groups of a running daemon
     #[command(after_help = ALUA_EXAMPLES)]
     Alua(AluaOptions),
+    /// Show or change how much LUNs and initiators of a running daemon may have
+    #[command(after_help = LIMIT_EXAMPLES)]
+    Limit(LimitOptions),
     /// Re-run a published study on this machine
     #[command(after_help = LAB_EXAMPLES)]
     Lab(LabOptions),
@@ -151,6 +154,20 @@ Hosts know a disk by a serial number of its own, wherever it is served, and reac
 number: give a removed one that comes back its old --number, and another one another number. When
 the daemon starts again, the disks are those of its configuration: write there what is added or
 removed.";
+
+const LIMIT_EXAMPLES: &str = "\
+Examples:
+  lunwire limit
+      the limits, and what they hold
+  lunwire limit set --lun 0 --iops 5000 --bandwidth 200M
+      LUN 0 has so many commands and so much data in a second, for all initiators together
+  lunwire limit set --initiator '*' --iops 1000 --sessions 4
+      so has each initiator that has no limit of its own
+  lunwire limit lift --lun 0
+      what was held goes on at once
+
+Until a reload says otherwise; lunwire dump writes it down. What is more than that waits; after a
+rest a tenth of a second's worth comes at once.";
 
 const ALUA_EXAMPLES: &str = "\
 Examples:
@@ -527,6 +544,58 @@ pub(crate) enum AluaAction {
         #[command(flatten)]
         daemon: AdminOptions,
     },
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct LimitOptions {
+    #[command(subcommand)]
+    pub(crate) action: Option<LimitAction>,
+    #[command(flatten)]
+    pub(crate) show: AdminOptions,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LimitAction {
+    /// Limit a LUN or an initiator; what is not named is not limited any more
+    #[command(after_help = "Example:\n  lunwire limit set --lun 0 --iops 5000 --bandwidth 200M")]
+    Set {
+        #[command(flatten)]
+        whom: LimitedOptions,
+        /// Commands in a second that read or change what is on a medium
+        #[arg(long, value_name = "NUMBER")]
+        iops: Option<u64>,
+        /// Data in a second, such as 100M
+        #[arg(long, value_name = "SIZE")]
+        bandwidth: Option<String>,
+        /// Sessions that the initiator may have at a time
+        #[arg(long, value_name = "NUMBER")]
+        sessions: Option<u64>,
+        #[command(flatten)]
+        daemon: AdminOptions,
+    },
+    /// Limit it no more; what was held goes on at once
+    #[command(after_help = "Example:\n  lunwire limit lift --lun 0")]
+    Lift {
+        #[command(flatten)]
+        whom: LimitedOptions,
+        #[command(flatten)]
+        daemon: AdminOptions,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct LimitedOptions {
+    /// The LUN, for all initiators together
+    #[arg(long, value_name = "NUMBER", value_parser = lun_number(),
+        required_unless_present = "initiator", conflicts_with = "initiator")]
+    pub(crate) lun: Option<u16>,
+    /// The initiator, with all its LUNs together; `*`: each that has no limit of its own
+    #[arg(long, value_name = "IQN")]
+    pub(crate) initiator: Option<String>,
+    /// The target [default: the only one]
+    #[arg(long, value_name = "IQN")]
+    pub(crate) target: Option<String>,
 }
 
 #[derive(Debug, ClapArgs)]

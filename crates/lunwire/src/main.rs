@@ -143,6 +143,7 @@ fn carry_out() -> u8 {
         Command::Detach(options) => commands::attach::detach(&options),
         Command::Shell(options) => commands::shell::run(&options),
         Command::Alua(options) => commands::alua::run(&options),
+        Command::Limit(options) => commands::limit::run(&options),
         Command::Lab(options) => commands::lab::run(&options),
     };
     client::capture::finish();

@@ -7,6 +7,7 @@ mod document;
 mod dump;
 mod files;
 mod images;
+pub(crate) mod limit;
 mod listeners;
 mod lun;
 pub(crate) mod machine;
@@ -36,6 +37,7 @@ use store::spec::Spec;
 use target::AuthenticationPolicy;
 use target::ConnectionLimits;
 use target::Demand;
+use target::Limit;
 use target::LunMap;
 use target::Made;
 use target::Node;
@@ -584,6 +586,20 @@ impl Draft {
     pub(crate) fn keep_luns(&mut self, is_served: impl Fn(&str, u16) -> bool) {
         for DraftTarget { name, luns, .. } in &mut self.targets {
             luns.retain(|lun| is_served(name, lun.number));
+        }
+    }
+
+    /// The limits, by target.
+    pub(crate) fn limits(&self) -> Vec<(String, Vec<Limit>)> {
+        let of = |target: &DraftTarget| target.limits_of_now().cloned().collect();
+        self.targets.iter().map(|target| (target.name.clone(), of(target))).collect()
+    }
+
+    /// A limit that came by an order is among those of its target from now on.
+    pub(crate) fn set_limit(&mut self, target: &str, limit: Limit) {
+        let draft = self.targets.iter_mut().find(|draft| draft.name == target);
+        if let Some(draft) = draft {
+            draft.set_limit(limit);
         }
     }
 

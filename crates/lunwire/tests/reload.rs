@@ -631,3 +631,58 @@ fn a_reload_ends_where_a_start_would() {
 fn mostly_zero() -> impl Strategy<Value = u8> {
     (0..8_u8).prop_map(|dice| u8::from(dice == 0))
 }
+
+/// Limits come by the file and by order; what an order has changed is shown, and written down.
+#[test]
+fn limits_are_what_the_file_and_orders_say() {
+    let of = |limits: &str| config(&[format!("{}{limits}", target("a", ""))]);
+    let limit = "[[target.limit]]\nlun = 0\niops = 20 # few\n";
+    let daemon = Daemon::start(&of(limit));
+    let data = daemon.folder.path().join("data");
+    std::fs::write(&data, [7; 512]).unwrap();
+    let name = format!("{PREFIX}:a");
+    let shown = || daemon.good(&["limit"]);
+    assert!(shown().contains(&format!("{name}: LUN 0: 20 IOPS; 0 of ")), "{}", shown());
+    assert!(daemon.good(&["status"]).contains("LUN 0: 20 IOPS"));
+    let same = |daemon: &Daemon| assert_eq!(daemon.run(&["diff"]).0, 0);
+    same(&daemon);
+    daemon.good(&["limit", "set", "--initiator", "*", "--bandwidth", "1M", "--sessions", "3"]);
+    daemon.good(&["limit", "set", "--lun", "0", "--iops", "30"]);
+    let (status, differs, _) = daemon.run(&["diff"]);
+    let wanted = format!("~ limits of {name}: LUN 0, each initiator\n");
+    assert_eq!((status, differs), (1, wanted));
+    let dumped = daemon.good(&["dump"]);
+    let wanted = "[[target.limit]]\nlun = 0\niops = 30\n\n[[target.limit]]\ninitiator = \"*\"\n\
+                  bandwidth = \"1M\"\nsessions = 3\n";
+    assert!(dumped.contains(wanted), "{dumped}");
+    daemon.reload(&dumped);
+    same(&daemon);
+    // As in the file, with its comment.
+    daemon.reload(&of(limit));
+    assert!(daemon.good(&["dump"]).contains("iops = 20 # few"));
+    daemon.good(&["limit", "lift", "--lun", "0"]);
+    assert_eq!(shown(), "no limits\n");
+    assert!(!daemon.good(&["dump"]).contains("limit"));
+    for (limit, told) in [
+        ("lun = 1\niops = 1\n", "no such LUN"),
+        ("lun = 0\n", "iops, bandwidth or sessions is missing"),
+        ("iops = 1\n", "lun or initiator"),
+        ("lun = 0\niops = 0\n", "1 to 1000000000"),
+        ("lun = 0\nsessions = 1\n", "sessions are those of an initiator"),
+        ("initiator = \"*\"\nbandwidth = \"1K\"\n", "64K at least"),
+        ("initiator = \"nobody\"\niops = 1\n", "target.limit.initiator"),
+    ] {
+        daemon.write(&of(&format!("[[target.limit]]\n{limit}")));
+        daemon.fails(&["reload"], &[told]);
+    }
+    for (order, told) in [
+        (&["set", "--lun", "7", "--iops", "1"][..], "no LUN 7"),
+        (&["set", "--lun", "0", "--iops", "0"], "--iops"),
+        (&["set", "--lun", "0", "--sessions", "1"], "--sessions"),
+        (&["set", "--lun", "0"], "--iops, --bandwidth or --sessions is missing"),
+    ] {
+        let line: Vec<&str> = [&["limit"], order].concat();
+        let (status, _, said) = daemon.run(&line);
+        assert!(status != 0 && said.contains(told), "{order:?}: {said}");
+    }
+}

@@ -220,6 +220,14 @@ impl Task {
         self.waiting = Some(Box::new(Waiting::Step(Step::Store(op))));
     }
 
+    /// The command waits for something before it takes `step`, its first one: it gives that once
+    /// more for [`Input::Turn`]. Nothing is held meanwhile.
+    #[cold]
+    pub fn hold_back(&mut self, step: Step) {
+        self.release_hold();
+        self.waiting = Some(Box::new(Waiting::Step(step)));
+    }
+
     /// Begins if it is its turn.
     #[cold]
     fn begin(&mut self, nexus: &Nexus, request: Request) -> Step {

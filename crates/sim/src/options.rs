@@ -14,6 +14,7 @@ mod hogs;
 mod hot;
 mod keeping;
 mod latest;
+mod limits;
 mod local;
 mod news;
 mod paths;
@@ -46,6 +47,7 @@ pub use self::faults::Class;
 pub use self::faults::Fault;
 pub use self::hogs::Hog;
 pub use self::keeping::Keeping;
+pub use self::limits::LimitPlan;
 pub use self::rados::Rados;
 pub use self::rados::Trouble;
 pub use self::rdma::Usual;
@@ -238,6 +240,8 @@ pub struct Options {
     pub rogues: Vec<(Duration, Rogue)>,
     /// When disks get other sizes.
     pub resizes: Vec<Resize>,
+    /// When disks and initiators have other limits.
+    pub limits: Vec<LimitPlan>,
     /// Nothing goes wrong but that images are silent, and hosts end what these do not answer.
     pub impatient: bool,
     /// When what happens.
@@ -283,6 +287,7 @@ impl Options {
         options.go_by_adapters();
         options.go_over_paths();
         options.go_by_frames();
+        options.limit();
         options
     }
 
@@ -332,6 +337,7 @@ impl Options {
             hasty: Vec::new(),
             rogues: Vec::new(),
             resizes: Vec::new(),
+            limits: Vec::new(),
             impatient: false,
             faults: faults::draw(&mut Rng::stream(seed, 3), class, length),
         };

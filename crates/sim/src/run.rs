@@ -230,6 +230,9 @@ impl Run {
         for resize in &self.options.resizes {
             world.at(START + resize.at, Due::Plan(Plan::Resize(*resize)));
         }
+        for limit in &self.options.limits {
+            world.at(START + limit.at, Due::Plan(Plan::Limit(*limit)));
+        }
         world.after(LOOK, Due::Plan(Plan::Look));
     }
 
@@ -304,12 +307,14 @@ impl Run {
             Plan::HastyLeaves(links) => self.hasty_leaves(links),
             Plan::Rogue(index) if self.phase == Phase::Safety => self.send_rogue(index),
             Plan::RogueIsLooked(link, index) => self.look_at_rogue(link, index),
+            Plan::Limit(limit) if self.phase == Phase::Safety => self.limit(&limit),
             Plan::Resize(resize) if self.phase == Phase::Safety => self.resize(resize),
             Plan::Fault(_)
             | Plan::Impostor
             | Plan::Hog(_)
             | Plan::Hasty
             | Plan::Rogue(_)
+            | Plan::Limit(_)
             | Plan::Resize(_) => {}
             Plan::Darkness(desk) if self.phase == Phase::Safety => self.darken(desk),
             Plan::Darkness(_) => {}
@@ -397,6 +402,7 @@ impl Run {
         self.stage.loading = false;
         self.dismiss_hogs();
         // What is kept is kept one after the other.
+        self.lift_limits();
         let kept: usize = self.hosts.iter().map(Host::may_be_kept).sum();
         let plans = self.options.targets.iter().filter_map(|target| target.keeping);
         let longest = Duration::from_micros(plans.map(|plan| plan.time.1).max().unwrap_or(0));

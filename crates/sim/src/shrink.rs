@@ -90,6 +90,11 @@ fn candidates(options: &Options) -> Vec<Options> {
             let _ = candidate.resizes.remove(resize);
         });
     }
+    for limit in 0..options.limits.len() {
+        add(&|candidate| {
+            let _ = candidate.limits.remove(limit);
+        });
+    }
     for fault in 0..faults {
         add(&|candidate| {
             let _ = candidate.faults.remove(fault);

@@ -43,6 +43,7 @@ use crate::net::Side;
 use crate::news::Refused;
 use crate::options::FramePlan;
 use crate::options::Keeping;
+use crate::options::LimitPlan;
 use crate::options::Resize;
 use crate::orders::Orders;
 use crate::rados;
@@ -128,6 +129,8 @@ pub(crate) enum Plan {
     Darkness(usize),
     /// A disk gets another size.
     Resize(Resize),
+    /// A target has other limits.
+    Limit(LimitPlan),
     /// An impostor comes.
     Impostor,
     /// He goes again, and it is looked at what he reached.

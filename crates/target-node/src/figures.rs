@@ -27,6 +27,8 @@ pub struct Figures {
     pub pool_bytes_max: usize,
     /// What waits for stores whose work is done elsewhere, for a second and longer, by disk.
     pub waits: Vec<Wait>,
+    /// What limits hold now.
+    pub held: Vec<HeldCommands>,
     /// What came and went since it began.
     pub traffic: Traffic,
     /// Who came, and how it went.
@@ -35,6 +37,20 @@ pub struct Figures {
     pub disks: Vec<DiskFigures>,
     /// Where its time went.
     pub times: Times,
+}
+
+/// Commands that a limit holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldCommands {
+    /// The target.
+    pub target: Option<String>,
+    /// Whose they are.
+    pub initiator: String,
+    /// Serial number of the disk that they are for.
+    pub disk: String,
+    /// How many.
+    pub commands: usize,
 }
 
 /// Logins and losses since a reactor began.
@@ -151,6 +167,8 @@ pub struct Holdings {
     pub managements: usize,
     /// Commands that wait for others.
     pub waiting: usize,
+    /// Commands that a limit holds.
+    pub held: usize,
     /// Jobs that belong to no session.
     pub jobs: usize,
     /// Bytes of the pool in use.
@@ -180,6 +198,8 @@ pub struct SessionSnapshot {
     pub reactor: usize,
     /// Commands in the hands of the device server now.
     pub tasks: usize,
+    /// Those of them that a limit holds.
+    pub held: usize,
     /// Commands since login.
     pub commands: u64,
     /// Bytes sent to the initiator as data.

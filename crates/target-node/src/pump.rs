@@ -27,6 +27,7 @@ mod exchange;
 mod fencing;
 mod figures;
 mod foreign;
+mod held;
 mod jobs;
 mod join;
 mod keeping;
@@ -84,6 +85,7 @@ use wire::iscsi::Tsih;
 
 use context::Context;
 use course::Courses;
+use held::Held;
 use view::ConnectionView;
 use view::Effect;
 use view::SessionView;
@@ -181,6 +183,8 @@ struct Session {
     /// Commands in the hands of the device server, by `TaskId::index`.
     tasks: Vec<Option<services::Task>>,
     courses: Courses,
+    /// What limits hold.
+    held: Held,
     /// Those that wait for memory, the oldest first.
     awaiting_memory: VecDeque<awaiting_memory::Waiter>,
     /// Numbers that have another unit, of which its initiator need not know yet.
@@ -294,6 +298,7 @@ impl<P: Port> Pump<P> {
         self.expire();
         self.take_turns();
         self.try_again();
+        self.release_held();
         self.take_job_turns();
         self.serve_memory_queue();
         self.context.watch.laps.lap(Layer::Other);
@@ -308,7 +313,7 @@ impl<P: Port> Pump<P> {
             true => None,
             false => self.context.waiting.next_try(self.context.port.now()),
         };
-        let again = again.into_iter().chain(self.next_look()).min();
+        let again = again.into_iter().chain(self.next_look()).chain(self.context.held.next()).min();
         let kernel = self.context.port.kernel_cycles();
         match (self.context.sending.send_at(), again) {
             _ if !(self.context.runnable.is_empty() && self.context.job_turns.is_empty()) => {

@@ -63,6 +63,8 @@ pub(crate) enum Claim {
     Foreign,
     /// There are as many sessions as may be.
     Exhausted,
+    /// Its initiator has as many as it may have with this target.
+    TooMany,
 }
 
 #[derive(Debug)]
@@ -116,14 +118,23 @@ impl Registry {
 
     /// Takes the place `identity` for a session on `reactor`, if it is free. `user`: whom the
     /// initiator has proved to be, so only after its proof. A session that was opened with a proof
-    /// makes room only for the same proof; one without, which anybody could end, for any.
-    pub(crate) fn claim(&self, identity: &Identity, user: Option<&str>, reactor: usize) -> Claim {
+    /// makes room only for the same proof; one without, which anybody could end, for any. The
+    /// number: as many sessions as the initiator may have with the target.
+    pub(crate) fn claim(
+        &self,
+        (identity, most): (&Identity, Option<usize>),
+        user: Option<&str>,
+        reactor: usize,
+    ) -> Claim {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(Entry { home, user: owner, .. }) = inner.sessions.get(identity) {
             return match owner.as_deref() {
                 Some(owner) if user != Some(owner) => Claim::Foreign,
                 _ => Claim::Occupied(*home),
             };
+        }
+        if most.is_some_and(|most| inner.count_like(identity) >= most) {
+            return Claim::TooMany;
         }
         // Discovery that nobody proved anything for is bounded as strangers are, and takes no
         // place from anybody.
@@ -160,6 +171,16 @@ impl Registry {
 }
 
 impl Inner {
+    /// Sessions of the same initiator with the same target, over whatever portal group.
+    fn count_like(&self, wanted: &Identity) -> usize {
+        let Scope::Target(wanted_target, _) = &wanted.scope else { return 0 };
+        let is_like = |identity: &&Identity| {
+            identity.initiator == wanted.initiator
+                && matches!(&identity.scope, Scope::Target(target, _) if target == wanted_target)
+        };
+        self.sessions.keys().filter(is_like).count()
+    }
+
     /// The next TSIH that no session has; there is one, since `SESSIONS_MAX` and `STRANGERS_MAX`
     /// together are below their number.
     fn free_tsih(&mut self) -> Tsih {
@@ -177,6 +198,12 @@ impl Inner {
 mod tests {
     use super::*;
 
+    impl Registry {
+        fn claim_any(&self, identity: &Identity, user: Option<&str>, reactor: usize) -> Claim {
+            self.claim((identity, None), user, reactor)
+        }
+    }
+
     fn identity(initiator: &str, isid: u8) -> Identity {
         Identity {
             initiator: initiator.into(),
@@ -185,17 +212,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_initiator_has_as_many_sessions_as_it_may_have() {
+        let registry = Registry::new(SESSIONS_MAX);
+        let claim =
+            |initiator, isid| registry.claim((&identity(initiator, isid), Some(2)), None, 0);
+        let Claim::New(first) = claim("a", 1) else { panic!() };
+        assert!(matches!(claim("a", 2), Claim::New(_)));
+        assert_eq!(claim("a", 3), Claim::TooMany);
+        assert!(matches!(claim("b", 1), Claim::New(_)), "another one has its own");
+        assert!(matches!(claim("a", 1), Claim::Occupied(_)), "one that comes anew is no other");
+        registry.release(&identity("a", 1), first);
+        assert!(matches!(claim("a", 3), Claim::New(_)));
+    }
+
     /// Covers: SES-01, SES-04, SES-05.
     #[test]
     fn one_session_for_each_initiator_isid_and_target() {
         let registry = Registry::new(SESSIONS_MAX);
-        let Claim::New(first) = registry.claim(&identity("a", 1), None, 0) else { panic!() };
+        let Claim::New(first) = registry.claim_any(&identity("a", 1), None, 0) else { panic!() };
         assert_eq!(
-            registry.claim(&identity("a", 1), None, 1),
+            registry.claim_any(&identity("a", 1), None, 1),
             Claim::Occupied(Home { reactor: 0, tsih: first })
         );
-        let Claim::New(second) = registry.claim(&identity("a", 2), None, 1) else { panic!() };
-        let Claim::New(third) = registry.claim(&identity("b", 1), None, 1) else { panic!() };
+        let Claim::New(second) = registry.claim_any(&identity("a", 2), None, 1) else { panic!() };
+        let Claim::New(third) = registry.claim_any(&identity("b", 1), None, 1) else { panic!() };
         assert!(first != second && second != third && first != third);
     }
 
@@ -217,20 +258,23 @@ mod tests {
     fn logins_that_differ_in_anything_are_of_different_sessions() {
         let registry = Registry::new(SESSIONS_MAX);
         let first = of_login("a", 1, "t", 1);
-        assert!(matches!(registry.claim(&first, None, 0), Claim::New(_)));
-        assert!(matches!(registry.claim(&of_login("a", 1, "t", 1), None, 0), Claim::Occupied(_)));
+        assert!(matches!(registry.claim_any(&first, None, 0), Claim::New(_)));
+        assert!(matches!(
+            registry.claim_any(&of_login("a", 1, "t", 1), None, 0),
+            Claim::Occupied(_)
+        ));
         for other in [
             of_login("b", 1, "t", 1),
             of_login("a", 2, "t", 1),
             of_login("a", 1, "u", 1),
             of_login("a", 1, "t", 2),
         ] {
-            assert!(matches!(registry.claim(&other, None, 0), Claim::New(_)), "{other:?}");
+            assert!(matches!(registry.claim_any(&other, None, 0), Claim::New(_)), "{other:?}");
         }
         // Names are compared as a whole.
         for name in ["iqn.2026-01.example:a", "iqn.2026-01.example:b", "iqn.2026-01.example"] {
             let other = of_login(name, 1, "t", 1);
-            assert!(matches!(registry.claim(&other, None, 0), Claim::New(_)), "{other:?}");
+            assert!(matches!(registry.claim_any(&other, None, 0), Claim::New(_)), "{other:?}");
         }
     }
 
@@ -249,7 +293,7 @@ mod tests {
             Identity::of(&request, SocketAddr::from(([127, 0, 0, 1], port)), 1)
         };
         let registry = Registry::new(SESSIONS_MAX);
-        let claim = |identity| registry.claim(&identity, None, 0);
+        let claim = |identity| registry.claim_any(&identity, None, 0);
         assert!(matches!(claim(of("a", 1, 3260)), Claim::New(_)));
         assert!(matches!(claim(of("a", 1, 3260)), Claim::Occupied(_)));
         for other in [of("b", 1, 3260), of("a", 2, 3260), of("a", 1, 3261)] {
@@ -262,8 +306,8 @@ mod tests {
         let registry = Registry::new(SESSIONS_MAX);
         let (one, mut other) = (identity("a", 1), identity("a", 1));
         other.scope = Scope::Target("iqn.2026-01.example:disk".into(), 2);
-        assert!(matches!(registry.claim(&one, None, 0), Claim::New(_)));
-        assert!(matches!(registry.claim(&other, None, 0), Claim::New(_)));
+        assert!(matches!(registry.claim_any(&one, None, 0), Claim::New(_)));
+        assert!(matches!(registry.claim_any(&other, None, 0), Claim::New(_)));
     }
 
     #[test]
@@ -271,18 +315,18 @@ mod tests {
         let registry = Registry::new(1);
         let mut discovery = identity("a", 1);
         discovery.scope = Scope::Discovery("iqn.2026-01.example:disk".into(), 1);
-        assert!(matches!(registry.claim(&discovery, None, 0), Claim::New(_)));
-        let Claim::New(tsih) = registry.claim(&identity("a", 1), None, 0) else { panic!() };
-        assert_eq!(registry.claim(&identity("a", 2), None, 0), Claim::Exhausted);
+        assert!(matches!(registry.claim_any(&discovery, None, 0), Claim::New(_)));
+        let Claim::New(tsih) = registry.claim_any(&identity("a", 1), None, 0) else { panic!() };
+        assert_eq!(registry.claim_any(&identity("a", 2), None, 0), Claim::Exhausted);
         registry.release(&identity("a", 1), tsih);
-        assert!(matches!(registry.claim(&identity("a", 2), None, 0), Claim::New(_)));
+        assert!(matches!(registry.claim_any(&identity("a", 2), None, 0), Claim::New(_)));
     }
 
     #[test]
     fn a_quarter_of_the_places_is_for_who_has_proved_itself() {
         let registry = Registry::new(5);
         registry.keep_room_for_proof(true);
-        let claim = |isid, user| registry.claim(&identity("a", isid), user, 0);
+        let claim = |isid, user| registry.claim_any(&identity("a", isid), user, 0);
         let places: Vec<Claim> = (1..=4).map(|isid| claim(isid, None)).collect();
         assert!(places.iter().all(|claim| matches!(claim, Claim::New(_))));
         assert_eq!(claim(5, None), Claim::Exhausted);
@@ -293,7 +337,7 @@ mod tests {
         assert!(matches!(claim(6, None), Claim::New(_)));
         let all = Registry::new(1);
         all.keep_room_for_proof(true);
-        assert!(matches!(all.claim(&identity("a", 1), None, 0), Claim::New(_)));
+        assert!(matches!(all.claim_any(&identity("a", 1), None, 0), Claim::New(_)));
     }
 
     /// Covers: SES-06.
@@ -302,8 +346,8 @@ mod tests {
         let registry = Registry::new(SESSIONS_MAX);
         let (normal, mut discovery) = (identity("a", 1), identity("a", 1));
         discovery.scope = Scope::Discovery("iqn.2026-01.example:disk".into(), 1);
-        assert!(matches!(registry.claim(&normal, None, 0), Claim::New(_)));
-        let Claim::New(tsih) = registry.claim(&discovery, None, 0) else { panic!() };
+        assert!(matches!(registry.claim_any(&normal, None, 0), Claim::New(_)));
+        let Claim::New(tsih) = registry.claim_any(&discovery, None, 0) else { panic!() };
         assert!(tsih != Tsih(0) && registry.find(&discovery) == Some(Home { reactor: 0, tsih }));
     }
 
@@ -311,22 +355,22 @@ mod tests {
     fn who_has_proved_itself_makes_room_for_the_same_proof_alone() {
         let registry = Registry::new(SESSIONS_MAX);
         let proved = identity("a", 1);
-        assert!(matches!(registry.claim(&proved, Some("alice"), 0), Claim::New(_)));
-        assert_eq!(registry.claim(&proved, None, 0), Claim::Foreign);
-        assert_eq!(registry.claim(&proved, Some("bob"), 0), Claim::Foreign);
-        assert!(matches!(registry.claim(&proved, Some("alice"), 0), Claim::Occupied(_)));
+        assert!(matches!(registry.claim_any(&proved, Some("alice"), 0), Claim::New(_)));
+        assert_eq!(registry.claim_any(&proved, None, 0), Claim::Foreign);
+        assert_eq!(registry.claim_any(&proved, Some("bob"), 0), Claim::Foreign);
+        assert!(matches!(registry.claim_any(&proved, Some("alice"), 0), Claim::Occupied(_)));
         let open = identity("a", 2);
-        assert!(matches!(registry.claim(&open, None, 0), Claim::New(_)));
-        assert!(matches!(registry.claim(&open, Some("alice"), 0), Claim::Occupied(_)));
+        assert!(matches!(registry.claim_any(&open, None, 0), Claim::New(_)));
+        assert!(matches!(registry.claim_any(&open, Some("alice"), 0), Claim::Occupied(_)));
     }
 
     #[test]
     fn a_late_release_leaves_the_newer_session_alone() {
         let registry = Registry::new(SESSIONS_MAX);
         let id = identity("a", 1);
-        let Claim::New(old) = registry.claim(&id, None, 0) else { panic!() };
+        let Claim::New(old) = registry.claim_any(&id, None, 0) else { panic!() };
         registry.release(&id, old);
-        let Claim::New(new) = registry.claim(&id, None, 0) else { panic!() };
+        let Claim::New(new) = registry.claim_any(&id, None, 0) else { panic!() };
         assert_ne!(old, new);
         registry.release(&id, old);
         assert_eq!(registry.find(&id), Some(Home { reactor: 0, tsih: new }));
@@ -337,8 +381,8 @@ mod tests {
     fn tsih_is_never_zero_when_the_counter_wraps() {
         let registry = Registry::new(SESSIONS_MAX);
         registry.inner.lock().unwrap().last = u16::MAX - 1;
-        let Claim::New(first) = registry.claim(&identity("a", 1), None, 0) else { panic!() };
-        let Claim::New(second) = registry.claim(&identity("a", 2), None, 0) else { panic!() };
+        let Claim::New(first) = registry.claim_any(&identity("a", 1), None, 0) else { panic!() };
+        let Claim::New(second) = registry.claim_any(&identity("a", 2), None, 0) else { panic!() };
         assert_eq!((first, second), (Tsih(u16::MAX), Tsih(1)));
     }
 }

@@ -16,6 +16,8 @@ use crate::catalogue::Catalogue;
 use crate::catalogue::Nodes;
 use crate::figures::Holdings;
 use crate::figures::SessionSnapshot;
+use crate::limits::Limit;
+use crate::limits::Limits;
 use crate::mail::Answers;
 use crate::mail::Mailbox;
 use crate::node::Node;
@@ -87,6 +89,7 @@ impl<P: Port> SteppedTarget<P> {
             mailboxes: ports.iter().map(|(port, _)| Mailbox::new(port.waker())).collect(),
             board: Board::default(),
             silences: Silences::default(),
+            limits: Limits::default(),
             slow: Slow::default(),
             files: Files::default(),
             login_timeout: plan.login_timeout,
@@ -121,6 +124,11 @@ impl<P: Port> SteppedTarget<P> {
         if let Some(first) = self.pumps.get_mut(LISTENING_REACTOR) {
             first.let_in(asking);
         }
+    }
+
+    /// See [`Target::limit`](crate::Target::limit).
+    pub fn limit(&self, limits: impl IntoIterator<Item = (String, Vec<Limit>)>) {
+        self.shared.limit(limits);
     }
 
     /// Panics if an invariant of a session or a unit does not hold.

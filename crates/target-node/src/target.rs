@@ -32,6 +32,10 @@ use crate::figures::Figures;
 use crate::figures::SessionSnapshot;
 use crate::isns;
 use crate::isns::NameService;
+use crate::limits::Limit;
+use crate::limits::LimitSnapshot;
+use crate::limits::Limited;
+use crate::limits::Limits;
 use crate::mail::Answered;
 use crate::mail::Answers;
 use crate::mail::Mailbox;
@@ -240,6 +244,7 @@ impl Target {
             mailboxes,
             board: Board::default(),
             silences: Silences::default(),
+            limits: Limits::default(),
             slow: Slow::default(),
             files: Files::new(plan.stores),
             login_timeout: plan.login_timeout,
@@ -408,6 +413,28 @@ impl Target {
     /// zero, as when a target begins: of none.
     pub fn tell_slow_commands(&self, after: Duration) {
         self.shared.slow.set(after);
+    }
+
+    /// From now on these limits, by target, and no other; a target begins with none. What a limit
+    /// holds that is another now, or none, looks at once whether it may go on. Sessions that are
+    /// more than an initiator may have stay.
+    pub fn limit(&self, limits: impl IntoIterator<Item = (String, Vec<Limit>)>) {
+        self.shared.limit(limits);
+    }
+
+    /// The limits, and what came to them.
+    #[must_use]
+    pub fn limits(&self) -> Vec<LimitSnapshot> {
+        let mut limits = self.shared.limits.snapshot();
+        for one in &mut limits {
+            if let Limited::Lun(lun) = one.limit.of {
+                let luns = self.nodes().find(&one.target).map(|served| served.luns());
+                let mut luns = luns.into_iter().flatten();
+                let unit = luns.find(|(number, _)| *number == lun);
+                one.disk = unit.map(|(_, unit)| unit.identity().serial.clone());
+            }
+        }
+        limits
     }
 
     /// What each reactor has and has counted, as far as they answer `within` that time: one that

@@ -175,7 +175,7 @@ const TEXT: &str = "a text stands in quotes";
 /// Whether there can be several tables of this name.
 fn is_list(key: &str) -> bool {
     let name = key.rsplit('.').next().unwrap_or_default();
-    matches!(name, "target" | "lun" | "initiator" | "portal-group" | "port-group")
+    matches!(name, "target" | "lun" | "initiator" | "portal-group" | "port-group" | "limit")
 }
 
 fn double_brackets(name: &str) -> String {

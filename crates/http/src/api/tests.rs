@@ -13,6 +13,7 @@ use control::admin::Iser;
 use control::admin::IwarpStream;
 use control::admin::LayerTime;
 use control::admin::Layers;
+use control::admin::Limit;
 use control::admin::Load;
 use control::admin::Lun;
 use control::admin::LunLoad;
@@ -135,6 +136,17 @@ fn status(much: Much) -> Status {
         targets: vec![target(much)],
         sessions: 7,
         silent_reactors: much.each(1),
+        limits: much.each(Limit {
+            target: "a".into(),
+            lun: much.some(0),
+            initiator: much.some("*".into()),
+            iops: much.some(1),
+            bandwidth: much.some(2),
+            sessions: much.some(3),
+            held: 4,
+            begun: 5,
+            delayed: 6,
+        }),
         http: much.some("127.0.0.1:9260".into()),
         capture: much.some(Capture {
             file: "a".into(),
@@ -218,6 +230,7 @@ fn session(much: Much) -> Session {
         age_s: 1,
         reactor: 0,
         tasks: 2,
+        held: 1,
         commands: 3,
         read_bytes: 4,
         written_bytes: 5,
@@ -380,6 +393,14 @@ fn given() -> Vec<(Much, Request)> {
             Request::LogoutSession { tsih: 1, timeout_s: 2 },
             Request::SetPortGroup { target: "a".into(), lun, group, state },
             Request::ResizeLun { target: much.some("a".into()), lun: 0, bytes: 1, shrink: all },
+            Request::SetLimit {
+                target: much.some("a".into()),
+                lun: much.some(0),
+                initiator: much.some("*".into()),
+                iops: much.some(1),
+                bandwidth: much.some(2),
+                sessions: much.some(3),
+            },
         ];
         orders.map(|order| (much, order))
     };

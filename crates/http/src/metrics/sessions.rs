@@ -40,6 +40,14 @@ pub(super) const EACH: Table<SessionSnapshot> = Table {
             |session| number(session.tasks),
         ),
         Column::new(
+            Family::gauge(
+                "lunwire_session_commands_held",
+                None,
+                "Those of them that wait for a limit",
+            ),
+            |session| number(session.held),
+        ),
+        Column::new(
             Family::counter("lunwire_session_commands", None, "SCSI commands since the login"),
             |session| number(session.commands),
         ),

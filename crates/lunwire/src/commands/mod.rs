@@ -9,6 +9,7 @@ pub(crate) mod discover;
 pub(crate) mod explain;
 pub(crate) mod inspect;
 pub(crate) mod lab;
+pub(crate) mod limit;
 pub(crate) mod lun;
 pub(crate) mod reload;
 pub(crate) mod serve;

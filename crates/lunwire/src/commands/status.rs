@@ -60,6 +60,9 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
         let (bytes, segments) = (units::bytes(*bytes), words::count(*segments, "segment"));
         output::line(format!("capture to {file}: {segments}, {bytes}{missing}{ended}"));
     }
+    for limit in &status.limits {
+        output::line(format!("limit of {} {}", limit.target, super::limit::shown(limit)));
+    }
     status.stations.iter().flat_map(station_shown).for_each(output::line);
     for target in status.targets {
         output::line(format!("target {}", target.name));

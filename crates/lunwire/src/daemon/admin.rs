@@ -43,6 +43,7 @@ use super::advice::reaching;
 use super::clients::Clients;
 use super::clients::Questions;
 use super::configuration::Configuration;
+use super::limits;
 use super::load;
 use super::sandboxed::Sandbox;
 use super::shown;
@@ -211,6 +212,22 @@ impl Shared {
         }
     }
 
+    /// Limits a unit or an initiator, or does so no more.
+    fn limit(
+        &self,
+        name: Option<&str>,
+        of: (Option<u16>, Option<&str>),
+        most: (Option<u64>, Option<u64>, Option<u64>),
+    ) -> Result<(), String> {
+        let name = self.name_of(name).map_err(|error| output::chain(&error))?;
+        let limit = limits::of_order(&self.target, &name, of, most)?;
+        let (iops, bandwidth, sessions) = most;
+        let of = plan::limit::shown(&limit.of);
+        tracing::info!(target = name, of, iops, bandwidth, sessions, "limited");
+        self.configuration.limit(&name, limit);
+        Ok(())
+    }
+
     /// Serves one more unit.
     fn add(
         &self,
@@ -331,6 +348,7 @@ impl Shared {
                     targets: targets.map(|target| shown::target(target, &waits)).collect(),
                     sessions: answers.iter().map(|figures| figures.sessions.len()).sum(),
                     silent_reactors: silent,
+                    limits: limits::shown(&self.target, &answers),
                     http: self.beside.http.map(|address| address.to_string()),
                     capture: self.beside.capture.as_ref().map(shown::capture),
                     sandbox: self.beside.sandbox.held().map(str::to_owned).collect(),
@@ -436,6 +454,17 @@ impl Shared {
                 Ok(Dumped { text, warnings }) => Reply::Dumped { text, warnings },
                 Err(error) => Reply::Error { message: output::chain(&error) },
             },
+            Request::SetLimit { target, lun, initiator, iops, bandwidth, sessions } => {
+                let limited = self.limit(
+                    target.as_deref(),
+                    (*lun, initiator.as_deref()),
+                    (*iops, *bandwidth, *sessions),
+                );
+                match limited {
+                    Ok(()) => Reply::Done,
+                    Err(message) => Reply::Error { message },
+                }
+            }
             Request::SetPortGroup { target, lun, group, state } => {
                 match ports::set(&self.target, target, *lun, *group, state) {
                     Ok(()) => Reply::Done,

@@ -23,6 +23,7 @@ use control::admin::Reloaded;
 use scsi::AccessState;
 use target::Change;
 use target::Changed;
+use target::Limit;
 use target::Made;
 use target::OutdatedSession;
 use target::Portal;
@@ -99,7 +100,19 @@ impl Configuration {
 
     /// A disk came by an order.
     pub(crate) fn added(&self, target: &str, lun: DraftLun) {
-        self.now().draft.add_lun(target, lun);
+        let mut now = self.now();
+        now.draft.add_lun(target, lun);
+        // The number may be that of one which has gone, and was limited.
+        let units = Units::of(&self.target);
+        now.draft.keep_luns(|name, lun| units.bytes_of(name, lun).is_some());
+        self.target.limit(now.draft.limits());
+    }
+
+    /// An order limits something, or nothing more.
+    pub(crate) fn limit(&self, target: &str, limit: Limit) {
+        let mut now = self.now();
+        now.draft.set_limit(target, limit);
+        self.target.limit(now.draft.limits());
     }
 
     /// Reads the file again, and serves what it says. With `dry_run`, or where something of it
@@ -148,6 +161,7 @@ impl Configuration {
             let changed = changed.map_err(|error| self.sandbox.hint(error))?;
             self.set_states(&difference);
             target.tell_slow_commands(wanted.slow());
+            target.limit(wanted.limits());
             told.sessions = changed.ended.into_iter().map(ended).collect();
             told.warnings.extend(changed.left.iter().map(ToString::to_string));
             told.warnings.extend(changed.silent.iter().map(|reactor| {

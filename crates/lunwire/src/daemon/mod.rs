@@ -6,6 +6,7 @@ pub(crate) mod advice;
 pub(crate) mod clients;
 pub(crate) mod configuration;
 pub(crate) mod descriptors;
+mod limits;
 mod load;
 pub(crate) mod log;
 pub(crate) mod manager;

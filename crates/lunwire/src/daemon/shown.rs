@@ -164,6 +164,7 @@ pub(super) fn session(session: SessionSnapshot) -> admin::Session {
         age_s: session.age.as_secs(),
         reactor: session.reactor,
         tasks: session.tasks,
+        held: session.held,
         commands: session.commands,
         read_bytes: session.bytes_in,
         written_bytes: session.bytes_out,

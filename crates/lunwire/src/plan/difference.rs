@@ -10,10 +10,12 @@ use control::admin::Change;
 use scsi::AccessState;
 use scsi::Explicit;
 use scsi::PortGroup;
+use target::Limit;
 use target::Portal;
 
 use super::Draft;
 use super::Served;
+use super::limit;
 use super::lun::DraftLun;
 use super::lun::store_of_now;
 use super::node::DraftTarget;
@@ -202,6 +204,9 @@ impl<'a> Difference<'a> {
         if are_alike(&old.port_groups, &new.port_groups) {
             self.take_states(new, units);
         }
+        if old.limits != new.limits {
+            self.tell(Change::Changed, format!("limits of {name}"), limited(old, new));
+        }
         let terms = terms(old, new);
         if !terms.is_empty() {
             self.tell(Change::Changed, format!("target {name}"), terms);
@@ -285,6 +290,18 @@ impl<'a> Difference<'a> {
         }
         Ok(())
     }
+}
+
+/// What is limited otherwise.
+fn limited(old: &DraftTarget, new: &DraftTarget) -> Vec<String> {
+    let (old, new) = (&old.limits, &new.limits);
+    let of_one = |limits: &'_ [Limit], others: &'_ [Limit]| -> Vec<String> {
+        let other = limits.iter().filter(|limit| !others.contains(limit));
+        other.map(|limit| limit::shown(&limit.of)).collect()
+    };
+    let mut all = of_one(new, old);
+    all.extend(of_one(old, new).into_iter().filter(|of| !all.contains(of)).collect::<Vec<_>>());
+    all
 }
 
 /// Whether target port groups are the same, whatever their states.

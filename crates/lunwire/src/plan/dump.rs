@@ -79,7 +79,6 @@ impl Draft {
                 continue;
             }
             let known = of_file.targets.iter().find(|known| known.name == draft.name);
-            let known = known.map_or(&[][..], |known| &known.luns);
             write_target(root, draft, known, options, served, &mut warnings)?;
         }
         if root.get("target").and_then(Item::as_array_of_tables).is_none_or(ArrayOfTables::is_empty)
@@ -256,7 +255,7 @@ impl DraftTarget {
 fn write_target(
     root: &mut Table,
     draft: &DraftTarget,
-    of_file: &[DraftLun],
+    of_file: Option<&DraftTarget>,
     options: &ServeOptions,
     served: &dyn Served,
     warnings: &mut Vec<String>,
@@ -273,7 +272,9 @@ fn write_target(
         table["markers"] = value(true);
     }
     orders::take_states(table, draft, served, warnings);
-    orders::take_luns(table, draft, of_file, served, warnings)?;
+    let luns = of_file.map_or(&[][..], |known| &known.luns);
+    orders::take_luns(table, draft, luns, served, warnings)?;
+    draft.write_limits(table, of_file.map_or(&[], |known| &known.limits));
     if is_new && options.chap_user.is_some() {
         let discovery = root.entry("discovery").or_insert(Item::Table(Table::new()));
         take_discovery(discovery, options)?;
@@ -319,7 +320,7 @@ fn unfold(table: &mut dyn TableLike, key: &str) {
     }
     let tables = item.as_array_of_tables_mut().into_iter().flat_map(ArrayOfTables::iter_mut);
     for table in tables {
-        for key in ["lun", "initiator", "port-group"] {
+        for key in ["lun", "initiator", "port-group", "limit"] {
             unfold(table, key);
         }
     }

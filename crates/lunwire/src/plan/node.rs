@@ -18,6 +18,7 @@ use target::AccessRule;
 use target::AuthenticationPolicy;
 use target::Demand;
 use target::IdentityPolicy;
+use target::Limit;
 use target::LunMap;
 use target::Node;
 use target::Redirect;
@@ -25,6 +26,7 @@ use target::Redirect;
 use super::check;
 use super::checked;
 use super::document::Wrong;
+use super::limit;
 use super::lun;
 use super::lun::DraftLun;
 use super::transfer;
@@ -43,6 +45,8 @@ pub(crate) struct DraftTarget {
     pub(super) port_groups: Vec<PortGroup>,
     pub(super) explicit: Explicit,
     pub(super) identity: IdentityPolicy,
+    /// In the order of what they limit.
+    pub(super) limits: Vec<Limit>,
 }
 
 /// Who can use disks without a proof of who that is.
@@ -66,6 +70,7 @@ impl DraftTarget {
             port_groups: Vec::new(),
             explicit: Explicit::No,
             identity: IdentityPolicy::default(),
+            limits: Vec::new(),
         }
     }
 
@@ -133,6 +138,7 @@ impl DraftTarget {
         }
         // Where a number is wrong it is not known which there are.
         let numbers = (before == wrong.count()).then_some(numbers);
+        draft.limits = limit::from_file(source, target, numbers.as_ref(), wrong);
         for initiator in &target.initiator {
             let rule = access_rule(source, initiator, numbers.as_ref());
             draft.access.extend(wrong.take(rule));

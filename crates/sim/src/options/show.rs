@@ -5,6 +5,7 @@ use std::fmt;
 
 use initiator::Transport;
 
+use crate::options::LimitPlan;
 use crate::options::Options;
 use crate::options::Resize;
 
@@ -56,6 +57,9 @@ impl fmt::Display for Options {
         for Resize { at, target, lun, left } in &self.resizes {
             let at = at.as_secs_f64();
             writeln!(f, "at {at:>9.3} s target {target}, unit {lun} resized ({left} of 1000)")?;
+        }
+        for LimitPlan { at, target, rates } in &self.limits {
+            writeln!(f, "at {:>9.3} s target {target} limited: {rates:?}", at.as_secs_f64())?;
         }
         for (at, fault) in &self.faults {
             writeln!(f, "at {:>9.3} s {fault:?}", at.as_secs_f64())?;

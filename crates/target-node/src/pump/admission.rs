@@ -27,6 +27,7 @@ use super::Session;
 use super::adapters::Entrance;
 use super::context::Context;
 use super::course::Courses;
+use super::held::Held;
 use super::letter::Letter;
 use super::listening::Listener;
 use super::token;
@@ -43,6 +44,7 @@ use crate::node::PORTAL_GROUP_TAG;
 use crate::rdma::Rdma;
 use crate::registry::Claim;
 use crate::registry::Identity;
+use crate::registry::Scope;
 use crate::served::Served;
 use crate::strangers::ConnectionPlace;
 use crate::strangers::Entry;
@@ -450,12 +452,17 @@ impl<P: Port> LoginView<'_, P> {
         let identity = identity?;
         login.user = login.machine.authenticated().map(ToOwned::to_owned);
         let Context { shared, reactor: here, .. } = &*self.context;
-        match shared.registry.claim(&identity, login.user.as_deref(), *here) {
+        let most = match &identity.scope {
+            Scope::Target(name, _) => shared.limits.sessions_max(name, &identity.initiator),
+            _ => None,
+        };
+        let place = (&identity, most);
+        match shared.registry.claim(place, login.user.as_deref(), *here) {
             Claim::New(tsih) => {
                 login.claimed = Some(tsih);
                 login.machine.establish(Ok(tsih));
             }
-            Claim::Exhausted => login.machine.establish(Err(OUT_OF_RESOURCES)),
+            Claim::Exhausted | Claim::TooMany => login.machine.establish(Err(OUT_OF_RESOURCES)),
             Claim::Foreign => login.machine.establish(Err(AUTHENTICATION_FAILURE)),
             Claim::Occupied(home) => {
                 let (tsih, reactor, connection) = (home.tsih, *here, self.key);
@@ -522,6 +529,7 @@ impl<P: Port> ConnectionView<'_, P> {
             connections: vec![self.key],
             tasks: Vec::new(),
             courses: Courses::default(),
+            held: Held::default(),
             awaiting_memory: std::collections::VecDeque::new(),
             exchanges: Vec::new(),
             owed: 0,

@@ -10,6 +10,7 @@ use engine::wheel::Timers;
 
 use super::PendingIo;
 use super::awaiting_memory::MemoryQueue;
+use super::held::HeldBoard;
 use super::jobs;
 use super::owed::Owed;
 use super::quiescence::Managements;
@@ -57,6 +58,8 @@ pub(super) struct Context<P> {
     pub(super) runnable: Runnable,
     /// Commands that wait for others.
     pub(super) waiting: Waiting,
+    /// Those that a limit holds.
+    pub(super) held: HeldBoard,
     /// Sessions and connections that wait for memory.
     pub(super) memory_queue: MemoryQueue,
     /// The next sweep is due at some time.

@@ -28,9 +28,11 @@ pub(super) enum With {
     Others,
     /// The work of its store, or of the device that it is for.
     Store,
+    /// Until a limit lets it go on.
+    Limits,
 }
 
-const COUNT: usize = 5;
+const COUNT: usize = 6;
 
 /// Of one command.
 #[derive(Debug)]
@@ -134,7 +136,7 @@ impl<P: Port> SessionView<'_, P> {
             scene(&self.context.shared, nexus, session.login.target.as_deref()).place(unit);
         let command = course.cdb.bytes.first().and_then(|code| Opcode(*code).name());
         let status = status.map_or(Some("aborted"), sam::name);
-        let [server, data, memory, others, store] = course.spent.map(milliseconds);
+        let [server, data, memory, others, store, limits] = course.spent.map(milliseconds);
         tracing::warn!(
             target,
             lun,
@@ -147,6 +149,7 @@ impl<P: Port> SessionView<'_, P> {
             data_ms = data,
             memory_ms = memory,
             others_ms = others,
+            limits_ms = limits,
             server_ms = server,
             left_out,
             "a command was slow"

@@ -22,6 +22,7 @@ use super::admission::Door;
 use super::awaiting_memory::MemoryQueue;
 use super::context::Context;
 use super::decode;
+use super::held::HeldBoard;
 use super::letter::Letter;
 use super::owed::Owed;
 use super::quiescence::Managements;
@@ -71,6 +72,7 @@ impl<P: Port> Pump<P> {
             owed: Owed::default(),
             runnable: Runnable::default(),
             waiting: Waiting::default(),
+            held: HeldBoard::default(),
             memory_queue: MemoryQueue::default(),
             sweeps: false,
             job_turns: VecDeque::new(),
@@ -249,6 +251,7 @@ impl<P: Port> Pump<P> {
             ios: self.context.ios.len(),
             managements: self.context.managements.len(),
             waiting: self.context.waiting.len(),
+            held: self.sessions.iter().map(|(_, session)| session.held.count()).sum(),
             jobs: self.jobs.len(),
             pool_bytes: self.context.pool.bytes_in_use(),
             warm_bytes: self.context.pool.bytes_resident(),
@@ -364,6 +367,7 @@ impl<P: Port> SessionView<'_, P> {
         let (session, context, own) = (&mut *self.session, &mut *self.context, self.key);
         context.runnable.forget_session(own);
         context.waiting.forget_session(own);
+        session.held.forget_all();
         let tasks = std::mem::take(&mut session.tasks);
         session.awaiting_memory.clear();
         if let Some(nexus) = session.nexus.take() {

@@ -345,6 +345,7 @@ impl<P: Port> SessionView<'_, P> {
         if let Some(task) = self.session.slot_of(id).and_then(Option::take) {
             let own = self.key;
             self.context.runnable.forget(own, id);
+            self.session.held.forget(id);
             self.forget_waiter(id);
             self.context.waiting.forget(own, id);
             self.context.keep(own, id, task.scsi);

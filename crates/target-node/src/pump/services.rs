@@ -33,6 +33,7 @@ use super::complaint;
 use super::complaint::Cause;
 use super::complaint::Scene;
 use super::course::With;
+use super::held;
 use super::owed::OWED_MIN;
 use super::shared::Shared;
 use super::storing::StoreUser;
@@ -67,6 +68,8 @@ pub(super) struct Task {
     /// Bytes of write data that the device server asked for and the initiator can give.
     pub(super) wanted: u32,
     pub(super) timed: Option<Timed>,
+    /// What it has to pay to limits before it begins: bytes.
+    pub(super) charge: Option<u64>,
 }
 
 /// Commands that used up their turn, with what they do next.
@@ -125,6 +128,10 @@ impl<P: Port> SessionView<'_, P> {
             unaware: unaware.is_some(),
         });
         self.context.watch.laps.lap(Layer::Scsi);
+        let charge = match self.context.shared.limits.generation() {
+            0 => None,
+            _ => held::charge(&command),
+        };
         let overtakes = matches!(command.attribute, Attribute::HeadOfQueue | Attribute::Aca);
         *session.new_slot(id) = Some(Task {
             id,
@@ -137,9 +144,16 @@ impl<P: Port> SessionView<'_, P> {
             unaware,
             wanted: 0,
             timed: Timed::since(self.context.watch.laps.stamp(), &command.cdb),
+            charge,
         });
         self.sets_out(id, command.cdb);
-        self.advance(id, step);
+        let step = match charge {
+            None => Some(step),
+            Some(_) => self.pay(id, step),
+        };
+        if let Some(step) = step {
+            self.advance(id, step);
+        }
     }
 
     /// Runs a command until it waits for data, for the engine or for its next turn, or is complete.
@@ -202,8 +216,12 @@ impl<P: Port> SessionView<'_, P> {
     pub(super) fn resume(&mut self, id: TaskId, input: Input) {
         if let Some((nexus, task, _)) = self.session.at_work(id) {
             let step = task.scsi.resume(nexus, input);
+            let has_to_pay = task.charge.is_some();
             self.spends(id, With::Server);
-            self.advance(id, step);
+            let step = if has_to_pay { self.pay(id, step) } else { Some(step) };
+            if let Some(step) = step {
+                self.advance(id, step);
+            }
         }
     }
 

@@ -17,6 +17,8 @@ use crate::authentication::Challenges;
 use crate::catalogue::Catalogue;
 use crate::ends::Ends;
 use crate::ends::Peer;
+use crate::limits::Limit;
+use crate::limits::Limits;
 use crate::mail::Mailbox;
 use crate::rdma::Rdma;
 use crate::registry::Registry;
@@ -37,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) board: Board,
     /// Disks whose stores do not answer.
     pub(crate) silences: Silences,
+    /// How much initiators and disks may have.
+    pub(crate) limits: Limits,
     /// Commands that are told of.
     pub(crate) slow: Slow,
     /// For administration, and for the names of files in the log.
@@ -56,6 +60,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// From now on these limits; who waits for one looks again.
+    pub(crate) fn limit(&self, limits: impl IntoIterator<Item = (String, Vec<Limit>)>) {
+        self.limits.set(limits);
+        self.mailboxes.iter().for_each(Mailbox::stir);
+    }
+
     /// Takes a connection over frames, which looks like one of TCP from here.
     pub(crate) fn take_stream(&self, fd: OwnedFd, peer: Mac) {
         let ends = Ends { peer: Peer::Station(peer), local: self.catalogue.now().any_portal() };

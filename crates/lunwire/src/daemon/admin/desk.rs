@@ -50,6 +50,17 @@ fn words(request: &Request) -> Option<String> {
             let lun = lun.map(|lun| format!(" --lun {lun}")).unwrap_or_default();
             format!("alua set {target} {group} {state}{lun}")
         }
+        Request::SetLimit { target, lun, initiator, iops, bandwidth, sessions } => {
+            let target = target.iter().map(|target| format!(" --target {target}"));
+            let lun = lun.map(|lun| format!(" --lun {lun}"));
+            let initiator = initiator.as_ref().map(|name| format!(" --initiator {name}"));
+            let iops = iops.map(|count| format!(" --iops {count}"));
+            let bandwidth = bandwidth.map(|bytes| format!(" --bandwidth {bytes}"));
+            let sessions = sessions.map(|count| format!(" --sessions {count}"));
+            let of = target.chain(lun).chain(initiator);
+            let options: String = of.chain(iops).chain(bandwidth).chain(sessions).collect();
+            format!("limit set{options}")
+        }
         Request::ResizeLun { target, lun, bytes, shrink } => {
             let target = target.iter().map(|target| format!(" --target {target}"));
             let shrink = shrink.then(|| " --shrink".to_owned());
