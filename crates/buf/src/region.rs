@@ -138,7 +138,16 @@ impl Region {
         if let Ok(start) = self.start(offset, len)
             && len < STREAM_MIN
         {
+            groups::of(start, len).for_each(|group| self.groups.prefetch(group));
             prefetch(self.map.at(start).as_ptr(), len);
+        }
+    }
+
+    /// Has the processor bring what it takes to lend a range into its caches, which are not its
+    /// bytes. A range out of bounds it leaves alone.
+    pub fn prefetch_to_lend(&self, offset: u64, len: usize) {
+        if let Ok(start) = self.start(offset, len) {
+            groups::of(start, len).for_each(|group| self.groups.prefetch(group));
         }
     }
 

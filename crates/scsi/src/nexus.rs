@@ -21,6 +21,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use wire::iscsi::Attribute;
+use wire::iscsi::Cdb;
 use wire::iscsi::LunField;
 use wire::scsi::Lun;
 use wire::scsi::cdb::CdbView;
@@ -165,6 +166,25 @@ impl Nexus {
     #[must_use]
     pub fn with_queries(self, queries: Queries) -> Self {
         Self { queries, ..self }
+    }
+
+    /// A command that is likely to be started next: its store has what it needs brought into the
+    /// caches of the processor. Nothing depends on it.
+    #[inline]
+    pub fn foresee(&self, lun: LunField, cdb: &Cdb) {
+        let cdb = CdbView::new(cdb);
+        let writes = match cdb.opcode() {
+            Opcode::READ_10 | Opcode::READ_16 => false,
+            Opcode::WRITE_10 | Opcode::WRITE_16 => true,
+            _ => return,
+        };
+        let Some(Mapped { unit, .. }) = self.mapped(lun).map(|mapped| &**mapped) else { return };
+        let Ok(extent) = unit.extent(cdb.lba(), u64::from(cdb.transfer_length())) else { return };
+        let Ok(length) = u32::try_from(extent.length) else { return };
+        match writes {
+            true => unit.store().expect_write(extent.offset, length),
+            false => unit.store().expect_read(extent.offset, length),
+        }
     }
 
     /// Starts a command.
@@ -328,6 +348,7 @@ fn mappings(
 mod tests {
     use super::*;
     use crate::testing::Bench;
+    use crate::testing::Seen;
     use crate::testing::codes;
     use crate::testing::names;
     use crate::testing::request;
@@ -387,6 +408,24 @@ mod tests {
         cdb[2] = 0x10;
         let sense = sense_of(&run(&nexus, request(Lun::Unit(0), &cdb, &[], 16), &[]));
         assert_eq!(codes(sense), (5, 0x24, 0));
+    }
+
+    #[test]
+    fn what_is_foreseen_is_told_to_the_store_of_its_unit_and_starts_nothing() {
+        let bench = Bench::new();
+        let foresee = |lun, bytes: &[u8]| {
+            let request = request(lun, bytes, &[], 0);
+            bench.nexus.foresee(request.lun, &request.cdb);
+        };
+        foresee(Lun::Unit(0), &[0x28, 0, 0, 0, 0, 3, 0, 0, 2, 0]);
+        foresee(Lun::Unit(0), &[0x8a, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 8, 0, 0]);
+        assert_eq!(*bench.disk.expected.lock(), [Seen::Read(1536, 1024), Seen::Write(2560, 4096)]);
+        // No unit, beyond its end, another command.
+        foresee(Lun::Unit(5), &[0x28, 0, 0, 0, 0, 3, 0, 0, 2, 0]);
+        foresee(Lun::Unit(0), &[0x2a, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 2, 0]);
+        foresee(Lun::Unit(0), &[0x35, 0, 0, 0, 0, 3, 0, 0, 2, 0]);
+        assert_eq!(bench.disk.expected.lock().len(), 2);
+        assert_eq!(*bench.disk.log.lock(), []);
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub(crate) struct Disk {
     anchored: spin::Mutex<Vec<Range<u64>>>,
     /// Every operation that came, without data.
     pub(crate) log: spin::Mutex<Vec<Seen>>,
+    /// Reads and writes that it was told to expect.
+    pub(crate) expected: spin::Mutex<Vec<Seen>>,
 }
 
 /// An operation as the store saw it.
@@ -104,6 +106,7 @@ impl Disk {
             error: spin::Mutex::new(None),
             anchored: spin::Mutex::new(Vec::new()),
             log: spin::Mutex::new(Vec::new()),
+            expected: spin::Mutex::new(Vec::new()),
         })
     }
 
@@ -177,6 +180,14 @@ impl Disk {
 impl Store for Disk {
     fn geometry(&self) -> Geometry {
         self.geometry.clone()
+    }
+
+    fn expect_read(&self, offset: u64, length: u32) {
+        self.expected.lock().push(Seen::Read(offset, length.into()));
+    }
+
+    fn expect_write(&self, offset: u64, length: u32) {
+        self.expected.lock().push(Seen::Write(offset, length.into()));
     }
 
     fn submit(&self, op: &Op) -> Submitted {

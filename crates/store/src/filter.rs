@@ -127,6 +127,10 @@ macro_rules! behind {
             self.behind.finish()
         }
 
+        fn expect_read(&self, offset: u64, length: u32) {
+            self.behind.expect_read(offset, length);
+        }
+
         fn expect_write(&self, offset: u64, length: u32) {
             self.behind.expect_write(offset, length);
         }

@@ -535,6 +535,9 @@ pub trait Store: Send + Sync + fmt::Debug {
         false
     }
 
+    /// A Read of this range is likely to be submitted soon.
+    fn expect_read(&self, _offset: u64, _length: u32) {}
+
     /// A Write of this range is likely to be submitted soon: its data is about to come.
     fn expect_write(&self, _offset: u64, _length: u32) {}
 

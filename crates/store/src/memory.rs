@@ -96,6 +96,10 @@ impl Store for Memory {
         Some(Usage { used, available: self.region.len() - used, shared: false })
     }
 
+    fn expect_read(&self, offset: u64, length: u32) {
+        self.region.prefetch_to_lend(offset, length as usize);
+    }
+
     fn expect_write(&self, offset: u64, length: u32) {
         // A block that no cache holds is otherwise waited for by whatever follows the copy.
         self.region.prefetch(offset, length as usize);

@@ -80,6 +80,10 @@ use mover::Mover;
 use store::Io;
 use store::IoResult;
 use store::foreign::Errand;
+use wire::iscsi::BHS_LEN;
+use wire::iscsi::BhsView;
+use wire::iscsi::Cdb;
+use wire::iscsi::OPCODE_SCSI_COMMAND;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
@@ -102,6 +106,9 @@ use crate::table::Table;
 
 /// A sleep whose end nobody has set.
 const REST_MAX: Duration = Duration::from_secs(60);
+
+/// Where the CDB is in the BHS of a SCSI Command (RFC 7143 §11.3).
+const CDB_AT: usize = 32;
 
 /// Events worth waking for while answers are held back.
 const HOLD_EVENTS: usize = 8;
@@ -198,6 +205,8 @@ struct Session {
     /// Logins that wait for the end of this session: reactor and connection.
     waiters: Vec<(usize, Key)>,
     closed: bool,
+    /// Its timer is set at the end of the turn.
+    to_arm: bool,
     commands: u64,
     bytes_in: u64,
     bytes_out: u64,
@@ -303,6 +312,7 @@ impl<P: Port> Pump<P> {
         self.serve_memory_queue();
         self.context.watch.laps.lap(Layer::Other);
         self.flush();
+        self.arm_sessions();
         self.context.watch.laps.lap(Layer::Send);
         debug_assert!(self.context.effects.is_empty(), "who has a view sees to what it means");
         if self.is_finished() {
@@ -391,11 +401,11 @@ impl<P: Port> Pump<P> {
     /// Bytes of a connection: READ and WRITE begin here.
     fn received(&mut self, key: Key, bytes: &[u8]) {
         let mut rest = bytes;
+        let now = self.context.port.now();
         // What came before may have ended it.
         while let Some(mut view) = self.connection(key)
             && (!rest.is_empty() || transport::has_more(&view.connection.mover))
         {
-            let now = view.context.port.now();
             let connection = &mut *view.connection;
             match &mut connection.phase {
                 Phase::Closing => return,
@@ -418,6 +428,7 @@ impl<P: Port> Pump<P> {
             rest = rest.get(taken..).unwrap_or_default();
             view.context.watch.laps.fed(taken);
             if let Some(event) = event {
+                view.foresee(rest);
                 let next = view.take_event(event, now);
                 self.settle_next(key, next);
             }
@@ -488,6 +499,18 @@ enum Settled {
 }
 
 impl<P: Port> ConnectionView<'_, P> {
+    /// While this command is carried out the memory can fetch what the next one is about.
+    #[inline]
+    fn foresee(&mut self, rest: &[u8]) {
+        let Ok(bhs) = BhsView::new_checked(rest) else { return };
+        if bhs.opcode() == OPCODE_SCSI_COMMAND
+            && let Some(cdb) = rest.get(CDB_AT..BHS_LEN).and_then(Cdb::new)
+            && let Some((_, Session { nexus: Some(nexus), .. }, _)) = self.session()
+        {
+            nexus.foresee(bhs.lun(), &cdb);
+        }
+    }
+
     /// What a mover made of bytes.
     fn take_event(&mut self, event: iscsi::datamover::Event, now: Instant) -> ToSettle {
         if let Phase::Login(login) = &mut self.connection.phase {
@@ -538,7 +561,7 @@ impl<P: Port> SessionView<'_, P> {
                 }
                 None if self.mover_events() => {}
                 None => {
-                    self.arm();
+                    self.arm_later();
                     return Settled::All;
                 }
             }
@@ -548,17 +571,16 @@ impl<P: Port> SessionView<'_, P> {
 
     /// Feeds what submitting and sending made of movers' events; false if there were none.
     fn mover_events(&mut self) -> bool {
-        let now = self.context.port.now();
-        let mut any = false;
+        let mut now = None;
         for (index, connection) in (0..).zip(&self.session.connections) {
             let Some(connection) = self.connections.get_mut(*connection) else { continue };
             while let Some(event) = connection.mover.poll_event() {
                 let id = ConnectionId(index);
+                let now = *now.get_or_insert_with(|| self.context.port.now());
                 self.session.machine.handle_event(id, event, &[], &[], now);
-                any = true;
             }
         }
-        any
+        now.is_some()
     }
 
     fn indicate(&mut self, indication: Indication) {

@@ -2,6 +2,7 @@
 //! The words of all groups of pages of a region.
 
 use super::words::Words;
+use crate::copy::prefetch;
 use crate::limits::PAGE;
 use crate::map::Mapping;
 use std::io;
@@ -32,6 +33,12 @@ impl Groups {
     pub(super) fn new(len: usize) -> io::Result<Self> {
         let count = len.div_ceil(GROUP);
         Ok(Self { words: Mapping::new(count * size_of::<Words>())?, count })
+    }
+
+    /// Has the processor bring the words of a group into its caches.
+    #[inline]
+    pub(super) fn prefetch(&self, group: usize) {
+        prefetch(self.words.at(group * size_of::<Words>()).as_ptr(), size_of::<Words>());
     }
 
     #[inline]

@@ -537,6 +537,7 @@ impl<P: Port> ConnectionView<'_, P> {
             ios: 0,
             waiters: Vec::new(),
             closed: false,
+            to_arm: false,
             commands: 0,
             bytes_in: 0,
             bytes_out: 0,

@@ -47,6 +47,8 @@ pub(super) struct Context<P> {
     pub(super) answers: Vec<Answer>,
     pub(super) managements: Managements,
     pub(super) timers: Timers,
+    /// Sessions whose timers are to be set.
+    pub(super) to_arm: Vec<Key>,
     /// Local connections, whose messages nobody brings.
     pub(super) locals: Vec<Key>,
     /// Connections over adapters that are to be looked at once more.

@@ -65,6 +65,7 @@ impl<P: Port> Pump<P> {
             answers: Vec::new(),
             managements: Managements::default(),
             timers: Timers::new(),
+            to_arm: Vec::new(),
             locals: Vec::new(),
             stirred: Vec::new(),
             knocks: Vec::new(),
@@ -181,6 +182,17 @@ impl<P: Port> Pump<P> {
         shared.registry.release(&session.identity, session.tsih);
         for (reactor, connection) in session.waiters {
             shared.mailboxes[reactor].send(Letter::Vacated { connection });
+        }
+    }
+
+    /// Sets the timers of sessions that something has happened to.
+    pub(super) fn arm_sessions(&mut self) {
+        while let Some(key) = self.context.to_arm.pop() {
+            let Some(view) = self.session(key) else { continue };
+            view.session.to_arm = false;
+            if let Some(deadline) = view.session.machine.poll_timeout() {
+                view.context.timers.set(token(Kind::SessionTimer, key).0, deadline);
+            }
         }
     }
 
@@ -399,9 +411,11 @@ impl<P: Port> SessionView<'_, P> {
         session.machine.targets(records);
     }
 
-    pub(super) fn arm(&mut self) {
-        if let Some(deadline) = self.session.machine.poll_timeout() {
-            self.context.timers.set(token(Kind::SessionTimer, self.key).0, deadline);
+    /// A timer is set once for all that a turn brings.
+    #[inline]
+    pub(super) fn arm_later(&mut self) {
+        if !std::mem::replace(&mut self.session.to_arm, true) {
+            self.context.to_arm.push(self.key);
         }
     }
 
