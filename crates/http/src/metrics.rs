@@ -103,6 +103,35 @@ mod tests {
         all
     }
 
+    /// What Prometheus and Grafana ask for is there.
+    #[test]
+    fn alerts_and_dashboard_name_metrics_that_there_are() {
+        const RULES: &str = include_str!("../../../packaging/monitoring/lunwire.rules.yml");
+        const TESTS: &str = include_str!("../../../packaging/monitoring/lunwire.test.yml");
+        const DASHBOARD: &str = include_str!("../../../packaging/monitoring/grafana.json");
+        let known: Vec<String> = families()
+            .iter()
+            .flat_map(|(family, _)| {
+                let name = family.full_name();
+                match family.kind.name() {
+                    "histogram" => {
+                        ["_bucket", "_count", "_sum"].map(|end| format!("{name}{end}")).to_vec()
+                    }
+                    _ => vec![name],
+                }
+            })
+            .collect();
+        for (file, text) in [("rules", RULES), ("tests", TESTS), ("dashboard", DASHBOARD)] {
+            let words = text.split(|one: char| !one.is_ascii_alphanumeric() && one != '_');
+            let named: Vec<&str> = words.filter(|word| word.starts_with("lunwire_")).collect();
+            assert!(named.len() > 10, "{file}");
+            for name in named {
+                assert!(known.iter().any(|one| one == name), "{file}: no metric {name}");
+            }
+        }
+        assert!(serde_json::from_str::<serde_json::Value>(DASHBOARD).is_ok());
+    }
+
     #[test]
     fn the_page_of_the_documentation_names_all_metrics_and_no_other() {
         const PAGE: &str = include_str!("../../../docs/METRICS.md");

@@ -64,7 +64,8 @@ impl LogicalUnit {
     }
 
     /// The space that the unit takes and that is left for it, if that is known.
-    pub(crate) fn usage(&self) -> Option<Usage> {
+    #[must_use]
+    pub fn usage(&self) -> Option<Usage> {
         let space = self.space();
         self.store().usage().or_else(|| {
             space.noted.load(Ordering::Acquire).then(|| Usage {

@@ -4,6 +4,7 @@
 use scsi::LogicalUnit;
 use scsi::Totals;
 use store::Elsewhere;
+use store::Usage;
 use wire::scsi::protection::ProtectionType;
 
 use crate::authentication::Demand;
@@ -55,6 +56,9 @@ pub struct LunSnapshot {
     pub astray: Option<&'static str>,
     /// The bytes that are left behind it, where these are less than hosts see.
     pub shrunk: Option<u64>,
+    /// The space that it takes and that is left for it, where that is known: of a file as it was at
+    /// the last look.
+    pub usage: Option<Usage>,
     /// Who answers for it, if that is somebody elsewhere.
     pub elsewhere: Option<Elsewhere>,
     /// Commands are told BUSY until work of commands that have ended is over.
@@ -95,6 +99,7 @@ impl Target {
             lost_writes: may_have_lost_writes(unit),
             astray: self.astray_file_of(unit),
             shrunk: self.shrunk_bytes_of(unit),
+            usage: unit.usage(),
             elsewhere: unit.store().elsewhere(),
             is_fenced: unit.is_fenced(),
             totals: unit.figures(),

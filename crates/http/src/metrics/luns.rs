@@ -75,6 +75,22 @@ pub(super) const EACH: Table<LunSnapshot> = Table {
             |lun| lun.shrunk.map(Value::Number),
         ),
         Column::new(
+            Family::gauge(
+                "lunwire_lun_used",
+                Some(In::Bytes),
+                "Space that its store takes: of a thin file that of its blocks",
+            ),
+            |lun| lun.usage.and_then(|usage| number(usage.used)),
+        ),
+        Column::new(
+            Family::gauge(
+                "lunwire_lun_available",
+                Some(In::Bytes),
+                "Space that is left for it, which others may take, too: that of the file system",
+            ),
+            |lun| lun.usage.and_then(|usage| number(usage.available)),
+        ),
+        Column::new(
             Family::gauge("lunwire_lun_busy", None, "1 if commands are told BUSY, else 0"),
             |lun| {
                 let elsewhere = lun.elsewhere.is_some_and(|elsewhere| elsewhere.is_busy);

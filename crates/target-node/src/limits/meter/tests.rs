@@ -139,7 +139,8 @@ proptest! {
         // Who comes first has all of the burst.
         let slack = (SLACK * 2 + BURST).as_secs_f64() * rate as f64;
         let largest = *sizes.iter().max().unwrap();
-        prop_assert!((most - least) as f64 <= 2.0 * largest as f64 + slack, "{:?} of {}", all, rate);
+        let apart = (most - least) as f64;
+        prop_assert!(apart <= 2.0 * largest as f64 + slack, "{:?} of {}", all, rate);
         // And all of the rate is used.
         let sum: u64 = all.iter().sum();
         let least = 0.95 * 4.0 * rate as f64 - largest as f64;
