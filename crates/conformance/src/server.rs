@@ -145,6 +145,7 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
         sessions_max: target::SESSIONS_MAX,
         connections: target::ConnectionLimits::default(),
         hide_targets: false,
+        limits: Vec::new(),
     }
 }
 

@@ -541,6 +541,7 @@ impl Draft {
             sessions_max: self.sessions_max,
             connections: self.connections,
             hide_targets: self.hide_targets,
+            limits: self.limits(),
         };
         Ok(Opened { state_folder, plan, made })
     }

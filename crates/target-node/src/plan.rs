@@ -9,6 +9,7 @@ use engine::ppe::Idle;
 
 use crate::adapters::Adapters;
 use crate::authentication::AuthenticationPolicy;
+use crate::limits::Limit;
 use crate::node::Node;
 use crate::node::Portal;
 use crate::rdma::Rdma;
@@ -63,6 +64,8 @@ pub struct Plan {
     pub connections: ConnectionLimits,
     /// Whether a target that an initiator may not use looks to it like one that is not there.
     pub hide_targets: bool,
+    /// How much disks and initiators may have, by target ([`Target::limit`](crate::Target::limit)).
+    pub limits: Vec<(String, Vec<Limit>)>,
 }
 
 impl Plan {
@@ -92,6 +95,7 @@ impl Plan {
             sessions_max: SESSIONS_MAX,
             connections: ConnectionLimits::default(),
             hide_targets: false,
+            limits: Vec::new(),
         }
     }
 }

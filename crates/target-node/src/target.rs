@@ -236,6 +236,8 @@ impl Target {
         }
         let registry = Registry::new(plan.sessions_max);
         registry.keep_room_for_proof(nodes.takes_proof());
+        let limits = Limits::default();
+        limits.set(plan.limits);
         let shared = Arc::new(Shared {
             catalogue: Catalogue::new(nodes),
             challenges: Challenges::default(),
@@ -244,7 +246,7 @@ impl Target {
             mailboxes,
             board: Board::default(),
             silences: Silences::default(),
-            limits: Limits::default(),
+            limits,
             slow: Slow::default(),
             files: Files::new(plan.stores),
             login_timeout: plan.login_timeout,
@@ -415,9 +417,9 @@ impl Target {
         self.shared.slow.set(after);
     }
 
-    /// From now on these limits, by target, and no other; a target begins with none. What a limit
-    /// holds that is another now, or none, looks at once whether it may go on. Sessions that are
-    /// more than an initiator may have stay.
+    /// From now on these limits, by target, in the place of those before, which are its plan's at
+    /// first. What a limit holds that is another now, or none, looks at once whether it may go on.
+    /// Sessions that are more than an initiator may have stay.
     pub fn limit(&self, limits: impl IntoIterator<Item = (String, Vec<Limit>)>) {
         self.shared.limit(limits);
     }

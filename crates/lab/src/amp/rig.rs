@@ -215,6 +215,7 @@ fn plan(division: Division, places: Places) -> Result<Plan, Error> {
         sessions_max: target::SESSIONS_MAX,
         connections: target::ConnectionLimits::default(),
         hide_targets: false,
+        limits: Vec::new(),
     })
 }
 

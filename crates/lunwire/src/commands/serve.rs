@@ -121,7 +121,6 @@ fn serve(options: &ServeOptions, draft: Draft, log: &Log, sandbox: Sandbox) -> R
         }
     };
     target.tell_slow_commands(draft.slow());
-    target.limit(draft.limits());
     *state.target.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&target);
     let last_word = log.clone();
     target::end_process_on_panic(&target, move || last_word.flush());

@@ -171,6 +171,7 @@ mod tests {
             age_s: 1,
             reactor: 0,
             tasks: 3,
+            held: 0,
             commands,
             read_bytes,
             written_bytes,
