@@ -54,6 +54,11 @@ fn drive(harness: fn(&[u8])) {
 }
 
 #[test]
+fn http() {
+    drive(lunwire_fuzz::http);
+}
+
+#[test]
 fn login() {
     drive(lunwire_fuzz::login);
 }
