@@ -26,7 +26,7 @@ fn of(of: Limited, operations: u64, bytes: u64) -> Limit {
 }
 
 fn limit(server: &Server, limits: &[Limit]) {
-    server.target().limit([(TARGET.to_owned(), limits.to_vec())]);
+    server.target().limit(vec![(TARGET.to_owned(), limits.to_vec())]);
 }
 
 fn held(server: &Server) -> usize {

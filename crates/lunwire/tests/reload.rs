@@ -686,3 +686,24 @@ fn limits_are_what_the_file_and_orders_say() {
         assert!(status != 0 && said.contains(told), "{order:?}: {said}");
     }
 }
+
+/// With what a slow command has spent its time tells of limits, too.
+#[test]
+fn a_command_that_a_limit_holds_is_slow_by_that() {
+    let limit = "[[target.limit]]\ninitiator = \"*\"\niops = 5\n";
+    let config = config(&[format!("{}{limit}", target("a", ""))]);
+    let daemon = Daemon::start(&format!("slow = \"50ms\"\n{config}"));
+    let data = daemon.folder.path().join("data");
+    std::fs::write(&data, [7; 512]).unwrap();
+    for _ in 0..3 {
+        support::good(&["write", &daemon.url("a", 0), data.to_str().unwrap()]);
+    }
+    daemon.expect_log("was slow");
+    let log = daemon.log();
+    let line = log.lines().find(|line| line.contains("was slow")).unwrap();
+    let spent = |word: &str| -> f64 {
+        let text = line.split(&format!("{word}=")).nth(1).unwrap();
+        text.split(' ').next().unwrap().parse().unwrap()
+    };
+    assert!(spent("limits_ms") > 0.9 * spent("took_ms") - 5.0, "{line}");
+}

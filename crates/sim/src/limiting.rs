@@ -22,7 +22,7 @@ impl Run {
             bytes: NonZeroU64::new(bytes),
             sessions: None,
         });
-        served.limit([(target_name(machine.desk), limits.collect())]);
+        served.limit(vec![(target_name(machine.desk), limits.collect())]);
         let mut world = self.world.borrow_mut();
         world.tally.mark("limited");
         machine.desks.iter().for_each(|desk| world.rouse(*desk));
@@ -36,7 +36,7 @@ impl Run {
             if served.holdings().any(|held| held.held > 0) {
                 world.tally.mark("held commands set free");
             }
-            served.limit([]);
+            served.limit(Vec::new());
             machine.desks.iter().for_each(|desk| world.rouse(*desk));
         }
     }

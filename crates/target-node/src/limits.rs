@@ -7,7 +7,6 @@
 
 pub(crate) mod meter;
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -86,10 +85,11 @@ pub(crate) struct Limits {
     table: Mutex<Table>,
 }
 
+/// Lists: there are few, and who has a session looks for his own when they change.
 #[derive(Debug, Default)]
 struct Table {
     generations: u64,
-    targets: BTreeMap<String, BTreeMap<Limited, Entry>>,
+    targets: Vec<(String, Vec<Entry>)>,
 }
 
 #[derive(Debug)]
@@ -98,7 +98,7 @@ struct Entry {
     /// Of [`Limited::EachInitiator`] what nobody asks.
     meter: Arc<Meter>,
     /// By name of the initiator, as long as it has a session.
-    each: BTreeMap<String, Arc<Meter>>,
+    each: Vec<(String, Arc<Meter>)>,
     /// Of those who have gone.
     gone: Totals,
 }
@@ -132,22 +132,27 @@ impl Limits {
 
     /// From now on these, by target, and no other. Who has waited for one that goes finds it
     /// lifted.
-    pub(crate) fn set(&self, limits: impl IntoIterator<Item = (String, Vec<Limit>)>) {
+    pub(crate) fn set(&self, limits: Vec<(String, Vec<Limit>)>) {
         let mut table = self.table();
         let mut old = std::mem::take(&mut table.targets);
         for (target, limits) in limits {
-            let mut before = old.remove(&target).unwrap_or_default();
-            let entries = limits.into_iter().map(|limit| {
-                let entry = before.remove(&limit.of);
-                (limit.of.clone(), Entry::of(limit, entry))
-            });
-            let entries: BTreeMap<Limited, Entry> = entries.collect();
-            before.into_values().for_each(|entry| entry.lift());
-            if !entries.is_empty() {
-                table.targets.insert(target, entries);
+            if limits.is_empty() {
+                continue;
             }
+            let before = old.iter_mut().find(|(name, _)| *name == target);
+            let mut nothing = Vec::new();
+            let before = before.map_or(&mut nothing, |(_, entries)| entries);
+            let mut entries = Vec::new();
+            for limit in limits {
+                let place = before.iter().position(|entry| entry.limit.of == limit.of);
+                let entry = place.map(|place| before.swap_remove(place));
+                entries.push(Entry::of(limit, entry));
+            }
+            table.targets.push((target, entries));
         }
-        old.into_values().flat_map(BTreeMap::into_values).for_each(|entry| entry.lift());
+        for entry in old.iter().flat_map(|(_, entries)| entries) {
+            entry.set(Rates::default());
+        }
         table.generations += 1;
         let generation = if table.targets.is_empty() { 0 } else { table.generations };
         self.generation.store(generation, Ordering::Release);
@@ -156,20 +161,23 @@ impl Limits {
     /// Those of a session.
     pub(crate) fn meters(&self, target: &str, initiator: &str) -> Meters {
         let mut table = self.table();
-        let Some(entries) = table.targets.get_mut(target) else { return Meters::default() };
-        let luns = entries.iter().filter_map(|(of, entry)| match of {
-            Limited::Lun(number) => Some((*number, Arc::clone(&entry.meter))),
-            _ => None,
-        });
-        let luns = luns.collect();
-        let initiator = match entries.get(&Limited::Initiator(initiator.to_owned())) {
-            Some(entry) => Some(Arc::clone(&entry.meter)),
-            None => {
-                let each = entries.get_mut(&Limited::EachInitiator);
-                each.map(|entry| entry.meter_of(initiator))
+        let mut meters = Meters::default();
+        let Some(entries) = table.of(target) else { return meters };
+        let mut each = None;
+        for entry in entries {
+            match &entry.limit.of {
+                Limited::Lun(number) => meters.luns.push((*number, Arc::clone(&entry.meter))),
+                Limited::Initiator(name) if name == initiator => {
+                    meters.initiator = Some(Arc::clone(&entry.meter));
+                }
+                Limited::Initiator(_) => {}
+                Limited::EachInitiator => each = Some(entry),
             }
-        };
-        Meters { initiator, luns }
+        }
+        if meters.initiator.is_none() {
+            meters.initiator = each.map(|entry| entry.meter_of(initiator));
+        }
+        meters
     }
 
     /// How many sessions an initiator may have with a target.
@@ -177,10 +185,14 @@ impl Limits {
         if self.generation() == 0 {
             return None;
         }
-        let table = self.table();
-        let entries = table.targets.get(target)?;
-        let own = entries.get(&Limited::Initiator(initiator.to_owned()));
-        let entry = own.or_else(|| entries.get(&Limited::EachInitiator))?;
+        let mut table = self.table();
+        let entries = table.of(target)?;
+        let is_own = |entry: &&Entry| match &entry.limit.of {
+            Limited::Initiator(name) => name == initiator,
+            _ => false,
+        };
+        let is_each = |entry: &&Entry| entry.limit.of == Limited::EachInitiator;
+        let entry = entries.iter().find(is_own).or_else(|| entries.iter().find(is_each))?;
         let sessions = entry.limit.sessions?;
         Some(usize::try_from(sessions.get()).unwrap_or(usize::MAX))
     }
@@ -189,13 +201,20 @@ impl Limits {
     pub(crate) fn snapshot(&self) -> Vec<LimitSnapshot> {
         let table = self.table();
         let all = table.targets.iter();
-        let all = all.flat_map(|(target, entries)| entries.values().map(move |it| (target, it)));
+        let all = all.flat_map(|(target, entries)| entries.iter().map(move |it| (target, it)));
         all.map(|(target, entry)| {
             let Totals { begun, held } = entry.totals();
             let (target, limit) = (target.clone(), entry.limit.clone());
             LimitSnapshot { target, limit, disk: None, begun, held }
         })
         .collect()
+    }
+}
+
+impl Table {
+    fn of(&mut self, target: &str) -> Option<&mut Vec<Entry>> {
+        let (_, entries) = self.targets.iter_mut().find(|(name, _)| name == target)?;
+        Some(entries)
     }
 }
 
@@ -213,19 +232,15 @@ impl Entry {
 
     fn set(&self, rates: Rates) {
         self.meter.set(rates);
-        self.each.values().for_each(|meter| meter.set(rates));
-    }
-
-    fn lift(&self) {
-        self.set(Rates::default());
+        self.each.iter().for_each(|(_, meter)| meter.set(rates));
     }
 
     fn meter_of(&mut self, initiator: &str) -> Arc<Meter> {
-        if let Some(meter) = self.each.get(initiator) {
+        if let Some((_, meter)) = self.each.iter().find(|(name, _)| name == initiator) {
             return Arc::clone(meter);
         }
         let gone = &mut self.gone;
-        self.each.retain(|_, meter| {
+        self.each.retain(|(_, meter)| {
             let stays = Arc::strong_count(meter) > 1;
             if !stays {
                 *gone = gone.and(meter.totals());
@@ -234,12 +249,12 @@ impl Entry {
         });
         let meter = Arc::<Meter>::default();
         meter.set(Rates { operations: self.limit.operations, bytes: self.limit.bytes });
-        self.each.insert(initiator.to_owned(), Arc::clone(&meter));
+        self.each.push((initiator.to_owned(), Arc::clone(&meter)));
         meter
     }
 
     fn totals(&self) -> Totals {
-        let each = self.each.values().map(|meter| meter.totals());
+        let each = self.each.iter().map(|(_, meter)| meter.totals());
         each.fold(self.gone.and(self.meter.totals()), Totals::and)
     }
 }
@@ -263,7 +278,7 @@ mod tests {
         assert_eq!(limits.sessions_max("t", "a"), None);
         let of_a = limit(Limited::Initiator("a".into()), 1);
         let all = [limit(Limited::Lun(3), 1), limit(Limited::EachInitiator, 1), of_a];
-        limits.set([("t".to_owned(), all.to_vec())]);
+        limits.set(vec![("t".to_owned(), all.to_vec())]);
         assert_ne!(limits.generation(), 0);
         let of = |initiator| limits.meters("t", initiator);
         let [a, b, c] = ["a", "b", "c"].map(|name| of(name).initiator.unwrap());
@@ -276,25 +291,27 @@ mod tests {
         // Names that come and go leave nothing.
         drop((b, c));
         of("d");
-        assert_eq!(limits.table().targets["t"][&Limited::EachInitiator].each.len(), 1);
+        let kept: usize =
+            limits.table().of("t").unwrap().iter().map(|entry| entry.each.len()).sum();
+        assert_eq!(kept, 1);
         assert_eq!(limits.snapshot().len(), 3);
     }
 
     #[test]
     fn what_is_lifted_holds_nobody() {
         let limits = Limits::default();
-        limits.set([("t".to_owned(), vec![limit(Limited::Lun(0), 1)])]);
+        limits.set(vec![("t".to_owned(), vec![limit(Limited::Lun(0), 1)])]);
         let meter = Arc::clone(&limits.meters("t", "a").luns[0].1);
         let mut flow = Standing::default();
         assert_eq!(flow.ask(&meter, Instant(0), 0), None);
         assert!(flow.ask(&meter, Instant(0), 0).is_some());
         let before = limits.generation();
-        limits.set([("t".to_owned(), vec![limit(Limited::Lun(0), 2)])]);
+        limits.set(vec![("t".to_owned(), vec![limit(Limited::Lun(0), 2)])]);
         assert_ne!(limits.generation(), before);
         assert!(Arc::ptr_eq(&meter, &limits.meters("t", "a").luns[0].1), "it stays the same one");
         assert_eq!(flow.ask(&meter, Instant(0), 0), None, "with a full bucket");
         assert!(flow.ask(&meter, Instant(0), 0).is_some());
-        limits.set([]);
+        limits.set(Vec::new());
         assert_eq!(limits.generation(), 0);
         assert_eq!(flow.ask(&meter, Instant(0), 0), None);
     }

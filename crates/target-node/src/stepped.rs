@@ -127,7 +127,7 @@ impl<P: Port> SteppedTarget<P> {
     }
 
     /// See [`Target::limit`](crate::Target::limit).
-    pub fn limit(&self, limits: impl IntoIterator<Item = (String, Vec<Limit>)>) {
+    pub fn limit(&self, limits: Vec<(String, Vec<Limit>)>) {
         self.shared.limit(limits);
     }
 

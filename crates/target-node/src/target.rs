@@ -420,7 +420,7 @@ impl Target {
     /// From now on these limits, by target, in the place of those before, which are its plan's at
     /// first. What a limit holds that is another now, or none, looks at once whether it may go on.
     /// Sessions that are more than an initiator may have stay.
-    pub fn limit(&self, limits: impl IntoIterator<Item = (String, Vec<Limit>)>) {
+    pub fn limit(&self, limits: Vec<(String, Vec<Limit>)>) {
         self.shared.limit(limits);
     }
 

@@ -51,10 +51,17 @@ pub(super) fn from_file(
     for entry in &target.limit {
         let of = limited(source, target, entry, numbers, &limits);
         let limit = of.and_then(|of| limit(source, target, entry, of));
-        limits.extend(wrong.take(limit));
+        if let Some(limit) = wrong.take(limit) {
+            insert(&mut limits, limit);
+        }
     }
-    limits.sort_by(|one, other| one.of.cmp(&other.of));
     limits
+}
+
+/// In the order of what is limited.
+fn insert(limits: &mut Vec<Limit>, limit: Limit) {
+    let at = limits.partition_point(|other| other.of < limit.of);
+    limits.insert(at, limit);
 }
 
 fn limited(
@@ -169,8 +176,7 @@ impl DraftTarget {
     pub(crate) fn set_limit(&mut self, limit: Limit) {
         self.limits.retain(|other| other.of != limit.of);
         if !is_none(&limit) {
-            self.limits.push(limit);
-            self.limits.sort_by(|one, other| one.of.cmp(&other.of));
+            insert(&mut self.limits, limit);
         }
     }
 

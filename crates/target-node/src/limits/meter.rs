@@ -12,7 +12,6 @@
 //! in line do may go first by [`SLACK`]: reactors look in turn, and need not wait for each other.
 //! No more than that: the first one gets what it needs, however much that is.
 
-use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -74,8 +73,8 @@ struct Inner {
     /// How far the line is, in virtual time.
     reached: u64,
     turns: u64,
-    /// Those that wait: where they begin, and their number.
-    line: BTreeSet<(u64, u64)>,
+    /// Those that wait, in order: where they begin, and their number.
+    line: Vec<(u64, u64)>,
     totals: Totals,
 }
 
@@ -112,7 +111,10 @@ struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.meter.inner().line.remove(&(self.start, self.turn));
+        let mut inner = self.meter.inner();
+        if let Ok(at) = inner.line.binary_search(&(self.start, self.turn)) {
+            inner.line.remove(at);
+        }
     }
 }
 
@@ -172,7 +174,8 @@ impl Standing {
             let turn = inner.turns;
             inner.turns += 1;
             inner.totals.held += 1;
-            inner.line.insert((start, turn));
+            let at = inner.line.partition_point(|other| *other < (start, turn));
+            inner.line.insert(at, (start, turn));
             self.place = Some(Place { meter: Arc::clone(meter), start, turn });
             return waits;
         }

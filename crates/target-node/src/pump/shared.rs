@@ -61,7 +61,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// From now on these limits; who waits for one looks again.
-    pub(crate) fn limit(&self, limits: impl IntoIterator<Item = (String, Vec<Limit>)>) {
+    pub(crate) fn limit(&self, limits: Vec<(String, Vec<Limit>)>) {
         self.limits.set(limits);
         self.mailboxes.iter().for_each(Mailbox::stir);
     }
