@@ -69,7 +69,7 @@ sim-long: ## The same for an hour, or SECONDS_SIM
 	@scripts/sim $${SECONDS_SIM:-3600}
 
 interop: build ## libiscsi, QEMU, tgt, istgt, kill -9 and hostile input against a running server
-	@scripts/test setup libiscsi paths qemu chap foreign-targets kill9 reservations modes wipes bad-input \
+	@scripts/test setup libiscsi paths qemu chap foreign-targets kill9 take-over reservations modes wipes bad-input \
 	    login-flood discovery isns store-faults inventory boot
 
 vm-test: build ## All that a virtual machine tests

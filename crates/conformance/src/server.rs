@@ -125,6 +125,7 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
     ];
     Plan {
         portals: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
+        listening: Vec::new(),
         nodes,
         discovery: AuthenticationPolicy::default(),
         stores,

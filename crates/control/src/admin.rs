@@ -2,6 +2,7 @@
 //! What a running daemon can be asked through its control socket: one JSON line each way.
 
 mod load;
+mod take_over;
 
 use serde::Deserialize;
 use serde::Serialize;
@@ -9,6 +10,16 @@ use serde::Serialize;
 pub use load::Load;
 pub use load::LunLoad;
 pub use load::SessionLoad;
+pub use take_over::AddedLun;
+pub use take_over::Carried;
+pub use take_over::CarriedReservations;
+pub use take_over::CarriedState;
+pub use take_over::Offer;
+pub use take_over::OfferedSocket;
+pub use take_over::RemovedLun;
+pub use take_over::SocketKind;
+pub use take_over::TAKE_OVER_PROTOCOL;
+pub use take_over::Word;
 
 /// Longest request, bytes: one carries a path, which the system bounds to 4096 and JSON may double.
 pub const REQUEST_LEN_MAX: usize = 16 << 10;
@@ -127,6 +138,13 @@ pub enum Request {
     },
     /// Write down what is served as a configuration file.
     Dump,
+    /// Hand over sockets, disks and state to the process that asks.
+    TakeOver {
+        /// See [`TAKE_OVER_PROTOCOL`].
+        protocol: u32,
+        /// Version of the program that asks.
+        version: String,
+    },
     /// Make a file with the present content of a disk.
     SnapshotLun {
         /// The target; none where there is only one.
@@ -176,6 +194,8 @@ pub enum Reply {
         /// By target, number and group.
         groups: Vec<PortGroup>,
     },
+    /// To `TakeOver`; what follows is told in [`Word`]s.
+    Offer(Offer),
     /// To an order that was carried out.
     Done,
     /// To `ResizeLun`.

@@ -4,6 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 use std::thread::JoinHandle;
@@ -69,6 +70,25 @@ impl Listener {
             Ok(Self { socket, address })
         };
         bound().map_err(|source| HttpError::Listen(target::Error::Listen { address, source }))
+    }
+
+    /// One that somebody has bound.
+    ///
+    /// # Errors
+    /// It is no socket that listens over TCP.
+    pub fn at(socket: OwnedFd) -> io::Result<Self> {
+        let socket = TcpListener::from(socket);
+        socket.set_nonblocking(true)?;
+        let address = socket.local_addr()?;
+        Ok(Self { socket, address })
+    }
+
+    /// Another descriptor of the same socket.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn socket(&self) -> io::Result<OwnedFd> {
+        Ok(self.socket.try_clone()?.into())
     }
 }
 

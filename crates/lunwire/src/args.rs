@@ -231,6 +231,10 @@ pub(crate) struct ServeOptions {
     /// Have FILE read again, as by `lunwire reload`, whenever it changes
     #[arg(long, requires = "config")]
     pub(crate) watch: bool,
+    /// Take over from the daemon at the control socket: its sockets, disks and state, so that hosts
+    /// see no more than a reconnect. Without one it is a start like any other
+    #[arg(long)]
+    pub(crate) take_over: bool,
     /// Address or name to listen on (repeatable); port 0 picks a free one [default: 127.0.0.1:3260]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Vec<String>,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From configuration file and options to a plan: every value checked, every error with its place.
 
+mod carried;
 mod check;
 mod difference;
 mod document;
@@ -144,6 +145,8 @@ pub(crate) struct Draft {
     pub(crate) default_disk: bool,
     discovery: AuthenticationPolicy,
     accounts: Accounts,
+    /// The disks that file and options have: target, number, store. Orders change nothing of it.
+    as_read: Vec<(String, u16, String)>,
 }
 
 /// What a configuration has of iSER.
@@ -168,7 +171,7 @@ pub(crate) struct Opened {
 }
 
 impl Draft {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             source: None,
             listen: Vec::new(),
@@ -200,6 +203,7 @@ impl Draft {
             default_disk: false,
             discovery: AuthenticationPolicy::default(),
             accounts: Accounts::default(),
+            as_read: Vec::new(),
         }
     }
 
@@ -237,6 +241,7 @@ impl Draft {
         if options.markers {
             draft.targets.iter_mut().for_each(|target| target.settings.markers = true);
         }
+        draft.as_read = draft.places().collect();
         Ok(draft)
     }
 
@@ -522,6 +527,7 @@ impl Draft {
         };
         let plan = Plan {
             portals: self.portals(),
+            listening: Vec::new(),
             nodes,
             discovery: self.discovery.clone(),
             stores,

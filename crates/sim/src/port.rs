@@ -223,7 +223,13 @@ impl Port for SimPort {
                     false => world.close_end(id, side, false),
                 }
             }
-            Some(Place::Listener) => world.desks[self.desk].accepting = None,
+            Some(Place::Listener) => {
+                let desk = &mut world.desks[self.desk];
+                if let Some(token) = desk.accepting.take() {
+                    let errno = rustix::io::Errno::CANCELED.raw_os_error();
+                    desk.events.push_back((token, Event::AcceptFailed { errno }));
+                }
+            }
             None => {}
         }
     }

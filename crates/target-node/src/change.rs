@@ -168,9 +168,14 @@ impl Target {
         self.registry().keep_room_for_proof(next.takes_proof());
         let mut changed = Changed::default();
         for (fd, address) in sockets {
+            // Without a second descriptor it is served, and cannot be handed over.
+            if let Err(error) = self.doors().add(&fd, address) {
+                tracing::warn!(portal = %address, %error, "a socket cannot be kept for later");
+            }
             self.ask_listener(&mut changed, |reply| Letter::Listen { fd, address, reply });
         }
         for address in change.unlisten {
+            self.doors().remove(address);
             self.ask_listener(&mut changed, |reply| Letter::Unlisten { address, reply });
         }
         let seconds = u16::try_from(change.grace.as_secs()).unwrap_or(u16::MAX);

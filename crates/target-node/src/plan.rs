@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a target needs to start.
 
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use capture::Capture;
@@ -22,6 +24,8 @@ use crate::strangers::ConnectionLimits;
 pub struct Plan {
     /// Addresses to listen on.
     pub portals: Vec<Portal>,
+    /// Sockets that listen at some of them already, by their address in `portals`.
+    pub listening: Vec<(SocketAddr, OwnedFd)>,
     /// What to serve.
     pub nodes: Vec<Node>,
     /// What initiators have to prove in discovery sessions.
@@ -76,6 +80,7 @@ impl Plan {
     pub fn new(portals: Vec<Portal>, nodes: Vec<Node>, stores: Stores) -> Self {
         Self {
             portals,
+            listening: Vec::new(),
             nodes,
             discovery: AuthenticationPolicy::default(),
             stores,

@@ -2,11 +2,11 @@
 //! A running target: starts its reactors, and answers for all of them.
 
 mod closing;
+mod doors;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -60,6 +60,8 @@ use crate::slow::Slow;
 use crate::stopwatch::Times;
 use crate::stores::Files;
 use crate::strangers::Strangers;
+
+use self::doors::Doors;
 
 /// Reactors that do not answer a letter for so long are given up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -179,6 +181,8 @@ pub struct Target {
     shared: Arc<Shared>,
     /// Where frames are taken; empty once stopped.
     stations: Mutex<Vec<Station>>,
+    /// The sockets that reactors listen at, for who is to have them after us.
+    doors: Doors,
     /// Empty once stopped.
     threads: Mutex<Vec<JoinHandle<()>>>,
     isns: NameService,
@@ -198,18 +202,21 @@ impl Target {
     /// # Errors
     /// If a name is none, or a portal, the engine, a thread or its buffers cannot be had; nothing
     /// is left running then.
-    pub fn start(plan: Plan) -> Result<Self, Error> {
+    pub fn start(mut plan: Plan) -> Result<Self, Error> {
         plan.nodes.iter().try_for_each(Node::check)?;
-        let mut listeners = Vec::new();
+        let mut there = std::mem::take(&mut plan.listening);
+        let (doors, mut listeners) = (Doors::default(), Vec::new());
         let mut portals = Vec::new();
         for portal in plan.portals.iter().copied() {
-            let address = portal.address;
-            let failed = |source| Error::Listen { address, source };
-            let listener = TcpListener::from(engine::listen(address).map_err(failed)?);
-            let address = listener.local_addr().map_err(failed)?;
+            let wanted = portal.address;
+            let failed = |source| Error::Listen { address: wanted, source };
+            let (listener, address) = doors::open(wanted, &mut there).map_err(failed)?;
+            doors.add(&listener, address).map_err(failed)?;
             portals.push(Portal { address, ..portal });
-            listeners.push((OwnedFd::from(listener), address));
+            listeners.push((listener, address));
         }
+        // Nobody listens at the others any more.
+        drop(there);
         let (mut adapters, adapter_portals) = plan.adapters.listen(&portals)?;
         // What comes before all has begun is closed again.
         let begun = Arc::new(OnceLock::new());
@@ -270,6 +277,7 @@ impl Target {
         Ok(Self {
             shared,
             stations: Mutex::new(stations),
+            doors,
             threads: Mutex::new(threads),
             isns,
             engine: engine.name(),
@@ -278,6 +286,19 @@ impl Target {
             occupied: Occupied::default(),
             shrunk: Mutex::default(),
         })
+    }
+
+    pub(crate) const fn doors(&self) -> &Doors {
+        &self.doors
+    }
+
+    /// The sockets that it listens at, by their addresses, for who is to listen there when it has
+    /// stopped: connections wait in them meanwhile.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn listening(&self) -> io::Result<Vec<(SocketAddr, OwnedFd)>> {
+        self.doors.copies()
     }
 
     /// Every disk: target, number, unit.

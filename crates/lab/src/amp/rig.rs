@@ -191,6 +191,7 @@ fn plan(division: Division, places: Places) -> Result<Plan, Error> {
     };
     Ok(Plan {
         portals: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
+        listening: Vec::new(),
         nodes: vec![node],
         discovery: AuthenticationPolicy::default(),
         stores,

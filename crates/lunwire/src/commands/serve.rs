@@ -2,6 +2,7 @@
 //! `lunwire serve`.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -32,6 +33,7 @@ use signal_hook::consts::SIGUSR1;
 use signal_hook::consts::SIGUSR2;
 use signal_hook::consts::SIGXFSZ;
 use signal_hook::iterator::Signals;
+use target::StateFolder;
 use target::Target;
 
 use crate::args::ServeOptions;
@@ -39,6 +41,7 @@ use crate::client;
 use crate::client::capture::WRITE_PATIENCE;
 use crate::daemon::admin::Admin;
 use crate::daemon::admin::Beside;
+use crate::daemon::admin::End;
 use crate::daemon::configuration;
 use crate::daemon::configuration::Configuration;
 use crate::daemon::descriptors;
@@ -46,7 +49,14 @@ use crate::daemon::log;
 use crate::daemon::log::Log;
 use crate::daemon::log::Style;
 use crate::daemon::manager;
+use crate::daemon::periodic::Periodic;
 use crate::daemon::sandboxed::Sandbox;
+use crate::daemon::take_over::Entry;
+use crate::daemon::take_over::giving;
+use crate::daemon::take_over::giving::Handed;
+use crate::daemon::take_over::giving::Handing;
+use crate::daemon::take_over::taking;
+use crate::daemon::take_over::taking::Before;
 use crate::daemon::watch;
 use crate::inherited;
 use crate::output;
@@ -58,6 +68,13 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How long disks that are being opened get when the daemon is to stop: a cluster that does not
 /// answer holds up one for a minute.
 const OPENING_GRACE: Duration = Duration::from_secs(2);
+
+/// Who still looks at the disks when they are closed gets so long to let go of them: their locks
+/// end with the last one.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Between two looks whether that is so.
+const CLOSE_PAUSE: Duration = Duration::from_millis(2);
 
 /// Reloads at a time that signals asked for: one reads the file, and one waits.
 const RELOADS_MAX: usize = 2;
@@ -85,7 +102,7 @@ pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     result
 }
 
-fn serve(options: &ServeOptions, draft: Draft, log: &Log, sandbox: Sandbox) -> Result<()> {
+fn serve(options: &ServeOptions, mut draft: Draft, log: &Log, sandbox: Sandbox) -> Result<()> {
     for warning in draft.warnings() {
         tracing::warn!("{warning}");
     }
@@ -94,110 +111,256 @@ fn serve(options: &ServeOptions, draft: Draft, log: &Log, sandbox: Sandbox) -> R
     let orders = inherited::not_ignored(&ORDERS);
     let signals =
         Signals::new(ends.iter().chain(&orders).chain(&IGNORED)).context("cannot catch signals")?;
-    let (ends, state) = listen(signals, log)?;
+    let (tell, ends) = mpsc::channel();
+    let state = listen(signals, tell.clone(), log)?;
     descriptors::raise_limit();
-    // Before anything is opened: a port that somebody else has is told of at once.
-    let tokens = draft.http_tokens.as_deref().map(Tokens::of).transpose()?;
-    let http = draft.http.map(|address| http_at(address, tokens)).transpose()?;
-    let mut plan = draft.open().map_err(|error| sandbox.hint(error))?;
-    // An old one is replaced when it is no disk, and nothing is wrong with those that there are.
-    let capture = match draft.capture.as_ref().map(captured).transpose() {
-        Ok(capture) => capture,
-        Err(error) => {
-            plan.made.take_back();
-            return Err(error);
-        }
-    };
-    plan.plan.capture.clone_from(&capture);
-    state.is_opening.store(false, Ordering::SeqCst);
-    let left = descriptors::left_for_connections(plan.plan.reactors);
-    plan.plan.connections = plan.plan.connections.within(left);
-    let engine = plan.plan.engine;
-    let target = match Target::start(plan.plan) {
-        Ok(target) => Arc::new(target),
-        Err(error) => {
-            plan.made.take_back();
-            return Err(error.into());
-        }
-    };
-    target.tell_slow_commands(draft.slow());
-    *state.target.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&target);
-    let last_word = log.clone();
-    target::end_process_on_panic(&target, move || last_word.flush());
-    tracing::debug!(
-        engine = target.engine(),
-        mode = target.mode().name(),
-        reactors = target.reactors(),
-        crc32c = crc::tier().name(),
-        "serving"
-    );
-    let control_socket = draft.control_socket.clone();
-    let configuration =
-        Configuration::new(options.clone(), draft, Arc::clone(&target), sandbox.clone());
-    let configuration = Arc::new(configuration);
-    state.is_configured_by(&configuration);
-    let reader = match options.watch {
+    let mut entry = match options.take_over {
         true => {
-            let state = Arc::clone(&state);
-            configuration::watch(&configuration, move || state.reload("it has changed"))
+            // What is wrong is told while the other one serves.
+            tokens_of(&draft)?;
+            taking::begin(&mut draft).map_err(|error| sandbox.hint(error))?
         }
-        false => Ok(None),
+        false => Entry::default(),
     };
-    let http_at = http.as_ref().map(Http::address);
-    let beside = Beside { http: http_at, capture: capture.clone(), sandbox };
-    let attended = Admin::start(control_socket, Arc::clone(&target), configuration, beside)
-        .and_then(|admin| {
-            let watch = watch::start(Arc::clone(&target))?;
-            Ok((watch, manager::watchdog(Arc::clone(&target))?, reader?, admin))
-        });
-    let attendants = match attended {
-        Ok(attendants) => attendants,
-        Err(error) => {
-            // Hosts may be there already. The error that came first is the one to tell.
-            let _ = target.stop(GRACE);
-            plan.made.take_back();
-            return Err(error);
+    let daemon = Daemon { options, log, sandbox, state, tell, ends };
+    loop {
+        match daemon.serve(draft, &mut entry) {
+            Ok(None) => return Ok(()),
+            Ok(Some(again)) => (draft, entry) = *again,
+            Err(error) => {
+                entry.before.failed(&error);
+                return Err(error);
+            }
         }
-    };
-    // They are held no longer than they are served.
-    drop(plan.made);
-    if let Some(http) = &http {
-        http.serves(Arc::clone(&target), Arc::new(attendants.3.desk()));
     }
-    announce(&target, http.as_ref());
-    manager::ready(&target);
-    explain_epoll(engine);
-    // Who listens does so as long as this process is there.
-    let _ = ends.recv();
-    tracing::info!("stopping: initiators are asked to log out");
-    manager::stopping();
-    http.iter().for_each(Http::stops);
-    let begun = Instant::now();
-    drop(attendants);
-    let result = target.stop(GRACE);
-    // A LUN that was removed may have left one that its cluster keeps from being closed.
+}
+
+/// What outlives a service that nobody takes over in the end.
+struct Daemon<'a> {
+    options: &'a ServeOptions,
+    log: &'a Log,
+    sandbox: Sandbox,
+    state: Arc<State>,
+    tell: Sender<End>,
+    ends: Receiver<End>,
+}
+
+/// With what it is served anew.
+type Again = Option<Box<(Draft, Entry)>>;
+
+/// All that serves.
+struct Service {
+    target: Arc<Target>,
+    configuration: Arc<Configuration>,
+    http: Option<Http>,
+    admin: Admin,
+    /// Who looks at it from time to time.
+    attendants: Vec<Periodic>,
+    capture: Option<Capture>,
+    state_folder: Option<StateFolder>,
+}
+
+impl Daemon<'_> {
+    /// Serves `draft` until it is to end, or until another process that wanted to serve has not:
+    /// then with what it is to be served again.
+    fn serve(&self, draft: Draft, entry: &mut Entry) -> Result<Again> {
+        let Self { options, log, sandbox, state, .. } = self;
+        state.is_opening.store(true, Ordering::SeqCst);
+        let sockets = std::mem::take(&mut entry.sockets);
+        // Before anything is opened: a port that somebody else has is told of at once.
+        let tokens = tokens_of(&draft)?;
+        let there = sockets.http.map(|(_, socket)| socket);
+        let http = draft.http.map(|address| http_at(address, there, tokens)).transpose()?;
+        let mut plan = draft.open().map_err(|error| sandbox.hint(error))?;
+        // An old one is replaced when it is no disk, and nothing is wrong with those there are.
+        let capture = match draft.capture.as_ref().map(captured).transpose() {
+            Ok(capture) => capture,
+            Err(error) => {
+                plan.made.take_back();
+                return Err(error);
+            }
+        };
+        plan.plan.capture.clone_from(&capture);
+        plan.plan.listening = sockets.portals;
+        taking::carry_on(&plan.plan.nodes, &entry.carried);
+        state.is_opening.store(false, Ordering::SeqCst);
+        let left = descriptors::left_for_connections(plan.plan.reactors);
+        plan.plan.connections = plan.plan.connections.within(left);
+        let engine = plan.plan.engine;
+        let target = match Target::start(plan.plan) {
+            Ok(target) => Arc::new(target),
+            Err(error) => {
+                plan.made.take_back();
+                return Err(error.into());
+            }
+        };
+        target.tell_slow_commands(draft.slow());
+        *state.target.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&target);
+        let last_word = (*log).clone();
+        target::end_process_on_panic(&target, move || last_word.flush());
+        tracing::debug!(
+            engine = target.engine(),
+            mode = target.mode().name(),
+            reactors = target.reactors(),
+            crc32c = crc::tier().name(),
+            "serving"
+        );
+        let control_socket = draft.control_socket.clone();
+        let wanted_http = draft.http;
+        let configuration =
+            Configuration::new((*options).clone(), draft, Arc::clone(&target), sandbox.clone());
+        let configuration = Arc::new(configuration);
+        state.is_configured_by(&configuration);
+        let reader = match options.watch {
+            true => {
+                let state = Arc::clone(state);
+                configuration::watch(&configuration, move || state.reload("it has changed"))
+            }
+            false => Ok(None),
+        };
+        let (http, http_socket) = http.unzip();
+        let beside = Beside {
+            http: http.as_ref().map(Http::address),
+            http_socket: wanted_http.zip(http_socket),
+            ends: self.tell.clone(),
+            capture: capture.clone(),
+            sandbox: sandbox.clone(),
+        };
+        let (ours, known) = (Arc::clone(&target), Arc::clone(&configuration));
+        let attended =
+            Admin::start(control_socket, sockets.control, ours, known, beside).and_then(|admin| {
+                let watch = watch::start(Arc::clone(&target))?;
+                let watchdog = manager::watchdog(Arc::clone(&target), entry.watchdog)?;
+                Ok((admin, [Some(watch), watchdog, reader?].into_iter().flatten().collect()))
+            });
+        let (admin, attendants) = match attended {
+            Ok(attended) => attended,
+            Err(error) => {
+                // Hosts may be there already. The error that came first is the one to tell.
+                let _ = target.stop(GRACE);
+                plan.made.take_back();
+                return Err(error);
+            }
+        };
+        // They are held no longer than they are served.
+        drop(plan.made);
+        if let Some(http) = &http {
+            http.serves(Arc::clone(&target), Arc::new(admin.desk()));
+        }
+        entry.before.serving();
+        announce(&target, http.as_ref());
+        manager::ready(&target);
+        explain_epoll(engine);
+        let state_folder = plan.state_folder;
+        let service =
+            Service { target, configuration, http, admin, attendants, capture, state_folder };
+        // Who listens does so as long as this process is there.
+        match self.ends.recv() {
+            Ok(End::Handing(handing)) => self.hand_over(*handing, service),
+            Ok(End::Asked) | Err(_) => service.stop().map(|()| None),
+        }
+    }
+
+    /// Lets go of everything, for the process that is to serve next; takes it back if that does
+    /// not.
+    fn hand_over(&self, mut handing: Handing, service: Service) -> Result<Again> {
+        let (pid, version) = (handing.pid, handing.version.clone());
+        tracing::info!(pid, version, "another process takes over: initiators are asked to log out");
+        let Service { target, configuration, http, admin, attendants, capture, state_folder } =
+            service;
+        let begun = Instant::now();
+        http.iter().for_each(Http::stops);
+        admin.hand_over();
+        drop((http, attendants));
+        let draft = configuration.take_draft();
+        drop(configuration);
+        let stopped = target.stop(GRACE);
+        let carried = giving::carried(&target, &draft);
+        let left = closed_elsewhere();
+        // Their locks go with them.
+        let patience = Instant::now() + CLOSE_PATIENCE;
+        while Arc::strong_count(&target) > 1 && Instant::now() < patience {
+            thread::sleep(CLOSE_PAUSE);
+        }
+        drop((target, state_folder));
+        finish_capture(capture);
+        let seconds = output::rounded(begun.elapsed().as_secs_f64());
+        tracing::info!(pid, seconds, "all is closed");
+        let is_stopped = || self.ends.try_recv().is_ok_and(|end| matches!(end, End::Asked));
+        match handing.release(&carried, is_stopped) {
+            Handed::Over => {
+                manager::handed_over(pid);
+                tracing::info!(pid, "handed over");
+                stopped.map_err(anyhow::Error::from).and(left).map(|()| None)
+            }
+            Handed::Stopped => {
+                tracing::info!("stopped before the other process served");
+                Ok(None)
+            }
+            Handed::Back(why) => {
+                tracing::warn!(pid, why, "another process has not taken over: serving again");
+                let sockets = handing.sockets;
+                let watchdog = manager::watchdog_time();
+                let entry = Entry { sockets, carried, watchdog, before: Before::default() };
+                Ok(Some(Box::new((draft, entry))))
+            }
+        }
+    }
+}
+
+impl Service {
+    fn stop(self) -> Result<()> {
+        tracing::info!("stopping: initiators are asked to log out");
+        manager::stopping();
+        self.http.iter().for_each(Http::stops);
+        let begun = Instant::now();
+        drop((self.attendants, self.admin));
+        let result = self.target.stop(GRACE);
+        let left = closed_elsewhere();
+        drop(self.state_folder);
+        finish_capture(self.capture);
+        tracing::info!(seconds = output::rounded(begun.elapsed().as_secs_f64()), "stopped");
+        result.map_err(anyhow::Error::from).and(left).context("cannot stop cleanly")
+    }
+}
+
+/// Waits for images of Ceph. A LUN that was removed may have left one that its cluster keeps from
+/// being closed.
+fn closed_elsewhere() -> Result<()> {
     let left = rbd::wait_until_closed().into_iter().map(|image| {
         anyhow!("rbd:{image} is not closed: no answer; writes that were acknowledged may be lost")
     });
     let left: Vec<_> = left.inspect(|error| tracing::error!("{error}")).collect();
-    drop(plan.state_folder);
+    left.into_iter().next().map_or(Ok(()), Err)
+}
+
+fn finish_capture(capture: Option<Capture>) {
     if let Some(capture) = capture {
         let figures = capture.finish(WRITE_PATIENCE);
         let lacking = client::capture::lacking(capture.path(), &figures);
         lacking.iter().for_each(|lacking| tracing::warn!("{lacking}"));
     }
-    tracing::info!(seconds = output::rounded(begun.elapsed().as_secs_f64()), "stopped");
-    let result = result.map_err(anyhow::Error::from);
-    result.and_then(|()| left.into_iter().next().map_or(Ok(()), Err)).context("cannot stop cleanly")
+}
+
+fn tokens_of(draft: &Draft) -> Result<Option<Tokens>> {
+    Ok(draft.http_tokens.as_deref().map(Tokens::of).transpose()?)
 }
 
 /// Answers over HTTP from now on.
-fn http_at(address: SocketAddr, tokens: Option<Tokens>) -> Result<Http> {
-    let listener = Listener::bind(address).map_err(|error| anyhow!("--http (http): {error}"))?;
+fn http_at(
+    address: SocketAddr,
+    there: Option<OwnedFd>,
+    tokens: Option<Tokens>,
+) -> Result<(Http, Arc<OwnedFd>)> {
+    let listener = match there {
+        Some(socket) => Listener::at(socket).context("the socket for HTTP")?,
+        None => Listener::bind(address).map_err(|error| anyhow!("--http (http): {error}"))?,
+    };
+    let socket = Arc::new(listener.socket().context("the socket for HTTP")?);
     let http = Http::start(listener, env!("CARGO_PKG_VERSION"), tokens);
     let http = http.context("cannot start the thread for HTTP")?;
     tracing::info!(address = %http.address(), "HTTP");
-    Ok(http)
+    Ok((http, socket))
 }
 
 /// The capture of all connections.
@@ -262,8 +425,7 @@ impl State {
 /// Listens to signals in a thread of its own: the first one that asks for an end is told, a second
 /// one ends the process. So does the first one while disks are being opened, which is so until
 /// somebody says that it is not, if that takes too long.
-fn listen(signals: Signals, log: &Log) -> Result<(Receiver<()>, Arc<State>)> {
-    let (tell, told) = mpsc::channel();
+fn listen(signals: Signals, tell: Sender<End>, log: &Log) -> Result<Arc<State>> {
     let state = Arc::new(State {
         is_opening: AtomicBool::new(true),
         target: Mutex::default(),
@@ -275,17 +437,17 @@ fn listen(signals: Signals, log: &Log) -> Result<(Receiver<()>, Arc<State>)> {
         .name("signals".into())
         .spawn(move || heed(signals, &tell, &log, &known))
         .context("cannot start a thread")?;
-    Ok((told, state))
+    Ok(state)
 }
 
-fn heed(mut signals: Signals, tell: &Sender<()>, log: &Log, state: &Arc<State>) {
+fn heed(mut signals: Signals, tell: &Sender<End>, log: &Log, state: &Arc<State>) {
     let Some(signal) = next_end(&mut signals, state) else { return };
     let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
     tracing::info!(signal = name, "asked to stop");
     // Before the disks are let go.
     let loses_caches = state.has_cached_elsewhere();
     // Who stops for another reason does not want to know.
-    let _ = tell.send(());
+    let _ = tell.send(End::Asked);
     if state.is_opening.load(Ordering::SeqCst) {
         let (log, state) = (log.clone(), Arc::clone(state));
         thread::spawn(move || {

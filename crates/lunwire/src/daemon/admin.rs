@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use std::io::Read;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::PermissionsExt;
@@ -15,6 +16,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -42,12 +45,15 @@ use self::desk::Desk;
 use super::advice::reaching;
 use super::clients::Clients;
 use super::clients::Questions;
+use super::clients::Stopper;
 use super::configuration::Configuration;
 use super::limits;
 use super::load;
 use super::sandboxed::Sandbox;
 use super::shown;
 use super::shown::Waits;
+use super::take_over::giving;
+use super::take_over::giving::Handing;
 use crate::client::layers;
 use crate::output;
 use crate::plan;
@@ -72,7 +78,15 @@ const REPLY_LEN_MAX: u64 = 64 << 20;
 #[derive(Debug)]
 pub(crate) struct Admin {
     desk: Desk,
-    _socket: Option<Socket>,
+    door: Option<Door>,
+}
+
+/// The socket, and who serves those that come to it.
+#[derive(Debug)]
+struct Door {
+    socket: Socket,
+    stopper: Stopper,
+    threads: [JoinHandle<()>; 2],
 }
 
 /// The file by which a process is found that can be asked.
@@ -82,7 +96,9 @@ pub(crate) struct Socket {
     /// Device and inode: which of the files of that name it is.
     identity: (u64, u64),
     /// As long as somebody listens, no other file gets that inode.
-    _listener: UnixListener,
+    listener: UnixListener,
+    /// Another process listens at it.
+    is_handed_over: bool,
 }
 
 impl Socket {
@@ -90,14 +106,14 @@ impl Socket {
     pub(crate) fn of(path: PathBuf, listener: &UnixListener) -> Result<Self> {
         let known = identity(&path).and_then(|known| Ok((known, listener.try_clone()?)));
         let (identity, listener) = known.with_context(|| path.display().to_string())?;
-        Ok(Self { path, identity, _listener: listener })
+        Ok(Self { path, identity, listener, is_handed_over: false })
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
         // Somebody may have removed it, and another process may have its own there.
-        if identity(&self.path).is_ok_and(|there| there == self.identity) {
+        if !self.is_handed_over && identity(&self.path).is_ok_and(|there| there == self.identity) {
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -110,9 +126,10 @@ fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
 
 impl Admin {
     /// `path`: as the user gave it; otherwise the default place, and if that cannot be had, none,
-    /// with a warning.
+    /// with a warning. `there`: a socket that listens there already.
     pub(crate) fn start(
         path: Option<PathBuf>,
+        there: Option<OwnedFd>,
         target: Arc<Target>,
         configuration: Arc<Configuration>,
         beside: Beside,
@@ -128,35 +145,45 @@ impl Admin {
                     tracing::warn!(
                         "no control socket: XDG_RUNTIME_DIR is not set; try: --control-socket PATH"
                     );
-                    return Ok(Self { desk, _socket: None });
+                    return Ok(Self { desk, door: None });
                 }
             },
         };
-        let listener = match bind(&path) {
+        let listener = match there.map_or_else(|| bind(&path), |fd| Ok(UnixListener::from(fd))) {
             Ok(listener) => listener,
             Err(error) if wanted => return Err(error),
             Err(error) => {
                 tracing::warn!("no control socket: {error:#}");
-                return Ok(Self { desk, _socket: None });
+                return Ok(Self { desk, door: None });
             }
         };
         tracing::debug!(path = %path.display(), "control socket");
         let socket = Socket::of(path, &listener)?;
-        let asked = Asked(Arc::clone(&shared));
+        let doorplate = socket.listener.try_clone().context("the control socket")?;
+        let asked = Asked { shared: Arc::clone(&shared), socket: Arc::new(doorplate.into()) };
         let (mut clients, orders) =
             Clients::new(listener, asked).context("cannot serve the control socket")?;
+        let stopper = clients.stopper(&orders).context("cannot serve the control socket")?;
         let thread = |name: &str| std::thread::Builder::new().name(name.into());
-        thread("orders")
+        let carrying = thread("orders")
             .spawn(move || orders.run(|order, is_wanted| shared.carry_out(order, is_wanted)))
             .context("cannot start the thread for orders")?;
-        thread("admin")
-            .spawn(move || {
-                loop {
-                    clients.turn();
-                }
-            })
+        let serving = thread("admin")
+            .spawn(move || while clients.turn() {})
             .context("cannot start the control thread")?;
-        Ok(Self { desk, _socket: Some(socket) })
+        let threads = [serving, carrying];
+        Ok(Self { desk, door: Some(Door { socket, stopper, threads }) })
+    }
+
+    /// Answers nobody any more, and leaves the socket to the process that listens at it next.
+    pub(crate) fn hand_over(self) {
+        let Some(Door { mut socket, stopper, threads }) = self.door else { return };
+        socket.is_handed_over = true;
+        stopper.stop();
+        for thread in threads {
+            // It has panicked at worst, and told so.
+            let _ = thread.join();
+        }
     }
 
     /// Who answers, with or without a socket.
@@ -179,20 +206,68 @@ struct Shared {
 pub(crate) struct Beside {
     /// Where it speaks HTTP.
     pub(crate) http: Option<SocketAddr>,
+    /// Its address in the configuration, and the socket.
+    pub(crate) http_socket: Option<(SocketAddr, Arc<OwnedFd>)>,
+    /// Who hears that another process takes over.
+    pub(crate) ends: Sender<End>,
     pub(crate) capture: Option<Capture>,
     pub(crate) sandbox: Sandbox,
 }
 
+/// Why a daemon ends.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// A signal asked for it.
+    Asked,
+    /// Another process serves next.
+    Handing(Box<Handing>),
+}
+
 /// Answers what takes no time.
-struct Asked(Arc<Shared>);
+struct Asked {
+    shared: Arc<Shared>,
+    socket: Arc<OwnedFd>,
+}
 
 impl Questions for Asked {
     fn answer(&self, request: &Request) -> Option<Reply> {
-        self.0.answer(request)
+        self.shared.answer(request)
+    }
+
+    fn converse(&self, request: &Request, stream: &UnixStream) -> bool {
+        let Request::TakeOver { protocol, version } = request else { return false };
+        let Ok(stream) = stream.try_clone() else { return false };
+        let (shared, socket) = (Arc::clone(&self.shared), Arc::clone(&self.socket));
+        let (protocol, version) = (*protocol, version.clone());
+        let thread = std::thread::Builder::new().name("take-over".into());
+        let spawned = thread.spawn(move || {
+            match shared.offer((protocol, &version), stream, &socket) {
+                // Who would hear it ends for another reason.
+                Ok(handing) => drop(shared.beside.ends.send(End::Handing(Box::new(handing)))),
+                Err(error) => {
+                    let why = output::chain(&error);
+                    tracing::warn!(version, why, "another process does not take over");
+                }
+            }
+        });
+        spawned.is_ok()
     }
 }
 
 impl Shared {
+    /// All that another process needs to take over.
+    fn offer(
+        &self,
+        who: (u32, &str),
+        stream: UnixStream,
+        control: &Arc<OwnedFd>,
+    ) -> Result<Handing> {
+        let http = self.beside.http_socket.as_ref().map(|(address, fd)| (*address, fd));
+        giving::offer(who, stream, (&self.configuration, &self.target), |portals| {
+            giving::all_sockets(&self.target, portals, http, Some(control))
+        })
+    }
+
     /// The answer of `order` about a target, or about the only one there is.
     fn of_target(
         &self,
@@ -387,6 +462,10 @@ impl Shared {
     }
 
     fn carry_out(&self, request: &Request, is_wanted: &dyn Fn() -> bool) -> Reply {
+        let Some(_pass) = self.configuration.gate().enter() else {
+            let message = "another process takes over; try: again in a moment".to_owned();
+            return Reply::Error { message };
+        };
         match request {
             Request::ResizeLun { target, lun, bytes, shrink } => {
                 let shrink = if *shrink { Shrink::Allowed } else { Shrink::Refused };

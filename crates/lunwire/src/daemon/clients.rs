@@ -33,6 +33,7 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::Weak;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -75,6 +76,27 @@ const _: () = assert!(ORDERS_MAX + 1 < CLIENTS_MAX);
 pub(crate) trait Questions: Send + 'static {
     /// The answer to a question; None: it is an order.
     fn answer(&self, request: &Request) -> Option<Reply>;
+
+    /// Whether somebody else speaks with the client from now on, at this socket.
+    fn converse(&self, request: &Request, stream: &UnixStream) -> bool {
+        let _ = (request, stream);
+        false
+    }
+}
+
+/// Ends the serving of clients.
+#[derive(Debug)]
+pub(crate) struct Stopper {
+    is_over: Arc<AtomicBool>,
+    waker: UnixStream,
+}
+
+impl Stopper {
+    pub(crate) fn stop(self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        // If there is no room, they are awake already.
+        let _ = (&self.waker).write(&[0]);
+    }
 }
 
 /// What a client wants done.
@@ -251,6 +273,7 @@ pub(crate) struct Clients<Q> {
     orders: Sending,
     done: Receiver<(u64, Reply)>,
     woken: UnixStream,
+    is_over: Arc<AtomicBool>,
     /// No connections are accepted before.
     accepts_at: Option<Instant>,
 }
@@ -273,9 +296,16 @@ impl<Q: Questions> Clients<Q> {
             orders: Sending { orders, open: Arc::clone(&open) },
             done,
             woken,
+            is_over: Arc::default(),
             accepts_at: None,
         };
         Ok((clients, Orders { orders: ordered, open, done: sender, waker }))
+    }
+
+    /// Ends [`Clients::turn`].
+    pub(crate) fn stopper(&self, orders: &Orders) -> io::Result<Stopper> {
+        let (is_over, waker) = (Arc::clone(&self.is_over), orders.waker.try_clone()?);
+        Ok(Stopper { is_over, waker })
     }
 
     /// Nobody is here.
@@ -283,9 +313,12 @@ impl<Q: Questions> Clients<Q> {
         self.clients.is_empty()
     }
 
-    /// Waits until there is something to do, and does it.
-    pub(crate) fn turn(&mut self) {
+    /// Waits until there is something to do, and does it. False: somebody has stopped it.
+    pub(crate) fn turn(&mut self) -> bool {
         self.wait();
+        if self.is_over.load(Ordering::SeqCst) {
+            return false;
+        }
         let now = Instant::now();
         self.take_replies(now);
         for client in &mut self.clients {
@@ -294,6 +327,7 @@ impl<Q: Questions> Clients<Q> {
         self.accept(now);
         self.clients.retain(|client| client.is_there(now));
         self.bound_answers();
+        true
     }
 
     /// Until somebody has something for us, or takes something, or is too late.
@@ -476,6 +510,9 @@ impl Client {
         };
         if let Some(reply) = questions.answer(&request) {
             return self.tell(&reply, now);
+        }
+        if questions.converse(&request, &self.stream) {
+            return self.state = State::Gone;
         }
         let stream = Arc::downgrade(&self.stream);
         if orders.send(Order { client: self.number, stream, request }) {

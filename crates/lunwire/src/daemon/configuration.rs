@@ -17,9 +17,11 @@ use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
+use control::admin::AddedLun;
 use control::admin::EndedSession;
 use control::admin::Refused;
 use control::admin::Reloaded;
+use control::admin::RemovedLun;
 use scsi::AccessState;
 use target::Change;
 use target::Changed;
@@ -34,6 +36,7 @@ use super::admin::has_data_in_memory;
 use super::manager::Reloading;
 use super::periodic::Periodic;
 use super::sandboxed::Sandbox;
+use super::take_over::gate::Gate;
 use crate::args::ServeOptions;
 use crate::output;
 use crate::plan;
@@ -65,6 +68,7 @@ pub(crate) struct Configuration {
     reading: Mutex<()>,
     now: Mutex<Now>,
     sandbox: Sandbox,
+    gate: Gate,
 }
 
 #[derive(Debug)]
@@ -86,7 +90,40 @@ impl Configuration {
         let wanted = draft.portals().into_iter().map(|portal| portal.address);
         let portals = wanted.zip(target.socket_portals()).collect();
         let reading = Mutex::default();
-        Self { options, target, reading, now: Mutex::new(Now { draft, portals }), sandbox }
+        let now = Mutex::new(Now { draft, portals });
+        Self { options, target, reading, now, sandbox, gate: Gate::default() }
+    }
+
+    /// Orders pass it, unless everything is handed over.
+    pub(crate) const fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Where it listens: the addresses of the configuration, and the real ones.
+    pub(crate) fn portals(&self) -> Vec<(SocketAddr, SocketAddr)> {
+        self.now().portals.clone()
+    }
+
+    pub(crate) fn state_dir(&self) -> Result<Option<String>> {
+        let now = self.now();
+        let whole = now.draft.state_dir.as_deref().map(std::path::absolute).transpose()?;
+        Ok(whole.map(|folder| folder.display().to_string()))
+    }
+
+    /// The disks that came by orders, and those that went.
+    ///
+    /// # Errors
+    /// One of them cannot be told.
+    pub(crate) fn ordered(&self) -> Result<(Vec<AddedLun>, Vec<RemovedLun>)> {
+        let mut now = self.now();
+        let units = Units::of(&self.target);
+        now.draft.keep_luns(|name, lun| units.bytes_of(name, lun).is_some());
+        now.draft.ordered()
+    }
+
+    /// What is served, for who serves it anew: nobody asks this one any more.
+    pub(crate) fn take_draft(&self) -> Draft {
+        std::mem::replace(&mut self.now().draft, Draft::new())
     }
 
     fn now(&self) -> MutexGuard<'_, Now> {
@@ -122,6 +159,9 @@ impl Configuration {
     /// # Errors
     /// What is wrong with the file, or with what it names; nothing has changed then.
     pub(crate) fn reload(&self, dry_run: bool, destroy_data: bool) -> Result<Reloaded> {
+        let Some(_pass) = self.gate.enter() else {
+            bail!("another process takes over; try: again in a moment");
+        };
         let _one_at_a_time = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let was_default = self.now().draft.default_disk;
         let wanted = self.read(was_default)?;

@@ -35,6 +35,12 @@ pub(crate) fn stopping() {
     tell("STOPPING=1\nSTATUS=initiators are asked to log out");
 }
 
+/// The process with this number serves now, and is whom the manager is to watch. It is taken for
+/// that if it is one of the service.
+pub(crate) fn handed_over(pid: u32) {
+    tell(&format!("MAINPID={pid}"));
+}
+
 /// The configuration takes effect, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Reloading<'a>(&'a Target);
@@ -55,13 +61,9 @@ impl Drop for Reloading<'_> {
 }
 
 /// Tells the watchdog that all is well, as long as all reactors answer. None: nobody waits for it.
-pub(crate) fn watchdog(target: Arc<Target>) -> Result<Option<Periodic>> {
-    let word = |name| env::var(name).ok();
-    let is_ours = word("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
-    let within = word("WATCHDOG_USEC").and_then(|time| time.parse().ok()).filter(|time| *time > 0);
-    let Some(within) = within.filter(|_| is_ours).map(Duration::from_micros) else {
-        return Ok(None);
-    };
+/// `handed`: the time that the process before had for that.
+pub(crate) fn watchdog(target: Arc<Target>, handed: Option<Duration>) -> Result<Option<Periodic>> {
+    let Some(within) = handed.or_else(watchdog_time) else { return Ok(None) };
     let period = within / WORDS_IN_TIME;
     let periodic = Periodic::start("watchdog", period, move || {
         let silent = target.figures(period).silent;
@@ -71,6 +73,14 @@ pub(crate) fn watchdog(target: Arc<Target>) -> Result<Option<Periodic>> {
         }
     })?;
     Ok(Some(periodic))
+}
+
+/// The time of the watchdog, where it is for this process.
+pub(crate) fn watchdog_time() -> Option<Duration> {
+    let word = |name| env::var(name).ok();
+    let is_ours = word("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
+    let within = word("WATCHDOG_USEC").and_then(|time| time.parse().ok()).filter(|time| *time > 0);
+    within.filter(|_| is_ours).map(Duration::from_micros)
 }
 
 fn tell(state: &str) {

@@ -95,6 +95,27 @@ impl DraftLun {
         Ok(draft)
     }
 
+    /// As an order for another daemon has it.
+    ///
+    /// # Errors
+    /// Its path cannot be named.
+    pub(super) fn to_order(&self) -> Result<NewLun> {
+        let is_plain = self.spec.is_optical() || self.spec.is_device();
+        let space_warning = (self.space_warning > 0).then(|| self.space_warning.to_string());
+        Ok(NewLun {
+            store: place::absolute(&self.store)?,
+            block: (!is_plain).then_some(self.block),
+            protection: self.protection.map(|kind| match kind {
+                ProtectionType::One => 1,
+                ProtectionType::Two => 2,
+                ProtectionType::Three => 3,
+            }),
+            serial: self.serial.clone(),
+            space_warning,
+            initiators: self.only.clone(),
+        })
+    }
+
     pub(super) fn from_file(source: &Source, number: u16, lun: &config::Lun) -> Result<Self> {
         let field = "target.lun.store";
         let word = checked(source, field, &lun.store, |text| place::store_of_file(source, text))?;

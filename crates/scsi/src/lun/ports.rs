@@ -7,11 +7,13 @@ use crate::attention::Attention;
 use crate::attention::Attentions;
 use crate::copy::records::Copies;
 use crate::exclusion::Writers;
+use crate::kept::RestoreError;
 use crate::limits;
 use crate::mmc::medium::MediumOfNexus;
 use crate::nexus::NexusNames;
 use crate::pass::news::News;
 use crate::spc::buffer::EchoBuffer;
+use crate::spc::persistent;
 use crate::spc::persistent::registry::Port as NexusPort;
 use crate::spc::persistent::registry::Registry;
 use crate::spc::persistent::reservations::Reservations;
@@ -23,6 +25,7 @@ use crate::statistics::Traffic;
 use crate::taskset::Running;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 /// What a unit keeps for one I_T nexus; it outlives the nexus. On a cache line of its own, because
 /// each write of the nexus counts itself here.
@@ -122,6 +125,25 @@ impl LogicalUnit {
             registry.legacy = None;
             self.show_reservations(registry);
         }
+    }
+
+    /// The registrations and the reservation that do not outlive a loss of power, as bytes for
+    /// [`LogicalUnit::carry_reservations`] of another process. None: there are none.
+    #[must_use]
+    pub fn carried_reservations(&self) -> Option<Vec<u8>> {
+        persistent::carried(&self.reservations.lock().registry, self.number())
+    }
+
+    /// Has the reservations of the process that served this unit before.
+    ///
+    /// # Errors
+    /// If `state` is none of this unit; nothing has changed then.
+    pub fn carry_reservations(&self, state: &[u8]) -> Result<(), RestoreError> {
+        let registry = persistent::carry(state, self.number())?;
+        let mut reservations = self.reservations.lock();
+        *reservations = registry.into();
+        self.show_reservations(&reservations.registry);
+        Ok(())
     }
 
     /// What power on leaves of reservations and registrations: all if they are to persist (APTPL),

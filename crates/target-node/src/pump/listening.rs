@@ -13,13 +13,16 @@ use super::Kind;
 use super::Pump;
 use super::token;
 use crate::table::Key;
+use crate::table::Table;
 
 /// A socket that takes connections.
 #[derive(Debug)]
 pub(super) struct Listener {
     socket: Socket,
     address: SocketAddr,
-    /// It is being closed, and this one hears when it is.
+    /// It is being closed.
+    closing: bool,
+    /// This one hears when it is.
     leaving: Option<Sender<()>>,
 }
 
@@ -30,17 +33,18 @@ impl<P: Port> Pump<P> {
             return;
         }
         let socket = self.context.port.add_socket(fd);
-        let key = self.door.listeners.insert(Listener { socket, address, leaving: None });
+        let key =
+            self.door.listeners.insert(Listener { socket, address, closing: false, leaving: None });
         self.context.port.submit(token(Kind::Accept, key), Work::Accept { socket });
     }
 
     /// Takes none any more that come to `address`, and says so when the socket is closed.
     pub(super) fn unlisten(&mut self, address: SocketAddr, reply: Sender<()>) {
         let mut listeners = self.door.listeners.values_mut();
-        let found = listeners.find(|one| one.address == address && one.leaving.is_none());
+        let found = listeners.find(|one| one.address == address && !one.closing);
         match found {
             Some(listener) => {
-                listener.leaving = Some(reply);
+                (listener.closing, listener.leaving) = (true, Some(reply));
                 self.context.port.close(listener.socket);
             }
             None => {
@@ -50,16 +54,29 @@ impl<P: Port> Pump<P> {
         }
     }
 
+    /// Each is closed when its last event has come: another process may listen at the same socket,
+    /// and a connection that came to us meanwhile would wait for nobody.
     pub(super) fn stop_listening(&mut self) {
-        for listener in std::mem::take(&mut self.door.listeners).values_mut() {
+        let open = self.door.listeners.values_mut().filter(|listener| !listener.closing);
+        for listener in open {
+            listener.closing = true;
             self.context.port.close(listener.socket);
         }
         self.stop_adapters();
     }
 
+    /// One that the system had given up before has no last event.
+    pub(super) fn forget_listeners(&mut self) {
+        self.door.listeners = Table::default();
+    }
+
+    pub(super) fn listens(&self) -> bool {
+        !self.door.listeners.is_empty()
+    }
+
     pub(super) fn accept_failed(&mut self, key: Key, errno: i32) {
         let Some(listener) = self.door.listeners.get(key) else { return };
-        if listener.leaving.is_some() {
+        if listener.closing {
             if let Some(Listener { leaving: Some(reply), .. }) = self.door.listeners.remove(key) {
                 let _ = reply.send(());
             }

@@ -85,6 +85,7 @@ impl<P: Port> Pump<P> {
                     self.give_up_errands();
                 }
             }
+            self.forget_listeners();
             let connections: Vec<Key> = self.connections.keys().collect();
             for key in connections {
                 self.disconnected(key, None);
@@ -101,6 +102,7 @@ impl<P: Port> Pump<P> {
         self.context.stopping.is_some()
             && self.connections.is_empty()
             && self.context.ios.is_empty()
+            && !self.listens()
     }
 
     /// It reads no more letters. Reactors that others keep going do not wait for it: it has no

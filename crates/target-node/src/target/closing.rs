@@ -18,6 +18,7 @@ impl Target {
     /// If a file cannot be flushed; all the rest is done first.
     pub fn stop(&self, grace: Duration) -> Result<(), Error> {
         let leaving = self.isns.leave();
+        self.doors.close();
         for mailbox in &self.shared.mailboxes {
             mailbox.send(Letter::Stop { grace });
         }

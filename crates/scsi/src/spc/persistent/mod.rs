@@ -325,5 +325,17 @@ pub(crate) fn restore(state: &[u8], unit: u64) -> Result<Registry, RestoreError>
     saved::parse(state, unit)
 }
 
+/// What a loss of power would end of `registry`, for the next process that serves the unit `unit`.
+pub(crate) fn carried(registry: &Registry, unit: u64) -> Option<Vec<u8>> {
+    let is_lost = !registry.persists && !registry.registrants.is_empty();
+    is_lost.then(|| saved::emit(&Registry { persists: true, ..registry.clone() }, unit))
+}
+
+/// What [`carried`] gave: a loss of power would end it as before.
+pub(crate) fn carry(state: &[u8], unit: u64) -> Result<Registry, RestoreError> {
+    let registry = saved::parse(state, unit)?;
+    Ok(Registry { persists: false, ..registry })
+}
+
 #[cfg(test)]
 mod tests;

@@ -686,6 +686,29 @@ fn what_persists_survives_a_loss_of_power() {
     assert_eq!(kept(&shelf).keys(), []);
 }
 
+/// The next process that serves a unit has what a loss of power would end.
+#[test]
+fn what_does_not_persist_is_carried_to_another_process() {
+    let world = World::new();
+    assert_eq!(world.bench.unit.carried_reservations(), None);
+    world.register(A, 1);
+    world.register(B, 2);
+    assert_eq!(world.out(A, RESERVE, 3, (1, 0), 0), GOOD);
+    let state = world.bench.unit.carried_reservations().expect("there are some");
+    let next = World::new();
+    assert!(next.bench.unit.carry_reservations(&state[1..]).is_err());
+    assert_eq!((next.keys(), next.reservation()), (vec![], None));
+    next.bench.unit.carry_reservations(&state).expect("they are of this unit");
+    assert_eq!((next.keys(), next.reservation()), (vec![1, 2], Some((1, 3))));
+    assert_eq!((next.write(A), next.write(C)), (0, CONFLICT));
+    let again = next.bench.unit.carried_reservations();
+    assert_eq!(again.as_deref(), Some(&state[..]), "a loss of power would end them as before");
+    let shelf = Arc::new(Shelf::default());
+    let world = kept(&shelf);
+    assert_eq!(world.out(A, REGISTER, 0, (0, 1), 1), GOOD);
+    assert_eq!(world.bench.unit.carried_reservations(), None, "they are kept elsewhere");
+}
+
 proptest! {
     /// Whatever is done in whatever order: holders are registered, the words that commands read say
     /// what the registry says, and what persists can be restored.

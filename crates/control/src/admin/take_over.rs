@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the process that serves and the one that is to serve next say to each other at the control
+//! socket, a JSON line each.
+//!
+//! ```text
+//! next                              before
+//!  | Request::TakeOver ---------------> |
+//!  | <------------------ Reply::Offer   | and the sockets, in the same order
+//!  | Word::Take ----------------------> | or it hangs up, and nothing has happened
+//!  |                                    | disks are closed, locks given up
+//!  | <------------------ Word::Released |
+//!  | opens the disks                    |
+//!  | Word::Serving -------------------> | which ends; with Failed, or when the next one hangs up,
+//!  |                                    | it opens the disks again
+//! ```
+
+use serde::Deserialize;
+use serde::Serialize;
+
+use super::NewLun;
+
+/// Number of this conversation: a change of it is one that the other side does not understand.
+pub const TAKE_OVER_PROTOCOL: u32 = 1;
+
+/// What the next process gets, if it wants to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// See [`TAKE_OVER_PROTOCOL`].
+    pub protocol: u32,
+    /// Version of the program.
+    pub version: String,
+    /// Process that serves.
+    pub pid: u32,
+    /// Its state folder, as a whole path.
+    pub state_dir: Option<String>,
+    /// The sockets that come behind this line.
+    pub sockets: Vec<OfferedSocket>,
+    /// Disks that are served since somebody ordered it.
+    #[serde(default)]
+    pub added: Vec<AddedLun>,
+    /// Disks of the configuration that are not served since somebody ordered it.
+    #[serde(default)]
+    pub removed: Vec<RemovedLun>,
+    /// The time of the service manager's watchdog, microseconds.
+    #[serde(default)]
+    pub watchdog_us: Option<u64>,
+}
+
+/// A socket that somebody listens at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfferedSocket {
+    /// What it is for.
+    pub kind: SocketKind,
+    /// Its address as the configuration has it.
+    pub address: String,
+}
+
+/// What a socket is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(clippy::exhaustive_enums)] // the next process must know what to do with each
+pub enum SocketKind {
+    /// A portal of iSCSI.
+    Portal,
+    /// HTTP.
+    Http,
+    /// The control socket.
+    Control,
+}
+
+/// A disk that was added by an order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddedLun {
+    /// Its target.
+    pub target: String,
+    /// Its number.
+    pub lun: u16,
+    /// What it is.
+    pub disk: NewLun,
+}
+
+/// A disk that was removed by an order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemovedLun {
+    /// Its target.
+    pub target: String,
+    /// Its number.
+    pub lun: u16,
+    /// Its store, as the configuration has it.
+    pub store: String,
+}
+
+/// What they say when the offer is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "word", rename_all = "kebab-case")]
+#[expect(clippy::exhaustive_enums)] // both sides must understand each
+pub enum Word {
+    /// The next process wants it.
+    Take,
+    /// All disks are closed.
+    Released(Carried),
+    /// The next process serves.
+    Serving,
+    /// The next process, or the one before, cannot.
+    Failed {
+        /// Why.
+        message: String,
+    },
+}
+
+/// What hosts and orders have made of disks, and no file has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carried {
+    /// Access states that are not those of the configuration.
+    pub states: Vec<CarriedState>,
+    /// Reservations that are not to outlive a loss of power.
+    pub reservations: Vec<CarriedReservations>,
+}
+
+/// The state of a target port group of one disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CarriedState {
+    /// Target name.
+    pub target: String,
+    /// Number of the disk.
+    pub lun: u16,
+    /// Target port group.
+    pub group: u16,
+    /// As in the configuration.
+    pub state: String,
+}
+
+/// The reservations of one disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CarriedReservations {
+    /// Target name.
+    pub target: String,
+    /// Number of the disk.
+    pub lun: u16,
+    /// What the unit gave for that, in hexadecimal digits.
+    pub state: String,
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The side of the process that serves and is to end.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::anyhow;
+use anyhow::bail;
+use control::admin::Carried;
+use control::admin::CarriedReservations;
+use control::admin::CarriedState;
+use control::admin::Offer;
+use control::admin::Reply;
+use control::admin::TAKE_OVER_PROTOCOL;
+use control::admin::Word;
+use target::Target;
+
+use super::gate::Closed;
+use super::sockets::Sockets;
+use super::talk::Talk;
+use super::talk::Unheard;
+use crate::daemon::admin::has_data_in_memory;
+use crate::daemon::configuration::Configuration;
+use crate::daemon::manager;
+use crate::output;
+use crate::plan::Draft;
+use crate::ports;
+
+/// How long the next process may look at its configuration when it has the sockets.
+const TAKE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long disks may be closed and nobody serves them: clusters take their time to open.
+const SERVE_PATIENCE: Duration = Duration::from_secs(300);
+
+/// Between two looks at what else is wanted of this process meanwhile.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Another process waits for what this one has.
+#[derive(Debug)]
+pub(crate) struct Handing {
+    talk: Talk,
+    pub(crate) sockets: Sockets,
+    pub(crate) version: String,
+    pub(crate) pid: u32,
+    /// Orders would be lost from here on.
+    _closed: Closed,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub(crate) enum Handed {
+    /// The other process serves.
+    Over,
+    /// It does not, since it says so, or is gone.
+    Back(String),
+    /// Somebody wants this process to end meanwhile.
+    Stopped,
+}
+
+/// Speaks with the process that asks at `stream`, until it wants what there is. `sockets`: all that
+/// is listened at.
+///
+/// # Errors
+/// It does not, or cannot have it. It has been told why; all is as before.
+pub(crate) fn offer(
+    (protocol, version): (u32, &str),
+    stream: UnixStream,
+    (configuration, target): (&Configuration, &Target),
+    sockets: impl FnOnce(&[(SocketAddr, SocketAddr)]) -> Result<Sockets>,
+) -> Result<Handing> {
+    let mut talk = Talk::over(stream).context("its socket")?;
+    let prepared = prepare(protocol, configuration, target)
+        .and_then(|(offer, closed)| Ok((offer, sockets(&configuration.portals())?, closed)));
+    let (mut offer, sockets, closed) = prepared.inspect_err(|error| {
+        // Who is gone does not want to know.
+        let _ = talk.say(&Reply::Error { message: output::chain(error) });
+    })?;
+    let (offered, fds): (Vec<_>, Vec<_>) = sockets.offered().into_iter().unzip();
+    offer.sockets = offered;
+    talk.say(&Reply::Offer(offer)).and_then(|()| talk.pass(&fds)).context("it does not listen")?;
+    match talk.hear(TAKE_PATIENCE) {
+        Ok(Word::Take) => {}
+        Ok(Word::Failed { message }) => bail!("{message}"),
+        Ok(_) => bail!("it is not understood"),
+        Err(error) => return Err(error.into()),
+    }
+    let pid = talk.peer().map_or(0, |(pid, _)| pid);
+    let version = version.to_owned();
+    Ok(Handing { talk, sockets, version, pid, _closed: closed })
+}
+
+/// All but the sockets.
+fn prepare(
+    protocol: u32,
+    configuration: &Configuration,
+    target: &Target,
+) -> Result<(Offer, Closed)> {
+    if protocol != TAKE_OVER_PROTOCOL {
+        bail!(
+            "this daemon hands over by protocol {TAKE_OVER_PROTOCOL}, and not by {protocol}; \
+             try: stop it, and start the other one"
+        );
+    }
+    let closed = configuration.gate().close().map_err(anyhow::Error::msg)?;
+    keeps_all(target)?;
+    let (added, removed) = configuration.ordered()?;
+    let offer = Offer {
+        protocol: TAKE_OVER_PROTOCOL,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        state_dir: configuration.state_dir()?,
+        sockets: Vec::new(),
+        added,
+        removed,
+        watchdog_us: manager::watchdog_time().and_then(|time| time.as_micros().try_into().ok()),
+    };
+    Ok((offer, closed))
+}
+
+/// Whether nothing of the disks would be lost by closing them.
+fn keeps_all(target: &Target) -> Result<()> {
+    for one in target.targets() {
+        let name = &one.name;
+        let units = target.units(name).unwrap_or_default();
+        for lun in &one.luns {
+            let number = lun.number;
+            let unit = units.iter().find(|(known, _)| *known == number).map(|(_, unit)| unit);
+            let why = if has_data_in_memory(target, name, number) {
+                "it is in memory, and what hosts wrote to it would be lost; try: lunwire copy it \
+                 to a file, and lunwire lun remove it with --destroy-data"
+            } else if lun.astray.is_some() {
+                "its file is not found by its path any more, and what hosts wrote to it would be \
+                 lost; try: lunwire copy it to another one, or put it back"
+            } else if lun.lost_writes {
+                "the system has lost writes to it, and hosts would not hear of that; try: again \
+                 when they have written and flushed"
+            } else if unit.is_some_and(|unit| unit.is_being_wiped()) {
+                "a FORMAT UNIT or SANITIZE is under way; try: again when it is done"
+            } else {
+                continue;
+            };
+            bail!("LUN {number} of {name}: {why}");
+        }
+    }
+    Ok(())
+}
+
+/// What hosts and orders have made of the disks of `target`, which has stopped.
+pub(crate) fn carried(target: &Target, draft: &Draft) -> Carried {
+    let mut carried = Carried::default();
+    for name in target.names() {
+        for (lun, unit) in target.units(&name).into_iter().flatten() {
+            for group in unit.port_groups() {
+                let at_start = draft.state_at_start(&name, group.number);
+                if at_start.is_some_and(|state| state != group.state) {
+                    let state = ports::name_of(group.state).to_owned();
+                    let (target, group) = (name.clone(), group.number);
+                    carried.states.push(CarriedState { target, lun, group, state });
+                }
+            }
+            if let Some(state) = unit.carried_reservations() {
+                let state = state.iter().map(|byte| format!("{byte:02x}")).collect();
+                let target = name.clone();
+                carried.reservations.push(CarriedReservations { target, lun, state });
+            }
+        }
+    }
+    carried
+}
+
+impl Handing {
+    /// All disks are closed: waits until the next process serves them. `is_stopped`: somebody
+    /// wants this one to end.
+    pub(crate) fn release(&mut self, carried: &Carried, is_stopped: impl Fn() -> bool) -> Handed {
+        if let Err(error) = self.talk.say(&Word::Released(carried.clone())) {
+            return Handed::Back(anyhow!(error).context("it does not listen").to_string());
+        }
+        let mut looks = 0;
+        loop {
+            match self.talk.hear(LOOK) {
+                Ok(Word::Serving) => return Handed::Over,
+                Ok(Word::Failed { message }) => return Handed::Back(message),
+                Ok(_) => return Handed::Back("it is not understood".to_owned()),
+                Err(Unheard::Silent) => {}
+                Err(error) => return Handed::Back(error.to_string()),
+            }
+            if is_stopped() {
+                return Handed::Stopped;
+            }
+            looks += 1;
+            if LOOK * looks > SERVE_PATIENCE {
+                let seconds = SERVE_PATIENCE.as_secs();
+                return Handed::Back(format!("it does not serve within {seconds} s"));
+            }
+        }
+    }
+}
+
+/// The sockets of a daemon: those of `target` by the addresses `configured`, and two others.
+pub(crate) fn all_sockets(
+    target: &Target,
+    configured: &[(SocketAddr, SocketAddr)],
+    http: Option<(SocketAddr, &Arc<OwnedFd>)>,
+    control: Option<&Arc<OwnedFd>>,
+) -> Result<Sockets> {
+    let copy = |fd: &Arc<OwnedFd>| fd.as_fd().try_clone_to_owned();
+    let portals = target.listening()?.into_iter().map(|(real, fd)| {
+        let known = configured.iter().find(|(_, at)| *at == real);
+        (known.map_or(real, |(address, _)| *address), fd)
+    });
+    let portals = portals.collect();
+    let http = http.map(|(address, fd)| Ok::<_, std::io::Error>((address, copy(fd)?)));
+    let control = control.map(copy);
+    Ok(Sockets { portals, http: http.transpose()?, control: control.transpose()? })
+}

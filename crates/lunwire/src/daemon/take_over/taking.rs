@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The side of the process that is to serve next.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::anyhow;
+use anyhow::bail;
+use control::admin::Carried;
+use control::admin::Offer;
+use control::admin::Reply;
+use control::admin::Request;
+use control::admin::TAKE_OVER_PROTOCOL;
+use control::admin::Word;
+use target::Node;
+
+use super::sockets::Sockets;
+use super::talk::Talk;
+use super::talk::Unheard;
+use crate::daemon::admin;
+use crate::plan::Draft;
+use crate::ports;
+
+/// How long the process before may take to say what it has.
+const OFFER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long it may take to close its disks: one of Ceph may wait for its cluster.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(120);
+
+/// With what a process begins to serve.
+#[derive(Debug, Default)]
+pub(crate) struct Entry {
+    pub(crate) sockets: Sockets,
+    pub(crate) carried: Carried,
+    /// Of the service manager, where it was told to the process before.
+    pub(crate) watchdog: Option<Duration>,
+    /// Who waits until this process serves.
+    pub(crate) before: Before,
+}
+
+/// The process before.
+#[derive(Debug, Default)]
+pub(crate) struct Before(Option<Talk>);
+
+impl Before {
+    /// This process serves.
+    pub(crate) fn serving(&mut self) {
+        let Some(talk) = self.0.take() else { return };
+        if let Err(error) = talk.say(&Word::Serving) {
+            // The disks are ours all the same, by their locks.
+            tracing::warn!("the process before is gone: {error}");
+        }
+    }
+
+    /// It cannot, and has closed all that it had opened.
+    pub(crate) fn failed(&mut self, why: &anyhow::Error) {
+        if let Some(talk) = self.0.take() {
+            let _ = talk.say(&Word::Failed { message: crate::output::chain(why) });
+        }
+    }
+}
+
+/// Has the daemon at the control socket of `draft` let go of all that it serves. Where there is
+/// none it is a start like any other.
+///
+/// # Errors
+/// It cannot be taken over, or not with this configuration; then it goes on as before.
+pub(crate) fn begin(draft: &mut Draft) -> Result<Entry> {
+    let Some(path) = draft.control_socket.clone().or_else(admin::default_path) else {
+        bail!("--take-over: no default control socket here; try: --control-socket PATH");
+    };
+    let at = path.display();
+    let stream = match UnixStream::connect(&path) {
+        Ok(stream) => stream,
+        Err(error)
+            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) =>
+        {
+            tracing::info!("--take-over: no daemon at {at}: a start like any other");
+            return Ok(Entry::default());
+        }
+        Err(error) => return Err(anyhow!(error).context(format!("--take-over: {at}"))),
+    };
+    let taken = take(draft, &path, stream);
+    let taken = taken.with_context(|| format!("cannot take over the daemon at {at}"))?;
+    Ok(taken.unwrap_or_else(|| {
+        tracing::warn!("--take-over: the daemon at {at} has ended: a start like any other");
+        Entry::default()
+    }))
+}
+
+/// None: it has ended before it said what it has.
+fn take(draft: &mut Draft, path: &Path, stream: UnixStream) -> Result<Option<Entry>> {
+    let mut talk = Talk::over(stream)?;
+    let user = rustix::process::geteuid();
+    if let Some((_, owner)) = talk.peer()
+        && owner != user
+    {
+        bail!("it is of user {}; try: as that user", owner.as_raw());
+    }
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let ask = Request::TakeOver { protocol: TAKE_OVER_PROTOCOL, version };
+    if talk.say(&ask).is_err() {
+        return Ok(None);
+    }
+    let offer = match talk.hear(OFFER_PATIENCE) {
+        Ok(Reply::Offer(offer)) => offer,
+        Ok(Reply::Error { message }) if message.contains("request not understood") => {
+            bail!("it is of a version that cannot hand over; try: stop it, and start this one")
+        }
+        Ok(Reply::Error { message }) => bail!("{message}"),
+        Ok(_) => return Err(admin::unexpected(Some(path))),
+        Err(Unheard::Gone) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    if offer.protocol != TAKE_OVER_PROTOCOL {
+        bail!("it hands over by protocol {}, and not by {TAKE_OVER_PROTOCOL}", offer.protocol);
+    }
+    let fds = match talk.fds(offer.sockets.len(), OFFER_PATIENCE) {
+        Err(Unheard::Gone) => return Ok(None),
+        fds => fds.context("its sockets")?,
+    };
+    let sockets = Sockets::taken(&offer.sockets, fds)?;
+    let portals: Vec<SocketAddr> = draft.portals().iter().map(|portal| portal.address).collect();
+    let prepared = prepare(draft, &offer)
+        .and_then(|()| sockets.for_configuration(&portals, draft.http))
+        .inspect_err(|error| {
+            let _ = talk.say(&Word::Failed { message: crate::output::chain(error) });
+        });
+    let sockets = prepared?;
+    let (pid, version) = (offer.pid, offer.version);
+    tracing::info!(pid, version, "taking over");
+    let carried = match talk.say(&Word::Take).map_err(|_| Unheard::Gone) {
+        Ok(()) => talk.hear(RELEASE_PATIENCE),
+        Err(error) => Err(error),
+    };
+    let carried = match carried {
+        Ok(Word::Released(carried)) => carried,
+        Ok(Word::Failed { message }) => bail!("{message}"),
+        Ok(_) => bail!("it is not understood"),
+        Err(Unheard::Gone) => {
+            tracing::warn!(pid, "the process before has ended before it had closed its disks");
+            Carried::default()
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let watchdog = offer.watchdog_us.map(Duration::from_micros);
+    Ok(Some(Entry { sockets, carried, watchdog, before: Before(Some(talk)) }))
+}
+
+/// Looks at the configuration once more, with what orders have changed.
+fn prepare(draft: &mut Draft, offer: &Offer) -> Result<()> {
+    let ours = draft.state_dir.as_deref().map(std::path::absolute).transpose()?;
+    if let Some(theirs) = &offer.state_dir
+        && ours.as_deref() != Some(Path::new(theirs))
+    {
+        bail!("its state, reservations among it, is in {theirs}; try: --state-dir {theirs}");
+    }
+    for told in draft.take_ordered(&offer.added, &offer.removed)? {
+        tracing::warn!("{told}");
+    }
+    match draft.examine_files().wrong.into_iter().next() {
+        Some(wrong) => Err(wrong),
+        None => Ok(()),
+    }
+}
+
+/// Has the disks of `nodes` be what those of the process before were.
+pub(crate) fn carry_on(nodes: &[Node], carried: &Carried) {
+    let units = nodes.iter().flat_map(|node| {
+        node.luns.iter().map(move |(number, unit)| ((node.name.as_str(), *number), unit))
+    });
+    let units: BTreeMap<_, _> = units.collect();
+    for state in &carried.states {
+        let Some(unit) = units.get(&(state.target.as_str(), state.lun)) else { continue };
+        let known = ports::state(&state.state).map_err(anyhow::Error::msg);
+        let set = known.and_then(|known| Ok(unit.set_access_state(state.group, known)?));
+        if let Err(error) = set {
+            tracing::warn!(
+                target = state.target, lun = state.lun, group = state.group, %error,
+                "its access state is that of the configuration"
+            );
+        }
+    }
+    for kept in &carried.reservations {
+        let carried = match units.get(&(kept.target.as_str(), kept.lun)) {
+            Some(unit) => bytes(&kept.state)
+                .and_then(|state| Ok(unit.carry_reservations(&state)?))
+                .map_err(|error| error.to_string()),
+            None => Err("the disk is served no more".to_owned()),
+        };
+        if let Err(why) = carried {
+            let (target, lun) = (&kept.target, kept.lun);
+            tracing::warn!(target, lun, why, "its reservations are lost");
+        }
+    }
+}
+
+fn bytes(digits: &str) -> Result<Vec<u8>> {
+    let pairs = digits.as_bytes().chunks(2);
+    let byte = |pair| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?);
+    pairs.map(byte).collect()
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What orders have changed of the disks of a configuration, for the process that serves next.
+
+use anyhow::Result;
+use anyhow::anyhow;
+use anyhow::bail;
+use control::admin::AddedLun;
+use control::admin::RemovedLun;
+use scsi::AccessState;
+
+use super::Draft;
+use super::lun::DraftLun;
+use super::place;
+
+impl Draft {
+    /// Its disks: target, number, store.
+    pub(super) fn places(&self) -> impl Iterator<Item = (String, u16, String)> {
+        self.targets.iter().flat_map(|target| {
+            target.luns.iter().map(|lun| (target.name.clone(), lun.number, lun.store.clone()))
+        })
+    }
+
+    /// The disks that came by orders, and those that went.
+    ///
+    /// # Errors
+    /// One of them cannot be told.
+    pub(crate) fn ordered(&self) -> Result<(Vec<AddedLun>, Vec<RemovedLun>)> {
+        let mut added = Vec::new();
+        for target in &self.targets {
+            for lun in &target.luns {
+                let place = (target.name.clone(), lun.number, lun.store.clone());
+                if self.as_read.contains(&place) {
+                    continue;
+                }
+                if !lun.only.is_empty() {
+                    bail!(
+                        "LUN {} of {} was added for some initiators alone (--initiator), which \
+                         no configuration can say; try: lunwire lun remove {} --target {}",
+                        lun.number,
+                        target.name,
+                        lun.number,
+                        target.name
+                    );
+                }
+                let (target, disk) = (target.name.clone(), lun.to_order()?);
+                added.push(AddedLun { target, lun: lun.number, disk });
+            }
+        }
+        let now: Vec<_> = self.places().collect();
+        let gone = self.as_read.iter().filter(|place| !now.contains(place));
+        let removed = gone.map(|(target, lun, store)| {
+            let store = place::absolute(store)?;
+            Ok(RemovedLun { target: target.clone(), lun: *lun, store })
+        });
+        Ok((added, removed.collect::<Result<_>>()?))
+    }
+
+    /// Serves what orders have made of the configuration of the process before. Says of what is
+    /// otherwise than in this one.
+    ///
+    /// # Errors
+    /// A disk that was added has no place here.
+    pub(crate) fn take_ordered(
+        &mut self,
+        added: &[AddedLun],
+        removed: &[RemovedLun],
+    ) -> Result<Vec<String>> {
+        let mut told = Vec::new();
+        for RemovedLun { target: name, lun: number, store } in removed {
+            let target = self.targets.iter_mut().find(|target| target.name == *name);
+            let Some(target) = target else { continue };
+            let before = target.luns.len();
+            let is_it = |lun: &DraftLun| {
+                lun.number == *number && place::absolute(&lun.store).is_ok_and(|it| it == *store)
+            };
+            target.luns.retain(|lun| !is_it(lun));
+            if target.luns.len() < before {
+                told.push(format!("LUN {number} of {name} is not served: it was removed by order"));
+            }
+        }
+        for AddedLun { target: name, lun: number, disk } in added {
+            let store = &disk.store;
+            let target = self.targets.iter_mut().find(|target| target.name == *name);
+            let target = target.ok_or_else(|| {
+                anyhow!(
+                    "LUN {number} of {name} ({store}) was added by order, and the configuration \
+                     has no such target; try: lunwire lun remove {number} --target {name}"
+                )
+            })?;
+            if let Some(other) = target.luns.iter().find(|lun| lun.number == *number) {
+                if place::absolute(&other.store)? == *store {
+                    continue;
+                }
+                bail!(
+                    "LUN {number} of {name} ({store}) was added by order, and the configuration \
+                     has {} there; try: another number in the configuration",
+                    other.store
+                );
+            }
+            let lun = DraftLun::from_order(*number, disk).map_err(anyhow::Error::msg)?;
+            target.luns.push(lun);
+            told.push(format!("LUN {number} of {name} is served: it was added by order ({store})"));
+        }
+        Ok(told)
+    }
+
+    /// The state of a target port group at the start.
+    pub(crate) fn state_at_start(&self, target: &str, group: u16) -> Option<AccessState> {
+        let target = self.targets.iter().find(|draft| draft.name == target)?;
+        target.port_groups.iter().find(|one| one.number == group).map(|one| one.state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::node::DraftTarget;
+    use super::*;
+
+    const NAME: &str = "iqn.2026-01.com.example:a";
+
+    fn draft(stores: &[(u16, &str)]) -> Draft {
+        let mut target = DraftTarget::new(NAME.to_owned());
+        let luns = stores
+            .iter()
+            .map(|(number, word)| DraftLun::new(*number, word, word.parse().expect("a store")));
+        target.luns = luns.collect();
+        let mut draft = Draft::new();
+        draft.targets.push(target);
+        draft.as_read = draft.places().collect();
+        draft
+    }
+
+    fn lun(number: u16, word: &str) -> DraftLun {
+        DraftLun::new(number, word, word.parse().expect("a store"))
+    }
+
+    fn numbers(draft: &Draft) -> Vec<u16> {
+        draft.lun_numbers(NAME)
+    }
+
+    #[test]
+    fn orders_go_from_process_to_process() {
+        let mut first = draft(&[(0, "file:/a"), (1, "file:/b")]);
+        assert_eq!(first.ordered().expect("none"), (Vec::new(), Vec::new()));
+        first.add_lun(NAME, lun(7, "file:/c"));
+        first.keep_luns(|_, number| number != 1);
+        let (added, removed) = first.ordered().expect("orders");
+        let mut second = draft(&[(0, "file:/a"), (1, "file:/b")]);
+        assert_eq!(second.take_ordered(&added, &removed).expect("room").len(), 2);
+        assert_eq!(numbers(&second), [0, 7]);
+        // The next one hears of them, too.
+        assert_eq!(second.ordered().expect("orders"), (added.clone(), removed.clone()));
+        // A file that says what was ordered needs no order.
+        let mut written = draft(&[(0, "file:/a"), (7, "file:/c")]);
+        assert!(written.take_ordered(&added, &removed).expect("room").is_empty());
+        assert_eq!(written.ordered().expect("none"), (Vec::new(), Vec::new()));
+        // Another disk in the place of one that was removed is meant.
+        let mut other = draft(&[(1, "file:/other")]);
+        assert_eq!(other.take_ordered(&[], &removed).expect("room").len(), 0);
+        assert_eq!(numbers(&other), [1]);
+    }
+
+    #[test]
+    fn an_order_without_a_place_is_refused() {
+        let mut first = draft(&[(0, "file:/a")]);
+        first.add_lun(NAME, lun(7, "file:/c"));
+        let (added, _) = first.ordered().expect("orders");
+        let mut taken = draft(&[(7, "file:/d")]);
+        let error = taken.take_ordered(&added, &[]).expect_err("its number is taken").to_string();
+        assert!(error.contains("LUN 7") && error.contains("file:/d"), "{error}");
+        let error = Draft::new().take_ordered(&added, &[]).expect_err("no target").to_string();
+        assert!(error.contains("no such target"), "{error}");
+        let of_one = lun(8, "file:/e").only_for(vec!["iqn.host".to_owned()]);
+        first.add_lun(NAME, of_one);
+        let error = first.ordered().expect_err("no file says that").to_string();
+        assert!(error.contains("LUN 8") && error.contains("--initiator"), "{error}");
+    }
+}
