@@ -18,6 +18,7 @@ pub mod files;
 mod filework;
 mod gather;
 pub mod laps;
+mod left_open;
 pub mod limits;
 pub mod loops;
 mod memory;
@@ -54,6 +55,7 @@ use buf::SgList;
 use buf::Slice;
 use clock::Instant;
 
+pub use left_open::left_open;
 pub use medium::Space;
 pub use probe::Choice;
 pub use probe::Refusal;

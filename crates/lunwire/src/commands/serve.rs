@@ -52,6 +52,7 @@ use crate::daemon::manager;
 use crate::daemon::periodic::Periodic;
 use crate::daemon::sandboxed::Sandbox;
 use crate::daemon::take_over::Entry;
+use crate::daemon::take_over::Sockets;
 use crate::daemon::take_over::giving;
 use crate::daemon::take_over::giving::Handed;
 use crate::daemon::take_over::giving::Handing;
@@ -120,7 +121,7 @@ fn serve(options: &ServeOptions, mut draft: Draft, log: &Log, sandbox: Sandbox) 
             tokens_of(&draft)?;
             taking::begin(&mut draft).map_err(|error| sandbox.hint(error))?
         }
-        false => Entry::default(),
+        false => entry_of_manager(&draft),
     };
     let daemon = Daemon { options, log, sandbox, state, tell, ends };
     loop {
@@ -133,6 +134,21 @@ fn serve(options: &ServeOptions, mut draft: Draft, log: &Log, sandbox: Sandbox) 
             }
         }
     }
+}
+
+/// With the sockets that the service manager has.
+fn entry_of_manager(draft: &Draft) -> Entry {
+    let portals: Vec<SocketAddr> = draft.portals().iter().map(|portal| portal.address).collect();
+    let (sockets, unwanted) = Sockets::of_manager(manager::sockets(), &portals, draft.http);
+    if !sockets.portals.is_empty() {
+        let count = sockets.portals.len();
+        tracing::info!(count, "listening at sockets of the service manager");
+    }
+    for address in unwanted {
+        tracing::warn!(%address, "a socket of the service manager is no portal: it is closed");
+        manager::forget(address);
+    }
+    Entry { sockets, ..Entry::default() }
 }
 
 /// What outlives a service that nobody takes over in the end.

@@ -33,6 +33,7 @@ use target::Stores;
 use target::Target;
 
 use super::admin::has_data_in_memory;
+use super::manager;
 use super::manager::Reloading;
 use super::periodic::Periodic;
 use super::sandboxed::Sandbox;
@@ -208,6 +209,9 @@ impl Configuration {
                 format!("reactor {reactor} does not answer: its sessions may go on as before")
             }));
             let portals = now.portals_after(&difference, &target.socket_portals());
+            now.portals.iter().filter(|known| !portals.contains(known)).for_each(|(_, real)| {
+                manager::forget(*real);
+            });
             now.portals = portals;
         }
         now.draft = wanted;

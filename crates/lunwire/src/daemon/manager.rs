@@ -4,14 +4,23 @@
 
 use std::env;
 use std::io;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::SocketAddr;
+use std::os::unix::net::SocketAddr as SocketName;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use rustix::net::SendAncillaryBuffer;
+use rustix::net::SendAncillaryMessage;
+use rustix::net::SendFlags;
 use rustix::time::ClockId;
 use target::Target;
 
@@ -27,7 +36,33 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) fn ready(target: &Target) {
     let targets = target.targets();
     let luns: usize = targets.iter().map(|one| one.luns.len()).sum();
+    match target.listening() {
+        Ok(sockets) => sockets.iter().for_each(|(address, socket)| {
+            // The manager knows those that it has.
+            tell_with(&format!("FDSTORE=1\nFDNAME={}", name_of(*address)), Some(socket));
+        }),
+        Err(error) => tracing::warn!("the service manager has no sockets to keep: {error}"),
+    }
     tell(&format!("READY=1\nSTATUS=LUNs: {luns}, targets: {}", targets.len()));
+}
+
+/// The sockets that the manager has for this process: those of its socket unit, and those that a
+/// process before has given it to keep.
+pub(crate) fn sockets() -> Vec<(SocketAddr, OwnedFd)> {
+    let word = |name| env::var(name).ok();
+    let is_ours = word("LISTEN_PID").is_some_and(|pid| pid == std::process::id().to_string());
+    let count = word("LISTEN_FDS").and_then(|count| count.parse().ok());
+    engine::left_open(count.filter(|_| is_ours).unwrap_or(0))
+}
+
+/// Nobody is to listen there any more.
+pub(crate) fn forget(address: SocketAddr) {
+    tell(&format!("FDSTOREREMOVE=1\nFDNAME={}", name_of(address)));
+}
+
+/// Of a socket; no name has a colon.
+fn name_of(address: SocketAddr) -> String {
+    format!("portal-{address}").replace(':', "_")
 }
 
 /// No more is served.
@@ -84,15 +119,28 @@ pub(crate) fn watchdog_time() -> Option<Duration> {
 }
 
 fn tell(state: &str) {
+    tell_with(state, None);
+}
+
+/// The same, with a descriptor of a file for the manager.
+fn tell_with(state: &str, file: Option<&OwnedFd>) {
     let Some(socket) = env::var_os("NOTIFY_SOCKET") else { return };
     let told = || -> io::Result<()> {
         let address = match socket.as_bytes() {
-            [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
-            _ => SocketAddr::from_pathname(&socket)?,
+            [b'@', name @ ..] => SocketName::from_abstract_name(name)?,
+            _ => SocketName::from_pathname(&socket)?,
         };
         let ours = UnixDatagram::unbound()?;
         ours.set_write_timeout(Some(PATIENCE))?;
-        ours.send_to_addr(state.as_bytes(), &address).map(drop)
+        ours.connect_addr(&address)?;
+        let fds: Vec<BorrowedFd<'_>> = file.iter().map(|file| file.as_fd()).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let state = [IoSlice::new(state.as_bytes())];
+        Ok(rustix::net::sendmsg(&ours, &state, &mut control, SendFlags::NOSIGNAL).map(drop)?)
     };
     if let Err(error) = told() {
         tracing::warn!("the service manager cannot be told {state:?}: {error}");

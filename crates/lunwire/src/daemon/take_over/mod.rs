@@ -13,4 +13,5 @@ mod sockets;
 pub(crate) mod taking;
 mod talk;
 
+pub(crate) use sockets::Sockets;
 pub(crate) use taking::Entry;

@@ -21,6 +21,27 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
+    /// Those of the service manager, for who listens at `portals` and for HTTP at `http`. Gives the
+    /// addresses of those that nobody wants, which are closed.
+    pub(crate) fn of_manager(
+        sockets: Vec<(SocketAddr, OwnedFd)>,
+        portals: &[SocketAddr],
+        http: Option<SocketAddr>,
+    ) -> (Self, Vec<SocketAddr>) {
+        let (mut ours, mut unwanted) = (Self::default(), Vec::new());
+        for (address, socket) in sockets {
+            let is_new = !ours.portals.iter().any(|(known, _)| *known == address);
+            if portals.contains(&address) && is_new {
+                ours.portals.push((address, socket));
+            } else if http == Some(address) {
+                ours.http = Some((address, socket));
+            } else if is_new {
+                unwanted.push(address);
+            }
+        }
+        (ours, unwanted)
+    }
+
     /// As they are offered, each with its descriptor.
     pub(super) fn offered(&self) -> Vec<(OfferedSocket, BorrowedFd<'_>)> {
         let socket = |kind, address: String, fd| (OfferedSocket { kind, address }, fd);
@@ -128,6 +149,11 @@ mod tests {
         let taken = of_any.for_configuration(&[real], Some(at)).expect("they are there");
         assert!(is_at(&taken.portals[0].1, real) && taken.http.is_some_and(|(it, _)| it == at));
         drop(TcpListener::bind(one).expect("nobody listens there any more"));
+        let managed = vec![socket(), socket(), socket()];
+        let [first, second, third] = [0, 1, 2].map(|index: usize| managed[index].0);
+        let (sockets, unwanted) = Sockets::of_manager(managed, &[second], Some(third));
+        assert_eq!((sockets.portals[0].0, unwanted), (second, vec![first]));
+        assert!(sockets.http.is_some_and(|(address, _)| address == third));
         let error = Sockets::default().for_configuration(&[other], None);
         assert!(error.expect_err("somebody is there").to_string().contains("cannot listen"));
     }
