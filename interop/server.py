@@ -158,6 +158,19 @@ class Lunwire(Target):
                 self.kill()
             raise RuntimeError(f"the server did not start: {' '.join(words)}\n{self.log_tail()}")
 
+    def hand_over(self):
+        """Another process takes over, at the same place; this one ends by itself."""
+        before = self.process
+        command = self.command
+        self.command = [*command, "--take-over"]
+        try:
+            self.revive()
+        finally:
+            self.command = command
+        status = before.wait(STOP_SECONDS)
+        if status != 0:
+            raise RuntimeError(f"the server before ended with {status}\n{self.log_tail()}")
+
     def order(self, *words):
         """What `lunwire WORDS` says of this daemon; an error if it refuses."""
         binary = os.environ.get("LUNWIRE", f"{ROOT}/target/release/lunwire")
