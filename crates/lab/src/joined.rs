@@ -196,7 +196,8 @@ fn change(figure: String, what: String, a: &Value, b: &Value) -> Change {
         [before, after] if before != 0.0 => 100.0 * (after - before) / before.abs(),
         _ => 0.0,
     };
-    let is_apart = of(a, "high") < of(b, "low") || of(b, "high") < of(a, "low");
+    let high = |test: &Value| test["measured"]["high"].as_f64().unwrap_or(f64::INFINITY);
+    let is_apart = high(a) < of(b, "low") || high(b) < of(a, "low");
     let answers = [a, b].map(|test| word(test, "answer").to_owned());
     Change { figure, what, medians, percent, is_apart, answers }
 }

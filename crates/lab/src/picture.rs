@@ -349,9 +349,11 @@ pub(crate) fn bytes(size: u64) -> String {
     }
 }
 
-/// With as many digits as one reads.
+/// With as many digits as one reads. A ratio has no end where its divisor may be nothing.
 pub(crate) fn number(value: f64) -> String {
-    if value >= 100.0 {
+    if value.is_infinite() {
+        "any".to_owned()
+    } else if value >= 100.0 {
         format!("{value:.0}")
     } else if value >= 10.0 {
         format!("{value:.1}")

@@ -249,8 +249,8 @@ fn reason(test: &Test) -> String {
     let measured = match repetitions {
         None => format!("{}, counted", number(median)),
         Some(count) => {
-            let [low, high] = [low, high].map(number);
-            format!("{} ({low} to {high}, {count} times)", number(median))
+            let [middle, low, high] = [median, low, high].map(number);
+            format!("{middle} ({low} to {high}, {count} times)")
         }
     };
     format!("{}: {measured}; {bound}? {answer}", test.name)

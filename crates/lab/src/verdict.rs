@@ -6,7 +6,8 @@
 //!
 //! - yes: the whole interval is on the bound's good side;
 //! - no: the whole interval is on the other side;
-//! - hidden: the bound is within the interval, or there are fewer than [`REPETITIONS_MIN`]
+//! - hidden: the bound is within the interval, which may have no end above (a ratio whose divisor
+//!   is not told from nothing), or there are fewer than [`REPETITIONS_MIN`]
 //!   repetitions, so that nobody knows how wide the interval is.
 //!
 //! A claim is the answers of its tests, and a figure those of its claims ([`Verdict::of`]):
@@ -67,6 +68,27 @@ impl Spread {
     pub(crate) fn paired(a: &[f64], b: &[f64], of: impl Fn(f64, f64) -> f64) -> Self {
         let values: Vec<f64> = a.iter().zip(b).map(|(a, b)| of(*a, *b)).collect();
         Self::of(&values)
+    }
+
+    /// One quantity by another that was measured in turn with it; amounts, of which those below
+    /// nothing are errors of measuring. The interval has each ratio that the order of repetitions
+    /// does not rule out, so no division decides: a repetition whose divisor is nothing says that
+    /// the ratio may be as large as can be, and if both are nothing, that it may be any.
+    pub(crate) fn ratio(a: &[f64], b: &[f64]) -> Self {
+        let range = |(a, b): (&f64, &f64)| match (a.max(0.0), b.max(0.0)) {
+            (a, b) if b > 0.0 => (a / b, a / b),
+            (a, _) if a > 0.0 => (f64::INFINITY, f64::INFINITY),
+            _ => (0.0, f64::INFINITY),
+        };
+        let (lows, highs): (Vec<f64>, Vec<f64>) = a.iter().zip(b).map(range).unzip();
+        let known: Vec<f64> =
+            lows.iter().zip(&highs).filter(|ends| ends.1.is_finite()).map(|ends| *ends.0).collect();
+        let (low, high) = (Self::of(&lows).low, Self::of(&highs).high);
+        let variation = variation(&known);
+        let repetitions = Some(lows.len());
+        // With many rounds of which nothing is known the middle of the others may be out of it.
+        let median = median(known).max(low).min(high);
+        Self { median, low, high, variation, repetitions }
     }
 
     /// The largest of some quantities.
@@ -138,14 +160,15 @@ impl Sub for Spread {
     }
 }
 
-/// Of quantities that are not negative.
+/// Of quantities that are not negative. What may be nothing leaves no bound above.
 impl Div for Spread {
     type Output = Self;
 
     fn div(self, other: Self) -> Self {
-        let by = |a: f64, b: f64| a / b.max(1e-9);
-        let ends =
-            [by(self.low, other.high), by(self.median, other.median), by(self.high, other.low)];
+        let by = |a: f64, b: f64| if b > 0.0 { a / b } else { f64::INFINITY };
+        let low = if other.high > 0.0 { self.low / other.high } else { 0.0 };
+        let middle = self.median / other.median.max(1e-9);
+        let ends = [low, middle.max(low), by(self.high, other.low)];
         self.with(other, ends, self.variation.hypot(other.variation))
     }
 }
@@ -345,6 +368,32 @@ mod tests {
         ] {
             assert_eq!(Verdict::of(answers), verdict, "{answers:?}");
         }
+    }
+
+    #[test]
+    fn a_ratio_is_never_decided_by_a_divisor_of_nothing() {
+        let ones = [1.0, 2.0, 4.0];
+        let twice = Spread::ratio(&[2.0, 4.0, 8.0], &ones);
+        assert_eq!((twice.low, twice.median, twice.high), (2.0, 2.0, 2.0));
+        // As it was with a small number in place of nothing, it is large; but it has no end.
+        let open = Spread::ratio(&[2.0, 4.0, 8.0], &[1.0, -0.5, 4.0]);
+        assert_eq!((open.low, open.median, open.high), (2.0, 2.0, f64::INFINITY));
+        assert_eq!(Test::new("x", open, Bound::Above(1.5)).answer(), Answer::Yes);
+        assert_eq!(Test::new("x", open, Bound::Below(100.0)).answer(), Answer::Hidden);
+        // A dividend below nothing is nothing, not a large number with a sign.
+        let least = Spread::ratio(&[-3.0, 4.0, 8.0], &[1e-6, 4.0, 4.0]);
+        assert_eq!((least.low, least.median, least.high), (0.0, 1.0, 2.0));
+        let any = Spread::ratio(&[-3.0, 4.0, 8.0], &[-1.0, 4.0, 4.0]);
+        assert_eq!((any.low, any.high), (0.0, f64::INFINITY), "both may be nothing");
+        let nothing = Spread::ratio(&[1.0; 3], &[0.0; 3]);
+        assert_eq!((nothing.low, nothing.median), (f64::INFINITY, f64::INFINITY));
+        assert_eq!(Spread::ratio(&[], &[]).repetitions, Some(0));
+        // One round of ten is left out, as for all quantities.
+        let mut many = [1.0; 10];
+        many[3] = 0.0;
+        let ratio = Spread::ratio(&[3.0; 10], &many);
+        assert_eq!((ratio.low, ratio.median, ratio.high), (3.0, 3.0, 3.0));
+        assert!(Spread::ratio(&ones, &[1.0, 0.0, 1.0]).json()["high"].is_null(), "no end");
     }
 
     #[test]

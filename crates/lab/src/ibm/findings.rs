@@ -45,8 +45,9 @@ fn preface(measured: &Measured) -> Vec<String> {
          stands for them as the floor, and was measured on no wire."
             .into(),
         "Utilization is that of the study: a loop with the least of all priorities counts on each \
-         processor, and what slows it down was used by others. It is held against the loops alone, \
-         once in each round."
+         processor, and what slows it down was used by others. It is held against the fastest that \
+         the loop was in the run, mostly alone, once in each round: whatever disturbs a loop makes \
+         it slower."
             .into(),
     ];
     match &measured.wireless {
@@ -82,7 +83,7 @@ impl Measured {
     fn ratio(&self, case: &Case, against: Way, of: Of) -> Option<Spread> {
         let frame = case.load.frame.filter(|_| against != Way::Local);
         let other = self.case(Load { way: against, frame, ..case.load })?;
-        Some(Spread::paired(&case.values(of), &other.values(of), |a, b| a / b.max(1e-9)))
+        Some(Spread::ratio(&case.values(of), &other.values(of)))
     }
 
     /// The processor of one way by that of another at the same bandwidth: a test for each size.
@@ -235,11 +236,7 @@ fn accounting(measured: &Measured) -> Figure {
     figure.tables.push(table);
     let tests = |what: &str, of: Of, bound| {
         let test = |case: &Case| {
-            let ratio = Spread::paired(
-                &case.values(of),
-                &case.values(Case::utilization),
-                |other, by_loop| other / by_loop.max(1e-9),
-            );
+            let ratio = Spread::ratio(&case.values(of), &case.values(Case::utilization));
             Test::new(format!("{what} by loop, {}", case.load.name()), ratio, bound)
         };
         measured.cases.iter().map(test).collect::<Vec<_>>()
@@ -341,7 +338,8 @@ impl Side {
                 cell(ratio.map(|ratio| ratio.median)),
             ]);
             bars.extend(published.map(|theirs| Bar::new(name, "study", vec![theirs / floor])));
-            bars.extend(ratio.map(|ratio| Bar::new(name, "here", vec![ratio.median])));
+            let drawn = ratio.filter(|ratio| ratio.median.is_finite());
+            bars.extend(drawn.map(|ratio| Bar::new(name, "here", vec![ratio.median])));
         }
         figure.tables.push(table);
         figure.pictures.push(Picture {

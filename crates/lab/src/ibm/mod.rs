@@ -41,8 +41,8 @@ pub(crate) fn run(settings: &Settings, steps: &Steps<'_>) -> Result<Findings, Er
     let effort = settings.effort;
     let kib: &[u32] = effort.of(&[4, 64], &[4, 16, 64, 256], &[1, 2, 4, 8, 16, 32, 64, 128, 256]);
     let options = Options {
-        rounds: settings.rounds([3, 3, 5]),
-        time: Duration::from_millis(effort.of(10, 250, 500)),
+        rounds: settings.rounds([3, 5, 5]),
+        time: Duration::from_millis(effort.of(10, 200, 500)),
         sizes: kib.iter().map(|kib| kib << 10).collect(),
         mtus: effort.of(&[1500, 9000][..], &[1500, 9000], &[1500, 4500, 9000]).to_vec(),
     };
@@ -129,10 +129,22 @@ struct Sample {
     seconds: f64,
     /// Both ways.
     frames: f64,
+    /// What the loops have counted in a second, the target's first.
+    loops: [f64; 2],
     target: Use,
     initiator: Use,
     /// Of the target's threads, as the kernel accounts for them.
     threads: f64,
+}
+
+impl Sample {
+    /// Holds the loops against what they count when nothing else is done.
+    fn settle(&mut self, idle: [f64; 2]) {
+        let sides = [&mut self.target, &mut self.initiator];
+        for ((side, rate), idle) in sides.into_iter().zip(self.loops).zip(idle) {
+            side.by_loop = loops::utilization(rate, idle);
+        }
+    }
 }
 
 /// One load.
@@ -251,6 +263,8 @@ impl Measured {
             steps.expect(RUNS * self.options.rounds * (self.cases.len() + 1));
         }
         let ran = self.take_turns(run, &mut rig, steps);
+        let samples = self.cases.iter_mut().filter_map(|case| case.samples.get_mut(run)).flatten();
+        samples.for_each(|sample| sample.settle(rig.idle()));
         // Whatever came of it, nothing is served any more.
         rig.stop()?;
         ran

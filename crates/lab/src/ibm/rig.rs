@@ -12,7 +12,7 @@ use scsi::{Identity, LogicalUnit};
 use store::spec::Spec;
 use target::{Node, Plan, Rdma, Stores, Target};
 
-use super::loops::{Loops, utilization};
+use super::loops::Loops;
 use super::nas::{Nas, Served};
 use super::wire::{self, Wire};
 use super::{Load, Sample, Use, Way};
@@ -157,15 +157,24 @@ impl<'a> Rig<'a> {
         self.sessions.iter().find(is_it).map(|(_, _, session)| *session)
     }
 
-    /// Lets the loops count alone for so long: what is measured next is held against the fastest
-    /// part of it, and of what came before. Whatever disturbs a loop makes it slower.
+    /// Lets the loops count alone for so long.
     pub(super) fn rest(&mut self, time: Duration) {
         for _ in 0..RESTS {
             let before = self.counted(None, Way::Local);
             std::thread::sleep(time / RESTS);
-            let rates = rates(&before, &self.counted(None, Way::Local));
-            self.idle.iter_mut().zip(rates).for_each(|(idle, rate)| *idle = idle.max(rate));
+            self.note(rates(&before, &self.counted(None, Way::Local)));
         }
+    }
+
+    /// Whatever disturbs a loop makes it slower: the fastest that it ever was is nearest to what it
+    /// is when nothing else is done.
+    fn note(&mut self, rates: [f64; 2]) {
+        self.idle.iter_mut().zip(rates).for_each(|(idle, rate)| *idle = idle.max(rate));
+    }
+
+    /// The most that the loops have counted in a second.
+    pub(super) const fn idle(&self) -> [f64; 2] {
+        self.idle
     }
 
     pub(super) fn run(&mut self, load: Load, time: Duration) -> Result<Sample, Error> {
@@ -175,15 +184,17 @@ impl<'a> Rig<'a> {
         let ops = self.keep_busy(load, time)?;
         let after = self.counted(interface, load.way);
         let seconds = after.at.duration_since(before.at).as_secs_f64();
-        let rates = rates(&before, &after);
+        let loops = rates(&before, &after);
+        self.note(loops);
         let side = |at: usize| Use {
-            by_loop: utilization(rates[at], self.idle[at]),
+            by_loop: 0.0,
             by_kernel: (after.worked[at] - before.worked[at]) / seconds,
         };
         Ok(Sample {
             ops: real(ops),
             seconds,
             frames: real(after.frames.saturating_sub(before.frames)),
+            loops,
             target: side(0),
             initiator: side(1),
             threads: real(after.threads_ns.saturating_sub(before.threads_ns)) / 1e9 / seconds,

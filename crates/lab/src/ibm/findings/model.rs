@@ -335,7 +335,15 @@ mod tests {
         let by_loop = (ops * busy / 1e6) * (1.0 + noise);
         let both = Use { by_loop, by_kernel: by_loop };
         let (target, initiator) = (both, both);
-        Sample { ops, seconds: 1.0, frames: ops * frames, target, initiator, threads: by_loop }
+        Sample {
+            ops,
+            seconds: 1.0,
+            frames: ops * frames,
+            loops: [0.0; 2],
+            target,
+            initiator,
+            threads: by_loop,
+        }
     }
 
     /// What would be measured if ways cost so much in the two runs.
@@ -402,6 +410,17 @@ mod tests {
         let (rdma, ours) = told(&figure, "RDMA saves");
         assert_eq!(rdma, Verdict::Holds, "{ours}");
         assert!(ours.contains("(within the intervals)"), "{ours}");
+    }
+
+    #[test]
+    fn no_run_uses_less_than_nothing() {
+        let load = Load { way: Way::Tcp, write: false, bytes: 4096, frame: None };
+        let mut sample = sample(load, COPY, 0.0);
+        sample.loops = [80.0, 25.0];
+        // It was faster than the loops alone: these were disturbed.
+        sample.settle([80.0, 100.0]);
+        assert!(sample.target.by_loop.abs() < 1e-9);
+        assert!((sample.initiator.by_loop - 0.75).abs() < 1e-9);
     }
 
     #[test]
