@@ -64,7 +64,7 @@ fn push_figure(page: &mut String, at: usize, report: &Report, figure: &Figure) {
         push_claim(page, claim);
     }
     for picture in &figure.pictures {
-        page.push_str(&picture.svg());
+        let _ = writeln!(page, "<div class=\"wide\">{}</div>", picture.svg());
     }
     for table in &figure.tables {
         push_table(page, &table.head, &table.rows);
@@ -109,10 +109,11 @@ const STYLE: &str = "body{font-family:sans-serif;max-width:56em;margin:2em auto;
     border-radius:.3em;padding:0 .4em;white-space:nowrap}.holds{color:#176d2c}\
     .holds-in-part{color:#7a6200}.no-longer{color:#a3201a}\
     #summary{border-left:4px solid #1f5fa8;padding:.1em 1em}div.wide{overflow-x:auto}\
-    svg{max-width:100%;height:auto;display:block;margin:1em 0}details{margin:0 0 1em 1em}\
+    svg{max-width:100%;min-width:640px;height:auto;display:block;margin:1em 0}\
+    details{margin:0 0 1em 1em}\
     td.left,th.left{text-align:left}\
     @media screen and (prefers-color-scheme:dark){body{color:#e4e4e4;background:#16181c}\
     a{color:#6aa9ee}th{background:#2a2d33}th,td{border-color:#4a4e55}.how{color:#a8a8a8}\
     .holds{color:#63c174}.holds-in-part{color:#d8bf45}.no-longer{color:#f0857d}}\
     @media print{body{max-width:none;margin:0}svg,table,p{break-inside:avoid}\
-    h2{break-after:avoid}div.wide{overflow:visible}table{font-size:.8em}}";
+    h2{break-after:avoid}div.wide{overflow:visible}svg{min-width:0}table{font-size:.8em}}";
