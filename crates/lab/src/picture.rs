@@ -195,7 +195,10 @@ impl Picture {
             LEFT + 16.0 + share * (right - LEFT - 32.0)
         };
         let mut free = f64::MIN;
-        for size in &sizes {
+        // Of what is measured itself no two lines have the same places.
+        let most = sizes.last().copied().unwrap_or(0);
+        let steps: Vec<u64> = (0..=5).map(|step| most * step / 5).collect();
+        for size in if over.is_some() { &steps } else { &sizes } {
             let label = if over.is_some() { size.to_string() } else { bytes(*size) };
             let half = width_of([label.as_str()]) / 2.0;
             if x(*size) - half > free {
