@@ -51,8 +51,8 @@ class Spdk(server.Target):
         return f"{self.folder}/control.sock"
 
     def configuration(self):
-        def method(name, **params):
-            return {"method": name, "params": params}
+        def method(called, /, **params):
+            return {"method": called, "params": params}
 
         portal = {"host": self.host, "port": str(self.port)}
         return {"subsystems": [
