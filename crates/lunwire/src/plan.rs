@@ -147,6 +147,8 @@ pub(crate) struct Draft {
     accounts: Accounts,
     /// The disks that file and options have: target, number, store. Orders change nothing of it.
     as_read: Vec<(String, u16, String)>,
+    /// Its limits then, by target.
+    limits_as_read: Vec<(String, Vec<Limit>)>,
 }
 
 /// What a configuration has of iSER.
@@ -204,6 +206,7 @@ impl Draft {
             discovery: AuthenticationPolicy::default(),
             accounts: Accounts::default(),
             as_read: Vec::new(),
+            limits_as_read: Vec::new(),
         }
     }
 
@@ -242,6 +245,7 @@ impl Draft {
             draft.targets.iter_mut().for_each(|target| target.settings.markers = true);
         }
         draft.as_read = draft.places().collect();
+        draft.limits_as_read = draft.limits();
         Ok(draft)
     }
 

@@ -17,6 +17,7 @@
 use serde::Deserialize;
 use serde::Serialize;
 
+use super::Limit;
 use super::NewLun;
 
 /// Number of this conversation: a change of it is one that the other side does not understand.
@@ -41,6 +42,9 @@ pub struct Offer {
     /// Disks of the configuration that are not served since somebody ordered it.
     #[serde(default)]
     pub removed: Vec<RemovedLun>,
+    /// Limits that orders have set; those that limit nothing were lifted.
+    #[serde(default)]
+    pub limits: Vec<Limit>,
     /// The time of the service manager's watchdog, microseconds.
     #[serde(default)]
     pub watchdog_us: Option<u64>,

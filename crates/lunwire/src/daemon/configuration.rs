@@ -122,6 +122,11 @@ impl Configuration {
         now.draft.ordered()
     }
 
+    /// The limits that orders have set.
+    pub(crate) fn ordered_limits(&self) -> Vec<control::admin::Limit> {
+        self.now().draft.ordered_limits()
+    }
+
     /// What is served, for who serves it anew: nobody asks this one any more.
     pub(crate) fn take_draft(&self) -> Draft {
         std::mem::replace(&mut self.now().draft, Draft::new())

@@ -4,11 +4,15 @@
 use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
+use control::admin;
 use control::admin::AddedLun;
 use control::admin::RemovedLun;
 use scsi::AccessState;
+use target::Limit;
+use target::Limited;
 
 use super::Draft;
+use super::limit;
 use super::lun::DraftLun;
 use super::place;
 
@@ -104,6 +108,57 @@ impl Draft {
         Ok(told)
     }
 
+    /// The limits that orders have set; those that limit nothing were lifted.
+    pub(crate) fn ordered_limits(&self) -> Vec<admin::Limit> {
+        let mut ordered = Vec::new();
+        for target in &self.targets {
+            let read = self.limits_as_read.iter().find(|(name, _)| *name == target.name);
+            let read = read.map_or(&[][..], |(_, limits)| limits);
+            let set = target.limits_of_now().filter(|limit| !read.contains(limit));
+            ordered.extend(set.map(|limit| limit::told(&target.name, limit)));
+            let is_lifted =
+                |limit: &&Limit| !target.limits.iter().any(|other| other.of == limit.of);
+            for Limit { of, .. } in read.iter().filter(is_lifted) {
+                let nothing =
+                    Limit { of: of.clone(), operations: None, bytes: None, sessions: None };
+                ordered.push(limit::told(&target.name, &nothing));
+            }
+        }
+        ordered
+    }
+
+    /// Limits what orders have limited in the process before. Says of what is otherwise than in
+    /// this configuration. Of disks that are not there nothing is.
+    ///
+    /// # Errors
+    /// A limit is not understood.
+    pub(crate) fn take_limits(&mut self, limits: &[admin::Limit]) -> Result<Vec<String>> {
+        let mut told = Vec::new();
+        for ordered in limits {
+            let name = &ordered.target;
+            let target = self.targets.iter_mut().find(|target| target.name == *name);
+            let Some(target) = target else { continue };
+            let limit = limit::heard(ordered)
+                .map_err(|why| anyhow!("a limit of {name} that was set by order: {why}"))?;
+            let is_there = match limit.of {
+                Limited::Lun(number) => target.luns.iter().any(|lun| lun.number == number),
+                _ => true,
+            };
+            let known = target.limits.iter().find(|other| other.of == limit.of);
+            let is_so = known.map_or_else(|| limit::is_none(&limit), |known| *known == limit);
+            if is_so || !is_there {
+                continue;
+            }
+            let of = limit::shown(&limit.of);
+            told.push(match limit::is_none(&limit) {
+                true => format!("{of} of {name} is not limited: its limit was lifted by order"),
+                false => format!("{of} of {name} is limited as it was by order"),
+            });
+            target.set_limit(limit);
+        }
+        Ok(told)
+    }
+
     /// The state of a target port group at the start.
     pub(crate) fn state_at_start(&self, target: &str, group: u16) -> Option<AccessState> {
         let target = self.targets.iter().find(|draft| draft.name == target)?;
@@ -113,6 +168,8 @@ impl Draft {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use super::super::node::DraftTarget;
     use super::*;
 
@@ -158,6 +215,46 @@ mod tests {
         let mut other = draft(&[(1, "file:/other")]);
         assert_eq!(other.take_ordered(&[], &removed).expect("room").len(), 0);
         assert_eq!(numbers(&other), [1]);
+    }
+
+    fn limit(of: Limited, operations: u64) -> Limit {
+        Limit { of, operations: NonZeroU64::new(operations), bytes: None, sessions: None }
+    }
+
+    #[test]
+    fn limits_of_orders_go_from_process_to_process() {
+        let limited = || {
+            let mut draft = draft(&[(0, "file:/a"), (1, "file:/b")]);
+            draft.set_limit(NAME, limit(Limited::Lun(0), 100));
+            draft.set_limit(NAME, limit(Limited::EachInitiator, 7));
+            draft.limits_as_read = draft.limits();
+            draft
+        };
+        let mut first = limited();
+        assert!(first.ordered_limits().is_empty(), "its file says it");
+        first.set_limit(NAME, limit(Limited::Lun(0), 200));
+        first.set_limit(NAME, limit(Limited::EachInitiator, 0));
+        first.set_limit(NAME, limit(Limited::Lun(1), 300));
+        first.set_limit(NAME, limit(Limited::Initiator("iqn.2026-01.a:b".into()), 400));
+        let orders = first.ordered_limits();
+        assert_eq!(orders.len(), 4);
+        let mut second = limited();
+        assert_eq!(second.take_limits(&orders).expect("understood").len(), 4);
+        assert_eq!(second.limits(), first.limits());
+        // The next one hears of them, too; and a file that says it needs no order.
+        assert_eq!(second.ordered_limits(), orders);
+        second.limits_as_read = second.limits();
+        assert!(second.take_limits(&orders).expect("understood").is_empty());
+        assert!(second.ordered_limits().is_empty());
+        // Those of a disk that is gone go with it, and a target that is not there has none.
+        let mut less = draft(&[(0, "file:/a")]);
+        less.take_limits(&orders).expect("understood");
+        assert_eq!(less.limits()[0].1.len(), 2);
+        first.keep_luns(|_, number| number != 1);
+        assert_eq!(first.ordered_limits().len(), 3);
+        assert!(Draft::new().take_limits(&orders).expect("none").is_empty());
+        let wrong = admin::Limit { lun: Some(0), sessions: Some(1), ..orders[0].clone() };
+        assert!(second.take_limits(&[wrong]).is_err());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use std::num::NonZeroU64;
 
 use anyhow::Result;
+use control::admin;
 use control::config;
 use control::config::Source;
 use store::spec::Exactly;
@@ -169,6 +170,39 @@ pub(crate) fn written(of: &Limited) -> (Option<u16>, Option<&str>) {
         Limited::Initiator(name) => (None, Some(name)),
         Limited::EachInitiator => (None, Some(EACH)),
     }
+}
+
+/// As it is told to another process.
+pub(super) fn told(target: &str, limit: &Limit) -> admin::Limit {
+    let (lun, initiator) = written(&limit.of);
+    admin::Limit {
+        target: target.to_owned(),
+        lun,
+        initiator: initiator.map(str::to_owned),
+        iops: limit.operations.map(u64::from),
+        bandwidth: limit.bytes.map(u64::from),
+        sessions: limit.sessions.map(u64::from),
+        ..admin::Limit::default()
+    }
+}
+
+/// The same, as it was told.
+pub(super) fn heard(told: &admin::Limit) -> Result<Limit, String> {
+    let of = match (told.lun, &told.initiator) {
+        (Some(lun), None) => Limited::Lun(lun),
+        (None, Some(text)) => initiator(text)?,
+        _ => return Err(WHOM.to_owned()),
+    };
+    let at_a_time = told.sessions.map(sessions).transpose()?;
+    if at_a_time.is_some() && told.lun.is_some() {
+        return Err(NO_SESSIONS.to_owned());
+    }
+    Ok(Limit {
+        of,
+        operations: told.iops.map(iops).transpose()?,
+        bytes: told.bandwidth.map(bytes).transpose()?,
+        sessions: at_a_time,
+    })
 }
 
 impl DraftTarget {

@@ -118,6 +118,7 @@ fn prepare(
         sockets: Vec::new(),
         added,
         removed,
+        limits: configuration.ordered_limits(),
         watchdog_us: manager::watchdog_time().and_then(|time| time.as_micros().try_into().ok()),
     };
     Ok((offer, closed))
