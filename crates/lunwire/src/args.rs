@@ -589,10 +589,10 @@ pub(crate) enum LimitAction {
 }
 
 #[derive(Debug, ClapArgs)]
+#[group(id = "limited", required = true, multiple = false, args = ["lun", "initiator"])]
 pub(crate) struct LimitedOptions {
     /// The LUN, for all initiators together
-    #[arg(long, value_name = "NUMBER", value_parser = lun_number(),
-        required_unless_present = "initiator", conflicts_with = "initiator")]
+    #[arg(long, value_name = "NUMBER", value_parser = lun_number())]
     pub(crate) lun: Option<u16>,
     /// The initiator, with all its LUNs together; `*`: each that has no limit of its own
     #[arg(long, value_name = "IQN")]

@@ -39,6 +39,7 @@ use target::AuthenticationPolicy;
 use target::ConnectionLimits;
 use target::Demand;
 use target::Limit;
+use target::Limited;
 use target::LunMap;
 use target::Made;
 use target::Node;
@@ -595,8 +596,12 @@ impl Draft {
 
     /// Disks that are not served any more are not among it.
     pub(crate) fn keep_luns(&mut self, is_served: impl Fn(&str, u16) -> bool) {
-        for DraftTarget { name, luns, .. } in &mut self.targets {
+        for DraftTarget { name, luns, limits, .. } in &mut self.targets {
             luns.retain(|lun| is_served(name, lun.number));
+            limits.retain(|limit| match limit.of {
+                Limited::Lun(number) => is_served(name, number),
+                _ => true,
+            });
         }
     }
 

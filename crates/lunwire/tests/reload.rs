@@ -663,6 +663,15 @@ fn limits_are_what_the_file_and_orders_say() {
     daemon.good(&["limit", "lift", "--lun", "0"]);
     assert_eq!(shown(), "no limits\n");
     assert!(!daemon.good(&["dump"]).contains("limit"));
+    // That of a disk which goes goes with it.
+    daemon.good(&["lun", "add", "memory:1M", "--number", "3"]);
+    daemon.good(&["limit", "set", "--lun", "3", "--iops", "9"]);
+    daemon.good(&["lun", "remove", "3"]);
+    assert_eq!(shown(), "no limits\n");
+    assert!(!daemon.good(&["dump"]).contains("limit"));
+    daemon.good(&["lun", "add", "memory:1M", "--number", "3"]);
+    assert_eq!(shown(), "no limits\n");
+    daemon.good(&["lun", "remove", "3"]);
     for (limit, told) in [
         ("lun = 1\niops = 1\n", "no such LUN"),
         ("lun = 0\n", "iops, bandwidth or sessions is missing"),
@@ -679,6 +688,8 @@ fn limits_are_what_the_file_and_orders_say() {
         (&["set", "--lun", "7", "--iops", "1"][..], "no LUN 7"),
         (&["set", "--lun", "0", "--iops", "0"], "--iops"),
         (&["set", "--lun", "0", "--sessions", "1"], "--sessions"),
+        (&["set", "--iops", "1"], "--lun <NUMBER>|--initiator <IQN>"),
+        (&["lift"], "--lun <NUMBER>|--initiator <IQN>"),
         (&["set", "--lun", "0"], "--iops, --bandwidth or --sessions is missing"),
     ] {
         let line: Vec<&str> = [&["limit"], order].concat();

@@ -296,9 +296,13 @@ impl Shared {
     ) -> Result<(), String> {
         let name = self.name_of(name).map_err(|error| output::chain(&error))?;
         let limit = limits::of_order(&self.target, &name, of, most)?;
-        let (iops, bandwidth, sessions) = most;
         let of = plan::limit::shown(&limit.of);
-        tracing::info!(target = name, of, iops, bandwidth, sessions, "limited");
+        match most {
+            (None, None, None) => tracing::info!(target = name, of, "limited no more"),
+            (iops, bandwidth, sessions) => {
+                tracing::info!(target = name, of, iops, bandwidth, sessions, "limited");
+            }
+        }
         self.configuration.limit(&name, limit);
         Ok(())
     }
@@ -397,6 +401,7 @@ impl Shared {
             );
         }
         self.target.remove_lun(&target, lun)?;
+        self.configuration.removed();
         Ok(Reply::Removed { target, lun, warnings: Vec::new() })
     }
 

@@ -143,9 +143,12 @@ impl Configuration {
 
     /// A disk came by an order.
     pub(crate) fn added(&self, target: &str, lun: DraftLun) {
+        self.now().draft.add_lun(target, lun);
+    }
+
+    /// A disk went by an order, and its limits with it.
+    pub(crate) fn removed(&self) {
         let mut now = self.now();
-        now.draft.add_lun(target, lun);
-        // The number may be that of one which has gone, and was limited.
         let units = Units::of(&self.target);
         now.draft.keep_luns(|name, lun| units.bytes_of(name, lun).is_some());
         self.target.limit(now.draft.limits());
