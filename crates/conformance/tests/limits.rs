@@ -173,6 +173,28 @@ fn what_is_held_goes_on_when_its_limit_is_lifted() {
     );
 }
 
+#[test]
+fn a_limited_unit_can_be_removed() {
+    on_each_transport(
+        |_| {},
+        |server| {
+            let mut one = session(server);
+            limit(server, &[of(Limited::Lun(1), 1, 0), of(Limited::Lun(2), 100, 0)]);
+            let read = begin(&mut one, 2, 1);
+            finish(&mut one, &read);
+            let since = Instant::now();
+            server.target().remove_lun(TARGET, 2).expect("nothing of it is under way");
+            // With commands that are held; the list of units has changed.
+            one.settle(1);
+            let read = begin(&mut one, 1, 20);
+            finish(&mut one, &read[..1]);
+            server.target().remove_lun(TARGET, 1).expect("what is held ends");
+            assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
+            assert_eq!(held(server), 0);
+        },
+    );
+}
+
 /// A command that waits for others while it is to be limited, and the other way round.
 #[test]
 fn order_is_kept_while_commands_are_held() {

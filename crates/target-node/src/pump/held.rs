@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::Weak;
 
 use clock::Instant;
 use engine::Port;
@@ -58,7 +59,8 @@ pub(super) struct Held {
 /// Commands of a session for one unit.
 #[derive(Debug)]
 struct Flow {
-    unit: Arc<LogicalUnit>,
+    /// It closes when it is removed: who waits for it has it.
+    unit: Weak<LogicalUnit>,
     meter: Option<Arc<Meter>>,
     queue: VecDeque<(TaskId, u64)>,
     at_initiator: Standing,
@@ -124,9 +126,9 @@ impl Held {
     }
 
     /// How many wait, by unit.
-    pub(super) fn counts(&self) -> impl Iterator<Item = (&Arc<LogicalUnit>, usize)> {
+    pub(super) fn counts(&self) -> impl Iterator<Item = (Arc<LogicalUnit>, usize)> {
         let waiting = self.flows.iter().filter(|flow| !flow.queue.is_empty());
-        waiting.map(|flow| (&flow.unit, flow.queue.len()))
+        waiting.filter_map(|flow| Some((flow.unit.upgrade()?, flow.queue.len())))
     }
 
     pub(super) fn count(&self) -> usize {
@@ -165,7 +167,8 @@ impl Session {
         }
         held.renew(limits, login.target.as_deref(), &login.initiator);
         for flow in &mut held.flows {
-            let number = nexus.as_ref().and_then(|nexus| nexus.number_of(&flow.unit));
+            let unit = flow.unit.upgrade();
+            let number = unit.and_then(|unit| nexus.as_ref()?.number_of(&unit));
             flow.meter = held.meters.of(number);
         }
     }
@@ -173,11 +176,12 @@ impl Session {
     /// The flow of a unit; None: nothing limits it.
     fn flow_of(&mut self, unit: &Arc<LogicalUnit>) -> Option<(Option<Arc<Meter>>, &mut Flow)> {
         let Self { held: Held { meters, flows, .. }, nexus, .. } = self;
-        let place = flows.iter().position(|flow| Arc::ptr_eq(&flow.unit, unit));
+        let place = flows.iter().position(|flow| flow.unit.as_ptr() == Arc::as_ptr(unit));
         let place = place.unwrap_or_else(|| {
             let number = nexus.as_ref().and_then(|nexus| nexus.number_of(unit));
+            flows.retain(|flow| flow.unit.strong_count() > 0 || !flow.queue.is_empty());
             flows.push(Flow {
-                unit: Arc::clone(unit),
+                unit: Arc::downgrade(unit),
                 meter: meters.of(number),
                 queue: VecDeque::new(),
                 at_initiator: Standing::default(),
