@@ -88,6 +88,8 @@ fn a_manager_is_told_of_start_reload_and_end() {
     let manager = UnixDatagram::bind(&place).unwrap();
     let place = place.display().to_string();
     let mut daemon = Daemon::start(folder.path(), &[("NOTIFY_SOCKET", &place)]);
+    // To be listened at when it is started again.
+    assert!(hear(&manager).starts_with("FDSTORE=1\nFDNAME=portal-127.0.0.1_"));
     assert_eq!(hear(&manager), "READY=1\nSTATUS=LUNs: 1, targets: 1");
     std::fs::write(folder.path().join("new"), [ONE, SECOND].concat()).unwrap();
     std::fs::rename(folder.path().join("new"), folder.path().join("file")).unwrap();
@@ -95,6 +97,7 @@ fn a_manager_is_told_of_start_reload_and_end() {
     let word = hear(&manager);
     let time = word.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
     assert!(time.parse::<u64>().unwrap() > 0, "{word}");
+    assert!(hear(&manager).starts_with("FDSTORE=1\n"), "once more: the manager knows it");
     assert_eq!(hear(&manager), "READY=1\nSTATUS=LUNs: 2, targets: 1");
     daemon.signal(Signal::TERM);
     assert_eq!(hear(&manager), "STOPPING=1\nSTATUS=initiators are asked to log out");
@@ -138,6 +141,7 @@ fn a_watchdog_of_another_process_hears_nothing() {
     let environment =
         [("NOTIFY_SOCKET", &*place), ("WATCHDOG_USEC", "3000"), ("WATCHDOG_PID", "1")];
     let mut daemon = Daemon::start(folder.path(), &environment);
+    assert!(hear(&manager).starts_with("FDSTORE=1"));
     assert!(hear(&manager).starts_with("READY=1"));
     std::thread::sleep(Duration::from_millis(100));
     daemon.signal(Signal::TERM);
