@@ -169,15 +169,17 @@ impl Claim {
         }
         let until = Instant::now() + PATIENCE;
         while let Err(error) = device.begin_recovery() {
-            let is_begun = error.kind() == ErrorKind::InvalidInput && device.info()?.is_orphan;
+            let is_invalid = error.kind() == ErrorKind::InvalidInput;
+            let info = device.info()?;
+            let is_begun = is_invalid && info.is_orphan;
             if is_begun && !device.has_server() {
                 // By a process that was killed before it served it.
                 break;
             }
             let is_passing = is_begun || error.kind() == ErrorKind::ResourceBusy;
-            if is_passing {
-                // Somebody else may have been quicker.
-                expect_unserved(device, &device.info()?)?;
+            if is_passing || is_invalid {
+                // Somebody else may have been quicker, and even have begun to serve it.
+                expect_unserved(device, &info)?;
             }
             if !is_passing || Instant::now() >= until || client::is_interrupted() {
                 return Err(error).with_context(|| format!("cannot take {shown} over"));
