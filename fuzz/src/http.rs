@@ -23,6 +23,7 @@ use arbitrary::Arbitrary;
 use arbitrary::Unstructured;
 use control::admin::Reply;
 use control::admin::Request;
+use signal_hook::consts::SIGPIPE;
 
 /// What alone lets anybody change something.
 const TOKEN: &str = "fuzz-token-of-twenty-and-more-bytes";
@@ -106,6 +107,9 @@ struct Lab {
 
 impl Lab {
     fn new() -> Mutex<Self> {
+        // As in every process that begins in Rust, and not in libFuzzer.
+        let pipe = signal_hook::flag::register(SIGPIPE, Arc::default());
+        pipe.expect("a signal that may be caught");
         let path = std::env::temp_dir().join(format!("lunwire-fuzz-tokens-{}", std::process::id()));
         let mut options = std::fs::OpenOptions::new();
         let mut file = options
