@@ -34,6 +34,14 @@ pub(crate) const SHARE_OF_LITTLE: usize = 32;
 /// nothing in it, and a small block may well be read again while the cache has it.
 pub(crate) const STREAM_MIN: usize = 32 << 10;
 
+/// Length from which lent bytes are fetched before the kernel copies them, bytes, where that pays
+/// ([`Slice::fetch`](crate::Slice::fetch)). Measured on an AMD EPYC with AVX-512: a target's reads
+/// of 128 KiB cost 0.92 of what they did, those of 4 KiB 1.08.
+pub(crate) const FETCH_MIN: usize = 16 << 10;
+
+/// And as much at once, bytes, as a second cache surely has.
+pub(crate) const FETCH_MAX: usize = 256 << 10;
+
 /// References to one buffer: past this a counter that leaks references would wrap and free memory
 /// in use, so the process ends instead (as `Arc` does).
 pub(crate) const REFERENCES_MAX: u32 = u32::MAX / 2;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Shared, read-only bytes.
 
-use crate::copy::copy;
-use crate::limits::BUF_LEN_MAX;
+use crate::copy::{copy, fetch};
+use crate::limits::{BUF_LEN_MAX, FETCH_MAX, FETCH_MIN};
 use crate::map::Mapping;
 use crate::pool::Slot;
 use crate::region::Copied;
@@ -142,6 +142,17 @@ impl Slice {
         matches!(self.owner, Owner::Region(_) | Owner::Copied(_))
     }
 
+    /// Brings the bytes into the caches of this processor, if they are many that a region has lent,
+    /// which no cache holds, and the processor is one whose own copy of such bytes is slow (AMD's
+    /// `rep movsb`, with which Linux copies): to be asked for just before they are sent.
+    pub fn fetch(&self) {
+        if let Owner::Region(_) = self.owner
+            && (FETCH_MIN..=FETCH_MAX).contains(&self.len)
+        {
+            fetch(self.bytes());
+        }
+    }
+
     /// What its bytes lie on, if that is a buffer of a pool.
     pub fn ground(&self) -> Option<Ground> {
         match &self.owner {
@@ -238,6 +249,19 @@ mod tests {
         drop(pool);
         assert_eq!(part.bytes(), b"345");
         assert_eq!(part.part(1..2).expect("within").to_vec(), b"4");
+    }
+
+    #[test]
+    fn what_is_fetched_is_as_it_was_and_still_lent() {
+        let region = Region::new(1 << 20).expect("address space");
+        region.write(3, &[7; 70_000]).expect("within");
+        for length in [0, 1, 16 << 10, 70_000, 512 << 10] {
+            let lent = region.lend(3, length).expect("within");
+            let before = lent.to_vec();
+            lent.fetch();
+            assert!(lent.is_lent() && lent.bytes() == before, "{length} bytes");
+        }
+        Slice::from_static(&[1; 20_000]).fetch();
     }
 
     #[test]
