@@ -288,6 +288,9 @@ Examples:
                 iscsi://10.0.0.2/iqn.2026-01.com.example:b/0)'
       onto two disks as one: 64 KiB on the first, 64 KiB on the second, and so on (RAID-0)
   lunwire copy iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 - | gzip > disk.img.gz
+  lunwire copy disk.img iscsi://192.0.2.1/iqn.2026-01.com.example:disk/0 --depth 64 \\
+               --connections 4
+      to a far target: 64 MiB under way at once, from the beginning on
 Blocks of zeroes are left out of new files, and given back to thin disks (WRITE SAME).";
 
 #[derive(Debug, ClapArgs)]
@@ -304,6 +307,14 @@ pub(crate) struct CopyOptions {
     /// Keep in FILE how far the copy has come, and go on from there
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
+    /// Commands under way at once, from the beginning on, as long as the line carries them [default:
+    /// 2, and up to 16 MiB, or 64 MiB where the target is far, as far as these do not wait]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=128))]
+    pub(crate) depth: Option<u8>,
+    /// Bytes of a command at most, a multiple of 512, and not more than the disks take at once
+    /// [default: 1M]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) block: Option<String>,
     /// The two disks are different ones although they have one name (designator), or the source is
     /// no part of the disk although somebody serves it
     #[arg(long)]

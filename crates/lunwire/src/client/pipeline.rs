@@ -14,6 +14,7 @@ mod window;
 
 pub(crate) use journal::Journal;
 use journal::Pace;
+pub(crate) use window::Wanted;
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -59,6 +60,8 @@ pub(crate) struct Plan {
     /// For progress: `copied`.
     pub(crate) what: &'static str,
     pub(crate) quiet: bool,
+    /// How much may be under way.
+    pub(crate) wanted: Wanted,
     pub(crate) verify: bool,
     /// A file that has something in it may be written to.
     pub(crate) overwrite: bool,
@@ -135,7 +138,8 @@ pub(crate) fn run(queue: &mut Queue, mut plan: Plan) -> Result<u64> {
     if let Place::Disk(disk) = &plan.to {
         client::leaving::set_in_doubt(vec![disk.url.to_string()]);
     }
-    let most = [&plan.from, &plan.to].into_iter().fold(PIECE, |piece, place| match place {
+    let longest = plan.wanted.block.unwrap_or(PIECE);
+    let most = [&plan.from, &plan.to].into_iter().fold(longest, |piece, place| match place {
         Place::Disk(disk) => piece.min(disk.geometry.transfer_bytes()),
         Place::File(_) | Place::Stream => piece,
     });
@@ -143,7 +147,7 @@ pub(crate) fn run(queue: &mut Queue, mut plan: Plan) -> Result<u64> {
     let mut copy = Copy {
         queue,
         piece,
-        window: Window::new(piece, Instant::now()),
+        window: Window::new(piece, plan.wanted.depth, Instant::now()),
         next: begin,
         ended: false,
         under_way: HashMap::new(),

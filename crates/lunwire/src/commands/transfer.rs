@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use anyhow::bail;
+use control::units;
 use initiator::Url;
 use serde_json::json;
 
@@ -19,6 +20,7 @@ use crate::client::meant;
 use crate::client::pipeline;
 use crate::client::pipeline::Journal;
 use crate::client::pipeline::Plan;
+use crate::client::pipeline::Wanted;
 use crate::client::place::Place;
 use crate::client::place::STANDARD;
 use crate::output;
@@ -51,6 +53,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
         length: Some(length),
         what: "read",
         quiet: options.quiet,
+        wanted: Wanted::default(),
         verify: options.verify,
         overwrite: options.overwrite,
         different: false,
@@ -79,6 +82,7 @@ pub(crate) fn write(options: &WriteOptions) -> Result<()> {
         length,
         what: "written",
         quiet: options.quiet,
+        wanted: Wanted::default(),
         verify: options.verify,
         overwrite: true,
         different: false,
@@ -92,6 +96,7 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     let (source, destination) = (&options.source, &options.destination);
     let from_name = plain_name("SOURCE", source)?;
     let to_name = plain_name("DESTINATION", destination)?;
+    let wanted = wanted(options)?;
     expect_two_ports(options)?;
     if destination == STANDARD && (options.verify || options.resume.is_some()) {
         let text = "--verify and --resume: standard output cannot be read back";
@@ -133,6 +138,7 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
         length,
         what: "copied",
         quiet: options.quiet,
+        wanted,
         verify: options.verify,
         overwrite: options.overwrite,
         different: options.different_disks,
@@ -140,6 +146,41 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     };
     carry_out(&mut queue, plan, options.json)
 }
+
+/// How much may be under way, as far as the user says so.
+fn wanted(options: &CopyOptions) -> Result<Wanted> {
+    let depth = options.depth.map(usize::from);
+    let Some(given) = &options.block else { return Ok(Wanted { depth, block: None }) };
+    let block = client::size("--block", given)?;
+    let fits = u32::try_from(block).ok().filter(|block| {
+        (BLOCK_LEAST..=BLOCK_MOST).contains(block) && block.is_multiple_of(BLOCK_LEAST)
+    });
+    let Some(block) = fits else {
+        let text =
+            format!("--block {given}: a command moves 512 bytes to 4 MiB here, a multiple of 512");
+        return Err(Usage(text).into());
+    };
+    let at_once = u64::from(block) * depth.unwrap_or(1) as u64;
+    if at_once > AT_ONCE_MOST {
+        let text = format!(
+            "--depth {} --block {given}: {} would be under way at once, {} at most",
+            depth.unwrap_or(1),
+            units::bytes(at_once),
+            units::bytes(AT_ONCE_MOST)
+        );
+        return Err(Usage(text).into());
+    }
+    Ok(Wanted { depth, block: Some(block) })
+}
+
+/// Blocks of disks have as many bytes at least.
+const BLOCK_LEAST: u32 = 512;
+
+/// What one command moves at most, however much a disk takes.
+const BLOCK_MOST: u32 = 4 << 20;
+
+/// Half of the buffers that a client has: what is read on one side is written on the other.
+const AT_ONCE_MOST: u64 = 128 << 20;
 
 /// What an end is called, whose URL may have more in it.
 fn plain_name(what: &str, text: &str) -> Result<String> {

@@ -4,8 +4,11 @@
 use std::process::Command;
 use std::process::Stdio;
 
+use crate::support::Daemon;
 use crate::support::Files;
 use crate::support::TARGET;
+use crate::support::fails;
+use crate::support::good;
 use crate::support::pattern;
 use crate::support::stderr;
 
@@ -54,4 +57,34 @@ fn a_configuration_may_come_from_a_pipe() {
         format!("printf 'reactors = 1\n' | {} check /dev/stdin", env!("CARGO_BIN_EXE_lunwire"));
     let output = Command::new("sh").args(["-c", &command]).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[test]
+fn what_a_copy_may_have_under_way_is_bounded() {
+    let files = Files::new();
+    let image = files.with("image", &pattern(1 << 20));
+    let other = files.path("other");
+    let wrong = |words: &[&str], said: &str| {
+        fails(2, &[&["copy", &image, &other], words].concat(), &[said]);
+    };
+    wrong(&["--block", "1000"], "--block 1000: a command moves 512 bytes to 4 MiB here");
+    wrong(&["--block", "0"], "a multiple of 512");
+    wrong(&["--block", "8M"], "512 bytes to 4 MiB");
+    wrong(&["--depth", "64", "--block", "4M"], "256 MiB would be under way at once, 128 MiB at");
+    wrong(&["--depth", "0"], "--depth 0: 1 to 128 is right");
+    assert!(!std::path::Path::new(&other).exists());
+}
+
+#[test]
+fn a_copy_has_as_much_under_way_as_is_wanted() {
+    let files = Files::new();
+    let image = files.with("image", &pattern(3 << 20));
+    let daemon = Daemon::start(files.folder.path(), &["memory:3M"], &[]);
+    for (depth, block) in [("1", "512K"), ("128", "64K"), ("3", "4M"), ("32", "4K")] {
+        let words = ["--depth", depth, "--block", block, "--verify", "--quiet"];
+        good(&[&["copy", &image, &daemon.urls[0]], &words[..]].concat());
+        let back = files.path(&format!("back-{depth}"));
+        good(&[&["copy", &daemon.urls[0], &back], &words[..]].concat());
+        assert!(std::fs::read(&back).unwrap() == pattern(3 << 20), "{depth} {block}");
+    }
 }

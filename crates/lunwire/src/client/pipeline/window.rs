@@ -5,6 +5,7 @@
 //! ```text
 //! piece waits up to EASY:  the window grows by it (twice as much for each round trip)
 //! longer than HARD:        it shrinks to what would have waited EASY
+//! the shortest took FAR:   it may grow beyond what keeps two ends busy that are near
 //! ```
 //!
 //! Waiting is what it takes beyond the shortest time of any: that of a far target, or a busy disk,
@@ -19,8 +20,15 @@ use super::narrow;
 use crate::client::place::Local;
 use crate::client::place::Place;
 
-/// Commands under way at once: enough to keep both ends busy.
-pub(super) const DEPTH: usize = 16;
+/// Commands under way at once: enough to keep both ends busy where they are near.
+const DEPTH: usize = 16;
+
+/// The same where one is far: 64 MiB fill 1 Gbit/s for half a second, and a write of a piece takes
+/// two round trips, one of which is to ask for its data.
+const DEPTH_FAR: usize = 64;
+
+/// No piece of a disk that is near is always as slow: it comes from a far one.
+const FAR: Duration = Duration::from_millis(20);
 
 /// Bytes of a piece where no disk takes less, and the line is fast.
 pub(super) const PIECE: u32 = 1 << 20;
@@ -44,11 +52,25 @@ const HARD: Duration = Duration::from_millis(1500);
 
 const _: () = assert!(HARD.as_millis() < crate::client::leaving::FAREWELL.as_millis());
 
+/// What the user says of how much may be under way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted {
+    /// Pieces at once, from the beginning on; None: as the line shows.
+    pub(crate) depth: Option<usize>,
+    /// Bytes of a piece at most.
+    pub(crate) block: Option<u32>,
+}
+
 /// Bytes that may be under way.
 #[derive(Debug)]
 pub(super) struct Window {
     size: u64,
+    /// Where both ends are near.
+    near: u64,
+    /// Where one is far.
     most: u64,
+    /// Pieces of which the window is made.
+    share: u64,
     /// What began before says nothing of the size that it has now.
     since: Instant,
     /// The shortest time of a piece.
@@ -64,10 +86,19 @@ pub(super) struct Begun {
 }
 
 impl Window {
-    /// `piece`: bytes of the longest one.
-    pub(super) fn new(piece: u32, now: Instant) -> Self {
-        let most = u64::from(piece) * DEPTH as u64;
-        Self { size: FIRST.min(most), most, since: now, least: Duration::MAX }
+    /// `piece`: bytes of the longest one; `depth`: how many are wanted at once.
+    pub(super) fn new(piece: u32, depth: Option<usize>, now: Instant) -> Self {
+        let [near, most] = depth.map_or([DEPTH, DEPTH_FAR], |depth| [depth; 2]);
+        let share = near.max(1) as u64;
+        let [near, most] = [near, most].map(|depth| u64::from(piece) * depth as u64);
+        let most = most.min(u64::from(PIECE) * DEPTH_FAR as u64).max(near);
+        let size = depth.map_or(FIRST.min(near), |_| near);
+        Self { size, near, most, share, since: now, least: Duration::MAX }
+    }
+
+    /// Pieces at once.
+    fn depth(&self) -> u64 {
+        if self.size > self.near { self.size.div_ceil(self.piece()) } else { self.share }
     }
 
     pub(super) const fn size(&self) -> u64 {
@@ -77,7 +108,8 @@ impl Window {
     /// Bytes of the next piece, before it is cut to blocks.
     pub(super) fn piece(&self) -> u64 {
         // Each is a part of all longer ones, so that their borders are those of the shorter ones.
-        let share = (self.size / DEPTH as u64).max(PIECE_LEAST);
+        let longest = self.near / self.share;
+        let share = (self.size / self.share).clamp(PIECE_LEAST.min(longest), longest.max(1));
         1 << share.ilog2()
     }
 
@@ -92,7 +124,8 @@ impl Window {
         self.least = self.least.min(time);
         let waited = time.saturating_sub(self.least);
         if waited <= EASY && begun.counts {
-            self.size = self.size.saturating_add(length).min(self.most);
+            let most = if self.least >= FAR { self.most } else { self.near.max(self.size) };
+            self.size = self.size.saturating_add(length).min(most);
         } else if waited > HARD && begun.at >= self.since {
             let size = u128::from(self.size) * EASY.as_millis() / waited.as_millis();
             let size = u64::try_from(size).unwrap_or(self.most);
@@ -104,9 +137,9 @@ impl Window {
 
 impl Copy<'_> {
     pub(super) fn is_full(&self) -> bool {
-        let pieces = self.under_way.len() + self.held.len();
+        let pieces = (self.under_way.len() + self.held.len()) as u64;
         let (moving, next) = (self.moving(), self.window.piece().min(self.piece.into()));
-        pieces >= DEPTH || (moving > 0 && moving + next > self.window.size())
+        pieces >= self.window.depth() || (moving > 0 && moving + next > self.window.size())
     }
 
     /// Bytes under way.
@@ -171,7 +204,7 @@ mod tests {
             let under_way = |line: &VecDeque<(f64, Begun, f64, u64)>| -> u64 {
                 line.iter().map(|(_, _, _, length)| length).sum()
             };
-            while line.len() < DEPTH
+            while (line.len() as u64) < window.depth()
                 && (line.is_empty() || under_way(&line) + window.piece() <= window.size())
             {
                 let length = window.piece().min(PIECE.into());
@@ -195,7 +228,7 @@ mod tests {
     fn a_slow_line_has_little_under_way_and_is_kept_busy() {
         for rate in [100e3, 200e3, 500e3, 5e6] {
             let begin = Instant::now();
-            let mut window = Window::new(PIECE, begin);
+            let mut window = Window::new(PIECE, None, begin);
             let (longest, moved) = carry(&mut window, begin, rate, 0.02, 60.0);
             assert!(longest < 2.0, "{rate}: {longest}");
             assert!(moved as f64 > 0.9 * 60.0 * rate, "{rate}: {moved}");
@@ -205,7 +238,7 @@ mod tests {
     #[test]
     fn a_fast_line_has_all_under_way_after_some_round_trips() {
         let begin = Instant::now();
-        let mut window = Window::new(PIECE, begin);
+        let mut window = Window::new(PIECE, None, begin);
         carry(&mut window, begin, 2e9, 0.001, 0.03);
         assert_eq!((window.size(), window.piece()), (16 << 20, 1 << 20));
     }
@@ -213,7 +246,7 @@ mod tests {
     #[test]
     fn a_line_that_becomes_slow_has_less_under_way() {
         let begin = Instant::now();
-        let mut window = Window::new(PIECE, begin);
+        let mut window = Window::new(PIECE, None, begin);
         carry(&mut window, begin, 2e9, 0.001, 0.1);
         let (longest, _) = carry(&mut window, begin + Duration::from_secs(1), 200e3, 0.02, 240.0);
         assert!(longest < 2.0, "{longest}");
@@ -223,9 +256,43 @@ mod tests {
     fn a_far_target_is_no_slow_line() {
         for trip in [0.6, 2.0] {
             let begin = Instant::now();
-            let mut window = Window::new(PIECE, begin);
+            let mut window = Window::new(PIECE, None, begin);
             carry(&mut window, begin, 20e6, trip, 15.0 * trip);
             assert!(window.size() > 8 << 20, "{trip}: {}", window.size());
         }
+    }
+
+    /// A write takes two round trips: 1 Gbit/s at 100 ms and 200 ms has 25 and 50 MB under way.
+    #[test]
+    fn a_far_target_behind_a_fast_line_gets_all_that_this_carries() {
+        for trip in [0.2, 0.4] {
+            let begin = Instant::now();
+            let mut window = Window::new(PIECE, None, begin);
+            let begun = carry(&mut window, begin, 125e6, trip, 20.0 * trip).1;
+            let later = begin + Duration::from_secs(60);
+            let (longest, moved) = carry(&mut window, later, 125e6, trip, 10.0);
+            assert!(moved as f64 > 0.9 * 10.0 * 125e6, "{trip}: {begun}, then {moved}");
+            assert!(longest < trip + 1.5, "{trip}: {longest}");
+            assert_eq!(window.piece(), 1 << 20);
+        }
+    }
+
+    #[test]
+    fn what_the_user_wants_is_under_way_from_the_beginning() {
+        let begin = Instant::now();
+        let mut window = Window::new(4 << 20, Some(3), begin);
+        assert_eq!((window.size(), window.piece(), window.depth()), (12 << 20, 4 << 20, 3));
+        carry(&mut window, begin, 2e9, 0.2, 4.0);
+        assert_eq!(window.size(), 12 << 20, "and no more");
+        let one = Window::new(512, Some(1), begin);
+        assert_eq!((one.size(), one.piece(), one.depth()), (512, 512, 1));
+    }
+
+    #[test]
+    fn a_slow_line_has_less_under_way_than_the_user_wants() {
+        let begin = Instant::now();
+        let mut window = Window::new(PIECE, Some(64), begin);
+        let (longest, _) = carry(&mut window, begin, 5e6, 0.02, 120.0);
+        assert!(longest < 2.0, "{longest}");
     }
 }
