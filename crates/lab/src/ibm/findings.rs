@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the figures say: the study's and ours, side by side.
 
+mod apps;
 mod model;
 
+use super::apps::Applications;
 use super::theirs::{self, Total};
 use super::{BURST, Case, Load, Measured, Of, RUNS, Way};
 use crate::picture::{Bar, Kind, Line, Picture, bytes, number};
 use crate::study::{Figure, Findings, Table};
 use crate::verdict::{Bound, Spread, Test};
 
-pub(super) fn report(measured: &Measured) -> Findings {
+pub(super) fn report(measured: &Measured, applications: &Applications) -> Findings {
     let mut figures = vec![results(measured), accounting(measured), model::figure(measured)];
     figures.extend([Side::TRANSMIT, Side::RECEIVE].map(|side| side.figure(measured)));
+    figures.push(apps::figure(applications));
     figures.extend(Figure::lacking("ibm"));
     Findings {
         title: "IBM: what SCSI costs over TCP, raw Ethernet and RDMA (Menon and Fuente, 2000), \

@@ -3,6 +3,7 @@
 //! nothing below it as the floor, by size of operation and frame, and how much of that is for each
 //! byte, for each frame and for each operation.
 
+mod apps;
 mod findings;
 mod loops;
 mod nas;
@@ -17,6 +18,7 @@ use crate::measure::median;
 use crate::picture::bytes;
 use crate::progress::Steps;
 use crate::study::{Findings, Settings};
+use apps::Applications;
 use rig::Rig;
 use wire::Wire;
 
@@ -42,11 +44,13 @@ pub(crate) fn run(settings: &Settings, steps: &Steps<'_>) -> Result<Findings, Er
     let kib: &[u32] = effort.of(&[4, 64], &[4, 16, 64, 256], &[1, 2, 4, 8, 16, 32, 64, 128, 256]);
     let options = Options {
         rounds: settings.rounds([3, 5, 5]),
-        time: Duration::from_millis(effort.of(10, 200, 500)),
+        time: Duration::from_millis(effort.of(10, 160, 500)),
         sizes: kib.iter().map(|kib| kib << 10).collect(),
         mtus: effort.of(&[1500, 9000][..], &[1500, 9000], &[1500, 4500, 9000]).to_vec(),
     };
-    Ok(findings::report(&Measured::take(options, steps)?))
+    let measured = Measured::take(options, steps)?;
+    let applications = Applications::take(settings, steps)?;
+    Ok(findings::report(&measured, &applications))
 }
 
 /// How data gets from one side to the other.

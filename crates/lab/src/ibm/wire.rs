@@ -103,14 +103,14 @@ fn frames_of(text: &str, interface: &str) -> Option<u64> {
 const RECEIVED: usize = 1;
 const SENT: usize = 9;
 
-fn needs_networks(error: &std::io::Error) -> String {
+pub(super) fn needs_networks(error: &std::io::Error) -> String {
     format!(
         "network namespaces need root, CAP_SYS_ADMIN ({error}); try: unshare --user \
          --map-root-user lunwire lab run ibm"
     )
 }
 
-fn ip(network: &Network, words: &str) -> Result<(), String> {
+pub(super) fn ip(network: &Network, words: &str) -> Result<(), String> {
     let mut command = Command::new("ip");
     command.args(words.split(' ')).stdin(Stdio::null());
     let ran = network.within(|| command.output()).and_then(|ran| ran);
