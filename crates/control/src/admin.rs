@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a running daemon can be asked through its control socket: one JSON line each way.
 
+mod events;
 mod load;
 mod take_over;
 
 use serde::Deserialize;
 use serde::Serialize;
 
+pub use events::Event;
+pub use events::EventKind;
+pub use events::EventLevel;
+pub use events::Events;
 pub use load::Load;
 pub use load::LunLoad;
 pub use load::SessionLoad;
@@ -45,6 +50,12 @@ pub enum Request {
     Layers,
     /// What disks and sessions have done, for who makes rates of it.
     Load,
+    /// What has happened.
+    Events {
+        /// Those behind this one; 0 for all that are kept.
+        #[serde(default)]
+        after: u64,
+    },
     /// The target port groups of all units.
     PortGroups,
     /// Change the state of a target port group.
@@ -189,6 +200,8 @@ pub enum Reply {
     Layers(Layers),
     /// To `Load`.
     Load(Load),
+    /// To `Events`.
+    Events(Events),
     /// To `PortGroups`.
     PortGroups {
         /// By target, number and group.

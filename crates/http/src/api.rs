@@ -54,16 +54,18 @@ pub(crate) enum Resource {
     Layers,
     PortGroups,
     Difference,
+    Events,
 }
 
 impl Resource {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Status,
         Self::Sessions,
         Self::Load,
         Self::Layers,
         Self::PortGroups,
         Self::Difference,
+        Self::Events,
     ];
 
     pub(crate) const fn path(self) -> &'static str {
@@ -74,6 +76,7 @@ impl Resource {
             Self::Layers => "/api/v1/layers",
             Self::PortGroups => "/api/v1/port-groups",
             Self::Difference => "/api/v1/difference",
+            Self::Events => "/api/v1/events",
         }
     }
 
@@ -82,7 +85,8 @@ impl Resource {
     }
 
     /// What the daemon is asked, which changes nothing.
-    const fn request(self) -> Request {
+    /// Of events those behind the one with the number `after`.
+    const fn request(self, after: u64) -> Request {
         match self {
             Self::Status => Request::Status,
             Self::Sessions => Request::Sessions,
@@ -90,6 +94,7 @@ impl Resource {
             Self::Layers => Request::Layers,
             Self::PortGroups => Request::PortGroups,
             Self::Difference => Request::Reload { dry_run: true, destroy_data: false },
+            Self::Events => Request::Events { after },
         }
     }
 
@@ -154,18 +159,19 @@ pub(crate) struct Answers {
 /// Held by the order that is carried out.
 pub(crate) type Turn = OwnedMutexGuard<()>;
 
-/// When it was asked, and what was told. Held by who asks.
-type Last = Arc<Mutex<Option<(Instant, Told)>>>;
+/// When it was asked, behind which event, and what was told. Held by who asks.
+type Last = Arc<Mutex<Option<(Instant, u64, Told)>>>;
 
 impl Answers {
     /// The answer of now. Who comes while somebody asks waits for him, and asks himself if that
     /// began before he came.
-    pub(crate) async fn now(&self, resource: Resource, desk: Arc<dyn Desk>) -> Told {
+    pub(crate) async fn now(&self, resource: Resource, after: u64, desk: Arc<dyn Desk>) -> Told {
         let came = Instant::now();
         let Some(last) = self.last.get(resource as usize) else { return Told::nobody("") };
         let mut last = Arc::clone(last).lock_owned().await;
         let changed = *self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((begun, told)) = &*last
+        if let Some((begun, behind, told)) = &*last
+            && *behind == after
             && changed.is_none_or(|changed| *begun > changed)
             && (*begun >= came || begun.elapsed() < resource.fresh(told.text.len()))
         {
@@ -174,8 +180,8 @@ impl Answers {
         // It goes on when its connection has ended: no second one waits for the same then.
         let asked = task::spawn_blocking(move || {
             let begun = Instant::now();
-            let told = Told::of(&desk.answer(&resource.request()));
-            *last = Some((begun, told.clone()));
+            let told = Told::of(&desk.answer(&resource.request(after)));
+            *last = Some((begun, after, told.clone()));
             told
         });
         asked.await.unwrap_or_else(|_| Told::nobody("there is no answer"))

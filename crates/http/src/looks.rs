@@ -113,12 +113,12 @@ impl Looks {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The answer of the daemon.
-    pub(crate) async fn answer(&self, resource: Resource) -> Told {
+    /// The answer of the daemon; of events those behind the one with the number `after`.
+    pub(crate) async fn answer(&self, resource: Resource, after: u64) -> Told {
         match self.stage() {
             Stage::Opening => Told::nobody(OPENING),
             Stage::Stopping => Told::nobody(STOPPING),
-            Stage::Serving(_, desk) => self.answers.now(resource, desk).await,
+            Stage::Serving(_, desk) => self.answers.now(resource, after, desk).await,
         }
     }
 

@@ -106,7 +106,13 @@ where
     match page {
         Page::File(file) => response(StatusCode::OK, file.kind, file.text.into()),
         Page::Description => response(StatusCode::OK, JSON, api::DESCRIPTION.into()),
-        Page::Answer(resource) => told(looks.answer(resource).await),
+        Page::Answer(resource) => match behind(request.uri().query()) {
+            Some(after) => told(looks.answer(resource, after).await),
+            None => {
+                let why = "after is the number of an event".to_owned();
+                refused(Refusal { status: StatusCode::BAD_REQUEST, why })
+            }
+        },
         Page::Metrics => {
             let format = format(&request);
             match looks.now().await.page(format) {
@@ -139,6 +145,12 @@ fn is_meant<B>(request: &Request<B>) -> bool {
 fn is_of_another_site<B>(request: &Request<B>) -> bool {
     let mut sites = request.headers().get_all(SITE).into_iter();
     sites.any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"))
+}
+
+/// Behind which event those are to be that are asked for; None: that is no number.
+fn behind(query: Option<&str>) -> Option<u64> {
+    let mut pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(name, _)| *name == "after").map_or(Some(0), |(_, number)| number.parse().ok())
 }
 
 /// OpenMetrics, unless somebody wants the older format and does not know this one.

@@ -16,6 +16,7 @@ use std::sync::LazyLock;
 use clap::Args as ClapArgs;
 use clap::Parser;
 use clap::Subcommand;
+use control::admin::EventKind;
 use control::units;
 
 /// iSCSI disks without a kernel module.
@@ -48,6 +49,9 @@ pub(crate) enum Command {
     /// Watch the sessions of a running daemon: rates, the busiest first
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopOptions),
+    /// Show what has happened at a running daemon: logins, losses, resets, reservations, changes
+    #[command(after_help = EVENTS_EXAMPLES)]
+    Events(EventsOptions),
     /// Act on one session of a running daemon
     #[command(
         after_help = "Examples:\n  lunwire session logout 3 --timeout 30s\n  lunwire session drop 3"
@@ -114,6 +118,16 @@ Examples:
       each second, until it is interrupted
   lunwire top --count 1 --interval 10s --json
       once, over ten seconds, for a program";
+
+const EVENTS_EXAMPLES: &str = "\
+Examples:
+  lunwire events --follow
+      what there was, and then what happens, until it is interrupted
+  lunwire events --kind reservation --kind reset --json
+      for a program: who took a disk from whom
+
+The daemon keeps the last 256 of each kind. Where one host makes more, its own oldest ones go; those
+that come too fast are counted and not kept.";
 
 const RELOAD_EXAMPLES: &str = "\
 Examples:
@@ -427,6 +441,21 @@ pub(crate) struct TopOptions {
     /// End after so many times [default: when it is interrupted]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: Option<u32>,
+    #[command(flatten)]
+    pub(crate) admin: AdminOptions,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct EventsOptions {
+    /// Go on with what happens from now on, until it is interrupted
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// Those behind the event of this number
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub(crate) after: u64,
+    /// Those of this kind alone; may be given several times
+    #[arg(long, value_name = "KIND", value_parser = EventKind::ALL.map(EventKind::word))]
+    pub(crate) kind: Vec<String>,
     #[command(flatten)]
     pub(crate) admin: AdminOptions,
 }

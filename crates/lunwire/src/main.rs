@@ -121,6 +121,7 @@ fn carry_out() -> u8 {
         Command::Status(options) => commands::status::status(&options),
         Command::Sessions(options) => commands::status::sessions(&options),
         Command::Top(options) => commands::top::run(&options),
+        Command::Events(options) => commands::events::run(&options),
         Command::Session(options) => commands::status::session(&options),
         Command::Lun(options) => commands::lun::run(&options),
         Command::Reload(options) => match commands::reload::run(&options) {

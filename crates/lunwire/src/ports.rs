@@ -171,7 +171,10 @@ pub(crate) fn set(
         let missing = |error| format!("{error} in {name}; try: lunwire alua");
         unit.set_access_state(group, state).map_err(missing)?;
     }
-    tracing::info!(target = name, group, state = text, "port group changed");
+    tracing::info!(
+        name: target::Event::Change.name(), target = name, group, state = text,
+        "port group changed"
+    );
     Ok(())
 }
 

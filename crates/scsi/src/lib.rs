@@ -48,6 +48,7 @@ pub use kept::Keeper;
 pub use kept::Kept;
 pub use kept::RestoreError;
 pub use lun::LogicalUnit;
+pub use lun::ReservationsShown;
 pub use lun::UnitError;
 pub use lun::Watchers;
 pub use management::AcaCleared;

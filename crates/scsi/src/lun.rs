@@ -16,6 +16,7 @@ pub(crate) use gate::Context;
 pub use making::UnitError;
 use ports::NexusEntry;
 pub(crate) use ports::NexusState;
+pub use ports::ReservationsShown;
 pub(crate) use special::Special;
 pub use watchers::Watchers;
 

@@ -22,6 +22,7 @@ use scsi::LogicalUnit;
 use crate::authentication::AuthenticationPolicy;
 use crate::catalogue::Nodes;
 use crate::catalogue::OutdatedSession;
+use crate::events::Event;
 use crate::mail::Answers;
 use crate::node::LunMap;
 use crate::node::Node;
@@ -182,6 +183,7 @@ impl Target {
         changed.ended = self.review(&next, Some(seconds), &mut changed.silent);
         self.register(&next);
         tracing::info!(
+            name: Event::Change.name(),
             targets = next.all().len(),
             portals = next.addresses().len(),
             sessions_ended = changed.ended.len(),

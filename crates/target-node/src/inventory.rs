@@ -13,6 +13,7 @@ use std::time::Instant;
 use engine::FileRefused;
 use scsi::LogicalUnit;
 
+use crate::events::Event;
 use crate::node::LunMap;
 use crate::pump::Letter;
 
@@ -69,7 +70,7 @@ impl Target {
         self.files().add(stores.files);
         served.add_lun(lun, unit, wanted.initiators);
         self.show_luns(&served);
-        tracing::info!(target, lun, "LUN added");
+        tracing::info!(name: Event::Lun.name(), target, lun, "LUN added");
         Ok(lun)
     }
 
@@ -99,7 +100,7 @@ impl Target {
         served.remove_lun(lun);
         unit.withdraw();
         self.show_luns(&served);
-        tracing::info!(target, lun, "LUN removed");
+        tracing::info!(name: Event::Lun.name(), target, lun, "LUN removed");
         if unit.store().files().is_empty() {
             // Nobody gets the numbers of its files, and who waits for a cluster holds up no other.
             drop(one_at_a_time);

@@ -7,6 +7,7 @@ use std::sync::PoisonError;
 use engine::files::Name;
 use scsi::LogicalUnit;
 
+use crate::events::Event;
 use crate::target::Target;
 use crate::volume::bytes_of;
 use crate::volume::show;
@@ -104,7 +105,9 @@ impl Target {
             }
             if now > before {
                 show(&unit, now);
-                tracing::info!(target, lun, before, now, "a disk has grown");
+                tracing::info!(
+                    name: Event::Lun.name(), target, lun, before, now, "a disk has grown"
+                );
             }
             changed.push(Rescanned { target, lun, before, now });
         }

@@ -39,6 +39,7 @@ mod management;
 mod owed;
 mod quiescence;
 mod rdma;
+mod reservations;
 mod review;
 mod sending;
 mod services;
@@ -53,10 +54,8 @@ mod view;
 mod waiting;
 mod watching;
 
-pub use admission::LOGIN_REFUSED;
 pub(crate) use join::Handover;
 pub(crate) use letter::Letter;
-pub use management::COMMAND_ABORTED;
 pub(crate) use shared::Shared;
 pub use transport::LocalEnd;
 pub(crate) use transport::OurEnd;

@@ -18,6 +18,7 @@ use engine::files::SnapshotError;
 use scsi::LogicalUnit;
 use store::Store;
 
+use crate::events::Event;
 use crate::mail::Answered;
 use crate::mail::Answers;
 use crate::pump::Letter;
@@ -142,7 +143,7 @@ impl Target {
                 return Err(error);
             }
         }
-        tracing::info!(target, lun, before, now = bytes, "resized");
+        tracing::info!(name: Event::Lun.name(), target, lun, before, now = bytes, "resized");
         Ok(Resized { before, now: bytes })
     }
 

@@ -8,6 +8,10 @@ use control::admin::Change;
 use control::admin::Connection;
 use control::admin::Difference;
 use control::admin::EndedSession;
+use control::admin::Event;
+use control::admin::EventKind;
+use control::admin::EventLevel;
+use control::admin::Events;
 use control::admin::Image;
 use control::admin::Iser;
 use control::admin::IwarpStream;
@@ -83,6 +87,30 @@ fn answer(resource: Resource, much: Much) -> Reply {
             }],
         },
         Resource::Difference => Reply::Reloaded(reloaded(much)),
+        Resource::Events => Reply::Events(Events {
+            since_ms: 1,
+            events: vec![event(much)],
+            last: 2,
+            more: true,
+            forgotten: 3,
+            left_out: 4,
+        }),
+    }
+}
+
+fn event(much: Much) -> Event {
+    Event {
+        number: 1,
+        time_ms: 2,
+        kind: EventKind::TakeOver,
+        level: EventLevel::Warning,
+        text: "a".into(),
+        peer: much.some("b".into()),
+        initiator: much.some("c".into()),
+        tsih: much.some(3),
+        target: much.some("d".into()),
+        lun: much.some(4),
+        details: much.each(("e".into(), "f".into())),
     }
 }
 
@@ -430,6 +458,20 @@ fn orders_are_taken_as_they_are_described() {
 }
 
 #[test]
+fn words_of_events_are_those_of_the_description() {
+    let description: Value = serde_json::from_str(DESCRIPTION).unwrap();
+    let described = &description["components"]["schemas"]["Event"]["properties"];
+    let kinds = EventKind::ALL.map(|kind| serde_json::to_value(kind).unwrap());
+    assert_eq!(described["kind"]["enum"], Value::from(kinds.to_vec()));
+    for (kind, word) in EventKind::ALL.into_iter().zip(&kinds) {
+        assert_eq!(*word, kind.word());
+    }
+    let levels = [EventLevel::Info, EventLevel::Warning, EventLevel::Error];
+    let levels = levels.map(|level| serde_json::to_value(level).unwrap());
+    assert_eq!(described["level"]["enum"], Value::from(levels.to_vec()));
+}
+
+#[test]
 fn an_answer_that_is_too_long_is_none() {
     let told = |len: usize| {
         let text = "a".repeat(len);
@@ -446,12 +488,13 @@ fn an_answer_that_is_too_long_is_none() {
 #[test]
 fn nothing_that_can_be_asked_changes_anything() {
     for (place, resource) in Resource::ALL.into_iter().enumerate() {
-        match resource.request() {
+        match resource.request(7) {
             Request::Status
             | Request::Sessions
             | Request::Load
             | Request::Layers
-            | Request::PortGroups => {}
+            | Request::PortGroups
+            | Request::Events { after: 7 } => {}
             Request::Reload { dry_run, destroy_data } => assert!(dry_run && !destroy_data),
             other => panic!("{other:?}"),
         }

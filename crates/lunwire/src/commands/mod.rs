@@ -6,6 +6,7 @@ pub(crate) mod attach;
 pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod discover;
+pub(crate) mod events;
 pub(crate) mod explain;
 pub(crate) mod inspect;
 pub(crate) mod lab;

@@ -45,9 +45,11 @@ use crate::daemon::admin::End;
 use crate::daemon::configuration;
 use crate::daemon::configuration::Configuration;
 use crate::daemon::descriptors;
+use crate::daemon::events::Events;
 use crate::daemon::log;
 use crate::daemon::log::Log;
 use crate::daemon::log::Style;
+use crate::daemon::log::Telling;
 use crate::daemon::manager;
 use crate::daemon::periodic::Periodic;
 use crate::daemon::sandboxed::Sandbox;
@@ -96,14 +98,20 @@ pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     let draft = Draft::from_options(options)?;
     // The log has a thread.
     let sandbox = Sandbox::put_on(&draft, options)?;
-    let log = log::start(&draft.log, style(options.log_json))?;
+    let telling = log::start(&draft.log, style(options.log_json))?;
     sandbox.tell();
-    let result = serve(options, draft, &log, sandbox);
-    log.flush();
+    let result = serve(options, draft, &telling, sandbox);
+    telling.log.flush();
     result
 }
 
-fn serve(options: &ServeOptions, mut draft: Draft, log: &Log, sandbox: Sandbox) -> Result<()> {
+fn serve(
+    options: &ServeOptions,
+    mut draft: Draft,
+    telling: &Telling,
+    sandbox: Sandbox,
+) -> Result<()> {
+    let Telling { log, events } = telling;
     for warning in draft.warnings() {
         tracing::warn!("{warning}");
     }
@@ -123,7 +131,7 @@ fn serve(options: &ServeOptions, mut draft: Draft, log: &Log, sandbox: Sandbox) 
         }
         false => entry_of_manager(&draft),
     };
-    let daemon = Daemon { options, log, sandbox, state, tell, ends };
+    let daemon = Daemon { options, log, events, sandbox, state, tell, ends };
     loop {
         match daemon.serve(draft, &mut entry) {
             Ok(None) => return Ok(()),
@@ -155,6 +163,7 @@ fn entry_of_manager(draft: &Draft) -> Entry {
 struct Daemon<'a> {
     options: &'a ServeOptions,
     log: &'a Log,
+    events: &'a Events,
     sandbox: Sandbox,
     state: Arc<State>,
     tell: Sender<End>,
@@ -240,6 +249,7 @@ impl Daemon<'_> {
             http_socket: wanted_http.zip(http_socket),
             ends: self.tell.clone(),
             capture: capture.clone(),
+            events: self.events.clone(),
             sandbox: sandbox.clone(),
         };
         let (ours, known) = (Arc::clone(&target), Arc::clone(&configuration));
@@ -281,7 +291,10 @@ impl Daemon<'_> {
     /// not.
     fn hand_over(&self, mut handing: Handing, service: Service) -> Result<Again> {
         let (pid, version) = (handing.pid, handing.version.clone());
-        tracing::info!(pid, version, "another process takes over: initiators are asked to log out");
+        tracing::info!(
+            name: target::Event::TakeOver.name(), pid, version,
+            "another process takes over: initiators are asked to log out"
+        );
         let Service { target, configuration, http, admin, attendants, capture, state_folder } =
             service;
         let begun = Instant::now();
@@ -314,7 +327,10 @@ impl Daemon<'_> {
                 Ok(None)
             }
             Handed::Back(why) => {
-                tracing::warn!(pid, why, "another process has not taken over: serving again");
+                tracing::warn!(
+                    name: target::Event::TakeOver.name(), pid, why,
+                    "another process has not taken over: serving again"
+                );
                 let sockets = handing.sockets;
                 let watchdog = manager::watchdog_time();
                 let entry = Entry { sockets, carried, watchdog, before: Before::default() };

@@ -30,6 +30,7 @@ use control::admin::Reply;
 use control::admin::Request;
 use store::spec::Spec;
 use target::Answered;
+use target::Event;
 use target::Found;
 use target::LunSnapshot;
 use target::NewImage;
@@ -47,6 +48,7 @@ use super::clients::Clients;
 use super::clients::Questions;
 use super::clients::Stopper;
 use super::configuration::Configuration;
+use super::events::Events;
 use super::limits;
 use super::load;
 use super::sandboxed::Sandbox;
@@ -211,6 +213,7 @@ pub(crate) struct Beside {
     /// Who hears that another process takes over.
     pub(crate) ends: Sender<End>,
     pub(crate) capture: Option<Capture>,
+    pub(crate) events: Events,
     pub(crate) sandbox: Sandbox,
 }
 
@@ -298,9 +301,14 @@ impl Shared {
         let limit = limits::of_order(&self.target, &name, of, most)?;
         let of = plan::limit::shown(&limit.of);
         match most {
-            (None, None, None) => tracing::info!(target = name, of, "limited no more"),
+            (None, None, None) => tracing::info!(
+                name: Event::Limit.name(), target = name, of, "limited no more"
+            ),
             (iops, bandwidth, sessions) => {
-                tracing::info!(target = name, of, iops, bandwidth, sessions, "limited");
+                tracing::info!(
+                    name: Event::Limit.name(), target = name, of, iops, bandwidth, sessions,
+                    "limited"
+                );
             }
         }
         self.configuration.limit(&name, limit);
@@ -457,6 +465,7 @@ impl Shared {
                 sessions.sort_by_key(|session| session.tsih);
                 Reply::Sessions { sessions, silent_reactors: silent }
             }
+            Request::Events { after } => Reply::Events(self.beside.events.after(*after)),
             Request::PortGroups => Reply::PortGroups { groups: ports::shown(&self.target) },
             Request::LogoutSession { tsih, timeout_s } => {
                 of_session(*tsih, self.target.logout_session(*tsih, *timeout_s))

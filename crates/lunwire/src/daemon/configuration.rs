@@ -508,7 +508,10 @@ pub(crate) fn log(result: &Result<Reloaded>) {
             told.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
             if told.applied {
                 let (differences, sessions) = (told.differences.len(), told.sessions.len());
-                tracing::info!(differences, sessions_ended = sessions, "configuration reloaded");
+                tracing::info!(
+                    name: target::Event::Change.name(), differences, sessions_ended = sessions,
+                    "configuration reloaded"
+                );
             }
         }
         Err(error) => tracing::error!("not reloaded: {}", output::chain(error)),

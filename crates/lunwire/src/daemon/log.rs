@@ -18,12 +18,17 @@ use anyhow::Context;
 use anyhow::Result;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::Layer;
+use tracing_subscriber::filter::FilterExt;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::events::Events;
 use super::moderation::LeftOut;
 use super::moderation::Moderation;
+
+/// The name of the lines that tell how many were left out.
+pub(super) const LEFT_OUT: &str = "lunwire left out";
 
 /// Lines that wait for a slow reader: a second of a busy log, some hundred KiB.
 const LINES_MAX: usize = 4096;
@@ -36,6 +41,13 @@ const FLUSH_MAX: Duration = Duration::from_millis(500);
 
 /// Between two looks whether there is room for the last word.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// What the program tells, and what becomes of that.
+#[derive(Clone, Debug)]
+pub(crate) struct Telling {
+    pub(crate) log: Log,
+    pub(crate) events: Events,
+}
 
 /// The way to the thread that writes.
 #[derive(Clone, Debug)]
@@ -58,19 +70,22 @@ pub(crate) enum Style {
     Text { colours: bool },
 }
 
-/// Sends what the program tells to stderr from now on.
-pub(crate) fn start(level: &str, style: Style) -> Result<Log> {
+/// Sends what the program tells to stderr from now on, and keeps the events among it.
+pub(crate) fn start(level: &str, style: Style) -> Result<Telling> {
     let moderation = Moderation::default();
     let log = Log::new(io::stderr(), moderation.clone())?;
     let format = tracing_subscriber::fmt::layer().with_writer(log.clone()).with_target(false);
-    let registry = tracing_subscriber::registry().with(EnvFilter::new(level));
+    // Events are kept whatever the log tells.
+    let filter = EnvFilter::new(level).and(moderation);
+    let (events, keeping) = Events::start()?;
+    let registry = tracing_subscriber::registry().with(keeping);
     match style {
-        Style::Json => registry.with(format.json().with_filter(moderation)).init(),
+        Style::Json => registry.with(format.json().with_filter(filter)).init(),
         Style::Text { colours } => {
-            registry.with(format.with_ansi(colours).with_filter(moderation)).init();
+            registry.with(format.with_ansi(colours).with_filter(filter)).init();
         }
     }
-    Ok(log)
+    Ok(Telling { log, events })
 }
 
 impl Log {
@@ -166,10 +181,15 @@ impl<W: Write> Writer<W> {
         self.told = Instant::now();
         let lost = self.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            tracing::warn!(left_out = lost, "lines left out: the log is not read fast enough");
+            tracing::warn!(
+                name: LEFT_OUT, left_out = lost,
+                "lines left out: the log is not read fast enough"
+            );
         }
         for LeftOut { kind, whom, lines } in self.moderation.take_left_out() {
-            tracing::warn!(about = whom, left_out = lines, "{}", kind.left_out());
+            tracing::warn!(
+                name: LEFT_OUT, about = whom, left_out = lines, "{}", kind.left_out()
+            );
         }
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod advice;
 pub(crate) mod clients;
 pub(crate) mod configuration;
 pub(crate) mod descriptors;
+pub(crate) mod events;
 mod limits;
 mod load;
 pub(crate) mod log;

@@ -60,14 +60,11 @@ pub(crate) enum Kind {
 
 impl Kind {
     fn of(metadata: &Metadata<'_>) -> Self {
-        if metadata.name() == target::LOGIN_REFUSED {
-            Self::Refusal
-        } else if metadata.name() == target::COMMAND_ABORTED {
-            Self::Abort
-        } else if *metadata.level() <= Level::WARN {
-            Self::Trouble
-        } else {
-            Self::Other
+        match target::Event::of_name(metadata.name()) {
+            Some(target::Event::Refusal) => Self::Refusal,
+            Some(target::Event::Abort) => Self::Abort,
+            _ if *metadata.level() <= Level::WARN => Self::Trouble,
+            _ => Self::Other,
         }
     }
 

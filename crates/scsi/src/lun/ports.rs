@@ -26,6 +26,7 @@ use crate::taskset::Running;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use wire::scsi::persistent::Type;
 
 /// What a unit keeps for one I_T nexus; it outlives the nexus. On a cache line of its own, because
 /// each write of the nexus counts itself here.
@@ -49,6 +50,18 @@ pub(super) struct NexusEntry {
     portal_group_tag: u16,
     relative_port: u16,
     pub(super) nexus_state: Arc<NexusState>,
+}
+
+/// What reservations a unit has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReservationsShown {
+    /// How many nexuses are registered.
+    pub registrants: usize,
+    /// What kind of persistent reservation there is.
+    pub kind: Option<Type>,
+    /// The initiator port that holds it, unless all registrants do.
+    pub holder: Option<String>,
 }
 
 impl LogicalUnit {
@@ -124,6 +137,19 @@ impl LogicalUnit {
         if port.is_none() || registry.legacy == port {
             registry.legacy = None;
             self.show_reservations(registry);
+        }
+    }
+
+    /// What reservations there are.
+    #[must_use]
+    pub fn reservations_shown(&self) -> ReservationsShown {
+        let registry = &self.reservations.lock().registry;
+        let held = registry.reservation.as_ref();
+        let holder = held.filter(|held| !held.kind.is_of_all_registrants());
+        ReservationsShown {
+            registrants: registry.registrants.len(),
+            kind: held.map(|held| held.kind),
+            holder: holder.map(|held| held.holder.initiator.clone()),
         }
     }
 

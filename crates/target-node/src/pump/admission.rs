@@ -40,6 +40,7 @@ use crate::catalogue::Terms;
 use crate::ends::Ends;
 use crate::ends::Peer;
 use crate::ends::without_mapping;
+use crate::events::Event;
 use crate::node::PORTAL_GROUP_TAG;
 use crate::rdma::Rdma;
 use crate::registry::Claim;
@@ -50,10 +51,6 @@ use crate::strangers::ConnectionPlace;
 use crate::strangers::Entry;
 use crate::table::Key;
 use crate::table::Table;
-
-/// The name of the event which tells that somebody was not let in: who bounds what a peer can have
-/// logged does not leave these out for the logins that went well.
-pub const LOGIN_REFUSED: &str = "lunwire login refused";
 
 /// Login statuses that the node gives (RFC 7143 §11.13.5).
 pub(super) const SESSION_DOES_NOT_EXIST: u16 = 0x020a;
@@ -386,7 +383,8 @@ impl<P: Port> LoginView<'_, P> {
                 let status = format_args!("{status:04x}");
                 let (initiator, target) = self.login.asked();
                 tracing::warn!(
-                    name: LOGIN_REFUSED, %peer, initiator, target, status, reason, "login refused"
+                    name: Event::Refusal.name(), %peer, initiator, target, status, reason,
+                    "login refused"
                 );
             }
             None => {
@@ -501,6 +499,7 @@ impl<P: Port> ConnectionView<'_, P> {
         let served = terms.served().filter(|_| !login.discovery);
         let nexus = served.map(|served| nexus(served, &login, phase.group));
         tracing::info!(
+            name: Event::Login.name(),
             peer = %connection.peer,
             initiator = login.initiator,
             target = login.target.as_deref().unwrap_or("(discovery)"),

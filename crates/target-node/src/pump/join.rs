@@ -30,6 +30,7 @@ use super::transport::Carrier;
 use super::view::ConnectionView;
 use super::view::never;
 use crate::ends::Ends;
+use crate::events::Event;
 use crate::registry::Identity;
 use crate::table::Key;
 
@@ -157,6 +158,7 @@ impl<P: Port> ConnectionView<'_, P> {
             *slot = self.key;
         }
         tracing::info!(
+            name: Event::Login.name(),
             peer = %connection.peer,
             initiator = login.initiator,
             tsih = entry.tsih.0,

@@ -40,6 +40,8 @@ use super::view::never;
 use super::waiting::Waiting;
 use crate::answers::Inbox;
 use crate::catalogue::Way;
+use crate::events::Event;
+use crate::events::is_goodbye;
 use crate::figures::Holdings;
 use crate::figures::Traffic;
 use crate::stopwatch::Stopwatch;
@@ -310,7 +312,10 @@ impl<P: Port> ConnectionView<'_, P> {
         if let Some(errno) = error {
             let error = std::io::Error::from_raw_os_error(errno);
             let initiator = &session.login.initiator;
-            tracing::warn!(%error, initiator, tsih = session.tsih.0, "connection lost");
+            let tsih = session.tsih.0;
+            tracing::warn!(
+                name: Event::Loss.name(), %error, initiator, tsih, "connection lost"
+            );
         }
         session.machine.handle_disconnect(id, now);
     }
@@ -334,12 +339,15 @@ impl<P: Port> SessionView<'_, P> {
     /// A connection has left a session that goes on.
     pub(super) fn close_connection(&mut self, id: ConnectionId, reason: &str) {
         let session = &*self.session;
-        tracing::info!(
-            initiator = session.login.initiator,
-            tsih = session.tsih.0,
-            reason,
-            "connection closed"
-        );
+        let (initiator, tsih) = (&session.login.initiator, session.tsih.0);
+        match is_goodbye(reason) {
+            true => tracing::info!(
+                name: Event::Logout.name(), initiator, tsih, reason, "connection closed"
+            ),
+            false => tracing::info!(
+                name: Event::Loss.name(), initiator, tsih, reason, "connection closed"
+            ),
+        }
         if let Some((key, connection)) = session.connection(self.connections, id) {
             self.context.begin_closing(key, connection);
         }
@@ -356,14 +364,7 @@ impl<P: Port> SessionView<'_, P> {
             return false;
         }
         session.closed = true;
-        tracing::info!(
-            initiator = session.login.initiator,
-            target = session.login.target.as_deref().unwrap_or("(discovery)"),
-            tsih = session.tsih.0,
-            commands = session.commands,
-            reason,
-            "session closed"
-        );
+        session.tell_end(reason);
         self.context.timers.cancel(token(Kind::SessionTimer, self.key).0);
         self.lose_nexus();
         for key in &self.session.connections {
@@ -432,6 +433,24 @@ impl<P: Port> SessionView<'_, P> {
                 data_outs: mover.counters().pdus_in.data_out,
             };
             self.session.machine.note_traffic(ConnectionId(index), traffic, now);
+        }
+    }
+}
+
+impl Session {
+    /// For the log.
+    fn tell_end(&self, reason: &str) {
+        let (initiator, tsih, commands) = (&self.login.initiator, self.tsih.0, self.commands);
+        let target = self.login.target.as_deref().unwrap_or("(discovery)");
+        match is_goodbye(reason) {
+            true => tracing::info!(
+                name: Event::Logout.name(), initiator, target, tsih, commands, reason,
+                "session closed"
+            ),
+            false => tracing::info!(
+                name: Event::Loss.name(), initiator, target, tsih, commands, reason,
+                "session closed"
+            ),
         }
     }
 }

@@ -31,11 +31,8 @@ use super::services::task_of;
 use super::storing::is_pause;
 use super::view::SessionView;
 use super::view::never;
+use crate::events::Event;
 use crate::table::Key;
-
-/// The name of the event which tells that an initiator has ended one command: where it ends many,
-/// one line will do.
-pub const COMMAND_ABORTED: &str = "lunwire command aborted";
 
 /// Who ended a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,12 +282,13 @@ impl<P: Port> SessionView<'_, P> {
         if let Function::AbortTask { task } = function {
             let tag = session.machine.tag_of(task).map(|tag| format!("{:#010x}", tag.0));
             tracing::warn!(
-                name: COMMAND_ABORTED, peer, initiator, tsih, function = name, tag, disk,
+                name: Event::Abort.name(), peer, initiator, tsih, function = name, tag, disk,
                 "task management: an initiator ends a command"
             );
             return;
         }
         tracing::warn!(
+            name: Event::Reset.name(),
             peer,
             initiator,
             tsih,

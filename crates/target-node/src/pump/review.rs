@@ -10,6 +10,7 @@ use crate::catalogue::Nodes;
 use crate::catalogue::Outdated;
 use crate::catalogue::OutdatedSession;
 use crate::catalogue::Terms;
+use crate::events::Event;
 use crate::served::Served;
 use crate::table::Key;
 
@@ -41,6 +42,7 @@ impl<P: Port> Pump<P> {
     pub(super) fn end_outdated(&mut self, key: Key, why: Outdated, seconds: u16) {
         let Some(SessionView { session, context, .. }) = self.session(key) else { return };
         tracing::info!(
+            name: Event::Logout.name(),
             initiator = session.login.initiator,
             target = session.login.target.as_deref().unwrap_or("(discovery)"),
             tsih = session.tsih.0,

@@ -35,6 +35,7 @@ use super::complaint::Scene;
 use super::course::With;
 use super::held;
 use super::owed::OWED_MIN;
+use super::reservations::Reserving;
 use super::shared::Shared;
 use super::storing::StoreUser;
 use super::tally::Timed;
@@ -70,6 +71,8 @@ pub(super) struct Task {
     pub(super) timed: Option<Timed>,
     /// What it has to pay to limits before it begins: bytes.
     pub(super) charge: Option<u64>,
+    /// What it does to reservations.
+    pub(super) reserving: Option<Reserving>,
 }
 
 /// Commands that used up their turn, with what they do next.
@@ -145,6 +148,7 @@ impl<P: Port> SessionView<'_, P> {
             wanted: 0,
             timed: Timed::since(self.context.watch.laps.stamp(), &command.cdb),
             charge,
+            reserving: Reserving::of(&command.cdb),
         });
         self.sets_out(id, command.cdb);
         let step = match charge {
@@ -288,6 +292,7 @@ impl<P: Port> SessionView<'_, P> {
             telling = self.session.telling(id);
         }
         self.arrives(id, Some(completion.status));
+        self.tell_reservation(id, completion.status);
         if !self.end(id) {
             return;
         }

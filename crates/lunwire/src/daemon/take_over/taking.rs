@@ -134,7 +134,7 @@ fn take(draft: &mut Draft, path: &Path, stream: UnixStream) -> Result<Option<Ent
         });
     let sockets = prepared?;
     let (pid, version) = (offer.pid, offer.version);
-    tracing::info!(pid, version, "taking over");
+    tracing::info!(name: target::Event::TakeOver.name(), pid, version, "taking over");
     let carried = match talk.say(&Word::Take).map_err(|_| Unheard::Gone) {
         Ok(()) => talk.hear(RELEASE_PATIENCE),
         Err(error) => Err(error),
