@@ -82,14 +82,15 @@ struct Open {
 /// Answers on a connection until it ends, or asks for nothing for too long. What it lacks then is a
 /// request, or that it takes its answer: nothing more is read before that has left.
 async fn serve(stream: TcpStream, looks: Arc<Looks>, limits: Limits, orders: Rc<Cell<bool>>) {
-    let (asked, is_asked) = (Cell::new(Instant::now()), Cell::new(false));
+    let (asked, is_asked) = (Rc::new(Cell::new(Instant::now())), Cell::new(false));
     let service = service_fn(|request: Request<Incoming>| {
         is_asked.set(true);
         orders.set(request.uri().path() == orders::PATH);
         let (looks, asked, is_asked) = (Arc::clone(&looks), &asked, &is_asked);
         let orders = &orders;
         async move {
-            let answer = routes::answer(&looks, request).await;
+            let mut answer = routes::answer(&looks, request).await;
+            answer.body_mut().is_timed_by(asked);
             // An order may take its time.
             asked.set(Instant::now());
             is_asked.set(false);

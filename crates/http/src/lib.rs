@@ -26,6 +26,7 @@ mod orders;
 mod page;
 mod port;
 mod routes;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod tokens;

@@ -49,8 +49,21 @@ pub(crate) const TOKEN_LEN_MAX: usize = 256;
 pub(crate) const TOKENS_LEN_MAX: usize = 64 << 10;
 
 /// Threads that wait for reactors, and for a file: one for each thing that can be asked, one for
-/// orders, some for looks.
-pub(crate) const BLOCKING_MAX: usize = 9;
+/// orders, one for streams, some for looks.
+pub(crate) const BLOCKING_MAX: usize = 11;
+
+/// Streams at a time: who watches, in some browsers. Others ask again and again.
+pub(crate) const STREAMS_MAX: usize = 8;
+
+/// What waits for one who reads a stream: some seconds. They are the same for all streams.
+pub(crate) const STREAM_MESSAGES_MAX: usize = 8;
+
+/// How often what is new is told.
+pub(crate) const STREAM_TICK: Duration = Duration::from_secs(1);
+
+/// Where nothing is new that is told: half of what a connection may be silent, and of what proxies
+/// let pass.
+pub(crate) const STREAM_KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Logical units that are told of one by one.
 pub(crate) const LUNS_MAX: usize = 2048;
@@ -67,4 +80,6 @@ pub(crate) const SESSIONS_MAX: usize = 1024;
 /// The thread leaves the processor to reactors where both want it.
 pub(crate) const NICE: i32 = 10;
 
+const _: () = assert!(STREAM_KEEP_ALIVE.as_secs() * 2 <= SILENCE_MAX.as_secs());
+const _: () = assert!(STREAMS_MAX < CONNECTIONS_MAX, "others are answered, too");
 const _: () = assert!(HEAD_LEN_MAX >= 8192, "hyper takes no less");

@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 use std::sync::PoisonError;
 use std::time::Instant;
 
+use control::admin::Events;
+use control::admin::Reply;
 use control::admin::Request;
 use hyper::body::Bytes;
 use target::Figures;
@@ -26,6 +28,10 @@ use crate::limits::ANSWER_WAIT;
 use crate::limits::FRESH;
 use crate::metrics;
 use crate::metrics::Format;
+use crate::streams::Place;
+use crate::streams::Said;
+use crate::streams::Streams;
+use crate::streams::Wanted;
 use crate::tokens::Tokens;
 
 /// Looks at the daemon, one at a time.
@@ -35,6 +41,7 @@ pub(crate) struct Looks {
     stage: Mutex<Stage>,
     answers: Answers,
     tokens: Option<Tokens>,
+    streams: Streams,
     /// Held by who looks.
     last: tokio::sync::Mutex<Option<(Instant, Arc<Look>)>>,
 }
@@ -94,7 +101,14 @@ impl Looks {
         let cycles_per_second = target::engine::cycles::per_second();
         let about = About { version, cycles_per_second };
         let (stage, last) = (Mutex::new(Stage::Opening), tokio::sync::Mutex::default());
-        Self { about, stage, answers: Answers::default(), tokens, last }
+        Self {
+            about,
+            stage,
+            answers: Answers::default(),
+            tokens,
+            streams: Streams::default(),
+            last,
+        }
     }
 
     pub(crate) fn serves(&self, target: Arc<Target>, desk: Arc<dyn Desk>) {
@@ -103,6 +117,7 @@ impl Looks {
 
     pub(crate) fn stops(&self) {
         self.reaches(Stage::Stopping);
+        self.streams.end();
     }
 
     fn reaches(&self, stage: Stage) {
@@ -119,6 +134,29 @@ impl Looks {
             Stage::Opening => Told::nobody(OPENING),
             Stage::Stopping => Told::nobody(STOPPING),
             Stage::Serving(_, desk) => self.answers.now(resource, after, desk).await,
+        }
+    }
+
+    /// Events behind the one with this number; None while nothing is served.
+    pub(crate) async fn events(&self, after: u64) -> Option<Events> {
+        let Stage::Serving(_, desk) = self.stage() else { return None };
+        let asked = task::spawn_blocking(move || desk.answer(&Request::Events { after }));
+        match asked.await {
+            Ok(Reply::Events(events)) => Some(events),
+            _ => None,
+        }
+    }
+
+    /// Of those who are told what is new.
+    pub(crate) const fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
+    /// One more of them; None: there are enough, or the daemon stops.
+    pub(crate) fn stream(&self, wanted: Wanted, place: Place) -> Option<Said> {
+        match self.stage() {
+            Stage::Stopping => None,
+            Stage::Opening | Stage::Serving(..) => self.streams.begin(wanted, place),
         }
     }
 

@@ -20,6 +20,7 @@ use crate::connections::Limits;
 use crate::limits::BLOCKING_MAX;
 use crate::limits::NICE;
 use crate::looks::Looks;
+use crate::streams;
 use crate::tokens::Tokens;
 
 /// Why there is no port.
@@ -132,6 +133,7 @@ impl Http {
             // Linux has it for each thread. Who may not be nice serves all the same.
             let _ = rustix::process::setpriority_process(None, NICE);
             let tasks = LocalSet::new();
+            tasks.spawn_local(streams::tell(Arc::clone(&shared)));
             tasks.spawn_local(connections::accept(socket, shared, limits));
             let _ = tasks.block_on(&runtime, stopped);
             drop(tasks);

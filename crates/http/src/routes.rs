@@ -4,7 +4,6 @@
 use std::error::Error;
 use std::net::IpAddr;
 
-use http_body_util::Full;
 use hyper::Method;
 use hyper::Request;
 use hyper::Response;
@@ -26,6 +25,10 @@ use crate::orders;
 use crate::orders::Refusal;
 use crate::page;
 use crate::page::File;
+use crate::streams;
+use crate::streams::Place;
+use crate::streams::Said;
+use crate::streams::Wanted;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
@@ -47,6 +50,9 @@ const HEADERS: [(&str, &str); 6] = [
 /// Where a browser says whose page has asked.
 const SITE: &str = "sec-fetch-site";
 
+/// Where a browser says what it has heard of before its stream was lost.
+const LAST_EVENT: &str = "last-event-id";
+
 /// What there is.
 #[derive(Clone, Copy, Debug)]
 enum Page {
@@ -55,6 +61,7 @@ enum Page {
     Readiness,
     Description,
     Answer(Resource),
+    Stream,
     File(File),
 }
 
@@ -65,6 +72,7 @@ impl Page {
             "/healthz" => Self::Health,
             "/readyz" => Self::Readiness,
             api::DESCRIPTION_PATH => Self::Description,
+            streams::PATH => Self::Stream,
             path => match Resource::at(path) {
                 Some(resource) => Self::Answer(resource),
                 None => Self::File(File::at(path)?),
@@ -74,7 +82,7 @@ impl Page {
 }
 
 /// The answer to a request. Nobody reads a body but that of an order.
-pub(crate) async fn answer<B>(looks: &Looks, request: Request<B>) -> Response<Full<Bytes>>
+pub(crate) async fn answer<B>(looks: &Looks, request: Request<B>) -> Response<Said>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -106,6 +114,7 @@ where
     match page {
         Page::File(file) => response(StatusCode::OK, file.kind, file.text.into()),
         Page::Description => response(StatusCode::OK, JSON, api::DESCRIPTION.into()),
+        Page::Stream => stream(looks, &request),
         Page::Answer(resource) => match behind(request.uri().query()) {
             Some(after) => told(looks.answer(resource, after).await),
             None => {
@@ -164,7 +173,7 @@ fn format<B>(request: &Request<B>) -> Format {
     }
 }
 
-fn told(Told { how, text }: Told) -> Response<Full<Bytes>> {
+fn told(Told { how, text }: Told) -> Response<Said> {
     let status = match how {
         How::Answered => StatusCode::OK,
         How::Refused => StatusCode::CONFLICT,
@@ -173,8 +182,27 @@ fn told(Told { how, text }: Told) -> Response<Full<Bytes>> {
     response(status, JSON, text)
 }
 
+/// What is new from now on, and what has happened behind the last event that was heard of.
+fn stream<B>(looks: &Looks, request: &Request<B>) -> Response<Said> {
+    let kind = "text/event-stream";
+    if request.method() == Method::HEAD {
+        return response(StatusCode::OK, kind, Bytes::new());
+    }
+    let last = request.headers().get(LAST_EVENT).map(HeaderValue::as_bytes);
+    let wanted = match request.uri().query() {
+        Some("only=events") => Wanted::Events,
+        _ => Wanted::All,
+    };
+    let Some(said) = looks.stream(wanted, Place::of(last.unwrap_or_default())) else {
+        return told(Told::nobody("there are enough streams; try: the other paths, now and then"));
+    };
+    let mut response = response(StatusCode::OK, kind, Bytes::new());
+    *response.body_mut() = said;
+    response
+}
+
 /// What is to be otherwise about an order.
-fn refused(refusal: Refusal) -> Response<Full<Bytes>> {
+fn refused(refusal: Refusal) -> Response<Said> {
     let status = refusal.status;
     let mut response = response(status, JSON, refusal.text());
     let more = match status {
@@ -186,13 +214,13 @@ fn refused(refusal: Refusal) -> Response<Full<Bytes>> {
     response
 }
 
-fn probe(health: Health) -> Response<Full<Bytes>> {
+fn probe(health: Health) -> Response<Said> {
     let status = if health.is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     response(status, TEXT, health.said.into())
 }
 
-fn response(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body));
+fn response(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Said> {
+    let mut response = Response::new(Said::whole(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -377,6 +377,7 @@ fn every_field_of_an_answer_is_described_and_no_other() {
     let paths = description["paths"].as_object().unwrap().keys().map(String::as_str);
     let mut all: BTreeSet<&str> = Resource::ALL.map(Resource::path).into();
     all.insert(orders::PATH);
+    all.insert(crate::streams::PATH);
     assert_eq!(paths.collect::<BTreeSet<_>>(), all);
     let mut reading = Reading { description: &description, met: BTreeSet::new() };
     for resource in Resource::ALL {
