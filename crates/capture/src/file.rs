@@ -322,8 +322,11 @@ impl Sink for File {
     }
 }
 
-/// A new file, or an old capture without what it had.
-fn open(path: &Path) -> Result<File, OpenError> {
+/// A new file for its owner alone, or an old capture without what it had.
+///
+/// # Errors
+/// If there is something else, or the system does not let us.
+pub fn open(path: &Path) -> Result<File, OpenError> {
     let name = || path.display().to_string();
     let failed = |source| OpenError::File { path: name(), source };
     let mut options = OpenOptions::new();

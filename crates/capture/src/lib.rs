@@ -9,11 +9,23 @@
 
 mod file;
 mod tap;
+mod trace;
 
 pub use file::Capture;
 pub use file::End;
 pub use file::Figures;
 pub use file::LIMIT_DEFAULT;
 pub use file::OpenError;
+pub use file::open as open_file;
 pub use tap::Side;
 pub use tap::Tap;
+pub use trace::DATA_MAX;
+pub use trace::Filter;
+pub use trace::Follower;
+pub use trace::Framing;
+pub use trace::Taken;
+pub use trace::Terms;
+pub use trace::Trace;
+pub use trace::TraceEnd;
+pub use trace::TraceFigures;
+pub use trace::Who;

@@ -162,7 +162,8 @@ impl Tap {
         // Whoever begins knows no number of the other side.
         let acknowledged = if flags == Flags::Syn { 0 } else { other.sequence };
         let (from, to, sequence) = (half.from, other.from, half.sequence);
-        self.capture.push(self.time, &Segment { from, to, sequence, acknowledged, flags, payload });
+        let segment = Segment { from, to, sequence, acknowledged, flags, payload, missing: 0 };
+        self.capture.push(self.time, &segment);
     }
 }
 

@@ -156,6 +156,8 @@ pub enum Request {
         /// Version of the program that asks.
         version: String,
     },
+    /// Tell what sessions say from now on; parts of a capture follow the answer.
+    Trace(TraceOrder),
     /// Make a file with the present content of a disk.
     SnapshotLun {
         /// The target; none where there is only one.
@@ -292,6 +294,21 @@ pub enum Reply {
         #[serde(default)]
         warnings: Vec<String>,
     },
+    /// To `Trace`: what follows are parts of a capture.
+    Tracing,
+    /// After the last one of them.
+    Traced {
+        /// PDUs that were recorded.
+        pdus: u64,
+        /// Bytes of the whole capture.
+        bytes: u64,
+        /// PDUs that are missing: they came faster than they could be passed on.
+        lost: u64,
+        /// Connections that the trace was about.
+        connections: u64,
+        /// Why it is over: `limit`, `time`, `reader`, `stalled` or `process`.
+        end: String,
+    },
     /// The request cannot be met.
     Error {
         /// Why, and what to do.
@@ -309,6 +326,31 @@ impl Reply {
         text.push(b'\n');
         text
     }
+}
+
+/// A trace that is asked for. What is None is not looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceOrder {
+    /// Of sessions with this target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// Of this initiator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initiator: Option<String>,
+    /// Of the session with this TSIH.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<u16>,
+    /// Of what is for a unit only those for this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lun: Option<u16>,
+    /// Bytes of the whole capture.
+    pub limit_bytes: u64,
+    /// Bytes that are kept of each data segment of a user.
+    pub data_bytes: u64,
+    /// How long, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_ms: Option<u64>,
 }
 
 /// What is otherwise in a configuration that was read again.

@@ -107,6 +107,10 @@ pub(crate) enum Command {
     /// Show or change how much LUNs and initiators of a running daemon may have
     #[command(after_help = LIMIT_EXAMPLES)]
     Limit(LimitOptions),
+    /// Record what sessions of a running daemon say, as a capture for tshark and Wireshark; exit
+    /// status 1 if there was nothing
+    #[command(after_help = TRACE_EXAMPLES)]
+    Trace(TraceOptions),
     /// Re-run a published study on this machine
     #[command(after_help = LAB_EXAMPLES)]
     Lab(LabOptions),
@@ -168,6 +172,21 @@ Hosts know a disk by a serial number of its own, wherever it is served, and reac
 number: give a removed one that comes back its old --number, and another one another number. When
 the daemon starts again, the disks are those of its configuration: write there what is added or
 removed.";
+
+const TRACE_EXAMPLES: &str = "\
+Examples:
+  lunwire trace -o session.pcap --session 3 --time 30s
+      half a minute of one session
+  lunwire trace -o login.pcap --initiator iqn.2001-04.com.example:host
+      until Ctrl-C, with the logins of that host, also those that fail
+  lunwire trace -o - --lun 0 | tshark -r - -Y 'iscsi.opcode == 0x21 && scsi_sbc'
+      as it goes on
+
+What disks hold is not recorded unless --data asks for it: of READ, WRITE and all other commands
+that move data there are headers alone. Secrets never are: in logins the values of CHAP_R and
+CHAP_C, and of each key that is not known, are stars, as many as there were bytes. What is said over
+RDMA, or within the daemon, is shown as plain iSCSI would have said it, one PDU for each burst.
+Commands never wait for a trace: what it cannot take is left out, and counted.";
 
 const LIMIT_EXAMPLES: &str = "\
 Examples:
@@ -577,6 +596,37 @@ pub(crate) enum AluaAction {
         #[command(flatten)]
         daemon: AdminOptions,
     },
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TraceOptions {
+    /// Where it goes: a new file, or a capture that is replaced; -: standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// Sessions with this target alone
+    #[arg(long, value_name = "IQN")]
+    pub(crate) target: Option<String>,
+    /// Sessions of this initiator alone
+    #[arg(long, value_name = "IQN")]
+    pub(crate) initiator: Option<String>,
+    /// The session with this TSIH alone, as `lunwire sessions` shows it
+    #[arg(long, value_name = "TSIH")]
+    pub(crate) session: Option<u16>,
+    /// Commands for this LUN alone, with what belongs to them; what is for no LUN stays
+    #[arg(long, value_name = "NUMBER", value_parser = lun_number())]
+    pub(crate) lun: Option<u16>,
+    /// So many bytes of what each PDU moves from or to a disk, or all of them up to 64000 [default:
+    /// none]
+    #[arg(long, value_name = "SIZE|all")]
+    pub(crate) data: Option<String>,
+    /// End when it is so large [default: 1G]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) limit: Option<String>,
+    /// End after that time [default: when it is interrupted]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) time: Option<String>,
+    #[command(flatten)]
+    pub(crate) daemon: DaemonPlace,
 }
 
 #[derive(Debug, ClapArgs)]

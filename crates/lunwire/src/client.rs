@@ -80,7 +80,7 @@ pub(crate) const LOOK: Duration = Duration::from_millis(500);
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Wrong usage that names the option or argument and what it was given.
-fn usage(what: &str, given: &str, why: impl std::fmt::Display) -> anyhow::Error {
+pub(crate) fn usage(what: &str, given: &str, why: impl std::fmt::Display) -> anyhow::Error {
     Usage(format!("{what} {given}: {why}")).into()
 }
 

@@ -145,6 +145,7 @@ fn carry_out() -> u8 {
         Command::Shell(options) => commands::shell::run(&options),
         Command::Alua(options) => commands::alua::run(&options),
         Command::Limit(options) => commands::limit::run(&options),
+        Command::Trace(options) => commands::trace::run(&options),
         Command::Lab(options) => commands::lab::run(&options),
     };
     client::capture::finish();

@@ -26,6 +26,7 @@ mod devices;
 mod exchange;
 mod fencing;
 mod figures;
+mod followers;
 mod foreign;
 mod held;
 mod jobs;
@@ -54,6 +55,7 @@ mod view;
 mod waiting;
 mod watching;
 
+pub(crate) use followers::Followers;
 pub(crate) use join::Handover;
 pub(crate) use letter::Letter;
 pub(crate) use shared::Shared;
@@ -82,6 +84,7 @@ use store::foreign::Errand;
 use wire::iscsi::BHS_LEN;
 use wire::iscsi::BhsView;
 use wire::iscsi::Cdb;
+use wire::iscsi::OPCODE_LOGIN_REQUEST;
 use wire::iscsi::OPCODE_SCSI_COMMAND;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
@@ -153,6 +156,8 @@ struct Connection {
     /// Answers before this number have left.
     told: StatSn,
     progress: sweep::Progress,
+    /// Traces are told what it carries.
+    followers: Option<Box<Followers>>,
 }
 
 #[derive(Debug)]
@@ -353,7 +358,7 @@ impl<P: Port> Pump<P> {
         let (kind, key) = decode(token.0);
         match event {
             Event::Received { bytes } => {
-                if self.context.shared.capture.is_some() {
+                if self.context.is_observed {
                     self.note_received(key, &bytes);
                 }
                 self.received(key, &bytes);
@@ -392,8 +397,8 @@ impl<P: Port> Pump<P> {
 
     #[cold]
     fn note_received(&mut self, key: Key, bytes: &[u8]) {
-        if let Some(view) = self.connection(key) {
-            view.connection.line.note_received(bytes, &view.context.port);
+        if let Some(mut view) = self.connection(key) {
+            view.note_received(bytes);
         }
     }
 
@@ -440,6 +445,9 @@ impl<P: Port> Pump<P> {
         let Some(mut view) = self.connection(key) else { return };
         let now = view.context.port.now();
         let connection = &mut *view.connection;
+        if let Some(followers) = &mut connection.followers {
+            followers.landed(view.context.port.wall_clock(), bytes, &connection.mover);
+        }
         let event = transport::landed(&mut connection.mover, buf, bytes, &connection.pool);
         view.context.watch.laps.fed(0);
         if let Some(event) = event {
@@ -498,6 +506,29 @@ enum Settled {
 }
 
 impl<P: Port> ConnectionView<'_, P> {
+    #[cold]
+    fn note_received(&mut self, bytes: &[u8]) {
+        let (connection, port) = (&mut *self.connection, &self.context.port);
+        connection.line.note_received(bytes, port);
+        // RDMA may begin with the first byte.
+        let is_new = |login: &admission::LoginPhase| login.first.is_none();
+        let begins = matches!(&connection.phase, Phase::Login(login) if is_new(login));
+        let opcode = bytes.first().copied().unwrap_or_default() & 0x3f;
+        if let Some(followers) = &mut connection.followers
+            && (!begins || opcode == OPCODE_LOGIN_REQUEST)
+        {
+            followers.received(port.wall_clock(), bytes, &connection.mover);
+        }
+    }
+
+    #[cold]
+    fn note_heard(&mut self, event: &iscsi::datamover::Event) {
+        let connection = &mut *self.connection;
+        if let Some(followers) = &mut connection.followers {
+            followers.heard(self.context.port.wall_clock(), event, &connection.mover);
+        }
+    }
+
     /// While this command is carried out the memory can fetch what the next one is about.
     #[inline]
     fn foresee(&mut self, rest: &[u8]) {
@@ -512,6 +543,9 @@ impl<P: Port> ConnectionView<'_, P> {
 
     /// What a mover made of bytes.
     fn take_event(&mut self, event: iscsi::datamover::Event, now: Instant) -> ToSettle {
+        if self.context.is_observed {
+            self.note_heard(&event);
+        }
         if let Phase::Login(login) = &mut self.connection.phase {
             let mover = &self.connection.mover;
             login.machine.handle_event(event, mover.header(), mover.control_data(), now);
@@ -539,6 +573,9 @@ impl<P: Port> SessionView<'_, P> {
                 Some(Output::Op(id, op)) => {
                     let connection = self.session.connection(self.connections, id);
                     if let Some((key, entry)) = connection {
+                        if let Some(followers) = &mut entry.followers {
+                            followers.said(self.context.port.wall_clock(), &op, &entry.mover);
+                        }
                         entry.mover.submit(op);
                         self.context.sending.mark(key, &mut entry.dirty);
                     }

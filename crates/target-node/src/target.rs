@@ -19,6 +19,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
 
+use capture::Terms;
 use scsi::LogicalUnit;
 use station::Figures as StationFigures;
 use station::Place;
@@ -60,6 +61,7 @@ use crate::slow::Slow;
 use crate::stopwatch::Times;
 use crate::stores::Files;
 use crate::strangers::Strangers;
+use crate::traces::Tracing;
 
 use self::doors::Doors;
 
@@ -333,6 +335,12 @@ impl Target {
         if let Err(error) = self.isns.tell(registration(nodes)) {
             tracing::error!(%error, "the name server is not told of what is served");
         }
+    }
+
+    /// Begins a trace of sessions that are there, and of those that come.
+    #[must_use]
+    pub fn trace(&self, terms: Terms) -> Tracing {
+        Tracing::begin(Arc::clone(&self.shared), terms)
     }
 
     pub(crate) fn files(&self) -> &Files {

@@ -109,13 +109,16 @@ pub struct Segment<'a> {
     pub flags: Flags,
     /// Bytes of the stream, [`SEGMENT_LEN_MAX`] at most; what is more is left out.
     pub payload: &'a [u8],
+    /// Bytes of the stream behind those that the segment had, and that are not kept: the record is
+    /// cut, and its checksum says nothing.
+    pub missing: usize,
 }
 
 impl Segment<'_> {
     /// Bytes that [`emit`](Self::emit) appends.
     #[must_use]
     pub fn record_len(&self) -> usize {
-        RECORD_HEADER_LEN + self.ip_len() + self.tcp_len()
+        RECORD_HEADER_LEN + self.ip_len() + self.tcp_len() - self.missing()
     }
 
     /// Appends its record. `time`: since 1970.
@@ -123,8 +126,9 @@ impl Segment<'_> {
         let length = self.ip_len() + self.tcp_len();
         // Until 2106.
         let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+        let kept = u32::try_from(length - self.missing()).unwrap_or(u32::MAX);
         let length = u32::try_from(length).unwrap_or(u32::MAX);
-        for word in [seconds, time.subsec_nanos(), length, length] {
+        for word in [seconds, time.subsec_nanos(), kept, length] {
             out.extend(word.to_le_bytes());
         }
         let sum = self.emit_ip(out);
@@ -139,7 +143,11 @@ impl Segment<'_> {
     }
 
     fn tcp_len(&self) -> usize {
-        20 + self.flags.options().len() + self.payload().len()
+        20 + self.flags.options().len() + self.payload().len() + self.missing()
+    }
+
+    fn missing(&self) -> usize {
+        self.missing.min(SEGMENT_LEN_MAX - self.payload().len())
     }
 
     fn payload(&self) -> &[u8] {
@@ -187,7 +195,8 @@ impl Segment<'_> {
         out.extend(self.sequence.to_be_bytes());
         out.extend(self.acknowledged.to_be_bytes());
         // Whoever sends bytes has them read soon.
-        let push = if self.payload.is_empty() { 0 } else { 0x08 };
+        let carries = !self.payload.is_empty() || self.missing > 0;
+        let push = if carries { 0x08 } else { 0 };
         out.extend([words << 4, self.flags.bits() | push]);
         out.extend(WINDOW.to_be_bytes());
         let checksum = out.len();
@@ -235,7 +244,7 @@ mod tests {
 
     fn segment<'a>(from: &str, to: &str, payload: &'a [u8]) -> Segment<'a> {
         let (from, to) = (from.parse().unwrap(), to.parse().unwrap());
-        Segment { from, to, sequence: 1, acknowledged: 2, flags: Flags::Ack, payload }
+        Segment { from, to, sequence: 1, acknowledged: 2, flags: Flags::Ack, payload, missing: 0 }
     }
 
     /// As `tcpdump -w` writes it, with `--time-stamp-precision nano` and `-y RAW`.
@@ -294,6 +303,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_record_may_be_cut() {
+        let mut out = Vec::new();
+        let cut = Segment { missing: 1000, ..segment("10.0.0.1:1", "10.0.0.2:2", b"abc") };
+        cut.emit(Duration::ZERO, &mut out);
+        assert_eq!(out.len(), cut.record_len());
+        assert_eq!(out[8..16], [43, 0, 0, 0, 0x13, 4, 0, 0], "kept, and what there was");
+        assert_eq!(out[18..20], 1043_u16.to_be_bytes(), "IP has what there was");
+        let long = Segment { missing: usize::MAX, ..cut };
+        assert_eq!(long.record_len(), cut.record_len());
     }
 
     #[test]

@@ -17,4 +17,5 @@ pub(crate) mod serve;
 pub(crate) mod shell;
 pub(crate) mod status;
 pub(crate) mod top;
+pub(crate) mod trace;
 pub(crate) mod transfer;

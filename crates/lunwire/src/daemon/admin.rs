@@ -28,6 +28,7 @@ use capture::Capture;
 use control::admin;
 use control::admin::Reply;
 use control::admin::Request;
+use control::admin::TraceOrder;
 use store::spec::Spec;
 use target::Answered;
 use target::Event;
@@ -56,6 +57,8 @@ use super::shown;
 use super::shown::Waits;
 use super::take_over::giving;
 use super::take_over::giving::Handing;
+use super::traces::EndsTraces;
+use super::traces::Traces;
 use crate::client::layers;
 use crate::output;
 use crate::plan;
@@ -89,6 +92,7 @@ struct Door {
     socket: Socket,
     stopper: Stopper,
     threads: [JoinHandle<()>; 2],
+    traces: EndsTraces,
 }
 
 /// The file by which a process is found that can be asked.
@@ -137,7 +141,9 @@ impl Admin {
         beside: Beside,
     ) -> Result<Self> {
         let begun = Instant::now();
-        let shared = Arc::new(Shared { target, configuration, begun, beside });
+        let traces = Traces::default();
+        let shared =
+            Arc::new(Shared { target, configuration, begun, beside, traces: traces.clone() });
         let desk = Desk::new(Arc::clone(&shared));
         let (path, wanted) = match path {
             Some(path) => (path, true),
@@ -174,14 +180,16 @@ impl Admin {
             .spawn(move || while clients.turn() {})
             .context("cannot start the control thread")?;
         let threads = [serving, carrying];
-        Ok(Self { desk, door: Some(Door { socket, stopper, threads }) })
+        let traces = EndsTraces(traces);
+        Ok(Self { desk, door: Some(Door { socket, stopper, threads, traces }) })
     }
 
     /// Answers nobody any more, and leaves the socket to the process that listens at it next.
     pub(crate) fn hand_over(self) {
-        let Some(Door { mut socket, stopper, threads }) = self.door else { return };
+        let Some(Door { mut socket, stopper, threads, traces }) = self.door else { return };
         socket.is_handed_over = true;
         stopper.stop();
+        drop(traces);
         for thread in threads {
             // It has panicked at worst, and told so.
             let _ = thread.join();
@@ -201,6 +209,7 @@ struct Shared {
     configuration: Arc<Configuration>,
     begun: Instant,
     beside: Beside,
+    traces: Traces,
 }
 
 /// What the daemon does beside serving.
@@ -238,6 +247,9 @@ impl Questions for Asked {
     }
 
     fn converse(&self, request: &Request, stream: &UnixStream) -> bool {
+        if let Request::Trace(order) = request {
+            return self.trace(order, stream);
+        }
         let Request::TakeOver { protocol, version } = request else { return false };
         let Ok(stream) = stream.try_clone() else { return false };
         let (shared, socket) = (Arc::clone(&self.shared), Arc::clone(&self.socket));
@@ -254,6 +266,17 @@ impl Questions for Asked {
             }
         });
         spawned.is_ok()
+    }
+}
+
+impl Asked {
+    /// Whether somebody serves the reader of a trace.
+    fn trace(&self, order: &TraceOrder, stream: &UnixStream) -> bool {
+        let Ok(stream) = stream.try_clone() else { return false };
+        let (shared, order) = (Arc::clone(&self.shared), order.clone());
+        let thread = std::thread::Builder::new().name("trace".into());
+        let serve = move || shared.traces.serve(&shared.target, &order, &stream);
+        thread.spawn(serve).is_ok()
     }
 }
 
@@ -633,6 +656,48 @@ pub(crate) fn ask_patiently(
     match serde_json::from_str(&answer).with_context(|| other_version(&daemon))? {
         Reply::Error { message } => bail!(reaching(&message, given)),
         reply => Ok(reply),
+    }
+}
+
+/// Begins what goes on at the socket after the answer: the stream, the answer, and what has come
+/// behind it.
+pub(crate) fn begin(
+    path: Option<&Path>,
+    request: &Request,
+) -> Result<(UnixStream, Reply, Vec<u8>)> {
+    let given = path;
+    let Some(path) = path.map(Path::to_path_buf).or_else(default_path) else {
+        bail!("no default control socket here; try: --control-socket PATH");
+    };
+    let daemon = path.display();
+    let mut stream = UnixStream::connect(&path).map_err(|error| unreachable(&path, error))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    let mut text = serde_json::to_vec(request)?;
+    text.push(b'\n');
+    let mut came = Vec::new();
+    let mut part = [0; 4096];
+    let said = stream.write_all(&text);
+    let end = loop {
+        if let Some(end) = came.iter().position(|byte| *byte == b'\n') {
+            break end;
+        }
+        match said.as_ref().map_or(Ok(0), |()| stream.read(&mut part)) {
+            Ok(0) => bail!(hung_up(&stream, &daemon)),
+            Ok(length) => came.extend(part.iter().take(length)),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                bail!(hung_up(&stream, &daemon));
+            }
+            Err(error) => {
+                let why = format!("no answer from the daemon at {daemon}; try: again");
+                return Err(anyhow::Error::from(error).context(why));
+            }
+        }
+    };
+    let rest = came.split_off(end + 1);
+    match serde_json::from_slice(&came).with_context(|| other_version(&daemon))? {
+        Reply::Error { message } => bail!(reaching(&message, given)),
+        reply => Ok((stream, reply, rest)),
     }
 }
 

@@ -16,4 +16,5 @@ pub(crate) mod periodic;
 pub(crate) mod sandboxed;
 pub(crate) mod shown;
 pub(crate) mod take_over;
+mod traces;
 pub(crate) mod watch;

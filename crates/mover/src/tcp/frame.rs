@@ -116,6 +116,10 @@ impl<R: Role> Frame<R> {
         self.header.capacity() + self.segment.control.capacity()
     }
 
+    pub(super) const fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
     pub(super) const fn role(&self) -> &R {
         &self.role
     }

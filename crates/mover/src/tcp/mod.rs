@@ -41,6 +41,16 @@ pub struct Tcp {
     counters: Counters,
 }
 
+/// What PDUs have besides headers and data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs)] // there are two digests
+pub struct Framing {
+    /// A digest behind each header.
+    pub header_digest: bool,
+    /// A digest behind each data segment.
+    pub data_digest: bool,
+}
+
 impl Tcp {
     /// In the state before login: [`iscsi::datamover::Keys::LOGIN`].
     pub fn new() -> Self {
@@ -95,6 +105,27 @@ impl Tcp {
     /// one.
     pub const fn take_acknowledged(&mut self) -> Option<StatSn> {
         self.rx.take_acknowledged()
+    }
+
+    /// What PDUs that come have besides headers and data.
+    pub const fn received_framing(&self) -> Framing {
+        self.rx.framing()
+    }
+
+    /// The same, of those that are sent: of the last list, but for the PDUs of a login in it.
+    pub const fn sent_framing(&self) -> Framing {
+        self.tx.framing()
+    }
+
+    /// The stream has markers of RFC 3720, one way or both.
+    pub const fn has_markers(&self) -> bool {
+        self.rx.has_markers() || self.tx.has_markers()
+    }
+
+    /// Bytes that are yet to come of the PDU that comes; None: of its header so little has come
+    /// that nobody knows.
+    pub fn left_of_pdu(&self) -> Option<usize> {
+        self.rx.left_of_pdu()
     }
 
     /// Takes an op; `Detach` gives the buffer of its task back. What concerns receiving (`Attach`,

@@ -11,6 +11,7 @@ use buf::Buf;
 use iscsi::datamover::{Event, Immediate, Keys, StreamViolation};
 use wire::iscsi::{DataOut, OPCODE_LOGIN_REQUEST, OPCODE_SCSI_COMMAND, Request, StatSn};
 
+use super::Framing;
 use super::burst::BurstKey;
 use super::frame::{Begun, Breach, Frame, Integrity, Pdu, Role, Rules, Segment};
 use super::marker::Digests;
@@ -53,6 +54,19 @@ impl Rx {
     /// See [`Tcp::take_acknowledged`](super::Tcp::take_acknowledged).
     pub(super) const fn take_acknowledged(&mut self) -> Option<StatSn> {
         self.frame.role_mut().acknowledged.take()
+    }
+
+    pub(super) const fn framing(&self) -> Framing {
+        let Digests { header, data } = self.frame.rules().digests;
+        Framing { header_digest: header, data_digest: data }
+    }
+
+    pub(super) const fn has_markers(&self) -> bool {
+        self.frame.rules().markers.is_some()
+    }
+
+    pub(super) fn left_of_pdu(&self) -> Option<usize> {
+        self.frame.left_of_pdu()
     }
 
     pub(super) fn header(&self) -> &[u8] {

@@ -17,6 +17,7 @@ use buf::SgList;
 use iscsi::datamover::{Event, Keys, Op, TaskId};
 use wire::iscsi::{BHS_LEN, Itt, Response};
 
+use super::Framing;
 use super::marker::{Digests, Inserter};
 use super::task::Tasks;
 use crate::counters::Counters;
@@ -181,6 +182,15 @@ impl Tx {
         self.under_way = 0;
         self.run_silent(tasks);
         self.flush_leaving();
+    }
+
+    pub(super) const fn framing(&self) -> Framing {
+        let Keys { header_digest, data_digest, .. } = self.keys;
+        Framing { header_digest, data_digest }
+    }
+
+    pub(super) const fn has_markers(&self) -> bool {
+        self.markers.is_some()
     }
 
     pub(super) fn poll_event(&mut self) -> Option<Event> {

@@ -20,6 +20,7 @@ use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
 use super::Connection;
+use super::Followers;
 use super::Kind;
 use super::Phase;
 use super::Pump;
@@ -123,6 +124,7 @@ pub(super) struct LoginView<'a, P> {
     dirty: &'a mut bool,
     peer: Peer,
     local: SocketAddr,
+    followers: &'a mut Option<Box<Followers>>,
     pub(super) sessions: &'a mut Table<Session>,
     pub(super) context: &'a mut Context<P>,
 }
@@ -243,7 +245,13 @@ impl<P: Port> Pump<P> {
             held_until: None,
             told: StatSn(0),
             progress: super::sweep::Progress::default(),
+            followers: None,
         });
+        if self.context.is_observed
+            && let Some(connection) = self.connections.get_mut(key)
+        {
+            connection.followers = self.context.follow_new(key, Ends { peer, local });
+        }
         let place = ConnectionPlace { reactor: self.context.reactor, connection: key };
         match self.context.shared.strangers.enter(peer.ip(), place) {
             Entry::In { ticket, instead_of } => {
@@ -295,11 +303,12 @@ impl<P: Port> Pump<P> {
 
     /// None: it has become a session's, moves to another reactor, closes, or is gone.
     pub(super) fn login(&mut self, key: Key) -> Option<LoginView<'_, P>> {
-        let Connection { phase, mover, dirty, peer, local, .. } = self.connections.get_mut(key)?;
+        let Connection { phase, mover, dirty, peer, local, followers, .. } =
+            self.connections.get_mut(key)?;
         let Phase::Login(login) = phase else { return None };
         let (peer, local) = (*peer, *local);
         let (sessions, context) = (&mut self.sessions, &mut self.context);
-        Some(LoginView { key, login, mover, dirty, peer, local, sessions, context })
+        Some(LoginView { key, login, mover, dirty, peer, local, followers, sessions, context })
     }
 
     pub(super) fn arm_login(&mut self, key: Key) {
@@ -316,6 +325,9 @@ impl<P: Port> Pump<P> {
             match view.login.machine.poll_output() {
                 None => break,
                 Some(LoginOutput::Op(op)) => {
+                    if let Some(followers) = view.followers {
+                        followers.said(view.context.port.wall_clock(), &op, view.mover);
+                    }
                     view.mover.submit(op);
                     view.context.sending.mark(key, view.dirty);
                 }
@@ -542,6 +554,11 @@ impl<P: Port> ConnectionView<'_, P> {
             bytes_out: 0,
         });
         self.context.owed.open();
+        if let (Some(followers), Some(entry)) =
+            (&mut connection.followers, self.sessions.get(session))
+        {
+            followers.know(self.context.port.wall_clock(), &entry.who());
+        }
         connection.phase = Phase::Session { session, id: ConnectionId(0) };
         if is_known && let Some(ticket) = connection.ticket.take() {
             self.context.shared.strangers.forget(&ticket);

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use buf::Pool;
+use capture::Trace;
 use engine::wheel::Timers;
 
 use super::PendingIo;
@@ -71,6 +72,10 @@ pub(super) struct Context<P> {
     /// What an event means for others than it is about.
     pub(super) effects: Effects,
     pub(super) stopping: Option<Stopping>,
+    /// Who is told what connections carry.
+    pub(super) traces: Vec<Trace>,
+    /// There is somebody who is told that.
+    pub(super) is_observed: bool,
     pub(super) watch: Stopwatch,
     pub(super) tally: Tally,
 }

@@ -16,6 +16,7 @@ use iscsi::target_role::LoggedIn;
 use mover::Mover;
 
 use super::Connection;
+use super::Followers;
 use super::Kind;
 use super::Phase;
 use super::Pump;
@@ -65,6 +66,7 @@ pub(crate) struct Handover {
     ends: Ends,
     mover: Mover,
     moving: Box<Moving>,
+    followers: Option<Box<Followers>>,
 }
 
 impl<P: Port> LoginView<'_, P> {
@@ -167,6 +169,9 @@ impl<P: Port> ConnectionView<'_, P> {
             "connection joined"
         );
         connection.pool = entry.pool.clone();
+        if let Some(followers) = &mut connection.followers {
+            followers.know(self.context.port.wall_clock(), &entry.who());
+        }
         let level = entry.login.parameters.error_recovery_level;
         connection.lands = login.capabilities.lands && level == 0 && !connection.line.is_captured();
         connection.phase = Phase::Session { session, id };
@@ -190,12 +195,12 @@ impl<P: Port> Pump<P> {
         let Some(connection) = self.connections.remove(key) else { return };
         self.context.timers.cancel(token(Kind::ConnectionTimer, key).0);
         self.context.shared.strangers.leave(connection.ticket.as_ref());
-        let Connection { line, peer, local, mover, phase, messages, .. } = connection;
+        let Connection { line, peer, local, mover, phase, messages, followers, .. } = connection;
         self.context.owed.replace_messages(messages, 0);
         let (Phase::Moving(moving), Some(carrier)) = (phase, line.into_carrier(fd)) else { return };
         let ends = Ends { peer, local };
         let reactor = moving.reactor;
-        let handover = Handover { carrier, ends, mover, moving };
+        let handover = Handover { carrier, ends, mover, moving, followers };
         self.context.shared.mailboxes[reactor].send(Letter::TakeOver(Box::new(handover)));
     }
 
@@ -204,9 +209,10 @@ impl<P: Port> Pump<P> {
         if self.is_full() {
             return;
         }
-        let Handover { carrier, ends, mover, moving } = handover;
+        let Handover { carrier, ends, mover, moving, followers } = handover;
         let Moving { login, request, early, .. } = *moving;
         let Some(key) = self.insert_connection(carrier, ends, mover, login) else { return };
+        self.follow_on(key, followers);
         if let Some(mut view) = self.login(key) {
             match view.admit(&request) {
                 Ok(admission) => view.login.machine.admit(admission),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use capture::Trace;
 use engine::FileRefused;
 use scsi::LogicalUnit;
 use store::FileId;
@@ -26,50 +27,119 @@ use crate::table::Key;
 #[derive(Debug)]
 pub(crate) enum Letter {
     /// A connection to take over.
-    Connection { fd: OwnedFd, ends: Ends },
+    Connection {
+        fd: OwnedFd,
+        ends: Ends,
+    },
     /// A connection over an adapter that wants to begin.
     Incoming(Box<dyn verbs::Asking>),
     /// A connection from this process to take over.
-    Local { end: OurEnd, ends: Ends },
+    Local {
+        end: OurEnd,
+        ends: Ends,
+    },
     /// A login under way, for a session that lives here.
     TakeOver(Box<Handover>),
     /// End a session at once: a login on `reactor` reinstates it and waits in `connection`.
-    Reinstate { identity: Identity, tsih: Tsih, reactor: usize, connection: Key },
+    Reinstate {
+        identity: Identity,
+        tsih: Tsih,
+        reactor: usize,
+        connection: Key,
+    },
     /// A stranger must make room for others.
-    Evict { connection: Key },
+    Evict {
+        connection: Key,
+    },
     /// The session that `connection` waits for has gone.
-    Vacated { connection: Key },
+    Vacated {
+        connection: Key,
+    },
     /// End all tasks of `units` here, for task management that `management` on `reactor` waits for.
-    AbortUnits { units: Units, effect: Effect, whose: Whose, reactor: usize, management: Key },
+    AbortUnits {
+        units: Units,
+        effect: Effect,
+        whose: Whose,
+        reactor: usize,
+        management: Key,
+    },
     /// `AbortUnits` is done.
-    UnitsAborted { management: Key },
+    UnitsAborted {
+        management: Key,
+    },
     /// Initiators may have a new file's blocks asked for from now on.
-    AddFile { file: StoreFile, reply: Sender<Result<(), FileRefused>> },
+    AddFile {
+        file: StoreFile,
+        reply: Sender<Result<(), FileRefused>>,
+    },
     /// Nobody asks for blocks of this file any more.
-    RemoveFile { id: FileId, reply: Sender<()> },
+    RemoveFile {
+        id: FileId,
+        reply: Sender<()>,
+    },
     /// The units of a target are others now: all its sessions here see them.
-    Remap { target: Arc<str>, reply: Sender<()> },
+    Remap {
+        target: Arc<str>,
+        reply: Sender<()>,
+    },
     /// End the commands for `unit` that are under way here.
-    EndTasks { unit: Arc<LogicalUnit>, reply: Sender<()> },
+    EndTasks {
+        unit: Arc<LogicalUnit>,
+        reply: Sender<()>,
+    },
     /// Answer when the work on `unit` that is under way here is done.
-    Drain { unit: Arc<LogicalUnit>, reply: Sender<()> },
+    Drain {
+        unit: Arc<LogicalUnit>,
+        reply: Sender<()>,
+    },
     /// TARGET COLD RESET: end all sessions with this target.
-    EndSessions { target: Arc<str> },
+    EndSessions {
+        target: Arc<str>,
+    },
     /// End the session with this TSIH; the answer has the number of the reactor.
-    Drop { tsih: Tsih, reply: Sender<(usize, bool)> },
+    Drop {
+        tsih: Tsih,
+        reply: Sender<(usize, bool)>,
+    },
     /// Ask the initiator of the session with this TSIH to log out within so many seconds.
-    Logout { tsih: Tsih, seconds: u16, reply: Sender<(usize, bool)> },
+    Logout {
+        tsih: Tsih,
+        seconds: u16,
+        reply: Sender<(usize, bool)>,
+    },
     /// Which sessions `nodes` would not let in; they are ended within so many seconds, if that is
     /// said, and the others have their terms from it from now on.
-    Review { nodes: Arc<Nodes>, ending: Option<u16>, reply: Sender<Vec<OutdatedSession>> },
+    Review {
+        nodes: Arc<Nodes>,
+        ending: Option<u16>,
+        reply: Sender<Vec<OutdatedSession>>,
+    },
     /// Take connections that come to this socket.
-    Listen { fd: OwnedFd, address: SocketAddr, reply: Sender<()> },
+    Listen {
+        fd: OwnedFd,
+        address: SocketAddr,
+        reply: Sender<()>,
+    },
     /// Take none any more that come to this address; answer when its socket is closed.
-    Unlisten { address: SocketAddr, reply: Sender<()> },
+    Unlisten {
+        address: SocketAddr,
+        reply: Sender<()>,
+    },
+    /// Tell a trace what connections carry, or no more.
+    Trace {
+        trace: Trace,
+    },
+    Untrace {
+        trace: Trace,
+    },
     /// What there is and what was counted.
-    Figures { reply: Sender<Figures> },
+    Figures {
+        reply: Sender<Figures>,
+    },
     /// Accept no more, ask initiators to log out, end what is left after `grace`, then leave.
-    Stop { grace: Duration },
+    Stop {
+        grace: Duration,
+    },
 }
 
 /// Units that a function is for.

@@ -67,6 +67,8 @@ impl<P: Port> Pump<P> {
                     let _ = reply.send(());
                 }
                 Letter::Unlisten { address, reply } => self.unlisten(address, reply),
+                Letter::Trace { trace } => self.begin_trace(trace),
+                Letter::Untrace { trace } => self.end_trace(&trace),
                 Letter::Figures { reply } => {
                     let _ = reply.send(self.figures());
                 }

@@ -54,6 +54,7 @@ const LINGER: Duration = Duration::from_secs(3);
 impl<P: Port> Pump<P> {
     pub(crate) fn new(port: P, pool: Pool, shared: Arc<Shared>, reactor: usize) -> Self {
         let inbox = Arc::new(Inbox::new(port.waker()));
+        let is_observed = shared.capture.is_some();
         let context = Context {
             port,
             pool,
@@ -81,6 +82,8 @@ impl<P: Port> Pump<P> {
             job_turns: VecDeque::new(),
             effects: Effects::new(),
             stopping: None,
+            traces: Vec::new(),
+            is_observed,
             watch: Stopwatch::default(),
             tally: Tally::default(),
         };
@@ -127,6 +130,9 @@ impl<P: Port> Pump<P> {
             self.context.owed.replace_messages(connection.messages, 0);
             self.gone.connections.join(connection.mover.counters());
             self.context.shared.strangers.leave(connection.ticket.as_ref());
+            if let Some(followers) = connection.followers {
+                followers.closed(self.context.port.wall_clock());
+            }
             connection.line.close(&mut self.context.port);
             self.context.timers.cancel(token(Kind::ConnectionTimer, key).0);
         }

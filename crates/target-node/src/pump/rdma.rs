@@ -62,7 +62,11 @@ impl<P: Port> ConnectionView<'_, P> {
         };
         connection.line.fit(&mut mover, &self.context.port);
         // Its last response goes out first.
-        mover.follow(before.take_queued(), login.keys());
+        let last = before.take_queued();
+        if let Some(followers) = &mut connection.followers {
+            followers.sent_bytes(self.context.port.wall_clock(), &last);
+        }
+        mover.follow(last, login.keys());
         connection.mover = Mover::Iser(mover);
     }
 }

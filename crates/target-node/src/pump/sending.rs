@@ -208,8 +208,8 @@ impl<P: Port> ConnectionView<'_, P> {
             connection.paused = false;
             connection.line.resume(&mut context.port);
         }
-        let Connection { line, mover, .. } = connection;
-        let sent = line.send(mover, token(Kind::Send, self.key), &mut context.port);
+        let Connection { line, mover, followers, .. } = connection;
+        let sent = line.send(mover, followers, token(Kind::Send, self.key), &mut context.port);
         if line.is_stirred() {
             context.stirred.push(self.key);
             context.port.waker().wake();

@@ -32,6 +32,7 @@ use mover::local::ToTarget;
 use mover::tcp::Tcp;
 
 use super::Connection;
+use super::Followers;
 use super::Phase;
 use super::Pump;
 use super::adapters::Adapter;
@@ -176,13 +177,22 @@ impl Line {
 
     /// Hands out what `mover` has to send.
     #[inline]
-    pub(super) fn send<P: Port>(&mut self, mover: &mut Mover, of: Token, port: &mut P) -> Sent {
+    pub(super) fn send<P: Port>(
+        &mut self,
+        mover: &mut Mover,
+        followers: &mut Option<Box<Followers>>,
+        of: Token,
+        port: &mut P,
+    ) -> Sent {
         match (self, mover) {
             (Self::Socket { socket, list, tap }, mover @ (Mover::Tcp(_) | Mover::Iser(_))) => {
                 let Some(mut filling) = list.take() else { return Sent::UnderWay };
                 if transmits(mover, &mut filling) {
                     if let Some(tap) = tap {
                         tap.sent(port.wall_clock(), &filling);
+                    }
+                    if let Some(followers) = followers {
+                        followers.sent(port.wall_clock(), &filling, mover);
                     }
                     port.submit(of, Work::Send { socket: *socket, list: filling });
                     return Sent::Begun;
@@ -378,6 +388,7 @@ impl Connection {
     #[inline]
     pub(super) fn land<P: Port>(&mut self, port: &mut P) {
         if self.lands
+            && self.followers.is_none()
             && let (Line::Socket { socket, .. }, Mover::Tcp(mover)) = (&self.line, &mut self.mover)
             && let Some((buf, at, end)) = mover.landing()
             && let Some(back) = port.land(*socket, Landing { buf, at, end })
