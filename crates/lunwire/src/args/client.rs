@@ -307,8 +307,8 @@ pub(crate) struct CopyOptions {
     /// Keep in FILE how far the copy has come, and go on from there
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
-    /// Commands under way at once, from the beginning on, as long as the line carries them [default:
-    /// 2, and up to 16 MiB, or 64 MiB where the target is far, as far as these do not wait]
+    /// Commands under way at once, from the beginning on, as long as the line carries them
+    /// [default: 2, then up to 16 MiB of them, 64 MiB where the target is far, while none waits]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=128))]
     pub(crate) depth: Option<u8>,
     /// Bytes of a command at most, a multiple of 512, and not more than the disks take at once
