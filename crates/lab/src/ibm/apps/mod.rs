@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the study proposes in section 3.2 and did not measure: a disc that hosts share, lists of who
-//! may have which disk, and copies to a far place.
+//! What the study proposes in section 3.2 and did not measure: a disc that hosts share, lists of
+//! who may have which disk, and copies to a far place.
 
 mod copies;
 mod discs;

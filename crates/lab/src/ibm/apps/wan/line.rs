@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One direction of a long line behind a router: frames wait in a bounded queue for their turn at
-//! the line's rate, some are lost, and what is not arrives a delay later. Without sockets or clocks.
+//! the line's rate, some are lost, and others arrive a delay later. Without sockets or clocks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
