@@ -59,7 +59,7 @@ mod tests {
             frame.extend([0, 1, 0x40, 0, 64, 6, 0, 0, 198, 18, 77, 1, 198, 18, 77, 2]);
             frame.extend([0x0c, 0xbc, 0x9c, 0x40, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 1, 0]);
             frame.extend([0xab, 0xcd, 0, 0]);
-            frame.extend((0..data).map(|at| (at % 251) as u8));
+            frame.extend((0..data).map(|at| at.to_le_bytes()[0]));
             // Ethernet pads short frames: no part of the packet.
             frame.extend([0xee; 6]);
             fill(&mut frame);
