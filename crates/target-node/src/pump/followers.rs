@@ -51,6 +51,7 @@ pub(crate) struct Followers(Vec<Follower>);
 
 impl Followers {
     /// These bytes have come, which the mover has not seen yet.
+    #[cold]
     pub(super) fn received(&mut self, now: Duration, bytes: &[u8], mover: &Mover) {
         let Mover::Tcp(mover) = mover else { return };
         let framing = received_framing(mover);
@@ -58,6 +59,7 @@ impl Followers {
     }
 
     /// So many bytes have come where they belong.
+    #[cold]
     pub(super) fn landed(&mut self, now: Duration, bytes: usize, mover: &Mover) {
         let Mover::Tcp(mover) = mover else { return };
         let framing = received_framing(mover);
@@ -65,6 +67,7 @@ impl Followers {
     }
 
     /// This is what the mover sends.
+    #[cold]
     pub(super) fn sent(&mut self, now: Duration, list: &SgList, mover: &Mover) {
         let Mover::Tcp(mover) = mover else { return };
         let framing = sent_framing(mover);
@@ -72,11 +75,13 @@ impl Followers {
     }
 
     /// The last words before RDMA.
+    #[cold]
     pub(super) fn sent_bytes(&mut self, now: Duration, bytes: &[u8]) {
         self.0.iter_mut().for_each(|one| one.sent_bytes(now, bytes, Framing::default()));
     }
 
     /// A mover without PDUs in its stream has heard this.
+    #[cold]
     pub(super) fn heard(&mut self, now: Duration, event: &Event, mover: &Mover) {
         if let (Event::Control { .. } | Event::Rejected { .. }, Mover::Iser(_) | Mover::Local(_)) =
             (event, mover)
@@ -87,6 +92,7 @@ impl Followers {
     }
 
     /// It is to say this.
+    #[cold]
     pub(super) fn said(&mut self, now: Duration, op: &Op, mover: &Mover) {
         if matches!(mover, Mover::Tcp(_)) {
             return;
@@ -97,6 +103,7 @@ impl Followers {
     }
 
     /// The login is over.
+    #[cold]
     pub(super) fn know(&mut self, now: Duration, who: &Who) {
         self.0.iter_mut().for_each(|one| one.know(now, who.clone()));
     }
