@@ -339,7 +339,7 @@ mod tests {
             told.extend(said.events);
             after = said.last;
             if !said.more {
-                assert_eq!(said.forgotten as usize, KEPT_MAX + 3);
+                assert_eq!(said.forgotten, KEPT_MAX as u64 + 3);
                 break;
             }
         }
