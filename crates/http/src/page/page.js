@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The page: asks the API again and again, and shows what it says.
 
+import { Events, about as aboutEvent, details, listen } from "/events.js";
 import * as figures from "/figures.js";
+import { count, give, sure, use } from "/orders.js";
 import { draw } from "/plot.js";
 import { Table, pairs, say } from "/table.js";
 
 /** Between two questions, and how long one may take, ms. */
 const [LOAD_EVERY, STATUS_EVERY, DIFFERENCE_EVERY, PATIENCE] = [1000, 4000, 15000, 10000];
+
+/** A stream that has said nothing for so long is none, and another is tried after so long, ms. */
+const [STREAM_PATIENCE, STREAM_AGAIN] = [3000, 10000];
 
 /** Times are of so long, ms. */
 const TIMES_OVER = 10000;
@@ -23,7 +28,11 @@ const ROWS_MAX = 200;
 const at = (id) => document.getElementById(id);
 const seen = { loads: [], rates: new Map(), status: null, sessions: null, paused: false };
 const past = new Map();
-const tables = { luns: new Table(at("luns-table")), sessions: new Table(at("sessions-table")) };
+const events = new Events();
+/** What tells without being asked, and when it last did. */
+const live = { stream: null, told: -Infinity, again: 0 };
+const tables = { luns: new Table(at("luns-table")), sessions: new Table(at("sessions-table")),
+  events: new Table(at("events-table")), limits: new Table(at("limits-table")) };
 
 /** The answer of the daemon; an error says why there is none. */
 async function ask(name) {
@@ -52,7 +61,12 @@ function state(kind, text) {
   say(at("state"), text);
 }
 
+/** Whether a stream tells what is new: then nobody asks. */
+const isTold = () => performance.now() - live.told < STREAM_PATIENCE;
+
 async function load() {
+  follow();
+  if (isTold()) return;
   let now;
   try {
     now = await ask("load");
@@ -61,6 +75,11 @@ async function load() {
     state("bad", error instanceof Said ? error.message : `the daemon does not answer${since}`);
     return;
   }
+  took(now);
+}
+
+/** There is another load. */
+function took(now) {
   const silent = now.silent_reactors ?? [];
   state(silent.length > 0 ? "bad" : "good",
     silent.length > 0 ? `reactor ${silent.join(", ")} does not answer` : "serving");
@@ -83,6 +102,61 @@ async function load() {
   layers(figures.layers(now, long));
   luns();
   sessions();
+}
+
+/** Has a stream, if there may be one: a daemon has some at a time, and a browser is told why not. */
+function follow() {
+  if (live.stream && live.stream.readyState !== EventSource.CLOSED) return;
+  if (performance.now() < live.again) return;
+  live.again = performance.now() + STREAM_AGAIN;
+  live.stream = listen((name, told) => {
+    if (name === "end") return leave();
+    live.told = performance.now();
+    if (name === "load") return took(told);
+    events.take(told);
+    return happened();
+  });
+}
+
+function leave() {
+  live.stream?.close();
+  [live.stream, live.told, live.again] = [null, -Infinity, 0];
+}
+
+/** Asks for events where no stream tells them. */
+async function askEvents() {
+  if (isTold()) return;
+  try {
+    let told = await ask(`events?after=${events.last}`);
+    if (events.isOther(told)) told = await ask("events");
+    events.take(told);
+  } catch {
+    // Who asks for the load tells it.
+    return;
+  }
+  happened();
+}
+
+function happened() {
+  const kind = at("events-kind").value;
+  const all = events.newest;
+  const kinds = JSON.stringify(Array.from(new Set(all.map((event) => event.kind))).sort());
+  const select = at("events-kind");
+  if (select.dataset.kinds !== kinds) {
+    select.dataset.kinds = kinds;
+    const words = new Set([...JSON.parse(kinds), kind].filter(Boolean));
+    select.replaceChildren(new Option("all", "", false, kind === ""),
+      ...Array.from(words, (word) => new Option(word, word, false, word === kind)));
+  }
+  const wanted = all.filter((event) => kind === "" || event.kind === kind);
+  const words = (event) => [event.kind, event.text, aboutEvent(event), details(event)];
+  const time = (ms) => new Date(ms).toLocaleString([], { dateStyle: "short", timeStyle: "medium" });
+  const marks = { error: "bad", warning: "warn" };
+  tables.events.show(filtered("events", "events", wanted, words).map((event) => ({
+    key: `${event.number} ${event.time_ms}`,
+    cells: [time(event.time_ms), event.kind, { text: event.text, kind: marks[event.level] },
+      aboutEvent(event), details(event)],
+  })));
 }
 
 /** Keeps the rates of now for the plots. */
@@ -246,6 +320,7 @@ function luns() {
         figures.count(rate.reads), figures.count(rate.writes),
         figures.speed(rate.read), figures.speed(rate.written),
         figures.time(rate.p50), figures.time(rate.p99), stateOf(lun, rate.errors ?? 0),
+        { act: "Resize", label: `Resize LUN ${lun.lun} of ${lun.target}`, does: () => resize(lun) },
       ] };
     }));
 }
@@ -265,6 +340,7 @@ function sessions() {
       figures.count(rate.commands), figures.speed(rate.read), figures.speed(rate.written),
       connections.join(", ") || "none",
       { summary: `${session.negotiated.length} values`, list: session.negotiated },
+      { act: "Drop", label: `Drop session ${session.tsih} of ${session.initiator}`, does: () => drop(session) },
     ] };
   }));
 }
@@ -282,8 +358,93 @@ async function status() {
   say(at("all-targets"), `LUNs of ${targets.length} target${targets.length === 1 ? "" : "s"}`);
   say(at("all-luns"), String(count));
   about(seen.status);
+  limits(seen.status);
   luns();
   sessions();
+}
+
+const ofLimit = ({ lun, initiator }) => (
+  lun !== undefined ? `LUN ${lun}` : initiator === "*" ? "each initiator" : initiator);
+
+function limits(told) {
+  const all = told.limits ?? [];
+  at("limits-none").hidden = all.length > 0;
+  at("limits-table").hidden = all.length === 0;
+  tables.limits.show(all.map((limit) => ({
+    key: JSON.stringify([limit.target, limit.lun, limit.initiator]),
+    cells: [limit.target, ofLimit(limit), figures.count(limit.iops), figures.speed(limit.bandwidth),
+      figures.count(limit.sessions), String(limit.held), figures.count(limit.delayed),
+      { act: "Lift", label: `Lift the limit of ${ofLimit(limit)} of ${limit.target}`,
+        does: () => lift(limit) }],
+  })));
+  const option = (target, name, of) => [JSON.stringify({ target, ...of }), `${name} of ${target}`];
+  const choices = told.targets.flatMap(({ name, luns: its }) => [
+    option(name, "each initiator", { initiator: "*" }),
+    ...its.slice(0, KEPT_MAX).map(({ lun }) => option(name, `LUN ${lun}`, { lun }))]);
+  const select = at("limit-of");
+  const wanted = JSON.stringify(choices);
+  if (select.dataset.choices === wanted) return;
+  select.dataset.choices = wanted;
+  const chosen = select.value;
+  select.replaceChildren(...choices.map(([value, text]) => (
+    new Option(text, value, false, value === chosen))));
+}
+
+/** Has an order done, and tells what became of it. */
+async function change(what, order) {
+  say(at("done"), `${what}: it is being done.`);
+  try {
+    const told = await give(order);
+    say(at("done"), [`${what}: done.`, ...(told.warnings ?? [])].join(" "));
+  } catch (error) {
+    say(at("done"), `${what}: not done: ${error.message}`);
+  }
+  await Promise.all([status(), difference()]);
+}
+
+async function drop({ tsih, initiator }) {
+  const what = `Drop session ${tsih} of ${initiator}`;
+  const said = await sure(`${what}? Its commands end at once; it may log in again.`, { yes: "Drop it" });
+  if (said !== null) await change(what, { request: "drop-session", tsih });
+}
+
+async function resize({ target, lun, bytes }) {
+  const what = `Resize LUN ${lun} of ${target}`;
+  const said = await sure(`${what}, which has ${figures.size(bytes)}? It can only grow here.`,
+    { yes: "Resize it", input: "New size, bytes or such as 20G" });
+  if (said === null) return;
+  try {
+    const size = count(said, "size");
+    if (size === null) return;
+    await change(what, { request: "resize-lun", target, lun, bytes: size, shrink: false });
+  } catch (error) {
+    say(at("done"), error.message);
+  }
+}
+
+async function lift({ target, lun, initiator }) {
+  const what = `Lift the limit of ${ofLimit({ lun, initiator })} of ${target}`;
+  if (await sure(`${what}?`, { yes: "Lift it" }) === null) return;
+  await change(what, { request: "set-limit", target, lun, initiator });
+}
+
+async function setLimit() {
+  const of = JSON.parse(at("limit-of").value || "null");
+  if (of === null) return;
+  try {
+    const iops = count(at("limit-iops").value.trim(), "operations");
+    const bandwidth = count(at("limit-bytes").value.trim(), "bytes");
+    if (iops === null && bandwidth === null) throw new Error("operations or bytes are to be given");
+    await change(`Limit ${ofLimit(of)} of ${of.target}`, { request: "set-limit", ...of, iops, bandwidth });
+  } catch (error) {
+    say(at("done"), error.message);
+  }
+}
+
+async function reload() {
+  const said = await sure(`Reload? ${at("difference").textContent} ${at("differences").innerText}`,
+    { yes: "Reload" });
+  if (said !== null) await change("Reload", { request: "reload" });
 }
 
 function about(told) {
@@ -306,11 +467,13 @@ const MARKS = { added: "comes", changed: "changes", removed: "goes" };
 async function difference() {
   const rows = [];
   let said;
+  let may = false;
   try {
     const told = await ask("difference");
     const count = told.differences.length + (told.refused ?? []).length;
     said = count === 0 ? "What is served is what the file says."
       : `The file says ${count} thing${count === 1 ? "" : "s"} otherwise than what is served.`;
+    may = told.differences.length > 0 && (told.refused ?? []).length === 0;
     for (const { change, what, keys } of told.differences) {
       const of = keys?.length > 0 ? `: ${keys.join(", ")}` : "";
       rows.push([`${MARKS[change] ?? change}: ${what}${of}`, ""]);
@@ -327,6 +490,7 @@ async function difference() {
     said = error.message;
   }
   say(at("difference"), said);
+  at("reload").disabled = !may;
   const list = at("differences");
   if (list.dataset.rows === JSON.stringify(rows)) return;
   list.dataset.rows = JSON.stringify(rows);
@@ -341,15 +505,39 @@ async function difference() {
 at("pause").addEventListener("click", () => {
   seen.paused = !seen.paused;
   at("pause").setAttribute("aria-pressed", String(seen.paused));
-  if (seen.paused) state("", "paused");
+  if (!seen.paused) return;
+  leave();
+  state("", "paused");
 });
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) leave();
+});
+window.addEventListener("pagehide", leave);
+at("events-kind").addEventListener("change", happened);
+at("events-filter").addEventListener("input", happened);
 at("look").addEventListener("click", difference);
 at("shown").addEventListener("change", plots);
 at("luns-filter").addEventListener("input", luns);
 at("sessions-filter").addEventListener("input", sessions);
+at("reload").addEventListener("click", reload);
+at("limit-set").addEventListener("click", setLimit);
+at("token-use").addEventListener("click", () => {
+  use(at("token").value);
+  document.body.classList.toggle("may", at("token").value.trim() !== "");
+  at("token").value = "";
+  say(at("done"), document.body.classList.contains("may")
+    ? "What can be changed has buttons now; whether the token is good, the first change tells."
+    : "No token is used.");
+});
+at("sure-yes").addEventListener("click", () => at("sure").close("yes"));
+at("sure-no").addEventListener("click", () => at("sure").close("no"));
+at("sure-input").addEventListener("keydown", ({ key }) => {
+  if (key === "Enter") at("sure").close("yes");
+});
 window.addEventListener("resize", plots);
 
 plots();
 every(LOAD_EVERY, load);
 every(STATUS_EVERY, status);
+every(STATUS_EVERY, askEvents);
 every(DIFFERENCE_EVERY, difference);

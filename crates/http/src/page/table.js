@@ -35,7 +35,8 @@ export class Table {
     for (const head of this.#heads) head.setAttribute("role", "columnheader");
   }
 
-  /** `rows`: key and cells, each a text, or `{ text, kind }`, or `{ summary, list }`. */
+  /** `rows`: key and cells, each a text, or `{ text, kind }`, or `{ summary, list }`, or
+   * `{ act, label, does }`, a button that is called `label` by programs that read it out. */
   show(rows) {
     const gone = new Set(this.#rows.keys());
     let place = this.#body.firstElementChild;
@@ -62,7 +63,9 @@ export class Table {
       const cell = row.insertCell();
       cell.setAttribute("role", "cell");
       cell.dataset.label = this.#heads[at].textContent;
-      if (this.#heads[at].classList.contains("number")) cell.classList.add("number");
+      for (const kind of ["number", "act"]) {
+        if (this.#heads[at].classList.contains(kind)) cell.classList.add(kind);
+      }
     }
     this.#rows.set(key, row);
     return row;
@@ -71,6 +74,15 @@ export class Table {
 
 function fill(cell, said) {
   if (typeof said === "string") return say(cell, said);
+  if (said.act !== undefined) {
+    const button = cell.firstElementChild ?? document.createElement("button");
+    if (!button.isConnected) cell.append(button);
+    button.type = "button";
+    say(button, said.act);
+    button.setAttribute("aria-label", said.label);
+    button.onclick = said.does;
+    return undefined;
+  }
   if (said.list === undefined) {
     say(cell, said.text);
     for (const kind of ["bad", "warn"]) cell.classList.toggle(kind, said.kind === kind);

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Orders: what changes something, by a token that is kept as long as the page is there, and nowhere
+// else.
+
+const PATIENCE = 120000;
+
+let token = "";
+
+export function use(text) {
+  token = text.trim();
+}
+
+/** Has `order` done; an error says why it is not. */
+export async function give(order) {
+  const answer = await fetch("/api/v1/orders", {
+    method: "POST", cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(PATIENCE),
+    headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
+    body: JSON.stringify(order),
+  });
+  const told = await answer.json();
+  if (told.reply === "error") throw new Error(told.message);
+  return told;
+}
+
+/** Whether somebody is sure, in a dialog, and what he typed; null if not. `input`: its label. */
+export function sure(what, { yes, input } = {}) {
+  const at = (id) => document.getElementById(id);
+  const dialog = at("sure");
+  at("sure-what").textContent = what;
+  at("sure-yes").textContent = yes;
+  at("sure-field").hidden = input === undefined;
+  at("sure-label").textContent = input ?? "";
+  at("sure-input").value = "";
+  dialog.returnValue = "";
+  dialog.showModal();
+  (input === undefined ? at("sure-no") : at("sure-input")).focus();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => {
+      resolve(dialog.returnValue === "yes" ? at("sure-input").value.trim() : null);
+    }, { once: true });
+  });
+}
+
+/** A count as it was typed, such as 500, 20G; null: nothing; an error: none. */
+export function count(text, what) {
+  if (text === "") return null;
+  const [, digits, unit] = /^([0-9]{1,15})([KMGT]?)$/i.exec(text) ?? [];
+  if (digits === undefined) throw new Error(`${what}: a number is right, such as 500 or 20G`);
+  return Number(digits) * 1024 ** " KMGT".indexOf(unit.toUpperCase() || " ");
+}
