@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The figures and tables of the five studies: `catalogue.tsv`, of which `cargo xtask studies`
+//! The figures and tables of the studies: `catalogue.tsv`, of which `cargo xtask studies`
 //! makes docs/STUDIES.md.
 
 /// A figure or a table.
@@ -61,7 +61,7 @@ mod tests {
         let names: std::collections::BTreeSet<_> =
             all().map(|one| (one.study, one.label)).collect();
         assert_eq!(names.len(), lines.count());
-        for study in ["fast05", "forth", "unh", "amp", "ibm"] {
+        for study in ["fast05", "forth", "unh", "amp", "ibm", "peers"] {
             assert!(of(study).count() > 3, "{study}");
         }
     }

@@ -74,8 +74,8 @@ fn push_figure(page: &mut String, at: usize, report: &Report, figure: &Figure) {
 
 fn push_claim(page: &mut String, claim: &Claim) {
     let badge = badge(claim.verdict().name());
-    let (theirs, ours) = (escape(&claim.theirs), escape(&claim.ours));
-    let _ = writeln!(page, "<p>{badge} {theirs}<br>Here: {ours}</p>");
+    let (theirs, ours) = (escape(&claim.theirs), escape(&claim.told()));
+    let _ = writeln!(page, "<p>{badge} {theirs}<br>{ours}</p>");
     let reasons: Vec<String> =
         claim.reasons().iter().map(|reason| format!("<li>{}</li>", escape(reason))).collect();
     if !reasons.is_empty() {

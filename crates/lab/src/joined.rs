@@ -99,9 +99,7 @@ fn push_study(page: &mut String, results: &Value) {
     let _ = writeln!(page, "<h2><a href=\"{study}/{PAGE}\">{title}</a></h2>");
     let (summary, command) = (escape(word(results, "summary")), escape(word(results, "command")));
     let _ = writeln!(page, "<p><b>{summary}</b> <code>{command}</code></p>");
-    let machine = results["machine"].as_object().into_iter().flatten();
-    let machine = machine.map(|(name, value)| format!("{name} {}", value.as_str().unwrap_or("")));
-    let machine = machine.collect::<Vec<_>>().join(", ");
+    let machine = machine_of(results);
     let _ = writeln!(page, "<p class=\"how\">{}</p>\n<ul>", escape(&machine));
     for (at, figure) in list(results, "figures").iter().enumerate() {
         let (title, badge) = (escape(word(figure, "title")), badge(word(figure, "verdict")));
@@ -175,6 +173,21 @@ pub fn compare(a: &Path, b: &Path) -> Result<Vec<Change>, JoinError> {
     Ok(a.into_iter().filter_map(pair).collect())
 }
 
+/// What a report is of: its command, and the machine and version that it was run on.
+///
+/// # Errors
+/// [`JoinError`].
+pub fn circumstances(path: &Path) -> Result<String, JoinError> {
+    let results = read(path)?;
+    Ok(format!("{}: {}", word(&results, "command"), machine_of(&results)))
+}
+
+fn machine_of(results: &Value) -> String {
+    let machine = results["machine"].as_object().into_iter().flatten();
+    let machine = machine.map(|(name, value)| format!("{name} {}", value.as_str().unwrap_or("")));
+    machine.collect::<Vec<_>>().join(", ")
+}
+
 /// All tests of a study, with their figures.
 fn tests(results: &Value) -> Vec<(String, String, Value)> {
     let mut all = Vec::new();
@@ -211,7 +224,14 @@ mod tests {
         let test = json!({ "of": "it", "measured": measured, "answer": "yes" });
         let figure = json!({ "title": "Figure 1", "claims": [{ "tests": [test] }] });
         let path = folder.join(name);
-        fs::write(&path, json!({ "study": study, "figures": [figure] }).to_string()).unwrap();
+        let machine = json!({ "kernel": "6.1", "processor": "one of two" });
+        let results = json!({
+            "study": study,
+            "command": format!("lunwire lab run {study}"),
+            "machine": machine,
+            "figures": [figure],
+        });
+        fs::write(&path, results.to_string()).unwrap();
         path
     }
 
@@ -223,6 +243,8 @@ mod tests {
         let c = results(folder.path(), "c", "amp", [19.0, 20.0, 21.0]);
         let within = compare(&a, &b).unwrap();
         assert_eq!(within[0].cells()[4], "+20 %, within the spread");
+        let of_a = "lunwire lab run amp: kernel 6.1, processor one of two";
+        assert_eq!(circumstances(&a).unwrap(), of_a);
         let apart = compare(&a, &c).unwrap();
         assert!(apart[0].is_apart && apart[0].cells()[4] == "+100 %");
         let other = results(folder.path(), "d", "unh", [1.0; 3]);

@@ -100,7 +100,7 @@ impl Report {
             }
             for claim in &figure.claims {
                 let verdict = claim.verdict().name();
-                let _ = writeln!(text, "{verdict}: {}\n    here: {}", claim.theirs, claim.ours);
+                let _ = writeln!(text, "{verdict}: {}\n    {}", claim.theirs, claim.told());
             }
         }
         text

@@ -9,7 +9,7 @@ use crate::catalogue::{self, State};
 use crate::picture::{Picture, number};
 use crate::progress::Steps;
 use crate::verdict::{Answer, Bound, Spread, Test, Verdict};
-use crate::{Error, amp, fast05, forth, ibm, unh};
+use crate::{Error, amp, fast05, forth, ibm, peers, unh};
 
 /// A published study that can be run here.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub struct Study {
 }
 
 /// Those that there are.
-pub const STUDIES: [Study; 5] = [
+pub const STUDIES: [Study; 6] = [
     Study {
         name: "fast05",
         about: "The fast path of an initiator without a network (Joglekar et al., FAST 2005)",
@@ -48,6 +48,11 @@ pub const STUDIES: [Study; 5] = [
         name: "ibm",
         about: "What SCSI costs over TCP, raw Ethernet and RDMA (Menon and Fuente, 2000)",
         run: ibm::run,
+    },
+    Study {
+        name: "peers",
+        about: "Our target beside others that are installed here: SPDK, tgt, istgt",
+        run: peers::run,
     },
 ];
 
@@ -228,6 +233,14 @@ impl Claim {
         Verdict::of(&self.tests.iter().map(Test::answer).collect::<Vec<_>>())
     }
 
+    /// What there is of it here, as a sentence of its own.
+    pub(crate) fn told(&self) -> String {
+        match self.ours.strip_prefix("not here, ") {
+            Some(why) => format!("Not here, {why}"),
+            None => format!("Here: {}", self.ours),
+        }
+    }
+
     /// The tests, what they ask and what they answer, on a line each.
     pub(crate) fn reasons(&self) -> Vec<String> {
         self.tests.iter().map(reason).collect()
@@ -284,6 +297,8 @@ mod tests {
         assert_eq!(told, ["cannot be tested here", "holds", "no longer"]);
         assert_eq!(figure.claims[1].reasons(), ["it: 2.00, counted; above 1.00? yes"]);
         assert_eq!(figure.json("none")["verdict"], "holds in part");
+        assert_eq!(figure.claims[0].told(), "Not here, because there is no adapter");
+        assert_eq!(figure.claims[1].told(), "Here: ours");
     }
 
     #[test]

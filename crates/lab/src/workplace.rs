@@ -17,6 +17,8 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, geteuid, getpid, kill_process};
 use tempfile::TempDir;
 
+use crate::huge;
+
 /// How folders are named, with something random behind it.
 const PREFIX: &str = "lunwire-lab-";
 
@@ -94,6 +96,8 @@ fn take_away(folder: &Path) -> Option<String> {
         unmount(place, flags).map_err(|error| format!("{}: {error}", place.display()))
     });
     let unmounted: Vec<Result<(), String>> = unmounted.collect();
+    let below = fs::read_dir(folder).into_iter().flatten().flatten();
+    let pages = below.filter(|entry| huge::give_back(&entry.path())).count();
     let detached = devices.iter().map(|device| {
         device.clear().map_err(|error| format!("{}: {error}", device.path().display()))
     });
@@ -102,7 +106,12 @@ fn take_away(folder: &Path) -> Option<String> {
     if let Err(error) = fs::remove_dir_all(folder) {
         wrong.push(format!("{}: {error}", folder.display()));
     }
-    let all = [(programs, "program"), (mounts.len(), "mount"), (devices.len(), "loop device")];
+    let all = [
+        (programs, "program"),
+        (mounts.len(), "mount"),
+        (devices.len(), "loop device"),
+        (pages, "setting of huge pages"),
+    ];
     let all = all.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| {
         let end = if count == 1 { "" } else { "s" };
         format!("{count} {what}{end}")

@@ -224,6 +224,18 @@ fn ibm_is_whole() {
 }
 
 #[test]
+fn peers_is_whole() {
+    // Without the command there is nothing of ours to compare; what others do is there.
+    let results = check("peers", &smoke("peers"));
+    let figures = list(&results, "figures");
+    let ours = &list(&figures[3], "claims")[0];
+    assert!(ours["ours"].as_str().is_some_and(|why| why.contains("the command lunwire")), "{ours}");
+    let compared = figures.iter().take(3).flat_map(|figure| list(figure, "claims"));
+    assert!(compared.clone().all(|claim| claim["verdict"] == "cannot be tested here"));
+    assert_eq!(compared.count(), 12, "three quantities beside four others");
+}
+
+#[test]
 fn one_run_is_too_few_for_a_verdict() {
     let mut settings = Settings::new(Effort::Smoke);
     settings.rounds = Some(1);

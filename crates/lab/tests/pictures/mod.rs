@@ -80,5 +80,5 @@ pub(crate) fn check_all(folder: &Path) {
             pictures += 1;
         }
     }
-    assert!(pictures >= 5);
+    assert!(pictures >= 3);
 }

@@ -134,11 +134,13 @@ fn report(options: &LabReportOptions) -> Result<()> {
         return Ok(());
     };
     let changes = lab::compare(a, b)?;
+    let [first, second] = [lab::circumstances(a)?, lab::circumstances(b)?];
     if options.json {
         let changes: Vec<_> = changes.iter().map(lab::Change::json).collect();
-        output::result(json!({ "changes": changes }));
+        output::result(json!({ "first": first, "second": second, "changes": changes }));
         return Ok(());
     }
+    output::line(format!("first: {first}\nsecond: {second}\n"));
     let head =
         ["figure", "what", "first", "second", "change", "answer"].map(str::to_owned).to_vec();
     let rows: Vec<_> = [head].into_iter().chain(changes.iter().map(lab::Change::cells)).collect();
