@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! docs/STUDIES.md: each figure and table of the five studies, theirs and ours, from the catalogue
-//! of the laboratory and from the results that it wrote.
+//! docs/STUDIES.md: each figure and table of the five studies and of the comparison with other
+//! targets, theirs and ours, from the catalogue of the laboratory and from the results that it
+//! wrote.
 
 use std::fmt::Write;
 
@@ -15,12 +16,13 @@ const CATALOGUE: &str = "crates/lab/src/catalogue.tsv";
 const PAGE: &str = "docs/STUDIES.md";
 
 /// The studies with their names in words, in the order of the page.
-const STUDIES: [(&str, &str); 5] = [
+const STUDIES: [(&str, &str); 6] = [
     ("fast05", "FAST05: the fast path of an initiator (Joglekar et al., FAST 2005)"),
     ("forth", "FORTH: disks of commodity targets (Xinidis et al., 2005)"),
     ("unh", "UNH: iSCSI over RDMA (Burns, 2008)"),
     ("amp", "AMP: a polling core for the network (Foong et al., 2005)"),
     ("ibm", "IBM: SCSI over TCP, raw Ethernet and Fibre Channel (Menon and Fuente, 2000)"),
+    ("peers", "Peers: beside other targets, which is no study but a comparison of this project's"),
 ];
 
 const HEAD: &str = "\
@@ -28,7 +30,8 @@ const HEAD: &str = "\
 
 <!-- made by `cargo xtask studies` from crates/lab/src/catalogue.tsv and docs/*.json -->
 
-Every figure and table of the five studies that this project implements: what was measured \
+Every figure and table of the five studies that this project implements, and of the comparison \
+with other targets that it runs the same way: what was measured \
 there and how, what the study says of it, what `lunwire lab run` measured here, and the \
 verdict. A verdict is computed from the repetitions of a run by rules that are the same for \
 all: a claim *holds* where the interval in which the median lies is on the claim's side of \
@@ -130,6 +133,15 @@ fn push_row(page: &mut String, label: &str, what: &str, results: &Value) -> Resu
     };
     let figures = results["figures"].as_array().context("no figures")?;
     let figure = figures.iter().find(names).context("no such figure")?;
+    let (shown, command) = (cell(what), words(&results["command"]));
+    let first = figure["labels"].get(0).map_or("", words);
+    if first != label {
+        // It stands in the row of the first one already.
+        let told = format!("as {first}: one run is of both");
+        let verdict = words(&figure["verdict"]);
+        writeln!(page, "| {label} | {shown} | {told} | | {verdict} | `{command}` |")?;
+        return Ok(());
+    }
     let claims = figure["claims"].as_array().context("no claims")?;
     let numbered = |name: &str| {
         let all = (1..).zip(claims);
@@ -144,8 +156,7 @@ fn push_row(page: &mut String, label: &str, what: &str, results: &Value) -> Resu
         1 => verdicts,
         _ => format!("**{}**<br>{verdicts}", words(&figure["verdict"])),
     };
-    let (what, command) = (cell(what), words(&results["command"]));
-    writeln!(page, "| {label} | {what} | {theirs} | {ours} | {verdict} | `{command}` |")?;
+    writeln!(page, "| {label} | {shown} | {theirs} | {ours} | {verdict} | `{command}` |")?;
     Ok(())
 }
 
@@ -167,6 +178,7 @@ mod tests {
 # head
 amp\tFigure 1\tdrawing\ta
 amp\tFigure 3\tmeasured\tb
+amp\tFigure 4\tmeasured\tc
 ibm\tT\tneeds root\tc
 ";
 
@@ -180,13 +192,16 @@ ibm\tT\tneeds root\tc
 
     #[test]
     fn each_figure_has_a_row() {
-        let results = r#"{"command": "run amp", "figures": [{"labels": ["Figure 3"], "verdict":
-            "holds in part", "claims": [{"theirs": "x|y", "ours": "z", "verdict": "holds"},
-            {"theirs": "v", "ours": "w", "verdict": "no longer"}]}]}"#;
+        let results = r#"{"command": "run amp", "figures": [{"labels": ["Figure 3",
+            "Figure 4"], "verdict": "holds in part", "claims": [{"theirs": "x|y", "ours": "z",
+            "verdict": "holds"}, {"theirs": "v", "ours": "w", "verdict": "no longer"}]}]}"#;
         let page = with(results).unwrap();
         let row = "| Figure 3 | b | (1) x\\|y<br>(2) v | (1) z<br>(2) w | **holds in \
                    part**<br>(1) holds<br>(2) no longer | `run amp` |\n";
         assert!(page.contains(row), "{page}");
+        let other =
+            "| Figure 4 | c | as Figure 3: one run is of both | | holds in part | `run amp` |\n";
+        assert!(page.contains(other), "{page}");
         assert!(page.contains("Drawings: Figure 1."), "{page}");
         assert!(page.contains("| T | c | | | not yet | needs root |"), "{page}");
     }

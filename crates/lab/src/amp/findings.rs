@@ -9,6 +9,7 @@ use crate::picture::{Bar, Kind, Picture, number};
 use crate::study::{Figure, Findings, Table};
 use crate::threads::Usage;
 use crate::verdict::{Bound, Spread, Test};
+use crate::words::{AMOUNT, Comparison, OFTEN};
 
 /// By how many percent the reactor's cost of an I/O has to fall.
 const HOST_GAIN: f64 = 30.0;
@@ -196,14 +197,15 @@ fn throughput(measured: &Measured) -> Figure {
             "\"AMP is {least:.0}-{most:.0} % more efficient\" in cycles for each bit of both CPUs \
              together"
         ),
-        list(&gains),
+        format!("a bit costs {} with it", list(&gains, AMOUNT)),
         tests(&gains, "% fewer cycles", Bound::Above(least)),
     );
-    let slower = each_load(measured, |sample| sample.ios / sample.seconds).into_iter();
-    let faster: Vec<(Load, Spread)> = slower.map(|(load, less)| (load, less * -1.0)).collect();
+    let slower = each_load(measured, |sample| sample.ios / sample.seconds);
+    let faster: Vec<(Load, Spread)> =
+        slower.iter().map(|(load, less)| (*load, *less * -1.0)).collect();
     figure.claim(
         format!("\"improved bandwidth\": line rate ({:.0} MB/s) with AMP alone", theirs::LINE_RATE),
-        format!("throughput changes by {}", list(&faster)),
+        format!("throughput is {}", list(&slower, AMOUNT)),
         tests(&faster, "% more throughput", Bound::Above(0.0)),
     );
     figure
@@ -251,7 +253,7 @@ fn scaling(measured: &Measured) -> Figure {
     let gains = each_load(measured, Sample::target_us);
     figure.claim(
         "AMP carries more for each GHz at every clock",
-        format!("a bit costs {} fewer cycles", list(&gains)),
+        format!("a bit costs {} with it", list(&gains, AMOUNT)),
         tests(&gains, "% fewer cycles", Bound::Above(0.0)),
     );
     figure
@@ -385,7 +387,7 @@ fn each_cpu(measured: &Measured) -> Figure {
     let sleeps = each_load(measured, |sample| real(sample.host.voluntary) / sample.ios);
     figure.claim(
         "fewer intrusions on the host: 76 to 85 % fewer machine clears on CPU 0",
-        format!("the reactor sleeps less often for an I/O by {}", list(&sleeps)),
+        format!("the reactor sleeps {} for an I/O", list(&sleeps, OFTEN)),
         tests(&sleeps, "% fewer sleeps", Bound::Above(0.0)),
     );
     figure
@@ -508,7 +510,7 @@ fn gains(measured: &Measured) -> Figure {
     let saved = each_load(measured, Sample::target_us);
     figure.claim(
         format!("a third of all cycles is saved ({write} and {read} %)"),
-        format!("reactor and core together save {} (a core that sleeps)", list(&saved)),
+        format!("reactor and a core that sleeps take {} together", list(&saved, AMOUNT)),
         tests(&saved, "% saved", Bound::Above(theirs::GAIN[0])),
     );
     figure
@@ -534,7 +536,7 @@ fn host(measured: &Measured) -> Figure {
     let saved = each_load(measured, |sample| sample.each_us(sample.host.cpu_ns));
     figure.claim(
         format!("the reactor's CPU time for an I/O falls by {HOST_GAIN:.0} % or more"),
-        list(&saved),
+        format!("it takes {}", list(&saved, AMOUNT)),
         tests(&saved, "% less of the reactor", Bound::Above(HOST_GAIN)),
     );
     figure
@@ -567,7 +569,10 @@ fn percent(value: f64) -> String {
     format!("{value:.1}")
 }
 
-fn list(values: &[(Load, Spread)]) -> String {
-    let one = |(load, value): &(Load, Spread)| format!("{:.0} % ({})", value.median, load.name());
+/// Of percent by which something is less.
+fn list(values: &[(Load, Spread)], comparison: Comparison) -> String {
+    let one = |(load, value): &(Load, Spread)| {
+        format!("{} ({})", comparison.by(-value.median), load.name())
+    };
     values.iter().map(one).collect::<Vec<_>>().join(", ")
 }

@@ -12,6 +12,7 @@ use crate::machine::processor;
 use crate::picture::{Bar, Kind, Line, Picture, bytes, number};
 use crate::study::{Figure, Findings, Table};
 use crate::verdict::{Bound, Spread, Test};
+use crate::words;
 
 /// Places of the kernels in what was measured.
 const SARWATE: usize = 0;
@@ -272,8 +273,8 @@ fn one_go(measured: &Measured) -> Figure {
                 bars.push(Bar::new(name, "one after the other", vec![of_copy, of_crc, 0.0]));
                 bars.push(Bar::new(name, "in one go", vec![0.0, 0.0, of_both]));
                 let ours = format!(
-                    "{:.0} % ({:.0} to {of_both:.0} cycles for {}).",
-                    saved.median,
+                    "{} ({:.0} to {of_both:.0} cycles for {}).",
+                    words::percent(saved.median),
                     of_copy + of_crc,
                     bytes((*size).into())
                 );

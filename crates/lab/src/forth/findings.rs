@@ -66,8 +66,16 @@ fn preface(measured: &Measured, applications: &[Outcome]) -> Vec<String> {
     }
     for outcome in applications {
         preface.extend(outcome.preface.iter().cloned());
-        preface.extend(outcome.lacking.iter().map(|why| format!("Not here: {why}.")));
     }
+    let reasons = applications.iter().flat_map(|outcome| &outcome.lacking);
+    let mut told: Vec<String> = Vec::new();
+    for line in reasons.map(|why| format!("Not here: {why}.")) {
+        // Several applications may need the same.
+        if !told.contains(&line) {
+            told.push(line);
+        }
+    }
+    preface.extend(told);
     preface
 }
 

@@ -8,6 +8,7 @@ use super::{Carrier, Case, KERNEL_CUT, Load, Measured, OWN_CUT, theirs};
 use crate::picture::{Bar, Kind, Line, Picture, bytes, number};
 use crate::study::{Figure, Findings, Table};
 use crate::verdict::{Bound, Spread, Test};
+use crate::words::beside;
 
 /// From here on the study speaks of a throughput that stays, bytes.
 const STEADY: u32 = 2 << 20;
@@ -199,7 +200,7 @@ fn as_the_kernel(measured: &Measured) -> Figure {
     figure.claim(
         "\"Reads are about 500 Mb/s above writes beyond 1 MB\", for a write needs an RDMA Read \
          Request",
-        format!("they are {} from them from 2 MiB on", percent(middle(&gaps))),
+        format!("they are {} them from 2 MiB on", beside(middle(&gaps))),
         gaps,
     );
     let climb = |write| {
@@ -247,11 +248,11 @@ fn ahead<L: Fn(u32) -> Load>(
         figure.claim(
             format!("\"iSER surpasses plain iSCSI immediately\" (adapters, {how}): {what}"),
             format!(
-                "over software iWARP they are at {} of plain iSCSI where throughput stays, and at \
-                 {} at the worst size: the processor that moves the bytes is the same one, and \
+                "over software iWARP they are {} plain iSCSI where throughput stays, and {} it at \
+                 the worst size: the processor that moves the bytes is the same one, and \
                  does MPA's CRC, too",
-                percent(crate::measure::median(steady)),
-                percent(least)
+                beside(crate::measure::median(steady)),
+                beside(least)
             ),
             all,
         );

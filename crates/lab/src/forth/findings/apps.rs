@@ -8,6 +8,7 @@ use crate::measure::real;
 use crate::picture::{Bar, Kind, Picture, number};
 use crate::study::{Figure, Table};
 use crate::verdict::{Bound, Spread, Test};
+use crate::words;
 
 /// What is almost all of the time, percent.
 pub(super) const ALMOST_ALL: f64 = 90.0;
@@ -150,10 +151,7 @@ pub(super) fn say(
 
 /// The least and the most of the medians, as text.
 pub(super) fn range(tests: &[Test]) -> String {
-    let medians = || tests.iter().map(|test| test.spread.median);
-    let (least, most) =
-        (medians().fold(f64::INFINITY, f64::min), medians().fold(f64::NEG_INFINITY, f64::max));
-    format!("{} to {}", number(least), number(most))
+    words::range(tests.iter().map(|test| test.spread.median))
 }
 
 fn head_of<'a>(names: impl Iterator<Item = &'a str>, last: &[&'a str]) -> Table {

@@ -8,6 +8,7 @@ use super::{above, exact, for_sizes, gain, middle, percent, table};
 use crate::picture::{Bar, Kind, Picture, bytes, number};
 use crate::study::{Figure, Table};
 use crate::verdict::{Bound, Spread, Test};
+use crate::words::AMOUNT;
 
 /// Immediate and unsolicited data.
 pub(super) fn unasked(measured: &Measured) -> Figure {
@@ -194,7 +195,7 @@ pub(super) fn cpu(measured: &Measured) -> Figure {
     figure.method = format!(
         "Where plain iSCSI checks its bytes as well (both digests), iSER takes {} of its processor \
          time, the median of these loads.",
-        percent(crate::measure::median(digests))
+        AMOUNT.by(crate::measure::median(digests))
     );
     figure
 }
