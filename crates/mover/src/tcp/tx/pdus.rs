@@ -219,8 +219,8 @@ impl Tx {
         Progress::Waits
     }
 
-    /// The digest of data that is about to be sent, if there is to be one. Either way the data is in
-    /// the caches then, as far as that makes the kernel's copy quicker.
+    /// The digest of data that is about to be sent, if there is to be one. A cache then has the
+    /// data either way, as far as that makes the kernel's copy quicker.
     fn digest(&self, data: &Slice, counters: &mut Counters) -> Option<Crc32c> {
         if !self.keys.data_digest || data.is_empty() {
             data.fetch();
