@@ -92,7 +92,7 @@ impl Window {
         let share = near.max(1) as u64;
         let [near, most] = [near, most].map(|depth| u64::from(piece) * depth as u64);
         let most = most.min(u64::from(PIECE) * DEPTH_FAR as u64).max(near);
-        let size = depth.map_or(FIRST.min(near), |_| near);
+        let size = if depth.is_some() { near } else { FIRST.min(near) };
         Self { size, near, most, share, since: now, least: Duration::MAX }
     }
 
