@@ -196,6 +196,8 @@ Examples:
       LUN 0 has so many commands and so much data in a second, for all initiators together
   lunwire limit set --initiator '*' --iops 1000 --sessions 4
       so has each initiator that has no limit of its own
+  lunwire limit set --target iqn.2026-01.com.example:db --lun 1 --iops 500
+      where a daemon has several targets
   lunwire limit lift --lun 0
       what was held goes on at once
 
@@ -668,17 +670,24 @@ pub(crate) enum LimitAction {
 }
 
 #[derive(Debug, ClapArgs)]
-#[group(id = "limited", required = true, multiple = false, args = ["lun", "initiator"])]
 pub(crate) struct LimitedOptions {
+    #[command(flatten)]
+    pub(crate) of: Limited,
+    /// The target [default: the only one]
+    #[arg(long, value_name = "IQN")]
+    pub(crate) target: Option<String>,
+}
+
+/// All fields are of the group: a target stands beside either.
+#[derive(Debug, ClapArgs)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Limited {
     /// The LUN, for all initiators together
     #[arg(long, value_name = "NUMBER", value_parser = lun_number())]
     pub(crate) lun: Option<u16>,
     /// The initiator, with all its LUNs together; `*`: each that has no limit of its own
     #[arg(long, value_name = "IQN")]
     pub(crate) initiator: Option<String>,
-    /// The target [default: the only one]
-    #[arg(long, value_name = "IQN")]
-    pub(crate) target: Option<String>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -698,6 +698,25 @@ fn limits_are_what_the_file_and_orders_say() {
     }
 }
 
+/// Of several targets one is named, with a LUN or an initiator of it.
+#[test]
+fn an_order_limits_what_one_of_several_targets_has() {
+    let daemon = Daemon::start(&config(&[target("a", ""), target("b", "")]));
+    let name = format!("{PREFIX}:b");
+    for (of, shown) in [(["--lun", "0"], "LUN 0"), (["--initiator", "*"], "each initiator")] {
+        let most = ["--iops", "30"];
+        daemon.fails(&[&["limit", "set"][..], &of, &most].concat(), &["target"]);
+        daemon.good(&[&["limit", "set", "--target", &name][..], &of, &most].concat());
+        let limits = daemon.good(&["limit"]);
+        assert!(limits.starts_with(&format!("{name}: {shown}: 30 IOPS; 0 of ")), "{limits}");
+        assert_eq!(limits.lines().count(), 1, "{limits}");
+        daemon.good(&[&["limit", "lift", "--target", &name][..], &of].concat());
+        assert_eq!(daemon.good(&["limit"]), "no limits\n");
+    }
+    let (status, _, said) = daemon.run(&["limit", "set", "--target", &name, "--iops", "1"]);
+    assert!(status == 2 && said.contains("--lun <NUMBER>|--initiator <IQN>"), "{said}");
+}
+
 /// With what a slow command has spent its time tells of limits, too.
 #[test]
 fn a_command_that_a_limit_holds_is_slow_by_that() {

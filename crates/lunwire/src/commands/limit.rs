@@ -11,6 +11,7 @@ use control::words;
 use crate::args::AdminOptions;
 use crate::args::LimitAction;
 use crate::args::LimitOptions;
+use crate::args::Limited;
 use crate::args::LimitedOptions;
 use crate::args::Usage;
 use crate::daemon::admin;
@@ -34,7 +35,7 @@ pub(crate) fn run(options: &LimitOptions) -> Result<()> {
             let bytes = bandwidth.as_ref();
             let bytes = bytes.map(|text| plan::option("--bandwidth", text, limit::bandwidth(text)));
             if let Some(count) = *sessions {
-                let checked = match whom.lun {
+                let checked = match whom.of.lun {
                     Some(_) => Err(limit::NO_SESSIONS),
                     None => limit::sessions(count),
                 };
@@ -55,7 +56,7 @@ fn change(
     daemon: &AdminOptions,
     how: &str,
 ) -> Result<()> {
-    let LimitedOptions { lun, initiator, target } = whom;
+    let LimitedOptions { of: Limited { lun, initiator }, target } = whom;
     if let Some(name) = initiator {
         plan::option("--initiator", name, limit::initiator(name))?;
     }
