@@ -164,7 +164,7 @@ impl Capture {
         tell: impl FnOnce(&End) + Send + 'static,
     ) -> Result<Self, OpenError> {
         let failed = |source| OpenError::File { path: path.display().to_string(), source };
-        let file = open(path)?;
+        let file = open(path)?.emptied()?;
         let begin = pcap::file_header();
         let figures = Figures { bytes: begin.len() as u64, ..Figures::default() };
         let queue = Queue { waiting: begin.to_vec(), figures, ..Queue::default() };
@@ -322,11 +322,40 @@ impl Sink for File {
     }
 }
 
-/// A new file for its owner alone, or an old capture without what it had.
+/// A file that may become a capture: new, and for its owner alone, or an old capture, which is as it
+/// was until [`Opened::emptied`].
+#[derive(Debug)]
+pub struct Opened {
+    file: File,
+    path: String,
+}
+
+impl Opened {
+    /// For its owner alone, and without what it had.
+    ///
+    /// # Errors
+    /// If the system does not let us.
+    pub fn emptied(self) -> Result<File, OpenError> {
+        let Self { mut file, path } = self;
+        let empty = |file: &mut File| {
+            if file.metadata()?.mode() & OTHERS != 0 {
+                file.set_permissions(Permissions::from_mode(0o600))?;
+            }
+            file.set_len(0)?;
+            io::Seek::rewind(file)
+        };
+        match empty(&mut file) {
+            Ok(()) => Ok(file),
+            Err(source) => Err(OpenError::File { path, source }),
+        }
+    }
+}
+
+/// Opens one, and keeps it from every other capture.
 ///
 /// # Errors
 /// If there is something else, or the system does not let us.
-pub fn open(path: &Path) -> Result<File, OpenError> {
+pub fn open(path: &Path) -> Result<Opened, OpenError> {
     let name = || path.display().to_string();
     let failed = |source| OpenError::File { path: name(), source };
     let mut options = OpenOptions::new();
@@ -349,12 +378,7 @@ pub fn open(path: &Path) -> Result<File, OpenError> {
             return Err(OpenError::Occupied { path: name() });
         }
     }
-    if facts.mode() & OTHERS != 0 {
-        file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
-    }
-    file.set_len(0).map_err(failed)?;
-    io::Seek::rewind(&mut file).map_err(failed)?;
-    Ok(file)
+    Ok(Opened { file, path: name() })
 }
 
 /// Keeps every other capture from the file, as long as it is open: two that write to it write over

@@ -16,6 +16,7 @@ pub use file::End;
 pub use file::Figures;
 pub use file::LIMIT_DEFAULT;
 pub use file::OpenError;
+pub use file::Opened;
 pub use file::open as open_file;
 pub use tap::Side;
 pub use tap::Tap;

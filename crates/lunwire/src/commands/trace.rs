@@ -61,12 +61,13 @@ const LINE_LEN_MAX: usize = 64 << 10;
 pub(crate) fn run(options: &TraceOptions) -> Result<()> {
     let order = order(options)?;
     let interrupted = interrupted().context("cannot hear signals")?;
-    let mut sink = Sink::open(&options.output)?;
+    let place = Place::open(&options.output)?;
     let socket = options.daemon.control_socket.as_deref();
     let (stream, reply, rest) = admin::begin(socket, &Request::Trace(order.clone()))?;
     if !matches!(reply, Reply::Tracing) {
         return Err(admin::unexpected(socket));
     }
+    let mut sink = place.begin()?;
     let place = options.output.display();
     output::say(format_args!("tracing to {place}; Ctrl-C ends it"));
     let heard = listen(&stream, rest, &mut sink, &interrupted)?;
@@ -112,16 +113,13 @@ fn interrupted() -> std::io::Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
-/// Where it goes.
-enum Sink {
-    File(File),
-    /// Whoever reads it may do so slowly, or go.
-    Standard {
-        is_gone: bool,
-    },
+/// Where it is to go; what is there stays until the trace begins.
+enum Place {
+    File(capture::Opened),
+    Standard,
 }
 
-impl Sink {
+impl Place {
     fn open(path: &Path) -> Result<Self> {
         if path != Path::new(STANDARD) {
             return Ok(Self::File(capture::open_file(path)?));
@@ -131,9 +129,29 @@ impl Sink {
                        lunwire trace -o - | tshark -r -, or -o FILE";
             return Err(Usage(why.into()).into());
         }
-        Ok(Self::Standard { is_gone: false })
+        Ok(Self::Standard)
     }
 
+    fn begin(self) -> Result<Sink> {
+        Ok(match self {
+            Self::File(opened) => Sink::File { file: opened.emptied()?, written: 0 },
+            Self::Standard => Sink::Standard { is_gone: false },
+        })
+    }
+}
+
+/// Where it goes.
+enum Sink {
+    File {
+        file: File,
+        /// Bytes of whole records.
+        written: u64,
+    },
+    /// Whoever reads it may do so slowly, or go.
+    Standard { is_gone: bool },
+}
+
+impl Sink {
     const fn is_gone(&self) -> bool {
         matches!(self, Self::Standard { is_gone: true })
     }
@@ -141,7 +159,17 @@ impl Sink {
     /// Writes whole records.
     fn write(&mut self, records: &[u8], interrupted: &AtomicBool) -> Result<()> {
         match self {
-            Self::File(file) => file.write_all(records).context("cannot write the trace"),
+            Self::File { file, written } => match file.write_all(records) {
+                Ok(()) => {
+                    *written += records.len() as u64;
+                    Ok(())
+                }
+                Err(error) => {
+                    // A reader wants whole records.
+                    let _ = file.set_len(*written);
+                    Err(error).context("cannot write the trace")
+                }
+            },
             Self::Standard { is_gone: true } => Ok(()),
             Self::Standard { is_gone } => {
                 *is_gone = !pipe(records, interrupted)?;
