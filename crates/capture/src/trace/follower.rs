@@ -136,8 +136,12 @@ impl Follower {
                 follower.who = who;
                 follower.decide(Duration::ZERO, true);
             }
-            // It logs in.
-            None => follower.decide(Duration::ZERO, false),
+            // It logs in, and may be in the middle of a text, or of a secret.
+            None => {
+                follower.ours.mask.lose();
+                follower.theirs.mask.lose();
+                follower.decide(Duration::ZERO, false);
+            }
         }
         (!matches!(follower.state, State::Ignoring)).then_some(follower)
     }

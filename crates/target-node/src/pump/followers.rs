@@ -133,8 +133,9 @@ impl<P: Port> Pump<P> {
     /// Tells a trace what goes on from now on.
     pub(super) fn begin_trace(&mut self, trace: Trace) {
         let Self { connections, sessions, context, .. } = self;
+        let now = context.port.wall_clock();
         for (key, connection) in connections.iter_mut() {
-            connection.follow(&trace, key, sessions);
+            connection.follow(&trace, key, sessions, now);
         }
         context.traces.push(trace);
         context.look_who_observes();
@@ -159,10 +160,11 @@ impl<P: Port> Pump<P> {
         if let Some(followers) = &mut connection.followers {
             followers.0.retain(|one| context.traces.iter().any(|trace| one.is_of(trace)));
         }
+        let now = context.port.wall_clock();
         for trace in &context.traces {
             let has = |followers: &Followers| followers.0.iter().any(|one| one.is_of(trace));
             if !connection.followers.as_deref().is_some_and(has) {
-                connection.follow(trace, key, sessions);
+                connection.follow(trace, key, sessions, now);
             }
         }
     }
@@ -170,7 +172,8 @@ impl<P: Port> Pump<P> {
 
 impl Connection {
     /// Has a trace follow it, if that is about it.
-    fn follow(&mut self, trace: &Trace, key: Key, sessions: &Table<Session>) {
+    fn follow(&mut self, trace: &Trace, key: Key, sessions: &Table<Session>, now: Duration) {
+        let ends = shown(key, Ends { peer: self.peer, local: self.local });
         let who = match self.phase {
             Phase::Session { session, .. } => sessions.get(session).map(Session::who),
             Phase::Login(_) => None,
@@ -179,15 +182,21 @@ impl Connection {
         let (left, begun) = match &self.mover {
             // Nobody makes them any more, and who would read them?
             Mover::Tcp(mover) if mover.has_markers() => return,
+            Mover::Tcp(mover) if who.is_none() && mover.counters().bytes_in == 0 => {
+                return self.add_follower(Follower::of_new(trace, ends, now));
+            }
             Mover::Tcp(mover) => match mover.left_of_pdu() {
                 Some(left) => (left, &[][..]),
                 None => (0, mover.header()),
             },
             Mover::Iser(_) | Mover::Local(_) => (0, &[][..]),
         };
-        let ends = shown(key, Ends { peer: self.peer, local: self.local });
         let Some(mut follower) = Follower::of_old(trace, ends, who, left) else { return };
         follower.received(Duration::ZERO, begun, Framing::default());
+        self.add_follower(follower);
+    }
+
+    fn add_follower(&mut self, follower: Follower) {
         self.followers.get_or_insert_with(|| Box::new(Followers(Vec::new()))).0.push(follower);
     }
 }

@@ -74,6 +74,18 @@ fn a_login_is_recorded_without_its_secrets() {
     }
 }
 
+/// What was said before is not known: a value may go on.
+#[test]
+fn a_login_that_is_under_way_shows_no_end_of_a_secret() {
+    let trace = filtered(Filter::default());
+    let mut follower = Follower::of_old(&trace, ends(), None, 0).unwrap();
+    follower.received(NOW, &pdu(0x43, 0x87, &[], b"5678\0CHAP_N=me\0"), NONE);
+    follower.sent_bytes(NOW, &pdu(0x23, 0x87, &[], b"9abc\0CHAP_N=you\0"), NONE);
+    let seen = read(&trace);
+    assert!(seen[0].2[BHS_LEN..].starts_with(b"****\0CHAP_N=me\0"));
+    assert!(seen[1].2[BHS_LEN..].starts_with(b"****\0CHAP_N=you\0"));
+}
+
 #[test]
 fn a_login_is_recorded_as_soon_as_it_is_known_whose_it_is() {
     for (name, is_wanted) in [(TARGET, true), ("iqn.a:other", false)] {
