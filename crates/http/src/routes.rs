@@ -115,13 +115,14 @@ where
         Page::File(file) => response(StatusCode::OK, file.kind, file.text.into()),
         Page::Description => response(StatusCode::OK, JSON, api::DESCRIPTION.into()),
         Page::Stream => stream(looks, &request),
-        Page::Answer(resource) => match behind(request.uri().query()) {
-            Some(after) => told(looks.answer(resource, after).await),
+        Page::Answer(Resource::Events) => match behind(request.uri().query()) {
+            Some(after) => told(looks.answer(Resource::Events, after).await),
             None => {
                 let why = "after is the number of an event".to_owned();
                 refused(Refusal { status: StatusCode::BAD_REQUEST, why })
             }
         },
+        Page::Answer(resource) => told(looks.answer(resource, 0).await),
         Page::Metrics => {
             let format = format(&request);
             match looks.now().await.page(format) {

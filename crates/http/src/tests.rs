@@ -318,6 +318,25 @@ fn a_question_is_asked_once_for_all_who_ask_it() {
     target.stop(Duration::ZERO).unwrap();
 }
 
+/// Nobody has reactors asked more often than others do by a word that means nothing there.
+#[test]
+fn behind_which_event_is_a_matter_of_events_alone() {
+    let http = port();
+    let clerk = Arc::new(Clerk::default());
+    let target = Arc::new(target());
+    http.serves(Arc::clone(&target), Arc::clone(&clerk) as Arc<dyn Desk>);
+    let begun = Instant::now();
+    for after in 0..50 {
+        assert_eq!(get(&http, &format!("/api/v1/sessions?after={after}")).0, 200);
+    }
+    let windows = begun.elapsed().as_millis() / crate::limits::FRESH.as_millis() + 1;
+    let asked = clerk.asked.lock().unwrap().len();
+    assert!(asked as u128 <= windows, "{asked} in {windows}");
+    assert_eq!(get(&http, "/api/v1/sessions?after=x").0, 200);
+    assert_eq!(get(&http, "/api/v1/events?after=x").0, 400);
+    target.stop(Duration::ZERO).unwrap();
+}
+
 #[test]
 fn a_long_answer_is_told_for_longer() {
     let target = Arc::new(target());
