@@ -189,6 +189,8 @@ struct Session {
     user: Option<String>,
     tsih: Tsih,
     since: Instant,
+    /// Who began it.
+    peer: Peer,
     /// By connection id.
     connections: Vec<Key>,
     /// Commands in the hands of the device server, by `TaskId::index`.

@@ -537,6 +537,7 @@ impl<P: Port> ConnectionView<'_, P> {
             user: phase.user.take(),
             tsih,
             since: now,
+            peer: connection.peer,
             connections: vec![self.key],
             tasks: Vec::new(),
             courses: Courses::default(),

@@ -140,6 +140,7 @@ impl<P: Port> SessionView<'_, P> {
         tracing::warn!(
             target,
             lun,
+            peer = %session.peer,
             initiator = session.login.initiator,
             command,
             cdb = digits(&course.cdb),

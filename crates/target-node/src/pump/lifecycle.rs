@@ -314,13 +314,13 @@ impl<P: Port> ConnectionView<'_, P> {
         if error.is_some() {
             self.context.tally.visits.lost_connections += 1;
         }
-        let Some((_, session, id)) = self.session() else { return };
+        let Some((connection, session, id)) = self.session() else { return };
         if let Some(errno) = error {
             let error = std::io::Error::from_raw_os_error(errno);
-            let initiator = &session.login.initiator;
+            let (peer, initiator) = (connection.peer, &session.login.initiator);
             let tsih = session.tsih.0;
             tracing::warn!(
-                name: Event::Loss.name(), %error, initiator, tsih, "connection lost"
+                name: Event::Loss.name(), %peer, initiator, tsih, %error, "connection lost"
             );
         }
         session.machine.handle_disconnect(id, now);
@@ -345,13 +345,15 @@ impl<P: Port> SessionView<'_, P> {
     /// A connection has left a session that goes on.
     pub(super) fn close_connection(&mut self, id: ConnectionId, reason: &str) {
         let session = &*self.session;
+        let peer = session.connection(self.connections, id);
+        let peer = peer.map_or(session.peer, |(_, connection)| connection.peer);
         let (initiator, tsih) = (&session.login.initiator, session.tsih.0);
         match is_goodbye(reason) {
             true => tracing::info!(
-                name: Event::Logout.name(), initiator, tsih, reason, "connection closed"
+                name: Event::Logout.name(), %peer, initiator, tsih, reason, "connection closed"
             ),
             false => tracing::info!(
-                name: Event::Loss.name(), initiator, tsih, reason, "connection closed"
+                name: Event::Loss.name(), %peer, initiator, tsih, reason, "connection closed"
             ),
         }
         if let Some((key, connection)) = session.connection(self.connections, id) {
@@ -447,14 +449,15 @@ impl Session {
     /// For the log.
     fn tell_end(&self, reason: &str) {
         let (initiator, tsih, commands) = (&self.login.initiator, self.tsih.0, self.commands);
+        let peer = self.peer;
         let target = self.login.target.as_deref().unwrap_or("(discovery)");
         match is_goodbye(reason) {
             true => tracing::info!(
-                name: Event::Logout.name(), initiator, target, tsih, commands, reason,
+                name: Event::Logout.name(), %peer, initiator, target, tsih, commands, reason,
                 "session closed"
             ),
             false => tracing::info!(
-                name: Event::Loss.name(), initiator, target, tsih, commands, reason,
+                name: Event::Loss.name(), %peer, initiator, target, tsih, commands, reason,
                 "session closed"
             ),
         }

@@ -275,21 +275,21 @@ impl<P: Port> SessionView<'_, P> {
     fn tell_of(&self, function: Function, units: &Units) {
         let session = &*self.session;
         let peer = session.connections.iter().find_map(|key| self.connections.get(*key));
-        let peer = peer.map(|peer| tracing::field::display(peer.peer));
+        let peer = peer.map_or(session.peer, |connection| connection.peer);
         let (initiator, tsih) = (session.login.initiator.as_str(), session.tsih.0);
         let disk = units.first().map(|unit| unit.identity().serial.as_str());
         let name = function.name();
         if let Function::AbortTask { task } = function {
             let tag = session.machine.tag_of(task).map(|tag| format!("{:#010x}", tag.0));
             tracing::warn!(
-                name: Event::Abort.name(), peer, initiator, tsih, function = name, tag, disk,
+                name: Event::Abort.name(), %peer, initiator, tsih, function = name, tag, disk,
                 "task management: an initiator ends a command"
             );
             return;
         }
         tracing::warn!(
             name: Event::Reset.name(),
-            peer,
+            %peer,
             initiator,
             tsih,
             function = name,

@@ -53,7 +53,7 @@ impl<P: Port> SessionView<'_, P> {
     fn tell_reserved(&mut self, id: TaskId, reserving: Reserving) {
         let session = &mut *self.session;
         let peer = session.connections.iter().find_map(|key| self.connections.get(*key));
-        let peer = peer.map(|peer| tracing::field::display(peer.peer));
+        let peer = peer.map_or(session.peer, |connection| connection.peer);
         let task = task_of(&mut session.tasks, id);
         let Some((nexus, task)) = session.nexus.as_ref().zip(task) else { return };
         let Some(unit) = task.scsi.unit() else { return };
@@ -62,7 +62,7 @@ impl<P: Port> SessionView<'_, P> {
         let shown = unit.reservations_shown();
         tracing::info!(
             name: Event::Reservation.name(),
-            peer,
+            %peer,
             initiator = session.login.initiator,
             tsih = session.tsih.0,
             target,

@@ -43,6 +43,7 @@ impl<P: Port> Pump<P> {
         let Some(SessionView { session, context, .. }) = self.session(key) else { return };
         tracing::info!(
             name: Event::Logout.name(),
+            peer = %session.peer,
             initiator = session.login.initiator,
             target = session.login.target.as_deref().unwrap_or("(discovery)"),
             tsih = session.tsih.0,
