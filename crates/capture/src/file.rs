@@ -322,7 +322,7 @@ impl Sink for File {
     }
 }
 
-/// A file that may become a capture: new, and for its owner alone, or an old capture, which is as it
+/// A file that may become a capture: new, and for its owner alone, or an old one, which stays as it
 /// was until [`Opened::emptied`].
 #[derive(Debug)]
 pub struct Opened {
