@@ -179,7 +179,7 @@ Examples:
       half a minute of one session
   lunwire trace -o login.pcap --initiator iqn.2001-04.com.example:host
       until Ctrl-C, with the logins of that host, also those that fail
-  lunwire trace -o - --lun 0 | tshark -r - -Y 'iscsi.opcode == 0x21 && scsi_sbc'
+  lunwire trace -o - --lun 0 | tshark -l -d tcp.port==PORT,iscsi -r - -Y iscsi.opcode==0x21
       as it goes on
 
 What disks hold is not recorded unless --data asks for it: of READ, WRITE and all other commands

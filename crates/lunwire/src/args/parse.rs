@@ -43,7 +43,10 @@ fn without_empty_words(command: Command) -> Command {
 
 fn refuse_empty(arg: Arg) -> Arg {
     let kind = arg.get_value_parser().type_id();
-    if kind == TypeId::of::<String>() {
+    if !arg.get_possible_values().is_empty() {
+        // No word of a list is empty.
+        arg
+    } else if kind == TypeId::of::<String>() {
         arg.value_parser(text)
     } else if kind == TypeId::of::<PathBuf>() {
         arg.value_parser(OsStringValueParser::new().try_map(path))

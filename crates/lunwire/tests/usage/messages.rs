@@ -84,6 +84,12 @@ fn keys_of_a_configuration_are_guessed() {
 }
 
 #[test]
+fn a_word_of_a_list_is_one_of_that_list() {
+    fails(2, &["events", "--kind", "foo"], &["foo", "reservation"]);
+    assert!(stdout(&good(&["events", "--help"])).contains("take-over, trouble]"));
+}
+
+#[test]
 fn one_thing_is_one_thing() {
     let files = Files::new();
     let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
