@@ -466,7 +466,7 @@ fn the_laboratory_writes_reports() {
     let folder = tempfile::tempdir().unwrap();
     let listed = String::from_utf8(lunwire(&["lab", "list"]).stdout).unwrap();
     let names: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(names, ["fast05", "amp", "unh", "forth", "ibm"], "{listed}");
+    assert_eq!(names, ["fast05", "amp", "unh", "forth", "ibm", "peers"], "{listed}");
     let out = folder.path().join("lab");
     let run = |words: &[&str]| {
         let at = ["lab", "run", "--out", out.to_str().unwrap()];

@@ -351,6 +351,7 @@ mod tests {
     use initiator::Disk;
     use initiator::Initiator;
     use initiator::Options;
+    use rustix::io::retry_on_intr;
     use rustix::net::AddressFamily;
     use rustix::net::SocketFlags;
     use rustix::net::SocketType;
@@ -422,7 +423,7 @@ mod tests {
         let ask = |message: &[u8]| {
             rustix::io::write(&system, message).unwrap();
             let mut bytes = [0; 256];
-            let length = rustix::io::read(&system, &mut bytes).unwrap();
+            let length = retry_on_intr(|| rustix::io::read(&system, &mut bytes[..])).unwrap();
             bytes[..length].to_vec()
         };
         // A write without arguments; a length that is another one.

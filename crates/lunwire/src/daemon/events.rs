@@ -102,13 +102,16 @@ impl Events {
         let (keeper, moderation) = (events.clone(), Moderation::default());
         let windows = moderation.clone();
         let keep = move || loop {
-            match queue.recv_timeout(SWEEP_EVERY) {
-                Ok(entry) => keeper.kept().keep(entry),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+            let next = queue.recv_timeout(SWEEP_EVERY);
+            let is_last = matches!(next, Err(RecvTimeoutError::Disconnected));
+            if let Ok(entry) = next {
+                keeper.kept().keep(entry);
             }
             let left_out = windows.take_left_out().iter().map(|left| left.lines).sum();
             keeper.0.left_out.fetch_add(left_out, Ordering::Relaxed);
+            if is_last {
+                return;
+            }
         };
         std::thread::Builder::new()
             .name("events".into())
