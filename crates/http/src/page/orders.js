@@ -22,6 +22,8 @@ export async function give(order) {
   return told;
 }
 
+let asked = new AbortController();
+
 /** Whether somebody is sure, in a dialog, and what he typed; null if not. `input`: its label. */
 export function sure(what, { yes, input } = {}) {
   const at = (id) => document.getElementById(id);
@@ -31,13 +33,18 @@ export function sure(what, { yes, input } = {}) {
   at("sure-field").hidden = input === undefined;
   at("sure-label").textContent = input ?? "";
   at("sure-input").value = "";
+  // A browser tells of a close later: perhaps when the dialog is open again, for another question.
+  asked.abort();
+  asked = new AbortController();
+  const { signal } = asked;
   dialog.returnValue = "";
   dialog.showModal();
   (input === undefined ? at("sure-no") : at("sure-input")).focus();
   return new Promise((resolve) => {
+    signal.addEventListener("abort", () => resolve(null));
     dialog.addEventListener("close", () => {
-      resolve(dialog.returnValue === "yes" ? at("sure-input").value.trim() : null);
-    }, { once: true });
+      if (!dialog.open) resolve(dialog.returnValue === "yes" ? at("sure-input").value.trim() : null);
+    }, { signal });
   });
 }
 
