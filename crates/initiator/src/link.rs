@@ -26,6 +26,7 @@ mod witness;
 
 use std::time::Duration;
 
+use buf::Pool;
 use clock::Instant;
 use engine::Port;
 use iscsi::datamover::Capabilities;
@@ -164,12 +165,14 @@ impl SessionDriver {
         Ok(link)
     }
 
-    /// Takes a request.
-    pub(crate) fn post<P: Port>(
+    /// Takes a request, which is given to the session by [`SessionDriver::issue`]. `awaited`: others
+    /// wait for a buffer already, whoever's they are, and come first.
+    pub(crate) fn post(
         &mut self,
         tag: u64,
         request: Request,
-        context: &mut Context<'_, P>,
+        pool: &Pool,
+        awaited: bool,
     ) -> Result<(), (Error, Request)> {
         if let State::Dead(error) = &self.state {
             return Err((error.clone(), request));
@@ -181,18 +184,13 @@ impl SessionDriver {
             return Err((self.error(Kind::Refused(Refused::Recovering)), request));
         }
         let room = match &request.data {
-            // Who waits for a buffer already comes first, whoever's it is.
-            Data::In(length) if *context.awaiting_buffer == 0 => {
-                match context.pool.take(*length as usize) {
-                    Some(buf) => Some(buf),
-                    None => return Err((self.error(Kind::Full), request)),
-                }
-            }
-            Data::In(_) => return Err((self.error(Kind::Full), request)),
+            Data::In(length) => match pool.take(*length as usize).filter(|_| !awaited) {
+                Some(buf) => Some(buf),
+                None => return Err((self.error(Kind::Full), request)),
+            },
             Data::None | Data::Out(_) => None,
         };
         self.jobs.insert(tag, request, room);
-        self.issue(context);
         Ok(())
     }
 
@@ -236,6 +234,8 @@ impl SessionDriver {
         if let Some(other) = unit.and_then(|unit| self.identities.refusal(unit)) {
             return Err(self.error(other));
         }
+        // It is about what was posted before it, too.
+        self.issue(context);
         let State::Up(session) = &mut self.state else {
             return Err(self.error(Kind::Refused(Refused::Recovering)));
         };

@@ -310,16 +310,16 @@ impl<P: Port> Pump<P> {
         if self.bundle(session).is_some() {
             return self.post_to_bundle(session, tag, request);
         }
-        if self.links.get(session).is_none() {
+        let Some(link) = self.links.get_mut(session) else {
             return Err((Error::new(Kind::Closed), request));
-        }
+        };
         self.watch.laps.lap(Layer::Caller);
-        let mut request = Some(request);
-        let posted = with_link!(&mut *self, session, |link, context| {
-            request.take().map_or(Ok(()), |request| link.post(tag, request, &mut context))
-        });
+        let posted = link.post(tag, request, &self.pool, self.awaiting_buffer > 0);
+        if posted.is_ok() && self.dirty.last() != Some(&session) {
+            self.dirty.push(session);
+        }
         self.watch.posted();
-        posted.unwrap_or(Ok(()))
+        posted
     }
 
     /// See [`crate::Queue::declare_segment`].
@@ -614,7 +614,12 @@ impl<P: Port> Pump<P> {
 
     /// Hands lists to the engine, many PDUs in each.
     fn transmit(&mut self) {
-        while let Some(id) = self.dirty.pop() {
+        while let Some(id) = self.dirty.last().copied() {
+            // What was posted since the last turn, with one look at the clock.
+            if self.links.get(id).is_some_and(SessionDriver::has_ready) {
+                with_link!(&mut *self, id, |link, context| link.issue(&mut context));
+            }
+            self.dirty.pop();
             let Some(link) = self.links.get_mut(id) else { continue };
             let stirred = link.transmit(&mut self.port, |port, socket, list, epoch| {
                 port.submit(token(SEND, id.index, epoch), Work::Send { socket, list });

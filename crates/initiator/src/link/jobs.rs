@@ -290,8 +290,13 @@ impl Jobs {
 }
 
 impl SessionDriver {
+    /// Whether a request is to be given to the session.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.jobs.ready.is_empty()
+    }
+
     /// Gives the session what it takes.
-    pub(super) fn issue<P: Port>(&mut self, context: &mut Context<'_, P>) {
+    pub(crate) fn issue<P: Port>(&mut self, context: &mut Context<'_, P>) {
         let mut any = false;
         while let Some(place) = self.jobs.ready.front().copied() {
             if !matches!(self.state, State::Up(_)) {

@@ -24,6 +24,8 @@ use crate::pump::Context;
 impl SessionDriver {
     /// Ends the session in order, where that can be had.
     pub(crate) fn close<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        // What was posted goes before the logout.
+        self.issue(context);
         self.closing = true;
         let is_in_doubt = self.is_in_doubt();
         match &mut self.state {

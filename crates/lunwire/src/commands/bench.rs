@@ -330,7 +330,7 @@ impl<'a> Bench<'a> {
     /// Keeps requests under way for as long as it is to take.
     fn load_up(&mut self, begin: Instant, latencies: &mut Histogram) -> Result<()> {
         for slot in 0..self.load.depth {
-            self.post(slot)?;
+            self.post(slot, begin)?;
         }
         let mut going = true;
         let mut ticker = Ticker::new(begin, self.load.time);
@@ -344,8 +344,9 @@ impl<'a> Bench<'a> {
                 if let Some(Slot { begun, .. }) = self.slots.get(slot) {
                     latencies.add(nanoseconds(*begun, now));
                 }
+                // The latency counts from here, before it is posted: the clock is read once for all.
                 if going {
-                    self.post(slot)?;
+                    self.post(slot, now)?;
                 }
             }
             ticker.show(now, latencies.total(), || {
@@ -401,7 +402,7 @@ impl<'a> Bench<'a> {
         Ok(None)
     }
 
-    fn post(&mut self, slot: usize) -> Result<()> {
+    fn post(&mut self, slot: usize, now: Instant) -> Result<()> {
         let places = self.load.places();
         let mut place = if self.load.sequential {
             self.at = (self.at + 1) % places;
@@ -413,10 +414,10 @@ impl<'a> Bench<'a> {
         if let Some(contents) = &mut self.contents {
             place = contents.take(place).context("more requests than places")?;
         }
-        self.post_at(slot, place, write)
+        self.post_at(slot, place, write, now)
     }
 
-    fn post_at(&mut self, slot: usize, place: u64, write: bool) -> Result<()> {
+    fn post_at(&mut self, slot: usize, place: u64, write: bool, now: Instant) -> Result<()> {
         let offset = place * u64::from(self.load.block);
         let request = match write {
             true => self.disk.write(offset, self.data_for(place)),
@@ -425,7 +426,7 @@ impl<'a> Bench<'a> {
         let session = self.sessions.get(slot % self.sessions.len().max(1)).copied();
         let session = session.unwrap_or(self.disk.session);
         if let Some(kept) = self.slots.get_mut(slot) {
-            *kept = Slot { begun: Instant::now(), place, write, open: true };
+            *kept = Slot { begun: now, place, write, open: true };
         }
         if let Err((error, _)) = self.queue.post(session, slot as u64, request) {
             return Err(self.disk.explain(self.queue, error));
@@ -459,7 +460,7 @@ impl<'a> Bench<'a> {
                 let Some(contents) = &self.contents else { return Ok(()) };
                 let Some(place) = contents.next_written(from) else { break };
                 from = place + 1;
-                self.post_at(slot, place, false)?;
+                self.post_at(slot, place, false, Instant::now())?;
             }
             if self.under_way == 0 {
                 return Ok(());
