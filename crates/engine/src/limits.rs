@@ -99,6 +99,9 @@ pub const COMPANION_LEN_MAX: usize = 4096 + 128;
 /// Connections that the kernel keeps for a listening socket until they are accepted.
 pub const LISTEN_BACKLOG: i32 = 4096;
 
+/// What may be on its way to us on one connection, bytes: eight writes of 128 KiB.
+pub const WINDOW_MIN: i32 = 1 << 20;
+
 /// Memory for frames of a packet socket: what 10 Gbit/s bring while its thread waits three
 /// milliseconds for a processor.
 pub const PACKET_RING_BYTES: usize = 4 << 20;

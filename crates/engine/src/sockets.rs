@@ -19,6 +19,7 @@ use rustix::net::sockopt;
 use crate::limits::LISTEN_BACKLOG;
 use crate::limits::RELEASE_PATIENCE;
 use crate::limits::RELEASE_PAUSE;
+use crate::limits::WINDOW_MIN;
 
 /// A listening TCP socket at `address`; port 0 lets the system choose.
 ///
@@ -91,6 +92,7 @@ pub(crate) enum Mode {
 pub(crate) fn prepare(fd: &OwnedFd, mode: Mode) {
     let _ = rustix::io::ioctl_fionbio(fd, mode == Mode::NonBlocking);
     let _ = sockopt::set_tcp_nodelay(fd, true);
+    let _ = widen(fd);
     // Pacing of BBR, which some systems default to, costs a quarter of the throughput within a
     // host and gains nothing there.
     if let (Ok(local), Some(peer)) = (rustix::net::getsockname(fd), peer(fd))
@@ -99,6 +101,31 @@ pub(crate) fn prepare(fd: &OwnedFd, mode: Mode) {
     {
         let _ = sockopt::set_tcp_congestion(fd, "cubic");
     }
+}
+
+/// Lets a connection of TCP have [`WINDOW_MIN`] on its way from the beginning. The system widens a
+/// receive buffer only while its reader is the quicker one, and leaves it at a fraction of what the
+/// commands of a session carry where the reader is the slower one. A buffer that is set
+/// (SO_RCVBUF) would never grow beyond that, and is bounded by net.core.rmem_max; asking to be told
+/// of so much only widens it, within net.ipv4.tcp_rmem, and reserves nothing.
+fn widen(fd: &OwnedFd) -> io::Result<()> {
+    for bytes in [WINDOW_MIN, 1] {
+        set_receive_low(fd, bytes)?;
+    }
+    Ok(())
+}
+
+/// See socket(7), SO_RCVLOWAT.
+///
+/// JUSTIFICATION: no library has it, see [`widen`].
+fn set_receive_low(fd: &OwnedFd, bytes: i32) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(size_of_val(&bytes)).unwrap_or_default();
+    let value = (&raw const bytes).cast();
+    // SAFETY: the kernel reads `len` bytes from `value`, which `bytes` has.
+    let result = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, value, len)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// From now on the end of a connection takes what has not left with it: without that the system
@@ -198,6 +225,10 @@ mod tests {
         let fd = OwnedFd::from(server);
         prepare(&fd, Mode::NonBlocking);
         assert!(sockopt::tcp_nodelay(&fd).unwrap());
+        let most = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
+        let most: usize = most.split_whitespace().nth(2).unwrap().parse().unwrap();
+        let wanted = usize::try_from(WINDOW_MIN).unwrap().min(most / 2);
+        assert!(sockopt::socket_recv_buffer_size(&fd).unwrap() >= wanted, "{wanted} may come");
         assert_eq!(sockopt::tcp_congestion(&fd).unwrap(), "cubic");
         assert_eq!(peer(&fd), Some(from));
         assert_eq!(client.local_addr().unwrap(), from);
