@@ -8,6 +8,8 @@ use lunwire_conformance::initiator::pattern;
 
 use lunwire_conformance::raw::header;
 use lunwire_conformance::*;
+use target::TraceFilter;
+use target::TraceTerms;
 use wire::iscsi::*;
 
 fn word(length: usize) -> u32 {
@@ -75,38 +77,68 @@ impl Marked {
     }
 }
 
+/// Words between markers, and whether they are in what the initiator and in what the target sends.
+const MARKED: [(usize, bool, bool); 4] =
+    [(1, true, true), (13, true, true), (128, true, false), (2048, false, true)];
+
 /// A write and a read of 8 KiB with markers of many intervals, in one direction and in both.
 #[test]
 fn data_goes_both_ways_with_markers() {
     on_each_engine(
         |settings| settings.markers = true,
         |server| {
-            for (words, out, in_) in
-                [(1, true, true), (13, true, true), (128, true, false), (2048, false, true)]
-            {
-                let yes = |on| if on { "Yes" } else { "No" };
-                let interval = words.to_string();
-                let mut keys = vec![("OFMarker", yes(out)), ("IFMarker", yes(in_))];
-                keys.extend(out.then_some(("OFMarkInt", interval.as_str())));
-                keys.extend(in_.then_some(("IFMarkInt", interval.as_str())));
-                let plan = LoginPlan::new().with(&keys);
-                let sent =
-                    header(&Request::Login(plan.request()), 0).len() + pad4(plan.text().len());
-                let mut raw = server.connect();
-                let (response, pdu) = plan.begin(&mut raw);
-                assert_eq!((response.status, response.transit), (0, true));
-                for (key, value) in keys {
-                    assert!(pdu.pairs().contains(&(key.into(), value.into())), "{key}={value}");
-                }
-                let heard = BHS_LEN + pad4(pdu.data.len());
-                let never = usize::MAX / 4;
-                let interval = |on| if on { words * 4 } else { never };
-                let mut to = Marked { position: sent, interval: interval(out) };
-                let mut from = Marked { position: heard, interval: interval(in_) };
+            for marked in MARKED {
+                let (mut raw, plan, mut to, mut from) = log_in(server, marked);
                 check_io(&mut raw, &plan, &mut to, &mut from);
             }
         },
     );
+}
+
+/// A trace does not take them apart.
+#[test]
+fn a_trace_ends_where_markers_begin() {
+    on_each_engine(
+        |settings| settings.markers = true,
+        |server| {
+            for marked in MARKED {
+                let filter = TraceFilter::default();
+                let terms = TraceTerms { filter, data_max: 0, limit: u64::MAX };
+                let tracing = server.target().trace(terms);
+                // Reactors answer when they know of it.
+                assert!(server.target().figures(raw::PATIENCE).silent.is_empty());
+                let (mut raw, plan, mut to, mut from) = log_in(server, marked);
+                check_io(&mut raw, &plan, &mut to, &mut from);
+                let figures = tracing.trace().figures();
+                assert_eq!((figures.pdus, figures.connections), (2, 1), "{marked:?}: the login");
+            }
+        },
+    );
+}
+
+fn log_in(
+    server: &Server,
+    (words, out, in_): (usize, bool, bool),
+) -> (Raw, LoginPlan, Marked, Marked) {
+    let yes = |on| if on { "Yes" } else { "No" };
+    let interval = words.to_string();
+    let mut keys = vec![("OFMarker", yes(out)), ("IFMarker", yes(in_))];
+    keys.extend(out.then_some(("OFMarkInt", interval.as_str())));
+    keys.extend(in_.then_some(("IFMarkInt", interval.as_str())));
+    let plan = LoginPlan::new().with(&keys);
+    let sent = header(&Request::Login(plan.request()), 0).len() + pad4(plan.text().len());
+    let mut raw = server.connect();
+    let (response, pdu) = plan.begin(&mut raw);
+    assert_eq!((response.status, response.transit), (0, true));
+    for (key, value) in keys {
+        assert!(pdu.pairs().contains(&(key.into(), value.into())), "{key}={value}");
+    }
+    let heard = BHS_LEN + pad4(pdu.data.len());
+    let never = usize::MAX / 4;
+    let interval = |on| if on { words * 4 } else { never };
+    let to = Marked { position: sent, interval: interval(out) };
+    let from = Marked { position: heard, interval: interval(in_) };
+    (raw, plan, to, from)
 }
 
 fn check_io(raw: &mut Raw, plan: &LoginPlan, to: &mut Marked, from: &mut Marked) {

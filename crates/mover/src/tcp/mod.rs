@@ -122,6 +122,11 @@ impl Tcp {
         self.rx.has_markers() || self.tx.has_markers()
     }
 
+    /// The last list of `poll_transmit` has markers.
+    pub const fn is_marked(&self) -> bool {
+        self.tx.is_marked()
+    }
+
     /// Bytes that are yet to come of the PDU that comes; None: of its header so little has come
     /// that nobody knows.
     pub fn left_of_pdu(&self) -> Option<usize> {

@@ -29,6 +29,8 @@ pub(super) struct Tx {
     keys: Keys,
     /// Some where the stream has markers.
     markers: Option<Inserter>,
+    /// The last list has them: the one before they begin may end as they do.
+    is_marked: bool,
     /// Bytes of all lists so far.
     position: u64,
     ops: VecDeque<Op>,
@@ -76,6 +78,7 @@ impl Tx {
         Self {
             keys: Keys::LOGIN,
             markers: None,
+            is_marked: false,
             position: 0,
             ops: VecDeque::new(),
             progress: 0,
@@ -162,6 +165,7 @@ impl Tx {
             self.queued_messages -= of_message;
             self.progress = 0;
         }
+        self.is_marked = self.markers.is_some();
         if let Some(markers) = &mut self.markers {
             let digests = Digests { header: self.keys.header_digest, data: self.keys.data_digest };
             markers.mark(list, digests);
@@ -191,6 +195,10 @@ impl Tx {
 
     pub(super) const fn has_markers(&self) -> bool {
         self.markers.is_some()
+    }
+
+    pub(super) const fn is_marked(&self) -> bool {
+        self.is_marked
     }
 
     pub(super) fn poll_event(&mut self) -> Option<Event> {

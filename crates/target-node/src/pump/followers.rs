@@ -3,7 +3,8 @@
 //!
 //! Over a byte stream of iSCSI the bytes are told, from one PDU to the next. What goes over RDMA,
 //! or stays in this process, has no PDUs of data: each burst is told as the one PDU that would have
-//! carried it, without the bytes that nobody here has seen.
+//! carried it, without the bytes that nobody here has seen. Nobody takes markers of RFC 3720 apart:
+//! what a session says is told until they begin.
 
 use std::net::IpAddr;
 use std::net::Ipv4Addr;
@@ -54,6 +55,9 @@ impl Followers {
     #[cold]
     pub(super) fn received(&mut self, now: Duration, bytes: &[u8], mover: &Mover) {
         let Mover::Tcp(mover) = mover else { return };
+        if mover.has_markers() {
+            return self.0.clear();
+        }
         let framing = received_framing(mover);
         self.0.iter_mut().for_each(|one| one.received(now, bytes, framing));
     }
@@ -62,6 +66,9 @@ impl Followers {
     #[cold]
     pub(super) fn landed(&mut self, now: Duration, bytes: usize, mover: &Mover) {
         let Mover::Tcp(mover) = mover else { return };
+        if mover.has_markers() {
+            return self.0.clear();
+        }
         let framing = received_framing(mover);
         self.0.iter_mut().for_each(|one| one.landed(now, bytes, framing));
     }
@@ -70,6 +77,9 @@ impl Followers {
     #[cold]
     pub(super) fn sent(&mut self, now: Duration, list: &SgList, mover: &Mover) {
         let Mover::Tcp(mover) = mover else { return };
+        if mover.is_marked() {
+            return self.0.clear();
+        }
         let framing = sent_framing(mover);
         self.0.iter_mut().for_each(|one| one.sent(now, list, framing));
     }
