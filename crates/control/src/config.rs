@@ -11,6 +11,8 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::words;
+
 /// A configuration as it stands in a file; meaning is checked by who uses it, through
 /// [`Source::error`].
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -719,11 +721,7 @@ impl fmt::Display for ConfigError {
             write!(f, "{}{mark} ", self.field)?;
         }
         if !self.value.is_empty() {
-            let tame = |one: char| match one.is_control() {
-                true => one.escape_debug().to_string(),
-                false => one.to_string(),
-            };
-            write!(f, "{}: ", self.value.chars().map(tame).collect::<String>())?;
+            write!(f, "{}: ", words::shown(&self.value))?;
         }
         f.write_str(&self.problem)
     }

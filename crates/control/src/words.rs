@@ -23,6 +23,46 @@ pub fn count(number: impl Into<u64>, thing: &str) -> String {
     }
 }
 
+/// Whether a letter leaves nothing to see, begins another line, or turns the direction of others:
+/// controls, blanks but the plain one, and what Unicode 16 has as `Default_Ignorable_Code_Point`,
+/// `Bidi_Control`, or annotation.
+#[must_use]
+pub fn is_hidden(letter: char) -> bool {
+    match letter {
+        ' ' => false,
+        '\u{ad}'
+        | '\u{34f}'
+        | '\u{61c}'
+        | '\u{115f}'..='\u{1160}'
+        | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        // A pattern of Braille without a dot.
+        | '\u{2800}'
+        | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}'
+        | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}'
+        | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}' => true,
+        other => other.is_control() || other.is_whitespace(),
+    }
+}
+
+/// A text that others chose, on one line: each hidden letter is written as a number.
+#[must_use]
+pub fn shown(text: &str) -> String {
+    let shown = text.chars().map(|letter| match is_hidden(letter) {
+        true => letter.escape_default().to_string(),
+        false => letter.to_string(),
+    });
+    shown.collect()
+}
+
 fn plain(word: &str) -> impl Iterator<Item = char> {
     word.chars().flat_map(char::to_lowercase).map(|c| if c == '_' { '-' } else { c })
 }
@@ -72,6 +112,23 @@ mod tests {
             assert_eq!(nearest(word, known), meant, "{word}");
         }
         assert_eq!(nearest("a", []), None);
+    }
+
+    #[test]
+    fn what_nobody_sees_is_hidden() {
+        let hidden = "\0\n\u{7f}\u{9b}\u{ad}\u{34f}\u{61c}\u{115f}\u{1160}\u{17b4}\u{180b}\u{180f}\
+            \u{200b}\u{200c}\u{200d}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2060}\
+            \u{2066}\u{2069}\u{206f}\u{2800}\u{3000}\u{3164}\u{a0}\u{fe00}\u{fe0f}\u{feff}\
+            \u{ffa0}\u{fff0}\u{fff9}\u{fffb}\u{1bca0}\u{1d173}\u{e0001}\u{e0020}\u{e0100}";
+        for letter in hidden.chars() {
+            assert!(is_hidden(letter), "{letter:?}");
+        }
+        for letter in
+            "aZ ~\"\\\u{e9}\u{5d0}\u{627}\u{301}\u{4e00}\u{d55c}\u{1f600}\u{2027}\u{2010}".chars()
+        {
+            assert!(!is_hidden(letter), "{letter:?}");
+        }
+        assert_eq!(shown("a\u{200b}b\n\u{61c}c d"), "a\\u{200b}b\\n\\u{61c}c d");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use anyhow::bail;
+use control::words;
 use serde_json::Value;
 use serde_json::json;
 use tracing_subscriber::fmt::format::Writer;
@@ -267,14 +268,10 @@ fn now() -> String {
     time + " "
 }
 
-/// A name that others chose, in a line: what would begin another one, or tell a terminal what to
-/// do, is written as characters.
+/// A name that others chose, in a line: what would begin another one, tell a terminal what to do,
+/// or not be seen, is written as characters.
 pub(crate) fn on_one_line(name: &str) -> String {
-    let shown = name.chars().map(|letter| match letter.is_control() {
-        true => letter.escape_default().to_string(),
-        false => letter.to_string(),
-    });
-    shown.collect()
+    words::shown(name)
 }
 
 /// A table with left-aligned columns; the first row is the heading.

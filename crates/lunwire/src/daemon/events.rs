@@ -32,6 +32,7 @@ use anyhow::Result;
 use control::admin;
 use control::admin::EventKind;
 use control::admin::EventLevel;
+use control::words;
 use tracing::Level;
 use tracing::Metadata;
 use tracing::Subscriber;
@@ -295,10 +296,7 @@ impl Write for Bounded {
     fn write_str(&mut self, part: &str) -> fmt::Result {
         for letter in part.chars() {
             self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
-            // Some turn the direction of what follows.
-            let turns = matches!(letter, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-                | '\u{2066}'..='\u{2069}');
-            match letter.is_control() || turns {
+            match words::is_hidden(letter) {
                 true => self.text.extend(letter.escape_default()),
                 false => self.text.push(letter),
             }
