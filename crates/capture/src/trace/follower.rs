@@ -5,7 +5,7 @@
 //!   Deciding --its login says who it is--> Following | Ignoring
 //! ```
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -40,8 +40,12 @@ use crate::Side;
 /// What is kept of a login until it is known whether it is wanted, bytes.
 const HELD_BYTES_MAX: usize = 64 << 10;
 
-/// Tags of commands for one unit that are remembered: more than a session may have.
+/// Tags of commands for one unit that are remembered: more than a session may have. Where there are
+/// more, those there have ended without a word, as others reset the unit.
 const TAGS_MAX: usize = 64 << 10;
+
+/// Task management requests whose answers are awaited: more than anybody has under way.
+const ENDING_MAX: usize = 64;
 
 /// In a Login or Text PDU: the text goes on in the next one (RFC 7143 §11.10.3, §11.12.2).
 const CONTINUES: u8 = 0x40;
@@ -52,6 +56,19 @@ const TRANSITS_TO_FULL_FEATURE: u8 = 0x83;
 /// Where a Login PDU has the TSIH, and a response its status (RFC 7143 §11.12, §11.13).
 const TSIH_AT: usize = 14;
 const STATUS_CLASS_AT: usize = 36;
+
+/// In a Task Management Function Request (RFC 7143 §11.5): the function, and the task that it is
+/// about.
+const FUNCTION: u8 = 0x7f;
+const ABORT_TASK: u8 = 1;
+const ABORT_TASK_SET: u8 = 2;
+const CLEAR_TASK_SET: u8 = 4;
+const RESETS: std::ops::RangeInclusive<u8> = 5..=7;
+const REFERENCED_TAG_AT: usize = 20;
+
+/// Its response: done, or there is no such task any more (RFC 7143 §11.6.1).
+const RESPONSE_AT: usize = 2;
+const RESPONSES_OF_AN_END: std::ops::RangeInclusive<u8> = 0..=1;
 
 /// In a Data-In: S, status travels with it (RFC 7143 §11.7.3).
 const HAS_STATUS: u8 = 0x01;
@@ -80,7 +97,7 @@ pub struct Follower {
     /// Texts of Login Requests, until it is known who it is.
     names: Vec<u8>,
     /// Tags of what is for the unit that is wanted.
-    tags: HashSet<u32>,
+    tags: Tags,
     /// When it began; None: before us, or that has been told.
     begun: Option<Duration>,
 }
@@ -156,7 +173,7 @@ impl Follower {
             who: Who::default(),
             state: State::Deciding(Held::default()),
             names: Vec::new(),
-            tags: HashSet::new(),
+            tags: Tags::default(),
             begun: None,
         }
     }
@@ -342,28 +359,27 @@ impl Follower {
     /// Whether it is for the unit that is wanted, or for none, or that one is not wanted alone.
     fn is_for_unit(&mut self, from: Side, kept: &[u8]) -> bool {
         let Some(lun) = self.trace.terms().filter.lun else { return true };
-        let tag = long(kept, 16);
+        let tag = long(kept, 16).unwrap_or_default();
+        let flags = kept.get(1).copied().unwrap_or_default();
         match (from, opcode(kept)) {
-            (Side::Initiator, OPCODE_SCSI_COMMAND | OPCODE_TASK_MANAGEMENT_REQUEST) => {
+            (Side::Initiator, OPCODE_SCSI_COMMAND) => self.tags.begin(tag, is_lun(kept, lun)),
+            (Side::Initiator, OPCODE_TASK_MANAGEMENT_REQUEST) => {
                 let is_it = is_lun(kept, lun);
-                if is_it && self.tags.len() < TAGS_MAX {
-                    self.tags.extend(tag);
+                let about = long(kept, REFERENCED_TAG_AT).unwrap_or_default();
+                if is_it {
+                    self.tags.is_to_end(tag, flags & FUNCTION, about);
                 }
-                is_it
+                self.tags.begin(tag, is_it)
             }
-            (Side::Target, OPCODE_SCSI_RESPONSE | OPCODE_TASK_MANAGEMENT_RESPONSE) => {
-                tag.is_some_and(|tag| self.tags.remove(&tag))
+            (Side::Target, OPCODE_SCSI_RESPONSE) => self.tags.end(tag),
+            (Side::Target, OPCODE_TASK_MANAGEMENT_RESPONSE) => {
+                let response = kept.get(RESPONSE_AT).copied().unwrap_or_default();
+                self.tags.has_ended(tag, RESPONSES_OF_AN_END.contains(&response));
+                self.tags.end(tag)
             }
-            (Side::Target, OPCODE_DATA_IN) => {
-                let is_end = kept.get(1).is_some_and(|flags| flags & HAS_STATUS != 0);
-                tag.is_some_and(|tag| match is_end {
-                    true => self.tags.remove(&tag),
-                    false => self.tags.contains(&tag),
-                })
-            }
-            (Side::Initiator, OPCODE_DATA_OUT | OPCODE_SNACK) | (Side::Target, OPCODE_R2T) => {
-                tag.is_some_and(|tag| self.tags.contains(&tag))
-            }
+            (Side::Target, OPCODE_DATA_IN) if flags & HAS_STATUS != 0 => self.tags.end(tag),
+            (Side::Initiator, OPCODE_DATA_OUT | OPCODE_SNACK)
+            | (Side::Target, OPCODE_R2T | OPCODE_DATA_IN) => self.tags.has(tag),
             _ => true,
         }
     }
@@ -399,6 +415,70 @@ impl Follower {
         self.trace.push(time, &packet);
         let half = self.half(from);
         half.sequence = half.sequence.wrapping_add(u32::try_from(length).unwrap_or_default());
+    }
+}
+
+/// Tags of what is for the unit that is wanted, from the request to the last word about it.
+#[derive(Debug, Default)]
+struct Tags {
+    /// With how many there were before.
+    open: HashMap<u32, u64>,
+    begun: u64,
+    /// Tasks that are to end without a word, by the tag of the request that wants it.
+    ending: HashMap<u32, Ending>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Ending {
+    One(u32),
+    /// All that had begun before so many.
+    Before(u64),
+}
+
+impl Tags {
+    /// Whatever had the tag is over.
+    fn begin(&mut self, tag: u32, is_it: bool) -> bool {
+        if !is_it {
+            self.open.remove(&tag);
+            return false;
+        }
+        if self.open.len() >= TAGS_MAX {
+            self.open.clear();
+        }
+        self.open.insert(tag, self.begun);
+        self.begun += 1;
+        true
+    }
+
+    fn has(&self, tag: u32) -> bool {
+        self.open.contains_key(&tag)
+    }
+
+    /// Whether it was there.
+    fn end(&mut self, tag: u32) -> bool {
+        self.open.remove(&tag).is_some()
+    }
+
+    fn is_to_end(&mut self, tag: u32, function: u8, about: u32) {
+        let ending = match function {
+            ABORT_TASK => Ending::One(about),
+            ABORT_TASK_SET | CLEAR_TASK_SET => Ending::Before(self.begun),
+            function if RESETS.contains(&function) => Ending::Before(self.begun),
+            _ => return,
+        };
+        if self.ending.len() < ENDING_MAX {
+            self.ending.insert(tag, ending);
+        }
+    }
+
+    /// A request that wanted some to end was answered: `is_done` or not.
+    fn has_ended(&mut self, tag: u32, is_done: bool) {
+        match self.ending.remove(&tag).filter(|_| is_done) {
+            Some(Ending::One(about)) => drop(self.open.remove(&about)),
+            // The request itself has begun behind them.
+            Some(Ending::Before(begun)) => self.open.retain(|_, number| *number >= begun),
+            None => {}
+        }
     }
 }
 

@@ -157,6 +157,67 @@ fn one_unit_alone_with_what_belongs_to_its_commands() {
 }
 
 /// Opcodes of what came since the last call.
+/// Commands that end without a word: others may have their tags then.
+#[test]
+fn tags_of_aborted_commands_are_forgotten() {
+    const ABORT_TASK: u8 = 0x81;
+    const LUN_RESET: u8 = 0x85;
+    let unit = |lun: u8| [0, lun];
+    let command = |follower: &mut Follower, lun: u8, number: u32| {
+        let fields: &[(usize, &[u8])] = &[(8, &unit(lun)), (16, &number.to_be_bytes())];
+        follower.received(NOW, &pdu(0x01, 0xc1, fields, b""), NONE);
+    };
+    let answer = |follower: &mut Follower, number: u32| {
+        follower.sent_bytes(NOW, &pdu(0x21, 0x80, &[(16, &number.to_be_bytes())], b""), NONE);
+    };
+    let manage = |follower: &mut Follower, function: u8, number: u32, about: u32| {
+        let (number, about) = (number.to_be_bytes(), about.to_be_bytes());
+        let fields: &[(usize, &[u8])] = &[(8, &unit(3)), (16, &number), (20, &about)];
+        follower.received(NOW, &pdu(0x42, function, fields, b""), NONE);
+    };
+    let managed = |follower: &mut Follower, number: u32, response: u8| {
+        let fields: &[(usize, &[u8])] = &[(2, &[response]), (16, &number.to_be_bytes())];
+        follower.sent_bytes(NOW, &pdu(0x22, 0x80, fields, b""), NONE);
+    };
+    let trace = filtered(Filter { lun: Some(3), ..Filter::default() });
+    let mut follower = Follower::of_old(&trace, ends(), Some(Who::default()), 0).unwrap();
+    command(&mut follower, 3, 1);
+    command(&mut follower, 3, 2);
+    manage(&mut follower, ABORT_TASK, 10, 1);
+    // It was on its way already.
+    answer(&mut follower, 2);
+    managed(&mut follower, 10, 0);
+    assert_eq!(recorded(&trace), [0x01, 0x01, 0x42, 0x21, 0x22]);
+    answer(&mut follower, 1);
+    assert_eq!(recorded_again(&trace), [], "that command is over");
+    // What comes behind a reset is not ended by it; one that was refused ends nothing.
+    command(&mut follower, 3, 3);
+    manage(&mut follower, LUN_RESET, 11, 0);
+    command(&mut follower, 3, 4);
+    managed(&mut follower, 11, 0);
+    answer(&mut follower, 3);
+    answer(&mut follower, 4);
+    command(&mut follower, 3, 5);
+    manage(&mut follower, LUN_RESET, 12, 0);
+    managed(&mut follower, 12, 255);
+    answer(&mut follower, 5);
+    let seen = [0x01, 0x42, 0x01, 0x22, 0x21, 0x01, 0x42, 0x22, 0x21];
+    assert_eq!(recorded_again(&trace), seen);
+    // Another host has reset the unit: nothing tells it, and the tag is used again.
+    command(&mut follower, 3, 6);
+    command(&mut follower, 4, 6);
+    answer(&mut follower, 6);
+    assert_eq!(recorded_again(&trace), [0x01]);
+    // So it goes on: those of commands that are under way have room.
+    for number in 100..100 + 2 * u32::try_from(TAGS_MAX).unwrap() {
+        command(&mut follower, 3, number);
+    }
+    let last = 99 + 2 * u32::try_from(TAGS_MAX).unwrap();
+    drop(recorded_again(&trace));
+    answer(&mut follower, last);
+    assert_eq!(recorded_again(&trace), [0x21]);
+}
+
 fn recorded_again(trace: &Trace) -> Vec<u8> {
     let super::super::Taken::Records(records) = trace.take(Duration::ZERO) else {
         return Vec::new();
