@@ -323,11 +323,25 @@ impl Sink for File {
 }
 
 /// A file that may become a capture: new, and for its owner alone, or an old one, which stays as it
-/// was until [`Opened::emptied`].
+/// was until [`Opened::emptied`]. A new one goes when this is dropped before.
 #[derive(Debug)]
 pub struct Opened {
     file: File,
     path: String,
+    fresh: Fresh,
+}
+
+/// The name of a new file.
+#[derive(Debug)]
+struct Fresh(Option<PathBuf>);
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        if let Some(path) = self.0.take() {
+            // At worst it is there, and empty.
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 impl Opened {
@@ -336,7 +350,8 @@ impl Opened {
     /// # Errors
     /// If the system does not let us.
     pub fn emptied(self) -> Result<File, OpenError> {
-        let Self { mut file, path } = self;
+        let Self { mut file, path, mut fresh } = self;
+        fresh.0 = None;
         let empty = |file: &mut File| {
             if file.metadata()?.mode() & OTHERS != 0 {
                 file.set_permissions(Permissions::from_mode(0o600))?;
@@ -360,8 +375,16 @@ pub fn open(path: &Path) -> Result<Opened, OpenError> {
     let failed = |source| OpenError::File { path: name(), source };
     let mut options = OpenOptions::new();
     // Whoever is at the other end of a pipe is not waited for.
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let mut file = options.open(path).map_err(failed)?;
+    options.read(true).write(true).truncate(false).mode(0o600);
+    let opened = match options.clone().create_new(true).open(path) {
+        Ok(file) => Ok((file, Fresh(Some(path.to_owned())))),
+        // A link may lead to a place where nothing is yet.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            options.create(true).open(path).map(|file| (file, Fresh(None)))
+        }
+        Err(error) => Err(error),
+    };
+    let (mut file, fresh) = opened.map_err(failed)?;
     let facts = file.metadata().map_err(failed)?;
     if !facts.is_file() {
         return Err(OpenError::NoFile { path: name() });
@@ -378,7 +401,7 @@ pub fn open(path: &Path) -> Result<Opened, OpenError> {
             return Err(OpenError::Occupied { path: name() });
         }
     }
-    Ok(Opened { file, path: name() })
+    Ok(Opened { file, path: name(), fresh })
 }
 
 /// Keeps every other capture from the file, as long as it is open: two that write to it write over

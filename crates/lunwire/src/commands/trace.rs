@@ -88,7 +88,17 @@ fn order(options: &TraceOptions) -> Result<TraceOrder> {
     let data_bytes = match options.data.as_deref() {
         None => 0,
         Some("all") => target::TRACE_DATA_MAX as u64,
-        Some(text) => client::size("--data", text)?,
+        Some(text) => match client::size("--data", text)? {
+            bytes if bytes > target::TRACE_DATA_MAX as u64 => {
+                let most = target::TRACE_DATA_MAX;
+                return Err(client::usage(
+                    "--data",
+                    text,
+                    format_args!("{most} or less is right, or all"),
+                ));
+            }
+            bytes => bytes,
+        },
     };
     let time = options.time.as_deref().map(|text| client::time("--time", text)).transpose()?;
     let time_ms = time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));

@@ -57,8 +57,21 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Open {
+    /// Those that have a place, whether they have begun or not.
+    places: usize,
     traces: Vec<Trace>,
     is_over: bool,
+}
+
+/// One of the few that may go on at a time, until it is dropped.
+#[derive(Debug)]
+struct Place<'a>(&'a Traces);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.lock().places -= 1;
+        self.0.0.left.notify_all();
+    }
 }
 
 /// Ends them when it is dropped, and waits a moment for their readers.
@@ -72,11 +85,13 @@ impl Traces {
             Ok(terms) => terms,
             Err(message) => return answer(stream, &Reply::Error { message }),
         };
+        let place = match self.enter() {
+            Ok(place) => place,
+            Err(message) => return answer(stream, &Reply::Error { message }),
+        };
         let tracing = target.trace(terms);
         let trace = tracing.trace().clone();
-        if let Err(message) = self.enter(&trace) {
-            return answer(stream, &Reply::Error { message });
-        }
+        self.begin(&trace);
         let peer = rustix::net::sockopt::socket_peercred(stream);
         let (pid, user) =
             peer.map_or((0, 0), |peer| (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()));
@@ -87,7 +102,7 @@ impl Traces {
         let is_heard = pass_on(&trace, deadline, stream);
         drop(tracing);
         let figures = trace.figures();
-        let TraceTaken::Over(end) = drain(&trace) else { return self.leave(&trace) };
+        let TraceTaken::Over(end) = drain(&trace) else { return self.leave(&trace, place) };
         tracing::info!(pid, pdus = figures.pdus, lost = figures.lost, %end, "a trace is over");
         if is_heard {
             let (pdus, bytes, lost) = (figures.pdus, figures.bytes, figures.lost);
@@ -95,27 +110,36 @@ impl Traces {
             let last = Reply::Traced { pdus, bytes, lost, connections: figures.connections, end };
             let _ = say(stream, &[&0_u32.to_le_bytes()[..], &last.line()].concat());
         }
-        self.leave(&trace);
+        self.leave(&trace, place);
     }
 
-    fn enter(&self, trace: &Trace) -> Result<(), String> {
+    fn enter(&self) -> Result<Place<'_>, String> {
         let mut open = self.lock();
         if open.is_over {
             return Err("the daemon ends; try: again in a moment".to_owned());
         }
-        if open.traces.len() >= TRACES_MAX {
+        if open.places >= TRACES_MAX {
             return Err(format!(
                 "there are {TRACES_MAX} traces already, and no more at a time; try: again when \
                  one is over"
             ));
         }
-        open.traces.push(trace.clone());
-        Ok(())
+        open.places += 1;
+        Ok(Place(self))
     }
 
-    fn leave(&self, trace: &Trace) {
+    /// Who ends them all knows of it from now on.
+    fn begin(&self, trace: &Trace) {
+        let mut open = self.lock();
+        if open.is_over {
+            trace.stop(TraceEnd::Process);
+        }
+        open.traces.push(trace.clone());
+    }
+
+    fn leave(&self, trace: &Trace, place: Place<'_>) {
         self.lock().traces.retain(|one| !one.is(trace));
-        self.0.left.notify_all();
+        drop(place);
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -129,7 +153,7 @@ impl Drop for EndsTraces {
         open.is_over = true;
         open.traces.iter().for_each(|trace| trace.stop(TraceEnd::Process));
         let left = &self.0.0.left;
-        drop(left.wait_timeout_while(open, END_WAIT, |open| !open.traces.is_empty()));
+        drop(left.wait_timeout_while(open, END_WAIT, |open| open.places > 0));
     }
 }
 
@@ -139,6 +163,19 @@ fn terms(target: &Target, order: &TraceOrder) -> Result<TraceTerms, String> {
     let names = target.names();
     if let Some(name) = name.as_ref().filter(|name| !names.contains(name)) {
         return Err(format!("no target {}; try: lunwire status", output::on_one_line(name)));
+    }
+    if let Some(lun) = lun {
+        let named = |known: &&String| name.as_ref().is_none_or(|name| name == *known);
+        let mut units = names.iter().filter(named).filter_map(|name| target.units(name)).flatten();
+        if !units.any(|(number, _)| number == *lun) {
+            return Err(format!("no LUN {lun}; try: lunwire status"));
+        }
+    }
+    if *data_bytes > target::TRACE_DATA_MAX as u64 {
+        let most = target::TRACE_DATA_MAX;
+        return Err(format!(
+            "no record has room for {data_bytes} bytes of data; try: --data {most}"
+        ));
     }
     if let Some(tsih) = session {
         let figures = target.figures(LAST_WORDS);
@@ -153,7 +190,7 @@ fn terms(target: &Target, order: &TraceOrder) -> Result<TraceTerms, String> {
         tsih: *session,
         lun: *lun,
     };
-    let data_max = usize::try_from(*data_bytes).unwrap_or(usize::MAX).min(target::TRACE_DATA_MAX);
+    let data_max = usize::try_from(*data_bytes).unwrap_or(target::TRACE_DATA_MAX);
     Ok(TraceTerms { filter, data_max, limit: *limit_bytes })
 }
 

@@ -30,4 +30,5 @@ mod server;
 mod sharing;
 mod slow;
 mod terminals;
+mod traces;
 mod zeroes;
