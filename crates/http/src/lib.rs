@@ -25,6 +25,7 @@ mod metrics;
 mod orders;
 mod page;
 mod port;
+mod query;
 mod routes;
 mod streams;
 #[cfg(test)]

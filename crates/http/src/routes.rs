@@ -25,10 +25,10 @@ use crate::orders;
 use crate::orders::Refusal;
 use crate::page;
 use crate::page::File;
+use crate::query;
 use crate::streams;
 use crate::streams::Place;
 use crate::streams::Said;
-use crate::streams::Wanted;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
@@ -97,7 +97,11 @@ where
         return response(StatusCode::FORBIDDEN, TEXT, said.into());
     }
     if path == orders::PATH {
-        return match orders::of(looks, request).await {
+        let order = match query::nothing(request.uri().query()) {
+            Ok(()) => orders::of(looks, request).await,
+            Err(refusal) => Err(refusal),
+        };
+        return match order {
             Ok(order) => told(looks.order(order).await),
             Err(refusal) => refused(refusal),
         };
@@ -113,16 +117,22 @@ where
     }
     match page {
         Page::File(file) => response(StatusCode::OK, file.kind, file.text.into()),
-        Page::Description => response(StatusCode::OK, JSON, api::DESCRIPTION.into()),
-        Page::Stream => stream(looks, &request),
-        Page::Answer(Resource::Events) => match behind(request.uri().query()) {
-            Some(after) => told(looks.answer(Resource::Events, after).await),
-            None => {
-                let why = "after is the number of an event".to_owned();
-                refused(Refusal { status: StatusCode::BAD_REQUEST, why })
-            }
+        Page::Description => match query::nothing(request.uri().query()) {
+            Ok(()) => response(StatusCode::OK, JSON, api::DESCRIPTION.into()),
+            Err(refusal) => refused(refusal),
         },
-        Page::Answer(resource) => told(looks.answer(resource, 0).await),
+        Page::Stream => stream(looks, &request).unwrap_or_else(refused),
+        Page::Answer(resource) => {
+            let query = request.uri().query();
+            let after = match resource {
+                Resource::Events => query::after(query),
+                _ => query::nothing(query).map(|()| 0),
+            };
+            match after {
+                Ok(after) => told(looks.answer(resource, after).await),
+                Err(refusal) => refused(refusal),
+            }
+        }
         Page::Metrics => {
             let format = format(&request);
             match looks.now().await.page(format) {
@@ -157,12 +167,6 @@ fn is_of_another_site<B>(request: &Request<B>) -> bool {
     sites.any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"))
 }
 
-/// Behind which event those are to be that are asked for; None: that is no number.
-fn behind(query: Option<&str>) -> Option<u64> {
-    let mut pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
-    pairs.find(|(name, _)| *name == "after").map_or(Some(0), |(_, number)| number.parse().ok())
-}
-
 /// OpenMetrics, unless somebody wants the older format and does not know this one.
 fn format<B>(request: &Request<B>) -> Format {
     let accepted = request.headers().get_all(header::ACCEPT).into_iter();
@@ -184,22 +188,20 @@ fn told(Told { how, text }: Told) -> Response<Said> {
 }
 
 /// What is new from now on, and what has happened behind the last event that was heard of.
-fn stream<B>(looks: &Looks, request: &Request<B>) -> Response<Said> {
+fn stream<B>(looks: &Looks, request: &Request<B>) -> Result<Response<Said>, Refusal> {
     let kind = "text/event-stream";
+    let wanted = query::wanted(request.uri().query())?;
     if request.method() == Method::HEAD {
-        return response(StatusCode::OK, kind, Bytes::new());
+        return Ok(response(StatusCode::OK, kind, Bytes::new()));
     }
     let last = request.headers().get(LAST_EVENT).map(HeaderValue::as_bytes);
-    let wanted = match request.uri().query() {
-        Some("only=events") => Wanted::Events,
-        _ => Wanted::All,
-    };
     let Some(said) = looks.stream(wanted, Place::of(last.unwrap_or_default())) else {
-        return told(Told::nobody("there are enough streams; try: the other paths, now and then"));
+        let why = "there are enough streams; try: the other paths, now and then";
+        return Ok(told(Told::nobody(why)));
     };
     let mut response = response(StatusCode::OK, kind, Bytes::new());
     *response.body_mut() = said;
-    response
+    Ok(response)
 }
 
 /// What is to be otherwise about an order.

@@ -320,20 +320,39 @@ fn a_question_is_asked_once_for_all_who_ask_it() {
 
 /// Nobody has reactors asked more often than others do by a word that means nothing there.
 #[test]
-fn behind_which_event_is_a_matter_of_events_alone() {
+fn what_means_nothing_behind_a_path_is_refused() {
     let http = port();
     let clerk = Arc::new(Clerk::default());
     let target = Arc::new(target());
     http.serves(Arc::clone(&target), Arc::clone(&clerk) as Arc<dyn Desk>);
-    let begun = Instant::now();
-    for after in 0..50 {
-        assert_eq!(get(&http, &format!("/api/v1/sessions?after={after}")).0, 200);
+    let paths = ["status", "sessions", "load", "layers", "port-groups", "difference"];
+    let others = ["openapi.json", "orders"];
+    let after = "after=N is right here, with the number of an event";
+    let only = "only=events is right here";
+    let nothing = "nothing is right here behind a ?";
+    let mut wrong: Vec<(String, &str)> = Vec::new();
+    for path in paths.iter().chain(&others) {
+        for query in ["after=1", "only=events", "&", "x"] {
+            wrong.push((format!("{path}?{query}"), nothing));
+        }
     }
-    let windows = begun.elapsed().as_millis() / crate::limits::FRESH.as_millis() + 1;
-    let asked = clerk.asked.lock().unwrap().len();
-    assert!(asked as u128 <= windows, "{asked} in {windows}");
-    assert_eq!(get(&http, "/api/v1/sessions?after=x").0, 200);
-    assert_eq!(get(&http, "/api/v1/events?after=x").0, 400);
+    for query in ["only=bogus", "after=x", "after", "after=", "after=-1", "after=1&after=2", "b=1&"]
+    {
+        wrong.push((format!("events?{query}"), after));
+    }
+    for query in ["only=bogus", "only=", "only", "after=1", "only=events&only=events", "x"] {
+        wrong.push((format!("stream?{query}"), only));
+    }
+    for (path, right) in wrong {
+        let (status, said) = get(&http, &format!("/api/v1/{path}"));
+        assert_eq!(status, 400, "{path}: {said}");
+        assert!(said.contains(right) && said.starts_with("{\"reply\":\"error\""), "{path}: {said}");
+    }
+    assert!(clerk.asked.lock().unwrap().is_empty(), "nobody was asked");
+    for path in paths.iter().filter(|path| **path != "difference") {
+        assert_eq!(get(&http, &format!("/api/v1/{path}?")).0, 200, "{path}");
+    }
+    assert_eq!(get(&http, "/api/v1/events?after=7").0, 200);
     target.stop(Duration::ZERO).unwrap();
 }
 
