@@ -167,15 +167,36 @@ fn is_of_another_site<B>(request: &Request<B>) -> bool {
     sites.any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"))
 }
 
-/// OpenMetrics, unless somebody wants the older format and does not know this one.
+/// OpenMetrics, unless somebody would rather have the older format. Who takes neither gets it, too.
 fn format<B>(request: &Request<B>) -> Format {
     let accepted = request.headers().get_all(header::ACCEPT).into_iter();
     let accepted: Vec<&str> = accepted.filter_map(|value| value.to_str().ok()).collect();
-    let names = |kind: &str| accepted.iter().any(|value| value.contains(kind));
-    match !names("application/openmetrics-text") && names("text/plain") {
+    let new = quality(&accepted, ["application/openmetrics-text", "application/*", "*/*"]);
+    match new < quality(&accepted, ["text/plain", "text/*", "*/*"]) {
         true => Format::Prometheus,
         false => Format::OpenMetrics,
     }
+}
+
+/// How much somebody wants a kind of an answer, by the first of its names that he says (RFC 9110
+/// section 12.5.1).
+fn quality(accepted: &[&str], names: [&str; 3]) -> f32 {
+    let ranges = || accepted.iter().flat_map(|value| value.split(','));
+    let of_name = |name: &str| {
+        let said = ranges().filter_map(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            if !parts.next()?.eq_ignore_ascii_case(name) {
+                return None;
+            }
+            let weight = parts.filter_map(|part| part.split_once('='));
+            let mut weight = weight.filter(|(key, _)| key.trim().eq_ignore_ascii_case("q"));
+            let weight = weight.next().map_or(Some(1.0), |(_, weight)| weight.trim().parse().ok());
+            // What is no number weighs as if it were not said.
+            Some(weight.filter(|weight: &f32| weight.is_finite()).unwrap_or(1.0))
+        });
+        said.reduce(f32::max)
+    };
+    names.into_iter().find_map(of_name).unwrap_or(0.0)
 }
 
 fn told(Told { how, text }: Told) -> Response<Said> {

@@ -386,7 +386,17 @@ fn the_older_format_is_for_who_knows_no_other() {
     let old = page("text/plain;version=0.0.4;q=0.5");
     assert!(old.contains("content-type: text/plain; version=0.0.4") && !old.contains("# EOF"));
     let both = "application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5";
-    for accept in [both, "*/*", "text/html"] {
+    for accept in [
+        "text/plain, application/openmetrics-text;q=0",
+        "application/openmetrics-text;q=0.0, */*",
+        "text/*, application/*;q=0.2",
+        "TEXT/PLAIN;q=0.9, application/openmetrics-text;version=1.0.0; Q=0.1",
+    ] {
+        assert!(page(accept).contains("content-type: text/plain; version=0.0.4"), "{accept}");
+    }
+    let no_text = "application/openmetrics-text, text/plain;q=0";
+    let odd = "application/openmetrics-text;q=nan, text/plain;q=0.000";
+    for accept in [both, "*/*", "text/html", no_text, odd, "text/plain;q=0", ",;=,"] {
         let new = page(accept);
         assert!(new.contains("openmetrics-text; version=1.0.0"), "{accept}: {new}");
         assert!(new.ends_with("# EOF\n"), "{accept}: {new}");
