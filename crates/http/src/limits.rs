@@ -65,6 +65,10 @@ pub(crate) const STREAM_TICK: Duration = Duration::from_secs(1);
 /// let pass.
 pub(crate) const STREAM_KEEP_ALIVE: Duration = Duration::from_secs(15);
 
+/// How long a port that goes waits until its streams have taken their end: it fits into a buffer of
+/// whoever reads.
+pub(crate) const END_WAIT: Duration = Duration::from_millis(300);
+
 /// Logical units that are told of one by one.
 pub(crate) const LUNS_MAX: usize = 2048;
 

@@ -13,11 +13,13 @@ use target::Target;
 use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
+use tokio::time;
 
 use crate::api::Desk;
 use crate::connections;
 use crate::connections::Limits;
 use crate::limits::BLOCKING_MAX;
+use crate::limits::END_WAIT;
 use crate::limits::NICE;
 use crate::looks::Looks;
 use crate::streams;
@@ -134,8 +136,14 @@ impl Http {
             let _ = rustix::process::setpriority_process(None, NICE);
             let tasks = LocalSet::new();
             tasks.spawn_local(streams::tell(Arc::clone(&shared)));
-            tasks.spawn_local(connections::accept(socket, shared, limits));
-            let _ = tasks.block_on(&runtime, stopped);
+            let accepting = connections::accept(socket, Arc::clone(&shared), limits);
+            let accepting = tasks.spawn_local(accepting);
+            tasks.block_on(&runtime, async {
+                let _ = stopped.await;
+                // Who comes now comes to the process that listens there next.
+                accepting.abort();
+                let _ = time::timeout(END_WAIT, shared.streams().ended()).await;
+            });
             drop(tasks);
             // Who waits for a reactor is not waited for.
             runtime.shutdown_background();
@@ -163,6 +171,7 @@ impl Http {
 
 impl Drop for Http {
     fn drop(&mut self) {
+        self.looks.stops();
         if let Some((stop, thread)) = self.thread.take() {
             let _ = stop.send(());
             let _ = thread.join();

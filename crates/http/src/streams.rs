@@ -10,9 +10,12 @@ use std::cell::Cell;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
 use std::task::ready;
@@ -84,6 +87,32 @@ pub(crate) struct Streams {
     open: Mutex<Vec<Stream>>,
     /// One more is there.
     came: Notify,
+    bodies: Arc<Bodies>,
+}
+
+/// Answers that have not ended.
+#[derive(Debug, Default)]
+struct Bodies {
+    count: AtomicUsize,
+    left: Notify,
+}
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted(Arc<Bodies>);
+
+impl Counted {
+    fn new(bodies: &Arc<Bodies>) -> Self {
+        bodies.count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(bodies))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::Relaxed);
+        self.0.left.notify_one();
+    }
 }
 
 #[derive(Debug)]
@@ -122,13 +151,20 @@ impl Streams {
         stream.say(Bytes::from_static(FIRST));
         open.push(stream);
         self.came.notify_one();
-        Some(Said::Parts { from, taken: None })
+        Some(Said::Parts { from, taken: None, _counted: Counted::new(&self.bodies) })
     }
 
     /// All of them end.
     pub(crate) fn end(&self) {
         for mut stream in self.open().drain(..) {
             stream.say(Bytes::from_static(END));
+        }
+    }
+
+    /// Waits until all have been told so, or have gone.
+    pub(crate) async fn ended(&self) {
+        while self.bodies.count.load(Ordering::Relaxed) > 0 {
+            self.bodies.left.notified().await;
         }
     }
 
@@ -183,7 +219,7 @@ impl Streams {
 
 /// Tells them what is new, as long as the task is there. The daemon is asked for nothing while
 /// there are none.
-pub(crate) async fn tell(looks: std::sync::Arc<Looks>) {
+pub(crate) async fn tell(looks: Arc<Looks>) {
     let streams = looks.streams();
     let mut last = Bytes::new();
     loop {
@@ -225,6 +261,7 @@ pub(crate) enum Said {
         from: Receiver<Bytes>,
         /// When a part was taken.
         taken: Option<Rc<Cell<Instant>>>,
+        _counted: Counted,
     },
 }
 
@@ -251,7 +288,7 @@ impl Body for Said {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Self::Whole(whole) => Pin::new(whole).poll_frame(context),
-            Self::Parts { from, taken } => {
+            Self::Parts { from, taken, .. } => {
                 let part = ready!(from.poll_recv(context));
                 if let Some(taken) = taken {
                     taken.set(Instant::now());

@@ -64,6 +64,26 @@ fn what_is_new_is_told_until_the_daemon_stops() {
     target.stop(Duration::ZERO).unwrap();
 }
 
+/// Another process listens there next: this one goes at once.
+#[test]
+fn the_end_is_told_before_the_port_goes() {
+    for _ in 0..10 {
+        let http = port();
+        let mut streams: Vec<TcpStream> = (0..3).map(|_| begin(&http, PLAIN)).collect();
+        streams.iter_mut().for_each(|stream| drop(until(stream, "retry: ")));
+        let mut idle = connect(&http);
+        idle.write_all(b"GET /healthz HTTP/1.1\r\n").unwrap();
+        http.stops();
+        let begun = Instant::now();
+        drop(http);
+        assert!(begun.elapsed() < Duration::from_secs(2), "nobody else is waited for");
+        for stream in &mut streams {
+            until(stream, "event: end\ndata: {}\n\n");
+            assert!(rest(stream).len() <= 5, "the end of a chunked body at most");
+        }
+    }
+}
+
 /// Another daemon has counted so far.
 #[test]
 fn who_comes_from_another_daemon_hears_all() {
