@@ -71,13 +71,6 @@ impl Event {
     }
 }
 
-/// Whether a session or a connection that has ended for this reason has ended as it should.
-pub(crate) fn is_goodbye(reason: &str) -> bool {
-    const GOODBYES: [&str; 4] =
-        ["logout", "closed by the target", "dropped by the target", "session reinstatement"];
-    GOODBYES.contains(&reason)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

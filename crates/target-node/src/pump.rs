@@ -590,10 +590,10 @@ impl<P: Port> SessionView<'_, P> {
                 Some(Output::Detach { connection, task }) => self.detach_buf(connection, task),
                 Some(Output::Attach { connection, task }) => self.attach_buf(connection, task),
                 Some(Output::ConnectionClosed { connection, reason }) => {
-                    self.close_connection(connection, &reason);
+                    self.close_connection(connection, reason);
                 }
                 Some(Output::Closed { reason }) => {
-                    if self.close(&reason) {
+                    if self.close(reason) {
                         return Settled::Over;
                     }
                 }

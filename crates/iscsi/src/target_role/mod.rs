@@ -16,6 +16,7 @@
 
 mod admission;
 mod connection;
+mod ending;
 mod fence;
 mod leaving;
 mod limits;
@@ -43,6 +44,7 @@ pub use admission::Admission;
 pub use admission::AdmissionRequest;
 pub use admission::Authentication;
 pub use admission::Redirection;
+pub use ending::Ending;
 pub use logged_in::LoggedIn;
 pub use login::Login;
 pub use login::LoginOutput;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a session gives, and the queue in which it waits to be taken.
 
+use super::ending::Ending;
 use super::names::ConnectionId;
 use crate::datamover::Op;
 use crate::datamover::TaskId;
@@ -52,14 +53,13 @@ pub enum Output {
     ConnectionClosed {
         /// Names it for the last time: the id may be given to another.
         connection: ConnectionId,
-        /// For the log: lower case, no full stop.
-        reason: String,
+        /// Why.
+        reason: Ending,
     },
     /// The session is over (logout, failure, timeout): drop it when its connections are closed.
-    /// Text for the log.
     Closed {
-        /// Lower case, no full stop.
-        reason: String,
+        /// Why.
+        reason: Ending,
     },
 }
 

@@ -555,7 +555,7 @@ impl Driver {
                     self.session.handle_event(OWN, event, &[], &[], self.now);
                 }
                 Output::Reserve { task, .. } => self.session.reserved(*task, self.room),
-                Output::Closed { reason } => self.closed = Some(reason.clone()),
+                Output::Closed { reason } => self.closed = Some(reason.to_string()),
                 _ => {}
             }
             if let Output::Indication(Indication::Command(command)) = output {

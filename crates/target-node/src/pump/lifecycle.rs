@@ -10,6 +10,7 @@ use clock::Instant;
 use engine::Port;
 use engine::wheel::Timers;
 use iscsi::target_role::ConnectionId;
+use iscsi::target_role::Ending;
 use store::IoResult;
 
 use super::Connection;
@@ -41,7 +42,6 @@ use super::waiting::Waiting;
 use crate::answers::Inbox;
 use crate::catalogue::Way;
 use crate::events::Event;
-use crate::events::is_goodbye;
 use crate::figures::Holdings;
 use crate::figures::Traffic;
 use crate::stopwatch::Stopwatch;
@@ -256,7 +256,7 @@ impl<P: Port> Pump<P> {
         view.session.waiters.push(waiter);
         view.context.tally.visits.reinstated_sessions += 1;
         let connections = view.session.connections.clone();
-        if view.close("session reinstatement") {
+        if view.close(Ending::Reinstated) {
             self.vacate(key);
         }
         for connection in connections {
@@ -343,12 +343,13 @@ impl<P: Port> ConnectionView<'_, P> {
 
 impl<P: Port> SessionView<'_, P> {
     /// A connection has left a session that goes on.
-    pub(super) fn close_connection(&mut self, id: ConnectionId, reason: &str) {
+    pub(super) fn close_connection(&mut self, id: ConnectionId, reason: Ending) {
         let session = &*self.session;
         let peer = session.connection(self.connections, id);
         let peer = peer.map_or(session.peer, |(_, connection)| connection.peer);
         let (initiator, tsih) = (&session.login.initiator, session.tsih.0);
-        match is_goodbye(reason) {
+        let (is_orderly, reason) = (reason.is_orderly(), &*reason.to_string());
+        match is_orderly {
             true => tracing::info!(
                 name: Event::Logout.name(), %peer, initiator, tsih, reason, "connection closed"
             ),
@@ -366,7 +367,7 @@ impl<P: Port> SessionView<'_, P> {
 
     /// The session is over: its connections close. True if its place is free; else it is when no
     /// store work of it is left.
-    pub(super) fn close(&mut self, reason: &str) -> bool {
+    pub(super) fn close(&mut self, reason: Ending) -> bool {
         let session = &mut *self.session;
         if session.closed {
             return false;
@@ -447,11 +448,12 @@ impl<P: Port> SessionView<'_, P> {
 
 impl Session {
     /// For the log.
-    fn tell_end(&self, reason: &str) {
+    fn tell_end(&self, reason: Ending) {
         let (initiator, tsih, commands) = (&self.login.initiator, self.tsih.0, self.commands);
         let peer = self.peer;
         let target = self.login.target.as_deref().unwrap_or("(discovery)");
-        match is_goodbye(reason) {
+        let (is_orderly, reason) = (reason.is_orderly(), &*reason.to_string());
+        match is_orderly {
             true => tracing::info!(
                 name: Event::Logout.name(), %peer, initiator, target, tsih, commands, reason,
                 "session closed"

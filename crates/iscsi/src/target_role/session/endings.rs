@@ -6,12 +6,11 @@ use super::State;
 use crate::datamover::Op;
 use crate::service::Indication;
 use crate::target_role::connection::Connection;
+use crate::target_role::ending::Ending;
 use crate::target_role::names::ConnectionId;
 use crate::target_role::output::Output;
 use crate::target_role::parameters::Parameters;
 use crate::violation::Violation;
-use alloc::string::String;
-use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::time::Duration;
 use wire::iscsi::AsyncMessage;
@@ -38,7 +37,7 @@ impl Session {
             State::LogoutRequested { .. } | State::LoggedOut | State::Closed => return,
         }
         if self.is_discovery() || self.connections.count() == 0 {
-            return self.end(String::from("closed by the target"));
+            return self.end(Ending::Closed);
         }
         self.state = State::LogoutRequested { deadline };
         let all: Vec<ConnectionId> = self.connections.iter().map(Connection::id).collect();
@@ -50,7 +49,7 @@ impl Session {
     /// Says that the session will be dropped (async event 3) and terminates it.
     pub fn drop_session(&mut self) {
         if self.state == State::LoggedOut {
-            return self.close(String::from("dropped by the target"));
+            return self.close(Ending::Dropped);
         }
         if self.is_closed() {
             return;
@@ -58,7 +57,7 @@ impl Session {
         if !self.is_discovery() {
             self.announce_session_drop();
         }
-        self.end(String::from("dropped by the target"));
+        self.end(Ending::Dropped);
     }
 
     /// TARGET COLD RESET ends the sessions of its target: as [`drop_session`](Self::drop_session),
@@ -73,7 +72,7 @@ impl Session {
         if !self.is_discovery() {
             self.announce_session_drop();
         }
-        self.end(violation.to_string());
+        self.end(Ending::Violation(violation));
     }
 
     fn announce_session_drop(&mut self) {
@@ -118,7 +117,7 @@ impl Session {
 
     /// Ends the session as if by itself: tasks silently (RFC 7143 §7.6), then the nexus, then the
     /// transport.
-    pub(super) fn end(&mut self, reason: String) {
+    pub(super) fn end(&mut self, reason: Ending) {
         self.lose_nexus();
         self.close(reason);
     }
@@ -129,7 +128,7 @@ impl Session {
         self.outputs.push(Output::Indication(Indication::NexusLost));
     }
 
-    pub(super) fn close(&mut self, reason: String) {
+    pub(super) fn close(&mut self, reason: Ending) {
         self.logouts.clear();
         for connection in core::mem::take(&mut self.connections).iter() {
             self.outputs.push(Output::Op(connection.id(), Op::Terminate));

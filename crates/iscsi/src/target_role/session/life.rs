@@ -13,6 +13,7 @@ use crate::datamover::Rdma;
 use crate::datamover::TaskId;
 use crate::serial::Serial;
 use crate::target_role::connection::Connection;
+use crate::target_role::ending::Ending;
 use crate::target_role::leaving::Leaving;
 use crate::target_role::limits;
 use crate::target_role::logged_in::LoggedIn;
@@ -20,8 +21,6 @@ use crate::target_role::names::ConnectionId;
 use crate::target_role::output::Output;
 use crate::target_role::task::Task;
 use crate::violation::Violation;
-use alloc::string::String;
-use alloc::string::ToString;
 use alloc::vec::Vec;
 use clock::Instant;
 use core::time::Duration;
@@ -62,7 +61,7 @@ impl Session {
             return;
         }
         self.clear_connection(id, Leaving::Recoverable);
-        self.remove_connection(id, String::from("connection reinstatement"));
+        self.remove_connection(id, Ending::Replaced);
         if self.connections.count() == 0 {
             let wait = self.retention().max(limits::REPLACEMENT_WAIT);
             self.state = State::Failed { deadline: self.now + wait };
@@ -123,7 +122,7 @@ impl Session {
         if self.state == State::LoggedOut {
             return self.lose_logged_out(connection);
         }
-        self.lose(connection, String::from("connection lost"));
+        self.lose(connection, Ending::Lost);
     }
 
     /// Ends the connection because of `violation`, and says so (async event 2): on another one if
@@ -136,11 +135,11 @@ impl Session {
         {
             self.announce_connection_drop(id, cid);
         }
-        self.lose(id, violation.to_string());
+        self.lose(id, Ending::Violation(violation));
     }
 
     /// A connection is gone without a logout: the others tell of it (RFC 7143 §7.1.4.3).
-    fn lose(&mut self, id: ConnectionId, reason: String) {
+    fn lose(&mut self, id: ConnectionId, reason: Ending) {
         let Some(cid) = self.connections.get(id).map(Connection::cid) else { return };
         let retained = self.state == State::Active && !self.is_discovery();
         let last = self.connections.count() == 1;
@@ -177,7 +176,7 @@ impl Session {
             return;
         }
         if matches!(self.state, State::Failed { .. }) {
-            return self.end(String::from("session timeout"));
+            return self.end(Ending::Timeout);
         }
         let all: Vec<ConnectionId> = self.connections().map(|(id, _)| id).collect();
         for id in all {
@@ -200,7 +199,7 @@ impl Session {
     }
 
     /// Takes a cleared connection out: it closes once all that was said on it has left.
-    pub(super) fn remove_connection(&mut self, id: ConnectionId, reason: String) {
+    pub(super) fn remove_connection(&mut self, id: ConnectionId, reason: Ending) {
         if self.connections.remove(id).is_none() {
             return;
         }

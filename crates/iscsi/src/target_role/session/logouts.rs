@@ -4,6 +4,7 @@
 use super::Session;
 use super::State;
 use crate::service::Indication;
+use crate::target_role::ending::Ending;
 use crate::target_role::leaving::Leaving;
 use crate::target_role::logout;
 use crate::target_role::logout::Answer;
@@ -12,7 +13,6 @@ use crate::target_role::logout::Logout;
 use crate::target_role::logout::Standing;
 use crate::target_role::names::ConnectionId;
 use crate::target_role::pdu::Pdu;
-use alloc::string::String;
 use alloc::vec::Vec;
 use wire::iscsi::Itt;
 use wire::iscsi::LogoutRequest;
@@ -58,7 +58,7 @@ impl Session {
             Some(leaving) => self.finish_close(logout, leaving),
             None => {
                 self.send_logout_response(logout.connection, logout.itt, Answer::Closed, (0, 0));
-                self.close(String::from("logout"));
+                self.close(Ending::Logout);
             }
         }
         self.settle();
@@ -69,9 +69,9 @@ impl Session {
     pub(super) fn lose_logged_out(&mut self, id: ConnectionId) {
         self.logouts.forget_connection(id);
         if self.logouts.is_empty() {
-            self.close(String::from("connection lost"));
+            self.close(Ending::Lost);
         } else {
-            self.remove_connection(id, String::from("connection lost"));
+            self.remove_connection(id, Ending::Lost);
         }
     }
 
@@ -89,7 +89,7 @@ impl Session {
             self.log_out_lost(request.cid, request.exp_stat_sn);
         }
         if closing != own {
-            self.remove_connection(closing, String::from("logout"));
+            self.remove_connection(closing, Ending::Logout);
         } else if let Some(connection) = self.connections.present_mut(own) {
             connection.log_out();
         }
@@ -137,7 +137,7 @@ impl Session {
         let times = if recoverable { self.recovery_times() } else { (0, 0) };
         self.send_logout_response(connection, itt, Answer::Closed, times);
         if logged_out {
-            self.remove_connection(connection, String::from("logout"));
+            self.remove_connection(connection, Ending::Logout);
         }
         if self.connections.count() > 0 {
             return;
@@ -146,7 +146,7 @@ impl Session {
         let until = if recoverable { Some(self.now + self.retention()) } else { waited_for };
         match until {
             Some(deadline) => self.state = State::Failed { deadline },
-            None => self.end(String::from("logout")),
+            None => self.end(Ending::Logout),
         }
     }
 
