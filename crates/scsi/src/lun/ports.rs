@@ -60,6 +60,8 @@ pub struct ReservationsShown {
     pub registrants: usize,
     /// What kind of persistent reservation there is.
     pub kind: Option<Type>,
+    /// There is one of RESERVE(6) or RESERVE(10), which is no persistent one.
+    pub legacy: bool,
     /// The initiator port that holds it, unless all registrants do.
     pub holder: Option<String>,
 }
@@ -146,10 +148,12 @@ impl LogicalUnit {
         let registry = &self.reservations.lock().registry;
         let held = registry.reservation.as_ref();
         let holder = held.filter(|held| !held.kind.is_of_all_registrants());
+        let holder = registry.legacy.as_ref().or_else(|| holder.map(|held| &held.holder));
         ReservationsShown {
             registrants: registry.registrants.len(),
             kind: held.map(|held| held.kind),
-            holder: holder.map(|held| held.holder.initiator.clone()),
+            legacy: registry.legacy.is_some(),
+            holder: holder.map(|holder| holder.initiator.clone()),
         }
     }
 

@@ -4,6 +4,7 @@
 
 use engine::Port;
 use iscsi::datamover::TaskId;
+use scsi::ReservationsShown;
 use wire::iscsi::Cdb;
 use wire::scsi::opcode::Opcode;
 use wire::scsi::persistent::Type;
@@ -26,8 +27,23 @@ impl Reserving {
     pub(super) fn of(cdb: &Cdb) -> Option<Self> {
         let [opcode, action, ..] = cdb.bytes;
         let opcode = Opcode(opcode);
-        let is_one = opcode == Opcode::PERSISTENT_RESERVE_OUT;
-        is_one.then_some(Self { opcode, action: action & 0x1f })
+        match opcode {
+            Opcode::PERSISTENT_RESERVE_OUT => Some(Self { opcode, action: action & 0x1f }),
+            Opcode::RESERVE_6 | Opcode::RESERVE_10 | Opcode::RELEASE_6 | Opcode::RELEASE_10 => {
+                Some(Self { opcode, action: 0 })
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it has done anything, now that these are there: RESERVE and RELEASE of registrants
+    /// (CRH), and RELEASE of what others hold, end well and do nothing (SPC-2 §7.16).
+    const fn changes(self, shown: &ReservationsShown) -> bool {
+        match self.opcode {
+            Opcode::RESERVE_6 | Opcode::RESERVE_10 => shown.legacy,
+            Opcode::RELEASE_6 | Opcode::RELEASE_10 => !shown.legacy && shown.registrants == 0,
+            _ => true,
+        }
     }
 
     fn name(self) -> &'static str {
@@ -60,6 +76,9 @@ impl<P: Port> SessionView<'_, P> {
         let (target, lun) =
             scene(&self.context.shared, nexus, session.login.target.as_deref()).place(Some(unit));
         let shown = unit.reservations_shown();
+        if !reserving.changes(&shown) {
+            return;
+        }
         tracing::info!(
             name: Event::Reservation.name(),
             %peer,
@@ -68,7 +87,7 @@ impl<P: Port> SessionView<'_, P> {
             target,
             lun,
             action = reserving.name(),
-            mode = shown.kind.map_or("none", words),
+            mode = shown.kind.map_or(if shown.legacy { "exclusive" } else { "none" }, words),
             holder = shown.holder,
             registered = shown.registrants,
             "reservations changed"
