@@ -249,6 +249,10 @@ fn an_initiator_has_as_many_sessions_as_it_may_have() {
             let first = session(server);
             let _second = session(server);
             LoginPlan::new().expect_refused(server.connect(), 0x0302);
+            let answers = server.target().figures(SOON).answers;
+            let limited: u64 = answers.iter().map(|figures| figures.visits.limited).sum();
+            let refused = answers.iter().filter_map(|figures| figures.visits.refused.get(&0x0302));
+            assert_eq!((limited, refused.sum::<u64>()), (1, 1), "not for want of room");
             first.leave();
             let since = Instant::now();
             while server.target().sessions().len() > 1 {

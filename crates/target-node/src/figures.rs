@@ -61,6 +61,8 @@ pub struct Visits {
     pub logins: u64,
     /// Logins that were refused, by status (RFC 7143 §11.13.5).
     pub refused: BTreeMap<u16, u64>,
+    /// Of those with status 0302 the ones that a limit of sessions has refused.
+    pub limited: u64,
     /// Connections that ended before their login did, without a status.
     pub closed_early: u64,
     /// Connections of sessions that ended by an error of the network.

@@ -68,13 +68,22 @@ pub(super) fn encode(serving: &Serving, encoder: &mut DescriptorEncoder<'_>) -> 
     let rows: Vec<_> = each.clone().map(|(reactor, visits)| (vec![reactor], visits)).collect();
     EACH.encode(encoder, &rows)?;
     let refused = each.flat_map(|(reactor, visits)| {
-        visits.refused.iter().map(move |(status, count)| {
-            let labels = vec![reactor.clone(), format!("{status:04x}"), reason(*status).into()];
-            (labels, *count)
+        let rows = visits.refused.iter().flat_map(|(status, count)| {
+            // Who was refused by a limit got the status of those for whom there was no room.
+            let limited = if *status == OUT_OF_RESOURCES { visits.limited } else { 0 };
+            let by_limit = (limited > 0).then_some((*status, "limit of sessions", limited));
+            let others = (*status, reason(*status), count.saturating_sub(limited));
+            let others = Some(others).filter(|(_, _, count)| *count > 0);
+            others.into_iter().chain(by_limit)
+        });
+        rows.map(move |(status, reason, count)| {
+            (vec![reactor.clone(), format!("{status:04x}"), reason.to_owned()], count)
         })
     });
     REFUSED.encode(encoder, &refused.collect::<Vec<_>>())
 }
+
+const OUT_OF_RESOURCES: u16 = 0x0302;
 
 /// What a status says (RFC 7143 §11.13.5).
 const fn reason(status: u16) -> &'static str {
@@ -93,7 +102,7 @@ const fn reason(status: u16) -> &'static str {
         0x020b => "invalid during login",
         0x0300 => "target error",
         0x0301 => "service unavailable",
-        0x0302 => "out of resources",
+        OUT_OF_RESOURCES => "out of resources",
         _ => "initiator error",
     }
 }

@@ -83,6 +83,8 @@ pub(super) struct LoginPhase {
     user: Option<String>,
     /// The place that this login has taken in the registry.
     claimed: Option<Tsih>,
+    /// It has none, since a limit lets its initiator have so many sessions.
+    limited: Option<usize>,
     /// The CID that it wants to join with.
     pub(super) cid: Cid,
     /// The session here that this login wants to join, or the status that it gets once it has
@@ -207,6 +209,7 @@ impl<P: Port> Pump<P> {
             settings: None,
             user: None,
             claimed: None,
+            limited: None,
             cid: Cid(0),
             joins: None,
         };
@@ -347,7 +350,9 @@ impl<P: Port> Pump<P> {
                 }
                 Some(LoginOutput::Failed { status, reason }) => {
                     view.tell_failure(status, &reason);
-                    view.context.tally.visits.note_failure(status);
+                    let visits = &mut view.context.tally.visits;
+                    visits.note_failure(status);
+                    visits.limited += u64::from(view.login.limited.is_some());
                     self.abandon_login(key);
                 }
             }
@@ -394,8 +399,13 @@ impl<P: Port> LoginView<'_, P> {
             Some(status) => {
                 let status = format_args!("{status:04x}");
                 let (initiator, target) = self.login.asked();
+                let limit = self.login.limited;
+                let reason = match limit {
+                    Some(_) => "a limit lets the initiator have no more sessions",
+                    None => reason,
+                };
                 tracing::warn!(
-                    name: Event::Refusal.name(), %peer, initiator, target, status, reason,
+                    name: Event::Refusal.name(), %peer, initiator, target, status, limit, reason,
                     "login refused"
                 );
             }
@@ -472,7 +482,11 @@ impl<P: Port> LoginView<'_, P> {
                 login.claimed = Some(tsih);
                 login.machine.establish(Ok(tsih));
             }
-            Claim::Exhausted | Claim::TooMany => login.machine.establish(Err(OUT_OF_RESOURCES)),
+            Claim::Exhausted => login.machine.establish(Err(OUT_OF_RESOURCES)),
+            Claim::TooMany => {
+                login.limited = most;
+                login.machine.establish(Err(OUT_OF_RESOURCES));
+            }
             Claim::Foreign => login.machine.establish(Err(AUTHENTICATION_FAILURE)),
             Claim::Occupied(home) => {
                 let (tsih, reactor, connection) = (home.tsih, *here, self.key);
