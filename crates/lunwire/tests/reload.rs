@@ -668,6 +668,9 @@ fn limits_are_what_the_file_and_orders_say() {
     daemon.good(&["limit", "set", "--lun", "3", "--iops", "9"]);
     daemon.good(&["lun", "remove", "3"]);
     assert_eq!(shown(), "no limits\n");
+    let none = format!("LUN 0 of {name} has no limit; try: lunwire limit");
+    daemon.fails(&["limit", "lift", "--lun", "0"], &[&none]);
+    daemon.fails(&["limit", "lift", "--initiator", "*"], &["each initiator of"]);
     assert!(!daemon.good(&["dump"]).contains("limit"));
     daemon.good(&["lun", "add", "memory:1M", "--number", "3"]);
     assert_eq!(shown(), "no limits\n");

@@ -33,6 +33,7 @@ use store::spec::Spec;
 use target::Answered;
 use target::Event;
 use target::Found;
+use target::LimitSnapshot;
 use target::LunSnapshot;
 use target::NewImage;
 use target::NewLun;
@@ -323,7 +324,11 @@ impl Shared {
         let name = self.name_of(name).map_err(|error| output::chain(&error))?;
         let limit = limits::of_order(&self.target, &name, of, most)?;
         let of = plan::limit::shown(&limit.of);
+        let is_it = |known: &LimitSnapshot| known.target == name && known.limit.of == limit.of;
         match most {
+            (None, None, None) if !self.target.limits().iter().any(is_it) => {
+                return Err(format!("{of} of {name} has no limit; try: lunwire limit"));
+            }
             (None, None, None) => tracing::info!(
                 name: Event::Limit.name(), target = name, of, "limited no more"
             ),
