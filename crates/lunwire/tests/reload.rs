@@ -649,7 +649,10 @@ fn limits_are_what_the_file_and_orders_say() {
     daemon.good(&["limit", "set", "--initiator", "*", "--bandwidth", "1M", "--sessions", "3"]);
     daemon.good(&["limit", "set", "--lun", "0", "--iops", "30"]);
     let (status, differs, _) = daemon.run(&["diff"]);
-    let wanted = format!("~ limits of {name}: LUN 0, each initiator\n");
+    let wanted = format!(
+        "~ limits of {name}: LUN 0: 30 IOPS -> 20 IOPS, each initiator: 1 MiB/s and 3 sessions -> \
+         none\n"
+    );
     assert_eq!((status, differs), (1, wanted));
     let dumped = daemon.good(&["dump"]);
     let wanted = "[[target.limit]]\nlun = 0\niops = 30\n\n[[target.limit]]\ninitiator = \"*\"\n\
@@ -662,15 +665,15 @@ fn limits_are_what_the_file_and_orders_say() {
     assert!(daemon.good(&["dump"]).contains("iops = 20 # few"));
     daemon.good(&["limit", "lift", "--lun", "0"]);
     assert_eq!(shown(), "no limits\n");
+    let none = format!("LUN 0 of {name} has no limit; try: lunwire limit");
+    daemon.fails(&["limit", "lift", "--lun", "0"], &[&none]);
+    daemon.fails(&["limit", "lift", "--initiator", "*"], &["each initiator of"]);
     assert!(!daemon.good(&["dump"]).contains("limit"));
     // That of a disk which goes goes with it.
     daemon.good(&["lun", "add", "memory:1M", "--number", "3"]);
     daemon.good(&["limit", "set", "--lun", "3", "--iops", "9"]);
     daemon.good(&["lun", "remove", "3"]);
     assert_eq!(shown(), "no limits\n");
-    let none = format!("LUN 0 of {name} has no limit; try: lunwire limit");
-    daemon.fails(&["limit", "lift", "--lun", "0"], &[&none]);
-    daemon.fails(&["limit", "lift", "--initiator", "*"], &["each initiator of"]);
     assert!(!daemon.good(&["dump"]).contains("limit"));
     daemon.good(&["lun", "add", "memory:1M", "--number", "3"]);
     assert_eq!(shown(), "no limits\n");

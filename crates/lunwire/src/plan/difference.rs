@@ -11,6 +11,7 @@ use scsi::AccessState;
 use scsi::Explicit;
 use scsi::PortGroup;
 use target::Limit;
+use target::Limited;
 use target::Portal;
 
 use super::Draft;
@@ -292,16 +293,23 @@ impl<'a> Difference<'a> {
     }
 }
 
-/// What is limited otherwise.
+/// What is limited otherwise, from what to what.
 fn limited(old: &DraftTarget, new: &DraftTarget) -> Vec<String> {
     let (old, new) = (&old.limits, &new.limits);
-    let of_one = |limits: &'_ [Limit], others: &'_ [Limit]| -> Vec<String> {
-        let other = limits.iter().filter(|limit| !others.contains(limit));
-        other.map(|limit| limit::shown(&limit.of)).collect()
+    let find = |limits: &'_ [Limit], of: &Limited| -> Option<Limit> {
+        limits.iter().find(|limit| limit.of == *of).cloned()
     };
-    let mut all = of_one(new, old);
-    all.extend(of_one(old, new).into_iter().filter(|of| !all.contains(of)).collect::<Vec<_>>());
-    all
+    let gone = old.iter().filter(|limit| find(new, &limit.of).is_none());
+    let all = new.iter().chain(gone).map(|limit| &limit.of);
+    let changed = all.map(|of| (of, find(old, of), find(new, of)));
+    let changed = changed.filter(|(_, before, after)| before != after);
+    let words =
+        |limit: Option<Limit>| limit.map_or_else(|| "none".to_owned(), |it| limit::most(&it));
+    changed
+        .map(|(of, before, after)| {
+            format!("{}: {} -> {}", limit::shown(of), words(before), words(after))
+        })
+        .collect()
 }
 
 /// Whether target port groups are the same, whatever their states.

@@ -9,6 +9,8 @@ use anyhow::Result;
 use control::admin;
 use control::config;
 use control::config::Source;
+use control::units;
+use control::words;
 use store::spec::Exactly;
 use store::spec::parse_bytes;
 use target::Limit;
@@ -161,6 +163,15 @@ pub(crate) fn shown(of: &Limited) -> String {
         Limited::Initiator(name) => format!("initiator {name}"),
         Limited::EachInitiator => "each initiator".to_owned(),
     }
+}
+
+/// How much that may have, in words.
+pub(crate) fn most(limit: &Limit) -> String {
+    let iops = limit.operations.map(|count| format!("{count} IOPS"));
+    let bandwidth = limit.bytes.map(|bytes| format!("{}/s", units::bytes(bytes.get())));
+    let sessions = limit.sessions.map(|count| words::count(count, "session"));
+    let all: Vec<String> = iops.into_iter().chain(bandwidth).chain(sessions).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(" and ") }
 }
 
 /// The same as it is written down: LUN, initiator.
