@@ -284,8 +284,12 @@ pub(crate) fn sessions(options: &AdminOptions) -> Result<()> {
             output::line(format!("  connection {cid}: {peer} at {portal}{transport}"));
             connection.rdma.iter().for_each(|rdma| output::line(rdma_shown(rdma)));
         }
+        let held = match session.held {
+            0 => String::new(),
+            held => format!(", {held} of them held by limits"),
+        };
         output::line(format!(
-            "  ISID {}, age {} s, reactor {}, {} ({} under way), {} read, {} written",
+            "  ISID {}, age {} s, reactor {}, {} ({} under way{held}), {} read, {} written",
             session.isid,
             session.age_s,
             session.reactor,
