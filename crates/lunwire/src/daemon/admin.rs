@@ -752,7 +752,7 @@ fn read_answer(
 }
 
 /// Why nobody can be asked at `path`, and what to do.
-fn unreachable(path: &Path, error: std::io::Error) -> anyhow::Error {
+pub(super) fn unreachable(path: &Path, error: std::io::Error) -> anyhow::Error {
     let daemon = path.display();
     let what = match error.kind() {
         ErrorKind::PermissionDenied => {

@@ -84,7 +84,7 @@ pub(crate) fn begin(draft: &mut Draft) -> Result<Entry> {
             tracing::info!("--take-over: no daemon at {at}: a start like any other");
             return Ok(Entry::default());
         }
-        Err(error) => return Err(anyhow!(error).context(format!("--take-over: {at}"))),
+        Err(error) => return Err(admin::unreachable(&path, error).context("--take-over")),
     };
     let taken = take(draft, &path, stream);
     let taken = taken.with_context(|| format!("cannot take over the daemon at {at}"))?;
