@@ -15,8 +15,10 @@
 //! ```
 
 use serde::Deserialize;
+use serde::Deserializer;
 use serde::Serialize;
 
+use super::Events;
 use super::Limit;
 use super::NewLun;
 
@@ -119,6 +121,15 @@ pub struct Carried {
     pub states: Vec<CarriedState>,
     /// Reservations that are not to outlive a loss of power.
     pub reservations: Vec<CarriedReservations>,
+    /// What has happened until then: the next process counts on. None where it is not understood:
+    /// other versions may have other events.
+    #[serde(default, deserialize_with = "if_understood", skip_serializing_if = "Option::is_none")]
+    pub events: Option<Events>,
+}
+
+fn if_understood<'de, D: Deserializer<'de>>(of: D) -> Result<Option<Events>, D::Error> {
+    let value = serde_json::Value::deserialize(of)?;
+    Ok(serde_json::from_value(value).ok())
 }
 
 /// The state of a target port group of one disk.

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire events`: what has happened at a running daemon, and what happens.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::Result;
 use control::admin::Event;
+use control::admin::EventKind;
 use control::admin::EventLevel;
 use control::admin::Events;
 use control::admin::Reply;
@@ -18,15 +21,22 @@ use crate::output;
 /// Between two looks at what is new.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// How long a daemon that has answered once may give no answer: another one takes over, and hosts
+/// are asked to log out first.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Shows the events there are, and those that come.
 pub(crate) fn run(options: &EventsOptions) -> Result<()> {
     let socket = options.admin.daemon.control_socket.as_deref();
     let (mut after, mut since, mut left_out) = (options.after, None, 0);
     loop {
-        let mut told = ask(socket, after)?;
-        // Another process serves, and counts from 1.
+        let mut told = match since {
+            None => ask(socket, after)?,
+            Some(_) => ask_again(socket, after)?,
+        };
         if since.is_some_and(|since| since != told.since_ms) {
-            (told, left_out) = (ask(socket, 0)?, 0);
+            output::warn("another daemon answers now, which counts from 1");
+            (told, left_out) = (ask_again(socket, 0)?, 0);
         }
         let is_first = since.replace(told.since_ms).is_none();
         after = told.last;
@@ -34,6 +44,10 @@ pub(crate) fn run(options: &EventsOptions) -> Result<()> {
         let is_told = |event: &Event| {
             options.kind.is_empty() || options.kind.iter().any(|kind| kind == event.kind.word())
         };
+        // It is what they come from that changes, whatever they are.
+        let hidden = told.events.iter().filter(|event| !is_told(event));
+        let hidden = hidden.filter(|event| event.kind == EventKind::TakeOver && !is_first);
+        hidden.for_each(|event| output::warn(line(event)));
         told.events.retain(is_told);
         if options.admin.json {
             if !told.events.is_empty() || is_first {
@@ -63,6 +77,26 @@ fn ask(socket: Option<&Path>, after: u64) -> Result<Events> {
         Reply::Events(told) => Ok(told),
         _ => Err(admin::unexpected(socket)),
     }
+}
+
+/// The same, of a daemon that may be just handing over.
+fn ask_again(socket: Option<&Path>, after: u64) -> Result<Events> {
+    let begun = Instant::now();
+    loop {
+        match ask(socket, after) {
+            Err(error) if !is_gone(&error) && begun.elapsed() < PATIENCE => {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// Nobody listens there.
+fn is_gone(error: &anyhow::Error) -> bool {
+    let kinds = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    let mut kinds = kinds.map(std::io::Error::kind);
+    kinds.any(|kind| matches!(kind, ErrorKind::NotFound | ErrorKind::ConnectionRefused))
 }
 
 /// An event as a line: when, what, and about whom.
@@ -110,7 +144,6 @@ fn utc(time_ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use control::admin::EventKind;
 
     #[test]
     fn times_are_those_of_the_calendar() {

@@ -127,7 +127,11 @@ fn serve(
         true => {
             // What is wrong is told while the other one serves.
             tokens_of(&draft)?;
-            taking::begin(&mut draft).map_err(|error| sandbox.hint(error))?
+            let mut entry = taking::begin(&mut draft).map_err(|error| sandbox.hint(error))?;
+            if let Some(before) = entry.carried.events.take() {
+                events.carry_on(before);
+            }
+            entry
         }
         false => entry_of_manager(&draft),
     };
@@ -304,7 +308,7 @@ impl Daemon<'_> {
         let draft = configuration.take_draft();
         drop(configuration);
         let stopped = target.stop(GRACE);
-        let carried = giving::carried(&target, &draft);
+        let mut carried = giving::carried(&target, &draft);
         let left = closed_elsewhere();
         // Their locks go with them.
         let patience = Instant::now() + CLOSE_PATIENCE;
@@ -315,6 +319,7 @@ impl Daemon<'_> {
         finish_capture(capture);
         let seconds = output::rounded(begun.elapsed().as_secs_f64());
         tracing::info!(pid, seconds, "all is closed");
+        carried.events = Some(self.events.all());
         let is_stopped = || self.ends.try_recv().is_ok_and(|end| matches!(end, End::Asked));
         match handing.release(&carried, is_stopped) {
             Handed::Over => {
@@ -332,6 +337,7 @@ impl Daemon<'_> {
                     "another process has not taken over: serving again"
                 );
                 let sockets = handing.sockets;
+                carried.events = None;
                 let watchdog = manager::watchdog_time();
                 let entry = Entry { sockets, carried, watchdog, before: Before::default() };
                 Ok(Some(Box::new((draft, entry))))

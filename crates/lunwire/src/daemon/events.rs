@@ -25,6 +25,7 @@ use std::sync::mpsc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
+use std::time::Instant;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
@@ -63,6 +64,10 @@ const TEXT_MAX: usize = 256;
 /// Further fields of an event.
 const DETAILS_MAX: usize = 16;
 
+/// How long what was told just now may take to be among the others.
+const SETTLE_MAX: Duration = Duration::from_secs(1);
+const SETTLE_PAUSE: Duration = Duration::from_millis(2);
+
 /// How often who is quiet is forgotten.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
@@ -72,8 +77,10 @@ pub(crate) struct Events(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    since_ms: u64,
+    since_ms: AtomicU64,
     kept: Mutex<Kept>,
+    /// Those that were handed to the thread.
+    told: AtomicU64,
     left_out: AtomicU64,
 }
 
@@ -81,6 +88,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Kept {
     last: u64,
+    /// Those that the thread has taken.
+    taken: u64,
     forgotten: u64,
     kinds: HashMap<EventKind, VecDeque<Entry>>,
 }
@@ -90,6 +99,22 @@ struct Entry {
     /// Who made it: his address, or his name, or a disk; nobody for what is ours.
     whom: String,
     event: admin::Event,
+}
+
+impl Entry {
+    fn of(event: admin::Event) -> Self {
+        // Each connection has another port.
+        let address = event.peer.as_ref().map(|peer| match peer.parse::<SocketAddr>() {
+            Ok(address) => address.ip().to_string(),
+            Err(_) => peer.clone(),
+        });
+        let disk = || {
+            let disk = event.details.iter().find(|(name, _)| name == "disk");
+            disk.map(|(_, value)| value.clone())
+        };
+        let whom = address.or_else(|| event.initiator.clone()).or_else(disk).unwrap_or_default();
+        Self { whom, event }
+    }
 }
 
 impl Events {
@@ -106,7 +131,9 @@ impl Events {
             let next = queue.recv_timeout(SWEEP_EVERY);
             let is_last = matches!(next, Err(RecvTimeoutError::Disconnected));
             if let Ok(entry) = next {
-                keeper.kept().keep(entry);
+                let mut kept = keeper.kept();
+                kept.keep(entry);
+                kept.taken += 1;
             }
             let left_out = windows.take_left_out().iter().map(|left| left.lines).sum();
             keeper.0.left_out.fetch_add(left_out, Ordering::Relaxed);
@@ -124,8 +151,8 @@ impl Events {
     }
 
     fn new() -> Self {
-        let (since_ms, left_out) = (now_ms(), AtomicU64::new(0));
-        Self(Arc::new(Shared { since_ms, kept: Mutex::default(), left_out }))
+        let (since_ms, told, left_out) = (now_ms().into(), 0.into(), 0.into());
+        Self(Arc::new(Shared { since_ms, kept: Mutex::default(), told, left_out }))
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -135,16 +162,50 @@ impl Events {
 
     /// Those behind the one with the number `after`.
     pub(crate) fn after(&self, after: u64) -> admin::Events {
+        self.told(after, TOLD_MAX)
+    }
+
+    /// All of them, with what was told just now, for the process that serves next.
+    pub(crate) fn all(&self) -> admin::Events {
+        let patience = Instant::now() + SETTLE_MAX;
+        while self.kept().taken < self.0.told.load(Ordering::SeqCst) && Instant::now() < patience {
+            std::thread::sleep(SETTLE_PAUSE);
+        }
+        self.told(0, usize::MAX)
+    }
+
+    /// Goes on with those of the process before, which it has not told of anybody since; what this
+    /// one has told comes behind them. Nobody has asked for any yet.
+    pub(crate) fn carry_on(&self, before: admin::Events) {
+        let admin::Events { since_ms, events, last, forgotten, left_out, .. } = before;
+        let mut kept = self.kept();
+        let ours = std::mem::take(&mut *kept);
+        for event in events {
+            kept.last = event.number.saturating_sub(1);
+            kept.keep(Entry::of(event));
+        }
+        kept.last = kept.last.max(last);
+        kept.forgotten = forgotten;
+        let mut own: Vec<Entry> = ours.kinds.into_values().flatten().collect();
+        own.sort_unstable_by_key(|entry| entry.event.number);
+        own.into_iter().for_each(|entry| kept.keep(entry));
+        kept.taken = ours.taken;
+        self.0.since_ms.store(since_ms, Ordering::Relaxed);
+        self.0.left_out.fetch_add(left_out, Ordering::Relaxed);
+    }
+
+    fn told(&self, after: u64, most: usize) -> admin::Events {
         let left_out = self.0.left_out.load(Ordering::Relaxed);
         let kept = self.kept();
         let all = kept.kinds.values().flatten().map(|entry| &entry.event);
         let mut events: Vec<&admin::Event> = all.filter(|event| event.number > after).collect();
         events.sort_unstable_by_key(|event| event.number);
-        let more = events.len() > TOLD_MAX;
-        events.truncate(TOLD_MAX);
+        let more = events.len() > most;
+        events.truncate(most);
         let last = events.last().map_or(kept.last, |event| event.number);
         let events = events.into_iter().cloned().collect();
-        let (since_ms, forgotten) = (self.0.since_ms, kept.forgotten);
+        let since_ms = self.0.since_ms.load(Ordering::Relaxed);
+        let forgotten = kept.forgotten;
         admin::Events { since_ms, events, last, more, forgotten, left_out }
     }
 }
@@ -206,8 +267,11 @@ impl<S: Subscriber> Layer<S> for Teller {
         };
         let mut reading = Reading::new(kind, level);
         event.record(&mut reading);
-        if self.told.try_send(reading.entry()).is_err() {
-            self.events.0.left_out.fetch_add(1, Ordering::Relaxed);
+        let shared = &self.events.0;
+        shared.told.fetch_add(1, Ordering::SeqCst);
+        if self.told.try_send(Entry::of(reading.event)).is_err() {
+            shared.told.fetch_sub(1, Ordering::SeqCst);
+            shared.left_out.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -215,7 +279,6 @@ impl<S: Subscriber> Layer<S> for Teller {
 /// Reads the fields of a line.
 struct Reading {
     event: admin::Event,
-    disk: Option<String>,
 }
 
 impl Reading {
@@ -233,18 +296,7 @@ impl Reading {
             lun: None,
             details: Vec::new(),
         };
-        Self { event, disk: None }
-    }
-
-    fn entry(self) -> Entry {
-        let Self { event, disk } = self;
-        // Each connection has another port.
-        let address = event.peer.as_ref().map(|peer| match peer.parse::<SocketAddr>() {
-            Ok(address) => address.ip().to_string(),
-            Err(_) => peer.clone(),
-        });
-        let whom = address.or_else(|| event.initiator.clone()).or(disk).unwrap_or_default();
-        Entry { whom, event }
+        Self { event }
     }
 
     fn take(&mut self, name: &str, value: &dyn fmt::Display) {
@@ -257,9 +309,6 @@ impl Reading {
             "tsih" => self.event.tsih = text.parse().ok(),
             "lun" => self.event.lun = text.parse().ok(),
             name => {
-                if name == "disk" {
-                    self.disk = Some(text.clone());
-                }
                 if self.event.details.len() < DETAILS_MAX {
                     self.event.details.push((name.to_owned(), text));
                 }
@@ -318,7 +367,44 @@ mod tests {
     fn of(kind: EventKind, whom: &str) -> Entry {
         let mut reading = Reading::new(kind, EventLevel::Info);
         reading.event.peer = Some(whom.to_owned());
-        reading.entry()
+        Entry::of(reading.event)
+    }
+
+    /// Who follows them hears of the last ones of the process before, and none twice.
+    #[test]
+    fn another_process_counts_on() {
+        let before = Events::new();
+        for number in 0..600 {
+            before.kept().keep(of(EventKind::Login, &format!("192.0.2.{}:1", number % 200)));
+        }
+        before.kept().keep(of(EventKind::Logout, "192.0.2.1:1"));
+        let now = Events::new();
+        now.kept().keep(of(EventKind::TakeOver, ""));
+        now.carry_on(before.all());
+        let (all, wanted) = (now.all(), before.all());
+        assert_eq!((all.since_ms, all.forgotten), (wanted.since_ms, 600 - KEPT_MAX as u64));
+        assert_eq!(all.events[..KEPT_MAX + 1], wanted.events[..]);
+        let [.., last, ours] = &all.events[..] else { panic!("{all:?}") };
+        assert_eq!((last.number, last.kind), (601, EventKind::Logout));
+        assert_eq!((ours.number, ours.kind, all.last), (602, EventKind::TakeOver, 602));
+        now.kept().keep(of(EventKind::Login, "192.0.2.1:1"));
+        assert_eq!(now.after(602).events.len(), 1);
+        // It had none.
+        let none = Events::new();
+        none.carry_on(admin::Events::default());
+        assert_eq!(none.after(0), admin::Events::default());
+    }
+
+    #[test]
+    fn what_was_told_just_now_is_among_all() {
+        let (events, layer) = Events::start().expect("a thread");
+        let subscriber = tracing_subscriber::registry().with(layer);
+        tracing::subscriber::with_default(subscriber, || {
+            for number in 1..50_u64 {
+                tracing::info!(name: target::Event::Change.name(), number, "changed");
+                assert_eq!(events.all().last, number);
+            }
+        });
     }
 
     #[test]
@@ -364,7 +450,7 @@ mod tests {
             tracing::warn!(file = %"x".repeat(1000), "odd");
             tracing::warn!(name: LEFT_OUT, "some lines");
         });
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         let said = loop {
             let said = events.after(0);
             if said.events.len() >= 2 || begun.elapsed() > Duration::from_secs(20) {
@@ -394,7 +480,7 @@ mod tests {
                 tracing::warn!(name: target::Event::Abort.name(), peer = "192.0.2.1:1", "abort");
             }
         });
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         while events.after(0).left_out < 990 && begun.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(5));
         }
