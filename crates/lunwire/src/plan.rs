@@ -24,6 +24,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -150,6 +152,8 @@ pub(crate) struct Draft {
     as_read: Vec<(String, u16, String)>,
     /// Its limits then, by target.
     limits_as_read: Vec<(String, Vec<Limit>)>,
+    /// Disks that were opened by it.
+    opened: Arc<AtomicU64>,
 }
 
 /// What a configuration has of iSER.
@@ -208,6 +212,7 @@ impl Draft {
             accounts: Accounts::default(),
             as_read: Vec::new(),
             limits_as_read: Vec::new(),
+            opened: Arc::default(),
         }
     }
 
@@ -516,6 +521,11 @@ impl Draft {
         portals.chain(default.into_iter().filter(|_| self.listen.is_empty())).collect()
     }
 
+    /// How many disks it has opened, for who asks while it does.
+    pub(crate) const fn opened(&self) -> &Arc<AtomicU64> {
+        &self.opened
+    }
+
     /// Opens the stores.
     pub(crate) fn open(&self) -> Result<Opened> {
         let state_folder = self.state_dir.as_deref().map(StateFolder::take).transpose()?;
@@ -579,6 +589,7 @@ impl Draft {
                     served_already(error, before.chain(labelled(&target.name, &luns)))
                 })?;
                 luns.push((lun.number, Arc::new(unit)));
+                self.opened.fetch_add(1, Ordering::Relaxed);
             }
             nodes.push(target.node(luns));
         }

@@ -10,6 +10,7 @@
 //!  |                                    | disks are closed, locks given up
 //!  | <------------------ Word::Released |
 //!  | opens the disks                    |
+//!  | Word::Opening -------------------> | again and again: silence is taken for an end
 //!  | Word::Serving -------------------> | which ends; with Failed, or when the next one hangs up,
 //!  |                                    | it opens the disks again
 //! ```
@@ -50,6 +51,10 @@ pub struct Offer {
     /// The time of the service manager's watchdog, microseconds.
     #[serde(default)]
     pub watchdog_us: Option<u64>,
+    /// How long the next process may say nothing while it opens disks, milliseconds. None: this one
+    /// understands no word of that.
+    #[serde(default)]
+    pub silence_ms: Option<u64>,
 }
 
 /// A socket that somebody listens at.
@@ -105,6 +110,11 @@ pub enum Word {
     Take,
     /// All disks are closed.
     Released(Carried),
+    /// The next process still opens disks.
+    Opening {
+        /// So many are open.
+        disks: u64,
+    },
     /// The next process serves.
     Serving,
     /// The next process, or the one before, cannot.

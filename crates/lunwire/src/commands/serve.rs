@@ -200,6 +200,7 @@ impl Daemon<'_> {
         let tokens = tokens_of(&draft)?;
         let there = sockets.http.map(|(_, socket)| socket);
         let http = draft.http.map(|address| http_at(address, there, tokens)).transpose()?;
+        entry.before.opening(draft.opened())?;
         let mut plan = draft.open().map_err(|error| sandbox.hint(error))?;
         // An old one is replaced when it is no disk, and nothing is wrong with those there are.
         let capture = match draft.capture.as_ref().map(captured).transpose() {

@@ -29,6 +29,7 @@ mod secrets;
 mod server;
 mod sharing;
 mod slow;
+mod takeovers;
 mod terminals;
 mod traces;
 mod zeroes;

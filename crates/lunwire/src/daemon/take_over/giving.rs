@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
@@ -37,6 +38,12 @@ const TAKE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long disks may be closed and nobody serves them: clusters take their time to open.
 const SERVE_PATIENCE: Duration = Duration::from_secs(300);
+
+/// How long the next process may say nothing meanwhile: it says how far it is five times as often.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// How long it may open one disk.
+const DISK_MAX: Duration = Duration::from_secs(120);
 
 /// Between two looks at what else is wanted of this process meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
@@ -120,6 +127,7 @@ fn prepare(
         removed,
         limits: configuration.ordered_limits(),
         watchdog_us: manager::watchdog_time().and_then(|time| time.as_micros().try_into().ok()),
+        silence_ms: SILENCE_MAX.as_millis().try_into().ok(),
     };
     Ok((offer, closed))
 }
@@ -182,11 +190,12 @@ impl Handing {
         if let Err(error) = self.talk.say(&Word::Released(carried.clone())) {
             return Handed::Back(anyhow!(error).context("it does not listen").to_string());
         }
-        let mut looks = 0;
+        let mut patience = Patience::new(Instant::now());
         loop {
             match self.talk.hear(LOOK) {
                 Ok(Word::Serving) => return Handed::Over,
                 Ok(Word::Failed { message }) => return Handed::Back(message),
+                Ok(Word::Opening { disks }) => patience.hear(Instant::now(), disks),
                 Ok(_) => return Handed::Back("it is not understood".to_owned()),
                 Err(Unheard::Silent) => {}
                 Err(error) => return Handed::Back(error.to_string()),
@@ -194,12 +203,51 @@ impl Handing {
             if is_stopped() {
                 return Handed::Stopped;
             }
-            looks += 1;
-            if LOOK * looks > SERVE_PATIENCE {
-                let seconds = SERVE_PATIENCE.as_secs();
-                return Handed::Back(format!("it does not serve within {seconds} s"));
+            if let Some(why) = patience.end(Instant::now()) {
+                return Handed::Back(why);
             }
         }
+    }
+}
+
+/// With a process that opens disks.
+#[derive(Debug)]
+struct Patience {
+    begun: Instant,
+    /// When it has said something.
+    heard: Instant,
+    /// When it had opened one more.
+    moved: Instant,
+    disks: u64,
+}
+
+impl Patience {
+    const fn new(now: Instant) -> Self {
+        Self { begun: now, heard: now, moved: now, disks: 0 }
+    }
+
+    fn hear(&mut self, now: Instant, disks: u64) {
+        self.heard = now;
+        if disks > self.disks {
+            (self.moved, self.disks) = (now, disks);
+        }
+    }
+
+    /// Why it has come to its end, if so.
+    fn end(&self, now: Instant) -> Option<String> {
+        let is_over = |since: Instant, most: Duration| now.duration_since(since) > most;
+        let within =
+            |what: &str, most: Duration| Some(format!("{what} within {} s", most.as_secs()));
+        if is_over(self.heard, SILENCE_MAX) {
+            return within("it says nothing", SILENCE_MAX);
+        }
+        if is_over(self.moved, DISK_MAX) {
+            return within("it opens no disk", DISK_MAX);
+        }
+        if is_over(self.begun, SERVE_PATIENCE) {
+            return within("it does not serve", SERVE_PATIENCE);
+        }
+        None
     }
 }
 
@@ -219,4 +267,37 @@ pub(crate) fn all_sockets(
     let http = http.map(|(address, fd)| Ok::<_, std::io::Error>((address, copy(fd)?)));
     let control = control.map(copy);
     Ok(Sockets { portals, http: http.transpose()?, control: control.transpose()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Ends after so many seconds, of a process that says at each one what `said` gives.
+    fn ends(said: impl Fn(u32) -> Option<u64>) -> (u32, String) {
+        let begun = Instant::now();
+        let mut patience = Patience::new(begun);
+        for second in 0..1000 {
+            let now = begun + SECOND * second;
+            if let Some(why) = patience.end(now) {
+                return (second, why);
+            }
+            if let Some(disks) = said(second) {
+                patience.hear(now, disks);
+            }
+        }
+        panic!("it has no end");
+    }
+
+    #[test]
+    fn who_opens_disks_has_time_and_who_says_nothing_has_none() {
+        assert_eq!(ends(|_| None), (11, "it says nothing within 10 s".into()));
+        let slow = |second: u32| Some(u64::from(second / 100));
+        assert_eq!(ends(slow), (301, "it does not serve within 300 s".into()));
+        assert_eq!(ends(|_| Some(3)), (121, "it opens no disk within 120 s".into()));
+        let dies = |second: u32| (second < 50).then(|| second.into());
+        assert_eq!(ends(dies).0, 60);
+    }
 }

@@ -6,11 +6,13 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
-use anyhow::anyhow;
 use anyhow::bail;
 use control::admin::Carried;
 use control::admin::Offer;
@@ -24,6 +26,7 @@ use super::sockets::Sockets;
 use super::talk::Talk;
 use super::talk::Unheard;
 use crate::daemon::admin;
+use crate::daemon::periodic::Periodic;
 use crate::plan::Draft;
 use crate::ports;
 
@@ -32,6 +35,9 @@ const OFFER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long it may take to close its disks: one of Ceph may wait for its cluster.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(120);
+
+/// How often this process says how far it is in the time that it may be silent.
+const WORDS_IN_SILENCE: u32 = 5;
 
 /// With what a process begins to serve.
 #[derive(Debug, Default)]
@@ -46,12 +52,31 @@ pub(crate) struct Entry {
 
 /// The process before.
 #[derive(Debug, Default)]
-pub(crate) struct Before(Option<Talk>);
+pub(crate) struct Before {
+    talk: Option<Talk>,
+    /// How long it may hear nothing.
+    silence: Option<Duration>,
+    /// Tells it how far this one is.
+    telling: Option<Periodic>,
+}
 
 impl Before {
+    /// This process opens disks: `opened` counts them.
+    pub(crate) fn opening(&mut self, opened: &Arc<AtomicU64>) -> Result<()> {
+        let Some((talk, silence)) = self.talk.as_ref().zip(self.silence) else { return Ok(()) };
+        let (talk, opened) = (talk.teller()?, Arc::clone(opened));
+        let tell = move || {
+            // That it is gone is noticed when this one serves.
+            let _ = talk.say(&Word::Opening { disks: opened.load(Ordering::Relaxed) });
+        };
+        self.telling = Some(Periodic::start("opening", silence / WORDS_IN_SILENCE, tell)?);
+        Ok(())
+    }
+
     /// This process serves.
     pub(crate) fn serving(&mut self) {
-        let Some(talk) = self.0.take() else { return };
+        self.telling = None;
+        let Some(talk) = self.talk.take() else { return };
         if let Err(error) = talk.say(&Word::Serving) {
             // The disks are ours all the same, by their locks.
             tracing::warn!("the process before is gone: {error}");
@@ -60,7 +85,8 @@ impl Before {
 
     /// It cannot, and has closed all that it had opened.
     pub(crate) fn failed(&mut self, why: &anyhow::Error) {
-        if let Some(talk) = self.0.take() {
+        self.telling = None;
+        if let Some(talk) = self.talk.take() {
             let _ = talk.say(&Word::Failed { message: crate::output::chain(why) });
         }
     }
@@ -150,7 +176,9 @@ fn take(draft: &mut Draft, path: &Path, stream: UnixStream) -> Result<Option<Ent
         Err(error) => return Err(error.into()),
     };
     let watchdog = offer.watchdog_us.map(Duration::from_micros);
-    Ok(Some(Entry { sockets, carried, watchdog, before: Before(Some(talk)) }))
+    let silence = offer.silence_ms.map(Duration::from_millis);
+    let before = Before { talk: Some(talk), silence, telling: None };
+    Ok(Some(Entry { sockets, carried, watchdog, before }))
 }
 
 /// Looks at the configuration once more, with what orders have changed.

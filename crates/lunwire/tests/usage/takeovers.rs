@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Processes that want to serve next, and do not.
+
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use std::time::Instant;
+
+use super::support::Daemon;
+use super::support::good;
+use super::support::lunwire;
+
+/// What a process says that is to serve next, up to where the disks are its own.
+fn take(daemon: &Daemon) -> (UnixStream, BufReader<UnixStream>) {
+    let mut stream = UnixStream::connect(&daemon.socket).unwrap();
+    let mut lines = BufReader::new(stream.try_clone().unwrap());
+    let mut say = |word: &str| writeln!(stream, "{word}").unwrap();
+    let mut hear = |word: &str| {
+        let mut line = String::new();
+        while line.trim().is_empty() {
+            line.clear();
+            assert_ne!(lines.read_line(&mut line).unwrap(), 0, "it hangs up before {word}");
+        }
+        assert!(line.contains(word), "{word}: {line}");
+    };
+    say(r#"{"request":"take-over","protocol":1,"version":"0.0.0"}"#);
+    hear(r#""reply":"offer""#);
+    say(r#"{"word":"take"}"#);
+    hear(r#""word":"released""#);
+    (stream, lines)
+}
+
+#[test]
+fn who_takes_and_says_nothing_does_not_keep_disks_from_hosts() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = format!("file:{},size=1M", folder.path().join("disk").display());
+    let daemon = Daemon::start(folder.path(), &[&disk], &[]);
+    let (mut stream, _lines) = take(&daemon);
+    // It opens disks for longer than one may say nothing.
+    let begun = Instant::now();
+    for disks in 1..=6 {
+        std::thread::sleep(Duration::from_secs(2));
+        writeln!(stream, r#"{{"word":"opening","disks":{disks}}}"#).unwrap();
+    }
+    // And is stopped, or hangs.
+    let silent = Instant::now();
+    while !lunwire(&["inspect", &daemon.urls[0]]).status.success() {
+        assert!(silent.elapsed() < Duration::from_secs(30), "nobody serves");
+    }
+    assert!(begun.elapsed() > Duration::from_secs(12));
+    let told = good(&["events", "--control-socket", &daemon.socket]);
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("another process has not taken over: serving again"), "{told}");
+    assert!(told.contains("it says nothing within 10 s"), "{told}");
+}
