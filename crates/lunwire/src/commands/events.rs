@@ -13,6 +13,7 @@ use control::admin::EventLevel;
 use control::admin::Events;
 use control::admin::Reply;
 use control::admin::Request;
+use control::words;
 
 use crate::args::EventsOptions;
 use crate::daemon::admin;
@@ -39,6 +40,13 @@ pub(crate) fn run(options: &EventsOptions) -> Result<()> {
             (told, left_out) = (ask_again(socket, 0)?, 0);
         }
         let is_first = since.replace(told.since_ms).is_none();
+        let missed = missed(after, &told);
+        if !is_first && missed > 0 {
+            let counted = words::count(missed, "event");
+            output::warn(format_args!(
+                "{counted} missed: they were forgotten before they were read"
+            ));
+        }
         after = told.last;
         let more = told.more;
         let is_told = |event: &Event| {
@@ -77,6 +85,11 @@ fn ask(socket: Option<&Path>, after: u64) -> Result<Events> {
         Reply::Events(told) => Ok(told),
         _ => Err(admin::unexpected(socket)),
     }
+}
+
+/// How many came behind the one with the number `after` and are kept no more.
+fn missed(after: u64, told: &Events) -> u64 {
+    told.last.saturating_sub(after).saturating_sub(told.events.len() as u64)
 }
 
 /// The same, of a daemon that may be just handing over.
