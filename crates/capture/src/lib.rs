@@ -11,6 +11,8 @@ mod file;
 mod tap;
 mod trace;
 
+use std::time::Duration;
+
 pub use file::Capture;
 pub use file::End;
 pub use file::Figures;
@@ -30,3 +32,9 @@ pub use trace::Trace;
 pub use trace::TraceEnd;
 pub use trace::TraceFigures;
 pub use trace::Who;
+
+/// The number before the first byte of a connection that begins then: with another one between the
+/// same ends it is no other's continuation.
+fn first_sequence(now: Duration) -> u32 {
+    u32::try_from(now.as_micros() & u128::from(u32::MAX)).unwrap_or_default()
+}

@@ -10,6 +10,7 @@ use wire::pcap::SEGMENT_LEN_MAX;
 use wire::pcap::Segment;
 
 use crate::Capture;
+use crate::first_sequence;
 
 /// Which side of the connection the process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +53,8 @@ impl Tap {
         (ours, theirs): (SocketAddr, SocketAddr),
         now: Duration,
     ) -> Option<Self> {
-        let half = |from| Half { from, sequence: 0, is_over: false };
+        let sequence = first_sequence(now);
+        let half = |from| Half { from, sequence, is_over: false };
         let (ours, theirs) = (half(ours), half(theirs));
         let (capture, scratch) = (capture.clone(), Vec::new());
         let mut tap = Self { capture, ours, theirs, time: now, scratch };

@@ -36,6 +36,7 @@ use super::cutter::Piece;
 use super::cutter::kept_of;
 use super::mask::Mask;
 use crate::Side;
+use crate::first_sequence;
 
 /// What is kept of a login until it is known whether it is wanted, bytes.
 const HELD_BYTES_MAX: usize = 64 << 10;
@@ -132,7 +133,7 @@ impl Follower {
     /// Follows a connection that begins. `ends`: ours, and theirs.
     #[must_use]
     pub fn of_new(trace: &Trace, ends: (SocketAddr, SocketAddr), now: Duration) -> Self {
-        let mut follower = Self::new(trace, ends, 0, 0);
+        let mut follower = Self::new(trace, ends, 0, first_sequence(now));
         follower.begun = Some(now);
         follower.decide(now, false);
         follower

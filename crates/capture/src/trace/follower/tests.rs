@@ -6,6 +6,7 @@ use super::super::tests::ends;
 use super::super::tests::read;
 use super::super::tests::terms;
 use super::*;
+use std::collections::HashSet;
 
 const NOW: Duration = Duration::from_secs(1_700_000_000);
 const NONE: Framing = Framing { header_digest: false, data_digest: false };
@@ -64,11 +65,12 @@ fn a_login_is_recorded_without_its_secrets() {
     assert!(seen[4].2[BHS_LEN..].starts_with(b"CHAP_C=******\0"));
     assert!(seen[5].2[BHS_LEN..].starts_with(b"CHAP_R=******\0"));
     // Each begins where the one before ended.
-    let mut next = [(40_000, 0), (3260, 0)].map(|(port, at)| (port, at));
+    let first = seen[0].1;
+    let mut next = [(40_000, first), (3260, first)];
     for (port, sequence, kept, length) in &seen {
         assert_eq!(kept.len(), *length);
         let place = next.iter_mut().find(|(of, _)| of == port).unwrap();
-        let begins = place.1 == 0 && kept.is_empty();
+        let begins = place.1 == first && kept.is_empty();
         assert_eq!(*sequence, place.1);
         place.1 += u32::from(begins) + u32::try_from(*length).unwrap();
     }
@@ -84,6 +86,21 @@ fn a_login_that_is_under_way_shows_no_end_of_a_secret() {
     let seen = read(&trace);
     assert!(seen[0].2[BHS_LEN..].starts_with(b"****\0CHAP_N=me\0"));
     assert!(seen[1].2[BHS_LEN..].starts_with(b"****\0CHAP_N=you\0"));
+}
+
+/// A reader tells connections that come after each other between the same ends by their numbers.
+#[test]
+fn another_connection_between_the_same_ends_has_other_numbers() {
+    let first = |millisecond: u64| {
+        let trace = filtered(Filter::default());
+        let now = NOW + Duration::from_millis(millisecond);
+        let mut follower = Follower::of_new(&trace, ends(), now);
+        follower.received(now, &pdu(0x43, 0x87, &[], NAMES), NONE);
+        follower.closed(now);
+        read(&trace)[0].1
+    };
+    let all: HashSet<u32> = (0..100).map(first).collect();
+    assert_eq!(all.len(), 100);
 }
 
 #[test]
