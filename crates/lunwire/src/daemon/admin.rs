@@ -274,9 +274,10 @@ impl Asked {
     /// Whether somebody serves the reader of a trace.
     fn trace(&self, order: &TraceOrder, stream: &UnixStream) -> bool {
         let Ok(stream) = stream.try_clone() else { return false };
-        let (shared, order) = (Arc::clone(&self.shared), order.clone());
+        let (target, traces) = (Arc::clone(&self.shared.target), self.shared.traces.clone());
+        let order = order.clone();
         let thread = std::thread::Builder::new().name("trace".into());
-        let serve = move || shared.traces.serve(&shared.target, &order, &stream);
+        let serve = move || traces.serve(target, &order, &stream);
         thread.spawn(serve).is_ok()
     }
 }

@@ -27,6 +27,7 @@ use target::TraceEnd;
 use target::TraceFilter;
 use target::TraceTaken;
 use target::TraceTerms;
+use target::Tracing;
 
 use crate::output;
 
@@ -79,9 +80,10 @@ impl Drop for Place<'_> {
 pub(crate) struct EndsTraces(pub(crate) Traces);
 
 impl Traces {
-    /// Serves the reader of a trace until that is over.
-    pub(crate) fn serve(&self, target: &Target, order: &TraceOrder, stream: &UnixStream) {
-        let terms = match terms(target, order) {
+    /// Serves the reader of a trace until that is over. What it keeps of the target it lets go of
+    /// then, however slowly the rest is read: another process may wait for its disks.
+    pub(crate) fn serve(&self, target: Arc<Target>, order: &TraceOrder, stream: &UnixStream) {
+        let terms = match terms(&target, order) {
             Ok(terms) => terms,
             Err(message) => return answer(stream, &Reply::Error { message }),
         };
@@ -90,6 +92,7 @@ impl Traces {
             Err(message) => return answer(stream, &Reply::Error { message }),
         };
         let tracing = target.trace(terms);
+        drop(target);
         let trace = tracing.trace().clone();
         self.begin(&trace);
         let peer = rustix::net::sockopt::socket_peercred(stream);
@@ -99,8 +102,7 @@ impl Traces {
         tracing::info!(pid, user, target, initiator, session, lun, data_bytes, "a trace begins");
         answer(stream, &Reply::Tracing);
         let deadline = order.time_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
-        let is_heard = pass_on(&trace, deadline, stream);
-        drop(tracing);
+        let is_heard = pass_on(&trace, tracing, deadline, stream);
         let figures = trace.figures();
         let TraceTaken::Over(end) = drain(&trace) else { return self.leave(&trace, place) };
         tracing::info!(pid, pdus = figures.pdus, lost = figures.lost, %end, "a trace is over");
@@ -195,7 +197,13 @@ fn terms(target: &Target, order: &TraceOrder) -> Result<TraceTerms, String> {
 }
 
 /// Gives the reader what there is, until it is over; false if there is no reader any more.
-fn pass_on(trace: &Trace, deadline: Option<Instant>, stream: &UnixStream) -> bool {
+fn pass_on(
+    trace: &Trace,
+    tracing: Tracing,
+    deadline: Option<Instant>,
+    stream: &UnixStream,
+) -> bool {
+    let mut tracing = Some(tracing);
     let (mut part, mut at, mut moved) = (Vec::new(), 0, Instant::now());
     loop {
         if part.len() == at {
@@ -211,6 +219,8 @@ fn pass_on(trace: &Trace, deadline: Option<Instant>, stream: &UnixStream) -> boo
         }
         if trace.is_open() {
             look_after(trace, deadline, stream);
+        } else {
+            drop(tracing.take());
         }
         let Some(rest) = part.get(at..).filter(|rest| !rest.is_empty()) else { continue };
         match write_some(stream, rest) {
