@@ -2,6 +2,7 @@
 //! What the figures say: the study's and ours, side by side.
 
 mod apps;
+mod columns;
 mod grid;
 mod mail;
 mod queries;
@@ -14,12 +15,13 @@ use crate::picture::{Kind, Line, Picture, bytes, number};
 use crate::study::{Figure, Findings, Table};
 use crate::verdict::{Bound, Spread, Test};
 
-pub(super) fn report(measured: &Measured, applications: &[Outcome; 3]) -> Findings {
-    let [mail, tpch, sfs] = applications;
+pub(super) fn report(measured: &Measured, applications: &[Outcome; 4]) -> Findings {
+    let [mail, tpch, columns, sfs] = applications;
     let mut figures = vec![network(measured), single(measured)];
     figures.extend(grid::figures(measured));
     figures.extend(mail::figures(mail));
     figures.extend(queries::figures(tpch));
+    figures.push(columns::figure(columns, tpch));
     figures.push(rising::figure(sfs));
     figures.extend(Figure::lacking("forth"));
     let varied = applications.iter().flat_map(Outcome::variations);

@@ -46,9 +46,9 @@ pub(crate) fn run(settings: &Settings, steps: &Steps<'_>) -> Result<Findings, Er
     let options = Options { rounds, time, sizes, depths, disk };
     let measured = Measured::take(options, steps)?;
     let mail = apps::postmark::measure(settings, steps)?;
-    let tpch = apps::tpch::measure(settings, steps)?;
+    let [tpch, columns] = apps::tpch::measure(settings, steps)?;
     let sfs = apps::sfs::measure(settings, steps)?;
-    Ok(findings::report(&measured, &[mail, tpch, sfs]))
+    Ok(findings::report(&measured, &[mail, tpch, columns, sfs]))
 }
 
 /// Where the bytes are.

@@ -27,12 +27,12 @@ Examples:
       more repetitions, elsewhere
 
 Needs no network and no root; as root it counts system calls, too, ibm has a wire, and frames, in
-network namespaces of its own, and forth runs PostMark, a database and a server of NFS on disks
-that it attaches, where mkfs.ext4, postmark, mariadbd and ganesha.nfsd are installed. peers has
-tgtd, istgt and SPDK beside this target where they are installed ($PEERS/spdk/iscsi_tgt, by default
-~/.cache/lunwire-peers/spdk/iscsi_tgt). What else the machine does shows in the figures: let it be
-idle. A run that is stopped (Ctrl-C) goes on with the studies that are left when it is asked for
-again in the same words.";
+network namespaces of its own, and forth runs PostMark, databases and a server of NFS on disks
+that it attaches, where mkfs.ext4, postmark, mariadbd, duckdb (duckdb-cli of PyPI) and ganesha.nfsd
+are installed. peers has tgtd, istgt and SPDK beside this target where they are installed
+($PEERS/spdk/iscsi_tgt, by default ~/.cache/lunwire-peers/spdk/iscsi_tgt). What else the machine
+does shows in the figures: let it be idle. A run that is stopped (Ctrl-C) goes on with the studies
+that are left when it is asked for again in the same words.";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
