@@ -29,10 +29,11 @@ Examples:
 Needs no network and no root; as root it counts system calls, too, ibm has a wire, and frames, in
 network namespaces of its own, and forth runs PostMark, databases and a server of NFS on disks
 that it attaches, where mkfs.ext4, postmark, mariadbd, duckdb (duckdb-cli of PyPI) and ganesha.nfsd
-are installed. peers has tgtd, istgt and SPDK beside this target where they are installed
-($PEERS/spdk/iscsi_tgt, by default ~/.cache/lunwire-peers/spdk/iscsi_tgt). What else the machine
-does shows in the figures: let it be idle. A run that is stopped (Ctrl-C) goes on with the studies
-that are left when it is asked for again in the same words.";
+are installed, and tells where the time goes by samples where perf (linux-perf) is. peers has tgtd,
+istgt and SPDK beside this target where they are installed ($PEERS/spdk/iscsi_tgt, by default
+~/.cache/lunwire-peers/spdk/iscsi_tgt). What else the machine does shows in the figures: let it be
+idle. A run that is stopped (Ctrl-C) goes on with the studies that are left when it is asked for
+again in the same words.";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:

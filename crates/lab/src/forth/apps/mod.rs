@@ -4,13 +4,19 @@
 
 mod account;
 mod disks;
+mod layer;
 pub(super) mod postmark;
+mod samples;
 pub(super) mod sfs;
 pub(super) mod tpch;
 
 use super::Place;
 use crate::verdict::Spread;
 pub(super) use account::Spent;
+pub(super) use layer::Layer;
+use samples::Sampler;
+#[cfg(test)]
+pub(super) use samples::Seen;
 
 /// What an application did at all places.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +62,33 @@ impl Outcome {
             places.iter().map(new)
         });
         Self { cases: cases.collect(), items, ..Self::default() }
+    }
+
+    /// Where the time went, as samples tell it; without them the kernel's accounts do.
+    fn part(outcomes: &mut [&mut Self], sampler: Result<Sampler, String>) {
+        let samples = sampler.and_then(Sampler::end);
+        if let Some(first) = outcomes.first_mut() {
+            first.preface.push(match &samples {
+                Ok(samples) => format!(
+                    "Where its time goes is what `perf` saw of the whole machine, {:.0} times a \
+                     second on each processor.",
+                    samples.rate()
+                ),
+                Err(why) => format!(
+                    "Where its time goes is what the kernel's accounts tell, without samples of \
+                     what the kernel was at: {why}."
+                ),
+            });
+        }
+        let Ok(samples) = samples else { return };
+        let cases = outcomes.iter_mut().flat_map(|outcome| &mut outcome.cases);
+        cases.flat_map(|case| &mut case.spent).for_each(|spent| spent.part(&samples));
+    }
+
+    /// Whether there are samples of all that was run.
+    pub(super) fn is_sampled(&self) -> bool {
+        !self.cases.is_empty()
+            && self.cases.iter().all(|case| case.spent.iter().all(|spent| spent.seen.is_some()))
     }
 
     pub(super) fn case(&self, place: Place, item: usize) -> Option<&Case> {
@@ -116,7 +149,7 @@ impl Outcome {
     }
 }
 
-/// Of fewer samples (10 ms each) a share may be anything.
+/// Of fewer samples a share may be anything.
 const SAMPLES_MIN: u64 = 10;
 
 /// Something of all runs of a case.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::Outcome;
 use super::account::Look;
 use super::disks::{Disks, Mounted, Writes};
+use super::samples::{self, Sampler};
 use crate::Error;
 use crate::forth::theirs;
 use crate::measure::real;
@@ -65,6 +66,7 @@ pub(crate) fn measure(settings: &Settings, steps: &Steps<'_>) -> Result<Outcome,
         (bytes * theirs::DISKS as u64) >> 20,
     ));
     steps.expect(rounds * outcome.cases.len());
+    let sampler = Sampler::start(samples::rate(settings.effort));
     for _ in 0..rounds {
         for case in &mut outcome.cases {
             let size = theirs::POSTMARK.get(case.item).copied().unwrap_or(theirs::POSTMARK[0]);
@@ -77,6 +79,7 @@ pub(crate) fn measure(settings: &Settings, steps: &Steps<'_>) -> Result<Outcome,
             case.rates.push(rates);
         }
     }
+    Outcome::part(&mut [&mut outcome], sampler);
     outcome.lacking.clone_from(&disks.lacking);
     disks.end()?;
     Ok(outcome)

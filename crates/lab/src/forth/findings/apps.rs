@@ -3,7 +3,7 @@
 //! device.
 
 use super::super::Place;
-use super::super::apps::{Case, Of, Outcome, Spent};
+use super::super::apps::{Case, Layer, Of, Outcome, Spent};
 use crate::measure::real;
 use crate::picture::{Bar, Kind, Picture, number};
 use crate::study::{Figure, Table};
@@ -23,7 +23,23 @@ const PARTS: [Part; 3] = [
     ("initiator", Spent::attached),
 ];
 
-/// Parts of the system's time.
+/// Parts of the system's time, by the functions that the kernel was at.
+const SAMPLED: [Part; 8] = [
+    ("file system", |spent| seen(spent, Layer::FileSystem)),
+    ("page cache", |spent| seen(spent, Layer::PageCache)),
+    ("block layer", |spent| seen(spent, Layer::Block)),
+    ("FUSE", |spent| seen(spent, Layer::Fuse)),
+    ("TCP", |spent| seen(spent, Layer::Network)),
+    ("interrupts", |spent| seen(spent, Layer::Interrupts)),
+    ("others", |spent| seen(spent, Layer::Other)),
+    ("iSCSI", |spent| spent.seen.map_or(0.0, |seen| seen.initiator)),
+];
+
+fn seen(spent: &Spent, layer: Layer) -> f64 {
+    spent.seen.map_or(0.0, |seen| seen.layer(layer))
+}
+
+/// Parts of the system's time, by the kernel's accounts of who worked.
 const LAYERS: [Part; 4] = [
     ("calls: file system and page cache", |spent| spent.system),
     ("kernel threads: journal, loop", |spent| spent.kernel),
@@ -46,9 +62,35 @@ pub(super) fn system(case: &Case) -> Vec<f64> {
     case.of_spent(|spent| spent.percent(spent.system + spent.attached()))
 }
 
-/// Percent of the system's time that is that of the application's calls.
-pub(super) fn calls(case: &Case) -> Vec<f64> {
-    case.of_spent(|spent| 100.0 * spent.system / spent.whole_system().max(1.0))
+/// Percent of the system's time that is the file system's.
+pub(super) fn files(case: &Case) -> Vec<f64> {
+    case.of_spent(Spent::of_files)
+}
+
+/// Percent of the system's time that is spent below the file system.
+pub(super) fn blocks(case: &Case) -> Vec<f64> {
+    case.of_spent(Spent::of_blocks)
+}
+
+/// How it is known where the system's time goes.
+pub(super) fn how(outcome: &Outcome) -> &'static str {
+    match outcome.is_sampled() {
+        true => {
+            "Samples of the kernel, each for the innermost function whose name tells a layer: \
+             copying and locking are of whoever calls for them. Of all processors while it runs, \
+             with the kernel's threads and interrupts, and iSCSI, which is the program that has \
+             attached the disk (in the study a part of the kernel). Below direct's disk, too, is \
+             a file system. What the targets take, with the kernel for them, stands beside it; \
+             over loopback TCP of who receives is done by who sends."
+        }
+        false => {
+            "The kernel's accounts of the application's system calls (file management, reads and \
+             writes, and the page cache together), of the threads of the kernel, and of the \
+             process that has attached the disk: its program, which is iSCSI, and its system \
+             calls, TCP and FUSE. Threads of the kernel are those of the whole machine: those \
+             that write targets' files are among them."
+        }
+    }
 }
 
 /// Where the time goes, and the rate of I/O.
@@ -76,16 +118,23 @@ pub(super) fn execution(outcome: &Outcome, figure: &mut Figure, [parts, rate]: [
 
 /// Where the system's time goes.
 pub(super) fn layers(outcome: &Outcome, figure: &mut Figure, file: &'static str) {
-    let names = LAYERS.iter().map(|(name, _)| *name);
-    let mut table = head_of(names.clone(), &["ms of a run"]);
+    let (parts, last): (&[Part], &[&str]) = match outcome.is_sampled() {
+        true => (&SAMPLED, &["ms of a run", "ms of targets"]),
+        false => (&LAYERS, &["ms of a run"]),
+    };
+    let names = parts.iter().map(|(name, _)| *name);
+    let mut table = head_of(names.clone(), last);
     let mut bars = Vec::new();
     for case in &outcome.cases {
-        let all = case.sum(Spent::whole_system).max(1.0);
-        let values = LAYERS.map(|(_, of)| 100.0 * case.sum(of) / all);
-        let all = all / 1e6 / real(case.spent.len().max(1) as u64);
-        let cells = values.iter().chain([&all]).map(|value| number(*value));
-        table.row(cells_of(outcome, case, cells));
-        bars.push(bar(outcome, case, values.to_vec()));
+        let all = parts.iter().map(|(_, of)| case.sum(of)).sum::<f64>().max(1.0);
+        let values = parts.iter().map(|(_, of)| 100.0 * case.sum(of) / all);
+        let values: Vec<f64> = values.collect();
+        let targets = case.sum(|spent| spent.seen.map_or(0.0, |seen| seen.targets));
+        let runs = real(case.spent.len().max(1) as u64);
+        let times = [all, targets].map(|time| time / 1e6 / runs);
+        let cells = values.iter().chain(times.iter().take(last.len()));
+        table.row(cells_of(outcome, case, cells.map(|value| number(*value))));
+        bars.push(bar(outcome, case, values));
     }
     let title = format!("{}: where the system's time goes", figure.labels.join(", "));
     draw(figure, file, title, "% of it", names.collect(), bars);
@@ -188,5 +237,32 @@ fn draw(
 pub(super) fn push(figure: &mut Figure, table: Table) {
     if !table.rows.is_empty() {
         figure.tables.push(table);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_those_of_samples_where_there_are_some() {
+        let mut outcome = Outcome::made_up(&["q1"], |_, _| 1.0);
+        let head = |outcome: &Outcome| {
+            let mut figure = Figure::new(&[], "Figure 12");
+            layers(outcome, &mut figure, "figure-12");
+            let row = figure.tables[0].rows[0].len();
+            assert_eq!(row, figure.tables[0].head.len());
+            figure.tables[0].head.join(", ")
+        };
+        let told = head(&outcome);
+        assert!(told.contains("kernel threads") && !how(&outcome).contains("Samples"), "{told}");
+        for spent in outcome.cases.iter_mut().flat_map(|case| &mut case.spent) {
+            spent.seen = Some(crate::forth::apps::Seen::default());
+        }
+        let told = head(&outcome);
+        assert!(told.ends_with("iSCSI, ms of a run, ms of targets"), "{told}");
+        assert!(how(&outcome).starts_with("Samples"));
+        outcome.cases[0].spent[1].seen = None;
+        assert!(head(&outcome).contains("kernel threads"), "one is without");
     }
 }

@@ -5,8 +5,8 @@ use super::super::Place;
 use super::super::apps::{Case, Of, Outcome};
 use super::super::theirs;
 use super::apps::{
-    ALMOST_ALL, busy, calls, execution, ios, layers, normalized, push, range, ratios, say, shares,
-    system,
+    ALMOST_ALL, busy, execution, files, how, ios, layers, normalized, push, range, ratios, say,
+    shares, system,
 };
 use crate::picture::number;
 use crate::study::{Figure, Table};
@@ -125,24 +125,19 @@ fn time(mail: &Outcome) -> Figure {
 fn layered(mail: &Outcome) -> Figure {
     let mut figure =
         Figure::new(&["Figure 12"], "Figure 12: PostMark: where the system's time goes");
-    figure.method = "The kernel's accounts of PostMark's system calls (file management, reads and \
-                     writes, and the page cache together), of the threads of the kernel, and of \
-                     the process that has attached the disk: its program, which is iSCSI, and its \
-                     system calls, TCP and FUSE. Threads of the kernel are those of the whole \
-                     machine: those that write targets' files are among them."
-        .into();
+    figure.method = how(mail).into();
     layers(mail, &mut figure, "figure-12");
     let least = theirs::FILE_SYSTEM;
     let places = [Place::Direct, Place::X1, Place::X3];
     let bound = Bound::Above(least - ALLOWANCE);
     let tests = places
         .into_iter()
-        .flat_map(|place| shares(mail, ("of system's time", calls), place, bound));
+        .flat_map(|place| shares(mail, ("of system's time", files), place, bound));
     say(
         mail,
         &mut figure,
         format!("{least:.0} to 95 % of the system's time is the file system's"),
-        |tests| format!("{} % is that of PostMark's system calls", range(tests)),
+        |tests| format!("{} % is", range(tests)),
         tests.collect(),
     );
     figure

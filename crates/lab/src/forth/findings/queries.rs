@@ -5,7 +5,8 @@ use super::super::Place;
 use super::super::apps::{Case, Of, Outcome};
 use super::super::theirs;
 use super::apps::{
-    ALMOST_ALL, busy, execution, layers, normalized, push, range, ratios, say, shares, system,
+    ALMOST_ALL, blocks, busy, execution, how, layers, normalized, push, range, ratios, say, shares,
+    system,
 };
 use crate::picture::number;
 use crate::study::{Figure, Table};
@@ -24,11 +25,6 @@ fn seconds(case: &Case) -> Vec<f64> {
 
 fn user(case: &Case) -> Vec<f64> {
     case.of_spent(|spent| spent.percent(spent.user))
-}
-
-/// Percent of the system's time that is spent below the file system.
-fn block(case: &Case) -> Vec<f64> {
-    case.of_spent(|spent| 100.0 * (spent.kernel + spent.attached()) / spent.whole_system().max(1.0))
 }
 
 /// Figure 9.
@@ -60,7 +56,7 @@ fn time(queries: &Outcome) -> Figure {
     let title = "Figure 10: TPC-H: where the time goes, and rate of I/O";
     let mut figure = Figure::new(&["Figure 10"], title);
     figure.method = "As figure 8, of the database server. Claims of its own share are tested with \
-                     queries for which the kernel has ten samples in each run."
+                     queries that have ten samples in each run."
         .into();
     execution(queries, &mut figure, ["figure-10-time", "figure-10-rate"]);
     let places = [Place::X1, Place::Direct];
@@ -82,10 +78,10 @@ fn time(queries: &Outcome) -> Figure {
 /// Figure 13.
 fn layered(queries: &Outcome) -> Figure {
     let mut figure = Figure::new(&["Figure 13"], "Figure 13: TPC-H: where the system's time goes");
-    figure.method = "As figure 12, of the database server, and tested as figure 10.".into();
+    figure.method = format!("{} Tested as figure 10.", how(queries));
     let apart = queries.told_apart();
     layers(queries, &mut figure, "figure-13");
-    let part = ("of system's time", block as Of);
+    let part = ("of system's time", blocks as Of);
     let percent = |tests: &[Test]| format!("{} %", range(tests));
     let bound = Bound::Above(theirs::BLOCK_IO);
     let tests = shares(&apart, part, Place::X1, bound);

@@ -12,6 +12,7 @@ use std::path::Path;
 use super::Outcome;
 use super::account::Look;
 use super::disks::{Disks, Mounted, Writes};
+use super::samples::{self, Sampler};
 use crate::Error;
 use crate::forth::{Place, theirs};
 use crate::progress::Steps;
@@ -52,6 +53,7 @@ pub(crate) fn measure(settings: &Settings, steps: &Steps<'_>) -> Result<[Outcome
         load.outcome.preface.splice(0..0, before);
         steps.expect(rounds * (places.len() + load.outcome.cases.len()));
     }
+    let sampler = Sampler::start(samples::rate(settings.effort));
     for _ in 0..rounds {
         for &place in &places {
             for load in loads.iter_mut().flatten() {
@@ -61,6 +63,9 @@ pub(crate) fn measure(settings: &Settings, steps: &Steps<'_>) -> Result<[Outcome
             }
         }
     }
+    let mut ran: Vec<&mut Outcome> =
+        loads.iter_mut().flatten().map(|load| &mut load.outcome).collect();
+    Outcome::part(&mut ran, sampler);
     if let [Ok(one), Ok(other)] = &loads {
         compare(one, other)?;
     }
