@@ -15,6 +15,7 @@ use hyper::StatusCode;
 use hyper::body::Body;
 use hyper::body::Bytes;
 use hyper::header;
+use store::spec::Spec;
 use tokio::time;
 
 use crate::limits::HEAD_WAIT;
@@ -84,27 +85,34 @@ where
     };
     let order = Order::of_line(&body)
         .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, format!("no order: {error}")))?;
-    match is_for_all(&order) {
-        true => Ok(order),
-        false => {
-            let why = "this is not done over HTTP; try: the control socket";
-            Err(Refusal::new(StatusCode::FORBIDDEN, why))
-        }
+    if is_for_all(&order) {
+        return Ok(order);
     }
+    let why = match order {
+        Order::AddLun { .. } => {
+            "over HTTP a LUN comes that names no place of the machine, as memory:SIZE; \
+             try: the configuration file and reload, or lunwire lun add"
+        }
+        _ => "this is not done over HTTP; try: the control socket",
+    };
+    Err(Refusal::new(StatusCode::FORBIDDEN, why))
 }
 
 /// Orders that name no place of the machine: who has a token is to change what is served, and not
 /// to have files opened or made.
-pub(crate) const fn is_for_all(order: &Order) -> bool {
-    matches!(
-        order,
+pub(crate) fn is_for_all(order: &Order) -> bool {
+    match order {
         Order::Reload { .. }
-            | Order::DropSession { .. }
-            | Order::LogoutSession { .. }
-            | Order::SetPortGroup { .. }
-            | Order::SetLimit { .. }
-            | Order::ResizeLun { .. }
-    )
+        | Order::DropSession { .. }
+        | Order::LogoutSession { .. }
+        | Order::SetPortGroup { .. }
+        | Order::SetLimit { .. }
+        | Order::ResizeLun { .. }
+        | Order::RemoveLun { .. } => true,
+        // Read as the daemon reads it; what is no store is none here, too.
+        Order::AddLun { lun, .. } => lun.store.parse::<Spec>().is_ok_and(|it| it.is_by_itself()),
+        _ => false,
+    }
 }
 
 /// Whether it is by no page of a browser, or by one from here. What a browser says of who has made

@@ -110,6 +110,18 @@ impl Spec {
         matches!(self, Self::Scsi(_))
     }
 
+    /// True for what is of this process alone: opening it reaches no file, device or other machine.
+    pub fn is_by_itself(&self) -> bool {
+        match self {
+            Self::Memory { .. } | Self::Null { .. } => true,
+            Self::Stripe { stores, .. } => stores.iter().all(Self::is_by_itself),
+            Self::Filtered { behind, .. } => behind.is_by_itself(),
+            Self::File(_) | Self::Iso { .. } | Self::Rbd(_) | Self::Remote(_) | Self::Scsi(_) => {
+                false
+            }
+        }
+    }
+
     /// What is behind all filters.
     pub fn unfiltered(&self) -> &Self {
         match self {

@@ -70,8 +70,9 @@ fn who_has_a_token_for_that_may_change_something() {
         (good.clone(), "{\"request\":\"reboot\"}", 400),
         (good.clone(), "{\"request\":\"dump\"}", 403),
         (good.clone(), "{\"request\":\"detach\"}", 403),
-        (good.clone(), "{\"request\":\"remove-lun\",\"lun\":0}", 403),
+        (bearer(READ) + json, "{\"request\":\"remove-lun\",\"lun\":0}", 403),
         (good.clone(), "{\"request\":\"add-lun\",\"lun\":{\"store\":\"file:/x\"}}", 403),
+        (good.clone(), "{\"request\":\"add-lun\",\"lun\":{\"stores\":\"memory:1M\"}}", 400),
         (good.clone(), &long, 413),
     ] {
         let (status, said) = order(&http, &lines, body);
@@ -88,6 +89,41 @@ fn who_has_a_token_for_that_may_change_something() {
     assert!(status == 503 && said.contains("chmod 600"), "{said}");
     assert!(clerk.asked.lock().unwrap().is_empty(), "none was carried out");
     target.stop(Duration::ZERO).unwrap();
+}
+
+/// Who has a token for all that is served opens nothing else by it.
+#[test]
+fn a_lun_comes_over_http_where_it_reaches_nothing() {
+    let may = |store: &str| {
+        let lun = format!("{{\"store\":\"{store}\"}}");
+        let line = format!("{{\"request\":\"add-lun\",\"lun\":{lun}}}");
+        crate::orders::is_for_all(&Request::of_line(line.as_bytes()).unwrap())
+    };
+    for store in [
+        "memory:1M",
+        "null:1T",
+        "memory:1M,readonly,log",
+        "stripe:64K(memory:1M;memory:1M)",
+        "stripe:64K(memory:1M;memory:1M),delay=1ms",
+    ] {
+        assert!(may(store), "{store}");
+    }
+    for store in [
+        "file:/etc/shadow",
+        "file:/srv/new,size=1M,readonly",
+        "iso:/srv/a.iso",
+        "rbd:pool/image",
+        "iscsi://192.0.2.1/iqn.2026-01.com.example:a/0",
+        "scsi:/dev/sg0",
+        "stripe:64K(memory:1M;file:/srv/a)",
+        "stripe:64K(memory:1M;memory:1M;rbd:pool/image),readonly",
+        "memory:1M file:/srv/a",
+        "memory:1M,keyring=/etc/shadow",
+        "memory:",
+        "",
+    ] {
+        assert!(!may(store), "{store}");
+    }
 }
 
 #[test]

@@ -67,6 +67,19 @@ fn words(request: &Request) -> Option<String> {
             let options: String = target.chain(shrink).collect();
             format!("lun resize {lun} {bytes} ({}){options}", units::bytes(*bytes))
         }
+        Request::AddLun { target, number, lun } => {
+            let number = number.map(|number| format!(" --number {number}"));
+            let target = target.iter().map(|target| format!(" --target {target}"));
+            let seen = lun.initiators.iter().map(|name| format!(" --initiator {name}"));
+            let options: String = number.into_iter().chain(target).chain(seen).collect();
+            format!("lun add {}{options}", lun.store)
+        }
+        Request::RemoveLun { target, lun, destroy_data } => {
+            let target = target.iter().map(|target| format!(" --target {target}"));
+            let destroy = destroy_data.then(|| " --destroy-data".to_owned());
+            let options: String = target.chain(destroy).collect();
+            format!("lun remove {lun}{options}")
+        }
         _ => return None,
     })
 }
