@@ -18,7 +18,7 @@ pub(crate) const POLICY: &str = "default-src 'none'; script-src 'self'; style-sr
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-const FILES: [File; 9] = [
+const FILES: [File; 10] = [
     File { path: "/", kind: "text/html; charset=utf-8", text: include_str!("page/page.html") },
     File {
         path: "/page.css",
@@ -27,6 +27,7 @@ const FILES: [File; 9] = [
     },
     File { path: "/icon.svg", kind: "image/svg+xml", text: include_str!("page/icon.svg") },
     File { path: "/page.js", kind: SCRIPT, text: include_str!("page/page.js") },
+    File { path: "/disks.js", kind: SCRIPT, text: include_str!("page/disks.js") },
     File { path: "/figures.js", kind: SCRIPT, text: include_str!("page/figures.js") },
     File { path: "/events.js", kind: SCRIPT, text: include_str!("page/events.js") },
     File { path: "/orders.js", kind: SCRIPT, text: include_str!("page/orders.js") },

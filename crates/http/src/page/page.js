@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The page: asks the API again and again, and shows what it says.
 
+import { add, offer, paths, remove, setPath } from "/disks.js";
 import { Events, about as aboutEvent, details, listen } from "/events.js";
 import * as figures from "/figures.js";
 import { count, give, sure, use } from "/orders.js";
@@ -26,7 +27,7 @@ const KEPT_MAX = 64;
 const ROWS_MAX = 200;
 
 const at = (id) => document.getElementById(id);
-const seen = { loads: [], rates: new Map(), status: null, sessions: null, paused: false };
+const seen = { loads: [], rates: new Map(), status: null, sessions: null, groups: null, paused: false };
 const past = new Map();
 const events = new Events();
 /** What tells without being asked, and when it last did. */
@@ -320,7 +321,11 @@ function luns() {
         figures.count(rate.reads), figures.count(rate.writes),
         figures.speed(rate.read), figures.speed(rate.written),
         figures.time(rate.p50), figures.time(rate.p99), stateOf(lun, rate.errors ?? 0),
-        { act: "Resize", label: `Resize LUN ${lun.lun} of ${lun.target}`, does: () => resize(lun) },
+        { acts: [
+          { act: "Resize", label: `Resize LUN ${lun.lun} of ${lun.target}`, does: () => resize(lun) },
+          { act: "Remove", label: `Remove LUN ${lun.lun} of ${lun.target}`,
+            does: () => now((its) => remove(lun, its, change)) },
+        ] },
       ] };
     }));
 }
@@ -340,14 +345,16 @@ function sessions() {
       figures.count(rate.commands), figures.speed(rate.read), figures.speed(rate.written),
       connections.join(", ") || "none",
       { summary: `${session.negotiated.length} values`, list: session.negotiated },
-      { act: "Drop", label: `Drop session ${session.tsih} of ${session.initiator}`, does: () => drop(session) },
+      { acts: [{ act: "Drop", label: `Drop session ${session.tsih} of ${session.initiator}`,
+        does: () => drop(session) }] },
     ] };
   }));
 }
 
 async function status() {
   try {
-    [seen.status, seen.sessions] = await Promise.all([ask("status"), ask("sessions")]);
+    const all = ["status", "sessions", "port-groups"].map((name) => ask(name));
+    [seen.status, seen.sessions, seen.groups] = await Promise.all(all);
   } catch {
     // Who asks for the load tells it.
     return;
@@ -359,6 +366,8 @@ async function status() {
   say(at("all-luns"), String(count));
   about(seen.status);
   limits(seen.status);
+  offer(at("add-to"), targets.map(({ name }) => [name, name]));
+  paths(seen.groups.groups, ROWS_MAX);
   luns();
   sessions();
 }
@@ -374,32 +383,36 @@ function limits(told) {
     key: JSON.stringify([limit.target, limit.lun, limit.initiator]),
     cells: [limit.target, ofLimit(limit), figures.count(limit.iops), figures.speed(limit.bandwidth),
       figures.count(limit.sessions), String(limit.held), figures.count(limit.delayed),
-      { act: "Lift", label: `Lift the limit of ${ofLimit(limit)} of ${limit.target}`,
-        does: () => lift(limit) }],
+      { acts: [{ act: "Lift", label: `Lift the limit of ${ofLimit(limit)} of ${limit.target}`,
+        does: () => lift(limit) }] }],
   })));
   const option = (target, name, of) => [JSON.stringify({ target, ...of }), `${name} of ${target}`];
   const choices = told.targets.flatMap(({ name, luns: its }) => [
     option(name, "each initiator", { initiator: "*" }),
     ...its.slice(0, KEPT_MAX).map(({ lun }) => option(name, `LUN ${lun}`, { lun }))]);
-  const select = at("limit-of");
-  const wanted = JSON.stringify(choices);
-  if (select.dataset.choices === wanted) return;
-  select.dataset.choices = wanted;
-  const chosen = select.value;
-  select.replaceChildren(...choices.map(([value, text]) => (
-    new Option(text, value, false, value === chosen))));
+  offer(at("limit-of"), choices);
 }
 
-/** Has an order done, and tells what became of it. */
-async function change(what, order) {
+/** Has an order done, and tells what became of it, as `tell` has it. */
+async function change(what, order, tell = () => "") {
   say(at("done"), `${what}: it is being done.`);
   try {
     const told = await give(order);
-    say(at("done"), [`${what}: done.`, ...(told.warnings ?? [])].join(" "));
+    const said = [`${what}: done.`, tell(told), ...(told.warnings ?? [])];
+    say(at("done"), said.filter(Boolean).join(" "));
   } catch (error) {
     say(at("done"), `${what}: not done: ${error.message}`);
   }
   await Promise.all([status(), difference()]);
+}
+
+/** Does something with the sessions of now, also where nothing else is asked meanwhile. */
+async function now(work) {
+  try {
+    await work((await ask("sessions")).sessions);
+  } catch (error) {
+    say(at("done"), error instanceof Said ? error.message : "the daemon does not answer");
+  }
 }
 
 async function drop({ tsih, initiator }) {
@@ -521,6 +534,8 @@ at("luns-filter").addEventListener("input", luns);
 at("sessions-filter").addEventListener("input", sessions);
 at("reload").addEventListener("click", reload);
 at("limit-set").addEventListener("click", setLimit);
+at("add").addEventListener("click", () => now((its) => add(its, change)));
+at("path-set").addEventListener("click", () => now((its) => setPath(its, change)));
 at("token-use").addEventListener("click", () => {
   use(at("token").value);
   document.body.classList.toggle("may", at("token").value.trim() !== "");

@@ -36,7 +36,8 @@ export class Table {
   }
 
   /** `rows`: key and cells, each a text, or `{ text, kind }`, or `{ summary, list }`, or
-   * `{ act, label, does }`, a button that is called `label` by programs that read it out. */
+   * `{ acts }`, buttons of `{ act, label, does }` that are called `label` by programs that read
+   * them out. */
   show(rows) {
     const gone = new Set(this.#rows.keys());
     let place = this.#body.firstElementChild;
@@ -74,13 +75,15 @@ export class Table {
 
 function fill(cell, said) {
   if (typeof said === "string") return say(cell, said);
-  if (said.act !== undefined) {
-    const button = cell.firstElementChild ?? document.createElement("button");
-    if (!button.isConnected) cell.append(button);
-    button.type = "button";
-    say(button, said.act);
-    button.setAttribute("aria-label", said.label);
-    button.onclick = said.does;
+  if (said.acts !== undefined) {
+    said.acts.forEach(({ act, label, does }, place) => {
+      const button = cell.children[place] ?? document.createElement("button");
+      if (!button.isConnected) cell.append(button);
+      button.type = "button";
+      say(button, act);
+      button.setAttribute("aria-label", label);
+      button.onclick = does;
+    });
     return undefined;
   }
   if (said.list === undefined) {
