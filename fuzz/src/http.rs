@@ -15,6 +15,7 @@ use std::sync::OnceLock;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use ::http::Access;
 use ::http::Desk;
 use ::http::Http;
 use ::http::Listener;
@@ -123,7 +124,8 @@ impl Lab {
         let tokens = Tokens::of(&path).expect("two tokens");
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Listener::bind(listen).expect("a port");
-        let http = Http::start(listener, "1", Some(tokens)).expect("a thread");
+        let access = Access { tokens: Some(tokens), tls: None };
+        let http = Http::start(listener, "1", access).expect("a thread");
         let plan = ::target::Plan::new(vec![listen.into()], Vec::new(), ::target::Stores::new());
         let target = Arc::new(::target::Target::start(plan).expect("a target"));
         let desk = Arc::new(Counting::default());

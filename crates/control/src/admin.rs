@@ -538,6 +538,9 @@ pub struct Status {
     /// Where it speaks HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<String>,
+    /// Whether it is spoken by TLS, and not otherwise.
+    #[serde(default)]
+    pub http_tls: bool,
     /// Where connections are captured to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<Capture>,

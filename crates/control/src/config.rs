@@ -111,16 +111,29 @@ pub struct Config {
     pub ether: Vec<Spanned<String>>,
     /// Where HTTP shows a page (`/`), and tells metrics, health and more (`/metrics`, `/healthz`,
     /// `/readyz`, `/api/v1`).
-    /// Values: `ADDRESS:PORT` with a loopback address, IPv6 in brackets, port 0 picks a free one.
+    /// Values: `ADDRESS:PORT`, IPv6 in brackets, port 0 picks a free one. An address that other
+    /// machines reach takes `http-certificate`, `http-key` and `http-token-file` beside it.
     /// Default: nowhere.
     /// Reload: no.
     pub http: Option<Spanned<String>>,
-    /// Who may change something over HTTP: a file with a line for each, `change TOKEN`, that no
-    /// other account can read.
+    /// Who may change something over HTTP: a file with a line for each, `change TOKEN`, or `read
+    /// TOKEN` for who may read alone where other machines reach the port; no other account can read
+    /// the file. It is read whenever somebody shows a token.
     /// Values: path of a file, from the folder of the configuration file.
     /// Default: nobody may.
     /// Reload: no.
     pub http_token_file: Option<Spanned<String>>,
+    /// The certificate that HTTP shows, then those of who has signed it, as PEM: HTTP is spoken by
+    /// TLS alone then. A reload reads it again, with the key.
+    /// Values: path of a file, from the folder of the configuration file, beside `http-key`.
+    /// Default: none, and no TLS.
+    /// Reload: no.
+    pub http_certificate: Option<Spanned<String>>,
+    /// The key of `http-certificate`, as PEM, in a file that no other account can read.
+    /// Values: path of a file, from the folder of the configuration file.
+    /// Default: none.
+    /// Reload: no.
+    pub http_key: Option<Spanned<String>>,
     /// The least that is logged.
     /// Values: `error`, `warn`, `info`, `debug` or `trace`.
     /// Default: `info`.

@@ -18,6 +18,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::rt::TokioTimer;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
 use tokio::net::TcpListener;
 use tokio::net::TcpStream;
 use tokio::task;
@@ -58,43 +60,81 @@ pub(crate) async fn accept(listener: TcpListener, looks: Arc<Looks>, limits: Lim
             continue;
         };
         open.retain(|connection| !connection.task.is_finished());
-        // Who holds them all keeps out nobody who takes his answer at once, nor who waits for what
-        // becomes of an order, for which a token was shown.
         while open.len() >= limits.connections {
-            let oldest = open.iter().position(|connection| !connection.orders.get());
-            if let Some(oldest) = open.remove(oldest.unwrap_or(0)) {
-                oldest.task.abort();
+            let all: Vec<Standing> = open.iter().map(|one| one.standing.get()).collect();
+            if let Some(one) = open.remove(who_goes(&all)) {
+                one.task.abort();
             }
         }
-        let orders = Rc::new(Cell::new(false));
-        let serve = serve(stream, Arc::clone(&looks), limits, Rc::clone(&orders));
-        open.push_back(Open { task: task::spawn_local(serve).abort_handle(), orders });
+        let standing = Rc::new(Cell::new(Standing::Stranger));
+        let serve = begin(stream, Arc::clone(&looks), limits, Rc::clone(&standing));
+        open.push_back(Open { task: task::spawn_local(serve).abort_handle(), standing });
     }
 }
 
 /// A connection.
 struct Open {
     task: AbortHandle,
-    /// It waits for what becomes of an order.
-    orders: Rc<Cell<bool>>,
+    standing: Rc<Cell<Standing>>,
+}
+
+/// What is known of who has a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Stranger,
+    /// He has shown a token.
+    Known,
+    /// He waits for what becomes of an order.
+    Orders,
+}
+
+/// Which of these, the oldest one first, makes room for another one. Who holds them all keeps out
+/// nobody who takes his answer at once, nor who waits for what becomes of an order, for which a
+/// token was shown; and strangers have half of them at most where others need them who are known.
+fn who_goes(all: &[Standing]) -> usize {
+    let strangers = all.iter().filter(|one| **one == Standing::Stranger).count();
+    let order = match 2 * strangers >= all.len() {
+        true => [Standing::Stranger, Standing::Known],
+        false => [Standing::Known, Standing::Stranger],
+    };
+    let oldest = order.into_iter().find_map(|wanted| all.iter().position(|one| *one == wanted));
+    oldest.unwrap_or(0)
+}
+
+/// Answers on a connection, inside of TLS if there is to be TLS.
+async fn begin(stream: TcpStream, looks: Arc<Looks>, limits: Limits, standing: Rc<Cell<Standing>>) {
+    let Some(tls) = looks.gate().tls().cloned() else {
+        return serve(stream, looks, limits, standing).await;
+    };
+    if let Ok(Some(stream)) = time::timeout(limits.head, tls.accept(stream)).await {
+        serve(stream, looks, limits, standing).await;
+    }
 }
 
 /// Answers on a connection until it ends, or asks for nothing for too long. What it lacks then is a
 /// request, or that it takes its answer: nothing more is read before that has left.
-async fn serve(stream: TcpStream, looks: Arc<Looks>, limits: Limits, orders: Rc<Cell<bool>>) {
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    looks: Arc<Looks>,
+    limits: Limits,
+    standing: Rc<Cell<Standing>>,
+) {
     let (asked, is_asked) = (Rc::new(Cell::new(Instant::now())), Cell::new(false));
     let service = service_fn(|request: Request<Incoming>| {
         is_asked.set(true);
-        orders.set(request.uri().path() == orders::PATH);
+        let before = standing.get();
+        if request.uri().path() == orders::PATH {
+            standing.set(Standing::Orders);
+        }
         let (looks, asked, is_asked) = (Arc::clone(&looks), &asked, &is_asked);
-        let orders = &orders;
+        let standing = &standing;
         async move {
             let mut answer = routes::answer(&looks, request).await;
             answer.body_mut().is_timed_by(asked);
             // An order may take its time.
             asked.set(Instant::now());
             is_asked.set(false);
-            orders.set(false);
+            standing.set(answer.extensions_mut().remove::<Standing>().unwrap_or(before));
             Ok::<_, Infallible>(answer)
         }
     });
@@ -121,4 +161,28 @@ async fn serve(stream: TcpStream, looks: Arc<Looks>, limits: Limits, orders: Rc<
         Poll::Pending => connection.as_mut().poll(context).map(drop),
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Standing::Known;
+    use super::Standing::Orders;
+    use super::Standing::Stranger;
+    use super::*;
+
+    #[test]
+    fn strangers_make_room_for_those_who_are_known() {
+        for (all, wanted) in [
+            (&[Stranger, Stranger, Stranger][..], 0),
+            (&[Orders, Stranger, Stranger], 1),
+            (&[Known, Orders, Stranger, Stranger], 2),
+            // Who comes new is a stranger until he is heard.
+            (&[Orders, Known, Known, Stranger], 1),
+            (&[Known, Known], 0),
+            (&[Orders, Orders], 0),
+            (&[Orders, Known], 1),
+        ] {
+            assert_eq!(who_goes(all), wanted, "{all:?}");
+        }
+    }
 }

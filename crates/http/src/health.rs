@@ -81,6 +81,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::access::Gate;
     use crate::looks::Looks;
     use crate::tests::target;
 
@@ -89,7 +90,7 @@ mod tests {
         let target = target();
         let looked = || {
             let seen = Seen::Serving(Box::new(crate::looks::serving(&target)));
-            Looks::new("0", None).look(seen)
+            Looks::new("0", Gate::default()).look(seen)
         };
         assert_eq!(looked().readiness(), Health { is_well: true, said: "ok\n".into() });
         assert!(looked().health().is_well);

@@ -48,6 +48,9 @@ pub(crate) const TOKEN_LEN_MAX: usize = 256;
 /// Longest file of tokens, bytes: some hundred with what they are for.
 pub(crate) const TOKENS_LEN_MAX: usize = 64 << 10;
 
+/// Longest file with the key of a certificate, bytes: what stands beside the key is a chain.
+pub(crate) const KEY_LEN_MAX: usize = 64 << 10;
+
 /// Threads that wait for reactors, and for a file: one for each thing that can be asked, one for
 /// orders, one for streams, some for looks.
 pub(crate) const BLOCKING_MAX: usize = 11;

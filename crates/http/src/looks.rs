@@ -19,6 +19,7 @@ use target::TargetSnapshot;
 use tokio::task;
 
 use crate::Desk;
+use crate::access::Gate;
 use crate::api::Answers;
 use crate::api::Resource;
 use crate::api::Told;
@@ -32,7 +33,6 @@ use crate::streams::Place;
 use crate::streams::Said;
 use crate::streams::Streams;
 use crate::streams::Wanted;
-use crate::tokens::Tokens;
 
 /// Looks at the daemon, one at a time.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct Looks {
     about: About,
     stage: Mutex<Stage>,
     answers: Answers,
-    tokens: Option<Tokens>,
+    gate: Gate,
     streams: Streams,
     /// Held by who looks.
     last: tokio::sync::Mutex<Option<(Instant, Arc<Look>)>>,
@@ -97,18 +97,11 @@ pub(crate) struct Serving {
 }
 
 impl Looks {
-    pub(crate) fn new(version: &'static str, tokens: Option<Tokens>) -> Self {
+    pub(crate) fn new(version: &'static str, gate: Gate) -> Self {
         let cycles_per_second = target::engine::cycles::per_second();
         let about = About { version, cycles_per_second };
         let (stage, last) = (Mutex::new(Stage::Opening), tokio::sync::Mutex::default());
-        Self {
-            about,
-            stage,
-            answers: Answers::default(),
-            tokens,
-            streams: Streams::default(),
-            last,
-        }
+        Self { about, stage, answers: Answers::default(), gate, streams: Streams::default(), last }
     }
 
     pub(crate) fn serves(&self, target: Arc<Target>, desk: Arc<dyn Desk>) {
@@ -171,9 +164,9 @@ impl Looks {
         }
     }
 
-    /// Of those who may change what is served.
-    pub(crate) const fn tokens(&self) -> Option<&Tokens> {
-        self.tokens.as_ref()
+    /// Of those who are let in.
+    pub(crate) const fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// What there is to see now. Who comes while somebody looks waits for him, and looks himself if

@@ -18,10 +18,10 @@ use hyper::header;
 use store::spec::Spec;
 use tokio::time;
 
+use crate::access::expect_right;
 use crate::limits::HEAD_WAIT;
 use crate::looks::Looks;
 use crate::tokens::Right;
-use crate::tokens::Tokens;
 
 /// Where they are given.
 pub(crate) const PATH: &str = "/api/v1/orders";
@@ -29,14 +29,14 @@ pub(crate) const PATH: &str = "/api/v1/orders";
 const JSON: &[u8] = b"application/json";
 
 /// Why an order is not carried out.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) why: String,
 }
 
 impl Refusal {
-    fn new(status: StatusCode, why: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, why: impl Into<String>) -> Self {
         Self { status, why: why.into() }
     }
 
@@ -55,16 +55,16 @@ where
     if request.method() != Method::POST {
         return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "POST is right here"));
     }
-    if !is_of_this_site(&request) {
+    if !is_of_this_site(looks.gate().scheme(), &request) {
         let why = "no page of another site may give orders";
         return Err(Refusal::new(StatusCode::FORBIDDEN, why));
     }
-    let Some(tokens) = looks.tokens() else {
+    let Some(tokens) = looks.gate().tokens() else {
         let why = "nothing can be changed over HTTP: this daemon has no tokens; \
                    try: lunwire serve --http-token-file FILE";
         return Err(Refusal::new(StatusCode::FORBIDDEN, why));
     };
-    expect_right(tokens, &request)?;
+    expect_right(Right::Change, tokens, &request)?;
     // A form of another site has other types, and asks nobody before it is sent.
     let kind = request.headers().get(header::CONTENT_TYPE).map(|kind| kind.as_bytes());
     let kind = kind.and_then(|kind| kind.split(|byte| *byte == b';').next());
@@ -117,33 +117,11 @@ pub(crate) fn is_for_all(order: &Order) -> bool {
 
 /// Whether it is by no page of a browser, or by one from here. What a browser says of who has made
 /// a request is looked at for all paths of the API; this one older browsers say, too.
-fn is_of_this_site<B>(request: &Request<B>) -> bool {
+fn is_of_this_site<B>(scheme: &[u8], request: &Request<B>) -> bool {
     let host = request.headers().get(header::HOST).map(|host| host.as_bytes());
     let mut origins = request.headers().get_all(header::ORIGIN).into_iter();
     origins.all(|origin| {
-        let here = origin.as_bytes().strip_prefix(b"http://");
+        let here = origin.as_bytes().strip_prefix(scheme);
         here.is_some() && here == host
     })
-}
-
-fn expect_right<B>(tokens: &Tokens, request: &Request<B>) -> Result<(), Refusal> {
-    const SCHEME: &[u8] = b"bearer ";
-    let missing = || {
-        let why = "a token with the right to change is missing; try: Authorization: Bearer TOKEN";
-        Refusal::new(StatusCode::UNAUTHORIZED, why)
-    };
-    let said = request.headers().get(header::AUTHORIZATION).ok_or_else(missing)?.as_bytes();
-    let (scheme, token) = said.split_at_checked(SCHEME.len()).ok_or_else(missing)?;
-    if !scheme.eq_ignore_ascii_case(SCHEME) {
-        return Err(missing());
-    }
-    match tokens.right_of(token.trim_ascii()) {
-        Ok(Some(Right::Change)) => Ok(()),
-        Ok(Some(Right::Read)) => {
-            let why = "the token lets its owner read, and not change";
-            Err(Refusal::new(StatusCode::FORBIDDEN, why))
-        }
-        Ok(None) => Err(Refusal::new(StatusCode::UNAUTHORIZED, "there is no such token")),
-        Err(error) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
-    }
 }

@@ -15,6 +15,8 @@ use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 use tokio::time;
 
+use crate::access::Access;
+use crate::access::Gate;
 use crate::api::Desk;
 use crate::connections;
 use crate::connections::Limits;
@@ -23,19 +25,27 @@ use crate::limits::END_WAIT;
 use crate::limits::NICE;
 use crate::looks::Looks;
 use crate::streams;
-use crate::tokens::Tokens;
 
 /// Why there is no port.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HttpError {
-    /// Others would reach it.
+    /// Others would reach it, and hear what is told.
     #[error(
-        "{0} can be reached from other machines, and there is no TLS yet that would keep them out; \
-         an address of this machine alone is right, as 127.0.0.1:{port} or \
-         [::1]:{port}", port = .0.port()
+        "{0} can be reached from other machines, and takes TLS: http-certificate and http-key \
+         (--http-certificate, --http-key) beside it, or an address of this machine alone, as \
+         127.0.0.1:{port} or [::1]:{port}", port = .0.port()
     )]
     Public(SocketAddr),
+    /// Others would reach it, and none of them could show that he may.
+    #[error(
+        "{0} can be reached from other machines, whose people need a token to read: \
+         http-token-file (--http-token-file) with a line `read TOKEN` is right beside it"
+    )]
+    Tokenless(SocketAddr),
+    /// There is no thread for it.
+    #[error("cannot start the thread for HTTP: {0}")]
+    Start(io::Error),
     /// It cannot be listened on.
     #[error(transparent)]
     Listen(target::Error),
@@ -49,23 +59,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Whether `address` is one that may be listened on.
-    ///
-    /// # Errors
-    /// [`HttpError::Public`]: it is no loopback address.
-    pub const fn check(address: SocketAddr) -> Result<SocketAddr, HttpError> {
-        match address.ip().is_loopback() {
-            true => Ok(address),
-            false => Err(HttpError::Public(address)),
-        }
-    }
-
     /// Listens; port 0 is a free one.
     ///
     /// # Errors
     /// See [`HttpError`].
     pub fn bind(address: SocketAddr) -> Result<Self, HttpError> {
-        let address = Self::check(address)?;
         let bound = || {
             let socket = TcpListener::bind(address)?;
             socket.set_nonblocking(true)?;
@@ -86,6 +84,12 @@ impl Listener {
         Ok(Self { socket, address })
     }
 
+    /// Where it is.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Another descriptor of the same socket.
     ///
     /// # Errors
@@ -104,17 +108,19 @@ pub struct Http {
 }
 
 impl Http {
-    /// Answers who connects. `version`: of the program; `tokens`: of those who may change what is
-    /// served, which nobody may without. Until [`Http::serves`] disks are being opened.
+    /// Answers who connects. `version`: of the program; `access`: of those who may. Until
+    /// [`Http::serves`] disks are being opened.
     ///
     /// # Errors
-    /// There is no thread, or no epoll instance.
+    /// There is no thread, or no epoll instance; `access` is not enough for where it listens.
     pub fn start(
         listener: Listener,
         version: &'static str,
-        tokens: Option<Tokens>,
-    ) -> io::Result<Self> {
-        Self::within(Limits::default(), listener, Looks::new(version, tokens))
+        access: Access,
+    ) -> Result<Self, HttpError> {
+        let gate = Gate::of(access, listener.address)?;
+        let started = Self::within(Limits::default(), listener, Looks::new(version, gate));
+        started.map_err(HttpError::Start)
     }
 
     pub(crate) fn within(limits: Limits, listener: Listener, looks: Looks) -> io::Result<Self> {
@@ -152,6 +158,12 @@ impl Http {
         Ok(Self { address: listener.address, looks, thread: Some((stop, thread)) })
     }
 
+    /// How a browser gets there: `http`, or `https`.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        if self.looks.gate().tls().is_some() { "https" } else { "http" }
+    }
+
     /// Where it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
@@ -182,14 +194,34 @@ impl Drop for Http {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tokens::tests::CHANGE;
 
     #[test]
-    fn only_this_machine_reaches_it() {
+    fn only_this_machine_reaches_it_without_tls_and_tokens() {
+        let tls = Some(crate::tests::tls::shown());
+        let file = crate::tokens::tests::file(&format!("read {CHANGE}"), 0o600);
+        let tokens = Some(crate::Tokens::of(file.path()).unwrap());
         for public in ["0.0.0.0:0", "[::]:0", "192.0.2.1:9260"] {
-            let error = Listener::bind(public.parse().unwrap()).unwrap_err();
+            let address = public.parse().unwrap();
+            let check = |tls: &Option<crate::Tls>, tokens: &Option<crate::Tokens>| {
+                Access { tokens: tokens.clone(), tls: tls.clone() }.check(address)
+            };
+            let error = check(&None, &tokens).unwrap_err();
             assert!(matches!(error, HttpError::Public(_)), "{public}: {error}");
-            assert!(error.to_string().contains("127.0.0.1:"), "{error}");
+            for word in ["127.0.0.1:", "--http-certificate", "--http-key"] {
+                assert!(error.to_string().contains(word), "{error}");
+            }
+            let error = check(&tls, &None).unwrap_err();
+            assert!(matches!(error, HttpError::Tokenless(_)), "{public}: {error}");
+            assert!(error.to_string().contains("--http-token-file"), "{error}");
+            check(&tls, &tokens).unwrap();
         }
+        for local in ["127.0.0.1:1", "[::1]:0", "127.9.9.9:9260"] {
+            Access::default().check(local.parse().unwrap()).unwrap();
+        }
+        let all = Listener::bind("0.0.0.0:0".parse().unwrap()).unwrap();
+        let error = Http::start(all, "1", Access::default()).unwrap_err();
+        assert!(matches!(error, HttpError::Public(_)), "{error}");
         let one = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         assert_ne!(one.address.port(), 0, "a free one was picked");
         let taken = Listener::bind(one.address).unwrap_err().to_string();

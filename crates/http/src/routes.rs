@@ -2,7 +2,6 @@
 //! Which path is answered by what.
 
 use std::error::Error;
-use std::net::IpAddr;
 
 use hyper::Method;
 use hyper::Request;
@@ -12,12 +11,13 @@ use hyper::body::Body;
 use hyper::body::Bytes;
 use hyper::header;
 use hyper::header::HeaderValue;
-use hyper::http::uri::Authority;
 
+use crate::access::Reader;
 use crate::api;
 use crate::api::How;
 use crate::api::Resource;
 use crate::api::Told;
+use crate::connections::Standing;
 use crate::health::Health;
 use crate::looks::Looks;
 use crate::metrics::Format;
@@ -66,6 +66,12 @@ enum Page {
 }
 
 impl Page {
+    /// Whether everybody gets it who reaches the port: a page that asks for a token must come
+    /// before there is one, and who probes has none. What is wrong a probe is not told then.
+    const fn is_for_all(self) -> bool {
+        matches!(self, Self::Health | Self::Readiness | Self::Description | Self::File(_))
+    }
+
     fn at(path: &str) -> Option<Self> {
         Some(match path {
             "/metrics" => Self::Metrics,
@@ -87,9 +93,9 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    if !is_meant(&request) {
-        let said = "ask by an address of this machine, or localhost\n";
-        return response(StatusCode::MISDIRECTED_REQUEST, TEXT, said.into());
+    let gate = looks.gate();
+    if !gate.is_meant(&request) {
+        return response(StatusCode::MISDIRECTED_REQUEST, TEXT, gate.right_names().into());
     }
     let path = request.uri().path();
     if path.starts_with(api::ROOT) && is_of_another_site(&request) {
@@ -102,7 +108,11 @@ where
             Err(refusal) => Err(refusal),
         };
         return match order {
-            Ok(order) => told(looks.order(order).await),
+            Ok(order) => {
+                let mut answer = told(looks.order(order).await);
+                answer.extensions_mut().insert(Standing::Known);
+                answer
+            }
             Err(refusal) => refused(refusal),
         };
     }
@@ -115,13 +125,31 @@ where
         refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refused;
     }
+    let reader = gate.reader(&request);
+    if let (Err(refusal), false) = (&reader, page.is_for_all()) {
+        return refused(refusal.clone());
+    }
+    let mut answer = answer_of(page, looks, &request, reader.is_ok()).await;
+    if let Ok(Reader::Known) = reader {
+        answer.extensions_mut().insert(Standing::Known);
+    }
+    answer
+}
+
+/// `tells_why`: a probe is told what is wrong.
+async fn answer_of<B>(
+    page: Page,
+    looks: &Looks,
+    request: &Request<B>,
+    tells_why: bool,
+) -> Response<Said> {
     match page {
         Page::File(file) => response(StatusCode::OK, file.kind, file.text.into()),
         Page::Description => match query::nothing(request.uri().query()) {
             Ok(()) => response(StatusCode::OK, JSON, api::DESCRIPTION.into()),
             Err(refusal) => refused(refusal),
         },
-        Page::Stream => stream(looks, &request).unwrap_or_else(refused),
+        Page::Stream => stream(looks, request).unwrap_or_else(refused),
         Page::Answer(resource) => {
             let query = request.uri().query();
             let after = match resource {
@@ -134,30 +162,15 @@ where
             }
         }
         Page::Metrics => {
-            let format = format(&request);
+            let format = format(request);
             match looks.now().await.page(format) {
                 Some(page) => response(StatusCode::OK, format.content_type(), page),
                 None => response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "no metrics\n".into()),
             }
         }
-        Page::Health => probe(looks.now().await.health()),
-        Page::Readiness => probe(looks.now().await.readiness()),
+        Page::Health => probe(looks.now().await.health(), tells_why),
+        Page::Readiness => probe(looks.now().await.readiness(), tells_why),
     }
-}
-
-/// Whether it was sent to an address of this machine, or to `localhost`. A name that somebody else
-/// has made to lead here is that of a page which wants to read in a browser what is told here.
-fn is_meant<B>(request: &Request<B>) -> bool {
-    let mut hosts = request.headers().get_all(header::HOST).into_iter();
-    let Some(host) = hosts.next() else { return true };
-    let Some(host) = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) else {
-        return false;
-    };
-    let name = host.host();
-    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    let is_here = |address: IpAddr| address.to_canonical().is_loopback();
-    let is_meant = name.eq_ignore_ascii_case("localhost") || address.parse().is_ok_and(is_here);
-    is_meant && hosts.next().is_none()
 }
 
 /// Whether a browser says that a page from somewhere else asks. It could not read the answer, but
@@ -238,9 +251,12 @@ fn refused(refusal: Refusal) -> Response<Said> {
     response
 }
 
-fn probe(health: Health) -> Response<Said> {
+fn probe(health: Health, tells_why: bool) -> Response<Said> {
     let status = if health.is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    response(status, TEXT, health.said.into())
+    match health.is_well || tells_why {
+        true => response(status, TEXT, health.said.into()),
+        false => response(status, TEXT, "who shows a token is told why not\n".into()),
+    }
 }
 
 fn response(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Said> {

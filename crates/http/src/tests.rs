@@ -3,6 +3,7 @@
 
 mod orders;
 mod streams;
+pub(crate) mod tls;
 
 use std::io;
 use std::io::Read;
@@ -19,10 +20,12 @@ use control::admin::Reply;
 use control::admin::Request;
 use target::Target;
 
+use crate::Access;
 use crate::Desk;
 use crate::Http;
 use crate::Listener;
 use crate::Tokens;
+use crate::access::Gate;
 use crate::connections::Limits;
 use crate::looks::Looks;
 
@@ -87,7 +90,9 @@ fn port() -> Http {
 
 fn port_with(tokens: Option<Tokens>) -> Http {
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    Http::within(LIMITS, listener, Looks::new("1.2.3", tokens)).unwrap()
+    let access = Access { tokens, tls: None };
+    let gate = Gate::of(access, listener.address()).unwrap();
+    Http::within(LIMITS, listener, Looks::new("1.2.3", gate)).unwrap()
 }
 
 fn connect(http: &Http) -> TcpStream {

@@ -2,10 +2,7 @@
 //! Tokens: who has one may do what the file says of it. The file is read whenever somebody shows a
 //! token, so that a line that goes is good for nothing at once.
 
-use std::fs::File;
 use std::io;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -13,6 +10,8 @@ use subtle::Choice;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
+use crate::kept;
+use crate::kept::Unkept;
 use crate::limits::TOKEN_LEN_MAX;
 use crate::limits::TOKEN_LEN_MIN;
 use crate::limits::TOKENS_LEN_MAX;
@@ -44,12 +43,21 @@ pub enum TokensError {
 }
 
 /// What a token lets its owner do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Right {
-    /// Read, which everybody of this machine may.
+    /// Read, which at a port of this machine alone everybody may.
     Read,
     /// Change what is served, too.
     Change,
+}
+
+impl Right {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Change => "change",
+        }
+    }
 }
 
 /// A file of tokens.
@@ -93,33 +101,12 @@ impl Tokens {
     }
 
     fn read(&self) -> Result<Zeroizing<Vec<u8>>, TokensError> {
-        let not_whole = || io::Error::new(io::ErrorKind::InvalidInput, "it is no file");
-        let check = |is_file: bool| if is_file { Ok(()) } else { Err(not_whole()) };
-        let open = || {
-            // Who opens a pipe may wait for ever.
-            check(std::fs::metadata(&self.path)?.is_file())?;
-            let file = File::open(&self.path)?;
-            let facts = file.metadata()?;
-            check(facts.is_file())?;
-            Ok((file, facts))
-        };
-        let (file, facts) = open().map_err(TokensError::Read)?;
-        is_kept(facts.mode(), facts.uid(), facts.gid())?;
-        // One byte more than may be, and no reallocation that would leave copies behind.
-        let mut text = Zeroizing::new(Vec::with_capacity(TOKENS_LEN_MAX + 1));
-        let limit = u64::try_from(TOKENS_LEN_MAX + 1).unwrap_or(u64::MAX);
-        file.take(limit).read_to_end(&mut text).map_err(TokensError::Read)?;
-        if text.len() > TOKENS_LEN_MAX { Err(TokensError::Long) } else { Ok(text) }
+        kept::read(&self.path, TOKENS_LEN_MAX).map_err(|unkept| match unkept {
+            Unkept::Read(error) => TokensError::Read(error),
+            Unkept::Open(mode) => TokensError::Open(mode),
+            Unkept::Long => TokensError::Long,
+        })
     }
-}
-
-/// Whether nobody but its owner, and root, can read a file with these.
-fn is_kept(mode: u32, owner: u32, group: u32) -> Result<(), TokensError> {
-    const ROOT: u32 = 0;
-    // systemd hands credentials over as files of root with an entry for the service in their list
-    // of access, whose mask stands where the rights of the group are.
-    let others = if (owner, group) == (ROOT, ROOT) { 0o037 } else { 0o077 };
-    if mode & others == 0 { Ok(()) } else { Err(TokensError::Open(mode & 0o7777)) }
 }
 
 /// What each line lets whom do; empty ones and those that begin with `#` are none.
@@ -183,19 +170,6 @@ pub(crate) mod tests {
         assert_eq!(right(CHANGE), Some(Right::Read), "it is read anew");
         std::fs::write(file.path(), "").unwrap();
         assert_eq!(right(CHANGE), None);
-    }
-
-    #[test]
-    fn no_other_account_can_read_the_file() {
-        for (mode, owner, group) in [(0o600, 7, 7), (0o400, 0, 7), (0o440, 0, 0), (0o640, 0, 0)] {
-            assert!(is_kept(0o100_000 | mode, owner, group).is_ok(), "{mode:o} {owner} {group}");
-        }
-        for (mode, owner, group) in
-            [(0o640, 0, 7), (0o440, 7, 0), (0o660, 0, 0), (0o444, 0, 0), (0o441, 0, 0)]
-        {
-            let said = is_kept(0o100_000 | mode, owner, group).unwrap_err().to_string();
-            assert!(said.contains(&format!("{mode:04o}")), "{owner} {group}: {said}");
-        }
     }
 
     #[test]

@@ -330,15 +330,23 @@ pub(crate) struct ServeOptions {
     /// Needs CAP_NET_RAW
     #[arg(long, value_name = "INTERFACE")]
     pub(crate) ether: Vec<String>,
-    /// Address of this machine alone at which HTTP shows a page, and tells /metrics (for
-    /// Prometheus), /healthz, /readyz and /api/v1, such as 127.0.0.1:9260; port 0 picks a free one
-    /// [default: none]
+    /// Address at which HTTP shows a page, and tells /metrics (for Prometheus), /healthz, /readyz
+    /// and /api/v1, such as 127.0.0.1:9260; port 0 picks a free one. One that other machines reach
+    /// takes the three options below [default: none]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) http: Option<String>,
-    /// File of those who may change something over HTTP: a line for each, `change TOKEN` (`openssl
-    /// rand -hex 32`), mode 0600 [default: nobody may]
+    /// File of those who may change something over HTTP, and read where other machines reach it: a
+    /// line for each, `change TOKEN` or `read TOKEN` (`openssl rand -hex 32`), mode 0600 [default:
+    /// nobody may]
     #[arg(long, value_name = "FILE")]
     pub(crate) http_token_file: Option<PathBuf>,
+    /// Certificate that HTTP shows, with those of who has signed it, as PEM: it is spoken by TLS
+    /// alone then; read again at a reload
+    #[arg(long, value_name = "FILE")]
+    pub(crate) http_certificate: Option<PathBuf>,
+    /// Key of the certificate, as PEM, mode 0600
+    #[arg(long, value_name = "FILE")]
+    pub(crate) http_key: Option<PathBuf>,
     /// auto, uring or epoll [default: auto]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,

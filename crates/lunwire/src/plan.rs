@@ -17,6 +17,7 @@ mod node;
 mod place;
 mod rdma;
 mod reach;
+mod secured;
 mod transfer;
 mod unit;
 
@@ -70,6 +71,7 @@ use mode::DraftMode;
 use node::DraftTarget;
 use node::Open;
 use rdma::Provider;
+use secured::HttpTls;
 
 pub(crate) use check::addresses;
 pub(crate) use check::allowed_cpu;
@@ -136,6 +138,7 @@ pub(crate) struct Draft {
     /// Where HTTP is spoken.
     pub(crate) http: Option<SocketAddr>,
     pub(crate) http_tokens: Option<PathBuf>,
+    pub(crate) http_tls: HttpTls,
     pub(crate) log: String,
     pub(crate) control_socket: Option<PathBuf>,
     pub(crate) state_dir: Option<PathBuf>,
@@ -200,6 +203,7 @@ impl Draft {
             slow: Duration::ZERO,
             http: None,
             http_tokens: None,
+            http_tls: HttpTls::default(),
             log: "info".into(),
             control_socket: None,
             state_dir: None,
@@ -223,6 +227,7 @@ impl Draft {
         let mut wrong = draft.take_document(&read_configuration(path)?);
         if wrong.is_empty() {
             wrong.extend(draft.take_defaults().err());
+            wrong.extend(draft.take_tls().err());
         }
         Ok((draft, wrong))
     }
@@ -246,6 +251,7 @@ impl Draft {
         let of_file = draft.targets.len();
         draft.take_options(options)?;
         draft.take_defaults()?;
+        draft.take_tls().map_err(|error| secured::blamed(options, error))?;
         draft.take_credentials(options, of_file)?;
         if options.markers {
             draft.targets.iter_mut().for_each(|target| target.settings.markers = true);
@@ -334,6 +340,7 @@ impl Draft {
             check::tokens(path).map_err(|problem| Usage(format!("{shown}: {problem}")))?;
             self.http_tokens = Some(path.clone());
         }
+        self.http_tls.take_options(options);
         if let Some(text) = &options.log {
             self.log = option("--log", text, log_level(text))?;
         }
@@ -416,6 +423,7 @@ impl Draft {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = self.accounts.warnings().to_vec();
         warnings.extend(self.open_to_everybody());
+        warnings.extend(self.http_tls.warning());
         warnings.extend(self.too_much_memory());
         warnings.extend(self.too_little_room());
         warnings

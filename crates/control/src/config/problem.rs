@@ -42,6 +42,8 @@ const EXAMPLES: [(&[&str], &str); 12] = [
             "chap-secret-file",
             "mutual-secret-file",
             "http-token-file",
+            "http-certificate",
+            "http-key",
         ],
         "\"/path\"",
     ),

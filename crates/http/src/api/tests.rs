@@ -177,6 +177,7 @@ fn status(much: Much) -> Status {
             delayed: 6,
         }),
         http: much.some("127.0.0.1:9260".into()),
+        http_tls: true,
         capture: much.some(Capture {
             file: "a".into(),
             bytes: 1,

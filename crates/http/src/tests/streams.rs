@@ -104,7 +104,7 @@ fn who_comes_from_another_daemon_hears_all() {
 fn there_is_a_bound_and_a_place_that_is_left_is_free() {
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let limits = Limits { connections: STREAMS_MAX + 2, ..LIMITS };
-    let http = Http::within(limits, listener, Looks::new("1.2.3", None)).unwrap();
+    let http = Http::within(limits, listener, Looks::new("1.2.3", Gate::default())).unwrap();
     let mut all: Vec<TcpStream> = (0..STREAMS_MAX).map(|_| begin(&http, PLAIN)).collect();
     all.iter_mut().for_each(|stream| drop(until(stream, "retry: ")));
     let more = || {

@@ -22,9 +22,9 @@ use anyhow::Result;
 use anyhow::anyhow;
 use capture::Capture;
 use engine::Choice;
+use http::Access;
 use http::Http;
 use http::Listener;
-use http::Tokens;
 use signal_hook::consts::SIGALRM;
 use signal_hook::consts::SIGHUP;
 use signal_hook::consts::SIGINT;
@@ -126,7 +126,7 @@ fn serve(
     let mut entry = match options.take_over {
         true => {
             // What is wrong is told while the other one serves.
-            tokens_of(&draft)?;
+            draft.http_access()?;
             let mut entry = taking::begin(&mut draft).map_err(|error| sandbox.hint(error))?;
             if let Some(before) = entry.carried.events.take() {
                 events.carry_on(before);
@@ -197,9 +197,9 @@ impl Daemon<'_> {
         state.is_opening.store(true, Ordering::SeqCst);
         let sockets = std::mem::take(&mut entry.sockets);
         // Before anything is opened: a port that somebody else has is told of at once.
-        let tokens = tokens_of(&draft)?;
+        let access = draft.http_access()?;
         let there = sockets.http.map(|(_, socket)| socket);
-        let http = draft.http.map(|address| http_at(address, there, tokens)).transpose()?;
+        let http = draft.http.map(|address| http_at(address, there, access)).transpose()?;
         entry.before.opening(draft.opened())?;
         let mut plan = draft.open().map_err(|error| sandbox.hint(error))?;
         // An old one is replaced when it is no disk, and nothing is wrong with those there are.
@@ -251,6 +251,7 @@ impl Daemon<'_> {
         let (http, http_socket) = http.unzip();
         let beside = Beside {
             http: http.as_ref().map(Http::address),
+            http_tls: http.as_ref().is_some_and(|http| http.scheme() == "https"),
             http_socket: wanted_http.zip(http_socket),
             ends: self.tell.clone(),
             capture: capture.clone(),
@@ -381,24 +382,20 @@ fn finish_capture(capture: Option<Capture>) {
     }
 }
 
-fn tokens_of(draft: &Draft) -> Result<Option<Tokens>> {
-    Ok(draft.http_tokens.as_deref().map(Tokens::of).transpose()?)
-}
-
 /// Answers over HTTP from now on.
 fn http_at(
     address: SocketAddr,
     there: Option<OwnedFd>,
-    tokens: Option<Tokens>,
+    access: Access,
 ) -> Result<(Http, Arc<OwnedFd>)> {
     let listener = match there {
         Some(socket) => Listener::at(socket).context("the socket for HTTP")?,
         None => Listener::bind(address).map_err(|error| anyhow!("--http (http): {error}"))?,
     };
     let socket = Arc::new(listener.socket().context("the socket for HTTP")?);
-    let http = Http::start(listener, env!("CARGO_PKG_VERSION"), tokens);
-    let http = http.context("cannot start the thread for HTTP")?;
-    tracing::info!(address = %http.address(), "HTTP");
+    let http = Http::start(listener, env!("CARGO_PKG_VERSION"), access);
+    let http = http.map_err(|error| anyhow!("--http (http): {error}"))?;
+    tracing::info!(address = %http.address(), scheme = http.scheme(), "HTTP");
     Ok((http, socket))
 }
 
@@ -533,18 +530,22 @@ fn explain_epoll(wanted: Choice) {
 
 /// One line for each LUN and portal: the URL to use; behind these the URLs over iSER. They are
 /// said at once: whoever reads the first ones may go then.
+/// A listener on all addresses is reached on this machine by its loopback address.
+fn reached(mut at: SocketAddr) -> SocketAddr {
+    if at.ip().is_unspecified() {
+        at.set_ip(match at {
+            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    at
+}
+
 fn announce(target: &Target, http: Option<&Http>) {
     let served = target.targets();
     let mut lines: Vec<String> = Vec::new();
     let mut tell = |what: &str, portal: SocketAddr, behind: &str| {
-        let mut reach = portal;
-        if reach.ip().is_unspecified() {
-            // A listener on all addresses is reached on this machine by its loopback address.
-            reach.set_ip(match portal {
-                SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-                SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-            });
-        }
+        let reach = reached(portal);
         for node in &served {
             for lun in &node.luns {
                 lines.push(format!("{what}://{reach}/{}/{}{behind}", node.name, lun.number));
@@ -572,7 +573,7 @@ fn announce(target: &Target, http: Option<&Http>) {
             }
         }
     }
-    lines.extend(http.map(|http| format!("also http://{}/", http.address())));
+    lines.extend(http.map(|http| format!("also {}://{}/", http.scheme(), reached(http.address()))));
     if !lines.is_empty() {
         output::line(lines.join("\n"));
     }

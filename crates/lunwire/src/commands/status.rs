@@ -52,7 +52,8 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
     ]);
     tell_silent(&status.silent_reactors);
     if let Some(address) = &status.http {
-        output::line(format!("a page at http://{address}/, metrics at http://{address}/metrics"));
+        let at = format!("{}://{address}", if status.http_tls { "https" } else { "http" });
+        output::line(format!("a page at {at}/, metrics at {at}/metrics"));
     }
     if let Some(Capture { file, bytes, segments, lost, ended }) = &status.capture {
         let missing = if *lost > 0 { format!(", {lost} are missing") } else { String::new() };

@@ -218,6 +218,7 @@ struct Shared {
 pub(crate) struct Beside {
     /// Where it speaks HTTP.
     pub(crate) http: Option<SocketAddr>,
+    pub(crate) http_tls: bool,
     /// Its address in the configuration, and the socket.
     pub(crate) http_socket: Option<(SocketAddr, Arc<OwnedFd>)>,
     /// Who hears that another process takes over.
@@ -467,6 +468,7 @@ impl Shared {
                     silent_reactors: silent,
                     limits: limits::shown(&self.target, &answers),
                     http: self.beside.http.map(|address| address.to_string()),
+                    http_tls: self.beside.http_tls,
                     capture: self.beside.capture.as_ref().map(shown::capture),
                     sandbox: self.beside.sandbox.held().map(str::to_owned).collect(),
                 })

@@ -173,7 +173,7 @@ impl Configuration {
         };
         let _one_at_a_time = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let was_default = self.now().draft.default_disk;
-        let wanted = self.read(was_default)?;
+        let mut wanted = self.read(was_default)?;
         let mut now = self.now();
         let target = &*self.target;
         let units = Units::of(target);
@@ -222,6 +222,7 @@ impl Configuration {
             });
             now.portals = portals;
         }
+        now.draft.http_tls.renew(&mut wanted.http_tls);
         now.draft = wanted;
         told.applied = true;
         Ok(told)

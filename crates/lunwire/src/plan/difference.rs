@@ -71,6 +71,8 @@ impl<'a> Difference<'a> {
             ("discovery", served.discovery == wanted.discovery),
             ("hide-targets", served.hide_targets == wanted.hide_targets),
             ("slow", served.slow == wanted.slow),
+            // What is in the files, which are the same ones.
+            ("http-certificate", served.http_tls.shows_what(&wanted.http_tls)),
         ]);
         found.discovery = served.discovery != wanted.discovery;
         found.hide_targets = served.hide_targets != wanted.hide_targets;
@@ -344,6 +346,7 @@ fn shown(portal: &Portal) -> String {
 
 /// The keys of the whole daemon that say something else, and are read at its start alone.
 fn fixed(old: &Draft, new: &Draft) -> Vec<String> {
+    let [is_certificate, is_key] = old.http_tls.names(&new.http_tls);
     changed([
         ("engine", old.engine == new.engine),
         ("mode", old.mode.amp == new.mode.amp),
@@ -365,6 +368,8 @@ fn fixed(old: &Draft, new: &Draft) -> Vec<String> {
         ("ether", old.ether == new.ether),
         ("http", old.http == new.http),
         ("http-token-file", old.http_tokens == new.http_tokens),
+        ("http-certificate", is_certificate),
+        ("http-key", is_key),
         ("log", old.log == new.log),
         ("control-socket", old.control_socket == new.control_socket),
         ("state-dir", old.state_dir == new.state_dir),
@@ -432,6 +437,7 @@ mod tests {
         other.ether = vec!["eth0".into()];
         other.http = Some("127.0.0.1:1".parse().unwrap());
         other.http_tokens = Some("a".into());
+        other.http_tls = super::super::HttpTls::at("a", "b");
         other.log = "debug".into();
         other.control_socket = Some("a".into());
         other.state_dir = Some("b".into());

@@ -235,6 +235,7 @@ impl Draft {
         self.control_socket = path("control-socket", &config.control_socket);
         self.state_dir = path("state-dir", &config.state_dir);
         self.http_tokens = tokens(source, config, wrong);
+        self.http_tls.take_config(source, config, wrong);
     }
 }
 

@@ -161,6 +161,8 @@ impl Draft {
             ("control-socket", &options.control_socket),
             ("state-dir", &options.state_dir),
             ("http-token-file", &options.http_token_file),
+            ("http-certificate", &options.http_certificate),
+            ("http-key", &options.http_key),
         ] {
             if let Some(path) = path {
                 root[key] = value(whole(path)?);
@@ -334,7 +336,7 @@ fn name_places(document: &mut DocumentMut, source: &Source) -> Result<()> {
         whole(Path::new(&named))
     };
     let path = |table: &mut dyn TableLike, key: &str| rewrite(table, key, &of_file);
-    for key in ["control-socket", "state-dir", "http-token-file"] {
+    for key in ["control-socket", "state-dir", "http-token-file", "http-certificate", "http-key"] {
         path(document.as_table_mut(), key)?;
     }
     let secrets = |table: &mut dyn TableLike| {

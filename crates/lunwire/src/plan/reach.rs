@@ -108,7 +108,8 @@ impl Draft {
         needs.extend(self.capture.iter().map(|(path, _)| Need::Change(path.clone())));
         // A file that is exchanged for another one is another one: so the folders, also that in
         // which a link is exchanged.
-        let read_again = config.into_iter().chain(self.http_tokens.as_deref());
+        let of_http = self.http_tokens.as_deref().into_iter().chain(self.http_tls.files());
+        let read_again = config.into_iter().chain(of_http);
         for path in self.accounts.files().iter().map(PathBuf::as_path).chain(read_again) {
             let folder = real(folder_of(path));
             needs.extend((!is_the_systems(&folder)).then_some(Need::Read(folder)));

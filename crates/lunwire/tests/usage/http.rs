@@ -44,7 +44,7 @@ fn ordered(place: &str, token: &str, body: &str) -> String {
 
 #[test]
 fn other_machines_do_not_reach_it() {
-    let why = ["there is no TLS yet", "127.0.0.1:9260"];
+    let why = ["takes TLS: http-certificate and http-key", "127.0.0.1:9260"];
     for address in ["0.0.0.0:9260", "[::]:9260", "192.0.2.1:9260"] {
         let named = format!("--http {address}");
         fails(2, &["serve", "--http", address], &[&[&*named][..], &why].concat());
@@ -56,6 +56,92 @@ fn other_machines_do_not_reach_it() {
     let file = files.with("lunwire.toml", b"\nhttp = \"0.0.0.0:9260\"\n");
     let place = format!("{file}:2: http = \"0.0.0.0:9260\"");
     fails(1, &["check", &file], &[&[&*place][..], &why].concat());
+}
+
+/// Of tests of another crate.
+const CERTIFICATES: [(&str, &str); 2] = [
+    (
+        include_str!("../../../attach/tests/tls/server-cert.pem"),
+        include_str!("../../../attach/tests/tls/server-key.pem"),
+    ),
+    (
+        include_str!("../../../attach/tests/tls/client-cert.pem"),
+        include_str!("../../../attach/tests/tls/client-key.pem"),
+    ),
+];
+
+#[test]
+fn other_machines_reach_it_by_tls_and_with_tokens() {
+    let files = Files::new();
+    let [(certificate, key), (_, other)] = CERTIFICATES;
+    let certificate = files.with("cert", certificate.as_bytes());
+    let key = tokens(&files, "key", key, 0o600);
+    let other = tokens(&files, "other", other, 0o600);
+    let open = tokens(&files, "open", "", 0o644);
+    let file = tokens(&files, "tokens", &format!("read {TOKEN}\n"), 0o600);
+    fn serve<'a>(more: &[&'a str]) -> Vec<&'a str> {
+        let options = ["serve", "--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"];
+        [&options[..], &["--control-socket", "/nowhere/control"], more].concat()
+    }
+    let tls = ["--http-certificate", &certificate, "--http-key", &key];
+    let all = [&tls[..], &["--http-token-file", &file]].concat();
+    fails(2, &serve(&[]), &["--http 0.0.0.0:0", "takes TLS"]);
+    fails(2, &serve(&tls), &["--http 0.0.0.0:0", "need a token to read", "--http-token-file"]);
+    fails(2, &serve(&tls[..2]), &["http-key (--http-key) is missing"]);
+    fails(2, &serve(&tls[2..]), &["http-certificate (--http-certificate) is missing"]);
+    for (key, wanted) in [
+        (&*other, "is not the key of the certificate in"),
+        (&*open, "(mode 0644); try: chmod 600"),
+        ("/nowhere/key", "cannot read /nowhere/key"),
+    ] {
+        let tls = ["--http-certificate", &certificate, "--http-key", key];
+        fails(2, &serve(&tls), &["--http-certificate, --http-key", key, wanted]);
+    }
+    // It comes as far as the control socket.
+    fails(1, &serve(&all), &["/nowhere/control"]);
+    let text = "http = \"0.0.0.0:0\"\nhttp-certificate = \"cert\"\nhttp-key = \"key\"\n";
+    let config = files.with("lunwire.toml", text.as_bytes());
+    fails(1, &["check", &config], &[&format!("{config}:1: http = "), "need a token to read"]);
+    let text = format!("{text}http-token-file = \"tokens\"\n");
+    good(&["check", &files.with("lunwire.toml", text.as_bytes())]);
+    let text = text.replace("\"key\"", "\"other\"");
+    let config = files.with("lunwire.toml", text.as_bytes());
+    fails(1, &["check", &config], &["http-certificate, http-key", "is not the key of"]);
+}
+
+#[test]
+fn a_certificate_is_read_again() {
+    let files = Files::new();
+    let [(certificate, key), (other, other_key)] = CERTIFICATES;
+    files.with("cert", certificate.as_bytes());
+    tokens(&files, "key", key, 0o600);
+    let text = "listen = [\"127.0.0.1:0\"]\nhttp = \"127.0.0.1:0\"\n\
+                http-certificate = \"cert\"\nhttp-key = \"key\"\n[[target]]\n\
+                name = \"iqn.2026-01.test.lunwire:a\"\n[[target.lun]]\nstore = \"memory:1M\"\n";
+    let file = files.with("lunwire.toml", text.as_bytes());
+    let daemon = Daemon::start_configured(files.folder.path(), &file, 1, &[]);
+    let control = ["--control-socket", &daemon.socket];
+    let order = |words: &[&str]| lunwire(&[words, &control].concat());
+    let shown = stdout(&order(&["status"]));
+    assert!(shown.contains("a page at https://127.0.0.1:"), "{shown}");
+    assert!(stdout(&order(&["diff"])).contains("nothing"), "{}", stdout(&order(&["diff"])));
+    files.with("cert", other.as_bytes());
+    let broken = order(&["reload"]);
+    let said = stderr(&broken);
+    assert_eq!(broken.status.code(), Some(1), "{said}");
+    assert!(said.contains("is not the key of the certificate in"), "{said}");
+    tokens(&files, "key", other_key, 0o600);
+    let told = stdout(&good(&[&["reload", "--dry-run"][..], &control].concat()));
+    assert!(told.contains("http-certificate"), "{told}");
+    let told = stdout(&good(&[&["reload"][..], &control].concat()));
+    assert!(told.contains("http-certificate"), "{told}");
+    let told = stdout(&good(&[&["reload"][..], &control].concat()));
+    assert!(!told.contains("http-certificate"), "{told}");
+    std::fs::write(&file, text.replace("\"key\"", "\"cert\"")).unwrap();
+    assert_eq!(order(&["reload"]).status.code(), Some(1), "it is read when the daemon starts");
+    let dumped = stdout(&good(&[&["dump"][..], &control].concat()));
+    let whole = std::path::absolute(files.path("key")).unwrap();
+    assert!(dumped.contains(&format!("\nhttp-key = \"{}\"\n", whole.display())), "{dumped}");
 }
 
 #[test]
