@@ -37,7 +37,7 @@ class Browser:
         while self.session is None:
             try:
                 made = self.ask("POST", "/session", {"capabilities": {"alwaysMatch": {
-                    "browserName": "chrome", "goog:loggingPrefs": {"browser": "ALL"},
+                    "browserName": "chrome", "acceptInsecureCerts": True, "goog:loggingPrefs": {"browser": "ALL"},
                     "goog:chromeOptions": options}}})
                 self.session = f"/session/{made['sessionId']}"
             except ConnectionRefusedError:

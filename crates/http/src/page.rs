@@ -18,7 +18,7 @@ pub(crate) const POLICY: &str = "default-src 'none'; script-src 'self'; style-sr
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-const FILES: [File; 10] = [
+const FILES: [File; 12] = [
     File { path: "/", kind: "text/html; charset=utf-8", text: include_str!("page/page.html") },
     File {
         path: "/page.css",
@@ -29,9 +29,11 @@ const FILES: [File; 10] = [
     File { path: "/page.js", kind: SCRIPT, text: include_str!("page/page.js") },
     File { path: "/disks.js", kind: SCRIPT, text: include_str!("page/disks.js") },
     File { path: "/figures.js", kind: SCRIPT, text: include_str!("page/figures.js") },
+    File { path: "/entrance.js", kind: SCRIPT, text: include_str!("page/entrance.js") },
     File { path: "/events.js", kind: SCRIPT, text: include_str!("page/events.js") },
     File { path: "/orders.js", kind: SCRIPT, text: include_str!("page/orders.js") },
     File { path: "/plot.js", kind: SCRIPT, text: include_str!("page/plot.js") },
+    File { path: "/stream.js", kind: SCRIPT, text: include_str!("page/stream.js") },
     File { path: "/table.js", kind: SCRIPT, text: include_str!("page/table.js") },
 ];
 

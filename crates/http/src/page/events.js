@@ -41,20 +41,3 @@ export function about({ peer, initiator, tsih, target, lun }) {
 
 export const details = ({ details: all }) => (
   (all ?? []).map(([name, value]) => `${name} ${value}`).join(", "));
-
-/** Calls `hear` with what a stream tells, by the name of it, until `close()` of what is returned. */
-export function listen(hear) {
-  const stream = new EventSource("/api/v1/stream");
-  for (const name of ["load", "events", "end"]) {
-    stream.addEventListener(name, ({ data }) => {
-      let told;
-      try {
-        told = JSON.parse(data);
-      } catch {
-        return;
-      }
-      hear(name, told);
-    });
-  }
-  return stream;
-}

@@ -10,6 +10,9 @@ export function use(text) {
   token = text.trim();
 }
 
+/** What shows the token to who is asked. */
+export const shown = () => (token === "" ? {} : { Authorization: `Bearer ${token}` });
+
 /** Has `order` done; an error says why it is not. */
 export async function give(order) {
   const answer = await fetch("/api/v1/orders", {

@@ -2,10 +2,12 @@
 // The page: asks the API again and again, and shows what it says.
 
 import { add, offer, paths, remove, setPath } from "/disks.js";
-import { Events, about as aboutEvent, details, listen } from "/events.js";
+import { admits, entrance, isShut } from "/entrance.js";
+import { Events, about as aboutEvent, details } from "/events.js";
 import * as figures from "/figures.js";
-import { count, give, sure, use } from "/orders.js";
+import { count, give, shown, sure, use } from "/orders.js";
 import { draw } from "/plot.js";
+import { listen } from "/stream.js";
 import { Table, pairs, say } from "/table.js";
 
 /** Between two questions, and how long one may take, ms. */
@@ -38,7 +40,9 @@ const tables = { luns: new Table(at("luns-table")), sessions: new Table(at("sess
 /** The answer of the daemon; an error says why there is none. */
 async function ask(name) {
   const signal = AbortSignal.timeout(PATIENCE);
-  const answer = await fetch(`/api/v1/${name}`, { cache: "no-store", credentials: "omit", signal });
+  const answer = await fetch(`/api/v1/${name}`,
+    { cache: "no-store", credentials: "omit", signal, headers: shown() });
+  if (!admits(answer)) throw new Said("who shows a token may read what this daemon does");
   const told = await answer.json();
   if (told.reply === "error") throw new Said(told.message);
   return told;
@@ -51,7 +55,7 @@ class Said extends Error {}
 async function every(period, work) {
   for (;;) {
     const begun = performance.now();
-    if (!document.hidden && !seen.paused) await work();
+    if (!document.hidden && !seen.paused && !isShut()) await work();
     const took = performance.now() - begun;
     await new Promise((resolve) => { setTimeout(resolve, Math.max(50, period - took)); });
   }
@@ -107,7 +111,7 @@ function took(now) {
 
 /** Has a stream, if there may be one: a daemon has some at a time, and a browser is told why not. */
 function follow() {
-  if (live.stream && live.stream.readyState !== EventSource.CLOSED) return;
+  if (live.stream?.isOpen) return;
   if (performance.now() < live.again) return;
   live.again = performance.now() + STREAM_AGAIN;
   live.stream = listen((name, told) => {
@@ -550,6 +554,10 @@ at("sure-input").addEventListener("keydown", ({ key }) => {
   if (key === "Enter") at("sure").close("yes");
 });
 window.addEventListener("resize", plots);
+entrance(() => {
+  leave();
+  return Promise.all([load(), status(), difference(), askEvents()]);
+});
 
 plots();
 every(LOAD_EVERY, load);
