@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod amp;
+mod attached;
 mod catalogue;
 mod course;
 mod driver;

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Block devices that a run has for itself: a loop device on a file, and disks that
+//! `lunwire attach` makes of targets; and file systems on them.
+//!
+//! Whatever ends a run takes all of it away: mounts, then devices.
+
+use std::ffi::CString;
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use engine::loops::{LoopDevice, LoopError, LoopOptions};
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::Error;
+use crate::programs::installed;
+
+/// A disk that is let go of is free after so long: who looks at it by himself has gone.
+const FREE_MOST: Duration = Duration::from_secs(5);
+
+/// And a process that has attached one has flushed, logged out and gone.
+const LEAVING_MOST: Duration = Duration::from_secs(15);
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Of devices, as the targets have it.
+const BLOCK: u32 = 512;
+
+/// A block device, and where its file system is mounted whenever it is.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    device: Option<Device>,
+    folder: PathBuf,
+}
+
+#[derive(Debug)]
+enum Device {
+    Loop(LoopDevice),
+    Attached(Attached),
+}
+
+/// When what is written reaches the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writes {
+    AtOnce,
+    Later,
+}
+
+impl Disk {
+    /// A device on a file, past the system's cache of it; `folder` is made for mounts. The reason,
+    /// where that cannot be.
+    pub(crate) fn local(file: &Path, folder: PathBuf) -> Result<Self, String> {
+        let device = LoopDevice::attach(file, LoopOptions { block: BLOCK, read_only: false });
+        let device = device.map_err(|error| match error {
+            LoopError::NotAllowed(path, why) => {
+                format!("it needs root for loop devices ({path}: {why})")
+            }
+            error => format!("it needs a loop device ({error})"),
+        })?;
+        Self::new(Device::Loop(device), folder).map_err(|error| error.to_string())
+    }
+
+    /// What a process makes of a target's disk.
+    pub(crate) fn attached(attached: Attached, folder: PathBuf) -> Result<Self, Error> {
+        Self::new(Device::Attached(attached), folder)
+    }
+
+    fn new(device: Device, folder: PathBuf) -> Result<Self, Error> {
+        let disk = Self { device: Some(device), folder };
+        fs::create_dir(&disk.folder).map_err(Error::rig)?;
+        Ok(disk)
+    }
+
+    pub(crate) fn device(&self) -> &Path {
+        match &self.device {
+            Some(Device::Loop(device)) => device.path(),
+            Some(Device::Attached(attached)) => &attached.device,
+            None => Path::new(""),
+        }
+    }
+
+    /// The process that has attached it.
+    pub(crate) fn initiator(&self) -> Option<u32> {
+        match &self.device {
+            Some(Device::Attached(attached)) => Some(attached.process.id()),
+            Some(Device::Loop(_)) | None => None,
+        }
+    }
+
+    /// With a new file system.
+    pub(crate) fn mount(&self, new: &FileSystem, writes: Writes) -> Result<Mounted<'_>, Error> {
+        let device = self.device();
+        new.make(device)?;
+        let mut flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOATIME;
+        if writes == Writes::AtOnce {
+            flags |= MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC;
+        }
+        let options = CString::new("barrier=0").unwrap_or_default();
+        rustix::mount::mount(device, &self.folder, "ext4", flags, &*options).map_err(|error| {
+            let (device, folder) = (device.display(), self.folder.display());
+            Error::Rig(format!("cannot mount {device} on {folder}: {error}"))
+        })?;
+        Ok(Mounted { disk: self, is_over: false })
+    }
+
+    /// Takes it away.
+    pub(crate) fn end(mut self) -> Result<(), Error> {
+        self.take_away()
+    }
+
+    fn take_away(&mut self) -> Result<(), Error> {
+        match self.device.take() {
+            Some(Device::Loop(device)) => free(|| device.detach()),
+            Some(Device::Attached(attached)) => attached.end(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // An error before this one is told.
+        let _ = self.take_away();
+    }
+}
+
+/// What makes file systems, and how large.
+#[derive(Debug)]
+pub(crate) struct FileSystem {
+    mkfs: PathBuf,
+    bytes: u64,
+}
+
+impl FileSystem {
+    /// The reason, where there can be none.
+    pub(crate) fn of(bytes: u64) -> Result<Self, String> {
+        Ok(Self { mkfs: installed("mkfs.ext4", "e2fsprogs")?, bytes })
+    }
+
+    fn make(&self, device: &Path) -> Result<(), Error> {
+        // A device that forgets what it had takes time that says nothing of the application.
+        let options = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
+        let made = Command::new(&self.mkfs)
+            .args(["-q", "-F", "-b", "4096", "-E", options])
+            .arg(device)
+            .arg(format!("{}k", self.bytes >> 10))
+            .stdin(Stdio::null())
+            .output()
+            .map_err(Error::rig)?;
+        if !made.status.success() {
+            let said = String::from_utf8_lossy(&made.stderr);
+            return Err(Error::Rig(format!("mkfs.ext4 {}: {}", device.display(), said.trim())));
+        }
+        Ok(())
+    }
+}
+
+/// A disk whose file system is mounted.
+#[derive(Debug)]
+pub(crate) struct Mounted<'a> {
+    disk: &'a Disk,
+    is_over: bool,
+}
+
+impl Mounted<'_> {
+    pub(crate) fn folder(&self) -> &Path {
+        &self.disk.folder
+    }
+
+    /// As the kernel calls it.
+    pub(crate) fn device(&self) -> String {
+        let name = self.disk.device().file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    /// The process that has attached it.
+    pub(crate) fn initiator(&self) -> Option<u32> {
+        self.disk.initiator()
+    }
+
+    /// Writes all that is left, and takes the file system away.
+    pub(crate) fn end(mut self) -> Result<(), Error> {
+        self.is_over = true;
+        free(|| Ok(rustix::mount::unmount(&self.disk.folder, UnmountFlags::NOFOLLOW)?))
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let unmount = |flags| rustix::mount::unmount(&self.disk.folder, flags);
+        if !self.is_over && unmount(UnmountFlags::NOFOLLOW).is_err() {
+            // It goes with its last user, who is told to end.
+            let _ = unmount(UnmountFlags::DETACH);
+        }
+    }
+}
+
+/// `lunwire attach URL --loop`, in the calling thread's network and on its processors.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    process: Child,
+    device: PathBuf,
+}
+
+impl Attached {
+    /// With these options; `state` is made, and its path tells whose process it is.
+    pub(crate) fn start(
+        program: &Path,
+        url: &str,
+        options: &[&str],
+        state: &Path,
+    ) -> Result<Self, Error> {
+        fs::DirBuilder::new().mode(0o700).create(state).map_err(Error::rig)?;
+        let mut process = Command::new(program)
+            .args(["attach", url, "--loop", "--json"])
+            .args(options)
+            .arg("--state-dir")
+            .arg(state)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Who interrupts this run lets it take the file system away first.
+            .process_group(0)
+            .spawn()
+            .map_err(Error::rig)?;
+        let from = process.stdout.take();
+        let mut attached = Self { device: PathBuf::new(), process };
+        let mut line = String::new();
+        let read = from.map_or(Ok(0), |from| BufReader::new(from).read_line(&mut line));
+        let said: Value = serde_json::from_str(&line).unwrap_or_default();
+        if let Some(device) = said["loop"].as_str() {
+            attached.device = device.into();
+            return Ok(attached);
+        }
+        let why = match read {
+            Ok(_) => attached.complaint(),
+            Err(error) => error.to_string(),
+        };
+        let _ = attached.end();
+        Err(Error::Rig(format!("lunwire attach --loop: {}", why.trim())))
+    }
+
+    /// What it said, until it ends.
+    fn complaint(&mut self) -> String {
+        let mut why = String::new();
+        if let Some(mut from) = self.process.stderr.take() {
+            let _ = from.read_to_string(&mut why);
+        }
+        why
+    }
+
+    /// Lets it flush, log out and go.
+    fn end(mut self) -> Result<(), Error> {
+        let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
+        let until = Instant::now() + LEAVING_MOST;
+        loop {
+            match self.process.try_wait().map_err(Error::rig)? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => {
+                    let why = self.complaint();
+                    return Err(Error::Rig(format!("lunwire attach: {status}: {}", why.trim())));
+                }
+                None if Instant::now() >= until => break,
+                None => std::thread::sleep(LOOK),
+            }
+        }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        Err(Error::Rig(format!("lunwire attach did not let go of {}", self.device.display())))
+    }
+}
+
+/// Does what may be done as soon as nobody uses it.
+fn free(mut what: impl FnMut() -> std::io::Result<()>) -> Result<(), Error> {
+    let until = Instant::now() + FREE_MOST;
+    loop {
+        match what() {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < until => {
+                std::thread::sleep(LOOK);
+            }
+            result => return result.map_err(Error::rig),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::workplace::Workplace;
+
+    /// A program in the place of `lunwire`, which does as it is told here.
+    fn program(folder: &Path, orders: &str) -> PathBuf {
+        let path = folder.join("program");
+        fs::write(&path, format!("#!/bin/sh\n{orders}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        path
+    }
+
+    fn start(folder: &Path, orders: &str) -> Result<Attached, Error> {
+        let state = folder.join("state");
+        Attached::start(&program(folder, orders), "iscsi://there/it/0", &["--word"], &state)
+    }
+
+    #[test]
+    fn who_attaches_is_heard_and_told_to_end() {
+        let folder = Workplace::new().unwrap();
+        let orders = "trap 'exit 0' TERM\necho \"{\\\"loop\\\":\\\"$5\\\"}\"\n\
+                      while :; do sleep 0.01; done";
+        let attached = start(folder.path(), orders).unwrap();
+        assert_eq!(attached.device, Path::new("--word"), "options are before the state");
+        let disk = Disk::attached(attached, folder.path().join("mounted")).unwrap();
+        let process = format!("/proc/{}", disk.initiator().unwrap());
+        assert!(Path::new(&process).exists() && folder.path().join("mounted").is_dir());
+        disk.end().unwrap();
+        assert!(!Path::new(&process).exists(), "it was waited for");
+    }
+
+    #[test]
+    fn what_ends_badly_is_told_by_its_own_words() {
+        let folder = Workplace::new().unwrap();
+        let why = start(folder.path(), "echo 'no such target' >&2; exit 1").unwrap_err();
+        assert!(why.to_string().ends_with("lunwire attach --loop: no such target"), "{why}");
+        let folder = Workplace::new().unwrap();
+        let orders = "trap 'echo lost it >&2; exit 3' TERM\necho '{\"loop\":\"/dev/null\"}'\n\
+                      while :; do sleep 0.01; done";
+        let why = start(folder.path(), orders).unwrap().end().unwrap_err();
+        assert!(why.to_string().contains("3: lost it"), "{why}");
+    }
+
+    /// As a run that fails in the midst of it does.
+    #[test]
+    fn a_disk_that_is_dropped_leaves_neither_mount_nor_device() {
+        let folder = Workplace::new().unwrap();
+        let file = folder.path().join("file");
+        File::create(&file).and_then(|file| file.set_len(16 << 20)).unwrap();
+        let (disk, new) = match Disk::local(&file, folder.path().join("mounted"))
+            .and_then(|disk| Ok((disk, FileSystem::of(16 << 20)?)))
+        {
+            Ok(both) => both,
+            Err(why) => return assert!(why.starts_with("it needs "), "{why}"),
+        };
+        assert_eq!(LoopDevice::of(&file).len(), 1);
+        let mounted = disk.mount(&new, Writes::AtOnce).unwrap();
+        assert!(mounted.device().starts_with("loop") && mounted.initiator().is_none());
+        File::create(mounted.folder().join("written")).unwrap();
+        drop(mounted);
+        assert_eq!(fs::read_dir(folder.path().join("mounted")).unwrap().count(), 0);
+        drop(disk);
+        assert_eq!(LoopDevice::of(&file).len(), 0);
+    }
+}
