@@ -165,8 +165,8 @@ impl SessionDriver {
         Ok(link)
     }
 
-    /// Takes a request, which is given to the session by [`SessionDriver::issue`]. `awaited`: others
-    /// wait for a buffer already, whoever's they are, and come first.
+    /// Takes a request, which [`SessionDriver::issue`] gives to the session. `awaited`: others wait
+    /// for a buffer already, whoever's they are, and come first.
     pub(crate) fn post(
         &mut self,
         tag: u64,

@@ -344,7 +344,7 @@ impl<'a> Bench<'a> {
                 if let Some(Slot { begun, .. }) = self.slots.get(slot) {
                     latencies.add(nanoseconds(*begun, now));
                 }
-                // The latency counts from here, before it is posted: the clock is read once for all.
+                // Latencies count from here, before the post: the clock is read once for all.
                 if going {
                     self.post(slot, now)?;
                 }
