@@ -14,6 +14,7 @@ use wire::pcap::RECORD_HEADER_LEN;
 use super::*;
 use crate::Side;
 use crate::Tap;
+use crate::first_sequence;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const NOW: Duration = Duration::new(1_800_000_000, 123_456_789);
@@ -71,15 +72,17 @@ fn a_connection_is_a_stream_of_tcp_from_its_first_to_its_last_byte() {
     let (ours, theirs) = (3260, 40_000);
     let flags: Vec<_> =
         packets(&file).into_iter().map(|(a, b, c, d, e)| (a, b, c, d, e.len())).collect();
+    let first = first_sequence(NOW);
+    let at = |number| first.wrapping_add(number);
     let expected = [
-        (theirs, 0, 0, 0x02, 0),
-        (ours, 0, 1, 0x12, 0),
-        (theirs, 1, 1, 0x10, 0),
-        (theirs, 1, 1, 0x10, 5),
-        (ours, 1, 6, 0x10, pcap::SEGMENT_LEN_MAX.midpoint(4)),
-        (ours, 1 + half, 6, 0x10, pcap::SEGMENT_LEN_MAX.midpoint(4)),
-        (theirs, 6, 1 + all, 0x11, 0),
-        (ours, 1 + all, 7, 0x11, 0),
+        (theirs, at(0), 0, 0x02, 0),
+        (ours, at(0), at(1), 0x12, 0),
+        (theirs, at(1), at(1), 0x10, 0),
+        (theirs, at(1), at(1), 0x10, 5),
+        (ours, at(1), at(6), 0x10, pcap::SEGMENT_LEN_MAX.midpoint(4)),
+        (ours, at(1 + half), at(6), 0x10, pcap::SEGMENT_LEN_MAX.midpoint(4)),
+        (theirs, at(6), at(1 + all), 0x11, 0),
+        (ours, at(1 + all), at(7), 0x11, 0),
     ];
     assert_eq!(flags, expected);
     let mode = fs::metadata(&path).unwrap().permissions().mode();
