@@ -8,6 +8,7 @@
 mod cutter;
 mod follower;
 mod mask;
+mod tags;
 
 use std::fmt;
 use std::mem;

@@ -5,7 +5,6 @@
 //!   Deciding --its login says who it is--> Following | Ignoring
 //! ```
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -35,18 +34,12 @@ use super::cutter::Pdu;
 use super::cutter::Piece;
 use super::cutter::kept_of;
 use super::mask::Mask;
+use super::tags::Tags;
 use crate::Side;
 use crate::first_sequence;
 
 /// What is kept of a login until it is known whether it is wanted, bytes.
 const HELD_BYTES_MAX: usize = 64 << 10;
-
-/// Tags of commands for one unit that are remembered: more than a session may have. Where there are
-/// more, those there have ended without a word, as others reset the unit.
-const TAGS_MAX: usize = 64 << 10;
-
-/// Task management requests whose answers are awaited: more than anybody has under way.
-const ENDING_MAX: usize = 64;
 
 /// In a Login or Text PDU: the text goes on in the next one (RFC 7143 §11.10.3, §11.12.2).
 const CONTINUES: u8 = 0x40;
@@ -61,10 +54,6 @@ const STATUS_CLASS_AT: usize = 36;
 /// In a Task Management Function Request (RFC 7143 §11.5): the function, and the task that it is
 /// about.
 const FUNCTION: u8 = 0x7f;
-const ABORT_TASK: u8 = 1;
-const ABORT_TASK_SET: u8 = 2;
-const CLEAR_TASK_SET: u8 = 4;
-const RESETS: std::ops::RangeInclusive<u8> = 5..=7;
 const REFERENCED_TAG_AT: usize = 20;
 
 /// Its response: done, or there is no such task any more (RFC 7143 §11.6.1).
@@ -416,70 +405,6 @@ impl Follower {
         self.trace.push(time, &packet);
         let half = self.half(from);
         half.sequence = half.sequence.wrapping_add(u32::try_from(length).unwrap_or_default());
-    }
-}
-
-/// Tags of what is for the unit that is wanted, from the request to the last word about it.
-#[derive(Debug, Default)]
-struct Tags {
-    /// With how many there were before.
-    open: HashMap<u32, u64>,
-    begun: u64,
-    /// Tasks that are to end without a word, by the tag of the request that wants it.
-    ending: HashMap<u32, Ending>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Ending {
-    One(u32),
-    /// All that had begun before so many.
-    Before(u64),
-}
-
-impl Tags {
-    /// Whatever had the tag is over.
-    fn begin(&mut self, tag: u32, is_it: bool) -> bool {
-        if !is_it {
-            self.open.remove(&tag);
-            return false;
-        }
-        if self.open.len() >= TAGS_MAX {
-            self.open.clear();
-        }
-        self.open.insert(tag, self.begun);
-        self.begun += 1;
-        true
-    }
-
-    fn has(&self, tag: u32) -> bool {
-        self.open.contains_key(&tag)
-    }
-
-    /// Whether it was there.
-    fn end(&mut self, tag: u32) -> bool {
-        self.open.remove(&tag).is_some()
-    }
-
-    fn is_to_end(&mut self, tag: u32, function: u8, about: u32) {
-        let ending = match function {
-            ABORT_TASK => Ending::One(about),
-            ABORT_TASK_SET | CLEAR_TASK_SET => Ending::Before(self.begun),
-            function if RESETS.contains(&function) => Ending::Before(self.begun),
-            _ => return,
-        };
-        if self.ending.len() < ENDING_MAX {
-            self.ending.insert(tag, ending);
-        }
-    }
-
-    /// A request that wanted some to end was answered: `is_done` or not.
-    fn has_ended(&mut self, tag: u32, is_done: bool) {
-        match self.ending.remove(&tag).filter(|_| is_done) {
-            Some(Ending::One(about)) => drop(self.open.remove(&about)),
-            // The request itself has begun behind them.
-            Some(Ending::Before(begun)) => self.open.retain(|_, number| *number >= begun),
-            None => {}
-        }
     }
 }
 

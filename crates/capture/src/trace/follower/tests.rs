@@ -2,6 +2,7 @@
 
 use super::super::Filter;
 use super::super::Terms;
+use super::super::tags::TAGS_MAX;
 use super::super::tests::ends;
 use super::super::tests::read;
 use super::super::tests::terms;
