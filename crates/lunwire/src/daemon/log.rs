@@ -2,6 +2,7 @@
 //! The log of the daemon. Whoever writes to it never waits: lines go through a bounded queue to a
 //! thread of their own, and what does not fit, or cannot be written, is counted.
 
+use std::borrow::Cow;
 use std::io;
 use std::io::Write;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
+use control::words;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::FilterExt;
@@ -73,7 +75,7 @@ pub(crate) enum Style {
 /// Sends what the program tells to stderr from now on, and keeps the events among it.
 pub(crate) fn start(level: &str, style: Style) -> Result<Telling> {
     let moderation = Moderation::default();
-    let log = Log::new(io::stderr(), moderation.clone())?;
+    let log = Log::new(io::stderr(), moderation.clone(), style)?;
     let format = tracing_subscriber::fmt::layer().with_writer(log.clone()).with_target(false);
     // Events are kept whatever the log tells.
     let filter = EnvFilter::new(level).and(moderation);
@@ -89,10 +91,11 @@ pub(crate) fn start(level: &str, style: Style) -> Result<Telling> {
 }
 
 impl Log {
-    fn new(to: impl Write + Send + 'static, moderation: Moderation) -> Result<Self> {
+    fn new(to: impl Write + Send + 'static, moderation: Moderation, style: Style) -> Result<Self> {
         let (lines, queue) = mpsc::sync_channel(LINES_MAX);
         let lost = Arc::new(AtomicU64::new(0));
-        let writer = Writer { to, lost: Arc::clone(&lost), moderation, told: Instant::now() };
+        let told = Instant::now();
+        let writer = Writer { to, style, lost: Arc::clone(&lost), moderation, told };
         std::thread::Builder::new()
             .name("log".into())
             .spawn(move || writer.serve(&queue))
@@ -142,6 +145,7 @@ impl<'a> MakeWriter<'a> for Log {
 /// What the thread has.
 struct Writer<W> {
     to: W,
+    style: Style,
     lost: Arc<AtomicU64>,
     moderation: Moderation,
     told: Instant,
@@ -171,7 +175,12 @@ impl<W: Write> Writer<W> {
     }
 
     fn write(&mut self, line: &[u8]) {
-        if self.to.write_all(line).is_err() {
+        let line = match self.style {
+            Style::Text { .. } => tamed(line),
+            // A program reads it.
+            Style::Json => Cow::Borrowed(line),
+        };
+        if self.to.write_all(&line).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -192,6 +201,23 @@ impl<W: Write> Writer<W> {
             );
         }
     }
+}
+
+/// A line in which everything is seen that others have chosen. Their control characters are no
+/// longer in it; those that are there are ours.
+fn tamed(line: &[u8]) -> Cow<'_, [u8]> {
+    let text = match std::str::from_utf8(line) {
+        Ok(text) if !text.is_ascii() => text,
+        _ => return Cow::Borrowed(line),
+    };
+    let mut shown = String::new();
+    for letter in text.chars() {
+        match words::is_hidden(letter) && !letter.is_ascii() {
+            true => shown.extend(letter.escape_default()),
+            false => shown.push(letter),
+        }
+    }
+    Cow::Owned(shown.into_bytes())
 }
 
 #[cfg(test)]
@@ -217,7 +243,8 @@ mod tests {
     #[test]
     fn nobody_waits_and_the_rest_is_counted() {
         let gate = Gate(Arc::default());
-        let mut log = Log::new(gate.clone(), Moderation::default()).expect("a thread");
+        let style = Style::Json;
+        let mut log = Log::new(gate.clone(), Moderation::default(), style).expect("a thread");
         let shut = gate.0.lock().expect("sound");
         for _ in 0..LINES_MAX * 2 {
             log.write_all(b"line\n").expect("it never fails");
@@ -231,5 +258,21 @@ mod tests {
         Log::flush(&log);
         let written = gate.0.lock().expect("sound").len() / b"line\n".len();
         assert_eq!(written + lost, LINES_MAX * 2);
+    }
+
+    /// What the log itself writes to a terminal stays: its colours, and where a line ends.
+    #[test]
+    fn what_is_not_seen_is_shown() {
+        let line = "\u{1b}[1mname\u{200b}\u{3164} \u{e9}\u{202e}\u{1b}[0m\n";
+        let shown = "\u{1b}[1mname\\u{200b}\\u{3164} \u{e9}\\u{202e}\u{1b}[0m\n";
+        for (style, wanted) in [(Style::Text { colours: true }, shown), (Style::Json, line)] {
+            let gate = Gate(Arc::default());
+            let moderation = Moderation::default();
+            let mut log = Log::new(gate.clone(), moderation, style).expect("a thread");
+            log.write_all(line.as_bytes()).expect("it never fails");
+            Log::flush(&log);
+            let written = gate.0.lock().expect("sound").clone();
+            assert_eq!(String::from_utf8_lossy(&written), wanted);
+        }
     }
 }
