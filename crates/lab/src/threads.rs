@@ -105,6 +105,14 @@ pub(crate) fn usage(tid: u32) -> Usage {
     usage_of(Path::new(&format!("/proc/self/task/{tid}")))
 }
 
+/// What the calling thread has used, nanoseconds: as of now, and not of its last tick.
+pub(crate) fn own_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let [seconds, nanoseconds] =
+        [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+    seconds * 1_000_000_000 + nanoseconds
+}
+
 /// What the threads that a process has now have used until now; nothing if there is none.
 pub(crate) fn process(pid: u32) -> Usage {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();

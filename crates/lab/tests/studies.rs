@@ -213,6 +213,11 @@ fn ibm_is_whole() {
         let frames = rows.iter().filter(framed).all(|row| row[5] != "0" && row[5] != "0.00");
         assert!(frames, "frames are counted: {rows:?}");
     }
+    let initiator = &list(&figures[3], "claims")[0]["ours"];
+    assert!(
+        initiator.as_str().is_some_and(|why| why.contains("the command lunwire")),
+        "{initiator}"
+    );
     let model = &figures[2];
     let fitted = list(&list(model, "tables")[0], "rows");
     let ways = if lacks { 3 } else { 4 };

@@ -15,6 +15,7 @@ use rustix::fs::OFlags;
 use super::{Load, Sample};
 use crate::Error;
 use crate::measure::real;
+use crate::threads::own_ns;
 
 /// Bytes that lie together on a disk.
 pub(super) const CHUNK: u64 = 64 << 10;
@@ -105,7 +106,7 @@ impl Files {
         let (next, over) = (AtomicU64::new(0), AtomicBool::new(false));
         let begun = Instant::now();
         let work = |mut buf: Buf| -> std::io::Result<(u64, u64)> {
-            let (before, mut ios) = (cpu_ns(), 0);
+            let (before, mut ios) = (own_ns(), 0);
             while !over.load(Ordering::Relaxed) {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let offset = load.offset(number, self.bytes);
@@ -118,7 +119,7 @@ impl Files {
                     over.store(true, Ordering::Relaxed);
                 }
             }
-            Ok((ios, cpu_ns() - before))
+            Ok((ios, own_ns() - before))
         };
         let (mut ios, mut cpu) = (0, 0);
         std::thread::scope(|scope| {
@@ -134,14 +135,6 @@ impl Files {
         })?;
         Ok(Sample { ios: real(ios), seconds: begun.elapsed().as_secs_f64(), cpu_ns: cpu })
     }
-}
-
-/// What this thread has used of a processor.
-pub(super) fn cpu_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    let [seconds, nanoseconds] =
-        [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
-    seconds * 1_000_000_000 + nanoseconds
 }
 
 /// The file of a disk.

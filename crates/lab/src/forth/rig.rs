@@ -14,12 +14,13 @@ use scsi::{Identity, LogicalUnit};
 use store::spec::Spec;
 use target::{Node, Plan, Stores, Target};
 
-use super::direct::{CHUNK, Cache, Files, cpu_ns, path_of};
+use super::direct::{CHUNK, Cache, Files, path_of};
 use super::theirs::{DISKS, NODES};
 use super::{Load, Place, Sample};
 use crate::Error;
 use crate::driver::{Ask, Driver};
 use crate::measure::real;
+use crate::threads::own_ns;
 use crate::workplace::Workplace;
 
 const TARGET: &str = "iqn.2026-01.local.lunwire:lab";
@@ -142,7 +143,7 @@ impl Rig {
         let (_, session, geometry) = session.ok_or_else(|| Error::rig("no session"))?;
         let length = load.bytes as usize;
         let data = self.queue.pool().take(length).ok_or(Error::Memory(length))?.freeze();
-        let before = cpu_ns();
+        let before = own_ns();
         let driver = Driver {
             queue: &mut self.queue,
             session: *session,
@@ -155,7 +156,7 @@ impl Rig {
             write: load.mix.writes(number),
         };
         let (ios, seconds) = driver.keep_busy(time, ask)?;
-        Ok(Sample { ios: real(ios), seconds, cpu_ns: cpu_ns() - before })
+        Ok(Sample { ios: real(ios), seconds, cpu_ns: own_ns() - before })
     }
 
     pub(super) fn stop(self) -> Result<(), Error> {

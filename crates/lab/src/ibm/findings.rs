@@ -2,17 +2,24 @@
 //! What the figures say: the study's and ours, side by side.
 
 mod apps;
+mod bursts;
 mod model;
 
 use super::apps::Applications;
+use super::bursts::Bursts;
 use super::theirs::{self, Total};
 use super::{BURST, Case, Load, Measured, Of, RUNS, Way};
 use crate::picture::{Bar, Kind, Line, Picture, bytes, number};
 use crate::study::{Figure, Findings, Table};
 use crate::verdict::{Bound, Spread, Test};
 
-pub(super) fn report(measured: &Measured, applications: &Applications) -> Findings {
+pub(super) fn report(
+    measured: &Measured,
+    bursts: Result<&Bursts, &str>,
+    applications: &Applications,
+) -> Findings {
     let mut figures = vec![results(measured), accounting(measured), model::figure(measured)];
+    figures.push(bursts::figure(bursts));
     figures.extend([Side::TRANSMIT, Side::RECEIVE].map(|side| side.figure(measured)));
     figures.push(apps::figure(applications));
     figures.extend(Figure::lacking("ibm"));

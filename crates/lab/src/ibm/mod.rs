@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! IBM: what moving data costs a target's processor over TCP, raw Ethernet, RDMA and NFS, with
 //! nothing below it as the floor, by size of operation and frame, and how much of that is for each
-//! byte, for each frame and for each operation.
+//! byte, for each frame and for each operation; and what writes to files cost an initiator's.
 
 mod apps;
+mod bursts;
 mod findings;
 mod loops;
 mod nas;
@@ -19,6 +20,7 @@ use crate::picture::bytes;
 use crate::progress::Steps;
 use crate::study::{Findings, Settings};
 use apps::Applications;
+use bursts::Bursts;
 use rig::Rig;
 use wire::Wire;
 
@@ -44,13 +46,14 @@ pub(crate) fn run(settings: &Settings, steps: &Steps<'_>) -> Result<Findings, Er
     let kib: &[u32] = effort.of(&[4, 64], &[4, 16, 64, 256], &[1, 2, 4, 8, 16, 32, 64, 128, 256]);
     let options = Options {
         rounds: settings.rounds([3, 5, 5]),
-        time: Duration::from_millis(effort.of(10, 160, 500)),
+        time: Duration::from_millis(effort.of(10, 150, 500)),
         sizes: kib.iter().map(|kib| kib << 10).collect(),
         mtus: effort.of(&[1500, 9000][..], &[1500, 9000], &[1500, 4500, 9000]).to_vec(),
     };
     let measured = Measured::take(options, steps)?;
+    let bursts = Bursts::take(settings, steps)?;
     let applications = Applications::take(settings, steps)?;
-    Ok(findings::report(&measured, &applications))
+    Ok(findings::report(&measured, bursts.as_ref().map_err(String::as_str), &applications))
 }
 
 /// How data gets from one side to the other.

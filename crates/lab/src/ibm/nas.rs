@@ -2,9 +2,10 @@
 //! The other way to use a network for storage: a server of NFS on a disk in memory, on the target's
 //! side, and a client of its on the initiator's.
 
+use std::ffi::CString;
 use std::fs;
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -39,7 +40,7 @@ impl Served {
     pub(super) fn start(address: Ipv4Addr) -> Result<Self, String> {
         let programs = Programs::find()?;
         let folder = Workplace::new().map_err(|error| error.to_string())?;
-        let disk = RamDisk::mount(&folder.path().join("exported"))?;
+        let disk = RamDisk::mount(&folder.path().join("exported"), 2 * (FILE >> 20))?;
         let state = folder.path().join("server");
         let server = Server::start(&programs, &disk.0, &state, address);
         let server = server.map_err(|error| error.to_string())?;
@@ -84,6 +85,16 @@ impl Nas {
         Ok(count)
     }
 
+    /// Writes at these places, and has them on the server's disk.
+    pub(super) fn burst(
+        &mut self,
+        mut offsets: impl Iterator<Item = u64>,
+        data: &[u8],
+    ) -> Result<(), Error> {
+        let written = offsets.try_for_each(|at| self.client.write(&self.file, at, data));
+        written.and_then(|()| self.client.commit(&self.file)).map_err(Error::rig)
+    }
+
     pub(super) fn end(self) -> Result<(), Error> {
         let Self { client, server, disk, folder, .. } = self;
         let over = client.end().map_err(Error::rig);
@@ -94,15 +105,21 @@ impl Nas {
 }
 
 /// A file system in memory, until it is dropped.
-struct RamDisk(std::path::PathBuf);
+pub(super) struct RamDisk(PathBuf);
 
 impl RamDisk {
-    fn mount(folder: &Path) -> Result<Self, String> {
+    /// At a folder that is made, and so large at most.
+    pub(super) fn mount(folder: &Path, mib: u64) -> Result<Self, String> {
         fs::create_dir(folder).map_err(|error| error.to_string())?;
         let flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOEXEC;
-        let mounted = mount("tmpfs", folder, "tmpfs", flags, c"size=64m,mode=700");
+        let options = CString::new(format!("size={mib}m,mode=700")).unwrap_or_default();
+        let mounted = mount("tmpfs", folder, "tmpfs", flags, &*options);
         mounted.map_err(|error| format!("a file system in memory cannot be mounted: {error}"))?;
         Ok(Self(folder.to_owned()))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
     }
 }
 

@@ -22,10 +22,10 @@ use crate::machine::worked;
 use crate::measure::real;
 use crate::threads;
 
-const TARGET: &str = "iqn.2026-01.local.lunwire:lab";
+pub(super) const TARGET: &str = "iqn.2026-01.local.lunwire:lab";
 
-/// Bytes of the disk: what most servers have in a cache.
-const DISK_BYTES: u64 = 32 << 20;
+/// Bytes of a disk: what most servers have in a cache.
+pub(super) const DISK_BYTES: u64 = 32 << 20;
 
 /// Bytes that the buffers of one side may take.
 const POOL_BYTES: usize = 64 << 20;
@@ -72,7 +72,7 @@ impl<'a> Rig<'a> {
         let _ = affinity::pin(ours);
         let before = threads::all();
         let mut lacking = Vec::new();
-        let target = start_target(wire, theirs, &mut lacking)?;
+        let target = start_target(wire, theirs, 1, &mut lacking)?;
         let threads = threads::all().into_iter().filter(|tid| !before.contains(tid)).collect();
         let nas = start_nas(wire, theirs).and_then(Served::connect);
         let nas = nas.map_err(|why| lacking.push((Way::Nfs, why))).ok();
@@ -248,14 +248,16 @@ fn rates(before: &Counted, after: &Counted) -> [f64; 2] {
     [0, 1].map(|at: usize| (after.loops[at] - before.loops[at]) / seconds)
 }
 
-/// In the target's network, on its processor: threads are where those are that start them.
-fn start_target(
+/// With so many disks, in the target's network, on its processor: threads are where those are that
+/// start them.
+pub(super) fn start_target(
     wire: Option<&Wire>,
     cpu: usize,
+    luns: u16,
     lacking: &mut Vec<(Way, String)>,
 ) -> Result<Arc<Target>, Error> {
     let start = |ether: Vec<String>| -> Result<Target, Error> {
-        let plan = plan(wire, cpu, ether)?;
+        let plan = plan(wire, cpu, luns, ether)?;
         let start = || {
             let _ = affinity::pin(cpu);
             Target::start(plan)
@@ -278,7 +280,7 @@ fn start_target(
 }
 
 /// The server of NFS, where the target is.
-fn start_nas(wire: Option<&Wire>, cpu: usize) -> Result<Served, String> {
+pub(super) fn start_nas(wire: Option<&Wire>, cpu: usize) -> Result<Served, String> {
     let address = wire.and_then(|wire| wire.pairs.first()).map(|pair| pair.address.ip());
     let address = match address {
         Some(IpAddr::V4(address)) => address,
@@ -322,12 +324,15 @@ fn options(way: Way, peer: String) -> initiator::Options {
     options
 }
 
-fn plan(wire: Option<&Wire>, cpu: usize, ether: Vec<String>) -> Result<Plan, Error> {
+fn plan(wire: Option<&Wire>, cpu: usize, luns: u16, ether: Vec<String>) -> Result<Plan, Error> {
     let mut stores = Stores::new();
-    let store = stores.open(&Spec::Memory { bytes: DISK_BYTES }).map_err(Error::rig)?;
-    let identity = Identity::derive(TARGET, 0, "LUNWIRE", "VIRTUAL DISK");
-    let unit = LogicalUnit::new(identity, store, 512).map_err(Error::rig)?;
-    let node = Node::new(TARGET.to_owned(), vec![(0, Arc::new(unit))]);
+    let mut units = Vec::new();
+    for lun in 0..luns {
+        let store = stores.open(&Spec::Memory { bytes: DISK_BYTES }).map_err(Error::rig)?;
+        let identity = Identity::derive(TARGET, lun, "LUNWIRE", "VIRTUAL DISK");
+        units.push((lun, Arc::new(LogicalUnit::new(identity, store, 512).map_err(Error::rig)?)));
+    }
+    let node = Node::new(TARGET.to_owned(), units);
     let portals = match wire {
         Some(wire) => wire.pairs.iter().map(|pair| pair.address.into()).collect(),
         None => vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
