@@ -101,20 +101,25 @@ fn who_goes(all: &[Standing]) -> usize {
     oldest.unwrap_or(0)
 }
 
+/// What is read and written, in TLS or not: hyper is in the program once for both.
+trait Stream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+
 /// Answers on a connection, inside of TLS if there is to be TLS.
 async fn begin(stream: TcpStream, looks: Arc<Looks>, limits: Limits, standing: Rc<Cell<Standing>>) {
     let Some(tls) = looks.gate().tls().cloned() else {
-        return serve(stream, looks, limits, standing).await;
+        return serve(Box::new(stream), looks, limits, standing).await;
     };
     if let Ok(Some(stream)) = time::timeout(limits.head, tls.accept(stream)).await {
-        serve(stream, looks, limits, standing).await;
+        serve(Box::new(stream), looks, limits, standing).await;
     }
 }
 
 /// Answers on a connection until it ends, or asks for nothing for too long. What it lacks then is a
 /// request, or that it takes its answer: nothing more is read before that has left.
 async fn serve(
-    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    stream: Box<dyn Stream>,
     looks: Arc<Looks>,
     limits: Limits,
     standing: Rc<Cell<Standing>>,
