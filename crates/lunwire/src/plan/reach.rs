@@ -297,6 +297,17 @@ mod tests {
         assert!(reach.listen.is_none() && !reach.no_connections);
     }
 
+    /// Another certificate takes the place of the one that is there, under its name.
+    #[test]
+    fn a_certificate_is_left_with_its_folder() {
+        let mut draft = Draft::new();
+        draft.http_tls = super::super::HttpTls::at("/a/cert", "/b/key");
+        let read = draft.reach(None, None).files.unwrap().read;
+        for path in ["/a", "/b"] {
+            assert!(read.contains(&path.into()), "{path}: {read:?}");
+        }
+    }
+
     /// The file system's root would be everything.
     #[test]
     fn a_configuration_at_the_top_leaves_no_more_than_itself() {
