@@ -25,7 +25,7 @@ def wait_for(what, look):
         time.sleep(0.2)
 
 
-def check(chromium, folder):
+def check(chromium, folder, pictures):
     read, change = secrets.token_hex(32), secrets.token_hex(32)
     certificate, key = secured.made(folder, "page")
     with open(os.open(f"{folder}/may", os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
@@ -57,6 +57,11 @@ def check(chromium, folder):
                    [False] * 4)
             expect("one can type", chromium.run("return document.activeElement.id"),
                    "entrance-token")
+            for width, scheme in [(360, "light"), (360, "dark"), (1280, "light")]:
+                chromium.look(width, 900, scheme)
+                wide = chromium.run("return document.documentElement.scrollWidth")
+                expect(f"{width} {scheme}: width", wide <= width, True)
+                chromium.picture(f"{pictures}/entrance-{width}-{scheme}.png")
             enter(token[:-1] + "x")
             wait_for("a wrong one", lambda: text("entrance-said") == "There is no such token.")
             enter(token)
