@@ -15,14 +15,21 @@ use crate::threads::{self, Usage};
 /// What the kernel and the device tell until now.
 #[derive(Debug)]
 pub(super) struct Look {
-    at: Instant,
-    /// The same, by the clock that samples have.
-    clock: u64,
+    /// When it began and when it was over: looking takes milliseconds.
+    begun: Moment,
+    over: Moment,
     processes: [Option<u32>; 2],
     application: Usage,
     initiator: Usage,
     kernel_ns: u64,
     ios: u64,
+}
+
+/// By this process's clock, and by the one that samples have.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    at: Instant,
+    clock: u64,
 }
 
 /// What of it fell to one run, nanoseconds of a processor.
@@ -54,14 +61,15 @@ impl Look {
     /// At these processes, and the device of this name.
     pub(super) fn now(application: Option<u32>, initiator: Option<u32>, device: &str) -> Self {
         let of = |pid: Option<u32>| pid.map(threads::process).unwrap_or_default();
+        let begun = Moment::now();
         Self {
-            at: Instant::now(),
-            clock: nanoseconds(clock_gettime(ClockId::Monotonic)),
+            begun,
             processes: [application, initiator],
             application: of(application),
             initiator: of(initiator),
             kernel_ns: threads::kernel_ns(),
             ios: requests(device),
+            over: Moment::now(),
         }
     }
 
@@ -71,7 +79,7 @@ impl Look {
         let [user, system] = application.parts();
         let [initiator, network] = (self.initiator - before.initiator).parts();
         Spent {
-            seconds: self.at.duration_since(before.at).as_secs_f64(),
+            seconds: self.begun.at.duration_since(before.over.at).as_secs_f64(),
             user,
             system,
             initiator,
@@ -80,13 +88,19 @@ impl Look {
             ios: real(self.ios.saturating_sub(before.ios)),
             samples: application.user + application.system,
             window: Window {
-                from: before.clock,
-                to: self.clock,
+                from: before.over.clock,
+                to: self.begun.clock,
                 application: self.processes[0],
                 initiator: self.processes[1],
             },
             seen: None,
         }
+    }
+}
+
+impl Moment {
+    fn now() -> Self {
+        Self { at: Instant::now(), clock: nanoseconds(clock_gettime(ClockId::Monotonic)) }
     }
 }
 
@@ -183,6 +197,24 @@ mod tests {
         let spent = Look::now(pid, None, "none").since(&before);
         assert!(spent.seconds >= 0.03 && spent.user + spent.system > 1e6, "{spent:?}");
         assert!(spent.attached() < 1.0 && spent.ios < 1.0 && spent.busy() > 0.0, "{spent:?}");
+    }
+
+    #[test]
+    fn looking_takes_no_time_of_what_is_looked_at() {
+        let looks = (0..5).map(|_| {
+            let begun = Instant::now();
+            let before = Look::now(None, None, "none");
+            let took = begun.elapsed().as_secs_f64();
+            let spent = Look::now(None, None, "none").since(&before);
+            let within = nanoseconds_of(spent.window.from, spent.window.to);
+            (spent.seconds.max(within), took)
+        });
+        let looks: Vec<_> = looks.collect();
+        assert!(looks.iter().any(|(spent, took)| spent * 10.0 < *took), "{looks:?}");
+    }
+
+    fn nanoseconds_of(from: u64, to: u64) -> f64 {
+        real(to.saturating_sub(from)) / 1e9
     }
 
     #[test]
