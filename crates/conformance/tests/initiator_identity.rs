@@ -143,6 +143,10 @@ struct Lab {
 
 impl Lab {
     fn new(who: &Who) -> Self {
+        Self::with(who, |_| {})
+    }
+
+    fn with(who: &Who, set: impl FnOnce(&mut Options)) -> Self {
         let (next, unrest, is_told, writes) = (None, 0, false, Vec::new());
         let unit = Unit { who: who.clone(), next, unrest, is_told, writes };
         let unit = Arc::new(Mutex::new(unit));
@@ -152,7 +156,9 @@ impl Lab {
         });
         let target = Some("iqn.2026-01.example:t".to_owned());
         let initiator = Initiator::start(&Config::default()).unwrap();
-        let session = initiator.connect(Options::new(mock.portal().to_string(), target)).unwrap();
+        let mut options = Options::new(mock.portal().to_string(), target);
+        set(&mut options);
+        let session = initiator.connect(options).unwrap();
         Self { unit, session, _mock: mock }
     }
 
@@ -201,6 +207,19 @@ fn nothing_goes_to_another_disk_behind_a_new_session() {
     assert_refused(&A, Change::Break, &Who { naa: None, ..A });
     assert_refused(&SERIAL_A, Change::Break, &Who { serial: Some("b"), ..SERIAL_A });
     assert_refused(&PLACE_A, Change::Break, &Who { serial: Some("b"), ..PLACE_A });
+}
+
+/// Also where nothing comes from the target meanwhile: what it is refused for is known here.
+#[test]
+fn what_is_meant_for_another_disk_is_refused_at_once() {
+    let lab = Lab::with(&A, |options| options.settings.ping_interval = Duration::ZERO);
+    let disk = Disk::open(&lab.session, 0).unwrap();
+    lab.write(Change::Break, &B).expect_err("it is another disk");
+    let (end, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || end.send(disk.write_at(0, &[1; 512])));
+    let ended = ended.recv_timeout(Duration::from_secs(5)).expect("nobody is told");
+    assert!(matches!(ended.unwrap_err().kind(), Kind::OtherDisk { .. }));
+    assert_eq!(lab.writes(), 0);
 }
 
 #[test]

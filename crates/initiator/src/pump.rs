@@ -518,13 +518,16 @@ impl<P: Port> Pump<P> {
     /// is due, or `deadline`.
     pub fn turn(&mut self, deadline: Option<Instant>) {
         self.watch.begin();
+        let before = self.events();
         self.transmit();
         self.watch.laps.lap(Layer::Send);
+        // What was posted may have met its end already, and nothing more comes for it.
+        let at_once = (self.events() > before).then(|| self.port.now());
         let due = self.links.values().filter_map(SessionDriver::deadline).min();
         let parted = self.parting.iter().map(|(_, until)| *until).min();
         let paths = self.bundles.iter().filter_map(Bundle::deadline).min();
         let stripes = self.stripes.iter().filter_map(Array::deadline).min();
-        let deadline = [due, parted, paths, stripes, deadline].into_iter().flatten().min();
+        let deadline = [due, parted, paths, stripes, at_once, deadline].into_iter().flatten().min();
         let kernel = self.port.kernel_cycles();
         self.port.wait(deadline);
         self.watch.laps.waited(self.port.kernel_cycles().wrapping_sub(kernel));
@@ -548,6 +551,7 @@ impl<P: Port> Pump<P> {
         self.expire_stripes();
         self.watch.laps.lap(Layer::Protocol);
         self.transmit();
+        self.carry_stripes();
         self.watch.laps.lap(Layer::Send);
     }
 
