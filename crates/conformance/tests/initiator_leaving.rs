@@ -28,6 +28,7 @@ use initiator::Initiator;
 use initiator::Kind;
 use initiator::Management;
 use initiator::Options;
+use initiator::Paths;
 use initiator::Queue;
 use initiator::Request as Wish;
 use initiator::Retry;
@@ -174,6 +175,41 @@ fn a_session_has_failed_before_another_one_takes_its_place() {
     let error = end_of(&mut queue, id);
     assert!(error.is_none(), "{error:?}");
     assert!(told.recv_timeout(END).unwrap(), "its connection is still there");
+}
+
+/// What was posted, and has not left, does not leave any more.
+#[test]
+fn nothing_leaves_a_session_that_is_abandoned() {
+    let mock = Mock::start(|request, _, numbers| lazy(request, numbers));
+    let mut queue = Queue::new(&Config::default()).unwrap();
+    let id = queue.login(options(&[mock.portal()])).unwrap();
+    queue.post(id, 1, write()).unwrap();
+    assert!(queue.in_doubt().is_empty());
+    queue.abandon(id);
+    assert!(end_of(&mut queue, id).is_none());
+    let is_command = |(request, ..): &mock::Said| matches!(request, Request::Command(_));
+    assert!(!mock.said().iter().any(is_command), "the write has left");
+}
+
+/// The same, where the session is one path or more.
+#[test]
+fn nothing_leaves_paths_that_are_abandoned() {
+    on_each_engine(
+        |_| {},
+        |server: &Server| {
+            let options = Options::new(server.portal().to_string(), Some(TARGET.to_owned()));
+            let mut queue = Queue::new(&Config::default()).unwrap();
+            let id = queue.login_paths(Paths::new(vec![(options.clone(), 0)])).unwrap();
+            queue.post(id, 1, write()).unwrap();
+            queue.abandon(id);
+            assert!(end_of(&mut queue, id).is_none());
+            let initiator = Initiator::start(&Config::default()).unwrap();
+            let disk = Disk::open(&initiator.connect(options).unwrap(), 0).unwrap();
+            let mut found = [2; 512];
+            disk.read_at(0, &mut found).unwrap();
+            assert_eq!(found, [0; 512], "the write has left");
+        },
+    );
 }
 
 /// The target has answered the logout and keeps its half open.

@@ -26,6 +26,10 @@ impl SessionDriver {
     pub(crate) fn close<P: Port>(&mut self, context: &mut Context<'_, P>) {
         // What was posted goes before the logout.
         self.issue(context);
+        self.log_out(context);
+    }
+
+    fn log_out<P: Port>(&mut self, context: &mut Context<'_, P>) {
         self.closing = true;
         let is_in_doubt = self.is_in_doubt();
         match &mut self.state {
@@ -42,11 +46,12 @@ impl SessionDriver {
         }
     }
 
-    /// Ends the session at once: what is under way gets an error. Another session takes its place
-    /// if something of it may still change a unit, also where it was given up before.
+    /// Ends the session at once: what is under way gets an error, and what was only posted does not
+    /// leave any more. Another session takes its place if something of it may still change a unit,
+    /// also where it was given up before.
     pub(crate) fn abandon<P: Port>(&mut self, context: &mut Context<'_, P>) {
         if !self.is_in_doubt() {
-            return self.close(context);
+            return self.log_out(context);
         }
         self.portals.doubt();
         self.closing = true;

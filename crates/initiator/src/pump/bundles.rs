@@ -185,13 +185,11 @@ impl<P: Port> Pump<P> {
 
     /// A session that is used as a part of another one is to end; true: it has already.
     pub(super) fn end_part(&mut self, session: SessionId) -> bool {
-        if self.links.get(session).is_some_and(SessionDriver::is_in_doubt) {
-            self.abandon(session);
-            return false;
-        }
-        let is_over = self.is_over(session);
+        let is_in_doubt = self.links.get(session).is_some_and(SessionDriver::is_in_doubt);
+        let is_over = self.is_over(session) && !is_in_doubt;
         if !is_over {
-            self.close(session);
+            // One with nothing in doubt logs out, and sends nothing of what was posted before.
+            self.abandon(session);
         }
         is_over
     }
