@@ -123,10 +123,11 @@ fn serve(
     let (tell, ends) = mpsc::channel();
     let state = listen(signals, tell.clone(), log)?;
     descriptors::raise_limit();
+    // What is wrong is told while another one serves. Who serves again looks no more: tokens that
+    // cannot be read by then keep people from the port, and not hosts from their disks.
+    let access = draft.http_access()?;
     let mut entry = match options.take_over {
         true => {
-            // What is wrong is told while the other one serves.
-            draft.http_access()?;
             let mut entry = taking::begin(&mut draft).map_err(|error| sandbox.hint(error))?;
             if let Some(before) = entry.carried.events.take() {
                 events.carry_on(before);
@@ -135,7 +136,7 @@ fn serve(
         }
         false => entry_of_manager(&draft),
     };
-    let daemon = Daemon { options, log, events, sandbox, state, tell, ends };
+    let daemon = Daemon { options, log, events, sandbox, access, state, tell, ends };
     loop {
         match daemon.serve(draft, &mut entry) {
             Ok(None) => return Ok(()),
@@ -169,6 +170,7 @@ struct Daemon<'a> {
     log: &'a Log,
     events: &'a Events,
     sandbox: Sandbox,
+    access: Access,
     state: Arc<State>,
     tell: Sender<End>,
     ends: Receiver<End>,
@@ -197,7 +199,7 @@ impl Daemon<'_> {
         state.is_opening.store(true, Ordering::SeqCst);
         let sockets = std::mem::take(&mut entry.sockets);
         // Before anything is opened: a port that somebody else has is told of at once.
-        let access = draft.http_access()?;
+        let access = self.access.clone();
         let there = sockets.http.map(|(_, socket)| socket);
         let http = draft.http.map(|address| http_at(address, there, access)).transpose()?;
         entry.before.opening(draft.opened())?;

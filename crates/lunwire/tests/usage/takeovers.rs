@@ -4,6 +4,7 @@
 use std::io::BufRead;
 use std::io::BufReader;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use std::time::Instant;
@@ -54,4 +55,22 @@ fn who_takes_and_says_nothing_does_not_keep_disks_from_hosts() {
     let told = String::from_utf8(told.stdout).unwrap();
     assert!(told.contains("another process has not taken over: serving again"), "{told}");
     assert!(told.contains("it says nothing within 10 s"), "{told}");
+}
+
+/// The port is shut to people then, and disks are not to hosts.
+#[test]
+fn tokens_that_cannot_be_read_keep_nobody_from_serving_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens");
+    std::fs::write(&tokens, format!("change {}\n", "a".repeat(32))).unwrap();
+    std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let disk = format!("file:{},size=1M", folder.path().join("disk").display());
+    let http = ["--http", "127.0.0.1:0", "--http-token-file", tokens.to_str().unwrap()];
+    let daemon = Daemon::start(folder.path(), &[&disk], &http);
+    std::fs::remove_file(&tokens).unwrap();
+    drop(take(&daemon));
+    let begun = Instant::now();
+    while !lunwire(&["inspect", &daemon.urls[0]]).status.success() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nobody serves");
+    }
 }
