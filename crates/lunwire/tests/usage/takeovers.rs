@@ -3,15 +3,20 @@
 
 use std::io::BufRead;
 use std::io::BufReader;
+use std::io::Read;
 use std::io::Write;
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
 use super::support::Daemon;
 use super::support::good;
 use super::support::lunwire;
+use super::support::stdout;
 
 /// What a process says that is to serve next, up to where the disks are its own.
 fn take(daemon: &Daemon) -> (UnixStream, BufReader<UnixStream>) {
@@ -73,4 +78,42 @@ fn tokens_that_cannot_be_read_keep_nobody_from_serving_again() {
     while !lunwire(&["inspect", &daemon.urls[0]]).status.success() {
         assert!(begun.elapsed() < Duration::from_secs(20), "nobody serves");
     }
+}
+
+#[test]
+fn who_only_asks_over_http_keeps_nobody_from_taking_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), &["null:1M"], &["--http", "127.0.0.1:0"]);
+    let told = stdout(&good(&["status", "--json", "--control-socket", &daemon.socket]));
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let place = told["http"].as_str().unwrap();
+    let is_over = AtomicBool::new(false);
+    let ask = &|what: &str| {
+        while !is_over.load(Ordering::Relaxed) {
+            let mut stream = TcpStream::connect(place).unwrap();
+            write!(stream, "GET /api/v1/{what} HTTP/1.1\r\nConnection: close\r\n\r\n").unwrap();
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    };
+    let offered = || {
+        let mut stream = UnixStream::connect(&daemon.socket).unwrap();
+        let say = r#"{"request":"take-over","protocol":1,"version":"0.0.0"}"#;
+        writeln!(stream, "{say}").unwrap();
+        let mut line = String::new();
+        let _ = BufReader::new(stream).read_line(&mut line);
+        line
+    };
+    std::thread::scope(|scope| {
+        for what in ["status", "sessions", "load", "layers", "port-groups"] {
+            scope.spawn(move || ask(what));
+        }
+        let begun = Instant::now();
+        let mut said = std::iter::repeat_with(offered);
+        let refused = said.find(|said| {
+            said.contains("an order is being") || begun.elapsed() > Duration::from_secs(3)
+        });
+        is_over.store(true, Ordering::Relaxed);
+        let refused = refused.unwrap();
+        assert!(!refused.contains("an order is being"), "{refused}");
+    });
 }

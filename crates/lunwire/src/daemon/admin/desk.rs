@@ -21,7 +21,9 @@ impl Desk {
 
 impl http::Desk for Desk {
     fn answer(&self, request: &Request) -> Reply {
-        let reply = self.0.carry_out(request, &|| true);
+        // A question is no order: another process may take over meanwhile.
+        let asked = self.0.answer(request);
+        let reply = asked.unwrap_or_else(|| self.0.carry_out(request, &|| true));
         // Whoever has a token may have given it: the log says what was done. What he wrote is in
         // fields, where it begins no line of its own.
         if let Some(order) = words(request) {

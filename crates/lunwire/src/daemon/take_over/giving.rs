@@ -33,6 +33,10 @@ use crate::output;
 use crate::plan::Draft;
 use crate::ports;
 
+/// How long orders that are under way may go on when another process wants to serve, which waits
+/// for longer.
+const ORDERS_PATIENCE: Duration = Duration::from_secs(3);
+
 /// How long the next process may look at its configuration when it has the sockets.
 const TAKE_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -114,7 +118,7 @@ fn prepare(
              try: stop it, and start the other one"
         );
     }
-    let closed = configuration.gate().close().map_err(anyhow::Error::msg)?;
+    let closed = configuration.gate().close(ORDERS_PATIENCE).map_err(anyhow::Error::msg)?;
     keeps_all(target)?;
     let (added, removed) = configuration.ordered()?;
     let offer = Offer {
