@@ -2,6 +2,7 @@
 //! Who may ask what, and by which name: where the port is for this machine alone everybody may
 //! read; where others reach it there is TLS, and who reads shows a token.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::net::SocketAddr;
 
@@ -9,6 +10,7 @@ use hyper::Request;
 use hyper::StatusCode;
 use hyper::header;
 use hyper::http::uri::Authority;
+use zeroize::Zeroizing;
 
 use crate::HttpError;
 use crate::orders::Refusal;
@@ -111,6 +113,33 @@ impl Gate {
             (true, None) => Err(Refusal::new(StatusCode::FORBIDDEN, "there are no tokens")),
         }
     }
+
+    /// What somebody has shown who reads on for long; None where everybody may read.
+    pub(crate) fn pass<B>(&self, request: &Request<B>) -> Option<Pass> {
+        let tokens = self.tokens().filter(|_| self.is_public)?.clone();
+        let shown = shown(request).unwrap_or_default();
+        Some(Pass { tokens, shown: Zeroizing::new(shown.to_vec()) })
+    }
+}
+
+/// A token that was shown.
+pub(crate) struct Pass {
+    tokens: Tokens,
+    shown: Zeroizing<Vec<u8>>,
+}
+
+impl Pass {
+    /// Whether it still lets somebody read.
+    pub(crate) fn holds(&self) -> bool {
+        matches!(self.tokens.right_of(&self.shown), Ok(Some(right)) if right >= Right::Read)
+    }
+}
+
+// The token is in it.
+impl fmt::Debug for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pass")
+    }
 }
 
 /// Who reads.
@@ -128,7 +157,6 @@ pub(crate) fn expect_right<B>(
     tokens: &Tokens,
     request: &Request<B>,
 ) -> Result<(), Refusal> {
-    const SCHEME: &[u8] = b"bearer ";
     let missing = || {
         let what = wanted.name();
         let why = format!(
@@ -136,12 +164,7 @@ pub(crate) fn expect_right<B>(
         );
         Refusal::new(StatusCode::UNAUTHORIZED, why)
     };
-    let said = request.headers().get(header::AUTHORIZATION).ok_or_else(missing)?.as_bytes();
-    let (scheme, token) = said.split_at_checked(SCHEME.len()).ok_or_else(missing)?;
-    if !scheme.eq_ignore_ascii_case(SCHEME) {
-        return Err(missing());
-    }
-    match tokens.right_of(token.trim_ascii()) {
+    match tokens.right_of(shown(request).ok_or_else(missing)?) {
         Ok(Some(right)) if right >= wanted => Ok(()),
         Ok(Some(_)) => {
             let why = "the token lets its owner read, and not change";
@@ -150,4 +173,12 @@ pub(crate) fn expect_right<B>(
         Ok(None) => Err(Refusal::new(StatusCode::UNAUTHORIZED, "there is no such token")),
         Err(error) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
     }
+}
+
+/// The token that a request shows (RFC 6750 section 2.1).
+fn shown<B>(request: &Request<B>) -> Option<&[u8]> {
+    const SCHEME: &[u8] = b"bearer ";
+    let said = request.headers().get(header::AUTHORIZATION)?.as_bytes();
+    let (scheme, token) = said.split_at_checked(SCHEME.len())?;
+    scheme.eq_ignore_ascii_case(SCHEME).then(|| token.trim_ascii())
 }

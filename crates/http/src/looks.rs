@@ -20,6 +20,7 @@ use tokio::task;
 
 use crate::Desk;
 use crate::access::Gate;
+use crate::access::Pass;
 use crate::api::Answers;
 use crate::api::Resource;
 use crate::api::Told;
@@ -146,10 +147,10 @@ impl Looks {
     }
 
     /// One more of them; None: there are enough, or the daemon stops.
-    pub(crate) fn stream(&self, wanted: Wanted, place: Place) -> Option<Said> {
+    pub(crate) fn stream(&self, wanted: Wanted, place: Place, pass: Option<Pass>) -> Option<Said> {
         match self.stage() {
             Stage::Stopping => None,
-            Stage::Opening | Stage::Serving(..) => self.streams.begin(wanted, place),
+            Stage::Opening | Stage::Serving(..) => self.streams.begin(wanted, place, pass),
         }
     }
 

@@ -229,7 +229,8 @@ fn stream<B>(looks: &Looks, request: &Request<B>) -> Result<Response<Said>, Refu
         return Ok(response(StatusCode::OK, kind, Bytes::new()));
     }
     let last = request.headers().get(LAST_EVENT).map(HeaderValue::as_bytes);
-    let Some(said) = looks.stream(wanted, Place::of(last.unwrap_or_default())) else {
+    let (place, pass) = (Place::of(last.unwrap_or_default()), looks.gate().pass(request));
+    let Some(said) = looks.stream(wanted, place, pass) else {
         let why = "there are enough streams; try: the other paths, now and then";
         return Ok(told(Told::nobody(why)));
     };

@@ -34,6 +34,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::time;
 use tokio::time::Instant;
 
+use crate::access::Pass;
 use crate::api::How;
 use crate::api::Resource;
 use crate::limits::STREAM_KEEP_ALIVE;
@@ -123,6 +124,8 @@ struct Stream {
     told: Option<Place>,
     asked: Place,
     said: Instant,
+    /// Without it everybody may read.
+    pass: Option<Pass>,
 }
 
 impl Stream {
@@ -140,14 +143,14 @@ impl Streams {
     }
 
     /// One more, for somebody who was told of events up to `asked`. None: there are enough.
-    pub(crate) fn begin(&self, wanted: Wanted, asked: Place) -> Option<Said> {
+    pub(crate) fn begin(&self, wanted: Wanted, asked: Place, pass: Option<Pass>) -> Option<Said> {
         let (to, from) = mpsc::channel(STREAM_MESSAGES_MAX);
         let mut open = self.open();
         open.retain(|stream| !stream.to.is_closed());
         if open.len() >= STREAMS_MAX {
             return None;
         }
-        let mut stream = Stream { to, wanted, told: None, asked, said: Instant::now() };
+        let mut stream = Stream { to, wanted, told: None, asked, said: Instant::now(), pass };
         stream.say(Bytes::from_static(FIRST));
         open.push(stream);
         self.came.notify_one();
@@ -212,6 +215,11 @@ impl Streams {
         });
     }
 
+    /// Those whose token is good for nothing any more end.
+    fn look_at_passes(&self) {
+        self.open().retain(|stream| stream.pass.as_ref().is_none_or(Pass::holds));
+    }
+
     fn wants_load(&self) -> bool {
         self.open().iter().any(|stream| stream.wanted == Wanted::All)
     }
@@ -226,6 +234,7 @@ pub(crate) async fn tell(looks: Arc<Looks>) {
         if streams.places().is_empty() {
             streams.came.notified().await;
         }
+        streams.look_at_passes();
         for place in streams.places() {
             let (told, asked) = place;
             let from = told.unwrap_or(asked);
@@ -329,16 +338,16 @@ mod tests {
     fn who_does_not_read_is_not_waited_for() {
         let streams = Streams::default();
         let all: Vec<_> =
-            (0..STREAMS_MAX).map(|_| streams.begin(Wanted::All, Place::default())).collect();
+            (0..STREAMS_MAX).map(|_| streams.begin(Wanted::All, Place::default(), None)).collect();
         assert!(all.iter().all(Option::is_some));
-        assert!(streams.begin(Wanted::All, Place::default()).is_none(), "there are enough");
+        assert!(streams.begin(Wanted::All, Place::default(), None).is_none(), "there are enough");
         for _ in 0..STREAM_MESSAGES_MAX - 1 {
             streams.tell_load(b"{}\n");
         }
         assert_eq!(streams.open().len(), STREAMS_MAX);
         streams.tell_load(b"{}\n");
         assert_eq!(streams.open().len(), 0, "their queues are full");
-        assert!(streams.begin(Wanted::Events, Place::default()).is_some());
+        assert!(streams.begin(Wanted::Events, Place::default(), None).is_some());
         assert!(!streams.wants_load());
         drop(all);
         let _ = streams.places();

@@ -62,6 +62,9 @@ pub enum TlsError {
         /// What is wrong.
         source: pem::Error,
     },
+    /// It is no file.
+    #[error("{}: it is no file", .0.display())]
+    NoFile(PathBuf),
     /// The key cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Key {
@@ -111,8 +114,8 @@ pub struct Tls(Arc<Mutex<Shown>>);
 #[derive(Clone)]
 struct Shown {
     config: Arc<ServerConfig>,
-    /// The certificate alone, which others may see.
-    certificate: CertificateDer<'static>,
+    /// The certificate, then those of who has signed it: others may see them.
+    chain: Vec<CertificateDer<'static>>,
 }
 
 impl Tls {
@@ -123,27 +126,27 @@ impl Tls {
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
         let TlsFiles { certificate: path, key: key_path } = files;
         let chain = certificates(path)?;
-        let Some(certificate) = chain.first().cloned() else {
+        if chain.is_empty() {
             return Err(TlsError::Empty(path.clone()));
-        };
+        }
         let key = key(key_path)?;
         let unfit = |source| TlsError::Unfit { path: path.clone(), source };
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(unfit)?;
-        let mut config =
-            builder.with_no_client_auth().with_single_cert(chain, key).map_err(|source| {
-                match source {
-                    rustls::Error::InconsistentKeys(_) => {
-                        TlsError::OtherKey { key: key_path.clone(), certificate: path.clone() }
-                    }
-                    source => unfit(source),
+        let mut config = builder
+            .with_no_client_auth()
+            .with_single_cert(chain.clone(), key)
+            .map_err(|source| match source {
+                rustls::Error::InconsistentKeys(_) => {
+                    TlsError::OtherKey { key: key_path.clone(), certificate: path.clone() }
                 }
+                source => unfit(source),
             })?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self(Arc::new(Mutex::new(Shown { config: Arc::new(config), certificate }))))
+        Ok(Self(Arc::new(Mutex::new(Shown { config: Arc::new(config), chain }))))
     }
 
     /// From now on it shows what `by` shows; connections that are there go on.
@@ -152,24 +155,26 @@ impl Tls {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shown;
     }
 
-    /// Whether both show the same certificate, which has one key.
+    /// Whether both show the same certificates, of which the first has one key.
     #[must_use]
     pub fn shows_what(&self, other: &Self) -> bool {
-        self.shown().certificate == other.shown().certificate
+        self.shown().chain == other.shown().chain
     }
 
     /// After this moment no client takes the certificate for good. None: it cannot be told.
     #[must_use]
     pub fn end(&self) -> Option<SystemTime> {
-        expiry::end(&self.shown().certificate)
+        expiry::end(self.shown().chain.first()?)
     }
 
     /// Whether the certificate is for a host of this name.
     pub(crate) fn names(&self, host: &str) -> bool {
-        let certificate = self.shown().certificate;
+        let Shown { chain, .. } = self.shown();
         let Ok(name) = ServerName::try_from(host) else { return false };
-        let parsed = ParsedCertificate::try_from(&certificate);
-        parsed.is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
+        let parsed = chain.first().map(ParsedCertificate::try_from);
+        parsed.is_some_and(|parsed| {
+            parsed.is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
+        })
     }
 
     /// The connection inside of TLS; None: there is none, and its client was told if it spoke no
@@ -202,6 +207,10 @@ impl fmt::Debug for Tls {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    // Who opens a pipe may wait for ever.
+    if std::fs::metadata(path).is_ok_and(|facts| !facts.is_file()) {
+        return Err(TlsError::NoFile(path.to_owned()));
+    }
     CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect)
         .map_err(|source| TlsError::File { path: path.to_owned(), source })

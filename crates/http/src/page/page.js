@@ -452,7 +452,12 @@ async function setLimit() {
     const iops = count(at("limit-iops").value.trim(), "operations");
     const bandwidth = count(at("limit-bytes").value.trim(), "bytes");
     if (iops === null && bandwidth === null) throw new Error("operations or bytes are to be given");
-    await change(`Limit ${ofLimit(of)} of ${of.target}`, { request: "set-limit", ...of, iops, bandwidth });
+    // An order says all of a limit: that of sessions, which has no field here, stays as it is.
+    const same = (limit) => (limit.target === of.target && limit.lun === of.lun
+      && limit.initiator === of.initiator);
+    const sessions = seen.status.limits?.find(same)?.sessions;
+    await change(`Limit ${ofLimit(of)} of ${of.target}`,
+      { request: "set-limit", ...of, iops, bandwidth, sessions });
   } catch (error) {
     say(at("done"), error.message);
   }

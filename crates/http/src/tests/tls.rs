@@ -232,6 +232,28 @@ fn who_has_shown_a_token_keeps_his_connection_before_strangers() {
 }
 
 #[test]
+fn a_stream_ends_with_the_right_to_read() {
+    let (http, _, file) = public();
+    let begin = |token| {
+        let mut stream = secure(&http, &[]);
+        let lines = format!("Connection: close\r\n{}", bearer(token));
+        let request = format!("GET /api/v1/stream HTTP/1.1\r\n{lines}\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
+        stream
+    };
+    let (mut gone, mut kept) = (begin(READ), begin(CHANGE));
+    std::fs::write(file.path(), format!("change {CHANGE}\n")).unwrap();
+    let mut said = Vec::new();
+    gone.sock.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    gone.read_to_end(&mut said).expect("it ends");
+    http.stops();
+    said.clear();
+    kept.read_to_end(&mut said).unwrap();
+    assert!(String::from_utf8_lossy(&said).contains("event: end"), "it was there until the end");
+}
+
+#[test]
 fn another_certificate_is_shown_to_those_who_come_then() {
     let (http, tls, _file) = public();
     let mut before = secure(&http, &[]);
@@ -239,6 +261,8 @@ fn another_certificate_is_shown_to_those_who_come_then() {
     assert!(before.read(&mut [0; 4096]).unwrap() > 0);
     let other = loaded(OTHER_CERTIFICATE, OTHER_KEY);
     assert!(!tls.shows_what(&other) && tls.shows_what(&shown()));
+    let chained = loaded(&[CERTIFICATE, AUTHORITY].concat(), KEY);
+    assert!(!tls.shows_what(&chained), "who has signed it is shown, too");
     // 2 November 2126, 11:13:07.
     let end = std::time::UNIX_EPOCH + Duration::from_secs(4_949_291_587);
     assert_eq!(tls.end(), Some(end));
@@ -274,5 +298,16 @@ fn files_that_are_wrong_are_named() {
     std::fs::remove_file(&files.key).unwrap();
     let error = Tls::load(&files).map(drop).unwrap_err();
     assert!(error.to_string().contains("/key: No such file"), "{error}");
+    std::fs::remove_file(&files.certificate).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &files.certificate,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    let error = Tls::load(&files).map(drop).unwrap_err();
+    assert!(error.to_string().contains("/cert: it is no file"), "nobody waits for it: {error}");
     assert_eq!(format!("{:?}", shown()), "Tls", "nobody writes a key down");
 }

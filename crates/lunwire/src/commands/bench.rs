@@ -2,6 +2,7 @@
 //! `lunwire bench URL`.
 
 mod local;
+mod losses;
 mod outcome;
 
 use std::time::Duration;
@@ -20,6 +21,7 @@ use rustix::time::ClockId;
 use serde_json::Value;
 use serde_json::json;
 
+use self::losses::Losses;
 use self::outcome::Outcome;
 use crate::args::BenchOptions;
 use crate::args::Usage;
@@ -265,7 +267,7 @@ struct Bench<'a> {
     at: u64,
     random: u64,
     under_way: usize,
-    lost: u64,
+    lost: Losses<SessionId>,
 }
 
 impl<'a> Bench<'a> {
@@ -282,7 +284,7 @@ impl<'a> Bench<'a> {
             vec![Slot { begun: Instant::now(), place: 0, write: false, open: false }; load.depth];
         let contents = load.verify.then(|| Contents::new(load.places(), load.block));
         let random = 0x9e37_79b9_7f4a_7c15;
-        let (at, under_way, lost) = (0, 0, 0);
+        let (at, under_way, lost) = (0, 0, Losses::new());
         Self { queue, disk, sessions, load, data, contents, slots, at, random, under_way, lost }
     }
 
@@ -304,7 +306,7 @@ impl<'a> Bench<'a> {
         let copied = after.copied.saturating_sub(before.copied);
         let digested = after.digested.saturating_sub(before.digested);
         let checked = self.contents.map(|contents| contents.checked);
-        let (load, lost, watched) = (self.load, self.lost, None);
+        let (load, lost, watched) = (self.load, self.lost.count, None);
         let seconds = end.duration_since(begin).as_secs_f64();
         let outcome = Outcome {
             load,
@@ -365,13 +367,17 @@ impl<'a> Bench<'a> {
         while let Some(event) = self.queue.reap() {
             let (tag, result) = match event {
                 Event::Done { tag, result, .. } => (tag, result),
-                Event::Down { .. } => {
-                    self.lost += 1;
+                Event::Down { session, .. } => {
+                    self.lost.is_down(session);
+                    continue;
+                }
+                Event::Up { session, .. } => {
+                    self.lost.is_up(session);
                     continue;
                 }
                 event @ Event::Path { .. } => {
                     let is_lost = matches!(&event, Event::Path { change: PathChange::Lost(_), .. });
-                    self.lost += u64::from(is_lost);
+                    self.lost.count += u64::from(is_lost);
                     client::tell(&event);
                     continue;
                 }

@@ -22,9 +22,9 @@ use crate::output;
 /// Between two looks at what is new.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How long a daemon that has answered once may give no answer: another one takes over, and hosts
-/// are asked to log out first.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a daemon that has answered once may give no answer: another one takes over, hosts are
+/// asked to log out first, and disks may take 300 s to open.
+const PATIENCE: Duration = Duration::from_secs(360);
 
 /// Shows the events there are, and those that come.
 pub(crate) fn run(options: &EventsOptions) -> Result<()> {

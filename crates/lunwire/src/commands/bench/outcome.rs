@@ -22,7 +22,7 @@ pub(super) struct Outcome {
     /// Payload bytes copied, and run through CRC32C, by our side.
     pub(super) copied: u64,
     pub(super) digested: u64,
-    /// How often a connection was lost, and came again.
+    /// How often a connection was lost.
     pub(super) lost: u64,
     /// Requests that have not ended well.
     pub(super) unended: usize,
@@ -59,7 +59,7 @@ impl Outcome {
             "  each byte of data copied {copied:.2} times, digested {digested:.2} times ({kernel})"
         ));
         if self.lost > 0 {
-            output::line(format!("  connections lost and made again: {}", self.lost));
+            output::line(format!("  connections lost: {}", self.lost));
         }
         if self.unended > 0 {
             let unended = control::words::count(self.unended as u64, "request");
