@@ -92,7 +92,10 @@ pub(crate) enum Mode {
 pub(crate) fn prepare(fd: &OwnedFd, mode: Mode) {
     let _ = rustix::io::ioctl_fionbio(fd, mode == Mode::NonBlocking);
     let _ = sockopt::set_tcp_nodelay(fd, true);
-    let _ = widen(fd);
+    // From one that listens it would come to those that nobody has accepted, whom nobody reads.
+    if !sockopt::socket_acceptconn(fd).unwrap_or_default() {
+        let _ = widen(fd);
+    }
     // Pacing of BBR, which some systems default to, costs a quarter of the throughput within a
     // host and gains nothing there.
     if let (Ok(local), Some(peer)) = (rustix::net::getsockname(fd), peer(fd))
@@ -205,6 +208,16 @@ mod tests {
     use std::net::TcpStream;
 
     use super::*;
+
+    /// Those that nobody has accepted inherit what a listening socket may hold.
+    #[test]
+    fn what_waits_to_be_accepted_holds_no_more_than_the_system_says() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let fd = OwnedFd::from(listener);
+        let before = sockopt::socket_recv_buffer_size(&fd).unwrap();
+        prepare(&fd, Mode::NonBlocking);
+        assert_eq!(sockopt::socket_recv_buffer_size(&fd).unwrap(), before);
+    }
 
     #[test]
     fn both_families_can_have_one_port() {
