@@ -621,7 +621,9 @@ impl<P: Port> Pump<P> {
         while let Some(id) = self.dirty.last().copied() {
             // What was posted since the last turn, with one look at the clock.
             if self.links.get(id).is_some_and(SessionDriver::has_ready) {
+                self.watch.laps.lap(Layer::Send);
                 with_link!(&mut *self, id, |link, context| link.issue(&mut context));
+                self.watch.laps.lap(Layer::Post);
             }
             self.dirty.pop();
             let Some(link) = self.links.get_mut(id) else { continue };
