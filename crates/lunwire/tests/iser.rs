@@ -107,7 +107,7 @@ fn a_session_that_is_dropped_comes_back() {
         };
         good(&[&["session", "drop", &tsih], &socket[..]].concat());
         let told = load.join().unwrap();
-        assert!(told.contains("made again: 1"), "{told}");
+        assert!(told.contains("connections lost: 1"), "{told}");
     }
 }
 
