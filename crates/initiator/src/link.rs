@@ -184,7 +184,8 @@ impl SessionDriver {
             return Err((self.error(Kind::Refused(Refused::Recovering)), request));
         }
         let room = match &request.data {
-            Data::In(length) => match pool.take(*length as usize).filter(|_| !awaited) {
+            Data::In(_) if awaited => return Err((self.error(Kind::Full), request)),
+            Data::In(length) => match pool.take(*length as usize) {
                 Some(buf) => Some(buf),
                 None => return Err((self.error(Kind::Full), request)),
             },
