@@ -104,7 +104,12 @@ struct Manners {
     hangs_up: bool,
     /// It keeps its half open after a logout, until the initiator takes nothing any more.
     stays: bool,
+    /// A command with this opcode is answered over and over, until the initiator leaves; nothing
+    /// is read meanwhile.
+    repeats: Option<u8>,
 }
+
+const PLAIN: Manners = Manners { group: Some(1), hangs_up: false, stays: false, repeats: None };
 
 impl Mock {
     /// Listens. `script` answers each request after the login but a logout; the numbers that it
@@ -120,7 +125,7 @@ impl Mock {
         group: u16,
         script: impl FnMut(&Request, &[u8], Numbers) -> Answers + Send + 'static,
     ) -> Self {
-        Self::with(Manners { group: Some(group), hangs_up: false, stays: false }, script)
+        Self::with(Manners { group: Some(group), ..PLAIN }, script)
     }
 
     /// As `start`, with a portal that does not say of which portal group it is.
@@ -128,13 +133,13 @@ impl Mock {
     pub fn in_no_group(
         script: impl FnMut(&Request, &[u8], Numbers) -> Answers + Send + 'static,
     ) -> Self {
-        Self::with(Manners { group: None, hangs_up: false, stays: false }, script)
+        Self::with(Manners { group: None, ..PLAIN }, script)
     }
 
     /// A mock that logs everybody in and hangs up then.
     #[must_use]
     pub fn that_hangs_up() -> Self {
-        Self::with(Manners { group: Some(1), hangs_up: true, stays: false }, |_, _, _| Vec::new())
+        Self::with(Manners { hangs_up: true, ..PLAIN }, |_, _, _| Vec::new())
     }
 
     /// A mock that does not hang up when it has answered a logout, but looks whether the initiator
@@ -143,7 +148,16 @@ impl Mock {
     pub fn that_stays(
         script: impl FnMut(&Request, &[u8], Numbers) -> Answers + Send + 'static,
     ) -> Self {
-        Self::with(Manners { group: Some(1), hangs_up: false, stays: true }, script)
+        Self::with(Manners { stays: true, ..PLAIN }, script)
+    }
+
+    /// A mock that answers a command with this opcode over and over, and reads nothing meanwhile.
+    #[must_use]
+    pub fn that_repeats(
+        opcode: u8,
+        script: impl FnMut(&Request, &[u8], Numbers) -> Answers + Send + 'static,
+    ) -> Self {
+        Self::with(Manners { repeats: Some(opcode), ..PLAIN }, script)
     }
 
     /// Whether an initiator has closed both halves of its connection after a logout.
@@ -242,12 +256,22 @@ fn serve(
                 script(&request, &data, numbers)
             }
         };
-        for (answer, data) in answers {
-            stat_sn = StatSn(stat_sn.0.wrapping_add(1));
-            let mut bytes = answer.emit(u32::try_from(data.len()).expect("a short one")).to_vec();
-            bytes.extend_from_slice(&data);
-            bytes.resize(BHS_LEN + pad4(data.len()), 0);
-            stream.write_all(&bytes)?;
+        loop {
+            for (answer, data) in &answers {
+                stat_sn = StatSn(stat_sn.0.wrapping_add(1));
+                let length = u32::try_from(data.len()).expect("a short one");
+                let mut bytes = answer.emit(length).to_vec();
+                bytes.extend_from_slice(data);
+                bytes.resize(BHS_LEN + pad4(data.len()), 0);
+                stream.write_all(&bytes)?;
+            }
+            let opcode = match &request {
+                Request::Command(command) => command.cdb.bytes.first().copied(),
+                _ => None,
+            };
+            if opcode.is_none() || opcode != manners.repeats {
+                break;
+            }
         }
         let is_in = match &request {
             Request::Login(login) => login.transit && login.next == Some(Stage::FullFeature),
