@@ -12,6 +12,10 @@ use serde_json::Value;
 use crate::judge;
 use crate::workspace;
 
+/// The words of the pages that a run writes.
+#[path = "../../crates/lab/src/tally.rs"]
+mod tally;
+
 const CATALOGUE: &str = "crates/lab/src/catalogue.tsv";
 const PAGE: &str = "docs/STUDIES.md";
 
@@ -87,7 +91,8 @@ fn push_study(
     results: &Value,
 ) -> Result<()> {
     writeln!(page, "\n## {title}\n")?;
-    if let Some(summary) = results["summary"].as_str() {
+    if let Some(figures) = results["figures"].as_array() {
+        let summary = tally::tally(figures);
         let machine = results["machine"].as_object().into_iter().flatten();
         let machine = machine.map(|(name, value)| format!("{name} {}", words(value)));
         let machine = machine.collect::<Vec<_>>().join(", ");
@@ -202,6 +207,9 @@ ibm\tT\tneeds root\tc
         let other =
             "| Figure 4 | c | as Figure 3: one run is of both | | holds in part | `run amp` |\n";
         assert!(page.contains(other), "{page}");
+        let summary =
+            "Figures and tables, 1: 1 hold in part. What they claim, 2: 1 hold, 1 hold no longer.";
+        assert!(page.contains(summary), "{page}");
         assert!(page.contains("Drawings: Figure 1."), "{page}");
         assert!(page.contains("| T | c | | | not yet | needs root |"), "{page}");
     }

@@ -12,6 +12,7 @@ use crate::html::{FOOT, badge, escape, head};
 use crate::picture::number;
 use crate::report::{PAGE, RESULTS};
 use crate::study::STUDIES;
+use crate::tally::tally;
 
 /// Why reports cannot be joined or compared.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +86,7 @@ fn outline(results: &Value) -> Value {
         .collect::<Vec<_>>();
     json!({
         "study": results["study"],
-        "summary": results["summary"],
+        "summary": tally(list(results, "figures")),
         "command": results["command"],
         "seconds": results["seconds"],
         "machine": results["machine"],
@@ -97,8 +98,9 @@ fn outline(results: &Value) -> Value {
 fn push_study(page: &mut String, results: &Value) {
     let (study, title) = (word(results, "study"), escape(word(results, "title")));
     let _ = writeln!(page, "<h2><a href=\"{study}/{PAGE}\">{title}</a></h2>");
-    let (summary, command) = (escape(word(results, "summary")), escape(word(results, "command")));
-    let _ = writeln!(page, "<p><b>{summary}</b> <code>{command}</code></p>");
+    let summary = tally(list(results, "figures"));
+    let command = escape(word(results, "command"));
+    let _ = writeln!(page, "<p><b>{}</b> <code>{command}</code></p>", escape(&summary));
     let machine = machine_of(results);
     let _ = writeln!(page, "<p class=\"how\">{}</p>\n<ul>", escape(&machine));
     for (at, figure) in list(results, "figures").iter().enumerate() {

@@ -29,6 +29,7 @@ mod report;
 mod study;
 mod threads;
 mod unh;
+mod tally;
 mod verdict;
 mod words;
 mod workplace;

@@ -12,7 +12,8 @@ use crate::html;
 use crate::machine::Noted;
 use crate::measure::median;
 use crate::study::{Findings, Settings, Study, Table};
-use crate::verdict::{REPETITIONS_MIN, Verdict};
+use crate::tally::tally;
+use crate::verdict::REPETITIONS_MIN;
 
 /// The page of a report within its folder.
 pub const PAGE: &str = "index.html";
@@ -42,12 +43,16 @@ pub struct Report {
 }
 
 impl Report {
-    /// How many of the study's claims hold here.
+    /// How many of the study's figures, and of their claims, hold here.
     #[must_use]
     pub fn verdict(&self) -> String {
-        let claims = self.findings.figures.iter().flat_map(|figure| &figure.claims);
-        let verdicts: Vec<Verdict> = claims.map(|claim| claim.verdict()).collect();
-        tally(&verdicts)
+        tally(&self.figures())
+    }
+
+    /// For programs.
+    fn figures(&self) -> Vec<Value> {
+        let name = self.study.name;
+        self.findings.figures.iter().map(|figure| figure.json(name)).collect()
     }
 
     /// How to have it again.
@@ -114,49 +119,44 @@ impl Report {
     pub fn write(&self, folder: &Path) -> io::Result<PathBuf> {
         fs::create_dir_all(folder)?;
         for picture in self.findings.figures.iter().flat_map(|figure| &figure.pictures) {
-            fs::write(folder.join(format!("{}.svg", picture.file)), picture.svg())?;
+            write_whole(&folder.join(format!("{}.svg", picture.file)), &picture.svg())?;
         }
-        fs::write(folder.join(RESULTS), format!("{:#}\n", self.json()))?;
+        write_whole(&folder.join(RESULTS), &format!("{:#}\n", self.json()))?;
         let page = folder.join(PAGE);
-        fs::write(&page, html::page(self))?;
+        write_whole(&page, &html::page(self))?;
         Ok(page)
     }
 
     /// All of it, for programs.
     #[must_use]
     pub fn json(&self) -> Value {
-        let name = self.study.name;
-        let figures = self.findings.figures.iter().map(|figure| figure.json(name));
+        let figures = self.figures();
         let (variation, steal) = self.noise();
         json!({
-            "study": name,
+            "study": self.study.name,
             "title": self.findings.title,
-            "summary": self.verdict(),
+            "summary": tally(&figures),
             "command": self.command(),
             "effort": self.settings.effort.name(),
             "seconds": self.noted.took.as_secs_f64(),
             "machine": self.noted.json(),
             "noise": { "variation_percent": variation, "steal_percent": steal },
             "preface": self.findings.preface,
-            "figures": figures.collect::<Vec<_>>(),
+            "figures": figures,
         })
     }
 }
 
-/// How many are what.
-pub(crate) fn tally(verdicts: &[Verdict]) -> String {
-    let count = |of: Verdict| verdicts.iter().filter(|one| **one == of).count();
-    let kinds = [Verdict::Holds, Verdict::InPart, Verdict::NoLonger, Verdict::Hidden];
-    let tested: usize = kinds.map(count).iter().sum();
-    let kinds = [
-        (count(Verdict::Holds), "hold"),
-        (count(Verdict::InPart), "hold in part"),
-        (count(Verdict::NoLonger), "hold no longer"),
-        (count(Verdict::Hidden), "are hidden by the spread"),
-    ];
-    let told = kinds.map(|(count, what)| format!("{count} {what}")).join(", ");
-    let others = verdicts.len() - tested;
-    format!("Of {tested} claims of the study {told}; {others} cannot be tested here.")
+/// A file has all of it, or what it had before: one that is cut off is no report, and the next run
+/// would not write over it.
+pub(crate) fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written
 }
 
 fn columns(table: &Table) -> String {
@@ -170,4 +170,24 @@ fn columns(table: &Table) -> String {
         let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  "));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_written_leaves_what_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(RESULTS);
+        write_whole(&path, "first").unwrap();
+        // The device of a disk that is full, in the place of what is written first.
+        let beside = folder.path().join("results.json.new");
+        std::os::unix::fs::symlink("/dev/full", &beside).unwrap();
+        assert!(write_whole(&path, "second").is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "first");
+        assert!(!beside.exists());
+        write_whole(&path, "third").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "third");
+    }
 }

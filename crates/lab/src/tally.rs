@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What came of a study in two sentences, from the verdicts in its results: for its own page, for
+//! the one that joins all, and for docs/STUDIES.md (xtask has this file, too).
+
+use serde_json::Value;
+
+/// Verdicts, and what is said of those that have one.
+const WORDS: [(&str, &str); 5] = [
+    ("holds", "hold"),
+    ("holds in part", "hold in part"),
+    ("no longer", "hold no longer"),
+    ("the spread hides it", "hidden by the spread"),
+    ("cannot be tested here", "cannot be tested here"),
+];
+
+/// Of the figures of some results.
+pub(crate) fn tally(figures: &[Value]) -> String {
+    let claims = || figures.iter().filter_map(|figure| figure["claims"].as_array()).flatten();
+    format!(
+        "Figures and tables, {}: {}. What they claim, {}: {}.",
+        figures.len(),
+        counts(figures.iter()),
+        claims().count(),
+        counts(claims()),
+    )
+}
+
+fn counts<'a>(all: impl Iterator<Item = &'a Value>) -> String {
+    let verdicts: Vec<&str> = all.filter_map(|one| one["verdict"].as_str()).collect();
+    let told = WORDS.iter().filter_map(|(verdict, words)| {
+        let count = verdicts.iter().filter(|one| *one == verdict).count();
+        (count > 0).then(|| format!("{count} {words}"))
+    });
+    told.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn figures_and_their_claims_are_counted_by_the_same_verdicts() {
+        let [yes, no, none] = ["holds", "no longer", "cannot be tested here"]
+            .map(|verdict| json!({ "verdict": verdict }));
+        let figures = [
+            json!({ "verdict": "holds in part", "claims": [yes, no] }),
+            json!({ "verdict": "holds", "claims": [yes, none] }),
+        ];
+        assert_eq!(
+            tally(&figures),
+            "Figures and tables, 2: 1 hold, 1 hold in part. What they claim, 4: 2 hold, 1 hold no \
+             longer, 1 cannot be tested here."
+        );
+    }
+}
