@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::report::write_whole;
 use crate::study::Settings;
 
 /// In the folder of the reports, while a run is not over.
@@ -49,7 +50,7 @@ impl Course {
     pub fn note(&mut self, study: &str) -> io::Result<()> {
         self.done.push(study.to_owned());
         let whole = json!({ "settings": told(&self.settings), "done": self.done });
-        fs::write(&self.path, format!("{whole:#}\n"))
+        write_whole(&self.path, &format!("{whole:#}\n"))
     }
 
     /// All that was asked for is done: the next run begins anew.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::html::{FOOT, badge, escape, head};
 use crate::picture::number;
-use crate::report::{PAGE, RESULTS};
+use crate::report::{PAGE, RESULTS, write_whole};
 use crate::study::STUDIES;
 use crate::tally::tally;
 
@@ -32,9 +32,12 @@ pub enum JoinError {
         /// And of the other.
         b: String,
     },
-    /// Of the file system.
-    #[error(transparent)]
-    Io(#[from] io::Error),
+    /// There is none, or it may not be read.
+    #[error("cannot read {}", .0.display())]
+    Unread(PathBuf, #[source] io::Error),
+    /// The page cannot be written.
+    #[error("cannot write the page of all reports to {}", .0.display())]
+    Unwritten(PathBuf, #[source] io::Error),
 }
 
 /// Writes the page that joins the reports below `folder`, and the same for programs; gives its
@@ -60,12 +63,15 @@ pub fn join(folder: &Path) -> Result<PathBuf, JoinError> {
     let studies: Vec<Value> = found.iter().map(outline).collect();
     fs::write(folder.join(RESULTS), format!("{:#}\n", json!({ "studies": studies })))?;
     let path = folder.join(PAGE);
-    fs::write(&path, page)?;
+    write_whole(&folder.join(RESULTS), &results)
+        .and_then(|()| write_whole(&path, &page))
+        .map_err(|error| JoinError::Unwritten(folder.to_owned(), error))?;
     Ok(path)
 }
 
 fn read(path: &Path) -> Result<Value, JoinError> {
-    let results: Option<Value> = serde_json::from_slice(&fs::read(path)?).ok();
+    let text = fs::read(path).map_err(|error| JoinError::Unread(path.to_owned(), error))?;
+    let results: Option<Value> = serde_json::from_slice(&text).ok();
     let is_ours = |results: &Value| results["study"].is_string() && results["figures"].is_array();
     results.filter(is_ours).ok_or_else(|| JoinError::Foreign(path.to_owned()))
 }
@@ -251,7 +257,9 @@ mod tests {
         assert!(apart[0].is_apart && apart[0].cells()[4] == "+100 %");
         let other = results(folder.path(), "d", "unh", [1.0; 3]);
         assert!(matches!(compare(&a, &other), Err(JoinError::Different { .. })));
-        assert!(matches!(compare(&a, &folder.path().join("none")), Err(JoinError::Io(_))));
+        let none = folder.path().join("none");
+        let why = compare(&a, &none).unwrap_err();
+        assert_eq!(why.to_string(), format!("cannot read {}", none.display()));
         fs::write(folder.path().join("e"), "{}").unwrap();
         assert!(matches!(compare(&a, &folder.path().join("e")), Err(JoinError::Foreign(_))));
     }
