@@ -9,6 +9,7 @@
 mod amp;
 mod attached;
 mod catalogue;
+mod congestion;
 mod course;
 mod driver;
 mod fast05;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::congestion;
 use crate::measure::real;
 
 /// The machine at the beginning of a run.
@@ -45,6 +46,7 @@ impl Machine {
             ("CRC32C", crc::tier().name().to_owned()),
             ("lunwire", env!("CARGO_PKG_VERSION").to_owned()),
             ("clock governor", governor()),
+            ("TCP", congestion::current()),
             ("load before", self.load.clone()),
         ];
         let steal = 100.0 * real(stolen) / real(all.max(1));

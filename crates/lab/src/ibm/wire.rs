@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use engine::network::Network;
 
+use crate::congestion;
+
 /// The two networks.
 #[derive(Debug)]
 pub(super) struct Wire {
@@ -51,6 +53,9 @@ impl Wire {
                 format!("rps_default_mask, of Linux 6.3 and later, cannot be set ({error})")
             };
             unsteered = unsteered.or_else(|| steered.err().map(told));
+        }
+        for side in [&target, &initiator] {
+            side.within(congestion::set_plain).map_err(|error| error.to_string())?;
         }
         // Who listens is first asked by those beside him.
         ip(&target, "link set dev lo up")?;
@@ -161,6 +166,10 @@ mod tests {
                 return;
             }
         };
+        for side in [&wire.target, &wire.initiator] {
+            let control = side.within(congestion::current).expect("its network");
+            assert!(["cubic", "reno"].contains(&control.as_str()), "no timers: {control}");
+        }
         assert!(wire.pair(None).is_none() && wire.pair(Some(1400)).is_none());
         let carried = [1500, 9000].map(|mtu| {
             let pair = wire.pair(Some(mtu)).expect("a pair").clone();

@@ -2,17 +2,12 @@
 //! A network of its own for loopback, with the congestion control that Linux comes with: timers by
 //! which others pace loopback would cost the load most of its time, whoever serves.
 
-use std::fs;
 use std::process::{Command, Stdio};
 
 use engine::network::Network;
 
+use crate::congestion;
 use crate::programs::installed;
-
-const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
-
-/// What a namespace may have; the first one is Linux's own choice.
-const WANTED: [&str; 2] = ["cubic", "reno"];
 
 /// Where the calling thread is.
 #[derive(Debug)]
@@ -28,8 +23,7 @@ impl Space {
 
     /// What was done.
     pub(super) fn told(&self) -> String {
-        let control = fs::read_to_string(CONGESTION).unwrap_or_default();
-        let control = control.trim_end();
+        let control = congestion::current();
         match &self.why_not {
             None => format!("All is on loopback in a network of its own, with TCP {control}."),
             Some(why) => format!(
@@ -50,7 +44,7 @@ fn try_enter() -> Result<(), String> {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status();
-        WANTED.iter().find(|control| fs::write(CONGESTION, control).is_ok());
+        congestion::set_plain();
         up.is_ok_and(|status| status.success())
     });
     match ready.map_err(|error| error.to_string())? {
