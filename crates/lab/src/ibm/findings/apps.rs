@@ -49,7 +49,9 @@ fn method(applications: &Applications) -> String {
              some at random by a fixed seed, and hands the others over half a round trip later. \
              TCP is the kernel's. Rates are of streams that have arrived, {} MB/s at most, in \
              slices one after the other once a copy is at its pace: these are the repetitions. A \
-             send buffer is 4 MiB at most, as Linux has it, and {} MiB where it is tuned.",
+             send buffer is 4 MiB at most, as Linux has it, and {} MiB where it is tuned \
+             (net.ipv4.tcp_wmem, by root): a program alone gets more than net.core.wmem_max only \
+             by SO_SNDBUFFORCE, which needs CAP_NET_ADMIN.",
             number(copies.most),
             TUNED >> 20
         ));
