@@ -61,7 +61,7 @@ pub fn join(folder: &Path) -> Result<PathBuf, JoinError> {
     }
     page.push_str(FOOT);
     let studies: Vec<Value> = found.iter().map(outline).collect();
-    fs::write(folder.join(RESULTS), format!("{:#}\n", json!({ "studies": studies })))?;
+    let results = format!("{:#}\n", json!({ "studies": studies }));
     let path = folder.join(PAGE);
     write_whole(&folder.join(RESULTS), &results)
         .and_then(|()| write_whole(&path, &page))
@@ -76,11 +76,11 @@ fn read(path: &Path) -> Result<Value, JoinError> {
     results.filter(is_ours).ok_or_else(|| JoinError::Foreign(path.to_owned()))
 }
 
-fn word<'a>(value: &'a Value, name: &str) -> &'a str {
+pub(crate) fn word<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
 
-fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+pub(crate) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
 }
 
@@ -168,17 +168,22 @@ impl Change {
 /// # Errors
 /// [`JoinError`].
 pub fn compare(a: &Path, b: &Path) -> Result<Vec<Change>, JoinError> {
-    let both = [read(a)?, read(b)?];
-    let [name_a, name_b] = [&both[0], &both[1]].map(|one| word(one, "study").to_owned());
-    if name_a != name_b {
-        return Err(JoinError::Different { a: name_a, b: name_b });
-    }
-    let [a, b] = both.map(|one| tests(&one));
+    let [a, b] = read_both(a, b)?.map(|one| tests(&one));
     let pair = |(figure, what, test): (String, String, Value)| {
         let other = b.iter().find(|(f, w, _)| (f, w) == (&figure, &what)).map(|(_, _, test)| test);
         other.map(|other| change(figure.clone(), what.clone(), &test, other))
     };
     Ok(a.into_iter().filter_map(pair).collect())
+}
+
+/// Results of one study.
+pub(crate) fn read_both(a: &Path, b: &Path) -> Result<[Value; 2], JoinError> {
+    let (a, b) = (read(a)?, read(b)?);
+    let [name_a, name_b] = [&a, &b].map(|one| word(one, "study").to_owned());
+    match name_a == name_b {
+        true => Ok([a, b]),
+        false => Err(JoinError::Different { a: name_a, b: name_b }),
+    }
 }
 
 /// What a report is of: its command, and the machine and version that it was run on.

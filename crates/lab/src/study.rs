@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::catalogue::{self, State};
+use crate::fit::Again;
 use crate::picture::{Picture, number};
 use crate::progress::Steps;
 use crate::verdict::{Answer, Bound, Spread, Test, Verdict};
@@ -136,6 +137,8 @@ pub(crate) struct Figure {
     pub(crate) tables: Vec<Table>,
     pub(crate) pictures: Vec<Picture>,
     pub(crate) claims: Vec<Claim>,
+    /// Of a model that was fitted in two runs.
+    pub(crate) factors: Vec<Again>,
 }
 
 /// What the study says, what was measured of it here, and whether it is so.
@@ -158,8 +161,15 @@ pub(crate) struct Table {
 
 impl Figure {
     pub(crate) fn new(labels: &'static [&'static str], title: impl Into<String>) -> Self {
-        let (tables, pictures, claims) = (Vec::new(), Vec::new(), Vec::new());
-        Self { labels, title: title.into(), method: String::new(), tables, pictures, claims }
+        Self {
+            labels,
+            title: title.into(),
+            method: String::new(),
+            tables: Vec::new(),
+            pictures: Vec::new(),
+            claims: Vec::new(),
+            factors: Vec::new(),
+        }
     }
 
     /// A claim of the study, and what decides it.
@@ -215,7 +225,7 @@ impl Figure {
                 "tests": claim.tests.iter().map(Test::json).collect::<Vec<_>>(),
             })
         });
-        json!({
+        let mut all = json!({
             "labels": self.labels,
             "title": self.title,
             "measured_there": self.measured_there(study),
@@ -224,7 +234,11 @@ impl Figure {
             "claims": claims.collect::<Vec<_>>(),
             "tables": tables.collect::<Vec<_>>(),
             "pictures": self.pictures.iter().map(Picture::json).collect::<Vec<_>>(),
-        })
+        });
+        if !self.factors.is_empty() {
+            all["factors"] = self.factors.iter().map(Again::json).collect();
+        }
+        all
     }
 }
 

@@ -134,10 +134,17 @@ fn report(options: &LabReportOptions) -> Result<()> {
         return Ok(());
     };
     let changes = lab::compare(a, b)?;
+    let reproduced = lab::reproduced(a, b)?;
     let [first, second] = [lab::circumstances(a)?, lab::circumstances(b)?];
     if options.json {
         let changes: Vec<_> = changes.iter().map(lab::Change::json).collect();
-        output::result(json!({ "first": first, "second": second, "changes": changes }));
+        let factors = reproduced.as_ref().map(lab::Reproduced::json);
+        output::result(json!({
+            "first": first,
+            "second": second,
+            "changes": changes,
+            "reproduced": factors,
+        }));
         return Ok(());
     }
     output::line(format!("first: {first}\nsecond: {second}\n"));
@@ -145,6 +152,12 @@ fn report(options: &LabReportOptions) -> Result<()> {
         ["figure", "what", "first", "second", "change", "answer"].map(str::to_owned).to_vec();
     let rows: Vec<_> = [head].into_iter().chain(changes.iter().map(lab::Change::cells)).collect();
     output::table(&rows);
+    if let Some(reproduced) = reproduced {
+        output::line(String::new());
+        let head = ["factor", "first", "second", "interval"].map(str::to_owned).to_vec();
+        output::table(&[vec![head], reproduced.rows()].concat());
+        output::line(format!("\n{}", reproduced.told(["first", "second"])));
+    }
     Ok(())
 }
 

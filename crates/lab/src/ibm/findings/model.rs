@@ -2,8 +2,9 @@
 //! Section 3.3.2.4: utilization = A * bandwidth + B * frame rate + C * operation rate.
 
 use super::super::{Case, Measured, RUNS, Sample, Way};
-use crate::fit::{Factor, Fit, FitError, Point};
+use crate::fit::{Again, Factor, Fit, FitError, Point};
 use crate::picture::{Bar, Kind, Picture, bytes, number};
+use crate::reproduced::Reproduced;
 use crate::study::{Figure, Table};
 use crate::verdict::{Bound, Spread, Test};
 
@@ -28,8 +29,8 @@ struct Model {
     /// Standard deviation of the residuals, percent of the processor, and by the mean utilization.
     left: [[f64; 2]; RUNS],
     points: usize,
-    /// Whether the second run gives what the first one promises.
-    again: Vec<Test>,
+    /// What the second run gives of what the first one promises.
+    again: Vec<Again>,
 }
 
 /// What the model adds up, so that its factors are nanoseconds for a byte, and microseconds for a
@@ -126,7 +127,8 @@ pub(super) fn figure(measured: &Measured) -> Figure {
     figure.method =
         "Least squares over all samples of a way, once for each run; A, B and C with the \
                      interval in which they lie in 95 of 100 cases. A factor of the second run \
-                     reproduces where it lies within the interval of the first."
+                     reproduces where it lies within the interval of the first; as it is by \
+                     chance, too, not all do, and how many do not by chance alone is told."
             .into();
     let (mut models, mut refused) = (Vec::new(), Vec::new());
     for way in Way::ALL.into_iter().filter(|way| measured.has(*way)) {
@@ -145,10 +147,9 @@ pub(super) fn figure(measured: &Measured) -> Figure {
     figure.tables.push(table(&models));
     figure.pictures.push(picture(measured, &models));
     adds_up(&mut figure, &models, &refused);
-    let tests: Vec<Test> = models.iter().flat_map(|model| model.again.clone()).collect();
-    let within = tests.iter().filter(|test| test.answer() == crate::verdict::Answer::Yes).count();
-    let told = format!("{within} of {} factors lie within the interval of the first", tests.len());
-    figure.claim(again, told, tests);
+    figure.factors = models.iter().flat_map(|model| model.again.clone()).collect();
+    let reproduced = Reproduced::of(figure.factors.clone());
+    figure.claim(again, reproduced.told(["first", "second"]), vec![reproduced.test()]);
     shares(&mut figure, measured, &models);
     saved(&mut figure, measured, &models);
     figure
