@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use initiator::{Data, DigestOffer, Event, Geometry, Queue, Request, Retry, SessionId};
 
 use super::servers::Server;
-use super::{Case, DISK_BYTES};
+use super::{Case, DISK_BYTES, Shape};
 use crate::measure::real;
 use crate::threads::{find, usage};
 use crate::{Error, LOAD_NAME};
@@ -55,43 +55,19 @@ impl Sample {
     }
 }
 
-/// One run of a case.
-pub(super) fn measure(server: &mut Server, case: Case, time: Duration) -> Result<Sample, Error> {
-    let named =
-        |error: Error| Error::Rig(format!("{}, {}: {error}", server.peer.name(), case.name));
-    let mut driver = Driver::log_in(server, case.sessions, case.digests).map_err(named)?;
-    let mut latencies = Vec::new();
-    driver.keep_busy(case, time / WARM, &mut latencies).map_err(named)?;
-    latencies.clear();
-    let own = find(LOAD_NAME);
-    let own_used = || own.map_or(0.0, |tid| real(usage(tid).cpu_ns) / 1e9);
-    let before = (server.worked()?, own_used());
-    let (ios, seconds) = driver.keep_busy(case, time, &mut latencies).map_err(named)?;
-    let after = (server.worked()?, own_used());
-    driver.leave();
-    let (target, load) = (after.0 - before.0, after.1 - before.1);
-    Ok(Sample { ios: real(ios), seconds, target, load, p99_us: p99(latencies) })
-}
-
-/// Writes all blocks of the disk: who has memory for it only then has it now.
-pub(super) fn fill(server: &Server) -> Result<(), Error> {
-    let mut driver = Driver::log_in(server, 1, false)?;
-    for number in 0..DISK_BYTES / u64::from(FILL_BYTES) {
-        driver.write(number)?;
-    }
-    driver.leave();
-    Ok(())
-}
-
-/// How many of the places that are looked at have what was written there, in percent.
-pub(super) fn check_data(server: &Server) -> Result<f64, Error> {
-    let mut driver = Driver::log_in(server, 1, false)?;
+/// Writes all blocks of the disk: who has memory for it only then has it now. Gives how many of the
+/// places that are looked at have what was written there, in percent.
+pub(super) fn fill(server: &Server) -> Result<f64, Error> {
+    let mut load = Load::log_in(server, Shape::PLAIN)?;
     let all = DISK_BYTES / u64::from(FILL_BYTES);
+    for number in 0..all {
+        load.write(number)?;
+    }
     let mut intact = 0;
     for number in (0..LOOKED_AT).map(|at| at * all / LOOKED_AT) {
-        intact += u64::from(driver.is_intact(number)?);
+        intact += u64::from(load.is_intact(number)?);
     }
-    driver.leave();
+    load.leave();
     Ok(100.0 * real(intact) / real(LOOKED_AT))
 }
 
@@ -116,7 +92,8 @@ fn p99(mut latencies: Vec<u64>) -> f64 {
     latencies.get(at).map_or(0.0, |ns| real(*ns) / 1000.0)
 }
 
-struct Driver {
+/// Sessions with one target, and what is asked for in them.
+pub(super) struct Load {
     queue: Queue,
     sessions: Vec<SessionId>,
     geometry: Geometry,
@@ -124,8 +101,9 @@ struct Driver {
     number: u64,
 }
 
-impl Driver {
-    fn log_in(server: &Server, sessions: usize, digests: bool) -> Result<Self, Error> {
+impl Load {
+    pub(super) fn log_in(server: &Server, shape: Shape) -> Result<Self, Error> {
+        let Shape { sessions, digests } = shape;
         let config = initiator::Config { spin_max: Duration::ZERO, ..initiator::Config::default() };
         let mut queue = Queue::new(&config).map_err(Error::rig)?;
         let (portal, target) = server.place(digests);
@@ -144,7 +122,36 @@ impl Driver {
         Ok(Self { queue, sessions: logged_in, geometry, lun, number: 0 })
     }
 
-    fn leave(mut self) {
+    /// One run of a case.
+    pub(super) fn measure(
+        &mut self,
+        server: &Server,
+        case: Case,
+        time: Duration,
+    ) -> Result<Sample, Error> {
+        self.try_measure(server, case, time)
+            .map_err(|error| Error::Rig(format!("{}, {}: {error}", server.peer.name(), case.name)))
+    }
+
+    fn try_measure(
+        &mut self,
+        server: &Server,
+        case: Case,
+        time: Duration,
+    ) -> Result<Sample, Error> {
+        let mut latencies = Vec::new();
+        self.keep_busy(case, time / WARM, &mut latencies)?;
+        latencies.clear();
+        let own = find(LOAD_NAME);
+        let own_used = || own.map_or(0.0, |tid| real(usage(tid).cpu_ns) / 1e9);
+        let before = (server.worked()?, own_used());
+        let (ios, seconds) = self.keep_busy(case, time, &mut latencies)?;
+        let after = (server.worked()?, own_used());
+        let (target, load) = (after.0 - before.0, after.1 - before.1);
+        Ok(Sample { ios: real(ios), seconds, target, load, p99_us: p99(latencies) })
+    }
+
+    pub(super) fn leave(mut self) {
         self.queue.leave(LEAVE_MOST, LEAVE_MOST);
     }
 

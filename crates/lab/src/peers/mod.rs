@@ -15,7 +15,7 @@ use crate::Error;
 use crate::progress::Steps;
 use crate::study::{Findings, Settings};
 use crate::workplace::Workplace;
-use load::{Sample, check_data, fill, measure};
+use load::{Load, Sample, fill};
 use servers::Server;
 use space::Space;
 
@@ -85,6 +85,30 @@ impl Case {
     const fn writes(self) -> Self {
         Self { write: true, ..self }
     }
+
+    const fn shape(self) -> Shape {
+        Shape { sessions: self.sessions, digests: self.digests }
+    }
+}
+
+/// Of the sessions that a case needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    sessions: usize,
+    digests: bool,
+}
+
+impl Shape {
+    const PLAIN: Self = Self { sessions: 1, digests: false };
+}
+
+/// Each that there is, once.
+fn shapes() -> Vec<Shape> {
+    let mut all: Vec<Shape> = Vec::new();
+    for shape in CASES.map(Case::shape) {
+        all.extend((!all.contains(&shape)).then_some(shape));
+    }
+    all
 }
 
 /// As `bench/run` has them.
@@ -170,29 +194,51 @@ impl Measured {
         for at in 0..servers.len() {
             let server = choose(servers, at)?;
             steps.next(&format!("filling the disk of {}", server.peer.name()))?;
-            fill(server)?;
-            self.intact.push((server.peer, check_data(server)?));
+            self.intact.push((server.peer, fill(server)?));
         }
         for case in CASES {
             self.samples.extend(servers.iter().map(|server| (case, server.peer, Vec::new())));
         }
-        // They take turns, and another one begins each time, so that what the machine does besides
-        // hits all of them.
         for round in 0..self.options.rounds {
-            for case in CASES {
-                for turn in 0..servers.len() {
-                    let server = choose(servers, (turn + round) % servers.len())?;
-                    let peer = server.peer;
-                    steps.next(&format!("{}, {}", peer.name(), case.name))?;
-                    let sample = measure(server, case, self.options.time)?;
-                    let mut all = self.samples.iter_mut();
-                    if let Some((.., samples)) =
-                        all.find(|(of, whose, _)| (*of, *whose) == (case, peer))
-                    {
-                        samples.push(sample);
-                    }
+            for shape in shapes() {
+                self.take_turns(servers, shape, round, steps)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All cases of these sessions once. Logins are shared: istgt sleeps for a second at each.
+    fn take_turns(
+        &mut self,
+        servers: &mut [Server],
+        shape: Shape,
+        round: usize,
+        steps: &Steps<'_>,
+    ) -> Result<(), Error> {
+        let mut loads = Vec::new();
+        for at in 0..servers.len() {
+            loads.push(Load::log_in(choose(servers, at)?, shape)?);
+        }
+        // Another one begins each time, so that what the machine does besides hits all of them.
+        for case in CASES.into_iter().filter(|case| case.shape() == shape) {
+            for turn in 0..servers.len() {
+                let at = (turn + round) % servers.len();
+                let server = choose(servers, at)?;
+                let peer = server.peer;
+                steps.next(&format!("{}, {}", peer.name(), case.name))?;
+                let load = loads.get_mut(at).ok_or_else(|| Error::rig("no such load"))?;
+                let sample = load.measure(server, case, self.options.time)?;
+                let mut all = self.samples.iter_mut();
+                if let Some((.., samples)) =
+                    all.find(|(of, whose, _)| (*of, *whose) == (case, peer))
+                {
+                    samples.push(sample);
                 }
             }
+        }
+        for (at, load) in loads.into_iter().enumerate() {
+            choose(servers, at)?;
+            load.leave();
         }
         Ok(())
     }
