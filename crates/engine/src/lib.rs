@@ -10,6 +10,7 @@
 
 pub mod affinity;
 mod apart;
+pub mod children;
 pub mod counters;
 pub mod cycles;
 pub mod duplex;

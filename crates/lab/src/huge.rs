@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Huge pages that a run takes of the machine, and gives back: what was set before stands in a file
-//! of the run's folder meanwhile, so that the next run can give them back for one that was killed.
+//! Huge pages that a run takes of the machine, and gives back: how many stands in a file of the
+//! run's folder meanwhile, so that the next run can give them back for one that was killed. Several
+//! runs may have some: each adds its own, and takes away no more.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 const SETTING: &str = "/proc/sys/vm/nr_hugepages";
 
-/// In the folder: how many there were before.
-const BEFORE: &str = "huge-pages-before";
+/// In the folder: how many were taken.
+const TAKEN: &str = "huge-pages-taken";
 
 const PAGE_MIB: u64 = 2;
 
@@ -26,12 +29,17 @@ impl HugePages {
     /// # Errors
     /// Why there are none; then nothing was taken.
     pub(crate) fn take(folder: &Path, mib: u64) -> Result<Self, String> {
-        let told = |error: std::io::Error| error.to_string();
-        let before = number(SETTING).ok_or("the kernel has none")?;
-        fs::write(folder.join(BEFORE), before.to_string()).map_err(told)?;
-        let pages = Self { folder: folder.to_owned() };
+        let told = |error: io::Error| error.to_string();
         let wanted = mib / PAGE_MIB;
-        fs::write(SETTING, (before + wanted).to_string()).map_err(told)?;
+        let pages = Self { folder: folder.to_owned() };
+        change(|before| {
+            // Who is killed in between has taken them.
+            fs::write(folder.join(TAKEN), wanted.to_string())?;
+            fs::write(SETTING, before.saturating_add(wanted).to_string())?;
+            let more = number(SETTING).unwrap_or(0).saturating_sub(before);
+            fs::write(folder.join(TAKEN), more.to_string())
+        })
+        .map_err(told)?;
         let free = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let free = free.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
         let free: u64 = free.and_then(|free| free.trim().parse().ok()).unwrap_or(0);
@@ -57,13 +65,20 @@ impl Drop for HugePages {
     }
 }
 
-/// Sets what was set before a run took pages that worked in `folder`; false if none were taken.
+/// Gives back what a run took that worked in `folder`; false if that was nothing.
 pub(crate) fn give_back(folder: &Path) -> bool {
-    let file = folder.join(BEFORE);
-    let Some(before) = number(&file) else { return false };
-    let given = fs::write(SETTING, before.to_string()).is_ok();
+    let file = folder.join(TAKEN);
+    let Some(taken) = number(&file) else { return false };
+    let given = change(|now| fs::write(SETTING, now.saturating_sub(taken).to_string()));
     let _ = fs::remove_file(file);
-    given
+    taken > 0 && given.is_ok()
+}
+
+/// Changes the number of pages, of which `how` is told; other runs wait meanwhile.
+fn change(how: impl FnOnce(u64) -> io::Result<()>) -> io::Result<()> {
+    let setting = File::open(SETTING)?;
+    flock(&setting, FlockOperation::LockExclusive)?;
+    how(number(SETTING).unwrap_or(0))
 }
 
 fn number(file: impl AsRef<Path>) -> Option<u64> {
@@ -75,15 +90,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_taken_is_given_back() {
-        let folder = tempfile::tempdir().expect("a folder");
+    fn what_was_taken_is_given_back_and_no_more() {
+        let folders = [(), ()].map(|()| tempfile::tempdir().expect("a folder"));
         let before = number(SETTING);
-        let taken = HugePages::take(folder.path(), PAGE_MIB);
-        if let Ok(pages) = &taken {
-            assert!(pages.mount().is_dir() && number(SETTING) > before);
+        let [first, second] = [0, 1].map(|at: usize| HugePages::take(folders[at].path(), PAGE_MIB));
+        let both = [&first, &second].into_iter().flatten().count() as u64;
+        if let Ok(pages) = &first {
+            assert!(pages.mount().is_dir());
         }
-        drop(taken);
+        assert_eq!(number(SETTING), before.map(|before| before + both));
+        // In the order in which they came, and not the other way round.
+        drop(first);
+        drop(second);
         assert_eq!(number(SETTING), before);
-        assert!(!give_back(folder.path()), "nothing is left of it");
+        assert!(folders.iter().all(|folder| !give_back(folder.path())), "nothing is left of it");
     }
 }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use engine::children::end_with_thread;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -194,12 +195,13 @@ fn last_words(log: &Path) -> String {
     text.lines().next_back().unwrap_or("it said nothing").trim().to_owned()
 }
 
-/// With nothing of our terminal: Ctrl-C is ours.
+/// With nothing of our terminal: Ctrl-C is ours. It ends with the calling thread: one that polls
+/// would take its processor from all others as long as the machine runs.
 fn spawn(mut command: Command, log: &Path) -> Result<Child, String> {
     let told = |error: std::io::Error| error.to_string();
     let said = File::create(log).map_err(told)?;
     command.stdin(Stdio::null()).stdout(said.try_clone().map_err(told)?).stderr(said);
-    command.process_group(0).spawn().map_err(told)
+    end_with_thread(&mut command).process_group(0).spawn().map_err(told)
 }
 
 /// None of them can choose a port itself and tell it. Who takes this one meanwhile makes it fail,
@@ -333,13 +335,15 @@ fn istgt(folder: &Path) -> Result<Server, String> {
 fn spdk(folder: &Path, cpu: usize) -> Result<Server, String> {
     let program = spdk::find()?;
     let portal = free_port()?;
-    let mut spdk = spdk::Spdk::new(folder);
+    let spdk = spdk::Spdk::new(folder);
     let orders = folder.join("conf.json");
     let text = format!("{:#}", conf::spdk(portal, spdk::TARGET));
     fs::write(&orders, text).map_err(|error| error.to_string())?;
     let mut command = Command::new(&program);
     command.current_dir(folder).args(["-m", &format!("[{cpu}]"), "-u"]).arg("-c").arg(&orders);
     command.args(spdk.words());
+    // What its runtime would leave in /var/run when it is killed.
+    command.env("RUNTIME_DIRECTORY", folder);
     let about = format!(
         "SPDK {} with a bdev of {} MiB in {}; it polls, and works for as long as its threads say.",
         version(&program, "--version"),
@@ -347,7 +351,6 @@ fn spdk(folder: &Path, cpu: usize) -> Result<Server, String> {
         spdk.pages()
     );
     let mut server = Server::new(Peer::Spdk, command, (folder, about), portal)?;
-    spdk.set_process(server.process.id());
     server.spdk = Some(spdk);
     server.wait_until_it_listens()?;
     Ok(server)

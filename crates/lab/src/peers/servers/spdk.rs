@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! SPDK's iscsi_tgt: where it is, the pages that it wants, and what it says of its time.
 
-use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -50,23 +49,19 @@ pub(super) fn find() -> Result<PathBuf, String> {
 pub(super) struct Spdk {
     control: PathBuf,
     pages: Result<HugePages, String>,
-    process: Option<u32>,
 }
 
 impl Spdk {
     pub(super) fn new(folder: &Path) -> Self {
         let pages = HugePages::take(folder, (DISK_BYTES >> 20) + POOLS_MIB);
-        Self { control: folder.join("control"), pages, process: None }
-    }
-
-    pub(super) const fn set_process(&mut self, pid: u32) {
-        self.process = Some(pid);
+        Self { control: folder.join("control"), pages }
     }
 
     /// Arguments about memory and orders.
     pub(super) fn words(&self) -> Vec<String> {
         let size = (DISK_BYTES >> 20) + POOLS_MIB;
-        let mut words = format!("-s {size} --num-trace-entries 0 -r")
+        // Its locks of processors would stay behind in /var/tmp when it is killed.
+        let mut words = format!("-s {size} --num-trace-entries 0 --disable-cpumask-locks -r")
             .split(' ')
             .map(str::to_owned)
             .collect::<Vec<_>>();
@@ -109,15 +104,6 @@ impl Spdk {
             }
         }
         Err(Error::rig("SPDK gives no whole answer"))
-    }
-}
-
-impl Drop for Spdk {
-    fn drop(&mut self) {
-        // What its runtime leaves behind when it is killed.
-        if let Some(pid) = self.process {
-            let _ = fs::remove_dir_all(format!("/var/run/dpdk/spdk_pid{pid}"));
-        }
     }
 }
 
