@@ -25,6 +25,9 @@ const PREFIX: &str = "lunwire-lab-";
 /// The file whose lock says that somebody works there.
 const HELD: &str = "held";
 
+/// A variable of the environment that tells the folder of a program none of whose arguments does.
+pub(crate) const OWNER: &str = "LUNWIRE_LAB_FOLDER";
+
 /// Folders that somebody took for left behind, between making them and locking them.
 const TRIES: usize = 3;
 
@@ -126,7 +129,8 @@ fn take_away(folder: &Path) -> Option<String> {
     Some(format!("took away what a killed run had left: {} ({folder}){wrong}", all.join(", ")))
 }
 
-/// Ends the programs that were started with a path below the folder; gives how many.
+/// Ends the programs that were started with a path below the folder, or that the folder owns; gives
+/// how many.
 fn end_programs(folder: &Path) -> usize {
     let found = programs_of(folder);
     for pid in &found {
@@ -143,13 +147,17 @@ fn programs_of(folder: &Path) -> Vec<Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let pids = pids.filter_map(Pid::from_raw).filter(|pid| *pid != getpid());
-    let within = [folder.as_os_str().as_encoded_bytes(), b"/"].concat();
-    let has_path = |pid: &Pid| {
+    let folder = folder.as_os_str().as_encoded_bytes();
+    let within = [folder, b"/"].concat();
+    let owned = [OWNER.as_bytes(), b"=", folder].concat();
+    let is_below = |pid: &Pid| {
         // Of one that has ended and was not waited for there is nothing here.
-        let words = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()));
-        words.is_ok_and(|words| words.windows(within.len()).any(|part| part == within))
+        let read = |name| fs::read(format!("/proc/{}/{name}", pid.as_raw_nonzero()));
+        let has_path = |words: Vec<u8>| words.windows(within.len()).any(|part| part == within);
+        let is_owned = |all: Vec<u8>| all.split(|byte| *byte == 0).any(|one| one == owned);
+        read("cmdline").is_ok_and(has_path) || read("environ").is_ok_and(is_owned)
     };
-    pids.filter(has_path).collect()
+    pids.filter(is_below).collect()
 }
 
 fn devices_below(folder: &Path) -> Vec<LoopDevice> {
@@ -205,17 +213,19 @@ mod tests {
             .arg(&log)
             .spawn()
             .unwrap();
-        while programs_of(&left).is_empty() {
+        let mut owned = Command::new("sleep").arg("60").env(OWNER, &left).spawn().unwrap();
+        while programs_of(&left).len() < 2 {
             std::thread::sleep(LOOK);
         }
         let mut waiting = Vec::new();
         std::thread::scope(|scope| {
             // Its parent is this one, and has to wait for it.
             scope.spawn(|| program.wait().unwrap());
+            scope.spawn(|| owned.wait().unwrap());
             waiting = clean_below(parent.path());
         });
         let said = waiting.concat();
-        assert!(said.contains("its folder, 1 program (") && !said.contains("not taken"), "{said}");
+        assert!(said.contains("its folder, 2 programs (") && !said.contains("not taken"), "{said}");
         assert!(!left.exists() && place.path().is_dir());
         drop(place);
         assert_eq!(clean_below(parent.path()), [""; 0]);

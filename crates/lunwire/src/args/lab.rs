@@ -42,6 +42,11 @@ Examples:
   lunwire lab report --compare before/amp/results.json after/amp/results.json
       what has changed between two machines, or two revisions";
 
+const CLEAN_EXAMPLES: &str = "\
+Example:
+  lunwire lab clean
+      what is left of runs that were killed with all that watched over them; a run does so, too";
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LabOptions {
     #[command(subcommand)]
@@ -63,6 +68,9 @@ pub(crate) enum LabAction {
     /// Join reports on one page, or compare two
     #[command(after_help = REPORT_EXAMPLES)]
     Report(LabReportOptions),
+    /// Take away what runs left that were killed: programs, mounts, loop devices, huge pages
+    #[command(after_help = CLEAN_EXAMPLES)]
+    Clean(LabCleanOptions),
 }
 
 /// All studies.
@@ -101,4 +109,11 @@ pub(crate) struct LabReportOptions {
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct LabCleanOptions {
+    /// When the run that has started this process is killed
+    #[arg(long, value_name = "PID", hide = true)]
+    pub(crate) after: Option<u32>,
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire lab`: published studies, re-run.
 
+mod reports;
+mod warden;
+
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Mutex;
@@ -21,14 +24,18 @@ use serde_json::json;
 
 use crate::args;
 use crate::args::LabAction;
+use crate::args::LabCleanOptions;
 use crate::args::LabOptions;
 use crate::args::LabReportOptions;
 use crate::args::LabRunOptions;
 use crate::args::Usage;
 use crate::client;
 use crate::client::leaving;
-use crate::client::outfile::Outfile;
 use crate::output;
+use reports::Reports;
+use reports::cannot;
+use reports::expect_report_or_nothing;
+use warden::Warden;
 
 /// What is measured when the user wants an end is measured to its end, so that all that was started
 /// is stopped.
@@ -42,6 +49,10 @@ pub(crate) fn run(options: &LabOptions) -> Result<()> {
         }
         LabAction::Run(options) => measure(options),
         LabAction::Report(options) => report(options),
+        LabAction::Clean(options) => {
+            clean(options);
+            Ok(())
+        }
     }
 }
 
@@ -78,33 +89,30 @@ fn measure(options: &LabRunOptions) -> Result<()> {
         |study: &&Study| names.iter().any(|name| name == study.name || name == args::ALL);
     let studies: Vec<&Study> = STUDIES.iter().filter(is_wanted).collect();
     // That it can be written is seen before the work.
-    drop(prepare(out)?);
+    let reports = Reports::take(out)?;
     for study in &studies {
-        drop(prepare(&out.join(study.name))?);
+        reports.of(study.name)?;
     }
     leaving::catch_signals(|| leaving::set_most(STEP_MOST))?;
-    for left in lab::clean() {
-        output::say(format_args!("{left}"));
-    }
+    take_away();
+    let _warden = Warden::start();
     let mut course = Course::of(out, settings.clone());
     for study in studies {
         if course.is_done(study.name) && lab::is_report(&out.join(study.name)) {
             output::say(format_args!("{}: done before this run was stopped", study.name));
             continue;
         }
-        one(study, &settings, out)?;
-        course.note(study.name).with_context(|| cannot(out))?;
+        one(study, &settings, &reports.of(study.name)?)?;
+        course.note(study.name).map_err(|error| cannot(out, error))?;
     }
     let page = lab::join(out)?;
-    course.finish().with_context(|| cannot(out))?;
+    course.finish().map_err(|error| cannot(out, error))?;
     output::line(format!("all reports: {}", page.display()));
     Ok(())
 }
 
 /// Runs a study, prints what it found and writes its page.
-fn one(study: &Study, settings: &Settings, out: &Path) -> Result<()> {
-    let folder = out.join(study.name);
-    let place = prepare(&folder)?;
+fn one(study: &Study, settings: &Settings, folder: &Path) -> Result<()> {
     let viewer = Viewer::new(study.name);
     let ran = lab::run(study, settings, &viewer);
     output::clear();
@@ -116,10 +124,22 @@ fn one(study: &Study, settings: &Settings, out: &Path) -> Result<()> {
         ran => ran.with_context(|| format!("cannot run {}", study.name))?,
     };
     output::line(found.text());
-    drop(place);
-    let page = found.write(&folder).with_context(|| cannot(&folder))?;
+    let page = found.write(folder).map_err(|error| cannot(folder, error))?;
     output::line(format!("report: {}", page.display()));
     Ok(())
+}
+
+/// Takes away what runs left that were killed.
+fn clean(options: &LabCleanOptions) {
+    if options.after.is_none_or(warden::is_left_alone) {
+        take_away();
+    }
+}
+
+fn take_away() {
+    for left in lab::clean() {
+        output::say(format_args!("{left}"));
+    }
 }
 
 /// Joins reports, or compares two.
@@ -159,35 +179,6 @@ fn report(options: &LabReportOptions) -> Result<()> {
         output::line(format!("\n{}", reproduced.told(["first", "second"])));
     }
     Ok(())
-}
-
-/// Makes the folder of a report, and sees that its page can be written there.
-fn prepare(folder: &Path) -> Result<Outfile> {
-    expect_report_or_nothing(folder)?;
-    let made = std::fs::create_dir_all(folder).map_err(anyhow::Error::from);
-    made.and_then(|()| Outfile::open(&folder.join(lab::PAGE))).with_context(|| cannot(folder))
-}
-
-/// Fails where a report would replace what is none.
-fn expect_report_or_nothing(folder: &Path) -> Result<()> {
-    if lab::is_report(folder) {
-        return Ok(());
-    }
-    let holds = |name: &str| {
-        std::fs::metadata(folder.join(name)).is_ok_and(|found| !found.is_file() || found.len() > 0)
-    };
-    match [lab::PAGE, lab::RESULTS].into_iter().find(|name| holds(name)) {
-        None => Ok(()),
-        Some(name) => bail!(
-            "{} exists and is of no report; try: another folder with --out",
-            folder.join(name).display()
-        ),
-    }
-}
-
-fn cannot(folder: &Path) -> String {
-    let folder = folder.display();
-    format!("cannot write the report to {folder}; name another folder with --out")
 }
 
 /// Says on standard error how far a study has come.

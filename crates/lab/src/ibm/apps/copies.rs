@@ -16,6 +16,7 @@ use super::wan::{Counts, Nature, Wan};
 use crate::Error;
 use crate::measure::real;
 use crate::progress::Steps;
+use crate::workplace;
 
 const TARGET: &str = "iqn.2026-01.local.lunwire:lab";
 
@@ -151,6 +152,7 @@ pub(super) struct Far<'a> {
     wan: Wan,
     target: Target,
     program: &'a Path,
+    folder: &'a Path,
 }
 
 /// How much is measured of each case.
@@ -164,13 +166,14 @@ pub(super) struct Pace {
 }
 
 impl<'a> Far<'a> {
-    /// The reason, where that cannot be.
-    pub(super) fn start(program: Option<&'a Path>) -> Result<Self, String> {
+    /// Copies are of files in `folder`, which owns their processes. The reason, where that cannot
+    /// be.
+    pub(super) fn start(program: Option<&'a Path>, folder: &'a Path) -> Result<Self, String> {
         let program = program.ok_or("it needs the command lunwire, which copies")?;
         let wan = Wan::lay(Case::USUAL.nature())?;
         let start = || Target::start(plan()?).map_err(Error::rig);
         let started = wan.target.within(start).map_err(|error| error.to_string())?;
-        Ok(Self { target: started.map_err(|error| error.to_string())?, wan, program })
+        Ok(Self { target: started.map_err(|error| error.to_string())?, wan, program, folder })
     }
 
     fn url(&self, lun: u16) -> Result<String, Error> {
@@ -193,6 +196,7 @@ impl<'a> Far<'a> {
         command.arg("copy").args(words).arg("--quiet");
         command.args(["--connections", &case.connections.to_string()]);
         command.args(case.depth.map(|depth| format!("--depth={depth}")));
+        command.env(workplace::OWNER, self.folder);
         // Who interrupts this run has it ended here.
         command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -216,14 +220,9 @@ impl<'a> Far<'a> {
 
     /// Copies a file to the disk in memory, and has it read back and compared; gives MB/s of the
     /// whole, both ways, the login included.
-    pub(super) fn verify(
-        &self,
-        case: Case,
-        folder: &Path,
-        steps: &Steps<'_>,
-    ) -> Result<f64, Error> {
+    pub(super) fn verify(&self, case: Case, steps: &Steps<'_>) -> Result<f64, Error> {
         self.prepare(case)?;
-        let path = folder.join("copied");
+        let path = self.folder.join("copied");
         std::fs::write(&path, pattern(WHOLE)).map_err(Error::rig)?;
         let begun = Instant::now();
         let path = path.to_string_lossy();

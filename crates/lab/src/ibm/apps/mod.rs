@@ -51,7 +51,8 @@ impl Applications {
         drive.end()?;
         steps.next("lists of access")?;
         let access = discs::try_access()?;
-        let far = Far::start(settings.program.as_deref());
+        let place = Workplace::new().map_err(Error::rig)?;
+        let far = Far::start(settings.program.as_deref(), place.path());
         let copies = match far {
             Ok(far) => Ok(Copies::take(far, settings, steps)?),
             Err(why) => Err(why),
@@ -73,8 +74,7 @@ impl Copies {
         let cases = effort.of(&Case::some()[..1], &Case::some(), &Case::all()).to_vec();
         steps.expect(cases.len() + 1);
         steps.next("a copy over a long line that is read back")?;
-        let folder = Workplace::new().map_err(Error::rig)?;
-        let verified = far.verify(Case::USUAL, folder.path(), steps)?;
+        let verified = far.verify(Case::USUAL, steps)?;
         let mut moved = Vec::new();
         for case in cases {
             steps.next(&format!("a copy over a long line: {}", case.name()))?;
