@@ -72,6 +72,14 @@ impl Error {
     fn rig(reason: impl ToString) -> Self {
         Self::Rig(reason.to_string())
     }
+
+    /// As the reason of what cannot be measured: what failed is told there already.
+    fn why(self) -> String {
+        match self {
+            Self::Rig(why) => why,
+            other => other.to_string(),
+        }
+    }
 }
 
 /// The thread that a study runs in: it loads the target itself, and is counted by its name.
@@ -97,4 +105,19 @@ pub fn run(study: &Study, settings: &Settings, audience: &dyn Audience) -> Resul
 pub fn labels_of(study: &str) -> Vec<&'static str> {
     let all = catalogue::of(study);
     all.filter(|one| one.state == catalogue::State::Measured).map(|one| one.label).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_what_went_wrong_and_not_where() {
+        assert_eq!(Error::rig("no root").why(), "no root");
+        assert_eq!(
+            Error::rig("no root").to_string(),
+            "the rig of target and initiator failed: no root"
+        );
+        assert_eq!(Error::Stopped.why(), "stopped");
+    }
 }

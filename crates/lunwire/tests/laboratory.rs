@@ -81,6 +81,25 @@ fn a_run_that_is_stopped_leaves_no_empty_folder() {
 }
 
 #[test]
+fn a_study_that_cannot_be_run_keeps_no_other_from_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let run = || {
+        let mut command = that_takes_signals();
+        command.args(["lab", "run", "fast05", "unh", "peers", "--smoke", "--rounds", "1", "--out"]);
+        command.arg(&out).env("TMPDIR", "/nowhere").output().unwrap()
+    };
+    let first = run();
+    let said = stderr(&first);
+    assert_eq!(first.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot run unh: ") && said.contains("cannot run peers: "), "{said}");
+    assert!(said.ends_with("not run: unh, peers; the same command tries what is left\n"), "{said}");
+    assert!(out.join("fast05/index.html").exists() && out.join("index.html").exists());
+    assert!(!out.join("unh").exists());
+    assert!(stderr(&run()).contains("fast05: done before this run was stopped"));
+}
+
+#[test]
 fn a_second_run_in_a_folder_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let first = begin(folder.path(), &["fast05", "--smoke", "--rounds", "1000"]);

@@ -105,7 +105,11 @@ impl Rig {
         for carrier in Carrier::ALL {
             for backing in [Backing::Memory, Backing::File] {
                 let load = Load { backing, ..Load::of(carrier, true, 1 << 20) };
-                rig.keep_busy(load, |transfers, _| transfers * u64::from(load.bytes) < DISK_BYTES)?;
+                let all = |transfers, _| transfers * u64::from(load.bytes) < DISK_BYTES;
+                rig.keep_busy(load, all).map_err(|error| match backing {
+                    Backing::Memory => error,
+                    Backing::File => needs_room(error),
+                })?;
             }
         }
         Ok(rig)
@@ -286,6 +290,15 @@ fn log_in(
     (settings.initial_r2t, settings.immediate_data) = (asks_all, !asks_all);
     options.capture = capture;
     queue.login(options).map_err(|error| Error::Rig(error.to_string()))
+}
+
+fn needs_room(error: Error) -> Error {
+    let (mib, below) = (DISK_BYTES >> 20, std::env::temp_dir());
+    Error::Rig(format!(
+        "a disk in a file needs {mib} MiB below {}: {}",
+        below.display(),
+        error.why()
+    ))
 }
 
 fn plan(folder: &Workplace, cpus: Vec<usize>, spin_max: Duration) -> Result<Plan, Error> {

@@ -11,8 +11,8 @@ use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::Instant;
 
-use anyhow::Context;
 use anyhow::Result;
+use anyhow::anyhow;
 use anyhow::bail;
 use lab::Audience;
 use lab::Course;
@@ -97,22 +97,34 @@ fn measure(options: &LabRunOptions) -> Result<()> {
     take_away();
     let _warden = Warden::start();
     let mut course = Course::of(out, settings.clone());
-    for study in studies {
+    let mut failed = Vec::new();
+    for study in &studies {
         if course.is_done(study.name) && lab::is_report(&out.join(study.name)) {
             output::say(format_args!("{}: done before this run was stopped", study.name));
             continue;
         }
-        one(study, &settings, &reports.of(study.name)?)?;
-        course.note(study.name).map_err(|error| cannot(out, error))?;
+        match one(study, &settings, &reports.of(study.name)?)? {
+            Ok(()) => course.note(study.name).map_err(|error| cannot(out, error))?,
+            Err(error) if studies.len() == 1 => return Err(error),
+            Err(error) => {
+                output::say(format_args!("{error:#}"));
+                failed.push(study.name);
+            }
+        }
     }
-    let page = lab::join(out)?;
-    course.finish().map_err(|error| cannot(out, error))?;
-    output::line(format!("all reports: {}", page.display()));
-    Ok(())
+    if failed.len() < studies.len() {
+        let page = lab::join(out)?;
+        output::line(format!("all reports: {}", page.display()));
+    }
+    if failed.is_empty() {
+        return course.finish().map_err(|error| cannot(out, error));
+    }
+    bail!("not run: {}; the same command tries what is left", failed.join(", "))
 }
 
-/// Runs a study, prints what it found and writes its page.
-fn one(study: &Study, settings: &Settings, folder: &Path) -> Result<()> {
+/// Runs a study, prints what it found and writes its page; or gives the reason why it cannot be
+/// run, which others may be.
+fn one(study: &Study, settings: &Settings, folder: &Path) -> Result<Result<()>> {
     let viewer = Viewer::new(study.name);
     let ran = lab::run(study, settings, &viewer);
     output::clear();
@@ -121,12 +133,15 @@ fn one(study: &Study, settings: &Settings, folder: &Path) -> Result<()> {
             "{}: stopped; the same command goes on with what is left of the studies",
             study.name
         ),
-        ran => ran.with_context(|| format!("cannot run {}", study.name))?,
+        Err(error) => {
+            return Ok(Err(anyhow!(error).context(format!("cannot run {}", study.name))));
+        }
+        Ok(found) => found,
     };
     output::line(found.text());
     let page = found.write(folder).map_err(|error| cannot(folder, error))?;
     output::line(format!("report: {}", page.display()));
-    Ok(())
+    Ok(Ok(()))
 }
 
 /// Takes away what runs left that were killed.

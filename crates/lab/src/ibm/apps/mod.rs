@@ -51,11 +51,12 @@ impl Applications {
         drive.end()?;
         steps.next("lists of access")?;
         let access = discs::try_access()?;
-        let place = Workplace::new().map_err(Error::rig)?;
-        let far = Far::start(settings.program.as_deref(), place.path());
-        let copies = match far {
-            Ok(far) => Ok(Copies::take(far, settings, steps)?),
-            Err(why) => Err(why),
+        let copies = match Workplace::new() {
+            Ok(place) => match Far::start(settings.program.as_deref(), place.path()) {
+                Ok(far) => Ok(Copies::take(far, settings, steps)?),
+                Err(why) => Err(why),
+            },
+            Err(error) => Err(format!("it needs a folder for what is copied ({error})")),
         };
         Ok(Self { discs: read, disc, access, copies })
     }
