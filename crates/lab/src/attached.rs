@@ -14,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use engine::loops::{LoopDevice, LoopError, LoopOptions};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -64,7 +65,7 @@ impl Disk {
             }
             error => format!("it needs a loop device ({error})"),
         })?;
-        Self::new(Device::Loop(device), folder).map_err(|error| error.to_string())
+        Self::new(Device::Loop(device), folder).map_err(Error::why)
     }
 
     /// What a process makes of a target's disk.
@@ -105,7 +106,7 @@ impl Disk {
         let options = CString::new("barrier=0").unwrap_or_default();
         rustix::mount::mount(device, &self.folder, "ext4", flags, &*options).map_err(|error| {
             let (device, folder) = (device.display(), self.folder.display());
-            Error::Rig(format!("cannot mount {device} on {folder}: {error}"))
+            Error::Rig(format!("cannot mount {device} on {folder}: {}", needs_root(error)))
         })?;
         Ok(Mounted { disk: self, is_over: false })
     }
@@ -244,7 +245,9 @@ impl Attached {
             Err(error) => error.to_string(),
         };
         let _ = attached.end();
-        Err(Error::Rig(format!("lunwire attach --loop: {}", why.trim())))
+        let why = why.trim();
+        let why = why.strip_prefix("lunwire: ").unwrap_or(why);
+        Err(Error::Rig(format!("lunwire attach --loop: {why}")))
     }
 
     /// What it said, until it ends.
@@ -274,6 +277,14 @@ impl Attached {
         let _ = self.process.kill();
         let _ = self.process.wait();
         Err(Error::Rig(format!("lunwire attach did not let go of {}", self.device.display())))
+    }
+}
+
+/// What a mount that is refused needs.
+pub(crate) fn needs_root(error: Errno) -> String {
+    match error {
+        Errno::PERM => format!("it needs root, CAP_SYS_ADMIN ({error})"),
+        error => error.to_string(),
     }
 }
 
@@ -328,13 +339,19 @@ mod tests {
     #[test]
     fn what_ends_badly_is_told_by_its_own_words() {
         let folder = Workplace::new().unwrap();
-        let why = start(folder.path(), "echo 'no such target' >&2; exit 1").unwrap_err();
+        let why = start(folder.path(), "echo 'lunwire: no such target' >&2; exit 1").unwrap_err();
         assert!(why.to_string().ends_with("lunwire attach --loop: no such target"), "{why}");
         let folder = Workplace::new().unwrap();
         let orders = "trap 'echo lost it >&2; exit 3' TERM\necho '{\"loop\":\"/dev/null\"}'\n\
                       while :; do sleep 0.01; done";
         let why = start(folder.path(), orders).unwrap().end().unwrap_err();
         assert!(why.to_string().contains("3: lost it"), "{why}");
+    }
+
+    #[test]
+    fn a_mount_that_is_refused_says_what_it_needs() {
+        assert!(needs_root(Errno::PERM).starts_with("it needs root, CAP_SYS_ADMIN ("));
+        assert!(!needs_root(Errno::NODEV).contains("root"));
     }
 
     /// As a run that fails in the midst of it does.

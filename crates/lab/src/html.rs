@@ -12,7 +12,7 @@ pub(crate) fn page(report: &Report) -> String {
     let mut page = head(title);
     page.push_str(&summary(report));
     for line in report.circumstances().iter().chain(&report.findings.preface) {
-        let _ = writeln!(page, "<p>{}</p>", escape(line));
+        let _ = writeln!(page, "<p>{}</p>", prose(line));
     }
     for (at, figure) in report.findings.figures.iter().enumerate() {
         push_figure(&mut page, at, report, figure);
@@ -58,7 +58,7 @@ fn push_figure(page: &mut String, at: usize, report: &Report, figure: &Figure) {
         let _ = writeln!(page, "<p class=\"how\">Measured there: {}.</p>", escape(what));
     }
     if !figure.method.is_empty() {
-        let _ = writeln!(page, "<p class=\"how\">Here: {}</p>", escape(&figure.method));
+        let _ = writeln!(page, "<p class=\"how\">Here: {}</p>", prose(&figure.method));
     }
     for claim in &figure.claims {
         push_claim(page, claim);
@@ -97,6 +97,19 @@ pub(crate) fn push_table(page: &mut String, head: &[String], rows: &[Vec<String>
     page.push_str("</table></div>\n");
 }
 
+/// Sentences; what stands between grave accents is a command or the like.
+fn prose(text: &str) -> String {
+    let escaped = escape(text);
+    let parts: Vec<&str> = escaped.split('`').collect();
+    if parts.len().is_multiple_of(2) {
+        // One of them has no other.
+        return escaped;
+    }
+    let tags = ["<code>", "</code>"].into_iter().cycle().map(Some);
+    let tags = [None].into_iter().chain(tags);
+    tags.zip(parts).map(|(tag, part)| format!("{}{part}", tag.unwrap_or(""))).collect()
+}
+
 /// Text that is no markup.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
@@ -117,3 +130,15 @@ const STYLE: &str = "body{font-family:sans-serif;max-width:56em;margin:2em auto;
     .holds{color:#63c174}.holds-in-part{color:#d8bf45}.no-longer{color:#f0857d}}\
     @media print{body{max-width:none;margin:0}svg,table,p{break-inside:avoid}\
     h2{break-after:avoid}div.wide{overflow:visible}svg{min-width:0}table{font-size:.8em}}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_between_grave_accents_is_code() {
+        assert_eq!(prose("`a <b>` took 5 s"), "<code>a &lt;b&gt;</code> took 5 s");
+        assert_eq!(prose("by `a` and `b`."), "by <code>a</code> and <code>b</code>.");
+        assert_eq!(prose("a ` alone"), "a ` alone");
+    }
+}

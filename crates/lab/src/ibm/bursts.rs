@@ -176,7 +176,7 @@ impl Bursts {
         for (goal, disk) in disks {
             match Place::of(*goal, disk, &side.new) {
                 Ok(place) => places.push(place),
-                Err(error) => side.lacking.push((goal.way, error.to_string())),
+                Err(error) => side.lacking.push((goal.way, error.why())),
             }
         }
         let goals = Goal::ALL.into_iter();
@@ -238,7 +238,7 @@ struct Side {
 
 impl Side {
     fn start(wire: Option<&Wire>) -> Result<Self, String> {
-        let told = |error: Error| error.to_string();
+        let told = Error::why;
         let new = FileSystem::of(DISK_BYTES)?;
         let folder = Workplace::new().map_err(|error| error.to_string())?;
         let memory = RamDisk::mount(&folder.path().join("memory"), MEMORY_MIB)?;
@@ -275,7 +275,7 @@ impl Side {
             };
             match disk {
                 Ok(disk) => disks.push((goal, disk)),
-                Err(error) => self.lacking.push((goal.way, error.to_string())),
+                Err(error) => self.lacking.push((goal.way, error.why())),
             }
         }
         Ok(disks)

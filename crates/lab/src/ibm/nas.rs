@@ -12,6 +12,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::Load;
 use crate::Error;
+use crate::attached::needs_root;
 use crate::nfs::{Client, Handle, Programs, Server};
 use crate::workplace::Workplace;
 
@@ -43,7 +44,7 @@ impl Served {
         let disk = RamDisk::mount(&folder.path().join("exported"), 2 * (FILE >> 20))?;
         let state = folder.path().join("server");
         let server = Server::start(&programs, &disk.0, &state, address);
-        let server = server.map_err(|error| error.to_string())?;
+        let server = server.map_err(Error::why)?;
         Ok(Self { server, disk, folder, address })
     }
 
@@ -51,7 +52,7 @@ impl Served {
     pub(super) fn connect(self) -> Result<Nas, String> {
         let Self { server, disk, folder, address } = self;
         let connected = server.connect(address, "lunwire lab");
-        let (mut client, root) = connected.map_err(|error| error.to_string())?;
+        let (mut client, root) = connected.map_err(Error::why)?;
         let mut fill = || {
             let file = client.create(&root, "disk")?;
             let data = vec![0x5a; 64 << 10];
@@ -114,7 +115,9 @@ impl RamDisk {
         let flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOEXEC;
         let options = CString::new(format!("size={mib}m,mode=700")).unwrap_or_default();
         let mounted = mount("tmpfs", folder, "tmpfs", flags, &*options);
-        mounted.map_err(|error| format!("a file system in memory cannot be mounted: {error}"))?;
+        mounted.map_err(|error| {
+            format!("a file system in memory cannot be mounted: {}", needs_root(error))
+        })?;
         Ok(Self(folder.to_owned()))
     }
 

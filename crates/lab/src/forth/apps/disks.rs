@@ -47,7 +47,7 @@ impl Disks {
         disks.all.push((Place::Direct, local));
         // Where this cannot be mounted, none can.
         let mounted = disks.mount(Place::Direct, Writes::Later).and_then(Mounted::end);
-        mounted.map_err(|error| format!("it needs a file system: {error}"))?;
+        mounted.map_err(|error| format!("it needs a file system ({})", error.why()))?;
         for (place, name, nodes, option) in [
             (Place::X1, "x1", 1, ""),
             (Place::X3, "x3", NODES, ""),

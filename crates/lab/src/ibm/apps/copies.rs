@@ -173,7 +173,7 @@ impl<'a> Far<'a> {
         let wan = Wan::lay(Case::USUAL.nature())?;
         let start = || Target::start(plan()?).map_err(Error::rig);
         let started = wan.target.within(start).map_err(|error| error.to_string())?;
-        Ok(Self { target: started.map_err(|error| error.to_string())?, wan, program, folder })
+        Ok(Self { target: started.map_err(Error::why)?, wan, program, folder })
     }
 
     fn url(&self, lun: u16) -> Result<String, Error> {
