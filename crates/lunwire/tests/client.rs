@@ -213,6 +213,7 @@ fn bench_checks_what_it_reads() {
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     for result in json["results"].as_array().unwrap() {
         assert!(result["checked_reads"].as_u64().unwrap() > 0, "{result}");
+        assert_eq!(result["read_again"], true, "{result}");
         assert_eq!(result["connections_lost"], 0);
     }
     assert!(stdout(&run(&["--range", "128K"])).contains("reads gave what was written last"));

@@ -75,6 +75,31 @@ fn a_bench_ends_at_one_signal_though_its_target_is_gone() {
     }
 }
 
+/// Whoever interrupts a check hears that it was not done.
+#[test]
+fn a_bench_that_is_interrupted_says_that_it_has_not_checked_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), &["memory:16M"], &[]);
+    let url = daemon.urls[0].as_str();
+    let check = ["--reads", "50", "--destroy-data", "--verify", "--time", "300s"];
+    for json in [None, Some("--json")] {
+        let arguments: Vec<&str> = ["bench", url].into_iter().chain(check).chain(json).collect();
+        let bench = client(&arguments);
+        std::thread::sleep(PAUSE);
+        let (output, _) = interrupted(bench, Signal::INT);
+        let told = stdout(&output);
+        match json {
+            Some(_) => {
+                let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+                assert_eq!(told["results"][0]["read_again"], false, "{told}");
+            }
+            None => assert!(told.contains("; not all that was written was read again"), "{told}"),
+        }
+        let said = stderr(&output);
+        assert!(said.contains(", and not all that was written was read again"), "{said}");
+    }
+}
+
 #[test]
 fn a_client_that_waits_for_a_login_ends_at_one_signal() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

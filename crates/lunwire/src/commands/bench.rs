@@ -4,6 +4,7 @@
 mod local;
 mod losses;
 mod outcome;
+mod stands;
 
 use std::time::Duration;
 use std::time::Instant;
@@ -22,7 +23,9 @@ use serde_json::Value;
 use serde_json::json;
 
 use self::losses::Losses;
+use self::outcome::Checked;
 use self::outcome::Outcome;
+use self::stands::Stands;
 use crate::args::BenchOptions;
 use crate::args::Usage;
 use crate::client;
@@ -167,7 +170,11 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     let is_told = failed.is_none() || !outcomes.is_empty();
     let interrupted = client::is_interrupted();
     if interrupted && failed.is_none() {
-        failed = Some(anyhow!("interrupted: the figures are those up to then"));
+        let unread = match options.verify {
+            true => ", and not all that was written was read again",
+            false => "",
+        };
+        failed = Some(anyhow!("interrupted: the figures are those up to then{unread}"));
     }
     // What is told says whether that went well, too.
     if let Some(mut plot) = plot {
@@ -268,6 +275,7 @@ struct Bench<'a> {
     random: u64,
     under_way: usize,
     lost: Losses<SessionId>,
+    stands: Stands,
 }
 
 impl<'a> Bench<'a> {
@@ -280,12 +288,26 @@ impl<'a> Bench<'a> {
             }
             None => Slice::from(data),
         };
-        let slots =
-            vec![Slot { begun: Instant::now(), place: 0, write: false, open: false }; load.depth];
+        let begun = Instant::now();
+        let slots = vec![Slot { begun, place: 0, write: false, open: false }; load.depth];
         let contents = load.verify.then(|| Contents::new(load.places(), load.block));
         let random = 0x9e37_79b9_7f4a_7c15;
         let (at, under_way, lost) = (0, 0, Losses::new());
-        Self { queue, disk, sessions, load, data, contents, slots, at, random, under_way, lost }
+        let stands = Stands::new(begun);
+        Self {
+            queue,
+            disk,
+            sessions,
+            load,
+            data,
+            contents,
+            slots,
+            at,
+            random,
+            under_way,
+            lost,
+            stands,
+        }
     }
 
     /// Measures, and gives what came up to the end or the first error.
@@ -293,19 +315,26 @@ impl<'a> Bench<'a> {
         let mut latencies = Histogram::default();
         let before = self.queue.times();
         let (begin, cpu) = (Instant::now(), cpu_time(ClockId::ThreadCPUTime));
+        self.stands = Stands::new(begin);
         let mut result = self.load_up(begin, &mut latencies);
         // Whatever ended it: time without an answer is a part of what was measured.
         let end = Instant::now();
+        self.stands.ends(end);
         let unended = self.note_unended(end, &mut latencies);
         let cpu_seconds = (cpu_time(ClockId::ThreadCPUTime) - cpu).as_secs_f64();
         let after = self.queue.times();
+        let mut is_read_again = false;
         if result.is_ok() && !client::is_interrupted() {
-            result = self.read_again();
+            (is_read_again, result) = match self.read_again() {
+                Ok(all) => (all, Ok(())),
+                Err(error) => (false, Err(error)),
+            };
         }
         // A connection that was made anew meanwhile counts from zero.
         let copied = after.copied.saturating_sub(before.copied);
         let digested = after.digested.saturating_sub(before.digested);
-        let checked = self.contents.map(|contents| contents.checked);
+        let checked =
+            self.contents.map(|contents| Checked { reads: contents.checked, is_read_again });
         let (load, lost, watched) = (self.load, self.lost.count, None);
         let seconds = end.duration_since(begin).as_secs_f64();
         let outcome = Outcome {
@@ -317,6 +346,7 @@ impl<'a> Bench<'a> {
             digested,
             lost,
             unended,
+            stands: self.stands,
             checked,
             watched,
         };
@@ -342,6 +372,7 @@ impl<'a> Bench<'a> {
             going &= now.duration_since(begin) < self.load.time;
             // What is under way ends, and its figures count.
             going &= !client::is_interrupted();
+            let before = latencies.total();
             while let Some(slot) = self.reap()? {
                 if let Some(Slot { begun, .. }) = self.slots.get(slot) {
                     latencies.add(nanoseconds(*begun, now));
@@ -350,6 +381,9 @@ impl<'a> Bench<'a> {
                 if going {
                     self.post(slot, now)?;
                 }
+            }
+            if latencies.total() > before {
+                self.stands.ends(now);
             }
             ticker.show(now, latencies.total(), || {
                 let sessions = self.sessions.iter();
@@ -457,26 +491,26 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Reads all that was written, and checks it.
-    fn read_again(&mut self) -> Result<()> {
+    /// Reads all that was written, and checks it; false: somebody wants an end before.
+    fn read_again(&mut self) -> Result<bool> {
         let mut free: Vec<usize> = (0..self.load.depth).collect();
         let mut from = 0;
         loop {
             while let Some(slot) = free.pop() {
-                let Some(contents) = &self.contents else { return Ok(()) };
+                let Some(contents) = &self.contents else { return Ok(true) };
                 let Some(place) = contents.next_written(from) else { break };
                 from = place + 1;
                 self.post_at(slot, place, false, Instant::now())?;
             }
             if self.under_way == 0 {
-                return Ok(());
+                return Ok(from != u64::MAX);
             }
             self.queue.wait_n(1, client::LOOK);
             if client::is_interrupted() {
                 from = u64::MAX;
             }
             if client::is_to_leave(self.queue, self.sessions) {
-                return Ok(());
+                return Ok(false);
             }
             while let Some(slot) = self.reap()? {
                 free.push(slot);

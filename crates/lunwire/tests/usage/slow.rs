@@ -21,6 +21,7 @@ use crate::support::Files;
 use crate::support::good;
 use crate::support::pattern;
 use crate::support::stderr;
+use crate::support::stdout;
 use crate::support::that_takes_signals;
 
 const SIZE: usize = 8 << 20;
@@ -142,4 +143,30 @@ fn a_measurement_tells_of_the_time_without_an_answer() {
     let longest = result["latency_ns"]["max"].as_f64().unwrap() / 1e9;
     assert!(longest > silent - 0.5, "{silent} s of silence: {result}");
     assert_eq!(result["unended_requests"], 32, "{result}");
+    assert!(result["standstills"].as_u64().unwrap() > 0, "{result}");
+    let stood = result["standstill_seconds"].as_f64().unwrap();
+    assert!(stood > silent - 0.5 && stood <= seconds, "{silent} s of silence: {result}");
+}
+
+/// An outage that is over when the next line is due, too, and where there is no terminal.
+#[test]
+fn a_measurement_tells_of_an_outage_that_is_over() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:4M"], &[]);
+    let url = daemon.urls[0].as_str();
+    let bench = started(&["bench", url, "--time", "5s"]);
+    thread::sleep(Duration::from_secs(2));
+    daemon.signal(Signal::STOP);
+    thread::sleep(Duration::from_millis(1500));
+    daemon.signal(Signal::CONT);
+    let output = bench.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let told = stdout(&output);
+    let line = told.lines().find(|line| line.contains("no answer for 1 s or longer: "));
+    assert!(line.is_some_and(|line| line.ends_with(" s together")), "{told}");
+}
+
+fn started(arguments: &[&str]) -> Child {
+    let mut command = that_takes_signals();
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }

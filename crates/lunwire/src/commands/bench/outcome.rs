@@ -5,12 +5,23 @@ use serde_json::Value;
 use serde_json::json;
 
 use super::Load;
+use super::stands::STAND;
+use super::stands::Stands;
 use crate::client::histogram::Histogram;
 use crate::client::layers::Watched;
 use crate::client::plot;
 use crate::client::plot::POINTS;
 use crate::client::plot::Series;
 use crate::output;
+
+/// What was read that was written before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Checked {
+    /// Reads that were found right.
+    pub(super) reads: u64,
+    /// All that was written was read at the end.
+    pub(super) is_read_again: bool,
+}
 
 /// What came of it.
 #[derive(Debug)]
@@ -26,8 +37,9 @@ pub(super) struct Outcome {
     pub(super) lost: u64,
     /// Requests that have not ended well.
     pub(super) unended: usize,
-    /// Reads that were found right; None: none was checked.
-    pub(super) checked: Option<u64>,
+    pub(super) stands: Stands,
+    /// None: none was checked.
+    pub(super) checked: Option<Checked>,
     pub(super) watched: Option<Watched>,
 }
 
@@ -65,8 +77,17 @@ impl Outcome {
             let unended = control::words::count(self.unended as u64, "request");
             output::line(format!("  {unended} had no good end: the longest time counts theirs"));
         }
-        if let Some(checked) = self.checked {
-            output::line(format!("  {checked} reads gave what was written last"));
+        if self.stands.count > 0 {
+            let (times, least) =
+                (control::words::count(self.stands.count, "time"), STAND.as_secs());
+            let seconds = self.stands.time.as_secs_f64();
+            output::line(format!(
+                "  no answer for {least} s or longer: {times}, {seconds:.1} s together"
+            ));
+        }
+        if let Some(Checked { reads, is_read_again }) = self.checked {
+            let rest = if is_read_again { "" } else { "; not all that was written was read again" };
+            output::line(format!("  {reads} reads gave what was written last{rest}"));
         }
         if let Some(watched) = &self.watched {
             watched.print(self.payload());
@@ -99,7 +120,10 @@ impl Outcome {
             "digested_per_byte": per_byte(self.digested),
             "connections_lost": self.lost,
             "unended_requests": self.unended,
-            "checked_reads": self.checked,
+            "standstills": self.stands.count,
+            "standstill_seconds": output::rounded(self.stands.time.as_secs_f64()),
+            "checked_reads": self.checked.map(|checked| checked.reads),
+            "read_again": self.checked.map(|checked| checked.is_read_again),
             "layers": self.watched.as_ref().map(|watched| watched.json(self.payload())),
             "latency_ns": {
                 "mean": self.latencies.mean(),
