@@ -69,6 +69,19 @@ mod tests {
         }
     }
 
+    /// Those of plots are our own.
+    #[test]
+    fn hidden_letters_of_names_are_shown() {
+        for File { path, text, .. } in FILES.into_iter().filter(|file| file.path != "/plot.js") {
+            for line in text.lines().filter(|line| line.contains(".textContent = ")) {
+                let is_own = line.contains("visible(") || line.contains("!== text) element");
+                assert!(is_own || line.contains(" = yes;"), "{path}: {line}");
+            }
+        }
+        let table = File::at("/table.js").unwrap().text;
+        assert!(table.contains("const text = visible(said);"));
+    }
+
     #[test]
     fn nothing_is_within_that_the_policy_forbids() {
         assert!(!POLICY.contains("unsafe") && !POLICY.contains('*'));

@@ -186,7 +186,8 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     if let Some(target) = &url.target
         && let Some(departure) = iscsi::name::departure(target)
     {
-        output::warn(format!("target {}: {departure}; it is sent as it is", target.escape_debug()));
+        let target = output::on_one_line(target);
+        output::warn(format!("target {target}: {departure}; it is sent as it is"));
     }
     take(client, &mut options)?;
     warn_of_digests(&options);

@@ -2,6 +2,8 @@
 // Orders: what changes something, by a token that is kept as long as the page is there, and nowhere
 // else.
 
+import { visible } from "/table.js";
+
 const PATIENCE = 120000;
 
 let token = "";
@@ -31,10 +33,10 @@ let asked = new AbortController();
 export function sure(what, { yes, input } = {}) {
   const at = (id) => document.getElementById(id);
   const dialog = at("sure");
-  at("sure-what").textContent = what;
+  at("sure-what").textContent = visible(what);
   at("sure-yes").textContent = yes;
   at("sure-field").hidden = input === undefined;
-  at("sure-label").textContent = input ?? "";
+  at("sure-label").textContent = visible(input ?? "");
   at("sure-input").value = "";
   // A browser tells of a close later: perhaps when the dialog is open again, for another question.
   asked.abort();

@@ -8,7 +8,7 @@ import * as figures from "/figures.js";
 import { count, give, shown, sure, use } from "/orders.js";
 import { draw } from "/plot.js";
 import { listen } from "/stream.js";
-import { Table, pairs, say } from "/table.js";
+import { Table, pairs, say, visible } from "/table.js";
 
 /** Between two questions, and how long one may take, ms. */
 const [LOAD_EVERY, STATUS_EVERY, DIFFERENCE_EVERY, PATIENCE] = [1000, 4000, 15000, 10000];
@@ -197,10 +197,10 @@ function choices(load) {
   if (select.dataset.parts === wanted) return;
   select.dataset.parts = wanted;
   const chosen = select.value || "all";
-  const option = ([value, text]) => new Option(text, value, false, value === chosen);
+  const option = ([value, text]) => new Option(visible(text), value, false, value === chosen);
   select.replaceChildren(option(["all", "everything"]), ...parts.map(({ label, options }) => {
     const group = document.createElement("optgroup");
-    group.label = label;
+    group.label = visible(label);
     group.append(...options.map(option));
     return group;
   }).filter((group) => group.childElementCount > 0));
@@ -518,7 +518,7 @@ async function difference() {
   list.dataset.rows = JSON.stringify(rows);
   list.replaceChildren(...rows.map(([text, kind]) => {
     const item = document.createElement("li");
-    item.textContent = text;
+    item.textContent = visible(text);
     item.className = kind;
     return item;
   }));

@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Tables whose rows stay while their figures change. All that is shown is set as text.
 
+// What leaves nothing to see, or turns the direction of others, as control/words.rs has it.
+const HIDDEN = /[^\S ]|[\p{Cc}\p{Default_Ignorable_Code_Point}\p{Bidi_Control}\u2800\ufff0-\ufffb]/gu;
+
+/** A text that others chose, with its hidden letters as numbers. */
+export function visible(text) {
+  return String(text).replace(HIDDEN, (letter) => letter === "\n" ? letter :
+    `\\u{${letter.codePointAt(0).toString(16)}}`);
+}
+
 /** Sets a text if it is another one: who listens to changes hears of no other. */
-export function say(element, text) {
+export function say(element, said) {
+  const text = visible(said);
   if (element.textContent !== text) element.textContent = text;
 }
 
@@ -13,8 +23,8 @@ export function pairs(list, all) {
   list.dataset.pairs = wanted;
   list.replaceChildren(...all.flatMap(([name, value]) => {
     const [term, said] = [document.createElement("dt"), document.createElement("dd")];
-    term.textContent = name;
-    said.textContent = value;
+    term.textContent = visible(name);
+    said.textContent = visible(value);
     return [term, said];
   }));
 }
@@ -81,7 +91,7 @@ function fill(cell, said) {
       if (!button.isConnected) cell.append(button);
       button.type = "button";
       say(button, act);
-      button.setAttribute("aria-label", label);
+      button.setAttribute("aria-label", visible(label));
       button.onclick = does;
     });
     return undefined;

@@ -68,7 +68,7 @@ impl Own<'_> {
             return Ok(());
         }
         let daemon = socket.map_or_else(String::new, |path| format!(" at {}", path.display()));
-        let target = self.target.escape_debug();
+        let target = output::on_one_line(self.target);
         bail!(
             "the daemon{daemon} does not serve this session with {target}; try: --control-socket \
              with the path of the daemon that does"

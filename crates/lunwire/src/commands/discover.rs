@@ -33,7 +33,7 @@ pub(crate) fn run(options: &DiscoverOptions) -> Result<()> {
         output::line("no targets");
     }
     for target in targets {
-        output::line(format!("target {}", target.name.escape_debug()));
+        output::line(format!("target {}", output::on_one_line(&target.name)));
         for portal in portals(&target, &here) {
             output::line(format!("  {portal}"));
         }
@@ -58,7 +58,7 @@ fn described(target: &Discovered, here: &str) -> Value {
 fn portals(target: &Discovered, here: &str) -> Vec<String> {
     let portals = places(target, here).into_iter().map(|(portal, group)| {
         let group = group.map(|tag| format!(" (portal group {tag})"));
-        format!("{}{}", portal.escape_debug(), group.unwrap_or_default())
+        format!("{}{}", output::on_one_line(portal), group.unwrap_or_default())
     });
     portals.collect()
 }

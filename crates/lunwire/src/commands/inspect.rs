@@ -282,7 +282,7 @@ fn have<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
 
 /// Text of a unit without blanks around it and without what a terminal might obey.
 fn printable(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).trim_matches([' ', '\0']).escape_debug().to_string()
+    output::on_one_line(String::from_utf8_lossy(bytes).trim_matches([' ', '\0']))
 }
 
 fn designator(designator: &Designator) -> String {
@@ -320,6 +320,7 @@ mod tests {
     #[test]
     fn text_of_units_is_tame() {
         assert_eq!(printable(b"DISK \x1b[2J  "), "DISK \\u{1b}[2J");
+        assert_eq!(printable("Bob's\u{3164}\u{fe0f}".as_bytes()), "Bob's\\u{3164}\\u{fe0f}");
         assert_eq!(command_name(Opcode::READ_16, None), "READ(16)");
         assert_eq!(command_name(Opcode(0xc1), Some(3)), "C1h/03h");
     }
