@@ -32,15 +32,15 @@ use crate::streams;
 pub enum HttpError {
     /// Others would reach it, and hear what is told.
     #[error(
-        "{0} can be reached from other machines, and takes TLS: http-certificate and http-key \
+        "other machines can reach it, and so it takes TLS: http-certificate and http-key \
          (--http-certificate, --http-key) beside it, or an address of this machine alone, as \
          127.0.0.1:{port} or [::1]:{port}", port = .0.port()
     )]
     Public(SocketAddr),
     /// Others would reach it, and none of them could show that he may.
     #[error(
-        "{0} can be reached from other machines, whose people need a token to read: \
-         http-token-file (--http-token-file) with a line `read TOKEN` is right beside it"
+        "other machines can reach it, whose people need a token to read: http-token-file \
+         (--http-token-file) with a line `read TOKEN` is right beside it"
     )]
     Tokenless(SocketAddr),
     /// There is no thread for it.

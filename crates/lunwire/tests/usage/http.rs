@@ -48,6 +48,8 @@ fn other_machines_do_not_reach_it() {
     for address in ["0.0.0.0:9260", "[::]:9260", "192.0.2.1:9260"] {
         let named = format!("--http {address}");
         fails(2, &["serve", "--http", address], &[&[&*named][..], &why].concat());
+        let said = stderr(&lunwire(&["serve", "--http", address]));
+        assert_eq!(said.matches(address).count(), 1, "once: {said}");
     }
     for none in ["here", "localhost:9260", "127.0.0.1", "127.0.0.1:99999", ":9260"] {
         fails(2, &["serve", "--http", none], &["ADDRESS:PORT is right"]);
