@@ -11,6 +11,8 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
@@ -25,12 +27,21 @@ use wire::iscsi::*;
 /// How long the initiator goes on.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A target that refuses every login with `status`; how often it did.
-fn refusing(status: u16) -> (SocketAddr, Arc<AtomicUsize>) {
+/// What a target tells that refuses every login.
+struct Refusing {
+    portal: SocketAddr,
+    logins: Arc<AtomicUsize>,
+    /// Each connection that the initiator has closed.
+    closed: Receiver<()>,
+}
+
+/// A target that refuses every login with `status`, and closes no connection before the initiator.
+fn refusing(status: u16, text: &'static [u8]) -> Refusing {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let portal = listener.local_addr().unwrap();
     let logins: Arc<AtomicUsize> = Arc::default();
     let count = Arc::clone(&logins);
+    let (ends, closed) = mpsc::channel();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
@@ -55,17 +66,49 @@ fn refusing(status: u16) -> (SocketAddr, Arc<AtomicUsize>) {
                 numbers,
                 status,
             };
-            stream.write_all(&Response::Login(response).emit(0)).unwrap();
+            let length = u32::try_from(text.len()).unwrap();
+            let mut bytes = Response::Login(response).emit(length).to_vec();
+            bytes.extend_from_slice(text);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            stream.write_all(&bytes).unwrap();
             // Up to its end: a reset would overtake the answer.
             let _ = stream.read_to_end(&mut Vec::new());
+            let _ = ends.send(());
         }
     });
-    (portal, logins)
+    Refusing { portal, logins, closed }
+}
+
+/// Whatever becomes of the session: the connection with the refusal is closed, not kept.
+///
+/// Covers: LGN-38/I.
+#[test]
+fn the_connection_of_a_refusal_is_closed() {
+    let redirection = b"TargetAddress=127.0.0.1:9\0";
+    for (status, text) in [
+        (0x0101, &redirection[..]),
+        (0x0102, redirection),
+        (0x0201, b""),
+        (0x0203, b""),
+        (0x0301, b""),
+        (0x0402, b""),
+    ] {
+        let Refusing { portal, closed, .. } = refusing(status, text);
+        let target = Some("iqn.2026-01.example:t".to_owned());
+        let mut options = Options::new(portal.to_string(), target);
+        options.connect_patience = PATIENCE / 4;
+        let mut queue = Queue::new(&Config::default()).unwrap();
+        let refused = queue.login(options);
+        assert!(refused.is_err(), "{status:#06x}");
+        // The queue is there: it goes on with other sessions.
+        closed.recv_timeout(PATIENCE * 5).unwrap_or_else(|_| panic!("{status:#06x}: it stays"));
+        drop(queue);
+    }
 }
 
 /// How often somebody with patience tries, how long, and that `status` is what he is told then.
 fn tries(status: u16) -> (usize, Duration) {
-    let (portal, logins) = refusing(status);
+    let Refusing { portal, logins, .. } = refusing(status, b"");
     let mut options = Options::new(portal.to_string(), Some("iqn.2026-01.example:t".to_owned()));
     options.connect_patience = PATIENCE;
     let mut queue = Queue::new(&Config::default()).unwrap();

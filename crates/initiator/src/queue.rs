@@ -172,6 +172,12 @@ impl Queue {
             Ok(Event::Up { .. }) => Ok(id),
             Ok(Event::Ended { error, .. }) => {
                 self.forget(id);
+                // The connection of a refusal is closed (RFC 7143 §11.13.5), also if nobody waits
+                // for this queue any more.
+                for _ in 0..CLOSING_TURNS {
+                    let now = each!(self, pump => pump.now());
+                    each!(self, pump => pump.turn(Some(now)));
+                }
                 Err(error.unwrap_or_else(|| Error::new(Kind::Closed)))
             }
             Ok(_) => Err(Error::new(Kind::Closed)),
@@ -507,6 +513,9 @@ const fn is_own(event: &Event) -> bool {
         _ => false,
     }
 }
+
+/// In one what is under way on a socket is given up, in the next one the socket is closed.
+const CLOSING_TURNS: usize = 2;
 
 /// Tags of the queue itself.
 const OWN_TAGS: u64 = 1 << 63;
