@@ -23,6 +23,7 @@ use initiator::Options;
 use initiator::Request as Post;
 use initiator::Retry;
 use initiator::Transport;
+use iscsi::initiator::LoginError;
 use iscsi::target_role::Settings;
 use lunwire_conformance::Server;
 use lunwire_conformance::initiator::cdb10;
@@ -278,6 +279,30 @@ fn without_memory_for_rdma_a_login_that_agrees_on_it_is_refused() {
         // A byte stream needs none.
         let (response, _) = LoginPlan::new().begin(&mut server.connect());
         assert_eq!(response.status, 0);
+    }
+}
+
+/// Nor is one whose connection began with RDMA; and one that was refused keeps nothing from who
+/// comes when there is memory again.
+///
+/// Covers: ISC-04, ISE-04/T.
+#[test]
+fn memory_that_others_have_is_there_for_a_login_when_they_have_gone() {
+    let plan = Plan { pool_bytes_max: 256 << 10, ..speaking(Settings::default()) };
+    let server = Server::start(plan);
+    let node = Initiator::start(&initiator::Config::default()).unwrap();
+    for begin in [Begin::Rdma, Begin::Login] {
+        let mut there = Vec::new();
+        let refused = loop {
+            assert!(there.len() < 64, "{begin:?}: memory has no end");
+            match node.connect(options(server.portal(), begin)) {
+                Ok(session) => there.push(session),
+                Err(error) => break error,
+            }
+        };
+        let told = matches!(refused.kind(), Kind::Login(LoginError::Refused(0x0302)));
+        assert!(told && !there.is_empty(), "{begin:?}: {refused:?}");
+        there.into_iter().for_each(|session| session.logout());
     }
 }
 

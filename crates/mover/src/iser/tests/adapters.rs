@@ -268,6 +268,7 @@ fn what_is_written_is_read_from_memory_with_a_key() {
     assert_eq!(rig.keys(), 0);
 }
 
+/// Covers: ISC-14.
 #[test]
 fn whoever_gives_a_task_up_has_its_memory_at_once() {
     let mut rig = Rig::new(usize::MAX);

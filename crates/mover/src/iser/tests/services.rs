@@ -136,6 +136,36 @@ fn all_names_end_with_their_connection_and_its_commands_go_on_elsewhere() {
     assert_eq!(buf[..], [0; 100]);
 }
 
+/// A session gives up what is under way when its logout is answered: what the target sends behind
+/// that reaches nothing.
+///
+/// Covers: ISC-14.
+#[test]
+fn no_name_outlives_a_logout() {
+    let mut pair = Pair::new();
+    pair.read(100);
+    let answer = LogoutResponse {
+        response: 0,
+        itt: Itt(1),
+        numbers: numbers(),
+        time2wait: 0,
+        time2retain: 0,
+    };
+    says(&mut pair, 0);
+    pair.far.submit(control(Response::Logout(answer), &[]));
+    let (_, at_near) = pair.exchange();
+    assert!(matches!(at_near[..], [initiator::Event::Control { .. }]), "{at_near:?}");
+    let buf = pair.near.submit(initiator::Op::Detach { task: TASK }).unwrap();
+    pair.near.submit(initiator::Op::Release { task: TASK });
+    pair.near.submit(initiator::Op::Terminate);
+    assert_eq!((pair.near.advertised(), pair.near.task_count()), (0, 0));
+    pair.far.submit(put(&bytes(1, 100), 0));
+    let (_, at_near) = pair.exchange();
+    let ended = initiator::Violation::Rdma(Some(Cause::TAGGED_INVALID_STAG));
+    assert!(matches!(at_near[..], [initiator::Event::Violation(found)] if found == ended));
+    assert_eq!(buf[..], [0; 100]);
+}
+
 /// Covers: ISC-16/T, ISE-01/T, ISE-01/I, DAP-13/T, DAP-13/I.
 #[test]
 fn a_connection_that_is_damaged_is_over_for_both() {
