@@ -70,12 +70,14 @@ pub(super) fn lock(path: &Path, file: &File, read_only: bool) -> Result<(), File
     };
     let begin = Instant::now();
     loop {
+        // A process may have been stopped since it looked last: it looks once more behind the end.
+        let is_last = begin.elapsed() >= RELEASE_PATIENCE;
         match rustix::fs::flock(file, how) {
             Ok(()) if !ofd::contradicts(file, read_only) => return Ok(()),
             Err(Errno::INTR) => {}
             result @ (Ok(()) | Err(Errno::WOULDBLOCK)) => {
                 let holder = if result.is_ok() { Holder::Machine } else { holder(file) };
-                if holder == Holder::Ourselves || begin.elapsed() >= RELEASE_PATIENCE {
+                if holder == Holder::Ourselves || is_last {
                     return Err(FileError::InUse { path: path.into(), holder });
                 }
                 thread::sleep(RELEASE_PAUSE);
