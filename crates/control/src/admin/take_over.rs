@@ -13,6 +13,7 @@
 //!  | Word::Opening -------------------> | again and again: silence is taken for an end
 //!  | Word::Serving -------------------> | which ends; with Failed, or when the next one hangs up,
 //!  |                                    | it opens the disks again
+//!  | <-------------------- Word::Failed | it waits no longer: who reads that before it serves ends
 //! ```
 
 use serde::Deserialize;

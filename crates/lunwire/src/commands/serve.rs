@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire serve`.
 
+mod signals;
+
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::Weak;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
@@ -25,17 +24,10 @@ use engine::Choice;
 use http::Access;
 use http::Http;
 use http::Listener;
-use signal_hook::consts::SIGALRM;
-use signal_hook::consts::SIGHUP;
-use signal_hook::consts::SIGINT;
-use signal_hook::consts::SIGTERM;
-use signal_hook::consts::SIGUSR1;
-use signal_hook::consts::SIGUSR2;
-use signal_hook::consts::SIGXFSZ;
-use signal_hook::iterator::Signals;
 use target::StateFolder;
 use target::Target;
 
+use self::signals::State;
 use crate::args::ServeOptions;
 use crate::client;
 use crate::client::capture::WRITE_PATIENCE;
@@ -53,24 +45,23 @@ use crate::daemon::log::Telling;
 use crate::daemon::manager;
 use crate::daemon::periodic::Periodic;
 use crate::daemon::sandboxed::Sandbox;
+use crate::daemon::take_over::Doors;
 use crate::daemon::take_over::Entry;
+use crate::daemon::take_over::Holder;
 use crate::daemon::take_over::Sockets;
+use crate::daemon::take_over::Waited;
 use crate::daemon::take_over::giving;
 use crate::daemon::take_over::giving::Handed;
 use crate::daemon::take_over::giving::Handing;
 use crate::daemon::take_over::taking;
 use crate::daemon::take_over::taking::Before;
 use crate::daemon::watch;
-use crate::inherited;
 use crate::output;
 use crate::plan::Draft;
+use crate::plan::Opened;
 
 /// How long initiators get to log out when the daemon stops.
 const GRACE: Duration = Duration::from_secs(2);
-
-/// How long disks that are being opened get when the daemon is to stop: a cluster that does not
-/// answer holds up one for a minute.
-const OPENING_GRACE: Duration = Duration::from_secs(2);
 
 /// Who still looks at the disks when they are closed gets so long to let go of them: their locks
 /// end with the last one.
@@ -78,19 +69,6 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Between two looks whether that is so.
 const CLOSE_PAUSE: Duration = Duration::from_millis(2);
-
-/// Reloads at a time that signals asked for: one reads the file, and one waits.
-const RELOADS_MAX: usize = 2;
-
-/// Signals that ask for an end.
-const ENDS: [i32; 2] = [SIGTERM, SIGINT];
-
-/// Signals that ask for something else: SIGHUP has the configuration read again.
-const ORDERS: [i32; 1] = [SIGHUP];
-
-/// Signals that would end a process without a flush, and that ask for what there is not. SIGXFSZ
-/// comes with a write beyond the limit of the process, which fails then.
-const IGNORED: [i32; 4] = [SIGUSR1, SIGUSR2, SIGALRM, SIGXFSZ];
 
 /// Serves until SIGTERM or SIGINT, unless who started us ignores them; a second signal does not
 /// wait for initiators.
@@ -115,13 +93,8 @@ fn serve(
     for warning in draft.warnings() {
         tracing::warn!("{warning}");
     }
-    let ends = inherited::not_ignored(&ENDS);
-    // Who is started by nohup keeps its configuration when the terminal is closed.
-    let orders = inherited::not_ignored(&ORDERS);
-    let signals =
-        Signals::new(ends.iter().chain(&orders).chain(&IGNORED)).context("cannot catch signals")?;
     let (tell, ends) = mpsc::channel();
-    let state = listen(signals, tell.clone(), log)?;
+    let state = signals::listen(tell.clone(), log)?;
     descriptors::raise_limit();
     // What is wrong is told while another one serves. Who serves again looks no more: tokens that
     // cannot be read by then keep people from the port, and not hosts from their disks.
@@ -197,13 +170,19 @@ impl Daemon<'_> {
     fn serve(&self, draft: Draft, entry: &mut Entry) -> Result<Again> {
         let Self { options, log, sandbox, state, .. } = self;
         state.is_opening.store(true, Ordering::SeqCst);
-        let sockets = std::mem::take(&mut entry.sockets);
+        let mut sockets = std::mem::take(&mut entry.sockets);
         // Before anything is opened: a port that somebody else has is told of at once.
         let access = self.access.clone();
-        let there = sockets.http.map(|(_, socket)| socket);
+        let there = sockets.http.take().map(|(_, socket)| socket);
         let http = draft.http.map(|address| http_at(address, there, access)).transpose()?;
         entry.before.opening(draft.opened())?;
-        let mut plan = draft.open().map_err(|error| sandbox.hint(error))?;
+        let Some(mut plan) = self.open(&draft, entry.holder.take(), &sockets)? else {
+            return Ok(None);
+        };
+        if let Err(error) = entry.before.waits() {
+            plan.made.take_back();
+            return Err(error);
+        }
         // An old one is replaced when it is no disk, and nothing is wrong with those there are.
         let capture = match draft.capture.as_ref().map(captured).transpose() {
             Ok(capture) => capture,
@@ -295,6 +274,35 @@ impl Daemon<'_> {
         }
     }
 
+    /// Opens all disks; None: there is nothing to do any more. `holder`: who may have some of them.
+    fn open(
+        &self,
+        draft: &Draft,
+        holder: Option<Holder>,
+        sockets: &Sockets,
+    ) -> Result<Option<Opened>> {
+        let open = || draft.open().map_err(|error| self.sandbox.hint(error));
+        let Some(mut holder) = holder else { return open().map(Some) };
+        let pid = holder.pid();
+        let mut doors = Doors::of(sockets, &self.access, pid);
+        let is_stopped = || {
+            doors.look();
+            self.is_stopped()
+        };
+        let why = match holder.outlast(open, is_stopped)? {
+            Waited::Had(opened) => return Ok(Some(opened)),
+            Waited::Serves => "the process that was given up serves after all",
+            Waited::Stopped => "stopped before all disks were had back",
+        };
+        tracing::info!(pid, "{why}");
+        Ok(None)
+    }
+
+    /// Whether somebody has asked for an end.
+    fn is_stopped(&self) -> bool {
+        self.ends.try_recv().is_ok_and(|end| matches!(end, End::Asked))
+    }
+
     /// Lets go of everything, for the process that is to serve next; takes it back if that does
     /// not.
     fn hand_over(&self, mut handing: Handing, service: Service) -> Result<Again> {
@@ -324,8 +332,14 @@ impl Daemon<'_> {
         let seconds = output::rounded(begun.elapsed().as_secs_f64());
         tracing::info!(pid, seconds, "all is closed");
         carried.events = Some(self.events.all());
-        let is_stopped = || self.ends.try_recv().is_ok_and(|end| matches!(end, End::Asked));
-        match handing.release(&carried, is_stopped) {
+        let mut doors = Doors::of(&handing.sockets, &self.access, pid);
+        let is_stopped = || {
+            doors.look();
+            self.is_stopped()
+        };
+        let handed = handing.release(&carried, is_stopped);
+        drop(doors);
+        match handed {
             Handed::Over => {
                 manager::handed_over(pid);
                 tracing::info!(pid, "handed over");
@@ -340,10 +354,11 @@ impl Daemon<'_> {
                     name: target::Event::TakeOver.name(), pid, why,
                     "another process has not taken over: serving again"
                 );
-                let sockets = handing.sockets;
+                let (sockets, holder) = handing.give_up(&why);
                 carried.events = None;
                 let watchdog = manager::watchdog_time();
-                let entry = Entry { sockets, carried, watchdog, before: Before::default() };
+                let (before, holder) = (Before::default(), Some(holder));
+                let entry = Entry { sockets, carried, watchdog, before, holder };
                 Ok(Some(Box::new((draft, entry))))
             }
         }
@@ -408,117 +423,6 @@ fn captured((path, limit): &(PathBuf, u64)) -> Result<Capture> {
         tracing::warn!(file = %file.display(), reason = %end, "nothing more is captured");
     };
     Ok(Capture::create(path, *limit, tell)?)
-}
-
-/// What who listens to signals knows of the daemon.
-#[derive(Debug)]
-struct State {
-    is_opening: AtomicBool,
-    /// None there before it serves.
-    target: Mutex<Weak<Target>>,
-    configuration: Mutex<Weak<Configuration>>,
-    /// One that reads the file, and one that waits for it.
-    reloads: Arc<()>,
-}
-
-impl State {
-    fn is_configured_by(&self, configuration: &Arc<Configuration>) {
-        let mut known = self.configuration.lock().unwrap_or_else(PoisonError::into_inner);
-        *known = Arc::downgrade(configuration);
-    }
-
-    /// Has the file read again, which may take its time: the next signal is not to wait for it.
-    fn reload(&self, why: &'static str) {
-        let known = self.configuration.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(configuration) = known.upgrade() else {
-            tracing::warn!("{why}: ignored; nothing is served yet");
-            return;
-        };
-        // One that has not begun will read what is there by then.
-        if Arc::strong_count(&self.reloads) > RELOADS_MAX {
-            tracing::info!("{why}: the configuration is about to be read again already");
-            return;
-        }
-        tracing::info!("{why}: the configuration is read again");
-        let under_way = Arc::clone(&self.reloads);
-        thread::spawn(move || {
-            configuration::log(&configuration.reload(false, false));
-            drop(under_way);
-        });
-    }
-
-    /// Whether a disk is served whose unflushed writes are kept by a client of ours, and no kernel.
-    fn has_cached_elsewhere(&self) -> bool {
-        let target = self.target.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        let Some(target) = target else { return false };
-        let names = target.names();
-        let mut units = names.iter().flat_map(|name| target.units(name).unwrap_or_default());
-        units.any(|(_, unit)| {
-            let store = unit.store();
-            store.elsewhere().is_some() && store.geometry().volatile_cache
-        })
-    }
-}
-
-/// Listens to signals in a thread of its own: the first one that asks for an end is told, a second
-/// one ends the process. So does the first one while disks are being opened, which is so until
-/// somebody says that it is not, if that takes too long.
-fn listen(signals: Signals, tell: Sender<End>, log: &Log) -> Result<Arc<State>> {
-    let state = Arc::new(State {
-        is_opening: AtomicBool::new(true),
-        target: Mutex::default(),
-        configuration: Mutex::default(),
-        reloads: Arc::default(),
-    });
-    let (log, known) = (log.clone(), Arc::clone(&state));
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || heed(signals, &tell, &log, &known))
-        .context("cannot start a thread")?;
-    Ok(state)
-}
-
-fn heed(mut signals: Signals, tell: &Sender<End>, log: &Log, state: &Arc<State>) {
-    let Some(signal) = next_end(&mut signals, state) else { return };
-    let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
-    tracing::info!(signal = name, "asked to stop");
-    // Before the disks are let go.
-    let loses_caches = state.has_cached_elsewhere();
-    // Who stops for another reason does not want to know.
-    let _ = tell.send(End::Asked);
-    if state.is_opening.load(Ordering::SeqCst) {
-        let (log, state) = (log.clone(), Arc::clone(state));
-        thread::spawn(move || {
-            thread::sleep(OPENING_GRACE);
-            if state.is_opening.load(Ordering::SeqCst) {
-                tracing::warn!("stopped before all disks were open");
-                log.flush();
-                signal_hook::low_level::exit(0);
-            }
-        });
-    }
-    if next_end(&mut signals, state).is_some() {
-        let lost = if loses_caches { ", those of a cache of Ceph's client are lost" } else { "" };
-        tracing::warn!(
-            "second signal: leaving at once; unflushed writes rest with the kernel{lost}"
-        );
-        log.flush();
-        // Without hooks: threads go on that use what these take away.
-        signal_hook::low_level::exit(1);
-    }
-}
-
-/// The next signal that asks for an end.
-fn next_end(signals: &mut Signals, state: &State) -> Option<i32> {
-    signals.forever().find(|signal| {
-        let name = signal_hook::low_level::signal_name(*signal).unwrap_or("signal");
-        match *signal {
-            SIGHUP => state.reload("SIGHUP"),
-            signal if IGNORED.contains(&signal) => tracing::warn!("{name}: ignored"),
-            _ => {}
-        }
-        ENDS.contains(signal)
-    })
 }
 
 /// Who wanted the fastest engine hears why there is a slower one.

@@ -26,6 +26,7 @@ use super::gate::Closed;
 use super::sockets::Sockets;
 use super::talk::Talk;
 use super::talk::Unheard;
+use super::waiting::Holder;
 use crate::daemon::admin::has_data_in_memory;
 use crate::daemon::configuration::Configuration;
 use crate::daemon::manager;
@@ -189,8 +190,12 @@ pub(crate) fn carried(target: &Target, draft: &Draft) -> Carried {
 
 impl Handing {
     /// All disks are closed: waits until the next process serves them. `is_stopped`: somebody
-    /// wants this one to end.
-    pub(crate) fn release(&mut self, carried: &Carried, is_stopped: impl Fn() -> bool) -> Handed {
+    /// wants this one to end; it is asked now and then.
+    pub(crate) fn release(
+        &mut self,
+        carried: &Carried,
+        mut is_stopped: impl FnMut() -> bool,
+    ) -> Handed {
         if let Err(error) = self.talk.say(&Word::Released(carried.clone())) {
             return Handed::Back(anyhow!(error).context("it does not listen").to_string());
         }
@@ -211,6 +216,13 @@ impl Handing {
                 return Handed::Back(why);
             }
         }
+    }
+}
+
+impl Handing {
+    /// Nobody waits for the other process any more: the sockets, and what may have the disks.
+    pub(crate) fn give_up(self, why: &str) -> (Sockets, Holder) {
+        (self.sockets, Holder::given_up(self.talk, self.pid, why))
     }
 }
 
@@ -275,6 +287,7 @@ pub(crate) fn all_sockets(
 
 #[cfg(test)]
 mod tests {
+    use super::super::gate::Gate;
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -293,6 +306,28 @@ mod tests {
             }
         }
         panic!("it has no end");
+    }
+
+    fn handing() -> (Handing, Talk) {
+        let (one, other) = UnixStream::pair().expect("a pair");
+        let talk = Talk::over(one).expect("ours");
+        let closed = Gate::default().close(Duration::ZERO).expect("nobody is there");
+        let (sockets, version) = (Sockets::default(), "0.1.0".to_owned());
+        let handing = Handing { talk, sockets, version, pid: 7, _closed: closed };
+        (handing, Talk::over(other).expect("ours"))
+    }
+
+    #[test]
+    fn who_says_what_is_not_understood_is_given_up_and_told_so() {
+        let (mut handing, mut other) = handing();
+        other.say(&"farther than ever").expect("heard");
+        let handed = handing.release(&Carried::default(), || false);
+        let Handed::Back(why) = handed else { panic!("{handed:?}") };
+        let (_, holder) = handing.give_up(&why);
+        assert_eq!(holder.pid(), 7);
+        let word = |talk: &mut Talk| talk.hear::<Word>(SECOND * 10).expect("it is told");
+        assert!(matches!(word(&mut other), Word::Released(_)));
+        assert_eq!(word(&mut other), Word::Failed { message: why });
     }
 
     #[test]

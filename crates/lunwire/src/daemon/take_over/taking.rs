@@ -25,6 +25,7 @@ use target::Node;
 use super::sockets::Sockets;
 use super::talk::Talk;
 use super::talk::Unheard;
+use super::waiting::Holder;
 use crate::daemon::admin;
 use crate::daemon::periodic::Periodic;
 use crate::plan::Draft;
@@ -35,6 +36,9 @@ const OFFER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long it may take to close its disks: one of Ceph may wait for its cluster.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long a word of it may be on its way.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// How often this process says how far it is in the time that it may be silent.
 const WORDS_IN_SILENCE: u32 = 5;
@@ -48,6 +52,8 @@ pub(crate) struct Entry {
     pub(crate) watchdog: Option<Duration>,
     /// Who waits until this process serves.
     pub(crate) before: Before,
+    /// Who was to serve next, and may have some of the disks.
+    pub(crate) holder: Option<Holder>,
 }
 
 /// The process before.
@@ -71,6 +77,20 @@ impl Before {
         };
         self.telling = Some(Periodic::start("opening", silence / WORDS_IN_SILENCE, tell)?);
         Ok(())
+    }
+
+    /// Looks whether it still waits: all disks are open.
+    ///
+    /// # Errors
+    /// It does not, and wants them back. Where it has ended nobody does.
+    pub(crate) fn waits(&mut self) -> Result<()> {
+        let Some(talk) = &mut self.talk else { return Ok(()) };
+        match talk.hear(LOOK) {
+            Ok(Word::Failed { message }) => {
+                bail!("the process before waits no longer, and takes its disks back: {message}")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// This process serves.
@@ -178,7 +198,7 @@ fn take(draft: &mut Draft, path: &Path, stream: UnixStream) -> Result<Option<Ent
     let watchdog = offer.watchdog_us.map(Duration::from_micros);
     let silence = offer.silence_ms.map(Duration::from_millis);
     let before = Before { talk: Some(talk), silence, telling: None };
-    Ok(Some(Entry { sockets, carried, watchdog, before }))
+    Ok(Some(Entry { sockets, carried, watchdog, before, holder: None }))
 }
 
 /// Looks at the configuration once more, with what orders have changed.

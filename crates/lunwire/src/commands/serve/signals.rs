@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What signals have a daemon do.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::Weak;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use anyhow::Result;
+use signal_hook::consts::SIGALRM;
+use signal_hook::consts::SIGHUP;
+use signal_hook::consts::SIGINT;
+use signal_hook::consts::SIGTERM;
+use signal_hook::consts::SIGUSR1;
+use signal_hook::consts::SIGUSR2;
+use signal_hook::consts::SIGXFSZ;
+use signal_hook::iterator::Signals;
+use target::Target;
+
+use crate::daemon::admin::End;
+use crate::daemon::configuration;
+use crate::daemon::configuration::Configuration;
+use crate::daemon::log::Log;
+use crate::inherited;
+
+/// How long disks that are being opened get when the daemon is to stop: a cluster that does not
+/// answer holds up one for a minute.
+const OPENING_GRACE: Duration = Duration::from_secs(2);
+
+/// Reloads at a time that signals asked for: one reads the file, and one waits.
+const RELOADS_MAX: usize = 2;
+
+/// Signals that ask for an end.
+const ENDS: [i32; 2] = [SIGTERM, SIGINT];
+
+/// Signals that ask for something else: SIGHUP has the configuration read again.
+const ORDERS: [i32; 1] = [SIGHUP];
+
+/// Signals that would end a process without a flush, and that ask for what there is not. SIGXFSZ
+/// comes with a write beyond the limit of the process, which fails then.
+const IGNORED: [i32; 4] = [SIGUSR1, SIGUSR2, SIGALRM, SIGXFSZ];
+
+/// What who listens to signals knows of the daemon.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) is_opening: AtomicBool,
+    /// None there before it serves.
+    pub(super) target: Mutex<Weak<Target>>,
+    configuration: Mutex<Weak<Configuration>>,
+    /// One that reads the file, and one that waits for it.
+    reloads: Arc<()>,
+}
+
+impl State {
+    pub(super) fn is_configured_by(&self, configuration: &Arc<Configuration>) {
+        let mut known = self.configuration.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = Arc::downgrade(configuration);
+    }
+
+    /// Has the file read again, which may take its time: the next signal is not to wait for it.
+    pub(super) fn reload(&self, why: &'static str) {
+        let known = self.configuration.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(configuration) = known.upgrade() else {
+            tracing::warn!("{why}: ignored; nothing is served yet");
+            return;
+        };
+        // One that has not begun will read what is there by then.
+        if Arc::strong_count(&self.reloads) > RELOADS_MAX {
+            tracing::info!("{why}: the configuration is about to be read again already");
+            return;
+        }
+        tracing::info!("{why}: the configuration is read again");
+        let under_way = Arc::clone(&self.reloads);
+        thread::spawn(move || {
+            configuration::log(&configuration.reload(false, false));
+            drop(under_way);
+        });
+    }
+
+    /// Whether a disk is served whose unflushed writes are kept by a client of ours, and no kernel.
+    fn has_cached_elsewhere(&self) -> bool {
+        let target = self.target.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        let Some(target) = target else { return false };
+        let names = target.names();
+        let mut units = names.iter().flat_map(|name| target.units(name).unwrap_or_default());
+        units.any(|(_, unit)| {
+            let store = unit.store();
+            store.elsewhere().is_some() && store.geometry().volatile_cache
+        })
+    }
+}
+
+/// Listens to signals in a thread of its own: the first one that asks for an end is told, a second
+/// one ends the process. So does the first one while disks are being opened, which is so until
+/// somebody says that it is not, if that takes too long.
+pub(super) fn listen(tell: Sender<End>, log: &Log) -> Result<Arc<State>> {
+    let ends = inherited::not_ignored(&ENDS);
+    // Who is started by nohup keeps its configuration when the terminal is closed.
+    let orders = inherited::not_ignored(&ORDERS);
+    let signals =
+        Signals::new(ends.iter().chain(&orders).chain(&IGNORED)).context("cannot catch signals")?;
+    let state = Arc::new(State {
+        is_opening: AtomicBool::new(true),
+        target: Mutex::default(),
+        configuration: Mutex::default(),
+        reloads: Arc::default(),
+    });
+    let (log, known) = (log.clone(), Arc::clone(&state));
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || heed(signals, &tell, &log, &known))
+        .context("cannot start a thread")?;
+    Ok(state)
+}
+
+fn heed(mut signals: Signals, tell: &Sender<End>, log: &Log, state: &Arc<State>) {
+    let Some(signal) = next_end(&mut signals, state) else { return };
+    let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
+    tracing::info!(signal = name, "asked to stop");
+    // Before the disks are let go.
+    let loses_caches = state.has_cached_elsewhere();
+    // Who stops for another reason does not want to know.
+    let _ = tell.send(End::Asked);
+    if state.is_opening.load(Ordering::SeqCst) {
+        let (log, state) = (log.clone(), Arc::clone(state));
+        thread::spawn(move || {
+            thread::sleep(OPENING_GRACE);
+            if state.is_opening.load(Ordering::SeqCst) {
+                tracing::warn!("stopped before all disks were open");
+                log.flush();
+                signal_hook::low_level::exit(0);
+            }
+        });
+    }
+    if next_end(&mut signals, state).is_some() {
+        let lost = if loses_caches { ", those of a cache of Ceph's client are lost" } else { "" };
+        tracing::warn!(
+            "second signal: leaving at once; unflushed writes rest with the kernel{lost}"
+        );
+        log.flush();
+        // Without hooks: threads go on that use what these take away.
+        signal_hook::low_level::exit(1);
+    }
+}
+
+/// The next signal that asks for an end.
+fn next_end(signals: &mut Signals, state: &State) -> Option<i32> {
+    signals.forever().find(|signal| {
+        let name = signal_hook::low_level::signal_name(*signal).unwrap_or("signal");
+        match *signal {
+            SIGHUP => state.reload("SIGHUP"),
+            signal if IGNORED.contains(&signal) => tracing::warn!("{name}: ignored"),
+            _ => {}
+        }
+        ENDS.contains(signal)
+    })
+}
