@@ -166,3 +166,35 @@ pub struct CarriedReservations {
     /// What the unit gave for that, in hexadecimal digits.
     pub state: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words of versions that told less: a take-over from one of them, or by one, goes on.
+    #[test]
+    fn words_of_former_versions_are_understood() {
+        let offer = r#"{"protocol":1,"version":"0.1.0","pid":7,"state_dir":"/s",
+            "sockets":[{"kind":"portal","address":"127.0.0.1:3260"},
+            {"kind":"control","address":""}]}"#;
+        let offer: Offer = serde_json::from_str(offer).unwrap();
+        assert_eq!((offer.sockets.len(), offer.pid), (2, 7));
+        assert!(offer.added.is_empty() && offer.removed.is_empty() && offer.limits.is_empty());
+        assert_eq!((offer.watchdog_us, offer.silence_ms), (None, None));
+        let released = r#"{"word":"released","states":[],"reservations":[]}"#;
+        let Word::Released(carried) = serde_json::from_str(released).unwrap() else {
+            panic!("another word")
+        };
+        assert_eq!(carried, Carried::default());
+        let newer = r#"{"word":"released","states":[],"reservations":[],
+            "events":{"of":"another form"},"more":1}"#;
+        let Word::Released(carried) = serde_json::from_str(newer).unwrap() else {
+            panic!("another word")
+        };
+        assert_eq!(carried, Carried::default());
+        for word in ["take", "serving"] {
+            serde_json::from_str::<Word>(&format!("{{\"word\":\"{word}\"}}")).unwrap();
+        }
+        serde_json::from_str::<Word>("{\"word\":\"farther\"}").unwrap_err();
+    }
+}

@@ -7,6 +7,10 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::time::Duration;
+use std::time::Instant;
+
+/// So long a process may look at its configuration before an order goes before it.
+const HELD_MAX: Duration = Duration::from_secs(10);
 
 /// Open to orders, until it is closed.
 #[derive(Clone, Debug, Default)]
@@ -21,22 +25,49 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     orders: usize,
-    is_closed: bool,
+    closing: Option<Closing>,
+    /// Closings there were.
+    count: u64,
+}
+
+/// Who has closed it.
+#[derive(Clone, Copy, Debug)]
+struct Closing {
+    number: u64,
+    since: Instant,
+    /// What is there is being handed over.
+    is_final: bool,
+}
+
+impl State {
+    /// Opens it to an order, or to another process, where who has closed it takes his time.
+    fn is_open(&mut self) -> bool {
+        let held = self.closing.filter(|it| it.is_final || it.since.elapsed() < HELD_MAX);
+        self.closing = held;
+        held.is_none()
+    }
+
+    fn is_closed_by(&self, number: u64) -> bool {
+        self.closing.is_some_and(|it| it.number == number)
+    }
 }
 
 /// An order is carried out as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Pass(Gate);
 
-/// None is as long as this lives.
+/// None is as long as this lives, but for one that has waited for too long.
 #[derive(Debug)]
-pub(crate) struct Closed(Gate);
+pub(crate) struct Closed {
+    gate: Gate,
+    number: u64,
+}
 
 impl Gate {
     /// None: it is closed.
     pub(crate) fn enter(&self) -> Option<Pass> {
         let mut state = self.state();
-        if state.is_closed {
+        if !state.is_open() {
             return None;
         }
         state.orders += 1;
@@ -48,11 +79,13 @@ impl Gate {
     /// why it cannot be; it is open then.
     pub(super) fn close(&self, patience: Duration) -> Result<Closed, &'static str> {
         let mut state = self.state();
-        if state.is_closed {
+        if !state.is_open() {
             return Err("another process takes over already; try: lunwire status, in a moment");
         }
-        state.is_closed = true;
-        let closed = Closed(self.clone());
+        state.count += 1;
+        let (number, since) = (state.count, Instant::now());
+        state.closing = Some(Closing { number, since, is_final: false });
+        let closed = Closed { gate: self.clone(), number };
         let are_there = |state: &mut State| state.orders > 0;
         let waited = self.0.left.wait_timeout_while(state, patience, are_there);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -78,9 +111,26 @@ impl Drop for Pass {
     }
 }
 
+impl Closed {
+    /// What is there is handed over now: no order comes before that is done. The error: one has.
+    pub(super) fn is_final(&self) -> Result<(), &'static str> {
+        let mut state = self.gate.state();
+        match &mut state.closing {
+            Some(closing) if closing.number == self.number => {
+                closing.is_final = true;
+                Ok(())
+            }
+            _ => Err("an order came first, since it took its time; try: again"),
+        }
+    }
+}
+
 impl Drop for Closed {
     fn drop(&mut self) {
-        self.0.state().is_closed = false;
+        let mut state = self.gate.state();
+        if state.is_closed_by(self.number) {
+            state.closing = None;
+        }
     }
 }
 
@@ -100,6 +150,32 @@ mod tests {
         let closed = gate.close(Duration::ZERO).expect("nobody is there");
         assert!(gate.enter().is_none() && gate.close(Duration::ZERO).is_err());
         drop(closed);
+        assert!(gate.enter().is_some());
+    }
+
+    #[test]
+    fn who_takes_his_time_holds_up_no_order_for_long() {
+        let gate = Gate::default();
+        let grow_old = || {
+            let long_ago = Instant::now().checked_sub(HELD_MAX);
+            let mut state = gate.state();
+            let closing = state.closing.as_mut().expect("it is closed");
+            closing.since = long_ago.expect("the machine is up for longer");
+        };
+        let first = gate.close(Duration::ZERO).expect("nobody is there");
+        grow_old();
+        drop(gate.enter().expect("an order goes before it"));
+        assert!(first.is_final().is_err());
+        let second = gate.close(Duration::ZERO).expect("nobody is there");
+        drop(first);
+        assert!(gate.enter().is_none(), "it is closed by another one");
+        grow_old();
+        let third = gate.close(Duration::ZERO).expect("that one takes its time, too");
+        assert!(second.is_final().is_err());
+        assert_eq!(third.is_final(), Ok(()));
+        grow_old();
+        assert!(gate.enter().is_none() && gate.close(Duration::ZERO).is_err(), "it is handed over");
+        drop(third);
         assert!(gate.enter().is_some());
     }
 

@@ -97,7 +97,9 @@ pub(crate) fn offer(
     offer.sockets = offered;
     talk.say(&Reply::Offer(offer)).and_then(|()| talk.pass(&fds)).context("it does not listen")?;
     match talk.hear(TAKE_PATIENCE) {
-        Ok(Word::Take) => {}
+        Ok(Word::Take) => closed.is_final().map_err(anyhow::Error::msg).inspect_err(|error| {
+            let _ = talk.say(&Word::Failed { message: error.to_string() });
+        })?,
         Ok(Word::Failed { message }) => bail!("{message}"),
         Ok(_) => bail!("it is not understood"),
         Err(error) => return Err(error.into()),
@@ -315,6 +317,22 @@ mod tests {
         let (sockets, version) = (Sockets::default(), "0.1.0".to_owned());
         let handing = Handing { talk, sockets, version, pid: 7, _closed: closed };
         (handing, Talk::over(other).expect("ours"))
+    }
+
+    /// Former versions say no word between that they want the disks and that they serve.
+    #[test]
+    fn who_does_not_say_how_far_it_is_serves_all_the_same() {
+        let (mut handing, mut other) = handing();
+        let next = std::thread::spawn(move || {
+            let released = other.hear::<Word>(SECOND * 10).expect("it is told");
+            std::thread::sleep(LOOK * 3);
+            other.say(&Word::Serving).expect("heard");
+            released
+        });
+        let handed = handing.release(&Carried::default(), || false);
+        assert!(matches!(handed, Handed::Over), "{handed:?}");
+        let released = next.join().expect("it serves");
+        assert_eq!(released, Word::Released(Carried::default()));
     }
 
     #[test]
