@@ -11,6 +11,7 @@ use anyhow::Result;
 use anyhow::bail;
 use control::admin::OfferedSocket;
 use control::admin::SocketKind;
+use http::Listener;
 
 /// By their addresses in the configuration, which has port 0 for any port.
 #[derive(Debug, Default)]
@@ -105,7 +106,11 @@ impl Sockets {
             (Some(address), Some((known, fd))) if known == address || is_at(&fd, address) => {
                 Some((address, fd))
             }
-            (Some(address), _) => Some(listen(address).context("--http (http)")?),
+            (Some(address), _) => {
+                // As at a first start: all of IPv6 is all of IPv4, too.
+                let listener = Listener::bind(address).context("--http (http)")?;
+                Some((address, listener.socket()?))
+            }
         };
         Ok(Self { portals: taken, http, control })
     }
@@ -156,5 +161,19 @@ mod tests {
         assert!(sockets.http.is_some_and(|(address, _)| address == third));
         let error = Sockets::default().for_configuration(&[other], None);
         assert!(error.expect_err("somebody is there").to_string().contains("cannot listen"));
+    }
+
+    #[test]
+    fn http_is_listened_at_as_at_a_first_start() {
+        let Ok(all) = "[::]:0".parse::<SocketAddr>() else { panic!("it is an address") };
+        let Ok(first) = Listener::bind(all).map(|listener| listener.socket()) else { return };
+        let sockets = Sockets::default().for_configuration(&[], Some(all)).expect("a port");
+        let (_, taken) = sockets.http.expect("it is listened at");
+        let is_alone = |socket: &OwnedFd| rustix::net::sockopt::ipv6_v6only(socket).expect("IPv6");
+        assert_eq!(is_alone(&taken), is_alone(&first.expect("a socket")));
+        let (other, _there) = socket();
+        let error = Sockets::default().for_configuration(&[], Some(other));
+        let said = format!("{:#}", error.expect_err("somebody is there"));
+        assert!(said.contains("--http") && said.contains("cannot listen"), "{said}");
     }
 }
