@@ -42,12 +42,12 @@ pub struct TlsFiles {
 #[non_exhaustive]
 pub enum TlsError {
     /// A file cannot be read, or has not what it should have.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {}", path.display(), told(wrong))]
     File {
         /// Which.
         path: PathBuf,
-        /// What is wrong.
-        source: pem::Error,
+        /// What is wrong. No source: its text has bytes of the file.
+        wrong: pem::Error,
     },
     /// No certificate is in there.
     #[error("{}: there is no certificate in it", .0.display())]
@@ -117,7 +117,7 @@ impl Tls {
         let TlsFiles { certificate, key: key_path, authority } = files;
         let chain = certificates(certificate)?;
         let key = PrivateKeyDer::from_pem_file(key_path)
-            .map_err(|source| TlsError::File { path: key_path.clone(), source })?;
+            .map_err(|wrong| TlsError::File { path: key_path.clone(), wrong })?;
         let unfit = |source| TlsError::Unfit { path: certificate.clone(), source };
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -165,10 +165,24 @@ fn is_old(error: &rustls::Error) -> bool {
     version(&*other.0)
 }
 
+/// What is wrong with a file of PEM, without what stands in it.
+fn told(error: &pem::Error) -> String {
+    match error {
+        pem::Error::IllegalSectionStart { .. } => {
+            "a line that begins with -----BEGIN does not end with -----".into()
+        }
+        pem::Error::MissingSectionEnd { .. } => "a part of it has no -----END".into(),
+        pem::Error::Base64Decode(_) => {
+            "what stands between -----BEGIN and -----END is no base64".into()
+        }
+        other => other.to_string(),
+    }
+}
+
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect)
-        .map_err(|source| TlsError::File { path: path.to_owned(), source })?;
+        .map_err(|wrong| TlsError::File { path: path.to_owned(), wrong })?;
     match certificates.is_empty() {
         true => Err(TlsError::Empty(path.to_owned())),
         false => Ok(certificates),

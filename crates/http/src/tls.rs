@@ -55,12 +55,12 @@ pub struct TlsFiles {
 #[non_exhaustive]
 pub enum TlsError {
     /// A file has not what it should have.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {}", path.display(), told(wrong))]
     File {
         /// Which.
         path: PathBuf,
-        /// What is wrong.
-        source: pem::Error,
+        /// What is wrong. No source: its text has bytes of the file.
+        wrong: pem::Error,
     },
     /// It is no file.
     #[error("{}: it is no file", .0.display())]
@@ -206,6 +206,20 @@ impl fmt::Debug for Tls {
     }
 }
 
+/// What is wrong with a file of PEM, without what stands in it.
+fn told(error: &pem::Error) -> String {
+    match error {
+        pem::Error::IllegalSectionStart { .. } => {
+            "a line that begins with -----BEGIN does not end with -----".into()
+        }
+        pem::Error::MissingSectionEnd { .. } => "a part of it has no -----END".into(),
+        pem::Error::Base64Decode(_) => {
+            "what stands between -----BEGIN and -----END is no base64".into()
+        }
+        other => other.to_string(),
+    }
+}
+
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     // Who opens a pipe may wait for ever.
     if std::fs::metadata(path).is_ok_and(|facts| !facts.is_file()) {
@@ -213,7 +227,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     }
     CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect)
-        .map_err(|source| TlsError::File { path: path.to_owned(), source })
+        .map_err(|wrong| TlsError::File { path: path.to_owned(), wrong })
 }
 
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
@@ -224,5 +238,5 @@ fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
         Err(Unkept::Open(mode)) => return Err(TlsError::Open { path, mode }),
         Err(Unkept::Long) => return Err(TlsError::Long(path)),
     };
-    PrivateKeyDer::from_pem_slice(&text).map_err(|source| TlsError::File { path, source })
+    PrivateKeyDer::from_pem_slice(&text).map_err(|wrong| TlsError::File { path, wrong })
 }

@@ -245,6 +245,9 @@ fn a_handshake_of_tls_has_an_end() {
 fn what_is_no_certificate_is_said() {
     let good = TlsFiles::of_server(folder());
     let lacks = folder().join("none.pem");
+    let place = tempfile::tempdir().unwrap();
+    let broken = place.path().join("broken.pem");
+    std::fs::write(&broken, "-----BEGIN X\u{1b}-----\nAAAA\n").unwrap();
     let key = good.key.clone();
     for (files, words) in [
         (TlsFiles { certificate: lacks.clone(), ..good.clone() }, "none.pem"),
@@ -255,9 +258,13 @@ fn what_is_no_certificate_is_said() {
             "client-key.pem is not the key of the certificate in",
         ),
         (TlsFiles { certificate: folder().join("old-cert.pem"), ..good.clone() }, "version 1"),
+        (TlsFiles { key: broken.clone(), ..good.clone() }, "a part of it has no -----END"),
+        (TlsFiles { certificate: broken, ..good.clone() }, "a part of it has no -----END"),
         (TlsFiles { authority: Some(key), ..good }, "no certificate"),
     ] {
         let error = Tls::load(&files).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
+        let is_of_file = matches!(error, lunwire_attach::TlsError::File { .. });
+        assert!(!is_of_file || std::error::Error::source(&error).is_none(), "{error:?}");
     }
 }

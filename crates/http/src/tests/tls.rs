@@ -287,6 +287,20 @@ fn files_that_are_wrong_are_named() {
     assert!(said(CERTIFICATE, "").0.starts_with("/key: "));
     assert!(said(CERTIFICATE, CERTIFICATE).0.starts_with("/key: "), "there is no key in it");
     assert!(said(&CERTIFICATE[..CERTIFICATE.len() / 2], KEY).0.starts_with("/cert: "));
+    let broken = "-----BEGIN CERT\u{1b}[2J\u{e9}\nAAAA\n";
+    for (text, why) in [
+        (broken.to_owned(), "a line that begins with -----BEGIN does not end with -----"),
+        ("-----BEGIN X\u{1b}-----\nAAAA\n".to_owned(), "a part of it has no -----END"),
+        (KEY.replace('M', "!"), "what stands between -----BEGIN and -----END is no base64"),
+    ] {
+        let (of_certificate, first) = said(&text.replace("PRIVATE KEY", "CERTIFICATE"), KEY);
+        let (of_key, second) = said(CERTIFICATE, &text);
+        for error in [first, second] {
+            assert!(std::error::Error::source(&error).is_none(), "it has what is in the file");
+        }
+        assert_eq!(of_certificate, format!("/cert: {why}"));
+        assert_eq!(of_key, format!("/key: {why}"));
+    }
     let (old, _) = said(OLD, KEY);
     assert!(old.contains("X.509 version 3"), "{old}");
     assert!(said(CERTIFICATE, &"#".repeat(65 << 10)).0.contains("more than 65536 bytes"));

@@ -67,6 +67,12 @@ fn portals(target: &Discovered, here: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn what_is_not_seen_is_shown() {
+        let target = Discovered { name: "iqn.2026-01.com.example:a".into(), addresses: Vec::new() };
+        assert_eq!(portals(&target, "a\u{2800}\u{1b}"), ["a\\u{2800}\\u{1b}"]);
+    }
+
     /// Covers: DIS-10.
     #[test]
     fn a_target_without_address_is_where_we_asked() {
