@@ -212,6 +212,32 @@ fn who_begins_and_goes_on_no_further_is_let_go_while_others_are_served() {
     assert!(begun.elapsed() < LONG / 2, "{:?}", begun.elapsed());
 }
 
+/// The handshake of somebody else goes on while all places are taken again and again.
+#[test]
+fn handshakes_that_stop_half_way_push_out_those_of_their_own_address() {
+    let (http, _, _file) = public();
+    let mut slow = secure(&http, &[]);
+    let to = SocketAddr::new([127, 0, 0, 1].into(), http.address().port());
+    let held: Vec<_> = (0..3 * LIMITS.connections).map(|_| from("127.0.0.2", to)).collect();
+    // All of them have come then.
+    assert_eq!(status(&said_by(&http, "/healthz", "")), 200);
+    let said = ask(&mut slow, "GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n");
+    assert_eq!(status(&said), 200);
+    drop(held);
+}
+
+/// A connection from that address of this machine.
+fn from(address: &str, to: SocketAddr) -> TcpStream {
+    use rustix::net;
+    let socket = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).unwrap();
+    net::bind(&socket, &SocketAddr::new(address.parse().unwrap(), 0)).unwrap();
+    net::connect(&socket, &to).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream.write_all(b"\x16\x03\x01").unwrap();
+    stream
+}
+
 #[test]
 fn who_has_shown_a_token_keeps_his_connection_before_strangers() {
     let (http, _, _file) = public();
