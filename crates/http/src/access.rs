@@ -5,6 +5,8 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 
 use hyper::Request;
 use hyper::StatusCode;
@@ -16,6 +18,7 @@ use crate::HttpError;
 use crate::orders::Refusal;
 use crate::tls::Tls;
 use crate::tokens::Right;
+use crate::tokens::Shown;
 use crate::tokens::Tokens;
 
 /// What lets people in.
@@ -48,6 +51,34 @@ pub(crate) struct Gate {
     access: Access,
     /// Others than this machine reach it.
     is_public: bool,
+    denied: [AtomicU64; Denied::ALL.len()],
+}
+
+/// Why a token does not let somebody do what he wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// He has shown none.
+    Missing,
+    /// There is no such token.
+    Unknown,
+    /// It is for less.
+    Right,
+    /// The file of tokens cannot be read.
+    Unread,
+}
+
+impl Denied {
+    pub(crate) const ALL: [Self; 4] = [Self::Missing, Self::Unknown, Self::Right, Self::Unread];
+
+    /// As the metrics have it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "no token",
+            Self::Unknown => "unknown token",
+            Self::Right => "token for less",
+            Self::Unread => "tokens unreadable",
+        }
+    }
 }
 
 impl Gate {
@@ -55,7 +86,24 @@ impl Gate {
     /// See [`Access::check`].
     pub(crate) fn of(access: Access, address: SocketAddr) -> Result<Self, HttpError> {
         access.check(address)?;
-        Ok(Self { access, is_public: !address.ip().is_loopback() })
+        let is_public = !address.ip().is_loopback();
+        Ok(Self { access, is_public, denied: Default::default() })
+    }
+
+    /// Somebody is refused, and counted if it is for want of a token.
+    pub(crate) fn count(&self, refusal: &Refusal) {
+        let counter = refusal.denied.and_then(|denied| self.denied.get(denied as usize));
+        if let Some(counter) = counter {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How often, by reason.
+    pub(crate) fn denied(&self) -> [(Denied, u64); Denied::ALL.len()] {
+        Denied::ALL.map(|denied| {
+            let counter = self.denied.get(denied as usize);
+            (denied, counter.map_or(0, |counter| counter.load(Ordering::Relaxed)))
+        })
     }
 
     pub(crate) const fn tls(&self) -> Option<&Tls> {
@@ -108,7 +156,7 @@ impl Gate {
         match (self.is_public, self.tokens()) {
             (false, _) => Ok(Reader::Anybody),
             (true, Some(tokens)) => {
-                expect_right(Right::Read, tokens, request).map(|()| Reader::Known)
+                expect_right(Right::Read, tokens, request).map(|_| Reader::Known)
             }
             (true, None) => Err(Refusal::new(StatusCode::FORBIDDEN, "there are no tokens")),
         }
@@ -131,7 +179,7 @@ pub(crate) struct Pass {
 impl Pass {
     /// Whether it still lets somebody read.
     pub(crate) fn holds(&self) -> bool {
-        matches!(self.tokens.right_of(&self.shown), Ok(Some(right)) if right >= Right::Read)
+        matches!(self.tokens.right_of(&self.shown), Ok(Some(it)) if it.right >= Right::Read)
     }
 }
 
@@ -151,27 +199,34 @@ pub(crate) enum Reader {
     Known,
 }
 
-/// Whether a request shows a token with this right, or with more.
+/// Which token a request shows, if that has this right, or more.
 pub(crate) fn expect_right<B>(
     wanted: Right,
     tokens: &Tokens,
     request: &Request<B>,
-) -> Result<(), Refusal> {
+) -> Result<Shown, Refusal> {
+    let denied = |denied, status, why: String| Refusal::new(status, why).denied(denied);
     let missing = || {
         let what = wanted.name();
         let why = format!(
             "a token with the right to {what} is missing; try: Authorization: Bearer TOKEN"
         );
-        Refusal::new(StatusCode::UNAUTHORIZED, why)
+        denied(Denied::Missing, StatusCode::UNAUTHORIZED, why)
     };
     match tokens.right_of(shown(request).ok_or_else(missing)?) {
-        Ok(Some(right)) if right >= wanted => Ok(()),
+        Ok(Some(shown)) if shown.right >= wanted => Ok(shown),
         Ok(Some(_)) => {
-            let why = "the token lets its owner read, and not change";
-            Err(Refusal::new(StatusCode::FORBIDDEN, why))
+            let why = "the token lets its owner read, and not change".to_owned();
+            Err(denied(Denied::Right, StatusCode::FORBIDDEN, why))
         }
-        Ok(None) => Err(Refusal::new(StatusCode::UNAUTHORIZED, "there is no such token")),
-        Err(error) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
+        Ok(None) => {
+            let why = "there is no such token".to_owned();
+            Err(denied(Denied::Unknown, StatusCode::UNAUTHORIZED, why))
+        }
+        Err(error) => {
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            Err(denied(Denied::Unread, status, error.to_string()))
+        }
     }
 }
 

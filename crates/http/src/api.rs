@@ -6,6 +6,7 @@
 mod tests;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -36,6 +37,19 @@ pub(crate) const DESCRIPTION: &str = include_str!("../../../docs/openapi.json");
 pub trait Desk: Send + Sync + 'static {
     /// The answer, which may take a while.
     fn answer(&self, request: &Request) -> Reply;
+
+    /// What became of an order of `giver`, which may take a while.
+    fn order(&self, order: &Request, giver: &Giver) -> Reply;
+}
+
+/// Who gives an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Giver {
+    /// From where.
+    pub peer: Option<SocketAddr>,
+    /// With which token: its right and its line in the file, and nothing of it.
+    pub token: String,
 }
 
 // All that a daemon has is behind it, and nobody wants that written down.
@@ -193,10 +207,15 @@ impl Answers {
     }
 
     /// Has an order carried out whose turn it is. It is, too, when who gave it has gone meanwhile.
-    pub(crate) async fn order(&self, turn: Turn, order: Request, desk: Arc<dyn Desk>) -> Told {
+    pub(crate) async fn order(
+        &self,
+        turn: Turn,
+        (order, giver): (Request, Giver),
+        desk: Arc<dyn Desk>,
+    ) -> Told {
         let changed = Arc::clone(&self.changed);
         let done = task::spawn_blocking(move || {
-            let told = Told::of(&desk.answer(&order));
+            let told = Told::of(&desk.order(&order, &giver));
             *changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             drop(turn);
             told

@@ -38,6 +38,7 @@ mod tokens;
 
 pub use access::Access;
 pub use api::Desk;
+pub use api::Giver;
 pub use port::Http;
 pub use port::HttpError;
 pub use port::Listener;

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::OnceLock;
 use std::sync::PoisonError;
 use std::time::Instant;
+use std::time::UNIX_EPOCH;
 
 use control::admin::Events;
 use control::admin::Reply;
@@ -19,9 +20,11 @@ use target::TargetSnapshot;
 use tokio::task;
 
 use crate::Desk;
+use crate::access::Denied;
 use crate::access::Gate;
 use crate::access::Pass;
 use crate::api::Answers;
+use crate::api::Giver;
 use crate::api::Resource;
 use crate::api::Told;
 use crate::health::OPENING;
@@ -34,6 +37,7 @@ use crate::streams::Place;
 use crate::streams::Said;
 use crate::streams::Streams;
 use crate::streams::Wanted;
+use crate::tls::Tls;
 
 /// Looks at the daemon, one at a time.
 #[derive(Debug)]
@@ -68,7 +72,17 @@ enum Stage {
 pub(crate) struct Look {
     pub(crate) about: About,
     pub(crate) seen: Seen,
+    pub(crate) port: Port,
     pages: [OnceLock<Option<Bytes>>; 2],
+}
+
+/// What there is to tell of the port for HTTP itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Port {
+    /// When its certificate ends, in seconds since 1970.
+    pub(crate) certificate_end: Option<u64>,
+    /// Those who were refused for want of a token; None: nobody has one.
+    pub(crate) denied: Option<[(Denied, u64); Denied::ALL.len()]>,
 }
 
 #[derive(Debug)]
@@ -155,13 +169,13 @@ impl Looks {
     }
 
     /// What became of an order.
-    pub(crate) async fn order(&self, order: Request) -> Told {
+    pub(crate) async fn order(&self, order: Request, giver: Giver) -> Told {
         // The daemon may begin to stop while it waits.
         let turn = self.answers.turn().await;
         match self.stage() {
             Stage::Opening => Told::nobody(OPENING),
             Stage::Stopping => Told::nobody(STOPPING),
-            Stage::Serving(_, desk) => self.answers.order(turn, order, desk).await,
+            Stage::Serving(_, desk) => self.answers.order(turn, (order, giver), desk).await,
         }
     }
 
@@ -199,7 +213,11 @@ impl Looks {
     }
 
     pub(crate) fn look(&self, seen: Seen) -> Look {
-        Look { about: self.about, seen, pages: Default::default() }
+        let end = self.gate.tls().and_then(Tls::end);
+        let end = end.and_then(|end| end.duration_since(UNIX_EPOCH).ok());
+        let denied = self.gate.tokens().map(|_| self.gate.denied());
+        let port = Port { certificate_end: end.map(|end| end.as_secs()), denied };
+        Look { about: self.about, seen, port, pages: Default::default() }
     }
 }
 

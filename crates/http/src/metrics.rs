@@ -81,6 +81,8 @@ mod tests {
         let mut all = Vec::new();
         all.extend(super::daemon::BUILD.families());
         all.extend(super::daemon::READY.families());
+        all.extend(super::daemon::CERTIFICATE.families());
+        all.extend(super::daemon::DENIED.families());
         all.extend(super::daemon::ALL.families());
         all.extend(super::daemon::LEFT_OUT.families());
         all.extend(super::reactors::ANSWERS.families());

@@ -18,7 +18,10 @@ use hyper::header;
 use store::spec::Spec;
 use tokio::time;
 
+use crate::access::Denied;
 use crate::access::expect_right;
+use crate::api::Giver;
+use crate::connections::Peer;
 use crate::limits::HEAD_WAIT;
 use crate::looks::Looks;
 use crate::tokens::Right;
@@ -33,11 +36,17 @@ const JSON: &[u8] = b"application/json";
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) why: String,
+    /// It was for want of a token.
+    pub(crate) denied: Option<Denied>,
 }
 
 impl Refusal {
     pub(crate) fn new(status: StatusCode, why: impl Into<String>) -> Self {
-        Self { status, why: why.into() }
+        Self { status, why: why.into(), denied: None }
+    }
+
+    pub(crate) fn denied(self, by: Denied) -> Self {
+        Self { denied: Some(by), ..self }
     }
 
     /// As the control socket would say it.
@@ -46,8 +55,8 @@ impl Refusal {
     }
 }
 
-/// The order in a request, of somebody who may give it.
-pub(crate) async fn of<B>(looks: &Looks, request: Request<B>) -> Result<Order, Refusal>
+/// The order in a request, and who gives it, who may.
+pub(crate) async fn of<B>(looks: &Looks, request: Request<B>) -> Result<(Order, Giver), Refusal>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -64,7 +73,9 @@ where
                    try: lunwire serve --http-token-file FILE";
         return Err(Refusal::new(StatusCode::FORBIDDEN, why));
     };
-    expect_right(Right::Change, tokens, &request)?;
+    let token = expect_right(Right::Change, tokens, &request)?.to_string();
+    let peer = request.extensions().get::<Peer>().map(|Peer(address)| *address);
+    let giver = Giver { peer, token };
     // A form of another site has other types, and asks nobody before it is sent.
     let kind = request.headers().get(header::CONTENT_TYPE).map(|kind| kind.as_bytes());
     let kind = kind.and_then(|kind| kind.split(|byte| *byte == b';').next());
@@ -86,7 +97,7 @@ where
     let order = Order::of_line(&body)
         .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, format!("no order: {error}")))?;
     if is_for_all(&order) {
-        return Ok(order);
+        return Ok((order, giver));
     }
     let why = match order {
         Order::AddLun { .. } => {

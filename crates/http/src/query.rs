@@ -42,5 +42,5 @@ pub(crate) fn wanted(query: Option<&str>) -> Result<Wanted, Refusal> {
 fn refusal(query: &str, right: &str) -> Refusal {
     let shown: String = query.chars().take(SHOWN_MAX).collect();
     let why = format!("?{shown} is not understood: {right}");
-    Refusal { status: StatusCode::BAD_REQUEST, why }
+    Refusal::new(StatusCode::BAD_REQUEST, why)
 }

@@ -12,6 +12,7 @@ use hyper::body::Bytes;
 use hyper::header;
 use hyper::header::HeaderValue;
 
+use crate::access::Denied;
 use crate::access::Reader;
 use crate::api;
 use crate::api::How;
@@ -108,12 +109,15 @@ where
             Err(refusal) => Err(refusal),
         };
         return match order {
-            Ok(order) => {
-                let mut answer = told(looks.order(order).await);
+            Ok((order, giver)) => {
+                let mut answer = told(looks.order(order, giver).await);
                 answer.extensions_mut().insert(Standing::Known);
                 answer
             }
-            Err(refusal) => refused(refusal),
+            Err(refusal) => {
+                gate.count(&refusal);
+                refused(refusal)
+            }
         };
     }
     let Some(page) = Page::at(path) else {
@@ -126,8 +130,14 @@ where
         return refused;
     }
     let reader = gate.reader(&request);
-    if let (Err(refusal), false) = (&reader, page.is_for_all()) {
-        return refused(refusal.clone());
+    if let Err(refusal) = &reader {
+        // Who shows none to a page that is for all asks for no more than that.
+        if !page.is_for_all() || refusal.denied != Some(Denied::Missing) {
+            gate.count(refusal);
+        }
+        if !page.is_for_all() {
+            return refused(refusal.clone());
+        }
     }
     let mut answer = answer_of(page, looks, &request, reader.is_ok()).await;
     if let Ok(Reader::Known) = reader {

@@ -22,6 +22,7 @@ use target::Target;
 
 use crate::Access;
 use crate::Desk;
+use crate::Giver;
 use crate::Http;
 use crate::Listener;
 use crate::Tokens;
@@ -55,6 +56,7 @@ pub(crate) fn target() -> Target {
 #[derive(Debug, Default)]
 pub(crate) struct Clerk {
     asked: Mutex<Vec<Request>>,
+    givers: Mutex<Vec<Giver>>,
     takes: Duration,
     /// Says so much.
     says: usize,
@@ -81,6 +83,11 @@ impl Desk for Clerk {
             }
             _ => Reply::Done,
         }
+    }
+
+    fn order(&self, order: &Request, giver: &Giver) -> Reply {
+        self.givers.lock().unwrap().push(giver.clone());
+        self.answer(order)
     }
 }
 

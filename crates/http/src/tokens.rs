@@ -2,11 +2,13 @@
 //! Tokens: who has one may do what the file says of it. The file is read whenever somebody shows a
 //! token, so that a line that goes is good for nothing at once.
 
+use std::fmt;
 use std::io;
 use std::path::Path;
 use std::path::PathBuf;
 
 use subtle::Choice;
+use subtle::ConditionallySelectable;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
@@ -36,7 +38,7 @@ pub enum TokensError {
     #[error("line {line} of the file of tokens: {why}")]
     Line {
         /// From 1.
-        line: usize,
+        line: u32,
         /// What is right.
         why: &'static str,
     },
@@ -57,6 +59,20 @@ impl Right {
             Self::Read => "read",
             Self::Change => "change",
         }
+    }
+}
+
+/// Which token it is: what it lets its owner do, and where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) right: Right,
+    /// From 1.
+    pub(crate) line: u32,
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, line {}", self.right.name(), self.line)
     }
 }
 
@@ -81,21 +97,23 @@ impl Tokens {
     }
 
     /// What `given` lets its owner do; None: it is no token.
-    pub(crate) fn right_of(&self, given: &[u8]) -> Result<Option<Right>, TokensError> {
+    pub(crate) fn right_of(&self, given: &[u8]) -> Result<Option<Shown>, TokensError> {
         let text = self.read()?;
-        let (mut reads, mut changes) = (Choice::from(0), Choice::from(0));
+        let (mut reads, mut changes) = ((Choice::from(0), 0), (Choice::from(0), 0));
         // All are compared, whichever it is.
         for line in lines(&text) {
-            let (right, token) = line?;
+            let (right, token, line) = line?;
             let is_it = token.ct_eq(given);
-            match right {
-                Right::Read => reads |= is_it,
-                Right::Change => changes |= is_it,
-            }
+            let (known, at) = match right {
+                Right::Read => &mut reads,
+                Right::Change => &mut changes,
+            };
+            *known |= is_it;
+            at.conditional_assign(&line, is_it);
         }
-        Ok(match (bool::from(changes), bool::from(reads)) {
-            (true, _) => Some(Right::Change),
-            (false, true) => Some(Right::Read),
+        Ok(match (bool::from(changes.0), bool::from(reads.0)) {
+            (true, _) => Some(Shown { right: Right::Change, line: changes.1 }),
+            (false, true) => Some(Shown { right: Right::Read, line: reads.1 }),
             (false, false) => None,
         })
     }
@@ -110,10 +128,13 @@ impl Tokens {
 }
 
 /// What each line lets whom do; empty ones and those that begin with `#` are none.
-fn lines(text: &[u8]) -> impl Iterator<Item = Result<(Right, &[u8]), TokensError>> {
+fn lines(text: &[u8]) -> impl Iterator<Item = Result<(Right, &[u8], u32), TokensError>> {
     let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).zip(1..);
     let lines = lines.filter(|(text, _)| !text.is_empty() && !text.starts_with(b"#"));
-    lines.map(|(text, line)| parsed(text).map_err(|why| TokensError::Line { line, why }))
+    lines.map(|(text, line)| match parsed(text) {
+        Ok((right, token)) => Ok((right, token, line)),
+        Err(why) => Err(TokensError::Line { line, why }),
+    })
 }
 
 fn parsed(line: &[u8]) -> Result<(Right, &[u8]), &'static str> {
@@ -159,7 +180,10 @@ pub(crate) mod tests {
         let text = format!("# for scripts\n\n change  {CHANGE} \r\nread\t{READ}\n");
         let file = file(&text, 0o600);
         let tokens = Tokens::of(file.path()).unwrap();
-        let right = |given: &str| tokens.right_of(given.as_bytes()).unwrap();
+        let shown = |given: &str| tokens.right_of(given.as_bytes()).unwrap();
+        let right = |given: &str| shown(given).map(|shown| shown.right);
+        assert_eq!(shown(CHANGE).unwrap().to_string(), "change, line 3");
+        assert_eq!(shown(READ).unwrap().to_string(), "read, line 4");
         assert_eq!(right(CHANGE), Some(Right::Change));
         assert_eq!(right(READ), Some(Right::Read));
         for none in ["", &CHANGE[1..], &CHANGE.to_uppercase(), &format!("{CHANGE}0"), "#", "change"]

@@ -9,6 +9,7 @@ use super::luns;
 use super::sessions;
 use super::table::Column;
 use super::table::Family;
+use super::table::In;
 use super::table::Table;
 use super::table::Value;
 use super::table::number;
@@ -58,6 +59,31 @@ pub(super) const LEFT_OUT: Table<usize> = Table {
     )],
 };
 
+/// Of the port itself.
+pub(super) const CERTIFICATE: Table<u64> = Table {
+    labels: &[],
+    columns: &[Column::new(
+        Family::gauge(
+            "lunwire_http_certificate_expiry_timestamp",
+            Some(In::Seconds),
+            "When the certificate that HTTP shows ends, in seconds since 1970",
+        ),
+        |end| number(*end),
+    )],
+};
+
+pub(super) const DENIED: Table<u64> = Table {
+    labels: &["reason"],
+    columns: &[Column::new(
+        Family::counter(
+            "lunwire_http_denied",
+            None,
+            "Requests over HTTP that were refused for want of a token that is good for them",
+        ),
+        |count| number(*count),
+    )],
+};
+
 pub(super) fn encode(look: &Look, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let about = match &look.seen {
         Seen::Serving(serving) => [serving.engine, serving.mode, serving.crc32c],
@@ -66,6 +92,11 @@ pub(super) fn encode(look: &Look, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
     let about = [look.about.version].into_iter().chain(about).map(str::to_owned).collect();
     BUILD.encode(encoder, &[(about, ())])?;
     READY.encode(encoder, &[(Vec::new(), look.readiness().is_well)])?;
+    let end = look.port.certificate_end.map(|end| (Vec::new(), end));
+    CERTIFICATE.encode(encoder, end.as_slice())?;
+    let denied = look.port.denied.iter().flatten();
+    let denied: Vec<_> = denied.map(|(by, count)| (vec![by.name().to_owned()], *count)).collect();
+    DENIED.encode(encoder, &denied)?;
     let Seen::Serving(serving) = &look.seen else { return Ok(()) };
     ALL.encode(encoder, &[(Vec::new(), &**serving)])?;
     let left_out = [

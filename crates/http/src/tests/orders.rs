@@ -88,6 +88,19 @@ fn who_has_a_token_for_that_may_change_something() {
     let (status, said) = order(&http, &good, DROP);
     assert!(status == 503 && said.contains("chmod 600"), "{said}");
     assert!(clerk.asked.lock().unwrap().is_empty(), "none was carried out");
+    let givers = std::mem::take(&mut *clerk.givers.lock().unwrap());
+    assert_eq!(givers.len(), 4);
+    for giver in givers {
+        assert!(giver.peer.is_some_and(|peer| peer.ip().is_loopback()), "{giver:?}");
+        assert_eq!(giver.token, "change, line 1");
+    }
+    let page = get(&http, "/metrics").1;
+    for (reason, count) in
+        [("no token", 4), ("unknown token", 1), ("token for less", 2), ("tokens unreadable", 1)]
+    {
+        let line = format!("\nlunwire_http_denied_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(page.contains(&line), "{line}{page}");
+    }
     target.stop(Duration::ZERO).unwrap();
 }
 

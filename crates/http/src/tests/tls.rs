@@ -239,6 +239,30 @@ fn from(address: &str, to: SocketAddr) -> TcpStream {
 }
 
 #[test]
+fn who_shows_a_wrong_token_or_none_is_counted_where_it_matters() {
+    let (http, tls, _file) = public();
+    for path in ["/healthz", "/"] {
+        assert_ne!(status(&said_by(&http, path, "")), 401);
+    }
+    assert_eq!(status(&said_by(&http, "/metrics", "")), 401);
+    assert_eq!(status(&said_by(&http, "/api/v1/status", &bearer(&READ.to_uppercase()))), 401);
+    said_by(&http, "/readyz", &bearer(&READ.to_uppercase()));
+    let page = said_by(&http, "/metrics", &bearer(READ));
+    for (reason, count) in
+        [("no token", 1), ("unknown token", 2), ("token for less", 0), ("tokens unreadable", 0)]
+    {
+        let line = format!("\nlunwire_http_denied_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(page.contains(&line), "{line}{page}");
+    }
+    let end = "\nlunwire_http_certificate_expiry_timestamp_seconds 4949291587\n";
+    assert!(page.contains(end), "{page}");
+    tls.renew(&loaded(OTHER_CERTIFICATE, OTHER_KEY));
+    let local = port();
+    let page = get(&local, "/metrics").1;
+    assert!(!page.contains("certificate_expiry") && !page.contains("denied"), "{page}");
+}
+
+#[test]
 fn who_has_shown_a_token_keeps_his_connection_before_strangers() {
     let (http, _, _file) = public();
     let mut known = secure(&http, &[]);

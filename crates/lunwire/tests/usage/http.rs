@@ -296,6 +296,14 @@ fn an_order_writes_no_line_of_its_own_into_the_log() {
     let line = Daemon::told(files.folder.path(), "lun resize");
     let whole = format!("lun resize 0 512 (512 B) --target {} --shrink", target.as_str().unwrap());
     assert!(line.contains("done over HTTP") && line.contains(&whole), "{line}");
+    // Who has had it done; the token itself is nobody's business.
+    let who = |text: &str| text.contains("127.0.0.1:") && text.contains("change, line 1");
+    assert!(who(&line) && !line.contains(TOKEN), "{line}");
+    let events = stdout(&good(&["events", "--json", "--control-socket", &daemon.socket]));
+    let told: serde_json::Value = serde_json::from_str(&events).unwrap();
+    let told = told["events"].as_array().unwrap().iter().map(ToString::to_string);
+    let told: Vec<String> = told.filter(|event| event.contains("done over HTTP")).collect();
+    assert!(told.len() == 2 && told.iter().all(|event| who(event)), "{events}");
     let log = std::fs::read_to_string(files.path("log")).unwrap();
     assert!(log.contains("FORGED") && !log.lines().any(|line| line.starts_with("FORGED")), "{log}");
 }

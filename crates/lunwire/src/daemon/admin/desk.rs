@@ -6,6 +6,8 @@ use std::sync::Arc;
 use control::admin::Reply;
 use control::admin::Request;
 use control::units;
+use http::Giver;
+use target::Event;
 
 use super::Shared;
 
@@ -23,17 +25,26 @@ impl http::Desk for Desk {
     fn answer(&self, request: &Request) -> Reply {
         // A question is no order: another process may take over meanwhile.
         let asked = self.0.answer(request);
-        let reply = asked.unwrap_or_else(|| self.0.carry_out(request, &|| true));
-        // Whoever has a token may have given it: the log says what was done. What he wrote is in
-        // fields, where it begins no line of its own.
+        asked.unwrap_or_else(|| self.0.carry_out(request, &|| true))
+    }
+
+    fn order(&self, request: &Request, giver: &Giver) -> Reply {
+        let reply = self.answer(request);
+        // The log says what was done, and who had it done. What he wrote is in fields, where it
+        // begins no line of its own.
+        let (peer, token) = (giver.peer.map(tracing::field::display), &*giver.token);
         if let Some(order) = words(request) {
             match &reply {
-                Reply::Error { message: why } => tracing::warn!(order, why, "not done over HTTP"),
+                Reply::Error { message: why } => {
+                    tracing::warn!(peer, token, order, why, "not done over HTTP");
+                }
                 Reply::Reloaded(told) if !told.applied => {
                     let why = "it cannot be while the daemon runs";
-                    tracing::warn!(order, why, "not done over HTTP");
+                    tracing::warn!(peer, token, order, why, "not done over HTTP");
                 }
-                _ => tracing::info!(order, "done over HTTP"),
+                _ => tracing::info!(
+                    name: Event::Change.name(), peer, token, order, "done over HTTP"
+                ),
             }
         }
         reply
