@@ -263,7 +263,7 @@ pub(crate) struct ServeOptions {
     /// Configuration file; other options add to it or replace what it says
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Have FILE read again, as by `lunwire reload`, whenever it changes
+    /// Have FILE read again, as by `lunwire reload`, whenever it or the certificate of HTTP changes
     #[arg(long, requires = "config")]
     pub(crate) watch: bool,
     /// Take over from the daemon at the control socket: its sockets, disks and state, so that hosts

@@ -225,7 +225,7 @@ impl Daemon<'_> {
         let reader = match options.watch {
             true => {
                 let state = Arc::clone(state);
-                configuration::watch(&configuration, move || state.reload("it has changed"))
+                configuration::watch(&configuration, move |what| state.reload(what))
             }
             false => Ok(None),
         };

@@ -2,6 +2,8 @@
 //! The configuration that is served, and how another one takes its place while sessions go on: all
 //! of it or nothing.
 
+mod watching;
+
 use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::net::SocketAddr;
@@ -32,10 +34,10 @@ use target::Portal;
 use target::Stores;
 use target::Target;
 
+pub(crate) use self::watching::watch;
 use super::admin::has_data_in_memory;
 use super::manager;
 use super::manager::Reloading;
-use super::periodic::Periodic;
 use super::sandboxed::Sandbox;
 use super::take_over::gate::Gate;
 use crate::args::ServeOptions;
@@ -433,47 +435,6 @@ impl Now {
         let new = difference.listen.iter().map(|portal| portal.address);
         stay.chain(new.filter(|address| !is_known(address))).zip(real.iter().copied()).collect()
     }
-}
-
-/// Looks whether the file of `configuration` has changed, and calls `changed` if it has, until it
-/// is dropped. None: there is no file.
-pub(crate) fn watch(
-    configuration: &Arc<Configuration>,
-    changed: impl Fn() + Send + 'static,
-) -> Result<Option<Periodic>> {
-    let Some(path) = configuration.options.config.clone() else { return Ok(None) };
-    facts(&path).context("--watch")?;
-    let configuration = Arc::clone(configuration);
-    let (mut seen, mut told): (Option<Metadata>, Option<String>) = (None, None);
-    let mut warn = move |error: Option<&anyhow::Error>| {
-        let text = error.map(output::chain);
-        if let Some(text) = text.as_ref().filter(|_| told != text) {
-            tracing::warn!("the configuration stays as it is: {text}");
-        }
-        told = text;
-    };
-    let look = move || {
-        let now = match facts(&path) {
-            Ok(now) => now,
-            Err(error) => return warn(Some(&error)),
-        };
-        if seen.as_ref().is_some_and(|seen| is_same(seen, &now)) {
-            return;
-        }
-        match configuration.is_as_read(&path) {
-            // It is looked at again.
-            None => {}
-            Some(Err(error)) => warn(Some(&error)),
-            Some(Ok(is_as_read)) => {
-                warn(None);
-                seen = Some(now);
-                if !is_as_read {
-                    changed();
-                }
-            }
-        }
-    };
-    Periodic::start("configuration", LOOK, look).map(Some)
 }
 
 /// # Errors

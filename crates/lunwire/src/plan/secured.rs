@@ -66,7 +66,7 @@ impl HttpTls {
     }
 
     /// The files that are read again at a reload.
-    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         [&self.certificate, &self.key].into_iter().filter_map(|path| path.as_deref())
     }
 

@@ -147,6 +147,34 @@ fn a_certificate_is_read_again() {
 }
 
 #[test]
+fn a_certificate_that_is_watched_is_shown_when_both_its_files_are_there() {
+    let files = Files::new();
+    let [(certificate, key), (other, other_key)] = CERTIFICATES;
+    files.with("cert", certificate.as_bytes());
+    tokens(&files, "key", key, 0o600);
+    let text = "listen = [\"127.0.0.1:0\"]\nhttp = \"127.0.0.1:0\"\n\
+                http-certificate = \"cert\"\nhttp-key = \"key\"\n[[target]]\n\
+                name = \"iqn.2026-01.test.lunwire:a\"\n[[target.lun]]\nstore = \"memory:1M\"\n";
+    let file = files.with("lunwire.toml", text.as_bytes());
+    let daemon = Daemon::start_configured(files.folder.path(), &file, 1, &["--watch"]);
+    let order =
+        |words: &[&str]| stdout(&lunwire(&[words, &["--control-socket", &daemon.socket]].concat()));
+    files.with("cert", other.as_bytes());
+    tokens(&files, "key", other_key, 0o600);
+    assert!(order(&["diff"]).contains("http-certificate"));
+    let begun = std::time::Instant::now();
+    while order(&["diff"]).contains("http-certificate") {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{}", order(&["events"]));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let events = order(&["events"]);
+    assert!(
+        events.contains("configuration reloaded") && !events.contains("not reloaded"),
+        "{events}"
+    );
+}
+
+#[test]
 fn an_address_in_use_is_told_before_a_disk_is_opened() {
     let files = Files::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

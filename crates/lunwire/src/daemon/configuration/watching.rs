@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Looks at the files of a daemon from time to time.
+
+use std::fs::Metadata;
+use std::sync::Arc;
+
+use anyhow::Context;
+use anyhow::Result;
+
+use super::Configuration;
+use super::LOOK;
+use super::facts;
+use super::is_same;
+use crate::daemon::periodic::Periodic;
+use crate::output;
+
+/// Looks whether the file of `configuration` has changed, or one of the certificate of HTTP, and
+/// calls `changed` with what has if it has, until it is dropped. None: there is no file.
+pub(crate) fn watch(
+    configuration: &Arc<Configuration>,
+    changed: impl Fn(&'static str) + Send + 'static,
+) -> Result<Option<Periodic>> {
+    let Some(path) = configuration.options.config.clone() else { return Ok(None) };
+    facts(&path).context("--watch")?;
+    let configuration = Arc::clone(configuration);
+    let (mut seen, mut told): (Option<Metadata>, Option<String>) = (None, None);
+    let mut warn = move |error: Option<&anyhow::Error>| {
+        let text = error.map(output::chain);
+        if let Some(text) = text.as_ref().filter(|_| told != text) {
+            tracing::warn!("the configuration stays as it is: {text}");
+        }
+        told = text;
+    };
+    let mut certificate = Certificate::of(&configuration);
+    let look = move || {
+        if certificate.has_changed(&configuration) {
+            changed("the certificate of HTTP, or its key, has changed");
+        }
+        let now = match facts(&path) {
+            Ok(now) => now,
+            Err(error) => return warn(Some(&error)),
+        };
+        if seen.as_ref().is_some_and(|seen| is_same(seen, &now)) {
+            return;
+        }
+        match configuration.is_as_read(&path) {
+            // It is looked at again.
+            None => {}
+            Some(Err(error)) => warn(Some(&error)),
+            Some(Ok(is_as_read)) => {
+                warn(None);
+                seen = Some(now);
+                if !is_as_read {
+                    changed("it has changed");
+                }
+            }
+        }
+    };
+    Periodic::start("configuration", LOOK, look).map(Some)
+}
+
+/// The files of the certificate of HTTP, which come one after the other.
+struct Certificate {
+    /// As they were read. None: nobody has looked.
+    read: Option<Vec<Option<Metadata>>>,
+    /// As they were at the last look.
+    seen: Vec<Option<Metadata>>,
+}
+
+impl Certificate {
+    fn of(configuration: &Configuration) -> Self {
+        let read = Self::facts(configuration);
+        Self { seen: read.clone().unwrap_or_default(), read }
+    }
+
+    /// Whether they are others than were read, and stand still: certificate and key belong
+    /// together.
+    fn has_changed(&mut self, configuration: &Configuration) -> bool {
+        // Who has it in hand reads them.
+        let Some(now) = Self::facts(configuration) else { return false };
+        let read = self.read.get_or_insert_with(|| now.clone());
+        let has_changed = Self::are_same(&self.seen, &now) && !Self::are_same(read, &now);
+        if has_changed {
+            read.clone_from(&now);
+        }
+        self.seen = now;
+        has_changed
+    }
+
+    fn facts(configuration: &Configuration) -> Option<Vec<Option<Metadata>>> {
+        let now = configuration.now.try_lock().ok()?;
+        Some(now.draft.http_tls.files().map(|path| std::fs::metadata(path).ok()).collect())
+    }
+
+    fn are_same(one: &[Option<Metadata>], other: &[Option<Metadata>]) -> bool {
+        let mut pairs = one.iter().zip(other);
+        one.len() == other.len()
+            && pairs.all(|pair| match pair {
+                (Some(one), Some(other)) => is_same(one, other),
+                (one, other) => one.is_none() && other.is_none(),
+            })
+    }
+}
