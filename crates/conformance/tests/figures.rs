@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use engine::laps::Layer;
 use lunwire_conformance::initiator::BLOCK_BYTES;
 use lunwire_conformance::initiator::GOOD;
 use lunwire_conformance::server::BLOCK;
@@ -112,6 +113,16 @@ fn failures_and_times_are_counted_by_disk() {
             }
             assert!(took(Operation::Read) > 0, "one turn in 127 is timed");
             assert_eq!(took(Operation::Write), 0);
+            // What its session is told to have taken is the same.
+            let sessions = server.target().sessions();
+            let [one] = &*sessions else { panic!("one is logged in: {sessions:?}") };
+            let layer = |all: &[(Operation, Layer)]| {
+                let mut its = all.iter().filter(|(of, _)| *of == Operation::Read);
+                its.next().map(|(_, layer)| (layer.laps, layer.cycles, layer.lengths().to_vec()))
+            };
+            let of_disk = commands(server, &serials[0]).into_iter().flat_map(|of| of.took);
+            assert_eq!(layer(&one.took), layer(&of_disk.collect::<Vec<_>>()));
+            assert!(one.took.iter().all(|(_, layer)| layer.laps > 0), "{:?}", one.took);
         },
     );
 }

@@ -67,7 +67,7 @@ impl Collector for Page {
         reactors::encode(look.about, serving, &mut encoder)?;
         visits::encode(serving, &mut encoder)?;
         luns::encode(look.about, serving, &mut encoder)?;
-        sessions::encode(serving, &mut encoder)?;
+        sessions::encode(look.about, serving, &mut encoder)?;
         limits::encode(serving, &mut encoder)
     }
 }
@@ -101,6 +101,7 @@ mod tests {
         all.extend(super::luns::FAILURES.families());
         all.extend(super::sessions::OF_TARGET.families());
         all.extend(super::sessions::EACH.families());
+        all.extend(super::sessions::TIMES.families());
         all.extend(super::limits::EACH.families());
         all
     }

@@ -13,6 +13,9 @@ use mover::tcp::Counters;
 use crate::ends::Peer;
 use crate::stopwatch::Times;
 
+/// Sessions of a reactor whose times are told, the oldest ones: a histogram for each operation.
+pub const TIMED_SESSIONS_MAX: usize = 256;
+
 /// The figures of one reactor, all of one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -103,6 +106,21 @@ pub enum Operation {
     Write,
     /// Anything else.
     Other,
+}
+
+impl Operation {
+    /// All, in the order of their numbers.
+    pub(crate) const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Other];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Other => "other",
+        }
+    }
 }
 
 /// How a command ended that did not end well.
@@ -208,6 +226,9 @@ pub struct SessionSnapshot {
     pub bytes_in: u64,
     /// Bytes taken from the initiator as data.
     pub bytes_out: u64,
+    /// How long its commands took, of those that were timed; empty if more sessions of its reactor
+    /// than [`TIMED_SESSIONS_MAX`] are older.
+    pub took: Vec<(Operation, laps::Layer)>,
     /// Negotiated values.
     pub parameters: Parameters,
     /// Its connections.

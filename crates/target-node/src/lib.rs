@@ -135,6 +135,7 @@ pub use figures::HeldCommands;
 pub use figures::Holdings;
 pub use figures::Operation;
 pub use figures::SessionSnapshot;
+pub use figures::TIMED_SESSIONS_MAX;
 pub use figures::Traffic;
 pub use figures::Visits;
 pub use figures::Wait;

@@ -216,6 +216,8 @@ struct Session {
     commands: u64,
     bytes_in: u64,
     bytes_out: u64,
+    /// How long its commands took, of those that were timed.
+    took: tally::Took,
 }
 
 #[derive(Debug)]

@@ -70,4 +70,8 @@ pub struct SessionLoad {
     pub read_bytes: u64,
     /// Data that it has written, bytes.
     pub written_bytes: u64,
+    /// How long its commands took, as `times` of a unit tells it. Of the oldest sessions alone,
+    /// where there are many.
+    #[serde(default)]
+    pub times: Vec<LayerTime>,
 }

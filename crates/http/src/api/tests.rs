@@ -294,6 +294,7 @@ fn load(much: Much) -> Load {
             commands: 3,
             read_bytes: 4,
             written_bytes: 5,
+            times: vec![layer()],
         }],
         sessions_left_out: 7,
         silent_reactors: much.each(8),

@@ -103,6 +103,7 @@ pub(super) fn encode(look: &Look, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
         ("luns", luns::left_out(serving)),
         ("times of luns", luns::untimed(serving)),
         ("sessions", sessions::left_out(serving)),
+        ("times of sessions", sessions::untimed(serving)),
     ];
     let left_out = left_out.map(|(what, count)| (vec![what.to_owned()], count));
     LEFT_OUT.encode(encoder, &left_out)

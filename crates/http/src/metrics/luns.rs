@@ -8,7 +8,6 @@ use std::time::Duration;
 use prometheus_client::encoding::DescriptorEncoder;
 use target::Failure;
 use target::LunSnapshot;
-use target::Operation;
 use target::Totals;
 use wire::scsi::SenseKey;
 use wire::scsi::asc;
@@ -21,6 +20,7 @@ use super::table::Labels;
 use super::table::Table;
 use super::table::Value;
 use super::table::number;
+use super::table::with;
 use super::times::Times;
 use crate::limits::LUNS_MAX;
 use crate::limits::TIMED_LUNS_MAX;
@@ -248,7 +248,7 @@ fn encode_commands(
                 of.iter().cloned().chain(words).chain([figures.reactor.to_string()]).collect()
             };
             for (operation, took) in disk.took.iter().filter(|_| *place < TIMED_LUNS_MAX) {
-                let labels: Labels = labelled(&[name_of(*operation)]);
+                let labels: Labels = labelled(&[operation.name()]);
                 times.push((labels, Times::new(about, took)));
             }
             for (Failure { status, sense_key, .. }, count) in &disk.failures {
@@ -263,20 +263,8 @@ fn encode_commands(
     FAILURES.encode(encoder, &failures)
 }
 
-const fn name_of(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Read => "read",
-        Operation::Write => "write",
-        Operation::Other => "other",
-    }
-}
-
 fn labels(target: &str, lun: &LunSnapshot) -> Labels {
     vec![target.to_owned(), lun.number.to_string()]
-}
-
-fn with(labels: &Labels, kind: &str) -> Labels {
-    labels.iter().cloned().chain([kind.to_owned()]).collect()
 }
 
 /// What waits for its store on all reactors: how many commands, and the oldest one.

@@ -6,6 +6,7 @@ use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
 use target::SessionSnapshot;
+use target::TIMED_SESSIONS_MAX;
 
 use super::table::Column;
 use super::table::Family;
@@ -13,7 +14,10 @@ use super::table::In;
 use super::table::Labels;
 use super::table::Table;
 use super::table::number;
+use super::table::with;
+use super::times::Times;
 use crate::limits::SESSIONS_MAX;
+use crate::looks::About;
 use crate::looks::Serving;
 
 pub(super) const OF_TARGET: Table<usize> = Table {
@@ -70,16 +74,37 @@ pub(super) const EACH: Table<SessionSnapshot> = Table {
     ],
 };
 
+/// Whose times are told.
+pub(super) const TIMES: Table<Times> = Table {
+    labels: &["target", "initiator", "tsih", "operation"],
+    columns: &[Column::new(
+        Family::seconds(
+            "lunwire_session_command",
+            "How long commands of the session took, as lunwire_lun_command_seconds has it for LUNs",
+        ),
+        |times| Some(times.histogram()),
+    )],
+};
+
 /// How many have no metrics of their own.
 pub(super) fn left_out(serving: &Serving) -> usize {
     all(serving).count().saturating_sub(SESSIONS_MAX)
+}
+
+/// How many sessions have times that are not told.
+pub(super) fn untimed(serving: &Serving) -> usize {
+    all(serving).count().saturating_sub(TIMED_SESSIONS_MAX)
 }
 
 fn all(serving: &Serving) -> impl Iterator<Item = &SessionSnapshot> {
     serving.figures.iter().flat_map(|figures| &figures.sessions)
 }
 
-pub(super) fn encode(serving: &Serving, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+pub(super) fn encode(
+    about: About,
+    serving: &Serving,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
     let names = serving.targets.iter().map(|target| target.name.as_str());
     let mut counts: BTreeMap<&str, usize> = names.map(|name| (name, 0)).collect();
     let normal = all(serving).filter(|session| !session.discovery);
@@ -94,7 +119,12 @@ pub(super) fn encode(serving: &Serving, encoder: &mut DescriptorEncoder<'_>) -> 
     sessions.sort_by_key(|session| std::cmp::Reverse(session.age));
     sessions.truncate(SESSIONS_MAX);
     let rows: Vec<_> = sessions.into_iter().map(|session| (labels(session), session)).collect();
-    EACH.encode(encoder, &rows)
+    EACH.encode(encoder, &rows)?;
+    let timed = rows.iter().take(TIMED_SESSIONS_MAX).flat_map(|(of, session)| {
+        let each = session.took.iter();
+        each.map(|(operation, took)| (with(of, operation.name()), Times::new(about, took)))
+    });
+    TIMES.encode(encoder, &timed.collect::<Vec<_>>())
 }
 
 fn labels(session: &SessionSnapshot) -> Labels {

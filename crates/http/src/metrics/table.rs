@@ -71,6 +71,11 @@ pub(super) enum Value {
 /// Values of the labels of a row, in the order of their names.
 pub(super) type Labels = Vec<String>;
 
+/// A row of `labels` that has one more.
+pub(super) fn with(labels: &Labels, more: &str) -> Labels {
+    labels.iter().cloned().chain([more.to_owned()]).collect()
+}
+
 impl<R> Column<R> {
     pub(super) const fn new(family: Family, value: fn(&R) -> Option<Value>) -> Self {
         Self { family, value }

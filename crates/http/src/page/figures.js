@@ -69,8 +69,7 @@ export function rates(now, before, long) {
   for (const lun of now.luns) {
     const known = luns.get(keyOfLun(lun));
     const rate = (name) => came(lun[name], known?.[name]) / seconds;
-    const times = allSince(lun.times, lunsLong.get(keyOfLun(lun))?.times)
-      .filter(({ name }) => name !== "other");
+    const times = dataTimes(lun, lunsLong.get(keyOfLun(lun)));
     timed.push(...times);
     const one = {
       reads: rate("reads"), writes: rate("writes"), read: rate("read_bytes"),
@@ -80,17 +79,24 @@ export function rates(now, before, long) {
     for (const name of ["reads", "writes", "read", "written"]) sum[name] += one[name];
   }
   const sessions = by(before, "sessions", keyOfSession);
+  const sessionsLong = by(long, "sessions", keyOfSession);
   for (const session of now.sessions) {
     const known = sessions.get(keyOfSession(session));
     const rate = (name) => came(session[name], known?.[name]) / seconds;
+    const times = dataTimes(session, sessionsLong.get(keyOfSession(session)));
     all.set(keyOfSession(session), {
       commands: rate("commands"), read: rate("read_bytes"), written: rate("written_bytes"),
-      tasks: session.tasks,
+      tasks: session.tasks, ...shares(times, now),
     });
     sum.tasks += session.tasks;
   }
   all.set("all", { ...sum, ...shares(timed, now) });
   return all;
+}
+
+/** Times of reads and writes that came since. */
+function dataTimes(now, before) {
+  return allSince(now.times, before?.times).filter(({ name }) => name !== "other");
 }
 
 function shares(times, load) {

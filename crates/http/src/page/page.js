@@ -232,7 +232,7 @@ function plots() {
     : [line("reads", "one", (rate) => rate.reads), line("writes", "two", (rate) => rate.writes)]);
   plot("bytes", "MB a second", (value) => figures.speed(value).replace("/s", ""), 1e6, [
     line("read", "one", (rate) => rate.read), line("written", "two", (rate) => rate.written)]);
-  plot("times", "Time of reads and writes", figures.time, 1e-5, isSession ? [] : [
+  plot("times", "Time of reads and writes", figures.time, 1e-5, [
     line("median", "one", (rate) => rate.p50), line("p99", "two", (rate) => rate.p99)]);
 }
 
@@ -347,6 +347,7 @@ function sessions() {
       session.initiator, session.target ?? "discovery", String(session.tsih),
       figures.age(session.age_s), figures.count(rate.tasks ?? session.tasks),
       figures.count(rate.commands), figures.speed(rate.read), figures.speed(rate.written),
+      figures.time(rate.p50), figures.time(rate.p99),
       connections.join(", ") || "none",
       { summary: `${session.negotiated.length} values`, list: session.negotiated },
       { acts: [{ act: "Drop", label: `Drop session ${session.tsih} of ${session.initiator}`,

@@ -12,6 +12,7 @@ use target::Answered;
 use target::LunSnapshot;
 use target::Operation;
 use target::SessionSnapshot;
+use target::TIMED_SESSIONS_MAX;
 use target::Target;
 use target::Times;
 
@@ -61,6 +62,9 @@ pub(super) fn of(
     sessions.sort_by_key(|session| Reverse(session.age));
     let sessions_left_out = sessions.len().saturating_sub(SESSIONS_MAX);
     sessions.truncate(SESSIONS_MAX);
+    // Each reactor has told as many.
+    let untimed = sessions.iter_mut().skip(TIMED_SESSIONS_MAX);
+    untimed.for_each(|session| session.took.clear());
     let sessions = sessions.into_iter().map(session).collect();
     let layers = layers::told(&times);
     admin::Load {
@@ -77,12 +81,7 @@ pub(super) fn of(
 
 fn lun(target: &str, lun: &LunSnapshot, took: Option<&Took>) -> admin::LunLoad {
     let totals = &lun.totals;
-    let times = took.into_iter().flatten().map(|(operation, layer)| admin::LayerTime {
-        name: name_of(*operation).to_owned(),
-        cycles: layer.cycles,
-        laps: layer.laps,
-        lengths: layer.lengths().to_vec(),
-    });
+    let times = took.into_iter().flatten().map(|(operation, layer)| timed(*operation, layer));
     admin::LunLoad {
         target: target.to_owned(),
         lun: lun.number,
@@ -94,16 +93,17 @@ fn lun(target: &str, lun: &LunSnapshot, took: Option<&Took>) -> admin::LunLoad {
             .read_errors
             .saturating_add(totals.write_errors)
             .saturating_add(totals.verify_errors),
-        times: times.map(short).collect(),
+        times: times.collect(),
     }
 }
 
-const fn name_of(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Read => "read",
-        Operation::Write => "write",
-        Operation::Other => "other",
-    }
+fn timed(operation: Operation, layer: &Layer) -> admin::LayerTime {
+    short(admin::LayerTime {
+        name: operation.name().to_owned(),
+        cycles: layer.cycles,
+        laps: layer.laps,
+        lengths: layer.lengths().to_vec(),
+    })
 }
 
 /// Without the lengths behind the longest one that there was.
@@ -123,6 +123,7 @@ fn session(session: SessionSnapshot) -> admin::SessionLoad {
         commands: session.commands,
         read_bytes: session.bytes_in,
         written_bytes: session.bytes_out,
+        times: session.took.iter().map(|(operation, layer)| timed(*operation, layer)).collect(),
     }
 }
 

@@ -31,6 +31,7 @@ use super::course::Courses;
 use super::held::Held;
 use super::letter::Letter;
 use super::listening::Listener;
+use super::tally::Took;
 use super::token;
 use super::transport::Carrier;
 use super::transport::Line;
@@ -567,6 +568,7 @@ impl<P: Port> ConnectionView<'_, P> {
             commands: 0,
             bytes_in: 0,
             bytes_out: 0,
+            took: Took::default(),
         });
         self.context.owed.open();
         if let (Some(followers), Some(entry)) =

@@ -119,7 +119,7 @@ impl<P: Port> SessionView<'_, P> {
             false => session.is_unaware(&command),
         };
         let Some(nexus) = session.nexus.as_ref().filter(|_| !command.exhausted) else {
-            self.context.tally.ended(None, None, TASK_SET_FULL, &[]);
+            self.context.tally.failed(None, TASK_SET_FULL, &[]);
             return session.machine.complete(id, empty_completion(TASK_SET_FULL));
         };
         let (scsi, step) = nexus.start(&scsi::Request {
@@ -312,7 +312,7 @@ impl<P: Port> SessionView<'_, P> {
                 let data = buffers::private(&session.pool, data, Claim::Convenience);
                 // What is said of it is said once.
                 if data.is_lent() && completion.status == GOOD {
-                    context.tally.ended(None, None, TASK_SET_FULL, &[]);
+                    context.tally.failed(None, TASK_SET_FULL, &[]);
                     return session.machine.complete(id, empty_completion(TASK_SET_FULL));
                 }
                 Some(data)
@@ -338,8 +338,10 @@ impl<P: Port> SessionView<'_, P> {
     /// Counts the end of a command.
     #[inline]
     pub(super) fn tally(&mut self, id: TaskId, status: u8, sense: &[u8]) {
-        if let Some(task) = task_of(&mut self.session.tasks, id) {
-            self.context.tally.ended(task.scsi.place(), task.timed, status, sense);
+        let session = &mut *self.session;
+        if let Some(task) = task_of(&mut session.tasks, id) {
+            let (place, took) = (task.scsi.place(), &mut session.took);
+            self.context.tally.ended(place, task.timed, status, sense, took);
         }
     }
 

@@ -37,8 +37,28 @@ pub(super) struct Tally {
 /// Of one unit.
 #[derive(Debug, Default)]
 struct Counts {
-    took: BTreeMap<Operation, laps::Layer>,
+    took: Took,
     failures: BTreeMap<Failure, u64>,
+}
+
+/// How long commands took, by operation; it has memory as soon as one was timed.
+#[derive(Debug, Default)]
+pub(super) struct Took(Option<Box<[laps::Layer; Operation::ALL.len()]>>);
+
+impl Took {
+    fn count(&mut self, operation: Operation, cycles: u64) {
+        let all = self.0.get_or_insert_default();
+        if let Some(layer) = all.get_mut(operation as usize) {
+            layer.add(cycles);
+        }
+    }
+
+    /// Those operations that some of was timed.
+    pub(super) fn told(&self) -> Vec<(Operation, laps::Layer)> {
+        let all = Operation::ALL.into_iter().zip(self.0.iter().flat_map(|all| &**all));
+        let timed = all.filter(|(_, layer)| layer.laps > 0);
+        timed.map(|(operation, layer)| (operation, layer.clone())).collect()
+    }
 }
 
 /// A command that is timed.
@@ -57,7 +77,8 @@ impl Timed {
 }
 
 impl Tally {
-    /// A command for `unit` has ended; `timed`: when it came, if it is timed.
+    /// A command for `unit` has ended. `timed`: when it came, if it is timed; it is a command of
+    /// who has `session`.
     #[inline]
     pub(super) fn ended(
         &mut self,
@@ -65,12 +86,30 @@ impl Tally {
         timed: Option<Timed>,
         status: u8,
         sense: &[u8],
+        session: &mut Took,
     ) {
         let is_well = status == GOOD || status == CONDITION_MET;
-        if timed.is_some() || !is_well {
-            let failure = (!is_well).then(|| Failure::of(status, sense));
-            self.counts(unit).count(timed, failure);
+        if !is_well {
+            self.failed(unit, status, sense);
         }
+        if let Some(timed) = timed {
+            self.took(unit, timed, session);
+        }
+    }
+
+    /// A command for `unit` has failed.
+    #[cold]
+    pub(super) fn failed(&mut self, unit: Option<&Arc<LogicalUnit>>, status: u8, sense: &[u8]) {
+        let failures = &mut self.counts(unit).failures;
+        *failures.entry(Failure::of(status, sense)).or_default() += 1;
+    }
+
+    /// One measure for both: they tell the same.
+    #[cold]
+    fn took(&mut self, unit: Option<&Arc<LogicalUnit>>, timed: Timed, session: &mut Took) {
+        let cycles = cycles::glance().wrapping_sub(timed.stamp);
+        self.counts(unit).took.count(timed.operation, cycles);
+        session.count(timed.operation, cycles);
     }
 
     #[cold]
@@ -94,20 +133,9 @@ impl Tally {
 }
 
 impl Counts {
-    fn count(&mut self, timed: Option<Timed>, failure: Option<Failure>) {
-        if let Some(Timed { stamp, operation }) = timed {
-            let cycles = cycles::glance().wrapping_sub(stamp);
-            self.took.entry(operation).or_default().add(cycles);
-        }
-        if let Some(failure) = failure {
-            *self.failures.entry(failure).or_default() += 1;
-        }
-    }
-
     fn figures(&self, disk: Option<String>) -> DiskFigures {
-        let took = self.took.iter().map(|(operation, layer)| (*operation, layer.clone()));
         let failures = self.failures.iter().map(|(failure, count)| (*failure, *count));
-        DiskFigures { disk, took: took.collect(), failures: failures.collect() }
+        DiskFigures { disk, took: self.took.told(), failures: failures.collect() }
     }
 }
 
