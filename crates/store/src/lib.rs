@@ -7,6 +7,8 @@
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 #[cfg(test)]
 mod able;

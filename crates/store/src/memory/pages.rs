@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which pages of a memory store hold something, and which are set aside: two bits a page.
+//! Which pages of a memory store hold something, and which are set aside: two bits a page, and how
+//! many are one or the other.
 //!
 //! The kernel knows too, but only for pages that are not swapped out. A page that is written and
 //! discarded or set aside at the same time may be left with either answer, as it is left with
@@ -16,29 +17,31 @@ use core::sync::atomic::Ordering;
 /// Bytes of a page, as a shift.
 const PAGE_SHIFT: u32 = 12;
 /// Pages of a word, as a shift.
-const WORD_SHIFT: u32 = 6;
-/// Words of a chunk, as a shift: a chunk of 4 KiB stands for 128 MiB.
+const WORD_SHIFT: u32 = 5;
+/// Bits of half a word: one a page.
+const HALF: u32 = 1 << WORD_SHIFT;
+/// Bits of a word that say which of its pages were written, below those that were set aside.
+const PAGES: u64 = (1 << HALF) - 1;
+/// Words of a chunk, as a shift: a chunk of 4 KiB stands for 64 MiB.
 const CHUNK_SHIFT: u32 = 9;
+/// The last page of a word.
+const LAST: u64 = (1 << WORD_SHIFT) - 1;
 const CHUNK_WORDS: usize = 1 << CHUNK_SHIFT;
 
 /// Two bits for each page, none in a store that is too large to keep them.
 ///
 /// A page that was written is mapped, whether it was set aside before or not: so a write looks at
-/// one bit, as if there were no other.
+/// one bit, as if there were no other. Both bits of a page are in one word: each change of it tells
+/// exactly how many pages came to hold something or be set aside, also beside other changes.
 #[derive(Debug)]
 pub(super) struct Pages {
-    /// Pages that were written since they were discarded or set aside last.
-    written: Bits,
-    /// Pages that were set aside since they were discarded last.
-    anchored: Bits,
-}
-
-/// One bit for each page.
-#[derive(Debug)]
-struct Bits {
     chunks: Box<[Chunk]>,
+    /// Pages of which a bit is set; for a moment it may be behind, and even below none.
+    held: AtomicU64,
 }
 
+/// Which pages were written since they were discarded or set aside last, and in the upper half of
+/// each word which were set aside since they were discarded last.
 #[derive(Debug)]
 struct Chunk([AtomicU64; CHUNK_WORDS]);
 
@@ -50,31 +53,33 @@ impl Default for Chunk {
 
 impl Pages {
     pub(super) fn new(bytes: u64) -> Self {
-        Self { written: Bits::new(bytes), anchored: Bits::new(bytes) }
+        let chunks = bytes.div_ceil(1 << (PAGE_SHIFT + WORD_SHIFT + CHUNK_SHIFT));
+        let chunks = if bytes > TRACKED_MAX { 0 } else { usize::try_from(chunks).unwrap_or(0) };
+        let chunks = (0..chunks).map(|_| Chunk::default()).collect::<Vec<_>>().into();
+        Self { chunks, held: AtomicU64::new(0) }
     }
 
     /// False in a store that is too large.
     pub(super) fn are_known(&self) -> bool {
-        !self.written.chunks.is_empty()
+        !self.chunks.is_empty()
     }
 
     /// Every page that has a byte of the range holds something.
     #[inline]
     pub(super) fn write(&self, offset: u64, length: u64) {
-        self.written.set(touched(offset, length));
+        self.set(touched(offset, length), 0);
     }
 
     /// Every page that has a byte of the range is set aside; those that lie in it as a whole hold
     /// nothing.
     pub(super) fn anchor(&self, offset: u64, length: u64) {
-        self.anchored.set(touched(offset, length));
-        self.written.clear(whole(offset, length));
+        self.set(touched(offset, length), HALF);
+        self.unset(whole(offset, length), 1);
     }
 
     /// Pages that lie in the range as a whole are neither.
     pub(super) fn clear(&self, offset: u64, length: u64) {
-        self.written.clear(whole(offset, length));
-        self.anchored.clear(whole(offset, length));
+        self.unset(whole(offset, length), 1 | 1 << HALF);
     }
 
     /// What holds for the page of `offset`, and how far.
@@ -84,26 +89,27 @@ impl Pages {
         }
         let first = offset >> PAGE_SHIFT;
         let end = (offset.saturating_add(length)).div_ceil(1 << PAGE_SHIFT);
-        let bit = |word: u64| word >> (first & 63) & 1 == 1;
-        let space = match (bit(self.written.word(first)), bit(self.anchored.word(first))) {
+        let (written, anchored) = self.halves(first);
+        let bit = |half: u64| half >> (first & LAST) & 1 == 1;
+        let space = match (bit(written), bit(anchored)) {
             (true, _) => Space::Mapped,
             (false, true) => Space::Anchored,
             (false, false) => Space::Deallocated,
         };
         let mut page = first;
         while page < end {
-            let (written, anchored) = (self.written.word(page), self.anchored.word(page));
+            let (written, anchored) = self.halves(page);
             let others = match space {
-                Space::Mapped => !written,
-                Space::Anchored => written | !anchored,
+                Space::Mapped => !written & PAGES,
+                Space::Anchored => (written | !anchored) & PAGES,
                 Space::Deallocated => written | anchored,
             };
-            let others = others & (u64::MAX << (page & 63));
+            let others = others & (u64::MAX << (page & LAST));
             if others != 0 {
-                page = (page & !63) + u64::from(others.trailing_zeros());
+                page = (page & !LAST) + u64::from(others.trailing_zeros());
                 break;
             }
-            page = (page | 63) + 1;
+            page = (page | LAST) + 1;
         }
         Run { space, length: (page << PAGE_SHIFT).saturating_sub(offset).min(length) }
     }
@@ -113,42 +119,37 @@ impl Pages {
         if !self.are_known() {
             return None;
         }
-        let words = self.written.words().zip(self.anchored.words());
-        let pages: u64 =
-            words.map(|(written, anchored)| u64::from((written | anchored).count_ones())).sum();
+        let pages = self.held.load(Ordering::Relaxed).cast_signed().max(0).cast_unsigned();
         Some(pages << PAGE_SHIFT)
     }
-}
 
-impl Bits {
-    fn new(bytes: u64) -> Self {
-        let chunks = bytes.div_ceil(1 << (PAGE_SHIFT + WORD_SHIFT + CHUNK_SHIFT));
-        let chunks = if bytes > TRACKED_MAX { 0 } else { usize::try_from(chunks).unwrap_or(0) };
-        Self { chunks: (0..chunks).map(|_| Chunk::default()).collect::<Vec<_>>().into() }
-    }
-
+    /// Sets the bits of these pages, `half` bits further up.
     #[inline]
-    fn set(&self, pages: Range<u64>) {
+    fn set(&self, pages: Range<u64>, half: u32) {
         self.each(pages, |word, mask| {
             // Mostly set already: then no cache line is taken from another CPU.
-            if word.load(Ordering::Relaxed) & mask != mask {
-                word.fetch_or(mask, Ordering::Relaxed);
+            if word.load(Ordering::Relaxed) & (mask << half) != mask << half {
+                let before = word.fetch_or(mask << half, Ordering::Relaxed);
+                let came = (mask & !held(before)).count_ones();
+                self.held.fetch_add(came.into(), Ordering::Relaxed);
             }
         });
     }
 
-    fn clear(&self, pages: Range<u64>) {
+    /// Unsets the bits of these pages in those halves of a word that `halves` has a bit at the
+    /// begin of.
+    fn unset(&self, pages: Range<u64>, halves: u64) {
         self.each(pages, |word, mask| {
-            word.fetch_and(!mask, Ordering::Relaxed);
+            let before = word.fetch_and(!(mask * halves), Ordering::Relaxed);
+            let went = held(before) & !held(before & !(mask * halves));
+            self.held.fetch_sub(went.count_ones().into(), Ordering::Relaxed);
         });
     }
 
-    fn words(&self) -> impl Iterator<Item = u64> {
-        self.chunks.iter().flat_map(|chunk| &chunk.0).map(|word| word.load(Ordering::Relaxed))
-    }
-
-    fn word(&self, page: u64) -> u64 {
-        self.at(page).map_or(0, |word| word.load(Ordering::Relaxed))
+    /// What the word of `page` says: of those written, and of those set aside.
+    fn halves(&self, page: u64) -> (u64, u64) {
+        let word = self.at(page).map_or(0, |word| word.load(Ordering::Relaxed));
+        (word & PAGES, word >> HALF)
     }
 
     fn at(&self, page: u64) -> Option<&AtomicU64> {
@@ -160,14 +161,20 @@ impl Bits {
     fn each(&self, pages: Range<u64>, change: impl Fn(&AtomicU64, u64)) {
         let Range { start: mut page, end } = pages;
         while page < end {
-            let next = end.min((page | 63) + 1);
-            let mask = (u64::MAX << (page & 63)) & (u64::MAX >> (63 - ((next - 1) & 63)));
+            let next = end.min((page | LAST) + 1);
+            let mask = (PAGES << (page & LAST)) & (PAGES >> (LAST - ((next - 1) & LAST)));
             if let Some(word) = self.at(page) {
                 change(word, mask);
             }
             page = next;
         }
     }
+}
+
+/// Bits of pages that were written or set aside, as one half.
+#[inline]
+const fn held(word: u64) -> u64 {
+    (word | word >> HALF) & PAGES
 }
 
 /// The pages that have a byte of the range.
@@ -207,6 +214,45 @@ mod tests {
         assert_eq!(run(4096 * 71, 1 << 20), (Space::Anchored, 4096 * 100));
         pages.clear(4096 * 69, 4096 * 102);
         assert_eq!(run(0, 1 << 30), (Space::Deallocated, 1 << 30));
+    }
+
+    /// Whoever writes and discards the same pages at once: the count is none but that of the bits.
+    #[test]
+    fn what_is_held_is_counted_beside_other_changes() {
+        let pages = Pages::new(64 << 20);
+        std::thread::scope(|scope| {
+            for who in 0..4_u64 {
+                let pages = &pages;
+                scope.spawn(move || {
+                    for turn in 0..20_000_u64 {
+                        let at = (turn * 7 + who * 13) % 96 * 4096;
+                        match (turn + who) % 3 {
+                            0 => pages.write(at, 4096 * 5),
+                            1 => pages.anchor(at, 4096 * 3),
+                            _ => pages.clear(at, 4096 * 4),
+                        }
+                    }
+                });
+            }
+        });
+        let is_held = |page: &u64| pages.run(page * 4096, 4096).space != Space::Deallocated;
+        let held = (0..(64 << 20 >> 12)).filter(is_held).count() as u64;
+        assert_eq!(pages.bytes(), Some(held * 4096));
+        pages.clear(0, 64 << 20);
+        assert_eq!(pages.bytes(), Some(0));
+    }
+
+    /// Terabytes are told of at once: a status asks for it each time.
+    #[test]
+    fn what_is_held_of_terabytes_is_no_walk() {
+        let pages = Pages::new(64 << 30);
+        pages.write(5 << 30, 1 << 20);
+        let begun = std::time::Instant::now();
+        for _ in 0..1000 {
+            assert_eq!(pages.bytes(), Some(1 << 20));
+        }
+        // A walk takes milliseconds, a thousand of them seconds.
+        assert!(begun.elapsed() < std::time::Duration::from_millis(500));
     }
 
     proptest! {
