@@ -411,9 +411,7 @@ impl Shared {
 
     /// What hosts can write, and this machine has no room for, where this disk has a part in it.
     fn odd_about(&self, lun: &LunSnapshot) -> Vec<String> {
-        let targets = self.target.targets();
-        let labels = targets.iter().flat_map(|target| &target.luns).map(|lun| lun.label.parse());
-        let all: Vec<Spec> = labels.flatten().collect();
+        let all = self.disks();
         let Ok(this) = lun.label.parse() else { return Vec::new() };
         let mut odd = plan::machine::too_little_room(&all, Some(&this));
         if plan::memory_of(&this) > 0 {
@@ -421,6 +419,13 @@ impl Shared {
             odd.extend(plan::machine::too_much_memory(disks));
         }
         odd
+    }
+
+    /// What backs all LUNs.
+    fn disks(&self) -> Vec<Spec> {
+        let targets = self.target.targets();
+        let luns = targets.iter().flat_map(|target| &target.luns);
+        luns.filter_map(|lun| lun.label.parse().ok()).collect()
     }
 
     fn lun(&self, target: &str, number: u16) -> Option<LunSnapshot> {

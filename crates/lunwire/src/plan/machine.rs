@@ -3,8 +3,10 @@
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::Component;
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use control::units;
 use engine::Choice;
@@ -36,7 +38,6 @@ impl Draft {
         wrong.into_iter().map(anyhow::Error::from).collect()
     }
 
-    /// A warning if hosts can write more to disks in memory than this machine has.
     /// As [`too_little_room`], for all disks.
     pub(super) fn too_little_room(&self) -> Vec<String> {
         let luns = self.targets.iter().flat_map(|target| &target.luns);
@@ -44,6 +45,7 @@ impl Draft {
         too_little_room(&disks, None)
     }
 
+    /// A warning if hosts can write more to disks in memory than there is.
     pub(super) fn too_much_memory(&self) -> Option<String> {
         let luns = self.targets.iter().flat_map(|target| &target.luns);
         let disks = luns.map(|lun| memory_of(&lun.spec)).fold(0, u64::saturating_add);
@@ -51,19 +53,70 @@ impl Draft {
     }
 }
 
-/// A warning if disks in memory of so many bytes can be filled beyond what this machine has.
+/// A warning if disks in memory of so many bytes can be filled beyond what there is.
 pub(crate) fn too_much_memory(disks: u64) -> Option<String> {
-    let machine = rustix::system::sysinfo();
-    let machine = machine.totalram.saturating_mul(machine.mem_unit.into());
-    (disks > machine).then(|| {
+    let Memory { bytes, of } = Memory::all();
+    (disks > bytes).then(|| {
         format!(
-            "the disks in memory have {} in all, and this machine has {}: the system ends the \
+            "the disks in memory have {} in all, and {of} has {}: the system ends the \
              daemon when hosts have filled them so far, and what is on them is lost; try: \
              smaller ones, or file:PATH,size=SIZE",
             units::bytes(disks),
-            units::bytes(machine)
+            units::bytes(bytes)
         )
     })
+}
+
+/// Why no more disks in memory come over HTTP, if they would have so many bytes with this one: who
+/// has a token shall not be able to have the daemon ended. Who may use the control socket is
+/// warned.
+pub(crate) fn beyond_memory(disks: u64) -> Option<String> {
+    let Memory { bytes, of } = Memory::all();
+    (disks > bytes).then(|| {
+        format!(
+            "the disks in memory would have {} in all, and {of} has {}: over HTTP no more come \
+             than can be filled; try: a smaller one",
+            units::bytes(disks),
+            units::bytes(bytes)
+        )
+    })
+}
+
+/// What a process can have at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Memory {
+    bytes: u64,
+    /// What has it, in words.
+    of: &'static str,
+}
+
+impl Memory {
+    /// Looked at once, before a sandbox takes the files away that tell it.
+    fn all() -> Self {
+        static ALL: OnceLock<Memory> = OnceLock::new();
+        *ALL.get_or_init(|| {
+            let machine = rustix::system::sysinfo();
+            let machine = machine.totalram.saturating_mul(machine.mem_unit.into());
+            let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+            match control_group_memory(Path::new("/sys/fs/cgroup"), &own) {
+                Some(bytes) if bytes < machine => Self { bytes, of: "its control group" },
+                _ => Self { bytes: machine, of: "this machine" },
+            }
+        })
+    }
+}
+
+/// The least `memory.max` of a control group and those above it, below `root`; `own` is what
+/// /proc/self/cgroup says (cgroups(7), version 2).
+fn control_group_memory(root: &Path, own: &str) -> Option<u64> {
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let is_plain = Path::new(own).components().all(|part| matches!(part, Component::Normal(_)));
+    let groups = Path::new(own).ancestors().filter(|_| is_plain);
+    let limit = |group: &Path| {
+        let said = std::fs::read_to_string(root.join(group).join("memory.max")).ok()?;
+        said.trim().parse().ok()
+    };
+    groups.filter_map(limit).min()
 }
 
 /// A warning for each file system that has less room than the files of these disks may still take.
@@ -148,6 +201,27 @@ fn available(facts: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_least_limit_of_a_control_group_and_those_above_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let limited = |group: &str, limit: &str| {
+            let place = folder.path().join(group);
+            std::fs::create_dir_all(&place).unwrap();
+            std::fs::write(place.join("memory.max"), limit).unwrap();
+        };
+        let of = |own: &str| control_group_memory(folder.path(), own);
+        assert_eq!(of("0::/a/b\n"), None, "nothing is limited");
+        limited("a/b", "max\n");
+        assert_eq!(of("0::/a/b\n"), None);
+        limited("a", "1073741824\n");
+        assert_eq!(of("1:cpu:/other\n0::/a/b\n"), Some(1 << 30));
+        limited("a/b", "4096\n");
+        assert_eq!(of("0::/a/b\n"), Some(4096));
+        limited("", "512\n");
+        assert_eq!((of("0::/a/b\n"), of("0::/\n")), (Some(512), Some(512)), "a container's");
+        assert_eq!((of(""), of("0::/../a\n"), of("5:memory:/a\n")), (None, None, None));
+    }
 
     #[test]
     fn what_is_available_is_read_as_the_kernel_tells_it() {

@@ -300,6 +300,34 @@ fn who_has_a_token_can_change_what_is_served() {
     assert!(dumped.contains(&format!("\nhttp-token-file = \"{}\"\n", whole.display())), "{dumped}");
 }
 
+/// Who has a token shall not be able to have the system end the daemon; who has the socket may.
+#[test]
+fn no_token_adds_more_memory_than_there_is() {
+    let files = Files::new();
+    let file = tokens(&files, "tokens", &format!("change {TOKEN}\n"), 0o600);
+    let http = ["--http", "127.0.0.1:0", "--http-token-file", &file];
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &http);
+    let control = ["--control-socket", &daemon.socket];
+    let told = stdout(&good(&[&["status", "--json"][..], &control].concat()));
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let place = told["http"].as_str().unwrap();
+    let add = |store: &str| {
+        let order = serde_json::json!({ "request": "add-lun", "lun": { "store": store } });
+        ordered(place, TOKEN, &order.to_string())
+    };
+    for store in ["memory:1P", "memory:1P,readonly", "stripe:64K(memory:512T;memory:512T)"] {
+        let said = add(store);
+        let wanted = ["HTTP/1.1 409 ", "the disks in memory would have 1", "try: a smaller one"];
+        assert!(wanted.iter().all(|word| said.contains(word)), "{store}: {said}");
+    }
+    let said = add("memory:2M");
+    assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+    let said = add("null:1P");
+    assert!(said.starts_with("HTTP/1.1 200 "), "it takes none: {said}");
+    let said = stderr(&good(&[&["lun", "add", "memory:16T"][..], &control].concat()));
+    assert!(said.contains("the disks in memory have 16"), "{said}");
+}
+
 /// It is there to tell what somebody with a token has done.
 #[test]
 fn an_order_writes_no_line_of_its_own_into_the_log() {

@@ -10,6 +10,7 @@ use http::Giver;
 use target::Event;
 
 use super::Shared;
+use crate::plan;
 
 /// Answers as the control socket does, with or without one.
 #[derive(Clone, Debug)]
@@ -19,13 +20,28 @@ impl Desk {
     pub(super) const fn new(shared: Arc<Shared>) -> Self {
         Self(shared)
     }
+
+    /// Why a disk in memory is one too many. Orders over HTTP are carried out one at a time.
+    fn beyond_memory(&self, request: &Request) -> Option<String> {
+        let Request::AddLun { lun, .. } = request else { return None };
+        let wanted = plan::memory_of(&lun.store.parse().ok()?);
+        if wanted == 0 {
+            return None;
+        }
+        let disks = self.0.disks();
+        let all = disks.iter().map(plan::memory_of).fold(wanted, u64::saturating_add);
+        plan::machine::beyond_memory(all)
+    }
 }
 
 impl http::Desk for Desk {
     fn answer(&self, request: &Request) -> Reply {
         // A question is no order: another process may take over meanwhile.
         let asked = self.0.answer(request);
-        asked.unwrap_or_else(|| self.0.carry_out(request, &|| true))
+        asked.unwrap_or_else(|| match self.beyond_memory(request) {
+            Some(message) => Reply::Error { message },
+            None => self.0.carry_out(request, &|| true),
+        })
     }
 
     fn order(&self, request: &Request, giver: &Giver) -> Reply {
