@@ -83,28 +83,36 @@ impl LogicalUnit {
     /// LOGICAL UNIT RESET (SAM-5 §6.3.3): a stopped unit starts again, mode parameters have their
     /// saved or default values, ACA conditions and the reservation of RESERVE end, and every nexus,
     /// that which asked too, is told with 29/03.
-    pub fn logical_unit_reset(&self) {
-        self.reset();
+    ///
+    /// Gives whether something was reserved by RESERVE.
+    pub fn logical_unit_reset(&self) -> bool {
+        let ended = self.reset();
         self.establish_everywhere(Attention::DeviceReset);
+        ended
     }
 
     /// TARGET COLD RESET: the unit is as after power on (SAM-5 §6.3.1). Reservations and
     /// registrations that are not to persist are gone, all else is as after a reset, and every
     /// nexus is told with 29/00 and of nothing that was before.
-    pub fn power_on(&self) {
-        self.reset();
-        self.forget_reservations();
+    ///
+    /// Gives whether reservations or registrations went; those that go with a change that is just
+    /// being kept are not among them.
+    pub fn power_on(&self) -> bool {
+        let ended = self.reset();
+        let forgot = self.forget_reservations();
         self.replace_everywhere(Attention::PowerOn);
+        ended || forgot
     }
 
-    fn reset(&self) {
+    fn reset(&self) -> bool {
         self.restart();
         self.each_nexus(|nexus_state| nexus_state.medium.allow_removal());
         self.revert_modes();
         self.timestamp().revert();
         self.task_set().lock().clear_fault(self, None);
-        self.end_legacy_reservation(None);
+        let ended = self.end_legacy_reservation(None);
         self.end_copies();
+        ended
     }
 }
 

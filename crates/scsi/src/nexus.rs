@@ -214,6 +214,15 @@ impl Nexus {
         self.mapped(lun).map(|mapped| &mapped.unit)
     }
 
+    /// What RESERVE gave this nexus ends, as it does when the nexus is lost or reset (SPC-2
+    /// §5.5.1). Gives the units of which it had something.
+    #[must_use]
+    pub fn end_reservations(&self) -> Vec<Arc<LogicalUnit>> {
+        let units = self.map.iter().map(|mapping| &mapping.mapped.unit);
+        let ended = units.filter(|unit| unit.end_legacy_reservation(Some(&self.names)));
+        ended.map(Arc::clone).collect()
+    }
+
     /// The I_T nexus is lost (SAM-5 §6.3.4): establishes 29/07 for the next session of the same
     /// initiator port.
     pub fn lost(self) {

@@ -85,6 +85,8 @@ pub struct Task {
     passes_aca: bool,
     /// What it wrote may still be in a cache that must not be relied on.
     unflushed: bool,
+    /// It has ended, and reservations are others by it.
+    changed_reservations: bool,
     /// What it waits to do.
     waiting: Option<Box<Waiting>>,
 }
@@ -161,6 +163,7 @@ impl Task {
             naca: false,
             passes_aca: false,
             unflushed: false,
+            changed_reservations: false,
             waiting: None,
         }
     }
@@ -465,6 +468,9 @@ impl Task {
 
     #[inline]
     fn end(&mut self, completion: Completion) -> Step {
+        if let Machine::Persistent(persistent) = &self.machine {
+            self.changed_reservations = persistent.has_changed();
+        }
         if !matches!(self.machine, Machine::Unfit(_)) {
             self.machine = Machine::Done;
         }
@@ -557,6 +563,12 @@ impl Task {
     pub fn place(&self) -> Option<&Arc<LogicalUnit>> {
         let mapped = self.there.as_ref().or(self.mapped.as_ref());
         mapped.map(|mapped| &mapped.unit)
+    }
+
+    /// Whether it has ended, and has changed what is reserved of its unit, or who is registered.
+    #[must_use]
+    pub const fn has_changed_reservations(&self) -> bool {
+        self.changed_reservations
     }
 
     /// The check of protection information that has ended it, if one has.

@@ -129,17 +129,19 @@ impl LogicalUnit {
     }
 
     /// Ends the reservation of RESERVE, if it is of `holder`, or of anybody for None (SPC-2
-    /// §5.5.1).
-    pub(crate) fn end_legacy_reservation(&self, holder: Option<&NexusNames>) {
+    /// §5.5.1). Gives whether there was one.
+    pub(crate) fn end_legacy_reservation(&self, holder: Option<&NexusNames>) -> bool {
         if self.reserved.load() != Reserved::Legacy {
-            return;
+            return false;
         }
         let registry = &mut self.reservations.lock().registry;
         let port = holder.map(NexusPort::from);
-        if port.is_none() || registry.legacy == port {
+        let ends = registry.legacy.is_some() && (port.is_none() || registry.legacy == port);
+        if ends {
             registry.legacy = None;
             self.show_reservations(registry);
         }
+        ends
     }
 
     /// What reservations there are.
@@ -178,18 +180,22 @@ impl LogicalUnit {
 
     /// What power on leaves of reservations and registrations: all if they are to persist (APTPL),
     /// none otherwise (SPC-4 §5.9.1). A change that is just being kept comes before that.
-    pub(crate) fn forget_reservations(&self) {
+    pub(crate) fn forget_reservations(&self) -> bool {
         let mut reservations = self.reservations.lock();
-        if !reservations.defer_power_on() {
-            self.forget_what_does_not_persist(&mut reservations);
-        }
+        let has_some = !reservations.registry.registrants.is_empty();
+        !reservations.defer_power_on()
+            && self.forget_what_does_not_persist(&mut reservations)
+            && has_some
     }
 
-    pub(crate) fn forget_what_does_not_persist(&self, reservations: &mut Reservations) {
-        if !reservations.registry.persists {
+    /// Gives whether it is so.
+    pub(crate) fn forget_what_does_not_persist(&self, reservations: &mut Reservations) -> bool {
+        let forgets = !reservations.registry.persists;
+        if forgets {
             reservations.registry = Registry::default();
             self.show_reservations(&reservations.registry);
         }
+        forgets
     }
 
     /// Tells one nexus, if it was ever there.

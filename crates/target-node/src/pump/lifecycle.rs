@@ -386,6 +386,10 @@ impl<P: Port> SessionView<'_, P> {
 
     /// I_T nexus loss (SAM-5 §6.3.4): the device server forgets the nexus and its tasks.
     pub(super) fn lose_nexus(&mut self) {
+        // Who is back already keeps it (RFC 7143 §4.4.3.2).
+        if self.session.waiters.is_empty() {
+            self.end_reservations("NEXUS LOSS");
+        }
         let (session, context, own) = (&mut *self.session, &mut *self.context, self.key);
         context.runnable.forget_session(own);
         context.waiting.forget_session(own);

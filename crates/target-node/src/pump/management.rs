@@ -250,19 +250,20 @@ impl<P: Port> Pump<P> {
     /// there.
     pub(super) fn finish(&mut self, key: Key, (id, function): (u32, Function), units: &Units) {
         // Whose tasks have ended hears of it, also where who asked has gone meanwhile.
-        match function {
+        let reset: fn(&LogicalUnit) -> bool = match function {
             Function::LogicalUnitReset | Function::TargetWarmReset => {
-                units.iter().for_each(|unit| unit.logical_unit_reset());
+                LogicalUnit::logical_unit_reset
             }
-            Function::TargetColdReset => units.iter().for_each(|unit| unit.power_on()),
-            _ => {}
-        }
-        if let Some(SessionView { session, context, .. }) = self.session(key) {
-            if function == Function::NexusReset
-                && let Some(nexus) = &session.nexus
-            {
-                nexus.reset();
+            Function::TargetColdReset => LogicalUnit::power_on,
+            _ => |_| false,
+        };
+        let ended: Vec<_> = units.iter().filter(|unit| reset(unit)).collect();
+        if let Some(mut view) = self.session(key) {
+            ended.into_iter().for_each(|unit| view.tell_reserved(unit, function.name()));
+            if function == Function::NexusReset {
+                view.reset_nexus();
             }
+            let SessionView { session, context, .. } = view;
             session.machine.set_now(context.port.now());
             session.machine.task_management_done(id, ServiceResponse::Complete);
         }
@@ -271,6 +272,13 @@ impl<P: Port> Pump<P> {
 }
 
 impl<P: Port> SessionView<'_, P> {
+    fn reset_nexus(&mut self) {
+        self.end_reservations(Function::NexusReset.name());
+        if let Some(nexus) = &self.session.nexus {
+            nexus.reset();
+        }
+    }
+
     /// For the log.
     fn tell_of(&self, function: Function, units: &Units) {
         let session = &*self.session;

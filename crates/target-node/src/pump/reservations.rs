@@ -2,9 +2,12 @@
 //! Reservations that change, in the log and among the events: who of a cluster took a disk from
 //! whom is asked afterwards, and hosts do not tell.
 
+use std::sync::Arc;
+
 use engine::Port;
 use iscsi::datamover::TaskId;
-use scsi::ReservationsShown;
+use scsi::LogicalUnit;
+use scsi::Nexus;
 use wire::iscsi::Cdb;
 use wire::scsi::opcode::Opcode;
 use wire::scsi::persistent::Type;
@@ -36,16 +39,6 @@ impl Reserving {
         }
     }
 
-    /// Whether it has done anything, now that these are there: RESERVE and RELEASE of registrants
-    /// (CRH), and RELEASE of what others hold, end well and do nothing (SPC-2 §7.16).
-    const fn changes(self, shown: &ReservationsShown) -> bool {
-        match self.opcode {
-            Opcode::RESERVE_6 | Opcode::RESERVE_10 => shown.legacy,
-            Opcode::RELEASE_6 | Opcode::RELEASE_10 => !shown.legacy && shown.registrants == 0,
-            _ => true,
-        }
-    }
-
     fn name(self) -> &'static str {
         let name = self.opcode.action_name(self.action.into());
         let name = name.or_else(|| self.opcode.name()).unwrap_or("RESERVE");
@@ -54,31 +47,39 @@ impl Reserving {
 }
 
 impl<P: Port> SessionView<'_, P> {
-    /// A command has ended.
+    /// A command has ended. What ends well and does nothing is not told: RESERVE and RELEASE of
+    /// registrants (CRH), RELEASE of what others hold or nobody, RESERVE by who has it (SPC-2
+    /// §7.16).
     #[inline]
     pub(super) fn tell_reservation(&mut self, id: TaskId, status: u8) {
         let task = task_of(&mut self.session.tasks, id);
-        if let Some(reserving) = task.and_then(|task| task.reserving)
+        if let Some(task) = task
+            && let Some(reserving) = task.reserving
             && status == GOOD
+            && task.scsi.has_changed_reservations()
+            && let Some(unit) = task.scsi.unit().map(Arc::clone)
         {
-            self.tell_reserved(id, reserving);
+            self.tell_reserved(&unit, reserving.name());
         }
     }
 
+    /// What RESERVE gave to this session ends with it, or with the state of its nexus: `action`.
+    pub(super) fn end_reservations(&self, action: &'static str) {
+        let nexus = self.session.nexus.as_ref();
+        let ended = nexus.map(Nexus::end_reservations).unwrap_or_default();
+        ended.iter().for_each(|unit| self.tell_reserved(unit, action));
+    }
+
+    /// What is reserved of `unit` is something else by what this session did, or became.
     #[cold]
-    fn tell_reserved(&mut self, id: TaskId, reserving: Reserving) {
-        let session = &mut *self.session;
+    pub(super) fn tell_reserved(&self, unit: &Arc<LogicalUnit>, action: &str) {
+        let session = &*self.session;
         let peer = session.connections.iter().find_map(|key| self.connections.get(*key));
         let peer = peer.map_or(session.peer, |connection| connection.peer);
-        let task = task_of(&mut session.tasks, id);
-        let Some((nexus, task)) = session.nexus.as_ref().zip(task) else { return };
-        let Some(unit) = task.scsi.unit() else { return };
+        let Some(nexus) = session.nexus.as_ref() else { return };
         let (target, lun) =
             scene(&self.context.shared, nexus, session.login.target.as_deref()).place(Some(unit));
         let shown = unit.reservations_shown();
-        if !reserving.changes(&shown) {
-            return;
-        }
         tracing::info!(
             name: Event::Reservation.name(),
             %peer,
@@ -86,7 +87,7 @@ impl<P: Port> SessionView<'_, P> {
             tsih = session.tsih.0,
             target,
             lun,
-            action = reserving.name(),
+            action,
             mode = shown.kind.map_or(if shown.legacy { "exclusive" } else { "none" }, words),
             holder = shown.holder,
             registered = shown.registrants,

@@ -49,6 +49,8 @@ pub(crate) struct Persistent {
     /// Allocation length, or length of the parameter list.
     length: u32,
     stage: Stage,
+    /// It has changed what is reserved or registered.
+    changed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +92,7 @@ pub(crate) fn release(context: &Context<'_>) -> Result<Started, Fault> {
 
 fn begin(context: &Context<'_>, action: Action, length: u32) -> Result<Started, Fault> {
     let stage = Stage::Ready(Slice::empty());
-    let mut machine = Persistent { action, scope_type: 0, length, stage };
+    let mut machine = Persistent { action, scope_type: 0, length, stage, changed: false };
     let step = machine.attempt(context.nexus, context.unit)?;
     Ok((Machine::Persistent(Box::new(machine)), step))
 }
@@ -121,11 +123,17 @@ pub(crate) fn reserve_out(context: &Context<'_>) -> Result<Started, Fault> {
         return Err(sense::short_data_out(u64::from(length)));
     }
     let action = Action::Out(action);
-    let machine = Persistent { action, scope_type, length, stage: Stage::Receiving };
+    let stage = Stage::Receiving;
+    let machine = Persistent { action, scope_type, length, stage, changed: false };
     Ok((Machine::Persistent(Box::new(machine)), Step::ReceiveDataOut { length }))
 }
 
 impl Persistent {
+    /// Whether it has changed what is reserved or registered.
+    pub(crate) const fn has_changed(&self) -> bool {
+        self.changed
+    }
+
     pub(crate) fn resume(
         &mut self,
         nexus: &Nexus,
@@ -189,7 +197,7 @@ impl Persistent {
             self.stage = Stage::Keeping(next, effects);
             return Ok(Step::Keep(keep));
         }
-        take_effect(unit, &mut reservations, next, &effects);
+        self.changed = take_effect(unit, &mut reservations, next, &effects);
         drop(reservations);
         self.end(unit, effects)
     }
@@ -207,7 +215,7 @@ impl Persistent {
         if result.is_ok() {
             // The nexus that had it may have been lost meanwhile.
             next.legacy.clone_from(&reservations.registry.legacy);
-            take_effect(unit, &mut reservations, next, &effects);
+            self.changed = take_effect(unit, &mut reservations, next, &effects);
         }
         if was_powered_on {
             unit.forget_what_does_not_persist(&mut reservations);
@@ -275,20 +283,22 @@ impl Persistent {
     }
 }
 
-/// Puts `next` in force and tells who must know.
+/// Puts `next` in force and tells who must know. Gives whether it is anything new.
 fn take_effect(
     unit: &LogicalUnit,
     reservations: &mut Reservations,
     next: Registry,
     effects: &Effects,
-) {
-    if next != reservations.registry {
+) -> bool {
+    let changes = next != reservations.registry;
+    if changes {
         unit.show_reservations(&next);
         reservations.registry = next;
     }
     for (port, attention) in &effects.attentions {
         unit.establish_at(port, *attention);
     }
+    changes
 }
 
 /// APTPL, bit 0 of byte `at` of the list, needs somebody who keeps the state.

@@ -520,6 +520,51 @@ fn legacy_reservations_exclude_others() {
     }
 }
 
+/// Whether a command of RESERVE or RELEASE changes anything.
+fn changes(world: &World, who: usize, cdb: &[u8]) -> bool {
+    let (task, step) = world.nexuses[who].start(&request(Lun::Unit(0), cdb, &[], 0));
+    assert!(matches!(step, Step::Complete(Completion { status: 0, .. })), "{step:?}");
+    task.has_changed_reservations()
+}
+
+#[test]
+fn a_command_tells_whether_it_has_changed_anything() {
+    for code in RESERVES {
+        let world = World::new();
+        let reserve = [code, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let release = [code + 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert!(!changes(&world, A, &release), "nobody has it");
+        assert!(changes(&world, A, &reserve));
+        assert!(!changes(&world, A, &reserve), "it has it already");
+        assert!(!changes(&world, B, &release), "it is of another one");
+        assert!(changes(&world, A, &release));
+        world.register(A, 1);
+        assert!(!changes(&world, A, &reserve) && !changes(&world, A, &release), "CRH");
+    }
+}
+
+#[test]
+fn who_ends_a_reservation_of_reserve_is_told_of_it() {
+    let world = World::new();
+    let unit = &world.bench.unit;
+    let reserve = [0x16, 0, 0, 0, 0, 0];
+    assert!(changes(&world, A, &reserve));
+    assert_eq!(world.nexuses[B].end_reservations().len(), 0, "it is not its own");
+    let ended = world.nexuses[A].end_reservations();
+    assert!(matches!(&*ended, [one] if Arc::ptr_eq(one, unit)));
+    assert_eq!(world.nexuses[A].end_reservations().len(), 0, "it has ended");
+    assert!(changes(&world, A, &reserve));
+    assert!(unit.logical_unit_reset());
+    assert!(!unit.logical_unit_reset() && !unit.power_on());
+    world.attention(A);
+    assert!(changes(&world, A, &reserve));
+    assert!(unit.power_on());
+    world.attention(A);
+    world.register(A, 1);
+    assert!(!unit.logical_unit_reset(), "registrations stay");
+    assert!(unit.power_on(), "and go");
+}
+
 #[test]
 fn a_null_behind_the_name_is_no_part_of_it() {
     let world = World::new();

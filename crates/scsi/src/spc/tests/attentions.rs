@@ -33,8 +33,13 @@ const NOTHING: Codes = (0, 0, 0);
 
 /// What happens, what the nexus that did it is told, and what the other one is.
 const EVENTS: &[(&str, Event, Codes, Codes)] = &[
-    ("logical unit reset", |bench, _| bench.unit.logical_unit_reset(), (6, 0x29, 3), (6, 0x29, 3)),
-    ("target cold reset", |bench, _| bench.unit.power_on(), (6, 0x29, 0), (6, 0x29, 0)),
+    (
+        "logical unit reset",
+        |bench, _| _ = bench.unit.logical_unit_reset(),
+        (6, 0x29, 3),
+        (6, 0x29, 3),
+    ),
+    ("target cold reset", |bench, _| _ = bench.unit.power_on(), (6, 0x29, 0), (6, 0x29, 0)),
     ("nexus reset", |bench, _| bench.nexus.reset(), (6, 0x29, 7), NOTHING),
     ("commands cleared", |bench, other| other.commands_cleared(&bench.unit), NOTHING, (6, 0x2f, 0)),
     (
