@@ -270,13 +270,18 @@ impl Inner {
             let taken = queue.figures.segments;
             drop(queue);
             let is_gone = file.is_gone();
-            let result = file.write_all(&batch);
-            if result.is_ok() {
-                written += batch.len() as u64;
-                segments = taken;
-            } else {
-                // A reader wants whole records. What cannot be cut, it has to cut short itself.
-                let _ = file.cut(written);
+            let result = append(&mut file, &batch, written);
+            match &result {
+                Ok(()) => {
+                    written += batch.len() as u64;
+                    segments = taken;
+                }
+                Err(short) => {
+                    written += short.bytes;
+                    segments += short.records;
+                    // A reader wants whole records. What cannot be cut, it has to cut short itself.
+                    let _ = file.cut(written);
+                }
             }
             batch.clear();
             batch.shrink_to(QUEUE_BYTES_KEPT);
@@ -285,7 +290,7 @@ impl Inner {
             if is_gone {
                 break Some(queue.figures.end.insert(End::Removed).clone());
             }
-            if let Err(error) = result {
+            if let Err(Short { error, .. }) = result {
                 (queue.figures.bytes, queue.figures.segments) = (written, segments);
                 let end = queue.figures.end.insert(End::Failed(error.to_string()));
                 break Some(end.clone());
@@ -301,6 +306,42 @@ impl Inner {
             tell(&end);
         }
     }
+}
+
+/// Not all of some records was written.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_structs)] // who cuts the file must know all of it
+pub struct Short {
+    /// Bytes of those that were written whole.
+    pub bytes: u64,
+    /// How many these are.
+    pub records: u64,
+    /// What the system said.
+    pub error: io::Error,
+}
+
+/// Writes whole records behind the `written` bytes of a capture, or its beginning and records.
+///
+/// # Errors
+/// If not all of it is written: it is to be cut behind the last whole record.
+pub fn append(file: &mut impl Write, records: &[u8], written: u64) -> Result<(), Short> {
+    let mut rest = records;
+    let error = loop {
+        if rest.is_empty() {
+            return Ok(());
+        }
+        match file.write(rest) {
+            Ok(0) => break io::ErrorKind::WriteZero.into(),
+            Ok(length) => rest = rest.get(length..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => break error,
+        }
+    };
+    let taken = records.get(..records.len() - rest.len()).unwrap_or_default();
+    let begin = if written == 0 { pcap::FILE_HEADER_LEN } else { 0 };
+    let whole = taken.get(begin..).map(pcap::whole_records);
+    let (records, bytes) = whole.map_or((0, 0), |(records, bytes)| (records, begin + bytes));
+    Err(Short { bytes: bytes as u64, records, error })
 }
 
 /// What a capture is written to.

@@ -19,6 +19,8 @@ pub use file::Figures;
 pub use file::LIMIT_DEFAULT;
 pub use file::OpenError;
 pub use file::Opened;
+pub use file::Short;
+pub use file::append;
 pub use file::open as open_file;
 pub use tap::Side;
 pub use tap::Tap;

@@ -59,6 +59,19 @@ pub fn is_capture(begins: &[u8]) -> bool {
     known.contains(&u32::from_le_bytes(*magic)) || known.contains(&u32::from_be_bytes(*magic))
 }
 
+/// Whole records at the beginning of `records`: how many, and the bytes of all of them.
+#[must_use]
+pub fn whole_records(records: &[u8]) -> (u64, usize) {
+    let (mut count, mut rest) = (0, records);
+    while let Some((header, behind)) = rest.split_first_chunk::<RECORD_HEADER_LEN>() {
+        let [_, _, _, _, _, _, _, _, a, b, c, d, ..] = *header;
+        let kept = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+        let Some(behind) = behind.get(kept..) else { break };
+        (count, rest) = (count + 1, behind);
+    }
+    (count, records.len() - rest.len())
+}
+
 /// What a segment says besides its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums)] // a stream says nothing else
@@ -303,6 +316,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn records_are_whole_with_their_last_byte() {
+        let mut out = Vec::new();
+        segment("10.0.0.1:1", "10.0.0.2:2", b"abc").emit(Duration::ZERO, &mut out);
+        let first = out.len();
+        segment("[::1]:1", "[::2]:2", b"").emit(Duration::ZERO, &mut out);
+        for length in 0..=out.len() {
+            let wanted = match length {
+                _ if length == out.len() => (2, out.len()),
+                _ if length >= first => (1, first),
+                _ => (0, 0),
+            };
+            assert_eq!(whole_records(&out[..length]), wanted, "{length}");
+        }
+        out[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(whole_records(&out), (0, 0));
     }
 
     #[test]

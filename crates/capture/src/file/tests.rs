@@ -282,6 +282,49 @@ fn a_disk_that_is_full_ends_the_capture_and_leaves_whole_records() {
     assert!(matches!(figures.end, Some(End::Failed(_))));
 }
 
+/// All of it waits when the disk is found to be full.
+#[test]
+fn what_fits_of_a_batch_stays() {
+    let capture = detached(u64::MAX);
+    let mut tap = Tap::open(&capture, Side::Initiator, ends(), NOW).unwrap();
+    (0..20).for_each(|_| tap.received(NOW, &[1; 100]));
+    let all = capture.0.lock().waiting.clone();
+    let mut at = pcap::FILE_HEADER_LEN;
+    let mut ends = vec![at];
+    while at < all.len() {
+        let length = u32::from_le_bytes(all[at + 8..at + 12].try_into().unwrap());
+        at += RECORD_HEADER_LEN + usize::try_from(length).unwrap();
+        ends.push(at);
+    }
+    for room in [0, 23, 24, 30, ends[1] - 1, ends[1], ends[1] + 1, 1000, all.len() - 1] {
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let mut file = Small(Arc::clone(&taken), room);
+        let short = append(&mut file, &all, 0).unwrap_err();
+        let fits = ends.iter().rposition(|end| *end <= room);
+        let wanted = fits.map_or((0, 0), |last| (last as u64, ends[last] as u64));
+        assert_eq!((short.records, short.bytes), wanted, "room for {room}");
+        // The same behind what is there already.
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let mut file = Small(Arc::clone(&taken), room);
+        if let Err(short) = append(&mut file, &all[24..], 24) {
+            let fits = ends.iter().rposition(|end| *end <= room + 24).unwrap();
+            assert_eq!((short.records, short.bytes), (fits as u64, ends[fits] as u64 - 24));
+        }
+    }
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    append(&mut Small(Arc::clone(&taken), all.len()), &all, 0).unwrap();
+    assert_eq!(*taken.lock().unwrap(), all);
+    // And the thread leaves as much, and says so.
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let file = Small(Arc::clone(&taken), 1000);
+    Arc::clone(&capture.0).write(file, |_| ());
+    let figures = capture.finish(Duration::ZERO);
+    let last = ends.iter().rposition(|end| *end <= 1000).unwrap();
+    assert!(last > 3);
+    assert_eq!(*taken.lock().unwrap(), all[..ends[last]]);
+    assert_eq!((figures.bytes, figures.segments), (ends[last] as u64, last as u64));
+}
+
 #[test]
 fn what_comes_faster_than_it_is_written_is_counted_and_the_numbers_show_the_gap() {
     let capture = detached(u64::MAX);
@@ -382,8 +425,9 @@ fn what_was_not_written_is_not_counted() {
     inner.write(file, |_| ());
     let figures = capture.figures();
     let file = taken.lock().unwrap().clone();
-    assert_eq!((figures.segments, figures.bytes), (0, 0), "it came in one piece");
-    assert!(file.is_empty());
+    let segments = packets(&file).len() as u64;
+    assert_eq!((figures.segments, figures.bytes), (segments, file.len() as u64));
+    assert_eq!(segments, 3, "the connection begins, and the data does not fit");
 }
 
 #[test]

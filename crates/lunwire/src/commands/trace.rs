@@ -169,15 +169,15 @@ impl Sink {
     /// Writes whole records.
     fn write(&mut self, records: &[u8], interrupted: &AtomicBool) -> Result<()> {
         match self {
-            Self::File { file, written } => match file.write_all(records) {
+            Self::File { file, written } => match capture::append(file, records, *written) {
                 Ok(()) => {
                     *written += records.len() as u64;
                     Ok(())
                 }
-                Err(error) => {
+                Err(short) => {
                     // A reader wants whole records.
-                    let _ = file.set_len(*written);
-                    Err(error).context("cannot write the trace")
+                    let _ = file.set_len(*written + short.bytes);
+                    Err(short.error).context("cannot write the trace")
                 }
             },
             Self::Standard { is_gone: true } => Ok(()),
