@@ -78,6 +78,21 @@ def check(chromium, folder, pictures):
             loads = sum(one.endswith("/load") for one in asked) - before
             expect(f"{loads} questions: a stream tells", loads <= 1, True)
             expect("no address has the token", [one for one in asked if token[:8] in one], [])
+            # What is behind a link takes a token, too.
+            saved = chromium.run("""
+                const made = [];
+                const make = URL.createObjectURL;
+                URL.createObjectURL = (blob) => { made.push(blob.text()); return make(blob); };
+                document.querySelectorAll("footer a[data-file]").forEach((link) => link.click());
+                const wait = async () => {
+                    while (made.length < 2) await new Promise((go) => { setTimeout(go, 50); });
+                    return Promise.all(made);
+                };
+                return wait();""")
+            expect("status and metrics", sorted([json.loads(one)["reply"] if one.startswith("{")
+                                                 else one[:6] for one in saved]),
+                   ["# HELP", "status"])
+            expect("it is still there", text("state"), "serving")
             expect("nothing is kept", chromium.run(
                 "return [document.cookie, localStorage.length, sessionStorage.length]"), ["", 0, 0])
         # A token that is good no more.

@@ -104,6 +104,7 @@ pub enum Request {
         /// The new size.
         bytes: u64,
         /// Whether it may become smaller.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         shrink: bool,
     },
     /// Serve one more logical unit, until the daemon ends.

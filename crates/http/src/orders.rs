@@ -70,7 +70,7 @@ where
     }
     let Some(tokens) = looks.gate().tokens() else {
         let why = "nothing can be changed over HTTP: this daemon has no tokens; \
-                   try: lunwire serve --http-token-file FILE";
+                   try: http-token-file in its configuration";
         return Err(Refusal::new(StatusCode::FORBIDDEN, why));
     };
     let token = expect_right(Right::Change, tokens, &request)?.to_string();

@@ -10,6 +10,9 @@ const at = (id) => document.getElementById(id);
 /** What is lost with the process is lost with its LUN, too. */
 const isInMemory = (store) => /(^|[(;])memory:/.test(store);
 
+/** Only a file and an image of Ceph have another size in time; a device has its own. */
+export const mayGrow = (store) => /^(file:(?!\/dev\/)|rbd:)/.test(store);
+
 const some = (number, what) => (number === 1 ? `1 ${what}` : `${number} ${what}s`);
 
 /** Sessions that have a LUN: those of its target, but for the initiators that do not see it. */

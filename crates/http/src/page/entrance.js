@@ -6,9 +6,13 @@ import { say } from "/table.js";
 
 const at = (id) => document.getElementById(id);
 
+/** Whether reading takes a token here. */
+let isNeeded = false;
+
 /** Whether an answer lets somebody in; where not it is asked for a token. */
 export function admits({ status }) {
   const isShut = status === 401;
+  isNeeded ||= isShut;
   if (isShut === at("entrance").hidden) {
     at("entrance").hidden = !isShut;
     document.body.classList.toggle("shut", isShut);
@@ -29,6 +33,28 @@ async function mayChange() {
     body: JSON.stringify({ request: "reload", dry_run: true }),
   });
   return answer.status !== 401 && answer.status !== 403;
+}
+
+/** Links to what takes a token are no addresses then: what they lead to is asked for, and saved. */
+export function links(tell) {
+  for (const link of document.querySelectorAll("a[data-file]")) {
+    link.addEventListener("click", async (event) => {
+      if (!isNeeded) return;
+      event.preventDefault();
+      try {
+        const answer = await fetch(link.href,
+          { cache: "no-store", credentials: "omit", headers: shown() });
+        if (!admits(answer)) return;
+        const saved = document.createElement("a");
+        saved.href = URL.createObjectURL(await answer.blob());
+        saved.download = link.dataset.file;
+        saved.click();
+        setTimeout(() => URL.revokeObjectURL(saved.href), 60000);
+      } catch {
+        tell("the daemon does not answer");
+      }
+    });
+  }
 }
 
 /** Calls `enter` when there is a token. */

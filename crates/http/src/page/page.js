@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The page: asks the API again and again, and shows what it says.
 
-import { add, offer, paths, remove, setPath } from "/disks.js";
-import { admits, entrance, isShut } from "/entrance.js";
+import { add, mayGrow, offer, paths, remove, setPath } from "/disks.js";
+import { admits, entrance, isShut, links } from "/entrance.js";
 import { Events, about as aboutEvent, details } from "/events.js";
 import * as figures from "/figures.js";
 import { count, give, shown, sure, use } from "/orders.js";
@@ -326,7 +326,8 @@ function luns() {
         figures.speed(rate.read), figures.speed(rate.written),
         figures.time(rate.p50), figures.time(rate.p99), stateOf(lun, rate.errors ?? 0),
         { acts: [
-          { act: "Resize", label: `Resize LUN ${lun.lun} of ${lun.target}`, does: () => resize(lun) },
+          ...(mayGrow(lun.store) ? [{ act: "Resize", label: `Resize LUN ${lun.lun} of ${lun.target}`,
+            does: () => resize(lun) }] : []),
           { act: "Remove", label: `Remove LUN ${lun.lun} of ${lun.target}`,
             does: () => now((its) => remove(lun, its, change)) },
         ] },
@@ -434,6 +435,7 @@ async function resize({ target, lun, bytes }) {
   try {
     const size = count(said, "size");
     if (size === null) return;
+    if (size < bytes) throw new Error(`size: ${figures.size(bytes)} and more are right here`);
     await change(what, { request: "resize-lun", target, lun, bytes: size, shrink: false });
   } catch (error) {
     say(at("done"), error.message);
@@ -560,6 +562,7 @@ at("sure-input").addEventListener("keydown", ({ key }) => {
   if (key === "Enter") at("sure").close("yes");
 });
 window.addEventListener("resize", plots);
+links((said) => state("bad", said));
 entrance(() => {
   leave();
   return Promise.all([load(), status(), difference(), askEvents()]);

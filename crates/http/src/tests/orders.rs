@@ -145,7 +145,7 @@ fn without_tokens_nothing_is_changed() {
     http.serves(Arc::clone(&target), Arc::clone(&clerk) as Arc<dyn Desk>);
     let lines = format!("Authorization: Bearer {CHANGE}\r\nContent-Type: application/json\r\n");
     let (status, said) = order(&http, &lines, "{\"request\":\"reload\"}");
-    assert!(status == 403 && said.contains("--http-token-file"), "{said}");
+    assert!(status == 403 && said.contains("try: http-token-file"), "{said}");
     assert!(clerk.asked.lock().unwrap().is_empty());
     target.stop(Duration::ZERO).unwrap();
 }

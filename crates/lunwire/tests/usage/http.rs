@@ -326,6 +326,9 @@ fn no_token_adds_more_memory_than_there_is() {
     assert!(said.starts_with("HTTP/1.1 200 "), "it takes none: {said}");
     let said = stderr(&good(&[&["lun", "add", "memory:16T"][..], &control].concat()));
     assert!(said.contains("the disks in memory have 16"), "{said}");
+    // What an order lacks is told in the words of orders.
+    let said = ordered(place, TOKEN, "{\"request\":\"resize-lun\",\"lun\":0,\"bytes\":512}");
+    assert!(said.starts_with("HTTP/1.1 409 ") && said.contains("try: shrink, "), "{said}");
 }
 
 /// It is there to tell what somebody with a token has done.

@@ -34,14 +34,35 @@ impl Desk {
     }
 }
 
+/// What commands are called, and what is the same in the API.
+const WORDS: [(&str, &str); 8] = [
+    ("--destroy-data", "destroy_data"),
+    ("--shrink", "shrink"),
+    ("--number", "number"),
+    ("--target IQN", "target"),
+    ("lunwire status", "/api/v1/status"),
+    ("lunwire sessions", "/api/v1/sessions"),
+    ("lunwire limit", "limits of /api/v1/status"),
+    ("lunwire lun resize", "resize-lun"),
+];
+
+/// A message as who asks over HTTP can follow it.
+fn for_programs(message: &str) -> String {
+    WORDS.iter().fold(message.to_owned(), |said, (ours, theirs)| said.replace(ours, theirs))
+}
+
 impl http::Desk for Desk {
     fn answer(&self, request: &Request) -> Reply {
         // A question is no order: another process may take over meanwhile.
         let asked = self.0.answer(request);
-        asked.unwrap_or_else(|| match self.beyond_memory(request) {
+        let reply = asked.unwrap_or_else(|| match self.beyond_memory(request) {
             Some(message) => Reply::Error { message },
             None => self.0.carry_out(request, &|| true),
-        })
+        });
+        match reply {
+            Reply::Error { message } => Reply::Error { message: for_programs(&message) },
+            reply => reply,
+        }
     }
 
     fn order(&self, request: &Request, giver: &Giver) -> Reply {
@@ -111,4 +132,17 @@ fn words(request: &Request) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_commands_are_told_as_fields() {
+        let said = for_programs("it would be lost; try: --destroy-data, or lunwire copy it first");
+        assert_eq!(said, "it would be lost; try: destroy_data, or lunwire copy it first");
+        let said = for_programs("no session 7; try: lunwire sessions");
+        assert_eq!(said, "no session 7; try: /api/v1/sessions");
+    }
 }
