@@ -18,7 +18,7 @@ pub(crate) const POLICY: &str = "default-src 'none'; script-src 'self'; style-sr
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-const FILES: [File; 12] = [
+const FILES: [File; 13] = [
     File { path: "/", kind: "text/html; charset=utf-8", text: include_str!("page/page.html") },
     File {
         path: "/page.css",
@@ -32,6 +32,7 @@ const FILES: [File; 12] = [
     File { path: "/entrance.js", kind: SCRIPT, text: include_str!("page/entrance.js") },
     File { path: "/events.js", kind: SCRIPT, text: include_str!("page/events.js") },
     File { path: "/orders.js", kind: SCRIPT, text: include_str!("page/orders.js") },
+    File { path: "/past.js", kind: SCRIPT, text: include_str!("page/past.js") },
     File { path: "/plot.js", kind: SCRIPT, text: include_str!("page/plot.js") },
     File { path: "/stream.js", kind: SCRIPT, text: include_str!("page/stream.js") },
     File { path: "/table.js", kind: SCRIPT, text: include_str!("page/table.js") },
