@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who comes while nobody serves, since another process takes long to take over, hears so at once.
 
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::thread::JoinHandle;
@@ -35,7 +34,7 @@ pub(crate) struct Doors {
 #[derive(Debug)]
 enum State {
     Closed { control: Option<OwnedFd>, http: Option<(OwnedFd, Access)>, why: String },
-    Open { control: Option<Keeper>, _http: Option<Http> },
+    Open { _control: Option<Keeper>, _http: Option<Http> },
 }
 
 /// Answers at the control socket.
@@ -78,7 +77,7 @@ impl Doors {
         let told = |error: &anyhow::Error| tracing::warn!("nobody is told why he waits: {error:#}");
         let control = control.and_then(|control| control.inspect_err(told).ok());
         let http = http.and_then(|http| http.inspect_err(told).ok());
-        self.state = State::Open { control, _http: http };
+        self.state = State::Open { _control: control, _http: http };
     }
 }
 
@@ -122,6 +121,7 @@ mod tests {
     use std::io::BufReader;
     use std::io::Read;
     use std::io::Write;
+    use std::net::SocketAddr;
     use std::net::TcpStream;
     use std::os::unix::net::UnixStream;
 
