@@ -4,9 +4,12 @@
 
 mod support;
 
+use std::io::Read;
+use std::io::Write;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Child;
 use std::process::Stdio;
@@ -29,10 +32,14 @@ struct Daemon(Child);
 
 impl Daemon {
     fn start(folder: &Path, environment: &[(&str, &str)]) -> Self {
+        Self::with(folder, environment, &[])
+    }
+
+    fn with(folder: &Path, environment: &[(&str, &str)], more: &[&str]) -> Self {
         let mut command = support::that_takes_signals();
         command.envs(environment.iter().copied()).arg("serve");
         command.arg("--config").arg(folder.join("file"));
-        command.arg("--control-socket").arg(folder.join("control"));
+        command.arg("--control-socket").arg(folder.join("control")).args(more);
         Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
@@ -128,6 +135,49 @@ fn a_watchdog_hears_of_it_again_and_again() {
     std::thread::sleep(Duration::from_millis(600));
     assert!(manager.recv(&mut bytes).is_err(), "it stands still");
     daemon.signal(Signal::CONT);
+    daemon.signal(Signal::TERM);
+    daemon.ends_well();
+}
+
+/// Until words of another kind come there is one of life in each 300 ms.
+#[track_caller]
+fn hear_life(manager: &UnixDatagram, seconds: u64) {
+    manager.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let (begun, mut bytes) = (Instant::now(), [0; 1000]);
+    while begun.elapsed() < Duration::from_secs(seconds) {
+        let heard = manager.recv(&mut bytes);
+        assert!(heard.is_ok(), "{:?} after {:?}", heard, begun.elapsed());
+    }
+}
+
+/// One takes over from another one, which takes over from the one that the manager has started.
+#[test]
+fn a_watchdog_hears_of_it_across_take_overs() {
+    let folder = folder(ONE);
+    let place = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&place).unwrap();
+    let place = place.display().to_string();
+    let mut daemon =
+        Daemon::start(folder.path(), &[("NOTIFY_SOCKET", &place), ("WATCHDOG_USEC", "300000")]);
+    while !hear(&manager).starts_with("READY=1") {}
+    for _ in 0..2 {
+        let next = Daemon::with(folder.path(), &[("NOTIFY_SOCKET", &place)], &["--take-over"]);
+        while !hear(&manager).starts_with("MAINPID=") {}
+        daemon.ends_well();
+        daemon = next;
+        hear_life(&manager, 1);
+    }
+    // While one that says that it wants the disks keeps all waiting.
+    let mut asked = UnixStream::connect(folder.path().join("control")).unwrap();
+    let ask = "{\"request\":\"take-over\",\"protocol\":1,\"version\":\"0\"}\n";
+    asked.write_all(ask.as_bytes()).unwrap();
+    assert!(asked.read(&mut [0; 4096]).unwrap() > 100, "an offer");
+    asked.write_all(b"{\"word\":\"take\"}\n").unwrap();
+    hear_life(&manager, 3);
+    assert!(daemon.0.try_wait().unwrap().is_none());
+    drop(asked);
+    while !hear(&manager).starts_with("READY=1") {}
+    hear_life(&manager, 1);
     daemon.signal(Signal::TERM);
     daemon.ends_well();
 }

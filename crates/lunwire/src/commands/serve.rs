@@ -332,13 +332,15 @@ impl Daemon<'_> {
         let seconds = output::rounded(begun.elapsed().as_secs_f64());
         tracing::info!(pid, seconds, "all is closed");
         carried.events = Some(self.events.all());
+        // Without a thread for it the watchdog may be impatient.
+        let patience = manager::patience().ok().flatten();
         let mut doors = Doors::of(&handing.sockets, &self.access, pid);
         let is_stopped = || {
             doors.look();
             self.is_stopped()
         };
         let handed = handing.release(&carried, is_stopped);
-        drop(doors);
+        drop((doors, patience));
         match handed {
             Handed::Over => {
                 manager::handed_over(pid);

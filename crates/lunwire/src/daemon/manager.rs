@@ -15,6 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr as SocketName;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -31,6 +32,9 @@ const WORDS_IN_TIME: u32 = 3;
 
 /// A manager that has no room for a word for so long does not hear it.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The time of the watchdog of the process before, which this one stands for.
+static HANDED: OnceLock<Duration> = OnceLock::new();
 
 /// All is served. What that is stands in `systemctl status`.
 pub(crate) fn ready(target: &Target) {
@@ -98,7 +102,11 @@ impl Drop for Reloading<'_> {
 /// Tells the watchdog that all is well, as long as all reactors answer. None: nobody waits for it.
 /// `handed`: the time that the process before had for that.
 pub(crate) fn watchdog(target: Arc<Target>, handed: Option<Duration>) -> Result<Option<Periodic>> {
-    let Some(within) = handed.or_else(watchdog_time) else { return Ok(None) };
+    if let Some(within) = handed {
+        // The next process is to hear of it, too. It is always the same.
+        let _ = HANDED.set(within);
+    }
+    let Some(within) = watchdog_time() else { return Ok(None) };
     let period = within / WORDS_IN_TIME;
     let periodic = Periodic::start("watchdog", period, move || {
         let silent = target.figures(period).silent;
@@ -110,8 +118,17 @@ pub(crate) fn watchdog(target: Arc<Target>, handed: Option<Duration>) -> Result<
     Ok(Some(periodic))
 }
 
+/// Tells the watchdog that all is well while another process takes over, which is to be bounded.
+pub(crate) fn patience() -> Result<Option<Periodic>> {
+    let Some(within) = watchdog_time() else { return Ok(None) };
+    Periodic::start("watchdog", within / WORDS_IN_TIME, || tell("WATCHDOG=1")).map(Some)
+}
+
 /// The time of the watchdog, where it is for this process.
 pub(crate) fn watchdog_time() -> Option<Duration> {
+    if let Some(within) = HANDED.get() {
+        return Some(*within);
+    }
     let word = |name| env::var(name).ok();
     let is_ours = word("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
     let within = word("WATCHDOG_USEC").and_then(|time| time.parse().ok()).filter(|time| *time > 0);
