@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use std::time::Instant;
 
 use initiator::Config;
 use initiator::Data;
@@ -28,6 +29,9 @@ use wire::scsi::sam::GOOD;
 
 /// For how long the portal of the first group takes nobody.
 const AWAY: Duration = Duration::from_millis(1500);
+
+/// So long the first portal is tried alone.
+const HEAD_START: Duration = Duration::from_millis(50);
 
 /// Two portals of one target; the one that gets the first command breaks off, and takes nobody
 /// then until it is opened.
@@ -114,7 +118,7 @@ fn run(queue: &mut Queue, id: SessionId, wish: Wish, time: Duration) -> Option<R
 }
 
 fn ended(queue: &mut Queue, time: Duration) -> Option<Result<(), Kind>> {
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     while begun.elapsed() < time {
         queue.wait_n(1, Duration::from_millis(50));
         while let Some(event) = queue.reap() {
@@ -255,12 +259,23 @@ fn a_unit_between_two_states_is_waited_for() {
     assert!(matches!(result, Some(Ok(()))), "{result:?}");
 }
 
+/// On a busy machine it may answer too late to be the only one that is asked, which takes its time:
+/// what was over before is what counts.
 #[test]
 fn the_portal_that_was_named_first_is_taken_when_it_answers() {
     let pair = ways([None, None]);
-    for _ in 0..20 {
-        let (ended, _) = over_ways(&pair, vec![read()]);
+    let mut at_once = 0;
+    for _ in 0..400 {
+        let (before, begun) = (pair.commands(), Instant::now());
+        let (ended, after) = over_ways(&pair, vec![read()]);
         assert!(matches!(&ended[..], [Ok(())]), "{ended:?}");
+        if begun.elapsed() < HEAD_START {
+            assert_eq!(after, [before[0] + 1, before[1]]);
+            at_once += 1;
+        }
+        if at_once == 20 {
+            return;
+        }
     }
-    assert_eq!(pair.commands(), [20, 0]);
+    assert!(at_once > 0, "it never answers");
 }
