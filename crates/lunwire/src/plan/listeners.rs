@@ -15,6 +15,9 @@ use super::Draft;
 /// Our own name, as the system has it.
 const OURSELVES: &str = "lunwire";
 
+/// The process that keeps sockets of services (systemd).
+const MANAGER: u32 = 1;
+
 /// A socket that somebody listens on.
 #[derive(Debug, PartialEq, Eq)]
 struct Listener {
@@ -36,10 +39,11 @@ impl Draft {
         let warning = |portal: &SocketAddr| {
             let taken = listeners.iter().find(|listener| meet(*portal, listener.at))?;
             let owner = owner(&taken.inode);
-            if owner.as_ref().is_some_and(|(_, name)| name == OURSELVES) {
-                return None;
-            }
             let who = match owner {
+                Some((_, name)) if name == OURSELVES => return None,
+                // It gives them to the service that it starts.
+                Some((MANAGER, _)) => return None,
+                None if is_asked_by_manager() => return None,
                 Some((process, name)) => format!("process {process} ({name}) listens"),
                 None => "somebody listens".to_owned(),
             };
@@ -51,6 +55,13 @@ impl Draft {
         };
         portals.iter().filter_map(warning).collect()
     }
+}
+
+/// Whether a service manager asks before it starts the daemon, as `ExecStartPre`: it keeps the
+/// sockets of the one before, and a user without rights is not told that they are its own.
+fn is_asked_by_manager() -> bool {
+    let asked = std::env::var("SYSTEMD_EXEC_PID");
+    asked.is_ok_and(|process| process == std::process::id().to_string())
 }
 
 /// Whether one of them keeps the other one out.

@@ -66,6 +66,32 @@ fn a_daemon_of_ours_at_a_port_is_no_news() {
     assert_eq!(stderr(&checked), "");
 }
 
+/// It keeps the sockets of a service that starts anew, and does not say so to its user.
+#[test]
+fn what_the_service_manager_keeps_is_no_news_to_it() {
+    let files = Files::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = format!("listen = [\"{}\"]\n{DISK}", taken.local_addr().unwrap());
+    let config = files.with("lunwire.toml", config.as_bytes());
+    for (by, is_told) in
+        [("exec", true), ("SYSTEMD_EXEC_PID=1 exec", true), ("SYSTEMD_EXEC_PID=$$ exec", false)]
+    {
+        // With `hidepid`, or for another user, nobody is told who has it.
+        let script = format!("{by} {} check /dev/stdin", env!("CARGO_BIN_EXE_lunwire"));
+        let mut command = Command::new("sh");
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        let input = std::fs::File::open(&config).unwrap();
+        let Ok(checked) = command.args(["-c", &script]).stdin(input).output() else { return };
+        let said = stderr(&checked);
+        if said.contains("Permission denied") {
+            return;
+        }
+        assert_eq!(said.contains("somebody listens there now"), is_told, "{by}: {said}");
+    }
+}
+
 /// For a user who may do nothing, if we are root; None if the binary is not for everybody.
 fn as_nobody(words: &[&str]) -> Option<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
