@@ -29,6 +29,10 @@ use crate::tokens::Right;
 /// Where they are given.
 pub(crate) const PATH: &str = "/api/v1/orders";
 
+/// Those that are taken.
+const ORDERS: &str = "reload, drop-session, logout-session, set-port-group, set-limit, resize-lun, \
+                      add-lun and remove-lun are right";
+
 const JSON: &[u8] = b"application/json";
 
 /// Why an order is not carried out.
@@ -94,8 +98,14 @@ where
             return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the order took too long"));
         }
     };
-    let order = Order::of_line(&body)
-        .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, format!("no order: {error}")))?;
+    let order = Order::of_line(&body).map_err(|error| {
+        let why = match error.split_once(", expected one of ") {
+            // What others may ask for is no order here.
+            Some((what, _)) if what.starts_with("unknown variant") => format!("{what}; {ORDERS}"),
+            _ => error,
+        };
+        Refusal::new(StatusCode::BAD_REQUEST, format!("no order: {why}"))
+    })?;
     if is_for_all(&order) {
         return Ok((order, giver));
     }
@@ -104,7 +114,7 @@ where
             "over HTTP a LUN comes that names no place of the machine, as memory:SIZE; \
              try: the configuration file and reload, or lunwire lun add"
         }
-        _ => "this is not done over HTTP; try: the control socket",
+        _ => &format!("this is not done over HTTP; {ORDERS}; try: the control socket"),
     };
     Err(Refusal::new(StatusCode::FORBIDDEN, why))
 }

@@ -294,6 +294,15 @@ fn who_has_a_token_can_change_what_is_served() {
     assert_eq!(status()["targets"][0]["luns"].as_array().unwrap().len(), 1);
     let said = order(TOKEN, reload);
     assert!(said.contains("{\"reply\":\"reloaded\",\"applied\":true,"), "{said}");
+    // What is advised is for who has no command line.
+    let said = order(TOKEN, r#"{"request":"add-lun","number":1,"lun":{"store":"null:1M"}}"#);
+    assert!(said.starts_with("HTTP/1.1 409 ") && said.contains("another number"), "{said}");
+    assert!(!said.contains("--"), "{said}");
+    for body in [r#"{"request":"status"}"#, r#"{"request":"mount"}"#] {
+        let said = order(TOKEN, body);
+        assert!(said.contains("add-lun and remove-lun are right"), "{said}");
+        assert!(!said.contains("snapshot-lun"), "{said}");
+    }
     assert_eq!(status()["targets"][0]["luns"][1]["store"], "null:3M");
     let dumped = stdout(&good(&[&["dump"][..], &control].concat()));
     let whole = std::path::absolute(files.path("tokens")).unwrap();

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use control::admin::Refused;
 use control::admin::Reply;
 use control::admin::Request;
 use control::units;
@@ -76,7 +77,9 @@ impl http::Desk for Desk {
                     tracing::warn!(peer, token, order, why, "not done over HTTP");
                 }
                 Reply::Reloaded(told) if !told.applied => {
-                    let why = "it cannot be while the daemon runs";
+                    let refused = told.refused.iter();
+                    let refused = refused.map(|Refused { what, why }| format!("{what}: {why}"));
+                    let why = refused.collect::<Vec<_>>().join("; ");
                     tracing::warn!(peer, token, order, why, "not done over HTTP");
                 }
                 _ => tracing::info!(
