@@ -424,6 +424,7 @@ impl Draft {
         let mut warnings = self.accounts.warnings().to_vec();
         warnings.extend(self.open_to_everybody());
         warnings.extend(self.http_tls.warning());
+        warnings.extend(self.idle_http());
         warnings.extend(self.too_much_memory());
         warnings.extend(self.too_little_room());
         warnings

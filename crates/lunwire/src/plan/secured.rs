@@ -133,6 +133,17 @@ impl Draft {
         })
     }
 
+    /// What is said of HTTP where none is spoken.
+    pub(super) fn idle_http(&self) -> Option<String> {
+        let tokens = self.http_tokens.is_some().then_some("http-token-file");
+        let key = self.http_tls.key.is_some().then_some("http-key");
+        let name = tokens.or(key).filter(|_| self.http.is_none())?;
+        Some(format!(
+            "{name} (--{name}) is for HTTP, and none is spoken; try: http (--http), such as \
+             127.0.0.1:9260"
+        ))
+    }
+
     /// Who is let in over HTTP.
     pub(crate) fn http_access(&self) -> Result<Access> {
         let tokens = self.http_tokens.as_deref().map(Tokens::of).transpose()?;

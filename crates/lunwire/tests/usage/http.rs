@@ -266,6 +266,23 @@ fn a_file_of_tokens_that_is_wrong_is_told_and_no_token_is() {
     }
 }
 
+/// Whoever names tokens wants them to be asked for.
+#[test]
+fn tokens_without_http_are_told() {
+    let files = Files::new();
+    tokens(&files, "tokens", &format!("change {TOKEN}\n"), 0o600);
+    let text = "http-token-file = \"tokens\"\n[[target]]\nname = \"iqn.2026-01.test.lunwire:a\"\n\
+                [[target.lun]]\nstore = \"memory:1M\"\n";
+    let check = |text: &str| {
+        let file = files.with("lunwire.toml", text.as_bytes());
+        stderr(&good(&["check", &file]))
+    };
+    let said = check(text);
+    assert!(said.contains("http-token-file (--http-token-file) is for HTTP, and none"), "{said}");
+    let said = check(&format!("http = \"127.0.0.1:0\"\n{text}"));
+    assert!(!said.contains("is for HTTP"), "{said}");
+}
+
 #[test]
 fn who_has_a_token_can_change_what_is_served() {
     let files = Files::new();
