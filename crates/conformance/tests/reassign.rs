@@ -258,6 +258,21 @@ fn a_write_goes_on_after_a_wrong_header_digest() {
     );
 }
 
+/// Waits until the target has dealt with all that was sent: what it has not read when another
+/// connection takes the place of this one never came. It may ask for more data meanwhile.
+fn wait_until_heard(session: &mut Initiator) {
+    let ping = NopOut { immediate: true, ..session.ping() };
+    session.cmd_sn = ping.cmd_sn;
+    session.send(&Request::NopOut(ping), b"heard");
+    loop {
+        match session.read().response() {
+            Response::NopIn(answer) if answer.itt == ping.itt => return,
+            Response::R2t(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// Covers: REA-10.
 #[test]
 fn unsolicited_data_that_was_cut_is_asked_for() {
@@ -284,6 +299,7 @@ fn unsolicited_data_that_was_cut_is_asked_for() {
                     };
                     session.send(&Request::DataOut(out), &data[at..at + 1024]);
                 }
+                wait_until_heard(&mut session);
                 session.raw.finish();
                 session = replace(server, &session, &plan);
                 assert_eq!(reassign(&mut session, write.itt, 0), COMPLETE);
