@@ -47,6 +47,18 @@ const WORDS: [(&str, &str); 8] = [
     ("lunwire lun resize", "resize-lun"),
 ];
 
+/// An answer that who asks over HTTP can follow where it is none, or tells why something cannot be.
+fn in_their_words(mut reply: Reply) -> Reply {
+    match &mut reply {
+        Reply::Error { message } => *message = for_programs(message),
+        Reply::Reloaded(told) => {
+            told.refused.iter_mut().for_each(|refused| refused.why = for_programs(&refused.why));
+        }
+        _ => {}
+    }
+    reply
+}
+
 /// A message as who asks over HTTP can follow it.
 fn for_programs(message: &str) -> String {
     WORDS.iter().fold(message.to_owned(), |said, (ours, theirs)| said.replace(ours, theirs))
@@ -60,10 +72,7 @@ impl http::Desk for Desk {
             Some(message) => Reply::Error { message },
             None => self.0.carry_out(request, &|| true),
         });
-        match reply {
-            Reply::Error { message } => Reply::Error { message: for_programs(&message) },
-            reply => reply,
-        }
+        in_their_words(reply)
     }
 
     fn order(&self, request: &Request, giver: &Giver) -> Reply {
@@ -145,7 +154,17 @@ mod tests {
     fn options_of_commands_are_told_as_fields() {
         let said = for_programs("it would be lost; try: --destroy-data, or lunwire copy it first");
         assert_eq!(said, "it would be lost; try: destroy_data, or lunwire copy it first");
-        let said = for_programs("no session 7; try: lunwire sessions");
-        assert_eq!(said, "no session 7; try: /api/v1/sessions");
+        let message = "no session 7; try: lunwire sessions".to_owned();
+        let Reply::Error { message } = in_their_words(Reply::Error { message }) else {
+            panic!("of another kind")
+        };
+        assert_eq!(message, "no session 7; try: /api/v1/sessions");
+        let why = "size: try: lunwire lun resize first".to_owned();
+        let refused = vec![control::admin::Refused { what: "LUN 0".into(), why }];
+        let told = control::admin::Reloaded { refused, ..Default::default() };
+        let Reply::Reloaded(told) = in_their_words(Reply::Reloaded(told)) else {
+            panic!("of another kind")
+        };
+        assert_eq!(told.refused[0].why, "size: try: resize-lun first");
     }
 }
