@@ -160,7 +160,7 @@ mod tests {
         };
         assert_eq!(message, "no session 7; try: /api/v1/sessions");
         let why = "size: try: lunwire lun resize first".to_owned();
-        let refused = vec![control::admin::Refused { what: "LUN 0".into(), why }];
+        let refused = vec![Refused { what: "LUN 0".into(), why }];
         let told = control::admin::Reloaded { refused, ..Default::default() };
         let Reply::Reloaded(told) = in_their_words(Reply::Reloaded(told)) else {
             panic!("of another kind")
