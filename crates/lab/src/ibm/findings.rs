@@ -65,8 +65,9 @@ fn preface(measured: &Measured) -> Vec<String> {
             "The wire is a pair of veth between two network namespaces for each size of a frame, \
              without segmentation offload: each frame passes the stack alone, and is counted at \
              the interface, both ways. veth has no checksums to compute, as the study's adapters \
-             had them done. TCP has the congestion control that Linux comes with (cubic), whatever \
-             the machine has: one that paces sets a timer for each frame. {}",
+             had them done. TCP has no congestion control that paces, with a timer for each frame \
+             as BBR has: it is cubic, or reno where a network may not have that, whatever the \
+             machine has. {}",
             measured.unsteered.as_ref().map_or_else(
                 || "What a side receives is worked on by its own processor.".to_owned(),
                 |why| format!("What a side receives is worked on by the sender: {why}."),
