@@ -80,7 +80,7 @@ impl Nas {
                 true => self.client.write(&self.file, offset, &data),
                 false => self.client.read(&self.file, offset, &mut data).map(drop),
             };
-            done.map_err(Error::rig)?;
+            done.map_err(unanswered)?;
             count += 1;
         }
         Ok(count)
@@ -93,16 +93,20 @@ impl Nas {
         data: &[u8],
     ) -> Result<(), Error> {
         let written = offsets.try_for_each(|at| self.client.write(&self.file, at, data));
-        written.and_then(|()| self.client.commit(&self.file)).map_err(Error::rig)
+        written.and_then(|()| self.client.commit(&self.file)).map_err(unanswered)
     }
 
     pub(super) fn end(self) -> Result<(), Error> {
         let Self { client, server, disk, folder, .. } = self;
-        let over = client.end().map_err(Error::rig);
+        let over = client.end().map_err(unanswered);
         let ended = server.end();
         drop((disk, folder));
         over.and(ended)
     }
+}
+
+fn unanswered(error: std::io::Error) -> Error {
+    Error::Rig(format!("ganesha.nfsd does not answer: {error}"))
 }
 
 /// A file system in memory, until it is dropped.

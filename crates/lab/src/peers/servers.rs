@@ -115,10 +115,10 @@ impl Server {
 
     /// Fails if it has ended by itself.
     fn signal(&mut self, signal: Signal) -> Result<(), Error> {
-        if self.process.try_wait().map_err(Error::rig)?.is_some() {
+        if let Some(status) = self.process.try_wait().map_err(Error::rig)? {
             self.is_over = true;
             return Err(Error::Rig(format!(
-                "{} has ended: {}",
+                "{} has ended ({status}): {}",
                 self.peer.name(),
                 self.last_words()
             )));
@@ -385,6 +385,23 @@ mod tests {
     fn a_file_in_memory_has_a_path_for_others() {
         let (_file, path) = memory_file().expect("memory");
         assert_eq!(fs::metadata(path).expect("a file").len(), DISK_BYTES);
+    }
+
+    #[test]
+    fn who_ends_amid_a_run_is_told_with_how_it_ended() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new("sh");
+        command.args(["-c", "kill -9 $$"]);
+        let portal = free_port().expect("a port");
+        let server = Server::new(Peer::Tgt, command, (folder.path(), String::new()), portal);
+        let mut server = server.expect("a shell");
+        let why = loop {
+            match server.resume() {
+                Ok(()) => std::thread::sleep(LOOK),
+                Err(why) => break why.why(),
+            }
+        };
+        assert_eq!(why, "tgt has ended (signal: 9 (SIGKILL)): it said nothing");
     }
 
     #[test]
