@@ -222,7 +222,7 @@ impl Server {
     #[must_use]
     pub fn over_frames(mut plan: Plan, faults: Faults) -> Self {
         let cable = Cable::lay(faults).expect("descriptors are left");
-        plan.ether.push(cable.interface().to_owned());
+        plan.ether.push(cable.interface().into());
         let mut server = Self::start(plan);
         server.line = Line::Cable(cable);
         server

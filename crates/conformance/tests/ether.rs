@@ -41,7 +41,7 @@ const BAD: Faults = Faults { lost: 50, doubled: 50, late: 20, mtu: 1500 };
 
 fn plan_over(cable: &Cable) -> Plan {
     let settings = Settings { time2wait: 0, ..Settings::default() };
-    let ether = vec![cable.interface().to_owned()];
+    let ether = vec![cable.interface().into()];
     Plan { reactors: 2, ether, ..plan(Choice::Auto, settings) }
 }
 

@@ -63,7 +63,7 @@ fn on_each_reactor(check: impl Fn(&Arc<Target>)) {
     }
     let cable = Cable::lay(Faults::MANY).unwrap();
     let settings = Settings { time2wait: 0, ..Settings::default() };
-    let ether = vec![cable.interface().to_owned()];
+    let ether = vec![cable.interface().into()];
     let plan = Plan { reactors: 2, ether, ..plan(Choice::Auto, settings) };
     let target = Arc::new(Target::start(plan).unwrap());
     check(&target);

@@ -587,6 +587,9 @@ pub struct Station {
     pub mac: String,
     /// Bytes that a frame carries there.
     pub mtu: usize,
+    /// Which way frames come and go, and why not by xdp where it was wanted.
+    #[serde(default)]
+    pub frames: String,
     /// Connections that stand.
     pub connections: Vec<StationConnection>,
 }

@@ -104,7 +104,8 @@ pub struct Config {
     #[serde(default)]
     pub rdma_listen: Vec<Spanned<String>>,
     /// Interfaces at which connections over raw Ethernet are taken, too.
-    /// Values: names of network interfaces, each once.
+    /// Values: names of network interfaces, each once, with `,frames=packet`, `,frames=xdp` or
+    /// `,frames=auto` behind it.
     /// Default: none.
     /// Reload: no.
     #[serde(default)]

@@ -23,6 +23,7 @@ mod left_open;
 pub mod limits;
 pub mod loops;
 mod memory;
+mod netdevice;
 pub mod network;
 pub mod packet;
 mod pool;
@@ -43,6 +44,7 @@ pub mod ublk;
 pub mod uring;
 mod waker;
 pub mod wheel;
+pub mod xdp;
 
 use std::fmt;
 use std::io;

@@ -116,6 +116,36 @@ pub const PACKET_SLOT_BYTES_MIN: usize = 2048;
 /// See there.
 pub const PACKET_SLOT_BYTES_MAX: usize = 16 << 10;
 
+/// Memory for frames of AF_XDP, by queue of an interface: half for those that come, as many as a
+/// packet socket takes of standard ones, half for those that go.
+pub const XDP_MEMORY_BYTES: usize = 4 << 20;
+
+/// It is made of chunks: what a standard frame needs with what a driver may put before it.
+pub const XDP_CHUNK_BYTES_MIN: u32 = 2048;
+
+/// For longer frames: a page, which is the most that all kernels take. What is longer lies in
+/// several of them.
+pub const XDP_CHUNK_BYTES_MAX: u32 = 4096;
+
+/// Room before a frame that has come (XDP_PACKET_HEADROOM).
+pub const XDP_HEADROOM_BYTES: u32 = 256;
+
+/// Longest frame that is sent or taken: the usual most of adapters, 9216 bytes, with Ethernet's
+/// header and a tag of a VLAN.
+pub const XDP_FRAME_BYTES_MAX: usize = 9216 + 14 + 4;
+
+/// Queues of an interface that are served: each takes memory of its own, which is locked.
+pub const XDP_QUEUES_MAX: u32 = 16;
+
+/// So long a queue may be that of a socket which was closed: some grace periods of RCU.
+pub const XDP_QUEUE_PATIENCE: Duration = Duration::from_millis(400);
+
+/// Frames that the kernel is called for at once: it sends no more in one call (TX_BATCH_SIZE).
+pub const XDP_KICK_FRAMES: u32 = 32;
+
+/// Calls at once, so that an interface that takes nothing keeps nobody.
+pub const XDP_KICKS_MAX: usize = 8;
+
 /// Default longest time to spin: more than a round trip on the same host, far less than a disk.
 pub const SPIN_MAX: Duration = Duration::from_micros(100);
 
@@ -123,6 +153,7 @@ pub const SPIN_MAX: Duration = Duration::from_micros(100);
 /// side). A wait that was slept through counts as shorter by this.
 pub const WAKE_COST: Duration = Duration::from_micros(60);
 
+const _: () = assert!(XDP_MEMORY_BYTES.is_multiple_of(2 * XDP_CHUNK_BYTES_MAX as usize));
 const _: () = assert!(PACKET_RING_BYTES.is_multiple_of(PACKET_BLOCK_BYTES));
 const _: () = assert!(PACKET_BLOCK_BYTES.is_multiple_of(PACKET_SLOT_BYTES_MAX));
 const _: () = assert!(RECEIVE_BUFFERS.is_power_of_two());

@@ -10,7 +10,6 @@
 
 use std::io;
 use std::io::IoSlice;
-use std::num::NonZeroI32;
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
@@ -30,6 +29,8 @@ use crate::limits::PACKET_BLOCK_BYTES;
 use crate::limits::PACKET_RING_BYTES;
 use crate::limits::PACKET_SLOT_BYTES_MAX;
 use crate::limits::PACKET_SLOT_BYTES_MIN;
+use crate::netdevice::done;
+use crate::netdevice::facts;
 
 /// A socket for whole frames, Ethernet's header included.
 #[derive(Debug)]
@@ -103,41 +104,6 @@ impl AsFd for PacketSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
-}
-
-/// Its address and the most that a frame carries. Not of sysfs, which shows the interfaces of the
-/// network namespace that it was mounted in.
-fn facts(fd: &OwnedFd, interface: &str) -> io::Result<([u8; 6], usize)> {
-    let mut request = request(interface);
-    ask(fd, libc::SIOCGIFHWADDR, &mut request)?;
-    // SAFETY: the kernel has filled this member (netdevice(7)), and any bytes are one.
-    let address = unsafe { request.ifr_ifru.ifru_hwaddr };
-    if ![libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&address.sa_family) {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "it is no Ethernet"));
-    }
-    let [a, b, c, d, e, f, ..] = address.sa_data.map(|byte| byte.to_ne_bytes()[0]);
-    ask(fd, libc::SIOCGIFMTU, &mut request)?;
-    // SAFETY: as above.
-    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-    Ok(([a, b, c, d, e, f], usize::try_from(mtu).unwrap_or(0)))
-}
-
-fn request(interface: &str) -> libc::ifreq {
-    let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_mtu: 0 };
-    let mut request = libc::ifreq { ifr_name: [0; libc::IFNAMSIZ], ifr_ifru };
-    // A longer name is none, and the system has said so; the last byte stays zero.
-    let name = interface.bytes().take(libc::IFNAMSIZ - 1);
-    for (place, byte) in request.ifr_name.iter_mut().zip(name) {
-        *place = libc::c_char::from_ne_bytes([byte]);
-    }
-    request
-}
-
-/// JUSTIFICATION: rustix knows names and numbers of interfaces, and nothing else of them.
-fn ask(fd: &OwnedFd, question: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: the kernel reads a name and writes an answer within the request, which is ours alone.
-    let result = unsafe { libc::ioctl(fd.as_raw_fd(), question, ptr::from_mut(request)) };
-    done(result)
 }
 
 /// JUSTIFICATION: rustix knows addresses of packet sockets no more than the standard library does.
@@ -258,10 +224,6 @@ fn set<T>(fd: &OwnedFd, option: i32, value: &T) -> io::Result<()> {
     // SAFETY: the value lives during the call, and `len` is its length.
     let result = unsafe { libc::setsockopt(fd.as_raw_fd(), SOL_PACKET, option, value, len) };
     done(result)
-}
-
-fn done(result: i32) -> io::Result<()> {
-    NonZeroI32::new(result).map_or(Ok(()), |_| Err(io::Error::last_os_error()))
 }
 
 #[cfg(test)]

@@ -281,6 +281,10 @@ fn try_portal(transport: Transport, portal: &str, found: &Sender<Result<Connecte
 fn line_to_station(portal: &str) -> Result<Line, String> {
     let place: Place = portal.parse().map_err(|error: PlaceError| error.to_string())?;
     let stream = station::connect(&place).map_err(|error| match error.kind() {
+        // It says what helps.
+        _ if error.get_ref().is_some_and(|inner| inner.to_string().contains("; try: ")) => {
+            error.to_string()
+        }
         io::ErrorKind::PermissionDenied => {
             format!("{error}: frames need CAP_NET_RAW; try: as root")
         }

@@ -43,7 +43,7 @@ pub struct Url {
     /// CHAP secret, as it was written.
     pub secret: Option<String>,
     /// Name or address; IPv6 without brackets. Of `ether://` the address of a station, `%` and the
-    /// interface that leads to it.
+    /// interface that leads to it, with `frames` behind a comma.
     pub host: String,
     /// TCP port; of `ether://` 0.
     pub port: u16,
@@ -76,9 +76,10 @@ pub enum Auth {
 }
 
 /// The options that a URL may have.
-pub const URL_OPTIONS: [&str; 9] = [
+pub const URL_OPTIONS: [&str; 10] = [
     "auth",
     "data_digest",
+    "frames",
     "header_digest",
     "iser_start",
     "mpa_crc",
@@ -372,6 +373,10 @@ mod tests {
         assert_eq!((url.portal().as_str(), url.lun), ("02:00:5e:10:00:01%eth0", Some(3)));
         let shown = "ether://me@02:00:5e:10:00:01%eth0/iqn.2026-01.com.example:a/3";
         assert_eq!(url.to_string(), shown);
+        let past = Url::parse_disk(&format!("{shown}?frames=xdp")).unwrap();
+        assert_eq!(past.portal(), "02:00:5e:10:00:01%eth0,frames=xdp");
+        assert_eq!(Url::parse_disk(&past.to_string()), Ok(past));
+        assert_eq!(Url::parse_disk(&format!("{shown}?frames=packet")), Url::parse_disk(shown));
         assert_eq!(Url::parse_disk(&shown.replace("me@", "")).unwrap().user, None);
         assert_eq!(with_port(&url.portal()), url.portal());
         let plain = shown.replace("me@", "");
@@ -381,6 +386,7 @@ mod tests {
             ("ether://02:00:5e:10:00:01/iqn.2026-01.com.example:a/0", "interface"),
             ("ether://ff:ff:ff:ff:ff:ff%eth0/iqn.2026-01.com.example:a/0", "one station"),
             ("ether://02:00:5e:10:00:01%eth0/iqn.2026-01.com.example:a/0?iser", "ether://"),
+            ("ether://02:00:5e:10:00:01%eth0/iqn.2026-01.com.example:a/0?frames=fast", "xdp"),
             (
                 "ether://02:00:5e:10:00:01%eth0/iqn.2026-01.com.example:a/0?transport=tcp",
                 "ether://",

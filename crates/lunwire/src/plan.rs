@@ -127,7 +127,7 @@ pub(crate) struct Draft {
     rdma_of: Vec<(SocketAddr, Provider)>,
     rdma_listen: Vec<SocketAddr>,
     /// Interfaces at which frames are taken.
-    pub(crate) ether: Vec<String>,
+    pub(crate) ether: Vec<target::Interface>,
     /// File and bytes of a capture.
     pub(crate) capture: Option<(PathBuf, u64)>,
     sessions_max: usize,

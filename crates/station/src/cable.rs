@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 use rustix::event::EventfdFlags;
 use wire::ether::Mac;
 
+use crate::Interface;
 use crate::Place;
 
 /// A cable, as long as it is there. One station at a time takes connections at one end of it, and
@@ -118,7 +119,7 @@ impl Cable {
     /// Where the station is that takes connections.
     #[must_use]
     pub fn place(&self) -> Place {
-        Place { mac: TAKES, interface: self.name.clone() }
+        Place { mac: TAKES, interface: Interface::from(self.name.as_str()) }
     }
 }
 

@@ -7,67 +7,182 @@ use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 
 use engine::packet::PacketSocket;
+use engine::xdp::Copies;
+use engine::xdp::Match;
+use engine::xdp::XdpError;
+use engine::xdp::XdpSocket;
+use wire::ether::ConnectionId;
 use wire::ether::ETHERTYPE;
 use wire::ether::Mac;
+use wire::ether::TO_ACCEPTOR_BYTE;
+use wire::ether::TO_BYTE;
 
+use crate::Interface;
+use crate::Way;
 use crate::cable::End;
 use crate::cable::Role;
 
 /// An interface of the system, or the end of a cable.
 #[derive(Debug)]
 pub(crate) enum Frames {
-    Interface(PacketSocket),
+    /// By AF_PACKET, and why not otherwise, if that was wanted.
+    Interface(PacketSocket, Option<String>),
+    Xdp(Box<XdpSocket>, Mark),
     Cable(End),
 }
 
+/// What the numbers of an opening station's connections begin with, so that frames which answer
+/// them can be told from those for other stations at the same interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark(Option<[u8; MARK_LEN]>);
+
+/// Of 8 bytes; the others stay random.
+const MARK_LEN: usize = 3;
+
 impl Frames {
-    pub(crate) fn open(interface: &str, role: Role) -> io::Result<Self> {
-        match End::find(interface, role) {
-            Some(end) => Ok(Self::Cable(end)),
-            None => Ok(Self::Interface(PacketSocket::open(interface, ETHERTYPE)?)),
+    pub(crate) fn open(interface: &Interface, role: Role) -> io::Result<Self> {
+        let Interface { name, way } = interface;
+        if let Some(end) = End::find(name, role) {
+            return Ok(Self::Cable(end));
         }
+        let why = match way {
+            Way::Packet => None,
+            Way::Xdp => return Self::xdp(name, role, Copies::Allowed).map_err(io_error),
+            // In copy mode a frame that goes is copied once more than by packet sockets.
+            Way::Auto => match Self::xdp(name, role, Copies::Refused) {
+                Ok(found) => return Ok(found),
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                    Some("the driver takes no zero copy".to_owned())
+                }
+                Err(error) => Some(error.to_string()),
+            },
+        };
+        Ok(Self::Interface(PacketSocket::open(name, ETHERTYPE)?, why))
+    }
+
+    fn xdp(interface: &str, role: Role, copies: Copies) -> Result<Self, XdpError> {
+        let (mark, matches) = match role {
+            Role::Takes => (Mark(None), vec![TO_ACCEPTOR]),
+            Role::Opens => {
+                let mark = Mark::draw();
+                (mark, mark.matches())
+            }
+        };
+        let socket = XdpSocket::open(interface, ETHERTYPE, &matches, copies)?;
+        Ok(Self::Xdp(Box::new(socket), mark))
     }
 
     pub(crate) const fn mac(&self) -> Mac {
         match self {
-            Self::Interface(socket) => Mac(socket.mac()),
+            Self::Interface(socket, _) => Mac(socket.mac()),
+            Self::Xdp(socket, _) => Mac(socket.mac()),
             Self::Cable(end) => end.mac(),
         }
     }
 
     pub(crate) const fn mtu(&self) -> usize {
         match self {
-            Self::Interface(socket) => socket.mtu(),
+            Self::Interface(socket, _) => socket.mtu(),
+            Self::Xdp(socket, _) => socket.mtu(),
             Self::Cable(end) => end.mtu(),
         }
     }
 
-    /// Gives the frames to `take` that have come, at most `count` of them; whether there may be
-    /// more.
+    /// Which way frames go, and why not another one.
+    pub(crate) fn told(&self) -> String {
+        match self {
+            Self::Interface(_, None) => "packet".into(),
+            Self::Interface(_, Some(why)) => format!("packet, not xdp: {why}"),
+            Self::Xdp(socket, _) => socket.to_string(),
+            Self::Cable(_) => "cable".into(),
+        }
+    }
+
+    /// What connections that are opened here are called.
+    pub(crate) const fn mark(&self) -> Mark {
+        match self {
+            Self::Xdp(_, mark) => *mark,
+            Self::Interface(..) | Self::Cable(_) => Mark(None),
+        }
+    }
+
+    /// Gives the frames to `take` that have come, `count` of them or some more; whether there may
+    /// be more.
     pub(crate) fn receive(&mut self, count: usize, take: impl FnMut(&[u8])) -> bool {
         match self {
-            Self::Interface(socket) => socket.receive(count, take),
+            Self::Interface(socket, _) => socket.receive(count, take),
+            Self::Xdp(socket, _) => socket.receive(count, take),
             Self::Cable(end) => end.receive(count, take),
         }
     }
 
-    /// Sends a frame that lies in pieces.
+    /// Sends a frame that lies in pieces, some time before [`Frames::flush`] returns.
     pub(crate) fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         match self {
-            Self::Interface(socket) => socket.send(pieces),
+            Self::Interface(socket, _) => socket.send(pieces),
+            Self::Xdp(socket, _) => socket.send(pieces),
             Self::Cable(end) => {
                 end.send(pieces);
                 Ok(())
             }
         }
     }
+
+    /// What was sent leaves. False: there is some that has not, and is to be tried again soon.
+    pub(crate) fn flush(&mut self) -> bool {
+        match self {
+            Self::Xdp(socket, _) => socket.flush(),
+            Self::Interface(..) | Self::Cable(_) => true,
+        }
+    }
+
+    /// It is writable when there is room for a frame; else nothing tells of that.
+    pub(crate) const fn tells_of_room(&self) -> bool {
+        !matches!(self, Self::Xdp(..))
+    }
+}
+
+impl Mark {
+    fn draw() -> Self {
+        let mut bytes = [0; MARK_LEN];
+        // Without random numbers no connection is opened, either.
+        let _ = getrandom::fill(&mut bytes);
+        Self(Some(bytes))
+    }
+
+    /// The number of a connection, which is random.
+    pub(crate) fn on(self, id: ConnectionId) -> ConnectionId {
+        let mut bytes = id.0.to_be_bytes();
+        if let Self(Some(mark)) = self {
+            bytes[..MARK_LEN].copy_from_slice(&mark);
+        }
+        // Zero is none.
+        ConnectionId(u64::from_be_bytes(bytes).max(1))
+    }
+
+    /// Frames to the one that has opened, under such a number.
+    fn matches(self) -> Vec<Match> {
+        let mark = self.0.unwrap_or_default();
+        let bytes = (TO_BYTE..).zip(mark);
+        let of_mark = bytes.map(|(at, value)| Match { at, mask: 0xff, value });
+        std::iter::once(Match { value: 0, ..TO_ACCEPTOR }).chain(of_mark).collect()
+    }
+}
+
+/// Of a frame to a station that takes connections.
+const TO_ACCEPTOR: Match =
+    Match { at: TO_ACCEPTOR_BYTE.0, mask: TO_ACCEPTOR_BYTE.1, value: TO_ACCEPTOR_BYTE.1 };
+
+fn io_error(error: XdpError) -> io::Error {
+    io::Error::new(error.kind(), error)
 }
 
 impl AsFd for Frames {
-    /// Readable when frames have come, writable when some may be sent.
+    /// Readable when frames have come; see [`Frames::tells_of_room`].
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Interface(socket) => socket.as_fd(),
+            Self::Interface(socket, _) => socket.as_fd(),
+            Self::Xdp(socket, _) => socket.as_fd(),
             Self::Cable(end) => end.as_fd(),
         }
     }

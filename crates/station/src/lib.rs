@@ -9,6 +9,7 @@
 
 pub mod cable;
 mod frames;
+mod interface;
 mod place;
 mod thread;
 
@@ -37,15 +38,18 @@ use thread::Order;
 use thread::Thread;
 
 pub use ether::Figures;
+pub use interface::Interface;
+pub use interface::InterfaceError;
+pub use interface::Way;
 pub use place::Place;
 pub use place::PlaceError;
-pub use place::is_interface;
 
 /// Takes connections at an interface until it is dropped.
 pub struct Station {
-    interface: String,
+    interface: Interface,
     mac: Mac,
     mtu: usize,
+    frames: String,
     orders: Orders,
     thread: Option<JoinHandle<()>>,
     /// As long as it is there, nobody else takes connections at the interface.
@@ -73,21 +77,21 @@ impl Orders {
 
 /// Stations of this process that open connections, by interface. A thread that ends takes itself
 /// out.
-static OPENERS: Mutex<BTreeMap<String, Orders>> = Mutex::new(BTreeMap::new());
+static OPENERS: Mutex<BTreeMap<Interface, Orders>> = Mutex::new(BTreeMap::new());
 
 impl Station {
     /// Takes connections that come to `interface`, for `taker`.
     ///
     /// # Errors
     /// There is no such interface, it is no Ethernet, we may not (CAP_NET_RAW), or somebody else
-    /// takes connections there.
-    pub fn open(interface: &str, taker: Taker) -> io::Result<Self> {
+    /// takes connections there; or it takes no frames in the way that is wanted.
+    pub fn open(interface: &Interface, taker: Taker) -> io::Result<Self> {
+        let claim = claim(&interface.name)?;
         let frames = Frames::open(interface, Role::Takes)?;
-        let (mac, mtu) = (frames.mac(), frames.mtu());
-        let claim = claim(interface)?;
+        let (mac, mtu, told) = (frames.mac(), frames.mtu(), frames.told());
         let (orders, thread) = start(interface, frames, Some(taker))?;
-        let interface = interface.to_owned();
-        Ok(Self { interface, mac, mtu, orders, thread: Some(thread), _claim: claim })
+        let (interface, thread) = (interface.clone(), Some(thread));
+        Ok(Self { interface, mac, mtu, frames: told, orders, thread, _claim: claim })
     }
 
     /// Where it is.
@@ -102,6 +106,12 @@ impl Station {
         let (answer, answered) = mpsc::channel();
         self.orders.send(Order::Figures(answer));
         answered.recv_timeout(patience).unwrap_or_default()
+    }
+
+    /// Which way frames come and go, and why not another one that was wanted, if so.
+    #[must_use]
+    pub fn frames(&self) -> &str {
+        &self.frames
     }
 
     /// Bytes that a frame carries there.
@@ -134,7 +144,7 @@ pub fn connect(place: &Place) -> io::Result<OwnedFd> {
             Some(orders) => orders.clone(),
             None => {
                 let frames = Frames::open(&place.interface, Role::Opens);
-                let frames = frames.map_err(|error| named(error, &place.interface))?;
+                let frames = frames.map_err(|error| named(error, &place.interface.name))?;
                 // It ends by itself, see `retire`.
                 let (orders, _thread) = start(&place.interface, frames, None)?;
                 openers.insert(place.interface.clone(), orders.clone());
@@ -172,7 +182,7 @@ pub fn settle(patience: Duration) {
 }
 
 /// The thread of an opening station is not needed any more, unless `has_orders`.
-fn retire(interface: &str, has_orders: impl FnOnce() -> bool) -> bool {
+fn retire(interface: &Interface, has_orders: impl FnOnce() -> bool) -> bool {
     let mut openers = OPENERS.lock().unwrap_or_else(PoisonError::into_inner);
     if has_orders() {
         return false;
@@ -182,7 +192,7 @@ fn retire(interface: &str, has_orders: impl FnOnce() -> bool) -> bool {
 }
 
 fn start(
-    interface: &str,
+    interface: &Interface,
     frames: Frames,
     taker: Option<Taker>,
 ) -> io::Result<(Orders, JoinHandle<()>)> {
@@ -190,9 +200,9 @@ fn start(
     let wake = Arc::new(wake);
     let (sender, receiver) = mpsc::channel();
     let orders = Orders { sender, wake: Arc::clone(&wake) };
-    let name = interface.to_owned();
+    let at = interface.clone();
     let builder = std::thread::Builder::new().name("ether".into());
-    let thread = builder.spawn(move || Thread::new(name, frames, receiver, wake, taker).serve())?;
+    let thread = builder.spawn(move || Thread::new(at, frames, receiver, wake, taker).serve())?;
     Ok((orders, thread))
 }
 

@@ -6,6 +6,9 @@ use std::str::FromStr;
 
 use wire::ether::Mac;
 
+use crate::Interface;
+use crate::InterfaceError;
+
 /// A station, and the interface of ours that leads to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs)] // both are needed, and nothing else
@@ -13,7 +16,7 @@ pub struct Place {
     /// Its address.
     pub mac: Mac,
     /// Our interface.
-    pub interface: String,
+    pub interface: Interface,
 }
 
 /// Why a text is no place.
@@ -22,33 +25,23 @@ pub struct Place {
 pub enum PlaceError {
     /// The address.
     Mac,
+    /// The interface is missing.
+    Missing,
     /// The interface.
-    Interface,
-}
-
-/// Longest name of an interface (IFNAMSIZ with its end).
-const INTERFACE_LEN_MAX: usize = 15;
-
-/// Whether a text may name an interface.
-#[must_use]
-pub fn is_interface(text: &str) -> bool {
-    let good = |letter: char| letter.is_ascii_graphic() && !"/:%?@".contains(letter);
-    (1..=INTERFACE_LEN_MAX).contains(&text.len()) && text.chars().all(good)
+    Interface(InterfaceError),
 }
 
 impl FromStr for Place {
     type Err = PlaceError;
 
     fn from_str(text: &str) -> Result<Self, PlaceError> {
-        let (mac, interface) = text.split_once('%').ok_or(PlaceError::Interface)?;
+        let (mac, interface) = text.split_once('%').ok_or(PlaceError::Missing)?;
         let mac: Mac = mac.parse().map_err(|_| PlaceError::Mac)?;
         if !mac.is_of_one() {
             return Err(PlaceError::Mac);
         }
-        if !is_interface(interface) {
-            return Err(PlaceError::Interface);
-        }
-        Ok(Self { mac, interface: interface.to_owned() })
+        let interface = interface.parse().map_err(PlaceError::Interface)?;
+        Ok(Self { mac, interface })
     }
 }
 
@@ -62,7 +55,10 @@ impl fmt::Display for PlaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Mac => "the address of one station is right, as in 02:00:5e:10:00:01",
-            Self::Interface => "'%' and the name of an interface belong behind the address",
+            Self::Missing | Self::Interface(InterfaceError::Name) => {
+                "'%' and the name of an interface belong behind the address"
+            }
+            Self::Interface(error) => return error.fmt(f),
         })
     }
 }
@@ -78,11 +74,12 @@ mod tests {
     fn places_are_read_and_shown() {
         let place: Place = "02:00:5E:10:00:01%enp3s0.7".parse().unwrap();
         assert_eq!(place.to_string(), "02:00:5e:10:00:01%enp3s0.7");
+        let text = "02:00:5e:10:00:01%eth0,frames=xdp";
+        assert_eq!(text.parse::<Place>().unwrap().to_string(), text);
         for (text, error) in [
-            ("02:00:5e:10:00:01", PlaceError::Interface),
-            ("02:00:5e:10:00:01%", PlaceError::Interface),
-            ("02:00:5e:10:00:01%../etc", PlaceError::Interface),
-            ("02:00:5e:10:00:01%0123456789abcdef", PlaceError::Interface),
+            ("02:00:5e:10:00:01", PlaceError::Missing),
+            ("02:00:5e:10:00:01%", PlaceError::Interface(InterfaceError::Name)),
+            ("02:00:5e:10:00:01%eth0,xdp", PlaceError::Interface(InterfaceError::Way)),
             ("02:00:5e:10:00%eth0", PlaceError::Mac),
             ("ff:ff:ff:ff:ff:ff%eth0", PlaceError::Mac),
         ] {

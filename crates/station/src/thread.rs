@@ -29,6 +29,7 @@ use wire::ether::behind_ethernet;
 use wire::ether::ethernet_header;
 
 use crate::IDLE_PATIENCE;
+use crate::Interface;
 use crate::STOP_PATIENCE;
 use crate::Taker;
 use crate::frames::Frames;
@@ -52,8 +53,12 @@ const FRAMES_AT_ONCE: usize = 256;
 /// Frames that are sent before others are taken in, so that acknowledgements are not late.
 const SENDS_AT_ONCE: usize = 128;
 
+/// How soon frames are tried again for which there was no room, where nothing tells of it: a small
+/// part of what a wire of 10 Gbit/s takes to send what waits there.
+const ROOM_PATIENCE: Duration = Duration::from_micros(200);
+
 pub(crate) struct Thread {
-    interface: String,
+    interface: Interface,
     frames: Frames,
     mac: Mac,
     endpoint: Endpoint,
@@ -69,6 +74,8 @@ pub(crate) struct Thread {
     settling: Vec<Sender<()>>,
     /// A frame that the interface had no room for.
     stuck: Vec<u8>,
+    /// Some that it has, and that have not left.
+    has_unsent: bool,
     begin: std::time::Instant,
     /// Since when there is nothing to do.
     idle_since: Option<Instant>,
@@ -91,7 +98,7 @@ struct Line {
 
 impl Thread {
     pub(crate) fn new(
-        interface: String,
+        interface: Interface,
         frames: Frames,
         orders: Receiver<Order>,
         wake: Arc<OwnedFd>,
@@ -112,6 +119,7 @@ impl Thread {
             opening: BTreeMap::new(),
             settling: Vec::new(),
             stuck: Vec::new(),
+            has_unsent: false,
             begin: std::time::Instant::now(),
             idle_since: None,
             stopping: None,
@@ -127,6 +135,7 @@ impl Thread {
             self.serve_lines();
             self.take_events();
             let more_sends = self.transmit();
+            self.has_unsent = !self.frames.flush();
             if !more_sends && self.lines.is_empty() && self.stuck.is_empty() {
                 // Who waits no longer has dropped its end.
                 self.settling.drain(..).for_each(|answer| answer.send(()).unwrap_or_default());
@@ -140,6 +149,7 @@ impl Thread {
         let now = self.now();
         self.endpoint.abort_all(now);
         while self.transmit() {}
+        self.frames.flush();
     }
 
     fn now(&self) -> Instant {
@@ -179,17 +189,19 @@ impl Thread {
                     self.stopping.get_or_insert(now + STOP_PATIENCE);
                     self.taker = Some(Box::new(|_, _| {}));
                 }
-                Order::Connect(peer, answer) => match random_id() {
-                    Ok(id) if self.endpoint.open(peer, id, self.now()) => {
-                        self.opening.insert(id, answer);
+                Order::Connect(peer, answer) => {
+                    match random_id().map(|id| self.frames.mark().on(id)) {
+                        Ok(id) if self.endpoint.open(peer, id, self.now()) => {
+                            self.opening.insert(id, answer);
+                        }
+                        // Who asked may have given up, here and below.
+                        Ok(_) => {
+                            let error = "too many connections of this process on the interface";
+                            let _ = answer.send(Err(io::Error::other(error)));
+                        }
+                        Err(error) => drop(answer.send(Err(error))),
                     }
-                    // Who asked may have given up, here and below.
-                    Ok(_) => {
-                        let error = "too many connections of this process on the interface";
-                        let _ = answer.send(Err(io::Error::other(error)));
-                    }
-                    Err(error) => drop(answer.send(Err(error))),
-                },
+                }
             }
         }
     }
@@ -301,7 +313,8 @@ impl Thread {
         let now = self.now();
         let mut polled = Vec::with_capacity(self.lines.len() + 2);
         let mut of_socket = PollFlags::IN;
-        of_socket.set(PollFlags::OUT, !self.stuck.is_empty());
+        let is_stuck = !self.stuck.is_empty() || self.has_unsent;
+        of_socket.set(PollFlags::OUT, is_stuck && self.frames.tells_of_room());
         polled.push(PollFd::new(&self.frames, of_socket));
         polled.push(PollFd::new(&*self.wake, PollFlags::IN));
         let mut ids = Vec::with_capacity(self.lines.len());
@@ -322,6 +335,7 @@ impl Thread {
         let until = until.into_iter().flatten().min();
         let wait = match busy {
             true => Some(Duration::ZERO),
+            false if is_stuck && !self.frames.tells_of_room() => Some(ROOM_PATIENCE),
             false => until.map(|until| until.since(now)),
         };
         let wait = wait.map(|wait| Timespec {
@@ -438,7 +452,7 @@ mod tests {
                 assert_eq!(peer, Mac::default());
                 let _ = give.send(UnixStream::from(fd));
             });
-            match Station::open("lo", taker) {
+            match Station::open(&"lo".into(), taker) {
                 Ok(station) => {
                     let place = station.place();
                     return Some((station, place, come));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use capture::Capture;
 use engine::Choice;
 use engine::ppe::Idle;
+use station::Interface;
 
 use crate::adapters::Adapters;
 use crate::authentication::AuthenticationPolicy;
@@ -52,7 +53,7 @@ pub struct Plan {
     /// Where RDMA adapters take connections of iSER.
     pub adapters: Adapters,
     /// Interfaces at which connections over raw Ethernet are taken; each belongs to one process.
-    pub ether: Vec<String>,
+    pub ether: Vec<Interface>,
     /// Where connections are captured to, from their first byte. Who makes it finishes it when the
     /// target has stopped.
     pub capture: Option<Capture>,

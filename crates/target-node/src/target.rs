@@ -22,6 +22,7 @@ use std::time::Instant;
 use capture::Terms;
 use scsi::LogicalUnit;
 use station::Figures as StationFigures;
+use station::Interface;
 use station::Place;
 use station::Station;
 use wire::iscsi::Tsih;
@@ -106,6 +107,8 @@ pub(crate) fn listening(address: &SocketAddr, source: &io::Error) -> String {
 /// What to do where frames cannot be taken.
 pub(crate) fn at_interface(source: &io::Error) -> &'static str {
     match source.kind() {
+        // Of a way of its own, which says what helps.
+        _ if source.get_ref().is_some_and(|inner| inner.to_string().contains("; try: ")) => "",
         io::ErrorKind::AddrInUse => "; another process takes connections there",
         io::ErrorKind::PermissionDenied => "; that needs CAP_NET_RAW",
         _ => "; try: ip link",
@@ -222,7 +225,7 @@ impl Target {
         let (mut adapters, adapter_portals) = plan.adapters.listen(&portals)?;
         // What comes before all has begun is closed again.
         let begun = Arc::new(OnceLock::new());
-        let stations = plan.ether.iter().map(|name| open_station(name, &begun));
+        let stations = plan.ether.iter().map(|at| open_station(at, &begun));
         let stations = stations.collect::<Result<Vec<_>, _>>()?;
         let engine = engine::choose(plan.engine);
         let mut starting = Vec::new();
@@ -409,6 +412,13 @@ impl Target {
         stations.iter().map(|station| (station.place(), station.mtu())).collect()
     }
 
+    /// By station, in the same order: which way its frames come and go, in words.
+    #[must_use]
+    pub fn station_frames(&self) -> Vec<String> {
+        let stations = self.stations.lock().unwrap_or_else(PoisonError::into_inner);
+        stations.iter().map(|station| station.frames().to_owned()).collect()
+    }
+
     /// By station, in the same order: how far its connections have come.
     #[must_use]
     pub fn station_figures(&self, patience: Duration) -> Vec<Vec<StationFigures>> {
@@ -561,15 +571,20 @@ fn registration(nodes: &Nodes) -> Option<isns::Registration> {
 }
 
 /// Takes connections at an interface, for a target that is to begin.
-fn open_station(interface: &str, begun: &Arc<OnceLock<Arc<Shared>>>) -> Result<Station, Error> {
+fn open_station(
+    interface: &Interface,
+    begun: &Arc<OnceLock<Arc<Shared>>>,
+) -> Result<Station, Error> {
     let begun = Arc::clone(begun);
     let taker = Box::new(move |fd, peer| {
         if let Some(shared) = begun.get() {
             shared.take_stream(fd, peer);
         }
     });
-    Station::open(interface, taker)
-        .map_err(|source| Error::Ether { interface: interface.to_owned(), source })
+    let station = Station::open(interface, taker)
+        .map_err(|source| Error::Ether { interface: interface.name.clone(), source })?;
+    tracing::info!(interface = interface.name, frames = station.frames(), "frames are taken");
+    Ok(station)
 }
 
 fn stopped() -> Error {

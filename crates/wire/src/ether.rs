@@ -41,6 +41,13 @@ pub const HEADER_LEN_MAX: usize = HEADER_LEN + SACKS_MAX * SACK_LEN;
 /// The longest payload that a header can tell.
 pub const PAYLOAD_LEN_MAX: usize = u16::MAX as usize;
 
+/// Where a frame, Ethernet's header included, says that it is for the end that has accepted: a byte
+/// and the bit in it. For what sorts frames before they are parsed.
+pub const TO_ACCEPTOR_BYTE: (u8, u8) = (16, TO_ACCEPTOR);
+
+/// Where the first byte of the receiver's id is, Ethernet's header included.
+pub const TO_BYTE: u8 = 22;
+
 const SACK_LEN: usize = 16;
 const VERSION: u8 = 1;
 const OPEN: u8 = 1;
@@ -451,6 +458,18 @@ mod tests {
             Body::Reset { .. } => {}
         }
         bytes
+    }
+
+    #[test]
+    fn what_sorts_frames_finds_their_ends() {
+        for to_acceptor in [true, false] {
+            let frame = Frame { to_acceptor, ..data(&[]) };
+            let bytes = [&ethernet_header(Mac([2; 6]), Mac([4; 6]))[..], &emitted(&frame)].concat();
+            let (at, mask) = TO_ACCEPTOR_BYTE;
+            assert_eq!(bytes[usize::from(at)] & mask != 0, to_acceptor);
+            let id = bytes[usize::from(TO_BYTE)..].first_chunk().copied().map(u64::from_be_bytes);
+            assert_eq!(id.map(ConnectionId), Some(frame.to));
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use iscsi::chap::Algorithm;
 use iscsi::initiator::DigestOffer;
+use station::Place;
 
 use super::Auth;
 use super::Url;
@@ -17,6 +18,19 @@ impl Url {
         if matches!(self.transport, Transport::Tcp) {
             self.transport = Transport::Iser(begin, Checks::Crc);
         }
+    }
+
+    /// How frames go: a matter of the place that is connected to.
+    fn set_frames(&mut self, value: &str) -> Result<(), UrlError> {
+        let place: Option<Place> = self.host.parse().ok();
+        let Some(place) = place.filter(|_| self.transport == Transport::Ether) else {
+            return Err(UrlError::Value { name: "frames", right: "ether:// beside it" });
+        };
+        let text = format!("{},frames={}", place.interface.name, value.to_ascii_lowercase());
+        let right = "packet, xdp or auto";
+        let interface = text.parse().map_err(|_| UrlError::Value { name: "frames", right })?;
+        self.host = Place { interface, ..place }.to_string();
+        Ok(())
     }
 
     pub(super) fn take_options(&mut self, text: &str) -> Result<(), UrlError> {
@@ -45,6 +59,7 @@ impl Url {
                     }
                     _ => return Err(UrlError::Value { name: "transport", right: "tcp or iser" }),
                 },
+                "frames" => self.set_frames(value)?,
                 "iser_start" => start = Some(begin(value)?),
                 "mpa_crc" => crc = Some(checks(value)?),
                 "provider" => by = Some(provider(value)?),
@@ -229,6 +244,7 @@ mod tests {
             ("iser&provider=auto", "provider: iwarp or verbs"),
             ("iser&provider=verbs&mpa_crc=none", "mpa_crc: provider=iwarp"),
             ("iser&provider=verbs&iser_start=login", "iser_start: provider=iwarp"),
+            ("frames=xdp", "frames: ether:// beside it"),
             ("s3cret", "the form NAME=VALUE"),
             ("target_password=ab&s3cret=cd", "the form NAME=VALUE"),
             ("cret@host/iqn", "a file"),

@@ -18,9 +18,10 @@ const MASK: &str = "***";
 const NAMES: [&str; 3] = ["iqn.", "eui.", "naa."];
 
 /// Options whose values are no secrets.
-const HARMLESS: [&str; 8] = [
+const HARMLESS: [&str; 9] = [
     "auth",
     "data_digest",
+    "frames",
     "header_digest",
     "iser_start",
     "mpa_crc",

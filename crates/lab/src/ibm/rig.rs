@@ -10,7 +10,7 @@ use engine::affinity;
 use initiator::{Begin, Checks, DigestOffer, Geometry, LocalTarget, Queue, SessionId, Transport};
 use scsi::{Identity, LogicalUnit};
 use store::spec::Spec;
-use target::{Node, Plan, Rdma, Stores, Target};
+use target::{Interface, Node, Plan, Rdma, Stores, Target};
 
 use super::loops::Loops;
 use super::nas::{Nas, Served};
@@ -256,7 +256,7 @@ pub(super) fn start_target(
     luns: u16,
     lacking: &mut Vec<(Way, String)>,
 ) -> Result<Arc<Target>, Error> {
-    let start = |ether: Vec<String>| -> Result<Target, Error> {
+    let start = |ether: Vec<Interface>| -> Result<Target, Error> {
         let plan = plan(wire, cpu, luns, ether)?;
         let start = || {
             let _ = affinity::pin(cpu);
@@ -268,7 +268,8 @@ pub(super) fn start_target(
         };
         started.map_err(Error::rig)
     };
-    let stations = wire.map(|wire| wire.pairs.iter().map(|pair| pair.target.clone()).collect());
+    let stations =
+        wire.map(|wire| wire.pairs.iter().map(|pair| pair.target.as_str().into()).collect());
     let started = match stations {
         None => start(Vec::new()),
         Some(stations) => start(stations).or_else(|error| {
@@ -324,7 +325,7 @@ fn options(way: Way, peer: String) -> initiator::Options {
     options
 }
 
-fn plan(wire: Option<&Wire>, cpu: usize, luns: u16, ether: Vec<String>) -> Result<Plan, Error> {
+fn plan(wire: Option<&Wire>, cpu: usize, luns: u16, ether: Vec<Interface>) -> Result<Plan, Error> {
     let mut stores = Stores::new();
     let mut units = Vec::new();
     for lun in 0..luns {

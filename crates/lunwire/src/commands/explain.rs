@@ -111,7 +111,13 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
         vec![
             "raw Ethernet".into(),
             match &frames {
-                Ok(()) => "serve --ether INTERFACE, ether://MAC%INTERFACE/...".into(),
+                Ok(()) => {
+                    let past = match engine::xdp::XdpSocket::examine() {
+                        Ok(()) => "; frames=xdp".into(),
+                        Err(error) => format!("; no frames=xdp: {error}"),
+                    };
+                    format!("serve --ether INTERFACE, ether://MAC%INTERFACE/...{past}")
+                }
                 Err(error) => format!("{error}: it needs CAP_NET_RAW"),
             },
         ],

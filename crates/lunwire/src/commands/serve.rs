@@ -469,14 +469,15 @@ fn announce(target: &Target, http: Option<&Http>) {
     for portal in target.adapter_portals() {
         tell("also iser", portal, "?provider=verbs");
     }
-    for (place, mtu) in target.stations() {
+    for ((place, mtu), frames) in target.stations().into_iter().zip(target.station_frames()) {
         // The interface is the initiator's, and its name nobody knows here.
-        let (mac, at) = (place.mac, place.interface);
+        let (mac, at) = (place.mac, place.interface.name);
         for node in &served {
             for lun in &node.luns {
                 let disk = format!("{}/{}", node.name, lun.number);
                 lines.push(format!(
-                    "also ether://{mac}%INTERFACE/{disk} (at {at}, {mtu} bytes in a frame)"
+                    "also ether://{mac}%INTERFACE/{disk} (at {at}, {mtu} bytes in a frame, \
+                     {frames})"
                 ));
             }
         }

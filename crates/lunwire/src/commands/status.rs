@@ -142,8 +142,8 @@ fn sandbox_shown(given_up: &[String]) -> String {
 
 /// A station, and what its connections do.
 fn station_shown(station: &Station) -> Vec<String> {
-    let Station { interface, mac, mtu, connections } = station;
-    let first = format!("station {mac} at {interface}, {mtu} bytes in a frame");
+    let Station { interface, mac, mtu, frames, connections } = station;
+    let first = format!("station {mac} at {interface}, {mtu} bytes in a frame, {frames}");
     let shown = connections.iter().map(|one| {
         let trip = one.round_trip_us.map_or_else(|| "not measured".into(), |us| format!("{us} us"));
         format!(

@@ -251,12 +251,16 @@ pub(super) fn iser<'a>(
 /// Where frames are taken, and what connections there do.
 pub(super) fn stations(target: &Target, patience: Duration) -> Vec<admin::Station> {
     let figures = target.station_figures(patience);
-    let all = target.stations().into_iter().zip(figures);
-    let shown = |((place, mtu), figures): ((Place, usize), Vec<StationFigures>)| admin::Station {
-        interface: place.interface,
-        mac: place.mac.to_string(),
-        mtu,
-        connections: figures.iter().map(over_frames).collect(),
+    let all = target.stations().into_iter().zip(target.station_frames()).zip(figures);
+    let shown = |(((place, mtu), frames), figures): (_, Vec<StationFigures>)| {
+        let Place { mac, interface } = place;
+        admin::Station {
+            interface: interface.name,
+            mac: mac.to_string(),
+            mtu,
+            frames,
+            connections: figures.iter().map(over_frames).collect(),
+        }
     };
     all.map(shown).collect()
 }

@@ -12,6 +12,8 @@ use control::config::Source;
 use control::units;
 use engine::Choice;
 use target::IdentityPolicy;
+use target::Interface;
+use target::InterfaceError;
 
 use super::rdma::Provider;
 use target::SESSIONS_MAX;
@@ -101,11 +103,11 @@ pub(super) fn rdma(text: &str) -> Result<Provider, &'static str> {
 }
 
 /// The name of an interface that `others` do not have.
-pub(super) fn interface(text: &str, others: &[String]) -> Result<String, &'static str> {
-    match (target::is_interface(text), others.iter().any(|other| other == text)) {
-        (false, _) => Err("the name of a network interface is right, as in eth1"),
-        (true, true) => Err("it is named twice"),
-        (true, false) => Ok(text.to_owned()),
+pub(super) fn interface(text: &str, others: &[Interface]) -> Result<Interface, String> {
+    let interface: Interface = text.parse().map_err(|error: InterfaceError| error.to_string())?;
+    match others.iter().any(|other| other.name == interface.name) {
+        true => Err("it is named twice".into()),
+        false => Ok(interface),
     }
 }
 
