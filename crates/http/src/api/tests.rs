@@ -160,6 +160,7 @@ fn status(much: Much) -> Status {
             interface: "eth0".into(),
             mac: "02:00:00:00:00:01".into(),
             mtu: 1500,
+            frames: "xdp".into(),
             connections: vec![over_frames(Much::All), over_frames(Much::Least)],
         }),
         targets: vec![target(much)],
