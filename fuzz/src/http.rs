@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use ::http::Access;
 use ::http::Desk;
+use ::http::Giver;
 use ::http::Http;
 use ::http::Listener;
 use ::http::Tokens;
@@ -80,25 +81,36 @@ struct Counting(Mutex<usize>);
 
 impl Desk for Counting {
     fn answer(&self, request: &Request) -> Reply {
-        let is_order = matches!(
-            request,
-            Request::Reload { dry_run: false, .. }
-                | Request::DropSession { .. }
-                | Request::LogoutSession { .. }
-                | Request::SetPortGroup { .. }
-                | Request::SetLimit { .. }
-                | Request::ResizeLun { .. }
-        );
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += usize::from(is_order);
-        assert!(
-            !matches!(
-                request,
-                Request::AddLun { .. } | Request::RemoveLun { .. } | Request::SnapshotLun { .. }
-            ),
-            "that is for the control socket: {request:?}"
-        );
+        assert!(!is_order(request), "an order of nobody: {request:?}");
         Reply::Done
     }
+
+    fn order(&self, order: &Request, giver: &Giver) -> Reply {
+        assert!(!giver.token.is_empty(), "without a token: {order:?}");
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += usize::from(is_order(order));
+        let names_a_place = match order {
+            Request::AddLun { lun, .. } => lun.store.contains("file:"),
+            Request::SnapshotLun { .. } => true,
+            _ => false,
+        };
+        assert!(!names_a_place, "that is for the control socket: {order:?}");
+        Reply::Done
+    }
+}
+
+/// Something is changed by it.
+fn is_order(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Reload { dry_run: false, .. }
+            | Request::DropSession { .. }
+            | Request::LogoutSession { .. }
+            | Request::SetPortGroup { .. }
+            | Request::SetLimit { .. }
+            | Request::ResizeLun { .. }
+            | Request::AddLun { .. }
+            | Request::RemoveLun { .. }
+    )
 }
 
 struct Lab {
