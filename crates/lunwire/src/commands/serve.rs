@@ -171,6 +171,8 @@ impl Daemon<'_> {
         let Self { options, log, sandbox, state, .. } = self;
         state.is_opening.store(true, Ordering::SeqCst);
         let mut sockets = std::mem::take(&mut entry.sockets);
+        // Then hosts are not to wait for what is beside their disks.
+        let is_again = entry.holder.is_some();
         // Before anything is opened: a port that somebody else has is told of at once.
         let access = self.access.clone();
         let there = sockets.http.take().map(|(_, socket)| socket);
@@ -186,6 +188,10 @@ impl Daemon<'_> {
         // An old one is replaced when it is no disk, and nothing is wrong with those there are.
         let capture = match draft.capture.as_ref().map(captured).transpose() {
             Ok(capture) => capture,
+            Err(error) if is_again => {
+                tracing::error!("nothing is captured any more: {}", output::chain(&error));
+                None
+            }
             Err(error) => {
                 plan.made.take_back();
                 return Err(error);
@@ -225,7 +231,13 @@ impl Daemon<'_> {
         let reader = match options.watch {
             true => {
                 let state = Arc::clone(state);
-                configuration::watch(&configuration, move |what| state.reload(what))
+                let there = match is_again {
+                    true => Ok(()),
+                    false => configuration::expect_file(&configuration),
+                };
+                there.and_then(|()| {
+                    configuration::watch(&configuration, move |what| state.reload(what))
+                })
             }
             false => Ok(None),
         };
@@ -436,8 +448,6 @@ fn explain_epoll(wanted: Choice) {
     }
 }
 
-/// One line for each LUN and portal: the URL to use; behind these the URLs over iSER. They are
-/// said at once: whoever reads the first ones may go then.
 /// A listener on all addresses is reached on this machine by its loopback address.
 fn reached(mut at: SocketAddr) -> SocketAddr {
     if at.ip().is_unspecified() {
@@ -449,6 +459,8 @@ fn reached(mut at: SocketAddr) -> SocketAddr {
     at
 }
 
+/// One line for each LUN and portal: the URL to use; behind these the URLs over iSER. They are
+/// said at once: whoever reads the first ones may go then.
 fn announce(target: &Target, http: Option<&Http>) {
     let served = target.targets();
     let mut lines: Vec<String> = Vec::new();

@@ -158,9 +158,13 @@ impl Admin {
                 }
             },
         };
+        let is_handed = there.is_some();
+        // Its file may have gone meanwhile: nobody would find it.
+        let there = there.filter(|_| identity(&path).is_ok());
         let listener = match there.map_or_else(|| bind(&path), |fd| Ok(UnixListener::from(fd))) {
             Ok(listener) => listener,
-            Err(error) if wanted => return Err(error),
+            // Hosts do not wait for it.
+            Err(error) if wanted && !is_handed => return Err(error),
             Err(error) => {
                 tracing::warn!("no control socket: {error:#}");
                 return Ok(Self { desk, door: None });

@@ -34,6 +34,7 @@ use target::Portal;
 use target::Stores;
 use target::Target;
 
+pub(crate) use self::watching::expect_file;
 pub(crate) use self::watching::watch;
 use super::admin::has_data_in_memory;
 use super::manager;

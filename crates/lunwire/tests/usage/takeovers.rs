@@ -14,28 +14,56 @@ use std::time::Duration;
 use std::time::Instant;
 
 use super::support::Daemon;
+use super::support::Files;
 use super::support::good;
 use super::support::lunwire;
 use super::support::stdout;
 
-/// What a process says that is to serve next, up to where the disks are its own.
-fn take(daemon: &Daemon) -> (UnixStream, BufReader<UnixStream>) {
-    let mut stream = UnixStream::connect(&daemon.socket).unwrap();
-    let mut lines = BufReader::new(stream.try_clone().unwrap());
-    let mut say = |word: &str| writeln!(stream, "{word}").unwrap();
-    let mut hear = |word: &str| {
+/// A process that is to serve next.
+pub(crate) struct Next {
+    stream: UnixStream,
+    lines: BufReader<UnixStream>,
+}
+
+impl Next {
+    /// It has the sockets, and not the disks.
+    pub(crate) fn of(daemon: &Daemon) -> Self {
+        let stream = UnixStream::connect(&daemon.socket).unwrap();
+        let lines = BufReader::new(stream.try_clone().unwrap());
+        let mut next = Self { stream, lines };
+        next.say(r#"{"request":"take-over","protocol":1,"version":"0.0.0"}"#);
+        next.hear(r#""reply":"offer""#);
+        next
+    }
+
+    /// The disks are its own.
+    pub(crate) fn take(mut self) -> Self {
+        self.say(r#"{"word":"take"}"#);
+        self.hear(r#""word":"released""#);
+        self
+    }
+
+    fn say(&mut self, word: &str) {
+        writeln!(self.stream, "{word}").unwrap();
+    }
+
+    #[track_caller]
+    fn hear(&mut self, word: &str) {
         let mut line = String::new();
         while line.trim().is_empty() {
             line.clear();
-            assert_ne!(lines.read_line(&mut line).unwrap(), 0, "it hangs up before {word}");
+            assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "it hangs up before {word}");
         }
         assert!(line.contains(word), "{word}: {line}");
-    };
-    say(r#"{"request":"take-over","protocol":1,"version":"0.0.0"}"#);
-    hear(r#""reply":"offer""#);
-    say(r#"{"word":"take"}"#);
-    hear(r#""word":"released""#);
-    (stream, lines)
+    }
+}
+
+#[track_caller]
+fn expect_service(daemon: &Daemon, patience: Duration) {
+    let begun = Instant::now();
+    while !lunwire(&["inspect", &daemon.urls[0]]).status.success() {
+        assert!(begun.elapsed() < patience, "nobody serves");
+    }
 }
 
 #[test]
@@ -43,18 +71,15 @@ fn who_takes_and_says_nothing_does_not_keep_disks_from_hosts() {
     let folder = tempfile::tempdir().unwrap();
     let disk = format!("file:{},size=1M", folder.path().join("disk").display());
     let daemon = Daemon::start(folder.path(), &[&disk], &[]);
-    let (mut stream, _lines) = take(&daemon);
+    let mut next = Next::of(&daemon).take();
     // It opens disks for longer than one may say nothing.
     let begun = Instant::now();
     for disks in 1..=6 {
         std::thread::sleep(Duration::from_secs(2));
-        writeln!(stream, r#"{{"word":"opening","disks":{disks}}}"#).unwrap();
+        next.say(&format!(r#"{{"word":"opening","disks":{disks}}}"#));
     }
     // And is stopped, or hangs.
-    let silent = Instant::now();
-    while !lunwire(&["inspect", &daemon.urls[0]]).status.success() {
-        assert!(silent.elapsed() < Duration::from_secs(30), "nobody serves");
-    }
+    expect_service(&daemon, Duration::from_secs(30));
     assert!(begun.elapsed() > Duration::from_secs(12));
     let told = good(&["events", "--control-socket", &daemon.socket]);
     let told = String::from_utf8(told.stdout).unwrap();
@@ -73,10 +98,39 @@ fn tokens_that_cannot_be_read_keep_nobody_from_serving_again() {
     let http = ["--http", "127.0.0.1:0", "--http-token-file", tokens.to_str().unwrap()];
     let daemon = Daemon::start(folder.path(), &[&disk], &http);
     std::fs::remove_file(&tokens).unwrap();
-    drop(take(&daemon));
-    let begun = Instant::now();
-    while !lunwire(&["inspect", &daemon.urls[0]]).status.success() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "nobody serves");
+    drop(Next::of(&daemon).take());
+    expect_service(&daemon, Duration::from_secs(20));
+}
+
+/// What is beside disks may have gone by then: hosts do not wait for it.
+#[test]
+fn what_is_gone_beside_the_disks_keeps_nobody_from_serving_again() {
+    let files = Files::new();
+    let text = "listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-01.example:t\"\n\
+                [[target.lun]]\nstore = \"file:disk,size=1M\"\n";
+    let config = files.with("lunwire.toml", text.as_bytes());
+    let beside = files.folder.path().join("beside");
+    std::fs::create_dir(&beside).unwrap();
+    let capture = beside.join("capture.pcap").display().to_string();
+    for what in ["capture", "watch", "control socket"] {
+        files.with("lunwire.toml", text.as_bytes());
+        let _ = std::fs::create_dir(&beside);
+        let more = ["--watch", "--capture", &capture];
+        let more = match what {
+            "capture" => &more[1..],
+            "watch" => &more[..1],
+            _ => &[],
+        };
+        let daemon = Daemon::start_configured(files.folder.path(), &config, 1, more);
+        let next = Next::of(&daemon);
+        match what {
+            "capture" => std::fs::remove_dir_all(&beside).unwrap(),
+            "watch" => std::fs::remove_file(&config).unwrap(),
+            _ => std::fs::remove_file(&daemon.socket).unwrap(),
+        }
+        drop(next.take());
+        expect_service(&daemon, Duration::from_secs(20));
+        good(&["status", "--control-socket", &daemon.socket]);
     }
 }
 

@@ -14,6 +14,13 @@ use super::is_same;
 use crate::daemon::periodic::Periodic;
 use crate::output;
 
+/// # Errors
+/// The file of `configuration` cannot be looked at.
+pub(crate) fn expect_file(configuration: &Configuration) -> Result<()> {
+    let file = configuration.options.config.as_deref();
+    file.map_or(Ok(()), |path| facts(path).map(drop).context("--watch"))
+}
+
 /// Looks whether the file of `configuration` has changed, or one of the certificate of HTTP, and
 /// calls `changed` with what has if it has, until it is dropped. None: there is no file.
 pub(crate) fn watch(
@@ -21,7 +28,6 @@ pub(crate) fn watch(
     changed: impl Fn(&'static str) + Send + 'static,
 ) -> Result<Option<Periodic>> {
     let Some(path) = configuration.options.config.clone() else { return Ok(None) };
-    facts(&path).context("--watch")?;
     let configuration = Arc::clone(configuration);
     let (mut seen, mut told): (Option<Metadata>, Option<String>) = (None, None);
     let mut warn = move |error: Option<&anyhow::Error>| {
