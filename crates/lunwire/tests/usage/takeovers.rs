@@ -134,6 +134,22 @@ fn what_is_gone_beside_the_disks_keeps_nobody_from_serving_again() {
     }
 }
 
+/// It has time to look at its configuration, and hosts write meanwhile.
+#[test]
+fn what_hosts_write_to_memory_before_disks_are_taken_is_not_lost() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let mut next = Next::of(&daemon);
+    let image = files.with("image", &[7; 1 << 20]);
+    good(&["copy", &image, &daemon.urls[0]]);
+    next.say(r#"{"word":"take"}"#);
+    next.hear("it is in memory, and what hosts wrote to it would be lost");
+    let read = files.path("read");
+    good(&["copy", &daemon.urls[0], &read]);
+    assert!(std::fs::read(&read).unwrap() == [7; 1 << 20], "it is there");
+    good(&["lun", "add", "null:1M", "--control-socket", &daemon.socket]);
+}
+
 #[test]
 fn who_only_asks_over_http_keeps_nobody_from_taking_over() {
     let folder = tempfile::tempdir().unwrap();

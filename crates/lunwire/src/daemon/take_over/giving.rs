@@ -97,7 +97,7 @@ pub(crate) fn offer(
     offer.sockets = offered;
     talk.say(&Reply::Offer(offer)).and_then(|()| talk.pass(&fds)).context("it does not listen")?;
     match talk.hear(TAKE_PATIENCE) {
-        Ok(Word::Take) => closed.is_final().map_err(anyhow::Error::msg).inspect_err(|error| {
+        Ok(Word::Take) => may_go(&closed, target).inspect_err(|error| {
             let _ = talk.say(&Word::Failed { message: error.to_string() });
         })?,
         Ok(Word::Failed { message }) => bail!("{message}"),
@@ -137,6 +137,12 @@ fn prepare(
         silence_ms: SILENCE_MAX.as_millis().try_into().ok(),
     };
     Ok((offer, closed))
+}
+
+/// Whether what was offered can be taken now: orders and hosts go on in between.
+fn may_go(closed: &Closed, target: &Target) -> Result<()> {
+    closed.is_final().map_err(anyhow::Error::msg)?;
+    keeps_all(target)
 }
 
 /// Whether nothing of the disks would be lost by closing them.
