@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! TLS of the port for HTTP, and whether the port may be where it is to be.
 
+use std::fs::Metadata;
 use std::path::Path;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -31,6 +32,8 @@ pub(crate) struct HttpTls {
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
     shown: Option<Tls>,
+    /// What the files were when they were read.
+    read: Vec<Option<Metadata>>,
     /// Where a file says at which address HTTP is spoken, unless the command line says it.
     said: Option<(Source, Spanned<String>)>,
 }
@@ -68,6 +71,16 @@ impl HttpTls {
     /// The files that are read again at a reload.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         [&self.certificate, &self.key].into_iter().filter_map(|path| path.as_deref())
+    }
+
+    /// What the files are now; None: one is not there.
+    pub(crate) fn facts(&self) -> Vec<Option<Metadata>> {
+        self.files().map(|path| std::fs::metadata(path).ok()).collect()
+    }
+
+    /// What they were when they were read.
+    pub(crate) fn facts_as_read(&self) -> &[Option<Metadata>] {
+        &self.read
     }
 
     /// Whether both name the same files: of the certificate, and of the key.
@@ -116,6 +129,8 @@ impl Draft {
     /// Reads certificate and key.
     pub(super) fn take_tls(&mut self) -> Result<()> {
         let tls = &mut self.http_tls;
+        // Before: what changes meanwhile is found to be other than that.
+        tls.read = tls.facts();
         tls.shown = match (tls.certificate.clone(), tls.key.clone()) {
             (None, None) => None,
             (Some(certificate), Some(key)) => {

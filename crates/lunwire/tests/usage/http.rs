@@ -14,6 +14,7 @@ use crate::support::good;
 use crate::support::lunwire;
 use crate::support::stderr;
 use crate::support::stdout;
+use crate::takeovers::Next;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef-Zz";
 
@@ -172,6 +173,30 @@ fn a_certificate_that_is_watched_is_shown_when_both_its_files_are_there() {
         events.contains("configuration reloaded") && !events.contains("not reloaded"),
         "{events}"
     );
+}
+
+#[test]
+fn a_certificate_that_changes_while_nobody_looks_is_shown_later() {
+    let files = Files::new();
+    let [(certificate, key), (other, other_key)] = CERTIFICATES;
+    files.with("cert", certificate.as_bytes());
+    tokens(&files, "key", key, 0o600);
+    let text = "listen = [\"127.0.0.1:0\"]\nhttp = \"127.0.0.1:0\"\n\
+                http-certificate = \"cert\"\nhttp-key = \"key\"\n[[target]]\n\
+                name = \"iqn.2026-01.test.lunwire:a\"\n[[target.lun]]\nstore = \"memory:1M\"\n";
+    let file = files.with("lunwire.toml", text.as_bytes());
+    let daemon = Daemon::start_configured(files.folder.path(), &file, 1, &["--watch"]);
+    // Another process takes over, and does not.
+    let next = Next::of(&daemon).take();
+    files.with("cert", other.as_bytes());
+    tokens(&files, "key", other_key, 0o600);
+    drop(next);
+    let events = || stdout(&lunwire(&["events", "--control-socket", &daemon.socket]));
+    let begun = std::time::Instant::now();
+    while !events().contains("configuration reloaded") {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(15), "{}", events());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub(crate) fn watch(
         }
         told = text;
     };
-    let mut certificate = Certificate::of(&configuration);
+    let mut certificate = Certificate::default();
     let look = move || {
         if certificate.has_changed(&configuration) {
             changed("the certificate of HTTP, or its key, has changed");
@@ -66,36 +66,30 @@ pub(crate) fn watch(
 }
 
 /// The files of the certificate of HTTP, which come one after the other.
+#[derive(Default)]
 struct Certificate {
-    /// As they were read. None: nobody has looked.
-    read: Option<Vec<Option<Metadata>>>,
     /// As they were at the last look.
     seen: Vec<Option<Metadata>>,
+    /// Those that were told of last: they may be no good.
+    told: Vec<Option<Metadata>>,
 }
 
 impl Certificate {
-    fn of(configuration: &Configuration) -> Self {
-        let read = Self::facts(configuration);
-        Self { seen: read.clone().unwrap_or_default(), read }
-    }
-
     /// Whether they are others than were read, and stand still: certificate and key belong
     /// together.
     fn has_changed(&mut self, configuration: &Configuration) -> bool {
         // Who has it in hand reads them.
-        let Some(now) = Self::facts(configuration) else { return false };
-        let read = self.read.get_or_insert_with(|| now.clone());
-        let has_changed = Self::are_same(&self.seen, &now) && !Self::are_same(read, &now);
+        let Ok(known) = configuration.now.try_lock() else { return false };
+        let tls = &known.draft.http_tls;
+        let now = tls.facts();
+        let is_other = |known: &[Option<Metadata>]| !Self::are_same(known, &now);
+        let has_changed =
+            !is_other(&self.seen) && is_other(tls.facts_as_read()) && is_other(&self.told);
         if has_changed {
-            read.clone_from(&now);
+            self.told.clone_from(&now);
         }
         self.seen = now;
         has_changed
-    }
-
-    fn facts(configuration: &Configuration) -> Option<Vec<Option<Metadata>>> {
-        let now = configuration.now.try_lock().ok()?;
-        Some(now.draft.http_tls.files().map(|path| std::fs::metadata(path).ok()).collect())
     }
 
     fn are_same(one: &[Option<Metadata>], other: &[Option<Metadata>]) -> bool {
