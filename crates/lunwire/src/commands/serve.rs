@@ -272,7 +272,12 @@ impl Daemon<'_> {
         if let Some(http) = &http {
             http.serves(Arc::clone(&target), Arc::new(admin.desk()));
         }
-        entry.before.serving();
+        if let Err(error) = entry.before.serving() {
+            // Its socket is that of the other one.
+            admin.hand_over();
+            let _ = target.stop(GRACE);
+            return Err(error);
+        }
         announce(&target, http.as_ref());
         manager::ready(&target);
         explain_epoll(engine);

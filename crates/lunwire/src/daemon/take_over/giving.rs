@@ -96,14 +96,7 @@ pub(crate) fn offer(
     let (offered, fds): (Vec<_>, Vec<_>) = sockets.offered().into_iter().unzip();
     offer.sockets = offered;
     talk.say(&Reply::Offer(offer)).and_then(|()| talk.pass(&fds)).context("it does not listen")?;
-    match talk.hear(TAKE_PATIENCE) {
-        Ok(Word::Take) => may_go(&closed, target).inspect_err(|error| {
-            let _ = talk.say(&Word::Failed { message: error.to_string() });
-        })?,
-        Ok(Word::Failed { message }) => bail!("{message}"),
-        Ok(_) => bail!("it is not understood"),
-        Err(error) => return Err(error.into()),
-    }
+    expect_take(&mut talk, TAKE_PATIENCE, || may_go(&closed, target))?;
     let pid = talk.peer().map_or(0, |(pid, _)| pid);
     let version = version.to_owned();
     Ok(Handing { talk, sockets, version, pid, _closed: closed })
@@ -137,6 +130,24 @@ fn prepare(
         silence_ms: SILENCE_MAX.as_millis().try_into().ok(),
     };
     Ok((offer, closed))
+}
+
+/// Waits until the other process wants what it was offered, which `may_go` allows.
+fn expect_take(
+    talk: &mut Talk,
+    patience: Duration,
+    may_go: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let taken = match talk.hear(patience) {
+        Ok(Word::Take) => may_go(),
+        Ok(Word::Failed { message }) => Err(anyhow!(message)),
+        Ok(_) => Err(anyhow!("it is not understood")),
+        Err(error) => Err(error.into()),
+    };
+    taken.inspect_err(|error| {
+        // Who is gone does not want to know; who stands still hears it later.
+        let _ = talk.say(&Word::Failed { message: error.to_string() });
+    })
 }
 
 /// Whether what was offered can be taken now: orders and hosts go on in between.
@@ -352,6 +363,33 @@ mod tests {
         let word = |talk: &mut Talk| talk.hear::<Word>(SECOND * 10).expect("it is told");
         assert!(matches!(word(&mut other), Word::Released(_)));
         assert_eq!(word(&mut other), Word::Failed { message: why });
+    }
+
+    /// Who goes on later takes this process for ended otherwise, and serves beside it what has no
+    /// locks.
+    #[test]
+    fn who_does_not_take_what_he_was_offered_is_told_that_nobody_waits() {
+        let pair = || {
+            let (one, other) = UnixStream::pair().expect("a pair");
+            (Talk::over(one).expect("ours"), Talk::over(other).expect("ours"))
+        };
+        let heard = |other: &mut Talk| match other.hear(SECOND * 10).expect("it is told") {
+            Word::Failed { message } => message,
+            word => panic!("{word:?}"),
+        };
+        let (mut one, mut other) = pair();
+        let taken = expect_take(&mut one, SECOND / 50, || Ok(()));
+        assert_eq!(heard(&mut other), taken.expect_err("it says nothing").to_string());
+        let (mut one, mut other) = pair();
+        other.say(&"nonsense").expect("heard");
+        let taken = expect_take(&mut one, SECOND * 10, || Ok(()));
+        assert_eq!(heard(&mut other), taken.expect_err("it is no word").to_string());
+        let (mut one, mut other) = pair();
+        other.say(&Word::Take).expect("heard");
+        assert!(expect_take(&mut one, SECOND * 10, || Err(anyhow!("not now"))).is_err());
+        assert_eq!(heard(&mut other), "not now");
+        other.say(&Word::Take).expect("heard");
+        assert!(expect_take(&mut one, SECOND * 10, || Ok(())).is_ok());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::anyhow;
 use anyhow::bail;
 use control::admin::Carried;
 use control::admin::Offer;
@@ -20,6 +21,8 @@ use control::admin::Reply;
 use control::admin::Request;
 use control::admin::TAKE_OVER_PROTOCOL;
 use control::admin::Word;
+use rustix::io::Errno;
+use rustix::process::Pid;
 use target::Node;
 
 use super::sockets::Sockets;
@@ -60,6 +63,7 @@ pub(crate) struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Before {
     talk: Option<Talk>,
+    pid: u32,
     /// How long it may hear nothing.
     silence: Option<Duration>,
     /// Tells it how far this one is.
@@ -94,13 +98,23 @@ impl Before {
     }
 
     /// This process serves.
-    pub(crate) fn serving(&mut self) {
+    ///
+    /// # Errors
+    /// The one before does, too: it has taken back disks that have no locks.
+    pub(crate) fn serving(&mut self) -> Result<()> {
         self.telling = None;
-        let Some(talk) = self.talk.take() else { return };
-        if let Err(error) = talk.say(&Word::Serving) {
-            // The disks are ours all the same, by their locks.
-            tracing::warn!("the process before is gone: {error}");
+        let Err(error) = self.talk.as_ref().map_or(Ok(()), |talk| talk.say(&Word::Serving)) else {
+            self.talk = None;
+            return Ok(());
+        };
+        // Who has ended has taken nothing back.
+        if is_alive(self.pid) {
+            self.waits()?;
         }
+        self.talk = None;
+        // The disks are ours all the same, by their locks.
+        tracing::warn!("the process before is gone: {error}");
+        Ok(())
     }
 
     /// It cannot, and has closed all that it had opened.
@@ -181,24 +195,30 @@ fn take(draft: &mut Draft, path: &Path, stream: UnixStream) -> Result<Option<Ent
     let sockets = prepared?;
     let (pid, version) = (offer.pid, offer.version);
     tracing::info!(name: target::Event::TakeOver.name(), pid, version, "taking over");
-    let carried = match talk.say(&Word::Take).map_err(|_| Unheard::Gone) {
-        Ok(()) => talk.hear(RELEASE_PATIENCE),
-        Err(error) => Err(error),
-    };
-    let carried = match carried {
-        Ok(Word::Released(carried)) => carried,
-        Ok(Word::Failed { message }) => bail!("{message}"),
-        Ok(_) => bail!("it is not understood"),
-        Err(Unheard::Gone) => {
-            tracing::warn!(pid, "the process before has ended before it had closed its disks");
-            Carried::default()
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let carried = released(&mut talk, pid)?;
     let watchdog = offer.watchdog_us.map(Duration::from_micros);
     let silence = offer.silence_ms.map(Duration::from_millis);
-    let before = Before { talk: Some(talk), silence, telling: None };
+    let before = Before { talk: Some(talk), pid, silence, telling: None };
     Ok(Some(Entry { sockets, carried, watchdog, before, holder: None }))
+}
+
+/// Has the process before, `pid`, let go of its disks.
+///
+/// # Errors
+/// It does not.
+fn released(talk: &mut Talk, pid: u32) -> Result<Carried> {
+    // Who does not hear it has ended, or waits no longer and has said so.
+    let _ = talk.say(&Word::Take);
+    match talk.hear(RELEASE_PATIENCE) {
+        Ok(Word::Released(carried)) => Ok(carried),
+        Ok(Word::Failed { message }) => Err(anyhow!(message)),
+        Ok(_) => Err(anyhow!("it is not understood")),
+        Err(Unheard::Gone) => {
+            tracing::warn!(pid, "the process before has ended before it had closed its disks");
+            Ok(Carried::default())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Looks at the configuration once more, with what orders have changed.
@@ -252,8 +272,46 @@ pub(crate) fn carry_on(nodes: &[Node], carried: &Carried) {
     }
 }
 
+/// One that this one may not signal lives, too.
+fn is_alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
+}
+
 fn bytes(digits: &str) -> Result<Vec<u8>> {
     let pairs = digits.as_bytes().chunks(2);
     let byte = |pair| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?);
     pairs.map(byte).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_taken_disks_back_serves_alone() {
+        let (one, other) = UnixStream::pair().expect("a pair");
+        let (ours, before) = (Talk::over(one).expect("ours"), Talk::over(other).expect("ours"));
+        before.say(&Word::Failed { message: "it is late".to_owned() }).expect("heard");
+        drop(before);
+        let mut known = Before { talk: Some(ours), pid: std::process::id(), ..Before::default() };
+        let error = known.serving().expect_err("both serve");
+        assert!(error.to_string().ends_with("it is late"), "{error}");
+    }
+
+    #[test]
+    fn who_waits_no_longer_has_not_ended() {
+        let pair = || {
+            let (one, other) = UnixStream::pair().expect("a pair");
+            (Talk::over(one).expect("ours"), Talk::over(other).expect("ours"))
+        };
+        let (mut ours, before) = pair();
+        before.say(&Word::Failed { message: "it is late".to_owned() }).expect("heard");
+        drop(before);
+        let error = released(&mut ours, 7).expect_err("it goes on");
+        assert_eq!(error.to_string(), "it is late");
+        let (mut ours, before) = pair();
+        drop(before);
+        assert_eq!(released(&mut ours, 7).expect("it has ended"), Carried::default());
+    }
 }
