@@ -15,7 +15,6 @@ use engine::loops::LoopDevice;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, geteuid, getpid, kill_process};
-use tempfile::TempDir;
 
 use crate::huge;
 
@@ -37,10 +36,11 @@ const GONE_MOST: Duration = Duration::from_secs(10);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A folder for as long as this is kept.
+/// A folder for as long as this is kept. What is still mounted there then, as where a program that
+/// served it was killed, goes with it.
 #[derive(Debug)]
 pub(crate) struct Workplace {
-    folder: TempDir,
+    folder: PathBuf,
     _held: File,
 }
 
@@ -56,7 +56,7 @@ impl Workplace {
             let held = File::create(folder.path().join(HELD))?;
             tries += 1;
             match flock(&held, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Self { folder, _held: held }),
+                Ok(()) => return Ok(Self { folder: folder.keep(), _held: held }),
                 Err(error) if tries == TRIES => return Err(error.into()),
                 Err(_) => {}
             }
@@ -64,7 +64,15 @@ impl Workplace {
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.folder.path()
+        &self.folder
+    }
+}
+
+impl Drop for Workplace {
+    fn drop(&mut self) {
+        // What stays here is the next run's to take away, which tells of it.
+        let _ = free(&self.folder);
+        let _ = remove(&self.folder);
     }
 }
 
@@ -90,29 +98,17 @@ fn take_away(folder: &Path) -> Option<String> {
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
     let held = File::options().read(true).custom_flags(flags).open(folder.join(HELD)).ok()?;
     flock(&held, FlockOperation::NonBlockingLockExclusive).ok()?;
-    let devices = devices_below(folder);
     let programs = end_programs(folder);
-    // What was mounted last goes first.
-    let mounts: Vec<PathBuf> = mounts_below(folder).into_iter().rev().collect();
-    let unmounted = mounts.iter().map(|place| {
-        let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
-        unmount(place, flags).map_err(|error| format!("{}: {error}", place.display()))
-    });
-    let unmounted: Vec<Result<(), String>> = unmounted.collect();
+    let Freed { mounts, devices, mut wrong } = free(folder);
     let below = fs::read_dir(folder).into_iter().flatten().flatten();
     let pages = below.filter(|entry| huge::give_back(&entry.path())).count();
-    let detached = devices.iter().map(|device| {
-        device.clear().map_err(|error| format!("{}: {error}", device.path().display()))
-    });
-    let mut wrong: Vec<String> =
-        unmounted.into_iter().chain(detached).filter_map(Result::err).collect();
-    if let Err(error) = fs::remove_dir_all(folder) {
-        wrong.push(format!("{}: {error}", folder.display()));
+    if let Err(error) = remove(folder) {
+        wrong.push(error.to_string());
     }
     let all = [
         (programs, "program"),
-        (mounts.len(), "mount"),
-        (devices.len(), "loop device"),
+        (mounts, "mount"),
+        (devices, "loop device"),
         (pages, "setting of huge pages"),
     ];
     let all = all.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| {
@@ -127,6 +123,51 @@ fn take_away(folder: &Path) -> Option<String> {
     };
     let folder = folder.display();
     Some(format!("took away what a killed run had left: {} ({folder}){wrong}", all.join(", ")))
+}
+
+/// What was below a folder, and what of it could not be taken away.
+struct Freed {
+    mounts: usize,
+    devices: usize,
+    wrong: Vec<String>,
+}
+
+/// Takes mounts and loop devices away that are below the folder.
+fn free(folder: &Path) -> Freed {
+    // Without its mount a device's file is not known by its path.
+    let devices = devices_below(folder);
+    // What was mounted last goes first.
+    let mounts: Vec<PathBuf> = mounts_below(folder).into_iter().rev().collect();
+    let unmounted = mounts.iter().map(|place| {
+        let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+        unmount(place, flags).map_err(|error| format!("{}: {error}", place.display()))
+    });
+    let unmounted: Vec<Result<(), String>> = unmounted.collect();
+    let detached = devices.iter().map(|device| {
+        device.clear().map_err(|error| format!("{}: {error}", device.path().display()))
+    });
+    let wrong = unmounted.into_iter().chain(detached).filter_map(Result::err).collect();
+    Freed { mounts: mounts.len(), devices: devices.len(), wrong }
+}
+
+/// The folder keeps the file that tells whose it is as long as anything else is left.
+fn remove(folder: &Path) -> io::Result<()> {
+    let told = |path: &Path, error: io::Error| {
+        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    };
+    for entry in fs::read_dir(folder).map_err(|error| told(folder, error))? {
+        let entry = entry.map_err(|error| told(folder, error))?;
+        let path = entry.path();
+        if entry.file_name() == HELD {
+            continue;
+        }
+        let removed = match entry.file_type() {
+            Ok(kind) if kind.is_dir() => fs::remove_dir_all(&path),
+            _ => fs::remove_file(&path),
+        };
+        removed.map_err(|error| told(&path, error))?;
+    }
+    fs::remove_dir_all(folder).map_err(|error| told(folder, error))
 }
 
 /// Ends the programs that were started with a path below the folder, or that the folder owns; gives
@@ -190,7 +231,10 @@ fn unescaped(place: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::process::Command;
+
+    use rustix::mount::{MountFlags, mount};
 
     use super::*;
 
@@ -229,6 +273,60 @@ mod tests {
         assert!(!left.exists() && place.path().is_dir());
         drop(place);
         assert_eq!(clean_below(parent.path()), [""; 0]);
+    }
+
+    /// As where a program that served a file system was killed amid a run.
+    #[test]
+    fn what_is_mounted_below_goes_with_the_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        let place = Workplace::below(parent.path()).unwrap();
+        let folder = place.path().to_owned();
+        for name in ["0", "mounted", "z"] {
+            fs::create_dir(folder.join(name)).unwrap();
+        }
+        if !mounted(&folder.join("mounted")) {
+            return;
+        }
+        assert!(mounted(&folder.join("mounted/within")));
+        drop(place);
+        let left = mounts_below(parent.path());
+        for place in left.iter().rev() {
+            unmount(place, UnmountFlags::DETACH).unwrap();
+        }
+        assert_eq!(left, [""; 0].map(PathBuf::from));
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn what_is_left_of_a_folder_is_still_known_as_such() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("lunwire-lab-left");
+        let stuck = folder.join("stuck");
+        fs::create_dir_all(&stuck).unwrap();
+        fs::write(folder.join(HELD), "").unwrap();
+        let is_mount = mounted(&stuck);
+        if !is_mount {
+            // Who is not root has other ways to be refused.
+            fs::write(stuck.join("file"), "").unwrap();
+            fs::set_permissions(&stuck, fs::Permissions::from_mode(0o500)).unwrap();
+        }
+        let why = remove(&folder).unwrap_err().to_string();
+        assert!(why.starts_with(&format!("{}: ", stuck.display())), "{why}");
+        assert!(folder.join(HELD).exists());
+        if is_mount {
+            assert!(clean_below(parent.path()).concat().contains("its folder, 1 mount ("));
+        } else {
+            fs::set_permissions(&stuck, fs::Permissions::from_mode(0o700)).unwrap();
+            assert_eq!(clean_below(parent.path()).len(), 1);
+        }
+        assert!(!folder.exists());
+    }
+
+    /// A file system in memory, at a folder that is made; not so where mounts are root's.
+    fn mounted(folder: &Path) -> bool {
+        let _ = fs::create_dir(folder);
+        let none = MountFlags::empty();
+        mount("tmpfs", folder, "tmpfs", none, c"size=1m").is_ok()
     }
 
     #[test]
