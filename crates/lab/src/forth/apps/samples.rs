@@ -2,11 +2,15 @@
 //! What all processors were seen at, a thousand times a second and more: samples that `perf` takes
 //! of the whole machine by its clock, with the kernel's callers of what it was at.
 
-use std::io::{BufRead, BufReader, Read};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 
 use super::layer::Layer;
 use crate::programs::{self, installed};
@@ -14,11 +18,15 @@ use crate::study::Effort;
 use crate::workplace::Workplace;
 
 /// It has begun, and has written all that it has, after so long.
-const BEGIN_MOST: Duration = Duration::from_secs(5);
+const BEGIN_MOST: Duration = Duration::from_secs(10);
 const END_MOST: Duration = Duration::from_secs(10);
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// Pipes of its own: it is told to begin by one, and answers by the other.
+const ORDERS: &str = "orders";
+const ANSWERS: &str = "answers";
 
 /// Samples of each processor in a second: fewer where runs are long. A prime beats with nothing.
 pub(super) fn rate(effort: Effort) -> u32 {
@@ -92,15 +100,22 @@ pub(crate) struct Window {
 }
 
 impl Sampler {
-    /// So many samples of each processor in a second; the reason, where that cannot be.
+    /// So many samples of each processor in a second, from now on; the reason, where that cannot
+    /// be.
     pub(super) fn start(rate: u32) -> Result<Self, String> {
         let program = installed("perf", "linux-perf")?;
         let folder = Workplace::new().map_err(|error| error.to_string())?;
         let file = folder.path().join("samples");
+        // It writes its file's head, and looks at all processes, long before it takes samples:
+        // only its answer tells that it does.
+        let pipe = |name| pipe(&folder.path().join(name)).map_err(|error| error.to_string());
+        let (mut orders, mut answers) = (pipe(ORDERS)?, pipe(ANSWERS)?);
         let process = Command::new(&program)
             .args(["record", "-q", "-a", "-e", "cpu-clock", "-k", "CLOCK_MONOTONIC"])
-            .args(["-g", "--kernel-callchains", "-F", &rate.to_string(), "-o"])
+            .args(["-g", "--kernel-callchains", "-F", &rate.to_string()])
+            .args(["--delay=-1", "--control", &format!("fifo:{ORDERS},{ANSWERS}"), "-o"])
             .arg(&file)
+            .current_dir(folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -108,12 +123,13 @@ impl Sampler {
             .spawn()
             .map_err(|error| format!("perf: {error}"))?;
         let mut sampler = Self { program, process, file, rate, _folder: folder };
-        let until = std::time::Instant::now() + BEGIN_MOST;
-        while sampler.file.metadata().map_or(0, |facts| facts.len()) == 0 {
+        orders.write_all(b"enable\n").map_err(|error| format!("perf: {error}"))?;
+        let until = Instant::now() + BEGIN_MOST;
+        while !has_answered(&mut answers).map_err(|error| format!("perf: {error}"))? {
             if let Ok(Some(_)) = sampler.process.try_wait() {
                 return Err(sampler.why());
             }
-            if std::time::Instant::now() >= until {
+            if Instant::now() >= until {
                 return Err("perf record does not begin".into());
             }
             std::thread::sleep(LOOK);
@@ -209,8 +225,22 @@ impl Samples {
     }
 }
 
+/// Whose other end need not be open.
+fn pipe(path: &Path) -> io::Result<File> {
+    mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)?;
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    File::options().read(true).write(true).custom_flags(flags).open(path)
+}
+
+fn has_answered(answers: &mut File) -> io::Result<bool> {
+    match answers.read(&mut [0; 16]) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+        read => read.map(|count| count > 0),
+    }
+}
+
 /// What `perf script` says, but for what `perf` itself did.
-fn read(from: impl BufRead, perf: u32) -> std::io::Result<Vec<Sample>> {
+fn read(from: impl BufRead, perf: u32) -> io::Result<Vec<Sample>> {
     let mut all = Vec::new();
     let mut head = None;
     let mut functions: Vec<String> = Vec::new();
@@ -251,7 +281,11 @@ fn head_of(line: &str) -> Option<(u32, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Seek;
+
     use super::*;
+    use crate::forth::apps::account::nanoseconds;
+    use crate::threads::own_ns;
 
     const SAID: &str = "\
     7 10.000000100: \n\n\
@@ -293,17 +327,25 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_that_of_targets() {
+    fn this_process_is_that_of_targets_from_the_beginning() {
         let Ok(sampler) = Sampler::start(1999) else { return };
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let begun = std::time::Instant::now();
-        while begun.elapsed() < Duration::from_millis(100) {
-            std::hint::spin_loop();
-        }
-        let from = super::super::account::nanoseconds(now);
+        let now = || nanoseconds(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic));
+        // Others may have the processor, which is nobody's fault: what this thread has used counts.
+        let (from, begun) = (now(), own_ns());
+        let mut file = tempfile::tempfile().unwrap();
+        let mut work = |ns: u64| {
+            while own_ns() - begun < ns {
+                // The kernel has something to do whose names are told.
+                file.write_all(&[0x5a; 4096]).unwrap();
+                file.rewind().unwrap();
+            }
+        };
+        work(30_000_000);
+        let window = Window { from, to: now(), ..Window::default() };
+        // A sampler that begins too late sees this alone.
+        work(200_000_000);
         // A machine may have no names of functions to tell.
         let Ok(samples) = sampler.end() else { return };
-        let window = Window { from, to: from + 100_000_000, ..Window::default() };
         assert!(samples.seen(window).targets > 5e6, "{:?}", samples.seen(window));
     }
 }
