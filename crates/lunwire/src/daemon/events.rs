@@ -128,7 +128,12 @@ impl Events {
         let (keeper, moderation) = (events.clone(), Moderation::default());
         let windows = moderation.clone();
         let keep = move || loop {
-            let next = queue.recv_timeout(SWEEP_EVERY);
+            let next = if windows.is_quiet() {
+                // An idle daemon sleeps.
+                queue.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                queue.recv_timeout(SWEEP_EVERY)
+            };
             let is_last = matches!(next, Err(RecvTimeoutError::Disconnected));
             if let Ok(entry) = next {
                 let mut kept = keeper.kept();

@@ -155,7 +155,12 @@ impl<W: Write> Writer<W> {
     /// Until nobody can write to the log any more.
     fn serve(mut self, queue: &mpsc::Receiver<Entry>) {
         loop {
-            match queue.recv_timeout(TELL_EVERY) {
+            let next = if self.has_to_tell() {
+                queue.recv_timeout(TELL_EVERY)
+            } else {
+                queue.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            };
+            match next {
                 Ok(Entry::Line(line)) => self.write(&line),
                 Ok(Entry::Flush(done)) => {
                     self.tell();
@@ -172,6 +177,11 @@ impl<W: Write> Writer<W> {
                 self.tell();
             }
         }
+    }
+
+    /// Lines were left out, or may be without another one being told. An idle daemon sleeps.
+    fn has_to_tell(&self) -> bool {
+        self.lost.load(Ordering::Relaxed) > 0 || !self.moderation.is_quiet()
     }
 
     fn write(&mut self, line: &[u8]) {

@@ -118,6 +118,11 @@ impl Moderation {
         true
     }
 
+    /// Nobody has been talked about lately: no line is left out before another one is told.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.windows().values().all(HashMap::is_empty)
+    }
+
     /// Of whom how many lines were left out since the last time; who is quiet is forgotten.
     pub(crate) fn take_left_out(&self) -> Vec<LeftOut> {
         let mut left_out = Vec::new();
@@ -216,6 +221,20 @@ mod tests {
         assert_eq!(lines(Kind::Trouble, "a"), Some(80));
         assert_eq!(lines(Kind::Abort, "a"), Some(99));
         assert_eq!((left_out.len(), moderation.take_left_out().len()), (5, 0));
+    }
+
+    #[test]
+    fn who_is_quiet_is_forgotten() {
+        let moderation = Moderation::default();
+        assert!(moderation.is_quiet());
+        let now = Instant::now();
+        assert!(moderation.admits(Kind::Other, "a", now + SECOND));
+        moderation.take_left_out();
+        assert!(!moderation.is_quiet());
+        let moderation = Moderation::default();
+        assert!(moderation.admits(Kind::Other, "a", now.checked_sub(SECOND).unwrap_or(now)));
+        moderation.take_left_out();
+        assert!(moderation.is_quiet());
     }
 
     #[test]
