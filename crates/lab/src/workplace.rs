@@ -5,6 +5,7 @@
 //! A folder is a run's as long as that holds the lock of a file in it, which the kernel lets go of
 //! when the process ends, however it does.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use engine::loops::LoopDevice;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, OFlags, flock, statvfs};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, geteuid, getpid, kill_process};
 
@@ -73,6 +74,24 @@ impl Drop for Workplace {
         // What stays here is the next run's to take away, which tells of it.
         let _ = free(&self.folder);
         let _ = remove(&self.folder);
+    }
+}
+
+/// What so many bytes need that cannot be had in a folder.
+pub(crate) fn lacks_room(folder: &Path, bytes: u64, why: impl Display) -> String {
+    let mib = bytes.div_ceil(1 << 20);
+    format!("it needs {mib} MiB below {}: {why}", folder.display())
+}
+
+/// Fails, and says what is needed, where the folder has no room for so many bytes.
+pub(crate) fn expect_room(folder: &Path, bytes: u64) -> Result<(), String> {
+    let system = statvfs(folder).ok().filter(|system| system.f_blocks > 0);
+    // Some file systems do not count.
+    let Some(system) = system else { return Ok(()) };
+    let free = system.f_bavail.saturating_mul(system.f_frsize);
+    match free < bytes {
+        true => Err(lacks_room(folder, bytes, format!("{} KiB are free", free >> 10))),
+        false => Ok(()),
     }
 }
 
@@ -327,6 +346,17 @@ mod tests {
         let _ = fs::create_dir(folder);
         let none = MountFlags::empty();
         mount("tmpfs", folder, "tmpfs", none, c"size=1m").is_ok()
+    }
+
+    #[test]
+    fn room_that_is_lacking_is_told_with_what_is_needed() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(expect_room(folder.path(), 4096), Ok(()));
+        let why = expect_room(folder.path(), 1 << 60).unwrap_err();
+        let begin = format!("it needs {} MiB below {}: ", 1_u64 << 40, folder.path().display());
+        assert!(why.starts_with(&begin) && why.ends_with(" KiB are free"), "{why}");
+        // Where nothing is counted.
+        assert_eq!(expect_room(Path::new("/proc"), 1 << 60), Ok(()));
     }
 
     #[test]

@@ -23,7 +23,13 @@ use crate::measure::real;
 use crate::programs::{self, installed};
 use crate::study::Settings;
 use crate::threads;
-use crate::workplace::Workplace;
+use crate::workplace::{Workplace, expect_room};
+
+/// What each writes in its folder: without room it would end and could not say why.
+const NOTES_BYTES: u64 = 64 << 10;
+
+/// With huge pages SPDK's runtime has tables of them in files there, too.
+const TABLES_BYTES: u64 = 16 << 20;
 
 /// It listens after so long.
 const BEGIN_MOST: Duration = Duration::from_secs(20);
@@ -65,6 +71,7 @@ impl Server {
         settings: &Settings,
         cpu: usize,
     ) -> Result<Self, String> {
+        expect_room(place.path(), NOTES_BYTES)?;
         let folder = place.path().join(peer.name());
         fs::create_dir(&folder).map_err(|error| error.to_string())?;
         match peer {
@@ -175,7 +182,10 @@ impl Server {
     /// Fails when it has ended, or time is over; else waits a little.
     fn expect_life(&mut self, until: Instant) -> Result<(), String> {
         let ended = self.process.try_wait().map_err(|error| error.to_string())?;
-        if ended.is_some() || Instant::now() >= until {
+        if let Some(status) = ended {
+            return Err(format!("it does not start ({status}): {}", self.last_words()));
+        }
+        if Instant::now() >= until {
             return Err(format!("it does not start: {}", self.last_words()));
         }
         std::thread::sleep(LOOK);
@@ -336,6 +346,9 @@ fn spdk(folder: &Path, cpu: usize) -> Result<Server, String> {
     let program = spdk::find()?;
     let portal = free_port()?;
     let spdk = spdk::Spdk::new(folder);
+    if spdk.has_huge_pages() {
+        expect_room(folder, TABLES_BYTES)?;
+    }
     let orders = folder.join("conf.json");
     let text = format!("{:#}", conf::spdk(portal, spdk::TARGET));
     fs::write(&orders, text).map_err(|error| error.to_string())?;
@@ -412,6 +425,6 @@ mod tests {
         let portal = free_port().expect("a port");
         let server = Server::new(Peer::Tgt, command, (folder.path(), String::new()), portal);
         let why = server.expect("a shell").wait_until_it_listens().unwrap_err();
-        assert_eq!(why, "it does not start: no memory");
+        assert_eq!(why, "it does not start (exit status: 1): no memory");
     }
 }

@@ -26,6 +26,9 @@ const ENDLESS: u64 = 1 << 40;
 /// The second one is of memory, to be read back.
 pub(super) const WHOLE: u64 = 16 << 20;
 
+/// What is copied there.
+const COPIED: &str = "copied";
+
 /// The line, bits in a second.
 pub(super) const RATE: f64 = 1e9;
 
@@ -170,6 +173,8 @@ impl<'a> Far<'a> {
     /// be.
     pub(super) fn start(program: Option<&'a Path>, folder: &'a Path) -> Result<Self, String> {
         let program = program.ok_or("it needs the command lunwire, which copies")?;
+        let written = std::fs::write(folder.join(COPIED), pattern(WHOLE));
+        written.map_err(|error| workplace::lacks_room(folder, WHOLE, error))?;
         let wan = Wan::lay(Case::USUAL.nature())?;
         let start = || Target::start(plan()?).map_err(Error::rig);
         let started = wan.target.within(start).map_err(|error| error.to_string())?;
@@ -218,12 +223,11 @@ impl<'a> Far<'a> {
         Ok(Moved { case, rates: measured?, frames })
     }
 
-    /// Copies a file to the disk in memory, and has it read back and compared; gives MB/s of the
+    /// Copies the file to the disk in memory, and has it read back and compared; gives MB/s of the
     /// whole, both ways, the login included.
     pub(super) fn verify(&self, case: Case, steps: &Steps<'_>) -> Result<f64, Error> {
         self.prepare(case)?;
-        let path = self.folder.join("copied");
-        std::fs::write(&path, pattern(WHOLE)).map_err(Error::rig)?;
+        let path = self.folder.join(COPIED);
         let begun = Instant::now();
         let path = path.to_string_lossy();
         let mut copy = self.copy(case, &[&path, &self.url(1)?, "--verify"])?;

@@ -15,7 +15,7 @@ use target::{AccessRule, Node, Plan, Stores, Target};
 
 use crate::Error;
 use crate::measure::real;
-use crate::workplace::Workplace;
+use crate::workplace::{Workplace, lacks_room};
 
 const TARGET: &str = "iqn.2026-01.local.lunwire:lab";
 
@@ -54,11 +54,16 @@ pub(super) struct Drive {
 }
 
 impl Drive {
-    pub(super) fn start(bytes: u64) -> Result<Self, Error> {
-        let folder = Workplace::new().map_err(Error::rig)?;
+    /// The reason, where there is no room for the disc.
+    pub(super) fn start(bytes: u64) -> Result<Self, String> {
+        let folder = Workplace::new().map_err(|error| error.to_string())?;
         let path = folder.path().join("disc.iso");
         let blocks = bytes / u64::from(BLOCK);
-        burn(&path, blocks).map_err(Error::rig)?;
+        burn(&path, blocks)?;
+        Self::insert(folder, &path, blocks).map_err(Error::why)
+    }
+
+    fn insert(folder: Workplace, path: &Path, blocks: u64) -> Result<Self, Error> {
         let mut stores = Stores::new();
         let spec = Spec::Iso { path: path.to_string_lossy().into_owned() };
         let store = stores.open(&spec).map_err(Error::rig)?;
@@ -139,14 +144,18 @@ fn block(number: u64, to: &mut Vec<u8>) {
     }
 }
 
-fn burn(path: &Path, blocks: u64) -> std::io::Result<()> {
-    let mut file = BufWriter::new(std::fs::File::create(path)?);
-    let mut bytes = Vec::new();
-    (0..blocks).try_for_each(|number| {
-        block(number, &mut bytes);
-        file.write_all(&bytes)
-    })?;
-    file.flush()
+fn burn(path: &Path, blocks: u64) -> Result<(), String> {
+    let burnt = || {
+        let mut file = BufWriter::new(std::fs::File::create(path)?);
+        let mut bytes = Vec::new();
+        (0..blocks).try_for_each(|number| {
+            block(number, &mut bytes);
+            file.write_all(&bytes)
+        })?;
+        file.flush()
+    };
+    let below = path.parent().unwrap_or(path);
+    burnt().map_err(|error| lacks_room(below, blocks * u64::from(BLOCK), error))
 }
 
 /// How a disc is read: what else it is like says nothing here.
@@ -313,6 +322,12 @@ mod tests {
         assert_eq!((shared.hosts, shared.rates.len()), (3, 2));
         assert_eq!(shared.blocks, [900, 900]);
         assert_eq!(shared.refused, [6, 6]);
+    }
+
+    #[test]
+    fn a_disc_that_there_is_no_room_for_says_how_much_it_needs() {
+        let why = burn(Path::new("/dev/full"), 1024).unwrap_err();
+        assert_eq!(why, "it needs 2 MiB below /dev: No space left on device (os error 28)");
     }
 
     #[test]

@@ -19,7 +19,8 @@ pub(super) use discs::{Shared, Tried};
 /// All of it.
 #[derive(Debug)]
 pub(super) struct Applications {
-    pub(super) discs: Vec<Shared>,
+    /// The reason, where there is no disc.
+    pub(super) discs: Result<Vec<Shared>, String>,
     /// Bytes of the disc.
     pub(super) disc: u64,
     pub(super) access: Vec<Tried>,
@@ -42,13 +43,18 @@ impl Applications {
         let disc = effort.of(1 << 20, 32 << 20, 256 << 20);
         let hosts: &[usize] = effort.of(&[1, 2], &[1, 2, 4, 8], &[1, 2, 4, 8, 16]);
         steps.expect(hosts.len() + 1);
-        let drive = discs::Drive::start(disc)?;
-        let mut read = Vec::new();
-        for hosts in hosts {
-            steps.next(&format!("{hosts} hosts read a disc"))?;
-            read.push(drive.read_all(*hosts, settings.rounds([3, 6, 10]))?);
-        }
-        drive.end()?;
+        let discs = match discs::Drive::start(disc) {
+            Ok(drive) => {
+                let mut read = Vec::new();
+                for hosts in hosts {
+                    steps.next(&format!("{hosts} hosts read a disc"))?;
+                    read.push(drive.read_all(*hosts, settings.rounds([3, 6, 10]))?);
+                }
+                drive.end()?;
+                Ok(read)
+            }
+            Err(why) => Err(why),
+        };
         steps.next("lists of access")?;
         let access = discs::try_access()?;
         let copies = match Workplace::new() {
@@ -58,7 +64,7 @@ impl Applications {
             },
             Err(error) => Err(format!("it needs a folder for what is copied ({error})")),
         };
-        Ok(Self { discs: read, disc, access, copies })
+        Ok(Self { discs, disc, access, copies })
     }
 }
 

@@ -23,7 +23,10 @@ pub(super) fn figure(applications: &Applications) -> Figure {
     let title = "Section 3.2: a disc that is shared, lists of access, remote copy";
     let mut figure = Figure::new(&["Applications of section 3.2"], title);
     figure.method = method(applications);
-    discs(&mut figure, &applications.discs);
+    match &applications.discs {
+        Ok(read) => discs(&mut figure, read),
+        Err(why) => [DISC, HOSTS].into_iter().for_each(|it| figure.not_here(it, why.clone())),
+    }
     access(&mut figure, &applications.access);
     match &applications.copies {
         Ok(copies) => remote(&mut figure, copies),
@@ -32,6 +35,8 @@ pub(super) fn figure(applications: &Applications) -> Figure {
     figure
 }
 
+const DISC: &str = "\"Shared access to storage other than disks\": a DVD for several hosts";
+const HOSTS: &str = "Hosts that share it are not in each other's way";
 const REMOTE: &str = "Remote copy over the Internet in place of leased lines";
 
 fn method(applications: &Applications) -> String {
@@ -83,7 +88,7 @@ fn discs(figure: &mut Figure, discs: &[Shared]) {
     let blocks = sum(|shared| shared.blocks);
     let refused = sum(|shared| shared.refused);
     figure.claim(
-        "\"Shared access to storage other than disks\": a DVD for several hosts",
+        DISC,
         format!(
             "{} of {} blocks came as they are on the disc, {} of {} writes were refused",
             blocks[0], blocks[1], refused[0], refused[1]
@@ -99,7 +104,7 @@ fn discs(figure: &mut Figure, discs: &[Shared]) {
         })
         .collect();
     figure.claim(
-        "Hosts that share it are not in each other's way",
+        HOSTS,
         format!("{} times what one gets, the median of all", number(super::middle(&tests))),
         tests,
     );
@@ -275,7 +280,7 @@ mod tests {
             blocks: [100, 100],
             refused: [3, 3],
         };
-        let discs = vec![shared(1, 100.0), shared(2, 120.0)];
+        let discs = Ok(vec![shared(1, 100.0), shared(2, 120.0)]);
         let access = vec![Tried { what: "it", as_listed: true }];
         Applications { discs, disc: 1 << 20, access, copies }
     }
@@ -289,10 +294,14 @@ mod tests {
         use Verdict::{Holds, InPart, NoLonger, NotHere};
         let mut all = applications(Err("no root".into()));
         assert_eq!(verdicts(&all), [Holds, Holds, Holds, NotHere]);
-        all.discs[1].blocks[0] -= 1;
-        all.discs[1].rates = vec![49.0; 3];
+        if let Ok(discs) = &mut all.discs {
+            discs[1].blocks[0] -= 1;
+            discs[1].rates = vec![49.0; 3];
+        }
         all.access.push(Tried { what: "another", as_listed: false });
         assert_eq!(verdicts(&all), [InPart, NoLonger, InPart, NotHere]);
+        all.discs = Err("no room".into());
+        assert_eq!(verdicts(&all), [NotHere, NotHere, InPart, NotHere]);
     }
 
     #[test]
