@@ -112,7 +112,11 @@ fn serve(
     let daemon = Daemon { options, log, events, sandbox, access, state, tell, ends };
     loop {
         match daemon.serve(draft, &mut entry) {
-            Ok(None) => return Ok(()),
+            Ok(None) => {
+                // Who waits still is to serve.
+                entry.before.failed(&anyhow!("it was stopped"));
+                return Ok(());
+            }
             Ok(Some(again)) => (draft, entry) = *again,
             Err(error) => {
                 entry.before.failed(&error);
@@ -185,6 +189,10 @@ impl Daemon<'_> {
             plan.made.take_back();
             return Err(error);
         }
+        if self.leaves(&entry.before) {
+            plan.made.take_back();
+            return Ok(None);
+        }
         // An old one is replaced when it is no disk, and nothing is wrong with those there are.
         let capture = match draft.capture.as_ref().map(captured).transpose() {
             Ok(capture) => capture,
@@ -211,6 +219,11 @@ impl Daemon<'_> {
                 return Err(error.into());
             }
         };
+        if self.leaves(&entry.before) {
+            let _ = target.stop(GRACE);
+            plan.made.take_back();
+            return Ok(None);
+        }
         target.tell_slow_commands(draft.slow());
         *state.target.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&target);
         let last_word = (*log).clone();
@@ -313,6 +326,15 @@ impl Daemon<'_> {
         };
         tracing::info!(pid, "{why}");
         Ok(None)
+    }
+
+    /// Whether this process is to end, and the one before still waits: that serves then.
+    fn leaves(&self, before: &Before) -> bool {
+        let is_left = before.is_there() && self.is_stopped();
+        if is_left {
+            tracing::info!("stopped: the process before serves again");
+        }
+        is_left
     }
 
     /// Whether somebody has asked for an end.

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::process::Stdio;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,9 +16,11 @@ use std::time::Instant;
 
 use super::support::Daemon;
 use super::support::Files;
+use super::support::TARGET;
 use super::support::good;
 use super::support::lunwire;
 use super::support::stdout;
+use super::support::that_takes_signals;
 
 /// A process that is to serve next.
 pub(crate) struct Next {
@@ -132,6 +135,31 @@ fn what_is_gone_beside_the_disks_keeps_nobody_from_serving_again() {
         expect_service(&daemon, Duration::from_secs(20));
         good(&["status", "--control-socket", &daemon.socket]);
     }
+}
+
+/// Its end was asked for before it had what it is to serve.
+#[test]
+fn who_is_stopped_while_it_opens_disks_leaves_them_to_who_had_them() {
+    let files = Files::new();
+    let disk = format!("file:{},size=1M", files.path("disk"));
+    let other = files.with("other", &[0; 1 << 20]);
+    let daemon = Daemon::start(files.folder.path(), &[&disk], &[]);
+    let held = std::fs::File::open(&other).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let log = std::fs::File::create(files.path("log")).unwrap();
+    let mut next = that_takes_signals();
+    next.args(["serve", "--take-over", "--listen", "127.0.0.1:0", "--target", TARGET]);
+    next.args(["--control-socket", &daemon.socket, "--lun", &disk]);
+    next.args(["--lun", &format!("file:{other}")]).stdout(Stdio::null()).stderr(log);
+    let mut next = next.spawn().unwrap();
+    Daemon::told(files.folder.path(), "taking over");
+    std::thread::sleep(Duration::from_millis(500));
+    let pid = rustix::process::Pid::from_child(&next);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    drop(held);
+    assert!(next.wait().unwrap().success(), "{}", Daemon::told(files.folder.path(), ""));
+    expect_service(&daemon, Duration::from_secs(20));
 }
 
 /// It has time to look at its configuration, and hosts write meanwhile.

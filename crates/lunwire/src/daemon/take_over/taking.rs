@@ -117,6 +117,11 @@ impl Before {
         Ok(())
     }
 
+    /// Whether it waits, for all that is known.
+    pub(crate) const fn is_there(&self) -> bool {
+        self.talk.is_some()
+    }
+
     /// It cannot, and has closed all that it had opened.
     pub(crate) fn failed(&mut self, why: &anyhow::Error) {
         self.telling = None;
