@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
+use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::net::SendFlags;
 use rustix::net::sockopt;
@@ -53,6 +54,14 @@ impl Shape {
         Self { chunk_bytes, in_pieces: needed > chunk_bytes }
     }
 
+    /// What is longer the kernel throws away without a word, and with its chunks.
+    pub(super) fn frame_bytes_max(self) -> usize {
+        match self.in_pieces {
+            true => XDP_FRAME_BYTES_MAX,
+            false => usize::try_from(self.chunk_bytes).unwrap_or(usize::MAX),
+        }
+    }
+
     pub(super) fn flags(self, copies: Copies) -> SocketAddrXdpFlags {
         // Zero copy where there is one: without a word the kernel falls back by itself.
         let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
@@ -68,6 +77,7 @@ pub(super) struct Queue {
     pub(super) fd: OwnedFd,
     memory: Mapping,
     chunk_bytes: usize,
+    frame_bytes_max: usize,
     /// By chunk: the kernel has it. Those to be received into come first.
     lent: Vec<bool>,
     /// Chunks that may be written to.
@@ -96,7 +106,7 @@ pub(super) struct Step(pub(super) &'static str, pub(super) io::Error);
 
 impl Queue {
     pub(super) fn open(fd: OwnedFd, at: &SocketAddrXdp, shape: Shape) -> Result<Self, Step> {
-        let step = |name| move |error: rustix::io::Errno| Step(name, error.into());
+        let step = |name| move |error: Errno| Step(name, error.into());
         let memory = Mapping::anonymous(XDP_MEMORY_BYTES).map_err(|error| Step(MEMORY, error))?;
         let chunk_bytes = usize::try_from(shape.chunk_bytes).unwrap_or(usize::MAX);
         let chunks = XDP_MEMORY_BYTES / chunk_bytes;
@@ -129,6 +139,7 @@ impl Queue {
             fd,
             memory,
             chunk_bytes,
+            frame_bytes_max: shape.frame_bytes_max(),
             lent,
             free,
             fill,
@@ -162,15 +173,17 @@ impl Queue {
         {
             taken += 1;
             let in_receiving = self.lent.len() / 2;
-            let Some((chunk, at, len)) = self.found(come.addr, come.len) else { continue };
-            if chunk >= in_receiving {
+            let goes_on = come.options.contains(XdpDescOptions::XDP_PKT_CONTD);
+            let found = self.found(come.addr, come.len);
+            let Some((chunk, at, len)) = found.filter(|(chunk, ..)| *chunk < in_receiving) else {
+                self.pieces.lose(goes_on);
                 continue;
-            }
+            };
             self.lent[chunk] = false;
             // SAFETY: the chunk was lent, the kernel has given it back by this entry, and gets it
             // again below.
             let bytes = unsafe { self.memory.bytes(at, len) }.unwrap_or_default();
-            self.pieces.take(bytes, come.options.contains(XdpDescOptions::XDP_PKT_CONTD), take);
+            self.pieces.take(bytes, goes_on, take);
             self.lend(chunk);
         }
         if taken > 0 {
@@ -214,7 +227,7 @@ impl Queue {
 
     pub(super) fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         let len: usize = pieces.iter().map(|piece| piece.len()).sum();
-        if len == 0 || len > XDP_FRAME_BYTES_MAX {
+        if len == 0 || len > self.frame_bytes_max {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let chunks = len.div_ceil(self.chunk_bytes);
@@ -256,7 +269,11 @@ impl Queue {
                 return true;
             }
             // What it says is not of single frames: what is still in the ring has not left.
-            let _ = rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            // An interface that is down, or gone, takes nothing however often it is told.
+            if let Err(Errno::NETDOWN | Errno::NXIO) = rustix::net::send(&self.fd, &[], flags) {
+                return false;
+            }
         }
         self.go.waiting() == 0
     }
@@ -267,7 +284,7 @@ fn bind(fd: &OwnedFd, at: &SocketAddrXdp) -> rustix::io::Result<()> {
     let begin = Instant::now();
     loop {
         match rustix::net::bind(fd, at) {
-            Err(rustix::io::Errno::BUSY) if begin.elapsed() < XDP_QUEUE_PATIENCE => {
+            Err(Errno::BUSY) if begin.elapsed() < XDP_QUEUE_PATIENCE => {
                 std::thread::sleep(XDP_QUEUE_PATIENCE / 20);
             }
             result => return result,
@@ -292,6 +309,14 @@ impl Pieces {
             }
             self.frame.clear();
             self.is_too_long = false;
+        }
+    }
+
+    /// One more piece, of which nothing is known: its frame is none of ours.
+    pub(super) fn lose(&mut self, goes_on: bool) {
+        if goes_on || self.is_open {
+            self.is_too_long = true;
+            self.take(&[], goes_on, &mut |_| ());
         }
     }
 }

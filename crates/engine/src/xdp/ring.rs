@@ -8,7 +8,9 @@ use std::ptr;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
+use std::sync::atomic::fence;
 
+use rustix::mm::Advice;
 use rustix::mm::MapFlags;
 use rustix::mm::ProtFlags;
 use rustix::net::xdp::XdpRingFlags;
@@ -30,7 +32,11 @@ impl Mapping {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: the kernel chooses the address, so no memory of anybody else is touched.
         let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, access, flags) }?;
-        Self::of(base.cast(), len)
+        let memory = Self::of(base.cast(), len)?;
+        // After a fork the first who writes gets another page, and the kernel has the one before.
+        // SAFETY: the pages are ours; all that changes is that children do not have them.
+        unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontFork) }?;
+        Ok(memory)
     }
 
     fn shared(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
@@ -175,6 +181,8 @@ impl<T: Copy> Ring<T> {
 
     /// Whether the kernel waits for a call before it goes on with this ring.
     pub(super) fn needs_wakeup(&self) -> bool {
+        // What was published comes before the look: the kernel says that it waits, and then looks.
+        fence(Ordering::SeqCst);
         let flags = self.flags.map_or(0, |at| self.word(at).load(Ordering::Relaxed));
         XdpRingFlags::from_bits_retain(flags).contains(XdpRingFlags::XDP_RING_NEED_WAKEUP)
     }

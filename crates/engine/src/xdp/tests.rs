@@ -49,6 +49,40 @@ fn a_frame_in_pieces_is_whole_or_none() {
 }
 
 #[test]
+fn a_frame_that_lacks_a_piece_is_none() {
+    let mut pieces = Pieces::default();
+    let mut come: Vec<Vec<u8>> = Vec::new();
+    // By what each piece is: known, and not the last one.
+    for (bytes, goes_on) in [
+        (Some("one"), false),
+        (None, false),
+        (Some("two"), true),
+        (None, true),
+        (Some("two"), false),
+        (Some("three"), true),
+        (None, false),
+        (None, true),
+        (Some("four"), false),
+        (Some("fi"), true),
+        (Some("ve"), false),
+    ] {
+        match bytes {
+            Some(bytes) => {
+                pieces.take(bytes.as_bytes(), goes_on, &mut |frame| come.push(frame.to_vec()));
+            }
+            None => pieces.lose(goes_on),
+        }
+    }
+    assert_eq!(come, [b"one".to_vec(), b"five".to_vec()]);
+}
+
+#[test]
+fn frames_are_no_longer_than_the_kernel_takes() {
+    let most = |mtu| Shape::of(mtu).frame_bytes_max();
+    assert_eq!([most(1500), most(3000), most(9000)], [2048, 4096, XDP_FRAME_BYTES_MAX]);
+}
+
+#[test]
 fn what_lies_in_pieces_is_gathered_at_any_cut() {
     let bytes: Vec<u8> = (0..100).collect();
     for cut in 0..=bytes.len() {
