@@ -219,6 +219,9 @@ fn first_of(transport: Transport, portals: &[String]) -> Result<Connected, Error
 /// Linux: connection timed out.
 const ETIMEDOUT: i32 = 110;
 
+/// Linux: device or resource busy. Somebody else has our interface, as long as it likes.
+pub(crate) const EBUSY: i32 = 16;
+
 /// Why there is no connection.
 #[derive(Debug, PartialEq, Eq)]
 struct Refusal {
@@ -257,7 +260,7 @@ fn start(transport: Transport, portals: &[String], found: &Sender<Result<Connect
 fn try_portal(transport: Transport, portal: &str, found: &Sender<Result<Connected, Refusal>>) {
     if transport == Transport::Ether {
         let peer = SocketAddr::from(([0, 0, 0, 0], 0));
-        let line = line_to_station(portal).map_err(Refusal::from);
+        let line = line_to_station(portal);
         let _ = found.send(line.map(|line| Connected { line, peer, portal: portal.to_owned() }));
         return;
     }
@@ -278,18 +281,21 @@ fn try_portal(transport: Transport, portal: &str, found: &Sender<Result<Connecte
 }
 
 /// A stream over frames, whose end resets it: to its user it is one of TCP.
-fn line_to_station(portal: &str) -> Result<Line, String> {
+fn line_to_station(portal: &str) -> Result<Line, Refusal> {
     let place: Place = portal.parse().map_err(|error: PlaceError| error.to_string())?;
-    let stream = station::connect(&place).map_err(|error| match error.kind() {
-        // It says what helps.
-        _ if error.get_ref().is_some_and(|inner| inner.to_string().contains("; try: ")) => {
-            error.to_string()
-        }
-        io::ErrorKind::PermissionDenied => {
-            format!("{error}: frames need CAP_NET_RAW; try: as root")
-        }
-        io::ErrorKind::NotFound => format!("{error}; try: ip link"),
-        _ => error.to_string(),
+    let stream = station::connect(&place).map_err(|error| Refusal {
+        system: (error.kind() == io::ErrorKind::ResourceBusy).then_some(EBUSY),
+        reason: match error.kind() {
+            // It says what helps.
+            _ if error.get_ref().is_some_and(|inner| inner.to_string().contains("; try: ")) => {
+                error.to_string()
+            }
+            io::ErrorKind::PermissionDenied => {
+                format!("{error}: frames need CAP_NET_RAW; try: as root")
+            }
+            io::ErrorKind::NotFound => format!("{error}; try: ip link"),
+            _ => error.to_string(),
+        },
     })?;
     Ok(Line::Stream(TcpStream::from(stream)))
 }

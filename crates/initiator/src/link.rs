@@ -63,6 +63,7 @@ use crate::Options;
 use crate::Request;
 use crate::SessionId;
 use crate::connect::Attempt;
+use crate::connect::EBUSY;
 use crate::limits;
 use crate::options::OptionsError;
 use crate::options::distinct;
@@ -329,7 +330,13 @@ impl SessionDriver {
         let State::Connecting(attempt) = &self.state else { return };
         let connected = match attempt.try_recv() {
             Ok(Ok(connected)) => connected,
-            Ok(Err(error)) => return self.lost(error, Duration::ZERO, context),
+            Ok(Err(error)) => {
+                let is_busy = matches!(error.kind(), Kind::Unreachable { system: Some(EBUSY), .. });
+                return match is_busy && !self.was_up && !self.closing {
+                    true => self.die(Some(error), context),
+                    false => self.lost(error, Duration::ZERO, context),
+                };
+            }
             Err(std::sync::mpsc::TryRecvError::Empty) => return,
             Err(std::sync::mpsc::TryRecvError::Disconnected) => {
                 let error = std::io::Error::other("cannot start a thread to connect");
