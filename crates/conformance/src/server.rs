@@ -140,6 +140,7 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
         capture: None,
         adapters: target::Adapters::default(),
         ether: Vec::new(),
+        frames: Vec::new(),
         // Tests hold work back for as long as they like.
         end_wait: Duration::from_secs(60),
         isns: None,

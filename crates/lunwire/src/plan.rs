@@ -565,6 +565,7 @@ impl Draft {
             rdma: self.rdma.of_sockets(),
             adapters: self.adapters(),
             ether: self.ether.clone(),
+            frames: Vec::new(),
             capture: None,
             end_wait: target::END_WAIT_DEFAULT,
             isns: self.isns.clone(),

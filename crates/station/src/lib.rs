@@ -56,6 +56,15 @@ pub struct Station {
     _claim: OwnedFd,
 }
 
+/// Frames of an interface, before anybody takes connections there: for a process that gives up
+/// the right to them before it has all that takes connections.
+#[derive(Debug)]
+pub struct Reserved {
+    interface: Interface,
+    frames: Frames,
+    claim: OwnedFd,
+}
+
 /// Who is given connections: one end of each, and who has opened it. Called by the station's
 /// thread, so it waits for nothing.
 pub type Taker = Box<dyn FnMut(OwnedFd, Mac) + Send>;
@@ -79,6 +88,36 @@ impl Orders {
 /// out.
 static OPENERS: Mutex<BTreeMap<Interface, Orders>> = Mutex::new(BTreeMap::new());
 
+impl Reserved {
+    /// From now on frames for connections come here; none is looked at until [`Reserved::serve`].
+    ///
+    /// # Errors
+    /// As [`Station::open`].
+    pub fn open(interface: &Interface) -> io::Result<Self> {
+        let claim = claim(&interface.name)?;
+        let frames = Frames::open(interface, Role::Takes)?;
+        Ok(Self { interface: interface.clone(), frames, claim })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub const fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// Takes connections, for `taker`.
+    ///
+    /// # Errors
+    /// There is no descriptor or thread left.
+    pub fn serve(self, taker: Taker) -> io::Result<Station> {
+        let Self { interface, frames, claim } = self;
+        let (mac, mtu, told) = (frames.mac(), frames.mtu(), frames.told());
+        let (orders, thread) = start(&interface, frames, Some(taker))?;
+        let thread = Some(thread);
+        Ok(Station { interface, mac, mtu, frames: told, orders, thread, _claim: claim })
+    }
+}
+
 impl Station {
     /// Takes connections that come to `interface`, for `taker`.
     ///
@@ -86,12 +125,7 @@ impl Station {
     /// There is no such interface, it is no Ethernet, we may not (CAP_NET_RAW), or somebody else
     /// takes connections there; or it takes no frames in the way that is wanted.
     pub fn open(interface: &Interface, taker: Taker) -> io::Result<Self> {
-        let claim = claim(&interface.name)?;
-        let frames = Frames::open(interface, Role::Takes)?;
-        let (mac, mtu, told) = (frames.mac(), frames.mtu(), frames.told());
-        let (orders, thread) = start(interface, frames, Some(taker))?;
-        let (interface, thread) = (interface.clone(), Some(thread));
-        Ok(Self { interface, mac, mtu, frames: told, orders, thread, _claim: claim })
+        Reserved::open(interface)?.serve(taker)
     }
 
     /// Where it is.

@@ -207,6 +207,7 @@ pub use station::Figures as StationFigures;
 pub use station::Interface;
 pub use station::InterfaceError;
 pub use station::Place;
+pub use station::Reserved;
 pub use station::Way;
 pub use stepped::LocalDoor;
 pub use stepped::SteppedPlan;

@@ -9,6 +9,7 @@ use capture::Capture;
 use engine::Choice;
 use engine::ppe::Idle;
 use station::Interface;
+use station::Reserved;
 
 use crate::adapters::Adapters;
 use crate::authentication::AuthenticationPolicy;
@@ -54,6 +55,8 @@ pub struct Plan {
     pub adapters: Adapters,
     /// Interfaces at which connections over raw Ethernet are taken; each belongs to one process.
     pub ether: Vec<Interface>,
+    /// Frames of some of them, which were opened before. What is left of it is closed.
+    pub frames: Vec<Reserved>,
     /// Where connections are captured to, from their first byte. Who makes it finishes it when the
     /// target has stopped.
     pub capture: Option<Capture>,
@@ -95,6 +98,7 @@ impl Plan {
             rdma: Rdma::Off,
             adapters: Adapters::default(),
             ether: Vec::new(),
+            frames: Vec::new(),
             capture: None,
             end_wait: END_WAIT_DEFAULT,
             isns: None,

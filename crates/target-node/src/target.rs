@@ -24,6 +24,7 @@ use scsi::LogicalUnit;
 use station::Figures as StationFigures;
 use station::Interface;
 use station::Place;
+use station::Reserved;
 use station::Station;
 use wire::iscsi::Tsih;
 
@@ -225,8 +226,10 @@ impl Target {
         let (mut adapters, adapter_portals) = plan.adapters.listen(&portals)?;
         // What comes before all has begun is closed again.
         let begun = Arc::new(OnceLock::new());
-        let stations = plan.ether.iter().map(|at| open_station(at, &begun));
+        let mut frames = std::mem::take(&mut plan.frames);
+        let stations = plan.ether.iter().map(|at| open_station(at, &mut frames, &begun));
         let stations = stations.collect::<Result<Vec<_>, _>>()?;
+        drop(frames);
         let engine = engine::choose(plan.engine);
         let mut starting = Vec::new();
         let reactors = plan.reactors.max(1);
@@ -573,6 +576,7 @@ fn registration(nodes: &Nodes) -> Option<isns::Registration> {
 /// Takes connections at an interface, for a target that is to begin.
 fn open_station(
     interface: &Interface,
+    frames: &mut Vec<Reserved>,
     begun: &Arc<OnceLock<Arc<Shared>>>,
 ) -> Result<Station, Error> {
     let begun = Arc::clone(begun);
@@ -581,8 +585,12 @@ fn open_station(
             shared.take_stream(fd, peer);
         }
     });
-    let station = Station::open(interface, taker)
-        .map_err(|source| Error::Ether { interface: interface.name.clone(), source })?;
+    let station = match frames.iter().position(|one| one.interface() == interface) {
+        Some(at) => frames.swap_remove(at).serve(taker),
+        None => Station::open(interface, taker),
+    };
+    let station =
+        station.map_err(|source| Error::Ether { interface: interface.name.clone(), source })?;
     tracing::info!(interface = interface.name, frames = station.frames(), "frames are taken");
     Ok(station)
 }

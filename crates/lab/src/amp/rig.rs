@@ -211,6 +211,7 @@ fn plan(division: Division, places: Places) -> Result<Plan, Error> {
         capture: None,
         adapters: target::Adapters::default(),
         ether: Vec::new(),
+        frames: Vec::new(),
         end_wait: target::END_WAIT_DEFAULT,
         isns: None,
         sessions_max: target::SESSIONS_MAX,

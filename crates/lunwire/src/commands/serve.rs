@@ -24,6 +24,7 @@ use engine::Choice;
 use http::Access;
 use http::Http;
 use http::Listener;
+use target::Reserved;
 use target::StateFolder;
 use target::Target;
 
@@ -38,6 +39,7 @@ use crate::daemon::configuration;
 use crate::daemon::configuration::Configuration;
 use crate::daemon::descriptors;
 use crate::daemon::events::Events;
+use crate::daemon::frames;
 use crate::daemon::log;
 use crate::daemon::log::Log;
 use crate::daemon::log::Style;
@@ -74,11 +76,12 @@ const CLOSE_PAUSE: Duration = Duration::from_millis(2);
 /// wait for initiators.
 pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     let draft = Draft::from_options(options)?;
+    let frames = frames::reserve(&draft, options)?;
     // The log has a thread.
     let sandbox = Sandbox::put_on(&draft, options)?;
     let telling = log::start(&draft.log, style(options.log_json))?;
     sandbox.tell();
-    let result = serve(options, draft, &telling, sandbox);
+    let result = serve(options, draft, &telling, sandbox, frames);
     telling.log.flush();
     result
 }
@@ -88,6 +91,7 @@ fn serve(
     mut draft: Draft,
     telling: &Telling,
     sandbox: Sandbox,
+    frames: Vec<Reserved>,
 ) -> Result<()> {
     let Telling { log, events } = telling;
     for warning in draft.warnings() {
@@ -109,6 +113,7 @@ fn serve(
         }
         false => entry_of_manager(&draft),
     };
+    entry.frames = frames;
     let daemon = Daemon { options, log, events, sandbox, access, state, tell, ends };
     loop {
         match daemon.serve(draft, &mut entry) {
@@ -207,6 +212,8 @@ impl Daemon<'_> {
         };
         plan.plan.capture.clone_from(&capture);
         plan.plan.listening = sockets.portals;
+        plan.plan.frames = std::mem::take(&mut entry.frames);
+        frames::without_rights(&mut plan.plan, sandbox);
         taking::carry_on(&plan.plan.nodes, &entry.carried);
         state.is_opening.store(false, Ordering::SeqCst);
         let left = descriptors::left_for_connections(plan.plan.reactors);
@@ -399,7 +406,8 @@ impl Daemon<'_> {
                 carried.events = None;
                 let watchdog = manager::watchdog_time();
                 let (before, holder) = (Before::default(), Some(holder));
-                let entry = Entry { sockets, carried, watchdog, before, holder };
+                let entry =
+                    Entry { sockets, carried, watchdog, before, holder, ..Entry::default() };
                 Ok(Some(Box::new((draft, entry))))
             }
         }

@@ -7,6 +7,7 @@ pub(crate) mod clients;
 pub(crate) mod configuration;
 pub(crate) mod descriptors;
 pub(crate) mod events;
+pub(crate) mod frames;
 mod limits;
 mod load;
 pub(crate) mod log;

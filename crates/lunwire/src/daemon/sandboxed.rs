@@ -32,6 +32,9 @@ const FREE_SINCE: (u32, u32) = (5, 16);
 /// As the C library says it.
 const DENIED: &str = "Permission denied";
 
+/// In words of the control socket.
+const CALLS: &str = "calls";
+
 const ALLOW: &str = "--sandbox-allow";
 
 /// What is on; clones are the same.
@@ -98,6 +101,11 @@ impl Sandbox {
     /// What is given up, in words of the control socket.
     pub(crate) fn held(&self) -> impl Iterator<Item = &'static str> {
         self.0.given_up.iter().copied()
+    }
+
+    /// Whether nobody can load a program into the kernel any more.
+    pub(crate) fn refuses_calls(&self) -> bool {
+        self.0.given_up.contains(&CALLS)
     }
 
     /// The error, and what may be behind it: a secret in another folder, or what Ceph reads.
@@ -180,7 +188,7 @@ impl Held {
 
     fn refuse_calls(&mut self) -> Result<(), Refused> {
         sandbox::refuse_calls()?;
-        self.given_up.push("calls");
+        self.given_up.push(CALLS);
         Ok(())
     }
 }

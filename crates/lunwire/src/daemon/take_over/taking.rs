@@ -24,6 +24,7 @@ use control::admin::Word;
 use rustix::io::Errno;
 use rustix::process::Pid;
 use target::Node;
+use target::Reserved;
 
 use super::sockets::Sockets;
 use super::talk::Talk;
@@ -57,6 +58,8 @@ pub(crate) struct Entry {
     pub(crate) before: Before,
     /// Who was to serve next, and may have some of the disks.
     pub(crate) holder: Option<Holder>,
+    /// What was opened before the sandbox was put on.
+    pub(crate) frames: Vec<Reserved>,
 }
 
 /// The process before.
@@ -204,7 +207,7 @@ fn take(draft: &mut Draft, path: &Path, stream: UnixStream) -> Result<Option<Ent
     let watchdog = offer.watchdog_us.map(Duration::from_micros);
     let silence = offer.silence_ms.map(Duration::from_millis);
     let before = Before { talk: Some(talk), pid, silence, telling: None };
-    Ok(Some(Entry { sockets, carried, watchdog, before, holder: None }))
+    Ok(Some(Entry { sockets, carried, watchdog, before, ..Entry::default() }))
 }
 
 /// Has the process before, `pid`, let go of its disks.
