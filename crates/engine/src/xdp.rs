@@ -201,6 +201,7 @@ impl XdpSocket {
     ///
     /// # Errors
     /// `WouldBlock`: not now; nothing tells when, but it is soon. `InvalidInput`: it is too long.
+    /// Others: it is lost.
     pub fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         let first = self.queues.first_mut().ok_or(io::ErrorKind::NotConnected)?;
         first.send(pieces)

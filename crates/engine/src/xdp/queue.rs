@@ -91,6 +91,8 @@ pub(super) struct Queue {
     pub(super) is_zero_copy: bool,
     /// Frames that were sent since the kernel was last called.
     unflushed: u32,
+    /// The interface was down, or gone, when the kernel was last called.
+    is_down: bool,
 }
 
 #[derive(Debug, Default)]
@@ -149,6 +151,7 @@ impl Queue {
             pieces,
             is_zero_copy,
             unflushed,
+            is_down: false,
         };
         (0..chunks / 2).for_each(|chunk| queue.lend(chunk));
         queue.fill.publish_put();
@@ -237,7 +240,9 @@ impl Queue {
         let room = usize::try_from(self.go.room()).unwrap_or(0);
         if self.free.len() < chunks || room < chunks {
             self.flush();
-            return Err(io::ErrorKind::WouldBlock.into());
+            // Where nothing leaves, what is sent is lost, as with a wire that was pulled.
+            let why = if self.is_down { Errno::NETDOWN } else { Errno::AGAIN };
+            return Err(why.into());
         }
         let mut source = Gathered::new(pieces);
         let mut left = len;
@@ -270,9 +275,11 @@ impl Queue {
             }
             // What it says is not of single frames: what is still in the ring has not left.
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            // An interface that is down, or gone, takes nothing however often it is told.
-            if let Err(Errno::NETDOWN | Errno::NXIO) = rustix::net::send(&self.fd, &[], flags) {
-                return false;
+            let sent = rustix::net::send(&self.fd, &[], flags);
+            // It takes nothing however soon it is asked again: what is sent next asks.
+            self.is_down = matches!(sent, Err(Errno::NETDOWN | Errno::NXIO));
+            if self.is_down {
+                return true;
             }
         }
         self.go.waiting() == 0
