@@ -48,7 +48,7 @@ docs: ## Documentation of all items, docs/COMPLIANCE.md and docs/SCSI.md
 	$(CARGO) xtask scsi
 	@scripts/test docs
 
-bench: build ## Speed beside tgt, libiscsi, the machine's limit; iSER beside TCP; attached disks; SPDK where it is; 15 minutes
+bench: build ## Speed beside tgt, libiscsi, the machine's limit; iSER beside TCP; attached disks; SPDK where it is; installs their packages; 15 minutes
 	@interop/setup
 	@status=0; for bench in run iser attach; do bench/$$bench --gate || status=1; done; exit $$status
 
