@@ -42,8 +42,9 @@ all: a claim *holds* where the interval in which the median lies is on the claim
 its bound, *no longer* where it is on the other, *in part* where some of its cases are so \
 and some so; *the spread hides it* where the bound is within the interval of more than a \
 third of its cases, or where there were fewer than three runs. The page that a run writes \
-tells every case (`crates/lab/src/verdict.rs` has the rules and their tests). Drawings, of \
-which nothing can be measured, stand below each table.
+tells every case (`crates/lab/src/verdict.rs` has the rules and their tests). Rows that begin \
+with *ours* are no figure of the study, but what was measured beside it. Drawings, of which \
+nothing can be measured, stand below each table.
 ";
 
 /// Writes the page.
@@ -119,11 +120,16 @@ fn push_study(
             }
             "measured" => push_row(page, label, what, results)
                 .with_context(|| format!("{study}: {label} is not in docs/{study}.json"))?,
+            _ if named(results, label).is_some() => push_row(page, label, what, results)?,
             needs => {
                 let what = cell(what);
                 writeln!(page, "| {label} | {what} | | | not yet | {needs} |")?;
             }
         }
+    }
+    let figures = results["figures"].as_array().into_iter().flatten();
+    for figure in figures.filter(|figure| figure["labels"].get(0).is_none()) {
+        push_claims(page, "*ours*", words(&figure["title"]), figure, words(&results["command"]))?;
     }
     if !drawings.is_empty() {
         writeln!(page, "\nDrawings: {}.", drawings.join(", "))?;
@@ -131,22 +137,38 @@ fn push_study(
     Ok(())
 }
 
-/// The row of a figure that was measured.
-fn push_row(page: &mut String, label: &str, what: &str, results: &Value) -> Result<()> {
+/// The figure of a label.
+fn named<'a>(results: &'a Value, label: &str) -> Option<&'a Value> {
     let names = |figure: &&Value| {
         figure["labels"].as_array().is_some_and(|labels| labels.iter().any(|one| one == label))
     };
-    let figures = results["figures"].as_array().context("no figures")?;
-    let figure = figures.iter().find(names).context("no such figure")?;
-    let (shown, command) = (cell(what), words(&results["command"]));
+    results["figures"].as_array()?.iter().find(names)
+}
+
+/// The row of a figure that was measured.
+fn push_row(page: &mut String, label: &str, what: &str, results: &Value) -> Result<()> {
+    let figure = named(results, label).context("no such figure")?;
+    let command = words(&results["command"]);
     let first = figure["labels"].get(0).map_or("", words);
-    if first != label {
-        // It stands in the row of the first one already.
-        let told = format!("as {first}: one run is of both");
-        let verdict = words(&figure["verdict"]);
-        writeln!(page, "| {label} | {shown} | {told} | | {verdict} | `{command}` |")?;
-        return Ok(());
+    if first == label {
+        return push_claims(page, label, what, figure, command);
     }
+    // It stands in the row of the first one already.
+    let (shown, told) = (cell(what), format!("as {first}: one run is of both"));
+    let verdict = words(&figure["verdict"]);
+    writeln!(page, "| {label} | {shown} | {told} | | {verdict} | `{command}` |")?;
+    Ok(())
+}
+
+/// The row of a figure with its claims.
+fn push_claims(
+    page: &mut String,
+    label: &str,
+    what: &str,
+    figure: &Value,
+    command: &str,
+) -> Result<()> {
+    let shown = cell(what);
     let claims = figure["claims"].as_array().context("no claims")?;
     let numbered = |name: &str| {
         let all = (1..).zip(claims);
@@ -208,7 +230,7 @@ ibm\tT\tneeds root\tc
             "| Figure 4 | c | as Figure 3: one run is of both | | holds in part | `run amp` |\n";
         assert!(page.contains(other), "{page}");
         let summary =
-            "Figures and tables, 1: 1 hold in part. What they claim, 2: 1 hold, 1 hold no longer.";
+            "Figures and tables, 2: 2 hold in part. What they claim, 2: 1 hold, 1 hold no longer.";
         assert!(page.contains(summary), "{page}");
         assert!(page.contains("Drawings: Figure 1."), "{page}");
         assert!(page.contains("| T | c | | | not yet | needs root |"), "{page}");
@@ -221,5 +243,37 @@ ibm\tT\tneeds root\tc
         assert!(
             without.contains("| Figure 3 | b | | | not yet run here | `lunwire lab run amp` |")
         );
+    }
+    /// The number after `before`.
+    fn number_after(text: &str, before: &str) -> Option<usize> {
+        let (_, rest) = text.split_once(before)?;
+        rest.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+    }
+
+    #[test]
+    fn each_head_counts_what_its_table_lists() {
+        let page = page(&read).unwrap();
+        let mut seen = 0;
+        for study in page.split("\n## ").skip(1) {
+            let rows: Vec<Vec<&str>> = study
+                .lines()
+                .filter(|line| line.starts_with("| ") && !line.starts_with("| | measured"))
+                .map(|row| row.split(" | ").collect())
+                .collect();
+            // A verdict for each claim, and nothing where another row has them.
+            let claims = |row: &Vec<&str>| match row
+                .iter()
+                .any(|cell| cell.ends_with(": one run is of both"))
+            {
+                true => 0,
+                false => row[row.len() - 2].matches("<br>").count().max(1),
+            };
+            let Some(figures) = number_after(study, "Figures and tables, ") else { continue };
+            assert_eq!(figures, rows.len(), "{study}");
+            let claimed = number_after(study, "What they claim, ");
+            assert_eq!(claimed, Some(rows.iter().map(claims).sum()), "{study}");
+            seen += 1;
+        }
+        assert_eq!(seen, STUDIES.len());
     }
 }

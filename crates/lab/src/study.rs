@@ -128,7 +128,7 @@ pub(crate) struct Findings {
 /// A figure or table of the study, or some that belong together, and ours.
 #[derive(Debug)]
 pub(crate) struct Figure {
-    /// As the catalogue names them; empty for what the study has words for alone.
+    /// As the catalogue names them; empty for what is beside its figures: ours.
     pub(crate) labels: &'static [&'static str],
     pub(crate) title: String,
     /// How it was measured here, where it is not as the preface says.
@@ -191,7 +191,9 @@ impl Figure {
     pub(crate) fn lacking(study: &'static str) -> impl Iterator<Item = Self> {
         catalogue::of(study).filter_map(|published| {
             let State::Lacking(needs) = published.state else { return None };
-            let mut figure = Self::new(&[], format!("{}: {}", published.label, published.what));
+            // For good: a label is known when the catalogue is read, once a run.
+            let labels: &[&str] = Box::leak(Box::new([published.label]));
+            let mut figure = Self::new(labels, format!("{}: {}", published.label, published.what));
             figure.not_here(published.what, format!("it needs {needs}"));
             Some(figure)
         })

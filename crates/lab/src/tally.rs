@@ -13,13 +13,20 @@ const WORDS: [(&str, &str); 5] = [
     ("cannot be tested here", "cannot be tested here"),
 ];
 
-/// Of the figures of some results.
+/// Of the figures of some results. Those of which one run is count each, as each has a row; what
+/// has no label of the study is measured beside it.
 pub(crate) fn tally(figures: &[Value]) -> String {
+    let labels = |figure: &Value| figure["labels"].as_array().map_or(0, Vec::len);
+    let each = figures.iter().flat_map(|one| std::iter::repeat_n(one, labels(one).max(1)));
+    let ours = match figures.iter().filter(|one| labels(one) == 0).count() {
+        0 => String::new(),
+        count => format!(" ({count} of them ours, beside the study's)"),
+    };
     let claims = || figures.iter().filter_map(|figure| figure["claims"].as_array()).flatten();
     format!(
-        "Figures and tables, {}: {}. What they claim, {}: {}.",
-        figures.len(),
-        counts(figures.iter()),
+        "Figures and tables, {}{ours}: {}. What they claim, {}: {}.",
+        each.clone().count(),
+        counts(each),
         claims().count(),
         counts(claims()),
     )
@@ -45,13 +52,15 @@ mod tests {
         let [yes, no, none] = ["holds", "no longer", "cannot be tested here"]
             .map(|verdict| json!({ "verdict": verdict }));
         let figures = [
-            json!({ "verdict": "holds in part", "claims": [yes, no] }),
-            json!({ "verdict": "holds", "claims": [yes, none] }),
+            json!({ "labels": ["Figure 1", "Figure 2"], "verdict": "holds in part",
+                "claims": [yes, no] }),
+            json!({ "labels": [], "verdict": "holds", "claims": [yes, none] }),
         ];
         assert_eq!(
             tally(&figures),
-            "Figures and tables, 2: 1 hold, 1 hold in part. What they claim, 4: 2 hold, 1 hold no \
-             longer, 1 cannot be tested here."
+            "Figures and tables, 3 (1 of them ours, beside the study's): 1 hold, 2 hold in part. \
+             What they claim, 4: 2 hold, 1 hold no longer, 1 cannot be tested here."
         );
+        assert!(tally(&figures[..1]).starts_with("Figures and tables, 2: 2 hold in part. What"));
     }
 }
