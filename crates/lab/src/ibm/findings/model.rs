@@ -93,6 +93,16 @@ impl Model {
         Spread { median: value, low, high, variation: 0.0, repetitions }
     }
 
+    /// What the first run has below nothing, interval and all, which no cost is.
+    fn negative(&self) -> impl Iterator<Item = String> {
+        let factors = FACTORS.into_iter().zip(self.factors[0]);
+        factors.filter_map(|(what, factor)| {
+            let Factor { value, low, high, .. } = factor.filter(|factor| factor.high < 0.0)?;
+            let [value, low, high] = [value, low, high].map(number);
+            Some(format!("{what} of {}, is {value} ({low} to {high})", self.name()))
+        })
+    }
+
     /// The parts of an operation, microseconds of each, by the first run.
     fn parts(&self, case: &Case) -> [f64; 3] {
         let ops = case.typical(Case::operations).max(1e-9);
@@ -115,6 +125,14 @@ impl Model {
         let cases = measured.cases_of(self.way, self.write);
         cases.max_by_key(|case| (case.load.bytes, std::cmp::Reverse(case.load.frame)))
     }
+}
+
+/// Why nothing is said of what factors cost: where one is below nothing, the others have taken what
+/// it lacks, and no share of their sum means anything.
+fn no_costs<'a>(models: impl Iterator<Item = &'a Model>) -> Option<String> {
+    let told: Vec<String> = models.flat_map(Model::negative).collect();
+    let why = || format!("no cost is below nothing, and by the fit {}", told.join("; "));
+    (!told.is_empty()).then(why)
 }
 
 const fn direction(write: bool) -> &'static str {
@@ -239,15 +257,23 @@ fn shares(figure: &mut Figure, measured: &Measured, models: &[Model]) {
         let parts = tests.iter().map(|test| format!("{:.0} %", 100.0 * test.spread.median));
         parts.collect::<Vec<_>>().join(" and ")
     };
-    let tests = shares(0, Bound::Above(MOST));
-    figure.claim(
-        "What is done for each byte, copies and checksums, is most of large operations over TCP",
-        format!("{} of reads and of writes", told(&tests)),
-        tests,
-    );
+    let theirs =
+        "What is done for each byte, copies and checksums, is most of large operations over TCP";
+    let no_costs = no_costs(models.iter().filter(|model| model.way == Way::Tcp));
+    match &no_costs {
+        Some(why) => figure.not_here(theirs, why),
+        None => {
+            let tests = shares(0, Bound::Above(MOST));
+            figure.claim(theirs, format!("{} of reads and of writes", told(&tests)), tests);
+        }
+    }
     let why = "what is done for each frame is the next most";
     if measured.wireless.is_some() {
         figure.not_here(capital(why), measured.why(Way::Ether));
+        return;
+    }
+    if let Some(no_costs) = no_costs {
+        figure.not_here(capital(why), no_costs);
         return;
     }
     let [frames, operations] = [1, 2].map(|at| shares(at, Bound::Above(0.0)));
@@ -281,6 +307,11 @@ fn saved(figure: &mut Figure, measured: &Measured, models: &[Model]) {
     ] {
         if !measured.has(way) || (at == 1 && measured.wireless.is_some()) {
             figure.not_here(theirs, measured.why(Way::Ether));
+            continue;
+        }
+        let compared = models.iter().filter(|model| [Way::Tcp, way].contains(&model.way));
+        if let Some(why) = no_costs(compared) {
+            figure.not_here(theirs, why);
             continue;
         }
         let (mut tests, mut told) = (Vec::new(), Vec::new());
@@ -411,6 +442,25 @@ mod tests {
         let (rdma, ours) = told(&figure, "RDMA saves");
         assert_eq!(rdma, Verdict::Holds, "{ours}");
         assert!(ours.contains("(within the intervals)"), "{ours}");
+    }
+
+    #[test]
+    fn what_costs_less_than_nothing_decides_nothing() {
+        let verdicts = |ways: &[Way], a| {
+            let cost = |way: Way, _| [if ways.contains(&way) { a } else { 0.5 }, 2.0, 20.0];
+            let figure = figure(&measured(cost, None));
+            ["copies and checksums", "next most", "each frame takes less", "RDMA saves"]
+                .map(|theirs| told(&figure, theirs))
+        };
+        let tcp = verdicts(&[Way::Tcp], -0.1);
+        for (verdict, why) in &tcp {
+            assert_eq!(*verdict, Verdict::NotHere, "{why}");
+            assert!(why.contains("below nothing") && why.contains("of TCP, read, is -0."), "{why}");
+        }
+        let rdma = verdicts(&[Way::Iser], -0.1).map(|(verdict, _)| verdict == Verdict::NotHere);
+        assert_eq!(rdma, [false, false, false, true], "of those that are made of it");
+        // Chance may have it a little below.
+        assert!(verdicts(&[Way::Tcp], 0.0).iter().all(|told| told.0 != Verdict::NotHere));
     }
 
     #[test]
