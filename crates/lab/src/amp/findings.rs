@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the figures say: the study's and ours, side by side.
 
+use super::protocol;
 use super::rig::{DEPTH, SESSIONS, Sample};
 use super::theirs::{self, BINS};
 use super::{Case, Division, Load, Measured, Places};
@@ -13,9 +14,6 @@ use crate::words::{AMOUNT, Comparison, OFTEN};
 
 /// By how many percent the reactor's cost of an I/O has to fall.
 const HOST_GAIN: f64 = 30.0;
-
-/// What iSCSI may be of the processing, in percent, where the study's remark holds: "less than 5%".
-const PROTOCOL_SHARE: f64 = 5.0;
 
 /// Parts of an I/O's cost.
 const PARTS: [&str; 4] = ["reactor, user", "reactor, kernel", "core, user", "core, kernel"];
@@ -306,18 +304,8 @@ fn profile(measured: &Measured, write: bool) -> Figure {
         kind: Kind::Bars { parts: PARTS.to_vec(), bars },
     });
     if let Some(case) = measured.case(Division::Smp, load) {
-        let share = Spread::of(&case.values(|sample| {
-            let Usage { user, system, .. } = sample.host;
-            100.0 * real(user) / real((user + system).max(1))
-        }));
-        figure.claim(
-            "\"iSCSI without digests takes less than 5 % of processing\"",
-            format!(
-                "all that is not the kernel (iSCSI, SCSI, store and engine) takes {:.0} % of SMP",
-                share.median
-            ),
-            vec![Test::new("% that is not the kernel", share, Bound::Below(PROTOCOL_SHARE))],
-        );
+        let runs: Vec<Usage> = case.samples.iter().map(|sample| sample.host).collect();
+        protocol::claim(&mut figure, &runs);
     }
     figure
 }

@@ -3,6 +3,7 @@
 //! doing that itself.
 
 mod findings;
+mod protocol;
 mod rig;
 mod theirs;
 
