@@ -186,6 +186,21 @@ pub(crate) fn read_both(a: &Path, b: &Path) -> Result<[Value; 2], JoinError> {
     }
 }
 
+/// Says that the efforts of two reports differ, where they do; None: they are the same.
+///
+/// # Errors
+/// [`JoinError`].
+pub fn efforts_differ(a: &Path, b: &Path) -> Result<Option<String>, JoinError> {
+    let both = read_both(a, b)?;
+    let [first, second] = [&both[0], &both[1]].map(|results| word(results, "effort"));
+    Ok((first != second).then(|| {
+        format!(
+            "The efforts differ, --{first} and --{second}: cases of one name differ in size and \
+             time, so a change may be of these."
+        )
+    }))
+}
+
 /// What a report is of: its command, and the machine and version that it was run on.
 ///
 /// # Errors
@@ -241,6 +256,7 @@ mod tests {
         let results = json!({
             "study": study,
             "command": format!("lunwire lab run {study}"),
+            "effort": if name == "c" { "smoke" } else { "quick" },
             "machine": machine,
             "figures": [figure],
         });
@@ -260,6 +276,9 @@ mod tests {
         assert_eq!(circumstances(&a).unwrap(), of_a);
         let apart = compare(&a, &c).unwrap();
         assert!(apart[0].is_apart && apart[0].cells()[4] == "+100 %");
+        assert_eq!(efforts_differ(&a, &b).unwrap(), None);
+        let differ = efforts_differ(&a, &c).unwrap().unwrap();
+        assert!(differ.starts_with("The efforts differ, --quick and --smoke: "), "{differ}");
         let other = results(folder.path(), "d", "unh", [1.0; 3]);
         assert!(matches!(compare(&a, &other), Err(JoinError::Different { .. })));
         let none = folder.path().join("none");

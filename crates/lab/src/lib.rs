@@ -37,7 +37,7 @@ mod words;
 mod workplace;
 
 pub use course::Course;
-pub use joined::{Change, JoinError, circumstances, compare, join};
+pub use joined::{Change, JoinError, circumstances, compare, efforts_differ, join};
 pub use progress::Audience;
 pub use report::{PAGE, RESULTS, Report, is_report};
 pub use reproduced::{Reproduced, reproduced};

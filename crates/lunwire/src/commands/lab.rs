@@ -170,6 +170,7 @@ fn report(options: &LabReportOptions) -> Result<()> {
     };
     let changes = lab::compare(a, b)?;
     let reproduced = lab::reproduced(a, b)?;
+    let efforts = lab::efforts_differ(a, b)?;
     let [first, second] = [lab::circumstances(a)?, lab::circumstances(b)?];
     if options.json {
         let changes: Vec<_> = changes.iter().map(lab::Change::json).collect();
@@ -177,11 +178,13 @@ fn report(options: &LabReportOptions) -> Result<()> {
         output::result(json!({
             "first": first,
             "second": second,
+            "efforts_differ": efforts,
             "changes": changes,
             "reproduced": factors,
         }));
         return Ok(());
     }
+    efforts.into_iter().for_each(output::line);
     output::line(format!("first: {first}\nsecond: {second}\n"));
     let head =
         ["figure", "what", "first", "second", "change", "answer"].map(str::to_owned).to_vec();
