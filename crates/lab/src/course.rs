@@ -20,6 +20,8 @@ pub struct Course {
     path: PathBuf,
     settings: Settings,
     done: Vec<String>,
+    /// Studies that could not be run, and why.
+    failed: Vec<(String, String)>,
 }
 
 impl Course {
@@ -34,7 +36,7 @@ impl Course {
         let done = before.as_ref().and_then(|before| before["done"].as_array());
         let done = done.into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned()));
         let done = done.collect();
-        Self { path, settings, done }
+        Self { path, settings, done, failed: Vec::new() }
     }
 
     /// Whether the report of this study is of this run.
@@ -49,7 +51,25 @@ impl Course {
     /// Of the file system.
     pub fn note(&mut self, study: &str) -> io::Result<()> {
         self.done.push(study.to_owned());
-        let whole = json!({ "settings": told(&self.settings), "done": self.done });
+        self.write()
+    }
+
+    /// This study could not be run, for a reason that the page of all names.
+    ///
+    /// # Errors
+    /// Of the file system.
+    pub fn note_failed(&mut self, study: &str, why: &str) -> io::Result<()> {
+        self.failed.push((study.to_owned(), why.to_owned()));
+        self.write()
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let failed = self.failed.iter().map(|(study, why)| json!({ "study": study, "why": why }));
+        let whole = json!({
+            "settings": told(&self.settings),
+            "done": self.done,
+            "failed": failed.collect::<Vec<_>>(),
+        });
         write_whole(&self.path, &format!("{whole:#}\n"))
     }
 
@@ -63,6 +83,13 @@ impl Course {
             _ => Ok(()),
         }
     }
+}
+
+/// The studies that the last run into `folder` could not run, with the reasons.
+pub(crate) fn failed(folder: &Path) -> Vec<Value> {
+    let text = fs::read(folder.join(UNFINISHED)).ok();
+    let whole = text.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+    whole.and_then(|whole| whole["failed"].as_array().cloned()).unwrap_or_default()
 }
 
 fn told(settings: &Settings) -> Value {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::course::failed;
 use crate::html::{FOOT, badge, escape, head};
 use crate::picture::number;
 use crate::report::{PAGE, RESULTS, write_whole};
@@ -59,9 +60,13 @@ pub fn join(folder: &Path) -> Result<PathBuf, JoinError> {
     for results in &found {
         push_study(&mut page, results);
     }
+    let failed = failed(folder);
+    for one in &failed {
+        push_failed(&mut page, one);
+    }
     page.push_str(FOOT);
     let studies: Vec<Value> = found.iter().map(outline).collect();
-    let results = format!("{:#}\n", json!({ "studies": studies }));
+    let results = format!("{:#}\n", json!({ "studies": studies, "failed": failed }));
     let path = folder.join(PAGE);
     write_whole(&folder.join(RESULTS), &results)
         .and_then(|()| write_whole(&path, &page))
@@ -114,6 +119,12 @@ fn push_study(page: &mut String, results: &Value) {
         let _ = writeln!(page, "<li><a href=\"{study}/{PAGE}#s{at}\">{title}</a> {badge}</li>");
     }
     page.push_str("</ul>\n");
+}
+
+/// A study that the last run could not run.
+fn push_failed(page: &mut String, failed: &Value) {
+    let [study, why] = ["study", "why"].map(|name| escape(word(failed, name)));
+    let _ = writeln!(page, "<h2>{study}: not run</h2>\n<p>{why}</p>");
 }
 
 /// A quantity in two runs.
@@ -246,6 +257,8 @@ fn change(figure: String, what: String, a: &Value, b: &Value) -> Change {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::course::Course;
+    use crate::study::{Effort, Settings};
 
     fn results(folder: &Path, name: &str, study: &str, [low, median, high]: [f64; 3]) -> PathBuf {
         let measured = json!({ "low": low, "median": median, "high": high });
@@ -286,6 +299,30 @@ mod tests {
         assert_eq!(why.to_string(), format!("cannot read {}", none.display()));
         fs::write(folder.path().join("e"), "{}").unwrap();
         assert!(matches!(compare(&a, &folder.path().join("e")), Err(JoinError::Foreign(_))));
+    }
+
+    #[test]
+    fn a_study_that_could_not_be_run_is_named_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("amp")).unwrap();
+        results(&folder.path().join("amp"), RESULTS, "amp", [1.0; 3]);
+        let settings = Settings::new(Effort::Quick);
+        let mut course = Course::of(folder.path(), settings.clone());
+        course.note_failed("ibm", "cannot run ibm: no <room>").unwrap();
+        course.note("amp").unwrap();
+        let both = || {
+            let page = fs::read_to_string(join(folder.path()).unwrap()).unwrap();
+            (page, fs::read_to_string(folder.path().join(RESULTS)).unwrap())
+        };
+        let (page, json) = both();
+        assert!(
+            page.contains("<h2>ibm: not run</h2>\n<p>cannot run ibm: no &lt;room&gt;"),
+            "{page}"
+        );
+        assert!(json.contains("cannot run ibm: no <room>"), "{json}");
+        // The next run tries it again, and is over.
+        Course::of(folder.path(), settings).finish().unwrap();
+        assert!(!both().0.contains("not run"));
     }
 
     #[test]

@@ -107,7 +107,9 @@ fn measure(options: &LabRunOptions) -> Result<()> {
             Ok(()) => course.note(study.name).map_err(|error| cannot(out, error))?,
             Err(error) if studies.len() == 1 => return Err(error),
             Err(error) => {
-                output::say(format_args!("{error:#}"));
+                let why = format!("{error:#}");
+                output::say(&why);
+                course.note_failed(study.name, &why).map_err(|error| cannot(out, error))?;
                 failed.push(study.name);
             }
         }
