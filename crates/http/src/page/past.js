@@ -3,6 +3,7 @@
 
 import * as figures from "/figures.js";
 import { draw } from "/plot.js";
+import { visible } from "/table.js";
 
 /** What plots show at most, ms, and by what that grows until then. */
 const [SPAN, STEP] = [300000, 60000];
