@@ -2,11 +2,13 @@
 //! Much at once, nothing at all, and ends in the middle (RFC 7143 §4.2.3, §8.1.2, §11.4.7, §11.14).
 
 use lunwire_conformance::initiator::BLOCK_BYTES;
+use lunwire_conformance::initiator::GOOD;
 use lunwire_conformance::initiator::pattern;
 use lunwire_conformance::raw::header;
 use lunwire_conformance::server::FILE_LUN;
 use lunwire_conformance::server::plan;
 use lunwire_conformance::*;
+use std::collections::VecDeque;
 use std::time::Duration;
 use std::time::Instant;
 use wire::iscsi::*;
@@ -43,6 +45,32 @@ fn reads_that_nobody_takes_come_whole_later() {
                     assert!(status.code != 0 || status.data.len() == 1 << 20);
                 }
                 session.expect_quiet();
+            }
+        },
+    );
+}
+
+/// What leaves makes room for those that have waited, not for one that has just come.
+#[test]
+fn reads_that_wait_for_the_line_are_not_overtaken() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut session = session(server, &[]);
+            let mut reads: VecDeque<Itt> = VecDeque::new();
+            for round in 0..400 {
+                // Far more than a session may be owed, so that some wait all the time.
+                while reads.len() < 40 {
+                    let read = session.read_blocks(0, 0, LARGE);
+                    session.start(&read);
+                    reads.push_back(read.itt);
+                }
+                let first = reads.pop_front().expect("there are 40");
+                let status = session.finish(first);
+                assert_eq!((status.code, status.data.len()), (GOOD, 1 << 20), "round {round}");
+            }
+            for read in reads {
+                assert_eq!(session.finish(read).code, GOOD);
             }
         },
     );

@@ -56,7 +56,7 @@ pub(super) struct MemoryQueue {
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) task: TaskId,
-    want: Want,
+    pub(super) want: Want,
     since: Instant,
 }
 

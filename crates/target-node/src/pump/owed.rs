@@ -105,19 +105,28 @@ impl Owed {
 }
 
 impl<P: Port> SessionView<'_, P> {
-    /// What a command of a session to which much is owed wants of its store; None if it reads for
-    /// its initiator and waits for the line.
+    /// What a command wants of its store, in a session to which much is owed or in which others
+    /// wait; None if it reads for its initiator and waits for the line.
     #[cold]
     pub(super) fn read_or_wait(&mut self, id: TaskId, op: store::Op) -> Option<store::Op> {
         let store::Op::Read { length, .. } = &op else { return Some(op) };
         let length = usize::try_from(*length).unwrap_or(usize::MAX);
         let sum = self.session.owed.saturating_add(length);
         let sends = task_of(&mut self.session.tasks, id)?.sends;
-        if !sends || sum <= self.context.owed.max(self.context.shared.mailboxes.len()) {
+        let has_room = sum <= self.context.owed.max(self.context.shared.mailboxes.len());
+        if !sends || (has_room && !self.is_behind_others()) {
             return Some(op);
         }
         self.await_memory(id, Want::Line { op: Box::new(op) }, 0);
         None
+    }
+
+    /// Others wait for the line already. What has left since is for them: who came later would take
+    /// it each time, until they are refused.
+    fn is_behind_others(&self) -> bool {
+        let mut waiting = self.session.awaiting_memory.iter();
+        !self.context.memory_queue.is_serving()
+            && waiting.any(|waiter| matches!(waiter.want, Want::Line { .. }))
     }
 
     /// A list has left on a connection of the session.

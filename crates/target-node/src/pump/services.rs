@@ -179,7 +179,7 @@ impl<P: Port> SessionView<'_, P> {
                 }
                 Step::Store(op) => op,
             };
-            if self.session.owed >= OWED_MIN {
+            if self.session.owed >= OWED_MIN || !self.session.awaiting_memory.is_empty() {
                 match self.read_or_wait(id, op) {
                     Some(again) => op = again,
                     None => return,
