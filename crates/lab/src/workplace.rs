@@ -5,6 +5,7 @@
 //! A folder is a run's as long as that holds the lock of a file in it, which the kernel lets go of
 //! when the process ends, however it does.
 
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io;
@@ -189,18 +190,22 @@ fn remove(folder: &Path) -> io::Result<()> {
     fs::remove_dir_all(folder).map_err(|error| told(folder, error))
 }
 
-/// Ends the programs that were started with a path below the folder, or that the folder owns; gives
-/// how many.
+/// Ends the programs that were started with a path below the folder, or that the folder owns, and
+/// what they begin until they are gone; gives how many.
 fn end_programs(folder: &Path) -> usize {
-    let found = programs_of(folder);
-    for pid in &found {
-        let _ = kill_process(*pid, Signal::KILL);
-    }
+    let mut ended = HashSet::new();
     let until = Instant::now() + GONE_MOST;
-    while !programs_of(folder).is_empty() && Instant::now() < until {
+    loop {
+        let found = programs_of(folder);
+        for pid in &found {
+            let _ = kill_process(*pid, Signal::KILL);
+        }
+        ended.extend(found.iter().copied());
+        if found.is_empty() || Instant::now() >= until {
+            return ended.len();
+        }
         std::thread::sleep(LOOK);
     }
-    found.len()
 }
 
 fn programs_of(folder: &Path) -> Vec<Pid> {
@@ -271,11 +276,9 @@ mod tests {
         fs::create_dir(&left).unwrap();
         fs::write(left.join(HELD), "").unwrap();
         let log = left.join("log");
-        let mut program = Command::new("sh")
-            .args(["-c", "while :; do sleep 1; done", "sh"])
-            .arg(&log)
-            .spawn()
-            .unwrap();
+        fs::write(&log, "").unwrap();
+        // One that begins no other: until that is another program, it is as its parent, and counts.
+        let mut program = Command::new("tail").arg("-f").arg(&log).spawn().unwrap();
         let mut owned = Command::new("sleep").arg("60").env(OWNER, &left).spawn().unwrap();
         while programs_of(&left).len() < 2 {
             std::thread::sleep(LOOK);
@@ -292,6 +295,26 @@ mod tests {
         assert!(!left.exists() && place.path().is_dir());
         drop(place);
         assert_eq!(clean_below(parent.path()), [""; 0]);
+    }
+
+    /// Each is followed by another one, soon after it began, and maybe while it is ended.
+    #[test]
+    fn what_programs_begin_while_they_are_ended_goes_with_them() {
+        const CHAINS: usize = 10;
+        let parent = tempfile::tempdir().unwrap();
+        let next = "next() { sleep 0.05; next & }; next";
+        let log = parent.path().join("log");
+        let begin = |_| Command::new("sh").args(["-c", next]).arg(&log).spawn().unwrap();
+        let chains: Vec<_> = (0..CHAINS).map(begin).collect();
+        end_programs(parent.path());
+        let left = programs_of(parent.path());
+        while !programs_of(parent.path()).is_empty() {
+            end_programs(parent.path());
+        }
+        for mut chain in chains {
+            chain.wait().unwrap();
+        }
+        assert_eq!(left, []);
     }
 
     /// As where a program that served a file system was killed amid a run.
