@@ -17,6 +17,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::thread;
+use std::time::Duration;
 use std::time::Instant;
 
 use wire::iscsi::BHS_LEN;
@@ -30,6 +31,9 @@ const LOGIN: [u8; 2] = [0x03, 0x23];
 
 /// Length of a digest, bytes.
 const DIGEST_LEN: usize = 4;
+
+/// Between two questions about a PDU that waits.
+const WAIT_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What becomes of a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +51,8 @@ pub enum Fate {
     Twice,
     /// The connection ends before it, both ways.
     Cut,
+    /// It waits, and all behind it; the script is asked again soon.
+    Wait,
 }
 
 /// A PDU on its way.
@@ -231,8 +237,16 @@ fn forward(
         let data = rest.get(data_at..data_at + length).unwrap_or_default().to_vec();
         let (fate, at) = (Fate::Pass, Instant::now());
         let mut pdu = Passing { connection, index, outward, header, data, fate, at };
-        pdu.fate = lock(&shared.script)(&pdu);
-        let fate = pdu.fate;
+        let fate = loop {
+            // Not held while it waits: what comes the other way may be what it waits for.
+            let fate = lock(&shared.script)(&pdu);
+            match fate {
+                Fate::Wait if shared.over.load(Ordering::SeqCst) => return Ok(()),
+                Fate::Wait => thread::sleep(WAIT_INTERVAL),
+                _ => break fate,
+            }
+        };
+        pdu.fate = fate;
         lock(&shared.passed).push(pdu);
         let mut bytes = [header.as_slice(), rest.as_slice()].concat();
         match fate {
@@ -242,7 +256,7 @@ fn forward(
             Fate::Drop => continue,
             Fate::Twice => to.write_all(&bytes)?,
             Fate::Cut => return Ok(()),
-            Fate::Pass | Fate::Damage => {}
+            Fate::Pass | Fate::Damage | Fate::Wait => {}
         }
         to.write_all(&bytes)?;
     }
