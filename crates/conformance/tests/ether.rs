@@ -206,6 +206,7 @@ fn a_stop_waits_for_nobody() {
     let stays = station::connect(&cable.place()).unwrap();
     let since = Instant::now();
     target.stop(Duration::ZERO).unwrap();
-    assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+    // As long as those of sockets are waited for at the most.
+    assert!(since.elapsed() < Duration::from_secs(3), "{:?}", since.elapsed());
     drop(stays);
 }

@@ -332,7 +332,8 @@ fn a_command_has_what_the_messages_of_its_connection_leave() {
                 },
                 other => panic!("{other:?}"),
             }
-            assert!(asked.elapsed() < Duration::from_secs(1), "at once");
+            // Who waits for memory is refused after that.
+            assert!(asked.elapsed() < Duration::from_secs(2), "at once");
             session.logout();
         }
     }

@@ -37,7 +37,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 const LIMITS: Limits = Limits {
     connections: 8,
-    head: Duration::from_millis(500),
+    head: Duration::from_millis(1200),
     silence: Duration::from_millis(1500),
 };
 
@@ -304,7 +304,7 @@ fn the_page_comes_with_what_a_browser_may_do() {
 #[test]
 fn a_question_is_asked_once_for_all_who_ask_it() {
     let http = port();
-    let takes = Duration::from_millis(300);
+    let takes = Duration::from_secs(1);
     let clerk = Arc::new(Clerk { takes, ..Clerk::default() });
     let target = Arc::new(target());
     http.serves(Arc::clone(&target), Arc::clone(&clerk) as Arc<dyn Desk>);

@@ -25,6 +25,9 @@ use support::that_takes_signals;
 /// Until a client is at work, or has noticed that its target is gone.
 const PAUSE: Duration = Duration::from_millis(1500);
 
+/// What waits for nobody has ended, on a machine with much to do, and nobody is given up so soon.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
 /// Far less than the patience of the clients, and time enough on a machine with much to do.
 const END: Duration = Duration::from_secs(20);
 
@@ -177,7 +180,7 @@ fn an_attachment_that_waits_for_its_login_ends_at_once() {
         std::thread::sleep(PAUSE);
         let (output, time) = interrupted(child, Signal::INT);
         let said = stderr(&output);
-        assert!(time < Duration::from_secs(2), "{time:?}: {said}");
+        assert!(time < AT_ONCE, "{time:?}: {said}");
         assert!(said.contains("interrupted before the login was over"), "{said}");
         let left: Vec<_> = std::fs::read_dir(&state).unwrap().collect();
         assert!(left.is_empty(), "{left:?}");
@@ -200,7 +203,7 @@ fn an_attachment_in_the_background_ends_with_who_has_called_it() {
     let begun = Instant::now();
     // It has the same standard error.
     let said = stderr(&child.wait_with_output().unwrap());
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}: {said}", begun.elapsed());
+    assert!(begun.elapsed() < AT_ONCE, "{:?}: {said}", begun.elapsed());
     assert!(said.contains("nobody waits for it any more"), "{said}");
     assert!(std::fs::read_dir(&state).unwrap().next().is_none(), "something is left");
 }

@@ -23,6 +23,9 @@ use crate::rig::next;
 use crate::rig::pair;
 use crate::rig::receiving;
 
+/// So late a machine with much to do lets a thread go on.
+const LATE_MAX: Duration = Duration::from_secs(3);
+
 pub(crate) fn deadlines_are_kept<P: Port>(make: impl Fn(&Config) -> P) {
     let mut port = make(&Config::default());
     for millis in [0, 1, 5, 30] {
@@ -30,12 +33,12 @@ pub(crate) fn deadlines_are_kept<P: Port>(make: impl Fn(&Config) -> P) {
         port.wait(Some(from + Duration::from_millis(millis)));
         let waited = between(from, port.now());
         assert!(waited >= Duration::from_millis(millis), "{waited:?} for {millis} ms");
-        assert!(waited < Duration::from_millis(millis + 500), "{waited:?} for {millis} ms");
+        assert!(waited < Duration::from_millis(millis) + LATE_MAX, "{waited:?} for {millis} ms");
         assert!(port.next_event().is_none());
     }
     let from = port.now();
     port.wait(Some(Instant(0)));
-    assert!(between(from, port.now()) < Duration::from_millis(500));
+    assert!(between(from, port.now()) < LATE_MAX);
     // What has arrived is seen by a poll.
     let (mut client, _socket) = receiving(&mut port, 1);
     port.wait(Some(Instant(0)));
