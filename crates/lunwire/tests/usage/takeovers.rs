@@ -215,3 +215,19 @@ fn who_only_asks_over_http_keeps_nobody_from_taking_over() {
         assert!(!refused.contains("an order is being"), "{refused}");
     });
 }
+
+/// It stands still, and another one comes first: what it was offered are disks no more.
+#[test]
+fn who_stands_still_before_it_takes_keeps_no_disks_from_another_one() {
+    let files = Files::new();
+    let disk = files.with("disk", &[0; 1 << 20]);
+    let daemon = Daemon::start(files.folder.path(), &[&format!("file:{disk}")], &[]);
+    let _still = Next::of(&daemon);
+    std::thread::sleep(Duration::from_secs(11));
+    let next = Next::of(&daemon).take();
+    let file = std::fs::File::open(&disk).unwrap();
+    let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(locked, Ok(()), "the disk is not closed");
+    drop((file, next));
+    expect_service(&daemon, Duration::from_secs(20));
+}

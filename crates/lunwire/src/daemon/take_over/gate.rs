@@ -112,6 +112,20 @@ impl Drop for Pass {
 }
 
 impl Closed {
+    /// No order has come before, and no other process.
+    pub(super) fn holds(&self) -> bool {
+        self.gate.state().is_closed_by(self.number)
+    }
+
+    /// As if it had been closed for as long as it may be.
+    #[cfg(test)]
+    pub(super) fn grow_old(&self) {
+        let long_ago = Instant::now().checked_sub(HELD_MAX);
+        let mut state = self.gate.state();
+        let closing = state.closing.as_mut().expect("it is closed");
+        closing.since = long_ago.expect("the machine is up for longer");
+    }
+
     /// What is there is handed over now: no order comes before that is done. The error: one has.
     pub(super) fn is_final(&self) -> Result<(), &'static str> {
         let mut state = self.gate.state();
@@ -120,7 +134,7 @@ impl Closed {
                 closing.is_final = true;
                 Ok(())
             }
-            _ => Err("an order came first, since it took its time; try: again"),
+            _ => Err("an order came first, or another process, since it took its time; try: again"),
         }
     }
 }
@@ -156,24 +170,18 @@ mod tests {
     #[test]
     fn who_takes_his_time_holds_up_no_order_for_long() {
         let gate = Gate::default();
-        let grow_old = || {
-            let long_ago = Instant::now().checked_sub(HELD_MAX);
-            let mut state = gate.state();
-            let closing = state.closing.as_mut().expect("it is closed");
-            closing.since = long_ago.expect("the machine is up for longer");
-        };
         let first = gate.close(Duration::ZERO).expect("nobody is there");
-        grow_old();
+        first.grow_old();
         drop(gate.enter().expect("an order goes before it"));
         assert!(first.is_final().is_err());
         let second = gate.close(Duration::ZERO).expect("nobody is there");
         drop(first);
         assert!(gate.enter().is_none(), "it is closed by another one");
-        grow_old();
+        second.grow_old();
         let third = gate.close(Duration::ZERO).expect("that one takes its time, too");
         assert!(second.is_final().is_err());
         assert_eq!(third.is_final(), Ok(()));
-        grow_old();
+        third.grow_old();
         assert!(gate.enter().is_none() && gate.close(Duration::ZERO).is_err(), "it is handed over");
         drop(third);
         assert!(gate.enter().is_some());

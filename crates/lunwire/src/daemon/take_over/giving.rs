@@ -96,7 +96,7 @@ pub(crate) fn offer(
     let (offered, fds): (Vec<_>, Vec<_>) = sockets.offered().into_iter().unzip();
     offer.sockets = offered;
     talk.say(&Reply::Offer(offer)).and_then(|()| talk.pass(&fds)).context("it does not listen")?;
-    expect_take(&mut talk, TAKE_PATIENCE, || may_go(&closed, target))?;
+    expect_take(&mut talk, TAKE_PATIENCE, &closed, || may_go(&closed, target))?;
     let pid = talk.peer().map_or(0, |(pid, _)| pid);
     let version = version.to_owned();
     Ok(Handing { talk, sockets, version, pid, _closed: closed })
@@ -132,13 +132,24 @@ fn prepare(
     Ok((offer, closed))
 }
 
-/// Waits until the other process wants what it was offered, which `may_go` allows.
+/// Waits until the other process wants what it was offered, which `may_go` allows. Where the gate
+/// is not `closed` for it any more nobody waits: the disks may be another one's then, and whoever
+/// waits here holds them.
 fn expect_take(
     talk: &mut Talk,
     patience: Duration,
+    closed: &Closed,
     may_go: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
-    let taken = match talk.hear(patience) {
+    let begun = Instant::now();
+    let heard = loop {
+        match talk.hear(LOOK) {
+            Err(Unheard::Silent) if closed.holds() && begun.elapsed() < patience => {}
+            heard => break heard,
+        }
+    };
+    let taken = match heard {
+        Err(Unheard::Silent) if !closed.holds() => closed.is_final().map_err(anyhow::Error::msg),
         Ok(Word::Take) => may_go(),
         Ok(Word::Failed { message }) => Err(anyhow!(message)),
         Ok(_) => Err(anyhow!("it is not understood")),
@@ -377,19 +388,26 @@ mod tests {
             Word::Failed { message } => message,
             word => panic!("{word:?}"),
         };
+        let gate = Gate::default();
+        let closed = gate.close(Duration::ZERO).expect("nobody is there");
         let (mut one, mut other) = pair();
-        let taken = expect_take(&mut one, SECOND / 50, || Ok(()));
+        let taken = expect_take(&mut one, SECOND / 50, &closed, || Ok(()));
         assert_eq!(heard(&mut other), taken.expect_err("it says nothing").to_string());
         let (mut one, mut other) = pair();
         other.say(&"nonsense").expect("heard");
-        let taken = expect_take(&mut one, SECOND * 10, || Ok(()));
+        let taken = expect_take(&mut one, SECOND * 10, &closed, || Ok(()));
         assert_eq!(heard(&mut other), taken.expect_err("it is no word").to_string());
         let (mut one, mut other) = pair();
         other.say(&Word::Take).expect("heard");
-        assert!(expect_take(&mut one, SECOND * 10, || Err(anyhow!("not now"))).is_err());
+        assert!(expect_take(&mut one, SECOND * 10, &closed, || Err(anyhow!("not now"))).is_err());
         assert_eq!(heard(&mut other), "not now");
         other.say(&Word::Take).expect("heard");
-        assert!(expect_take(&mut one, SECOND * 10, || Ok(())).is_ok());
+        assert!(expect_take(&mut one, SECOND * 10, &closed, || Ok(())).is_ok());
+        // Another one has come first.
+        closed.grow_old();
+        let _other = gate.close(Duration::ZERO).expect("it takes its time");
+        let taken = expect_take(&mut one, SECOND * 1000, &closed, || Ok(()));
+        assert_eq!(heard(&mut other), taken.expect_err("it is late").to_string());
     }
 
     #[test]
