@@ -57,6 +57,7 @@ use crate::daemon::take_over::giving::Handed;
 use crate::daemon::take_over::giving::Handing;
 use crate::daemon::take_over::taking;
 use crate::daemon::take_over::taking::Before;
+use crate::daemon::take_over::taking::Served;
 use crate::daemon::watch;
 use crate::output;
 use crate::plan::Draft;
@@ -287,17 +288,19 @@ impl Daemon<'_> {
                 return Err(error);
             }
         };
-        // They are held no longer than they are served.
-        drop(plan.made);
         if let Some(http) = &http {
             http.serves(Arc::clone(&target), Arc::new(admin.desk()));
         }
-        if let Err(error) = entry.before.serving() {
+        let served = entry.before.serving(|| self.is_told_to_leave());
+        if !matches!(served, Ok(Served::Here)) {
             // Its socket is that of the other one.
             admin.hand_over();
             let _ = target.stop(GRACE);
-            return Err(error);
+            plan.made.take_back();
+            return served.map(|_| None);
         }
+        // They are held no longer than they are served.
+        drop(plan.made);
         announce(&target, http.as_ref());
         manager::ready(&target);
         explain_epoll(engine);
@@ -337,16 +340,20 @@ impl Daemon<'_> {
 
     /// Whether this process is to end, and the one before still waits: that serves then.
     fn leaves(&self, before: &Before) -> bool {
-        let is_left = before.is_there() && self.is_stopped();
-        if is_left {
+        before.is_there() && self.is_told_to_leave()
+    }
+
+    fn is_told_to_leave(&self) -> bool {
+        let is_stopped = self.is_stopped();
+        if is_stopped {
             tracing::info!("stopped: the process before serves again");
         }
-        is_left
+        is_stopped
     }
 
     /// Whether somebody has asked for an end.
     fn is_stopped(&self) -> bool {
-        self.ends.try_recv().is_ok_and(|end| matches!(end, End::Asked))
+        self.state.is_asked.load(Ordering::SeqCst)
     }
 
     /// Lets go of everything, for the process that is to serve next; takes it back if that does

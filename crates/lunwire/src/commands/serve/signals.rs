@@ -50,6 +50,8 @@ const IGNORED: [i32; 4] = [SIGUSR1, SIGUSR2, SIGALRM, SIGXFSZ];
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) is_opening: AtomicBool,
+    /// An end was asked for: so it is from the signal on, whenever a thread hears of it.
+    pub(super) is_asked: Arc<AtomicBool>,
     /// None there before it serves.
     pub(super) target: Mutex<Weak<Target>>,
     configuration: Mutex<Weak<Configuration>>,
@@ -105,8 +107,13 @@ pub(super) fn listen(tell: Sender<End>, log: &Log) -> Result<Arc<State>> {
     let orders = inherited::not_ignored(&ORDERS);
     let signals =
         Signals::new(ends.iter().chain(&orders).chain(&IGNORED)).context("cannot catch signals")?;
+    let is_asked = Arc::new(AtomicBool::new(false));
+    for end in &ends {
+        signal_hook::flag::register(*end, Arc::clone(&is_asked)).context("cannot catch signals")?;
+    }
     let state = Arc::new(State {
         is_opening: AtomicBool::new(true),
+        is_asked,
         target: Mutex::default(),
         configuration: Mutex::default(),
         reloads: Arc::default(),

@@ -73,6 +73,14 @@ pub(crate) struct Before {
     telling: Option<Periodic>,
 }
 
+/// Who serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Served {
+    Here,
+    /// The process before, when it hears that this one does not.
+    Before,
+}
+
 impl Before {
     /// This process opens disks: `opened` counts them.
     pub(crate) fn opening(&mut self, opened: &Arc<AtomicU64>) -> Result<()> {
@@ -100,15 +108,20 @@ impl Before {
         }
     }
 
-    /// This process serves.
+    /// This process serves, unless it `is_stopped`: that is asked at the last moment, behind which
+    /// the one before ends.
     ///
     /// # Errors
-    /// The one before does, too: it has taken back disks that have no locks.
-    pub(crate) fn serving(&mut self) -> Result<()> {
+    /// The one before serves, too: it has taken back disks that have no locks.
+    pub(crate) fn serving(&mut self, is_stopped: impl FnOnce() -> bool) -> Result<Served> {
         self.telling = None;
-        let Err(error) = self.talk.as_ref().map_or(Ok(()), |talk| talk.say(&Word::Serving)) else {
+        let Some(talk) = &self.talk else { return Ok(Served::Here) };
+        if is_stopped() {
+            return Ok(Served::Before);
+        }
+        let Err(error) = talk.say(&Word::Serving) else {
             self.talk = None;
-            return Ok(());
+            return Ok(Served::Here);
         };
         // Who has ended has taken nothing back.
         if is_alive(self.pid) {
@@ -117,7 +130,7 @@ impl Before {
         self.talk = None;
         // The disks are ours all the same, by their locks.
         tracing::warn!("the process before is gone: {error}");
-        Ok(())
+        Ok(Served::Here)
     }
 
     /// Whether it waits, for all that is known.
@@ -303,8 +316,24 @@ mod tests {
         before.say(&Word::Failed { message: "it is late".to_owned() }).expect("heard");
         drop(before);
         let mut known = Before { talk: Some(ours), pid: std::process::id(), ..Before::default() };
-        let error = known.serving().expect_err("both serve");
+        let error = known.serving(|| false).expect_err("both serve");
         assert!(error.to_string().ends_with("it is late"), "{error}");
+    }
+
+    /// The one before ends when it hears that this one serves, which would end then, too.
+    #[test]
+    fn who_is_stopped_at_the_last_moment_does_not_serve() {
+        let (one, other) = UnixStream::pair().expect("a pair");
+        let (ours, mut before) = (Talk::over(one).expect("ours"), Talk::over(other).expect("ours"));
+        let pid = std::process::id();
+        let mut known = Before { talk: Some(ours), pid, ..Before::default() };
+        assert_eq!(known.serving(|| true).expect("nothing is wrong"), Served::Before);
+        assert!(matches!(before.hear::<Word>(LOOK), Err(Unheard::Silent)));
+        known.failed(&anyhow!("it was stopped"));
+        let message = "it was stopped".to_owned();
+        assert_eq!(before.hear::<Word>(LOOK * 100).expect("said"), Word::Failed { message });
+        let mut first = Before::default();
+        assert_eq!(first.serving(|| true).expect("nothing is wrong"), Served::Here);
     }
 
     #[test]
