@@ -132,6 +132,16 @@ impl Store for Beside {
     fn usage(&self) -> Option<Usage> {
         self.data.usage()
     }
+
+    fn hold_back(&self) {
+        self.data.hold_back();
+        self.side.hold_back();
+    }
+
+    fn let_on(&self) {
+        self.data.let_on();
+        self.side.let_on();
+    }
 }
 
 #[cfg(test)]

@@ -119,6 +119,14 @@ macro_rules! behind {
             self.behind.gateways()
         }
 
+        fn hold_back(&self) {
+            self.behind.hold_back();
+        }
+
+        fn let_on(&self) {
+            self.behind.let_on();
+        }
+
         fn begin_finish(&self) {
             self.behind.begin_finish();
         }

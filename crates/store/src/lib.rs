@@ -610,6 +610,13 @@ pub trait Store: Send + Sync + fmt::Debug {
         alloc::vec::Vec::new()
     }
 
+    /// Changes of what ends with this process end with [`Error::Silent`] from now on, but for those
+    /// that are under way: another process is about to serve in its place.
+    fn hold_back(&self) {}
+
+    /// The end of [`hold_back`](Self::hold_back).
+    fn let_on(&self) {}
+
     /// Begins what [`finish`](Self::finish) waits for, so that several stores end side by side.
     fn begin_finish(&self) {}
 

@@ -9,6 +9,7 @@ use crate::{
 };
 use alloc::sync::Arc;
 use buf::{PAGE, Region, RegionError, SystemError};
+use core::sync::atomic::{AtomicBool, Ordering};
 use pages::Pages;
 
 /// Zeroed, sparse memory; all operations are done at once and a Read lends the memory itself.
@@ -20,6 +21,7 @@ pub struct Memory {
     region: Arc<Region>,
     /// Pages that were written or set aside since they were discarded last.
     pages: Pages,
+    is_held_back: AtomicBool,
 }
 
 impl Memory {
@@ -29,11 +31,14 @@ impl Memory {
     /// The system's error if there is not so much address space.
     pub fn new(bytes: u64) -> Result<Self, SystemError> {
         let region = Region::new(bytes)?;
-        Ok(Self { region, pages: Pages::new(bytes) })
+        Ok(Self { region, pages: Pages::new(bytes), is_held_back: AtomicBool::new(false) })
     }
 
     fn run(&self, op: &Op) -> Result<Outcome, Error> {
         self.geometry().check(op)?;
+        if op.changes() && self.is_held_back.load(Ordering::Relaxed) {
+            return Err(Error::Silent);
+        }
         match op {
             Op::Read { offset, length } => {
                 let length = usize::try_from(*length).map_err(|_| Error::Internal)?;
@@ -94,6 +99,14 @@ impl Store for Memory {
     fn usage(&self) -> Option<Usage> {
         let used = self.pages.bytes()?.min(self.region.len());
         Some(Usage { used, available: self.region.len() - used, shared: false })
+    }
+
+    fn hold_back(&self) {
+        self.is_held_back.store(true, Ordering::Relaxed);
+    }
+
+    fn let_on(&self) {
+        self.is_held_back.store(false, Ordering::Relaxed);
     }
 
     fn expect_read(&self, offset: u64, length: u32) {

@@ -283,6 +283,14 @@ impl Store for Stripe {
         self.stores.iter().flat_map(|store| store.gateways()).collect()
     }
 
+    fn hold_back(&self) {
+        self.stores.iter().for_each(|store| store.hold_back());
+    }
+
+    fn let_on(&self) {
+        self.stores.iter().for_each(|store| store.let_on());
+    }
+
     fn begin_finish(&self) {
         self.stores.iter().for_each(|store| store.begin_finish());
     }

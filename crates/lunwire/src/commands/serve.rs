@@ -216,6 +216,9 @@ impl Daemon<'_> {
         plan.plan.frames = std::mem::take(&mut entry.frames);
         frames::without_rights(&mut plan.plan, sandbox);
         taking::carry_on(&plan.plan.nodes, &entry.carried);
+        if entry.before.is_there() {
+            taking::hold_back(&plan.plan.nodes);
+        }
         state.is_opening.store(false, Ordering::SeqCst);
         let left = descriptors::left_for_connections(plan.plan.reactors);
         plan.plan.connections = plan.plan.connections.within(left);
@@ -299,6 +302,7 @@ impl Daemon<'_> {
             plan.made.take_back();
             return served.map(|_| None);
         }
+        giving::of_stores(&target, |store| store.let_on());
         // They are held no longer than they are served.
         drop(plan.made);
         announce(&target, http.as_ref());

@@ -14,6 +14,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
+use conformance::Host;
+use conformance::Initiator;
+use conformance::LoginPlan;
+use conformance::Raw;
+use conformance::initiator::cdb10;
+
 use super::support::Daemon;
 use super::support::Files;
 use super::support::TARGET;
@@ -21,6 +27,10 @@ use super::support::good;
 use super::support::lunwire;
 use super::support::stdout;
 use super::support::that_takes_signals;
+
+const ASYNC_MESSAGE: u8 = 0x32;
+const WRITE_10: u8 = 0x2a;
+const BUSY: u8 = 0x08;
 
 /// A process that is to serve next.
 pub(crate) struct Next {
@@ -59,6 +69,26 @@ impl Next {
         }
         assert!(line.contains(word), "{word}: {line}");
     }
+}
+
+/// A session that does not log out when it is asked to.
+fn host_of(daemon: &Daemon) -> Host {
+    let raw = Raw::connect(daemon.portal().parse().unwrap()).unwrap();
+    let plan = LoginPlan { target: Some(TARGET.to_owned()), ..LoginPlan::new() };
+    let mut session = Initiator::login(raw, &plan);
+    session.settle(0);
+    Host::new(session, 0, 512)
+}
+
+/// Another process serves in the place of this one.
+#[track_caller]
+fn take_over(daemon: &mut Daemon, words: &[&str]) {
+    let mut next = that_takes_signals();
+    next.args(["serve", "--take-over", "--listen", "127.0.0.1:0", "--target", TARGET]);
+    next.args(["--control-socket", &daemon.socket, "--log", "error"]).args(words);
+    let next = next.stdout(Stdio::null()).spawn().unwrap();
+    let mut before = std::mem::replace(&mut daemon.child, next);
+    assert!(before.wait().unwrap().success());
 }
 
 #[track_caller]
@@ -214,6 +244,47 @@ fn who_only_asks_over_http_keeps_nobody_from_taking_over() {
         let refused = refused.unwrap();
         assert!(!refused.contains("an order is being"), "{refused}");
     });
+}
+
+/// Hosts go on until they have logged out, which takes its time.
+#[test]
+fn what_hosts_write_to_memory_when_disks_are_taken_is_not_acknowledged() {
+    for lun in ["memory:1M", "stripe:64K(memory:1M;memory:1M),delay=1ms"] {
+        let folder = tempfile::tempdir().unwrap();
+        let daemon = Daemon::start(folder.path(), &[lun], &[]);
+        let mut host = host_of(&daemon);
+        let mut next = Next::of(&daemon);
+        next.say(r#"{"word":"take"}"#);
+        assert_eq!(host.session.read().opcode(), ASYNC_MESSAGE);
+        let write = cdb10(WRITE_10, 3, 1);
+        assert_eq!(host.send(&write, &[7; 512]).code, BUSY, "{lun}: it goes to nobody");
+        host.session.leave();
+        next.hear(r#""word":"released""#);
+        drop(next);
+        expect_service(&daemon, Duration::from_secs(20));
+        let mut host = host_of(&daemon);
+        host.write(&write, &[7; 512]);
+    }
+}
+
+#[test]
+fn disks_in_memory_are_written_to_when_another_process_has_taken_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut daemon = Daemon::start(folder.path(), &["memory:1M"], &[]);
+    take_over(&mut daemon, &["--lun", "memory:1M"]);
+    host_of(&daemon).write(&cdb10(WRITE_10, 3, 1), &[7; 512]);
+}
+
+/// Another disk keeps what there is from being taken: none is held back then.
+#[test]
+fn disks_in_memory_are_written_to_again_where_nothing_is_taken() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M", "memory:1M"], &[]);
+    let mut next = Next::of(&daemon);
+    good(&["copy", &files.with("image", &[7; 1 << 20]), &daemon.urls[1]]);
+    next.say(r#"{"word":"take"}"#);
+    next.hear("it is in memory, and what hosts wrote to it would be lost");
+    host_of(&daemon).write(&cdb10(WRITE_10, 3, 1), &[7; 512]);
 }
 
 /// It stands still, and another one comes first: what it was offered are disks no more.

@@ -20,6 +20,7 @@ use control::admin::Offer;
 use control::admin::Reply;
 use control::admin::TAKE_OVER_PROTOCOL;
 use control::admin::Word;
+use store::Store;
 use target::Target;
 
 use super::gate::Closed;
@@ -37,6 +38,9 @@ use crate::ports;
 /// How long orders that are under way may go on when another process wants to serve, which waits
 /// for longer.
 const ORDERS_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long reactors may take to have done what they have begun.
+const HOLD_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long the next process may look at its configuration when it has the sockets.
 const TAKE_PATIENCE: Duration = Duration::from_secs(60);
@@ -161,10 +165,26 @@ fn expect_take(
     })
 }
 
-/// Whether what was offered can be taken now: orders and hosts go on in between.
+/// Whether what was offered can be taken now: orders and hosts go on in between. Hosts write until
+/// they have logged out, but to nothing any more that ends with this process.
 fn may_go(closed: &Closed, target: &Target) -> Result<()> {
     closed.is_final().map_err(anyhow::Error::msg)?;
-    keeps_all(target)
+    // What is refused anyway disturbs no host.
+    keeps_all(target)?;
+    of_stores(target, |store| store.hold_back());
+    let held = match target.figures(HOLD_PATIENCE).silent.is_empty() {
+        // Who has answered has nothing under way that had begun before.
+        true => keeps_all(target),
+        false => Err(anyhow!("reactors do not answer; try: lunwire status")),
+    };
+    held.inspect_err(|_| of_stores(target, |store| store.let_on()))
+}
+
+/// Does `what` to the stores of all disks.
+pub(crate) fn of_stores(target: &Target, what: impl Fn(&dyn Store)) {
+    for name in target.names() {
+        target.units(&name).into_iter().flatten().for_each(|(_, unit)| what(&**unit.store()));
+    }
 }
 
 /// Whether nothing of the disks would be lost by closing them.

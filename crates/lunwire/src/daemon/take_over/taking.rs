@@ -293,6 +293,11 @@ pub(crate) fn carry_on(nodes: &[Node], carried: &Carried) {
     }
 }
 
+/// What hosts write to memory would be lost if the process before served in the end.
+pub(crate) fn hold_back(nodes: &[Node]) {
+    nodes.iter().flat_map(|node| &node.luns).for_each(|(_, unit)| unit.store().hold_back());
+}
+
 /// One that this one may not signal lives, too.
 fn is_alive(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
