@@ -16,6 +16,9 @@ use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
 
+use conformance::Initiator;
+use conformance::LoginPlan;
+use conformance::Raw;
 use rustix::process::Pid;
 use rustix::process::Signal;
 use rustix::process::kill_process;
@@ -178,6 +181,34 @@ fn a_watchdog_hears_of_it_across_take_overs() {
     drop(asked);
     while !hear(&manager).starts_with("READY=1") {}
     hear_life(&manager, 1);
+    daemon.signal(Signal::TERM);
+    daemon.ends_well();
+}
+
+/// Hosts log out late, or not at all, and disks are flushed for long.
+#[test]
+fn a_watchdog_hears_of_it_while_disks_are_closed() {
+    let folder = folder(ONE);
+    let place = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&place).unwrap();
+    let place = place.display().to_string();
+    let mut daemon =
+        Daemon::start(folder.path(), &[("NOTIFY_SOCKET", &place), ("WATCHDOG_USEC", "300000")]);
+    let word = hear(&manager);
+    let port = word.strip_prefix("FDSTORE=1\nFDNAME=portal-127.0.0.1_").unwrap();
+    let portal = format!("127.0.0.1:{port}").parse().unwrap();
+    while !hear(&manager).starts_with("READY=1") {}
+    let target = Some("iqn.2026-01.test.lunwire:a".to_owned());
+    let plan = LoginPlan { target, ..LoginPlan::new() };
+    let _stays = Initiator::login(Raw::connect(portal).unwrap(), &plan);
+    let mut asked = UnixStream::connect(folder.path().join("control")).unwrap();
+    let ask = "{\"request\":\"take-over\",\"protocol\":1,\"version\":\"0\"}\n";
+    asked.write_all(ask.as_bytes()).unwrap();
+    assert!(asked.read(&mut [0; 4096]).unwrap() > 100, "an offer");
+    asked.write_all(b"{\"word\":\"take\"}\n").unwrap();
+    hear_life(&manager, 4);
+    drop(asked);
+    while !hear(&manager).starts_with("READY=1") {}
     daemon.signal(Signal::TERM);
     daemon.ends_well();
 }

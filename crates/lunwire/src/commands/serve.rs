@@ -371,6 +371,8 @@ impl Daemon<'_> {
         let Service { target, configuration, http, admin, attendants, capture, state_folder } =
             service;
         let begun = Instant::now();
+        // Without a thread for it the watchdog may be impatient, here and below.
+        let closing = manager::closing(manager::Closing::Handing).ok();
         http.iter().for_each(Http::stops);
         admin.hand_over();
         drop((http, attendants));
@@ -386,10 +388,10 @@ impl Daemon<'_> {
         }
         drop((target, state_folder));
         finish_capture(capture);
+        drop(closing);
         let seconds = output::rounded(begun.elapsed().as_secs_f64());
         tracing::info!(pid, seconds, "all is closed");
         carried.events = Some(self.events.all());
-        // Without a thread for it the watchdog may be impatient.
         let patience = manager::patience().ok().flatten();
         let mut doors = Doors::of(&handing.sockets, &self.access, pid);
         let is_stopped = || {
@@ -431,6 +433,8 @@ impl Service {
         manager::stopping();
         self.http.iter().for_each(Http::stops);
         let begun = Instant::now();
+        // Without a thread for it the manager may be impatient.
+        let _closing = manager::closing(manager::Closing::Stop).ok();
         drop((self.attendants, self.admin));
         let result = self.target.stop(GRACE);
         let left = closed_elsewhere();

@@ -17,6 +17,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::Result;
 use rustix::net::SendAncillaryBuffer;
@@ -29,6 +30,12 @@ use super::periodic::Periodic;
 
 /// So often within the time of the watchdog it hears that all is well.
 const WORDS_IN_TIME: u32 = 3;
+
+/// So often the log tells that disks are still being closed.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// Then a service manager may do what it thinks best: a disk that hangs does so for ever.
+const CLOSING_MAX: Duration = Duration::from_secs(300);
 
 /// A manager that has no room for a word for so long does not hear it.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -122,6 +129,48 @@ pub(crate) fn watchdog(target: Arc<Target>, handed: Option<Duration>) -> Result<
 pub(crate) fn patience() -> Result<Option<Periodic>> {
     let Some(within) = watchdog_time() else { return Ok(None) };
     Periodic::start("watchdog", within / WORDS_IN_TIME, || tell("WATCHDOG=1")).map(Some)
+}
+
+/// Why disks are closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// Another process is to serve them.
+    Handing,
+    /// The process ends.
+    Stop,
+}
+
+/// Tells the log, and whoever would end this process meanwhile, that disks are still being closed:
+/// to flush what hosts have written may take long, though not for ever.
+pub(crate) fn closing(why: Closing) -> Result<Periodic> {
+    let begun = Instant::now();
+    let period = watchdog_time().map_or(TELL_EVERY, |within| within / WORDS_IN_TIME);
+    let mut told = Duration::ZERO;
+    Periodic::start("closing", period.min(TELL_EVERY), move || {
+        let since = begun.elapsed();
+        let is_to_be_told = since >= told + TELL_EVERY;
+        if is_to_be_told {
+            told = since;
+            let seconds = since.as_secs();
+            match since < CLOSING_MAX {
+                true => tracing::warn!(seconds, "disks are still being flushed and closed"),
+                false => tracing::error!(
+                    seconds,
+                    "disks are not closed: the service manager may end this process"
+                ),
+            }
+        }
+        if since >= CLOSING_MAX {
+            return;
+        }
+        if watchdog_time().is_some() {
+            tell("WATCHDOG=1");
+        }
+        // A stop has a time of its own.
+        if why == Closing::Stop && is_to_be_told {
+            tell(&format!("EXTEND_TIMEOUT_USEC={}", (TELL_EVERY * WORDS_IN_TIME).as_micros()));
+        }
+    })
 }
 
 /// The time of the watchdog, where it is for this process.
