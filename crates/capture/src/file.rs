@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The file, and the thread that writes it.
 
+mod kept;
+
 use std::fmt;
 use std::fs::File;
 use std::fs::OpenOptions;
@@ -28,6 +30,8 @@ use std::time::Instant;
 
 use wire::pcap;
 use wire::pcap::Segment;
+
+use self::kept::Kept;
 
 /// How large a file gets where nobody says otherwise: one that is forgotten fills no disk.
 pub const LIMIT_DEFAULT: u64 = 1 << 30;
@@ -163,11 +167,37 @@ impl Capture {
         limit: u64,
         tell: impl FnOnce(&End) + Send + 'static,
     ) -> Result<Self, OpenError> {
-        let failed = |source| OpenError::File { path: path.display().to_string(), source };
         let file = open(path)?.emptied()?;
+        Self::begin(path, file, Kept::default(), limit, tell)
+    }
+
+    /// The same behind what a capture of ours has that is there, which counts: whoever goes on
+    /// where another one has stopped takes nothing of it away.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn go_on(
+        path: &Path,
+        limit: u64,
+        tell: impl FnOnce(&End) + Send + 'static,
+    ) -> Result<Self, OpenError> {
+        let (file, kept) = open(path)?.shortened()?;
+        Self::begin(path, file, kept, limit, tell)
+    }
+
+    fn begin(
+        path: &Path,
+        file: File,
+        kept: Kept,
+        limit: u64,
+        tell: impl FnOnce(&End) + Send + 'static,
+    ) -> Result<Self, OpenError> {
+        let failed = |source| OpenError::File { path: path.display().to_string(), source };
         let begin = pcap::file_header();
-        let figures = Figures { bytes: begin.len() as u64, ..Figures::default() };
-        let queue = Queue { waiting: begin.to_vec(), figures, ..Queue::default() };
+        let waiting = if kept.bytes > 0 { Vec::new() } else { begin.to_vec() };
+        let (bytes, segments) = (kept.bytes + waiting.len() as u64, kept.segments);
+        let figures = Figures { bytes, segments, ..Figures::default() };
+        let queue = Queue { waiting, figures, ..Queue::default() };
         let capture = Self(Arc::new(Inner {
             path: path.to_owned(),
             limit,
@@ -179,7 +209,7 @@ impl Capture {
         let inner = Arc::clone(&capture.0);
         thread::Builder::new()
             .name("capture".into())
-            .spawn(move || inner.write(file, tell))
+            .spawn(move || inner.write(file, kept, tell))
             .map_err(failed)?;
         Ok(capture)
     }
@@ -245,9 +275,9 @@ impl Inner {
     }
 
     /// The thread: writes what waits until it is told to end, or cannot go on.
-    fn write(&self, mut file: impl Sink, tell: impl FnOnce(&End)) {
+    fn write(&self, mut file: impl Sink, kept: Kept, tell: impl FnOnce(&End)) {
         let mut batch = Vec::new();
-        let (mut written, mut segments) = (0, 0);
+        let Kept { bytes: mut written, mut segments } = kept;
         let mut queue = self.lock();
         let end = loop {
             if queue.waiting.is_empty() {
@@ -391,17 +421,32 @@ impl Opened {
     /// # Errors
     /// If the system does not let us.
     pub fn emptied(self) -> Result<File, OpenError> {
+        Ok(self.cut(|_| Ok(Kept::default()))?.0)
+    }
+
+    /// For its owner alone, and at its end, behind what is whole of it.
+    fn shortened(self) -> Result<(File, Kept), OpenError> {
+        self.cut(kept::of)
+    }
+
+    /// For its owner alone, and behind what stays of it.
+    fn cut(
+        self,
+        what_stays: impl FnOnce(&mut File) -> io::Result<Kept>,
+    ) -> Result<(File, Kept), OpenError> {
         let Self { mut file, path, mut fresh } = self;
         fresh.0 = None;
-        let empty = |file: &mut File| {
+        let cut = |file: &mut File| {
             if file.metadata()?.mode() & OTHERS != 0 {
                 file.set_permissions(Permissions::from_mode(0o600))?;
             }
-            file.set_len(0)?;
-            io::Seek::rewind(file)
+            let kept = what_stays(file)?;
+            file.set_len(kept.bytes)?;
+            io::Seek::seek(file, io::SeekFrom::Start(kept.bytes))?;
+            Ok(kept)
         };
-        match empty(&mut file) {
-            Ok(()) => Ok(file),
+        match cut(&mut file) {
+            Ok(kept) => Ok((file, kept)),
             Err(source) => Err(OpenError::File { path, source }),
         }
     }

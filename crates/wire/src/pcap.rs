@@ -59,13 +59,19 @@ pub fn is_capture(begins: &[u8]) -> bool {
     known.contains(&u32::from_le_bytes(*magic)) || known.contains(&u32::from_be_bytes(*magic))
 }
 
+/// Bytes of its packet behind the header of a record, as this machine writes it.
+#[must_use]
+pub const fn kept_len(header: &[u8; RECORD_HEADER_LEN]) -> u32 {
+    let [_, _, _, _, _, _, _, _, a, b, c, d, ..] = *header;
+    u32::from_le_bytes([a, b, c, d])
+}
+
 /// Whole records at the beginning of `records`: how many, and the bytes of all of them.
 #[must_use]
 pub fn whole_records(records: &[u8]) -> (u64, usize) {
     let (mut count, mut rest) = (0, records);
     while let Some((header, behind)) = rest.split_first_chunk::<RECORD_HEADER_LEN>() {
-        let [_, _, _, _, _, _, _, _, a, b, c, d, ..] = *header;
-        let kept = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+        let kept = usize::try_from(kept_len(header)).unwrap_or(usize::MAX);
         let Some(behind) = behind.get(kept..) else { break };
         (count, rest) = (count + 1, behind);
     }

@@ -114,6 +114,42 @@ fn no_segment_is_left_with_a_few_bytes() {
     }
 }
 
+/// A process that takes the place of another one has not seen what led to that.
+#[test]
+fn what_is_there_stays_where_a_capture_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one.pcap");
+    let session = |capture: Capture| {
+        // None: it is full.
+        if let Some(mut tap) = Tap::open(&capture, Side::Target, ends(), NOW) {
+            tap.received(NOW, b"login");
+        }
+        capture.finish(PATIENCE)
+    };
+    let go_on = |limit| Capture::go_on(&path, limit, |_| {}).unwrap();
+    let first = session(go_on(LIMIT_DEFAULT));
+    let before = fs::read(&path).unwrap();
+    assert_eq!(first.bytes, before.len() as u64, "a new one begins as any other");
+    // Who wrote it was killed within a record.
+    let half = [before.as_slice(), &before[pcap::FILE_HEADER_LEN..][..40]].concat();
+    fs::write(&path, &half).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    let second = session(go_on(LIMIT_DEFAULT));
+    let after = fs::read(&path).unwrap();
+    assert_eq!(after, [before.as_slice(), &before[pcap::FILE_HEADER_LEN..]].concat());
+    assert_eq!((second.bytes, second.segments), (after.len() as u64, first.segments * 2));
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    // What is there counts.
+    let third = session(go_on(second.bytes));
+    assert_eq!((third.bytes, third.end), (second.bytes, Some(End::Limit)));
+    assert_eq!(fs::read(&path).unwrap(), after);
+    // Of another order of bytes, such as of another machine: it is replaced.
+    let foreign = [&[0xa1, 0xb2, 0x3c, 0x4d][..], &[0; 100]].concat();
+    fs::write(&path, foreign).unwrap();
+    session(go_on(LIMIT_DEFAULT));
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
 #[test]
 fn whoever_connects_speaks_first_and_a_reset_is_the_end() {
     let folder = tempfile::tempdir().unwrap();
@@ -173,7 +209,7 @@ fn who_ends_a_capture_whose_file_is_gone_does_not_wait() {
     let capture = detached(u64::MAX);
     let inner = Arc::clone(&capture.0);
     let thread = thread::spawn(move || {
-        inner.write(Gone(Cell::new(false)), |end| assert_eq!(end, &End::Removed))
+        inner.write(Gone(Cell::new(false)), Kept::default(), |end| assert_eq!(end, &End::Removed))
     });
     let mut queue = capture.0.lock();
     while queue.is_busy || !queue.waiting.is_empty() {
@@ -265,7 +301,9 @@ fn a_disk_that_is_full_ends_the_capture_and_leaves_whole_records() {
     let mut tap = Tap::open(&capture, Side::Initiator, ends(), NOW).unwrap();
     let (inner, file) = (Arc::clone(&capture.0), Small(Arc::clone(&taken), 1000));
     let (tell, told) = mpsc::channel();
-    let thread = thread::spawn(move || inner.write(file, |end| tell.send(end.clone()).unwrap()));
+    let thread = thread::spawn(move || {
+        inner.write(file, Kept::default(), |end| tell.send(end.clone()).unwrap())
+    });
     while capture.is_open() {
         tap.received(NOW, &[1; 100]);
         thread::sleep(Duration::from_millis(1));
@@ -317,7 +355,7 @@ fn what_fits_of_a_batch_stays() {
     // And the thread leaves as much, and says so.
     let taken = Arc::new(Mutex::new(Vec::new()));
     let file = Small(Arc::clone(&taken), 1000);
-    Arc::clone(&capture.0).write(file, |_| ());
+    Arc::clone(&capture.0).write(file, Kept::default(), |_| ());
     let figures = capture.finish(Duration::ZERO);
     let last = ends.iter().rposition(|end| *end <= 1000).unwrap();
     assert!(last > 3);
@@ -422,7 +460,7 @@ fn what_was_not_written_is_not_counted() {
     let mut tap = Tap::open(&capture, Side::Initiator, ends(), NOW).unwrap();
     tap.received(NOW, &[1; 1000]);
     let (inner, file) = (Arc::clone(&capture.0), Small(Arc::clone(&taken), 300));
-    inner.write(file, |_| ());
+    inner.write(file, Kept::default(), |_| ());
     let figures = capture.figures();
     let file = taken.lock().unwrap().clone();
     let segments = packets(&file).len() as u64;

@@ -200,7 +200,13 @@ impl Daemon<'_> {
             return Ok(None);
         }
         // An old one is replaced when it is no disk, and nothing is wrong with those there are.
-        let capture = match draft.capture.as_ref().map(captured).transpose() {
+        // What another one has captured stays.
+        let there = match is_again || entry.before.is_there() {
+            true => Captured::Before,
+            false => Captured::Replaced,
+        };
+        let capture = draft.capture.as_ref().map(|capture| captured(capture, there));
+        let capture = match capture.transpose() {
             Ok(capture) => capture,
             Err(error) if is_again => {
                 tracing::error!("nothing is captured any more: {}", output::chain(&error));
@@ -480,13 +486,24 @@ fn http_at(
     Ok((http, socket))
 }
 
+/// What becomes of the capture that is there.
+#[derive(Clone, Copy, Debug)]
+enum Captured {
+    /// It goes on.
+    Before,
+    Replaced,
+}
+
 /// The capture of all connections.
-fn captured((path, limit): &(PathBuf, u64)) -> Result<Capture> {
+fn captured((path, limit): &(PathBuf, u64), there: Captured) -> Result<Capture> {
     let file = path.clone();
     let tell = move |end: &capture::End| {
         tracing::warn!(file = %file.display(), reason = %end, "nothing more is captured");
     };
-    Ok(Capture::create(path, *limit, tell)?)
+    Ok(match there {
+        Captured::Before => Capture::go_on(path, *limit, tell)?,
+        Captured::Replaced => Capture::create(path, *limit, tell)?,
+    })
 }
 
 /// Who wanted the fastest engine hears why there is a slower one.

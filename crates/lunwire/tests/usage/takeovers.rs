@@ -287,6 +287,35 @@ fn disks_in_memory_are_written_to_again_where_nothing_is_taken() {
     host_of(&daemon).write(&cdb10(WRITE_10, 3, 1), &[7; 512]);
 }
 
+/// What was captured is what led to it, perhaps.
+#[test]
+fn a_capture_goes_on_where_another_process_has_not_taken_over() {
+    let files = Files::new();
+    let capture = files.path("capture.pcap");
+    let disk = format!("file:{},size=1M", files.path("disk"));
+    let mut daemon = Daemon::start(files.folder.path(), &[&disk], &["--capture", &capture]);
+    expect_service(&daemon, Duration::from_secs(20));
+    let next = Next::of(&daemon).take();
+    let before = std::fs::read(&capture).unwrap();
+    assert!(before.len() > 1000, "a session is in it");
+    drop(next);
+    expect_service(&daemon, Duration::from_secs(20));
+    good(&["status", "--control-socket", &daemon.socket]);
+    let begun = Instant::now();
+    let after = loop {
+        let now = std::fs::read(&capture).unwrap();
+        if now.len() > before.len() || begun.elapsed() > Duration::from_secs(5) {
+            break now;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(after.starts_with(&before), "{} bytes, {} before", after.len(), before.len());
+    assert!(after.len() > before.len(), "it goes on");
+    take_over(&mut daemon, &["--lun", &disk, "--capture", &capture]);
+    let now = std::fs::read(&capture).unwrap();
+    assert!(now.starts_with(&after), "{} bytes, {} before", now.len(), after.len());
+}
+
 /// It stands still, and another one comes first: what it was offered are disks no more.
 #[test]
 fn who_stands_still_before_it_takes_keeps_no_disks_from_another_one() {
