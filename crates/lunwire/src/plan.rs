@@ -237,6 +237,14 @@ impl Draft {
         self.source.as_ref().map(Source::text)
     }
 
+    /// The files beside the configuration that were read with it: secrets, tokens, certificates.
+    pub(crate) fn files_read(&self) -> Vec<PathBuf> {
+        let mut files = self.accounts.files().to_vec();
+        files.extend(self.http_tls.files().map(Path::to_path_buf));
+        files.extend(self.http_tokens.clone());
+        files
+    }
+
     /// The configuration file, if any, with the options on top.
     pub(crate) fn from_options(options: &ServeOptions) -> Result<Self> {
         let mut draft = Self::new();

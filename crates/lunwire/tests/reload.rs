@@ -9,6 +9,8 @@ mod support;
 
 use std::io::BufRead;
 use std::io::BufReader;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
@@ -407,6 +409,48 @@ fn secrets_are_read_again_and_end_their_sessions() {
     support::good(&[&["read", &url, "-"], &as_host[..]].concat());
     let _ = bench.kill();
     let _ = bench.wait();
+}
+
+/// Who writes it takes his time, and has written enough for a secret already.
+#[test]
+fn a_secret_that_is_half_written_is_waited_for() {
+    let with = "chap-user = \"host\"\nchap-secret-file = \"secret\"";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("secret");
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let write = |text: &str| options.open(&path).unwrap().write_all(text.as_bytes()).unwrap();
+    write("first secret of all");
+    let daemon = Daemon::start_in(folder, &config(&[target("a", with)]));
+    let url = daemon.url("a", 0);
+    let secret = "another one, which is written letter by letter";
+    let (begin, rest) = secret.split_at(12);
+    let mut file = options.open(&path).unwrap();
+    file.write_all(begin.as_bytes()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for letter in rest.as_bytes() {
+                std::thread::sleep(Duration::from_millis(20));
+                file.write_all(&[*letter]).unwrap();
+            }
+        });
+        daemon.good(&["reload"]);
+    });
+    let account = ["--chap-user", "host", "--chap-secret-file", path.to_str().unwrap()];
+    support::good(&[&["read", &url, "-"], &account[..]].concat());
+    // It never stands still.
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                file.write_all(b"x").unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let (status, _, said) = daemon.run(&["reload"]);
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(status == 1 && said.contains("secret changes while it is read"), "{said}");
+    });
 }
 
 #[test]

@@ -2,12 +2,11 @@
 //! The configuration that is served, and how another one takes its place while sessions go on: all
 //! of it or nothing.
 
+mod files;
 mod watching;
 
 use std::collections::BTreeMap;
-use std::fs::Metadata;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -17,7 +16,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
-use anyhow::anyhow;
 use anyhow::bail;
 use control::admin::AddedLun;
 use control::admin::EndedSession;
@@ -34,6 +32,8 @@ use target::Portal;
 use target::Stores;
 use target::Target;
 
+use self::files::changed;
+use self::files::seen;
 pub(crate) use self::watching::expect_file;
 pub(crate) use self::watching::watch;
 use super::admin::has_data_in_memory;
@@ -54,7 +54,7 @@ use crate::plan::UnitMaker;
 /// How long initiators get to log out whose sessions end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A file that does not change for so long is whole.
+/// Files that do not change for so long are whole.
 const STEADY: Duration = Duration::from_millis(100);
 
 /// Between two looks at one that is watched.
@@ -255,17 +255,23 @@ impl Configuration {
         };
         let shown = path.display();
         let mut looks = 0..LOOKS_MAX;
+        let mut named = self.now().draft.files_read();
+        let mut before = seen(path, &named)?;
         let draft = loop {
-            let before = facts(path)?;
             std::thread::sleep(STEADY);
             let draft =
                 Draft::from_options(&self.options).map_err(|error| self.sandbox.hint(error));
-            if is_same(&before, &facts(path)?) {
-                break draft?;
+            if let Ok(draft) = &draft {
+                named = draft.files_read();
             }
+            let now = seen(path, &named)?;
+            let other = changed(&before, &now);
+            let Some(other) = other else { break draft? };
             looks.next().with_context(|| {
-                format!("{shown} changes while it is read; try: again when it is written")
+                let other = other.display();
+                format!("{other} changes while it is read; try: again when it is written")
             })?;
+            before = now;
         };
         if draft.default_disk && !was_default {
             bail!("{shown} names no target, and all would go; try: lunwire check {shown}");
@@ -436,24 +442,6 @@ impl Now {
         let new = difference.listen.iter().map(|portal| portal.address);
         stay.chain(new.filter(|address| !is_known(address))).zip(real.iter().copied()).collect()
     }
-}
-
-/// # Errors
-/// It cannot be looked at, or is nothing that can be read twice.
-fn facts(path: &Path) -> Result<Metadata> {
-    let shown = path.display();
-    let facts = std::fs::metadata(path).with_context(|| format!("cannot read {shown}"))?;
-    match facts.is_file() {
-        true => Ok(facts),
-        false => Err(anyhow!("{shown} is no file, and cannot be read again; try: a file")),
-    }
-}
-
-fn is_same(one: &Metadata, other: &Metadata) -> bool {
-    let of = |facts: &Metadata| {
-        (facts.dev(), facts.ino(), facts.len(), facts.mtime(), facts.mtime_nsec())
-    };
-    of(one) == of(other)
 }
 
 fn ended(session: OutdatedSession) -> EndedSession {

@@ -9,8 +9,9 @@ use anyhow::Result;
 
 use super::Configuration;
 use super::LOOK;
-use super::facts;
-use super::is_same;
+use super::files::are_same;
+use super::files::facts;
+use super::files::is_same;
 use crate::daemon::periodic::Periodic;
 use crate::output;
 
@@ -94,10 +95,6 @@ impl Certificate {
 
     fn are_same(one: &[Option<Metadata>], other: &[Option<Metadata>]) -> bool {
         let mut pairs = one.iter().zip(other);
-        one.len() == other.len()
-            && pairs.all(|pair| match pair {
-                (Some(one), Some(other)) => is_same(one, other),
-                (one, other) => one.is_none() && other.is_none(),
-            })
+        one.len() == other.len() && pairs.all(|(one, other)| are_same(one.as_ref(), other.as_ref()))
     }
 }
