@@ -25,6 +25,9 @@ const END_MOST: Duration = Duration::from_secs(15);
 /// Who does not answer within this is not there.
 const CONNECT_MOST: Duration = Duration::from_secs(1);
 
+/// Where ganesha looks for the file system of what it exports.
+const MOUNTS: &str = "/etc/mtab";
+
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -41,11 +44,22 @@ impl Programs {
     /// What they need, where they cannot run.
     pub(crate) fn find() -> Result<Self, String> {
         let server = installed("ganesha.nfsd", "nfs-ganesha")?;
-        match is_root() {
+        if !is_root() {
+            return Err("nfs-ganesha needs root: it opens files by their handles".to_owned());
+        }
+        match has_mounts(Path::new(MOUNTS)) {
             true => Ok(Self { server }),
-            false => Err("nfs-ganesha needs root: it opens files by their handles".to_owned()),
+            false => Err(format!(
+                "nfs-ganesha needs {MOUNTS}, where it reads what is mounted, and which is missing \
+                 or empty here (ln -sf ../proc/self/mounts {MOUNTS})"
+            )),
         }
     }
+}
+
+/// Without it ganesha runs, and exports nothing. Small systems have none.
+fn has_mounts(file: &Path) -> bool {
+    fs::read_to_string(file).is_ok_and(|mounts| !mounts.trim().is_empty())
 }
 
 fn is_root() -> bool {
@@ -124,14 +138,19 @@ impl Server {
         programs::end(&mut self.process, "ganesha.nfsd", END_MOST)
     }
 
-    /// The last that it complained of.
+    /// What it complained of first: what follows is of that, as a rule.
     fn log(&self) -> String {
         let read = |name| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
-        let text = read("log") + &read("said");
-        let is_bad = |line: &&str| [":CRIT", ":FATAL", ":MAJ"].iter().any(|bad| line.contains(bad));
-        let lines: Vec<&str> = text.lines().filter(is_bad).rev().take(2).collect();
-        lines.into_iter().rev().collect::<Vec<_>>().join("; ")
+        complaints(&(read("log") + &read("said")))
     }
+}
+
+/// The first complaints of a log, without time and process.
+fn complaints(log: &str) -> String {
+    let is_bad = |line: &&str| [":CRIT", ":FATAL", ":MAJ"].iter().any(|bad| line.contains(bad));
+    let text = |line: &'_ str| line.split_once("] ").map_or(line, |(_, text)| text).to_owned();
+    let lines: Vec<String> = log.lines().filter(is_bad).take(2).map(text).collect();
+    lines.join("; ")
 }
 
 impl Drop for Server {
@@ -166,6 +185,30 @@ fn orders_of(exported: &Path, folder: &Path, at: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_a_table_of_mounts_it_is_not_begun() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("mtab");
+        assert!(!has_mounts(&file));
+        fs::write(&file, "\n").expect("an empty table");
+        assert!(!has_mounts(&file));
+        fs::write(&file, "proc /proc proc rw 0 0\n").expect("a table");
+        assert!(has_mounts(&file));
+    }
+
+    #[test]
+    fn the_first_complaint_is_told() {
+        let log = "28/11/2026 18:08:31 : epoch 6b0b189f : vm : nfs-ganesha-1[main] main :MAIN \
+                   :EVENT :starting\n\
+                   28/11/2026 18:08:31 : epoch 6b0b189f : vm : nfs-ganesha-1[main] a :FSAL :CRIT \
+                   :Error 2 in setmntent\n\
+                   28/11/2026 18:08:31 : epoch 6b0b189f : vm : nfs-ganesha-1[main] b :FSAL :CRIT \
+                   :of that\n\
+                   28/11/2026 18:08:31 : epoch 6b0b189f : vm : nfs-ganesha-1[main] c :CONFIG :CRIT \
+                   :of that, too\n";
+        assert_eq!(complaints(log), "a :FSAL :CRIT :Error 2 in setmntent; b :FSAL :CRIT :of that");
+    }
 
     #[test]
     fn a_server_takes_what_a_load_asks_for_or_says_what_it_needs() {
