@@ -114,15 +114,20 @@ impl<P: Port> Pump<P> {
     /// The transport of a connection is gone; it may be gone itself by now.
     pub(super) fn disconnected(&mut self, key: Key, error: Option<i32>) {
         let Some(mut view) = self.connection(key) else { return };
-        match view.connection.phase {
+        let session = match view.connection.phase {
             Phase::Session { session, .. } => {
                 view.disconnect(error);
                 self.settle(session);
+                Some(session)
             }
-            Phase::Login(_) => view.abandon_login(),
-            Phase::Moving(_) | Phase::Closing => {}
-        }
+            Phase::Login(_) => {
+                view.abandon_login();
+                None
+            }
+            Phase::Moving(_) | Phase::Closing => None,
+        };
         self.remove_connection(key);
+        self.owes_it_no_more(session);
     }
 
     pub(super) fn remove_connection(&mut self, key: Key) {
@@ -144,7 +149,8 @@ impl<P: Port> Pump<P> {
             return never("it has just been looked at");
         };
         view.connection.ended = true;
-        if let Some(session) = view.finish() {
+        let session = view.finish();
+        if let Some(session) = session {
             self.settle(session);
         }
         if let Some(view) = self.connection(key) {
@@ -153,6 +159,14 @@ impl<P: Port> Pump<P> {
             if view.connection.line.is_over() {
                 self.remove_connection(key);
             }
+        }
+        self.owes_it_no_more(session);
+    }
+
+    /// What a connection that has gone had to send holds up no read on the others of its session.
+    fn owes_it_no_more(&mut self, session: Option<Key>) {
+        if let Some(mut view) = session.and_then(|key| self.session(key)) {
+            view.paid();
         }
     }
 

@@ -13,10 +13,10 @@ use engine::Port;
 use iscsi::datamover::TaskId;
 use scsi::Step;
 
+use super::Phase;
 use super::awaiting_memory::Want;
 use super::services::task_of;
 use super::view::SessionView;
-use crate::table::Key;
 
 /// What all reactors lend, bytes, each its part: half of the new pages that a disk in memory may
 /// need. More is copied, as data of a file is; for what finds no memory there is another time.
@@ -111,10 +111,14 @@ impl<P: Port> SessionView<'_, P> {
     pub(super) fn read_or_wait(&mut self, id: TaskId, op: store::Op) -> Option<store::Op> {
         let store::Op::Read { length, .. } = &op else { return Some(op) };
         let length = usize::try_from(*length).unwrap_or(usize::MAX);
-        let sum = self.session.owed.saturating_add(length);
-        let sends = task_of(&mut self.session.tasks, id)?.sends;
-        let has_room = sum <= self.context.owed.max(self.context.shared.mailboxes.len());
-        if !sends || (has_room && !self.is_behind_others()) {
+        let owed = self.session.owed;
+        let max = self.context.owed.max(self.context.shared.mailboxes.len());
+        let has_room = owed < OWED_MIN || owed.saturating_add(length) <= max;
+        let is_behind_others = self.is_behind_others();
+        let task = task_of(&mut self.session.tasks, id)?;
+        // Who has begun holds blocks and memory, for which others wait, too.
+        let is_first = task.is_reading || task.overtakes;
+        if !task.sends || (has_room && (is_first || !is_behind_others)) {
             return Some(op);
         }
         self.await_memory(id, Want::Line { op: Box::new(op) }, 0);
@@ -129,11 +133,14 @@ impl<P: Port> SessionView<'_, P> {
             && waiting.any(|waiter| matches!(waiter.want, Want::Line { .. }))
     }
 
-    /// A list has left on a connection of the session.
+    /// A list has left on a connection of the session, or the connection has.
     pub(super) fn paid(&mut self) {
         let (session, context) = (&mut *self.session, &mut *self.context);
-        let backlog = |key: &Key| Some(self.connections.get(*key)?.mover.backlog());
-        let owed = session.connections.iter().filter_map(backlog).sum();
+        let connections = session.connections.iter().filter_map(|key| self.connections.get(*key));
+        let owed = connections
+            .filter(|one| matches!(one.phase, Phase::Session { .. }))
+            .map(|one| one.mover.backlog())
+            .sum();
         context.owed.replace(std::mem::replace(&mut session.owed, owed), owed);
         if !session.awaiting_memory.is_empty() {
             session.paid = context.port.now();

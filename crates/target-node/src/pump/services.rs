@@ -63,6 +63,8 @@ pub(super) struct Task {
     pub(super) expected_out: u32,
     /// It reads for its initiator.
     pub(super) sends: bool,
+    /// And has begun to.
+    pub(super) is_reading: bool,
     /// The number that it is for, if it was sent before its initiator knew that another unit has
     /// it.
     pub(super) unaware: Option<u16>,
@@ -144,6 +146,7 @@ impl<P: Port> SessionView<'_, P> {
             staged: command.immediate,
             expected_out: command.expected_out,
             sends: command.expected_in > 0,
+            is_reading: false,
             unaware,
             wanted: 0,
             timed: Timed::since(self.context.watch.laps.stamp(), &command.cdb),
@@ -191,6 +194,7 @@ impl<P: Port> SessionView<'_, P> {
             let Some(store) = task.scsi.store() else {
                 return never("only a command for a unit asks a store");
             };
+            task.is_reading |= matches!(op, store::Op::Read { .. });
             match store.submit(&op) {
                 Submitted::Done(outcome) => {
                     self.context.watch.stored(&op);
