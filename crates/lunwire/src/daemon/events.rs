@@ -82,6 +82,7 @@ struct Shared {
     /// Those that were handed to the thread.
     told: AtomicU64,
     left_out: AtomicU64,
+    moderation: Moderation,
 }
 
 /// What is kept, of each kind.
@@ -125,10 +126,9 @@ impl Events {
     {
         let events = Self::new();
         let (told, queue) = mpsc::sync_channel(QUEUE_LEN);
-        let (keeper, moderation) = (events.clone(), Moderation::default());
-        let windows = moderation.clone();
+        let (keeper, moderation) = (events.clone(), events.0.moderation.clone());
         let keep = move || loop {
-            let next = if windows.is_quiet() {
+            let next = if keeper.0.moderation.is_quiet() {
                 // An idle daemon sleeps.
                 queue.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
@@ -140,8 +140,7 @@ impl Events {
                 kept.keep(entry);
                 kept.taken += 1;
             }
-            let left_out = windows.take_left_out().iter().map(|left| left.lines).sum();
-            keeper.0.left_out.fetch_add(left_out, Ordering::Relaxed);
+            keeper.count_left_out();
             if is_last {
                 return;
             }
@@ -157,7 +156,13 @@ impl Events {
 
     fn new() -> Self {
         let (since_ms, told, left_out) = (now_ms().into(), 0.into(), 0.into());
-        Self(Arc::new(Shared { since_ms, kept: Mutex::default(), told, left_out }))
+        let (kept, moderation) = (Mutex::default(), Moderation::default());
+        Self(Arc::new(Shared { since_ms, kept, told, left_out, moderation }))
+    }
+
+    fn count_left_out(&self) {
+        let left_out = self.0.moderation.take_left_out().iter().map(|left| left.lines).sum();
+        self.0.left_out.fetch_add(left_out, Ordering::Relaxed);
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -200,6 +205,7 @@ impl Events {
     }
 
     fn told(&self, after: u64, most: usize) -> admin::Events {
+        self.count_left_out();
         let left_out = self.0.left_out.load(Ordering::Relaxed);
         let kept = self.kept();
         let all = kept.kinds.values().flatten().map(|entry| &entry.event);
@@ -410,6 +416,24 @@ mod tests {
                 assert_eq!(events.all().last, number);
             }
         });
+    }
+
+    #[test]
+    fn what_was_left_out_just_now_is_among_all() {
+        let (events, layer) = Events::start().expect("a thread");
+        let subscriber = tracing_subscriber::registry().with(layer);
+        let abort = || {
+            tracing::warn!(name: target::Event::Abort.name(), peer = "192.0.2.1:1", "abort");
+        };
+        tracing::subscriber::with_default(subscriber, || {
+            abort();
+            assert_eq!(events.all().events.len(), 1);
+            // The thread has looked, and waits.
+            std::thread::sleep(Duration::from_millis(100));
+            (1..100).for_each(|_| abort());
+        });
+        let all = events.all();
+        assert_eq!(all.events.len() as u64 + all.left_out, 100);
     }
 
     #[test]
