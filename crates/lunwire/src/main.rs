@@ -156,7 +156,10 @@ fn carry_out() -> u8 {
         Ok(()) => 0,
         Err(error) => {
             let status = if error.is::<args::Usage>() { 2 } else { 1 };
-            let text = output::error(&error);
+            let text = match has_result {
+                true => output::error(&error),
+                false => output::last_error(&error),
+            };
             output::failure(&text, status);
             status
         }

@@ -10,6 +10,9 @@ use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::Result;
 use anyhow::bail;
@@ -19,6 +22,9 @@ use serde_json::json;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::fmt::time::SystemTime;
+
+/// The end of a daemon waits so long for who reads why.
+const LAST_ERROR_MAX: Duration = Duration::from_millis(500);
 
 /// Shorter ones are no secrets of CHAP, and would blot out words that have nothing to do with them.
 const SECRET_LEN_MIN: usize = 6;
@@ -184,6 +190,22 @@ fn takes_colors(refused: Option<&OsStr>, terminal: bool) -> bool {
 pub(crate) fn error(error: &anyhow::Error) -> String {
     let text = masked(&chain(error));
     say(&text);
+    text
+}
+
+/// As [`error`], of a daemon: one who does not read what it says is no reason to stay.
+pub(crate) fn last_error(error: &anyhow::Error) -> String {
+    let text = masked(&chain(error));
+    let (said, heard) = mpsc::channel();
+    let words = text.clone();
+    let saying = thread::Builder::new().spawn(move || {
+        say(words);
+        // Who waits may have given up.
+        let _ = said.send(());
+    });
+    if saying.is_ok() {
+        let _ = heard.recv_timeout(LAST_ERROR_MAX);
+    }
     text
 }
 

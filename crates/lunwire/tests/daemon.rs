@@ -8,6 +8,8 @@ use std::io::BufReader;
 use std::io::Read;
 use std::io::Write;
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
@@ -129,6 +131,33 @@ fn a_log_that_nobody_reads_stops_nobody() {
     let mut daemon = Daemon::start_with(&["--lun", "memory:1M,log"], |_| Stdio::piped());
     talk(&daemon);
     assert_eq!(daemon.stop(), 0);
+}
+
+/// It cannot be said why there is no daemon: there is none all the same.
+#[test]
+fn an_error_that_nobody_reads_holds_up_no_end() {
+    let (_reader, mut full) = UnixStream::pair().unwrap();
+    full.set_nonblocking(true).unwrap();
+    while full.write(&[b'\n'; 4096]).is_ok() {}
+    full.set_nonblocking(false).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--lun", "file:/nonexistent/disk"])
+        .stdout(Stdio::null())
+        .stderr(OwnedFd::from(full))
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status.code(),
+            None if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
+            None => {
+                child.kill().unwrap();
+                break child.wait().unwrap().code();
+            }
+        }
+    };
+    assert_eq!(status, Some(1), "it does not end");
 }
 
 #[test]
