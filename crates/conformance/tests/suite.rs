@@ -54,6 +54,7 @@ mod iser_recovery;
 mod keeping;
 mod lessons;
 mod limits;
+mod line;
 mod local;
 mod login;
 mod logout;
