@@ -43,8 +43,8 @@ fn settle(session: &mut Initiator) {
     session.settle(1);
 }
 
-/// All at once: a connection to which much is owed is not read, and holds up what has a later CmdSN
-/// on another one.
+/// All at once: a connection to which much is owed is not read, and holds up what has a later
+/// CmdSN on another one.
 fn start_many(session: &mut Initiator, lun: u8) -> Vec<Itt> {
     let reads: Vec<ScsiCommand> = (0..MANY).map(|_| session.read_blocks(lun, 0, LARGE)).collect();
     let mut bytes = Vec::new();
@@ -62,7 +62,7 @@ fn reads_do_not_wait_for_a_connection_that_has_gone() {
         on_each_engine(
             |_| {},
             |server| {
-                // Frames that are lost go again when their connection is read, which it is not here.
+                // Lost frames go again when their connection is read, which it is not here.
                 if server.is_over_frames() {
                     return;
                 }
@@ -172,8 +172,8 @@ fn reads_behind_those_that_are_ended_go_on() {
     }
 }
 
-/// A read of a disk with protection information holds its blocks, also while it waits; it does so no
-/// longer than until it would be refused.
+/// A read of a disk with protection information holds its blocks, also while it waits; it does so
+/// no longer than until it would be refused.
 #[test]
 fn reads_that_wait_hold_up_a_writer_for_some_time_only() {
     const PROTECTED: u8 = 3;
