@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::course::failed;
 use crate::html::{FOOT, badge, escape, head};
 use crate::picture::number;
-use crate::report::{PAGE, RESULTS, write_whole};
+use crate::report::{PAGE, RESULTS, list, word, write_whole};
 use crate::study::STUDIES;
 use crate::tally::tally;
 
@@ -41,8 +41,8 @@ pub enum JoinError {
     Unwritten(PathBuf, #[source] io::Error),
 }
 
-/// Writes the page that joins the reports below `folder`, and the same for programs; gives its
-/// path.
+/// Writes the page that joins the reports below `folder`, with what could not be run, and the same
+/// for programs; gives its path.
 ///
 /// # Errors
 /// [`JoinError`].
@@ -53,16 +53,20 @@ pub fn join(folder: &Path) -> Result<PathBuf, JoinError> {
             found.push(results);
         }
     }
-    if found.is_empty() {
+    let failed = failed(folder);
+    if found.is_empty() && failed.is_empty() {
         return Err(JoinError::None(folder.to_owned()));
     }
     let mut page = head("The laboratory: published studies, theirs and ours");
-    for results in &found {
-        push_study(&mut page, results);
-    }
-    let failed = failed(folder);
-    for one in &failed {
-        push_failed(&mut page, one);
+    for study in &STUDIES {
+        let of = |all: &'_ [Value]| all.iter().position(|one| word(one, "study") == study.name);
+        let results = of(&found).and_then(|at| found.get(at));
+        let failed = of(&failed).and_then(|at| failed.get(at));
+        match (results, failed) {
+            (Some(results), failed) => push_study(&mut page, results, failed),
+            (None, Some(failed)) => push_failed(&mut page, failed),
+            (None, None) => {}
+        }
     }
     page.push_str(FOOT);
     let studies: Vec<Value> = found.iter().map(outline).collect();
@@ -79,14 +83,6 @@ fn read(path: &Path) -> Result<Value, JoinError> {
     let results: Option<Value> = serde_json::from_slice(&text).ok();
     let is_ours = |results: &Value| results["study"].is_string() && results["figures"].is_array();
     results.filter(is_ours).ok_or_else(|| JoinError::Foreign(path.to_owned()))
-}
-
-pub(crate) fn word<'a>(value: &'a Value, name: &str) -> &'a str {
-    value[name].as_str().unwrap_or_default()
-}
-
-pub(crate) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
-    value[name].as_array().map_or(&[], Vec::as_slice)
 }
 
 /// A study without what was measured.
@@ -106,9 +102,14 @@ fn outline(results: &Value) -> Value {
     })
 }
 
-fn push_study(page: &mut String, results: &Value) {
+/// `failed`: how the last run of it did, of which there is no report.
+fn push_study(page: &mut String, results: &Value, failed: Option<&Value>) {
     let (study, title) = (word(results, "study"), escape(word(results, "title")));
     let _ = writeln!(page, "<h2><a href=\"{study}/{PAGE}\">{title}</a></h2>");
+    if let Some(failed) = failed {
+        let why = escape(word(failed, "why"));
+        let _ = writeln!(page, "<p><b>Its last run failed; this is an earlier one:</b> {why}</p>");
+    }
     let summary = tally(list(results, "figures"));
     let command = escape(word(results, "command"));
     let _ = writeln!(page, "<p><b>{}</b> <code>{command}</code></p>", escape(&summary));
@@ -121,7 +122,7 @@ fn push_study(page: &mut String, results: &Value) {
     page.push_str("</ul>\n");
 }
 
-/// A study that the last run could not run.
+/// A study that could not be run.
 fn push_failed(page: &mut String, failed: &Value) {
     let [study, why] = ["study", "why"].map(|name| escape(word(failed, name)));
     let _ = writeln!(page, "<h2>{study}: not run</h2>\n<p>{why}</p>");
@@ -307,7 +308,8 @@ mod tests {
         fs::create_dir(folder.path().join("amp")).unwrap();
         results(&folder.path().join("amp"), RESULTS, "amp", [1.0; 3]);
         let settings = Settings::new(Effort::Quick);
-        let mut course = Course::of(folder.path(), settings.clone());
+        let run = || Course::of(folder.path(), &settings, &["amp", "ibm"]);
+        let mut course = run();
         course.note_failed("ibm", "cannot run ibm: no <room>").unwrap();
         course.note("amp").unwrap();
         let both = || {
@@ -320,9 +322,28 @@ mod tests {
             "{page}"
         );
         assert!(json.contains("cannot run ibm: no <room>"), "{json}");
-        // The next run tries it again, and is over.
-        Course::of(folder.path(), settings).finish().unwrap();
-        assert!(!both().0.contains("not run"));
+        // What it is that stands there where an earlier run of it did not fail.
+        run().note_failed("amp", "cannot run amp: no threads").unwrap();
+        let (page, _) = both();
+        assert!(page.contains("this is an earlier one:</b> cannot run amp: no threads"), "{page}");
+        assert_eq!(page.matches(": not run<").count(), 1, "{page}");
+        // The next run tries them again, and is over.
+        let mut course = run();
+        course.note("amp").unwrap();
+        course.note("ibm").unwrap();
+        course.finish().unwrap();
+        let (page, _) = both();
+        assert!(!page.contains(": not run<") && !page.contains("earlier"), "{page}");
+    }
+
+    #[test]
+    fn where_all_failed_there_is_a_page_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut course = Course::of(folder.path(), &Settings::new(Effort::Quick), &["ibm"]);
+        course.note_failed("ibm", "cannot run ibm: no memory").unwrap();
+        let page = fs::read_to_string(join(folder.path()).unwrap()).unwrap();
+        assert!(page.contains("<h2>ibm: not run</h2>\n<p>cannot run ibm: no memory"), "{page}");
+        assert!(crate::report::is_report(folder.path()));
     }
 
     #[test]

@@ -159,6 +159,16 @@ pub(crate) fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
+/// A member of results that is text.
+pub(crate) fn word<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_default()
+}
+
+/// And one that is a list.
+pub(crate) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value[name].as_array().map_or(&[], Vec::as_slice)
+}
+
 fn columns(table: &Table) -> String {
     let all = || std::iter::once(&table.head).chain(&table.rows);
     let widths: Vec<usize> = (0..table.head.len())

@@ -7,9 +7,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::fit::{Again, Factor, expected_outside};
-use crate::joined::{JoinError, list, read_both, word};
+use crate::joined::{JoinError, read_both};
 use crate::measure::real;
 use crate::picture::number;
+use crate::report::{list, word};
 use crate::verdict::{Bound, Spread, Test};
 
 /// Factors of two fits, and what chance says of them.

@@ -264,6 +264,6 @@ fn a_run_that_is_stopped_leaves_nothing() {
         assert_eq!(counter.steps.load(Ordering::Relaxed), 2);
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let course = Course::of(folder.path(), settings);
+    let course = Course::of(folder.path(), &settings, &["amp"]);
     assert!(!course.is_done("amp"));
 }

@@ -100,6 +100,30 @@ fn a_study_that_cannot_be_run_keeps_no_other_from_it() {
 }
 
 #[test]
+fn one_study_that_cannot_be_run_is_named_on_the_page_and_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let run = |temporary: &Path| {
+        let mut command = that_takes_signals();
+        command.args(["lab", "run", "peers", "--smoke", "--rounds", "1", "--out"]);
+        command.arg(&out).env("TMPDIR", temporary).env("PEERS", "/nowhere").output().unwrap()
+    };
+    let page = || fs::read_to_string(out.join("index.html")).unwrap();
+    let first = run(Path::new("/nowhere"));
+    let said = stderr(&first);
+    assert_eq!(first.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot run peers: "), "{said}");
+    assert!(said.ends_with("not run: peers; the same command tries what is left\n"), "{said}");
+    assert!(page().contains("<h2>peers: not run</h2>\n<p>cannot run peers: "), "{}", page());
+    let results = fs::read_to_string(out.join("results.json")).unwrap();
+    assert!(results.contains("cannot run peers: "), "{results}");
+    let second = run(folder.path());
+    assert_eq!(second.status.code(), Some(0), "{}", stderr(&second));
+    assert!(!page().contains("not run") && out.join("peers/index.html").exists());
+    assert!(!out.join("unfinished.json").exists());
+}
+
+#[test]
 fn a_second_run_in_a_folder_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let first = begin(folder.path(), &["fast05", "--smoke", "--rounds", "1000"]);

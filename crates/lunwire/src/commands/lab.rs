@@ -96,30 +96,34 @@ fn measure(options: &LabRunOptions) -> Result<()> {
     leaving::catch_signals(|| leaving::set_most(STEP_MOST))?;
     take_away();
     let _warden = Warden::start();
-    let mut course = Course::of(out, settings.clone());
+    let names: Vec<&str> = studies.iter().map(|study| study.name).collect();
+    let mut course = Course::of(out, &settings, &names);
     let mut failed = Vec::new();
     for study in &studies {
         if course.is_done(study.name) && lab::is_report(&out.join(study.name)) {
             output::say(format_args!("{}: done before this run was stopped", study.name));
             continue;
         }
-        match one(study, &settings, &reports.of(study.name)?)? {
-            Ok(()) => course.note(study.name).map_err(|error| cannot(out, error))?,
-            Err(error) if studies.len() == 1 => return Err(error),
+        let noted = match one(study, &settings, &reports.of(study.name)?)? {
+            Ok(()) => course.note(study.name),
             Err(error) => {
                 let why = format!("{error:#}");
                 output::say(&why);
-                course.note_failed(study.name, &why).map_err(|error| cannot(out, error))?;
                 failed.push(study.name);
+                course.note_failed(study.name, &why)
             }
-        }
-    }
-    if failed.len() < studies.len() {
-        let page = lab::join(out)?;
-        output::line(format!("all reports: {}", page.display()));
+        };
+        noted.map_err(|error| cannot(out, error))?;
+        // Who stops the next one has a page of all before it.
+        lab::join(out)?;
     }
     if failed.is_empty() {
-        return course.finish().map_err(|error| cannot(out, error));
+        course.finish().map_err(|error| cannot(out, error))?;
+    }
+    let page = lab::join(out)?;
+    output::line(format!("all reports: {}", page.display()));
+    if failed.is_empty() {
+        return Ok(());
     }
     bail!("not run: {}; the same command tries what is left", failed.join(", "))
 }
