@@ -31,6 +31,9 @@ const LEAVING_MOST: Duration = Duration::from_secs(15);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// How mkfs.ext4 says that somebody else has the device to himself.
+const IN_USE: [&str; 2] = ["in use by the system", "Device or resource busy"];
+
 /// Of devices, as the targets have it.
 const BLOCK: u32 = 512;
 
@@ -98,15 +101,25 @@ impl Disk {
     /// With a new file system.
     pub(crate) fn mount(&self, new: &FileSystem, writes: Writes) -> Result<Mounted<'_>, Error> {
         let device = self.device();
-        new.make(device)?;
+        new.make(device, FREE_MOST)?;
         let mut flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOATIME;
         if writes == Writes::AtOnce {
             flags |= MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC;
         }
         let options = CString::new("barrier=0").unwrap_or_default();
-        rustix::mount::mount(device, &self.folder, "ext4", flags, &*options).map_err(|error| {
+        let until = Instant::now() + FREE_MOST;
+        let mounted = until_free(
+            until,
+            || rustix::mount::mount(device, &self.folder, "ext4", flags, &*options),
+            |error| *error == Errno::BUSY,
+        );
+        mounted.map_err(|error| {
             let (device, folder) = (device.display(), self.folder.display());
-            Error::Rig(format!("cannot mount {device} on {folder}: {}", needs_root(error)))
+            let why = match error {
+                Errno::BUSY => still_busy(FREE_MOST),
+                error => needs_root(error),
+            };
+            Error::Rig(format!("cannot mount {device} on {folder}: {why}"))
         })?;
         Ok(Mounted { disk: self, is_over: false })
     }
@@ -145,22 +158,42 @@ impl FileSystem {
         Ok(Self { mkfs: installed("mkfs.ext4", "e2fsprogs")?, bytes })
     }
 
-    fn make(&self, device: &Path) -> Result<(), Error> {
+    /// Who looks at a new device (udev, who wants a loop device for himself) may have it alone for
+    /// a moment.
+    fn make(&self, device: &Path, most: Duration) -> Result<(), Error> {
+        let until = Instant::now() + most;
+        let made = until_free(until, || self.try_make(device), |why| is_in_use(why));
+        made.map_err(|why| {
+            let more =
+                if is_in_use(&why) { format!(": {}", still_busy(most)) } else { String::new() };
+            Error::Rig(format!("mkfs.ext4 {}: {why}{more}", device.display()))
+        })
+    }
+
+    fn try_make(&self, device: &Path) -> Result<(), String> {
         // A device that forgets what it had takes time that says nothing of the application.
         let options = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
         let made = Command::new(&self.mkfs)
             .args(["-q", "-F", "-b", "4096", "-E", options])
             .arg(device)
             .arg(format!("{}k", self.bytes >> 10))
+            .env("LC_ALL", "C")
             .stdin(Stdio::null())
             .output()
-            .map_err(Error::rig)?;
-        if !made.status.success() {
-            let said = String::from_utf8_lossy(&made.stderr);
-            return Err(Error::Rig(format!("mkfs.ext4 {}: {}", device.display(), said.trim())));
+            .map_err(|error| error.to_string())?;
+        match made.status.success() {
+            true => Ok(()),
+            false => Err(String::from_utf8_lossy(&made.stderr).trim().to_owned()),
         }
-        Ok(())
     }
+}
+
+fn is_in_use(said: &str) -> bool {
+    IN_USE.iter().any(|words| said.contains(words))
+}
+
+fn still_busy(most: Duration) -> String {
+    format!("somebody else has had the device to himself for {} s", most.as_secs_f64())
 }
 
 /// A disk whose file system is mounted.
@@ -289,14 +322,21 @@ pub(crate) fn needs_root(error: Errno) -> String {
 }
 
 /// Does what may be done as soon as nobody uses it.
-fn free(mut what: impl FnMut() -> std::io::Result<()>) -> Result<(), Error> {
-    let until = Instant::now() + FREE_MOST;
+fn free(what: impl FnMut() -> std::io::Result<()>) -> Result<(), Error> {
+    let is_busy = |error: &std::io::Error| error.kind() == ErrorKind::ResourceBusy;
+    until_free(Instant::now() + FREE_MOST, what, is_busy).map_err(Error::rig)
+}
+
+/// Does it again as long as somebody else is in the way, up to a point.
+fn until_free<E>(
+    until: Instant,
+    mut what: impl FnMut() -> Result<(), E>,
+    is_busy: impl Fn(&E) -> bool,
+) -> Result<(), E> {
     loop {
         match what() {
-            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < until => {
-                std::thread::sleep(LOOK);
-            }
-            result => return result.map_err(Error::rig),
+            Err(error) if is_busy(&error) && Instant::now() < until => std::thread::sleep(LOOK),
+            result => return result,
         }
     }
 }
@@ -352,6 +392,60 @@ mod tests {
     fn a_mount_that_is_refused_says_what_it_needs() {
         assert!(needs_root(Errno::PERM).starts_with("it needs root, CAP_SYS_ADMIN ("));
         assert!(!needs_root(Errno::NODEV).contains("root"));
+    }
+
+    /// As where udev looks at it, or a program that wants a loop device tries this one.
+    #[test]
+    fn a_device_that_somebody_else_has_for_a_moment_is_waited_for() {
+        let folder = Workplace::new().unwrap();
+        let said = "it is apparently in use by the system; will not make a filesystem here!";
+        let tries = folder.path().join("tries");
+        let busy = |times: usize| {
+            let orders = format!(
+                "echo >>{0}\n[ $(wc -l <{0}) -gt {times} ] && exit 0\necho '{said}' >&2\nexit 1",
+                tries.display()
+            );
+            FileSystem { mkfs: program(folder.path(), &orders), bytes: 1 << 20 }
+        };
+        busy(3).make(Path::new("/dev/null"), Duration::from_secs(10)).unwrap();
+        assert_eq!(fs::read_to_string(&tries).unwrap().len(), 4);
+        let ever = busy(usize::MAX >> 1).make(Path::new("/dev/null"), LOOK).unwrap_err();
+        let ever = ever.to_string();
+        assert!(ever.contains(said), "{ever}");
+        assert!(
+            ever.ends_with("somebody else has had the device to himself for 0.005 s"),
+            "{ever}"
+        );
+        // What fails for another reason is not tried again.
+        fs::remove_file(&tries).unwrap();
+        let orders = format!("echo >>{}\necho 'no such device' >&2; exit 1", tries.display());
+        let other = FileSystem { mkfs: program(folder.path(), &orders), bytes: 1 << 20 };
+        let why = other.make(Path::new("/dev/null"), Duration::from_secs(10)).unwrap_err();
+        assert!(why.to_string().ends_with("mkfs.ext4 /dev/null: no such device"), "{why}");
+        assert_eq!(fs::read_to_string(&tries).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_real_device_that_is_held_for_a_moment_gets_its_file_system() {
+        use std::os::unix::fs::OpenOptionsExt;
+        let folder = Workplace::new().unwrap();
+        let file = folder.path().join("file");
+        File::create(&file).and_then(|file| file.set_len(16 << 20)).unwrap();
+        let disk = Disk::local(&file, folder.path().join("mounted"));
+        let (disk, new) = match disk.and_then(|disk| Ok((disk, FileSystem::of(16 << 20)?))) {
+            Ok(both) => both,
+            Err(why) => return assert!(why.starts_with("it needs "), "{why}"),
+        };
+        let exclusive = rustix::fs::OFlags::EXCL.bits().cast_signed();
+        let held = File::options().read(true).custom_flags(exclusive).open(disk.device()).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(300));
+                drop(held);
+            });
+            disk.mount(&new, Writes::Later).unwrap().end().unwrap();
+        });
+        disk.end().unwrap();
     }
 
     /// As a run that fails in the midst of it does.
