@@ -25,11 +25,10 @@ use crate::study::Settings;
 use crate::threads;
 use crate::workplace::{Workplace, expect_room};
 
-/// What each writes in its folder: without room it would end and could not say why.
+/// What each writes in its folder: without room it would end and could not say why. Of SPDK it is
+/// orders and log, 1.6 KB: the tables of its runtime are in no file (its own `--no-shconf`), and of
+/// huge pages no file is left (`--huge-unlink`).
 const NOTES_BYTES: u64 = 64 << 10;
-
-/// With huge pages SPDK's runtime has tables of them in files there, too.
-const TABLES_BYTES: u64 = 16 << 20;
 
 /// It listens after so long.
 const BEGIN_MOST: Duration = Duration::from_secs(20);
@@ -346,9 +345,6 @@ fn spdk(folder: &Path, cpu: usize) -> Result<Server, String> {
     let program = spdk::find()?;
     let portal = free_port()?;
     let spdk = spdk::Spdk::new(folder);
-    if spdk.has_huge_pages() {
-        expect_room(folder, TABLES_BYTES)?;
-    }
     let orders = folder.join("conf.json");
     let text = format!("{:#}", conf::spdk(portal, spdk::TARGET));
     fs::write(&orders, text).map_err(|error| error.to_string())?;

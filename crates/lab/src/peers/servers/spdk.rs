@@ -77,10 +77,6 @@ impl Spdk {
         words
     }
 
-    pub(super) const fn has_huge_pages(&self) -> bool {
-        self.pages.is_ok()
-    }
-
     /// In which pages its memory is.
     pub(super) fn pages(&self) -> String {
         match &self.pages {
