@@ -36,7 +36,12 @@ impl Space {
 
 fn try_enter() -> Result<(), String> {
     let ip = installed("ip", "iproute2")?;
-    let network = Network::new().map_err(|error| error.to_string())?;
+    let network = Network::new().map_err(|error| {
+        format!(
+            "it needs root, CAP_SYS_ADMIN: {error}; try: unshare --user --map-root-user lunwire \
+             lab run peers"
+        )
+    })?;
     let ready = network.within(|| {
         let up = Command::new(&ip)
             .args(["link", "set", "lo", "up"])
