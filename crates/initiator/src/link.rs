@@ -26,6 +26,7 @@ mod witness;
 
 use std::time::Duration;
 
+use ::mover::tcp::initiator::ByteCounters;
 use buf::Pool;
 use clock::Instant;
 use engine::Port;
@@ -79,6 +80,8 @@ pub(crate) struct SessionDriver {
     state: State,
     /// The connections, by their place in the session.
     connections: Vec<Connection>,
+    /// What those that are gone did to payload bytes.
+    past: ByteCounters,
     jobs: Jobs,
     caches: Caches,
     identities: Identities,
@@ -146,6 +149,7 @@ impl SessionDriver {
             isid,
             state: State::Waiting(context.now),
             connections: Vec::new(),
+            past: ByteCounters::default(),
             jobs: Jobs::default(),
             caches: Caches::default(),
             identities: Identities::default(),
@@ -351,7 +355,9 @@ impl SessionDriver {
         let mut connection = Connection::default();
         let capture = self.options.capture.as_ref();
         connection.begin(connected, login, (self.id, self.transport()), capture, context);
-        self.connections = vec![connection];
+        for gone in std::mem::replace(&mut self.connections, vec![connection]) {
+            self.past += gone.byte_counters();
+        }
         self.state = State::Login;
         self.settle(context);
     }
@@ -516,7 +522,10 @@ impl SessionDriver {
             Output::Indication(indication) => self.indicate(indication, context),
             Output::Closed { error, time2wait } => {
                 if error == SessionError::LoggedOut {
-                    self.connections.drain(..).for_each(|mut connection| connection.part(context));
+                    for mut connection in self.connections.drain(..) {
+                        connection.part(context);
+                        self.past += connection.byte_counters();
+                    }
                     self.portals.settle();
                     return self.die(None, context);
                 }
@@ -624,6 +633,7 @@ impl SessionDriver {
     fn hang_up<P: Port>(&mut self, context: &mut Context<'_, P>) {
         for mut connection in self.connections.drain(..) {
             connection.hang_up(context);
+            self.past += connection.byte_counters();
         }
     }
 

@@ -26,6 +26,7 @@ use engine::Socket;
 use engine::Token;
 use engine::Waker;
 use engine::Work;
+use mover::tcp::initiator::ByteCounters;
 use slots::Slots;
 
 use crate::Config;
@@ -57,6 +58,8 @@ pub struct Pump<P> {
     connector: Box<dyn Connector>,
     pool: Pool,
     links: Slots<SessionId, SessionDriver>,
+    /// What those that are forgotten did to payload bytes.
+    past: ByteCounters,
     epoch: u32,
     events: VecDeque<Event>,
     /// Sessions that are several paths, and how many there ever were.
@@ -248,6 +251,7 @@ impl<P: Port> Pump<P> {
             connector,
             pool: Pool::new(config.pool_bytes_max)?,
             links: Slots::new(LINKS_MAX),
+            past: ByteCounters::default(),
             epoch: 0,
             events: VecDeque::new(),
             bundles: Vec::new(),
@@ -469,7 +473,8 @@ impl<P: Port> Pump<P> {
         if self.bundle(session).is_some() {
             return self.forget_bundle(session);
         }
-        if self.links.get(session).is_some_and(SessionDriver::is_dead) {
+        if let Some(link) = self.links.get(session).filter(|link| link.is_dead()) {
+            self.past += link.byte_counters();
             self.links.discard(session);
         }
     }
@@ -494,11 +499,9 @@ impl<P: Port> Pump<P> {
     #[must_use]
     pub fn times(&mut self) -> Times {
         let mut times = self.watch.times();
-        for link in self.links.values() {
-            let counters = link.byte_counters();
-            times.copied += counters.copied;
-            times.digested += counters.digested;
-        }
+        let mut touched = self.past;
+        self.links.values().for_each(|link| touched += link.byte_counters());
+        (times.copied, times.digested) = (touched.copied, touched.digested);
         times
     }
 

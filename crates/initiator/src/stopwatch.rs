@@ -79,7 +79,7 @@ pub struct Times {
     pub requests: u64,
     /// Their layers by name, in the order in which a request passes them.
     pub layers: Vec<(&'static str, laps::Layer)>,
-    /// Payload bytes copied, by the connections that are there.
+    /// Payload bytes copied, by all connections that there were.
     pub copied: u64,
     /// Payload bytes run through CRC32C.
     pub digested: u64,

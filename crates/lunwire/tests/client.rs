@@ -202,6 +202,29 @@ fn bench_tells_rates_and_latencies() {
     fails(2, &["bench", url, "--block", "1000"], &["--block 1000", "512"]);
 }
 
+/// A load goes on when its connection is made anew, and so do its figures.
+#[test]
+fn bench_counts_the_bytes_of_connections_that_were_lost() {
+    let files = Files::new();
+    let lun = format!("file:{}", files.with("disk", &pattern(8 << 20)));
+    let mut daemon = Daemon::start(files.folder.path(), &[&lun], &[]);
+    let (url, portal) = (daemon.urls[0].clone(), daemon.portal().to_owned());
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+    bench.args(["bench", &url, "--time", "3s", "--json"]);
+    let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    daemon.kill();
+    daemon.restart(&portal, &[&lun]);
+    let output = bench.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let result = &told["results"][0];
+    assert!(result["connections_lost"].as_u64().unwrap() > 0, "{told:#}");
+    // Reads of 4 KiB come with their headers, and are copied to where they belong.
+    let copied = result["copied_per_byte"].as_f64().unwrap();
+    assert!(copied > 0.9 && copied < 2.0, "{told:#}");
+}
+
 #[test]
 fn bench_checks_what_it_reads() {
     let files = Files::new();

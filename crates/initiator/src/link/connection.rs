@@ -21,6 +21,7 @@ use iscsi::initiator::datamover::TaskId;
 use mover::iser;
 use mover::local;
 use mover::local::ToInitiator;
+use mover::tcp::initiator::ByteCounters;
 
 use super::adapter::Adapter;
 use super::mover::Mover;
@@ -52,6 +53,8 @@ pub(super) struct Connection {
     successor: Option<Box<iser::Initiator>>,
     /// That of the connection before, with the commands that were under way on it.
     before: Option<Box<Mover>>,
+    /// What movers that are gone did to payload bytes.
+    past: ByteCounters,
     /// Bytes that have come, that the other side took, and that are on their way to it.
     pub(super) received: u64,
     pub(super) sent: u64,
@@ -117,7 +120,11 @@ impl Connection {
         };
         let lacks_memory = mover.is_none();
         let old = std::mem::replace(&mut self.mover, mover.unwrap_or_default());
-        self.before = (old.task_count() > 0).then(|| Box::new(old));
+        self.before.take().iter().for_each(|gone| self.past += gone.byte_counters());
+        match old.task_count() > 0 {
+            true => self.before = Some(Box::new(old)),
+            false => self.past += old.byte_counters(),
+        }
         let login = self.login.insert(Box::new(login));
         if lacks_memory {
             login.handle_disconnect();
@@ -164,10 +171,11 @@ impl Connection {
         let successor = self.successor.take();
         if let Some(mut iser) = successor.filter(|_| login.parameters.rdma.is_some()) {
             iser.submit(Op::NoticeKeys(login.keys()));
-            self.mover = Mover::Iser(iser);
+            self.replace_mover(Mover::Iser(iser));
         }
-        for task in self.before.take().into_iter().flat_map(|mut before| before.carry_all()) {
-            self.mover.adopt(task);
+        if let Some(mut before) = self.before.take() {
+            self.past += before.byte_counters();
+            before.carry_all().into_iter().for_each(|task| self.mover.adopt(task));
         }
     }
 
@@ -204,8 +212,21 @@ impl Connection {
         self.epoch = 0;
         (self.login, self.attempt) = (None, None);
         if let Some(before) = self.before.take() {
-            self.mover = *before;
+            self.replace_mover(*before);
         }
+    }
+
+    fn replace_mover(&mut self, mover: Mover) {
+        self.past += self.mover.byte_counters();
+        self.mover = mover;
+    }
+
+    /// What all its movers have done to payload bytes.
+    pub(super) fn byte_counters(&self) -> ByteCounters {
+        let mut all = self.past;
+        all += self.mover.byte_counters();
+        self.before.iter().for_each(|before| all += before.byte_counters());
+        all
     }
 
     /// What its login has to say.

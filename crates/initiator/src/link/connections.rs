@@ -192,13 +192,10 @@ impl SessionDriver {
         context.watch.laps.lap(Layer::Protocol);
     }
 
-    /// What the connections that are there have done to payload bytes.
+    /// What its connections have done to payload bytes, those that are gone, too.
     pub(crate) fn byte_counters(&self) -> ByteCounters {
-        let mut all = ByteCounters::default();
-        for touched in self.connections.iter().map(|connection| connection.mover.byte_counters()) {
-            all.copied += touched.copied;
-            all.digested += touched.digested;
-        }
+        let mut all = self.past;
+        self.connections.iter().for_each(|connection| all += connection.byte_counters());
         all
     }
 

@@ -330,7 +330,6 @@ impl<'a> Bench<'a> {
                 Err(error) => (false, Err(error)),
             };
         }
-        // A connection that was made anew meanwhile counts from zero.
         let copied = after.copied.saturating_sub(before.copied);
         let digested = after.digested.saturating_sub(before.digested);
         let checked =

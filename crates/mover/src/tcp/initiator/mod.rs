@@ -46,6 +46,13 @@ pub struct ByteCounters {
     pub digested: u64,
 }
 
+impl core::ops::AddAssign for ByteCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.copied += other.copied;
+        self.digested += other.digested;
+    }
+}
+
 impl Tcp {
     /// In the state before login: [`iscsi::initiator::datamover::Keys::LOGIN`].
     #[must_use]
