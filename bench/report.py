@@ -7,6 +7,9 @@ import cases
 # Above this share of its processor the initiator is what limits.
 INITIATOR_FULL = 0.93
 
+# More digits of a figure are noise.
+DIGITS_MOST = 6
+
 
 def median(samples, case, who, field):
     """None where there are no such samples."""
@@ -24,10 +27,17 @@ def judged(value, limit, is_met, form="{:.2f}"):
     if limit is None:
         return form.format(value)
     word = "at least" if is_met == "least" else "at most"
-    good = value >= limit if is_met == "least" else value <= limit
+
+    def meets(number):
+        return number >= limit if is_met == "least" else number <= limit
     wanted = f"{word} {limit:g}"
     shown = form.format(value)
-    return f"{shown} ({wanted})" if good else f"**{shown}** ({wanted}: MISSED)"
+    for digits in range(3, DIGITS_MOST + 1):
+        # A figure that is rounded to what it misses says what is not so.
+        if meets(float(shown.replace(",", ""))) == meets(value):
+            break
+        shown = f"{value:.{digits}f}"
+    return f"{shown} ({wanted})" if meets(value) else f"**{shown}** ({wanted}: MISSED)"
 
 
 def between(path, mark, text):

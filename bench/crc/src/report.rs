@@ -89,11 +89,17 @@ impl Report {
 
 fn verdict(value: f64, minimum: f64) -> String {
     if minimum == 0.0 {
-        format!("{value:.2}")
-    } else if value >= minimum {
-        format!("{value:.2} (at least {minimum:.2})")
-    } else {
-        format!("**{value:.2}** (at least {minimum:.2}: MISSED)")
+        return format!("{value:.2}");
+    }
+    let is_met = value >= minimum;
+    // A figure that is rounded to what it misses says what is not so.
+    let is_told =
+        |shown: &String| shown.parse().is_ok_and(|shown: f64| (shown >= minimum) == is_met);
+    let shown = (2..=6).map(|digits| format!("{value:.digits$}")).find(is_told);
+    let shown = shown.unwrap_or_else(|| value.to_string());
+    match is_met {
+        true => format!("{shown} (at least {minimum:.2})"),
+        false => format!("**{shown}** (at least {minimum:.2}: MISSED)"),
     }
 }
 
@@ -114,4 +120,17 @@ fn processor() -> String {
     let line = text.lines().find(|line| line.starts_with("model name"));
     let name = line.and_then(|line| line.split_once(": ")).map(|(_, name)| name.to_owned());
     name.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missed_is_not_rounded_to_what_is_wanted() {
+        assert_eq!(verdict(1.096, 1.1), "**1.096** (at least 1.10: MISSED)");
+        assert_eq!(verdict(1.05, 1.1), "**1.05** (at least 1.10: MISSED)");
+        assert_eq!(verdict(1.1, 1.1), "1.10 (at least 1.10)");
+        assert_eq!(verdict(3.0, 0.0), "3.00");
+    }
 }

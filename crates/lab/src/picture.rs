@@ -354,13 +354,30 @@ pub(crate) fn bytes(size: u64) -> String {
 
 /// With as many digits as one reads. A ratio has no end where its divisor may be nothing.
 pub(crate) fn number(value: f64) -> String {
-    if value.is_infinite() {
-        "any".to_owned()
-    } else if value >= 100.0 {
-        format!("{value:.0}")
-    } else if value >= 10.0 {
-        format!("{value:.1}")
-    } else {
-        format!("{value:.2}")
+    if value.is_infinite() { "any".to_owned() } else { format!("{value:.0$}", digits(value)) }
+}
+
+fn digits(value: f64) -> usize {
+    match value.abs() {
+        size if size >= 100.0 => 0,
+        size if size >= 10.0 => 1,
+        _ => 2,
     }
+}
+
+/// More digits than these are noise.
+const DIGITS_MOST: usize = 6;
+
+/// The same with as many digits as make it lie on that side of each limit, as it is printed itself,
+/// on which it is.
+pub(crate) fn beside(value: f64, limits: &[f64]) -> String {
+    let printed = |text: &str| text.parse::<f64>().unwrap_or(value);
+    let is_told = |text: &String| {
+        let side = |limit: &f64| {
+            printed(text).partial_cmp(&printed(&number(*limit))) == value.partial_cmp(limit)
+        };
+        limits.iter().all(side)
+    };
+    let longer = (digits(value)..=DIGITS_MOST).map(|digits| format!("{value:.digits$}"));
+    longer.into_iter().find(is_told).filter(|_| value.is_finite()).unwrap_or_else(|| number(value))
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::catalogue::{self, State};
 use crate::fit::Again;
-use crate::picture::{Picture, number};
+use crate::picture::{Picture, beside, number};
 use crate::progress::Steps;
 use crate::verdict::{Answer, Bound, Spread, Test, Verdict};
 use crate::{Error, amp, fast05, forth, ibm, peers, unh};
@@ -265,11 +265,14 @@ impl Claim {
 
 fn reason(test: &Test) -> String {
     let Spread { median, low, high, repetitions, .. } = test.spread;
-    let bound = match test.bound {
-        Bound::Above(least) => format!("above {}", number(least)),
-        Bound::Below(most) => format!("below {}", number(most)),
-        Bound::Within(least, most) => format!("{} to {}", number(least), number(most)),
+    let (bound, limits) = match test.bound {
+        Bound::Above(least) => (format!("above {}", number(least)), vec![least]),
+        Bound::Below(most) => (format!("below {}", number(most)), vec![most]),
+        Bound::Within(least, most) => {
+            (format!("{} to {}", number(least), number(most)), vec![least, most])
+        }
     };
+    let number = |value: f64| beside(value, &limits);
     let answer = match test.answer() {
         Answer::Yes => "yes",
         Answer::No => "no",
@@ -313,6 +316,12 @@ mod tests {
         assert_eq!(told, ["cannot be tested here", "holds", "no longer"]);
         assert_eq!(figure.claims[1].reasons(), ["it: 2.00, counted; above 1.00? yes"]);
         assert_eq!(figure.json("none")["verdict"], "holds in part");
+        let near = figure.claims[1].tests.iter().map(|one| Test {
+            spread: Spread { median: 1.002, low: 1.0004, high: 1.3, ..Spread::of(&[1.0; 3]) },
+            ..one.clone()
+        });
+        let near = Claim { theirs: String::new(), ours: String::new(), tests: near.collect() };
+        assert_eq!(near.reasons(), ["it: 1.002 (1.0004 to 1.30, 3 times); above 1.00? yes"]);
         assert_eq!(figure.claims[0].told(), "Not here, because there is no adapter");
         assert_eq!(figure.claims[1].told(), "Here: ours");
     }
