@@ -3,7 +3,7 @@
 
 use super::super::{Case, Measured, RUNS, Sample, Way};
 use crate::fit::{Again, Factor, Fit, FitError, Point};
-use crate::picture::{Bar, Kind, Picture, bytes, number};
+use crate::picture::{Bar, Kind, Picture, beside, bytes, number};
 use crate::reproduced::Reproduced;
 use crate::study::{Figure, Table};
 use crate::verdict::{Bound, Spread, Test};
@@ -93,14 +93,21 @@ impl Model {
         Spread { median: value, low, high, variation: 0.0, repetitions }
     }
 
-    /// What the first run has below nothing, interval and all, which no cost is.
+    /// What the runs have below nothing, interval and all, which no cost is.
     fn negative(&self) -> impl Iterator<Item = String> {
-        let factors = FACTORS.into_iter().zip(self.factors[0]);
-        factors.filter_map(|(what, factor)| {
+        let runs = self.factors.into_iter().zip(["", " in the second run"]);
+        let factors = runs.flat_map(|(run, which)| {
+            FACTORS.into_iter().zip(run).map(move |(what, factor)| (what, factor, which))
+        });
+        factors.filter_map(|(what, factor, which)| {
             let Factor { value, low, high, .. } = factor.filter(|factor| factor.high < 0.0)?;
-            let [value, low, high] = [value, low, high].map(number);
-            Some(format!("{what} of {}, is {value} ({low} to {high})", self.name()))
+            let [value, low, high] = [value, low, high].map(|one| beside(one, &[0.0]));
+            Some(format!("{what} of {}, is {value} ({low} to {high}){which}", self.name()))
         })
+    }
+
+    fn has_costs(&self) -> bool {
+        self.negative().next().is_none()
     }
 
     /// The parts of an operation, microseconds of each, by the first run.
@@ -128,11 +135,18 @@ impl Model {
 }
 
 /// Why nothing is said of what factors cost: where one is below nothing, the others have taken what
-/// it lacks, and no share of their sum means anything.
+/// it lacks, and neither they nor their sum mean anything.
 fn no_costs<'a>(models: impl Iterator<Item = &'a Model>) -> Option<String> {
     let told: Vec<String> = models.flat_map(Model::negative).collect();
     let why = || format!("no cost is below nothing, and by the fit {}", told.join("; "));
     (!told.is_empty()).then(why)
+}
+
+/// Those that are made of costs, and what is said of the others where a claim is of all.
+fn of_costs(models: &[Model]) -> (Vec<&Model>, String) {
+    let judged: Vec<&Model> = models.iter().filter(|model| model.has_costs()).collect();
+    let not = no_costs(models.iter()).map(|why| format!("; not judged, because {why}"));
+    (judged, not.unwrap_or_default())
 }
 
 const fn direction(write: bool) -> &'static str {
@@ -166,8 +180,15 @@ pub(super) fn figure(measured: &Measured) -> Figure {
     figure.pictures.push(picture(measured, &models));
     adds_up(&mut figure, &models, &refused);
     figure.factors = models.iter().flat_map(|model| model.again.clone()).collect();
-    let reproduced = Reproduced::of(figure.factors.clone());
-    figure.claim(again, reproduced.told(["first", "second"]), vec![reproduced.test()]);
+    let (judged, not) = of_costs(&models);
+    let reproduced = Reproduced::of(judged.iter().flat_map(|model| model.again.clone()).collect());
+    match no_costs(models.iter()).filter(|_| judged.is_empty()) {
+        Some(why) => figure.not_here(again, why),
+        None => {
+            let told = format!("{}{not}", reproduced.told(["first", "second"]));
+            figure.claim(again, told, vec![reproduced.test()]);
+        }
+    }
     shares(&mut figure, measured, &models);
     saved(&mut figure, measured, &models);
     figure
@@ -213,8 +234,15 @@ fn picture(measured: &Measured, models: &[Model]) -> Picture {
 }
 
 fn adds_up(figure: &mut Figure, models: &[Model], refused: &[String]) {
-    let tests: Vec<Test> = models
-        .iter()
+    let theirs =
+        "Utilization is the sum of a cost for each byte, each frame and each operation, a baseline";
+    let (judged, not) = of_costs(models);
+    if let Some(why) = no_costs(models.iter()).filter(|_| judged.is_empty()) {
+        figure.not_here(theirs, why);
+        return;
+    }
+    let tests: Vec<Test> = judged
+        .into_iter()
         .map(|model| {
             let [[_, a], [_, b]] = model.left;
             let spread = Spread {
@@ -236,11 +264,8 @@ fn adds_up(figure: &mut Figure, models: &[Model], refused: &[String]) {
         refused => format!("; not fitted: {}", refused.join("; ")),
     };
     let typical = 100.0 * super::middle(&tests);
-    figure.claim(
-        "Utilization is the sum of a cost for each byte, each frame and each operation, a baseline",
-        format!("it leaves {} % of the mean at the median{refused}", number(typical)),
-        tests,
-    );
+    let told = format!("it leaves {} % of the mean at the median{refused}{not}", number(typical));
+    figure.claim(theirs, told, tests);
 }
 
 /// Which of the terms is what much of.
@@ -459,6 +484,35 @@ mod tests {
         }
         let rdma = verdicts(&[Way::Iser], -0.1).map(|(verdict, _)| verdict == Verdict::NotHere);
         assert_eq!(rdma, [false, false, false, true], "of those that are made of it");
+        // The others are still a sum, which a second run has again.
+        let of_sums = |ways: &[Way], second: f64| {
+            let cost = |way: Way, run: usize| {
+                let a = if run == 0 { -0.1 } else { second };
+                [if ways.contains(&way) { a } else { 0.5 }, 2.0, 20.0]
+            };
+            let figure = figure(&measured(cost, None));
+            let tests = |at: usize| figure.claims[at].tests.len();
+            assert_eq!(figure.factors.len(), 4 * 3 * 2 - 2, "all are kept");
+            (["sum of a cost", "second run"].map(|theirs| told(&figure, theirs)), tests(0))
+        };
+        let ([sum, again], tests) = of_sums(&[Way::Tcp], -0.1);
+        assert_eq!([sum.0, again.0], [Verdict::Holds; 2], "{sum:?}, {again:?}");
+        assert_eq!(tests, 3 * 2, "without those of TCP");
+        for (_, ours) in [sum, again] {
+            assert!(ours.contains("; not judged, because no cost is below nothing"), "{ours}");
+            assert!(ours.contains("of TCP, write, is -0."), "{ours}");
+        }
+        let ([sum, again], tests) = of_sums(&[Way::Local, Way::Tcp, Way::Iser, Way::Ether], -0.1);
+        assert_eq!(([sum.0, again.0], tests), ([Verdict::NotHere; 2], 0), "{sum:?}, {again:?}");
+        // One run of two is enough: there is no second one of the same costs.
+        let cost = |way: Way, run: usize| match (way, run) {
+            (Way::Tcp, 1) => [-0.1, 2.0, 20.0],
+            _ => COPY,
+        };
+        let figure = figure(&measured(cost, None));
+        let (verdict, why) = told(&figure, "RDMA saves");
+        assert_eq!(verdict, Verdict::NotHere, "{why}");
+        assert!(why.contains(") in the second run"), "{why}");
         // Chance may have it a little below.
         assert!(verdicts(&[Way::Tcp], 0.0).iter().all(|told| told.0 != Verdict::NotHere));
     }
