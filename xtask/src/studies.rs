@@ -41,7 +41,11 @@ verdict. A verdict is computed from the repetitions of a run by rules that are t
 all: a claim *holds* where the interval in which the median lies is on the claim's side of \
 its bound, *no longer* where it is on the other, *in part* where some of its cases are so \
 and some so; *the spread hides it* where the bound is within the interval of more than a \
-third of its cases, or where there were fewer than three runs. The page that a run writes \
+third of its cases, or where there were fewer than three runs. Cases that are hidden and are no \
+more than a third decide nothing. Where the cases of a claim do not all say the same, it is told \
+how many say *yes*, how many *no*, and of how many the spread *hides* it; what stands under *ours* \
+is their median or their range. A figure's own verdict, in bold, is by the same rule, of the cases \
+of all its claims. The page that a run writes \
 tells every case (`crates/lab/src/verdict.rs` has the rules and their tests). Rows that begin \
 with *ours* are no figure of the study, but what was measured beside it. Drawings, of which \
 nothing can be measured, stand below each table.
@@ -170,15 +174,20 @@ fn push_claims(
 ) -> Result<()> {
     let shown = cell(what);
     let claims = figure["claims"].as_array().context("no claims")?;
-    let numbered = |name: &str| {
+    let numbered = |of: &dyn Fn(&Value) -> String| {
         let all = (1..).zip(claims);
         let told = all.map(|(number, claim)| match claims.len() {
-            1 => words(&claim[name]).to_owned(),
-            _ => format!("({number}) {}", words(&claim[name])),
+            1 => of(claim),
+            _ => format!("({number}) {}", of(claim)),
         });
         cell(&told.collect::<Vec<_>>().join("<br>"))
     };
-    let [theirs, ours, verdicts] = ["theirs", "ours", "verdict"].map(numbered);
+    let [theirs, ours] =
+        ["theirs", "ours"].map(|name| numbered(&|claim| words(&claim[name]).into()));
+    let verdicts = numbered(&|claim| {
+        let cases = tally::cases(claim).map(|cases| format!(": {cases}")).unwrap_or_default();
+        format!("{}{cases}", words(&claim["verdict"]))
+    });
     let verdict = match claims.len() {
         1 => verdicts,
         _ => format!("**{}**<br>{verdicts}", words(&figure["verdict"])),
@@ -221,10 +230,11 @@ ibm\tT\tneeds root\tc
     fn each_figure_has_a_row() {
         let results = r#"{"command": "run amp", "figures": [{"labels": ["Figure 3",
             "Figure 4"], "verdict": "holds in part", "claims": [{"theirs": "x|y", "ours": "z",
-            "verdict": "holds"}, {"theirs": "v", "ours": "w", "verdict": "no longer"}]}]}"#;
+            "verdict": "holds", "tests": [{"answer": "yes"}, {"answer": "yes"},
+            {"answer": "hidden"}]}, {"theirs": "v", "ours": "w", "verdict": "no longer"}]}]}"#;
         let page = with(results).unwrap();
         let row = "| Figure 3 | b | (1) x\\|y<br>(2) v | (1) z<br>(2) w | **holds in \
-                   part**<br>(1) holds<br>(2) no longer | `run amp` |\n";
+                   part**<br>(1) holds: 2 yes, 1 hidden<br>(2) no longer | `run amp` |\n";
         assert!(page.contains(row), "{page}");
         let other =
             "| Figure 4 | c | as Figure 3: one run is of both | | holds in part | `run amp` |\n";

@@ -80,7 +80,9 @@ fn push_claim(page: &mut String, claim: &Claim) {
         claim.reasons().iter().map(|reason| format!("<li>{}</li>", escape(reason))).collect();
     if !reasons.is_empty() {
         let reasons = reasons.concat();
-        let _ = writeln!(page, "<details><summary>why</summary><ul>{reasons}</ul></details>");
+        let cases = claim.cases().map(|cases| format!(": {cases}")).unwrap_or_default();
+        let _ =
+            writeln!(page, "<details><summary>why{cases}</summary><ul>{reasons}</ul></details>");
     }
 }
 

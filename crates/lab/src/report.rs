@@ -105,7 +105,8 @@ impl Report {
             }
             for claim in &figure.claims {
                 let verdict = claim.verdict().name();
-                let _ = writeln!(text, "{verdict}: {}\n    {}", claim.theirs, claim.told());
+                let cases = claim.cases().map(|cases| format!(" ({cases})")).unwrap_or_default();
+                let _ = writeln!(text, "{verdict}{cases}: {}\n    {}", claim.theirs, claim.told());
             }
         }
         text

@@ -9,6 +9,7 @@ use crate::catalogue::{self, State};
 use crate::fit::Again;
 use crate::picture::{Picture, beside, number};
 use crate::progress::Steps;
+use crate::tally::cases;
 use crate::verdict::{Answer, Bound, Spread, Test, Verdict};
 use crate::{Error, amp, fast05, forth, ibm, peers, unh};
 
@@ -249,6 +250,12 @@ impl Claim {
         Verdict::of(&self.tests.iter().map(Test::answer).collect::<Vec<_>>())
     }
 
+    /// How many cases say what, where they do not all say the same.
+    pub(crate) fn cases(&self) -> Option<String> {
+        let tests: Vec<Value> = self.tests.iter().map(Test::json).collect();
+        cases(&json!({ "tests": tests }))
+    }
+
     /// What there is of it here, as a sentence of its own.
     pub(crate) fn told(&self) -> String {
         match self.ours.strip_prefix("not here, ") {
@@ -322,6 +329,7 @@ mod tests {
         });
         let near = Claim { theirs: String::new(), ours: String::new(), tests: near.collect() };
         assert_eq!(near.reasons(), ["it: 1.002 (1.0004 to 1.30, 3 times); above 1.00? yes"]);
+        assert_eq!(near.cases(), None);
         assert_eq!(figure.claims[0].told(), "Not here, because there is no adapter");
         assert_eq!(figure.claims[1].told(), "Here: ours");
     }

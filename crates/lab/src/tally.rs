@@ -41,6 +41,19 @@ fn counts<'a>(all: impl Iterator<Item = &'a Value>) -> String {
     told.collect::<Vec<_>>().join(", ")
 }
 
+/// How many cases of a claim say what, where they do not all say the same: a verdict that is of
+/// some of them is not seen in what is told of all.
+pub(crate) fn cases(claim: &Value) -> Option<String> {
+    let answers: Vec<&str> =
+        claim["tests"].as_array()?.iter().filter_map(|test| test["answer"].as_str()).collect();
+    let told = ["yes", "no", "hidden"].into_iter().filter_map(|answer| {
+        let count = answers.iter().filter(|one| **one == answer).count();
+        (count > 0).then(|| format!("{count} {answer}"))
+    });
+    let told: Vec<String> = told.collect();
+    (told.len() > 1).then(|| told.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -62,5 +75,18 @@ mod tests {
              What they claim, 4: 2 hold, 1 hold no longer, 1 cannot be tested here."
         );
         assert!(tally(&figures[..1]).starts_with("Figures and tables, 2: 2 hold in part. What"));
+    }
+
+    #[test]
+    fn cases_are_counted_where_they_do_not_say_the_same() {
+        let claim = |answers: &[&str]| {
+            let tests: Vec<Value> = answers.iter().map(|one| json!({ "answer": one })).collect();
+            cases(&json!({ "tests": tests }))
+        };
+        let told = claim(&["no", "hidden", "yes", "no"]);
+        assert_eq!(told.as_deref(), Some("1 yes, 2 no, 1 hidden"));
+        assert_eq!(claim(&["yes", "hidden", "yes"]).as_deref(), Some("2 yes, 1 hidden"));
+        assert_eq!([claim(&["no", "no"]), claim(&["hidden"]), claim(&[])], [None, None, None]);
+        assert_eq!(cases(&json!({})), None);
     }
 }

@@ -375,7 +375,11 @@ fn each_cpu(measured: &Measured) -> Figure {
     let sleeps = each_load(measured, |sample| real(sample.host.voluntary) / sample.ios);
     figure.claim(
         "fewer intrusions on the host: 76 to 85 % fewer machine clears on CPU 0",
-        format!("the reactor sleeps {} for an I/O", list(&sleeps, OFTEN)),
+        format!(
+            "machine clears are counted nowhere here; in their place, the reactor sleeps {} for an \
+             I/O",
+            list(&sleeps, OFTEN)
+        ),
         tests(&sleeps, "% fewer sleeps", Bound::Above(0.0)),
     );
     figure

@@ -382,7 +382,8 @@ fn throughput(measured: &Measured) -> Figure {
             theirs::AFTER
         ),
         format!(
-            "{:.0} to {:.0} MB/s without one ({:.1} times); {best} makes it {:.0}.",
+            "{:.0} to {:.0} MB/s, {:.1} times, without a TCP stack, which would take as much of \
+             both; {best} makes it {:.0}.",
             before.median,
             after.median,
             (after / before).median,

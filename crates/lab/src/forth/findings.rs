@@ -228,7 +228,8 @@ fn single(measured: &Measured) -> Figure {
     }
     let at = load(Mix::Read, theirs::RAM_DISK_SIZE);
     let at = measured.spread(Place::Ram, at, Case::rate);
-    let claim = format!("About {:.0} MB/s at 16 KiB, one at a time", theirs::RAM_DISK);
+    let claim =
+        format!("The RAM-disk reaches {:.0} MB/s at 16 KiB, one at a time", theirs::RAM_DISK);
     match at {
         Some(rate) => figure.claim(
             claim,
