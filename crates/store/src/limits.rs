@@ -17,7 +17,8 @@ pub(crate) const ZERO_PIECE_LEN: u64 = 1 << 20;
 /// than the system call and the faults after it.
 pub(crate) const ZERO_BY_DISCARD_MIN: u64 = 64 << 10;
 
-/// Largest memory store, bytes, whose pages are known: their bits take 256 MiB then.
+/// Largest memory store, bytes, whose pages are known: their bits take 256 MiB when all
+/// of it has been written to.
 pub(crate) const TRACKED_MAX: u64 = 4 << 40;
 
 /// Work that a `limit` lets through at once after a pause, as time at the full rate: long enough

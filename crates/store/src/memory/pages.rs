@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which pages of a memory store hold something, and which are set aside: two bits a page, and how
-//! many are one or the other.
+//! many are one or the other. What nobody has written to takes no bits.
 //!
 //! The kernel knows too, but only for pages that are not swapped out. A page that is written and
 //! discarded or set aside at the same time may be left with either answer, as it is left with
@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering;
+use spin::Once;
 
 /// Bytes of a page, as a shift.
 const PAGE_SHIFT: u32 = 12;
@@ -27,6 +28,8 @@ const CHUNK_SHIFT: u32 = 9;
 /// The last page of a word.
 const LAST: u64 = (1 << WORD_SHIFT) - 1;
 const CHUNK_WORDS: usize = 1 << CHUNK_SHIFT;
+/// The last page of a chunk.
+const CHUNK_LAST: u64 = (1 << (WORD_SHIFT + CHUNK_SHIFT)) - 1;
 
 /// Two bits for each page, none in a store that is too large to keep them.
 ///
@@ -35,7 +38,9 @@ const CHUNK_WORDS: usize = 1 << CHUNK_SHIFT;
 /// exactly how many pages came to hold something or be set aside, also beside other changes.
 #[derive(Debug)]
 pub(super) struct Pages {
-    chunks: Box<[Chunk]>,
+    /// Made when a bit of it is set first: those of terabytes would take seconds and memory that
+    /// a disk may never need.
+    chunks: Box<[Once<Box<Chunk>>]>,
     /// Pages of which a bit is set; for a moment it may be behind, and even below none.
     held: AtomicU64,
 }
@@ -55,7 +60,7 @@ impl Pages {
     pub(super) fn new(bytes: u64) -> Self {
         let chunks = bytes.div_ceil(1 << (PAGE_SHIFT + WORD_SHIFT + CHUNK_SHIFT));
         let chunks = if bytes > TRACKED_MAX { 0 } else { usize::try_from(chunks).unwrap_or(0) };
-        let chunks = (0..chunks).map(|_| Chunk::default()).collect::<Vec<_>>().into();
+        let chunks = (0..chunks).map(|_| Once::new()).collect::<Vec<_>>().into();
         Self { chunks, held: AtomicU64::new(0) }
     }
 
@@ -98,6 +103,10 @@ impl Pages {
         };
         let mut page = first;
         while page < end {
+            if space == Space::Deallocated && !self.is_made(page) {
+                page = (page | CHUNK_LAST) + 1;
+                continue;
+            }
             let (written, anchored) = self.halves(page);
             let others = match space {
                 Space::Mapped => !written & PAGES,
@@ -126,7 +135,8 @@ impl Pages {
     /// Sets the bits of these pages, `half` bits further up.
     #[inline]
     fn set(&self, pages: Range<u64>, half: u32) {
-        self.each(pages, |word, mask| {
+        self.each(pages, |page, mask| {
+            let Some(word) = self.make(page) else { return };
             // Mostly set already: then no cache line is taken from another CPU.
             if word.load(Ordering::Relaxed) & (mask << half) != mask << half {
                 let before = word.fetch_or(mask << half, Ordering::Relaxed);
@@ -139,11 +149,19 @@ impl Pages {
     /// Unsets the bits of these pages in those halves of a word that `halves` has a bit at the
     /// begin of.
     fn unset(&self, pages: Range<u64>, halves: u64) {
-        self.each(pages, |word, mask| {
-            let before = word.fetch_and(!(mask * halves), Ordering::Relaxed);
-            let went = held(before) & !held(before & !(mask * halves));
-            self.held.fetch_sub(went.count_ones().into(), Ordering::Relaxed);
-        });
+        let mut page = pages.start;
+        while page < pages.end {
+            let next = pages.end.min((page | CHUNK_LAST) + 1);
+            if self.is_made(page) {
+                self.each(page..next, |page, mask| {
+                    let Some(word) = self.at(page) else { return };
+                    let before = word.fetch_and(!(mask * halves), Ordering::Relaxed);
+                    let went = held(before) & !held(before & !(mask * halves));
+                    self.held.fetch_sub(went.count_ones().into(), Ordering::Relaxed);
+                });
+            }
+            page = next;
+        }
     }
 
     /// What the word of `page` says: of those written, and of those set aside.
@@ -152,22 +170,42 @@ impl Pages {
         (word & PAGES, word >> HALF)
     }
 
+    /// The word of `page`; None: no bit of its chunk was ever set.
     fn at(&self, page: u64) -> Option<&AtomicU64> {
-        let word = usize::try_from(page >> WORD_SHIFT).ok()?;
-        self.chunks.get(word >> CHUNK_SHIFT)?.0.get(word & (CHUNK_WORDS - 1))
+        self.chunk(page)?.get()?.word(page)
+    }
+
+    /// The word of `page`, to set bits of it.
+    #[inline]
+    fn make(&self, page: u64) -> Option<&AtomicU64> {
+        self.chunk(page)?.call_once(Box::default).word(page)
+    }
+
+    fn is_made(&self, page: u64) -> bool {
+        self.chunk(page).is_some_and(Once::is_completed)
     }
 
     #[inline]
-    fn each(&self, pages: Range<u64>, change: impl Fn(&AtomicU64, u64)) {
+    fn chunk(&self, page: u64) -> Option<&Once<Box<Chunk>>> {
+        self.chunks.get(usize::try_from(page >> (WORD_SHIFT + CHUNK_SHIFT)).ok()?)
+    }
+
+    /// Calls `change` with a page of each word, and the bits of the pages that lie in it.
+    #[inline]
+    fn each(&self, pages: Range<u64>, change: impl Fn(u64, u64)) {
         let Range { start: mut page, end } = pages;
         while page < end {
             let next = end.min((page | LAST) + 1);
-            let mask = (PAGES << (page & LAST)) & (PAGES >> (LAST - ((next - 1) & LAST)));
-            if let Some(word) = self.at(page) {
-                change(word, mask);
-            }
+            change(page, (PAGES << (page & LAST)) & (PAGES >> (LAST - ((next - 1) & LAST))));
             page = next;
         }
+    }
+}
+
+impl Chunk {
+    #[inline]
+    fn word(&self, page: u64) -> Option<&AtomicU64> {
+        self.0.get(usize::try_from(page >> WORD_SHIFT).ok()? & (CHUNK_WORDS - 1))
     }
 }
 
@@ -253,6 +291,25 @@ mod tests {
         }
         // A walk takes milliseconds, a thousand of them seconds.
         assert!(begun.elapsed() < std::time::Duration::from_millis(500));
+    }
+
+    /// Terabytes that nobody has written to take next to nothing, and no time.
+    #[test]
+    fn bits_come_with_what_is_written() {
+        let begun = std::time::Instant::now();
+        let pages = Pages::new(4 << 40);
+        let made = || pages.chunks.iter().filter(|chunk| chunk.is_completed()).count();
+        assert_eq!(pages.run(0, 4 << 40).length, 4 << 40);
+        pages.clear(0, 4 << 40);
+        assert_eq!(made(), 0);
+        pages.write((3 << 40) - 1, 2);
+        assert_eq!(made(), 2);
+        assert_eq!(pages.bytes(), Some(8192));
+        let run = pages.run(4096, 4 << 40);
+        assert_eq!((run.space, run.length), (Space::Deallocated, (3 << 40) - 8192));
+        pages.clear(0, 4 << 40);
+        assert_eq!((pages.bytes(), made()), (Some(0), 2));
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30));
     }
 
     proptest! {
