@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 
-.PHONY: help run build install install-lib deb wheel test test-long test-quick lint docs bench bench-crc bench-ceph fuzz proofs sim sim-long interop vm-test \
+.PHONY: help run build install install-lib pages deb wheel test test-long test-quick lint docs bench bench-crc bench-ceph fuzz proofs sim sim-long interop vm-test \
     clean
 
 help: ## Lists the targets
@@ -24,6 +24,10 @@ install: ## Puts lunwire into ~/.local/bin, or into BINDIR
 
 install-lib: ## Installs liblunwire, its header and lunwire.pc below PREFIX (/usr/local); DESTDIR, LIBDIR
 	@scripts/capi install --prefix "$${PREFIX:-/usr/local}" --destdir "$${DESTDIR:-}" --libdir "$${LIBDIR:-lib}"
+
+pages: build ## Manual pages, and completions for bash, zsh and fish, below target/pages
+	@packaging/debian/manuals target/release/lunwire \
+	    "$$(target/release/lunwire --version | cut -d ' ' -f 2)" "$$(git log -1 --format=%cs)" target/pages
 
 deb: build ## Makes a package for Debian with the unit for systemd, into target/deb
 	@scripts/deb
