@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire serve --http`: where it may listen, and how it is found.
 
+mod words;
+
 use std::io::Read;
 use std::io::Write;
 use std::net::TcpListener;

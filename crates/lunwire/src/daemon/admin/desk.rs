@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who answers in this process what the control socket answers: to the port for HTTP.
 
+mod wording;
+
 use std::sync::Arc;
 
 use control::admin::Refused;
@@ -35,48 +37,18 @@ impl Desk {
     }
 }
 
-/// What commands are called, and what is the same in the API.
-const WORDS: [(&str, &str); 8] = [
-    ("--destroy-data", "destroy_data"),
-    ("--shrink", "shrink"),
-    ("--number", "number"),
-    ("--target IQN", "target"),
-    ("lunwire status", "/api/v1/status"),
-    ("lunwire sessions", "/api/v1/sessions"),
-    ("lunwire limit", "limits of /api/v1/status"),
-    ("lunwire lun resize", "resize-lun"),
-];
-
-/// An answer that who asks over HTTP can follow where it is none, or tells why something cannot be.
-fn in_their_words(mut reply: Reply) -> Reply {
-    match &mut reply {
-        Reply::Error { message } => *message = for_programs(message),
-        Reply::Reloaded(told) => {
-            told.refused.iter_mut().for_each(|refused| refused.why = for_programs(&refused.why));
-        }
-        _ => {}
-    }
-    reply
-}
-
-/// A message as who asks over HTTP can follow it.
-fn for_programs(message: &str) -> String {
-    WORDS.iter().fold(message.to_owned(), |said, (ours, theirs)| said.replace(ours, theirs))
-}
-
 impl http::Desk for Desk {
     fn answer(&self, request: &Request) -> Reply {
         // A question is no order: another process may take over meanwhile.
         let asked = self.0.answer(request);
-        let reply = asked.unwrap_or_else(|| match self.beyond_memory(request) {
-            Some(message) => Reply::Error { message },
-            None => self.0.carry_out(request, &|| true),
-        });
-        in_their_words(reply)
+        wording::for_programs(asked.unwrap_or_else(|| self.0.carry_out(request, &|| true)))
     }
 
     fn order(&self, request: &Request, giver: &Giver) -> Reply {
-        let reply = self.answer(request);
+        let reply = match self.beyond_memory(request) {
+            Some(message) => Reply::Error { message },
+            None => self.answer(request),
+        };
         // The log says what was done, and who had it done. What he wrote is in fields, where it
         // begins no line of its own.
         let (peer, token) = (giver.peer.map(tracing::field::display), &*giver.token);
@@ -144,27 +116,4 @@ fn words(request: &Request) -> Option<String> {
         }
         _ => return None,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_of_commands_are_told_as_fields() {
-        let said = for_programs("it would be lost; try: --destroy-data, or lunwire copy it first");
-        assert_eq!(said, "it would be lost; try: destroy_data, or lunwire copy it first");
-        let message = "no session 7; try: lunwire sessions".to_owned();
-        let Reply::Error { message } = in_their_words(Reply::Error { message }) else {
-            panic!("of another kind")
-        };
-        assert_eq!(message, "no session 7; try: /api/v1/sessions");
-        let why = "size: try: lunwire lun resize first".to_owned();
-        let refused = vec![Refused { what: "LUN 0".into(), why }];
-        let told = control::admin::Reloaded { refused, ..Default::default() };
-        let Reply::Reloaded(told) = in_their_words(Reply::Reloaded(told)) else {
-            panic!("of another kind")
-        };
-        assert_eq!(told.refused[0].why, "size: try: resize-lun first");
-    }
 }
