@@ -23,6 +23,7 @@ use crate::authentication::AuthenticationPolicy;
 use crate::catalogue::Nodes;
 use crate::catalogue::OutdatedSession;
 use crate::events::Event;
+use crate::inventory::tell_reservations_end;
 use crate::mail::Answers;
 use crate::node::LunMap;
 use crate::node::Node;
@@ -189,7 +190,16 @@ impl Target {
             sessions_ended = changed.ended.len(),
             "what is served was changed"
         );
-        let units = removed.iter().flat_map(|served| served.remove_all()).collect();
+        let mut units = LunMap::new();
+        for served in removed {
+            let luns = served.remove_all();
+            // What RESERVE gave ends with its session, which tells it.
+            let persistent = luns.iter().filter(|(_, unit)| !unit.reservations_shown().legacy);
+            persistent.for_each(|(lun, unit)| {
+                tell_reservations_end(&served.node().name, *lun, unit);
+            });
+            units.extend(luns);
+        }
         changed.left = self.close_units(gone, Duration::ZERO);
         changed.left.extend(self.close_units(units, change.grace));
         for served in next.all() {
@@ -341,7 +351,9 @@ impl Nodes {
             let goes: Vec<u16> = goes.map(|(_, lun)| *lun).collect();
             let comes = change.add_luns.iter().filter(|(target, ..)| target == name);
             let comes: LunMap = comes.map(|(_, lun, unit)| (*lun, Arc::clone(unit))).collect();
-            removed.extend(served.exchange(&goes, comes));
+            let luns = served.exchange(&goes, comes);
+            luns.iter().for_each(|(lun, unit)| tell_reservations_end(name, *lun, unit));
+            removed.extend(luns);
         }
         removed
     }

@@ -98,6 +98,7 @@ impl Target {
             return Err(VolumeError::Wiping { lun });
         }
         served.remove_lun(lun);
+        tell_reservations_end(target, lun, &unit);
         unit.withdraw();
         self.show_luns(&served);
         tracing::info!(name: Event::Lun.name(), target, lun, "LUN removed");
@@ -209,6 +210,24 @@ impl Target {
         }
         let ids: Vec<_> = files.iter().map(|file| file.id).collect();
         self.files().remove(&ids);
+    }
+}
+
+/// Says what of a unit is reserved no more, as it is served no more: whoever comes by its number
+/// next finds nothing of it.
+pub(crate) fn tell_reservations_end(target: &str, lun: u16, unit: &LogicalUnit) {
+    let shown = unit.reservations_shown();
+    if shown.legacy || shown.kind.is_some() || shown.registrants > 0 {
+        tracing::info!(
+            name: Event::Reservation.name(),
+            target,
+            lun,
+            action = "LUN REMOVED",
+            mode = "none",
+            before = shown.holder,
+            registered = 0,
+            "reservations changed"
+        );
     }
 }
 
