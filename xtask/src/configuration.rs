@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! docs/CONFIGURATION.md: every key of the configuration file with type, values, default, and
-//! whether it can change while a daemon runs, from the schema.
+//! docs/CONFIGURATION.md: every key of the configuration file with type, values, default, whether
+//! it can change while a daemon runs, and an example, from the schema.
 
 use std::fmt::Write;
 
@@ -11,6 +11,7 @@ use crate::judge;
 use crate::workspace;
 
 const SCHEMA: &str = "crates/control/src/config.rs";
+const EXAMPLES: &str = "crates/control/src/config/examples.toml";
 const PAGE: &str = "docs/CONFIGURATION.md";
 
 /// The tables of the file, as they are written there, and their types in the schema.
@@ -59,14 +60,14 @@ struct Key {
 
 /// Writes the page.
 pub(crate) fn write() -> Result<()> {
-    let (page, problems) = page(&read(SCHEMA)?);
+    let (page, problems) = page(&read(SCHEMA)?, &read(EXAMPLES)?);
     judge("configuration", &problems)?;
     Ok(std::fs::write(workspace::root().join(PAGE), page)?)
 }
 
 /// What keeps the page from saying all.
 pub(crate) fn problems() -> Result<Vec<String>> {
-    let (page, mut problems) = page(&read(SCHEMA)?);
+    let (page, mut problems) = page(&read(SCHEMA)?, &read(EXAMPLES)?);
     if std::fs::read_to_string(workspace::root().join(PAGE)).unwrap_or_default() != page {
         problems.push(format!("{PAGE} is stale: run cargo xtask configuration"));
     }
@@ -77,13 +78,13 @@ fn read(path: &str) -> Result<String> {
     std::fs::read_to_string(workspace::root().join(path)).with_context(|| path.to_owned())
 }
 
-fn page(schema: &str) -> (String, Vec<String>) {
+fn page(schema: &str, examples: &str) -> (String, Vec<String>) {
     let (mut page, mut problems) = (HEAD.to_owned(), Vec::new());
     for (title, of) in TABLES {
         // Writing to a String cannot fail.
         let _ = write!(page, "\n## {title}\n\n");
-        page.push_str("| key | type | what | values | default | reload |\n");
-        page.push_str("|---|---|---|---|---|---|\n");
+        page.push_str("| key | type | what | values | default | reload | example |\n");
+        page.push_str("|---|---|---|---|---|---|---|\n");
         let keys = keys(schema, of);
         if keys.is_empty() {
             problems.push(format!("{SCHEMA}: no keys of {of}"));
@@ -97,9 +98,19 @@ fn page(schema: &str) -> (String, Vec<String>) {
             if required != default.is_empty() {
                 problems.push(format!("{place} needs `Default: ...` unless it is required"));
             }
+            let example = match &*kind {
+                "table" | "tables" => "below".to_owned(),
+                _ => match example_of(examples, title, &name) {
+                    Some(value) => format!("`{name} = {value}`"),
+                    None => {
+                        problems.push(format!("{EXAMPLES}: {title}: `{name}` has no example"));
+                        continue;
+                    }
+                },
+            };
             let default = if required { "required" } else { &default };
             let what = format!("| `{name}` | {kind} | {meaning}");
-            let _ = writeln!(page, "{what} | {values} | {default} | {reload} |");
+            let _ = writeln!(page, "{what} | {values} | {default} | {reload} | {example} |");
         }
     }
     (page, problems)
@@ -136,6 +147,20 @@ fn keys(schema: &str, of: &str) -> Vec<Key> {
         }
     }
     keys
+}
+
+/// What the examples say of a key of a table.
+fn example_of<'a>(examples: &'a str, title: &str, name: &str) -> Option<&'a str> {
+    let mut here = TABLES.first().map_or("", |(top, _)| *top);
+    examples.lines().find_map(|line| match line.split_once(" = ") {
+        Some((key, value)) => (here == title && key == name).then_some(value),
+        None if line.starts_with('[') => {
+            let named = TABLES.iter().find(|(title, _)| title.trim_matches('`') == line);
+            here = named.map_or("", |(title, _)| *title);
+            None
+        }
+        None => None,
+    })
 }
 
 fn split<'a>(text: &'a str, at: &str) -> (&'a str, &'a str) {
@@ -178,6 +203,10 @@ pub struct Lun {
     pub shut: bool,
 }
 ";
+        let examples = "lun-number = 1\n[[target.lun]]\nnames = [\"a\"]\n\n[portal]\nshut = true\n";
+        assert_eq!(example_of(examples, "`[[target.lun]]`", "names"), Some("[\"a\"]"));
+        assert_eq!(example_of(examples, "`[[target.lun]]`", "lun-number"), None);
+        assert_eq!(example_of(examples, TABLES[0].0, "lun-number"), Some("1"));
         let keys = keys(schema, "Lun");
         let number = Key {
             name: "lun-number".into(),
@@ -192,8 +221,12 @@ pub struct Lun {
         assert_eq!((&*keys[1].kind, keys[1].required), ("list of strings", true));
         assert_eq!(keys[1].reload, "yes");
         assert!(!keys[2].required && keys[2].meaning.is_empty());
-        let (_, problems) = page(schema);
-        assert_eq!(problems.iter().filter(|problem| problem.contains("`shut`")).count(), 2);
-        assert_eq!(problems.iter().filter(|problem| problem.contains("names")).count(), 0);
+        let (_, problems) = page(schema, "");
+        assert_eq!(problems.iter().filter(|problem| problem.contains("`shut`")).count(), 3);
+        let of_names = problems.iter().filter(|problem| problem.contains("names"));
+        assert_eq!(
+            of_names.collect::<Vec<_>>(),
+            [&format!("{EXAMPLES}: `[[target.lun]]`: `names` has no example")]
+        );
     }
 }

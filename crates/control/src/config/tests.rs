@@ -101,3 +101,13 @@ fn a_value_is_pointed_at() {
         "lunwire.toml:3: engine = \"fast\": auto, uring or epoll is right"
     );
 }
+
+/// `cargo xtask configuration` puts them into the table, each beside its key.
+#[test]
+fn examples_of_all_keys_are_read() {
+    let (read, wrong) = source(include_str!("examples.toml")).parse_all();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    let config = read.unwrap();
+    assert_eq!(config.target.len(), 1);
+    assert_eq!(config.target[0].limit.len(), 1);
+}
