@@ -154,6 +154,7 @@ pub use stripe::StripeError;
 pub use url::Address;
 pub use url::AddressError;
 pub use url::Auth;
+pub use url::Frames;
 pub use url::URL_OPTIONS;
 pub use url::Url;
 pub use url::UrlError;

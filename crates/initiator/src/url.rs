@@ -5,6 +5,7 @@
 //! over raw Ethernet.
 
 mod address;
+mod frames;
 mod options;
 mod secrets;
 
@@ -19,6 +20,8 @@ use station::PlaceError;
 use crate::Begin;
 use crate::Checks;
 use crate::Transport;
+
+pub use frames::Frames;
 
 pub use address::Address;
 pub use address::AddressError;

@@ -16,6 +16,7 @@ use anyhow::bail;
 use initiator::Config;
 use initiator::Disk;
 use initiator::Error;
+use initiator::Frames;
 use initiator::Initiator;
 use initiator::Kind;
 use initiator::Options;
@@ -112,6 +113,9 @@ impl Opener {
         }
         accounts.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let place = address.to_string();
+        for Frames { interface, by, .. } in address.urls().filter_map(Url::frames) {
+            tracing::info!(interface, frames = by, "{place} is had over raw Ethernet");
+        }
         let remote = Remote::new(session, disk, &place, spec.busy)?;
         let (block, using) = (remote.block(), remote.using());
         self.used().push(Used { name: named.clone(), place, using });

@@ -19,6 +19,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::mpsc;
 use std::sync::mpsc::Sender;
@@ -84,9 +85,25 @@ impl Orders {
     }
 }
 
+/// A station that opens connections, and which way its frames go.
+struct Opener {
+    orders: Orders,
+    frames: String,
+}
+
 /// Stations of this process that open connections, by interface. A thread that ends takes itself
 /// out.
-static OPENERS: Mutex<BTreeMap<Interface, Orders>> = Mutex::new(BTreeMap::new());
+static OPENERS: Mutex<BTreeMap<Interface, Opener>> = Mutex::new(BTreeMap::new());
+
+/// How long a station is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stay {
+    Always,
+    WhileUsed,
+}
+
+/// Frames for such stations that are to come, and then stay.
+static PREPARED: Mutex<BTreeMap<Interface, Frames>> = Mutex::new(BTreeMap::new());
 
 impl Reserved {
     /// From now on frames for connections come here; none is looked at until [`Reserved::serve`].
@@ -112,7 +129,7 @@ impl Reserved {
     pub fn serve(self, taker: Taker) -> io::Result<Station> {
         let Self { interface, frames, claim } = self;
         let (mac, mtu, told) = (frames.mac(), frames.mtu(), frames.told());
-        let (orders, thread) = start(&interface, frames, Some(taker))?;
+        let (orders, thread) = start(&interface, frames, Some(taker), Stay::Always)?;
         let thread = Some(thread);
         Ok(Station { interface, mac, mtu, frames: told, orders, thread, _claim: claim })
     }
@@ -173,15 +190,20 @@ impl Drop for Station {
 pub fn connect(place: &Place) -> io::Result<OwnedFd> {
     let (answer, answered) = mpsc::channel();
     {
-        let mut openers = OPENERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut openers = lock(&OPENERS);
         let orders = match openers.get(&place.interface) {
-            Some(orders) => orders.clone(),
+            Some(opener) => opener.orders.clone(),
             None => {
-                let frames = Frames::open(&place.interface, Role::Opens);
-                let frames = frames.map_err(|error| named(error, &place.interface.name))?;
+                let (frames, stay) = match lock(&PREPARED).remove(&place.interface) {
+                    // They could not be had again.
+                    Some(frames) => (frames, Stay::Always),
+                    None => (frames_to_open(&place.interface)?, Stay::WhileUsed),
+                };
+                let told = frames.told();
                 // It ends by itself, see `retire`.
-                let (orders, _thread) = start(&place.interface, frames, None)?;
-                openers.insert(place.interface.clone(), orders.clone());
+                let (orders, _thread) = start(&place.interface, frames, None, stay)?;
+                let opener = Opener { orders: orders.clone(), frames: told };
+                openers.insert(place.interface.clone(), opener);
                 orders
             }
         };
@@ -190,6 +212,36 @@ pub fn connect(place: &Place) -> io::Result<OwnedFd> {
     }
     // The thread answers, or drops the question when it ends.
     answered.recv().unwrap_or_else(|_| Err(io::ErrorKind::ConnectionAborted.into()))
+}
+
+/// Has the frames of connections that will be opened from `interface`: for a process that gives up
+/// the right to them before it connects. They are had until it ends.
+///
+/// # Errors
+/// As [`Station::open`].
+pub fn prepare(interface: &Interface) -> io::Result<()> {
+    let mut prepared = lock(&PREPARED);
+    if !prepared.contains_key(interface) {
+        let frames = frames_to_open(interface)?;
+        prepared.insert(interface.clone(), frames);
+    }
+    Ok(())
+}
+
+/// Which way frames of connections that were opened from `interface` come and go, and why not
+/// another one that was wanted, if so; None without such connections.
+#[must_use]
+pub fn frames_of(interface: &Interface) -> Option<String> {
+    lock(&OPENERS).get(interface).map(|opener| opener.frames.clone())
+}
+
+fn frames_to_open(interface: &Interface) -> io::Result<Frames> {
+    Frames::open(interface, Role::Opens).map_err(|error| named(error, &interface.name))
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What the locks guard is whole between any two statements.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Says of an interface that is not there which one it is.
@@ -207,9 +259,9 @@ fn named(error: io::Error, interface: &str) -> io::Error {
 /// for a process that ends, and takes its stations along. Returns at once where there are none.
 pub fn settle(patience: Duration) {
     let begin = std::time::Instant::now();
-    let openers = OPENERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let openers = lock(&OPENERS);
     let (answer, answered) = mpsc::channel();
-    openers.values().for_each(|orders| orders.send(Order::Settle(answer.clone())));
+    openers.values().for_each(|opener| opener.orders.send(Order::Settle(answer.clone())));
     drop((openers, answer));
     // Until each has answered, or dropped the question.
     while answered.recv_timeout(patience.saturating_sub(begin.elapsed())).is_ok() {}
@@ -217,7 +269,7 @@ pub fn settle(patience: Duration) {
 
 /// The thread of an opening station is not needed any more, unless `has_orders`.
 fn retire(interface: &Interface, has_orders: impl FnOnce() -> bool) -> bool {
-    let mut openers = OPENERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut openers = lock(&OPENERS);
     if has_orders() {
         return false;
     }
@@ -229,6 +281,7 @@ fn start(
     interface: &Interface,
     frames: Frames,
     taker: Option<Taker>,
+    stay: Stay,
 ) -> io::Result<(Orders, JoinHandle<()>)> {
     let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let wake = Arc::new(wake);
@@ -236,7 +289,8 @@ fn start(
     let orders = Orders { sender, wake: Arc::clone(&wake) };
     let at = interface.clone();
     let builder = std::thread::Builder::new().name("ether".into());
-    let thread = builder.spawn(move || Thread::new(at, frames, receiver, wake, taker).serve())?;
+    let thread = move || Thread::new(at, frames, receiver, wake, taker, stay).serve();
+    let thread = builder.spawn(thread)?;
     Ok((orders, thread))
 }
 

@@ -31,6 +31,7 @@ use wire::ether::ethernet_header;
 use crate::IDLE_PATIENCE;
 use crate::Interface;
 use crate::STOP_PATIENCE;
+use crate::Stay;
 use crate::Taker;
 use crate::frames::Frames;
 use crate::retire;
@@ -67,6 +68,7 @@ pub(crate) struct Thread {
     next_order: Option<Order>,
     wake: Arc<OwnedFd>,
     taker: Option<Taker>,
+    stay: Stay,
     lines: BTreeMap<ConnectionId, Line>,
     /// Who waits for connections that do not stand yet.
     opening: BTreeMap<ConnectionId, Sender<io::Result<OwnedFd>>>,
@@ -103,6 +105,7 @@ impl Thread {
         orders: Receiver<Order>,
         wake: Arc<OwnedFd>,
         taker: Option<Taker>,
+        stay: Stay,
     ) -> Self {
         let endpoint = Endpoint::new(frames.mtu().saturating_sub(HEADER_LEN_MAX));
         let endpoint = if taker.is_some() { endpoint.accepting() } else { endpoint };
@@ -115,6 +118,7 @@ impl Thread {
             next_order: None,
             wake,
             taker,
+            stay,
             lines: BTreeMap::new(),
             opening: BTreeMap::new(),
             settling: Vec::new(),
@@ -163,7 +167,7 @@ impl Thread {
             // Who has all that was said need not close its end first.
             return self.lines.is_empty() && self.endpoint.has_said_all() || now >= until;
         }
-        if self.taker.is_some() || !self.endpoint.is_empty() || self.next_order.is_some() {
+        if self.stay == Stay::Always || !self.endpoint.is_empty() || self.next_order.is_some() {
             self.idle_since = None;
             return false;
         }

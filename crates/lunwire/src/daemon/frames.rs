@@ -13,6 +13,7 @@ use target::Way;
 
 use super::sandboxed::Sandbox;
 use crate::args::ServeOptions;
+use crate::client;
 use crate::plan::Draft;
 use crate::plan::Wish;
 
@@ -24,6 +25,7 @@ pub(crate) fn reserve(draft: &Draft, options: &ServeOptions) -> Result<Vec<Reser
     if draft.sandbox == Wish::No {
         return Ok(Vec::new());
     }
+    prepare_disks(draft, options)?;
     let mut frames = Vec::new();
     for interface in &draft.ether {
         match (interface.way, Reserved::open) {
@@ -36,6 +38,24 @@ pub(crate) fn reserve(draft: &Draft, options: &ServeOptions) -> Result<Vec<Reser
         }
     }
     Ok(frames)
+}
+
+/// For disks of other targets, whose frames are ours, too.
+fn prepare_disks(draft: &Draft, options: &ServeOptions) -> Result<()> {
+    for url in draft.remote_disks() {
+        // What is wrong with a URL is told when its disk is opened.
+        let Ok(address) = client::disk_address(url) else { continue };
+        for url in address.urls() {
+            url.prepare_frames().map_err(|error| match error.kind() {
+                io::ErrorKind::ResourceBusy if options.take_over => anyhow!(
+                    "{url}: {error}; the process that is to be taken over has its frames; try: \
+                     frames=packet in the URL, or stop that process first"
+                ),
+                _ => anyhow!("{url}: {error}"),
+            })?;
+        }
+    }
+    Ok(())
 }
 
 fn refused(interface: &Interface, source: io::Error, options: &ServeOptions) -> anyhow::Error {

@@ -35,6 +35,9 @@ const DENIED: &str = "Permission denied";
 /// In words of the control socket.
 const CALLS: &str = "calls";
 
+/// As the engine says that no program can be loaded into the kernel.
+const PROGRAM_REFUSED: &str = "(bpf): Operation not permitted";
+
 const ALLOW: &str = "--sandbox-allow";
 
 /// What is on; clones are the same.
@@ -111,6 +114,14 @@ impl Sandbox {
     /// The error, and what may be behind it: a secret in another folder, or what Ceph reads.
     pub(crate) fn hint(&self, error: anyhow::Error) -> anyhow::Error {
         let said = output::chain(&error);
+        if self.refuses_calls() && said.contains(PROGRAM_REFUSED) {
+            let what = said.split("; try:").next().unwrap_or(&said);
+            return anyhow!(
+                "{what}: the sandbox (--sandbox) refuses AF_XDP to disks that come after the \
+                 start; try: have the disk in what the daemon is started with, start it with \
+                 --sandbox=no, or frames=packet in the URL"
+            );
+        }
         let may_be = said.contains(DENIED) || said.contains("rbd:");
         match self.0.left.is_some() && may_be && !said.contains(ALLOW) {
             true => anyhow!(
@@ -219,6 +230,18 @@ fn is_within<'a>(path: &Path, mut allowed: impl Iterator<Item = &'a PathBuf>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_by_af_xdp_that_comes_later_is_told_of_the_sandbox() {
+        let said = "ether://02:00:5e:10:00:01%i0/a/0?frames=xdp: AF_XDP at i0: a map of sockets \
+                    (bpf): Operation not permitted (os error 1); try: as root, or with \
+                    CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF";
+        let held = Held { given_up: vec![CALLS], ..Held::default() };
+        let hinted = Sandbox(Arc::new(held)).hint(anyhow!("{said}")).to_string();
+        assert!(hinted.contains("AF_XDP at i0") && hinted.contains("--sandbox=no"), "{hinted}");
+        assert!(!hinted.contains("as root"), "that would not help: {hinted}");
+        assert_eq!(Sandbox::default().hint(anyhow!("{said}")).to_string(), said);
+    }
 
     #[test]
     fn a_filter_is_free_since_5_16() {

@@ -92,6 +92,12 @@ pub(super) fn allowed(text: &str, path: PathBuf) -> Result<Need, &'static str> {
 }
 
 impl Draft {
+    /// Places of disks of other targets.
+    pub(crate) fn remote_disks(&self) -> Vec<&str> {
+        let luns = self.targets.iter().flat_map(|target| &target.luns);
+        luns.flat_map(|lun| remotes_of(&lun.spec)).collect()
+    }
+
     /// What serving it needs. `config`: the file that is read again; `socket`: where orders come
     /// in.
     pub(crate) fn reach(&self, config: Option<&Path>, socket: Option<&Path>) -> Reach {
@@ -154,6 +160,15 @@ impl DraftLun {
             needs.push(Need::Change(format!("{}.pi", file.path).into()));
         }
         needs
+    }
+}
+
+fn remotes_of(spec: &Spec) -> Vec<&str> {
+    match spec {
+        Spec::Stripe { stores, .. } => stores.iter().flat_map(remotes_of).collect(),
+        Spec::Filtered { behind, .. } => remotes_of(behind),
+        Spec::Remote(disk) => vec![&disk.url],
+        _ => Vec::new(),
     }
 }
 
@@ -281,6 +296,18 @@ mod tests {
         let mut protected = DraftLun::new(0, "file:/a", "file:/a".parse().unwrap());
         protected.protection = scsi::ProtectionType::from_number(1);
         assert_eq!(protected.needs(), [change("/a"), change("/a.pi")]);
+    }
+
+    #[test]
+    fn disks_of_other_targets_are_found_behind_all_there_is() {
+        let [past, plain] = [
+            "ether://02:00:5e:10:00:01%i0/iqn.2026-01.test:a/0?frames=xdp",
+            "iscsi://127.0.0.1/iqn.2026-01.test:a/0",
+        ];
+        let word = format!("stripe:64K({past};{plain},wait=5s;file:/a),limit=10iops");
+        let spec: Spec = word.parse().unwrap();
+        assert_eq!(remotes_of(&spec), [past, plain]);
+        assert!(remotes_of(&Spec::Memory { bytes: 512 }).is_empty());
     }
 
     #[test]
