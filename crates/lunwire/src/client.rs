@@ -39,6 +39,7 @@ use initiator::Discovered;
 use initiator::Ending;
 use initiator::Error;
 use initiator::Event;
+use initiator::Frames;
 use initiator::Kind;
 use initiator::Options;
 use initiator::PathChange;
@@ -319,7 +320,19 @@ pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Res
             let error = error.with_context(|| format!("{url}: the session was closed"))?;
             Err(refusal::advised(error, url, &identity))
         }
-        _ => Ok(session),
+        _ => {
+            tell_frames([url]);
+            Ok(session)
+        }
+    }
+}
+
+/// Which way frames go where that was left to us, and why.
+pub(crate) fn tell_frames<'a>(urls: impl IntoIterator<Item = &'a Url>) {
+    for Frames { interface, by, is_chosen, .. } in urls.into_iter().filter_map(Url::frames) {
+        if is_chosen {
+            output::say_once(format_args!("frames at {interface}: {by}"));
+        }
     }
 }
 
@@ -349,7 +362,10 @@ pub(crate) fn login_all(
             let url = address.first_of(error.member()).unwrap_or(url);
             Err(refusal::advised(error, url, &identity))
         }
-        _ => Ok(session),
+        _ => {
+            tell_frames(address.urls());
+            Ok(session)
+        }
     }
 }
 

@@ -48,7 +48,7 @@ static LOGS: AtomicBool = AtomicBool::new(false);
 static REWRITTEN: AtomicBool = AtomicBool::new(false);
 
 /// What was warned of.
-static WARNED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
@@ -108,11 +108,16 @@ fn mask_word(text: &mut String, word: &str) {
 
 /// Warns, once.
 pub(crate) fn warn(text: impl std::fmt::Display) {
+    say_once(format_args!("warning: {text}"));
+}
+
+/// Says something that is not to be said again.
+pub(crate) fn say_once(text: impl std::fmt::Display) {
     let text = masked(&text.to_string());
-    let mut warned = lock(&WARNED);
-    if !warned.contains(&text) {
-        say(format_args!("warning: {text}"));
-        warned.push(text);
+    let mut said = lock(&SAID);
+    if !said.contains(&text) {
+        say(&text);
+        said.push(text);
     }
 }
 

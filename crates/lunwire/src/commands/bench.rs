@@ -189,6 +189,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
             json!({
                 "url": disk.url.to_string(),
                 "engine": queue.engine(),
+                "frames": disk.url.frames().map(|frames| frames.by),
                 "interrupted": interrupted,
                 "results": outcomes.iter().map(Outcome::json).collect::<Vec<Value>>(),
             }),

@@ -34,14 +34,15 @@ pub(crate) fn run(options: &InspectOptions) -> Result<()> {
     let mut queue = client::queue(&options.disk.client)?;
     let session = client::login(&mut queue, &options.disk.client, &url)?;
     let lun = url.lun.unwrap_or(0);
+    let frames = url.frames().map(|frames| frames.by);
     let facts = Facts::gather(&mut queue.unit(session, lun))
         .map_err(|error| client::no_unit(&mut queue, session, error, &url));
     queue.logout(session);
     let facts = facts?;
     if options.json {
-        output::result(facts.json());
+        output::result(facts.json(frames.as_deref()));
     } else {
-        facts.print();
+        facts.print(frames.as_deref());
     }
     Ok(())
 }
@@ -114,7 +115,8 @@ impl Facts {
         of_disk.or_else(|| self.capacity.as_ref().map(size))
     }
 
-    fn json(&self) -> Value {
+    /// `frames`: how they come and go, of a disk over raw Ethernet.
+    fn json(&self, frames: Option<&str>) -> Value {
         let Self { standard, .. } = self;
         let geometry = self.geometry.as_ref();
         let limits = self.limits.as_ref().map(|limits| {
@@ -152,12 +154,13 @@ impl Facts {
             "vpd_pages": self.pages,
             "commands": self.commands,
             "luns": self.luns,
+            "frames": frames,
             "registered_keys": keys,
             "reservation": holder,
         })
     }
 
-    fn print(&self) {
+    fn print(&self, frames: Option<&str>) {
         let Self { standard, .. } = self;
         let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
         let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "not told".to_owned());
@@ -206,6 +209,7 @@ impl Facts {
         let luns: Vec<String> = self.luns.iter().map(u16::to_string).collect();
         rows.push(vec!["LUNs here".into(), list(&luns)]);
         rows.push(vec!["reservation".into(), self.reservation()]);
+        rows.extend(frames.map(|frames| vec!["frames".into(), frames.to_owned()]));
         output::table(&rows);
         let commands = self.commands.as_ref().map_or_else(
             || "not told: the target has no REPORT SUPPORTED OPERATION CODES".to_owned(),

@@ -118,7 +118,10 @@ pub(super) fn log_in(initiator: &Initiator, way: Way, address: &Address) -> Resu
         }
     };
     match waiting::unless_given_up(login) {
-        Some(Ok(session)) => Ok(session),
+        Some(Ok(session)) => {
+            client::tell_frames(address.urls());
+            Ok(session)
+        }
         None if !client::is_interrupted() => bail!(background::FORSAKEN),
         None => bail!("{url}: interrupted before the login was over"),
         Some(Err(_)) if client::is_interrupted() => bail!("{url}: interrupted"),
