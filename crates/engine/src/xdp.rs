@@ -157,6 +157,12 @@ impl XdpSocket {
         Ok(())
     }
 
+    /// Whether a frame lies in one piece where an interface has this `mtu`.
+    #[must_use]
+    pub fn takes_whole(mtu: usize) -> bool {
+        !Shape::of(mtu).in_pieces
+    }
+
     /// The address of the interface.
     #[must_use]
     pub const fn mac(&self) -> [u8; 6] {

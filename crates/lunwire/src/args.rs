@@ -328,7 +328,7 @@ pub(crate) struct ServeOptions {
     /// Interface at which connections over raw Ethernet are taken, too (ether://MAC%INTERFACE/...),
     /// for a wire that is all yours: frames have no address list and no encryption; repeatable.
     /// Needs CAP_NET_RAW. INTERFACE,frames=xdp: past the network stack (AF_XDP); frames=auto: so
-    /// where the driver copies nothing, else as with frames=packet [default: packet]
+    /// where that is the faster one, else as with frames=packet [default: packet]
     #[arg(long, value_name = "INTERFACE")]
     pub(crate) ether: Vec<String>,
     /// Address at which HTTP shows a page, and tells /metrics (for Prometheus), /healthz, /readyz

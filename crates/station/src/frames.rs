@@ -45,19 +45,36 @@ impl Frames {
         if let Some(end) = End::find(name, role) {
             return Ok(Self::Cable(end));
         }
-        let why = match way {
-            Way::Packet => None,
-            Way::Xdp => return Self::xdp(name, role, Copies::Allowed).map_err(io_error),
-            // In copy mode a frame that goes is copied once more than by packet sockets.
-            Way::Auto => match Self::xdp(name, role, Copies::Refused) {
-                Ok(found) => return Ok(found),
-                Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                    Some("the driver takes no zero copy".to_owned())
+        match way {
+            Way::Packet => Ok(Self::Interface(PacketSocket::open(name, ETHERTYPE)?, None)),
+            Way::Xdp => Self::xdp(name, role, Copies::Allowed).map_err(io_error),
+            Way::Auto => Self::better_one(name, role),
+        }
+    }
+
+    /// What `bench/ether` has found to be as fast at least.
+    fn better_one(interface: &str, role: Role) -> io::Result<Self> {
+        let why = match Self::xdp(interface, role, Copies::Refused) {
+            Ok(found) => return Ok(found),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
+            Err(error) => Some(error.to_string()),
+        };
+        let packet = PacketSocket::open(interface, ETHERTYPE)?;
+        let why = match why {
+            Some(why) => why,
+            None if !XdpSocket::takes_whole(packet.mtu()) => {
+                "the driver takes no zero copy, without which frames of this length gain nothing"
+                    .to_owned()
+            }
+            None => match Self::xdp(interface, role, Copies::Allowed) {
+                Ok(Self::Xdp(socket, _)) if !socket.is_by_driver() => {
+                    "the driver runs no programs".to_owned()
                 }
-                Err(error) => Some(error.to_string()),
+                Ok(found) => return Ok(found),
+                Err(error) => error.to_string(),
             },
         };
-        Ok(Self::Interface(PacketSocket::open(name, ETHERTYPE)?, why))
+        Ok(Self::Interface(packet, Some(why)))
     }
 
     fn xdp(interface: &str, role: Role, copies: Copies) -> Result<Self, XdpError> {

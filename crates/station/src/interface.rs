@@ -23,7 +23,8 @@ pub enum Way {
     Packet,
     /// Past it (AF_XDP), or not at all.
     Xdp,
-    /// By AF_XDP where the driver reads and writes our memory itself, else by AF_PACKET.
+    /// By AF_XDP where the driver reads and writes our memory itself, or runs our program and a
+    /// frame lies in one piece; else by AF_PACKET.
     Auto,
 }
 
