@@ -50,7 +50,9 @@ fn preface(measured: &Measured) -> Vec<String> {
         "\"TCP\" is iSCSI without digests, \"iSER/iWARP\" is iSER over software iWARP without CRC, \
          \"raw Ethernet\" is iSCSI over frames that a program sends and receives by packet \
          sockets: it saves the kernel's TCP, and does in user space what that did, with a thread \
-         and a copy more. \"No network\" is the same target within the process: the commands and \
+         and a copy more. \"AF_XDP\" is the same past the network stack, which the study could not \
+         have: a program at the interface gives frames to memory that is the program's own. \"No \
+         network\" is the same target within the process: the commands and \
          the disk alone, which is what Fibre Channel's adapters left to the study's processor. It \
          stands for them as the floor, and was measured on no wire."
             .into(),
@@ -74,6 +76,9 @@ fn preface(measured: &Measured) -> Vec<String> {
             ),
         )),
         Some(why) => preface.push(format!("No wire: all goes over loopback, because {why}.")),
+    }
+    if measured.has(Way::Xdp) {
+        preface.push(XDP_SIDES.into());
     }
     if theirs == ours {
         preface.push("Both sides share a processor: its utilization is of both.".into());
@@ -148,6 +153,7 @@ fn results(measured: &Measured) -> Figure {
             format!("Raw Ethernet with one copy takes less than TCP/IP: {}", what.to_lowercase());
         claim(&mut figure, measured, Way::Ether, theirs, tests, "times what TCP takes");
     }
+    past_the_stack(&mut figure, measured);
     let [read, write] = theirs::NO_COPY;
     figure.not_here(
         format!("With no copy reads take {read:.0} times Fibre Channel, and writes {write:.0}"),
@@ -165,8 +171,35 @@ fn results(measured: &Measured) -> Figure {
     figure
 }
 
-const NO_COPY: &str = "it needs an adapter that gathers and scatters, and a ring that is its own: \
-                       what goes through a packet socket is copied";
+const NO_COPY: &str = "it needs an adapter that gathers and scatters, with a driver that has zero \
+                       copy for AF_XDP: what goes through a packet socket is copied, and what \
+                       goes through AF_XDP on veth is, too";
+
+/// Why the target's processor alone tells little of it.
+const XDP_SIDES: &str = "AF_XDP is in copy mode here, and veth hands a frame to it in the sender's \
+                         time: what it takes to receive is on the other side's processor, the \
+                         target's for what it sends, the initiator's for what the target \
+                         receives. So AF_XDP is held against packet sockets by both processors \
+                         together.";
+
+/// A ring of its own, beside packet sockets: what the study does not have.
+fn past_the_stack(figure: &mut Figure, measured: &Measured) {
+    for write in [false, true] {
+        let theirs = format!(
+            "A ring that is the program's own (AF_XDP), which is not in the study, saves what the \
+             stack takes of each frame beside packet sockets: {}s",
+            super::direction(write)
+        );
+        let test = |case: &Case| {
+            let ratio = measured.ratio(case, Way::Ether, Case::cost_of_both)?;
+            let name = format!("{} by {}", case.load.name(), Way::Ether.name());
+            Some(Test::new(name, ratio, Bound::Below(1.0)))
+        };
+        let tests = measured.cases_of(Way::Xdp, write).filter_map(test).collect();
+        let what = "times what packet sockets take of both processors";
+        claim(figure, measured, Way::Xdp, theirs, tests, what);
+    }
+}
 
 /// A claim of a way, or why there is none of it here.
 fn claim(
@@ -312,12 +345,13 @@ impl Side {
         measured.ratio(self.case(measured, way)?, Way::Local, Case::cost)
     }
 
-    fn rows(&self) -> [(&'static str, f64, Option<Way>); 6] {
+    fn rows(&self) -> [(&'static str, f64, Option<Way>); 7] {
         let Total { tcp, one_copy, no_copy, nfs, fibre_channel } = self.theirs;
         [
             ("TCP/IP", tcp, Some(Way::Tcp)),
             ("Ethernet with copies", one_copy, Some(Way::Ether)),
             ("Ethernet without copies", no_copy, None),
+            ("Ethernet past the stack (AF_XDP)", 0.0, Some(Way::Xdp)),
             ("NFS", nfs, Some(Way::Nfs)),
             ("iSER/iWARP", 0.0, Some(Way::Iser)),
             ("Fibre Channel; here no network", fibre_channel, Some(Way::Local)),
@@ -341,12 +375,13 @@ impl Side {
             let case = way.and_then(|way| self.case(measured, way));
             let ratio = way.and_then(|way| self.ratio(measured, way));
             let cell = |value: Option<f64>| value.map_or_else(|| "-".into(), number);
+            let lacks = way.filter(|way| !measured.has(*way)).map(|way| measured.why(way));
             let published = Some(theirs).filter(|theirs| *theirs > 0.0);
             table.row(vec![
                 name.into(),
                 cell(published),
                 cell(published.map(|theirs| theirs / floor)),
-                cell(case.map(|case| case.typical(Case::cost))),
+                lacks.unwrap_or_else(|| cell(case.map(|case| case.typical(Case::cost)))),
                 cell(ratio.map(|ratio| ratio.median)),
             ]);
             bars.extend(published.map(|theirs| Bar::new(name, "study", vec![theirs / floor])));

@@ -46,7 +46,7 @@ pub(crate) fn run(settings: &Settings, steps: &Steps<'_>) -> Result<Findings, Er
     let kib: &[u32] = effort.of(&[4, 64], &[4, 16, 64, 256], &[1, 2, 4, 8, 16, 32, 64, 128, 256]);
     let options = Options {
         rounds: settings.rounds([3, 5, 5]),
-        time: Duration::from_millis(effort.of(10, 150, 500)),
+        time: Duration::from_millis(effort.of(10, 120, 500)),
         sizes: kib.iter().map(|kib| kib << 10).collect(),
         mtus: effort.of(&[1500, 9000][..], &[1500, 9000], &[1500, 4500, 9000]).to_vec(),
     };
@@ -64,16 +64,18 @@ enum Way {
     Tcp,
     /// iSER over software iWARP.
     Iser,
-    /// Raw Ethernet.
+    /// Raw Ethernet, by packet sockets.
     Ether,
+    /// The same past the network stack.
+    Xdp,
     /// No disk, but a file of a server of NFS.
     Nfs,
 }
 
 impl Way {
     /// Those to a disk.
-    const ALL: [Self; 4] = [Self::Local, Self::Tcp, Self::Iser, Self::Ether];
-    const NETWORK: [Self; 3] = [Self::Tcp, Self::Iser, Self::Ether];
+    const ALL: [Self; 5] = [Self::Local, Self::Tcp, Self::Iser, Self::Ether, Self::Xdp];
+    const NETWORK: [Self; 4] = [Self::Tcp, Self::Iser, Self::Ether, Self::Xdp];
 
     const fn name(self) -> &'static str {
         match self {
@@ -81,6 +83,7 @@ impl Way {
             Self::Tcp => "TCP",
             Self::Iser => "iSER/iWARP",
             Self::Ether => "raw Ethernet",
+            Self::Xdp => "AF_XDP",
             Self::Nfs => "NFS",
         }
     }
@@ -215,6 +218,12 @@ impl Case {
         100.0 * sample.threads
     }
 
+    /// Percent of both processors that 100 MB/s take.
+    fn cost_of_both(&self, sample: &Sample) -> f64 {
+        let both = self.utilization(sample) + self.initiator(sample);
+        100.0 * both / self.bandwidth(sample).max(1e-9)
+    }
+
     /// Percent of the target's processor that 100 MB/s take, what Fibre Channel moved.
     fn cost(&self, sample: &Sample) -> f64 {
         100.0 * self.utilization(sample) / self.bandwidth(sample).max(1e-9)
@@ -246,7 +255,10 @@ impl Measured {
             unsteered: None,
         };
         for run in 0..RUNS {
-            let wire = Wire::lay(&measured.options.mtus, rig::cpus());
+            let wire = Wire::lay(&measured.options.mtus, rig::cpus()).and_then(|mut wire| {
+                wire.add_for_programs(&measured.options.mtus)?;
+                Ok(wire)
+            });
             let work = || measured.one_run(run, &wire, steps);
             // In a thread of its own, which can be in the initiator's network.
             let ended = std::thread::scope(|scope| scope.spawn(work).join());
@@ -285,7 +297,7 @@ impl Measured {
             Ok(wire) => self.unsteered.clone_from(&wire.unsteered),
             Err(why) => {
                 self.wireless = Some(why.clone());
-                self.lacking.push((Way::Ether, why.clone()));
+                self.lacking.extend([Way::Ether, Way::Xdp].map(|way| (way, why.clone())));
             }
         }
         let loads = self.loads().into_iter().filter(|load| rig.has(*load));

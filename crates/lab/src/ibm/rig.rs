@@ -14,7 +14,7 @@ use target::{Interface, Node, Plan, Rdma, Stores, Target};
 
 use super::loops::Loops;
 use super::nas::{Nas, Served};
-use super::wire::{self, Wire};
+use super::wire::{self, Pair, Wire};
 use super::{Load, Sample, Use, Way};
 use crate::Error;
 use crate::driver::{Ask, Driver};
@@ -107,16 +107,14 @@ impl<'a> Rig<'a> {
             frames = wire.pairs.iter().map(|pair| Some(pair.mtu)).collect();
         }
         let portals = self.target.portals();
-        let stations = self.target.stations();
         for (at, frame) in frames.into_iter().enumerate() {
             let portal = portals.get(at).copied();
             let portal = portal.ok_or_else(|| Error::rig("it does not listen"))?;
             for way in Way::NETWORK {
                 let peer = match way {
-                    Way::Ether => {
-                        let pair = self.wire.and_then(|wire| wire.pair(frame));
-                        let Some((pair, (place, _))) = pair.zip(stations.get(at)) else { continue };
-                        format!("{}%{}", place.mac, pair.initiator)
+                    Way::Ether | Way::Xdp => {
+                        let Some(station) = self.station(way, frame) else { continue };
+                        station
                     }
                     _ => portal.to_string(),
                 };
@@ -138,6 +136,15 @@ impl<'a> Rig<'a> {
             self.keep_busy(load, Duration::from_millis(1))?;
         }
         Ok(())
+    }
+
+    /// The target's at the wire of this way, and our interface that leads there.
+    fn station(&self, way: Way, frame: Option<u32>) -> Option<String> {
+        let pair = pair_of(self.wire?, way, frame)?;
+        let stations = self.target.stations();
+        let (place, _) = stations.iter().find(|(at, _)| at.interface.name == pair.target)?;
+        let interface = Interface { name: pair.initiator.clone(), way: frames_by(way) };
+        Some(format!("{}%{interface}", place.mac))
     }
 
     pub(super) fn engine(&self) -> &'static str {
@@ -178,7 +185,7 @@ impl<'a> Rig<'a> {
     }
 
     pub(super) fn run(&mut self, load: Load, time: Duration) -> Result<Sample, Error> {
-        let interface = self.wire.and_then(|wire| wire.pair(load.frame));
+        let interface = self.wire.and_then(|wire| pair_of(wire, load.way, load.frame));
         let interface = interface.map(|pair| pair.initiator.as_str());
         let before = self.counted(interface, load.way);
         let ops = self.keep_busy(load, time)?;
@@ -248,6 +255,21 @@ fn rates(before: &Counted, after: &Counted) -> [f64; 2] {
     [0, 1].map(|at: usize| (after.loops[at] - before.loops[at]) / seconds)
 }
 
+/// The wire that a way has for itself, or shares with others.
+fn pair_of(wire: &Wire, way: Way, frame: Option<u32>) -> Option<&Pair> {
+    match way {
+        Way::Xdp => wire.pair_for_programs(frame),
+        _ => wire.pair(frame),
+    }
+}
+
+const fn frames_by(way: Way) -> target::Way {
+    match way {
+        Way::Xdp => target::Way::Xdp,
+        _ => target::Way::Packet,
+    }
+}
+
 /// With so many disks, in the target's network, on its processor: threads are where those are that
 /// start them.
 pub(super) fn start_target(
@@ -268,15 +290,24 @@ pub(super) fn start_target(
         };
         started.map_err(Error::rig)
     };
-    let stations =
-        wire.map(|wire| wire.pairs.iter().map(|pair| pair.target.as_str().into()).collect());
-    let started = match stations {
-        None => start(Vec::new()),
-        Some(stations) => start(stations).or_else(|error| {
-            lacking.push((Way::Ether, format!("packet sockets are not to be had: {error}")));
-            start(Vec::new())
-        }),
+    let Some(wire) = wire else { return Ok(Arc::new(start(Vec::new())?)) };
+    let at = |pairs: &[Pair], way| -> Vec<Interface> {
+        let (names, way) = (pairs.iter().map(|pair| pair.target.clone()), frames_by(way));
+        names.map(|name| Interface { name, way }).collect()
     };
+    let (packet, past) = (at(&wire.pairs, Way::Ether), at(&wire.for_programs, Way::Xdp));
+    let both = past.iter().chain(&packet).cloned().collect();
+    let started = start(both).or_else(|error| {
+        if past.is_empty() {
+            return Err(error);
+        }
+        lacking.push((Way::Xdp, error.to_string()));
+        start(packet)
+    });
+    let started = started.or_else(|error| {
+        lacking.push((Way::Ether, format!("packet sockets are not to be had: {error}")));
+        start(Vec::new())
+    });
     Ok(Arc::new(started?))
 }
 
@@ -318,7 +349,7 @@ fn options(way: Way, peer: String) -> initiator::Options {
     options.transport = match way {
         Way::Local | Way::Tcp | Way::Nfs => Transport::Tcp,
         Way::Iser => Transport::Iser(Begin::Rdma, Checks::None),
-        Way::Ether => Transport::Ether,
+        Way::Ether | Way::Xdp => Transport::Ether,
     };
     let settings = &mut options.settings;
     (settings.header_digest, settings.data_digest) = (DigestOffer::Off, DigestOffer::Off);

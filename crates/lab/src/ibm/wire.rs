@@ -17,6 +17,8 @@ pub(super) struct Wire {
     pub(super) target: Network,
     pub(super) initiator: Network,
     pub(super) pairs: Vec<Pair>,
+    /// Others, for programs at the interface: what passes such a one goes another way.
+    pub(super) for_programs: Vec<Pair>,
     /// Why what a side receives does not run on that side's processor.
     pub(super) unsteered: Option<String>,
 }
@@ -31,6 +33,9 @@ pub(super) struct Pair {
     /// The target's.
     pub(super) address: SocketAddr,
 }
+
+/// The subnet of the first pair of those for programs.
+const FOR_PROGRAMS: u8 = 100;
 
 /// Interfaces have names of their own within the process: a station stays for a while.
 static PAIRS: AtomicUsize = AtomicUsize::new(0);
@@ -59,14 +64,28 @@ impl Wire {
         }
         // Who listens is first asked by those beside him.
         ip(&target, "link set dev lo up")?;
-        let mut wire = Self { target, initiator, pairs: Vec::new(), unsteered };
+        let (pairs, for_programs) = (Vec::new(), Vec::new());
+        let mut wire = Self { target, initiator, pairs, for_programs, unsteered };
         for (&mtu, subnet) in mtus.iter().zip(1..) {
-            wire.add(mtu, subnet)?;
+            let pair = wire.add(mtu, subnet)?;
+            wire.pairs.push(pair);
         }
         Ok(wire)
     }
 
-    fn add(&mut self, mtu: u32, subnet: u8) -> Result<(), String> {
+    /// Lays more, beside those that are there.
+    ///
+    /// # Errors
+    /// What it needs.
+    pub(super) fn add_for_programs(&mut self, mtus: &[u32]) -> Result<(), String> {
+        for (&mtu, subnet) in mtus.iter().zip(FOR_PROGRAMS..) {
+            let pair = self.add(mtu, subnet)?;
+            self.for_programs.push(pair);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, mtu: u32, subnet: u8) -> Result<Pair, String> {
         let number = PAIRS.fetch_add(1, Ordering::Relaxed);
         let [t, i] = ["t", "i"].map(|end| format!("lab-{end}{number}"));
         // Of the range for measurements (RFC 2544).
@@ -81,12 +100,15 @@ impl Wire {
             ip(side, &format!("link set dev {name} up"))?;
         }
         let address = SocketAddr::from((address(1), 0));
-        self.pairs.push(Pair { mtu, target: t, initiator: i, address });
-        Ok(())
+        Ok(Pair { mtu, target: t, initiator: i, address })
     }
 
     pub(super) fn pair(&self, mtu: Option<u32>) -> Option<&Pair> {
         self.pairs.iter().find(|pair| Some(pair.mtu) == mtu)
+    }
+
+    pub(super) fn pair_for_programs(&self, mtu: Option<u32>) -> Option<&Pair> {
+        self.for_programs.iter().find(|pair| Some(pair.mtu) == mtu)
     }
 }
 

@@ -424,7 +424,8 @@ mod tests {
             Case { load, samples: [of(0).to_vec(), of(1).to_vec()] }
         };
         let loads = measured.loads().into_iter();
-        let loads = loads.filter(|load| load.way != Way::Ether || wireless.is_none());
+        let loads =
+            loads.filter(|load| ![Way::Ether, Way::Xdp].contains(&load.way) || wireless.is_none());
         measured.cases = loads.map(case).collect();
         measured
     }
@@ -442,7 +443,7 @@ mod tests {
             Way::Local => [0.0, 0.0, 5.0],
             Way::Tcp => COPY,
             Way::Iser => [0.2, 2.0, 20.0],
-            Way::Ether | Way::Nfs => [0.5, 1.0, 40.0],
+            Way::Ether | Way::Xdp | Way::Nfs => [0.5, 1.0, 40.0],
         };
         let measured = measured(cost, None);
         let model = Model::of(&measured, Way::Tcp, false).expect("a fit");
@@ -455,7 +456,7 @@ mod tests {
         let frames = model.parts(largest)[1];
         assert!((frames / (2.0 * 177.0) - 1.0).abs() < 0.1, "{frames} us of 177 frames");
         let figure = figure(&measured);
-        assert_eq!(figure.tables[0].rows.len(), 4 * 2 * RUNS);
+        assert_eq!(figure.tables[0].rows.len(), 5 * 2 * RUNS);
         assert_eq!(told(&figure, "second run").0, Verdict::Holds);
         assert_eq!(told(&figure, "sum of a cost").0, Verdict::Holds);
         assert_eq!(told(&figure, "copies and checksums").0, Verdict::NoLonger, "131 of 505 us");
