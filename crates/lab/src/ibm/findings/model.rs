@@ -493,17 +493,18 @@ mod tests {
             };
             let figure = figure(&measured(cost, None));
             let tests = |at: usize| figure.claims[at].tests.len();
-            assert_eq!(figure.factors.len(), 4 * 3 * 2 - 2, "all are kept");
+            assert_eq!(figure.factors.len(), 5 * 3 * 2 - 2, "all are kept");
             (["sum of a cost", "second run"].map(|theirs| told(&figure, theirs)), tests(0))
         };
         let ([sum, again], tests) = of_sums(&[Way::Tcp], -0.1);
         assert_eq!([sum.0, again.0], [Verdict::Holds; 2], "{sum:?}, {again:?}");
-        assert_eq!(tests, 3 * 2, "without those of TCP");
+        assert_eq!(tests, 4 * 2, "without those of TCP");
         for (_, ours) in [sum, again] {
             assert!(ours.contains("; not judged, because no cost is below nothing"), "{ours}");
             assert!(ours.contains("of TCP, write, is -0."), "{ours}");
         }
-        let ([sum, again], tests) = of_sums(&[Way::Local, Way::Tcp, Way::Iser, Way::Ether], -0.1);
+        let ([sum, again], tests) =
+            of_sums(&[Way::Local, Way::Tcp, Way::Iser, Way::Ether, Way::Xdp], -0.1);
         assert_eq!(([sum.0, again.0], tests), ([Verdict::NotHere; 2], 0), "{sum:?}, {again:?}");
         // One run of two is enough: there is no second one of the same costs.
         let cost = |way: Way, run: usize| match (way, run) {
