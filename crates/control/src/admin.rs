@@ -17,6 +17,7 @@ pub use load::LunLoad;
 pub use load::SessionLoad;
 pub use take_over::AddedLun;
 pub use take_over::Carried;
+pub use take_over::CarriedDisk;
 pub use take_over::CarriedReservations;
 pub use take_over::CarriedState;
 pub use take_over::Offer;

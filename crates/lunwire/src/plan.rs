@@ -33,6 +33,7 @@ use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
+use control::admin::CarriedDisk;
 use control::config::Source;
 use control::units;
 use engine::Choice;
@@ -100,6 +101,7 @@ pub(crate) use reach::Wish;
 pub(crate) use reach::real;
 pub(crate) use unit::Taken;
 pub(crate) use unit::UnitMaker;
+pub(crate) use unit::carried as carried_disk;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:3260";
 pub(crate) const DEFAULT_TARGET: &str = "iqn.2026-01.local.lunwire:disk";
@@ -544,11 +546,12 @@ impl Draft {
     }
 
     /// Opens the stores.
-    pub(crate) fn open(&self) -> Result<Opened> {
+    pub(crate) fn open(&self, before: &[CarriedDisk]) -> Result<Opened> {
         let state_folder = self.state_dir.as_deref().map(StateFolder::take).transpose()?;
         let mut stores =
             Stores::with_remotes(Arc::new(Opener::with_state(self.state_dir.as_deref())));
-        let opened = self.open_nodes(&self.unit_maker(), &mut stores, &self.targets, &|_| None);
+        let maker = self.unit_maker().going_on_with(before);
+        let opened = self.open_nodes(&maker, &mut stores, &self.targets, &|_| None);
         let made = stores.made();
         let nodes = match opened {
             Ok(nodes) => nodes,

@@ -132,6 +132,9 @@ pub struct Carried {
     pub states: Vec<CarriedState>,
     /// Reservations that are not to outlive a loss of power.
     pub reservations: Vec<CarriedReservations>,
+    /// Those that begin anew with each process, and were not written to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<CarriedDisk>,
     /// What has happened until then: the next process counts on. None where it is not understood:
     /// other versions may have other events.
     #[serde(default, deserialize_with = "if_understood", skip_serializing_if = "Option::is_none")]
@@ -141,6 +144,24 @@ pub struct Carried {
 fn if_understood<'de, D: Deserializer<'de>>(of: D) -> Result<Option<Events>, D::Error> {
     let value = serde_json::Value::deserialize(of)?;
     Ok(serde_json::from_value(value).ok())
+}
+
+/// Who a disk is whose identity ends with its process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CarriedDisk {
+    /// Target name.
+    pub target: String,
+    /// Number of the disk.
+    pub lun: u16,
+    /// What it is: another one at its place is another disk.
+    pub store: String,
+    /// Unit serial number.
+    pub serial: String,
+    /// NAA designator, in hexadecimal digits.
+    pub naa: String,
+    /// What it holds, where its names last longer than that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<u64>,
 }
 
 /// The state of a target port group of one disk.

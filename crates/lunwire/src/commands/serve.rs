@@ -20,6 +20,7 @@ use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
 use capture::Capture;
+use control::admin::Carried;
 use engine::Choice;
 use http::Access;
 use http::Http;
@@ -188,7 +189,8 @@ impl Daemon<'_> {
         let there = sockets.http.take().map(|(_, socket)| socket);
         let http = draft.http.map(|address| http_at(address, there, access)).transpose()?;
         entry.before.opening(draft.opened())?;
-        let Some(mut plan) = self.open(&draft, entry.holder.take(), &sockets)? else {
+        let opened = self.open(&draft, &entry.carried, entry.holder.take(), &sockets);
+        let Some(mut plan) = opened? else {
             return Ok(None);
         };
         if let Err(error) = entry.before.waits() {
@@ -328,10 +330,11 @@ impl Daemon<'_> {
     fn open(
         &self,
         draft: &Draft,
+        before: &Carried,
         holder: Option<Holder>,
         sockets: &Sockets,
     ) -> Result<Option<Opened>> {
-        let open = || draft.open().map_err(|error| self.sandbox.hint(error));
+        let open = || draft.open(&before.disks).map_err(|error| self.sandbox.hint(error));
         let Some(mut holder) = holder else { return open().map(Some) };
         let pid = holder.pid();
         let mut doors = Doors::of(sockets, &self.access, pid);

@@ -199,6 +199,27 @@ pub(crate) fn is_in_memory(spec: &Spec) -> bool {
     }
 }
 
+/// Whether something of it begins anew with each process.
+pub(crate) fn is_fleeting(spec: &Spec) -> bool {
+    match spec {
+        Spec::Memory { .. } | Spec::Null { .. } => true,
+        Spec::Stripe { stores, .. } => stores.iter().any(is_fleeting),
+        Spec::Filtered { behind, .. } => is_fleeting(behind),
+        Spec::File(_) | Spec::Iso { .. } | Spec::Rbd(_) | Spec::Remote(_) | Spec::Scsi(_) => false,
+    }
+}
+
+/// The same without what is in front of it, which makes no other disk of it.
+pub(crate) fn without_filters(spec: &Spec) -> Spec {
+    match spec {
+        Spec::Filtered { behind, .. } => without_filters(behind),
+        Spec::Stripe { chunk, stores } => {
+            Spec::Stripe { chunk: *chunk, stores: stores.iter().map(without_filters).collect() }
+        }
+        other => other.clone(),
+    }
+}
+
 /// Bytes of memory that hosts can fill.
 pub(crate) fn memory_of(spec: &Spec) -> u64 {
     match spec {

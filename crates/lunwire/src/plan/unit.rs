@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
+use control::admin::CarriedDisk;
 use engine::files::SECTOR;
 use scsi::Explicit;
 use scsi::Identity;
@@ -27,6 +28,8 @@ use target::StateFile;
 use target::Stores;
 
 use super::lun::DraftLun;
+use super::lun::is_fleeting;
+use super::lun::without_filters;
 use super::node::DraftTarget;
 
 /// What INQUIRY says of who made the disk (SPC-4 §6.6.2).
@@ -39,6 +42,8 @@ const OPTICAL_PRODUCT: &str = "VIRTUAL DVD-ROM";
 pub(crate) struct UnitMaker {
     state_dir: Option<PathBuf>,
     targets: Vec<Terms>,
+    /// Who disks were in the process before that begin anew with each.
+    before: Vec<CarriedDisk>,
 }
 
 /// What the units of one target have in common.
@@ -67,7 +72,13 @@ impl UnitMaker {
             explicit: target.explicit,
             identity: target.identity,
         };
-        Self { state_dir, targets: targets.iter().map(terms).collect() }
+        Self { state_dir, targets: targets.iter().map(terms).collect(), before: Vec::new() }
+    }
+
+    /// For the disks that a process begins with: they are who they were in the one before.
+    pub(super) fn going_on_with(mut self, before: &[CarriedDisk]) -> Self {
+        self.before = before.to_vec();
+        self
     }
 
     /// The unit, labelled with its store.
@@ -128,10 +139,22 @@ impl UnitMaker {
         if known.lasting {
             known.identity.content = target::content_number(&lun.spec)?;
         }
+        if let Some(before) = self.before_of(target, lun) {
+            known.go_on_with(before);
+        }
         if let Some((other, number)) = taken(&known.identity.naa) {
             return Err(same_identity(&other, number, &known.identity));
         }
         Ok(known)
+    }
+
+    /// Who it was in the process before, if that had this disk there.
+    fn before_of(&self, target: &str, lun: &DraftLun) -> Option<&CarriedDisk> {
+        let is_there = |disk: &&CarriedDisk| disk.target == target && disk.lun == lun.number;
+        let before = self.before.iter().find(is_there)?;
+        let what = |word: &str| word.parse().ok().map(|spec| without_filters(&spec));
+        let now = super::place::absolute(&lun.store).ok()?;
+        (what(&before.store)? == what(&now)?).then_some(before)
     }
 
     /// A logical unit with what was kept of it.
@@ -187,6 +210,42 @@ impl UnitMaker {
             _ => Ok(unit),
         }
     }
+}
+
+impl Known {
+    /// Is who it was in the process before, where nothing but that process has ended.
+    fn go_on_with(&mut self, before: &CarriedDisk) {
+        let Identity { vendor, product, naa, .. } = &self.identity;
+        if self.lasting {
+            if hexadecimal(naa) == before.naa {
+                self.identity.content = before.content.or(self.identity.content);
+            }
+            return;
+        }
+        // A serial number of the configuration before was another name.
+        let number = u64::from_str_radix(&before.serial, 16);
+        let same = number.map(|number| Identity::of(number, vendor, product));
+        if let Ok(same) = same
+            && hexadecimal(&same.naa) == before.naa
+        {
+            self.identity = same;
+        }
+    }
+}
+
+/// Who the disk of `unit` is, for the process that serves it next; None: it tells so itself.
+pub(crate) fn carried(target: &str, lun: u16, unit: &LogicalUnit) -> Option<CarriedDisk> {
+    let store = unit.label().to_owned();
+    if !is_fleeting(&store.parse().ok()?) {
+        return None;
+    }
+    let Identity { serial, naa, content, .. } = unit.identity();
+    let (target, serial, naa) = (target.to_owned(), serial.clone(), hexadecimal(naa));
+    Some(CarriedDisk { target, lun, store, serial, naa, content: *content })
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Why a disk is refused that has the identity of LUN `number` of `other`.

@@ -275,6 +275,52 @@ fn disks_in_memory_are_written_to_when_another_process_has_taken_over() {
     host_of(&daemon).write(&cdb10(WRITE_10, 3, 1), &[7; 512]);
 }
 
+/// Nothing of them is lost, and hosts would take them for other disks.
+#[test]
+fn disks_that_no_file_has_are_the_same_in_the_next_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let stripe = "stripe:64K(memory:1M;memory:1M)";
+    let words = ["--lun", "memory:1M", "--lun", "null:1M", "--lun", stripe];
+    let mut daemon = Daemon::start(folder.path(), &[words[1], words[3], words[5]], &[]);
+    let who = |daemon: &Daemon| -> Vec<String> {
+        let known = |url: &String| {
+            let told = stdout(&good(&["inspect", url]));
+            let is_name = |line: &&str| ["serial", "designator"].iter().any(|it| line.contains(it));
+            told.lines().filter(is_name).collect::<Vec<_>>().join("\n")
+        };
+        daemon.urls.iter().map(known).collect()
+    };
+    let known = who(&daemon);
+    assert!(known[0].contains("naa.") && known[0] != known[1], "{known:?}");
+    // One that has not taken over, one that has, and one that has other filters.
+    drop(Next::of(&daemon).take());
+    expect_service(&daemon, Duration::from_secs(20));
+    assert_eq!(who(&daemon), known);
+    take_over(&mut daemon, &words);
+    assert_eq!(who(&daemon), known);
+    take_over(&mut daemon, &["--lun", "memory:1M,delay=1us", "--lun", "null:2M", "--lun", stripe]);
+    let now = who(&daemon);
+    assert_eq!((&now[0], &now[2]), (&known[0], &known[2]));
+    assert_ne!(now[1], known[1], "another disk is in its place");
+}
+
+/// They look at who a disk is when they have logged in again.
+#[test]
+fn hosts_of_disks_that_no_file_has_go_on_across_a_take_over() {
+    for more in [&["--serial", "A1"][..], &[]] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut daemon = Daemon::start(folder.path(), &["memory:1M"], more);
+        let mut bench = that_takes_signals();
+        bench.args(["bench", &daemon.urls[0], "--reads", "100", "--time", "2s"]);
+        let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(700));
+        take_over(&mut daemon, &[more, &["--lun", "memory:1M"]].concat());
+        let done = bench.wait_with_output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        assert!(stdout(&done).contains("connections lost: 1"), "{}", stdout(&done));
+    }
+}
+
 /// Another disk keeps what there is from being taken: none is held back then.
 #[test]
 fn disks_in_memory_are_written_to_again_where_nothing_is_taken() {

@@ -32,6 +32,7 @@ use crate::daemon::admin::has_data_in_memory;
 use crate::daemon::configuration::Configuration;
 use crate::daemon::manager;
 use crate::output;
+use crate::plan;
 use crate::plan::Draft;
 use crate::ports;
 
@@ -228,6 +229,7 @@ pub(crate) fn carried(target: &Target, draft: &Draft) -> Carried {
                     carried.states.push(CarriedState { target, lun, group, state });
                 }
             }
+            carried.disks.extend(plan::carried_disk(&name, lun, &unit));
             if let Some(state) = unit.carried_reservations() {
                 let state = state.iter().map(|byte| format!("{byte:02x}")).collect();
                 let target = name.clone();
