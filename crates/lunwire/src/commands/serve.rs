@@ -259,6 +259,8 @@ impl Daemon<'_> {
         let configuration =
             Configuration::new((*options).clone(), draft, Arc::clone(&target), sandbox.clone());
         let configuration = Arc::new(configuration);
+        // What comes now would be lost if the process before served in the end.
+        let starting = configuration.gate().starting();
         state.is_configured_by(&configuration);
         let reader = match options.watch {
             true => {
@@ -304,6 +306,7 @@ impl Daemon<'_> {
         }
         let served = entry.before.serving(|| self.is_told_to_leave());
         if !matches!(served, Ok(Served::Here)) {
+            drop(starting);
             // Its socket is that of the other one.
             admin.hand_over();
             let _ = target.stop(GRACE);
@@ -311,6 +314,7 @@ impl Daemon<'_> {
             return served.map(|_| None);
         }
         giving::of_stores(&target, |store| store.let_on());
+        starting.serves();
         // They are held no longer than they are served.
         drop(plan.made);
         announce(&target, http.as_ref());

@@ -24,10 +24,21 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct State {
+    start: Start,
     orders: usize,
     closing: Option<Closing>,
     /// Closings there were.
     count: u64,
+}
+
+/// Whether this process serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Start {
+    #[default]
+    Serves,
+    /// It is about to, and may leave that to another process yet.
+    Waits,
+    Given,
 }
 
 /// Who has closed it.
@@ -42,6 +53,9 @@ struct Closing {
 impl State {
     /// Opens it to an order, or to another process, where who has closed it takes his time.
     fn is_open(&mut self) -> bool {
+        if self.start == Start::Given {
+            return false;
+        }
         let held = self.closing.filter(|it| it.is_final || it.since.elapsed() < HELD_MAX);
         self.closing = held;
         held.is_none()
@@ -56,6 +70,11 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct Pass(Gate);
 
+/// Who comes waits as long as this lives, and is sent away if it is dropped before this process
+/// serves: what he would change is not that of the one that does.
+#[derive(Debug)]
+pub(crate) struct Starting(Gate);
+
 /// None is as long as this lives, but for one that has waited for too long.
 #[derive(Debug)]
 pub(crate) struct Closed {
@@ -64,9 +83,15 @@ pub(crate) struct Closed {
 }
 
 impl Gate {
+    /// Holds up whoever comes, from before the first one does.
+    pub(crate) fn starting(&self) -> Starting {
+        self.state().start = Start::Waits;
+        Starting(self.clone())
+    }
+
     /// None: it is closed.
     pub(crate) fn enter(&self) -> Option<Pass> {
-        let mut state = self.state();
+        let mut state = self.started();
         if !state.is_open() {
             return None;
         }
@@ -78,7 +103,7 @@ impl Gate {
     /// Lets no further order in, and gives those that are under way so long to end. The error says
     /// why it cannot be; it is open then.
     pub(super) fn close(&self, patience: Duration) -> Result<Closed, &'static str> {
-        let mut state = self.state();
+        let mut state = self.started();
         if !state.is_open() {
             return Err("another process takes over already; try: lunwire status, in a moment");
         }
@@ -98,9 +123,34 @@ impl Gate {
         }
     }
 
+    /// When it is known who serves.
+    fn started(&self) -> MutexGuard<'_, State> {
+        let is_waited_for = |state: &mut State| state.start == Start::Waits;
+        let waited = self.0.left.wait_while(self.state(), is_waited_for);
+        waited.unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // What the lock guards is whole between any two statements.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Starting {
+    /// This process serves.
+    pub(crate) fn serves(self) {
+        self.0.state().start = Start::Serves;
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        if state.start == Start::Waits {
+            state.start = Start::Given;
+        }
+        drop(state);
+        self.0.0.left.notify_all();
     }
 }
 
@@ -165,6 +215,33 @@ mod tests {
         assert!(gate.enter().is_none() && gate.close(Duration::ZERO).is_err());
         drop(closed);
         assert!(gate.enter().is_some());
+    }
+
+    #[test]
+    fn who_comes_before_a_process_serves_waits_for_that() {
+        for serves in [true, false] {
+            let gate = Gate::default();
+            let starting = gate.starting();
+            let (tell, told) = std::sync::mpsc::channel();
+            let comes = |what: fn(&Gate) -> bool| {
+                let (gate, tell) = (gate.clone(), tell.clone());
+                std::thread::spawn(move || tell.send(what(&gate)))
+            };
+            let order = comes(|gate| gate.enter().is_some());
+            assert!(told.recv_timeout(Duration::from_millis(50)).is_err(), "it does not wait");
+            let other = comes(|gate| gate.close(Duration::from_secs(60)).is_ok());
+            assert!(told.recv_timeout(Duration::from_millis(50)).is_err(), "it does not wait");
+            match serves {
+                true => starting.serves(),
+                false => drop(starting),
+            }
+            let both = [told.recv(), told.recv()].map(|it| it.expect("it waits no longer"));
+            // One may have come while the other one was there.
+            assert!(both.contains(&serves) && (serves || both == [false; 2]), "{both:?}");
+            for thread in [order, other] {
+                thread.join().expect("it ends").expect("heard");
+            }
+        }
     }
 
     #[test]
