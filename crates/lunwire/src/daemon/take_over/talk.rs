@@ -8,6 +8,7 @@ use std::io::IoSlice;
 use std::io::IoSliceMut;
 use std::io::Write;
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -69,6 +70,12 @@ impl Talk {
     pub(super) fn teller(&self) -> io::Result<Self> {
         let stream = self.stream.try_clone()?;
         Ok(Self { stream, bytes: VecDeque::new(), fds: VecDeque::new() })
+    }
+
+    /// What the other side says from now on is not heard, and it knows so; what it has said is.
+    pub(super) fn deafen(&self) {
+        // At worst it is heard, and does not know that it is not.
+        let _ = self.stream.shutdown(Shutdown::Read);
     }
 
     pub(super) fn say(&self, word: &impl Serialize) -> io::Result<()> {

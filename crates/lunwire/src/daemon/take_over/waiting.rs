@@ -74,7 +74,7 @@ impl Holder {
             let is_last = found == Found::Ended;
             let failed = match open() {
                 // What has no lock both may have, until here.
-                Ok(_) if self.look(Duration::ZERO) == Found::Serves => return Ok(Waited::Serves),
+                Ok(_) if self.is_too_late() => return Ok(Waited::Serves),
                 Ok(opened) => return Ok(Waited::Had(opened)),
                 Err(error) if is_last => return Err(error),
                 Err(error) => error,
@@ -89,6 +89,12 @@ impl Holder {
             }
             pause = (pause * 2).min(PAUSES.1);
         }
+    }
+
+    /// Whether it has said that it serves; if not, it does not any more.
+    fn is_too_late(&mut self) -> bool {
+        self.talk.deafen();
+        self.look(Duration::ZERO) == Found::Serves
     }
 
     /// Waits so long for a word of it, or for its end.
@@ -166,6 +172,15 @@ mod tests {
         );
         // Once when it was there, for all we knew, and once behind its end.
         assert_eq!((failed.is_err(), tries.get()), (true, 2));
+    }
+
+    /// Both would serve what has no locks.
+    #[test]
+    fn who_would_serve_too_late_is_not_heard() {
+        let (mut holder, other) = pair();
+        let had = holder.outlast(|| Ok(()), || false);
+        assert!(matches!(had, Ok(Waited::Had(()))), "{had:?}");
+        other.say(&Word::Serving).expect_err("it is given up for good");
     }
 
     #[test]
