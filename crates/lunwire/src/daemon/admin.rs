@@ -29,6 +29,7 @@ use control::admin;
 use control::admin::Reply;
 use control::admin::Request;
 use control::admin::TraceOrder;
+use scsi::LogicalUnit;
 use store::spec::Spec;
 use target::Answered;
 use target::Event;
@@ -438,10 +439,16 @@ impl Shared {
         luns.find(|lun| lun.number == number)
     }
 
+    /// Whoever has it keeps it from being closed.
+    fn unit(&self, target: &str, number: u16) -> Option<Arc<LogicalUnit>> {
+        let mut units = self.target.units(target)?.into_iter();
+        units.find(|(known, _)| *known == number).map(|(_, unit)| unit)
+    }
+
     /// Serves a unit no more.
     fn remove(&self, name: Option<&str>, lun: u16, destroy_data: bool) -> Result<Reply> {
         let target = self.name_of(name)?;
-        if !destroy_data && has_data_in_memory(&self.target, &target, lun) {
+        if !destroy_data && self.unit(&target, lun).is_some_and(|unit| has_data_in_memory(&unit)) {
             bail!(
                 "LUN {lun} is in memory, and what hosts wrote to it would be lost; \
                  try: --destroy-data, or lunwire copy it first"
@@ -612,9 +619,7 @@ impl Shared {
 }
 
 /// Whether there is something on a disk that ends with it.
-pub(super) fn has_data_in_memory(target: &Target, name: &str, lun: u16) -> bool {
-    let units = target.units(name).unwrap_or_default();
-    let Some((_, unit)) = units.iter().find(|(number, _)| *number == lun) else { return false };
+pub(super) fn has_data_in_memory(unit: &LogicalUnit) -> bool {
     let Ok(spec) = unit.label().parse() else { return false };
     // Who does not count may have some.
     plan::is_in_memory(&spec) && unit.store().usage().is_none_or(|usage| usage.used > 0)

@@ -303,7 +303,14 @@ impl Configuration {
             served.lun_numbers(name).into_iter().map(move |number| (name.clone(), number))
         });
         let going = of_targets.chain(difference.remove_luns.iter().cloned());
-        let lost = going.filter(|(name, lun)| has_data_in_memory(&self.target, name, *lun));
+        let mut units = BTreeMap::new();
+        let lost = going.filter(|(name, lun)| {
+            // Those of a target are looked up once: there may be thousands.
+            let units: &mut BTreeMap<_, _> = units.entry(name.clone()).or_insert_with(|| {
+                self.target.units(name).unwrap_or_default().into_iter().collect()
+            });
+            units.get(lun).is_some_and(|unit| has_data_in_memory(unit))
+        });
         let refused = lost.map(|(name, lun)| Refused {
             what: format!("LUN {lun} of {name}"),
             why: "it is in memory, and what hosts wrote to it would be lost; try: --destroy-data, \

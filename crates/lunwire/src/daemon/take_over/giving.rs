@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The side of the process that serves and is to end.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
@@ -192,11 +193,12 @@ pub(crate) fn of_stores(target: &Target, what: impl Fn(&dyn Store)) {
 fn keeps_all(target: &Target) -> Result<()> {
     for one in target.targets() {
         let name = &one.name;
-        let units = target.units(name).unwrap_or_default();
+        // Looked up once: there may be thousands.
+        let units: BTreeMap<_, _> = target.units(name).unwrap_or_default().into_iter().collect();
         for lun in &one.luns {
             let number = lun.number;
-            let unit = units.iter().find(|(known, _)| *known == number).map(|(_, unit)| unit);
-            let why = if has_data_in_memory(target, name, number) {
+            let unit = units.get(&number);
+            let why = if unit.is_some_and(|unit| has_data_in_memory(unit)) {
                 "it is in memory, and what hosts wrote to it would be lost; try: lunwire copy it \
                  to a file, and lunwire lun remove it with --destroy-data"
             } else if lun.astray.is_some() {
