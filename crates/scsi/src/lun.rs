@@ -168,6 +168,11 @@ impl LogicalUnit {
         self.protection.as_ref().and_then(Protection::kind)
     }
 
+    /// Whether hosts have given it other protection information than it had at the start.
+    pub fn is_formatted_otherwise(&self) -> bool {
+        self.protection.as_ref().is_some_and(Protection::is_another_kind)
+    }
+
     /// False where a copy would leave protection information behind, or there is nothing to copy
     /// to.
     pub(crate) fn takes_part_in_copies(&self) -> bool {

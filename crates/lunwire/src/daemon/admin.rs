@@ -622,7 +622,8 @@ impl Shared {
 pub(super) fn has_data_in_memory(unit: &LogicalUnit) -> bool {
     let Ok(spec) = unit.label().parse() else { return false };
     // Who does not count may have some.
-    plan::is_in_memory(&spec) && unit.store().usage().is_none_or(|usage| usage.used > 0)
+    let has_some = || unit.store().usage().is_none_or(|usage| usage.used > 0);
+    plan::is_in_memory(&spec) && (has_some() || unit.is_formatted_otherwise())
 }
 
 fn of_session(tsih: u16, found: Found) -> Reply {

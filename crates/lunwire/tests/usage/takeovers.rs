@@ -34,6 +34,7 @@ const BUSY: u8 = 0x08;
 
 /// A process that is to serve next.
 pub(crate) struct Next {
+const FORMAT_UNIT: u8 = 0x04;
     stream: UnixStream,
     lines: BufReader<UnixStream>,
 }
@@ -41,11 +42,20 @@ pub(crate) struct Next {
 impl Next {
     /// It has the sockets, and not the disks.
     pub(crate) fn of(daemon: &Daemon) -> Self {
-        let stream = UnixStream::connect(&daemon.socket).unwrap();
+        let mut next = Self::asks(daemon);
+        next.hear(r#""reply":"offer""#);
+        next
+    }
+
+    fn asks(daemon: &Daemon) -> Self {
+        Self::asks_at(&daemon.socket)
+    }
+
+    fn asks_at(socket: &str) -> Self {
+        let stream = UnixStream::connect(socket).unwrap();
         let lines = BufReader::new(stream.try_clone().unwrap());
         let mut next = Self { stream, lines };
         next.say(r#"{"request":"take-over","protocol":1,"version":"0.0.0"}"#);
-        next.hear(r#""reply":"offer""#);
         next
     }
 
@@ -212,6 +222,20 @@ fn what_hosts_write_to_memory_before_disks_are_taken_is_not_lost() {
 fn who_only_asks_over_http_keeps_nobody_from_taking_over() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path(), &["null:1M"], &["--http", "127.0.0.1:0"]);
+/// No block of it is written to, and how it is formatted would be lost all the same.
+#[test]
+fn what_hosts_have_made_of_a_disk_in_memory_by_a_format_is_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), &["memory:1M"], &["--protection", "1"]);
+    drop(Next::of(&daemon));
+    let mut host = host_of(&daemon);
+    assert_eq!(host.send(&[FORMAT_UNIT, 0, 0, 0, 0, 0], &[]).code, 0);
+    host.session.leave();
+    Next::asks(&daemon).hear("it is in memory, and what hosts wrote to it would be lost");
+    let removed = lunwire(&["lun", "remove", "0", "--control-socket", &daemon.socket]);
+    assert!(!removed.status.success(), "{}", stdout(&removed));
+}
+
     let told = stdout(&good(&["status", "--json", "--control-socket", &daemon.socket]));
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     let place = told["http"].as_str().unwrap();

@@ -43,19 +43,25 @@ use wire::scsi::protection::ProtectionType;
 pub(crate) struct Protection {
     /// Of [`ProtectionType::number`]; 0 where it is formatted without.
     kind: AtomicU8,
+    at_start: u8,
     ranges: Arc<Ranges>,
 }
 
 impl Protection {
     /// Formatted so.
     pub(crate) fn new(kind: Option<ProtectionType>) -> Self {
-        let kind = AtomicU8::new(kind.map_or(0, ProtectionType::number));
-        Self { kind, ranges: Arc::default() }
+        let at_start = kind.map_or(0, ProtectionType::number);
+        Self { kind: AtomicU8::new(at_start), at_start, ranges: Arc::default() }
     }
 
     /// How it is formatted.
     pub(crate) fn kind(&self) -> Option<ProtectionType> {
         ProtectionType::from_number(self.kind.load(Ordering::Acquire))
+    }
+
+    /// Whether a host has formatted it otherwise since the start.
+    pub(crate) fn is_another_kind(&self) -> bool {
+        self.kind.load(Ordering::Acquire) != self.at_start
     }
 
     /// It is formatted anew.
