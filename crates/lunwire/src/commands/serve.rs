@@ -417,6 +417,7 @@ impl Daemon<'_> {
             Handed::Over => {
                 manager::handed_over(pid);
                 tracing::info!(pid, "handed over");
+                self.state.hands_on(draft.control_socket.as_deref());
                 stopped.map_err(anyhow::Error::from).and(left).map(|()| None)
             }
             Handed::Stopped => {

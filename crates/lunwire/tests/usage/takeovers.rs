@@ -8,6 +8,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::process::Child;
 use std::process::Stdio;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
@@ -19,6 +20,9 @@ use conformance::Initiator;
 use conformance::LoginPlan;
 use conformance::Raw;
 use conformance::initiator::cdb10;
+use rustix::process::Pid;
+use rustix::process::Signal;
+use rustix::process::kill_process;
 
 use super::support::Daemon;
 use super::support::Files;
@@ -30,11 +34,11 @@ use super::support::that_takes_signals;
 
 const ASYNC_MESSAGE: u8 = 0x32;
 const WRITE_10: u8 = 0x2a;
+const FORMAT_UNIT: u8 = 0x04;
 const BUSY: u8 = 0x08;
 
 /// A process that is to serve next.
 pub(crate) struct Next {
-const FORMAT_UNIT: u8 = 0x04;
     stream: UnixStream,
     lines: BufReader<UnixStream>,
 }
@@ -194,8 +198,8 @@ fn who_is_stopped_while_it_opens_disks_leaves_them_to_who_had_them() {
     let mut next = next.spawn().unwrap();
     Daemon::told(files.folder.path(), "taking over");
     std::thread::sleep(Duration::from_millis(500));
-    let pid = rustix::process::Pid::from_child(&next);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let pid = Pid::from_child(&next);
+    kill_process(pid, Signal::TERM).unwrap();
     std::thread::sleep(Duration::from_millis(300));
     drop(held);
     assert!(next.wait().unwrap().success(), "{}", Daemon::told(files.folder.path(), ""));
@@ -218,10 +222,6 @@ fn what_hosts_write_to_memory_before_disks_are_taken_is_not_lost() {
     good(&["lun", "add", "null:1M", "--control-socket", &daemon.socket]);
 }
 
-#[test]
-fn who_only_asks_over_http_keeps_nobody_from_taking_over() {
-    let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(folder.path(), &["null:1M"], &["--http", "127.0.0.1:0"]);
 /// No block of it is written to, and how it is formatted would be lost all the same.
 #[test]
 fn what_hosts_have_made_of_a_disk_in_memory_by_a_format_is_not_lost() {
@@ -236,6 +236,10 @@ fn what_hosts_have_made_of_a_disk_in_memory_by_a_format_is_not_lost() {
     assert!(!removed.status.success(), "{}", stdout(&removed));
 }
 
+#[test]
+fn who_only_asks_over_http_keeps_nobody_from_taking_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), &["null:1M"], &["--http", "127.0.0.1:0"]);
     let told = stdout(&good(&["status", "--json", "--control-socket", &daemon.socket]));
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     let place = told["http"].as_str().unwrap();
@@ -400,4 +404,85 @@ fn who_stands_still_before_it_takes_keeps_no_disks_from_another_one() {
     assert_eq!(locked, Ok(()), "the disk is not closed");
     drop((file, next));
     expect_service(&daemon, Duration::from_secs(20));
+}
+
+/// A daemon whose file has one disk, with its log beside it; and what comes behind that disk.
+fn hears_sighup(files: &Files) -> (Child, impl Fn(&str)) {
+    let disk = files.with("disk", &[0; 1 << 20]);
+    let config = files.path("lunwire.toml");
+    let text = format!(
+        "listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n\
+         [[target.lun]]\nstore = \"file:{disk}\"\n"
+    );
+    let write = move |more: &str| std::fs::write(&config, format!("{text}{more}")).unwrap();
+    write("");
+    let log = std::fs::File::create(files.path("log")).unwrap();
+    let child = that_takes_signals()
+        .args(["serve", "--config", &files.path("lunwire.toml")])
+        .args(["--control-socket", &files.path("control")])
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    expect_disk(files, "file:");
+    (child, write)
+}
+
+#[track_caller]
+fn expect_disk(files: &Files, what: &str) {
+    let begun = Instant::now();
+    loop {
+        let told = lunwire(&["status", "--control-socket", &files.path("control")]);
+        if stdout(&told).contains(what) {
+            return;
+        }
+        let log = std::fs::read_to_string(files.path("log")).unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(20), "no {what}: {log}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+#[test]
+fn sighup_while_nobody_serves_has_the_file_read_when_somebody_does() {
+    let files = Files::new();
+    let (mut daemon, write) = hears_sighup(&files);
+    let mut next = Next::asks_at(&files.path("control"));
+    next.hear(r#""reply":"offer""#);
+    let next = next.take();
+    write("[[target.lun]]\nnumber = 1\nstore = \"null:3M\"\n");
+    signal(&daemon, Signal::HUP);
+    Daemon::told(files.folder.path(), "SIGHUP");
+    drop(next);
+    expect_disk(&files, "null:3M");
+    signal(&daemon, Signal::TERM);
+    assert!(daemon.wait().unwrap().success());
+}
+
+/// That one has read the file before.
+#[test]
+fn sighup_to_a_process_that_hands_over_is_heard_by_the_next_one() {
+    let files = Files::new();
+    let (mut daemon, write) = hears_sighup(&files);
+    let other = files.with("other", &[0; 1 << 20]);
+    let held = std::fs::File::open(&other).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let more = format!("[[target.lun]]\nnumber = 1\nstore = \"file:{other}\"\n");
+    write(&more);
+    let mut next = that_takes_signals();
+    next.args(["serve", "--take-over", "--config", &files.path("lunwire.toml")]);
+    next.args(["--control-socket", &files.path("control"), "--log", "error"]);
+    let mut next = next.stdout(Stdio::null()).spawn().unwrap();
+    Daemon::told(files.folder.path(), "all is closed");
+    write(&format!("{more}[[target.lun]]\nnumber = 2\nstore = \"null:3M\"\n"));
+    signal(&daemon, Signal::HUP);
+    Daemon::told(files.folder.path(), "SIGHUP");
+    drop(held);
+    assert!(daemon.wait().unwrap().success());
+    expect_disk(&files, "null:3M");
+    signal(&next, Signal::TERM);
+    assert!(next.wait().unwrap().success());
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What signals have a daemon do.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -13,6 +14,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
+use control::admin::Reply;
+use control::admin::Request;
 use signal_hook::consts::SIGALRM;
 use signal_hook::consts::SIGHUP;
 use signal_hook::consts::SIGINT;
@@ -23,6 +26,7 @@ use signal_hook::consts::SIGXFSZ;
 use signal_hook::iterator::Signals;
 use target::Target;
 
+use crate::daemon::admin;
 use crate::daemon::admin::End;
 use crate::daemon::configuration;
 use crate::daemon::configuration::Configuration;
@@ -32,6 +36,9 @@ use crate::inherited;
 /// How long disks that are being opened get when the daemon is to stop: a cluster that does not
 /// answer holds up one for a minute.
 const OPENING_GRACE: Duration = Duration::from_secs(2);
+
+/// How long another process may take to read the configuration again.
+const RELOAD_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Reloads at a time that signals asked for: one reads the file, and one waits.
 const RELOADS_MAX: usize = 2;
@@ -55,6 +62,8 @@ pub(super) struct State {
     /// None there before it serves.
     pub(super) target: Mutex<Weak<Target>>,
     configuration: Mutex<Weak<Configuration>>,
+    /// It was to be read again when nothing was served here.
+    is_missed: AtomicBool,
     /// One that reads the file, and one that waits for it.
     reloads: Arc<()>,
 }
@@ -63,13 +72,37 @@ impl State {
     pub(super) fn is_configured_by(&self, configuration: &Arc<Configuration>) {
         let mut known = self.configuration.lock().unwrap_or_else(PoisonError::into_inner);
         *known = Arc::downgrade(configuration);
+        drop(known);
+        if self.has_missed() {
+            self.reload("asked for before");
+        }
+    }
+
+    /// The process that serves now, which answers at `socket`, may have read the file before that
+    /// was asked for here. A sandbox keeps signals from it.
+    pub(super) fn hands_on(&self, socket: Option<&Path>) {
+        if !self.has_missed() {
+            return;
+        }
+        let order = Request::Reload { dry_run: false, destroy_data: false };
+        let reply = admin::ask_patiently(socket, &order, RELOAD_PATIENCE, |_| {});
+        configuration::log(&reply.and_then(|reply| match reply {
+            Reply::Reloaded(told) => Ok(told),
+            _ => Err(admin::unexpected(socket)),
+        }));
+    }
+
+    /// Whether the file was to be read again and was not, which is asked once.
+    fn has_missed(&self) -> bool {
+        self.is_missed.swap(false, Ordering::SeqCst)
     }
 
     /// Has the file read again, which may take its time: the next signal is not to wait for it.
     pub(super) fn reload(&self, why: &'static str) {
         let known = self.configuration.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(configuration) = known.upgrade() else {
-            tracing::warn!("{why}: ignored; nothing is served yet");
+            tracing::info!("{why}: the configuration is read again when it is served");
+            self.is_missed.store(true, Ordering::SeqCst);
             return;
         };
         // One that has not begun will read what is there by then.
@@ -116,6 +149,7 @@ pub(super) fn listen(tell: Sender<End>, log: &Log) -> Result<Arc<State>> {
         is_asked,
         target: Mutex::default(),
         configuration: Mutex::default(),
+        is_missed: AtomicBool::new(false),
         reloads: Arc::default(),
     });
     let (log, known) = (log.clone(), Arc::clone(&state));
