@@ -41,6 +41,9 @@ use crate::ports;
 /// for longer.
 const ORDERS_PATIENCE: Duration = Duration::from_secs(3);
 
+/// How long disks may be flushed before they are let go, which the next process waits for, too.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
+
 /// How long reactors may take to have done what they have begun.
 const HOLD_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -173,6 +176,7 @@ fn may_go(closed: &Closed, target: &Target) -> Result<()> {
     closed.is_final().map_err(anyhow::Error::msg)?;
     // What is refused anyway disturbs no host.
     keeps_all(target)?;
+    flushes_all(target)?;
     of_stores(target, |store| store.hold_back());
     let held = match target.figures(HOLD_PATIENCE).silent.is_empty() {
         // Who has answered has nothing under way that had begun before.
@@ -180,6 +184,21 @@ fn may_go(closed: &Closed, target: &Target) -> Result<()> {
         false => Err(anyhow!("reactors do not answer; try: lunwire status")),
     };
     held.inspect_err(|_| of_stores(target, |store| store.let_on()))
+}
+
+/// What the system has lost shows when it is flushed: this process can tell hosts, and the next one
+/// would not know. There is less left to be flushed when nobody serves.
+fn flushes_all(target: &Target) -> Result<()> {
+    let begun = Instant::now();
+    if let Err(error) = target.flush() {
+        keeps_all(target)?;
+        return Err(error.into());
+    }
+    if begun.elapsed() > FLUSH_PATIENCE {
+        let most = FLUSH_PATIENCE.as_secs();
+        bail!("its disks could not be flushed within {most} s; try: again when less is written");
+    }
+    Ok(())
 }
 
 /// Does `what` to the stores of all disks.
