@@ -25,6 +25,9 @@ use crate::programs::installed;
 /// A disk that is let go of is free after so long: who looks at it by himself has gone.
 const FREE_MOST: Duration = Duration::from_secs(5);
 
+/// So long others may still use what is over.
+const LEFT_MOST: Duration = Duration::from_secs(20);
+
 /// And a process that has attached one has flushed, logged out and gone.
 const LEAVING_MOST: Duration = Duration::from_secs(15);
 
@@ -131,7 +134,10 @@ impl Disk {
 
     fn take_away(&mut self) -> Result<(), Error> {
         match self.device.take() {
-            Some(Device::Loop(device)) => free(|| device.detach()),
+            Some(Device::Loop(device)) => {
+                let path = device.path().to_owned();
+                free(&path, || device.detach())
+            }
             Some(Device::Attached(attached)) => attached.end(),
             None => Ok(()),
         }
@@ -222,7 +228,8 @@ impl Mounted<'_> {
     /// Writes all that is left, and takes the file system away.
     pub(crate) fn end(mut self) -> Result<(), Error> {
         self.is_over = true;
-        free(|| Ok(rustix::mount::unmount(&self.disk.folder, UnmountFlags::NOFOLLOW)?))
+        let folder = &self.disk.folder;
+        free(folder, || Ok(rustix::mount::unmount(folder, UnmountFlags::NOFOLLOW)?))
     }
 }
 
@@ -321,10 +328,33 @@ pub(crate) fn needs_root(error: Errno) -> String {
     }
 }
 
-/// Does what may be done as soon as nobody uses it.
-fn free(what: impl FnMut() -> std::io::Result<()>) -> Result<(), Error> {
+/// Does what may be done as soon as nobody uses `place`, a device or what is mounted there.
+fn free(place: &Path, what: impl FnMut() -> std::io::Result<()>) -> Result<(), Error> {
     let is_busy = |error: &std::io::Error| error.kind() == ErrorKind::ResourceBusy;
-    until_free(Instant::now() + FREE_MOST, what, is_busy).map_err(Error::rig)
+    until_free(Instant::now() + LEFT_MOST, what, is_busy).map_err(|error| {
+        let users = if is_busy(&error) { users_of(place) } else { String::new() };
+        Error::Rig(format!("cannot let go of {}: {error}{users}", place.display()))
+    })
+}
+
+/// Who has something open at `place` or below it: programs and their numbers, or nothing.
+fn users_of(place: &Path) -> String {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut users = Vec::new();
+    for process in processes.map(|entry| entry.path()) {
+        let open = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        let links =
+            open.map(|entry| entry.path()).chain([process.join("cwd"), process.join("root")]);
+        if links.filter_map(|link| std::fs::read_link(link).ok()).any(|to| to.starts_with(place)) {
+            let name = std::fs::read_to_string(process.join("comm")).unwrap_or_default();
+            let number = process.file_name().unwrap_or_default().to_string_lossy();
+            users.push(format!("{} ({number})", name.trim()));
+        }
+    }
+    match users.is_empty() {
+        true => String::new(),
+        false => format!("; used by {}", users.join(", ")),
+    }
 }
 
 /// Does it again as long as somebody else is in the way, up to a point.
@@ -348,6 +378,16 @@ mod tests {
 
     use super::*;
     use crate::workplace::Workplace;
+
+    #[test]
+    fn who_is_in_the_way_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = folder.path();
+        assert_eq!(users_of(place), "");
+        let _open = File::create(place.join("file")).expect("a file");
+        let users = users_of(place);
+        assert!(users.contains(&format!("({})", std::process::id())), "{users}");
+    }
 
     /// A program in the place of `lunwire`, which does as it is told here.
     fn program(folder: &Path, orders: &str) -> PathBuf {
