@@ -10,6 +10,7 @@ use crate::study::{Claim, Figure};
 pub(crate) fn page(report: &Report) -> String {
     let title = report.findings.title;
     let mut page = head(title);
+    page.push_str(&reading(report.settings.effort.name() == SMOKE));
     page.push_str(&summary(report));
     for line in report.circumstances().iter().chain(&report.findings.preface) {
         let _ = writeln!(page, "<p>{}</p>", prose(line));
@@ -29,6 +30,28 @@ pub(crate) fn head(title: &str) -> String {
          <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\n\
          <style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n"
     )
+}
+
+/// The effort whose figures say little.
+pub(crate) const SMOKE: &str = "smoke";
+
+/// How verdicts are to be read, in the words of docs/STUDIES.md.
+pub(crate) fn reading(is_smoke: bool) -> String {
+    let mut text = String::new();
+    if is_smoke {
+        text.push_str(
+            "<p><b>A run of seconds (--smoke), to see that all works: its figures and verdicts say \
+             little.</b></p>\n",
+        );
+    }
+    text.push_str(
+        "<p class=\"how\">A claim <i>holds</i> where the interval in which the median lies is on \
+         the claim's side of its bound, holds <i>no longer</i> where it is on the other, and <i>in \
+         part</i> where its cases differ. <i>The spread hides it</i> where the bound lies within \
+         the interval of more than a third of its cases, or where there were fewer than three \
+         runs. What <i>cannot be tested here</i> says what it needs.</p>\n",
+    );
+    text
 }
 
 pub(crate) const FOOT: &str = "</body></html>\n";

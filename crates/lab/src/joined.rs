@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::course::failed;
-use crate::html::{FOOT, badge, escape, head};
+use crate::html::{FOOT, SMOKE, badge, escape, head, reading};
 use crate::picture::number;
 use crate::report::{PAGE, RESULTS, list, word, write_whole};
 use crate::study::STUDIES;
@@ -58,6 +58,7 @@ pub fn join(folder: &Path) -> Result<PathBuf, JoinError> {
         return Err(JoinError::None(folder.to_owned()));
     }
     let mut page = head("The laboratory: published studies, theirs and ours");
+    page.push_str(&reading(found.iter().any(|results| word(results, "effort") == SMOKE)));
     for study in &STUDIES {
         let of = |all: &'_ [Value]| all.iter().position(|one| word(one, "study") == study.name);
         let results = of(&found).and_then(|at| found.get(at));

@@ -113,7 +113,7 @@ pub(crate) fn shown(limit: &Limit) -> String {
     let most: Vec<String> = iops.into_iter().chain(bandwidth).chain(sessions).collect();
     let held = match limit.held {
         0 => String::new(),
-        held => format!(", {} held now", words::count(held as u64, "command")),
+        held => format!(", {} held now by any limit", words::count(held as u64, "command")),
     };
     let of = whom_shown(limit.lun, limit.initiator.as_deref());
     let (most, delayed, begun) = (most.join(", "), limit.delayed, limit.begun);
