@@ -97,6 +97,12 @@ impl PacketSocket {
         rustix::net::sendmsg(&self.fd, pieces, &mut control, flags)?;
         Ok(())
     }
+
+    /// Takes the error that [`PacketSocket::as_fd`] is told to have, as when the interface has gone
+    /// down: until then every wait for it ends at once. Who sends hears of what goes on.
+    pub fn forget_error(&self) {
+        let _ = rustix::net::sockopt::socket_error(&self.fd);
+    }
 }
 
 impl AsFd for PacketSocket {
@@ -231,6 +237,10 @@ mod tests {
     use std::time::Duration;
     use std::time::Instant;
 
+    use rustix::event::PollFd;
+    use rustix::event::PollFlags;
+    use rustix::event::Timespec;
+
     use super::*;
 
     /// Local experimental, the second one: nobody else's tests use it.
@@ -274,6 +284,39 @@ mod tests {
             });
         }
         assert_eq!(next, 200);
+    }
+
+    /// In a network of its own, since no other test may lose its loopback interface.
+    #[test]
+    fn an_interface_that_goes_down_is_told_of_once() {
+        let alone = || {
+            let network = rustix::thread::UnshareFlags::NEWNET;
+            // SAFETY: of what is shared this thread alone has another network from now on.
+            unsafe { rustix::thread::unshare_unsafe(network) }.ok()?;
+            let set = |word| {
+                let ip =
+                    std::process::Command::new("ip").args(["link", "set", "lo", word]).status();
+                ip.ok().filter(std::process::ExitStatus::success)
+            };
+            set("up")?;
+            let socket = open()?;
+            let is_told_of = || {
+                let mut polled = [PollFd::new(&socket, PollFlags::IN)];
+                let wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+                rustix::event::poll(&mut polled, Some(&wait)).unwrap() > 0
+            };
+            assert!(!is_told_of());
+            for word in ["down", "up"] {
+                set(word)?;
+                assert_eq!(is_told_of(), word == "down");
+                socket.forget_error();
+                assert!(!is_told_of());
+            }
+            Some(())
+        };
+        if std::thread::spawn(alone).join().unwrap().is_none() {
+            println!("skipped: no network of its own");
+        }
     }
 
     #[test]

@@ -153,6 +153,16 @@ impl Frames {
         }
     }
 
+    /// What a wait was told is wrong, so that the next one is not; see
+    /// [`PacketSocket::forget_error`].
+    pub(crate) fn forget_error(&self) {
+        match self {
+            Self::Interface(socket, _) => socket.forget_error(),
+            // No wait is told of one.
+            Self::Xdp(..) | Self::Cable(_) => {}
+        }
+    }
+
     /// It is writable when there is room for a frame; else nothing tells of that.
     pub(crate) const fn tells_of_room(&self) -> bool {
         !matches!(self, Self::Xdp(..))

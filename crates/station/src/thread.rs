@@ -348,7 +348,11 @@ impl Thread {
         });
         // A signal or an error: everything is looked at all the same.
         let _ = rustix::event::poll(&mut polled, wait.as_ref());
+        let is_wrong = polled.first().is_some_and(|one| one.revents().contains(PollFlags::ERR));
         let told: Vec<_> = polled.iter().skip(1).map(PollFd::revents).collect();
+        if is_wrong {
+            self.frames.forget_error();
+        }
         if told.first().is_some_and(|told| !told.is_empty()) {
             let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
         }
