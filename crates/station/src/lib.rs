@@ -53,8 +53,8 @@ pub struct Station {
     frames: String,
     orders: Orders,
     thread: Option<JoinHandle<()>>,
-    /// As long as it is there, nobody else takes connections at the interface.
-    _claim: OwnedFd,
+    /// As long as they are there, nobody else takes connections at the interface.
+    _claim: [OwnedFd; 2],
 }
 
 /// Frames of an interface, before anybody takes connections there: for a process that gives up
@@ -63,7 +63,7 @@ pub struct Station {
 pub struct Reserved {
     interface: Interface,
     frames: Frames,
-    claim: OwnedFd,
+    claim: [OwnedFd; 2],
 }
 
 /// Who is given connections: one end of each, and who has opened it. Called by the station's
@@ -294,17 +294,24 @@ fn start(
     Ok((orders, thread))
 }
 
-/// Names of this kind are of a network namespace, as interfaces are, and go with their process.
-fn claim(interface: &str) -> io::Result<OwnedFd> {
-    let socket = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::DGRAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
-    let name = format!("lunwire-ether-{interface}");
-    rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
-    Ok(socket)
+/// Names of this kind are of a network namespace, as interfaces are, and go with their process. An
+/// interface may have several names, and is one all the same; a cable has no number.
+fn claim(interface: &str) -> io::Result<[OwnedFd; 2]> {
+    let open = || {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
+        rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)
+    };
+    let bind = |socket: &OwnedFd, name: String| {
+        let name = format!("lunwire-ether-{name}");
+        rustix::net::bind(socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+    };
+    let [by_name, by_number] = [open()?, open()?];
+    bind(&by_name, interface.to_owned())?;
+    if let Ok(number) = rustix::net::netdevice::name_to_index(&by_number, interface) {
+        // No name of an interface has a slash in it.
+        bind(&by_number, format!("/{number}"))?;
+    }
+    Ok([by_name, by_number])
 }
 
 /// How long a station that stops waits for what its connections have left to say.
