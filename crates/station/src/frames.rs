@@ -27,7 +27,8 @@ use crate::cable::Role;
 pub(crate) enum Frames {
     /// By AF_PACKET, and why not otherwise, if that was wanted.
     Interface(PacketSocket, Option<String>),
-    Xdp(Box<XdpSocket>, Mark),
+    /// By AF_XDP, and a socket for those that come at queues which the interface got later.
+    Xdp(Box<XdpSocket>, Mark, Option<PacketSocket>),
     Cable(End),
 }
 
@@ -67,7 +68,7 @@ impl Frames {
                     .to_owned()
             }
             None => match Self::xdp(interface, role, Copies::Allowed) {
-                Ok(Self::Xdp(socket, _)) if !socket.is_by_driver() => {
+                Ok(Self::Xdp(socket, ..)) if !socket.is_by_driver() => {
                     "the driver runs no programs".to_owned()
                 }
                 Ok(found) => return Ok(found),
@@ -86,13 +87,14 @@ impl Frames {
             }
         };
         let socket = XdpSocket::open(interface, ETHERTYPE, &matches, copies)?;
-        Ok(Self::Xdp(Box::new(socket), mark))
+        let beside = PacketSocket::open(interface, ETHERTYPE).ok();
+        Ok(Self::Xdp(Box::new(socket), mark, beside))
     }
 
     pub(crate) const fn mac(&self) -> Mac {
         match self {
             Self::Interface(socket, _) => Mac(socket.mac()),
-            Self::Xdp(socket, _) => Mac(socket.mac()),
+            Self::Xdp(socket, ..) => Mac(socket.mac()),
             Self::Cable(end) => end.mac(),
         }
     }
@@ -100,7 +102,7 @@ impl Frames {
     pub(crate) const fn mtu(&self) -> usize {
         match self {
             Self::Interface(socket, _) => socket.mtu(),
-            Self::Xdp(socket, _) => socket.mtu(),
+            Self::Xdp(socket, ..) => socket.mtu(),
             Self::Cable(end) => end.mtu(),
         }
     }
@@ -110,7 +112,7 @@ impl Frames {
         match self {
             Self::Interface(_, None) => "packet".into(),
             Self::Interface(_, Some(why)) => format!("packet, not xdp: {why}"),
-            Self::Xdp(socket, _) => socket.to_string(),
+            Self::Xdp(socket, ..) => socket.to_string(),
             Self::Cable(_) => "cable".into(),
         }
     }
@@ -118,17 +120,20 @@ impl Frames {
     /// What connections that are opened here are called.
     pub(crate) const fn mark(&self) -> Mark {
         match self {
-            Self::Xdp(_, mark) => *mark,
+            Self::Xdp(_, mark, _) => *mark,
             Self::Interface(..) | Self::Cable(_) => Mark(None),
         }
     }
 
     /// Gives the frames to `take` that have come, `count` of them or some more; whether there may
     /// be more.
-    pub(crate) fn receive(&mut self, count: usize, take: impl FnMut(&[u8])) -> bool {
+    pub(crate) fn receive(&mut self, count: usize, mut take: impl FnMut(&[u8])) -> bool {
         match self {
             Self::Interface(socket, _) => socket.receive(count, take),
-            Self::Xdp(socket, _) => socket.receive(count, take),
+            Self::Xdp(socket, _, beside) => {
+                let more = socket.receive(count, &mut take);
+                beside.as_mut().is_some_and(|beside| beside.receive(count, take)) || more
+            }
             Self::Cable(end) => end.receive(count, take),
         }
     }
@@ -137,7 +142,7 @@ impl Frames {
     pub(crate) fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         match self {
             Self::Interface(socket, _) => socket.send(pieces),
-            Self::Xdp(socket, _) => socket.send(pieces),
+            Self::Xdp(socket, ..) => socket.send(pieces),
             Self::Cable(end) => {
                 end.send(pieces);
                 Ok(())
@@ -148,7 +153,7 @@ impl Frames {
     /// What was sent leaves. False: there is some that has not, and is to be tried again soon.
     pub(crate) fn flush(&mut self) -> bool {
         match self {
-            Self::Xdp(socket, _) => socket.flush(),
+            Self::Xdp(socket, ..) => socket.flush(),
             Self::Interface(..) | Self::Cable(_) => true,
         }
     }
@@ -158,8 +163,16 @@ impl Frames {
     pub(crate) fn forget_error(&self) {
         match self {
             Self::Interface(socket, _) => socket.forget_error(),
-            // No wait is told of one.
-            Self::Xdp(..) | Self::Cable(_) => {}
+            Self::Xdp(_, _, beside) => beside.iter().for_each(PacketSocket::forget_error),
+            Self::Cable(_) => {}
+        }
+    }
+
+    /// What else is readable when frames have come.
+    pub(crate) const fn beside(&self) -> Option<&PacketSocket> {
+        match self {
+            Self::Xdp(_, _, beside) => beside.as_ref(),
+            Self::Interface(..) | Self::Cable(_) => None,
         }
     }
 
@@ -209,7 +222,7 @@ impl AsFd for Frames {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Interface(socket, _) => socket.as_fd(),
-            Self::Xdp(socket, _) => socket.as_fd(),
+            Self::Xdp(socket, ..) => socket.as_fd(),
             Self::Cable(end) => end.as_fd(),
         }
     }

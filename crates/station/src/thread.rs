@@ -334,6 +334,8 @@ impl Thread {
                 ids.push(*id);
             }
         }
+        // Behind all others, where nothing is looked for by its place.
+        polled.extend(self.frames.beside().map(|beside| PollFd::new(beside, PollFlags::IN)));
         let idle = self.idle_since.map(|since| since + IDLE_PATIENCE);
         let until = [self.endpoint.poll_timeout(), idle, self.stopping];
         let until = until.into_iter().flatten().min();
@@ -348,7 +350,9 @@ impl Thread {
         });
         // A signal or an error: everything is looked at all the same.
         let _ = rustix::event::poll(&mut polled, wait.as_ref());
-        let is_wrong = polled.first().is_some_and(|one| one.revents().contains(PollFlags::ERR));
+        let at_frames = [polled.first(), polled.get(ids.len() + 2)];
+        let is_wrong = |one: &PollFd<'_>| one.revents().contains(PollFlags::ERR);
+        let is_wrong = at_frames.into_iter().flatten().any(is_wrong);
         let told: Vec<_> = polled.iter().skip(1).map(PollFd::revents).collect();
         if is_wrong {
             self.frames.forget_error();
