@@ -52,9 +52,9 @@ impl Workplace {
     }
 
     fn below(parent: &Path) -> io::Result<Self> {
-        let mut tries = 0;
+        let (parent, mut tries) = (real(parent), 0);
         loop {
-            let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+            let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&parent)?;
             let held = File::create(folder.path().join(HELD))?;
             tries += 1;
             match flock(&held, FlockOperation::NonBlockingLockExclusive) {
@@ -104,9 +104,15 @@ pub fn clean() -> Vec<String> {
 }
 
 fn clean_below(parent: &Path) -> Vec<String> {
-    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    let entries = fs::read_dir(real(parent)).into_iter().flatten().flatten();
     let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     named.filter_map(|entry| take_away(&entry.path())).collect()
+}
+
+/// As the kernel tells of mounts and devices below it: without links, and from the root on.
+fn real(folder: &Path) -> PathBuf {
+    // What there is not is told by who uses it.
+    fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned())
 }
 
 /// None where somebody works, or it is none of ours.
@@ -337,6 +343,29 @@ mod tests {
         }
         assert_eq!(left, [""; 0].map(PathBuf::from));
         assert!(!folder.exists());
+    }
+
+    /// The kernel tells of mounts by the folder that is meant.
+    #[test]
+    fn a_folder_that_is_reached_by_a_link_is_known_by_its_own_name() {
+        let parent = tempfile::tempdir().unwrap();
+        let (there, link) = (parent.path().join("there"), parent.path().join("link"));
+        fs::create_dir(&there).unwrap();
+        std::os::unix::fs::symlink("there", &link).unwrap();
+        let place = Workplace::below(&link).unwrap();
+        assert_eq!(place.path().parent(), Some(fs::canonicalize(&there).unwrap().as_path()));
+        drop(place);
+        let left = link.join("lunwire-lab-left");
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join(HELD), "").unwrap();
+        let mounts = usize::from(mounted(&left.join("mounted")));
+        let said = clean_below(&link).concat();
+        let stay = mounts_below(&there);
+        for place in stay.iter().rev() {
+            unmount(place, UnmountFlags::DETACH).unwrap();
+        }
+        assert_eq!(stay, [""; 0].map(PathBuf::from), "{said}");
+        assert!(!left.exists() && said.contains("1 mount") == (mounts == 1), "{said}");
     }
 
     #[test]
