@@ -88,6 +88,20 @@ impl Target {
     /// # Errors
     /// See [`VolumeError`]; `Lingers` and `Flush` tell what is wrong after the unit has gone.
     pub fn remove_lun(&self, target: &str, lun: u16) -> Result<(), VolumeError> {
+        self.remove_lun_and(target, lun, || ())
+    }
+
+    /// The same. `gone` is called when the unit is served no more, and nothing of it has ended yet:
+    /// no other one has come by its number before.
+    ///
+    /// # Errors
+    /// As [`remove_lun`](Self::remove_lun).
+    pub fn remove_lun_and(
+        &self,
+        target: &str,
+        lun: u16,
+        gone: impl FnOnce(),
+    ) -> Result<(), VolumeError> {
         let one_at_a_time = self.volumes();
         let served = self.served(target)?;
         let unit = served.luns().into_iter().find(|(number, _)| *number == lun);
@@ -102,6 +116,7 @@ impl Target {
         unit.withdraw();
         self.show_luns(&served);
         tracing::info!(name: Event::Lun.name(), target, lun, "LUN removed");
+        gone();
         if unit.store().files().is_empty() {
             // Nobody gets the numbers of its files, and who waits for a cluster holds up no other.
             drop(one_at_a_time);

@@ -369,6 +369,7 @@ impl Shared {
         let only = initiators.clone();
         let new = NewLun { number, initiators };
         let mut warnings = Vec::new();
+        let changing = self.configuration.changing();
         let (maker, mut drafted) = (self.configuration.maker(), None);
         let number = self.target.add_lun(&target, new, |stores, number| {
             let unwanted = || {
@@ -403,7 +404,7 @@ impl Shared {
             })
         })?;
         if let Some(drafted) = drafted {
-            self.configuration.added(&target, drafted);
+            self.configuration.added(changing, &target, drafted);
         }
         let for_nobody = !self.target.is_for_somebody(&target, number)?;
         let lun = self.lun(&target, number).context("it was removed at once")?;
@@ -454,8 +455,8 @@ impl Shared {
                  try: --destroy-data, or lunwire copy it first"
             );
         }
-        self.target.remove_lun(&target, lun)?;
-        self.configuration.removed();
+        let changing = self.configuration.changing();
+        self.target.remove_lun_and(&target, lun, || self.configuration.removed(changing))?;
         Ok(Reply::Removed { target, lun, warnings: Vec::new() })
     }
 

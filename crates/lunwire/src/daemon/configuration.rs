@@ -3,6 +3,8 @@
 //! of it or nothing.
 
 mod files;
+#[cfg(test)]
+mod tests;
 mod watching;
 
 use std::collections::BTreeMap;
@@ -70,10 +72,18 @@ pub(crate) struct Configuration {
     target: Arc<Target>,
     /// Held by who reads the file, which may take its time: what is served can be asked for.
     reading: Mutex<()>,
+    /// Held while disks come or go, so that what is served and what is known of it are the same
+    /// again before the next one does. Locks are taken in the order in which they stand here.
+    changing: Mutex<()>,
     now: Mutex<Now>,
     sandbox: Sandbox,
     gate: Gate,
 }
+
+/// Whoever has it is the only one by whom disks come or go.
+#[derive(Debug)]
+#[must_use = "others go on when it is dropped"]
+pub(crate) struct Changing<'a>(#[expect(dead_code)] MutexGuard<'a, ()>);
 
 #[derive(Debug)]
 struct Now {
@@ -93,9 +103,9 @@ impl Configuration {
     ) -> Self {
         let wanted = draft.portals().into_iter().map(|portal| portal.address);
         let portals = wanted.zip(target.socket_portals()).collect();
-        let reading = Mutex::default();
+        let (reading, changing) = (Mutex::default(), Mutex::default());
         let now = Mutex::new(Now { draft, portals });
-        Self { options, target, reading, now, sandbox, gate: Gate::default() }
+        Self { options, target, reading, changing, now, sandbox, gate: Gate::default() }
     }
 
     /// Orders pass it, unless everything is handed over.
@@ -120,8 +130,7 @@ impl Configuration {
     /// One of them cannot be told.
     pub(crate) fn ordered(&self) -> Result<(Vec<AddedLun>, Vec<RemovedLun>)> {
         let mut now = self.now();
-        let units = Units::of(&self.target);
-        now.draft.keep_luns(|name, lun| units.bytes_of(name, lun).is_some());
+        now.forget_gone(&self.target);
         now.draft.ordered()
     }
 
@@ -144,16 +153,23 @@ impl Configuration {
         self.now().draft.unit_maker()
     }
 
-    /// A disk came by an order.
-    pub(crate) fn added(&self, target: &str, lun: DraftLun) {
-        self.now().draft.add_lun(target, lun);
+    /// Waits for who has disks come or go.
+    pub(crate) fn changing(&self) -> Changing<'_> {
+        Changing(self.changing.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A disk came by an order. Others have seen it before: what they have ordered of it is
+    /// so.
+    pub(crate) fn added(&self, _: Changing<'_>, target: &str, lun: DraftLun) {
+        let mut now = self.now();
+        now.draft.add_lun(target, lun);
+        self.target.limit(now.draft.limits());
     }
 
     /// A disk went by an order, and its limits with it.
-    pub(crate) fn removed(&self) {
+    pub(crate) fn removed(&self, _: Changing<'_>) {
         let mut now = self.now();
-        let units = Units::of(&self.target);
-        now.draft.keep_luns(|name, lun| units.bytes_of(name, lun).is_some());
+        now.forget_gone(&self.target);
         self.target.limit(now.draft.limits());
     }
 
@@ -161,6 +177,8 @@ impl Configuration {
     pub(crate) fn limit(&self, target: &str, limit: Limit) {
         let mut now = self.now();
         now.draft.set_limit(target, limit);
+        // The disk may have gone meanwhile: the next one by its number has no limit.
+        now.forget_gone(&self.target);
         self.target.limit(now.draft.limits());
     }
 
@@ -177,10 +195,13 @@ impl Configuration {
         let _one_at_a_time = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let was_default = self.now().draft.default_disk;
         let mut wanted = self.read(was_default)?;
+        if !dry_run {
+            self.await_clusters(&wanted)?;
+        }
+        let _changing = (!dry_run).then(|| self.changing());
         let mut now = self.now();
         let target = &*self.target;
-        let units = Units::of(target);
-        now.draft.keep_luns(|name, lun| units.bytes_of(name, lun).is_some());
+        let units = now.forget_gone(target);
         let difference = Difference::between(&now.draft, &wanted, &units)?;
         let mut told = Reloaded {
             differences: difference.told.clone(),
@@ -205,10 +226,6 @@ impl Configuration {
         }
         let _told = Reloading::begin(target);
         if !told.differences.is_empty() {
-            let stores = difference.stores();
-            for store in stores {
-                plan::await_clusters(store).with_context(|| format!("store {store}"))?;
-            }
             let changed = self.apply(&difference, &wanted, terms);
             let changed = changed.map_err(|error| self.sandbox.hint(error))?;
             self.set_states(&difference);
@@ -231,14 +248,30 @@ impl Configuration {
         Ok(told)
     }
 
+    /// Nothing else comes or goes while disks are opened: clusters that do not answer are waited
+    /// for before.
+    fn await_clusters(&self, wanted: &Draft) -> Result<()> {
+        let stores = {
+            let mut now = self.now();
+            let units = now.forget_gone(&self.target);
+            let difference = Difference::between(&now.draft, wanted, &units)?;
+            let comes = difference.refused.is_empty();
+            let stores = difference.stores().filter(|_| comes).map(str::to_owned);
+            stores.collect::<Vec<_>>()
+        };
+        let mut stores = stores.iter();
+        stores.try_for_each(|store| {
+            plan::await_clusters(store).with_context(|| format!("store {store}"))
+        })
+    }
+
     /// What is served, as a file.
     ///
     /// # Errors
     /// Paths that cannot be named.
     pub(crate) fn dump(&self) -> Result<Dumped> {
         let mut now = self.now();
-        let units = Units::of(&self.target);
-        now.draft.keep_luns(|name, lun| units.bytes_of(name, lun).is_some());
+        let units = now.forget_gone(&self.target);
         now.draft.dump(&self.options, &units)
     }
 
@@ -416,6 +449,13 @@ impl Served for Units {
 }
 
 impl Now {
+    /// Disks that are served no more are not among it. Gives what the others say.
+    fn forget_gone(&mut self, target: &Target) -> Units {
+        let units = Units::of(target);
+        self.draft.keep_luns(|name, lun| units.bytes_of(name, lun).is_some());
+        units
+    }
+
     /// What is to be otherwise, without the disks that come: of targets that come the terms alone.
     fn change(&self, difference: &Difference<'_>, wanted: &Draft) -> Change {
         let real = |address: SocketAddr| {

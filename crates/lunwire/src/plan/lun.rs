@@ -32,7 +32,7 @@ impl DraftLun {
     /// Bytes of a block, if nobody says otherwise.
     pub(super) const BLOCK: u32 = 512;
 
-    pub(super) fn new(number: u16, word: &str, spec: Spec) -> Self {
+    pub(crate) fn new(number: u16, word: &str, spec: Spec) -> Self {
         Self {
             number,
             store: word.to_owned(),
