@@ -146,14 +146,14 @@ pub(crate) fn shown(target: &Target) -> Vec<admin::PortGroup> {
     list
 }
 
-/// Changes a group's state for one unit or for all; the error says what to do.
+/// Changes a group's state for one unit or for all, and gives it; the error says what to do.
 pub(crate) fn set(
     target: &Target,
     name: &str,
     lun: Option<u16>,
     group: u16,
     text: &str,
-) -> Result<(), String> {
+) -> Result<AccessState, String> {
     let state = state(text).map_err(|right| format!("{text}: {right}"))?;
     let missing = || format!("no target {name}; try: lunwire status");
     let units = target.units(name).ok_or_else(missing)?;
@@ -175,7 +175,7 @@ pub(crate) fn set(
         name: target::Event::Change.name(), target = name, group, state = text,
         "port group changed"
     );
-    Ok(())
+    Ok(state)
 }
 
 /// The state that `text` names; the error says what is right.

@@ -507,6 +507,33 @@ fn access_states_are_those_of_the_file() {
 }
 
 #[test]
+fn a_disk_that_comes_has_the_states_of_all() {
+    let group = "[[target.port-group]]\nnumber = 1\nportal-groups = [1]\nstate =";
+    let of = |state: &str| config(&[target("a", &format!("{group} \"{state}\"\n"))]);
+    let name = format!("{PREFIX}:a");
+    let daemon = Daemon::start(&of("active-optimized"));
+    let states = |daemon: &Daemon| {
+        let groups: Value = serde_json::from_str(&daemon.good(&["alua", "--json"])).unwrap();
+        let groups = groups["groups"].as_array().or(groups.as_array()).unwrap().clone();
+        groups.iter().map(|one| one["state"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    // That of one disk is its own.
+    daemon.good(&["alua", "set", &name, "1", "unavailable", "--lun", "0"]);
+    daemon.good(&["lun", "add", "null:1M"]);
+    assert_eq!(states(&daemon), ["unavailable", "active-optimized"]);
+    daemon.good(&["alua", "set", &name, "1", "standby"]);
+    daemon.good(&["lun", "add", "null:2M"]);
+    assert_eq!(states(&daemon), ["standby"; 3]);
+    let (status, text, said) = daemon.run(&["dump"]);
+    assert_eq!((status, &*said), (0, ""));
+    assert!(text.contains("state = \"standby\""), "{text}");
+    // A reload has all that the file says.
+    daemon.reload(&of("active-non-optimized"));
+    daemon.good(&["lun", "add", "null:3M"]);
+    assert_eq!(states(&daemon), ["active-non-optimized"; 2]);
+}
+
+#[test]
 fn slow_commands_are_told_of_from_a_reload_on() {
     let of = |slow: &str| {
         let store = "memory:1M,delay=write:20ms";

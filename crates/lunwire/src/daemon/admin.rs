@@ -607,7 +607,11 @@ impl Shared {
                 }
             }
             Request::SetPortGroup { target, lun, group, state } => {
-                match ports::set(&self.target, target, *lun, *group, state) {
+                let set = match lun {
+                    None => self.configuration.set_state(target, *group, state),
+                    Some(_) => ports::set(&self.target, target, *lun, *group, state).map(drop),
+                };
+                match set {
                     Ok(()) => Reply::Done,
                     Err(message) => Reply::Error { message },
                 }

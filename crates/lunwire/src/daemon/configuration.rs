@@ -52,6 +52,7 @@ use crate::plan::DraftLun;
 use crate::plan::Dumped;
 use crate::plan::Served;
 use crate::plan::UnitMaker;
+use crate::ports;
 
 /// How long initiators get to log out whose sessions end.
 const GRACE: Duration = Duration::from_secs(2);
@@ -158,11 +159,22 @@ impl Configuration {
         Changing(self.changing.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A disk came by an order. Others have seen it before: what they have ordered of it is
-    /// so.
+    /// A disk came by an order. Others have seen it before: what they have ordered of it, and of
+    /// all disks, is so.
     pub(crate) fn added(&self, _: Changing<'_>, target: &str, lun: DraftLun) {
         let mut now = self.now();
+        let units = self.target.units(target).unwrap_or_default();
+        let unit = units.iter().find(|(number, _)| *number == lun.number());
         now.draft.add_lun(target, lun);
+        for (group, state) in now.draft.ordered_states(target) {
+            let unit = unit.filter(|(_, unit)| {
+                let mut groups = unit.port_groups().into_iter();
+                groups.any(|one| one.number == *group && one.state != *state)
+            });
+            if let Some(Err(error)) = unit.map(|(_, unit)| unit.set_access_state(*group, *state)) {
+                tracing::error!(target, group, %error, "its state is as before");
+            }
+        }
         self.target.limit(now.draft.limits());
     }
 
@@ -180,6 +192,17 @@ impl Configuration {
         // The disk may have gone meanwhile: the next one by its number has no limit.
         now.forget_gone(&self.target);
         self.target.limit(now.draft.limits());
+    }
+
+    /// An order gives a target port group of all disks another state.
+    ///
+    /// # Errors
+    /// As [`ports::set`].
+    pub(crate) fn set_state(&self, target: &str, group: u16, text: &str) -> Result<(), String> {
+        let mut now = self.now();
+        let state = ports::set(&self.target, target, None, group, text)?;
+        now.draft.set_state(target, group, state);
+        Ok(())
     }
 
     /// Reads the file again, and serves what it says. With `dry_run`, or where something of it

@@ -159,6 +159,21 @@ impl Draft {
         Ok(told)
     }
 
+    /// An order gave a target port group this state, of all disks.
+    pub(crate) fn set_state(&mut self, target: &str, group: u16, state: AccessState) {
+        let target = self.targets.iter_mut().find(|draft| draft.name == target);
+        if let Some(target) = target {
+            target.states.retain(|(number, _)| *number != group);
+            target.states.push((group, state));
+        }
+    }
+
+    /// The states that orders gave target port groups of all disks of a target.
+    pub(crate) fn ordered_states(&self, target: &str) -> &[(u16, AccessState)] {
+        let target = self.targets.iter().find(|draft| draft.name == target);
+        target.map_or(&[], |target| &target.states)
+    }
+
     /// The state of a target port group at the start.
     pub(crate) fn state_at_start(&self, target: &str, group: u16) -> Option<AccessState> {
         let target = self.targets.iter().find(|draft| draft.name == target)?;

@@ -12,6 +12,7 @@ use iscsi::target_role::DigestPolicy;
 use iscsi::target_role::Redirection;
 use iscsi::target_role::Settings;
 use iscsi::target_role::TargetReset;
+use scsi::AccessState;
 use scsi::Explicit;
 use scsi::PortGroup;
 use target::AccessRule;
@@ -43,6 +44,8 @@ pub(crate) struct DraftTarget {
     pub(super) access: Vec<AccessRule>,
     pub(super) authentication: AuthenticationPolicy,
     pub(super) port_groups: Vec<PortGroup>,
+    /// States that orders gave them, of all disks: those that come have them, too.
+    pub(super) states: Vec<(u16, AccessState)>,
     pub(super) explicit: Explicit,
     pub(super) identity: IdentityPolicy,
     /// In the order of what they limit.
@@ -68,6 +71,7 @@ impl DraftTarget {
             access: Vec::new(),
             authentication: credentials::nothing_demanded(),
             port_groups: Vec::new(),
+            states: Vec::new(),
             explicit: Explicit::No,
             identity: IdentityPolicy::default(),
             limits: Vec::new(),
@@ -89,6 +93,16 @@ impl DraftTarget {
             settings: self.settings.clone(),
             redirect: self.redirect.clone(),
         }
+    }
+
+    /// The target port groups that a disk has which comes now.
+    pub(super) fn port_groups_of_now(&self) -> Vec<PortGroup> {
+        let mut groups = self.port_groups.clone();
+        for group in &mut groups {
+            let ordered = self.states.iter().find(|(number, _)| *number == group.number);
+            group.state = ordered.map_or(group.state, |(_, state)| *state);
+        }
+        groups
     }
 
     /// Whether its disks are for everybody who reaches it.

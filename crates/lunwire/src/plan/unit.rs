@@ -68,7 +68,7 @@ impl UnitMaker {
     pub(super) fn new(state_dir: Option<PathBuf>, targets: &[DraftTarget]) -> Self {
         let terms = |target: &DraftTarget| Terms {
             name: target.name.clone(),
-            port_groups: target.port_groups.clone(),
+            port_groups: target.port_groups_of_now(),
             explicit: target.explicit,
             identity: target.identity,
         };
