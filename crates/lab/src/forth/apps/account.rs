@@ -191,11 +191,14 @@ mod tests {
         let pid = Some(std::process::id());
         let before = Look::now(pid, None, "none");
         let from = Instant::now();
-        while from.elapsed().as_millis() < 30 {
-            std::hint::spin_loop();
-        }
-        let spent = Look::now(pid, None, "none").since(&before);
-        assert!(spent.seconds >= 0.03 && spent.user + spent.system > 1e6, "{spent:?}");
+        // Others may have the processor for a while.
+        let spent = loop {
+            let spent = Look::now(pid, None, "none").since(&before);
+            if spent.seconds >= 0.03 && spent.user + spent.system > 1e6 {
+                break spent;
+            }
+            assert!(from.elapsed().as_secs() < 20, "{spent:?}");
+        };
         assert!(spent.attached() < 1.0 && spent.ios < 1.0 && spent.busy() > 0.0, "{spent:?}");
     }
 
