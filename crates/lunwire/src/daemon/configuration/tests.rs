@@ -24,7 +24,7 @@ fn served() -> Configuration {
     let line = ["lunwire", "--listen", "127.0.0.1:0", "--target", NAME, "--lun", "null:1M"];
     let options = Line::parse_from(line).options;
     let draft = Draft::from_options(&options).expect("options");
-    let target = Target::start(draft.open().expect("a disk").plan).expect("a port");
+    let target = Target::start(draft.open(&[]).expect("a disk").plan).expect("a port");
     Configuration::new(options, draft, Arc::new(target), Sandbox::default())
 }
 
