@@ -339,14 +339,14 @@ fn free(place: &Path, what: impl FnMut() -> std::io::Result<()>) -> Result<(), E
 
 /// Who has something open at `place` or below it: programs and their numbers, or nothing.
 fn users_of(place: &Path) -> String {
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut users = Vec::new();
     for process in processes.map(|entry| entry.path()) {
-        let open = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
         let links =
             open.map(|entry| entry.path()).chain([process.join("cwd"), process.join("root")]);
-        if links.filter_map(|link| std::fs::read_link(link).ok()).any(|to| to.starts_with(place)) {
-            let name = std::fs::read_to_string(process.join("comm")).unwrap_or_default();
+        if links.filter_map(|link| fs::read_link(link).ok()).any(|to| to.starts_with(place)) {
+            let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
             let number = process.file_name().unwrap_or_default().to_string_lossy();
             users.push(format!("{} ({number})", name.trim()));
         }
