@@ -8,6 +8,7 @@
 mod args;
 mod client;
 mod commands;
+mod control_socket;
 mod credentials;
 mod daemon;
 mod inherited;

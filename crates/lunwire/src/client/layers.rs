@@ -15,8 +15,8 @@ use serde_json::json;
 use std::path::Path;
 use std::path::PathBuf;
 
-use crate::daemon::admin::ask;
-use crate::daemon::admin::unexpected;
+use crate::control_socket::asking::ask;
+use crate::control_socket::asking::unexpected;
 use crate::output;
 
 /// What one side has counted.

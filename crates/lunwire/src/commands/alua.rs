@@ -8,7 +8,7 @@ use control::admin::Request;
 use crate::args::AluaAction;
 use crate::args::AluaOptions;
 use crate::args::Usage;
-use crate::daemon::admin;
+use crate::control_socket::asking;
 use crate::output;
 use crate::ports;
 
@@ -25,7 +25,7 @@ pub(crate) fn run(options: &AluaOptions) -> Result<()> {
                 state: state.clone(),
             };
             let socket = daemon.daemon.control_socket.as_deref();
-            match admin::ask(socket, &request)? {
+            match asking::ask(socket, &request)? {
                 Reply::Done => {
                     let units = lun.map_or_else(String::new, |lun| format!(" LUN {lun}"));
                     output::done(
@@ -34,7 +34,7 @@ pub(crate) fn run(options: &AluaOptions) -> Result<()> {
                     );
                     Ok(())
                 }
-                _ => Err(admin::unexpected(socket)),
+                _ => Err(asking::unexpected(socket)),
             }
         }
     }
@@ -42,12 +42,12 @@ pub(crate) fn run(options: &AluaOptions) -> Result<()> {
 
 fn show(options: &AluaOptions) -> Result<()> {
     let socket = options.show.daemon.control_socket.as_deref();
-    let reply = admin::ask(socket, &Request::PortGroups)?;
+    let reply = asking::ask(socket, &Request::PortGroups)?;
     if options.show.json {
         output::result(serde_json::to_value(&reply)?);
         return Ok(());
     }
-    let Reply::PortGroups { groups } = reply else { return Err(admin::unexpected(socket)) };
+    let Reply::PortGroups { groups } = reply else { return Err(asking::unexpected(socket)) };
     if groups.is_empty() {
         output::line("no disks");
     }

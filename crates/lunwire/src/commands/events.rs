@@ -16,7 +16,7 @@ use control::admin::Request;
 use control::words;
 
 use crate::args::EventsOptions;
-use crate::daemon::admin;
+use crate::control_socket::asking;
 use crate::output;
 
 /// Between two looks at what is new.
@@ -81,9 +81,9 @@ pub(crate) fn run(options: &EventsOptions) -> Result<()> {
 }
 
 fn ask(socket: Option<&Path>, after: u64) -> Result<Events> {
-    match admin::ask(socket, &Request::Events { after })? {
+    match asking::ask(socket, &Request::Events { after })? {
         Reply::Events(told) => Ok(told),
-        _ => Err(admin::unexpected(socket)),
+        _ => Err(asking::unexpected(socket)),
     }
 }
 

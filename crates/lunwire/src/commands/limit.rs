@@ -14,7 +14,7 @@ use crate::args::LimitOptions;
 use crate::args::Limited;
 use crate::args::LimitedOptions;
 use crate::args::Usage;
-use crate::daemon::admin;
+use crate::control_socket::asking;
 use crate::output;
 use crate::plan;
 use crate::plan::limit;
@@ -69,20 +69,20 @@ fn change(
         sessions,
     };
     let socket = daemon.daemon.control_socket.as_deref();
-    match admin::ask(socket, &request)? {
+    match asking::ask(socket, &request)? {
         Reply::Done => {
             let of = whom_shown(*lun, initiator.as_deref());
             output::done(daemon.json, &format!("{of} is {how}"));
             Ok(())
         }
-        _ => Err(admin::unexpected(socket)),
+        _ => Err(asking::unexpected(socket)),
     }
 }
 
 fn show(options: &AdminOptions) -> Result<()> {
     let socket = options.daemon.control_socket.as_deref();
-    let Reply::Status(status) = admin::ask(socket, &Request::Status)? else {
-        return Err(admin::unexpected(socket));
+    let Reply::Status(status) = asking::ask(socket, &Request::Status)? else {
+        return Err(asking::unexpected(socket));
     };
     if options.json {
         output::result(serde_json::json!({ "limits": status.limits }));

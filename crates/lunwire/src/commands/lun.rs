@@ -16,8 +16,8 @@ use crate::args::AdminOptions;
 use crate::args::LunAction;
 use crate::args::LunOptions;
 use crate::args::Usage;
-use crate::daemon::admin;
-use crate::daemon::advice::reaching;
+use crate::control_socket::advice::reaching;
+use crate::control_socket::asking;
 use crate::daemon::shown;
 use crate::output;
 use crate::plan;
@@ -172,7 +172,7 @@ fn tell_warnings(reply: &Reply) {
 fn ask(daemon: &AdminOptions, request: &Request) -> Result<Reply> {
     let socket = daemon.daemon.control_socket.as_deref();
     let (is_terminal, mut is_told) = (std::io::stderr().is_terminal(), false);
-    let reply = admin::ask_patiently(socket, request, PATIENCE, |waited| {
+    let reply = asking::ask_patiently(socket, request, PATIENCE, |waited| {
         if waited < TOLD_AFTER {
             return;
         }
@@ -188,5 +188,5 @@ fn ask(daemon: &AdminOptions, request: &Request) -> Result<Reply> {
 }
 
 fn other(daemon: &AdminOptions) -> Result<()> {
-    Err(admin::unexpected(daemon.daemon.control_socket.as_deref()))
+    Err(asking::unexpected(daemon.daemon.control_socket.as_deref()))
 }

@@ -14,8 +14,8 @@ use serde_json::json;
 
 use crate::args::AdminOptions;
 use crate::args::ReloadOptions;
-use crate::daemon::admin;
-use crate::daemon::advice::reaching;
+use crate::control_socket::advice::reaching;
+use crate::control_socket::asking;
 use crate::output;
 
 /// Disks that come may be on a cluster, and those that go have a last flush.
@@ -55,8 +55,8 @@ pub(crate) fn diff(options: &AdminOptions) -> Result<bool> {
 /// Writes down what is served.
 pub(crate) fn dump(options: &AdminOptions) -> Result<()> {
     let socket = options.daemon.control_socket.as_deref();
-    let reply = admin::ask_patiently(socket, &Request::Dump, PATIENCE, |_| {})?;
-    let Reply::Dumped { text, warnings } = reply else { return Err(admin::unexpected(socket)) };
+    let reply = asking::ask_patiently(socket, &Request::Dump, PATIENCE, |_| {})?;
+    let Reply::Dumped { text, warnings } = reply else { return Err(asking::unexpected(socket)) };
     warnings.iter().for_each(output::warn);
     match options.json {
         true => output::result(json!({ "configuration": text, "warnings": warnings })),
@@ -69,8 +69,8 @@ pub(crate) fn dump(options: &AdminOptions) -> Result<()> {
 fn ask(options: &AdminOptions, dry_run: bool, destroy_data: bool) -> Result<Reloaded> {
     let socket = options.daemon.control_socket.as_deref();
     let request = Request::Reload { dry_run, destroy_data };
-    let reply = admin::ask_patiently(socket, &request, PATIENCE, |_| {})?;
-    let Reply::Reloaded(told) = reply else { return Err(admin::unexpected(socket)) };
+    let reply = asking::ask_patiently(socket, &request, PATIENCE, |_| {})?;
+    let Reply::Reloaded(told) = reply else { return Err(asking::unexpected(socket)) };
     told.warnings.iter().for_each(|said| output::warn(reaching(said, socket)));
     match options.json {
         true => output::result(serde_json::to_value(&told)?),

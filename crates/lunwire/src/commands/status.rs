@@ -21,8 +21,8 @@ use serde_json::json;
 use crate::args::AdminOptions;
 use crate::args::SessionAction;
 use crate::args::SessionOptions;
-use crate::daemon::admin;
-use crate::daemon::advice::reaching;
+use crate::control_socket::advice::reaching;
+use crate::control_socket::asking;
 use crate::daemon::shown;
 use crate::output;
 use crate::plan;
@@ -30,12 +30,12 @@ use crate::plan;
 /// What the daemon is and does.
 pub(crate) fn status(options: &AdminOptions) -> Result<()> {
     let socket = options.daemon.control_socket.as_deref();
-    let reply = admin::ask(socket, &Request::Status)?;
+    let reply = asking::ask(socket, &Request::Status)?;
     if options.json {
         output::result(serde_json::to_value(&reply)?);
         return Ok(());
     }
-    let Reply::Status(status) = reply else { return Err(admin::unexpected(socket)) };
+    let Reply::Status(status) = reply else { return Err(asking::unexpected(socket)) };
     output::table(&[
         vec!["version".into(), status.version],
         vec!["process".into(), status.pid.to_string()],
@@ -257,13 +257,13 @@ fn tell_store(lun: &Lun) {
 /// The sessions of the daemon.
 pub(crate) fn sessions(options: &AdminOptions) -> Result<()> {
     let socket = options.daemon.control_socket.as_deref();
-    let reply = admin::ask(socket, &Request::Sessions)?;
+    let reply = asking::ask(socket, &Request::Sessions)?;
     if options.json {
         output::result(serde_json::to_value(&reply)?);
         return Ok(());
     }
     let Reply::Sessions { sessions, silent_reactors } = reply else {
-        return Err(admin::unexpected(socket));
+        return Err(asking::unexpected(socket));
     };
     tell_silent(&silent_reactors);
     if sessions.is_empty() && silent_reactors.is_empty() {
@@ -325,16 +325,16 @@ pub(crate) fn session(options: &SessionOptions) -> Result<()> {
         }
     };
     let socket = daemon.daemon.control_socket.as_deref();
-    let look = || match admin::ask(socket, &Request::Sessions)? {
+    let look = || match asking::ask(socket, &Request::Sessions)? {
         Reply::Sessions { sessions, silent_reactors } => {
             let reactor = sessions.iter().find(|one| one.tsih == tsih).map(|one| one.reactor);
             Ok((reactor, silent_reactors))
         }
-        _ => Err(admin::unexpected(socket)),
+        _ => Err(asking::unexpected(socket)),
     };
     let (home, _) = look()?;
-    let Reply::Done = admin::ask(socket, &request)? else {
-        return Err(admin::unexpected(socket));
+    let Reply::Done = asking::ask(socket, &request)? else {
+        return Err(asking::unexpected(socket));
     };
     let deadline = Instant::now() + patience;
     loop {

@@ -21,7 +21,7 @@ use target::Operation;
 use crate::args::TopOptions;
 use crate::args::Usage;
 use crate::client;
-use crate::daemon::admin;
+use crate::control_socket::asking;
 use crate::daemon::shown;
 use crate::output;
 
@@ -95,21 +95,21 @@ pub(crate) fn run(options: &TopOptions) -> Result<()> {
 fn look(socket: Option<&Path>) -> Result<Seen> {
     let sessions = sessions(socket)?;
     let at = Instant::now();
-    match admin::ask(socket, &Request::Load)? {
+    match asking::ask(socket, &Request::Load)? {
         Reply::Load(load) => Ok(Seen { sessions, load, at }),
-        _ => Err(admin::unexpected(socket)),
+        _ => Err(asking::unexpected(socket)),
     }
 }
 
 fn sessions(socket: Option<&Path>) -> Result<Vec<Session>> {
-    match admin::ask(socket, &Request::Sessions)? {
+    match asking::ask(socket, &Request::Sessions)? {
         Reply::Sessions { sessions, silent_reactors } => {
             if !silent_reactors.is_empty() {
                 output::warn(shown::silent(&silent_reactors));
             }
             Ok(sessions)
         }
-        _ => Err(admin::unexpected(socket)),
+        _ => Err(asking::unexpected(socket)),
     }
 }
 

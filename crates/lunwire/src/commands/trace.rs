@@ -33,7 +33,7 @@ use signal_hook::consts::SIGTERM;
 use crate::args::TraceOptions;
 use crate::args::Usage;
 use crate::client;
-use crate::daemon::admin;
+use crate::control_socket::asking;
 use crate::output;
 
 /// Where `-` writes to.
@@ -63,9 +63,9 @@ pub(crate) fn run(options: &TraceOptions) -> Result<()> {
     let interrupted = interrupted().context("cannot hear signals")?;
     let place = Place::open(&options.output)?;
     let socket = options.daemon.control_socket.as_deref();
-    let (stream, reply, rest) = admin::begin(socket, &Request::Trace(order.clone()))?;
+    let (stream, reply, rest) = asking::begin(socket, &Request::Trace(order.clone()))?;
     if !matches!(reply, Reply::Tracing) {
-        return Err(admin::unexpected(socket));
+        return Err(asking::unexpected(socket));
     }
     let mut sink = place.begin()?;
     let place = options.output.display();

@@ -2,7 +2,6 @@
 //! What a running daemon has beside its reactors.
 
 pub(crate) mod admin;
-pub(crate) mod advice;
 pub(crate) mod clients;
 pub(crate) mod configuration;
 pub(crate) mod descriptors;

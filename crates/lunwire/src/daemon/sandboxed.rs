@@ -16,8 +16,8 @@ use sandbox::Reach;
 use sandbox::Refused;
 use target::StateFolder;
 
-use super::admin;
 use crate::args::ServeOptions;
+use crate::control_socket;
 use crate::output;
 use crate::plan::Draft;
 use crate::plan::DraftLun;
@@ -71,7 +71,7 @@ impl Sandbox {
                     // What it is made in is out of reach then.
                     drop(StateFolder::take(folder)?);
                 }
-                let socket = draft.control_socket.clone().or_else(admin::default_path);
+                let socket = draft.control_socket.clone().or_else(control_socket::default_path);
                 let reach = draft.reach(options.config.as_deref(), socket.as_deref());
                 held.refuse_calls().map_err(needed)?;
                 held.confine(&reach).map_err(needed)?;

@@ -24,8 +24,8 @@ use rustix::fs::FlockOperation;
 
 use crate::args::AttachedPlace;
 use crate::args::Usage;
-use crate::daemon::admin;
-use crate::daemon::admin::Socket;
+use crate::control_socket;
+use crate::control_socket::Socket;
 
 /// Attachments of one name: `disk-0`, `disk-0-2` and so on.
 const ALIKE_MAX: u32 = 1000;
@@ -190,7 +190,7 @@ impl Book {
         if fs::symlink_metadata(&path).is_ok_and(|there| !there.file_type().is_socket()) {
             bail!("{} is there and is no socket; try: another --as", path.display());
         }
-        let listener = admin::bind(&path)?;
+        let listener = control_socket::bind(&path)?;
         let socket = Socket::of(path, &listener)?;
         Ok(Reserved { name, listener, socket })
     }

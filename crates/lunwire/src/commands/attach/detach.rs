@@ -25,7 +25,7 @@ use super::book::Entry;
 use super::ublk;
 use crate::args::AttachedOptions;
 use crate::args::DetachOptions;
-use crate::daemon::admin;
+use crate::control_socket::asking;
 use crate::output;
 
 /// How long a process may take to end an attachment: its users, the last flush and the logout.
@@ -46,7 +46,7 @@ pub(crate) fn attached(options: &AttachedOptions) -> Result<()> {
             gone.push(attachment);
             continue;
         }
-        let asked = admin::ask(Some(&book.socket(&attachment.name)), &Request::Attachment);
+        let asked = asking::ask(Some(&book.socket(&attachment.name)), &Request::Attachment);
         alive.push(match asked {
             Ok(Reply::Attachment(now)) => now,
             // What it said of itself when it began is better than nothing.
@@ -128,7 +128,7 @@ pub(crate) fn detach(options: &DetachOptions) -> Result<()> {
         bail!("{name}: somebody has removed the socket of process {pid}; try: kill {pid}");
     }
     let order = Request::Detach { force: options.force, leave: options.leave };
-    let reply = match admin::ask_patiently(Some(&book.socket(name)), &order, PATIENCE, |_| {}) {
+    let reply = match asking::ask_patiently(Some(&book.socket(name)), &order, PATIENCE, |_| {}) {
         Err(_) if has_gone(&book, &entry.attachment)? => {
             return detach_gone(&book, &entry.attachment, options);
         }

@@ -18,7 +18,7 @@ use control::admin::Reply;
 use control::admin::Request;
 
 use super::book::Reserved;
-use crate::daemon::admin::Socket;
+use crate::control_socket::Socket;
 use crate::daemon::clients::Clients;
 use crate::daemon::clients::Questions;
 
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::args::AttachedPlace;
     use crate::commands::attach::book::Book;
-    use crate::daemon::admin;
+    use crate::control_socket::asking;
 
     #[test]
     fn who_hears_of_the_end_finds_nothing_left() {
@@ -172,7 +172,7 @@ mod tests {
         let orders = Orders::listen(reserved, attachment, to).unwrap();
         let asks = std::thread::spawn(move || {
             let order = Request::Detach { force: false, leave: false };
-            let reply = admin::ask(Some(&path), &order);
+            let reply = asking::ask(Some(&path), &order);
             (reply, path.exists())
         });
         let waiting = told.recv().unwrap();

@@ -26,7 +26,7 @@ use signal_hook::consts::SIGXFSZ;
 use signal_hook::iterator::Signals;
 use target::Target;
 
-use crate::daemon::admin;
+use crate::control_socket::asking;
 use crate::daemon::admin::End;
 use crate::daemon::configuration;
 use crate::daemon::configuration::Configuration;
@@ -85,10 +85,10 @@ impl State {
             return;
         }
         let order = Request::Reload { dry_run: false, destroy_data: false };
-        let reply = admin::ask_patiently(socket, &order, RELOAD_PATIENCE, |_| {});
+        let reply = asking::ask_patiently(socket, &order, RELOAD_PATIENCE, |_| {});
         configuration::log(&reply.and_then(|reply| match reply {
             Reply::Reloaded(told) => Ok(told),
-            _ => Err(admin::unexpected(socket)),
+            _ => Err(asking::unexpected(socket)),
         }));
     }
 

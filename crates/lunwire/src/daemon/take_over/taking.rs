@@ -30,7 +30,8 @@ use super::sockets::Sockets;
 use super::talk::Talk;
 use super::talk::Unheard;
 use super::waiting::Holder;
-use crate::daemon::admin;
+use crate::control_socket;
+use crate::control_socket::asking;
 use crate::daemon::periodic::Periodic;
 use crate::plan::Draft;
 use crate::ports;
@@ -153,7 +154,7 @@ impl Before {
 /// # Errors
 /// It cannot be taken over, or not with this configuration; then it goes on as before.
 pub(crate) fn begin(draft: &mut Draft) -> Result<Entry> {
-    let Some(path) = draft.control_socket.clone().or_else(admin::default_path) else {
+    let Some(path) = draft.control_socket.clone().or_else(control_socket::default_path) else {
         bail!("--take-over: no default control socket here; try: --control-socket PATH");
     };
     let at = path.display();
@@ -165,7 +166,7 @@ pub(crate) fn begin(draft: &mut Draft) -> Result<Entry> {
             tracing::info!("--take-over: no daemon at {at}: a start like any other");
             return Ok(Entry::default());
         }
-        Err(error) => return Err(admin::unreachable(&path, error).context("--take-over")),
+        Err(error) => return Err(asking::unreachable(&path, error).context("--take-over")),
     };
     let taken = take(draft, &path, stream);
     let taken = taken.with_context(|| format!("cannot take over the daemon at {at}"))?;
@@ -195,7 +196,7 @@ fn take(draft: &mut Draft, path: &Path, stream: UnixStream) -> Result<Option<Ent
             bail!("it is of a version that cannot hand over; try: stop it, and start this one")
         }
         Ok(Reply::Error { message }) => bail!("{message}"),
-        Ok(_) => return Err(admin::unexpected(Some(path))),
+        Ok(_) => return Err(asking::unexpected(Some(path))),
         Err(Unheard::Gone) => return Ok(None),
         Err(error) => return Err(error.into()),
     };

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Orders: what each does, and that none does anything while another process takes over.
+
+use std::path::Path;
+
+use anyhow::Result;
+use anyhow::bail;
+use control::admin::Reply;
+use control::admin::Request;
+use target::Event;
+use target::LimitSnapshot;
+use target::Shrink;
+use target::SnapshotPlace;
+use target::VolumeError;
+
+use super::Shared;
+use crate::daemon::limits;
+use crate::output;
+use crate::plan;
+use crate::plan::Dumped;
+use crate::ports;
+
+impl Shared {
+    /// The answer of an order once it is done, or to a question.
+    pub(super) fn carry_out(&self, request: &Request, is_wanted: &dyn Fn() -> bool) -> Reply {
+        let Some(_pass) = self.configuration.gate().enter() else {
+            let message = "another process takes over; try: again in a moment".to_owned();
+            return Reply::Error { message };
+        };
+        match request {
+            Request::ResizeLun { target, lun, bytes, shrink } => {
+                let shrink = if *shrink { Shrink::Allowed } else { Shrink::Refused };
+                self.resize(target.as_deref(), *lun, (*bytes, shrink), is_wanted)
+            }
+            Request::AddLun { target, number, lun } => {
+                let added = self.add(target.as_deref(), *number, lun, is_wanted);
+                added.unwrap_or_else(|error| Reply::Error { message: output::chain(&error) })
+            }
+            Request::RemoveLun { target, lun, destroy_data } => {
+                let removed = self.remove(target.as_deref(), *lun, *destroy_data);
+                removed.unwrap_or_else(|error| Reply::Error { message: output::chain(&error) })
+            }
+            Request::RescanLuns => self.rescan(),
+            Request::SnapshotLun { target, lun, path, name } => {
+                let place = SnapshotPlace { path: Path::new(path), name: name.as_deref() };
+                self.snapshot(target.as_deref(), *lun, place, is_wanted)
+            }
+            Request::Reload { dry_run, destroy_data } => {
+                let reloaded = self.configuration.reload(*dry_run, *destroy_data);
+                match reloaded {
+                    Ok(told) => Reply::Reloaded(told),
+                    Err(error) => Reply::Error { message: output::chain(&error) },
+                }
+            }
+            Request::Dump => match self.configuration.dump() {
+                Ok(Dumped { text, warnings }) => Reply::Dumped { text, warnings },
+                Err(error) => Reply::Error { message: output::chain(&error) },
+            },
+            Request::SetLimit { target, lun, initiator, iops, bandwidth, sessions } => {
+                let limited = self.limit(
+                    target.as_deref(),
+                    (*lun, initiator.as_deref()),
+                    (*iops, *bandwidth, *sessions),
+                );
+                match limited {
+                    Ok(()) => Reply::Done,
+                    Err(message) => Reply::Error { message },
+                }
+            }
+            Request::SetPortGroup { target, lun, group, state } => {
+                let set = match lun {
+                    None => self.configuration.set_state(target, *group, state),
+                    Some(_) => ports::set(&self.target, target, *lun, *group, state).map(drop),
+                };
+                match set {
+                    Ok(()) => Reply::Done,
+                    Err(message) => Reply::Error { message },
+                }
+            }
+            other => self.answer(other).unwrap_or_else(|| Reply::Error {
+                message: "this daemon does not know that order".to_owned(),
+            }),
+        }
+    }
+
+    /// The answer of `order` about a target, or about the only one there is.
+    pub(super) fn of_target(
+        &self,
+        name: Option<&str>,
+        order: impl FnOnce(&str) -> Result<Reply, VolumeError>,
+    ) -> Reply {
+        let reply = self.name_of(name).and_then(|name| Ok(order(&name)?));
+        reply.unwrap_or_else(|error| Reply::Error { message: output::chain(&error) })
+    }
+
+    /// The target that is meant.
+    pub(super) fn name_of(&self, name: Option<&str>) -> Result<String> {
+        match (name, &self.target.names()[..]) {
+            (Some(name), _) => Ok(name.to_owned()),
+            (None, [only]) => Ok(only.clone()),
+            (None, _) => bail!("there are several targets; try: --target IQN"),
+        }
+    }
+
+    /// Limits a unit or an initiator, or does so no more.
+    fn limit(
+        &self,
+        name: Option<&str>,
+        of: (Option<u16>, Option<&str>),
+        most: (Option<u64>, Option<u64>, Option<u64>),
+    ) -> Result<(), String> {
+        let name = self.name_of(name).map_err(|error| output::chain(&error))?;
+        let limit = limits::of_order(&self.target, &name, of, most)?;
+        let of = plan::limit::shown(&limit.of);
+        let is_it = |known: &LimitSnapshot| known.target == name && known.limit.of == limit.of;
+        match most {
+            (None, None, None) if !self.target.limits().iter().any(is_it) => {
+                return Err(format!("{of} of {name} has no limit; try: lunwire limit"));
+            }
+            (None, None, None) => tracing::info!(
+                name: Event::Limit.name(), target = name, of, "limited no more"
+            ),
+            (iops, bandwidth, sessions) => {
+                tracing::info!(
+                    name: Event::Limit.name(), target = name, of, iops, bandwidth, sessions,
+                    "limited"
+                );
+            }
+        }
+        self.configuration.limit(&name, limit);
+        Ok(())
+    }
+}
