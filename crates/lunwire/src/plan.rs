@@ -14,6 +14,8 @@ mod lun;
 pub(crate) mod machine;
 mod mode;
 mod node;
+mod opening;
+mod options;
 mod place;
 mod rdma;
 mod reach;
@@ -26,48 +28,28 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
-use control::admin::CarriedDisk;
 use control::config::Source;
-use control::units;
 use engine::Choice;
 use iscsi::target_role::DigestPolicy;
 use store::spec::Spec;
 use target::AuthenticationPolicy;
 use target::ConnectionLimits;
-use target::Demand;
 use target::Limit;
 use target::Limited;
-use target::LunMap;
-use target::Made;
-use target::Node;
-use target::Plan;
 use target::Portal;
 use target::Rdma;
 use target::SESSIONS_MAX;
-use target::StateFolder;
-use target::Stores;
 
 use crate::args::ServeOptions;
 use crate::args::Usage;
 use crate::credentials::Accounts;
-use crate::credentials::shown_file;
-use crate::remotes::Opener;
 
-use check::engine;
-use check::log_level;
-use check::login_timeout;
-use check::reactors;
-use check::strangers;
-use check::strangers_of_address;
-use lun::protection;
-use lun::serial;
 use mode::DraftMode;
 use node::DraftTarget;
 use node::Open;
@@ -94,12 +76,13 @@ pub(crate) use lun::is_in_memory;
 pub(crate) use lun::memory_of;
 pub(crate) use lun::number as lun_number;
 pub(crate) use lun::store_of_now;
+pub(crate) use opening::Opened;
+pub(crate) use opening::disk_with;
 pub(crate) use place::absolute;
 pub(crate) use place::of_file as path_of_file;
 pub(crate) use reach::Need;
 pub(crate) use reach::Wish;
 pub(crate) use reach::real;
-pub(crate) use unit::Taken;
 pub(crate) use unit::UnitMaker;
 pub(crate) use unit::carried as carried_disk;
 
@@ -170,16 +153,6 @@ pub(crate) struct DescribedIser {
     pub(crate) adapters: Vec<(SocketAddr, bool)>,
     /// Targets that insist on digests, which are none there, and the keys that say so.
     pub(crate) without_digests: Vec<(String, Vec<&'static str>)>,
-}
-
-/// A plan, and what it holds.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    /// Ours as long as we serve.
-    pub(crate) state_folder: Option<StateFolder>,
-    pub(crate) plan: Plan,
-    /// Files that this start made.
-    pub(crate) made: Made,
 }
 
 impl Draft {
@@ -271,164 +244,6 @@ impl Draft {
         Ok(draft)
     }
 
-    fn take_options(&mut self, options: &ServeOptions) -> Result<()> {
-        if !options.listen.is_empty() {
-            self.listen.clear();
-        }
-        for text in &options.listen {
-            let found = option("--listen", text, addresses(text))?;
-            option("--listen", text, listened_once(&self.listen, &found))?;
-            self.listen.extend(found);
-        }
-        if let Some(text) = &options.engine {
-            self.engine = option("--engine", text, engine(text))?;
-        }
-        self.mode.take_options(options)?;
-        if let Some(count) = options.reactors {
-            self.reactors = option("--reactors", count, reactors(count))?;
-        }
-        if !options.cpus.is_empty() {
-            self.cpus.clear();
-        }
-        for cpu in &options.cpus {
-            self.cpus.push(option("--cpus", cpu, allowed_cpu(*cpu))?);
-        }
-        if let Some(text) = &options.spin {
-            self.spin = option("--spin", text, units::duration(text))?;
-        }
-        if let Some(text) = &options.login_timeout {
-            self.login_timeout = option("--login-timeout", text, login_timeout(text))?;
-        }
-        if let Some(text) = &options.slow {
-            self.slow = option("--slow", text, units::duration(text))?;
-        }
-        if let Some(text) = &options.rdma {
-            self.rdma = option("--rdma", text, check::rdma(text))?;
-            self.rdma_of.clear();
-            if !self.rdma.has_adapters() {
-                self.rdma_listen.clear();
-            }
-        }
-        if !options.rdma_listen.is_empty() {
-            self.rdma_listen.clear();
-        }
-        for text in &options.rdma_listen {
-            let found = option("--rdma-listen", text, addresses(text))?;
-            option("--rdma-listen", text, listened_once(&self.rdma_listen, &found))?;
-            self.rdma_listen.extend(found);
-        }
-        if !self.rdma_listen.is_empty() && !self.rdma.has_adapters() {
-            let problem = "--rdma-listen: it is for adapters; try: --rdma verbs beside it";
-            return Err(Usage(problem.into()).into());
-        }
-        if !options.ether.is_empty() {
-            self.ether.clear();
-        }
-        for name in &options.ether {
-            let name = option("--ether", name, check::interface(name, &self.ether))?;
-            self.ether.push(name);
-        }
-        if let Some(path) = &options.capture {
-            crate::client::capture::refuse_stream(path)?;
-            let limit = crate::client::capture::limit(options.capture_limit.as_deref())?;
-            self.capture = Some((path.clone(), limit));
-        }
-        if let Some(count) = options.unauthenticated_max {
-            self.connections.strangers = option("--unauthenticated-max", count, strangers(count))?;
-        }
-        if let Some(count) = options.unauthenticated_per_address {
-            let most = self.connections.strangers;
-            let checked = strangers(count).and_then(|count| strangers_of_address(count, most));
-            self.connections.strangers_of_address =
-                option("--unauthenticated-per-address", count, checked)?;
-        }
-        if let Some(text) = &options.http {
-            self.http = Some(option("--http", text, check::http(text))?);
-        }
-        if let Some(path) = &options.http_token_file {
-            let shown = shown_file("--http-token-file", &path.to_string_lossy());
-            check::tokens(path).map_err(|problem| Usage(format!("{shown}: {problem}")))?;
-            self.http_tokens = Some(path.clone());
-        }
-        self.http_tls.take_options(options);
-        if let Some(text) = &options.log {
-            self.log = option("--log", text, log_level(text))?;
-        }
-        if let Some(text) = &options.isns {
-            self.isns = Some(option("--isns", text, transfer::name_server(text))?);
-        }
-        if let Some(text) = &options.sandbox {
-            self.sandbox = option("--sandbox", text, reach::wish(text))?;
-        }
-        if !options.sandbox_allow.is_empty() {
-            self.sandbox_allow.clear();
-        }
-        for text in &options.sandbox_allow {
-            let allowed = reach::allowed(text, text.into());
-            self.sandbox_allow.push(option("--sandbox-allow", text, allowed)?);
-        }
-        if let Some(path) = &options.control_socket {
-            self.control_socket = Some(path.clone());
-        }
-        if let Some(path) = &options.state_dir {
-            self.state_dir = Some(path.clone());
-        }
-        let of_luns = !options.lun.is_empty()
-            || !options.serial.is_empty()
-            || options.identity.is_some()
-            || options.protection.is_some();
-        if options.target.is_some() || of_luns {
-            self.take_target(options)?;
-        }
-        Ok(())
-    }
-
-    /// The target of the command line.
-    fn take_target(&mut self, options: &ServeOptions) -> Result<()> {
-        let name = options.target.as_deref().unwrap_or(DEFAULT_TARGET);
-        let normalized = option("--target", name, node::name(name, &self.targets))?;
-        let mut target = DraftTarget::new(normalized);
-        let default = [DEFAULT_STORE.to_owned()];
-        let words: &[String] = if options.lun.is_empty() { &default } else { &options.lun };
-        for (number, word) in (0_u16..).zip(words) {
-            let spec = option("--lun", word, word.parse::<Spec>())?;
-            let mut lun = DraftLun::new(number, word, spec);
-            if let Some(kind) = options.protection {
-                let kind = option("--protection", kind, protection(kind, &lun.spec))?;
-                lun.protection = Some(kind);
-            }
-            if let Some(text) = options.serial.get(usize::from(number)) {
-                lun.serial = Some(option("--serial", text, serial(text))?);
-            }
-            target.luns.push(lun);
-        }
-        if let Some(text) = options.serial.get(words.len()) {
-            let problem = format!("--serial {text}: there is no --lun for it; give one for each");
-            return Err(Usage(problem).into());
-        }
-        if let Some(text) = &options.identity {
-            target.identity = option("--identity", text, check::identity(text))?;
-        }
-        self.targets.push(target);
-        Ok(())
-    }
-
-    /// The credentials of the command line: for the target that it made, behind the `of_file` ones
-    /// of the file, and for discovery, unless the file says who may ask.
-    fn take_credentials(&mut self, options: &ServeOptions, of_file: usize) -> Result<()> {
-        let Some(policy) = self.accounts.of_options(options)? else { return Ok(()) };
-        let Some(target) = self.targets.get_mut(of_file) else {
-            let place = "--chap-user: it is for the target of --target and --lun, which are \
-                         missing; write chap-user into the file for the targets there";
-            return Err(Usage(place.into()).into());
-        };
-        target.authentication = policy.clone();
-        if self.discovery.account.is_none() && self.discovery.demand == Demand::Off {
-            self.discovery = policy;
-        }
-        Ok(())
-    }
-
     /// What is odd and does not prevent serving.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = self.accounts.warnings().to_vec();
@@ -492,11 +307,6 @@ impl Draft {
         self.mode.check(self.reactors)
     }
 
-    /// Makes the units of this configuration.
-    pub(crate) fn unit_maker(&self) -> UnitMaker {
-        UnitMaker::new(self.state_dir.clone(), &self.targets)
-    }
-
     /// What of iSER there is.
     pub(crate) fn describe_iser(&self) -> DescribedIser {
         let speaks =
@@ -538,83 +348,6 @@ impl Draft {
         let portals = self.portals().into_iter().map(|portal| portal.address);
         let default = addresses(DEFAULT_LISTEN).unwrap_or_default();
         portals.chain(default.into_iter().filter(|_| self.listen.is_empty())).collect()
-    }
-
-    /// How many disks it has opened, for who asks while it does.
-    pub(crate) const fn opened(&self) -> &Arc<AtomicU64> {
-        &self.opened
-    }
-
-    /// Opens the stores.
-    pub(crate) fn open(&self, before: &[CarriedDisk]) -> Result<Opened> {
-        let state_folder = self.state_dir.as_deref().map(StateFolder::take).transpose()?;
-        let mut stores =
-            Stores::with_remotes(Arc::new(Opener::with_state(self.state_dir.as_deref())));
-        let maker = self.unit_maker().going_on_with(before);
-        let opened = self.open_nodes(&maker, &mut stores, &self.targets, &|_| None);
-        let made = stores.made();
-        let nodes = match opened {
-            Ok(nodes) => nodes,
-            Err(error) => {
-                made.take_back();
-                return Err(error);
-            }
-        };
-        let plan = Plan {
-            portals: self.portals(),
-            listening: Vec::new(),
-            nodes,
-            discovery: self.discovery.clone(),
-            stores,
-            engine: self.engine,
-            mode: self.mode.mode(self.reactors),
-            reactors: self.reactors,
-            cpus: self.cpus.clone(),
-            spin_max: self.spin,
-            pool_bytes_max: target::POOL_BYTES_DEFAULT,
-            login_timeout: self.login_timeout,
-            rdma: self.rdma.of_sockets(),
-            adapters: self.adapters(),
-            ether: self.ether.clone(),
-            frames: Vec::new(),
-            capture: None,
-            end_wait: target::END_WAIT_DEFAULT,
-            isns: self.isns.clone(),
-            sessions_max: self.sessions_max,
-            connections: self.connections,
-            hide_targets: self.hide_targets,
-            limits: self.limits(),
-        };
-        Ok(Opened { state_folder, plan, made })
-    }
-
-    /// Opens the disks of these targets. `taken`: where else a disk is served.
-    pub(crate) fn open_nodes<'a>(
-        &self,
-        maker: &UnitMaker,
-        stores: &mut Stores,
-        targets: impl IntoIterator<Item = &'a DraftTarget>,
-        elsewhere: Taken<'_>,
-    ) -> Result<Vec<Node>> {
-        let mut nodes: Vec<Node> = Vec::new();
-        for target in targets {
-            let mut luns = LunMap::new();
-            for lun in &target.luns {
-                let taken = |naa: &[u8]| {
-                    let here = lun_with(&target.name, &luns, naa);
-                    here.or_else(|| disk_with(&nodes, naa)).or_else(|| elsewhere(naa))
-                };
-                let made = maker.make(stores, &target.name, lun, &taken);
-                let unit = made.map_err(|error| {
-                    let before = nodes.iter().flat_map(|node| labelled(&node.name, &node.luns));
-                    served_already(error, before.chain(labelled(&target.name, &luns)))
-                })?;
-                luns.push((lun.number, Arc::new(unit)));
-                self.opened.fetch_add(1, Ordering::Relaxed);
-            }
-            nodes.push(target.node(luns));
-        }
-        Ok(nodes)
     }
 
     /// The disk of an order is among those of its target from now on.
@@ -683,25 +416,6 @@ pub(crate) fn text_of(path: &Path) -> Result<String> {
 fn read_configuration(path: &Path) -> Result<Source> {
     let text = text_of(path)?;
     Ok(Source::new(path.display().to_string(), text).in_folder(place::folder_of(path)))
-}
-
-/// The disks of a target: its name, their numbers and stores.
-fn labelled<'a>(
-    target: &'a str,
-    luns: &'a LunMap,
-) -> impl Iterator<Item = (&'a str, u16, &'a str)> {
-    luns.iter().map(move |(number, unit)| (target, *number, unit.label()))
-}
-
-/// Where the disk with this designator is among those of `nodes`.
-pub(crate) fn disk_with(nodes: &[Node], naa: &[u8]) -> Option<(String, u16)> {
-    nodes.iter().find_map(|node| lun_with(&node.name, &node.luns, naa))
-}
-
-/// Where the disk with this designator is among those of one target.
-fn lun_with(target: &str, luns: &LunMap, naa: &[u8]) -> Option<(String, u16)> {
-    let (number, _) = luns.iter().find(|(_, unit)| unit.identity().naa == naa)?;
-    Some((target.to_owned(), *number))
 }
 
 #[cfg(test)]
