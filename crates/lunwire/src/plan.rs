@@ -74,6 +74,7 @@ pub(crate) use lun::DraftLun;
 pub(crate) use lun::initiators;
 pub(crate) use lun::is_in_memory;
 pub(crate) use lun::memory_of;
+pub(crate) use lun::memory_of_all;
 pub(crate) use lun::number as lun_number;
 pub(crate) use lun::store_of_now;
 pub(crate) use opening::Opened;

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -40,15 +41,10 @@ pub(crate) fn ask_patiently(
     patience: Duration,
     tell: impl FnMut(Duration),
 ) -> Result<Reply> {
-    let given = path;
-    let Some(path) = path.map(Path::to_path_buf).or_else(default_path) else {
-        bail!("no default control socket here; try: --control-socket PATH");
-    };
-    let daemon = path.display();
-    let mut stream = UnixStream::connect(&path).map_err(|error| unreachable(&path, error))?;
+    let (mut stream, place) = connect(path)?;
+    let daemon = place.display();
     stream.set_read_timeout(Some(TELL_EVERY.min(patience)))?;
-    let mut text = serde_json::to_vec(request)?;
-    text.push(b'\n');
+    let text = line(request)?;
     let mut answer = String::new();
     let asked =
         stream.write_all(&text).and_then(|()| read_answer(&stream, &mut answer, patience, tell));
@@ -66,10 +62,7 @@ pub(crate) fn ask_patiently(
              log"
         )
     })?;
-    match serde_json::from_str(&answer).with_context(|| other_version(&daemon))? {
-        Reply::Error { message } => bail!(reaching(&message, given)),
-        reply => Ok(reply),
-    }
+    understood(answer.as_bytes(), &daemon, path)
 }
 
 /// Begins what goes on at the socket after the answer: the stream, the answer, and what has come
@@ -78,15 +71,10 @@ pub(crate) fn begin(
     path: Option<&Path>,
     request: &Request,
 ) -> Result<(UnixStream, Reply, Vec<u8>)> {
-    let given = path;
-    let Some(path) = path.map(Path::to_path_buf).or_else(default_path) else {
-        bail!("no default control socket here; try: --control-socket PATH");
-    };
-    let daemon = path.display();
-    let mut stream = UnixStream::connect(&path).map_err(|error| unreachable(&path, error))?;
+    let (mut stream, place) = connect(path)?;
+    let daemon = place.display();
     stream.set_read_timeout(Some(TIMEOUT))?;
-    let mut text = serde_json::to_vec(request)?;
-    text.push(b'\n');
+    let text = line(request)?;
     let mut came = Vec::new();
     let mut part = [0; 4096];
     let said = stream.write_all(&text);
@@ -108,9 +96,35 @@ pub(crate) fn begin(
         }
     };
     let rest = came.split_off(end + 1);
-    match serde_json::from_slice(&came).with_context(|| other_version(&daemon))? {
+    let reply = understood(&came, &daemon, path)?;
+    Ok((stream, reply, rest))
+}
+
+/// Who answers behind `path`, or behind the default control socket, and where that is.
+fn connect(path: Option<&Path>) -> Result<(UnixStream, PathBuf)> {
+    let Some(path) = path.map(Path::to_path_buf).or_else(default_path) else {
+        bail!("no default control socket here; try: --control-socket PATH");
+    };
+    let stream = UnixStream::connect(&path).map_err(|error| unreachable(&path, error))?;
+    Ok((stream, path))
+}
+
+/// A request as it goes over the socket.
+fn line(request: &Request) -> Result<Vec<u8>> {
+    let mut text = serde_json::to_vec(request)?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// What an answer says; the error of one that is an error. `given`: the socket, if it was named.
+fn understood(
+    answer: &[u8],
+    daemon: &std::path::Display<'_>,
+    given: Option<&Path>,
+) -> Result<Reply> {
+    match serde_json::from_slice(answer).with_context(|| other_version(daemon))? {
         Reply::Error { message } => bail!(reaching(&message, given)),
-        reply => Ok((stream, reply, rest)),
+        reply => Ok(reply),
     }
 }
 

@@ -224,7 +224,7 @@ pub(crate) fn without_filters(spec: &Spec) -> Spec {
 pub(crate) fn memory_of(spec: &Spec) -> u64 {
     match spec {
         Spec::Memory { bytes } => *bytes,
-        Spec::Stripe { stores, .. } => stores.iter().map(memory_of).fold(0, u64::saturating_add),
+        Spec::Stripe { stores, .. } => memory_of_all(stores),
         Spec::Filtered { behind, .. } => memory_of(behind),
         Spec::File(_)
         | Spec::Iso { .. }
@@ -233,6 +233,11 @@ pub(crate) fn memory_of(spec: &Spec) -> u64 {
         | Spec::Remote(_)
         | Spec::Scsi(_) => 0,
     }
+}
+
+/// Bytes of memory that all of these can take.
+pub(crate) fn memory_of_all<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> u64 {
+    specs.into_iter().map(memory_of).fold(0, u64::saturating_add)
 }
 
 /// The initiators that an order names, normalized; the error names the option.

@@ -17,7 +17,7 @@ use target::Portal;
 
 use super::Draft;
 use super::files::files_written;
-use super::lun::memory_of;
+use super::lun::memory_of_all;
 
 impl Draft {
     /// Whether a target could start, as far as can be seen without listening; who has its portals
@@ -48,7 +48,7 @@ impl Draft {
     /// A warning if hosts can write more to disks in memory than there is.
     pub(super) fn too_much_memory(&self) -> Option<String> {
         let luns = self.targets.iter().flat_map(|target| &target.luns);
-        let disks = luns.map(|lun| memory_of(&lun.spec)).fold(0, u64::saturating_add);
+        let disks = memory_of_all(luns.map(|lun| &lun.spec));
         too_much_memory(disks)
     }
 }

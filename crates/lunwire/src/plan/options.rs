@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the options of the command line say, on top of the configuration file.
 
+use std::net::SocketAddr;
+
 use anyhow::Result;
 use control::units;
 use store::spec::Spec;
@@ -34,14 +36,7 @@ use crate::credentials::shown_file;
 
 impl Draft {
     pub(super) fn take_options(&mut self, options: &ServeOptions) -> Result<()> {
-        if !options.listen.is_empty() {
-            self.listen.clear();
-        }
-        for text in &options.listen {
-            let found = option("--listen", text, addresses(text))?;
-            option("--listen", text, listened_once(&self.listen, &found))?;
-            self.listen.extend(found);
-        }
+        listened("--listen", &options.listen, &mut self.listen)?;
         if let Some(text) = &options.engine {
             self.engine = option("--engine", text, engine(text))?;
         }
@@ -71,14 +66,7 @@ impl Draft {
                 self.rdma_listen.clear();
             }
         }
-        if !options.rdma_listen.is_empty() {
-            self.rdma_listen.clear();
-        }
-        for text in &options.rdma_listen {
-            let found = option("--rdma-listen", text, addresses(text))?;
-            option("--rdma-listen", text, listened_once(&self.rdma_listen, &found))?;
-            self.rdma_listen.extend(found);
-        }
+        listened("--rdma-listen", &options.rdma_listen, &mut self.rdma_listen)?;
         if !self.rdma_listen.is_empty() && !self.rdma.has_adapters() {
             let problem = "--rdma-listen: it is for adapters; try: --rdma verbs beside it";
             return Err(Usage(problem.into()).into());
@@ -194,4 +182,17 @@ impl Draft {
         }
         Ok(())
     }
+}
+
+/// The addresses of an option take the place of those of the file.
+fn listened(flag: &str, texts: &[String], known: &mut Vec<SocketAddr>) -> Result<()> {
+    if !texts.is_empty() {
+        known.clear();
+    }
+    for text in texts {
+        let found = option(flag, text, addresses(text))?;
+        option(flag, text, listened_once(known, &found))?;
+        known.extend(found);
+    }
+    Ok(())
 }

@@ -31,9 +31,8 @@ impl Desk {
         if wanted == 0 {
             return None;
         }
-        let disks = self.0.disks();
-        let all = disks.iter().map(plan::memory_of).fold(wanted, u64::saturating_add);
-        plan::machine::beyond_memory(all)
+        let disks = plan::memory_of_all(&self.0.disks());
+        plan::machine::beyond_memory(disks.saturating_add(wanted))
     }
 }
 

@@ -172,8 +172,7 @@ impl Shared {
         let Ok(this) = lun.label.parse() else { return Vec::new() };
         let mut odd = plan::machine::too_little_room(&all, Some(&this));
         if plan::memory_of(&this) > 0 {
-            let disks = all.iter().map(plan::memory_of).fold(0, u64::saturating_add);
-            odd.extend(plan::machine::too_much_memory(disks));
+            odd.extend(plan::machine::too_much_memory(plan::memory_of_all(&all)));
         }
         odd
     }

@@ -33,12 +33,10 @@ impl Shared {
                 self.resize(target.as_deref(), *lun, (*bytes, shrink), is_wanted)
             }
             Request::AddLun { target, number, lun } => {
-                let added = self.add(target.as_deref(), *number, lun, is_wanted);
-                added.unwrap_or_else(|error| Reply::Error { message: output::chain(&error) })
+                told(self.add(target.as_deref(), *number, lun, is_wanted))
             }
             Request::RemoveLun { target, lun, destroy_data } => {
-                let removed = self.remove(target.as_deref(), *lun, *destroy_data);
-                removed.unwrap_or_else(|error| Reply::Error { message: output::chain(&error) })
+                told(self.remove(target.as_deref(), *lun, *destroy_data))
             }
             Request::RescanLuns => self.rescan(),
             Request::SnapshotLun { target, lun, path, name } => {
@@ -46,37 +44,20 @@ impl Shared {
                 self.snapshot(target.as_deref(), *lun, place, is_wanted)
             }
             Request::Reload { dry_run, destroy_data } => {
-                let reloaded = self.configuration.reload(*dry_run, *destroy_data);
-                match reloaded {
-                    Ok(told) => Reply::Reloaded(told),
-                    Err(error) => Reply::Error { message: output::chain(&error) },
-                }
+                told(self.configuration.reload(*dry_run, *destroy_data).map(Reply::Reloaded))
             }
-            Request::Dump => match self.configuration.dump() {
-                Ok(Dumped { text, warnings }) => Reply::Dumped { text, warnings },
-                Err(error) => Reply::Error { message: output::chain(&error) },
-            },
+            Request::Dump => {
+                let dumped = |Dumped { text, warnings }| Reply::Dumped { text, warnings };
+                told(self.configuration.dump().map(dumped))
+            }
             Request::SetLimit { target, lun, initiator, iops, bandwidth, sessions } => {
-                let limited = self.limit(
-                    target.as_deref(),
-                    (*lun, initiator.as_deref()),
-                    (*iops, *bandwidth, *sessions),
-                );
-                match limited {
-                    Ok(()) => Reply::Done,
-                    Err(message) => Reply::Error { message },
-                }
+                let (of, most) = ((*lun, initiator.as_deref()), (*iops, *bandwidth, *sessions));
+                done(self.limit(target.as_deref(), of, most))
             }
-            Request::SetPortGroup { target, lun, group, state } => {
-                let set = match lun {
-                    None => self.configuration.set_state(target, *group, state),
-                    Some(_) => ports::set(&self.target, target, *lun, *group, state).map(drop),
-                };
-                match set {
-                    Ok(()) => Reply::Done,
-                    Err(message) => Reply::Error { message },
-                }
-            }
+            Request::SetPortGroup { target, lun, group, state } => done(match lun {
+                None => self.configuration.set_state(target, *group, state),
+                Some(_) => ports::set(&self.target, target, *lun, *group, state).map(drop),
+            }),
             other => self.answer(other).unwrap_or_else(|| Reply::Error {
                 message: "this daemon does not know that order".to_owned(),
             }),
@@ -89,8 +70,7 @@ impl Shared {
         name: Option<&str>,
         order: impl FnOnce(&str) -> Result<Reply, VolumeError>,
     ) -> Reply {
-        let reply = self.name_of(name).and_then(|name| Ok(order(&name)?));
-        reply.unwrap_or_else(|error| Reply::Error { message: output::chain(&error) })
+        told(self.name_of(name).and_then(|name| Ok(order(&name)?)))
     }
 
     /// The target that is meant.
@@ -129,5 +109,18 @@ impl Shared {
         }
         self.configuration.limit(&name, limit);
         Ok(())
+    }
+}
+
+/// The answer of an order that may not be met.
+fn told(reply: Result<Reply>) -> Reply {
+    reply.unwrap_or_else(|error| Reply::Error { message: output::chain(&error) })
+}
+
+/// The same, where there is nothing to tell.
+fn done(done: Result<(), String>) -> Reply {
+    match done {
+        Ok(()) => Reply::Done,
+        Err(message) => Reply::Error { message },
     }
 }
