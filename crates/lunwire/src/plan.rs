@@ -81,6 +81,7 @@ pub(crate) use opening::Opened;
 pub(crate) use opening::disk_with;
 pub(crate) use place::absolute;
 pub(crate) use place::of_file as path_of_file;
+pub(crate) use place::whole_options;
 pub(crate) use reach::Need;
 pub(crate) use reach::Wish;
 pub(crate) use reach::real;

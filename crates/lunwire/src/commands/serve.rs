@@ -61,6 +61,7 @@ use crate::daemon::take_over::taking::Before;
 use crate::daemon::take_over::taking::Served;
 use crate::daemon::watch;
 use crate::output;
+use crate::plan;
 use crate::plan::Draft;
 use crate::plan::Opened;
 
@@ -77,6 +78,7 @@ const CLOSE_PAUSE: Duration = Duration::from_millis(2);
 /// Serves until SIGTERM or SIGINT, unless who started us ignores them; a second signal does not
 /// wait for initiators.
 pub(crate) fn run(options: &ServeOptions) -> Result<()> {
+    let options = &plan::whole_options(options);
     let draft = Draft::from_options(options)?;
     let frames = frames::reserve(&draft, options)?;
     // The log has a thread.

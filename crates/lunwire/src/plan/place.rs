@@ -10,6 +10,7 @@ use anyhow::Result;
 use control::config::Source;
 use store::spec::Spec;
 
+use crate::args::ServeOptions;
 use crate::args::Usage;
 
 /// The folder of a configuration file; none for what comes through a pipe, and so has none.
@@ -61,6 +62,47 @@ pub(crate) fn absolute(word: &str) -> Result<String> {
         anyhow::Ok(())
     })?;
     Ok(if spec == given { word.to_owned() } else { spec.to_string() })
+}
+
+/// The options with whole paths: who is told of one may be in another folder than the daemon. What
+/// names no file of secrets or of tokens stays as it is, for it may be the secret itself.
+pub(crate) fn whole_options(options: &ServeOptions) -> ServeOptions {
+    let mut options = options.clone();
+    let ServeOptions {
+        config,
+        capture,
+        state_dir,
+        control_socket,
+        http_certificate,
+        http_key,
+        http_token_file,
+        chap_secret_file,
+        mutual_secret_file,
+        lun,
+        ..
+    } = &mut options;
+    for path in [config, capture, state_dir, control_socket, http_certificate, http_key] {
+        name_whole(path);
+    }
+    if http_token_file.as_ref().is_some_and(|path| path.symlink_metadata().is_ok()) {
+        name_whole(http_token_file);
+    }
+    for path in [chap_secret_file, mutual_secret_file].into_iter().flatten() {
+        if Path::new(path).symlink_metadata().is_ok() {
+            *path = whole(Path::new(path)).unwrap_or_else(|_| path.clone());
+        }
+    }
+    for store in lun {
+        // What is wrong with it is told as it was given.
+        *store = absolute(store).unwrap_or_else(|_| store.clone());
+    }
+    options
+}
+
+fn name_whole(path: &mut Option<PathBuf>) {
+    if let Some(path) = path {
+        *path = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
+    }
 }
 
 fn whole(path: &Path) -> Result<String> {

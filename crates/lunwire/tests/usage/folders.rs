@@ -11,11 +11,15 @@ use std::process::Stdio;
 
 use crate::support::Files;
 use crate::support::stderr;
+use crate::support::stdout;
 
 const CONFIG: &str = "listen = [\"127.0.0.1:0\"]\ncontrol-socket = \"socket\"\n\
     state-dir = \"state\"\n[[target]]\nname = \"iqn.2026-01.com.example:a\"\n\
     chap-user = \"host\"\nchap-secret-file = \"secret\"\n\
     [[target.lun]]\nstore = \"file:disk.img,size=1M\"\n";
+
+/// The target of a command line that names none.
+const DEFAULT: &str = "iqn.2026-01.local.lunwire:disk";
 
 /// A folder with a configuration and its secret, and another one.
 fn folders(files: &Files, config: &str) -> (String, String) {
@@ -66,6 +70,54 @@ fn paths_count_from_the_folder_of_the_configuration() {
     assert_eq!(there, Vec::<String>::new());
     assert_eq!(here, ["disk.img", "lunwire.toml", "secret", "socket", "state"]);
     assert!(status.status.success(), "{}", stderr(&status));
+}
+
+/// Who asks a daemon may be in another folder than it was started in.
+#[test]
+fn a_daemon_names_whole_paths() {
+    const OWN: &str = "listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \
+        \"iqn.2026-01.com.example:b\"\n[[target.lun]]\nstore = \"memory:1M\"\n";
+    let files = Files::new();
+    let (home, elsewhere) = folders(&files, OWN);
+    let line = "serve --config lunwire.toml --lun file:disk.img,size=1M --control-socket socket \
+                --state-dir state --chap-user host --chap-secret-file secret";
+    let log = std::fs::File::create(files.path("log")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let mut child = command(&home, &words).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+    let mut line = String::new();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    let whole = |name: &str| Path::new(&home).join(name).display().to_string();
+    let socket = whole("socket");
+    let ask = |words: &[&str]| {
+        let output = run(&elsewhere, &[words, &["--control-socket", &socket]].concat());
+        format!("{}{}", stdout(&output), stderr(&output))
+    };
+    let mut told = vec![(line, "serving ".to_owned())];
+    let store = format!("file:{}", whole("disk.img"));
+    told.push((ask(&["status"]), store.clone()));
+    told.push((ask(&["lun", "remove", "0", "--target", DEFAULT]), "LUN 0".into()));
+    told.push((ask(&["diff"]), format!("+ LUN 0 of {DEFAULT}: {store}")));
+    files.with("own/secret", b"short");
+    told.push((ask(&["diff"]), format!("--chap-secret-file {}", whole("secret"))));
+    files.with("own/lunwire.toml", b"[[target");
+    let place = format!("{}:1", whole("lunwire.toml"));
+    for words in [&["diff"][..], &["reload", "--dry-run"], &["reload"]] {
+        told.push((ask(words), place.clone()));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    let log = || std::fs::read_to_string(files.path("log")).unwrap();
+    let begun = std::time::Instant::now();
+    while !log().contains("not reloaded") && begun.elapsed().as_secs() < 60 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    told.push((log(), place));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for (said, wanted) in told {
+        assert!(said.contains(&wanted), "{wanted:?} is not in {said}");
+    }
 }
 
 /// They counted from the current folder before: what is there is not left for something new.
