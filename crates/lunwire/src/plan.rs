@@ -272,6 +272,7 @@ impl Draft {
                     "{} can be used by everybody who reaches any address of this machine \
                      ({portal}){whom}; try: --listen (listen) with one address, or chap-user",
                     targets.join(", ")
+        warnings.extend(self.idle_allowance());
                 )
             })
         };

@@ -247,3 +247,25 @@ fn what_is_no_wish_is_named() {
     let text = "--sandbox-allow nowhere: a file or folder that is there, connect or listen";
     fails(2, &["serve", "--sandbox-allow", "nowhere"], &[text]);
 }
+
+#[test]
+fn what_is_left_where_nothing_is_given_up_is_told() {
+    let files = Files::new();
+    let said = |line: &str| {
+        let text = format!(
+            "sandbox-allow = [\"connect\"]\n{line}[[target]]\n\
+             name = \"iqn.2026-01.com.example:a\"\n[[target.lun]]\nstore = \"memory:1M\"\n"
+        );
+        stderr(&good(&["check", &files.with("lunwire.toml", text.as_bytes())]))
+    };
+    const TOLD: &str = "sandbox-allow (--sandbox-allow) is for sandbox = \"yes\" (--sandbox)";
+    for (line, wish) in [("", "auto"), ("sandbox = \"no\"\n", "no")] {
+        let said = said(line);
+        assert!(said.contains(TOLD) && said.contains(&format!("it is {wish}")), "{said}");
+        assert_eq!(said.matches("; try: ").count(), 1, "{said}");
+    }
+    assert!(!said("sandbox = \"yes\"\n").contains("sandbox-allow"));
+    let allow = ["--sandbox-allow", "connect"];
+    let _daemon = Daemon::start_logged(files.folder.path(), &["memory:1M"], &allow);
+    Daemon::told(files.folder.path(), TOLD);
+}

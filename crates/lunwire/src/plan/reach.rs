@@ -143,6 +143,18 @@ impl Draft {
         }
     }
 
+    /// What is said of what is left by a sandbox that takes nothing of it.
+    pub(super) fn idle_allowance(&self) -> Option<String> {
+        let is_idle = self.sandbox != Wish::Yes && !self.sandbox_allow.is_empty();
+        let wish = self.sandbox.name();
+        is_idle.then(|| {
+            format!(
+                "sandbox-allow (--sandbox-allow) is for sandbox = \"yes\" (--sandbox), and it is \
+                 {wish}, which leaves all files and ports; try: --sandbox=yes, or without it"
+            )
+        })
+    }
+
     /// Ports of TCP at which it is reached.
     fn ports(&self) -> BTreeSet<u16> {
         let portals = self.portals().into_iter().map(|portal| portal.address);
