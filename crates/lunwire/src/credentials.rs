@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
+use std::fs::Metadata;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -42,8 +43,8 @@ const SECRET_FILE_LEN_MAX: usize = 4096;
 pub(crate) struct Accounts {
     accounts: Vec<Arc<Account>>,
     warnings: Vec<String>,
-    /// Those that secrets came from.
-    files: Vec<PathBuf>,
+    /// Those that secrets came from, and what they were then.
+    files: Vec<(PathBuf, Metadata)>,
 }
 
 /// Where nobody says anything.
@@ -57,8 +58,8 @@ impl Accounts {
         &self.warnings
     }
 
-    /// The files that secrets came from.
-    pub(crate) fn files(&self) -> &[PathBuf] {
+    /// The files that secrets came from, and what they were when they were read.
+    pub(crate) fn files(&self) -> &[(PathBuf, Metadata)] {
         &self.files
     }
 
@@ -299,7 +300,8 @@ impl Accounts {
                  the secret in it"
             ),
         })?;
-        let mode = file.metadata().map_err(cannot)?.permissions().mode();
+        let facts = file.metadata().map_err(cannot)?;
+        let mode = facts.permissions().mode();
         // One byte more than the limit, and no reallocation that would leave copies behind.
         let mut text = Zeroizing::new(Vec::with_capacity(SECRET_FILE_LEN_MAX + 1));
         let limit = u64::try_from(SECRET_FILE_LEN_MAX + 1).unwrap_or(u64::MAX);
@@ -308,7 +310,7 @@ impl Accounts {
             return Err(format!("the file has more than {SECRET_FILE_LEN_MAX} bytes"));
         }
         let secret = Secret::from_text(&text).map_err(|error| error.to_string())?;
-        self.files.push(path.into());
+        self.files.push((path.into(), facts));
         if mode & OTHERS != 0 {
             self.warnings.push(format!(
                 "{path} holds a secret and is open to everybody on this machine (mode {:04o}); \

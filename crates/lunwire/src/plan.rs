@@ -23,6 +23,8 @@ mod secured;
 mod transfer;
 mod unit;
 
+use std::collections::BTreeMap;
+use std::fs::Metadata;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::path::PathBuf;
@@ -80,6 +82,7 @@ pub(crate) use lun::store_of_now;
 pub(crate) use opening::Opened;
 pub(crate) use opening::disk_with;
 pub(crate) use place::absolute;
+pub(crate) use place::folder_of;
 pub(crate) use place::of_file as path_of_file;
 pub(crate) use place::whole_options;
 pub(crate) use reach::Need;
@@ -125,6 +128,8 @@ pub(crate) struct Draft {
     /// Where HTTP is spoken.
     pub(crate) http: Option<SocketAddr>,
     pub(crate) http_tokens: Option<PathBuf>,
+    /// That file, and what it was when it was read.
+    tokens_as_read: Option<(PathBuf, Option<Metadata>)>,
     pub(crate) http_tls: HttpTls,
     pub(crate) log: String,
     pub(crate) control_socket: Option<PathBuf>,
@@ -180,6 +185,7 @@ impl Draft {
             slow: Duration::ZERO,
             http: None,
             http_tokens: None,
+            tokens_as_read: None,
             http_tls: HttpTls::default(),
             log: "info".into(),
             control_socket: None,
@@ -216,10 +222,24 @@ impl Draft {
 
     /// The files beside the configuration that were read with it: secrets, tokens, certificates.
     pub(crate) fn files_read(&self) -> Vec<PathBuf> {
-        let mut files = self.accounts.files().to_vec();
-        files.extend(self.http_tls.files().map(Path::to_path_buf));
-        files.extend(self.http_tokens.clone());
-        files
+        self.facts_as_read().into_iter().map(|(path, _)| path).collect()
+    }
+
+    /// What those files were when they were read, each once; None: one was not there.
+    pub(crate) fn facts_as_read(&self) -> Vec<(PathBuf, Option<Metadata>)> {
+        let secrets = self.accounts.files().iter();
+        let secrets = secrets.map(|(path, facts)| (path.clone(), Some(facts.clone())));
+        let of_http = self.http_tls.facts_as_read().iter().cloned();
+        let mut facts = BTreeMap::new();
+        for (path, fact) in secrets.chain(of_http).chain(self.tokens_as_read.clone()) {
+            facts.entry(path).or_insert(fact);
+        }
+        facts.into_iter().collect()
+    }
+
+    /// The folder from which its paths count.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.source.as_ref().and_then(Source::folder)
     }
 
     /// The configuration file, if any, with the options on top.
@@ -252,6 +272,7 @@ impl Draft {
         warnings.extend(self.open_to_everybody());
         warnings.extend(self.http_tls.warning());
         warnings.extend(self.idle_http());
+        warnings.extend(self.idle_allowance());
         warnings.extend(self.too_much_memory());
         warnings.extend(self.too_little_room());
         warnings
@@ -272,7 +293,6 @@ impl Draft {
                     "{} can be used by everybody who reaches any address of this machine \
                      ({portal}){whom}; try: --listen (listen) with one address, or chap-user",
                     targets.join(", ")
-        warnings.extend(self.idle_allowance());
                 )
             })
         };
@@ -418,7 +438,7 @@ pub(crate) fn text_of(path: &Path) -> Result<String> {
 /// A configuration; it may come through a pipe.
 fn read_configuration(path: &Path) -> Result<Source> {
     let text = text_of(path)?;
-    Ok(Source::new(path.display().to_string(), text).in_folder(place::folder_of(path)))
+    Ok(Source::new(path.display().to_string(), text).in_folder(folder_of(path)))
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 #[path = "reload/dump.rs"]
 mod dump;
 mod support;
+#[path = "reload/watched.rs"]
+mod watched;
 
 use std::io::BufRead;
 use std::io::BufReader;

@@ -52,7 +52,8 @@ pub(crate) struct ServeOptions {
     /// Configuration file; other options add to it or replace what it says
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Have FILE read again, as by `lunwire reload`, whenever it or the certificate of HTTP changes
+    /// Have FILE read again, as by `lunwire reload`, whenever it changes, or a file that it names:
+    /// a secret, tokens, certificate or key of HTTP
     #[arg(long, requires = "config")]
     pub(crate) watch: bool,
     /// Take over from the daemon at the control socket: its sockets, disks and state, so that hosts

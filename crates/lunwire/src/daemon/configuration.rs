@@ -34,6 +34,7 @@ use target::Portal;
 use target::Stores;
 use target::Target;
 
+use self::files::Seen;
 use self::files::changed;
 use self::files::seen;
 pub(crate) use self::watching::expect_file;
@@ -90,6 +91,8 @@ pub(crate) struct Changing<'a>(#[expect(dead_code)] MutexGuard<'a, ()>);
 struct Now {
     /// As it was read last; disks that came by an order are among it.
     draft: Draft,
+    /// The files that it names, as they were when they were read.
+    named: Arc<Vec<Seen>>,
     /// Where sockets listen: the address of the configuration, and the real one, which has a port.
     portals: Vec<(SocketAddr, SocketAddr)>,
 }
@@ -105,7 +108,8 @@ impl Configuration {
         let wanted = draft.portals().into_iter().map(|portal| portal.address);
         let portals = wanted.zip(target.socket_portals()).collect();
         let (reading, changing) = (Mutex::default(), Mutex::default());
-        let now = Mutex::new(Now { draft, portals });
+        let named = Arc::new(draft.facts_as_read());
+        let now = Mutex::new(Now { draft, named, portals });
         Self { options, target, reading, changing, now, sandbox, gate: Gate::default() }
     }
 
@@ -266,6 +270,7 @@ impl Configuration {
             now.portals = portals;
         }
         now.draft.http_tls.renew(&mut wanted.http_tls);
+        now.named = Arc::new(wanted.facts_as_read());
         now.draft = wanted;
         told.applied = true;
         Ok(told)
@@ -298,10 +303,14 @@ impl Configuration {
         now.draft.dump(&self.options, &units)
     }
 
-    /// Whether the file says what it said when it was read last. None: it is being read.
+    /// Whether the file says what it said when it was read last, and in the same folder, from which
+    /// its paths count. None: it is being read.
     fn is_as_read(&self, path: &Path) -> Option<Result<bool>> {
-        let text = self.now.try_lock().ok()?.draft.text().map(str::to_owned);
-        Some(plan::text_of(path).map(|now| text.is_some_and(|text| text == now)))
+        let now = self.now.try_lock().ok()?;
+        let text = now.draft.text().map(str::to_owned);
+        let is_there = now.draft.folder() == plan::folder_of(path).as_deref();
+        drop(now);
+        Some(plan::text_of(path).map(|now| is_there && text.is_some_and(|text| text == now)))
     }
 
     /// The file as it is now. `was_default`: what was served was named by nobody.

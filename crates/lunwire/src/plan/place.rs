@@ -14,7 +14,7 @@ use crate::args::ServeOptions;
 use crate::args::Usage;
 
 /// The folder of a configuration file; none for what comes through a pipe, and so has none.
-pub(super) fn folder_of(path: &Path) -> Option<PathBuf> {
+pub(crate) fn folder_of(path: &Path) -> Option<PathBuf> {
     let is_file = path.metadata().is_ok_and(|found| found.is_file());
     let whole = std::path::absolute(path).ok().filter(|_| is_file)?;
     // Without `..` in what is shown.

@@ -116,7 +116,7 @@ impl Draft {
         // which a link is exchanged.
         let of_http = self.http_tokens.as_deref().into_iter().chain(self.http_tls.files());
         let read_again = config.into_iter().chain(of_http);
-        for path in self.accounts.files().iter().map(PathBuf::as_path).chain(read_again) {
+        for path in self.accounts.files().iter().map(|(path, _)| path.as_path()).chain(read_again) {
             let folder = real(folder_of(path));
             needs.extend((!is_the_systems(&folder)).then_some(Need::Read(folder)));
             needs.push(Need::Read(path.to_owned()));

@@ -33,7 +33,7 @@ pub(crate) struct HttpTls {
     key: Option<PathBuf>,
     shown: Option<Tls>,
     /// What the files were when they were read.
-    read: Vec<Option<Metadata>>,
+    read: Vec<(PathBuf, Option<Metadata>)>,
     /// Where a file says at which address HTTP is spoken, unless the command line says it.
     said: Option<(Source, Spanned<String>)>,
 }
@@ -73,13 +73,8 @@ impl HttpTls {
         [&self.certificate, &self.key].into_iter().filter_map(|path| path.as_deref())
     }
 
-    /// What the files are now; None: one is not there.
-    pub(crate) fn facts(&self) -> Vec<Option<Metadata>> {
-        self.files().map(|path| std::fs::metadata(path).ok()).collect()
-    }
-
-    /// What they were when they were read.
-    pub(crate) fn facts_as_read(&self) -> &[Option<Metadata>] {
+    /// What they were when they were read; None: one was not there.
+    pub(super) fn facts_as_read(&self) -> &[(PathBuf, Option<Metadata>)] {
         &self.read
     }
 
@@ -126,11 +121,13 @@ pub(super) fn blamed(options: &ServeOptions, error: anyhow::Error) -> anyhow::Er
 }
 
 impl Draft {
-    /// Reads certificate and key.
+    /// Reads certificate and key. Tokens are read whenever somebody shows one.
     pub(super) fn take_tls(&mut self) -> Result<()> {
         let tls = &mut self.http_tls;
         // Before: what changes meanwhile is found to be other than that.
-        tls.read = tls.facts();
+        let facts = |path: &Path| (path.to_owned(), std::fs::metadata(path).ok());
+        tls.read = tls.files().map(facts).collect();
+        self.tokens_as_read = self.http_tokens.as_deref().map(facts);
         tls.shown = match (tls.certificate.clone(), tls.key.clone()) {
             (None, None) => None,
             (Some(certificate), Some(key)) => {

@@ -98,7 +98,7 @@ impl State {
     }
 
     /// Has the file read again, which may take its time: the next signal is not to wait for it.
-    pub(super) fn reload(&self, why: &'static str) {
+    pub(super) fn reload(&self, why: &str) {
         let known = self.configuration.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(configuration) = known.upgrade() else {
             tracing::info!("{why}: the configuration is read again when it is served");

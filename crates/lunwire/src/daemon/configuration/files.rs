@@ -10,6 +10,9 @@ use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
 
+/// A file, and what it was at a look; None: there was none.
+pub(super) type Seen = (PathBuf, Option<Metadata>);
+
 /// # Errors
 /// It cannot be looked at, or is nothing that can be read twice.
 pub(super) fn facts(path: &Path) -> Result<Metadata> {
@@ -25,19 +28,20 @@ pub(super) fn facts(path: &Path) -> Result<Metadata> {
 ///
 /// # Errors
 /// As [`facts`].
-pub(super) fn seen(path: &Path, named: &[PathBuf]) -> Result<Vec<(PathBuf, Option<Metadata>)>> {
-    let named = named.iter().map(|path| (path.clone(), std::fs::metadata(path).ok()));
+pub(super) fn seen(path: &Path, named: &[PathBuf]) -> Result<Vec<Seen>> {
     let mut all = vec![(path.to_owned(), Some(facts(path)?))];
-    all.extend(named);
+    all.extend(named.iter().map(|path| look(path)));
     Ok(all)
 }
 
+/// What is at `path` now.
+pub(super) fn look(path: &Path) -> Seen {
+    (path.to_owned(), std::fs::metadata(path).ok())
+}
+
 /// The first of `now` that was another one `before`, or not looked at.
-pub(super) fn changed<'a>(
-    before: &[(PathBuf, Option<Metadata>)],
-    now: &'a [(PathBuf, Option<Metadata>)],
-) -> Option<&'a Path> {
-    let stood = |(path, now): &(PathBuf, Option<Metadata>)| {
+pub(super) fn changed<'a>(before: &[Seen], now: &'a [Seen]) -> Option<&'a Path> {
+    let stood = |(path, now): &Seen| {
         let known = before.iter().find(|(known, _)| known == path);
         known.is_some_and(|(_, known)| are_same(known.as_ref(), now.as_ref()))
     };
@@ -45,7 +49,7 @@ pub(super) fn changed<'a>(
 }
 
 /// None: there is no file.
-pub(super) fn are_same(one: Option<&Metadata>, other: Option<&Metadata>) -> bool {
+fn are_same(one: Option<&Metadata>, other: Option<&Metadata>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => is_same(one, other),
         (one, other) => one.is_none() && other.is_none(),
