@@ -82,7 +82,7 @@ pub enum OpenError {
         path: String,
     },
     /// The system does not let us.
-    #[error("cannot write {path}: {source}")]
+    #[error("cannot write {path}: {source}; try: another place")]
     File {
         /// Where.
         path: String,

@@ -20,13 +20,13 @@ use crate::tally::tally;
 #[non_exhaustive]
 pub enum JoinError {
     /// There is none.
-    #[error("there is no report in {}", .0.display())]
+    #[error("there is no report in {at}; try: lunwire lab run all --out {at}", at = .0.display())]
     None(PathBuf),
     /// It is of another program, or of an older one.
-    #[error("{} is no results.json of a study", .0.display())]
+    #[error("{} is no results.json of a study; try: STUDY/results.json of a run", .0.display())]
     Foreign(PathBuf),
     /// What they measured has nothing in common.
-    #[error("{a} and {b} are results of different studies")]
+    #[error("{a} and {b} are results of different studies; try: two runs of one")]
     Different {
         /// The study of one.
         a: String,
@@ -34,10 +34,10 @@ pub enum JoinError {
         b: String,
     },
     /// There is none, or it may not be read.
-    #[error("cannot read {}", .0.display())]
+    #[error("cannot read {}; try: STUDY/results.json of a run", .0.display())]
     Unread(PathBuf, #[source] io::Error),
     /// The page cannot be written.
-    #[error("cannot write the page of all reports to {}", .0.display())]
+    #[error("cannot write the page of all reports to {}; try: a copy elsewhere", .0.display())]
     Unwritten(PathBuf, #[source] io::Error),
 }
 

@@ -99,7 +99,7 @@ pub(crate) fn bind(path: &Path) -> Result<UnixListener> {
             let (path, folder) = (path.display(), folder.display());
             format!("cannot make {path}: the folder {folder} is missing; try: mkdir -p {folder}")
         }
-        _ => format!("cannot make {}", path.display()),
+        _ => format!("cannot make {}; try: --control-socket with another path", path.display()),
     })?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     Ok(listener)

@@ -259,7 +259,7 @@ pub(crate) fn written() -> Result<bool> {
     match &*lock(&UNWRITTEN) {
         None => Ok(true),
         Some(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Some(error) => bail!("cannot write standard output: {error}"),
+        Some(error) => bail!("cannot write standard output: {error}; try: a FILE elsewhere"),
     }
 }
 

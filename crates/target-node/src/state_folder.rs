@@ -43,7 +43,7 @@ pub enum StateFolderError {
         folder: PathBuf,
     },
     /// It cannot be made or used.
-    #[error("cannot use the state folder {}: {source}", .folder.display())]
+    #[error("cannot use the state folder {}: {source}; try: another folder", .folder.display())]
     Unusable {
         /// The folder.
         folder: PathBuf,

@@ -234,7 +234,11 @@ pub enum FileError {
         format: &'static str,
     },
     /// Anything else that the kernel says.
-    #[error("cannot open {}: {source}", .path.display())]
+    #[error(
+        "cannot open {at}: {source}; try: namei -l {at}, which shows the way there and who may go \
+         it",
+        at = .path.display()
+    )]
     Other {
         /// The file.
         path: PathBuf,

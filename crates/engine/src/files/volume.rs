@@ -38,7 +38,7 @@ pub enum SnapshotError {
         path: PathBuf,
     },
     /// Anything else that the kernel says.
-    #[error("cannot make {}: {source}", .path.display())]
+    #[error("cannot make {}: {source}; try: another place", .path.display())]
     Other {
         /// The snapshot.
         path: PathBuf,

@@ -106,7 +106,7 @@ impl Outfile {
     /// # Errors
     /// It cannot be written.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let cannot = || format!("cannot write {}", self.path.display());
+        let cannot = || format!("cannot write {}; try: another place", self.path.display());
         self.useless = false;
         if !std::mem::replace(&mut self.begun, true)
             && self.file.metadata().with_context(cannot)?.is_file()

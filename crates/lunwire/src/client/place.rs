@@ -144,7 +144,7 @@ impl Place {
             Err(error) if error.kind() == ErrorKind::ResourceBusy => {
                 return Err(who_has(text));
             }
-            file => file.with_context(|| format!("cannot write {text}"))?,
+            file => file.with_context(|| format!("cannot write {text}; try: another place"))?,
         };
         // Whoever serves a file has it locked, and would go on to serve what others put there.
         files::lock_alone(Path::new(text), &file).map_err(occupied)?;
@@ -463,8 +463,11 @@ impl Local {
     }
 
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let cannot = || format!("cannot write {} at byte {offset}", self.path);
-        self.file.write_all_at(bytes, offset).with_context(cannot)
+        self.file.write_all_at(bytes, offset).map_err(|error| {
+            let room = room(&error);
+            anyhow::Error::new(error)
+                .context(format!("cannot write {} at byte {offset}{room}", self.path))
+        })
     }
 
     /// Zeroes at a place that may hold something else; False if they must be written.
@@ -478,6 +481,15 @@ impl Local {
             self.resize(size).with_context(|| format!("cannot size {}", self.path))?;
         }
         Ok(())
+    }
+}
+
+/// What to try where a file may have no more.
+pub(crate) fn room(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; try: free some space there",
+        ErrorKind::FileTooLarge => "; try: ulimit -f unlimited, or another file system",
+        _ => "",
     }
 }
 

@@ -33,6 +33,7 @@ use signal_hook::consts::SIGTERM;
 use crate::args::TraceOptions;
 use crate::args::Usage;
 use crate::client;
+use crate::client::place::room;
 use crate::control_socket::asking;
 use crate::output;
 
@@ -177,7 +178,8 @@ impl Sink {
                 Err(short) => {
                     // A reader wants whole records.
                     let _ = file.set_len(*written + short.bytes);
-                    Err(short.error).context("cannot write the trace")
+                    let cannot = format!("cannot write the trace{}", room(&short.error));
+                    Err(short.error).context(cannot)
                 }
             },
             Self::Standard { is_gone: true } => Ok(()),

@@ -123,9 +123,11 @@ impl Sandbox {
             );
         }
         let may_be = said.contains(DENIED) || said.contains("rbd:");
+        // What else there is to try would not help.
+        let what = said.split("; try:").next().unwrap_or(&said);
         match self.0.left.is_some() && may_be && !said.contains(ALLOW) {
             true => anyhow!(
-                "{said}; the sandbox (--sandbox) leaves what was named at the start; try: start \
+                "{what}; the sandbox (--sandbox) leaves what was named at the start; try: start \
                  the daemon with {ALLOW} FOLDER (sandbox-allow), or with --sandbox=auto"
             ),
             false => error,

@@ -108,8 +108,44 @@ fn a_result_that_cannot_be_written_is_a_failure() {
         let output = into(&words, full());
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{words:?}: {text}");
-        let said = ["cannot write standard output", "No space left on device"];
+        let said = ["cannot write standard output", "No space left on device", "; try: "];
         assert!(said.iter().all(|part| text.contains(part)), "{words:?}: {text}");
+    }
+}
+
+/// Whatever the command, and whether a folder is missing or the name is none.
+#[test]
+fn a_file_that_cannot_be_written_is_told_with_what_to_try() {
+    let files = Files::new();
+    let disk = format!("file:{},size=1M", files.path("disk"));
+    let daemon = Daemon::start(files.folder.path(), &[&disk], &[]);
+    let (url, socket) = (&*daemon.urls[0], &*daemon.socket);
+    let name = files.path(&"n".repeat(300));
+    for place in [&*files.path("none/x"), &name] {
+        let serve = ["serve", "--listen", "127.0.0.1:0", "--lun", "memory:1M"];
+        let below = format!("{place}/state");
+        for words in [
+            &["read", url, place][..],
+            &["copy", url, place],
+            &["copy", url, &files.path("copied"), "--resume", place],
+            &["inspect", url, "--capture", place],
+            &["bench", url, "--time", "10ms", "--svg", place],
+            &["trace", "-o", place, "--control-socket", socket],
+            &["lun", "snapshot", "0", place, "--control-socket", socket],
+            &["serve", "--listen", "127.0.0.1:0", "--lun", &format!("file:{place},size=1M")],
+            &["lab", "run", "amp", "--smoke", "--out", &format!("{}/x", files.path("disk"))],
+            &["lab", "report", "--out", place],
+            &[&serve[..], &["--control-socket", place]].concat(),
+            &[&serve[..], &["--control-socket", &files.path("own"), "--capture", place]].concat(),
+            &[&serve[..], &["--control-socket", &files.path("own"), "--state-dir", &below]]
+                .concat(),
+        ] {
+            let output = lunwire(words);
+            let said = stderr(&output);
+            assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+            let told = said.lines().last().unwrap_or_default();
+            assert_eq!(told.matches("; try: ").count(), 1, "{words:?}: {said}");
+        }
     }
 }
 

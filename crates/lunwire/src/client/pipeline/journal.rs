@@ -53,6 +53,9 @@ pub(crate) enum Pace {
 /// the names that disks give themselves.
 const STATE_LEN_MAX: u64 = 64 << 10;
 
+/// Where the state of a copy cannot be.
+const ANOTHER: &str = "try: --resume with another file";
+
 impl Journal {
     /// Reads what an interrupted copy has left, or begins. The state is in no file that is copied.
     pub(crate) fn open(
@@ -64,7 +67,9 @@ impl Journal {
         for (what, place) in [("source", &source), ("destination", &destination)] {
             if is_same(path, place.as_ref()) {
                 let path = path.display();
-                bail!("{path} is the {what}; the state of the copy needs a file of its own");
+                bail!(
+                    "{path} is the {what}; the state of the copy needs a file of its own; {ANOTHER}"
+                );
             }
         }
         if let Some(folder) = folder_of(path) {
@@ -78,11 +83,12 @@ impl Journal {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(journal),
             Err(error) => {
-                return Err(error).with_context(|| format!("cannot read {}", path.display()));
+                return Err(error)
+                    .with_context(|| format!("cannot read {}; {ANOTHER}", path.display()));
             }
         };
         let state: Value = serde_json::from_slice(&text)
-            .with_context(|| format!("{} is not the state of a copy", path.display()))?;
+            .with_context(|| format!("{} is not the state of a copy; {ANOTHER}", path.display()))?;
         let done = state["done"].as_u64().filter(|done| *done <= length);
         let (Some(done), None) = (done, journal.differs(&state)) else {
             let path = path.display();
@@ -178,7 +184,7 @@ impl Journal {
     /// Notes that `done` bytes are on stable storage.
     pub(crate) fn keep(&mut self, done: u64, pace: Pace) -> Result<()> {
         self.done = done;
-        let cannot = || format!("cannot keep the state in {}", self.path.display());
+        let cannot = || format!("cannot keep the state in {}; {ANOTHER}", self.path.display());
         let [from, to] = &mut self.ends;
         if let Some(file) = &self.file {
             *to = who::of_file(&file.metadata().with_context(cannot)?);
@@ -195,7 +201,7 @@ impl Journal {
             "to": to,
         });
         self.put(state.to_string().as_bytes())
-            .with_context(|| format!("cannot keep the state in {}", self.path.display()))
+            .with_context(|| format!("cannot keep the state in {}; {ANOTHER}", self.path.display()))
     }
 
     /// The new state takes the place of the old one, whole; its draft has a name that nobody had.

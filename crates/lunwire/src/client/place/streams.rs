@@ -37,7 +37,9 @@ pub(crate) fn write_stdout(bytes: &[u8]) -> Result<()> {
 pub(super) fn unwritten(error: std::io::Error) -> anyhow::Error {
     match error.kind() {
         ErrorKind::BrokenPipe => anyhow!("who read standard output has gone away before the end"),
-        _ => anyhow::Error::new(error).context("cannot write standard output"),
+        _ => {
+            anyhow::Error::new(error).context("cannot write standard output; try: a FILE elsewhere")
+        }
     }
 }
 

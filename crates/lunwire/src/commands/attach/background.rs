@@ -67,7 +67,7 @@ pub(super) fn part() -> Result<()> {
 pub(super) fn ready(log: &Path) -> Result<()> {
     let shown = log.display();
     let log = File::options().create(true).append(true).open(log);
-    let log = log.with_context(|| format!("cannot write {shown}"))?;
+    let log = log.with_context(|| format!("cannot write {shown}; try: --state-dir PATH"))?;
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
     leaving::set_waited_for(false);
     let sent = rustix::io::write(rustix::stdio::stdin(), &[READY]);

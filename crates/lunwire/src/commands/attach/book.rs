@@ -30,6 +30,9 @@ use crate::control_socket::Socket;
 /// Attachments of one name: `disk-0`, `disk-0-2` and so on.
 const ALIKE_MAX: u32 = 1000;
 
+/// Where the book cannot be.
+const ELSEWHERE: &str = "try: --state-dir PATH";
+
 /// Longest name that is made of a URL; names of sockets may have a hundred bytes with their folder.
 const NAME_MAX: usize = 32;
 
@@ -83,7 +86,7 @@ impl Book {
             .recursive(true)
             .mode(0o700)
             .create(&self.folder)
-            .with_context(|| format!("cannot make {shown}; try: --state-dir PATH"))?;
+            .with_context(|| format!("cannot make {shown}; {ELSEWHERE}"))?;
         let facts = fs::metadata(&self.folder).with_context(|| format!("cannot use {shown}"))?;
         // Who may write there could have us write elsewhere, by links.
         if facts.uid() != rustix::process::geteuid().as_raw() {
@@ -125,7 +128,7 @@ impl Book {
         let left = take_away(&folder);
         left.with_context(|| format!("cannot take away what is left of {name}"))?;
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-        made.with_context(|| format!("cannot make {}", folder.display()))?;
+        made.with_context(|| format!("cannot make {}; {ELSEWHERE}", folder.display()))?;
         Ok(folder)
     }
 
@@ -217,7 +220,7 @@ impl Book {
             // It may be a part of it.
             let _ = fs::remove_file(&new);
         }
-        written.with_context(|| format!("cannot write {}", path.display()))
+        written.with_context(|| format!("cannot write {}; {ELSEWHERE}", path.display()))
     }
 
     /// Writes it down if somebody has removed that.
