@@ -2,6 +2,7 @@
 // LUNs that come and go, and states of the paths to them: orders that hosts notice, so that each is
 // asked about with what they will see.
 
+import { some } from "/figures.js";
 import { count, give, sure } from "/orders.js";
 import { Table, say } from "/table.js";
 
@@ -12,8 +13,6 @@ const isInMemory = (store) => /(^|[(;])memory:/.test(store);
 
 /** Only a file and an image of Ceph have another size in time; a device has its own. */
 export const mayGrow = (store) => /^(file:(?!\/dev\/)|rbd:)/.test(store);
-
-const some = (number, what) => (number === 1 ? `1 ${what}` : `${number} ${what}s`);
 
 /** Sessions that have a LUN: those of its target, but for the initiators that do not see it. */
 export function users({ target, initiators }, sessions) {

@@ -133,6 +133,9 @@ export function count(value) {
   return value >= 10 || Number.isInteger(value) ? String(Math.round(value)) : value.toFixed(1);
 }
 
+/** So many of something, in words. */
+export const some = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
+
 /** Bytes in a second. */
 export function speed(value) {
   if (value === null || value === undefined) return "\u2013";

@@ -80,7 +80,8 @@ async function load() {
 function took(now) {
   const silent = now.silent_reactors ?? [];
   state(silent.length > 0 ? "bad" : "good",
-    silent.length > 0 ? `reactor ${silent.join(", ")} does not answer` : "serving");
+    silent.length > 0 ? `reactor${silent.length === 1 ? "" : "s"} ${silent.join(", ")} ${
+      silent.length === 1 ? "does" : "do"} not answer` : "serving");
   const before = seen.loads.at(-1);
   if (before && now.uptime_ms === before.uptime_ms) return;
   if (before && !figures.follow(now, before)) {
@@ -150,7 +151,7 @@ function happened() {
   const words = (event) => [event.kind, event.text, aboutEvent(event), details(event)];
   const time = (ms) => new Date(ms).toLocaleString([], { dateStyle: "short", timeStyle: "medium" });
   const marks = { error: "bad", warning: "warn" };
-  tables.events.show(filtered("events", "events", wanted, words).map((event) => ({
+  tables.events.show(filtered("events", "event", wanted, words).map((event) => ({
     key: `${event.number} ${event.time_ms}`,
     cells: [time(event.time_ms), event.kind, { text: event.text, kind: marks[event.level] },
       aboutEvent(event), details(event)],
@@ -220,8 +221,9 @@ function stateOf(lun, errors) {
     lun.shrunk !== null && lun.shrunk !== undefined && `${figures.size(lun.shrunk)} are left of it`,
   ].filter(Boolean);
   const warn = [
-    waiting && `${waiting.commands} wait for the ${waiting.who} for ${waiting.oldest_s} s`,
-    errors > 0 && `${figures.count(errors)} medium errors`,
+    waiting && `${figures.some(waiting.commands, "command")} ${
+      waiting.commands === 1 ? "waits" : "wait"} for the ${waiting.who} for ${waiting.oldest_s} s`,
+    errors > 0 && figures.some(errors, "medium error"),
   ].filter(Boolean);
   const plain = [lun.read_only && "read only",
     lun.protection !== null && lun.protection !== undefined && `protection type ${lun.protection}`,
@@ -230,7 +232,7 @@ function stateOf(lun, errors) {
   return { text: [...bad, ...warn, ...plain].join("; ") || "good", kind };
 }
 
-/** Those whose words have all that was typed, as far as there are not too many. */
+/** Those whose words have all that was typed, as far as there are not too many; `what`: one. */
 function filtered(name, what, all, words) {
   const wanted = at(`${name}-filter`).value.toLowerCase().split(/\s+/).filter(Boolean);
   const found = all.filter((one) => {
@@ -238,7 +240,8 @@ function filtered(name, what, all, words) {
     return wanted.every((word) => text.includes(word));
   });
   const shown = found.slice(0, ROWS_MAX);
-  const of = `${found.length < all.length ? `${found.length} of ` : ""}${all.length} ${what}`;
+  const of = `${found.length < all.length ? `${found.length} of ` : ""}${
+    figures.some(all.length, what)}`;
   say(at(`${name}-count`), shown.length < found.length ? `${of}, the first ${ROWS_MAX} shown` : of);
   return shown;
 }
@@ -247,7 +250,7 @@ function luns() {
   if (!seen.status) return;
   const all = seen.status.targets.flatMap((target) => (
     target.luns.map((lun) => ({ ...lun, target: target.name }))));
-  tables.luns.show(filtered("luns", "LUNs", all, (lun) => [lun.target, `lun ${lun.lun}`, lun.store, lun.serial])
+  tables.luns.show(filtered("luns", "LUN", all, (lun) => [lun.target, `lun ${lun.lun}`, lun.store, lun.serial])
     .map((lun) => {
       const key = figures.keyOfLun(lun);
       const rate = seen.rates.get(key) ?? {};
@@ -271,7 +274,7 @@ function sessions() {
   const all = seen.sessions.sessions;
   const words = ({ initiator, target, connections }) => (
     [initiator, target ?? "discovery", ...connections.map(({ peer }) => peer)]);
-  tables.sessions.show(filtered("sessions", "sessions", all, words).map((session) => {
+  tables.sessions.show(filtered("sessions", "session", all, words).map((session) => {
     const key = figures.keyOfSession(session);
     const rate = seen.rates.get(key) ?? {};
     const connections = session.connections.map(({ peer, transport }) => `${peer} ${transport}`);
@@ -281,7 +284,7 @@ function sessions() {
       figures.count(rate.commands), figures.speed(rate.read), figures.speed(rate.written),
       figures.time(rate.p50), figures.time(rate.p99),
       connections.join(", ") || "none",
-      { summary: `${session.negotiated.length} values`, list: session.negotiated },
+      { summary: figures.some(session.negotiated.length, "value"), list: session.negotiated },
       { acts: [{ act: "Drop", label: `Drop session ${session.tsih} of ${session.initiator}`,
         does: () => drop(session) }] },
     ] };
@@ -299,7 +302,7 @@ async function status() {
   const { targets } = seen.status;
   const count = targets.reduce((sum, { luns: its }) => sum + its.length, 0);
   say(at("all-sessions"), String(seen.sessions.sessions.length));
-  say(at("all-targets"), `LUNs of ${targets.length} target${targets.length === 1 ? "" : "s"}`);
+  say(at("all-targets"), `LUNs of ${figures.some(targets.length, "target")}`);
   say(at("all-luns"), String(count));
   about(seen.status);
   limits(seen.status);
@@ -408,11 +411,12 @@ function about(told) {
   pairs(at("about"), [
     ["Version", told.version], ["Process", String(told.pid)],
     ["Serves for", figures.age(told.uptime_s)],
-    ["Engine", `${told.engine}, ${told.mode}, ${told.reactors} reactor${told.reactors === 1 ? "" : "s"}`],
+    ["Engine", `${told.engine}, ${told.mode}, ${figures.some(told.reactors, "reactor")}`],
     ["CRC32C", told.crc32c], ["Portals", told.portals.join(", ") || "none"],
-    ["iSER", told.iser.provider ? `${told.iser.provider}: ${told.iser.connections} connections` : "off"],
+    ["iSER", told.iser.provider
+      ? `${told.iser.provider}: ${figures.some(told.iser.connections, "connection")}` : "off"],
     ...(told.stations ?? []).map(({ interface: name, mac, connections }) => (
-      ["Raw Ethernet", `${mac} at ${name}, ${connections.length} connections`])),
+      ["Raw Ethernet", `${mac} at ${name}, ${figures.some(connections.length, "connection")}`])),
     ...(capture ? [["Capture", `${capture.file}, ${figures.size(capture.bytes)}${
       capture.ended ? `; over: ${capture.ended}` : ""}`]] : []),
   ]);
@@ -428,7 +432,7 @@ async function difference() {
     const told = await ask("difference");
     const count = told.differences.length + (told.refused ?? []).length;
     said = count === 0 ? "What is served is what the file says."
-      : `The file says ${count} thing${count === 1 ? "" : "s"} otherwise than what is served.`;
+      : `The file says ${figures.some(count, "thing")} otherwise than what is served.`;
     may = told.differences.length > 0 && (told.refused ?? []).length === 0;
     for (const { change, what, keys } of told.differences) {
       const of = keys?.length > 0 ? `: ${keys.join(", ")}` : "";
