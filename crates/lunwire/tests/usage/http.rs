@@ -20,6 +20,19 @@ use crate::takeovers::Next;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef-Zz";
 
+const WITH_TOKENS: &str = "http-token-file = \"tokens\"\n";
+const BY_TLS: &str = "http-certificate = \"cert\"\nhttp-key = \"key\"\n";
+
+/// HTTP, of which `keys` say more, and a target of these disks.
+fn config(keys: &str, stores: &[&str]) -> String {
+    let disks = stores.iter().map(|store| format!("[[target.lun]]\nstore = \"{store}\"\n"));
+    let disks: String = disks.collect();
+    format!(
+        "listen = [\"127.0.0.1:0\"]\nhttp = \"127.0.0.1:0\"\n{keys}[[target]]\n\
+         name = \"iqn.2026-01.test.lunwire:a\"\n{disks}"
+    )
+}
+
 /// What `path` is answered at `place`.
 fn get(place: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(place).unwrap();
@@ -120,9 +133,7 @@ fn a_certificate_is_read_again() {
     let [(certificate, key), (other, other_key)] = CERTIFICATES;
     files.with("cert", certificate.as_bytes());
     tokens(&files, "key", key, 0o600);
-    let text = "listen = [\"127.0.0.1:0\"]\nhttp = \"127.0.0.1:0\"\n\
-                http-certificate = \"cert\"\nhttp-key = \"key\"\n[[target]]\n\
-                name = \"iqn.2026-01.test.lunwire:a\"\n[[target.lun]]\nstore = \"memory:1M\"\n";
+    let text = config(BY_TLS, &["memory:1M"]);
     let file = files.with("lunwire.toml", text.as_bytes());
     let daemon = Daemon::start_configured(files.folder.path(), &file, 1, &[]);
     let control = ["--control-socket", &daemon.socket];
@@ -155,9 +166,7 @@ fn a_certificate_that_is_watched_is_shown_when_both_its_files_are_there() {
     let [(certificate, key), (other, other_key)] = CERTIFICATES;
     files.with("cert", certificate.as_bytes());
     tokens(&files, "key", key, 0o600);
-    let text = "listen = [\"127.0.0.1:0\"]\nhttp = \"127.0.0.1:0\"\n\
-                http-certificate = \"cert\"\nhttp-key = \"key\"\n[[target]]\n\
-                name = \"iqn.2026-01.test.lunwire:a\"\n[[target.lun]]\nstore = \"memory:1M\"\n";
+    let text = config(BY_TLS, &["memory:1M"]);
     let file = files.with("lunwire.toml", text.as_bytes());
     let daemon = Daemon::start_configured(files.folder.path(), &file, 1, &["--watch"]);
     let order =
@@ -183,9 +192,7 @@ fn a_certificate_that_changes_while_nobody_looks_is_shown_later() {
     let [(certificate, key), (other, other_key)] = CERTIFICATES;
     files.with("cert", certificate.as_bytes());
     tokens(&files, "key", key, 0o600);
-    let text = "listen = [\"127.0.0.1:0\"]\nhttp = \"127.0.0.1:0\"\n\
-                http-certificate = \"cert\"\nhttp-key = \"key\"\n[[target]]\n\
-                name = \"iqn.2026-01.test.lunwire:a\"\n[[target.lun]]\nstore = \"memory:1M\"\n";
+    let text = config(BY_TLS, &["memory:1M"]);
     let file = files.with("lunwire.toml", text.as_bytes());
     let daemon = Daemon::start_configured(files.folder.path(), &file, 1, &["--watch"]);
     // Another process takes over, and does not.
@@ -219,13 +226,8 @@ fn an_address_in_use_is_told_before_a_disk_is_opened() {
 #[test]
 fn it_is_found_and_stays_where_it_is() {
     let files = Files::new();
-    let config = |port: u16| {
-        format!(
-            "listen = [\"127.0.0.1:0\"]\nhttp = \"127.0.0.1:{port}\"\n[[target]]\n\
-             name = \"iqn.2026-01.test.lunwire:a\"\n[[target.lun]]\nstore = \"memory:1M\"\n"
-        )
-    };
-    let file = files.with("lunwire.toml", config(0).as_bytes());
+    let text = config("", &["memory:1M"]);
+    let file = files.with("lunwire.toml", text.as_bytes());
     let daemon = Daemon::start_configured(files.folder.path(), &file, 1, &[]);
     let control = ["--control-socket", &daemon.socket];
     let told = stdout(&good(&[&["status", "--json"][..], &control].concat()));
@@ -237,7 +239,8 @@ fn it_is_found_and_stays_where_it_is() {
     assert!(get(&place, "/readyz").starts_with("HTTP/1.1 200 OK\r\n"));
     let version = format!("lunwire_build_info{{version=\"{}\"", env!("CARGO_PKG_VERSION"));
     assert!(get(&place, "/metrics").contains(&version));
-    std::fs::write(&file, config(9260)).unwrap();
+    std::fs::write(&file, text.replace("http = \"127.0.0.1:0\"", "http = \"127.0.0.1:9260\""))
+        .unwrap();
     let refused = lunwire(&[&["reload"][..], &control].concat());
     assert_eq!(refused.status.code(), Some(1));
     let told = stdout(&refused);
@@ -314,14 +317,8 @@ fn tokens_without_http_are_told() {
 fn who_has_a_token_can_change_what_is_served() {
     let files = Files::new();
     tokens(&files, "tokens", &format!("change {TOKEN}\n"), 0o600);
-    let config = |more: &str| {
-        format!(
-            "listen = [\"127.0.0.1:0\"]\nhttp = \"127.0.0.1:0\"\nhttp-token-file = \"tokens\"\n\
-             [[target]]\nname = \"iqn.2026-01.test.lunwire:a\"\n[[target.lun]]\n\
-             store = \"memory:1M\"\n{more}"
-        )
-    };
-    let file = files.with("lunwire.toml", config("").as_bytes());
+    let text = config(WITH_TOKENS, &["memory:1M"]);
+    let file = files.with("lunwire.toml", text.as_bytes());
     let daemon = Daemon::start_configured(files.folder.path(), &file, 1, &[]);
     let control = ["--control-socket", &daemon.socket];
     let status = || {
@@ -332,7 +329,7 @@ fn who_has_a_token_can_change_what_is_served() {
     let order = |token: &str, body: &str| ordered(&place, token, body);
     let said = order(TOKEN, "{\"request\":\"drop-session\",\"tsih\":7}");
     assert!(said.starts_with("HTTP/1.1 409 ") && said.contains("no session 7"), "{said}");
-    std::fs::write(&file, config("[[target.lun]]\nstore = \"null:3M\"\n")).unwrap();
+    std::fs::write(&file, config(WITH_TOKENS, &["memory:1M", "null:3M"])).unwrap();
     let reload = "{\"request\":\"reload\"}";
     assert!(order(&TOKEN.to_uppercase(), reload).starts_with("HTTP/1.1 401 "));
     assert_eq!(status()["targets"][0]["luns"].as_array().unwrap().len(), 1);

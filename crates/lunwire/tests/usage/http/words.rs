@@ -59,16 +59,11 @@ fn examples_of_the_documentation_work() {
 fn no_refusal_names_an_option_of_a_command() {
     let files = Files::new();
     tokens(&files, "tokens", &format!("change {TOKEN}\n"), 0o600);
-    let config = |more: &str| {
-        format!(
-            "listen = [\"127.0.0.1:0\"]\nhttp = \"127.0.0.1:0\"\nhttp-token-file = \"tokens\"\n\
-             [[target]]\nname = \"iqn.2026-01.test.lunwire:a\"\n[[target.lun]]\n\
-             store = \"file:disk,size=2M\"\n[[target.lun]]\nstore = \"memory:1M\"\n{more}"
-        )
-    };
+    let own = config(WITH_TOKENS, &["file:disk,size=2M", "memory:1M"]);
     let other = "[[target]]\nname = \"iqn.2026-01.test.lunwire:b\"\n[[target.lun]]\n\
                  store = \"null:1M\"\n";
-    let file = files.with("lunwire.toml", config(other).as_bytes());
+    let two = format!("{own}{other}");
+    let file = files.with("lunwire.toml", two.as_bytes());
     let daemon = Daemon::start_configured(files.folder.path(), &file, 3, &[]);
     let control = ["--control-socket", &daemon.socket];
     let told = stdout(&good(&[&["status", "--json"][..], &control].concat()));
@@ -144,7 +139,6 @@ fn no_refusal_names_an_option_of_a_command() {
         // What was told is told for two seconds.
         std::thread::sleep(std::time::Duration::from_millis(2100));
     };
-    let two = config(other);
     change(two.replace("[[target.lun]]\nstore = \"memory:1M\"\n", ""));
     change(two.replace("size=2M", "size=1M"));
     change(two.replace("\"memory:1M\"", "\"memory:2M\""));
