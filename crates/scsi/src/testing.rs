@@ -25,6 +25,7 @@ use alloc::vec::Vec;
 use buf::Slice;
 use clock::Instant;
 use core::ops::Range;
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -61,6 +62,8 @@ pub(crate) struct Disk {
     pub(crate) bytes: spin::Mutex<Vec<u8>>,
     /// Fails the operation with this error.
     pub(crate) error: spin::Mutex<Option<Error>>,
+    /// Refuses changes, as one does that ends with a process which is about to.
+    pub(crate) held: AtomicBool,
     /// Ranges that were ever anchored.
     anchored: spin::Mutex<Vec<Range<u64>>>,
     /// Every operation that came, without data.
@@ -104,6 +107,7 @@ impl Disk {
             geometry,
             bytes: spin::Mutex::new(vec![0; size]),
             error: spin::Mutex::new(None),
+            held: AtomicBool::new(false),
             anchored: spin::Mutex::new(Vec::new()),
             log: spin::Mutex::new(Vec::new()),
             expected: spin::Mutex::new(Vec::new()),
@@ -111,6 +115,9 @@ impl Disk {
     }
 
     pub(crate) fn run(&self, op: &Op) -> Outcome {
+        if op.changes() && self.is_held_back() {
+            return Outcome::Failed(Error::Silent);
+        }
         let mut bytes = self.bytes.lock();
         let place = |offset: u64, length: u64| {
             let start = usize::try_from(offset).expect("an offset within the disk");
@@ -188,6 +195,10 @@ impl Store for Disk {
 
     fn expect_write(&self, offset: u64, length: u32) {
         self.expected.lock().push(Seen::Write(offset, length.into()));
+    }
+
+    fn is_held_back(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
     }
 
     fn submit(&self, op: &Op) -> Submitted {

@@ -142,6 +142,10 @@ impl Store for Beside {
         self.data.let_on();
         self.side.let_on();
     }
+
+    fn is_held_back(&self) -> bool {
+        self.data.is_held_back() || self.side.is_held_back()
+    }
 }
 
 #[cfg(test)]

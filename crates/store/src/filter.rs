@@ -127,6 +127,10 @@ macro_rules! behind {
             self.behind.let_on();
         }
 
+        fn is_held_back(&self) -> bool {
+            self.behind.is_held_back()
+        }
+
         fn begin_finish(&self) {
             self.behind.begin_finish();
         }

@@ -617,6 +617,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The end of [`hold_back`](Self::hold_back).
     fn let_on(&self) {}
 
+    /// Whether changes are held back now, of some of it at least: what many changes make up had
+    /// better not begin.
+    fn is_held_back(&self) -> bool {
+        false
+    }
+
     /// Begins what [`finish`](Self::finish) waits for, so that several stores end side by side.
     fn begin_finish(&self) {}
 

@@ -109,6 +109,10 @@ impl Store for Memory {
         self.is_held_back.store(false, Ordering::Relaxed);
     }
 
+    fn is_held_back(&self) -> bool {
+        self.is_held_back.load(Ordering::Relaxed)
+    }
+
     fn expect_read(&self, offset: u64, length: u32) {
         self.region.prefetch_to_lend(offset, length as usize);
     }
@@ -141,3 +145,6 @@ impl From<RegionError> for Error {
 const BLOCK_BYTES: u32 = 512;
 const PAGE_BYTES: u32 = 4096;
 const _: () = assert!(PAGE_BYTES as usize == PAGE);
+
+#[cfg(test)]
+mod tests;

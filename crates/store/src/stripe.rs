@@ -291,6 +291,10 @@ impl Store for Stripe {
         self.stores.iter().for_each(|store| store.let_on());
     }
 
+    fn is_held_back(&self) -> bool {
+        self.stores.iter().any(|store| store.is_held_back())
+    }
+
     fn begin_finish(&self) {
         self.stores.iter().for_each(|store| store.begin_finish());
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Processes that want to serve next, and do not.
 
+mod window;
+
 use std::io::BufRead;
 use std::io::BufReader;
 use std::io::Read;
@@ -9,6 +11,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::Child;
+use std::process::Command;
 use std::process::Stdio;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
@@ -100,9 +103,24 @@ fn take_over(daemon: &mut Daemon, words: &[&str]) {
     let mut next = that_takes_signals();
     next.args(["serve", "--take-over", "--listen", "127.0.0.1:0", "--target", TARGET]);
     next.args(["--control-socket", &daemon.socket, "--log", "error"]).args(words);
+    takes_place(daemon, next);
+}
+
+#[track_caller]
+fn takes_place(daemon: &mut Daemon, mut next: Command) {
     let next = next.stdout(Stdio::null()).spawn().unwrap();
     let mut before = std::mem::replace(&mut daemon.child, next);
-    assert!(before.wait().unwrap().success());
+    let ended = loop {
+        if let Some(ended) = before.try_wait().unwrap() {
+            break ended;
+        }
+        if daemon.child.try_wait().unwrap().is_some() {
+            daemon.child = before;
+            panic!("it does not take over");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(ended.success());
 }
 
 #[track_caller]

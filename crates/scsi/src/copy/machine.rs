@@ -194,6 +194,8 @@ impl Copy {
             (_, Input::Store(Outcome::Failed(error))) => Err(match error {
                 // Hosts stop what runs on a thin disk when they see it.
                 Error::Space => sense::store_failed(error, 0),
+                // As if it had not begun: whoever asks again may get it.
+                Error::Silent if self.blocks == 0 => Fault::BUSY,
                 _ => sense::THIRD_PARTY_FAILURE.into(),
             }),
             _ => Err(sense::INTERNAL.into()),

@@ -129,8 +129,10 @@ impl Record {
         }
         state.status = status;
         if let Some(fault) = fault {
-            state.completion = CHECK_CONDITION;
-            state.sense = fault.sense.emit_fixed().to_vec();
+            state.completion = fault.status;
+            if fault.status == CHECK_CONDITION {
+                state.sense = fault.sense.emit_fixed().to_vec();
+            }
         }
     }
 

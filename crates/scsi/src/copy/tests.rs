@@ -7,6 +7,8 @@ use crate::Identity;
 use crate::LogicalUnit;
 use crate::Nexus;
 use crate::limits;
+use crate::task::BUSY;
+use crate::task::CHECK_CONDITION;
 use crate::task::Input;
 use crate::task::Step;
 use crate::testing::BLOCKS;
@@ -24,6 +26,7 @@ use crate::testing::submit;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use store::Error;
 use store::Op;
@@ -341,6 +344,27 @@ fn a_failing_store_ends_the_copy_and_its_status_says_so() {
     assert_eq!(codes(Sense::parse(&status[32..])), (0xa, 0x0d, 0x01));
     *hosts.disks[1].error.lock() = Some(Error::Space);
     assert_eq!(codes(hosts.copy(&hosts.all, &[segment(0, 1, 8, 0, 0)])), (7, 0x27, 0x07));
+}
+
+/// Who asks again gets it. What has been written in part may have changed what is read.
+///
+/// Covers-scsi: 83/00, 84/05.
+#[test]
+fn a_copy_to_what_is_held_back_ends_busy_where_nothing_is_written() {
+    let hosts = hosts();
+    hosts.disks[1].held.store(true, Ordering::Relaxed);
+    let cscds = [cscd(&hosts.units[0]), cscd(&hosts.units[1])];
+    for (segments, status) in [
+        (vec![segment(0, 1, 8, 0, 0)], BUSY),
+        (vec![segment(0, 0, 8, 0, 64), segment(0, 1, 8, 0, 0)], CHECK_CONDITION),
+    ] {
+        let list = copy::emit_lid1(7, ListIdUsage::Hold, &cscds, &segments).expect("small");
+        let cdb = out(copy::EXTENDED_COPY_LID1, list.len());
+        let done = run(&hosts.all, request(Lun::Unit(0), &cdb, &list, 0), &list);
+        assert_eq!(done.status, status);
+        let told = data(&hosts.all, 0, &results(copy::COPY_STATUS_LID4, 7));
+        assert_eq!((told[5], told[12]), (2, status));
+    }
 }
 
 /// Covers-scsi: 83/01, 84/05.

@@ -44,6 +44,18 @@ impl Store for Atomic {
         self.behind.usage()
     }
 
+    fn hold_back(&self) {
+        self.behind.hold_back();
+    }
+
+    fn let_on(&self) {
+        self.behind.let_on();
+    }
+
+    fn is_held_back(&self) -> bool {
+        self.behind.is_held_back()
+    }
+
     fn atomic_max(&self) -> Option<u32> {
         Some(ATOMIC_MAX)
     }

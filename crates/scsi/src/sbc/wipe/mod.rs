@@ -48,7 +48,9 @@ use buf::Slice;
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering;
 use protection::Reprotection;
+use store::Error;
 use store::Op;
+use store::Outcome;
 use store::Space;
 use wire::scsi::protection::ProtectionType;
 
@@ -73,6 +75,18 @@ pub(crate) struct Wipe {
     pass: u8,
     stage: Stage,
     protection: Option<Reprotection>,
+    /// What the store was asked for last.
+    last: Option<Op>,
+    trying: Trying,
+}
+
+/// What a store refuses for a moment is asked of it again: nothing is wrong with the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trying {
+    First,
+    /// Until changes are held back no more.
+    Waits,
+    Again,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,12 +135,25 @@ fn begin_as(
     if !unit.make_special(Special::Wiping) {
         return Err(unit.wiping_sense().into());
     }
+    // Who holds them back looks behind that for what is under way.
+    if unit.store().is_held_back() {
+        unit.make_ordinary(Special::Wiping);
+        return Err(Fault::BUSY);
+    }
     let before = unit.wiping_kind();
     unit.wiping().begin(kind);
     let result = Arc::new(AtomicU8::new(0));
     let protection = Reprotection::new(unit, protection, own);
-    let stage = Stage::Writing;
-    let wipe = Wipe { content, result: Arc::clone(&result), at: 0, pass: 0, stage, protection };
+    let wipe = Wipe {
+        content,
+        result: Arc::clone(&result),
+        at: 0,
+        pass: 0,
+        stage: Stage::Writing,
+        protection,
+        last: None,
+        trying: Trying::First,
+    };
     let awaiting = Awaiting { kind, result, presented };
     let own = Arc::clone(own);
     let beginning = Beginning { before, own, wipe: Box::new(wipe), awaiting, immediate };
@@ -210,11 +237,39 @@ impl Content {
 impl Wipe {
     /// Takes what the last step gave; Turn begins.
     pub(crate) fn resume(&mut self, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {
-        let step = self.advance(unit, input);
-        if step.is_err() {
-            self.end(unit, FAILED);
+        let step = match self.try_again(unit, &input) {
+            Some(step) => Ok(step),
+            None => self.advance(unit, input),
+        };
+        match &step {
+            Ok(Step::Store(op)) => self.last = Some(op.clone()),
+            Ok(_) => {}
+            Err(_) => self.end(unit, FAILED),
         }
         step
+    }
+
+    /// The next step, if the last one is to be done again.
+    fn try_again(&mut self, unit: &LogicalUnit, input: &Input) -> Option<Step> {
+        let is_held = unit.store().is_held_back();
+        match input {
+            // It may have been held back until just now. Who says so twice has fallen silent.
+            Input::Store(Outcome::Failed(Error::Silent))
+                if is_held || self.trying != Trying::Again =>
+            {
+                self.trying = Trying::Waits;
+                Some(Step::Wait)
+            }
+            Input::Turn if self.trying == Trying::Waits && is_held => Some(Step::Wait),
+            Input::Turn if self.trying == Trying::Waits => {
+                self.trying = Trying::Again;
+                self.last.clone().map(Step::Store)
+            }
+            _ => {
+                self.trying = Trying::First;
+                None
+            }
+        }
     }
 
     /// Nobody carries it on: without this the unit would say for ever that it is under way.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
+mod held;
+
 use super::Wiping;
 use crate::KeepFailed;
 use crate::Keeper;

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use super::*;
+use crate::FilterIndex;
+use crate::beside::Beside;
+use crate::filter::{
+    Atomic, Delay, Delayed, Failing, Fault, Limit, Log, NoDiscard, Physical, Rate, When,
+};
+use crate::stripe::Stripe;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+#[derive(Debug)]
+struct Deaf;
+
+impl crate::filter::Journal for Deaf {
+    fn ended(&self, _: &Op, _: &Outcome) {}
+}
+
+fn memory() -> Arc<Memory> {
+    Arc::new(Memory::new(1 << 20).expect("room"))
+}
+
+/// All that may stand in front of it, and that it may be a part of.
+fn fronts(behind: &Arc<Memory>) -> Vec<Arc<dyn Store>> {
+    let store = || -> Arc<dyn Store> { Arc::<Memory>::clone(behind) };
+    let null = || -> Arc<dyn Store> { Arc::new(crate::null::Null::new(1 << 20).expect("room")) };
+    let (index, second) = (FilterIndex(0), Duration::from_secs(1));
+    vec![
+        store(),
+        Arc::new(NoDiscard::new(store())),
+        Arc::new(Delay::new(store(), index, Delayed::All, second)),
+        Arc::new(Failing::new(store(), Fault::Read, When::Every(1))),
+        Arc::new(Limit::new(store(), index, Rate::Operations(1))),
+        Arc::new(Physical::new(store(), 4096)),
+        Arc::new(Atomic::new(store())),
+        Arc::new(Log::new(store(), Arc::new(Deaf))),
+        Arc::new(Stripe::new(65_536, vec![null(), store()]).expect("legal")),
+        Arc::new(Beside::new(store(), null())),
+    ]
+}
+
+#[test]
+fn changes_are_held_back_whatever_stands_in_front() {
+    let data = buf::Slice::from(vec![7; 512]);
+    let write = Op::Write { offset: 0, data, durable: false };
+    let memory = memory();
+    for front in fronts(&memory) {
+        front.hold_back();
+        assert!(front.is_held_back(), "{front:?}");
+        let held = memory.submit(&write);
+        assert!(matches!(held, Submitted::Done(Outcome::Failed(Error::Silent))), "{front:?}");
+        front.let_on();
+        assert!(!front.is_held_back(), "{front:?}");
+    }
+    assert!(matches!(memory.submit(&write), Submitted::Done(Outcome::Done)));
+}
