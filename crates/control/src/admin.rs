@@ -47,6 +47,7 @@ pub use take_over::CarriedReservations;
 pub use take_over::CarriedState;
 pub use take_over::Offer;
 pub use take_over::OfferedSocket;
+pub use take_over::OrderedState;
 pub use take_over::RemovedLun;
 pub use take_over::SocketKind;
 pub use take_over::TAKE_OVER_PROTOCOL;

@@ -49,6 +49,9 @@ pub struct Offer {
     /// Limits that orders have set; those that limit nothing were lifted.
     #[serde(default)]
     pub limits: Vec<Limit>,
+    /// States that orders have given target port groups of all disks.
+    #[serde(default)]
+    pub states: Vec<OrderedState>,
     /// The time of the service manager's watchdog, microseconds.
     #[serde(default)]
     pub watchdog_us: Option<u64>,
@@ -100,6 +103,17 @@ pub struct RemovedLun {
     pub lun: u16,
     /// Its store, as the configuration has it.
     pub store: String,
+}
+
+/// The state of a target port group of all disks of a target, also of those that come later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderedState {
+    /// Target name.
+    pub target: String,
+    /// Target port group.
+    pub group: u16,
+    /// As in the configuration.
+    pub state: String,
 }
 
 /// What they say when the offer is there.
@@ -201,6 +215,7 @@ mod tests {
         let offer: Offer = serde_json::from_str(offer).unwrap();
         assert_eq!((offer.sockets.len(), offer.pid), (2, 7));
         assert!(offer.added.is_empty() && offer.removed.is_empty() && offer.limits.is_empty());
+        assert!(offer.states.is_empty());
         assert_eq!((offer.watchdog_us, offer.silence_ms), (None, None));
         let released = r#"{"word":"released","states":[],"reservations":[]}"#;
         let Word::Released(carried) = serde_json::from_str(released).unwrap() else {

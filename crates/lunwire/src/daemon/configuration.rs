@@ -144,6 +144,11 @@ impl Configuration {
         self.now().draft.ordered_limits()
     }
 
+    /// The states that orders have given port groups of all disks.
+    pub(crate) fn ordered_states(&self) -> Vec<control::admin::OrderedState> {
+        self.now().draft.all_ordered_states()
+    }
+
     /// What is served, for who serves it anew: nobody asks this one any more.
     pub(crate) fn take_draft(&self) -> Draft {
         std::mem::replace(&mut self.now().draft, Draft::new())
@@ -228,6 +233,7 @@ impl Configuration {
         let _changing = (!dry_run).then(|| self.changing());
         let mut now = self.now();
         let target = &*self.target;
+        wanted.keep_states(&now.draft);
         let units = now.forget_gone(target);
         let difference = Difference::between(&now.draft, &wanted, &units)?;
         let mut told = Reloaded {

@@ -6,8 +6,10 @@ use anyhow::anyhow;
 use anyhow::bail;
 use control::admin;
 use control::admin::AddedLun;
+use control::admin::OrderedState;
 use control::admin::RemovedLun;
 use scsi::AccessState;
+use scsi::Explicit;
 use target::Limit;
 use target::Limited;
 
@@ -15,6 +17,7 @@ use super::Draft;
 use super::limit;
 use super::lun::DraftLun;
 use super::place;
+use crate::ports;
 
 impl Draft {
     /// Its disks: target, number, store.
@@ -174,6 +177,48 @@ impl Draft {
         target.map_or(&[], |target| &target.states)
     }
 
+    /// The same of all targets, for the process that serves next.
+    pub(crate) fn all_ordered_states(&self) -> Vec<OrderedState> {
+        let all = self.targets.iter().flat_map(|target| {
+            target.states.iter().map(|(group, state)| {
+                let (target, state) = (target.name.clone(), ports::name_of(*state).to_owned());
+                OrderedState { target, group: *group, state }
+            })
+        });
+        all.collect()
+    }
+
+    /// Disks get the states that orders have given all of them in the process before. Says of what
+    /// is otherwise than in this configuration. Of port groups that are not there nothing is.
+    ///
+    /// # Errors
+    /// A state is not understood.
+    pub(crate) fn take_states(&mut self, ordered: &[OrderedState]) -> Result<Vec<String>> {
+        let mut told = Vec::new();
+        for OrderedState { target, group, state: name } in ordered {
+            let Some(at_start) = self.state_at_start(target, *group) else { continue };
+            let state = ports::state(name).map_err(|right| {
+                anyhow!("state {name} of port group {group} of {target}, set by order: {right}")
+            })?;
+            if state != at_start {
+                told.push(format!("port group {group} of {target} is {name}: it was set by order"));
+            }
+            self.set_state(target, *group, state);
+        }
+        Ok(told)
+    }
+
+    /// States that orders gave stay behind a reload where those of the file do not count: hosts
+    /// have a say in them.
+    pub(crate) fn keep_states(&mut self, before: &Self) {
+        for target in self.targets.iter_mut().filter(|target| target.explicit == Explicit::Yes) {
+            let known = before.ordered_states(&target.name).iter();
+            let is_there = |group: u16| target.port_groups.iter().any(|one| one.number == group);
+            let states = known.filter(|(group, _)| is_there(*group)).copied().collect();
+            target.states = states;
+        }
+    }
+
     /// The state of a target port group at the start.
     pub(crate) fn state_at_start(&self, target: &str, group: u16) -> Option<AccessState> {
         let target = self.targets.iter().find(|draft| draft.name == target)?;
@@ -184,6 +229,8 @@ impl Draft {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU64;
+
+    use scsi::PortGroup;
 
     use super::super::node::DraftTarget;
     use super::*;
@@ -270,6 +317,42 @@ mod tests {
         assert!(Draft::new().take_limits(&orders).expect("none").is_empty());
         let wrong = admin::Limit { lun: Some(0), sessions: Some(1), ..orders[0].clone() };
         assert!(second.take_limits(&[wrong]).is_err());
+    }
+
+    #[test]
+    fn states_of_orders_go_from_process_to_process() {
+        let grouped = || {
+            let mut draft = draft(&[(0, "file:/a")]);
+            let (ports, state) = (vec![1], AccessState::ActiveOptimized);
+            let group = PortGroup { number: 1, ports, preferred: false, state };
+            draft.targets[0].port_groups.push(group);
+            draft
+        };
+        let mut first = grouped();
+        assert_eq!(first.all_ordered_states(), []);
+        first.set_state(NAME, 1, AccessState::Standby);
+        let ordered = first.all_ordered_states();
+        let mut second = grouped();
+        assert_eq!(second.take_states(&ordered).expect("understood").len(), 1);
+        assert_eq!(second.ordered_states(NAME), [(1, AccessState::Standby)]);
+        // The next one hears of them, too; and what a file says needs no word.
+        assert_eq!(second.all_ordered_states(), ordered);
+        second.targets[0].port_groups[0].state = AccessState::Standby;
+        assert!(second.take_states(&ordered).expect("understood").is_empty());
+        // Of a group, or a target, that is not there nothing is.
+        let mut without = draft(&[(0, "file:/a")]);
+        assert!(without.take_states(&ordered).expect("none").is_empty());
+        assert_eq!(without.all_ordered_states(), []);
+        assert!(Draft::new().take_states(&ordered).expect("none").is_empty());
+        let wrong = OrderedState { state: "elsewhere".into(), ..ordered[0].clone() };
+        assert!(second.take_states(&[wrong]).is_err());
+        // A reload has the states of the file, but where hosts have a say in them.
+        for (explicit, kept) in [(Explicit::No, 0), (Explicit::Yes, 1)] {
+            let mut wanted = grouped();
+            wanted.targets[0].explicit = explicit;
+            wanted.keep_states(&first);
+            assert_eq!(wanted.ordered_states(NAME).len(), kept);
+        }
     }
 
     #[test]

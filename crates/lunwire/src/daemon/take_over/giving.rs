@@ -135,6 +135,7 @@ fn prepare(
         added,
         removed,
         limits: configuration.ordered_limits(),
+        states: configuration.ordered_states(),
         watchdog_us: manager::watchdog_time().and_then(|time| time.as_micros().try_into().ok()),
         silence_ms: SILENCE_MAX.as_millis().try_into().ok(),
     };
@@ -244,7 +245,10 @@ pub(crate) fn carried(target: &Target, draft: &Draft) -> Carried {
         for (lun, unit) in target.units(&name).into_iter().flatten() {
             for group in unit.port_groups() {
                 let at_start = draft.state_at_start(&name, group.number);
-                if at_start.is_some_and(|state| state != group.state) {
+                // The next process begins with the one of an order.
+                let ordered = draft.ordered_states(&name).iter();
+                let is_ordered = ordered.map(|(of, _)| *of).any(|of| of == group.number);
+                if is_ordered || at_start.is_some_and(|state| state != group.state) {
                     let state = ports::name_of(group.state).to_owned();
                     let (target, group) = (name.clone(), group.number);
                     carried.states.push(CarriedState { target, lun, group, state });

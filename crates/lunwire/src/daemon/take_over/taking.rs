@@ -257,6 +257,9 @@ fn prepare(draft: &mut Draft, offer: &Offer) -> Result<()> {
     for told in draft.take_limits(&offer.limits)? {
         tracing::warn!("{told}");
     }
+    for told in draft.take_states(&offer.states)? {
+        tracing::warn!("{told}");
+    }
     match draft.examine_files().wrong.into_iter().next() {
         Some(wrong) => Err(wrong),
         None => Ok(()),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The moments in which it is not decided yet who serves.
 
+use std::collections::BTreeMap;
+
 use conformance::host;
 
 use super::*;
@@ -59,5 +61,67 @@ fn nothing_begins_with_a_disk_in_memory_when_disks_are_taken() {
         assert_eq!(host.read_whole(&cdb10(0x28, 0, 1), 512), COMPARE);
         assert_eq!(host.send(&[FORMAT_UNIT, 0, 0, 0, 0, 0], &[]).code, 0, "{lun}");
         host.session.leave();
+    }
+}
+
+/// Another process serves in the place of this one, from a file.
+#[track_caller]
+fn takes_over(daemon: &mut Daemon, config: &str) {
+    let mut next = that_takes_signals();
+    next.args(["serve", "--take-over", "--config", config, "--log", "error"]);
+    next.args(["--control-socket", &daemon.socket]);
+    takes_place(daemon, next);
+}
+
+/// That of all disks is what is in force, and not what the file says.
+#[test]
+fn disks_that_come_after_a_take_over_have_the_states_of_all() {
+    for explicit in [false, true] {
+        let files = Files::new();
+        let text = format!(
+            "listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n\
+             explicit-alua = {explicit}\n[[target.port-group]]\nnumber = 1\n\
+             portal-groups = [1]\n[[target.lun]]\nstore = \"null:1M\"\n"
+        );
+        let config = files.with("lunwire.toml", text.as_bytes());
+        let mut daemon = Daemon::start_configured(files.folder.path(), &config, 1, &[]);
+        let ask = |daemon: &Daemon, words: &[&str]| {
+            stdout(&good(&[words, &["--control-socket", &daemon.socket]].concat()))
+        };
+        let states = |daemon: &Daemon| {
+            let told: serde_json::Value =
+                serde_json::from_str(&ask(daemon, &["alua", "--json"])).unwrap();
+            let groups = told["groups"].as_array().or(told.as_array()).unwrap().clone();
+            let state = |one: &serde_json::Value| one["state"].as_str().unwrap().to_owned();
+            let by_number = groups.iter().map(|one| (one["lun"].as_u64(), state(one)));
+            by_number.collect::<BTreeMap<_, _>>().into_values().collect::<Vec<_>>()
+        };
+        ask(&daemon, &["lun", "add", "null:2M"]);
+        ask(&daemon, &["alua", "set", TARGET, "1", "standby"]);
+        // That of one disk is its own, though it be that of the file.
+        ask(&daemon, &["alua", "set", TARGET, "1", "active-optimized", "--lun", "1"]);
+        let more = format!("{text}[[target.lun]]\nnumber = 2\nstore = \"null:3M\"\n");
+        files.with("lunwire.toml", more.as_bytes());
+        takes_over(&mut daemon, &config);
+        expect_disk(&files, "null:3M");
+        assert_eq!(states(&daemon), ["standby", "active-optimized", "standby"], "a new one");
+        ask(&daemon, &["lun", "add", "null:4M"]);
+        let now = ["standby", "active-optimized", "standby", "standby"];
+        assert_eq!(states(&daemon), now, "one that was added");
+        // And behind one that has not taken over, and the next one that does.
+        drop(Next::of(&daemon).take());
+        expect_disk(&files, "null:4M");
+        takes_over(&mut daemon, &config);
+        expect_disk(&files, "null:4M");
+        ask(&daemon, &["lun", "add", "null:5M"]);
+        assert_eq!(states(&daemon)[4], "standby", "one that was added later");
+        // With explicit-alua a reload leaves states as they are.
+        if explicit {
+            let more = format!("{more}[[target.lun]]\nnumber = 6\nstore = \"null:6M\"\n");
+            files.with("lunwire.toml", more.as_bytes());
+            ask(&daemon, &["reload"]);
+            let states = states(&daemon);
+            assert_eq!(states.last().map(String::as_str), Some("standby"), "{states:?}");
+        }
     }
 }
