@@ -133,6 +133,11 @@ impl Store for Beside {
         self.data.usage()
     }
 
+    /// What is beside them says nothing without the data.
+    fn has_data_in_memory(&self) -> bool {
+        self.data.has_data_in_memory()
+    }
+
     fn hold_back(&self) {
         self.data.hold_back();
         self.side.hold_back();

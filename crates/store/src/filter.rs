@@ -119,6 +119,10 @@ macro_rules! behind {
             self.behind.gateways()
         }
 
+        fn has_data_in_memory(&self) -> bool {
+            self.behind.has_data_in_memory()
+        }
+
         fn hold_back(&self) {
             self.behind.hold_back();
         }
@@ -199,6 +203,10 @@ impl Store for ReadOnly {
 
     fn health(&self, file: FileId) -> Option<Arc<crate::health::Health>> {
         self.behind.health(file)
+    }
+
+    fn has_data_in_memory(&self) -> bool {
+        self.behind.has_data_in_memory()
     }
 }
 

@@ -610,6 +610,11 @@ pub trait Store: Send + Sync + fmt::Debug {
         alloc::vec::Vec::new()
     }
 
+    /// Whether something may be on it that ends with this process.
+    fn has_data_in_memory(&self) -> bool {
+        false
+    }
+
     /// Changes of what ends with this process end with [`Error::Silent`] from now on, but for those
     /// that are under way: another process is about to serve in its place.
     fn hold_back(&self) {}

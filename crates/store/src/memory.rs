@@ -101,6 +101,11 @@ impl Store for Memory {
         Some(Usage { used, available: self.region.len() - used, shared: false })
     }
 
+    fn has_data_in_memory(&self) -> bool {
+        // Who does not count may have some.
+        self.pages.bytes() != Some(0)
+    }
+
     fn hold_back(&self) {
         self.is_held_back.store(true, Ordering::Relaxed);
     }

@@ -283,6 +283,10 @@ impl Store for Stripe {
         self.stores.iter().flat_map(|store| store.gateways()).collect()
     }
 
+    fn has_data_in_memory(&self) -> bool {
+        self.stores.iter().any(|store| store.has_data_in_memory())
+    }
+
     fn hold_back(&self) {
         self.stores.iter().for_each(|store| store.hold_back());
     }

@@ -44,6 +44,10 @@ impl Store for Atomic {
         self.behind.usage()
     }
 
+    fn has_data_in_memory(&self) -> bool {
+        self.behind.has_data_in_memory()
+    }
+
     fn hold_back(&self) {
         self.behind.hold_back();
     }

@@ -56,3 +56,16 @@ fn changes_are_held_back_whatever_stands_in_front() {
     }
     assert!(matches!(memory.submit(&write), Submitted::Done(Outcome::Done)));
 }
+
+#[test]
+fn what_ends_with_the_process_is_known_whatever_stands_in_front() {
+    let memory = memory();
+    let mut fronts = fronts(&memory);
+    fronts.push(Arc::new(crate::filter::ReadOnly::new(Arc::<Memory>::clone(&memory))));
+    assert!(fronts.iter().all(|front| !front.has_data_in_memory()), "nobody has written to it");
+    let write = Op::Write { offset: 0, data: buf::Slice::from(vec![7; 512]), durable: false };
+    memory.submit(&write);
+    assert!(fronts.iter().all(|front| front.has_data_in_memory()));
+    memory.submit(&Op::Clear { offset: 0, length: 1 << 20, leave: Space::Deallocated });
+    assert!(fronts.iter().all(|front| !front.has_data_in_memory()));
+}

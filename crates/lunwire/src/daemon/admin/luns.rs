@@ -200,7 +200,5 @@ impl Shared {
 /// Whether there is something on a disk that ends with it.
 pub(in crate::daemon) fn has_data_in_memory(unit: &LogicalUnit) -> bool {
     let Ok(spec) = unit.label().parse() else { return false };
-    // Who does not count may have some.
-    let has_some = || unit.store().usage().is_none_or(|usage| usage.used > 0);
-    plan::is_in_memory(&spec) && (has_some() || unit.is_formatted_otherwise())
+    unit.store().has_data_in_memory() || plan::is_in_memory(&spec) && unit.is_formatted_otherwise()
 }

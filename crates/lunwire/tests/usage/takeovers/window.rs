@@ -125,3 +125,14 @@ fn disks_that_come_after_a_take_over_have_the_states_of_all() {
         }
     }
 }
+
+/// There is nothing on it that could be lost: and none of what is beside it.
+#[test]
+fn a_stripe_with_a_part_that_keeps_nothing_is_taken_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let stripe = "stripe:64K(memory:1M;null:1M)";
+    let mut daemon = Daemon::start(folder.path(), &[stripe, "memory:1M,readonly"], &[]);
+    take_over(&mut daemon, &["--lun", stripe, "--lun", "memory:1M,readonly"]);
+    host_of(&daemon).write(&cdb10(WRITE_10, 3, 1), &[7; 512]);
+    Next::asks(&daemon).hear("it is in memory, and what hosts wrote to it would be lost");
+}
