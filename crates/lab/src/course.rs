@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::given;
 use crate::report::{list, word, write_whole};
 use crate::study::Settings;
 
@@ -106,7 +107,7 @@ pub(crate) fn failed(folder: &Path) -> Vec<Value> {
 
 /// Nothing where there is none, or none that can be read.
 fn read(folder: &Path) -> Value {
-    let text = fs::read(folder.join(UNFINISHED)).unwrap_or_default();
+    let text = given::read(&folder.join(UNFINISHED)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 

@@ -2,13 +2,13 @@
 //! One page of all studies that were run, and two runs of one side by side.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use crate::course::failed;
+use crate::given;
 use crate::html::{FOOT, SMOKE, badge, escape, head, reading};
 use crate::picture::number;
 use crate::report::{PAGE, RESULTS, list, word, write_whole};
@@ -80,7 +80,7 @@ pub fn join(folder: &Path) -> Result<PathBuf, JoinError> {
 }
 
 fn read(path: &Path) -> Result<Value, JoinError> {
-    let text = fs::read(path).map_err(|error| JoinError::Unread(path.to_owned(), error))?;
+    let text = given::read(path).map_err(|error| JoinError::Unread(path.to_owned(), error))?;
     let results: Option<Value> = serde_json::from_slice(&text).ok();
     let is_ours = |results: &Value| results["study"].is_string() && results["figures"].is_array();
     results.filter(is_ours).ok_or_else(|| JoinError::Foreign(path.to_owned()))
@@ -258,6 +258,8 @@ fn change(figure: String, what: String, a: &Value, b: &Value) -> Change {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::course::Course;
     use crate::study::{Effort, Settings};

@@ -15,6 +15,7 @@ mod driver;
 mod fast05;
 mod fit;
 mod forth;
+mod given;
 mod html;
 mod huge;
 mod ibm;

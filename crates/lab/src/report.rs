@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::given;
 use crate::html;
 use crate::machine::Noted;
 use crate::measure::median;
@@ -24,7 +25,7 @@ pub const RESULTS: &str = "results.json";
 /// Whether `folder` holds a report of some study, or of all.
 #[must_use]
 pub fn is_report(folder: &Path) -> bool {
-    let results = fs::read(folder.join(RESULTS)).ok();
+    let results = given::read(&folder.join(RESULTS)).ok();
     let results = results.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
     results.is_some_and(|results| {
         let of_one = results["study"].is_string()
@@ -153,7 +154,7 @@ impl Report {
 pub(crate) fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
-    let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, path));
+    let written = given::write(Path::new(&beside), text).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
         let _ = fs::remove_file(&beside);
     }

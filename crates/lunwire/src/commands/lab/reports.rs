@@ -89,13 +89,13 @@ fn expect_place(folder: &Path) -> Result<()> {
 
 /// Fails where a report would replace what is none.
 pub(super) fn expect_report_or_nothing(folder: &Path) -> Result<()> {
-    if lab::is_report(folder) {
-        return Ok(());
-    }
-    let holds = |name: &str| {
-        std::fs::metadata(folder.join(name)).is_ok_and(|found| !found.is_file() || found.len() > 0)
+    let is_report = lab::is_report(folder);
+    // A pipe beside results that are some would be waited for.
+    let is_other = |name: &str| {
+        std::fs::metadata(folder.join(name))
+            .is_ok_and(|found| !found.is_file() || !is_report && found.len() > 0)
     };
-    match [lab::PAGE, lab::RESULTS].into_iter().find(|name| holds(name)) {
+    match [lab::PAGE, lab::RESULTS].into_iter().find(|name| is_other(name)) {
         None => Ok(()),
         Some(name) => bail!(
             "{} exists and is of no report; try: another folder with --out",
@@ -144,6 +144,18 @@ mod tests {
         let why = format!("{:#}", expect_place(parent.path()).unwrap_err());
         assert_eq!(why.matches("cannot write").count(), 1, "{why}");
         assert_eq!(why.matches("try:").count(), 1, "{why}");
+    }
+
+    #[test]
+    fn a_pipe_beside_results_is_no_report() {
+        let parent = tempfile::tempdir().unwrap();
+        std::fs::write(parent.path().join(lab::RESULTS), "{\"studies\": []}").unwrap();
+        expect_report_or_nothing(parent.path()).unwrap();
+        let pipe = parent.path().join(lab::PAGE);
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+        let why = expect_report_or_nothing(parent.path()).unwrap_err().to_string();
+        assert!(why.contains("index.html exists and is of no report"), "{why}");
     }
 
     #[test]
