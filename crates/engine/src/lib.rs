@@ -21,6 +21,7 @@ mod gather;
 pub mod laps;
 mod left_open;
 pub mod limits;
+pub mod links;
 pub mod loops;
 mod memory;
 mod netdevice;

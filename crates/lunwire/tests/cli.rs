@@ -341,6 +341,19 @@ fn a_file_has_one_daemon_or_only_readers() {
 }
 
 #[test]
+fn explain_says_which_way_frames_go_where_that_is_left_to_us() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("lunwire.toml");
+    let targets = "[[target]]\nname = \"iqn.2026-01.local.lunwire:disk\"\n\
+                   [[target.lun]]\nnumber = 0\nstore = \"memory:1M\"\n";
+    std::fs::write(&config, format!("ether = [\"lo,frames=auto\"]\n{targets}")).unwrap();
+    let output = lunwire(&["explain", config.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = said.lines().find(|line| line.starts_with("frames at lo")).unwrap_or_default();
+    assert!(line.contains("xdp, where the driver has"), "{said}");
+}
+
+#[test]
 fn explain_names_engine_and_kernels() {
     let output = lunwire(&["explain", "--json"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

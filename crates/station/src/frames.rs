@@ -6,6 +6,7 @@ use std::io::IoSlice;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 
+use engine::links::Made;
 use engine::packet::PacketSocket;
 use engine::xdp::Copies;
 use engine::xdp::Match;
@@ -53,8 +54,11 @@ impl Frames {
         }
     }
 
-    /// What `bench/ether` has found to be as fast at least.
+    /// What `bench/ether` has found to be as fast at least, where it has been tried.
     fn better_one(interface: &str, role: Role) -> io::Result<Self> {
+        if let Some(why) = why_not_xdp(interface) {
+            return Ok(Self::Interface(PacketSocket::open(interface, ETHERTYPE)?, Some(why)));
+        }
         let why = match Self::xdp(interface, role, Copies::Refused) {
             Ok(found) => return Ok(found),
             Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
@@ -213,6 +217,39 @@ impl Mark {
 const TO_ACCEPTOR: Match =
     Match { at: TO_ACCEPTOR_BYTE.0, mask: TO_ACCEPTOR_BYTE.1, value: TO_ACCEPTOR_BYTE.1 };
 
+/// Why `frames=auto` means packet sockets at `interface` without a look at its driver, if it does.
+#[must_use]
+pub fn why_not_xdp(interface: &str) -> Option<String> {
+    untried(Made::of(interface))
+}
+
+/// Why nobody knows what AF_XDP does at an interface: it is neither a device nor what these are
+/// tested with (veth, tap), or it carries what belongs to another one.
+fn untried(made: io::Result<Made>) -> Option<String> {
+    let Made { kind, part_of, .. } = match made {
+        Ok(made) => made,
+        Err(error) if error.raw_os_error() == Some(NODEV) => return None,
+        Err(error) => return Some(format!("what the interface is made of is not told: {error}")),
+    };
+    let called = |kind: String| match kind.as_str() {
+        "bond" => "a bond".to_owned(),
+        "bridge" => "a bridge".to_owned(),
+        "vlan" => "a VLAN".to_owned(),
+        _ => format!("an interface of the kind {kind}"),
+    };
+    let is = match (kind, part_of) {
+        (_, Some(whole)) => format!("it is part of {}", called(whole)),
+        (Some(kind), None) if !TRIED.contains(&kind.as_str()) => format!("it is {}", called(kind)),
+        _ => return None,
+    };
+    Some(format!("{is}, where AF_XDP is untested"))
+}
+
+const NODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
+
+/// Kinds of interfaces that are no devices, and at which `interop/ether` has it.
+const TRIED: [&str; 2] = ["veth", "tun"];
+
 fn io_error(error: XdpError) -> io::Error {
     io::Error::new(error.kind(), error)
 }
@@ -224,6 +261,79 @@ impl AsFd for Frames {
             Self::Interface(socket, _) => socket.as_fd(),
             Self::Xdp(socket, ..) => socket.as_fd(),
             Self::Cable(end) => end.as_fd(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::network::Network;
+
+    use super::*;
+
+    fn made(kind: Option<&str>, part_of: Option<&str>) -> io::Result<Made> {
+        let mut made = Made::default();
+        made.kind = kind.map(str::to_owned);
+        made.part_of = part_of.map(str::to_owned);
+        Ok(made)
+    }
+
+    #[test]
+    fn interfaces_that_are_made_of_others_have_packet_sockets() {
+        for (kind, part_of, why) in [
+            (None, None, None),
+            (Some("veth"), None, None),
+            (Some("tun"), None, None),
+            (Some("bond"), None, Some("it is a bond")),
+            (None, Some("bond"), Some("it is part of a bond")),
+            (Some("bridge"), None, Some("it is a bridge")),
+            (Some("veth"), Some("bridge"), Some("it is part of a bridge")),
+            (Some("vlan"), None, Some("it is a VLAN")),
+            (Some("vlan"), Some("bond"), Some("it is part of a bond")),
+            (Some("team"), None, Some("it is an interface of the kind team")),
+        ] {
+            let why = why.map(|why| format!("{why}, where AF_XDP is untested"));
+            assert_eq!(untried(made(kind, part_of)), why);
+        }
+        let missing = io::Error::from_raw_os_error(rustix::io::Errno::NODEV.raw_os_error());
+        assert_eq!(untried(Err(missing)), None, "that is told by who opens it");
+        let unknown = untried(Err(io::ErrorKind::PermissionDenied.into()));
+        let why = "what the interface is made of is not told: permission denied";
+        assert_eq!(unknown.as_deref(), Some(why));
+    }
+
+    #[test]
+    fn a_bridge_and_its_parts_have_packet_sockets() {
+        let Ok(network) = Network::new() else {
+            println!("skipped: no network of its own");
+            return;
+        };
+        let ip = |words: &str| {
+            let words: Vec<&str> = words.split(' ').collect();
+            let run = || std::process::Command::new("ip").args(words).status();
+            network.within(run).unwrap().is_ok_and(|status| status.success())
+        };
+        let is_made = ip("link add v0 type veth peer name v1")
+            && ip("link add b0 type bridge")
+            && ip("link set v1 master b0")
+            && ["v0", "v1", "b0"].iter().all(|name| ip(&format!("link set {name} up")));
+        if !is_made {
+            println!("skipped: no bridge");
+            return;
+        }
+        let told = |name: &str| {
+            let interface = Interface { name: name.into(), way: Way::Auto };
+            network.within(|| Frames::open(&interface, Role::Takes).map(|one| one.told())).unwrap()
+        };
+        match told("v0") {
+            Err(error) => println!("skipped: no packet socket: {error}"),
+            Ok(veth) => {
+                assert!(!veth.contains("untested"), "{veth}");
+                let why = "where AF_XDP is untested";
+                assert_eq!(told("b0").unwrap(), format!("packet, not xdp: it is a bridge, {why}"));
+                let part = format!("packet, not xdp: it is part of a bridge, {why}");
+                assert_eq!(told("v1").unwrap(), part);
+            }
         }
     }
 }

@@ -24,7 +24,7 @@ pub enum Way {
     /// Past it (AF_XDP), or not at all.
     Xdp,
     /// By AF_XDP where the driver reads and writes our memory itself, or runs our program and a
-    /// frame lies in one piece; else by AF_PACKET.
+    /// frame lies in one piece; else by AF_PACKET, as where interfaces are made of others.
     Auto,
 }
 

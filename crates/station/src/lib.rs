@@ -39,6 +39,7 @@ use thread::Order;
 use thread::Thread;
 
 pub use ether::Figures;
+pub use frames::why_not_xdp;
 pub use interface::Interface;
 pub use interface::InterfaceError;
 pub use interface::Way;

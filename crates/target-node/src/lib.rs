@@ -209,6 +209,7 @@ pub use station::InterfaceError;
 pub use station::Place;
 pub use station::Reserved;
 pub use station::Way;
+pub use station::why_not_xdp;
 pub use stepped::LocalDoor;
 pub use stepped::SteppedPlan;
 pub use stepped::SteppedTarget;

@@ -3,6 +3,7 @@
 
 mod iser;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
@@ -54,6 +55,7 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
     });
     let ceph = rbd::libraries();
     let frames = engine::packet::PacketSocket::examine();
+    let ways: Vec<_> = draft.iter().flat_map(frames_ways).collect();
     let sandbox = sandbox::offered();
     if options.json {
         let told = json!({
@@ -71,7 +73,7 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
             },
             "transports": ["tcp", "iser", "ether"],
             "ether": match &frames {
-                Ok(()) => json!({}),
+                Ok(()) => json!({ "frames": ways.iter().cloned().collect::<BTreeMap<_, _>>() }),
                 Err(error) => json!({ "error": error.to_string() }),
             },
             "sandbox": {
@@ -126,10 +128,24 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
         vec!["sandbox".into(), sandbox_row(&sandbox, draft.as_ref())],
     ];
     rows.extend(iser.rows());
+    let way_row = |(name, way): (String, String)| vec![format!("frames at {name}"), way];
+    rows.extend(ways.into_iter().map(way_row));
     rows.extend(way.map(|way| way.row()));
     rows.extend(images.iter().map(image_row));
     output::table(&rows);
     failed.map_or(Ok(()), Err)
+}
+
+/// Which way frames would go at interfaces that are left to us, as far as these tell it.
+fn frames_ways(draft: &Draft) -> impl Iterator<Item = (String, String)> {
+    let chosen = draft.ether.iter().filter(|interface| interface.way == target::Way::Auto);
+    chosen.map(|interface| {
+        let way = match target::why_not_xdp(&interface.name) {
+            Some(why) => format!("packet, not xdp: {why}"),
+            None => "xdp, where the driver has what it takes; serve says".to_owned(),
+        };
+        (interface.name.clone(), way)
+    })
 }
 
 /// What a daemon would give up, and by what.
