@@ -19,6 +19,8 @@ pub struct Made {
     pub kind: Option<String>,
     /// The kind of the one that it is part of, such as `bond`.
     pub part_of: Option<String>,
+    /// It is up.
+    pub is_up: bool,
 }
 
 impl Made {
@@ -27,11 +29,17 @@ impl Made {
     /// # Errors
     /// There is none of this name, or the system does not say.
     pub fn of(interface: &str) -> io::Result<Self> {
-        let (kind, flags) = (SocketType::RAW, SocketFlags::CLOEXEC);
-        // Without a protocol it is that of interfaces and routes.
-        let fd = rustix::net::socket_with(AddressFamily::NETLINK, kind, flags, None)?;
+        let fd = socket()?;
         let index = rustix::net::netdevice::name_to_index(&fd, interface)?;
         Self::asked(&fd, index)
+    }
+
+    /// The same of the one that has this number: another one of the same name has another.
+    ///
+    /// # Errors
+    /// As [`Made::of`].
+    pub fn numbered(index: u32) -> io::Result<Self> {
+        Self::asked(&socket()?, index)
     }
 
     fn asked(fd: &OwnedFd, index: u32) -> io::Result<Self> {
@@ -54,12 +62,14 @@ impl Made {
             return Err(malformed());
         }
         let all = body.get(LINK_LEN..).ok_or_else(malformed)?;
+        let flags = body.get(LINK_FLAGS..).and_then(|rest| rest.first_chunk());
+        let flags = flags.map_or(0, |bytes| u32::from_ne_bytes(*bytes));
         let info = find(all, LINK_INFO).unwrap_or_default();
         let word = |kind| {
             let text = find(info, kind)?.split(|byte| *byte == 0).next()?;
             Some(String::from_utf8_lossy(text).into_owned())
         };
-        Ok(Self { kind: word(INFO_KIND), part_of: word(INFO_PART_KIND) })
+        Ok(Self { kind: word(INFO_KIND), part_of: word(INFO_PART_KIND), is_up: flags & IS_UP != 0 })
     }
 }
 
@@ -67,6 +77,10 @@ impl Made {
 const HEADER_LEN: usize = 16;
 const LINK_LEN: usize = 16;
 const ATTRIBUTE_LEN: usize = 4;
+
+/// Where flags are in `struct ifinfomsg`, and the one that says it is up (IFF_UP).
+const LINK_FLAGS: usize = 8;
+const IS_UP: u32 = 1;
 
 /// More than what is told of an interface; see `man 7 netlink`.
 const ANSWER_BYTES: usize = 32 << 10;
@@ -84,6 +98,20 @@ const INFO_PART_KIND: u16 = 4;
 
 /// Without NLA_F_NESTED and NLA_F_NET_BYTEORDER.
 const KIND_MASK: u16 = 0x3fff;
+
+/// The number of an interface, by any of its names.
+///
+/// # Errors
+/// There is none of this name.
+pub fn number(interface: &str) -> io::Result<u32> {
+    Ok(rustix::net::netdevice::name_to_index(&socket()?, interface)?)
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    let (kind, flags) = (SocketType::RAW, SocketFlags::CLOEXEC);
+    // Without a protocol it is that of interfaces and routes.
+    Ok(rustix::net::socket_with(AddressFamily::NETLINK, kind, flags, None)?)
+}
 
 fn question(index: u32) -> [u8; HEADER_LEN + LINK_LEN] {
     let mut message = [0; HEADER_LEN + LINK_LEN];
@@ -176,7 +204,7 @@ mod tests {
             return;
         }
         let seen = |name: &str| {
-            let Made { kind, part_of } = network.within(|| Made::of(name)).unwrap().unwrap();
+            let Made { kind, part_of, .. } = network.within(|| Made::of(name)).unwrap().unwrap();
             (kind.unwrap_or_default(), part_of.unwrap_or_default())
         };
         assert_eq!(seen("lo"), ("".into(), "".into()));
@@ -195,6 +223,13 @@ mod tests {
                 false => println!("skipped: this kernel has no {kind}"),
             }
         }
+        let is_up = || network.within(|| Made::of("v0")).unwrap().unwrap().is_up;
+        assert!(!is_up() && made(&network, "link set v0 up") && is_up());
+        let index = network.within(|| number("v0")).unwrap().unwrap();
+        assert!(network.within(|| Made::numbered(index)).unwrap().is_ok());
+        assert!(made(&network, "link del v0") && made(&network, "link add v0 type bridge"));
+        let gone = network.within(|| Made::numbered(index)).unwrap().unwrap_err();
+        assert_eq!(gone.raw_os_error(), Some(libc::ENODEV));
         network.within(|| Made::of("nowhere0")).unwrap().unwrap_err();
     }
 }

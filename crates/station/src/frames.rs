@@ -54,6 +54,20 @@ impl Frames {
         }
     }
 
+    /// Those of an interface that is there again, for a process that may have given up rights to
+    /// them since: better by packet sockets than not at all.
+    pub(crate) fn again(interface: &Interface, role: Role) -> io::Result<Self> {
+        match Self::open(interface, role) {
+            Err(error)
+                if interface.way == Way::Xdp && error.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                let packet = PacketSocket::open(&interface.name, ETHERTYPE)?;
+                Ok(Self::Interface(packet, Some(GIVEN_UP.into())))
+            }
+            opened => opened,
+        }
+    }
+
     /// What `bench/ether` has found to be as fast at least, where it has been tried.
     fn better_one(interface: &str, role: Role) -> io::Result<Self> {
         if let Some(why) = why_not_xdp(interface) {
@@ -244,6 +258,10 @@ fn untried(made: io::Result<Made>) -> Option<String> {
     };
     Some(format!("{is}, where AF_XDP is untested"))
 }
+
+/// By a sandbox, or with rights that were left.
+const GIVEN_UP: &str =
+    "this process has given up the right to it (bpf) since it began, and a restart has it again";
 
 const NODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
 

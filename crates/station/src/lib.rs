@@ -11,6 +11,7 @@ pub mod cable;
 mod frames;
 mod interface;
 mod place;
+mod presence;
 mod thread;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,8 @@ use wire::ether::Mac;
 
 use cable::Role;
 use frames::Frames;
+use presence::Presence;
+use presence::Seen;
 use thread::Order;
 use thread::Thread;
 
@@ -49,9 +52,7 @@ pub use place::PlaceError;
 /// Takes connections at an interface until it is dropped.
 pub struct Station {
     interface: Interface,
-    mac: Mac,
-    mtu: usize,
-    frames: String,
+    seen: Seen,
     orders: Orders,
     thread: Option<JoinHandle<()>>,
     /// As long as they are there, nobody else takes connections at the interface.
@@ -89,7 +90,7 @@ impl Orders {
 /// A station that opens connections, and which way its frames go.
 struct Opener {
     orders: Orders,
-    frames: String,
+    seen: Seen,
 }
 
 /// Stations of this process that open connections, by interface. A thread that ends takes itself
@@ -129,10 +130,9 @@ impl Reserved {
     /// There is no descriptor or thread left.
     pub fn serve(self, taker: Taker) -> io::Result<Station> {
         let Self { interface, frames, claim } = self;
-        let (mac, mtu, told) = (frames.mac(), frames.mtu(), frames.told());
-        let (orders, thread) = start(&interface, frames, Some(taker), Stay::Always)?;
+        let (orders, seen, thread) = start(&interface, frames, Some(taker), Stay::Always)?;
         let thread = Some(thread);
-        Ok(Station { interface, mac, mtu, frames: told, orders, thread, _claim: claim })
+        Ok(Station { interface, seen, orders, thread, _claim: claim })
     }
 }
 
@@ -149,7 +149,7 @@ impl Station {
     /// Where it is.
     #[must_use]
     pub fn place(&self) -> Place {
-        Place { mac: self.mac, interface: self.interface.clone() }
+        Place { mac: self.seen.get().mac, interface: self.interface.clone() }
     }
 
     /// How far its connections have come; none if it does not answer in time.
@@ -160,16 +160,17 @@ impl Station {
         answered.recv_timeout(patience).unwrap_or_default()
     }
 
-    /// Which way frames come and go, and why not another one that was wanted, if so.
+    /// Which way frames come and go, and why not another one that was wanted, if so; or that the
+    /// interface is gone.
     #[must_use]
-    pub fn frames(&self) -> &str {
-        &self.frames
+    pub fn frames(&self) -> String {
+        self.seen.get().frames
     }
 
     /// Bytes that a frame carries there.
     #[must_use]
-    pub const fn mtu(&self) -> usize {
-        self.mtu
+    pub fn mtu(&self) -> usize {
+        self.seen.get().mtu
     }
 }
 
@@ -200,10 +201,9 @@ pub fn connect(place: &Place) -> io::Result<OwnedFd> {
                     Some(frames) => (frames, Stay::Always),
                     None => (frames_to_open(&place.interface)?, Stay::WhileUsed),
                 };
-                let told = frames.told();
                 // It ends by itself, see `retire`.
-                let (orders, _thread) = start(&place.interface, frames, None, stay)?;
-                let opener = Opener { orders: orders.clone(), frames: told };
+                let (orders, seen, _thread) = start(&place.interface, frames, None, stay)?;
+                let opener = Opener { orders: orders.clone(), seen };
                 openers.insert(place.interface.clone(), opener);
                 orders
             }
@@ -233,7 +233,7 @@ pub fn prepare(interface: &Interface) -> io::Result<()> {
 /// another one that was wanted, if so; None without such connections.
 #[must_use]
 pub fn frames_of(interface: &Interface) -> Option<String> {
-    lock(&OPENERS).get(interface).map(|opener| opener.frames.clone())
+    lock(&OPENERS).get(interface).map(|opener| opener.seen.get().frames)
 }
 
 fn frames_to_open(interface: &Interface) -> io::Result<Frames> {
@@ -283,36 +283,45 @@ fn start(
     frames: Frames,
     taker: Option<Taker>,
     stay: Stay,
-) -> io::Result<(Orders, JoinHandle<()>)> {
+) -> io::Result<(Orders, Seen, JoinHandle<()>)> {
     let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let wake = Arc::new(wake);
     let (sender, receiver) = mpsc::channel();
     let orders = Orders { sender, wake: Arc::clone(&wake) };
     let at = interface.clone();
     let builder = std::thread::Builder::new().name("ether".into());
-    let thread = move || Thread::new(at, frames, receiver, wake, taker, stay).serve();
+    let presence = Presence::of(&frames, &at.name);
+    let seen = presence.seen().clone();
+    let thread = move || Thread::new(at, frames, receiver, wake, taker, stay, presence).serve();
     let thread = builder.spawn(thread)?;
-    Ok((orders, thread))
+    Ok((orders, seen, thread))
 }
 
 /// Names of this kind are of a network namespace, as interfaces are, and go with their process. An
 /// interface may have several names, and is one all the same; a cable has no number.
 fn claim(interface: &str) -> io::Result<[OwnedFd; 2]> {
-    let open = || {
-        let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
-        rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)
-    };
-    let bind = |socket: &OwnedFd, name: String| {
-        let name = format!("lunwire-ether-{name}");
-        rustix::net::bind(socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)
-    };
-    let [by_name, by_number] = [open()?, open()?];
-    bind(&by_name, interface.to_owned())?;
-    if let Ok(number) = rustix::net::netdevice::name_to_index(&by_number, interface) {
+    let by_name = claimed(interface)?;
+    Ok([by_name, claim_number(interface)?])
+}
+
+/// Of the interface that has the name now.
+fn claim_number(interface: &str) -> io::Result<OwnedFd> {
+    match engine::links::number(interface) {
         // No name of an interface has a slash in it.
-        bind(&by_number, format!("/{number}"))?;
+        Ok(number) => claimed(&format!("/{number}")),
+        Err(_) => unnamed(),
     }
-    Ok([by_name, by_number])
+}
+
+fn claimed(name: &str) -> io::Result<OwnedFd> {
+    let (socket, name) = (unnamed()?, format!("lunwire-ether-{name}"));
+    rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    Ok(socket)
+}
+
+fn unnamed() -> io::Result<OwnedFd> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
+    Ok(rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
 }
 
 /// How long a station that stops waits for what its connections have left to say.

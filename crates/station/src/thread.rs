@@ -33,7 +33,11 @@ use crate::Interface;
 use crate::STOP_PATIENCE;
 use crate::Stay;
 use crate::Taker;
+use crate::cable::Role;
 use crate::frames::Frames;
+use crate::named;
+use crate::presence::Change;
+use crate::presence::Presence;
 use crate::retire;
 
 /// What a station is asked to do.
@@ -83,6 +87,7 @@ pub(crate) struct Thread {
     idle_since: Option<Instant>,
     /// When it ends at the latest.
     stopping: Option<Instant>,
+    presence: Presence,
 }
 
 /// A connection that stands.
@@ -106,9 +111,9 @@ impl Thread {
         wake: Arc<OwnedFd>,
         taker: Option<Taker>,
         stay: Stay,
+        presence: Presence,
     ) -> Self {
-        let endpoint = Endpoint::new(frames.mtu().saturating_sub(HEADER_LEN_MAX));
-        let endpoint = if taker.is_some() { endpoint.accepting() } else { endpoint };
+        let endpoint = endpoint(&frames, role(taker.as_ref()));
         Self {
             interface,
             mac: frames.mac(),
@@ -127,11 +132,13 @@ impl Thread {
             begin: std::time::Instant::now(),
             idle_since: None,
             stopping: None,
+            presence,
         }
     }
 
     pub(crate) fn serve(mut self) {
         loop {
+            self.look();
             self.take_orders();
             let more_frames = self.take_frames();
             self.endpoint.handle_timeout(self.now());
@@ -154,6 +161,29 @@ impl Thread {
         self.endpoint.abort_all(now);
         while self.transmit() {}
         self.frames.flush();
+    }
+
+    /// An interface that is gone takes its connections along; the next one of its name has others.
+    fn look(&mut self) {
+        let (role, now) = (role(self.taker.as_ref()), self.now());
+        match self.presence.look(&self.interface, role, now) {
+            Change::None => return,
+            Change::Gone => {
+                self.lines.clear();
+                for answer in std::mem::take(&mut self.opening).into_values() {
+                    // Who asked may have given up.
+                    let _ = answer.send(Err(self.missing()));
+                }
+            }
+            Change::Back(frames) => (self.mac, self.frames) = (frames.mac(), frames),
+        }
+        self.endpoint = endpoint(&self.frames, role);
+        self.stuck.clear();
+        self.has_unsent = false;
+    }
+
+    fn missing(&self) -> io::Error {
+        named(rustix::io::Errno::NODEV.into(), &self.interface.name)
     }
 
     fn now(&self) -> Instant {
@@ -192,6 +222,9 @@ impl Thread {
                     let now = self.now();
                     self.stopping.get_or_insert(now + STOP_PATIENCE);
                     self.taker = Some(Box::new(|_, _| {}));
+                }
+                Order::Connect(_, answer) if self.presence.is_gone() => {
+                    let _ = answer.send(Err(self.missing()));
                 }
                 Order::Connect(peer, answer) => {
                     match random_id().map(|id| self.frames.mark().on(id)) {
@@ -337,7 +370,7 @@ impl Thread {
         // Behind all others, where nothing is looked for by its place.
         polled.extend(self.frames.beside().map(|beside| PollFd::new(beside, PollFlags::IN)));
         let idle = self.idle_since.map(|since| since + IDLE_PATIENCE);
-        let until = [self.endpoint.poll_timeout(), idle, self.stopping];
+        let until = [self.endpoint.poll_timeout(), idle, self.stopping, self.presence.due()];
         let until = until.into_iter().flatten().min();
         let wait = match busy {
             true => Some(Duration::ZERO),
@@ -356,6 +389,7 @@ impl Thread {
         let told: Vec<_> = polled.iter().skip(1).map(PollFd::revents).collect();
         if is_wrong {
             self.frames.forget_error();
+            self.presence.doubt(now);
         }
         if told.first().is_some_and(|told| !told.is_empty()) {
             let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
@@ -418,6 +452,18 @@ impl Line {
             self.was_told = true;
             let _ = self.stream.shutdown(Shutdown::Write);
         }
+    }
+}
+
+fn role(taker: Option<&Taker>) -> Role {
+    if taker.is_some() { Role::Takes } else { Role::Opens }
+}
+
+fn endpoint(frames: &Frames, role: Role) -> Endpoint {
+    let endpoint = Endpoint::new(frames.mtu().saturating_sub(HEADER_LEN_MAX));
+    match role {
+        Role::Takes => endpoint.accepting(),
+        Role::Opens => endpoint,
     }
 }
 

@@ -419,7 +419,7 @@ impl Target {
     #[must_use]
     pub fn station_frames(&self) -> Vec<String> {
         let stations = self.stations.lock().unwrap_or_else(PoisonError::into_inner);
-        stations.iter().map(|station| station.frames().to_owned()).collect()
+        stations.iter().map(Station::frames).collect()
     }
 
     /// By station, in the same order: how far its connections have come.

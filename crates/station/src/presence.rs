@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whether the interface of a station is there: one that is deleted takes its sockets along, and
+//! another one of its name may come.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use clock::Instant;
+use engine::links;
+use engine::links::Made;
+use wire::ether::Mac;
+
+use crate::Interface;
+use crate::cable::Role;
+use crate::claim_number;
+use crate::frames::Frames;
+
+/// How often it is looked for, while it is down or gone.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+
+/// What is told of a station's interface; its thread changes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen(Arc<Mutex<Facts>>);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) mac: Mac,
+    pub(crate) mtu: usize,
+    /// Which way frames go.
+    pub(crate) frames: String,
+}
+
+pub(crate) struct Presence {
+    seen: Seen,
+    /// None of a cable.
+    index: Option<u32>,
+    /// When it is looked for again; None while all is well.
+    due: Option<Instant>,
+    is_gone: bool,
+    /// Why it could not be had again, as it was last told.
+    told: String,
+    /// As long as it is there, nobody else takes connections at what came back.
+    _claim: Option<OwnedFd>,
+}
+
+/// What has become of an interface.
+#[derive(Debug)]
+pub(crate) enum Change {
+    None,
+    Gone,
+    Back(Frames),
+}
+
+impl Seen {
+    pub(crate) fn get(&self) -> Facts {
+        // Whoever holds the lock writes one member.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, facts: Facts) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = facts;
+    }
+}
+
+impl Facts {
+    fn of(frames: &Frames) -> Self {
+        Self { mac: frames.mac(), mtu: frames.mtu(), frames: frames.told() }
+    }
+}
+
+impl Presence {
+    pub(crate) fn of(frames: &Frames, name: &str) -> Self {
+        let seen = Seen(Arc::new(Mutex::new(Facts::of(frames))));
+        let index = links::number(name).ok().filter(|_| !matches!(frames, Frames::Cable(_)));
+        Self { seen, index, due: None, is_gone: false, told: String::new(), _claim: None }
+    }
+
+    pub(crate) const fn seen(&self) -> &Seen {
+        &self.seen
+    }
+
+    pub(crate) const fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// When [`Presence::look`] has something to do.
+    pub(crate) const fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Something is wrong with it.
+    pub(crate) fn doubt(&mut self, now: Instant) {
+        if self.index.is_some() && self.due.is_none() {
+            self.due = Some(now);
+        }
+    }
+
+    /// Looks for it, if it is time.
+    pub(crate) fn look(&mut self, interface: &Interface, role: Role, now: Instant) -> Change {
+        let (Some(index), Some(due)) = (self.index, self.due) else { return Change::None };
+        if now < due {
+            return Change::None;
+        }
+        self.due = Some(now + LOOK_PAUSE);
+        if self.is_gone {
+            return self.look_for_another(interface, role);
+        }
+        match Made::numbered(index) {
+            Err(error) if error.raw_os_error() == Some(NODEV) => {
+                self.is_gone = true;
+                let frames = "the interface is gone; one of its name is waited for".to_owned();
+                self.seen.set(Facts { frames, ..self.seen.get() });
+                tracing::warn!(
+                    interface = interface.name,
+                    "the interface is gone, and all connections there with it; one of its name is \
+                     taken as soon as it is up"
+                );
+                return Change::Gone;
+            }
+            // What is down tells once more when it goes, but for what was told meanwhile.
+            Ok(made) if !made.is_up => {}
+            _ => self.due = None,
+        }
+        Change::None
+    }
+
+    fn look_for_another(&mut self, interface: &Interface, role: Role) -> Change {
+        let name = interface.name.as_str();
+        // One that is down has not been set up yet: its frames may become longer.
+        if !Made::of(name).is_ok_and(|made| made.is_up) {
+            return Change::None;
+        }
+        match again(interface, role) {
+            Ok((claim, index, frames)) => {
+                let facts = Facts::of(&frames);
+                let (mac, way) = (facts.mac, facts.frames.as_str());
+                tracing::info!(
+                    interface = name,
+                    %mac,
+                    frames = way,
+                    "the interface is there again"
+                );
+                self.seen.set(facts);
+                let seen = self.seen.clone();
+                let (index, told) = (Some(index), String::new());
+                *self = Self { seen, index, due: None, is_gone: false, told, _claim: claim };
+                Change::Back(frames)
+            }
+            Err(error) => {
+                let why = error.to_string();
+                if why != self.told {
+                    tracing::warn!(
+                        interface = name,
+                        why,
+                        "an interface of this name is there and cannot be had; it is tried again \
+                         each second"
+                    );
+                    self.told = why;
+                }
+                Change::None
+            }
+        }
+    }
+}
+
+fn again(interface: &Interface, role: Role) -> io::Result<(Option<OwnedFd>, u32, Frames)> {
+    let name = interface.name.as_str();
+    let claim = match role {
+        Role::Takes => Some(claim_number(name)?),
+        Role::Opens => None,
+    };
+    let frames = Frames::again(interface, role)?;
+    Ok((claim, links::number(name)?, frames))
+}
+
+const NODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
