@@ -252,7 +252,9 @@ impl Advice<'_> {
         let Self(interface) = self;
         let advice = match cause.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {
-                "as root, or with CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF".into()
+                "as root, or with CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF (setcap, \
+                 AmbientCapabilities, --cap-add)"
+                    .into()
             }
             Some(libc::ENODEV) => "ip link".into(),
             Some(libc::EAFNOSUPPORT | libc::ENOSYS) => {

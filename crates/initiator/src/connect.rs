@@ -222,6 +222,9 @@ const ETIMEDOUT: i32 = 110;
 /// Linux: device or resource busy. Somebody else has our interface, as long as it likes.
 pub(crate) const EBUSY: i32 = 16;
 
+/// Linux: operation not permitted. It will not be, either, while this process runs.
+pub(crate) const EPERM: i32 = 1;
+
 /// Why there is no connection.
 #[derive(Debug, PartialEq, Eq)]
 struct Refusal {
@@ -284,17 +287,21 @@ fn try_portal(transport: Transport, portal: &str, found: &Sender<Result<Connecte
 fn line_to_station(portal: &str) -> Result<Line, Refusal> {
     let place: Place = portal.parse().map_err(|error: PlaceError| error.to_string())?;
     let stream = station::connect(&place).map_err(|error| Refusal {
-        system: (error.kind() == io::ErrorKind::ResourceBusy).then_some(EBUSY),
+        system: match error.kind() {
+            io::ErrorKind::ResourceBusy => Some(EBUSY),
+            io::ErrorKind::PermissionDenied => Some(EPERM),
+            _ => None,
+        },
         reason: match error.kind() {
             // It says what helps.
             _ if error.get_ref().is_some_and(|inner| inner.to_string().contains("; try: ")) => {
                 error.to_string()
             }
-            io::ErrorKind::PermissionDenied => {
-                format!("{error}: frames need CAP_NET_RAW; try: as root")
-            }
             io::ErrorKind::NotFound => format!("{error}; try: ip link"),
-            _ => error.to_string(),
+            _ => match station::advice(&error) {
+                Some(advice) => format!("{error}: {advice}"),
+                None => error.to_string(),
+            },
         },
     })?;
     Ok(Line::Stream(TcpStream::from(stream)))

@@ -63,8 +63,10 @@ use crate::Oddity;
 use crate::Options;
 use crate::Request;
 use crate::SessionId;
+use crate::Transport;
 use crate::connect::Attempt;
 use crate::connect::EBUSY;
+use crate::connect::EPERM;
 use crate::limits;
 use crate::options::OptionsError;
 use crate::options::distinct;
@@ -335,8 +337,8 @@ impl SessionDriver {
         let connected = match attempt.try_recv() {
             Ok(Ok(connected)) => connected,
             Ok(Err(error)) => {
-                let is_busy = matches!(error.kind(), Kind::Unreachable { system: Some(EBUSY), .. });
-                return match is_busy && !self.was_up && !self.closing {
+                let is_final = self.is_final(&error);
+                return match is_final && !self.was_up && !self.closing {
                     true => self.die(Some(error), context),
                     false => self.lost(error, Duration::ZERO, context),
                 };
@@ -360,6 +362,13 @@ impl SessionDriver {
         }
         self.state = State::Login;
         self.settle(context);
+    }
+
+    /// Whether waiting for the first connection helps nobody: the interface is somebody else's, or
+    /// we may not use it. A connection over IP may be refused for a while by a rule.
+    fn is_final(&self, error: &Error) -> bool {
+        let Kind::Unreachable { system: Some(number), .. } = error.kind() else { return false };
+        *number == EBUSY || *number == EPERM && self.transport() == Transport::Ether
     }
 
     fn connect<P: Port>(&mut self, context: &mut Context<'_, P>) {

@@ -229,6 +229,23 @@ pub fn prepare(interface: &Interface) -> io::Result<()> {
     Ok(())
 }
 
+/// What helps where packet sockets may not be had, if that is known of this error.
+#[must_use]
+pub fn advice(error: &io::Error) -> Option<&'static str> {
+    match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+        Some(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => Some(
+            "raw Ethernet needs CAP_NET_RAW; try: as root, setcap cap_net_raw+ep for the program, \
+             AmbientCapabilities=CAP_NET_RAW for a service of systemd, or --cap-add NET_RAW for a \
+             container",
+        ),
+        Some(rustix::io::Errno::AFNOSUPPORT) => Some(
+            "there are no packet sockets; try: RestrictAddressFamilies=AF_PACKET for a service of \
+             systemd, or a kernel with CONFIG_PACKET",
+        ),
+        _ => None,
+    }
+}
+
 /// Which way frames of connections that were opened from `interface` come and go, and why not
 /// another one that was wanted, if so; None without such connections.
 #[must_use]
@@ -339,5 +356,22 @@ impl fmt::Debug for Station {
 impl fmt::Debug for Orders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Orders")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_with_how_it_is_given() {
+        let of = |errno: rustix::io::Errno| advice(&errno.into()).unwrap_or_default();
+        for errno in [rustix::io::Errno::PERM, rustix::io::Errno::ACCESS] {
+            for word in ["CAP_NET_RAW", "setcap", "AmbientCapabilities=", "--cap-add NET_RAW"] {
+                assert!(of(errno).contains(word), "{word}");
+            }
+        }
+        assert!(of(rustix::io::Errno::AFNOSUPPORT).contains("RestrictAddressFamilies=AF_PACKET"));
+        assert_eq!(of(rustix::io::Errno::NODEV), "");
     }
 }

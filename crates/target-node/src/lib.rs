@@ -209,6 +209,7 @@ pub use station::InterfaceError;
 pub use station::Place;
 pub use station::Reserved;
 pub use station::Way;
+pub use station::advice as frames_advice;
 pub use station::why_not_xdp;
 pub use stepped::LocalDoor;
 pub use stepped::SteppedPlan;

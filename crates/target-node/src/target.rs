@@ -106,14 +106,17 @@ pub(crate) fn listening(address: &SocketAddr, source: &io::Error) -> String {
 }
 
 /// What to do where frames cannot be taken.
-pub(crate) fn at_interface(source: &io::Error) -> &'static str {
-    match source.kind() {
+pub(crate) fn at_interface(source: &io::Error) -> String {
+    if let Some(advice) = station::advice(source) {
+        return format!("; {advice}");
+    }
+    let advice = match source.kind() {
         // Of a way of its own, which says what helps.
         _ if source.get_ref().is_some_and(|inner| inner.to_string().contains("; try: ")) => "",
         io::ErrorKind::AddrInUse => "; another process takes connections there",
-        io::ErrorKind::PermissionDenied => "; that needs CAP_NET_RAW",
         _ => "; try: ip link",
-    }
+    };
+    advice.to_owned()
 }
 
 /// Why a target does not start.

@@ -120,7 +120,10 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
                     };
                     format!("serve --ether INTERFACE, ether://MAC%INTERFACE/...{past}")
                 }
-                Err(error) => format!("{error}: it needs CAP_NET_RAW"),
+                Err(error) => match target::frames_advice(error) {
+                    Some(advice) => format!("{error}: {advice}"),
+                    None => error.to_string(),
+                },
             },
         ],
         vec!["iSER digests".into(), iser::DIGESTS.into()],
