@@ -12,6 +12,7 @@ use store::spec::Spec;
 
 use crate::args::ServeOptions;
 use crate::args::Usage;
+use crate::client::place::STANDARD;
 
 /// The folder of a configuration file; none for what comes through a pipe, and so has none.
 pub(crate) fn folder_of(path: &Path) -> Option<PathBuf> {
@@ -81,8 +82,12 @@ pub(crate) fn whole_options(options: &ServeOptions) -> ServeOptions {
         lun,
         ..
     } = &mut options;
-    for path in [config, capture, state_dir, control_socket, http_certificate, http_key] {
+    for path in [config, state_dir, control_socket, http_certificate, http_key] {
         name_whole(path);
+    }
+    // The name of a stream stays one, and is refused.
+    if capture.as_deref() != Some(Path::new(STANDARD)) {
+        name_whole(capture);
     }
     if http_token_file.as_ref().is_some_and(|path| path.symlink_metadata().is_ok()) {
         name_whole(http_token_file);
