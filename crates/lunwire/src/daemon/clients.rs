@@ -59,6 +59,13 @@ const ORDERS_MAX: usize = 16;
 /// How long a whole request may take, and how long the taking of an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long those are waited for at the end who have come in and said nothing yet: whoever comes
+/// says what he wants at once.
+const LAST_REQUESTS: Duration = Duration::from_millis(100);
+
+/// How long those are waited for at the end who carry out orders.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// Bytes of answers that were not taken yet, in all: the longest one that a client takes. Beyond it
 /// the oldest of them go.
 const ANSWERS_BYTES_MAX: usize = 64 << 20;
@@ -317,6 +324,7 @@ impl<Q: Questions> Clients<Q> {
     pub(crate) fn turn(&mut self) -> bool {
         self.wait();
         if self.is_over.load(Ordering::SeqCst) {
+            self.end();
             return false;
         }
         let now = Instant::now();
@@ -328,6 +336,33 @@ impl<Q: Questions> Clients<Q> {
         self.clients.retain(|client| client.is_there(now));
         self.bound_answers();
         true
+    }
+
+    /// Who is here is told what has become of his order: nothing, where nobody carries out any more
+    /// by now. Who has not come in yet is for the next one to listen.
+    fn end(&mut self) {
+        let now = Instant::now();
+        while let Some(rest) = LAST_REQUESTS.checked_sub(now.elapsed()) {
+            for client in &mut self.clients {
+                client.go_on(now, &self.questions, &self.orders);
+            }
+            let asking = self.clients.iter().filter(|one| matches!(one.state, State::Asking(..)));
+            let mut fds: Vec<_> =
+                asking.map(|client| PollFd::new(&*client.stream, PollFlags::IN)).collect();
+            let pause = Timespec::try_from(rest).ok();
+            if fds.is_empty() || rustix::event::poll(&mut fds, pause.as_ref()).is_err() {
+                break;
+            }
+        }
+        let is_waiting = |client: &Client| matches!(client.state, State::Waiting);
+        while self.clients.iter().any(is_waiting) {
+            let most = LAST_REQUESTS + LAST_WORDS;
+            let Some(rest) = most.checked_sub(now.elapsed()) else { return };
+            let Ok((number, reply)) = self.done.recv_timeout(rest) else { return };
+            if let Some(client) = self.clients.iter_mut().find(|client| client.number == number) {
+                client.tell(&reply, now);
+            }
+        }
     }
 
     /// Until somebody has something for us, or takes something, or is too late.

@@ -44,6 +44,7 @@ use super::manager;
 use super::manager::Reloading;
 use super::sandboxed::Sandbox;
 use super::take_over::gate::Gate;
+use super::take_over::gate::Pass;
 use crate::args::ServeOptions;
 use crate::output;
 use crate::plan;
@@ -220,10 +221,7 @@ impl Configuration {
     ///
     /// # Errors
     /// What is wrong with the file, or with what it names; nothing has changed then.
-    pub(crate) fn reload(&self, dry_run: bool, destroy_data: bool) -> Result<Reloaded> {
-        let Some(_pass) = self.gate.enter() else {
-            bail!("another process takes over; try: again in a moment");
-        };
+    pub(crate) fn reload(&self, _: &Pass, dry_run: bool, destroy_data: bool) -> Result<Reloaded> {
         let _one_at_a_time = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let was_default = self.now().draft.default_disk;
         let mut wanted = self.read(was_default)?;

@@ -31,6 +31,7 @@ use crate::daemon::admin::End;
 use crate::daemon::configuration;
 use crate::daemon::configuration::Configuration;
 use crate::daemon::log::Log;
+use crate::daemon::take_over::gate::Gate;
 use crate::inherited;
 
 /// How long disks that are being opened get when the daemon is to stop: a cluster that does not
@@ -62,14 +63,16 @@ pub(super) struct State {
     /// None there before it serves.
     pub(super) target: Mutex<Weak<Target>>,
     configuration: Mutex<Weak<Configuration>>,
-    /// It was to be read again when nothing was served here.
+    /// It was to be read again, and was not yet: by who serves next, where that is another process.
     is_missed: AtomicBool,
+    /// Another process serves, and has been asked for the last time.
+    is_over: AtomicBool,
     /// One that reads the file, and one that waits for it.
     reloads: Arc<()>,
 }
 
 impl State {
-    pub(super) fn is_configured_by(&self, configuration: &Arc<Configuration>) {
+    pub(super) fn is_configured_by(self: &Arc<Self>, configuration: &Arc<Configuration>) {
         let mut known = self.configuration.lock().unwrap_or_else(PoisonError::into_inner);
         *known = Arc::downgrade(configuration);
         drop(known);
@@ -81,6 +84,13 @@ impl State {
     /// The process that serves now, which answers at `socket`, may have read the file before that
     /// was asked for here. A sandbox keeps signals from it.
     pub(super) fn hands_on(&self, socket: Option<&Path>) {
+        self.has_read_elsewhere(socket);
+        // Who comes later is told so, and who comes meanwhile is not missed.
+        self.is_over.store(true, Ordering::SeqCst);
+        self.has_read_elsewhere(socket);
+    }
+
+    fn has_read_elsewhere(&self, socket: Option<&Path>) {
         if !self.has_missed() {
             return;
         }
@@ -98,24 +108,55 @@ impl State {
     }
 
     /// Has the file read again, which may take its time: the next signal is not to wait for it.
-    pub(super) fn reload(&self, why: &str) {
+    pub(super) fn reload(self: &Arc<Self>, why: &str) {
         let known = self.configuration.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(configuration) = known.upgrade() else {
-            tracing::info!("{why}: the configuration is read again when it is served");
             self.is_missed.store(true, Ordering::SeqCst);
+            if self.is_over.load(Ordering::SeqCst) && self.has_missed() {
+                tracing::warn!(
+                    "{why}: not reloaded: another process has taken over; try: lunwire reload"
+                );
+            } else {
+                tracing::info!("{why}: the configuration is read again when it is served");
+            }
             return;
         };
+        // By whoever serves when it is read.
+        self.is_missed.store(true, Ordering::SeqCst);
         // One that has not begun will read what is there by then.
         if Arc::strong_count(&self.reloads) > RELOADS_MAX {
             tracing::info!("{why}: the configuration is about to be read again already");
             return;
         }
-        tracing::info!("{why}: the configuration is read again");
-        let under_way = Arc::clone(&self.reloads);
+        let gate = configuration.gate().clone();
+        let when = match gate.is_closed() {
+            true => " by who serves when another process has taken over, or has not",
+            false => "",
+        };
+        tracing::info!("{why}: the configuration is read again{when}");
+        let (state, under_way) = (Arc::clone(self), Arc::clone(&self.reloads));
+        // Who waits keeps no disks from being closed.
+        let configuration = Arc::downgrade(&configuration);
+        let why = why.to_owned();
         thread::spawn(move || {
-            configuration::log(&configuration.reload(false, false));
+            state.read_again(&why, &gate, &configuration);
             drop(under_way);
         });
+    }
+
+    /// Waits where another process takes over. Who serves anew meanwhile, here or there, sees that
+    /// it was missed.
+    fn read_again(&self, why: &str, gate: &Gate, configuration: &Weak<Configuration>) {
+        let Some(pass) = gate.enter_in_turn() else {
+            tracing::warn!(
+                "{why}: not reloaded: this process does not serve; try: lunwire reload, in a moment"
+            );
+            return;
+        };
+        let Some(configuration) = configuration.upgrade() else { return };
+        if self.has_missed() {
+            configuration::log(&configuration.reload(&pass, false, false));
+        }
     }
 
     /// Whether a disk is served whose unflushed writes are kept by a client of ours, and no kernel.
@@ -150,6 +191,7 @@ pub(super) fn listen(tell: Sender<End>, log: &Log) -> Result<Arc<State>> {
         target: Mutex::default(),
         configuration: Mutex::default(),
         is_missed: AtomicBool::new(false),
+        is_over: AtomicBool::new(false),
         reloads: Arc::default(),
     });
     let (log, known) = (log.clone(), Arc::clone(&state));
@@ -191,7 +233,7 @@ fn heed(mut signals: Signals, tell: &Sender<End>, log: &Log, state: &Arc<State>)
 }
 
 /// The next signal that asks for an end.
-fn next_end(signals: &mut Signals, state: &State) -> Option<i32> {
+fn next_end(signals: &mut Signals, state: &Arc<State>) -> Option<i32> {
     signals.forever().find(|signal| {
         let name = signal_hook::low_level::signal_name(*signal).unwrap_or("signal");
         match *signal {

@@ -23,7 +23,7 @@ use crate::ports;
 impl Shared {
     /// The answer of an order once it is done, or to a question.
     pub(super) fn carry_out(&self, request: &Request, is_wanted: &dyn Fn() -> bool) -> Reply {
-        let Some(_pass) = self.configuration.gate().enter() else {
+        let Some(pass) = self.configuration.gate().enter() else {
             let message = "another process takes over; try: again in a moment".to_owned();
             return Reply::Error { message };
         };
@@ -44,7 +44,8 @@ impl Shared {
                 self.snapshot(target.as_deref(), *lun, place, is_wanted)
             }
             Request::Reload { dry_run, destroy_data } => {
-                told(self.configuration.reload(*dry_run, *destroy_data).map(Reply::Reloaded))
+                let reloaded = self.configuration.reload(&pass, *dry_run, *destroy_data);
+                told(reloaded.map(Reply::Reloaded))
             }
             Request::Dump => {
                 let dumped = |Dumped { text, warnings }| Reply::Dumped { text, warnings };

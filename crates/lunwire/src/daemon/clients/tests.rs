@@ -99,6 +99,39 @@ fn an_order_whose_client_is_gone_before_its_turn_is_dropped() {
     drop(carrying);
 }
 
+/// Who is left without an answer does not know whether it was done.
+#[test]
+fn who_is_here_at_the_end_is_told_what_has_become_of_his_order() {
+    let (mut clients, orders, path, _folder) = served(10);
+    let stopper = clients.stopper(&orders).unwrap();
+    let resize = Request::ResizeLun { target: None, lun: 0, bytes: 512, shrink: false };
+    let waits = ask(&path, &resize);
+    let mut late = UnixStream::connect(&path).unwrap();
+    while clients.clients.len() < 2 {
+        clients.turn();
+    }
+    // It has been accepted, and nobody has listened to it.
+    let mut line = serde_json::to_vec(&resize).unwrap();
+    line.push(b'\n');
+    late.write_all(&line).unwrap();
+    late.set_read_timeout(Some(SOON)).unwrap();
+    let carrying = std::thread::spawn(move || {
+        orders.run(|_, _| {
+            std::thread::sleep(Duration::from_millis(50));
+            Reply::Error { message: "another process takes over".to_owned() }
+        });
+    });
+    stopper.stop();
+    assert!(!clients.turn());
+    drop(clients);
+    for mut client in [waits, late] {
+        let mut told = String::new();
+        client.read_to_string(&mut told).unwrap();
+        assert!(told.contains("takes over") && told.ends_with('\n'), "{told:?}");
+    }
+    carrying.join().unwrap();
+}
+
 /// A cluster that does not answer keeps an order for its disk, and no other one.
 #[test]
 fn an_order_that_hangs_holds_up_none_for_another_lun() {

@@ -12,6 +12,9 @@ use std::time::Instant;
 /// So long a process may look at its configuration before an order goes before it.
 const HELD_MAX: Duration = Duration::from_secs(10);
 
+/// Between two looks whether it has done so.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// Open to orders, until it is closed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gate(Arc<Inner>);
@@ -98,6 +101,28 @@ impl Gate {
         state.orders += 1;
         drop(state);
         Some(Pass(self.clone()))
+    }
+
+    /// Waits where another process takes over: for its turn as any order, or until that has not
+    /// done so. None: this process does not serve.
+    pub(crate) fn enter_in_turn(&self) -> Option<Pass> {
+        let mut state = self.started();
+        while !state.is_open() {
+            if state.start == Start::Given {
+                return None;
+            }
+            // Who takes his time does not say so.
+            let waited = self.0.left.wait_timeout(state, LOOK);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.orders += 1;
+        drop(state);
+        Some(Pass(self.clone()))
+    }
+
+    /// Whether who enters in turn waits, for all that is known.
+    pub(crate) fn is_closed(&self) -> bool {
+        !self.state().is_open()
     }
 
     /// Lets no further order in, and gives those that are under way so long to end. The error says
@@ -195,6 +220,8 @@ impl Drop for Closed {
         if state.is_closed_by(self.number) {
             state.closing = None;
         }
+        drop(state);
+        self.gate.0.left.notify_all();
     }
 }
 
@@ -262,6 +289,39 @@ mod tests {
         assert!(gate.enter().is_none() && gate.close(Duration::ZERO).is_err(), "it is handed over");
         drop(third);
         assert!(gate.enter().is_some());
+    }
+
+    #[test]
+    fn who_enters_in_turn_waits_for_who_takes_over() {
+        let gate = Gate::default();
+        let enters = |gate: &Gate| {
+            let (gate, (tell, told)) = (gate.clone(), std::sync::mpsc::channel());
+            std::thread::spawn(move || tell.send(gate.enter_in_turn().is_some()));
+            told
+        };
+        let waits = |told: &std::sync::mpsc::Receiver<bool>| {
+            told.recv_timeout(Duration::from_millis(50)).is_err()
+        };
+        assert!(!gate.is_closed());
+        assert_eq!(enters(&gate).recv(), Ok(true));
+        // Nothing was handed over.
+        let closed = gate.close(Duration::from_secs(60)).expect("nobody is there");
+        assert_eq!(closed.is_final(), Ok(()));
+        let told = enters(&gate);
+        assert!(gate.is_closed() && waits(&told));
+        drop(closed);
+        assert_eq!(told.recv(), Ok(true));
+        // It takes its time.
+        let closed = gate.close(Duration::from_secs(60)).expect("nobody is there");
+        let told = enters(&gate);
+        assert!(waits(&told));
+        closed.grow_old();
+        assert_eq!(told.recv(), Ok(true));
+        let starting = gate.starting();
+        let told = enters(&gate);
+        assert!(waits(&told));
+        drop(starting);
+        assert_eq!(told.recv(), Ok(false));
     }
 
     #[test]

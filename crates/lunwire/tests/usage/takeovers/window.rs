@@ -136,3 +136,76 @@ fn a_stripe_with_a_part_that_keeps_nothing_is_taken_over() {
     host_of(&daemon).write(&cdb10(WRITE_10, 3, 1), &[7; 512]);
     Next::asks(&daemon).hear("it is in memory, and what hosts wrote to it would be lost");
 }
+
+/// It is not carried out by somebody who is about to end, nor forgotten.
+#[test]
+fn sighup_to_a_process_that_is_asked_to_hand_over_is_heard_by_who_serves() {
+    for takes in [false, true] {
+        let files = Files::new();
+        let (mut daemon, write) = hears_sighup(&files);
+        let mut next = Next::asks_at(&files.path("control"));
+        next.hear(r#""reply":"offer""#);
+        write("[[target.lun]]\nnumber = 1\nstore = \"null:3M\"\n");
+        signal(&daemon, Signal::HUP);
+        Daemon::told(files.folder.path(), "SIGHUP");
+        std::thread::sleep(Duration::from_millis(300));
+        drop(if takes { next.take() } else { next });
+        expect_disk(&files, "null:3M");
+        signal(&daemon, Signal::TERM);
+        assert!(daemon.wait().unwrap().success());
+    }
+}
+
+/// Who stands still does not hold it up for longer than other orders.
+#[test]
+fn sighup_goes_before_a_process_that_takes_its_time() {
+    let files = Files::new();
+    let (mut daemon, write) = hears_sighup(&files);
+    let mut still = Next::asks_at(&files.path("control"));
+    still.hear(r#""reply":"offer""#);
+    write("[[target.lun]]\nnumber = 1\nstore = \"null:3M\"\n");
+    signal(&daemon, Signal::HUP);
+    expect_disk(&files, "null:3M");
+    still.hear("an order came first");
+    signal(&daemon, Signal::TERM);
+    assert!(daemon.wait().unwrap().success());
+}
+
+/// They are told what has become of them, and not that this is unknown.
+#[test]
+fn orders_that_wait_when_disks_are_taken_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), &["null:1M"], &[]);
+    let mut said = String::new();
+    for _ in 0..20 {
+        let mut next = Next::of(&daemon);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let orders = (0..4).map(|_| {
+                scope.spawn(|| {
+                    let mut all = String::new();
+                    while !is_over.load(Ordering::Relaxed) {
+                        let words = ["limit", "set", "--lun", "0", "--iops", "1000000"];
+                        let told =
+                            lunwire(&[&words[..], &["--control-socket", &daemon.socket]].concat());
+                        all.push_str(&String::from_utf8_lossy(&told.stderr));
+                    }
+                    all
+                })
+            });
+            let orders: Vec<_> = orders.collect();
+            std::thread::sleep(Duration::from_millis(20));
+            next.say(r#"{"word":"take"}"#);
+            next.hear(r#""word":"released""#);
+            drop(next);
+            expect_service(&daemon, Duration::from_secs(20));
+            is_over.store(true, Ordering::Relaxed);
+            for order in orders {
+                said.push_str(&order.join().unwrap());
+            }
+        });
+    }
+    assert!(said.contains("another process takes over"), "{said}");
+    // But for who has not said what he wants within a tenth of a second, on a machine that is busy.
+    assert!(said.matches("may have done").count() < 2, "{said}");
+}
