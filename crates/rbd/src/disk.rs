@@ -323,6 +323,10 @@ impl Store for Rbd {
         self.opened.facts.options.has_room_in_journals()
     }
 
+    fn lose_unknown(&self) {
+        self.opened.image.lose_unknown();
+    }
+
     fn may_have_lost(&self) -> bool {
         self.opened.image.may_have_lost()
     }

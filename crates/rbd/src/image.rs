@@ -394,6 +394,10 @@ impl Image {
         self.core.is_shut_out.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn lose_unknown(&self) {
+        self.core.flushes.lose_unknown();
+    }
+
     pub(crate) fn may_have_lost(&self) -> bool {
         self.core.flushes.may_have_lost()
     }

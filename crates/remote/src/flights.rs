@@ -214,6 +214,11 @@ impl Flights {
         self.state().has_lost
     }
 
+    /// What was acknowledged may be lost: flushes fail until the disk is opened again.
+    pub(crate) fn lose(&self) {
+        self.state().has_lost = true;
+    }
+
     /// Takes note of an error that says more than that an operation failed.
     pub(crate) fn note(&self, error: &Error) {
         match error.kind() {

@@ -346,6 +346,10 @@ impl Store for Remote {
         self.compare_unit
     }
 
+    fn lose_unknown(&self) {
+        self.flights.lose();
+    }
+
     fn may_have_lost(&self) -> bool {
         self.flights.has_lost()
     }
@@ -405,7 +409,10 @@ impl Store for Remote {
                 self.flights.note(&error);
                 Err(store::Error::Write)
             }
-            None if is_dirty => Err(store::Error::Write),
+            None if is_dirty => {
+                self.flights.lose();
+                Err(store::Error::Write)
+            }
             // Nothing can be lost any more.
             None => Ok(()),
         }
@@ -432,6 +439,9 @@ impl Store for Remote {
         match op {
             Op::Read { length: 0, .. } => Submitted::Done(Outcome::Data(Slice::empty())),
             Op::Read { length, .. } => self.ask(op, *length, 0),
+            Op::Flush if self.flights.has_lost() => {
+                Submitted::Done(Outcome::Failed(store::Error::Write))
+            }
             Op::Flush if !self.may_be_volatile() => Submitted::Done(Outcome::Done),
             Op::Flush => self.ask(op, 0, 0),
             _ if length == 0 => Submitted::Done(Outcome::Done),

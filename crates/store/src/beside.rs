@@ -129,6 +129,10 @@ impl Store for Beside {
         }
     }
 
+    fn lose_unknown(&self) {
+        self.data.lose_unknown();
+    }
+
     fn usage(&self) -> Option<Usage> {
         self.data.usage()
     }

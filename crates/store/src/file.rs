@@ -167,6 +167,10 @@ impl Store for File {
         (file == self.file).then(|| Arc::clone(&self.health))
     }
 
+    fn lose_unknown(&self) {
+        self.health.lose_unknown();
+    }
+
     fn set_bytes(&self, bytes: u64) -> bool {
         self.bytes.store(bytes, Ordering::Release);
         true

@@ -67,6 +67,10 @@ macro_rules! behind {
             self.behind.usage()
         }
 
+        fn lose_unknown(&self) {
+            self.behind.lose_unknown();
+        }
+
         fn may_have_lost(&self) -> bool {
             self.behind.may_have_lost()
         }

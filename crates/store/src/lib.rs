@@ -574,6 +574,10 @@ pub trait Store: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Something that was acknowledged before it was opened may be lost, and nobody can name it:
+    /// flushes fail until it is opened again.
+    fn lose_unknown(&self) {}
+
     /// The space that the store takes and that is left for it, if the store itself knows.
     fn usage(&self) -> Option<Usage> {
         None

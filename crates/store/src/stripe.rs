@@ -248,6 +248,10 @@ impl Store for Stripe {
         Some(whole)
     }
 
+    fn lose_unknown(&self) {
+        self.stores.iter().for_each(|store| store.lose_unknown());
+    }
+
     fn may_have_lost(&self) -> bool {
         self.stores.iter().any(|store| store.may_have_lost())
     }

@@ -56,6 +56,7 @@ use crate::daemon::take_over::Waited;
 use crate::daemon::take_over::giving;
 use crate::daemon::take_over::giving::Handed;
 use crate::daemon::take_over::giving::Handing;
+use crate::daemon::take_over::losses;
 use crate::daemon::take_over::taking;
 use crate::daemon::take_over::taking::Before;
 use crate::daemon::take_over::taking::Served;
@@ -226,6 +227,7 @@ impl Daemon<'_> {
         plan.plan.frames = std::mem::take(&mut entry.frames);
         frames::without_rights(&mut plan.plan, sandbox);
         taking::carry_on(&plan.plan.nodes, &entry.carried);
+        losses::keep(&plan.plan.nodes, &entry.lost);
         if entry.before.is_there() {
             taking::hold_back(&plan.plan.nodes);
         }
@@ -395,6 +397,7 @@ impl Daemon<'_> {
         drop(configuration);
         let stopped = target.stop(GRACE);
         let mut carried = giving::carried(&target, &draft);
+        let lost = losses::of(&target, &stopped);
         let left = closed_elsewhere();
         // Their locks go with them.
         let patience = Instant::now() + CLOSE_PATIENCE;
@@ -413,7 +416,10 @@ impl Daemon<'_> {
             doors.look();
             self.is_stopped()
         };
-        let handed = handing.release(&carried, is_stopped);
+        let handed = match losses::why_kept(&lost) {
+            Some(why) => Handed::Back(why),
+            None => handing.release(&carried, is_stopped),
+        };
         drop((doors, patience));
         match handed {
             Handed::Over => {
@@ -436,7 +442,7 @@ impl Daemon<'_> {
                 let watchdog = manager::watchdog_time();
                 let (before, holder) = (Before::default(), Some(holder));
                 let entry =
-                    Entry { sockets, carried, watchdog, before, holder, ..Entry::default() };
+                    Entry { sockets, carried, watchdog, before, lost, holder, ..Entry::default() };
                 Ok(Some(Box::new((draft, entry))))
             }
         }

@@ -188,7 +188,8 @@ fn may_go(closed: &Closed, target: &Target) -> Result<()> {
 }
 
 /// What the system has lost shows when it is flushed: this process can tell hosts, and the next one
-/// would not know. There is less left to be flushed when nobody serves.
+/// would not know. There is less left to be flushed when nobody serves. What is lost even later:
+/// [`losses`](super::losses).
 fn flushes_all(target: &Target) -> Result<()> {
     let begun = Instant::now();
     if let Err(error) = target.flush() {

@@ -12,6 +12,7 @@
 mod door;
 pub(crate) mod gate;
 pub(crate) mod giving;
+pub(crate) mod losses;
 mod sockets;
 pub(crate) mod taking;
 mod talk;

@@ -26,6 +26,7 @@ use rustix::process::Pid;
 use target::Node;
 use target::Reserved;
 
+use super::losses::Loss;
 use super::sockets::Sockets;
 use super::talk::Talk;
 use super::talk::Unheard;
@@ -57,6 +58,8 @@ pub(crate) struct Entry {
     pub(crate) watchdog: Option<Duration>,
     /// Who waits until this process serves.
     pub(crate) before: Before,
+    /// What its disks have lost as they were closed.
+    pub(crate) lost: Vec<Loss>,
     /// Who was to serve next, and may have some of the disks.
     pub(crate) holder: Option<Holder>,
     /// What was opened before the sandbox was put on.

@@ -7,6 +7,8 @@ use conformance::host;
 
 use super::*;
 
+const SYNCHRONIZE_CACHE: u8 = 0x35;
+
 const COMPARE: [u8; 512] = [0; 512];
 
 /// The name by which a copy finds the disk of `host`.
@@ -208,4 +210,44 @@ fn orders_that_wait_when_disks_are_taken_are_refused() {
     assert!(said.contains("another process takes over"), "{said}");
     // But for who has not said what he wants within a tenth of a second, on a machine that is busy.
     assert!(said.matches("may have done").count() < 2, "{said}");
+}
+
+/// Nobody would tell hosts of it: the next process has not seen it.
+#[test]
+fn what_is_lost_as_disks_are_closed_is_told_to_hosts() {
+    let (files, other) = (Files::new(), Files::new());
+    // Each second one.
+    let disk = format!("file:{},size=1M,error=flush:2", other.path("disk"));
+    let behind = Daemon::start(other.folder.path(), &[&disk], &[]);
+    let url = &behind.urls[0];
+    let mut daemon = Daemon::start_logged(files.folder.path(), &[url], &[]);
+    let flush = [SYNCHRONIZE_CACHE, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let mut host = host_of(&daemon);
+    host.must(&flush);
+    host.write(&cdb10(WRITE_10, 0, 1), &[7; 512]);
+    host.session.leave();
+    let mut next = that_takes_signals();
+    next.args(["serve", "--take-over", "--listen", "127.0.0.1:0", "--target", TARGET]);
+    next.args(["--control-socket", &daemon.socket, "--lun", url]).stdout(Stdio::null());
+    let log = std::fs::File::create(files.path("next")).unwrap();
+    let mut next = next.stderr(log).spawn().unwrap();
+    let begun = Instant::now();
+    while next.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ended = next.try_wait().unwrap();
+    let _ = (next.kill(), next.wait());
+    let said = std::fs::read_to_string(files.path("next")).unwrap();
+    assert!(ended.is_some_and(|it| !it.success()) && said.contains("lost writes"), "{said}");
+    assert!(daemon.child.try_wait().unwrap().is_none(), "it serves again");
+    expect_service(&daemon, Duration::from_secs(20));
+    let told = stdout(&good(&["status", "--control-socket", &daemon.socket]));
+    assert!(told.contains("lost"), "{told}");
+    let mut host = host_of(&daemon);
+    for _ in 0..3 {
+        let flushed = host.send(&flush, &[]);
+        assert_eq!(flushed.sense_code(), (3, 0x0c, 0), "{flushed:?}");
+    }
+    // It cannot be taken over as if it were sound, either.
+    Next::asks(&daemon).hear("lost writes");
 }
