@@ -36,17 +36,31 @@ const HEAD: &str = "\
 
 Every figure and table of the five studies that this project implements, and of the comparison \
 with other targets that it runs the same way: what was measured \
-there and how, what the study says of it, what `lunwire lab run` measured here, and the \
-verdict. A verdict is computed from the repetitions of a run by rules that are the same for \
-all: a claim *holds* where the interval in which the median lies is on the claim's side of \
-its bound, *no longer* where it is on the other, *in part* where some of its cases are so \
-and some so; *the spread hides it* where the bound is within the interval of more than a \
-third of its cases, or where there were fewer than three runs. Cases that are hidden and are no \
+there and how, what the study says of it, what was measured here, and the verdict.
+
+To run them on your machine, each in less than three minutes (`--smoke`: seconds; `--full`: all):
+
+    lunwire lab list
+    lunwire lab run amp
+    lunwire lab run all --out reports
+    lunwire lab report --out reports
+    lunwire lab report --compare docs/amp.json reports/amp/results.json
+
+A run prints its tables and writes a page with pictures; `report` joins the pages of a folder, or \
+sets two runs of a study side by side.
+
+A claim *holds* where the interval in which the median lies is on the claim's side of its bound, \
+*no longer* where it is on the other, *in part* where some of its cases are so and some so.
+*The spread hides it* where the bound is within the interval of more than a third of its cases, \
+or where there were fewer than three runs; *cannot be tested here* says what it needs.
+
+Verdicts are computed from the repetitions of a run by rules that are the same for all \
+(`crates/lab/src/verdict.rs` has them and their tests). Cases that are hidden and are no \
 more than a third decide nothing. Where the cases of a claim do not all say the same, it is told \
 how many say *yes*, how many *no*, and of how many the spread *hides* it; what stands under *ours* \
 is their median or their range. A figure's own verdict, in bold, is by the same rule, of the cases \
 of all its claims. The page that a run writes \
-tells every case (`crates/lab/src/verdict.rs` has the rules and their tests). Rows that begin \
+tells every case. Rows that begin \
 with *ours* are no figure of the study, but what was measured beside it. Drawings, of which \
 nothing can be measured, stand below each table.
 ";
@@ -224,6 +238,24 @@ ibm\tT\tneeds root\tc
             "docs/amp.json" => Ok(results.to_owned()),
             _ => bail!("no file"),
         })
+    }
+
+    /// Who opens the page knows how to have it again and how to read it before the first table.
+    #[test]
+    fn it_begins_with_how_to_run_and_to_read() {
+        let page = with("{}").unwrap();
+        let head = page.split("\n## ").next().unwrap();
+        for words in [
+            "\n    lunwire lab list\n",
+            "\n    lunwire lab run amp\n",
+            "\n    lunwire lab report --compare ",
+            "\nA claim *holds* where",
+            "*no longer* where",
+        ] {
+            assert!(head.contains(words), "{words} in {head}");
+        }
+        let reading = head.lines().position(|line| line.starts_with("A claim *holds*"));
+        assert!(reading.is_some_and(|line| line < 25), "{head}");
     }
 
     #[test]
