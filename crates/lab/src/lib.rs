@@ -8,6 +8,7 @@
 
 mod amp;
 mod attached;
+mod axis;
 mod catalogue;
 mod congestion;
 mod course;

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use crate::axis::Axis;
 use crate::html::escape;
 
 /// A picture with its axes.
@@ -81,6 +82,8 @@ const ROW: f64 = 18.0;
 /// Width of a character, at most, on average.
 const CHARACTER: f64 = 6.2;
 const COLORS: usize = 8;
+/// Sizes that are named below a picture of lines.
+const LABELS_MOST: usize = 8;
 
 /// Colours are classes, so that a dark screen gets others.
 const STYLE: &str = "\
@@ -156,7 +159,7 @@ impl Picture {
         json!({ "file": self.file, "title": self.title, "unit": self.unit, "series": series })
     }
 
-    fn begin(&self, height: f64) -> String {
+    fn begin(&self, height: f64, axis: &Axis) -> String {
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
              width=\"{WIDTH}\" height=\"{height}\" role=\"img\" font-family=\"sans-serif\" \
@@ -165,45 +168,53 @@ impl Picture {
             escape(&self.title),
             escape(&self.told())
         );
-        let title = format!("{}, {}", self.title, self.unit);
+        let scale = if axis.is_logarithmic() { ", logarithmic" } else { "" };
+        let title = format!("{}, {}{scale}", self.title, self.unit);
         text(&mut svg, 8.0, 18.0, "start", &title);
         svg
     }
 
     /// Over bytes, or over what `over` says.
     fn draw_lines(&self, lines: &[Line], over: Option<&str>) -> String {
-        let mut svg = self.begin(HEIGHT);
+        let values = lines.iter().flat_map(|line| &line.points).map(|point| point.1);
+        let axis = Axis::fitting(&values.collect::<Vec<_>>());
+        let mut svg = self.begin(HEIGHT, &axis);
         let names = lines.iter().map(|line| line.name.as_str());
         let right = WIDTH - 34.0 - width_of(names);
-        let top = lines.iter().flat_map(|line| &line.points).map(|point| point.1);
-        let top = top.fold(1e-9, f64::max) * 1.05;
-        let y = |value: f64| TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - value / top);
-        for step in 0..=5 {
-            let value = top * f64::from(step) / 5.0;
+        let y = |value: f64| TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - axis.share(value));
+        for (value, words) in axis.ticks() {
             grid(&mut svg, [LEFT, right], [y(value), y(value)]);
-            text(&mut svg, LEFT - 6.0, y(value) + 4.0, "end", &number(value));
+            tick(&mut svg, [LEFT - 6.0, y(value) + 4.0], "end", &words);
         }
         let sizes = sizes_of(lines);
         let along = |size: u64| match over {
             Some(_) => crate::measure::real(size),
             None => crate::measure::real(size).log2(),
         };
-        let first = if over.is_some() { Some(&0) } else { sizes.first() };
-        let ends = [first, sizes.last()].map(|size| along(size.copied().unwrap_or(1)));
-        let x = |size: u64| {
-            let share = (along(size) - ends[0]) / (ends[1] - ends[0]).max(1e-9);
+        let below = Axis::even(&[along(sizes.last().copied().unwrap_or(1))]);
+        let ends = [sizes.first(), sizes.last()].map(|size| along(size.copied().unwrap_or(1)));
+        let at = |place: f64| {
+            let share = match over {
+                Some(_) => below.share(place),
+                None => (place - ends[0]) / (ends[1] - ends[0]).max(1e-9),
+            };
             LEFT + 16.0 + share * (right - LEFT - 32.0)
         };
-        let mut free = f64::MIN;
+        let x = |size: u64| at(along(size));
         // Of what is measured itself no two lines have the same places.
-        let most = sizes.last().copied().unwrap_or(0);
-        let steps: Vec<u64> = (0..=5).map(|step| most * step / 5).collect();
-        for size in if over.is_some() { &steps } else { &sizes } {
-            let label = if over.is_some() { size.to_string() } else { bytes(*size) };
+        let labels: Vec<(f64, String)> = match over {
+            Some(_) => below.ticks(),
+            None => {
+                let every = sizes.len().div_ceil(LABELS_MOST).max(1);
+                sizes.iter().step_by(every).map(|size| (along(*size), label(*size))).collect()
+            }
+        };
+        let mut free = f64::MIN;
+        for (place, label) in labels {
             let half = width_of([label.as_str()]) / 2.0;
-            if x(*size) - half > free {
-                text(&mut svg, x(*size), HEIGHT - BOTTOM + 18.0, "middle", &label);
-                free = x(*size) + half + 4.0;
+            if at(place) - half > free {
+                tick(&mut svg, [at(place), HEIGHT - BOTTOM + 18.0], "middle", &label);
+                free = at(place) + half + 4.0;
             }
         }
         if let Some(over) = over {
@@ -243,16 +254,15 @@ impl Picture {
         let groups = bars.chunk_by(|a, b| a.group == b.group).filter(|of| is_named(of)).count();
         let legend_height = if single { 0.0 } else { ROW + 4.0 };
         let height = TOP + legend_height + ROW * (place(bars.len()) + 1.3 * place(groups)) + BOTTOM;
-        let mut svg = self.begin(height);
+        let axis = Axis::even(&bars.iter().map(Bar::sum).collect::<Vec<_>>());
+        let mut svg = self.begin(height, &axis);
         let left = 24.0 + width_of(names.iter().copied());
-        let top = bars.iter().map(Bar::sum).fold(1e-9, f64::max);
         let right = WIDTH - 70.0;
-        let x = |value: f64| left + (right - left) * value / top;
+        let x = |value: f64| left + (right - left) * axis.share(value);
         let foot = height - BOTTOM + 4.0;
-        for step in 0..=4 {
-            let value = top * f64::from(step) / 4.0;
+        for (value, words) in axis.ticks() {
             grid(&mut svg, [x(value), x(value)], [TOP + legend_height - 14.0, foot]);
-            text(&mut svg, x(value), foot + 16.0, "middle", &number(value));
+            tick(&mut svg, [x(value), foot + 16.0], "middle", &words);
         }
         if !single {
             let mut at = 8.0;
@@ -336,11 +346,27 @@ fn legend(svg: &mut String, x: f64, y: f64, color: usize, name: &str) {
 }
 
 fn text(svg: &mut String, x: f64, y: f64, anchor: &str, words: &str) {
+    written(svg, [x, y], "ink", (anchor, words));
+}
+
+fn tick(svg: &mut String, place: [f64; 2], anchor: &str, words: &str) {
+    written(svg, place, "ink tick", (anchor, words));
+}
+
+fn written(svg: &mut String, [x, y]: [f64; 2], class: &str, (anchor, words): (&str, &str)) {
     let words = escape(words);
     let _ = writeln!(
         svg,
-        "<text class=\"ink\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>"
+        "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>"
     );
+}
+
+/// Bytes below an axis, where there is little room.
+fn label(size: u64) -> String {
+    match size {
+        _ if size >= 1 << 20 && size.is_multiple_of(1 << 20) => format!("{} MiB", size >> 20),
+        _ => bytes(size),
+    }
 }
 
 /// Bytes as people write them.

@@ -57,6 +57,7 @@ fn check(name: &str, svg: &str) {
             assert!(apart, "{name}: {label:?} lies over {other:?}");
         }
     }
+    check_ticks(name, svg);
     assert!(svg.contains("role=\"img\"") && svg.contains("<title>"), "{name} has no alt text");
     let said = svg.split_once("<desc>").map_or("", |(_, rest)| rest);
     assert!(
@@ -66,6 +67,24 @@ fn check(name: &str, svg: &str) {
     assert!(svg.contains("prefers-color-scheme:dark"), "{name} is for bright screens alone");
     for line in svg.split("<polyline").skip(1) {
         assert!(attribute(line, "points").contains(' '), "{name} has a line of a single point");
+    }
+}
+
+/// Axes have few figures, and round ones.
+fn check_ticks(name: &str, svg: &str) {
+    let texts = svg.split("<text class=\"ink tick\"").skip(1);
+    let texts = texts.map(|rest| rest.split_once("</text>").expect("an end").0);
+    let ticks = texts.map(|text| text.split_once('>').expect("a tag")).collect::<Vec<_>>();
+    assert!(ticks.len() >= 2, "{name} has no axis");
+    for anchor in ["end", "middle"] {
+        let of = ticks.iter().filter(|(tag, _)| attribute(tag, "text-anchor") == anchor);
+        let words = of.map(|(_, words)| *words).collect::<Vec<_>>();
+        assert!(words.len() <= 8, "{name} has many ticks: {words:?}");
+        for word in words.iter().filter(|word| word.parse::<f64>().is_ok()) {
+            let digits: String = word.chars().filter(char::is_ascii_digit).collect();
+            let digits = digits.trim_start_matches('0').trim_end_matches('0');
+            assert!(digits.len() <= 2, "{name}: {word} is not round");
+        }
     }
 }
 
