@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The pages of the laboratory in Debian's Chromium: on a phone and on a wide screen, light and
-dark, no text lies over another, nothing is cut off, no plot is empty, and all can be told from its
-ground. PICTURES: a folder for pictures of them.
+dark, no text lies over another, what scrolls shows that it does, nothing is cut off, no plot is
+empty, and all can be told from its ground. PICTURES: a folder for pictures of them.
 """
 import os
 
@@ -71,6 +71,15 @@ for (const svg of document.querySelectorAll("svg")) {
     }
     const ink = getComputedStyle(svg.querySelector("text")).fill;
     if (contrast(ink, under) < textMin) wrong.push(`${title}: text ${ink} on ${under}`);
+}
+// Part of a table or of a picture that is not seen shows at its edge, over the ground of a page.
+for (const wide of document.querySelectorAll("div.wide")) {
+    if (wide.scrollWidth <= wide.clientWidth + 1) continue;
+    const edge = getComputedStyle(wide).backgroundImage.includes("gradient");
+    const under = wide.querySelector("svg .bg");
+    if (!edge || under && getComputedStyle(under).fillOpacity !== "0")
+        wrong.push(`${wide.textContent.trim().slice(0, 30)}: nothing shows that it scrolls`);
+    if (wide.tabIndex !== 0) wrong.push("what scrolls is not reached by keys");
 }
 const blocks = [...document.querySelectorAll("h1, h2, p, li, summary, td, th, b, a, code")];
 for (const block of blocks) {

@@ -87,7 +87,7 @@ fn push_figure(page: &mut String, at: usize, report: &Report, figure: &Figure) {
         push_claim(page, claim);
     }
     for picture in &figure.pictures {
-        let _ = writeln!(page, "<div class=\"wide\">{}</div>", picture.svg());
+        let _ = writeln!(page, "<div class=\"wide\" tabindex=\"0\">{}</div>", picture.svg());
     }
     for table in &figure.tables {
         push_table(page, &table.head, &table.rows);
@@ -114,7 +114,7 @@ pub(crate) fn push_table(page: &mut String, head: &[String], rows: &[Vec<String>
         let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
         format!("<tr>{}</tr>\n", cells.collect::<String>())
     };
-    page.push_str("<div class=\"wide\"><table>\n");
+    page.push_str("<div class=\"wide\" tabindex=\"0\"><table>\n");
     page.push_str(&row("th", head));
     for cells in rows {
         page.push_str(&row("td", cells));
@@ -146,15 +146,23 @@ const STYLE: &str = "body{font-family:sans-serif;max-width:56em;margin:2em auto;
     a{color:#1f5fa8}.how{color:#555}.verdict{font-size:.85rem;border:1px solid;\
     border-radius:.3em;padding:0 .4em;white-space:nowrap}.holds{color:#176d2c}\
     .holds-in-part{color:#7a6200}.no-longer{color:#a3201a}\
-    #summary{border-left:4px solid #1f5fa8;padding:.1em 1em}div.wide{overflow-x:auto}\
+    #summary{border-left:4px solid #1f5fa8;padding:.1em 1em}\
+    div.wide{--paper:#fff;--edge:#0005;overflow-x:auto;\
+    background:linear-gradient(to right,var(--paper) 40%,transparent) left/3em 100% local,\
+    linear-gradient(to left,var(--paper) 40%,transparent) right/3em 100% local,\
+    linear-gradient(to right,var(--edge),transparent) left/.8em 100% scroll,\
+    linear-gradient(to left,var(--edge),transparent) right/.8em 100% scroll;\
+    background-repeat:no-repeat}div.wide svg .bg{fill-opacity:0}\
     svg{max-width:100%;min-width:640px;height:auto;display:block;margin:1em 0}\
     details{margin:0 0 1em 1em}\
     td.left,th.left{text-align:left}\
     @media screen and (prefers-color-scheme:dark){body{color:#e4e4e4;background:#16181c}\
+    div.wide{--paper:#16181c;--edge:#fff6}\
     a{color:#6aa9ee}th{background:#2a2d33}th,td{border-color:#4a4e55}.how{color:#a8a8a8}\
     .holds{color:#63c174}.holds-in-part{color:#d8bf45}.no-longer{color:#f0857d}}\
     @media print{body{max-width:none;margin:0}svg,table,p{break-inside:avoid}\
-    h2{break-after:avoid}div.wide{overflow:visible}svg{min-width:0}table{font-size:.8em}}";
+    h2{break-after:avoid}div.wide{overflow:visible;background:none}\
+    svg{min-width:0}table{font-size:.8em}}";
 
 #[cfg(test)]
 mod tests {
