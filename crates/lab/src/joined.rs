@@ -300,7 +300,8 @@ mod tests {
         assert!(matches!(compare(&a, &other), Err(JoinError::Different { .. })));
         let none = folder.path().join("none");
         let why = compare(&a, &none).unwrap_err();
-        assert_eq!(why.to_string(), format!("cannot read {}", none.display()));
+        let said = format!("cannot read {}; try: STUDY/results.json of a run", none.display());
+        assert_eq!(why.to_string(), said);
         fs::write(folder.path().join("e"), "{}").unwrap();
         assert!(matches!(compare(&a, &folder.path().join("e")), Err(JoinError::Foreign(_))));
     }
