@@ -24,6 +24,7 @@ mod joined;
 mod machine;
 mod measure;
 mod nfs;
+mod pace;
 mod peers;
 mod picture;
 mod programs;
@@ -40,6 +41,7 @@ mod workplace;
 
 pub use course::Course;
 pub use joined::{Change, JoinError, circumstances, compare, efforts_differ, join};
+pub use pace::Pace;
 pub use progress::Audience;
 pub use report::{PAGE, RESULTS, Report, is_report};
 pub use reproduced::{Reproduced, reproduced};

@@ -17,6 +17,7 @@ use anyhow::bail;
 use lab::Audience;
 use lab::Course;
 use lab::Effort;
+use lab::Pace;
 use lab::STUDIES;
 use lab::Settings;
 use lab::Study;
@@ -131,8 +132,9 @@ fn measure(options: &LabRunOptions) -> Result<()> {
 /// Runs a study, prints what it found and writes its page; or gives the reason why it cannot be
 /// run, which others may be.
 fn one(study: &Study, settings: &Settings, folder: &Path) -> Result<Result<()>> {
-    let viewer = Viewer::new(study.name);
+    let viewer = Viewer::new(study, settings, folder);
     let ran = lab::run(study, settings, &viewer);
+    let took = viewer.begun.elapsed();
     output::clear();
     let found = match ran {
         Err(lab::Error::Stopped) => bail!(
@@ -146,6 +148,7 @@ fn one(study: &Study, settings: &Settings, folder: &Path) -> Result<Result<()>> 
     };
     output::line(found.text());
     let page = found.write(folder).map_err(|error| cannot(folder, error))?;
+    viewer.keep(took).map_err(|error| cannot(folder, error))?;
     output::line(format!("report: {}", page.display()));
     Ok(Ok(()))
 }
@@ -210,26 +213,38 @@ struct Viewer {
     study: &'static str,
     begun: Instant,
     shown: Mutex<Option<Instant>>,
+    pace: Mutex<Pace>,
     pause: Duration,
     is_terminal: bool,
 }
 
 impl Viewer {
-    fn new(study: &'static str) -> Self {
+    fn new(study: &Study, settings: &Settings, folder: &Path) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         let pause = Duration::from_millis(if is_terminal { 200 } else { 10_000 });
-        Self { study, begun: Instant::now(), shown: Mutex::default(), pause, is_terminal }
+        let (pace, study) = (Mutex::new(Pace::of(study, settings, folder)), study.name);
+        Self { study, begun: Instant::now(), shown: Mutex::default(), pace, pause, is_terminal }
+    }
+
+    /// For the next run.
+    fn keep(&self, took: Duration) -> std::io::Result<()> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner).keep(took)
     }
 }
 
 impl Audience for Viewer {
     fn step(&self, what: &str, done: usize, of: usize) {
+        let left = {
+            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+            pace.step(self.begun.elapsed());
+            pace.left()
+        };
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         if shown.is_some_and(|shown| shown.elapsed() < self.pause) {
             return;
         }
         *shown = Some(Instant::now());
-        let text = line(self.study, what, [done, of], self.begun.elapsed());
+        let text = line(self.study, what, [done, of], (self.begun.elapsed(), left));
         match self.is_terminal {
             true => output::rewrite(&text),
             false => output::say(text),
@@ -241,15 +256,15 @@ impl Audience for Viewer {
     }
 }
 
-/// What runs, how much of it is done, and how long the rest takes if it takes as long.
-fn line(study: &str, what: &str, [done, of]: [usize; 2], so_far: Duration) -> String {
+/// What runs, how much of it is done, and how long the rest takes as far as that is known.
+fn line(
+    study: &str,
+    what: &str,
+    [done, of]: [usize; 2],
+    (so_far, left): (Duration, Option<f64>),
+) -> String {
     let seconds = so_far.as_secs();
-    let left = match (u64::try_from(done), u64::try_from(of)) {
-        (Ok(done), Ok(of)) if done > 0 && seconds > 0 => {
-            format!(", about {} s left", seconds * of.saturating_sub(done) / done)
-        }
-        _ => String::new(),
-    };
+    let left = left.map(|left| format!(", about {left:.0} s left")).unwrap_or_default();
     format!("{study}: {done} of {of}, {seconds} s{left}: {what}")
 }
 
@@ -258,9 +273,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rest_is_judged_by_what_was_done() {
-        let told = line("amp", "SMP", [20, 60], Duration::from_secs(10));
+    fn the_rest_is_told_where_it_is_known() {
+        let told = line("amp", "SMP", [20, 60], (Duration::from_secs(10), Some(19.6)));
         assert_eq!(told, "amp: 20 of 60, 10 s, about 20 s left: SMP");
-        assert_eq!(line("amp", "SMP", [0, 60], Duration::ZERO), "amp: 0 of 60, 0 s: SMP");
+        assert_eq!(line("amp", "SMP", [0, 60], (Duration::ZERO, None)), "amp: 0 of 60, 0 s: SMP");
     }
 }

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How long a study still takes, by what its last run in the same folder took: steps are not of one
+//! length, and how many there are is not known at the beginning.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::given;
+use crate::report::{list, write_whole};
+use crate::study::{Settings, Study};
+
+/// In the folder of a report.
+const TIMES: &str = "times.json";
+
+/// So much of the last run counts as done at its pace: what the first steps take is noise.
+const PRIOR: f64 = 0.1;
+
+/// When the steps of a study begin, in this run and in the last one.
+#[derive(Debug)]
+pub struct Pace {
+    path: PathBuf,
+    words: Value,
+    /// Seconds, the last ones those of the end; empty where there was no such run.
+    before: Vec<f64>,
+    now: Vec<f64>,
+}
+
+impl Pace {
+    /// That of `study`, whose reports go into `folder`.
+    #[must_use]
+    pub fn of(study: &Study, settings: &Settings, folder: &Path) -> Self {
+        let path = folder.join(TIMES);
+        let (effort, rounds) = (settings.effort.name(), settings.rounds);
+        let words = json!({ "study": study.name, "effort": effort, "rounds": rounds });
+        let last: Value = given::read(&path)
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok())
+            .filter(|last: &Value| last["words"] == words)
+            .unwrap_or_default();
+        let before = list(&last, "seconds").iter().filter_map(Value::as_f64).collect();
+        Self { path, words, before, now: Vec::new() }
+    }
+
+    /// A step begins.
+    pub fn step(&mut self, so_far: Duration) {
+        self.now.push(so_far.as_secs_f64());
+    }
+
+    /// Seconds from the beginning of the step that was told last to the end, if the last run tells.
+    #[must_use]
+    pub fn left(&self) -> Option<f64> {
+        let (at, so_far) = (self.now.len().checked_sub(1)?, *self.now.last()?);
+        let (then, end) = (*self.before.get(at)?, *self.before.last()?);
+        // Other work on the machine, or another machine.
+        let prior = (PRIOR * end).max(0.1);
+        let factor = (so_far + prior) / (then + prior);
+        let is_last_step_known = at + 1 < self.before.len();
+        is_last_step_known.then(|| (end - then).max(0.0) * factor)
+    }
+
+    /// It is at its end: the next run has it to go by.
+    ///
+    /// # Errors
+    /// Of the file system.
+    pub fn keep(&self, took: Duration) -> io::Result<()> {
+        let seconds: Vec<f64> = self.now.iter().copied().chain([took.as_secs_f64()]).collect();
+        let text = json!({ "words": self.words, "seconds": seconds });
+        write_whole(&self.path, &format!("{text}\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::{Effort, STUDIES};
+
+    #[test]
+    fn what_is_left_is_judged_by_the_last_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings::new(Effort::Quick);
+        let new = || Pace::of(&STUDIES[0], &settings, folder.path());
+        // Many short steps, then few long ones.
+        let steps = (0..50).map(|at| f64::from(at) * 0.1).chain([5.0, 35.0, 65.0]);
+        let steps: Vec<f64> = steps.collect();
+        let mut first = new();
+        for seconds in &steps {
+            first.step(Duration::from_secs_f64(*seconds));
+            assert_eq!(first.left(), None, "nothing is known of it");
+        }
+        first.keep(Duration::from_secs(95)).unwrap();
+        for slower in [0.5, 1.0, 3.0] {
+            let mut again = new();
+            for seconds in &steps {
+                again.step(Duration::from_secs_f64(slower * seconds));
+                let (left, right) = (again.left().unwrap(), slower * (95.0 - seconds));
+                if *seconds > 4.5 || slower <= 1.0 {
+                    assert!((0.5..=2.0).contains(&(left / right)), "{seconds}: {left}, {right}");
+                }
+            }
+            again.step(Duration::from_secs(95));
+            assert_eq!(again.left(), None, "it has more steps than before");
+        }
+        let other = Settings { rounds: Some(3), ..settings.clone() };
+        let mut other = Pace::of(&STUDIES[0], &other, folder.path());
+        other.step(Duration::ZERO);
+        assert_eq!(other.left(), None, "another run in other words");
+    }
+}
