@@ -571,6 +571,7 @@ fn a_hangup_has_the_file_read_again() {
     daemon.write(&config(&[target("a", ""), target("b", "")]));
     hang_up();
     daemon.expect_log("configuration reloaded");
+    assert!(daemon.log().contains("reloaded: + target "), "{}", daemon.log());
     support::good(&["read", &daemon.url("b", 0), "-"]);
     daemon.write("[[target");
     hang_up();

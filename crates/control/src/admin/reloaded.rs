@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is otherwise when a configuration is read again, and what of it cannot be.
 
+use std::fmt;
+
 use serde::Deserialize;
 use serde::Serialize;
 
@@ -32,6 +34,22 @@ pub struct Difference {
     /// The keys that say something else now; of a disk that comes or goes, its store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
+}
+
+/// As one line: `~ target iqn.2026-01.com.example:disk: alias`.
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = match self.change {
+            Change::Added => '+',
+            Change::Changed => '~',
+            Change::Removed => '-',
+        };
+        write!(f, "{mark} {}", self.what)?;
+        match self.keys.is_empty() {
+            true => Ok(()),
+            false => write!(f, ": {}", self.keys.join(", ")),
+        }
+    }
 }
 
 /// What becomes of a part of a configuration.

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use control::admin::Change;
 use control::admin::Reloaded;
 use control::admin::Reply;
 use control::admin::Request;
@@ -81,16 +80,7 @@ fn ask(options: &AdminOptions, dry_run: bool, destroy_data: bool) -> Result<Relo
 
 fn show(told: &Reloaded) {
     for difference in &told.differences {
-        let mark = match difference.change {
-            Change::Added => '+',
-            Change::Changed => '~',
-            Change::Removed => '-',
-        };
-        let keys = match difference.keys.is_empty() {
-            true => String::new(),
-            false => format!(": {}", difference.keys.join(", ")),
-        };
-        output::line(format!("{mark} {}{keys}", difference.what));
+        output::line(difference.to_string());
     }
     for refused in &told.refused {
         output::line(format!("! {}: {}", refused.what, refused.why));

@@ -343,7 +343,7 @@ impl Configuration {
             before = now;
         };
         if draft.default_disk && !was_default {
-            bail!("{shown} names no target, and all would go; try: lunwire check {shown}");
+            bail!("{shown} names no target, and all would go; try: a [[target]] in it");
         }
         Ok(draft)
     }
@@ -532,7 +532,10 @@ fn ended(session: OutdatedSession) -> EndedSession {
     EndedSession { tsih, initiator, target, why: why.reason().into() }
 }
 
-/// Says in the log what came of a signal that asked for it.
+/// Differences that the log tells one by one; of more it tells how many there are.
+const DIFFERENCES_TOLD_MAX: usize = 20;
+
+/// Says in the log what came of a signal that asked for it, or of a file that has changed.
 pub(crate) fn log(result: &Result<Reloaded>) {
     match result {
         Ok(told) => {
@@ -541,6 +544,9 @@ pub(crate) fn log(result: &Result<Reloaded>) {
             }
             told.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
             if told.applied {
+                for difference in told.differences.iter().take(DIFFERENCES_TOLD_MAX) {
+                    tracing::info!(name: target::Event::Change.name(), "reloaded: {difference}");
+                }
                 let (differences, sessions) = (told.differences.len(), told.sessions.len());
                 tracing::info!(
                     name: target::Event::Change.name(), differences, sessions_ended = sessions,
