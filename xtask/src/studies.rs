@@ -38,7 +38,9 @@ Every figure and table of the five studies that this project implements, and of 
 with other targets that it runs the same way: what was measured \
 there and how, what the study says of it, what was measured here, and the verdict.
 
-To run them on your machine, each in less than three minutes (`--smoke`: seconds; `--full`: all):
+To run them on your machine, each in less than three minutes (`--quick`, \
+the default; `--smoke`: seconds, whose figures say little; `--full`: all, up to half an hour \
+each), while the machine does nothing else:
 
     lunwire lab list
     lunwire lab run amp
