@@ -14,6 +14,7 @@ use crate::measure::real;
 pub(crate) struct Machine {
     begun: Instant,
     load: String,
+    busy: f64,
     times: Times,
 }
 
@@ -24,11 +25,23 @@ pub(crate) struct Noted {
     pub(crate) took: Duration,
     /// Of the processors' time, what a hypervisor gave to others, in percent.
     pub(crate) steal: f64,
+    /// Of the processors' time just before, what other programs had, in percent.
+    pub(crate) busy: f64,
 }
+
+/// Of the processors' time, what other programs may have before a run: more shows in its figures.
+const BUSY_PERCENT_MAX: f64 = 20.0;
+
+/// Over how long it is looked at what other programs do.
+const LOOK: Duration = Duration::from_millis(200);
 
 impl Machine {
     pub(crate) fn look() -> Self {
-        Self { begun: Instant::now(), load: load(), times: Times::now() }
+        let before = Times::now();
+        std::thread::sleep(LOOK);
+        let times = Times::now();
+        let busy = times.busy_since(before);
+        Self { begun: Instant::now(), load: load(), busy, times }
     }
 
     pub(crate) fn note(&self) -> Noted {
@@ -50,7 +63,7 @@ impl Machine {
             ("load before", self.load.clone()),
         ];
         let steal = 100.0 * real(stolen) / real(all.max(1));
-        Noted { facts, took: self.begun.elapsed(), steal }
+        Noted { facts, took: self.begun.elapsed(), steal, busy: self.busy }
     }
 }
 
@@ -58,6 +71,18 @@ impl Noted {
     pub(crate) fn json(&self) -> Value {
         let facts = self.facts.iter().map(|(name, value)| ((*name).to_owned(), json!(value)));
         Value::Object(facts.collect())
+    }
+
+    /// That others had so much to do that the figures say little, if they had.
+    pub(crate) fn disturbed(&self) -> Option<String> {
+        (self.busy > BUSY_PERCENT_MAX).then(|| {
+            format!(
+                "Other programs had {:.0} % of the processors' time just before: what they do \
+                 shows in the figures, and in the verdicts. Let the machine be idle, and run it \
+                 again.",
+                self.busy
+            )
+        })
     }
 
     /// In one sentence.
@@ -71,6 +96,7 @@ impl Noted {
 #[derive(Clone, Copy, Debug)]
 struct Times {
     all: u64,
+    idle: u64,
     stolen: u64,
 }
 
@@ -84,12 +110,21 @@ impl Times {
             .unwrap_or_default();
         // Time of guests, behind it, is within that of users.
         let all = ticks.iter().take(STEAL + 1).sum();
-        Self { all, stolen: ticks.get(STEAL).copied().unwrap_or(0) }
+        let idle = IDLE.into_iter().filter_map(|at| ticks.get(at)).sum();
+        Self { all, idle, stolen: ticks.get(STEAL).copied().unwrap_or(0) }
+    }
+
+    /// Percent of the processors' time in which they had work.
+    fn busy_since(self, before: Self) -> f64 {
+        let all = self.all.saturating_sub(before.all);
+        let idle = self.idle.saturating_sub(before.idle);
+        100.0 * real(all.saturating_sub(idle)) / real(all.max(1))
     }
 }
 
 /// Their places in a line of /proc/stat.
 const STEAL: usize = 7;
+const IDLE: [usize; 2] = [3, 4];
 const WORK: [usize; 4] = [0, 2, 5, 6];
 
 /// Seconds that a processor has worked, as the kernel counts them in its ticks: for users that are
@@ -154,10 +189,26 @@ mod tests {
     }
 
     #[test]
+    fn processors_are_busy_as_far_as_they_are_not_idle() {
+        let at = |all, idle| Times { all, idle, stolen: 0 };
+        let busy = at(140, 70).busy_since(at(100, 40));
+        assert!((busy - 25.0).abs() < 1e-9, "{busy}");
+        assert!(at(100, 40).busy_since(at(100, 40)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_run_beside_other_work_is_told_to_say_little() {
+        let noted = |busy| Noted { facts: Vec::new(), took: LOOK, steal: 0.0, busy };
+        assert_eq!(noted(20.0).disturbed(), None);
+        let told = noted(51.2).disturbed().expect("half of the time is much");
+        assert!(told.contains(" 51 % ") && told.contains("run it again"), "{told}");
+    }
+
+    #[test]
     fn a_machine_tells_what_it_is() {
         let noted = Machine::look().note();
         assert!(noted.facts.iter().all(|(_, value)| !value.is_empty()), "{noted:?}");
-        assert!((0.0..=100.0).contains(&noted.steal));
+        assert!((0.0..=100.0).contains(&noted.steal) && (0.0..=100.0).contains(&noted.busy));
         assert!(noted.json()["kernel"].is_string() && noted.text().contains("processors"));
     }
 }

@@ -80,6 +80,7 @@ impl Report {
                  time."
             ),
         ];
+        told.extend(self.noted.disturbed());
         let claims = self.findings.figures.iter().flat_map(|figure| &figure.claims);
         let mut repetitions =
             claims.flat_map(|claim| &claim.tests).filter_map(|test| test.spread.repetitions);
