@@ -37,6 +37,7 @@ use crate::netdevice::facts;
 pub struct PacketSocket {
     fd: OwnedFd,
     ring: Ring,
+    index: u32,
     mac: [u8; 6],
     mtu: usize,
 }
@@ -55,7 +56,7 @@ impl PacketSocket {
         let (mac, mtu) = facts(&fd, interface)?;
         let ring = Ring::new(&fd, mtu)?;
         bind(&fd, index, ethertype)?;
-        Ok(Self { fd, ring, mac, mtu })
+        Ok(Self { fd, ring, index, mac, mtu })
     }
 
     /// Whether this process may have one, whatever the interface.
@@ -78,6 +79,14 @@ impl PacketSocket {
     #[must_use]
     pub const fn mtu(&self) -> usize {
         self.mtu
+    }
+
+    /// Whether it is still at its interface. It leaves one that is deleted, or goes to another
+    /// network, for ever: also where that comes back, or another one has its number.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        // Who is not told takes it for granted.
+        bound(&self.fd).map_or(true, |index| u32::try_from(index) == Ok(self.index))
     }
 
     /// Gives the frames to `take` that have come, at most `count` of them; whether there may be
@@ -112,22 +121,37 @@ impl AsFd for PacketSocket {
     }
 }
 
+/// The number of the interface that it is bound to; none has a negative one.
+///
+/// JUSTIFICATION: as [`bind`].
+fn bound(fd: &OwnedFd) -> io::Result<i32> {
+    let mut address = at(0, 0);
+    let mut len = u32::try_from(size_of_val(&address)).unwrap_or(0);
+    // SAFETY: the address lives during the call, `len` is its length, and any bytes are one.
+    let result =
+        unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut address).cast(), &raw mut len) };
+    done(result).map(|()| address.sll_ifindex)
+}
+
 /// JUSTIFICATION: rustix knows addresses of packet sockets no more than the standard library does.
 fn bind(fd: &OwnedFd, index: u32, ethertype: u16) -> io::Result<()> {
-    let family = u16::try_from(libc::AF_PACKET).unwrap_or(0);
-    let address = libc::sockaddr_ll {
-        sll_family: family,
-        sll_protocol: ethertype.to_be(),
-        sll_ifindex: i32::try_from(index).map_err(|_| io::ErrorKind::InvalidInput)?,
-        sll_hatype: 0,
-        sll_pkttype: 0,
-        sll_halen: 0,
-        sll_addr: [0; 8],
-    };
+    let address = at(i32::try_from(index).map_err(|_| io::ErrorKind::InvalidInput)?, ethertype);
     let len = u32::try_from(size_of_val(&address)).unwrap_or(0);
     // SAFETY: the address is whole and lives during the call, and `len` is its length.
     let result = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) };
     done(result)
+}
+
+fn at(index: i32, ethertype: u16) -> libc::sockaddr_ll {
+    libc::sockaddr_ll {
+        sll_family: u16::try_from(libc::AF_PACKET).unwrap_or(0),
+        sll_protocol: ethertype.to_be(),
+        sll_ifindex: index,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    }
 }
 
 /// Slots of memory that the kernel fills with frames, in turn.

@@ -186,6 +186,15 @@ impl Frames {
         }
     }
 
+    /// Whether they are still those of the interface, as far as a packet socket tells.
+    pub(crate) fn are_attached(&self) -> bool {
+        match self {
+            Self::Interface(socket, _) => socket.is_attached(),
+            Self::Xdp(_, _, beside) => beside.as_ref().is_none_or(PacketSocket::is_attached),
+            Self::Cable(_) => true,
+        }
+    }
+
     /// What else is readable when frames have come.
     pub(crate) const fn beside(&self) -> Option<&PacketSocket> {
         match self {

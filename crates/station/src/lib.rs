@@ -55,8 +55,8 @@ pub struct Station {
     seen: Seen,
     orders: Orders,
     thread: Option<JoinHandle<()>>,
-    /// As long as they are there, nobody else takes connections at the interface.
-    _claim: [OwnedFd; 2],
+    /// As long as it is there, nobody else takes connections at an interface of this name.
+    _claim: OwnedFd,
 }
 
 /// Frames of an interface, before anybody takes connections there: for a process that gives up
@@ -130,9 +130,11 @@ impl Reserved {
     /// There is no descriptor or thread left.
     pub fn serve(self, taker: Taker) -> io::Result<Station> {
         let Self { interface, frames, claim } = self;
-        let (orders, seen, thread) = start(&interface, frames, Some(taker), Stay::Always)?;
+        let [by_name, by_number] = claim;
+        let takes = Some((taker, by_number));
+        let (orders, seen, thread) = start(&interface, frames, takes, Stay::Always)?;
         let thread = Some(thread);
-        Ok(Station { interface, seen, orders, thread, _claim: claim })
+        Ok(Station { interface, seen, orders, thread, _claim: by_name })
     }
 }
 
@@ -298,7 +300,7 @@ fn retire(interface: &Interface, has_orders: impl FnOnce() -> bool) -> bool {
 fn start(
     interface: &Interface,
     frames: Frames,
-    taker: Option<Taker>,
+    takes: Option<(Taker, OwnedFd)>,
     stay: Stay,
 ) -> io::Result<(Orders, Seen, JoinHandle<()>)> {
     let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -307,7 +309,8 @@ fn start(
     let orders = Orders { sender, wake: Arc::clone(&wake) };
     let at = interface.clone();
     let builder = std::thread::Builder::new().name("ether".into());
-    let presence = Presence::of(&frames, &at.name);
+    let (taker, claim) = takes.unzip();
+    let presence = Presence::of(&frames, &at.name, claim);
     let seen = presence.seen().clone();
     let thread = move || Thread::new(at, frames, receiver, wake, taker, stay, presence).serve();
     let thread = builder.spawn(thread)?;

@@ -43,8 +43,9 @@ pub(crate) struct Presence {
     is_gone: bool,
     /// Why it could not be had again, as it was last told.
     told: String,
-    /// As long as it is there, nobody else takes connections at what came back.
-    _claim: Option<OwnedFd>,
+    /// As long as it is there, nobody else takes connections at the interface of this number. One
+    /// that comes back may have it again.
+    claim: Option<OwnedFd>,
 }
 
 /// What has become of an interface.
@@ -73,10 +74,10 @@ impl Facts {
 }
 
 impl Presence {
-    pub(crate) fn of(frames: &Frames, name: &str) -> Self {
+    pub(crate) fn of(frames: &Frames, name: &str, claim: Option<OwnedFd>) -> Self {
         let seen = Seen(Arc::new(Mutex::new(Facts::of(frames))));
         let index = links::number(name).ok().filter(|_| !matches!(frames, Frames::Cable(_)));
-        Self { seen, index, due: None, is_gone: false, told: String::new(), _claim: None }
+        Self { seen, index, due: None, is_gone: false, told: String::new(), claim }
     }
 
     pub(crate) const fn seen(&self) -> &Seen {
@@ -99,8 +100,14 @@ impl Presence {
         }
     }
 
-    /// Looks for it, if it is time.
-    pub(crate) fn look(&mut self, interface: &Interface, role: Role, now: Instant) -> Change {
+    /// Looks for it, if it is time. `frames`: those of it.
+    pub(crate) fn look(
+        &mut self,
+        interface: &Interface,
+        role: Role,
+        frames: &Frames,
+        now: Instant,
+    ) -> Change {
         let (Some(index), Some(due)) = (self.index, self.due) else { return Change::None };
         if now < due {
             return Change::None;
@@ -110,22 +117,26 @@ impl Presence {
             return self.look_for_another(interface, role);
         }
         match Made::numbered(index) {
-            Err(error) if error.raw_os_error() == Some(NODEV) => {
-                self.is_gone = true;
-                let frames = "the interface is gone; one of its name is waited for".to_owned();
-                self.seen.set(Facts { frames, ..self.seen.get() });
-                tracing::warn!(
-                    interface = interface.name,
-                    "the interface is gone, and all connections there with it; one of its name is \
-                     taken as soon as it is up"
-                );
-                return Change::Gone;
-            }
+            Err(error) if error.raw_os_error() == Some(NODEV) => return self.is_lost(interface),
+            // Another one has its number, or it has come back from another network.
+            _ if !frames.are_attached() => return self.is_lost(interface),
             // What is down tells once more when it goes, but for what was told meanwhile.
             Ok(made) if !made.is_up => {}
             _ => self.due = None,
         }
         Change::None
+    }
+
+    fn is_lost(&mut self, interface: &Interface) -> Change {
+        (self.is_gone, self.claim) = (true, None);
+        let frames = "the interface is gone; one of its name is waited for".to_owned();
+        self.seen.set(Facts { frames, ..self.seen.get() });
+        tracing::warn!(
+            interface = interface.name,
+            "the interface is gone, and all connections there with it; one of its name is taken as \
+             soon as it is up"
+        );
+        Change::Gone
     }
 
     fn look_for_another(&mut self, interface: &Interface, role: Role) -> Change {
@@ -147,7 +158,7 @@ impl Presence {
                 self.seen.set(facts);
                 let seen = self.seen.clone();
                 let (index, told) = (Some(index), String::new());
-                *self = Self { seen, index, due: None, is_gone: false, told, _claim: claim };
+                *self = Self { seen, index, due: None, is_gone: false, told, claim };
                 Change::Back(frames)
             }
             Err(error) => {
@@ -178,3 +189,62 @@ fn again(interface: &Interface, role: Role) -> io::Result<(Option<OwnedFd>, u32,
 }
 
 const NODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
+
+#[cfg(test)]
+mod tests {
+    use engine::network::Network;
+
+    use super::*;
+    use crate::Way;
+
+    const NAME: &str = "v0";
+
+    fn ip(words: &str) -> bool {
+        let run = std::process::Command::new("ip").args(words.split(' ')).status();
+        run.is_ok_and(|status| status.success())
+    }
+
+    /// An interface with a number that the next one has, too.
+    fn make() -> bool {
+        ip("link add v0 index 77 type veth peer name v1")
+            && ["v0", "v1"].iter().all(|name| ip(&format!("link set {name} up")))
+    }
+
+    /// One that is deleted and made with its number, or goes to another network and comes back.
+    #[test]
+    fn an_interface_that_has_the_number_of_the_one_before_is_another_one() {
+        let seen = || {
+            if !make() {
+                return Err("no interfaces".to_owned());
+            }
+            let interface = Interface { name: NAME.into(), way: Way::Packet };
+            let open = Frames::open(&interface, Role::Takes);
+            let mut frames = open.map_err(|error| format!("no packet socket: {error}"))?;
+            let mut presence = Presence::of(&frames, NAME, claim_number(NAME).ok());
+            let mut now = Instant(0);
+            let mut look = |presence: &mut Presence, frames: &Frames| {
+                now = now + LOOK_PAUSE;
+                presence.doubt(now);
+                presence.look(&interface, Role::Takes, frames, now)
+            };
+            for is_quick in [true, false] {
+                assert!(matches!(look(&mut presence, &frames), Change::None), "it is there");
+                assert!(ip("link del v0") && (!is_quick || make()));
+                assert!(matches!(look(&mut presence, &frames), Change::Gone), "quick: {is_quick}");
+                assert!(is_quick || make());
+                match look(&mut presence, &frames) {
+                    Change::Back(back) => frames = back,
+                    other => panic!("it is not had again: {other:?}"),
+                }
+            }
+            Ok(())
+        };
+        let Ok(network) = Network::new() else {
+            println!("skipped: no network of its own");
+            return;
+        };
+        if let Err(why) = network.within(seen).unwrap() {
+            println!("skipped: {why}");
+        }
+    }
+}

@@ -166,7 +166,7 @@ impl Thread {
     /// An interface that is gone takes its connections along; the next one of its name has others.
     fn look(&mut self) {
         let (role, now) = (role(self.taker.as_ref()), self.now());
-        match self.presence.look(&self.interface, role, now) {
+        match self.presence.look(&self.interface, role, &self.frames, now) {
             Change::None => return,
             Change::Gone => {
                 self.lines.clear();
