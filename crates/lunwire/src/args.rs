@@ -39,8 +39,8 @@ pub(crate) enum Command {
     Check(CheckOptions),
     /// Say what this machine offers, what would be chosen, and why
     #[command(after_help = "Examples:\n  lunwire explain --json\n  lunwire explain \
-                             /etc/lunwire/lunwire.toml\n      also what its images of Ceph and \
-                             its portals are")]
+                             /etc/lunwire/lunwire.toml\n      also what its images of Ceph are, \
+                             and which portals speak iSER")]
     Explain(ExplainOptions),
     /// Show what a running daemon is and does
     #[command(after_help = "Example:\n  lunwire status --control-socket /run/lunwire.sock")]
@@ -130,8 +130,8 @@ pub(crate) struct CheckOptions {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ExplainOptions {
-    /// A configuration: also tell what its images of Ceph and its portals are. A URL: also tell
-    /// what carries a session there
+    /// A configuration: also tell what its images of Ceph are, and which portals speak iSER. A URL:
+    /// also tell what carries a session there
     #[arg(value_name = "FILE|URL")]
     pub(crate) place: Option<PathBuf>,
     /// Print as JSON

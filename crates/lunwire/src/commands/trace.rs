@@ -69,7 +69,10 @@ pub(crate) fn run(options: &TraceOptions) -> Result<()> {
         return Err(asking::unexpected(socket));
     }
     let mut sink = place.begin()?;
-    let place = options.output.display();
+    let place = match options.output == Path::new(STANDARD) {
+        true => "standard output".into(),
+        false => options.output.display().to_string(),
+    };
     output::say(format_args!("tracing to {place}; Ctrl-C ends it"));
     let heard = listen(&stream, rest, &mut sink, &interrupted)?;
     tell(&order, &options.output, heard, sink.is_gone())

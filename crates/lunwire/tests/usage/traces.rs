@@ -30,3 +30,11 @@ fn what_is_refused_leaves_no_file() {
     );
     assert!(std::fs::exists(&path).unwrap());
 }
+
+#[test]
+fn a_trace_to_a_pipe_says_so_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), &["memory:16M"], &[]);
+    let words = ["trace", "-o", "-", "--time", "50ms", "--control-socket", &daemon.socket];
+    fails(1, &words, &["tracing to standard output; "]);
+}
