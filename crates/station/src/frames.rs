@@ -5,6 +5,7 @@ use std::io;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 
 use engine::links::Made;
 use engine::packet::PacketSocket;
@@ -12,8 +13,10 @@ use engine::xdp::Copies;
 use engine::xdp::Match;
 use engine::xdp::XdpError;
 use engine::xdp::XdpSocket;
+use rustix::event::EventfdFlags;
 use wire::ether::ConnectionId;
 use wire::ether::ETHERTYPE;
+use wire::ether::HEADER_LEN_MAX;
 use wire::ether::Mac;
 use wire::ether::TO_ACCEPTOR_BYTE;
 use wire::ether::TO_BYTE;
@@ -31,6 +34,8 @@ pub(crate) enum Frames {
     /// By AF_XDP, and a socket for those that come at queues which the interface got later.
     Xdp(Box<XdpSocket>, Mark, Option<PacketSocket>),
     Cable(End),
+    /// There are none yet. Nothing ever comes here.
+    None(OwnedFd),
 }
 
 /// What the numbers of an opening station's connections begin with, so that frames which answer
@@ -52,6 +57,11 @@ impl Frames {
             Way::Xdp => Self::xdp(name, role, Copies::Allowed).map_err(io_error),
             Way::Auto => Self::better_one(name, role),
         }
+    }
+
+    /// Of an interface that is waited for.
+    pub(crate) fn none() -> io::Result<Self> {
+        Ok(Self::None(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?))
     }
 
     /// Those of an interface that is there again, for a process that may have given up rights to
@@ -114,6 +124,7 @@ impl Frames {
             Self::Interface(socket, _) => Mac(socket.mac()),
             Self::Xdp(socket, ..) => Mac(socket.mac()),
             Self::Cable(end) => end.mac(),
+            Self::None(_) => Mac([0; 6]),
         }
     }
 
@@ -122,6 +133,7 @@ impl Frames {
             Self::Interface(socket, _) => socket.mtu(),
             Self::Xdp(socket, ..) => socket.mtu(),
             Self::Cable(end) => end.mtu(),
+            Self::None(_) => HEADER_LEN_MAX,
         }
     }
 
@@ -132,6 +144,7 @@ impl Frames {
             Self::Interface(_, Some(why)) => format!("packet, not xdp: {why}"),
             Self::Xdp(socket, ..) => socket.to_string(),
             Self::Cable(_) => "cable".into(),
+            Self::None(_) => GONE.into(),
         }
     }
 
@@ -139,7 +152,7 @@ impl Frames {
     pub(crate) const fn mark(&self) -> Mark {
         match self {
             Self::Xdp(_, mark, _) => *mark,
-            Self::Interface(..) | Self::Cable(_) => Mark(None),
+            Self::Interface(..) | Self::Cable(_) | Self::None(_) => Mark(None),
         }
     }
 
@@ -153,6 +166,7 @@ impl Frames {
                 beside.as_mut().is_some_and(|beside| beside.receive(count, take)) || more
             }
             Self::Cable(end) => end.receive(count, take),
+            Self::None(_) => false,
         }
     }
 
@@ -165,6 +179,7 @@ impl Frames {
                 end.send(pieces);
                 Ok(())
             }
+            Self::None(_) => Ok(()),
         }
     }
 
@@ -172,7 +187,7 @@ impl Frames {
     pub(crate) fn flush(&mut self) -> bool {
         match self {
             Self::Xdp(socket, ..) => socket.flush(),
-            Self::Interface(..) | Self::Cable(_) => true,
+            Self::Interface(..) | Self::Cable(_) | Self::None(_) => true,
         }
     }
 
@@ -182,7 +197,7 @@ impl Frames {
         match self {
             Self::Interface(socket, _) => socket.forget_error(),
             Self::Xdp(_, _, beside) => beside.iter().for_each(PacketSocket::forget_error),
-            Self::Cable(_) => {}
+            Self::Cable(_) | Self::None(_) => {}
         }
     }
 
@@ -191,7 +206,7 @@ impl Frames {
         match self {
             Self::Interface(socket, _) => socket.is_attached(),
             Self::Xdp(_, _, beside) => beside.as_ref().is_none_or(PacketSocket::is_attached),
-            Self::Cable(_) => true,
+            Self::Cable(_) | Self::None(_) => true,
         }
     }
 
@@ -199,7 +214,7 @@ impl Frames {
     pub(crate) const fn beside(&self) -> Option<&PacketSocket> {
         match self {
             Self::Xdp(_, _, beside) => beside.as_ref(),
-            Self::Interface(..) | Self::Cable(_) => None,
+            Self::Interface(..) | Self::Cable(_) | Self::None(_) => None,
         }
     }
 
@@ -268,6 +283,9 @@ fn untried(made: io::Result<Made>) -> Option<String> {
     Some(format!("{is}, where AF_XDP is untested"))
 }
 
+/// What is told of one that is waited for.
+pub(crate) const GONE: &str = "the interface is gone; one of its name is waited for";
+
 /// By a sandbox, or with rights that were left.
 const GIVEN_UP: &str =
     "this process has given up the right to it (bpf) since it began, and a restart has it again";
@@ -288,6 +306,7 @@ impl AsFd for Frames {
             Self::Interface(socket, _) => socket.as_fd(),
             Self::Xdp(socket, ..) => socket.as_fd(),
             Self::Cable(end) => end.as_fd(),
+            Self::None(fd) => fd.as_fd(),
         }
     }
 }

@@ -118,6 +118,17 @@ impl Reserved {
         Ok(Self { interface: interface.clone(), frames, claim })
     }
 
+    /// Of an interface that cannot be had now: it is taken as soon as it is there, and up.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub fn awaited(interface: &Interface) -> io::Result<Self> {
+        // Who has the name may be about to go; the number is claimed when it is there.
+        let by_name = claimed(&interface.name).or_else(|_| unnamed())?;
+        let claim = [by_name, unnamed()?];
+        Ok(Self { interface: interface.clone(), frames: Frames::none()?, claim })
+    }
+
     /// Where it is.
     #[must_use]
     pub const fn interface(&self) -> &Interface {

@@ -18,6 +18,7 @@ use crate::Interface;
 use crate::cable::Role;
 use crate::claim_number;
 use crate::frames::Frames;
+use crate::frames::GONE;
 
 /// How often it is looked for, while it is down or gone.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
@@ -76,8 +77,15 @@ impl Facts {
 impl Presence {
     pub(crate) fn of(frames: &Frames, name: &str, claim: Option<OwnedFd>) -> Self {
         let seen = Seen(Arc::new(Mutex::new(Facts::of(frames))));
-        let index = links::number(name).ok().filter(|_| !matches!(frames, Frames::Cable(_)));
-        Self { seen, index, due: None, is_gone: false, told: String::new(), claim }
+        let is_gone = matches!(frames, Frames::None(_));
+        let index = match frames {
+            Frames::Cable(_) => None,
+            // No interface has that number.
+            Frames::None(_) => Some(0),
+            _ => links::number(name).ok(),
+        };
+        let due = is_gone.then_some(Instant(0));
+        Self { seen, index, due, is_gone, told: String::new(), claim }
     }
 
     pub(crate) const fn seen(&self) -> &Seen {
@@ -129,8 +137,7 @@ impl Presence {
 
     fn is_lost(&mut self, interface: &Interface) -> Change {
         (self.is_gone, self.claim) = (true, None);
-        let frames = "the interface is gone; one of its name is waited for".to_owned();
-        self.seen.set(Facts { frames, ..self.seen.get() });
+        self.seen.set(Facts { frames: GONE.to_owned(), ..self.seen.get() });
         tracing::warn!(
             interface = interface.name,
             "the interface is gone, and all connections there with it; one of its name is taken as \
@@ -227,6 +234,14 @@ mod tests {
                 presence.doubt(now);
                 presence.look(&interface, Role::Takes, frames, now)
             };
+            // Who begins without one takes it when it comes.
+            let none = Frames::none().map_err(|error| error.to_string())?;
+            let mut awaited = Presence::of(&none, NAME, None);
+            assert!(awaited.is_gone());
+            assert!(matches!(look(&mut awaited, &none), Change::None), "it is claimed");
+            drop(presence.claim.take());
+            assert!(matches!(look(&mut awaited, &none), Change::Back(_)));
+            drop(awaited);
             for is_quick in [true, false] {
                 assert!(matches!(look(&mut presence, &frames), Change::None), "it is there");
                 assert!(ip("link del v0") && (!is_quick || make()));

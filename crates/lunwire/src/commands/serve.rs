@@ -226,6 +226,9 @@ impl Daemon<'_> {
         plan.plan.listening = sockets.portals;
         plan.plan.frames = std::mem::take(&mut entry.frames);
         frames::without_rights(&mut plan.plan, sandbox);
+        if is_again {
+            frames::await_missing(&mut plan.plan);
+        }
         taking::carry_on(&plan.plan.nodes, &entry.carried);
         losses::keep(&plan.plan.nodes, &entry.lost);
         if entry.before.is_there() {

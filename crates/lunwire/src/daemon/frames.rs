@@ -71,6 +71,25 @@ fn refused(interface: &Interface, source: io::Error, options: &ServeOptions) -> 
     }
 }
 
+/// Who serves again does so without interfaces that are gone, or that somebody else has yet, and
+/// takes them when they come: other hosts do not wait for that.
+pub(crate) fn await_missing(plan: &mut Plan) {
+    let Plan { ether, frames, .. } = plan;
+    for interface in ether.iter() {
+        if frames.iter().any(|one| one.interface() == interface) {
+            continue;
+        }
+        // Without descriptors for that, either, the error is told when the target starts.
+        frames.extend(Reserved::open(interface).or_else(|why| {
+            tracing::warn!(
+                interface = interface.name, %why,
+                "no frames are taken there; it is tried again each second"
+            );
+            Reserved::awaited(interface)
+        }));
+    }
+}
+
 /// Who serves again, in a sandbox, takes frames by packet sockets: hosts are served all the same.
 pub(crate) fn without_rights(plan: &mut Plan, sandbox: &Sandbox) {
     let Plan { ether, frames, .. } = plan;

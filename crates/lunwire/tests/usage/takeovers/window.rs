@@ -251,3 +251,37 @@ fn what_is_lost_as_disks_are_closed_is_told_to_hosts() {
     // It cannot be taken over as if it were sound, either.
     Next::asks(&daemon).hear("lost writes");
 }
+
+/// Its interface may come back at any time; hosts at other doors are not to wait for that.
+#[test]
+fn who_serves_again_does_so_without_an_interface_that_has_gone() {
+    fn ip(words: &str) -> bool {
+        let run = Command::new("ip").args(words.split(' ')).status();
+        run.is_ok_and(|status| status.success())
+    }
+    let make = || ip("link add v0 type veth peer name v1") && ip("link set v0 up");
+    let seen = || {
+        if !ip("link set lo up") || !make() {
+            println!("skipped: no interfaces");
+            return;
+        }
+        let files = Files::new();
+        let folder = files.folder.path();
+        let daemon = Daemon::start_logged(folder, &["memory:1M"], &["--ether", "v0"]);
+        assert!(ip("link del v0"));
+        drop(Next::of(&daemon).take());
+        expect_service(&daemon, Duration::from_secs(20));
+        let told = || stdout(&good(&["status", "--control-socket", &daemon.socket]));
+        assert!(told().contains("the interface is gone"), "{}", told());
+        assert!(make());
+        let begun = Instant::now();
+        while told().contains("the interface is gone") {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{}", told());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    match engine::network::Network::new() {
+        Ok(network) => network.within(seen).unwrap(),
+        Err(error) => println!("skipped: no network of its own: {error}"),
+    }
+}
