@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A target and its initiator in this process, and what each of their threads does for an I/O.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -119,7 +120,7 @@ impl Rig {
                 Ok([open(What::Instructions)?, open(What::CacheMisses)?])
             })
             .collect::<std::io::Result<_>>();
-        self.uncounted = counters.as_ref().err().map(ToString::to_string);
+        self.uncounted = counters.as_ref().err().map(uncountable);
         let used = || threads.map(|tid| tid.map(usage).unwrap_or_default());
         let times_before = self.target.times();
         let (before, interrupts_before) = (used(), interrupts());
@@ -322,5 +323,28 @@ impl Driver {
         };
         let request = Request { lun: 0, cdb, data, retry: Retry::Always };
         self.queue.post(session, slot as u64, request).map_err(|(error, _)| error.to_string())
+    }
+}
+
+/// Why the processor's counters cannot be read, for people.
+fn uncountable(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => "there are none, as in most virtual machines".into(),
+        ErrorKind::PermissionDenied => {
+            format!("{error}; try: as root, or sysctl kernel.perf_event_paranoid=1")
+        }
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_that_are_not_there_are_no_file() {
+        let of = |code| uncountable(&std::io::Error::from_raw_os_error(code));
+        assert_eq!(of(2), "there are none, as in most virtual machines");
+        assert!(of(13).contains("perf_event_paranoid"), "{}", of(13));
     }
 }
