@@ -41,8 +41,11 @@ pub(super) fn look(path: &Path) -> Seen {
 
 /// The first of `now` that was another one `before`, or not looked at.
 pub(super) fn changed<'a>(before: &[Seen], now: &'a [Seen]) -> Option<&'a Path> {
-    let stood = |(path, now): &Seen| {
-        let known = before.iter().find(|(known, _)| known == path);
+    // They come in one order, unless others are named by now.
+    let mut in_order = before.iter();
+    let mut stood = |(path, now): &Seen| {
+        let of_path = |(known, _): &&Seen| known == path;
+        let known = in_order.next().filter(of_path).or_else(|| before.iter().find(of_path));
         known.is_some_and(|(_, known)| are_same(known.as_ref(), now.as_ref()))
     };
     now.iter().find(|one| !stood(one)).map(|(path, _)| path.as_path())
@@ -57,8 +60,48 @@ fn are_same(one: Option<&Metadata>, other: Option<&Metadata>) -> bool {
 }
 
 pub(super) fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    // Who writes may set the time of that, and who may read it is told by the other one alone.
     let of = |facts: &Metadata| {
-        (facts.dev(), facts.ino(), facts.len(), facts.mtime(), facts.mtime_nsec())
+        let times = [facts.mtime(), facts.mtime_nsec(), facts.ctime(), facts.ctime_nsec()];
+        (facts.dev(), facts.ino(), facts.len(), times)
     };
     of(one) == of(other)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that panics has failed
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_with_the_time_and_length_of_the_one_before_is_another_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "old").unwrap();
+        let before = vec![look(&path)];
+        let time = before[0].1.as_ref().unwrap().modified().unwrap();
+        // The clock of the kernel has ticks.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert_eq!(changed(&before, &[look(&path)]), None);
+        std::fs::write(&path, "new").unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+        let written = vec![look(&path)];
+        assert_eq!(changed(&before, &written), Some(path.as_path()));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
+        assert_eq!(changed(&written, &[look(&path)]), Some(path.as_path()), "who may read it");
+    }
+
+    #[test]
+    fn files_are_found_in_any_order() {
+        let paths = ["a", "b", "c"].map(PathBuf::from);
+        let seen = |order: &[usize]| -> Vec<Seen> {
+            order.iter().map(|at| (paths[*at].clone(), None)).collect()
+        };
+        assert_eq!(changed(&seen(&[0, 1, 2]), &seen(&[2, 0, 1])), None);
+        assert_eq!(changed(&seen(&[0, 1, 2]), &seen(&[1, 2])), None);
+        assert_eq!(changed(&seen(&[0, 2]), &seen(&[0, 1, 2])), Some(paths[1].as_path()));
+    }
 }
