@@ -86,6 +86,7 @@ pub use volume::usage;
 pub use whole::open_whole;
 pub use whole::read_text;
 pub use whole::read_whole;
+pub use whole::refuse_pipes;
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,7 +7,10 @@ use std::io;
 use std::io::ErrorKind;
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
 /// Reads a file or pipe of at most `len_max` bytes.
 ///
@@ -44,6 +47,18 @@ pub fn read_text(path: &Path, len_max: u64) -> io::Result<String> {
     String::from_utf8(read_whole(path, len_max)?).map_err(wrong)
 }
 
+/// This process serves from now on: [`open_whole`] and what reads by it refuse pipes, whose
+/// writers may never come.
+pub fn refuse_pipes() {
+    REFUSES_PIPES.store(true, Ordering::Relaxed);
+}
+
+static REFUSES_PIPES: AtomicBool = AtomicBool::new(false);
+
+fn waits_for_nobody() -> bool {
+    REFUSES_PIPES.load(Ordering::Relaxed)
+}
+
 /// Opens a file or pipe for reading; a device may never end.
 ///
 /// # Errors
@@ -53,7 +68,11 @@ pub fn open_whole(path: &Path) -> io::Result<File> {
         let kind = metadata.file_type();
         match kind.is_dir() {
             true => Err(io::Error::from(ErrorKind::IsADirectory)),
-            false if kind.is_file() || kind.is_fifo() => Ok(()),
+            false if kind.is_file() || kind.is_fifo() && !waits_for_nobody() => Ok(()),
+            false if kind.is_fifo() => {
+                let why = "it is a pipe, whose writer nobody waits for; try: a file";
+                Err(io::Error::new(ErrorKind::InvalidInput, why))
+            }
             false => {
                 Err(io::Error::new(ErrorKind::InvalidInput, "it is neither a file nor a pipe"))
             }
@@ -61,7 +80,12 @@ pub fn open_whole(path: &Path) -> io::Result<File> {
     };
     // Before it is opened: opening some devices does something.
     check(fs::metadata(path)?)?;
-    let file = File::open(path)?;
+    let mut options = File::options();
+    if waits_for_nobody() {
+        // It may be a pipe by now.
+        options.custom_flags(libc::O_NONBLOCK);
+    }
+    let file = options.read(true).open(path)?;
     check(file.metadata()?)?;
     Ok(file)
 }

@@ -222,6 +222,8 @@ impl Daemon<'_> {
                 return Err(error);
             }
         };
+        // All that is read behind this may be read for an order, or again.
+        engine::files::refuse_pipes();
         plan.plan.capture.clone_from(&capture);
         plan.plan.listening = sockets.portals;
         plan.plan.frames = std::mem::take(&mut entry.frames);

@@ -103,3 +103,22 @@ fn a_secret_beside_a_configuration_that_a_link_leads_to_is_another_one() {
     daemon.expect_admitted(NEW);
     assert_eq!(daemon.reads(), 1, "{}", daemon.log());
 }
+
+/// Its writer may never come, and orders and a take-over would wait for that.
+#[test]
+fn a_pipe_in_the_place_of_a_secret_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    write_secret(&secret, OLD);
+    let file = folder.path().join("lunwire.toml");
+    std::fs::write(&file, secured("secret")).unwrap();
+    let daemon = Daemon::start_with(folder, file, &["--watch"]);
+    std::fs::remove_file(&secret).unwrap();
+    let made = Command::new("mkfifo").arg(&secret).status().unwrap();
+    assert!(made.success());
+    daemon.expect_log("it is a pipe");
+    assert!(daemon.admits(OLD), "all is as before: {}", daemon.log());
+    write_secret(&secret.with_file_name("new"), NEW);
+    std::fs::rename(secret.with_file_name("new"), &secret).unwrap();
+    daemon.expect_admitted(NEW);
+}
