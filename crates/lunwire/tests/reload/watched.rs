@@ -122,3 +122,22 @@ fn a_pipe_in_the_place_of_a_secret_is_not_waited_for() {
     std::fs::rename(secret.with_file_name("new"), &secret).unwrap();
     daemon.expect_admitted(NEW);
 }
+
+/// What is refused is not read again until something changes, and that is another file here.
+#[test]
+fn a_secret_that_was_refused_with_its_configuration_comes_when_that_is_put_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    write_secret(&secret, OLD);
+    let file = folder.path().join("lunwire.toml");
+    let text = secured("secret");
+    std::fs::write(&file, &text).unwrap();
+    let daemon = Daemon::start_with(folder, file, &["--watch"]);
+    daemon.write(&format!("reactors = 7\n{text}"));
+    write_secret(&secret, NEW);
+    daemon.expect_log(&format!("{} has changed", secret.display()));
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(daemon.admits(OLD) && !daemon.admits(NEW), "it is refused: {}", daemon.log());
+    daemon.write(&text);
+    daemon.expect_admitted(NEW);
+}

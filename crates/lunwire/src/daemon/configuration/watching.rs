@@ -67,8 +67,10 @@ pub(crate) fn watch(
             Some(Ok(is_as_read)) => {
                 warn(None);
                 seen = Some(now);
-                if !is_as_read {
-                    tell("it has changed");
+                match is_as_read {
+                    // What else has changed may have been refused for what it said meanwhile.
+                    true => named.told.clear(),
+                    false => tell("it has changed"),
                 }
             }
         }
