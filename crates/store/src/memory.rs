@@ -46,8 +46,10 @@ impl Memory {
                 return Ok(Outcome::Data(data));
             }
             Op::Write { offset, data, .. } => {
+                let written = self.region.write_slice(*offset, data);
+                // Behind it, and a discard before its own: what both leave there is known.
                 self.pages.write(*offset, data.len() as u64);
-                self.region.write_slice(*offset, data)?;
+                written?;
             }
             Op::Flush => {}
             Op::Clear { offset, length, leave } => self.clear(*offset, *length, *leave)?,
@@ -70,8 +72,9 @@ impl Memory {
                 }
             }
             Space::Deallocated => {
-                self.region.discard(offset, length)?;
                 self.pages.clear(offset, length);
+                let discarded = self.region.discard(offset, length);
+                discarded.inspect_err(|_| self.pages.write(offset, length))?;
             }
             Space::Anchored => {
                 // Zeroes that are written make the system give the pages now.

@@ -3,8 +3,8 @@
 //! many are one or the other. What nobody has written to takes no bits.
 //!
 //! The kernel knows too, but only for pages that are not swapped out. A page that is written and
-//! discarded or set aside at the same time may be left with either answer, as it is left with
-//! either content.
+//! discarded at the same time may be said to hold something that is gone, and never the other way:
+//! what nobody knows of would be lost when the process hands over.
 
 use crate::limits::TRACKED_MAX;
 use crate::{Run, Space};

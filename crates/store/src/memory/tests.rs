@@ -69,3 +69,35 @@ fn what_ends_with_the_process_is_known_whatever_stands_in_front() {
     memory.submit(&Op::Clear { offset: 0, length: 1 << 20, leave: Space::Deallocated });
     assert!(fronts.iter().all(|front| !front.has_data_in_memory()));
 }
+
+/// Whichever comes last: what is left there is known to be there.
+#[test]
+fn what_is_written_beside_a_discard_is_known() {
+    const PAGES: u64 = 256;
+    let memory = memory();
+    let place = |number: u64| number % PAGES * u64::from(PAGE_BYTES);
+    let data = buf::Slice::from(vec![7; PAGE_BYTES as usize]);
+    let turn = std::sync::Barrier::new(2);
+    let mut unknown = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..100 * PAGES {
+                turn.wait();
+                let (offset, length) = (place(number), PAGE_BYTES.into());
+                memory.submit(&Op::Clear { offset, length, leave: Space::Deallocated });
+                turn.wait();
+            }
+        });
+        for number in 0..100 * PAGES {
+            let offset = place(number);
+            turn.wait();
+            memory.submit(&Op::Write { offset, data: data.clone(), durable: false });
+            turn.wait();
+            let read = memory.submit(&Op::Read { offset, length: 512 });
+            let is_there =
+                matches!(read, Submitted::Done(Outcome::Data(read)) if read.bytes()[0] == 7);
+            unknown += u32::from(is_there && memory.pages.run(offset, 1).space != Space::Mapped);
+        }
+    });
+    assert_eq!(unknown, 0);
+}
