@@ -2,7 +2,7 @@
 //! A client of NFS 4.1 (RFC 8881) that does what a load needs, one call after the other on a
 //! connection of its own, as those of SFS are, which have no cache either.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -348,12 +348,16 @@ fn handle(answer: &mut Reader<'_>) -> Option<Handle> {
     answer.opaque().map(|handle| Handle(handle.to_vec()))
 }
 
+/// NFS4ERR_NOENT (RFC 8881 §15.1).
+const NO_ENTRY: u32 = 2;
+
 /// The next operation is this one, and went well.
 fn expect(answer: &mut Reader<'_>, operation: u32) -> io::Result<()> {
     match answer.number().zip(answer.number()) {
         Some((one, 0)) if one == operation => Ok(()),
         Some((one, status)) => {
-            Err(io::Error::other(format!("operation {one} of NFS failed: status {status}")))
+            let kind = if status == NO_ENTRY { ErrorKind::NotFound } else { ErrorKind::Other };
+            Err(io::Error::new(kind, format!("operation {one} of NFS failed: status {status}")))
         }
         None => Err(short()),
     }

@@ -242,6 +242,7 @@ mod tests {
         client.remove(&root, "a file").expect("removed");
         let gone = client.look_up(&root, "a file").expect_err("it is gone");
         assert!(gone.to_string().contains("operation 15 of NFS failed: status 2"), "{gone}");
+        assert_eq!(gone.kind(), std::io::ErrorKind::NotFound);
         client.end().and_then(|()| other.end()).expect("both are over");
         server.end().expect("it ends");
     }

@@ -91,7 +91,13 @@ pub(crate) fn measure(settings: &Settings, steps: &Steps<'_>) -> Result<Outcome,
                     exported.run(Some(*rate), steps)
                 };
                 rates.iter().map(run).collect::<Result<Vec<_>, Error>>()
-            })?;
+            });
+            let ran = match ran {
+                Err(Error::Stopped) => return Err(Error::Stopped),
+                // The rest of the study is none the worse for it.
+                Err(error) => return Ok(Outcome::nothing(format!("NFS failed here: {error}"))),
+                Ok(ran) => ran,
+            };
             let cases = outcome.cases.iter_mut().filter(|case| case.place == place);
             for (case, (answers, spent)) in cases.zip(ran) {
                 case.answers.push(answers);
@@ -297,7 +303,7 @@ fn ask(
             Call::LookUp => drop(client.look_up(root, &name_of(which))?),
             Call::Read => drop(client.read(file, offset, &mut data)?),
             Call::Attributes => drop(client.attributes(file)?),
-            Call::List => drop(client.read_folder(root)?),
+            Call::List => listed(client.read_folder(root))?,
             Call::Write => client.write(file, offset, &data)?,
             Call::Access => drop(client.access(file)?),
             Call::Commit => client.commit(file)?,
@@ -316,6 +322,14 @@ fn ask(
     }
     made.iter().try_for_each(|name| client.remove(root, name))?;
     Ok(counted)
+}
+
+/// What another client removes while nfs-ganesha lists the folder has it say that there is none.
+fn listed(names: std::io::Result<Vec<String>>) -> std::io::Result<()> {
+    match names {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        names => names.map(drop),
+    }
 }
 
 fn name_of(number: u64) -> String {
@@ -366,6 +380,13 @@ impl Call {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_goes_while_the_folder_is_listed_ends_no_load() {
+        let failed = |kind: std::io::ErrorKind| listed(Err(kind.into()));
+        assert!(listed(Ok(Vec::new())).is_ok() && failed(std::io::ErrorKind::NotFound).is_ok());
+        failed(std::io::ErrorKind::Other).expect_err("it is no answer");
+    }
 
     #[test]
     fn the_mix_is_that_of_a_hundred() {
