@@ -284,12 +284,15 @@ fn shares(figure: &mut Figure, measured: &Measured, models: &[Model]) {
     };
     let theirs =
         "What is done for each byte, copies and checksums, is most of large operations over TCP";
-    let no_costs = no_costs(models.iter().filter(|model| model.way == Way::Tcp));
+    let of_bytes = shares(0, Bound::Above(MOST));
+    let no_costs = match of_bytes.is_empty() {
+        true => Some("there is no fit of TCP".to_owned()),
+        false => no_costs(models.iter().filter(|model| model.way == Way::Tcp)),
+    };
     match &no_costs {
         Some(why) => figure.not_here(theirs, why),
         None => {
-            let tests = shares(0, Bound::Above(MOST));
-            figure.claim(theirs, format!("{} of reads and of writes", told(&tests)), tests);
+            figure.claim(theirs, format!("{} of reads and of writes", told(&of_bytes)), of_bytes);
         }
     }
     let why = "what is done for each frame is the next most";
@@ -468,6 +471,18 @@ mod tests {
         let (rdma, ours) = told(&figure, "RDMA saves");
         assert_eq!(rdma, Verdict::Holds, "{ours}");
         assert!(ours.contains("(within the intervals)"), "{ours}");
+    }
+
+    #[test]
+    fn what_is_not_fitted_is_told() {
+        let mut measured = measured(|_, _| COPY, None);
+        measured.cases.retain(|case| case.load.way != Way::Tcp);
+        let figure = figure(&measured);
+        for theirs in ["copies and checksums", "next most", "each frame takes less", "RDMA saves"] {
+            let (verdict, why) = told(&figure, theirs);
+            assert_eq!(verdict, Verdict::NotHere, "{why}");
+            assert!(why.starts_with("not here, because there is no fit of "), "{why}");
+        }
     }
 
     #[test]
