@@ -42,7 +42,8 @@ impl Luns {
 
 impl Served {
     pub(crate) fn new(mut node: Node) -> Self {
-        let map = std::mem::take(&mut node.luns);
+        let mut map = std::mem::take(&mut node.luns);
+        map.sort_by_key(|(lun, _)| *lun);
         let luns = Luns { map, only: Vec::new(), gone: Vec::new() };
         Self { node, luns: Arc::new(RwLock::new(luns)) }
     }
@@ -145,5 +146,37 @@ impl Served {
 
     fn write(&self) -> RwLockWriteGuard<'_, Luns> {
         self.luns.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use scsi::Identity;
+    use store::null::Null;
+
+    fn luns(numbers: &[u16]) -> LunMap {
+        let unit = |lun: u16| {
+            let identity = Identity::derive("iqn.2026-01.local.test", lun, "LUNWIRE", "DISK");
+            let store = Arc::new(Null::new(1 << 20).expect("room"));
+            (lun, Arc::new(LogicalUnit::new(identity, store, 512).expect("a legal unit")))
+        };
+        numbers.iter().copied().map(unit).collect()
+    }
+
+    fn numbers(luns: &[(u16, Arc<LogicalUnit>)]) -> Vec<u16> {
+        luns.iter().map(|(lun, _)| *lun).collect()
+    }
+
+    /// A file may name them in any order, and so does `lunwire dump` those that came by order.
+    #[test]
+    fn units_are_in_the_order_of_their_numbers_however_they_come() {
+        let served = Served::new(Node::new("iqn.2026-01.local.test".into(), luns(&[24, 0, 5])));
+        assert_eq!(numbers(&served.luns()), [0, 5, 24], "at the start");
+        assert_eq!(numbers(&served.lun_map("iqn.2026-01.local.host")), [0, 5, 24]);
+        served.exchange(&[5], luns(&[7, 3]));
+        assert_eq!(numbers(&served.luns()), [0, 3, 7, 24], "by a change");
+        luns(&[1]).into_iter().for_each(|(lun, unit)| served.add_lun(lun, unit, Vec::new()));
+        assert_eq!(numbers(&served.luns()), [0, 1, 3, 7, 24], "by an order");
     }
 }
