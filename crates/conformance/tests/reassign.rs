@@ -433,7 +433,9 @@ fn a_connection_is_cleaned_up_over_a_second_one_where_only_one_is_allowed() {
             let mut old = login(server, &plan);
             let read = old.read_blocks(0, 0, 16);
             old.start(&read);
-            // The old connection is open, and says what it has to say.
+            // The target has the read before it hears of the new connection. The old one is open,
+            // and says what it has to say.
+            old.raw.read();
             let mut session = replace(server, &old, &plan);
             assert_eq!(reassign(&mut session, read.itt, 0), COMPLETE);
             assert_eq!(rest(&mut session, read.itt, 0).len(), SEGMENT);
