@@ -43,6 +43,12 @@ macro_rules! behind {
         crate::filter::behind!(rest);
     };
     (rest) => {
+        fn atomic_max(&self) -> Option<u32> {
+            self.behind.atomic_max()
+        }
+        crate::filter::behind!(but_atomic_max);
+    };
+    (but_atomic_max) => {
         fn file(&self) -> Option<crate::FileId> {
             self.behind.file()
         }
@@ -57,10 +63,6 @@ macro_rules! behind {
 
         fn set_bytes(&self, bytes: u64) -> bool {
             self.behind.set_bytes(bytes)
-        }
-
-        fn atomic_max(&self) -> Option<u32> {
-            self.behind.atomic_max()
         }
 
         fn usage(&self) -> Option<crate::Usage> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `atomic`: writes that are whole for everybody.
 
+use super::behind;
 use crate::limits::ATOMIC_MAX;
 use crate::{Geometry, Io, IoResult, Op, Store, Submitted};
 use alloc::sync::Arc;
@@ -24,42 +25,6 @@ impl Store for Atomic {
         self.behind.geometry()
     }
 
-    fn file(&self) -> Option<crate::FileId> {
-        self.behind.file()
-    }
-
-    fn files(&self) -> alloc::vec::Vec<crate::FileId> {
-        self.behind.files()
-    }
-
-    fn health(&self, file: crate::FileId) -> Option<Arc<crate::health::Health>> {
-        self.behind.health(file)
-    }
-
-    fn set_bytes(&self, bytes: u64) -> bool {
-        self.behind.set_bytes(bytes)
-    }
-
-    fn usage(&self) -> Option<crate::Usage> {
-        self.behind.usage()
-    }
-
-    fn has_data_in_memory(&self) -> bool {
-        self.behind.has_data_in_memory()
-    }
-
-    fn hold_back(&self) {
-        self.behind.hold_back();
-    }
-
-    fn let_on(&self) {
-        self.behind.let_on();
-    }
-
-    fn is_held_back(&self) -> bool {
-        self.behind.is_held_back()
-    }
-
     fn atomic_max(&self) -> Option<u32> {
         Some(ATOMIC_MAX)
     }
@@ -75,6 +40,8 @@ impl Store for Atomic {
     fn give_up(&self, op: &Op, io: &Io) {
         self.behind.give_up(op, io);
     }
+
+    behind!(but_atomic_max);
 }
 
 #[cfg(test)]
