@@ -114,10 +114,8 @@ impl Source {
         problem: impl fmt::Display,
     ) -> ConfigError {
         ConfigError {
-            place: self.place(&value.span()),
-            field: field.to_owned(),
             value: self.written(&value.span(), value.get_ref()),
-            problem: problem.to_string(),
+            ..self.secret_error(field, value, problem)
         }
     }
 
