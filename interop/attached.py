@@ -290,6 +290,11 @@ def several(folder):
     print("attach: no attachment reads what is old, sizes change, and read-only stays so")
 
 
+def answers(disk):
+    """Waits until it does: its session is back."""
+    run("dd", f"if={disk.path}", "of=/dev/null", "bs=4096", "count=1", "iflag=direct")
+
+
 def outages(folder, restarts):
     """fio writes and verifies; the target is killed again and again, and then stays away."""
     where = folder_at(f"{folder}/outages")
@@ -310,11 +315,13 @@ def outages(folder, restarts):
                                     preexec_fn=server.die_with_parent)
             for _ in range(restarts):
                 time.sleep(1.2)
+                answers(disk)
                 target.kill()
                 time.sleep(0.4)
                 target = server.start(store, options=options, listen=listen)
             said = load.communicate(timeout=SECONDS)[0]
             need(load.returncode == 0, f"fio ended with {load.returncode}\n{said}")
+            answers(disk)
             news = disk.stop()
             need(news.count("the session is back") >= restarts, f"too few outages:\n{news}")
         with Attached(target.url, where, "--io-timeout", "2s") as disk:
