@@ -17,6 +17,9 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -194,31 +197,36 @@ fn targets_and_disks_come_and_go() {
 #[test]
 fn a_session_that_is_not_meant_goes_on() {
     let daemon = Daemon::start(&config(&[target("a", "")]));
-    let mut bench = Command::new(env!("CARGO_BIN_EXE_lunwire"))
-        .args(["bench", &daemon.url("a", 0), "--time", "4s", "--reads", "50"])
-        .args(["--destroy-data", "--verify", "--depth", "4"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let begun = Instant::now();
-    while daemon.status()["sessions"] != 1 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", bench.try_wait());
-        std::thread::sleep(Duration::from_millis(10));
+    let (mut sessions, mut count) = (0, 0);
+    // On a machine with much to do there are few reloads while one works.
+    while count <= 3 {
+        sessions += 1;
+        let mut bench = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+            .args(["bench", &daemon.url("a", 0), "--time", "4s", "--reads", "50"])
+            .args(["--destroy-data", "--verify", "--depth", "4"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        while daemon.status()["sessions"] != 1 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", bench.try_wait());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        while bench.try_wait().unwrap().is_none() {
+            count += 1;
+            let alias = format!("alias = \"{count}\"");
+            let more = (0..count % 3).map(|number| target(&format!("more{number}"), ""));
+            let targets: Vec<String> = std::iter::once(target("a", &alias)).chain(more).collect();
+            daemon.reload(&config(&targets));
+        }
+        let done = bench.wait_with_output().unwrap();
+        assert!(done.status.success(), "{count}: {}", stderr(&done));
+        assert!(count > 0 && sessions < 9, "{count} reloads while {sessions} worked");
     }
-    let mut count = 0;
-    while bench.try_wait().unwrap().is_none() {
-        count += 1;
-        let alias = format!("alias = \"{count}\"");
-        let more = (0..count % 3).map(|number| target(&format!("more{number}"), ""));
-        let targets: Vec<String> = std::iter::once(target("a", &alias)).chain(more).collect();
-        daemon.reload(&config(&targets));
-    }
-    let done = bench.wait_with_output().unwrap();
-    assert!(done.status.success() && count > 3, "{count}: {}", stderr(&done));
     assert!(!daemon.log().contains("session lost"), "{}", daemon.log());
     let opened = daemon.log().matches("session opened").count();
-    assert_eq!(opened, 1, "it has logged in again: {}", daemon.log());
+    assert_eq!(opened, sessions, "one has logged in again: {}", daemon.log());
 }
 
 #[test]
@@ -315,22 +323,60 @@ fn a_file_with_an_error_changes_nothing() {
     assert_eq!(daemon.served(), before);
 }
 
+/// What does not stand still for so long is still being written (`STEADY` of the daemon), with some
+/// time for its look.
+const STEADY: Duration = Duration::from_millis(80);
+
+/// How somebody writes who takes his time.
+struct Pace {
+    last: Mutex<Option<Instant>>,
+    has_faltered: AtomicBool,
+}
+
+impl Pace {
+    fn pause(&self, ms: u64) {
+        std::thread::sleep(Duration::from_millis(ms));
+        let now = Instant::now();
+        let last = self.last.lock().unwrap().replace(now);
+        let falters = last.is_some_and(|last| now.duration_since(last) >= STEADY);
+        self.has_faltered.fetch_or(falters, Ordering::Relaxed);
+    }
+}
+
+/// What `attempt` gives is so; but where its writer has paused for too long, as on a machine with
+/// much to do, it is tried again: what he wrote may have stood still in the middle.
+#[track_caller]
+fn in_one_go(attempt: impl Fn(&Pace) -> (bool, String)) {
+    for _ in 0..20 {
+        let pace = Pace { last: Mutex::new(None), has_faltered: AtomicBool::new(false) };
+        let (is_so, said) = attempt(&pace);
+        if is_so {
+            return;
+        }
+        assert!(pace.has_faltered.into_inner(), "{said}");
+    }
+    panic!("nobody writes in one go here");
+}
+
 #[test]
 fn a_file_that_is_being_written_is_waited_for() {
-    let daemon = Daemon::start(&config(&[target("a", "")]));
     let whole = config(&[target("a", ""), target("b", ""), target("c", "")]);
-    let file = daemon.file.clone();
-    let slow = whole.clone();
-    std::fs::write(&file, "").unwrap();
-    let writer = std::thread::spawn(move || {
-        for end in (0..slow.len()).step_by(16).chain([slow.len()]) {
-            std::fs::write(&file, &slow[..end]).unwrap();
-            std::thread::sleep(Duration::from_millis(30));
-        }
+    in_one_go(|pace| {
+        let daemon = Daemon::start(&config(&[target("a", "")]));
+        let file = daemon.file.clone();
+        std::fs::write(&file, "").unwrap();
+        pace.pause(0);
+        let (status, told, said) = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for end in (0..whole.len()).step_by(16).chain([whole.len()]) {
+                    std::fs::write(&file, &whole[..end]).unwrap();
+                    pace.pause(30);
+                }
+            });
+            daemon.run(&["reload"])
+        });
+        (status == 0 && told.contains("2 differences"), format!("{told} {said}"))
     });
-    let told = daemon.good(&["reload"]);
-    writer.join().unwrap();
-    assert!(told.contains("2 differences"), "{told}");
 }
 
 #[test]
@@ -417,41 +463,54 @@ fn secrets_are_read_again_and_end_their_sessions() {
 #[test]
 fn a_secret_that_is_half_written_is_waited_for() {
     let with = "chap-user = \"host\"\nchap-secret-file = \"secret\"";
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("secret");
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
-    let write = |text: &str| options.open(&path).unwrap().write_all(text.as_bytes()).unwrap();
-    write("first secret of all");
-    let daemon = Daemon::start_in(folder, &config(&[target("a", with)]));
-    let url = daemon.url("a", 0);
-    let secret = "another one, which is written letter by letter";
-    let (begin, rest) = secret.split_at(12);
-    let mut file = options.open(&path).unwrap();
-    file.write_all(begin.as_bytes()).unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for letter in rest.as_bytes() {
-                std::thread::sleep(Duration::from_millis(20));
-                file.write_all(&[*letter]).unwrap();
-            }
+    let begin = || {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        options.open(&path).unwrap().write_all(b"first secret of all").unwrap();
+        let daemon = Daemon::start_in(folder, &config(&[target("a", with)]));
+        (daemon, path)
+    };
+    in_one_go(|pace| {
+        let (daemon, path) = begin();
+        let url = daemon.url("a", 0);
+        let secret = "another one, which is written letter by letter";
+        let (begin, rest) = secret.split_at(12);
+        let mut file = options.open(&path).unwrap();
+        file.write_all(begin.as_bytes()).unwrap();
+        pace.pause(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for letter in rest.as_bytes() {
+                    pace.pause(20);
+                    file.write_all(&[*letter]).unwrap();
+                }
+            });
+            daemon.good(&["reload"]);
         });
-        daemon.good(&["reload"]);
+        let account = ["--chap-user", "host", "--chap-secret-file", path.to_str().unwrap()];
+        let read = support::lunwire(&[&["read", &url, "-"], &account[..]].concat());
+        (read.status.success(), stderr(&read))
     });
-    let account = ["--chap-user", "host", "--chap-secret-file", path.to_str().unwrap()];
-    support::good(&[&["read", &url, "-"], &account[..]].concat());
     // It never stands still.
-    let is_over = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                file.write_all(b"x").unwrap();
-                std::thread::sleep(Duration::from_millis(20));
-            }
+    in_one_go(|pace| {
+        let (daemon, path) = begin();
+        let mut file = options.open(&path).unwrap();
+        let is_over = AtomicBool::new(false);
+        pace.pause(0);
+        let (status, _, said) = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    file.write_all(b"x").unwrap();
+                    pace.pause(20);
+                }
+            });
+            let told = daemon.run(&["reload"]);
+            is_over.store(true, Ordering::Relaxed);
+            told
         });
-        let (status, _, said) = daemon.run(&["reload"]);
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert!(status == 1 && said.contains("secret changes while it is read"), "{said}");
+        (status == 1 && said.contains("secret changes while it is read"), said)
     });
 }
 
@@ -808,12 +867,15 @@ fn a_command_that_a_limit_holds_is_slow_by_that() {
     for _ in 0..3 {
         support::good(&["write", &daemon.url("a", 0), data.to_str().unwrap()]);
     }
-    daemon.expect_log("was slow");
-    let log = daemon.log();
-    let line = log.lines().find(|line| line.contains("was slow")).unwrap();
-    let spent = |word: &str| -> f64 {
+    let spent = |line: &str, word: &str| -> f64 {
         let text = line.split(&format!("{word}=")).nth(1).unwrap();
         text.split(' ').next().unwrap().parse().unwrap()
     };
-    assert!(spent("limits_ms") > 0.9 * spent("took_ms") - 5.0, "{line}");
+    // Where the machine has much to do others may be slow, too.
+    let by_limits = |line: &str| spent(line, "limits_ms") > 0.9 * spent(line, "took_ms") - 5.0;
+    let begun = Instant::now();
+    while !daemon.log().lines().any(|line| line.contains("was slow") && by_limits(line)) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", daemon.log());
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
