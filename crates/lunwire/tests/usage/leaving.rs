@@ -2,6 +2,9 @@
 //! Clients that come to an end while much of what they write is on a slow line: nothing of it
 //! comes to the disk when they are gone, or they say that it may.
 
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Read;
 use std::process::Child;
 use std::process::Command;
 use std::process::Output;
@@ -29,6 +32,9 @@ const QUICK: u64 = 4 << 20;
 
 /// Speed when it is slow.
 const SLOW: u64 = 200_000;
+
+/// Bytes on the line that tell of a write: a piece of a copy has twice as many at least.
+const DATA: usize = 32 << 10;
 
 /// Until a client is at work.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -71,17 +77,16 @@ impl Scene {
         self.client(&[&["copy", &old, &url, "--quiet"], more].concat())
     }
 
-    /// The line becomes slow for what is on it, and is full of that.
+    /// The line becomes slow for what is on it, and data to be written are on it: what a login and
+    /// the questions behind it take is less.
     fn slow_down(&self) {
         std::thread::sleep(PAUSE);
         self.line.slow(0, SLOW);
         let begun = Instant::now();
-        while self.line.held() == 0 {
+        while self.line.held() < DATA {
             assert!(begun.elapsed() < END, "nothing is under way");
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(5));
         }
-        std::thread::sleep(Duration::from_millis(500));
-        assert!(self.line.held() > 0, "nothing is under way");
     }
 
     /// Nothing old comes to the disk over what is written when the client is gone.
@@ -292,20 +297,23 @@ fn what_cannot_be_called_back_is_told() {
 fn a_line_that_moves_is_waited_for_and_a_second_signal_ends_that() {
     for signals in [1, 2] {
         let scene = Scene::new();
-        let copy = scene.copy(&[]);
+        let mut copy = scene.copy(&[]);
         scene.slow_down();
         scene.line.slow_others(0);
         send(&copy, Signal::INT);
-        // It waits for 3 s in silence.
-        std::thread::sleep(Duration::from_secs(5));
+        // It waits for some seconds in silence.
+        let mut lines = BufReader::new(copy.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains("waiting for what is still on its way there") {
+            assert_ne!(lines.read_line(&mut said).unwrap(), 0, "{said}");
+        }
         let begun = Instant::now();
         match signals {
             1 => scene.line.slow_others(QUICK),
             _ => send(&copy, Signal::INT),
         }
-        let (output, _) = end_of(copy);
-        let said = stderr(&output);
-        assert!(said.contains("waiting for what is still on its way there"), "{said}");
+        end_of(copy);
+        lines.read_to_string(&mut said).unwrap();
         assert_eq!(said.contains(WARNING), signals == 2, "{said}");
         match signals {
             1 => scene.is_safe(),
