@@ -212,7 +212,9 @@ fn bench_counts_the_bytes_of_connections_that_were_lost() {
     let mut bench = Command::new(env!("CARGO_BIN_EXE_lunwire"));
     bench.args(["bench", &url, "--time", "3s", "--json"]);
     let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
+    // Much of all that is read.
+    daemon.await_work();
+    std::thread::sleep(Duration::from_secs(1));
     daemon.kill();
     daemon.restart(&portal, &[&lun]);
     let output = bench.wait_with_output().unwrap();
@@ -532,7 +534,7 @@ fn an_interrupt_ends_a_read_with_a_message() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_millis(700));
+    daemon.await_work();
     let begin = Instant::now();
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();

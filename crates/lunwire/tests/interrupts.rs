@@ -18,15 +18,19 @@ use rustix::process::Pid;
 use rustix::process::Signal;
 use rustix::process::kill_process;
 use support::Daemon;
+use support::await_ears;
 use support::stderr;
 use support::stdout;
 use support::that_takes_signals;
 
-/// Until a client is at work, or has noticed that its target is gone.
+/// Until a client that hears signals waits for something, or has noticed that its target is gone.
 const PAUSE: Duration = Duration::from_millis(1500);
 
 /// What waits for nobody has ended, on a machine with much to do, and nobody is given up so soon.
 const AT_ONCE: Duration = Duration::from_secs(5);
+
+/// What a client says that does not come to its end by itself.
+const LATE: &str = "what is under way does not end";
 
 /// Far less than the patience of the clients, and time enough on a machine with much to do.
 const END: Duration = Duration::from_secs(20);
@@ -61,7 +65,7 @@ fn a_bench_ends_at_one_signal_though_its_target_is_gone() {
         let folder = tempfile::tempdir().unwrap();
         let mut daemon = Daemon::start(folder.path(), &["memory:16M"], &[]);
         let bench = client(&["bench", &daemon.urls[0], "--time", "300s", "--json"]);
-        std::thread::sleep(PAUSE);
+        daemon.await_work();
         if frozen {
             daemon.signal(Signal::STOP);
         } else {
@@ -74,7 +78,8 @@ fn a_bench_ends_at_one_signal_though_its_target_is_gone() {
         let told: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
         assert!(told["results"][0]["requests"].as_u64().unwrap() > 0, "{told}");
         // There is nobody to wait for.
-        assert!(frozen || time < Duration::from_secs(3), "{time:?}");
+        assert!(frozen || time < AT_ONCE, "{time:?}");
+        assert!(frozen || !said.contains(LATE), "{said}");
     }
 }
 
@@ -88,7 +93,7 @@ fn a_bench_that_is_interrupted_says_that_it_has_not_checked_all() {
     for json in [None, Some("--json")] {
         let arguments: Vec<&str> = ["bench", url].into_iter().chain(check).chain(json).collect();
         let bench = client(&arguments);
-        std::thread::sleep(PAUSE);
+        daemon.await_work();
         let (output, _) = interrupted(bench, Signal::INT);
         let told = stdout(&output);
         match json {
@@ -109,7 +114,8 @@ fn a_client_that_waits_for_a_login_ends_at_one_signal() {
     let portal = listener.local_addr().unwrap().to_string();
     let url = format!("iscsi://{portal}/{}/0", support::TARGET);
     for arguments in [["discover", portal.as_str()], ["inspect", url.as_str()]] {
-        let child = client(&arguments);
+        let mut child = client(&arguments);
+        await_ears(&mut child);
         std::thread::sleep(PAUSE);
         interrupted(child, Signal::TERM);
     }
@@ -127,9 +133,11 @@ fn a_client_that_waits_for_its_input_ends_at_once() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let input = child.stdin.take();
+        await_ears(&mut child);
         std::thread::sleep(PAUSE);
         let (output, time) = interrupted(child, Signal::INT);
-        assert!(time < Duration::from_secs(3), "{time:?}: {}", stderr(&output));
+        assert!(time < AT_ONCE, "{time:?}: {}", stderr(&output));
+        assert!(!stderr(&output).contains(LATE), "{}", stderr(&output));
         assert!(stderr(&output).contains("interrupted"), "{}", stderr(&output));
         drop(input);
     }
@@ -153,6 +161,7 @@ fn nothing_that_was_under_way_reaches_a_disk_after_the_end() {
         Fate::Pass
     });
     let copy = client(&["copy", old, &url.replace(portal, &proxy.portal().to_string())]);
+    daemon.await_work();
     std::thread::sleep(PAUSE);
     interrupted(copy, Signal::INT);
     for arguments in [["copy", new, url], ["read", url, read]] {
@@ -176,7 +185,8 @@ fn an_attachment_that_waits_for_its_login_ends_at_once() {
         let place = folder.path().join("socket").display().to_string();
         let mut words = vec!["attach", &url, "--nbd", &place, "--state-dir"];
         words.push(state.to_str().unwrap());
-        let child = client(&words);
+        let mut child = client(&words);
+        await_ears(&mut child);
         std::thread::sleep(PAUSE);
         let (output, time) = interrupted(child, Signal::INT);
         let said = stderr(&output);

@@ -88,24 +88,16 @@ fn many_commands_of_all_sizes_are_under_way_at_once() {
 fn a_session_that_is_dropped_comes_back() {
     let files = Files::new();
     let daemon = Daemon::start(files.folder.path(), &["memory:64M"], &RDMA);
-    let socket = ["--control-socket", &daemon.socket];
     for url in over_iser(&daemon.urls[0]) {
         let load = thread::spawn(move || {
             let words = ["bench", &url, "--block", "64K", "--depth", "16", "--destroy-data"];
             let more = ["--verify", "--reads", "50", "--time", "1s"];
             stdout(&good(&[&words[..], &more].concat()))
         });
-        let tsih = loop {
-            let shown = good(&[&["sessions", "--json"], &socket[..]].concat());
-            let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
-            let session = &shown["sessions"][0];
-            if session["commands"].as_u64().is_some_and(|commands| commands > 50) {
-                assert_eq!(session["connections"][0]["transport"], "iser");
-                break session["tsih"].to_string();
-            }
-            thread::sleep(Duration::from_millis(10));
-        };
-        good(&[&["session", "drop", &tsih], &socket[..]].concat());
+        let session = daemon.await_work();
+        assert_eq!(session["connections"][0]["transport"], "iser");
+        let drop = serde_json::json!({ "request": "drop-session", "tsih": session["tsih"] });
+        assert_eq!(daemon.asked(&drop)["reply"], "done");
         let told = load.join().unwrap();
         assert!(told.contains("connections lost: 1"), "{told}");
     }

@@ -4,6 +4,8 @@
 
 use std::io::BufRead;
 use std::io::BufReader;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Child;
 use std::process::Command;
@@ -23,6 +25,23 @@ pub(crate) fn that_takes_signals() -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_lunwire")]);
     command
+}
+
+/// Until `child`, a client, hears signals: one that comes before ends it without a word.
+#[track_caller]
+pub(crate) fn await_ears(child: &mut Child) {
+    let tasks = format!("/proc/{}/task", child.id());
+    let begin = Instant::now();
+    loop {
+        let names = std::fs::read_dir(&tasks).into_iter().flatten().flatten();
+        let mut names = names.map(|task| std::fs::read_to_string(task.path().join("comm")));
+        if names.any(|name| name.is_ok_and(|name| name == "signals\n")) {
+            return;
+        }
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+        assert!(begin.elapsed() < Duration::from_secs(60), "it hears no signals");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 pub(crate) fn stderr(output: &Output) -> String {
@@ -121,6 +140,34 @@ impl Daemon {
             .collect();
         let more = more.iter().map(|&word| word.to_owned()).collect();
         Self { child, urls, socket, more }
+    }
+
+    /// What it answers to `request`, which costs less than a command that asks.
+    pub(crate) fn asked(&self, request: &serde_json::Value) -> serde_json::Value {
+        let mut stream = UnixStream::connect(&self.socket).unwrap();
+        writeln!(stream, "{request}").unwrap();
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).unwrap();
+        serde_json::from_str(&answer).unwrap()
+    }
+
+    /// Until a session has moved data, and what is told of it.
+    #[track_caller]
+    pub(crate) fn await_work(&self) -> serde_json::Value {
+        let begin = Instant::now();
+        loop {
+            let told = self.asked(&serde_json::json!({ "request": "sessions" }));
+            let sessions = told["sessions"].as_array().unwrap();
+            let moved = |session: &&serde_json::Value| {
+                let moved = ["read_bytes", "written_bytes"].map(|name| session[name].as_u64());
+                moved.into_iter().flatten().sum::<u64>() >= 64 << 10
+            };
+            if let Some(session) = sessions.iter().find(moved) {
+                return session.clone();
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "nothing moves: {told}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     pub(crate) fn kill(&mut self) {

@@ -3,7 +3,6 @@
 
 use std::process::Command;
 use std::process::Stdio;
-use std::time::Duration;
 
 use crate::support::Daemon;
 use crate::support::Files;
@@ -12,7 +11,6 @@ use crate::support::fails;
 use crate::support::good;
 use crate::support::stderr;
 use crate::support::stdout;
-use crate::support::wait_for;
 
 /// PERSISTENT RESERVE OUT parameters: key, and the key to register.
 fn parameters(key: u64, new: u64) -> Vec<u8> {
@@ -101,8 +99,7 @@ fn who_loses_a_unit_hears_where_those_are_that_are_left() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    wait_for(&files.path("out"));
-    std::thread::sleep(Duration::from_secs(1));
+    daemon.await_work();
     good(&["lun", "remove", "1", "--control-socket", &daemon.socket, "--destroy-data"]);
     let text = stderr(&copy.wait_with_output().unwrap());
     let target = daemon.urls[0].strip_suffix("/0").unwrap();

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::support::Daemon;
 use crate::support::Files;
 use crate::support::TARGET;
+use crate::support::await_ears;
 use crate::support::fails;
 use crate::support::good;
 use crate::support::lunwire;
@@ -253,7 +254,8 @@ fn an_interrupted_bench_of_this_machine_fails_as_all_do() {
         let words = ["bench", "--local", "--json", "--time", "60s", "--range", range];
         let mut command = that_takes_signals();
         command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().unwrap();
+        let mut child = command.spawn().unwrap();
+        await_ears(&mut child);
         std::thread::sleep(Duration::from_millis(1500));
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
@@ -278,7 +280,7 @@ fn an_interrupted_bench_tells_what_it_measured() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        std::thread::sleep(Duration::from_millis(1500));
+        daemon.await_work();
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
         let output = child.wait_with_output().unwrap();

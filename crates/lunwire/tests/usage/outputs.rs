@@ -233,6 +233,7 @@ fn a_load_whose_target_goes_away_tells_what_it_measured() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
+        daemon.await_work();
         std::thread::sleep(Duration::from_millis(1000));
         daemon.kill();
         let output = child.wait_with_output().unwrap();

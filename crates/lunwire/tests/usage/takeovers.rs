@@ -359,7 +359,7 @@ fn hosts_of_disks_that_no_file_has_go_on_across_a_take_over() {
         let mut bench = that_takes_signals();
         bench.args(["bench", &daemon.urls[0], "--reads", "100", "--time", "2s"]);
         let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(700));
+        daemon.await_work();
         take_over(&mut daemon, &[more, &["--lun", "memory:1M"]].concat());
         let done = bench.wait_with_output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
