@@ -25,6 +25,7 @@ use engine::Choice;
 use http::Access;
 use http::Http;
 use http::Listener;
+use scsi::LogicalUnit;
 use target::Reserved;
 use target::StateFolder;
 use target::Target;
@@ -322,7 +323,7 @@ impl Daemon<'_> {
             plan.made.take_back();
             return served.map(|_| None);
         }
-        giving::of_stores(&target, |store| store.let_on());
+        giving::of_units(&target, LogicalUnit::let_on);
         starting.serves();
         // They are held no longer than they are served.
         drop(plan.made);

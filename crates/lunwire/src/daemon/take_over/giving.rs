@@ -21,7 +21,7 @@ use control::admin::Offer;
 use control::admin::Reply;
 use control::admin::TAKE_OVER_PROTOCOL;
 use control::admin::Word;
-use store::Store;
+use scsi::LogicalUnit;
 use target::Target;
 
 use super::gate::Closed;
@@ -178,13 +178,13 @@ fn may_go(closed: &Closed, target: &Target) -> Result<()> {
     // What is refused anyway disturbs no host.
     keeps_all(target)?;
     flushes_all(target)?;
-    of_stores(target, |store| store.hold_back());
+    of_units(target, LogicalUnit::hold_back);
     let held = match target.figures(HOLD_PATIENCE).silent.is_empty() {
         // Who has answered has nothing under way that had begun before.
         true => keeps_all(target),
         false => Err(anyhow!("reactors do not answer; try: lunwire status")),
     };
-    held.inspect_err(|_| of_stores(target, |store| store.let_on()))
+    held.inspect_err(|_| of_units(target, LogicalUnit::let_on))
 }
 
 /// What the system has lost shows when it is flushed: this process can tell hosts, and the next one
@@ -203,10 +203,10 @@ fn flushes_all(target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Does `what` to the stores of all disks.
-pub(crate) fn of_stores(target: &Target, what: impl Fn(&dyn Store)) {
+/// Does `what` to all units.
+pub(crate) fn of_units(target: &Target, what: impl Fn(&LogicalUnit)) {
     for name in target.names() {
-        target.units(&name).into_iter().flatten().for_each(|(_, unit)| what(&**unit.store()));
+        target.units(&name).into_iter().flatten().for_each(|(_, unit)| what(&unit));
     }
 }
 

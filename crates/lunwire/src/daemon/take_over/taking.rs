@@ -300,9 +300,10 @@ pub(crate) fn carry_on(nodes: &[Node], carried: &Carried) {
     }
 }
 
-/// What hosts write to memory would be lost if the process before served in the end.
+/// What hosts write to memory, and wipes that they begin, would be lost if the process before
+/// served in the end.
 pub(crate) fn hold_back(nodes: &[Node]) {
-    nodes.iter().flat_map(|node| &node.luns).for_each(|(_, unit)| unit.store().hold_back());
+    nodes.iter().flat_map(|node| &node.luns).for_each(|(_, unit)| unit.hold_back());
 }
 
 /// One that this one may not signal lives, too.

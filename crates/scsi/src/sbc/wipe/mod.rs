@@ -136,7 +136,7 @@ fn begin_as(
         return Err(unit.wiping_sense().into());
     }
     // Who holds them back looks behind that for what is under way.
-    if unit.store().is_held_back() {
+    if unit.holds_wipes_back() {
         unit.make_ordinary(Special::Wiping);
         return Err(Fault::BUSY);
     }

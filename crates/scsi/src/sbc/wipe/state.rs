@@ -15,6 +15,7 @@ use crate::lun::LogicalUnit;
 use crate::lun::Special;
 use crate::sense;
 use alloc::sync::Arc;
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::AtomicU16;
 use core::sync::atomic::Ordering;
@@ -27,6 +28,8 @@ pub(crate) struct Wiping {
     pub(super) progress: AtomicU16,
     /// Of [`Kind`].
     kind: AtomicU8,
+    /// None begins.
+    is_held_back: AtomicBool,
     keeper: Option<Arc<dyn Keeper>>,
 }
 
@@ -107,6 +110,25 @@ impl LogicalUnit {
     #[must_use]
     pub fn is_being_wiped(&self) -> bool {
         self.is_special(Special::Wiping)
+    }
+
+    /// Another process is about to serve in the place of this one: changes of what ends with this
+    /// one are held back, and no FORMAT UNIT or SANITIZE begins, which would end with it though it
+    /// was acknowledged. Those under way go on: who has called this looks behind it for them.
+    pub fn hold_back(&self) {
+        self.wiping().is_held_back.store(true, Ordering::SeqCst);
+        self.store().hold_back();
+    }
+
+    /// The end of [`hold_back`](Self::hold_back).
+    pub fn let_on(&self) {
+        self.wiping().is_held_back.store(false, Ordering::SeqCst);
+        self.store().let_on();
+    }
+
+    /// Whether no wipe is to begin now.
+    pub(super) fn holds_wipes_back(&self) -> bool {
+        self.wiping().is_held_back.load(Ordering::SeqCst) || self.store().is_held_back()
     }
 
     /// What says that a wipe has begun, or with None that the medium is as it should be; None where

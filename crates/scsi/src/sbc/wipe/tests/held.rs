@@ -32,6 +32,32 @@ fn no_wipe_begins_while_changes_are_held_back() {
     assert_eq!(bench.sense(&sanitize(0x02, 0)), None);
 }
 
+/// What is kept of the disk stays, and the wipe would not: it would have been acknowledged, and
+/// nobody would carry it on.
+///
+/// Covers-scsi: 04, 48/01, 48/02.
+#[test]
+fn no_wipe_begins_of_a_unit_that_another_process_is_to_serve() {
+    let bench = Bench::new();
+    // A store that outlives its process.
+    bench.unit.hold_back();
+    bench.disk.held.store(false, Ordering::Relaxed);
+    let list = overwrite(1, &[5; 4]);
+    for (cdb, out) in [
+        (&[4, 0, 0, 0, 0, 0][..], &[][..]),
+        (&[4, 0x10, 0, 0, 0, 0], &[0, 2, 0, 0]),
+        (&sanitize(0x82, 0), &[]),
+        (&sanitize(0x81, 8), &list),
+    ] {
+        let completion = bench.run(cdb, out, 0);
+        assert_eq!((completion.status, completion.sense.len()), (BUSY, 0), "{cdb:x?}");
+        assert!(!bench.unit.is_being_wiped() && !bench.unit.wipe_has_failed(), "{cdb:x?}");
+    }
+    assert_eq!((bench.sense(&READ), bench.log().len()), (None, 1), "hosts read on");
+    bench.unit.let_on();
+    assert_eq!(bench.sense(&sanitize(0x02, 0)), None);
+}
+
 /// Covers-scsi: 48/01.
 #[test]
 fn a_wipe_under_way_waits_while_changes_are_held_back() {
