@@ -33,7 +33,6 @@ use crate::filework::FileWork;
 use crate::filework::Files;
 use crate::filework::Kind;
 use crate::filework::Step;
-use crate::filework::errno_of;
 use crate::limits::FILE_THREADS_MAX;
 use crate::limits::READY_MAX;
 use crate::monotonic;
@@ -221,8 +220,8 @@ impl Epoll {
     /// Work for the threads of rare work.
     #[cold]
     fn submit_rare(&mut self, job: Job) {
-        if let Err((job, error)) = self.chores.submit(job) {
-            self.ready.push_back(job.fail(errno_of(&error)).into_event());
+        if let Err(job) = self.chores.submit(job) {
+            self.ready.push_back(job.run().into_event());
         }
     }
 
@@ -248,8 +247,9 @@ impl Epoll {
             }
         }
         let job = Job::File { file: Arc::clone(&file.fd), direct: file.direct, work };
-        if let Err((job, error)) = self.pool.submit(job) {
-            self.ready.push_back(job.fail(errno_of(&error)).into_event());
+        if let Err(job) = self.pool.submit(job) {
+            // Nothing is wrong with the file, of which hosts would hear: the reactor waits.
+            self.ready.push_back(job.run().into_event());
         }
     }
 }

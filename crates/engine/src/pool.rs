@@ -4,7 +4,6 @@
 
 use medium::Space;
 use std::collections::VecDeque;
-use std::io;
 use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -51,7 +50,8 @@ impl Job {
         Ok(Self::Allocation { token, file, offset })
     }
 
-    fn run(self) -> Done {
+    /// On the calling thread, however long it takes.
+    pub(crate) fn run(self) -> Done {
         match self {
             Self::File { file, direct, mut work } => {
                 let result = work.run(&file, direct);
@@ -62,15 +62,6 @@ impl Job {
                 Done::Allocation(token, result.map_err(|error| errno_of(&error)))
             }
             Self::Chore { token, mut chore } => Done::Chore(token, chore.run()),
-        }
-    }
-
-    /// Its end if nobody can do it.
-    pub(crate) fn fail(self, errno: i32) -> Done {
-        match self {
-            Self::File { work, .. } => Done::File(work, Err(errno)),
-            Self::Allocation { token, .. } => Done::Allocation(token, Err(errno)),
-            Self::Chore { token, .. } => Done::Chore(token, Err(errno)),
         }
     }
 }
@@ -132,15 +123,16 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// The job and why, if there is no thread at all and none can be started.
-    pub(crate) fn submit(&mut self, job: Job) -> Result<(), (Job, io::Error)> {
+    /// The job, if there is no thread at all and none can be started: nothing is wrong with what it
+    /// is about, and the caller does it.
+    pub(crate) fn submit(&mut self, job: Job) -> Result<(), Job> {
         let mut jobs = lock(&self.shared.jobs);
         if jobs.idle <= jobs.queue.len() && self.threads.len() < self.threads_max {
             let shared = Arc::clone(&self.shared);
             let builder = std::thread::Builder::new().name(self.name.clone());
             match builder.spawn(move || serve(&shared)) {
                 Ok(thread) => self.threads.push(thread),
-                Err(error) if self.threads.is_empty() => return Err((job, error)),
+                Err(_) if self.threads.is_empty() => return Err(job),
                 Err(_) => {}
             }
         }

@@ -36,7 +36,6 @@ use crate::Work;
 use crate::filework::File;
 use crate::filework::FileWork;
 use crate::filework::Files;
-use crate::filework::errno_of;
 use crate::limits::ASKED_MAX;
 use crate::monotonic;
 use crate::pool::Done;
@@ -421,8 +420,8 @@ impl Uring {
     /// Work for the threads of rare work.
     #[cold]
     fn submit_rare(&mut self, job: Job) {
-        if let Err((job, error)) = self.chores.submit(job) {
-            self.ready.push_back(job.fail(errno_of(&error)).into_event());
+        if let Err(job) = self.chores.submit(job) {
+            self.ready.push_back(job.run().into_event());
         }
     }
 
