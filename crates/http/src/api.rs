@@ -17,8 +17,8 @@ use control::admin::Request;
 use hyper::body::Bytes;
 use tokio::sync::Mutex;
 use tokio::sync::OwnedMutexGuard;
-use tokio::task;
 
+use crate::aside::Aside;
 use crate::limits::ANSWER_BYTES_PER_SECOND;
 use crate::limits::ANSWER_LEN_MAX;
 use crate::limits::DIFFERENCE_FRESH;
@@ -168,6 +168,7 @@ pub(crate) struct Answers {
     orders: Arc<Mutex<()>>,
     /// When the last one was over: what was asked before is told no more.
     changed: Arc<std::sync::Mutex<Option<Instant>>>,
+    aside: Aside,
 }
 
 /// Held by the order that is carried out.
@@ -177,6 +178,11 @@ pub(crate) type Turn = OwnedMutexGuard<()>;
 type Last = Arc<Mutex<Option<(Instant, u64, Told)>>>;
 
 impl Answers {
+    /// Where what waits is done.
+    pub(crate) const fn aside(&self) -> &Aside {
+        &self.aside
+    }
+
     /// The answer of now. Who comes while somebody asks waits for him, and asks himself if that
     /// began before he came.
     pub(crate) async fn now(&self, resource: Resource, after: u64, desk: Arc<dyn Desk>) -> Told {
@@ -192,13 +198,13 @@ impl Answers {
             return told.clone();
         }
         // It goes on when its connection has ended: no second one waits for the same then.
-        let asked = task::spawn_blocking(move || {
+        let asked = self.aside.run(move || {
             let begun = Instant::now();
             let told = Told::of(&desk.answer(&resource.request(after)));
             *last = Some((begun, after, told.clone()));
             told
         });
-        asked.await.unwrap_or_else(|_| Told::nobody("there is no answer"))
+        asked.await.unwrap_or_else(|| Told::nobody("there is no answer"))
     }
 
     /// The turn of an order, which are carried out one at a time.
@@ -214,12 +220,12 @@ impl Answers {
         desk: Arc<dyn Desk>,
     ) -> Told {
         let changed = Arc::clone(&self.changed);
-        let done = task::spawn_blocking(move || {
+        let done = self.aside.run(move || {
             let told = Told::of(&desk.order(&order, &giver));
             *changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             drop(turn);
             told
         });
-        done.await.unwrap_or_else(|_| Told::nobody("there is no answer"))
+        done.await.unwrap_or_else(|| Told::nobody("there is no answer"))
     }
 }

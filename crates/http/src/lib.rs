@@ -19,6 +19,7 @@
 
 mod access;
 mod api;
+mod aside;
 mod connections;
 mod health;
 mod kept;

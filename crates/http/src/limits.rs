@@ -53,7 +53,7 @@ pub(crate) const KEY_LEN_MAX: usize = 64 << 10;
 
 /// Threads that wait for reactors, and for a file: one for each thing that can be asked, one for
 /// orders, one for streams, some for looks.
-pub(crate) const BLOCKING_MAX: usize = 11;
+pub(crate) const ASIDE_MAX: usize = 11;
 
 /// Streams at a time: who watches, in some browsers. Others ask again and again.
 pub(crate) const STREAMS_MAX: usize = 8;

@@ -17,7 +17,6 @@ use target::Figures;
 use target::LimitSnapshot;
 use target::Target;
 use target::TargetSnapshot;
-use tokio::task;
 
 use crate::Desk;
 use crate::access::Denied;
@@ -148,9 +147,9 @@ impl Looks {
     /// Events behind the one with this number; None while nothing is served.
     pub(crate) async fn events(&self, after: u64) -> Option<Events> {
         let Stage::Serving(_, desk) = self.stage() else { return None };
-        let asked = task::spawn_blocking(move || desk.answer(&Request::Events { after }));
+        let asked = self.answers.aside().run(move || desk.answer(&Request::Events { after }));
         match asked.await {
-            Ok(Reply::Events(events)) => Some(events),
+            Some(Reply::Events(events)) => Some(events),
             _ => None,
         }
     }
@@ -201,11 +200,12 @@ impl Looks {
             Stage::Opening => Seen::Opening,
             Stage::Stopping => Seen::Stopping,
             // It waits for reactors: other connections do not.
-            Stage::Serving(target, _) => match task::spawn_blocking(move || serving(&target)).await
-            {
-                Ok(seen) => Seen::Serving(Box::new(seen)),
-                Err(_) => Seen::Stopping,
-            },
+            Stage::Serving(target, _) => {
+                match self.answers.aside().run(move || serving(&target)).await {
+                    Some(seen) => Seen::Serving(Box::new(seen)),
+                    None => Seen::Stopping,
+                }
+            }
         };
         let look = Arc::new(self.look(seen));
         *last = Some((begun, Arc::clone(&look)));

@@ -20,7 +20,6 @@ use crate::access::Gate;
 use crate::api::Desk;
 use crate::connections;
 use crate::connections::Limits;
-use crate::limits::BLOCKING_MAX;
 use crate::limits::END_WAIT;
 use crate::limits::NICE;
 use crate::looks::Looks;
@@ -125,12 +124,7 @@ impl Http {
 
     pub(crate) fn within(limits: Limits, listener: Listener, looks: Looks) -> io::Result<Self> {
         let looks = Arc::new(looks);
-        let runtime = runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .max_blocking_threads(BLOCKING_MAX)
-            .thread_name("http-looks")
-            .build()?;
+        let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let socket = {
             let _of_it = runtime.enter();
             tokio::net::TcpListener::from_std(listener.socket)?
@@ -151,8 +145,6 @@ impl Http {
                 let _ = time::timeout(END_WAIT, shared.streams().ended()).await;
             });
             drop(tasks);
-            // Who waits for a reactor is not waited for.
-            runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("http".into()).spawn(serve)?;
         Ok(Self { address: listener.address, looks, thread: Some((stop, thread)) })

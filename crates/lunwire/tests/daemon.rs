@@ -19,8 +19,11 @@ use std::time::Duration;
 use std::time::Instant;
 
 use rustix::process::Pid;
+use rustix::process::Resource;
+use rustix::process::Rlimit;
 use rustix::process::Signal;
 use rustix::process::kill_process;
+use rustix::process::prlimit;
 
 /// Whatever is awaited here is there long before.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -248,4 +251,59 @@ fn a_refused_login_says_who_asked_for_what() {
     assert!(!lunwire(&["read", &url, "/dev/null", "--initiator", name]).status.success());
     daemon.expect(&["login refused", name, "iqn.2026-01.com.example:other"]);
     assert_eq!(daemon.stop(), 0);
+}
+
+/// No stack fits into what is left to it, as where a control group lets nobody start a thread.
+fn keep_from_threads(daemon: &Daemon) {
+    let facts = std::fs::read_to_string(format!("/proc/{}/status", daemon.child.id())).unwrap();
+    let size = facts.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+    let size: u64 = size.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+    let bound = Rlimit { current: Some((size + 1024) << 10), maximum: None };
+    prlimit(Some(Pid::from_child(&daemon.child)), Resource::As, bound).unwrap();
+}
+
+#[test]
+fn a_daemon_that_can_start_no_thread_goes_on() {
+    let luns = ["--lun", "memory:1M"].repeat(40);
+    let mut daemon = Daemon::start(&[&luns[..], &["--http", "127.0.0.1:0"]].concat());
+    let socket = daemon.socket.clone();
+    let ask = |words: &[&str]| lunwire(&[words, &["--control-socket", &socket]].concat());
+    let status = ask(&["status", "--json"]).stdout;
+    let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
+    let address = status["http"].as_str().unwrap();
+    keep_from_threads(&daemon);
+    assert!(ask(&["lun", "rescan"]).status.success());
+    for _ in 0..2 {
+        let mut asked = TcpStream::connect(address).unwrap();
+        asked.write_all(b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        asked.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    daemon.signal(Signal::HUP);
+    let traced = ask(&["trace", "-o", "-", "--time", "1s"]);
+    let said = String::from_utf8_lossy(&traced.stderr).into_owned();
+    assert!(!traced.status.success() && said.contains("no thread or descriptor"), "{said}");
+    assert!(ask(&["status"]).status.success());
+    assert!(daemon.child.try_wait().unwrap().is_none(), "it is there");
+    daemon.signal(Signal::TERM);
+    assert!(daemon.child.wait().unwrap().success());
+}
+
+/// What would wait for a file in a thread is done all the same.
+#[test]
+fn a_disk_is_written_where_no_thread_can_be_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, data) = (folder.path().join("disk"), folder.path().join("data"));
+    std::fs::write(&data, vec![7; 1 << 20]).unwrap();
+    let lun = format!("file:{},size=1M", disk.display());
+    for engine in ["epoll", "auto"] {
+        let mut daemon = Daemon::start(&["--lun", &lun, "--engine", engine]);
+        keep_from_threads(&daemon);
+        let from = data.display().to_string();
+        let copied = lunwire(&["copy", &from, &daemon.url, "--verify", "--quiet"]);
+        assert!(copied.status.success(), "{engine}: {copied:?}");
+        assert_eq!(daemon.stop(), 0);
+    }
+    assert!(std::fs::read(&disk).unwrap().iter().all(|byte| *byte == 7));
 }

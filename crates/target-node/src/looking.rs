@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::PoisonError;
+use std::thread::Builder;
 
 use engine::files::Name;
 use scsi::LogicalUnit;
@@ -74,11 +75,18 @@ impl Target {
         std::thread::scope(|scope| {
             let looks: Vec<_> = disks
                 .iter()
-                .map(|(target, lun, unit)| (target, *lun, scope.spawn(move || why(unit))))
+                .map(|(target, lun, unit)| {
+                    let look = Builder::new().spawn_scoped(scope, move || why(unit));
+                    // There may be more disks than threads can be had.
+                    (target, *lun, look.map_err(|_| why(unit)))
+                })
                 .collect();
             let unseen = looks.into_iter().filter_map(|(target, lun, look)| {
-                // One that has panicked has said why.
-                let why = look.join().unwrap_or_default()?;
+                let why = match look {
+                    // One that has panicked has said why.
+                    Ok(look) => look.join().unwrap_or_default()?,
+                    Err(why) => why?,
+                };
                 Some(Unseen { target: target.clone(), lun, why })
             });
             unseen.collect()

@@ -137,11 +137,15 @@ impl State {
         let (state, under_way) = (Arc::clone(self), Arc::clone(&self.reloads));
         // Who waits keeps no disks from being closed.
         let configuration = Arc::downgrade(&configuration);
-        let why = why.to_owned();
-        thread::spawn(move || {
-            state.read_again(&why, &gate, &configuration);
+        let asked = why.to_owned();
+        let read = move || {
+            state.read_again(&asked, &gate, &configuration);
             drop(under_way);
-        });
+        };
+        if let Err(error) = thread::Builder::new().name("reload".into()).spawn(read) {
+            self.is_missed.store(false, Ordering::SeqCst);
+            tracing::error!("{why}: not reloaded: no thread for it: {error}; try: lunwire reload");
+        }
     }
 
     /// Waits where another process takes over. Who serves anew meanwhile, here or there, sees that
@@ -212,14 +216,16 @@ fn heed(mut signals: Signals, tell: &Sender<End>, log: &Log, state: &Arc<State>)
     let _ = tell.send(End::Asked);
     if state.is_opening.load(Ordering::SeqCst) {
         let (log, state) = (log.clone(), Arc::clone(state));
-        thread::spawn(move || {
+        let give_up = move || {
             thread::sleep(OPENING_GRACE);
             if state.is_opening.load(Ordering::SeqCst) {
                 tracing::warn!("stopped before all disks were open");
                 log.flush();
                 signal_hook::low_level::exit(0);
             }
-        });
+        };
+        // Without a thread for that a second signal does it.
+        let _ = thread::Builder::new().name("grace".into()).spawn(give_up);
     }
     if next_end(&mut signals, state).is_some() {
         let lost = if loses_caches { ", those of a cache of Ceph's client are lost" } else { "" };

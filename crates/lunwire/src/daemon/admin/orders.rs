@@ -59,6 +59,13 @@ impl Shared {
                 None => self.configuration.set_state(target, *group, state),
                 Some(_) => ports::set(&self.target, target, *lun, *group, state).map(drop),
             }),
+            // Whoever speaks with them has a thread.
+            Request::Trace(_) | Request::TakeOver { .. } => Reply::Error {
+                message:
+                    "there is no thread or descriptor for that now; try: again in a moment, or \
+                          higher bounds (ulimit -n, TasksMax)"
+                        .to_owned(),
+            },
             other => self.answer(other).unwrap_or_else(|| Reply::Error {
                 message: "this daemon does not know that order".to_owned(),
             }),
