@@ -29,8 +29,8 @@ use crate::plan::real;
 /// programs of the same processor (SSBD, STIBP), which serving pays for.
 const FREE_SINCE: (u32, u32) = (5, 16);
 
-/// As the C library says it.
-const DENIED: &str = "Permission denied";
+/// As the C library says it, and as files do.
+const DENIED: [&str; 2] = ["Permission denied", "no permission to"];
 
 /// In words of the control socket.
 const CALLS: &str = "calls";
@@ -122,7 +122,7 @@ impl Sandbox {
                  --sandbox=no, or frames=packet in the URL"
             );
         }
-        let may_be = said.contains(DENIED) || said.contains("rbd:");
+        let may_be = DENIED.iter().any(|it| said.contains(it)) || said.contains("rbd:");
         // What else there is to try would not help.
         let what = said.split("; try:").next().unwrap_or(&said);
         match self.0.left.is_some() && may_be && !said.contains(ALLOW) {
@@ -243,6 +243,19 @@ mod tests {
         assert!(hinted.contains("AF_XDP at i0") && hinted.contains("--sandbox=no"), "{hinted}");
         assert!(!hinted.contains("as root"), "that would not help: {hinted}");
         assert_eq!(Sandbox::default().hint(anyhow!("{said}")).to_string(), said);
+    }
+
+    /// One that came by an order to a process without a sandbox, and that takes one over with it.
+    #[test]
+    fn a_file_out_of_reach_is_told_of_the_sandbox() {
+        let path = Path::new("/srv/more/disk").to_owned();
+        let error =
+            || engine::files::FileError::Permission { path: path.clone(), read_only: false };
+        let held = Held { left: Some(Reach::default()), ..Held::default() };
+        let hinted = Sandbox(Arc::new(held)).hint(error().into()).to_string();
+        assert!(hinted.contains("/srv/more/disk") && hinted.contains(ALLOW), "{hinted}");
+        assert!(!hinted.contains("chown"), "that would not help: {hinted}");
+        assert_eq!(Sandbox::default().hint(error().into()).to_string(), error().to_string());
     }
 
     #[test]
