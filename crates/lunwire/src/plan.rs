@@ -25,6 +25,7 @@ mod unit;
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::path::PathBuf;
@@ -32,7 +33,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
@@ -432,7 +432,18 @@ impl Draft {
 /// What a configuration file says.
 pub(crate) fn text_of(path: &Path) -> Result<String> {
     let text = engine::files::read_text(path, CONFIG_LEN_MAX);
-    text.with_context(|| format!("cannot read {}", path.display()))
+    text.map_err(|error| unreadable(path, error))
+}
+
+/// Why a configuration cannot be read, and what to do where that is plain.
+pub(crate) fn unreadable(path: &Path, error: std::io::Error) -> anyhow::Error {
+    let advice = match error.kind() {
+        ErrorKind::PermissionDenied => {
+            format!("; try: let user {} read it", rustix::process::geteuid().as_raw())
+        }
+        _ => String::new(),
+    };
+    anyhow::Error::from(error).context(format!("cannot read {}{advice}", path.display()))
 }
 
 /// A configuration; it may come through a pipe.
@@ -452,5 +463,22 @@ mod tests {
         draft.take_defaults().unwrap();
         assert_eq!(draft.listen, [SocketAddr::from(([127, 0, 0, 1], 3260))]);
         assert!(addresses("127.0.0.1").is_err(), "an address without a port is not guessed at");
+    }
+
+    #[test]
+    fn a_file_of_somebody_else_says_who_is_to_read_it() {
+        let said = |kind: ErrorKind| {
+            let told = unreadable(Path::new("/etc/lunwire.toml"), kind.into());
+            crate::output::chain(&told)
+        };
+        let denied = said(ErrorKind::PermissionDenied);
+        let user = rustix::process::geteuid().as_raw();
+        assert_eq!(
+            denied,
+            format!(
+                "cannot read /etc/lunwire.toml: permission denied; try: let user {user} read it"
+            )
+        );
+        assert!(!said(ErrorKind::NotFound).contains("try:"));
     }
 }

@@ -319,7 +319,8 @@ fn a_file_with_an_error_changes_nothing() {
     }
     assert!(!daemon.folder.path().join("made").exists(), "it was made for nothing");
     std::fs::remove_file(&daemon.file).unwrap();
-    daemon.fails(&["reload"], &["cannot read", "lunwire.toml"]);
+    let dump = format!("try: lunwire dump --control-socket {}", daemon.socket);
+    daemon.fails(&["reload"], &["cannot read", "lunwire.toml: No such file", &dump]);
     assert_eq!(daemon.served(), before);
 }
 

@@ -6,14 +6,17 @@ use std::path::Path;
 const PROGRAM: &str = "lunwire ";
 
 /// Commands that ask a daemon; those that begin as others do come first.
-const ASKING: [&str; 11] = [
+const ASKING: [&str; 14] = [
     "alua set",
     "alua",
+    "dump",
+    "limit",
     "lun add",
     "lun remove",
     "lun rescan",
     "lun resize",
     "lun snapshot",
+    "reload",
     "session drop",
     "session logout",
     "sessions",
@@ -56,6 +59,9 @@ mod tests {
                 "try: lunwire lun remove --control-socket /run/a 2 --target T, then lunwire lun \
                  add --control-socket /run/a",
             ),
+            ("lunwire dump > a", "lunwire dump --control-socket /run/a > a"),
+            ("lunwire limit", "lunwire limit --control-socket /run/a"),
+            ("lunwire reload, then", "lunwire reload --control-socket /run/a, then"),
             ("lunwire copy it; lunwire statuses", "lunwire copy it; lunwire statuses"),
         ] {
             assert_eq!(reaching(text), told);

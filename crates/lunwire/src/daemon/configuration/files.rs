@@ -2,13 +2,15 @@
 //! Whether files that are read stand still.
 
 use std::fs::Metadata;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
 
-use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
+
+use crate::plan;
 
 /// A file, and what it was at a look; None: there was none.
 pub(super) type Seen = (PathBuf, Option<Metadata>);
@@ -17,7 +19,12 @@ pub(super) type Seen = (PathBuf, Option<Metadata>);
 /// It cannot be looked at, or is nothing that can be read twice.
 pub(super) fn facts(path: &Path) -> Result<Metadata> {
     let shown = path.display();
-    let facts = std::fs::metadata(path).with_context(|| format!("cannot read {shown}"))?;
+    let facts = std::fs::metadata(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => anyhow::Error::from(error).context(format!(
+            "cannot read {shown}; try: lunwire dump > {shown}, which writes down what is served"
+        )),
+        _ => plan::unreadable(path, error),
+    })?;
     match facts.is_file() {
         true => Ok(facts),
         false => Err(anyhow!("{shown} is no file, and cannot be read again; try: a file")),
