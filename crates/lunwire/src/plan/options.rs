@@ -123,11 +123,22 @@ impl Draft {
         if let Some(path) = &options.state_dir {
             self.state_dir = Some(path.clone());
         }
-        let of_luns = !options.lun.is_empty()
-            || !options.serial.is_empty()
-            || options.identity.is_some()
-            || options.protection.is_some();
-        if options.target.is_some() || of_luns {
+        let of_luns = [
+            ("--serial", !options.serial.is_empty()),
+            ("--identity", options.identity.is_some()),
+            ("--protection", options.protection.is_some()),
+        ];
+        let of_luns = of_luns.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag));
+        let has_own = options.target.is_some() || !options.lun.is_empty();
+        if let Some(flag) = of_luns.filter(|_| !has_own && !self.targets.is_empty()) {
+            let key = flag.trim_start_matches('-');
+            let problem = format!(
+                "{flag}: it is for the LUNs of the command line, which has none; try: --lun \
+                 beside it, or {key} in the file for those there"
+            );
+            return Err(Usage(problem).into());
+        }
+        if has_own || of_luns.is_some() {
             self.take_target(options)?;
         }
         Ok(())
@@ -195,4 +206,55 @@ fn listened(flag: &str, texts: &[String], known: &mut Vec<SocketAddr>) -> Result
         known.extend(found);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: ServeOptions,
+    }
+
+    /// The targets of a file and options, with their numbers of disks; the error otherwise.
+    fn targets(file: &str, options: &[&str]) -> Result<Vec<(String, usize)>, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("lunwire.toml");
+        std::fs::write(&path, file).expect("room");
+        let path = path.display().to_string();
+        let line = ["serve", "--config", &path].into_iter().chain(options.iter().copied());
+        let draft = Draft::from_options(&Line::parse_from(line).options);
+        let draft = draft.map_err(|error| error.to_string())?;
+        let targets = draft.targets.into_iter();
+        Ok(targets.map(|target| (target.name, target.luns.len())).collect())
+    }
+
+    /// They would bring a disk that nobody has asked for beside those of the file.
+    #[test]
+    fn options_of_disks_want_a_disk_of_the_command_line() {
+        const FILE: &str = "[[target]]\nname = \"iqn.2026-01.test:a\"\n[[target.lun]]\n\
+                            store = \"memory:1M\"\n";
+        let own = || ("iqn.2026-01.test:a".to_owned(), 1);
+        for option in [["--serial", "A1"], ["--identity", "name"], ["--protection", "1"]] {
+            let [flag, _] = option;
+            let said = targets(FILE, &option).expect_err(flag);
+            let key = flag.trim_start_matches('-');
+            assert!(said.starts_with(&format!("{flag}: ")), "{said}");
+            assert!(
+                said.contains("; try: --lun ") && said.contains(&format!(" {key} in ")),
+                "{said}"
+            );
+            let with = |more: &[&str]| targets(FILE, &[&option[..], more].concat());
+            let default = (DEFAULT_TARGET.to_owned(), 1);
+            assert_eq!(with(&["--lun", "memory:1M"]), Ok(vec![own(), default.clone()]), "{flag}");
+            let named = ("iqn.2026-01.test:b".to_owned(), 1);
+            assert_eq!(with(&["--target", "iqn.2026-01.test:b"]), Ok(vec![own(), named]), "{flag}");
+            // Of the disk that there is without a word.
+            assert_eq!(targets("log = \"warn\"\n", &option), Ok(vec![default]), "{flag}");
+        }
+    }
 }
