@@ -29,6 +29,13 @@ pub enum SecretError {
         min = limits::CHAP_SECRET_LEN_MIN
     )]
     TooShort(usize),
+    /// A file that was torn by a loss of power holds zeros; nobody has drawn these 96 bits (RFC 7143
+    /// §9.2.1).
+    #[error(
+        "the secret is nothing but zero bytes, as in a file that was cut off while it was written; \
+         try: write it again"
+    )]
+    Zeros,
     /// A bound of ours: it is refused rather than cut.
     #[error("the secret has more than {} bytes", limits::CHAP_SECRET_LEN_MAX)]
     TooLong,
@@ -47,9 +54,12 @@ impl Secret {
     /// These bytes as they are.
     ///
     /// # Errors
-    /// [`SecretError::TooShort`], [`SecretError::TooLong`].
+    /// [`SecretError::TooShort`], [`SecretError::Zeros`], [`SecretError::TooLong`].
     pub fn new(bytes: &[u8]) -> Result<Self, SecretError> {
         match bytes.len() {
+            limits::CHAP_SECRET_LEN_MIN.. if bytes.iter().all(|byte| *byte == 0) => {
+                Err(SecretError::Zeros)
+            }
             limits::CHAP_SECRET_LEN_MIN..=limits::CHAP_SECRET_LEN_MAX => {
                 Ok(Self(Zeroizing::new(bytes.to_vec())))
             }

@@ -364,6 +364,10 @@ fn secrets_are_whole_bytes_of_96_bits_at_least() {
     assert_eq!(bytes(b"0bABEiM0RVZneImaq7zN3u/w==\n"), Ok(right));
     assert_eq!(bytes(b" secret secret \n\n"), Ok(b" secret secret \n".to_vec()));
     assert_eq!(bytes(b"\xff\0\xfe\x80secret12"), Ok(b"\xff\0\xfe\x80secret12".to_vec()));
+    for zeros in [&[0; 16][..], &[0; 1024], b"0x00000000000000000000000000000000"] {
+        assert_eq!(bytes(zeros), Err(SecretError::Zeros), "{zeros:?}");
+    }
+    assert_eq!(bytes(&[0; 11]), Err(SecretError::TooShort(11)));
     assert_eq!(bytes(b"elevenbytes"), Err(SecretError::TooShort(11)));
     assert_eq!(bytes(b"elevenbytes\n"), Err(SecretError::TooShort(11)));
     assert_eq!(bytes(b""), Err(SecretError::TooShort(0)));
