@@ -170,3 +170,43 @@ fn without_descriptors_the_daemon_waits_and_does_not_spin() {
     assert!(answer.contains("\"pid\""), "{answer:?}");
     assert!(spent < 20, "{spent} hundredths of a second in one second");
 }
+
+/// The answer to an order that is said as a client says it.
+fn ordered(socket: &std::path::Path, order: &str) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.write_all(format!("{order}\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Who is next may remove it at once: that is another order.
+#[test]
+fn a_disk_that_was_added_is_answered_so() {
+    const ADD: &str = r#"{"request":"add-lun","target":null,"number":5,"lun":{"store":"null:1M"}}"#;
+    const REMOVE: &str = r#"{"request":"remove-lun","target":null,"lun":5,"destroy_data":true}"#;
+    let daemon = Daemon::start();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let load = std::sync::atomic::Ordering::Relaxed;
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !is_over.load(load) {
+                    ordered(&daemon.socket, REMOVE);
+                }
+            });
+        }
+        let mut added = 0;
+        let begun = Instant::now();
+        let mut other = None;
+        while added < 300 && other.is_none() && begun.elapsed() < Duration::from_secs(60) {
+            let answer = ordered(&daemon.socket, ADD);
+            added += usize::from(answer.contains(r#""reply":"added""#));
+            let is_known = answer.contains(r#""reply":"added""#) || answer.contains("LUN 5 is at ");
+            other = (!is_known).then_some(answer);
+        }
+        is_over.store(true, load);
+        assert_eq!(other, None, "behind {added} that were added");
+    });
+}

@@ -409,6 +409,29 @@ fn disks_of_orders_are_among_what_is_served() {
     assert_eq!(support::good(&["read", &daemon.url("a", 1), "-"]).stdout.len(), 3 << 20);
 }
 
+/// Names of targets are compared without regard to case (RFC 7143 §4.2.7.2), those of orders, too.
+#[test]
+fn orders_name_a_target_as_logins_do() {
+    let groups = target("a", "").replace(
+        "[[target.lun]]",
+        "[[target.port-group]]\nnumber = 1\nportal-groups = [1]\n[[target.lun]]",
+    );
+    let daemon = Daemon::start(&config(&[groups, target("b", "")]));
+    let name = format!("{PREFIX}:a").to_uppercase();
+    let of = |words: &[&str]| daemon.good(&[words, &["--target", &name]].concat());
+    of(&["lun", "add", "null:3M", "--number", "3"]);
+    of(&["limit", "set", "--lun", "3", "--iops", "500"]);
+    daemon.good(&["alua", "set", &name, "1", "standby"]);
+    let dumped = daemon.good(&["dump"]);
+    for part in ["null:3M", "iops = 500", "standby"] {
+        assert!(dumped.contains(part), "{part}: {dumped}");
+    }
+    of(&["lun", "remove", "3"]);
+    assert!(!daemon.good(&["dump"]).contains("null:3M"));
+    let no = ["lun", "remove", "3", "--target", "iqn.2026-01.test.lunwire:c"];
+    daemon.fails(&no, &["no target iqn.2026-01.test.lunwire:c"]);
+}
+
 #[test]
 fn a_size_that_was_given_by_an_order_is_no_difference() {
     let file = |size: &str| {

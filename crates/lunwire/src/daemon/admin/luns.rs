@@ -79,11 +79,13 @@ impl Shared {
                 })
             })
         })?;
+        // Before others go on: the next order may remove it.
+        let for_nobody = !self.target.is_for_somebody(&target, number)?;
+        let lun = self.lun(&target, number);
         if let Some(drafted) = drafted {
             self.configuration.added(changing, &target, drafted);
         }
-        let for_nobody = !self.target.is_for_somebody(&target, number)?;
-        let lun = self.lun(&target, number).context("it was removed at once")?;
+        let lun = lun.context("what was added is not found")?;
         let told = self.odd_about(&lun);
         told.iter().for_each(|warning| tracing::warn!("{warning}"));
         warnings.extend(told);

@@ -55,10 +55,9 @@ impl Shared {
                 let (of, most) = ((*lun, initiator.as_deref()), (*iops, *bandwidth, *sessions));
                 done(self.limit(target.as_deref(), of, most))
             }
-            Request::SetPortGroup { target, lun, group, state } => done(match lun {
-                None => self.configuration.set_state(target, *group, state),
-                Some(_) => ports::set(&self.target, target, *lun, *group, state).map(drop),
-            }),
+            Request::SetPortGroup { target, lun, group, state } => {
+                done(self.set_state(target, *lun, *group, state))
+            }
             // Whoever speaks with them has a thread.
             Request::Trace(_) | Request::TakeOver { .. } => Reply::Error {
                 message:
@@ -81,12 +80,31 @@ impl Shared {
         told(self.name_of(name).and_then(|name| Ok(order(&name)?)))
     }
 
-    /// The target that is meant.
+    /// The target that is meant, by the name that it has: who names it may do so as logins do.
     pub(super) fn name_of(&self, name: Option<&str>) -> Result<String> {
         match (name, &self.target.names()[..]) {
-            (Some(name), _) => Ok(name.to_owned()),
+            (Some(name), all) => {
+                let prepared = iscsi::name::prepared(name);
+                let known = all.iter().find(|known| **known == prepared);
+                Ok(known.map_or_else(|| name.to_owned(), String::clone))
+            }
             (None, [only]) => Ok(only.clone()),
             (None, _) => bail!("there are several targets; try: --target IQN"),
+        }
+    }
+
+    /// Gives a target port group another state, of one disk or of all.
+    fn set_state(
+        &self,
+        name: &str,
+        lun: Option<u16>,
+        group: u16,
+        state: &str,
+    ) -> Result<(), String> {
+        let name = self.name_of(Some(name)).map_err(|error| output::chain(&error))?;
+        match lun {
+            None => self.configuration.set_state(&name, group, state),
+            Some(_) => ports::set(&self.target, &name, lun, group, state).map(drop),
         }
     }
 
