@@ -46,23 +46,29 @@ pub(crate) fn ask_patiently(
     stream.set_read_timeout(Some(TELL_EVERY.min(patience)))?;
     let text = line(request)?;
     let mut answer = String::new();
-    let asked =
-        stream.write_all(&text).and_then(|()| read_answer(&stream, &mut answer, patience, tell));
-    let is_cut = match &asked {
-        Ok(()) => !answer.ends_with('\n'),
-        Err(error) => matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
+    let said = stream.write_all(&text);
+    // Who hears nobody any more may have said so before.
+    let heard = match said.as_ref().map_err(std::io::Error::kind) {
+        Ok(()) | Err(ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+            read_answer(&stream, &mut answer, patience, tell)
+        }
+        Err(_) => Ok(()),
     };
-    if is_cut {
-        bail!(hung_up(&stream, &daemon));
+    if answer.ends_with('\n') {
+        return understood(answer.as_bytes(), &daemon, path);
     }
-    asked.with_context(|| {
+    let asked = match said.and(heard) {
+        Ok(()) => bail!(hung_up(&stream, &daemon, Order::MayBeHeard)),
+        Err(error) if is_unheard(&error) => bail!(hung_up(&stream, &daemon, Order::Unheard)),
+        Err(error) => anyhow::Error::from(error),
+    };
+    Err(asked.context({
         let seconds = patience.as_secs();
         format!(
             "no answer from the daemon at {daemon} within {seconds} s; try: again, or look at its \
              log"
         )
-    })?;
-    understood(answer.as_bytes(), &daemon, path)
+    }))
 }
 
 /// Begins what goes on at the socket after the answer: the stream, the answer, and what has come
@@ -82,12 +88,13 @@ pub(crate) fn begin(
         if let Some(end) = came.iter().position(|byte| *byte == b'\n') {
             break end;
         }
-        match said.as_ref().map_or(Ok(0), |()| stream.read(&mut part)) {
-            Ok(0) => bail!(hung_up(&stream, &daemon)),
+        match stream.read(&mut part) {
+            Ok(0) if said.is_err() => bail!(hung_up(&stream, &daemon, Order::Unheard)),
+            Ok(0) => bail!(hung_up(&stream, &daemon, Order::MayBeHeard)),
             Ok(length) => came.extend(part.iter().take(length)),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => {
-                bail!(hung_up(&stream, &daemon));
+            Err(error) if is_unheard(&error) => {
+                bail!(hung_up(&stream, &daemon, Order::Unheard));
             }
             Err(error) => {
                 let why = format!("no answer from the daemon at {daemon}; try: again");
@@ -128,15 +135,34 @@ fn understood(
     }
 }
 
+/// Whether the other end was closed before it had taken all that was said: a socket of this family
+/// says so, and a daemon does nothing before it has the whole line.
+fn is_unheard(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+}
+
+/// What a daemon may have of an order that it has not answered.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Unheard,
+    MayBeHeard,
+}
+
 /// Why the daemon behind `stream` has hung up without an answer.
-fn hung_up(stream: &UnixStream, daemon: &std::path::Display<'_>) -> String {
+fn hung_up(stream: &UnixStream, daemon: &std::path::Display<'_>, order: Order) -> String {
     let user = rustix::process::geteuid();
     let owner = rustix::net::sockopt::socket_peercred(stream).map(|owner| owner.uid);
     if user.is_root() || owner.is_ok_and(|owner| owner == user) {
-        return format!(
-            "the daemon at {daemon} has ended before it answered, and may have done what it was \
-             asked; try: lunwire status, when it runs again, or look at its log"
-        );
+        return match order {
+            Order::Unheard => format!(
+                "the daemon at {daemon} has ended before it heard what it was asked, and has done \
+                 nothing; try: again, when it runs"
+            ),
+            Order::MayBeHeard => format!(
+                "the daemon at {daemon} has ended before it answered, and may have done what it \
+                 was asked; try: lunwire status, when it runs again, or look at its log"
+            ),
+        };
     }
     format!(
         "the daemon at {daemon} does not answer user {}; try: as root, or as the user that it runs \
@@ -153,6 +179,7 @@ fn read_answer(
     mut tell: impl FnMut(Duration),
 ) -> std::io::Result<()> {
     let (mut stream, mut bytes) = (stream.take(REPLY_LEN_MAX), Vec::new());
+    let mut result = Ok(());
     let (begun, mut last) = (Instant::now(), Instant::now());
     let mut part = [0; 4096];
     loop {
@@ -166,11 +193,14 @@ fn read_answer(
             Err(error) if error.kind() == ErrorKind::WouldBlock && last.elapsed() < patience => {
                 tell(begun.elapsed());
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                result = Err(error);
+                break;
+            }
         }
     }
     *answer = String::from_utf8(bytes).map_err(std::io::Error::other)?;
-    Ok(())
+    result
 }
 
 /// Why nobody can be asked at `path`, and what to do.
@@ -208,4 +238,63 @@ fn other_version(daemon: &std::path::Display<'_>) -> String {
         "the answer of the daemon at {daemon} is not understood; is it of another version? \
          try: the lunwire that it was started with"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufRead;
+    use std::io::BufReader;
+    use std::os::unix::net::UnixListener;
+
+    use rustix::event::PollFd;
+    use rustix::event::PollFlags;
+
+    use super::*;
+
+    /// What is said to who gives an order, of which the daemon makes `what` before it ends.
+    fn said(what: impl FnOnce(&mut UnixStream) + Send) -> String {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("control");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let (mut stream, _) = listener.accept().expect("somebody");
+                what(&mut stream);
+            });
+            let answer = ask(Some(&path), &Request::RescanLuns);
+            answer.expect_err("it is not done").to_string()
+        })
+    }
+
+    fn hear(stream: &UnixStream) {
+        BufReader::new(stream).read_line(&mut String::new()).expect("an order");
+    }
+
+    #[test]
+    fn who_was_not_heard_is_told_that_nothing_is_done() {
+        let unheard = said(|stream| await_order(stream));
+        assert!(unheard.contains("has done nothing; try: again"), "{unheard}");
+        let heard = said(|stream| hear(stream));
+        assert!(heard.contains("may have done what it was asked"), "{heard}");
+    }
+
+    /// A daemon that hears nobody any more says why, and the order comes behind that.
+    #[test]
+    fn the_answer_is_heard_that_came_before_the_order() {
+        let reply = Reply::Error { message: "another process takes over".to_owned() };
+        let line = reply.line();
+        let early = said(|stream| stream.write_all(&line).expect("somebody hears it"));
+        assert_eq!(early, "another process takes over");
+        let unread = said(|stream| {
+            await_order(stream);
+            stream.write_all(&line).expect("somebody hears it");
+        });
+        assert_eq!(unread, "another process takes over");
+    }
+
+    /// Waits until something has come, which is left.
+    fn await_order(stream: &UnixStream) {
+        let mut fds = [PollFd::new(stream, PollFlags::IN)];
+        rustix::event::poll(&mut fds, None).expect("a socket");
+    }
 }

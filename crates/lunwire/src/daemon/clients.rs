@@ -77,6 +77,9 @@ const ACCEPTS_MAX: usize = 64;
 /// at once, too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// What is said to who has ordered nothing that is carried out.
+pub(crate) const TAKEN_OVER: &str = "another process takes over; try: again in a moment";
+
 const _: () = assert!(ORDERS_MAX + 1 < CLIENTS_MAX);
 
 /// What is asked, and ordered.
@@ -352,6 +355,12 @@ impl<Q: Questions> Clients<Q> {
             let pause = Timespec::try_from(rest).ok();
             if fds.is_empty() || rustix::event::poll(&mut fds, pause.as_ref()).is_err() {
                 break;
+            }
+        }
+        // Nothing of what they want has begun.
+        for client in &mut self.clients {
+            if matches!(client.state, State::Asking(..)) {
+                client.refuse(TAKEN_OVER.to_owned(), now);
             }
         }
         let is_waiting = |client: &Client| matches!(client.state, State::Waiting);

@@ -14,6 +14,7 @@ use target::SnapshotPlace;
 use target::VolumeError;
 
 use super::Shared;
+use crate::daemon::clients::TAKEN_OVER;
 use crate::daemon::limits;
 use crate::output;
 use crate::plan;
@@ -24,8 +25,7 @@ impl Shared {
     /// The answer of an order once it is done, or to a question.
     pub(super) fn carry_out(&self, request: &Request, is_wanted: &dyn Fn() -> bool) -> Reply {
         let Some(pass) = self.configuration.gate().enter() else {
-            let message = "another process takes over; try: again in a moment".to_owned();
-            return Reply::Error { message };
+            return Reply::Error { message: TAKEN_OVER.to_owned() };
         };
         match request {
             Request::ResizeLun { target, lun, bytes, shrink } => {

@@ -132,6 +132,28 @@ fn who_is_here_at_the_end_is_told_what_has_become_of_his_order() {
     carrying.join().unwrap();
 }
 
+/// Nothing of it was done: whoever is slow need not look.
+#[test]
+fn who_has_not_said_all_at_the_end_is_told_to_try_again() {
+    let (mut clients, orders, path, _folder) = served(10);
+    let stopper = clients.stopper(&orders).unwrap();
+    let silent = UnixStream::connect(&path).unwrap();
+    let mut slow = UnixStream::connect(&path).unwrap();
+    slow.write_all(b"{\"request\":").unwrap();
+    while clients.clients.len() < 2 {
+        clients.turn();
+    }
+    stopper.stop();
+    assert!(!clients.turn());
+    drop(clients);
+    for mut client in [silent, slow] {
+        client.set_read_timeout(Some(SOON)).unwrap();
+        let mut told = String::new();
+        client.read_to_string(&mut told).unwrap();
+        assert!(told.contains("takes over; try: again") && told.ends_with('\n'), "{told:?}");
+    }
+}
+
 /// A cluster that does not answer keeps an order for its disk, and no other one.
 #[test]
 fn an_order_that_hangs_holds_up_none_for_another_lun() {
