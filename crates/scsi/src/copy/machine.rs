@@ -195,7 +195,7 @@ impl Copy {
                 // Hosts stop what runs on a thin disk when they see it.
                 Error::Space => sense::store_failed(error, 0),
                 // As if it had not begun: whoever asks again may get it.
-                Error::Silent if self.blocks == 0 => Fault::BUSY,
+                Error::Silent | Error::Busy if self.blocks == 0 => sense::store_failed(error, 0),
                 _ => sense::THIRD_PARTY_FAILURE.into(),
             }),
             _ => Err(sense::INTERNAL.into()),

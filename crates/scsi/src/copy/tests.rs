@@ -11,6 +11,7 @@ use crate::task::BUSY;
 use crate::task::CHECK_CONDITION;
 use crate::task::Input;
 use crate::task::Step;
+use crate::task::TASK_SET_FULL;
 use crate::testing::BLOCKS;
 use crate::testing::Disk;
 use crate::testing::Seen;
@@ -365,6 +366,21 @@ fn a_copy_to_what_is_held_back_ends_busy_where_nothing_is_written() {
         let told = data(&hosts.all, 0, &results(copy::COPY_STATUS_LID4, 7));
         assert_eq!((told[5], told[12]), (2, status));
     }
+}
+
+/// As a write that finds no room for now.
+///
+/// Covers-scsi: 83/00.
+#[test]
+fn a_copy_to_what_others_use_too_much_of_can_be_asked_again() {
+    let hosts = hosts();
+    *hosts.disks[1].error.lock() = Some(Error::Busy);
+    let cscds = [cscd(&hosts.units[0]), cscd(&hosts.units[1])];
+    let list = copy::emit_lid1(7, ListIdUsage::Hold, &cscds, &[segment(0, 1, 8, 0, 0)]);
+    let list = list.expect("small");
+    let cdb = out(copy::EXTENDED_COPY_LID1, list.len());
+    let done = run(&hosts.all, request(Lun::Unit(0), &cdb, &list, 0), &list);
+    assert_eq!(done.status, TASK_SET_FULL);
 }
 
 /// Covers-scsi: 83/01, 84/05.

@@ -58,11 +58,13 @@ impl Cause {
 }
 
 /// Tells of an operation that has failed; `cause` as the engine said it. A store that does not
-/// answer has told that itself: hosts are told to ask again, which may be often.
+/// answer has told that itself: hosts are told to ask again, which may be often. So may a job, of
+/// what others use for now.
 #[inline]
 pub(super) fn of(scene: Scene<'_>, task: &scsi::Task, op: &Op, outcome: &Outcome, cause: Cause) {
     if let Outcome::Failed(error) = outcome
         && *error != store::Error::Silent
+        && !(*error == store::Error::Busy && scene.session.is_none())
     {
         tell(scene, task, op, *error, cause);
     }

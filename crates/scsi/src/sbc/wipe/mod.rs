@@ -84,7 +84,7 @@ pub(crate) struct Wipe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trying {
     First,
-    /// Until changes are held back no more.
+    /// Until changes are held back no more, or others have given back what they use.
     Waits,
     Again,
 }
@@ -257,6 +257,11 @@ impl Wipe {
             Input::Store(Outcome::Failed(Error::Silent))
                 if is_held || self.trying != Trying::Again =>
             {
+                self.trying = Trying::Waits;
+                Some(Step::Wait)
+            }
+            // Others have so much of it, and give it back: a write hears TASK SET FULL.
+            Input::Store(Outcome::Failed(Error::Busy)) => {
                 self.trying = Trying::Waits;
                 Some(Step::Wait)
             }

@@ -84,6 +84,32 @@ fn a_wipe_under_way_waits_while_changes_are_held_back() {
     assert!(all(&bench, 5) && ready(&bench).is_none());
 }
 
+/// Others have so much of a disk in memory that there is no room for now: as for a write, nothing
+/// is wrong with the medium.
+///
+/// Covers-scsi: 04, 48/01.
+#[test]
+fn a_wipe_waits_for_room_that_others_use() {
+    let bench = Bench::new();
+    let mut job = job(&bench, &sanitize(0x81, 8), &overwrite(1, &[5; 4]));
+    let Step::Store(first) = job.work(Input::Turn) else { panic!("it begins") };
+    let Step::Store(second) = job.work(Input::Store(submit(&job, &first))) else {
+        panic!("it goes on")
+    };
+    for _ in 0..9 {
+        assert!(matches!(job.work(Input::Store(Outcome::Failed(Error::Busy))), Step::Wait));
+        assert_eq!(codes(ready(&bench)), IN_PROGRESS);
+        let step = job.work(Input::Turn);
+        assert!(matches!(step, Step::Store(op) if op.range() == second.range()), "the same");
+    }
+    let mut step = job.work(Input::Store(submit(&job, &second)));
+    while let Step::Store(op) = step {
+        step = job.work(Input::Store(submit(&job, &op)));
+    }
+    assert!(matches!(step, Step::Complete(_)), "{step:?}");
+    assert!(all(&bench, 5) && ready(&bench).is_none());
+}
+
 /// It may have been held back until just now: who says so twice has fallen silent.
 #[test]
 fn a_wipe_of_a_store_that_is_silent_fails() {
