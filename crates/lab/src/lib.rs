@@ -10,6 +10,7 @@ mod amp;
 mod attached;
 mod axis;
 mod catalogue;
+mod compared;
 mod congestion;
 mod course;
 mod driver;
@@ -39,8 +40,9 @@ mod verdict;
 mod words;
 mod workplace;
 
+pub use compared::{Change, circumstances, compare, efforts_differ};
 pub use course::Course;
-pub use joined::{Change, JoinError, circumstances, compare, efforts_differ, join};
+pub use joined::{JoinError, join};
 pub use pace::Pace;
 pub use progress::Audience;
 pub use report::{PAGE, RESULTS, Report, is_report};

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::compared::read_both;
 use crate::fit::{Again, Factor, expected_outside};
-use crate::joined::{JoinError, read_both};
+use crate::joined::JoinError;
 use crate::measure::real;
 use crate::picture::number;
 use crate::report::{list, word};
