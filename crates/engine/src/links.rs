@@ -3,6 +3,8 @@
 //! we are in, and by any of the names that it has.
 
 use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 
 use rustix::net::AddressFamily;
@@ -10,6 +12,7 @@ use rustix::net::RecvFlags;
 use rustix::net::SendFlags;
 use rustix::net::SocketFlags;
 use rustix::net::SocketType;
+use rustix::net::netlink::SocketAddrNetlink;
 
 /// How an interface is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +24,8 @@ pub struct Made {
     pub part_of: Option<String>,
     /// It is up.
     pub is_up: bool,
+    /// Its address, where that is one of Ethernet.
+    pub mac: Option<[u8; 6]>,
 }
 
 impl Made {
@@ -69,8 +74,62 @@ impl Made {
             let text = find(info, kind)?.split(|byte| *byte == 0).next()?;
             Some(String::from_utf8_lossy(text).into_owned())
         };
-        Ok(Self { kind: word(INFO_KIND), part_of: word(INFO_PART_KIND), is_up: flags & IS_UP != 0 })
+        Ok(Self {
+            kind: word(INFO_KIND),
+            part_of: word(INFO_PART_KIND),
+            is_up: flags & IS_UP != 0,
+            mac: find(all, ADDRESS).and_then(|bytes| bytes.try_into().ok()),
+        })
     }
+}
+
+/// What the kernel tells by itself of interfaces that change.
+#[derive(Debug)]
+pub struct Watch(OwnedFd);
+
+impl Watch {
+    /// Of those in the network that the calling thread is in.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open() -> io::Result<Self> {
+        let fd = socket()?;
+        rustix::net::bind(&fd, &SocketAddrNetlink::new(0, LINKS_GROUP))?;
+        Ok(Self(fd))
+    }
+
+    /// Whether something was told of the interface with this number since it was asked last; true
+    /// also where that is not known.
+    #[must_use]
+    pub fn has_news_of(&self, index: u32) -> bool {
+        let mut message = vec![0; ANSWER_BYTES];
+        let mut has_news = false;
+        loop {
+            match rustix::net::recv(&self.0, &mut message[..], RecvFlags::DONTWAIT) {
+                Ok((count, _)) => {
+                    has_news |= is_of(message.get(..count).unwrap_or_default(), index);
+                }
+                Err(rustix::io::Errno::AGAIN) => return has_news,
+                Err(rustix::io::Errno::INTR) => {}
+                // It was told of more than there is room for.
+                Err(rustix::io::Errno::NOBUFS) => has_news = true,
+                Err(_) => return true,
+            }
+        }
+    }
+}
+
+impl AsFd for Watch {
+    /// Readable when something was told.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Whether one that the kernel sent by itself is of this interface.
+fn is_of(message: &[u8], index: u32) -> bool {
+    let told = message.get(HEADER_LEN + LINK_INDEX..).and_then(|rest| rest.first_chunk());
+    told.is_none_or(|bytes| u32::from_ne_bytes(*bytes) == index)
 }
 
 /// Length of `struct nlmsghdr`, of `struct ifinfomsg` and of the head of an attribute.
@@ -78,9 +137,13 @@ const HEADER_LEN: usize = 16;
 const LINK_LEN: usize = 16;
 const ATTRIBUTE_LEN: usize = 4;
 
-/// Where flags are in `struct ifinfomsg`, and the one that says it is up (IFF_UP).
+/// Where the number is in `struct ifinfomsg`; where flags are, and the one that says it is up (IFF_UP).
+const LINK_INDEX: usize = 4;
 const LINK_FLAGS: usize = 8;
 const IS_UP: u32 = 1;
+
+/// RTMGRP_LINK (linux/rtnetlink.h).
+const LINKS_GROUP: u32 = 1;
 
 /// More than what is told of an interface; see `man 7 netlink`.
 const ANSWER_BYTES: usize = 32 << 10;
@@ -94,6 +157,8 @@ const REQUEST: u16 = 1;
 /// IFLA_LINKINFO, and within it IFLA_INFO_KIND and IFLA_INFO_SLAVE_KIND (linux/if_link.h).
 const LINK_INFO: u16 = 18;
 const INFO_KIND: u16 = 1;
+/// IFLA_ADDRESS.
+const ADDRESS: u16 = 1;
 const INFO_PART_KIND: u16 = 4;
 
 /// Without NLA_F_NESTED and NLA_F_NET_BYTEORDER.
@@ -226,6 +291,14 @@ mod tests {
         let is_up = || network.within(|| Made::of("v0")).unwrap().unwrap().is_up;
         assert!(!is_up() && made(&network, "link set v0 up") && is_up());
         let index = network.within(|| number("v0")).unwrap().unwrap();
+        let watch = network.within(Watch::open).unwrap().unwrap();
+        assert!(!watch.has_news_of(index));
+        let mac = || network.within(|| Made::numbered(index)).unwrap().unwrap().mac;
+        assert_ne!(mac(), Some([2, 0, 0, 0, 0, 9]));
+        assert!(made(&network, "link set v0 address 02:00:00:00:00:09"));
+        assert_eq!(mac(), Some([2, 0, 0, 0, 0, 9]));
+        assert!(watch.has_news_of(index) && !watch.has_news_of(index), "once");
+        assert!(made(&network, "link set lo up") && !watch.has_news_of(index), "of another");
         assert!(network.within(|| Made::numbered(index)).unwrap().is_ok());
         assert!(made(&network, "link del v0") && made(&network, "link add v0 type bridge"));
         let gone = network.within(|| Made::numbered(index)).unwrap().unwrap_err();

@@ -12,6 +12,7 @@ use std::time::Duration;
 use clock::Instant;
 use engine::links;
 use engine::links::Made;
+use engine::links::Watch;
 use wire::ether::Mac;
 
 use crate::Interface;
@@ -39,6 +40,8 @@ pub(crate) struct Presence {
     seen: Seen,
     /// None of a cable.
     index: Option<u32>,
+    /// Tells of what changes while frames go; without it only errors do.
+    watch: Option<Watch>,
     /// When it is looked for again; None while all is well.
     due: Option<Instant>,
     is_gone: bool,
@@ -54,6 +57,8 @@ pub(crate) struct Presence {
 pub(crate) enum Change {
     None,
     Gone,
+    /// It has another address: peers do not know us by that, nor does what filters frames.
+    Moved,
     Back(Frames),
 }
 
@@ -84,8 +89,24 @@ impl Presence {
             Frames::None(_) => Some(0),
             _ => links::number(name).ok(),
         };
-        let due = is_gone.then_some(Instant(0));
-        Self { seen, index, due, is_gone, told: String::new(), claim }
+        // What has changed before it was watched nobody tells.
+        let due = index.map(|_| Instant(0));
+        let watch = index.and_then(|_| Watch::open().ok());
+        Self { seen, index, watch, due, is_gone, told: String::new(), claim }
+    }
+
+    /// What is readable when the kernel has told of interfaces; see [`Presence::hear`].
+    pub(crate) const fn watch(&self) -> Option<&Watch> {
+        self.watch.as_ref()
+    }
+
+    /// Something was told of interfaces.
+    pub(crate) fn hear(&mut self, now: Instant) {
+        if let (Some(watch), Some(index)) = (&self.watch, self.index)
+            && watch.has_news_of(index)
+        {
+            self.doubt(now);
+        }
     }
 
     pub(crate) const fn seen(&self) -> &Seen {
@@ -128,6 +149,9 @@ impl Presence {
             Err(error) if error.raw_os_error() == Some(NODEV) => return self.is_lost(interface),
             // Another one has its number, or it has come back from another network.
             _ if !frames.are_attached() => return self.is_lost(interface),
+            Ok(Made { mac: Some(mac), .. }) if Mac(mac) != frames.mac() => {
+                return self.has_moved(interface, Mac(mac), now);
+            }
             // What is down tells once more when it goes, but for what was told meanwhile.
             Ok(made) if !made.is_up => {}
             _ => self.due = None,
@@ -144,6 +168,17 @@ impl Presence {
              soon as it is up"
         );
         Change::Gone
+    }
+
+    fn has_moved(&mut self, interface: &Interface, mac: Mac, now: Instant) -> Change {
+        (self.is_gone, self.claim, self.due) = (true, None, Some(now));
+        self.seen.set(Facts { mac, frames: MOVED.to_owned(), ..self.seen.get() });
+        tracing::warn!(
+            interface = interface.name,
+            %mac,
+            "the interface has another address, and all connections there end; it is served anew"
+        );
+        Change::Moved
     }
 
     fn look_for_another(&mut self, interface: &Interface, role: Role) -> Change {
@@ -164,8 +199,8 @@ impl Presence {
                 );
                 self.seen.set(facts);
                 let seen = self.seen.clone();
-                let (index, told) = (Some(index), String::new());
-                *self = Self { seen, index, due: None, is_gone: false, told, claim };
+                let (index, told, watch) = (Some(index), String::new(), self.watch.take());
+                *self = Self { seen, index, watch, due: None, is_gone: false, told, claim };
                 Change::Back(frames)
             }
             Err(error) => {
@@ -194,6 +229,9 @@ fn again(interface: &Interface, role: Role) -> io::Result<(Option<OwnedFd>, u32,
     let frames = Frames::again(interface, role)?;
     Ok((claim, links::number(name)?, frames))
 }
+
+/// What is told of one that is down with another address.
+const MOVED: &str = "the interface has another address, and is waited for";
 
 const NODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
 
@@ -251,6 +289,49 @@ mod tests {
                     Change::Back(back) => frames = back,
                     other => panic!("it is not had again: {other:?}"),
                 }
+            }
+            Ok(())
+        };
+        let Ok(network) = Network::new() else {
+            println!("skipped: no network of its own");
+            return;
+        };
+        if let Err(why) = network.within(seen).unwrap() {
+            println!("skipped: {why}");
+        }
+    }
+
+    /// While it is up, and while it is down.
+    #[test]
+    fn an_interface_that_has_another_address_is_taken_with_it() {
+        let seen = || {
+            if !make() {
+                return Err("no interfaces".to_owned());
+            }
+            let interface = Interface { name: NAME.into(), way: Way::Packet };
+            let open = Frames::open(&interface, Role::Takes);
+            let mut frames = open.map_err(|error| format!("no packet socket: {error}"))?;
+            let mut presence = Presence::of(&frames, NAME, claim_number(NAME).ok());
+            let mut now = Instant(0);
+            let mut look = |presence: &mut Presence, frames: &Frames| {
+                now = now + LOOK_PAUSE;
+                presence.hear(now);
+                presence.look(&interface, Role::Takes, frames, now)
+            };
+            assert!(matches!(look(&mut presence, &frames), Change::None), "it is as it was");
+            assert_eq!(presence.due(), None, "nothing is looked for");
+            for (words, mac) in [
+                (&["address 02:00:00:00:00:07"][..], Mac([2, 0, 0, 0, 0, 7])),
+                (&["down", "address 02:00:00:00:00:08", "up"], Mac([2, 0, 0, 0, 0, 8])),
+            ] {
+                assert!(words.iter().all(|word| ip(&format!("link set {NAME} {word}"))));
+                assert!(matches!(look(&mut presence, &frames), Change::Moved), "{words:?}");
+                match look(&mut presence, &frames) {
+                    Change::Back(back) => frames = back,
+                    other => panic!("it is not had again: {other:?}"),
+                }
+                assert_eq!((presence.seen().get().mac, frames.mac()), (mac, mac));
+                assert!(matches!(look(&mut presence, &frames), Change::None), "once");
             }
             Ok(())
         };

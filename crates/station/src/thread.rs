@@ -157,33 +157,52 @@ impl Thread {
             }
             self.wait(more_frames || more_sends);
         }
-        let now = self.now();
+        self.say_the_end(self.now());
+    }
+
+    /// An interface that is gone takes its connections along, and so does an address; the next one
+    /// has others.
+    fn look(&mut self) {
+        let (role, now) = (role(self.taker.as_ref()), self.now());
+        loop {
+            let change = self.presence.look(&self.interface, role, &self.frames, now);
+            let is_to_be_had = matches!(change, Change::Moved);
+            match change {
+                Change::None => return,
+                Change::Gone => self.drop_lines(missing),
+                Change::Moved => {
+                    // Peers know us by the address of before.
+                    self.say_the_end(now);
+                    self.drop_lines(moved);
+                    // At one interface there is one program.
+                    if let Ok(none) = Frames::none() {
+                        self.frames = none;
+                    }
+                }
+                Change::Back(frames) => (self.mac, self.frames) = (frames.mac(), frames),
+            }
+            self.endpoint = endpoint(&self.frames, role);
+            self.stuck.clear();
+            self.has_unsent = false;
+            if !is_to_be_had {
+                return;
+            }
+        }
+    }
+
+    fn drop_lines(&mut self, why: fn(&Interface) -> io::Error) {
+        self.lines.clear();
+        for answer in std::mem::take(&mut self.opening).into_values() {
+            // Who asked may have given up.
+            let _ = answer.send(Err(why(&self.interface)));
+        }
+    }
+
+    /// All connections are over, and peers are told.
+    fn say_the_end(&mut self, now: Instant) {
         self.endpoint.abort_all(now);
         while self.transmit() {}
         self.frames.flush();
-    }
-
-    /// An interface that is gone takes its connections along; the next one of its name has others.
-    fn look(&mut self) {
-        let (role, now) = (role(self.taker.as_ref()), self.now());
-        match self.presence.look(&self.interface, role, &self.frames, now) {
-            Change::None => return,
-            Change::Gone => {
-                self.lines.clear();
-                for answer in std::mem::take(&mut self.opening).into_values() {
-                    // Who asked may have given up.
-                    let _ = answer.send(Err(self.missing()));
-                }
-            }
-            Change::Back(frames) => (self.mac, self.frames) = (frames.mac(), frames),
-        }
-        self.endpoint = endpoint(&self.frames, role);
-        self.stuck.clear();
-        self.has_unsent = false;
-    }
-
-    fn missing(&self) -> io::Error {
-        named(rustix::io::Errno::NODEV.into(), &self.interface.name)
     }
 
     fn now(&self) -> Instant {
@@ -224,7 +243,7 @@ impl Thread {
                     self.taker = Some(Box::new(|_, _| {}));
                 }
                 Order::Connect(_, answer) if self.presence.is_gone() => {
-                    let _ = answer.send(Err(self.missing()));
+                    let _ = answer.send(Err(missing(&self.interface)));
                 }
                 Order::Connect(peer, answer) => {
                     match random_id().map(|id| self.frames.mark().on(id)) {
@@ -369,6 +388,8 @@ impl Thread {
         }
         // Behind all others, where nothing is looked for by its place.
         polled.extend(self.frames.beside().map(|beside| PollFd::new(beside, PollFlags::IN)));
+        let (at_watch, has_beside) = (polled.len(), self.frames.beside().is_some());
+        polled.extend(self.presence.watch().map(|watch| PollFd::new(watch, PollFlags::IN)));
         let idle = self.idle_since.map(|since| since + IDLE_PATIENCE);
         let until = [self.endpoint.poll_timeout(), idle, self.stopping, self.presence.due()];
         let until = until.into_iter().flatten().min();
@@ -383,10 +404,14 @@ impl Thread {
         });
         // A signal or an error: everything is looked at all the same.
         let _ = rustix::event::poll(&mut polled, wait.as_ref());
-        let at_frames = [polled.first(), polled.get(ids.len() + 2)];
+        let at_frames = [polled.first(), polled.get(ids.len() + 2).filter(|_| has_beside)];
         let is_wrong = |one: &PollFd<'_>| one.revents().contains(PollFlags::ERR);
         let is_wrong = at_frames.into_iter().flatten().any(is_wrong);
+        let is_told = polled.get(at_watch).is_some_and(|one| !one.revents().is_empty());
         let told: Vec<_> = polled.iter().skip(1).map(PollFd::revents).collect();
+        if is_told {
+            self.presence.hear(now);
+        }
         if is_wrong {
             self.frames.forget_error();
             self.presence.doubt(now);
@@ -453,6 +478,15 @@ impl Line {
             let _ = self.stream.shutdown(Shutdown::Write);
         }
     }
+}
+
+fn missing(interface: &Interface) -> io::Error {
+    named(rustix::io::Errno::NODEV.into(), &interface.name)
+}
+
+fn moved(interface: &Interface) -> io::Error {
+    let text = format!("the interface {} has another address now", interface.name);
+    io::Error::new(io::ErrorKind::ConnectionAborted, text)
 }
 
 fn role(taker: Option<&Taker>) -> Role {
@@ -601,5 +635,56 @@ mod tests {
         drop(station);
         let mut second = UnixStream::from(second);
         assert_eq!(second.read(&mut [0]).unwrap(), 0, "so does the end of the station");
+    }
+
+    /// Two stations at the ends of a wire; who has connections hears that they are over.
+    #[test]
+    fn a_station_goes_on_with_the_next_address_of_its_interface() {
+        let moved = || {
+            let ip = |words: &str| {
+                let run = std::process::Command::new("ip").args(words.split(' ')).status();
+                run.is_ok_and(|status| status.success())
+            };
+            let is_made = ip("link add m0 type veth peer name m1");
+            if !is_made || !["m0", "m1"].iter().all(|name| ip(&format!("link set {name} up"))) {
+                return Err("no interfaces".to_owned());
+            }
+            let (give, come) = mpsc::channel();
+            let taker: Taker = Box::new(move |fd, _| give.send(UnixStream::from(fd)).unwrap());
+            let station = Station::open(&"m0".into(), taker).map_err(|error| error.to_string())?;
+            let there = || Place { mac: station.place().mac, interface: "m1".into() };
+            let patience = Duration::from_secs(10);
+            let mut ours = UnixStream::from(connect(&there()).unwrap());
+            let mut theirs = come.recv_timeout(patience).unwrap();
+            for (name, address) in [("m0", 7), ("m1", 8)] {
+                ours.set_read_timeout(Some(patience)).unwrap();
+                theirs.set_read_timeout(Some(patience)).unwrap();
+                assert!(ip(&format!("link set {name} address 02:00:00:00:00:0{address}")));
+                assert_eq!(ours.read(&mut [0]).unwrap(), 0, "{name}: it is over");
+                assert_eq!(theirs.read(&mut [0]).unwrap(), 0, "{name}: at both ends");
+                let end = std::time::Instant::now() + patience;
+                let is_had = || {
+                    let is_new = station.place().mac == Mac([2, 0, 0, 0, 0, address]);
+                    (is_new || name == "m1") && station.frames() == "packet"
+                };
+                while !is_had() {
+                    assert!(std::time::Instant::now() < end, "{:?}", station.place());
+                }
+                ours = UnixStream::from(connect(&there()).unwrap());
+                theirs = come.recv_timeout(patience).unwrap();
+                ours.write_all(b"here").unwrap();
+                let mut word = [0; 4];
+                theirs.read_exact(&mut word).unwrap();
+                assert_eq!(&word, b"here");
+            }
+            Ok(())
+        };
+        let Ok(network) = engine::network::Network::new() else {
+            println!("skipped: no network of its own");
+            return;
+        };
+        if let Err(why) = network.within(moved).unwrap() {
+            println!("skipped: {why}");
+        }
     }
 }
