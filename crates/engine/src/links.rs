@@ -137,7 +137,8 @@ const HEADER_LEN: usize = 16;
 const LINK_LEN: usize = 16;
 const ATTRIBUTE_LEN: usize = 4;
 
-/// Where the number is in `struct ifinfomsg`; where flags are, and the one that says it is up (IFF_UP).
+/// Where the number and the flags are in `struct ifinfomsg`, and the one that says it is up
+/// (IFF_UP).
 const LINK_INDEX: usize = 4;
 const LINK_FLAGS: usize = 8;
 const IS_UP: u32 = 1;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Two runs of one study side by side.
 
+use std::collections::HashMap;
 use std::path::Path;
 
+use control::words;
 use serde_json::{Value, json};
 
 use crate::joined::{JoinError, machine_of, read};
@@ -19,22 +21,65 @@ pub struct Change {
     pub what: String,
     /// The medians of both.
     pub medians: [f64; 2],
-    /// By how many percent the second is above the first.
-    pub percent: f64,
+    /// By how much the second is above the first; None where no number says that: of what was
+    /// nothing before, or has no end.
+    pub by: Option<By>,
     /// Whether the intervals of both lie apart: else the change may be noise.
     pub is_apart: bool,
     /// The answers of both.
     pub answers: [String; 2],
 }
 
+/// By how much something is above what it was before.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum By {
+    /// In percent of that.
+    Percent(f64),
+    /// Of what is in percent itself: percent of these would read as if they were of the whole.
+    Points(f64),
+}
+
+impl By {
+    fn of(what: &str, [before, after]: [f64; 2]) -> Option<Self> {
+        let by = match is_in_percent(what) {
+            true => Self::Points(after - before),
+            false if before == after => Self::Percent(0.0),
+            false => Self::Percent(100.0 * (after - before) / before.abs()),
+        };
+        Some(by).filter(|by| by.number().is_finite())
+    }
+
+    const fn number(self) -> f64 {
+        match self {
+            Self::Percent(number) | Self::Points(number) => number,
+        }
+    }
+
+    fn told(self) -> String {
+        // What is nothing has no sign.
+        let signed = |value: f64, least: f64| if value.abs() < least { 0.0 } else { value };
+        match self {
+            Self::Percent(percent) => format!("{:+.0} %", signed(percent, 0.5)),
+            Self::Points(points) => format!("{:+.1} points", signed(points, 0.05)),
+        }
+    }
+}
+
+/// What is said of a table that has some of these.
+pub const POINTS: &str =
+    "Of what is in % itself the change is in points: the second less the first.";
+
 impl Change {
     /// As cells of a table: figure, quantity, both, the change.
     #[must_use]
     pub fn cells(&self) -> Vec<String> {
         let [a, b] = self.medians.map(number);
-        let change = match self.is_apart {
-            true => format!("{:+.0} %", self.percent),
-            false => format!("{:+.0} %, within the spread", self.percent),
+        let change = match (self.by.map(By::told), self.is_apart) {
+            (Some(by), true) => by,
+            (Some(by), false) => format!("{by}, within the spread"),
+            (None, true) => "another".to_owned(),
+            (None, false) => "within the spread".to_owned(),
         };
         let [before, after] = &self.answers;
         let answer =
@@ -45,11 +90,17 @@ impl Change {
     /// For programs.
     #[must_use]
     pub fn json(&self) -> Value {
+        let (percent, points) = match self.by {
+            Some(By::Percent(percent)) => (Some(percent), None),
+            Some(By::Points(points)) => (None, Some(points)),
+            None => (None, None),
+        };
         json!({
             "figure": self.figure,
             "what": self.what,
             "medians": self.medians,
-            "percent": self.percent,
+            "percent": percent,
+            "points": points,
             "apart": self.is_apart,
             "answers": self.answers,
         })
@@ -62,17 +113,21 @@ impl Change {
 /// [`JoinError`].
 pub fn compare(a: &Path, b: &Path) -> Result<Vec<Change>, JoinError> {
     let [a, b] = read_both(a, b)?.map(|one| tests(&one));
-    let pair = |(figure, what, test): (String, String, Value)| {
-        let other = b.iter().find(|(f, w, _)| (f, w) == (&figure, &what)).map(|(_, _, test)| test);
-        other.map(|other| change(figure.clone(), what.clone(), &test, other))
+    let mut others = HashMap::new();
+    for (figure, what, test) in &b {
+        others.entry((figure, what)).or_insert(test);
+    }
+    let pair = |(figure, what, test): &(String, String, Value)| {
+        let other = others.get(&(figure, what))?;
+        Some(change(figure.clone(), what.clone(), test, other))
     };
-    Ok(a.into_iter().filter_map(pair).collect())
+    Ok(a.iter().filter_map(pair).collect())
 }
 
 /// Results of one study.
 pub(crate) fn read_both(a: &Path, b: &Path) -> Result<[Value; 2], JoinError> {
     let (a, b) = (read(a)?, read(b)?);
-    let [name_a, name_b] = [&a, &b].map(|one| word(one, "study").to_owned());
+    let [name_a, name_b] = [&a, &b].map(|one| words::shown(word(one, "study")));
     match name_a == name_b {
         true => Ok([a, b]),
         false => Err(JoinError::Different { a: name_a, b: name_b }),
@@ -118,16 +173,19 @@ fn tests(results: &Value) -> Vec<(String, String, Value)> {
 }
 
 fn change(figure: String, what: String, a: &Value, b: &Value) -> Change {
-    let of = |test: &Value, name: &str| test["measured"][name].as_f64().unwrap_or(0.0);
-    let medians = [of(a, "median"), of(b, "median")];
-    let percent = match medians {
-        [before, after] if before != 0.0 => 100.0 * (after - before) / before.abs(),
-        _ => 0.0,
-    };
-    let high = |test: &Value| test["measured"]["high"].as_f64().unwrap_or(f64::INFINITY);
-    let is_apart = high(a) < of(b, "low") || high(b) < of(a, "low");
+    // What has no end is null: a ratio whose divisor may be nothing.
+    let of = |test: &Value, name: &str, none: f64| test["measured"][name].as_f64().unwrap_or(none);
+    let medians = [a, b].map(|test| of(test, "median", f64::INFINITY));
+    let [(low_a, high_a), (low_b, high_b)] =
+        [a, b].map(|test| (of(test, "low", 0.0), of(test, "high", f64::INFINITY)));
+    let is_apart = high_a < low_b || high_b < low_a;
     let answers = [a, b].map(|test| word(test, "answer").to_owned());
-    Change { figure, what, medians, percent, is_apart, answers }
+    Change { by: By::of(&what, medians), figure, what, medians, is_apart, answers }
+}
+
+/// Names of tests have the unit before a part: `% saved, 8 KiB read`; `8 KiB read, % more`.
+fn is_in_percent(what: &str) -> bool {
+    what.split(", ").any(|part| part.starts_with("% "))
 }
 
 #[cfg(test)]
@@ -160,5 +218,23 @@ mod tests {
         assert_eq!(why.to_string(), said);
         fs::write(folder.path().join("e"), "{}").unwrap();
         assert!(matches!(compare(&a, &folder.path().join("e")), Err(JoinError::Foreign(_))));
+    }
+
+    /// 10 % of 10 % more is no 10 % of the whole.
+    #[test]
+    fn what_is_in_percent_changes_by_points() {
+        let moved = |name: &str, [before, after]: [f64; 2]| {
+            let test = |at: f64| json!({ "measured": { "low": at, "median": at, "high": at } });
+            change("Figure 1".into(), name.into(), &test(before), &test(after)).cells().remove(4)
+        };
+        for name in ["% busy, q1", "64 KiB read, % more", "% that are CRC", "% saved, sarwate"] {
+            assert_eq!(moved(name, [10.0, 12.0]), "+2.0 points", "{name}");
+        }
+        assert_eq!(moved("% saved", [0.0, 0.5]), "+0.5 points");
+        assert_eq!(moved("% saved", [-3.0, -4.25]), "-1.2 points");
+        assert_eq!(moved("% saved", [3.0, 3.0]), "+0.0 points, within the spread");
+        for name in ["sequential 70 % read, 512 B", "8 connections by one, loss 0.1 %", "MB/s"] {
+            assert_eq!(moved(name, [10.0, 12.0]), "+20 %", "{name}");
+        }
     }
 }

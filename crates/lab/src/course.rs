@@ -57,7 +57,7 @@ impl Course {
         self.done.push(study.to_owned());
         self.failed.retain(|one| word(one, "study") != study);
         for other in &mut self.others {
-            if let Some(done) = other["done"].as_array_mut() {
+            if let Some(done) = other.get_mut("done").and_then(Value::as_array_mut) {
                 done.retain(|name| name != study);
             }
         }

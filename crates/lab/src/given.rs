@@ -37,11 +37,13 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Has `text` in the place of what was in a file.
+/// Makes a file with this text, in the place of whatever has its name: a link leads nowhere.
 pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true).custom_flags(waits_not());
-    options.open(path)?.write_all(text.as_bytes())
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::create_new(path)?.write_all(text.as_bytes())
 }
 
 /// A pipe that nobody has open at its other end is an error.
@@ -96,8 +98,8 @@ mod tests {
         assert!(!ended(folder.path(), joined));
         let beside = pipe(folder.path(), "page.new");
         let write = |path: &Path| write_whole(path, "").is_err();
-        assert!(ended(&folder.path().join("page"), write));
-        assert!(!beside.exists(), "the next one is written");
+        assert!(!ended(&folder.path().join("page"), write));
+        assert!(!beside.exists(), "it was in the way");
         for device in ["/dev/zero", "/dev/urandom"] {
             assert_eq!(ended(Path::new(device), compare).map_err(why).unwrap_err(), {
                 "it is no regular file"

@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use control::words;
+
 use crate::report::Report;
 use crate::study::{Claim, Figure};
 
@@ -58,8 +60,11 @@ pub(crate) const FOOT: &str = "</body></html>\n";
 
 /// A verdict with its colour.
 pub(crate) fn badge(verdict: &str) -> String {
-    let class: String =
-        verdict.chars().map(|letter| if letter == ' ' { '-' } else { letter }).collect();
+    // A file may have any word in its place.
+    let class: String = verdict
+        .chars()
+        .map(|letter| if letter.is_ascii_lowercase() { letter } else { '-' })
+        .collect();
     format!("<b class=\"verdict {class}\">{}</b>", escape(verdict))
 }
 
@@ -135,8 +140,9 @@ fn prose(text: &str) -> String {
     tags.zip(parts).map(|(tag, part)| format!("{}{part}", tag.unwrap_or(""))).collect()
 }
 
-/// Text that is no markup.
+/// Text that is no markup, and of which each letter is seen.
 pub(crate) fn escape(text: &str) -> String {
+    let text = words::shown(text);
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use control::words;
 use serde_json::{Value, json};
 
 use crate::course::failed;
@@ -24,10 +25,20 @@ pub enum JoinError {
     /// It is of another program, or of an older one.
     #[error("{} is no results.json of a study; try: STUDY/results.json of a run", .0.display())]
     Foreign(PathBuf),
+    /// It is in the folder of another one.
+    #[error("{} is of {of}; try: lunwire lab run {study}", .path.display())]
+    Astray {
+        /// The results.
+        path: PathBuf,
+        /// The study whose results belong there.
+        study: &'static str,
+        /// The one whose results are there, on one line.
+        of: String,
+    },
     /// What they measured has nothing in common.
     #[error("{a} and {b} are results of different studies; try: two runs of one")]
     Different {
-        /// The study of one.
+        /// The study of one, on one line.
         a: String,
         /// And of the other.
         b: String,
@@ -40,22 +51,37 @@ pub enum JoinError {
     Unwritten(PathBuf, #[source] io::Error),
 }
 
-/// Writes the page that joins the reports below `folder`, with what could not be run, and the same
-/// for programs; gives its path.
+/// A page of all reports.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Joined {
+    /// Where it is.
+    pub page: PathBuf,
+    /// What is there and could not be read, and why.
+    pub left_out: Vec<String>,
+}
+
+/// Writes the page that joins the reports below `folder`, with what could not be run or read, and
+/// the same for programs.
 ///
 /// # Errors
 /// [`JoinError`].
-pub fn join(folder: &Path) -> Result<PathBuf, JoinError> {
-    let mut found = Vec::new();
+pub fn join(folder: &Path) -> Result<Joined, JoinError> {
+    let (mut found, mut left_out) = (Vec::new(), Vec::new());
     for study in &STUDIES {
-        if let Ok(results) = read(&folder.join(study.name).join(RESULTS)) {
-            found.push(results);
+        match of_study(folder, study.name) {
+            Ok(Some(results)) => found.push(results),
+            Ok(None) => {}
+            Err(error) => left_out.push((study.name, error)),
         }
     }
     let failed = failed(folder);
     if found.is_empty() && failed.is_empty() {
-        return Err(JoinError::None(folder.to_owned()));
+        let first = left_out.into_iter().next();
+        return Err(first.map_or_else(|| JoinError::None(folder.to_owned()), |(_, error)| error));
     }
+    let left_out: Vec<(&str, String)> =
+        left_out.into_iter().map(|(study, error)| (study, told(&error))).collect();
     let mut page = head("The laboratory: published studies, theirs and ours");
     page.push_str(&reading(found.iter().any(|results| word(results, "effort") == SMOKE)));
     for study in &STUDIES {
@@ -67,15 +93,42 @@ pub fn join(folder: &Path) -> Result<PathBuf, JoinError> {
             (None, Some(failed)) => push_failed(&mut page, failed),
             (None, None) => {}
         }
+        for (_, why) in left_out.iter().filter(|(name, _)| *name == study.name) {
+            let (name, why) = (study.name, escape(why));
+            let _ = writeln!(page, "<h2>{name}: left out</h2>\n<p>{why}</p>");
+        }
     }
     page.push_str(FOOT);
     let studies: Vec<Value> = found.iter().map(outline).collect();
-    let results = format!("{:#}\n", json!({ "studies": studies, "failed": failed }));
+    let left_out: Vec<String> = left_out.into_iter().map(|(_, why)| why).collect();
+    let results = json!({ "studies": studies, "failed": failed, "left_out": left_out });
+    let results = format!("{results:#}\n");
     let path = folder.join(PAGE);
     write_whole(&folder.join(RESULTS), &results)
         .and_then(|()| write_whole(&path, &page))
         .map_err(|error| JoinError::Unwritten(folder.to_owned(), error))?;
-    Ok(path)
+    Ok(Joined { page: path, left_out })
+}
+
+/// The results of a study below `folder`, if there are any.
+fn of_study(folder: &Path, study: &'static str) -> Result<Option<Value>, JoinError> {
+    let path = folder.join(study).join(RESULTS);
+    match read(&path) {
+        Err(JoinError::Unread(_, error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Ok(results) if word(&results, "study") != study => {
+            let of = words::shown(word(&results, "study"));
+            Err(JoinError::Astray { path, study, of })
+        }
+        read => read.map(Some),
+    }
+}
+
+/// An error with its cause, and what to do behind that.
+fn told(error: &JoinError) -> String {
+    let text = error.to_string();
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+    let (what, advice) = text.split_at(text.find("; try: ").unwrap_or(text.len()));
+    format!("{what}{}{advice}", cause.unwrap_or_default())
 }
 
 pub(crate) fn read(path: &Path) -> Result<Value, JoinError> {
@@ -175,7 +228,7 @@ pub(crate) mod tests {
         course.note_failed("ibm", "cannot run ibm: no <room>").unwrap();
         course.note("amp").unwrap();
         let both = || {
-            let page = fs::read_to_string(join(folder.path()).unwrap()).unwrap();
+            let page = fs::read_to_string(join(folder.path()).unwrap().page).unwrap();
             (page, fs::read_to_string(folder.path().join(RESULTS)).unwrap())
         };
         let (page, json) = both();
@@ -203,7 +256,7 @@ pub(crate) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut course = Course::of(folder.path(), &Settings::new(Effort::Quick), &["ibm"]);
         course.note_failed("ibm", "cannot run ibm: no memory").unwrap();
-        let page = fs::read_to_string(join(folder.path()).unwrap()).unwrap();
+        let page = fs::read_to_string(join(folder.path()).unwrap().page).unwrap();
         assert!(page.contains("<h2>ibm: not run</h2>\n<p>cannot run ibm: no memory"), "{page}");
         assert!(crate::report::is_report(folder.path()));
     }

@@ -18,6 +18,8 @@ mod fast05;
 mod fit;
 mod forth;
 mod given;
+#[cfg(test)]
+mod hostile;
 mod html;
 mod huge;
 mod ibm;
@@ -40,10 +42,10 @@ mod verdict;
 mod words;
 mod workplace;
 
-pub use compared::{Change, circumstances, compare, efforts_differ};
+pub use compared::{By, Change, POINTS, circumstances, compare, efforts_differ};
 pub use course::Course;
-pub use joined::{JoinError, join};
-pub use pace::Pace;
+pub use joined::{JoinError, Joined, join};
+pub use pace::{Left, Pace};
 pub use progress::Audience;
 pub use report::{PAGE, RESULTS, Report, is_report};
 pub use reproduced::{Reproduced, reproduced};

@@ -97,7 +97,11 @@ impl Reproduced {
 /// # Errors
 /// [`JoinError`].
 pub fn reproduced(a: &Path, b: &Path) -> Result<Option<Reproduced>, JoinError> {
-    let [a, b] = read_both(a, b)?.map(|one| factors(&one));
+    let both = read_both(a, b)?.map(|one| factors(&one));
+    if let Some((_, path)) = both.iter().zip([a, b]).find(|(all, _)| all.len() > FACTORS_MOST) {
+        return Err(JoinError::Foreign(path.to_owned()));
+    }
+    let [a, b] = both;
     let pair = |(name, first): (String, Factor)| {
         let (_, second) = b.iter().find(|(other, _)| *other == name)?;
         Some(Again { name, first, second: *second })
@@ -105,6 +109,9 @@ pub fn reproduced(a: &Path, b: &Path) -> Result<Option<Reproduced>, JoinError> {
     let both: Vec<Again> = a.into_iter().filter_map(pair).collect();
     Ok((!both.is_empty()).then(|| Reproduced::of(both)))
 }
+
+/// More than ten times as many as all models have, together.
+const FACTORS_MOST: usize = 1000;
 
 fn factors(results: &Value) -> Vec<(String, Factor)> {
     let all = list(results, "figures").iter().flat_map(|figure| list(figure, "factors"));

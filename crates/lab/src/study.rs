@@ -2,6 +2,7 @@
 //! What all studies share: a study, its figures, and the claims of these.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -79,6 +80,15 @@ impl Effort {
             Self::Quick => "quick",
             Self::Full => "full",
         }
+    }
+
+    /// What a study is to take at most, as `--help` has it.
+    pub(crate) const fn most(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Smoke => 60,
+            Self::Quick => 180,
+            Self::Full => 1800,
+        })
     }
 
     /// What is meant for each of the three.

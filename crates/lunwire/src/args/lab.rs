@@ -63,7 +63,10 @@ pub(crate) enum LabAction {
         json: bool,
     },
     /// Run studies on this machine and write a report of each, and one that joins them
-    #[command(after_help = RUN_EXAMPLES)]
+    #[command(
+        after_help = RUN_EXAMPLES,
+        override_usage = "lunwire lab run [OPTIONS] <NAME>..."
+    )]
     Run(LabRunOptions),
     /// Join reports on one page, or compare two
     #[command(after_help = REPORT_EXAMPLES)]
@@ -79,7 +82,7 @@ pub(crate) const ALL: &str = "all";
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LabRunOptions {
     /// Which ones, as `lunwire lab list` names them, or `all`
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
     /// Less than three minutes for each study, which is the default
     #[arg(long, conflicts_with_all = ["full", "smoke"])]

@@ -14,9 +14,13 @@ use std::time::Instant;
 use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
+use control::words;
 use lab::Audience;
+use lab::By;
 use lab::Course;
 use lab::Effort;
+use lab::Joined;
+use lab::Left;
 use lab::Pace;
 use lab::STUDIES;
 use lab::Settings;
@@ -81,11 +85,7 @@ fn measure(options: &LabRunOptions) -> Result<()> {
     let mut settings = Settings::new(effort);
     settings.rounds = rounds.map(usize::from);
     settings.program = std::env::current_exe().ok();
-    let known = || STUDIES.iter().map(|study| study.name).chain([args::ALL]);
-    if let Some(name) = names.iter().find(|name| !known().any(|known| known == *name)) {
-        let known = known().collect::<Vec<_>>().join(", ");
-        return Err(Usage(format!("{name} is no study; there are {known}")).into());
-    }
+    expect_studies(names)?;
     let is_wanted =
         |study: &&Study| names.iter().any(|name| name == study.name || name == args::ALL);
     let studies: Vec<&Study> = STUDIES.iter().filter(is_wanted).collect();
@@ -121,12 +121,29 @@ fn measure(options: &LabRunOptions) -> Result<()> {
     if failed.is_empty() {
         course.finish().map_err(|error| cannot(out, error))?;
     }
-    let page = lab::join(out)?;
-    output::line(format!("all reports: {}", page.display()));
+    tell(&lab::join(out)?);
     if failed.is_empty() {
         return Ok(());
     }
     bail!("not run: {}; the same command tries what is left", failed.join(", "))
+}
+
+/// Fails where a name is none, or there is none.
+fn expect_studies(names: &[String]) -> Result<(), Usage> {
+    let known = || STUDIES.iter().map(|study| study.name).chain([args::ALL]);
+    let what = match names.iter().find(|name| !known().any(|known| known == *name)) {
+        None if names.is_empty() => "which study is missing".to_owned(),
+        None => return Ok(()),
+        Some(name) => {
+            let shown = output::on_one_line(name);
+            if let Some(meant) = words::nearest(name, known()) {
+                return Err(Usage(format!("{shown} is no study; did you mean {meant}?")));
+            }
+            format!("{shown} is no study")
+        }
+    };
+    let known = known().collect::<Vec<_>>().join(", ");
+    Err(Usage(format!("{what}; there are {known}; try: lunwire lab list")))
 }
 
 /// Runs a study, prints what it found and writes its page; or gives the reason why it cannot be
@@ -166,14 +183,24 @@ fn take_away() {
     }
 }
 
+/// Where the page of all is, and what it lacks.
+fn tell(joined: &Joined) {
+    joined.left_out.iter().for_each(output::warn);
+    output::line(format!("all reports: {}", joined.page.display()));
+}
+
 /// Joins reports, or compares two.
 fn report(options: &LabReportOptions) -> Result<()> {
     let Some([a, b]) = options.compare.as_deref() else {
         expect_report_or_nothing(&options.out)?;
-        let page = lab::join(&options.out)?;
+        let _held = reports::hold(&options.out)?;
+        let joined = lab::join(&options.out)?;
         match options.json {
-            true => output::result(json!({ "page": page.display().to_string() })),
-            false => output::line(format!("all reports: {}", page.display())),
+            true => {
+                let page = joined.page.display().to_string();
+                output::result(json!({ "page": page, "left_out": joined.left_out }));
+            }
+            false => tell(&joined),
         }
         return Ok(());
     };
@@ -193,17 +220,24 @@ fn report(options: &LabReportOptions) -> Result<()> {
         }));
         return Ok(());
     }
-    efforts.into_iter().for_each(output::line);
-    output::line(format!("first: {first}\nsecond: {second}\n"));
+    let shown = output::on_one_line;
+    efforts.iter().for_each(|efforts| output::line(shown(efforts)));
+    output::line(format!("first: {}\nsecond: {}\n", shown(&first), shown(&second)));
+    if changes.is_empty() {
+        output::line("no test of one is in the other");
+    }
     let head =
         ["figure", "what", "first", "second", "change", "answer"].map(str::to_owned).to_vec();
     let rows: Vec<_> = [head].into_iter().chain(changes.iter().map(lab::Change::cells)).collect();
     output::table(&rows);
+    if changes.iter().any(|change| matches!(change.by, Some(By::Points(_)))) {
+        output::line(format!("\n{}", lab::POINTS));
+    }
     if let Some(reproduced) = reproduced {
         output::line(String::new());
         let head = ["factor", "first", "second", "interval"].map(str::to_owned).to_vec();
         output::table(&[vec![head], reproduced.rows()].concat());
-        output::line(format!("\n{}", reproduced.told(["first", "second"])));
+        output::line(format!("\n{}", shown(&reproduced.told(["first", "second"]))));
     }
     Ok(())
 }
@@ -261,11 +295,16 @@ fn line(
     study: &str,
     what: &str,
     [done, of]: [usize; 2],
-    (so_far, left): (Duration, Option<f64>),
+    (so_far, left): (Duration, Left),
 ) -> String {
     let seconds = so_far.as_secs();
-    let left = left.map(|left| format!(", about {left:.0} s left")).unwrap_or_default();
-    format!("{study}: {done} of {of}, {seconds} s{left}: {what}")
+    let left = match left {
+        Left::About(left) => format!("about {left:.0} s left"),
+        Left::UpTo(most) => format!("up to {most:.0} s left"),
+        Left::Late(most) => format!("longer than the {most:.0} s it is to take"),
+        Left::Unknown => "how long is known after a first run".to_owned(),
+    };
+    format!("{study}: {done} of {of}, {seconds} s, {left}: {what}")
 }
 
 #[cfg(test)]
@@ -274,8 +313,15 @@ mod tests {
 
     #[test]
     fn the_rest_is_told_where_it_is_known() {
-        let told = line("amp", "SMP", [20, 60], (Duration::from_secs(10), Some(19.6)));
+        let told = line("amp", "SMP", [20, 60], (Duration::from_secs(10), Left::About(19.6)));
         assert_eq!(told, "amp: 20 of 60, 10 s, about 20 s left: SMP");
-        assert_eq!(line("amp", "SMP", [0, 60], (Duration::ZERO, None)), "amp: 0 of 60, 0 s: SMP");
+        for (left, told) in [
+            (Left::UpTo(180.0), "up to 180 s left"),
+            (Left::Late(180.0), "longer than the 180 s it is to take"),
+            (Left::Unknown, "how long is known after a first run"),
+        ] {
+            let said = line("amp", "SMP", [0, 60], (Duration::ZERO, left));
+            assert_eq!(said, format!("amp: 0 of 60, 0 s, {told}: SMP"));
+        }
     }
 }

@@ -18,6 +18,7 @@ mod folders;
 mod foreign;
 mod http;
 mod inspecting;
+mod laboratory;
 mod leaving;
 mod limits;
 mod logs;

@@ -3,6 +3,7 @@
 //! in it for nothing goes again.
 
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -10,6 +11,7 @@ use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
 use rustix::fs::FlockOperation;
+use rustix::fs::OFlags;
 use rustix::fs::flock;
 use rustix::io::Errno;
 
@@ -28,8 +30,7 @@ impl Reports {
     pub(super) fn take(folder: &Path) -> Result<Self> {
         let folder = Made::new(folder)?;
         let held = File::open(&folder.path).map_err(|error| cannot(&folder.path, error))?;
-        // A file system without locks has no other run, either, as far as one can see.
-        if let Err(Errno::WOULDBLOCK) = flock(&held, FlockOperation::NonBlockingLockExclusive) {
+        if is_held(&held) {
             bail!(
                 "another run writes its reports to {}; try: wait for it, or name another folder \
                  with --out",
@@ -49,6 +50,30 @@ impl Reports {
         expect_place(&folder.path)?;
         Ok(folder.path.clone())
     }
+}
+
+/// As long as it is there, no run writes to `folder`; None where there is no folder.
+///
+/// # Errors
+/// A run does.
+pub(super) fn hold(folder: &Path) -> Result<Option<File>> {
+    let flags = OFlags::DIRECTORY.bits().cast_signed();
+    let Ok(held) = File::options().read(true).custom_flags(flags).open(folder) else {
+        return Ok(None);
+    };
+    if is_held(&held) {
+        bail!(
+            "a run writes its reports to {}, and their page behind each study; try: wait for it",
+            folder.display()
+        );
+    }
+    Ok(Some(held))
+}
+
+/// Whether somebody else has it; else it is ours.
+fn is_held(folder: &File) -> bool {
+    // A file system without locks has no other run, either, as far as one can see.
+    flock(folder, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
 }
 
 /// A folder that goes again if it was made here and nothing is in it.
