@@ -10,6 +10,7 @@
 pub mod cable;
 mod frames;
 mod interface;
+mod line;
 mod place;
 mod presence;
 mod thread;

@@ -4,8 +4,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::io::IoSlice;
-use std::io::Read;
-use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -21,7 +19,6 @@ use ether::Figures;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
-use rustix::net::SendFlags;
 use wire::ether::ConnectionId;
 use wire::ether::HEADER_LEN_MAX;
 use wire::ether::Mac;
@@ -35,6 +32,7 @@ use crate::Stay;
 use crate::Taker;
 use crate::cable::Role;
 use crate::frames::Frames;
+use crate::line::Line;
 use crate::named;
 use crate::presence::Change;
 use crate::presence::Presence;
@@ -88,19 +86,6 @@ pub(crate) struct Thread {
     /// When it ends at the latest.
     stopping: Option<Instant>,
     presence: Presence,
-}
-
-/// A connection that stands.
-struct Line {
-    stream: UnixStream,
-    /// The user may have sent something.
-    has_more: bool,
-    /// The user sends no more.
-    has_ended: bool,
-    /// The user was told that the peer sends no more.
-    was_told: bool,
-    /// The user has closed its end.
-    is_left: bool,
 }
 
 impl Thread {
@@ -312,10 +297,7 @@ impl Thread {
     /// Sockets for a connection that stands: ours is kept, the other one given.
     fn pair(&mut self, id: ConnectionId) -> io::Result<OwnedFd> {
         let (stream, theirs) = UnixStream::pair()?;
-        stream.set_nonblocking(true)?;
-        let (has_more, has_ended, was_told, is_left) = (true, false, false, false);
-        let line = Line { stream, has_more, has_ended, was_told, is_left };
-        self.lines.insert(id, line);
+        self.lines.insert(id, Line::new(stream)?);
         Ok(theirs.into())
     }
 
@@ -325,7 +307,7 @@ impl Thread {
         let endpoint = &mut self.endpoint;
         self.lines.retain(|id, line| {
             line.carry(*id, endpoint, now);
-            if !line.is_left {
+            if !line.is_left() {
                 return true;
             }
             // Who opens a connection and closes it wants nothing to go on; who serves one has said
@@ -334,10 +316,10 @@ impl Thread {
                 endpoint.abort(*id, now);
                 return false;
             }
-            if line.has_ended {
+            if line.has_ended() {
                 endpoint.leave(*id, now);
             }
-            !line.has_ended
+            !line.has_ended()
         });
     }
 
@@ -375,14 +357,8 @@ impl Thread {
         polled.push(PollFd::new(&*self.wake, PollFlags::IN));
         let mut ids = Vec::with_capacity(self.lines.len());
         for (id, line) in &self.lines {
-            let mut of_line = PollFlags::empty();
-            let may_take = !line.has_ended && !line.has_more && !self.endpoint.room(*id).is_empty();
-            of_line.set(PollFlags::IN, may_take);
-            of_line.set(PollFlags::OUT, !self.endpoint.readable(*id).is_empty());
-            // A hang-up would be told of for ever.
-            let is_quiet = line.is_left || line.has_ended && line.was_told;
-            if !is_quiet {
-                polled.push(PollFd::new(&line.stream, of_line));
+            if let Some(of_line) = line.polled(*id, &mut self.endpoint) {
+                polled.push(of_line);
                 ids.push(*id);
             }
         }
@@ -421,61 +397,8 @@ impl Thread {
         }
         for (id, told) in ids.into_iter().zip(told.into_iter().skip(1)) {
             if let Some(line) = self.lines.get_mut(&id) {
-                let gone = told.intersects(PollFlags::HUP | PollFlags::ERR);
-                line.has_more |= gone || told.contains(PollFlags::IN);
-                line.is_left |= gone && !line.was_told;
+                line.hear(told);
             }
-        }
-    }
-}
-
-impl Line {
-    /// Both ways.
-    fn carry(&mut self, id: ConnectionId, endpoint: &mut Endpoint, now: Instant) {
-        self.give(id, endpoint, now);
-        self.take(id, endpoint, now);
-    }
-
-    /// What the user sends goes into the stream, as long as there is room.
-    fn take(&mut self, id: ConnectionId, endpoint: &mut Endpoint, now: Instant) {
-        while self.has_more && !self.has_ended {
-            let room = endpoint.room(id);
-            if room.is_empty() {
-                return;
-            }
-            match self.stream.read(room) {
-                Ok(0) => {
-                    self.has_ended = true;
-                    endpoint.finish(id, now);
-                }
-                Ok(bytes) => endpoint.filled(id, bytes),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.has_more = false,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // It was closed with something unread.
-                Err(_) => (self.has_ended, self.is_left) = (true, true),
-            }
-        }
-    }
-
-    /// What has come goes to the user, as long as there is room.
-    fn give(&mut self, id: ConnectionId, endpoint: &mut Endpoint, now: Instant) {
-        loop {
-            let bytes = endpoint.readable(id);
-            if bytes.is_empty() || self.is_left {
-                break;
-            }
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match rustix::net::send(&self.stream, bytes, flags) {
-                Ok(count) => endpoint.consume(id, count, now),
-                Err(rustix::io::Errno::AGAIN) => break,
-                Err(rustix::io::Errno::INTR) => {}
-                // What it has sent before that is still there; nobody tells of it any more.
-                Err(_) => (self.is_left, self.has_more) = (true, true),
-            }
-        }
-        if !self.was_told && endpoint.is_at_end(id) {
-            self.was_told = true;
-            let _ = self.stream.shutdown(Shutdown::Write);
         }
     }
 }
@@ -525,7 +448,9 @@ fn refusal(why: Ended) -> io::Error {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test that panics has failed
 mod tests {
+    use std::io::Read;
     use std::io::Write;
+    use std::net::Shutdown;
     use std::sync::mpsc;
     use std::thread;
 
@@ -559,45 +484,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    /// What `from` has to send goes to `to`, which accepts what it is asked for.
-    fn pass(from: &mut Endpoint, to: &mut Endpoint, now: Instant) {
-        while let Some(out) = from.poll_transmit(now) {
-            let [first, second] = out.payload;
-            let frame = [out.header.bytes(), first, second].concat();
-            if let Some(asked) = to.handle_frame(Mac([2, 0, 0, 0, 0, 1]), &frame, now) {
-                to.accept(asked, ConnectionId(2), now);
-            }
-        }
-    }
-
-    /// Its socket may tell of that first when bytes that have come are given to it.
-    #[test]
-    fn who_closes_while_bytes_come_is_left() {
-        let now = Instant(1);
-        let peer = Mac([2, 0, 0, 0, 0, 1]);
-        let (mut opener, mut taker) = (Endpoint::new(1400), Endpoint::new(1400).accepting());
-        assert!(opener.open(peer, ConnectionId(1), now));
-        for _ in 0..2 {
-            pass(&mut opener, &mut taker, now);
-            pass(&mut taker, &mut opener, now);
-        }
-        opener.room(ConnectionId(1))[..4].copy_from_slice(b"come");
-        opener.filled(ConnectionId(1), 4);
-        pass(&mut opener, &mut taker, now);
-        let id = ConnectionId(2);
-        assert_eq!(taker.readable(id), b"come");
-        let (stream, mut theirs) = UnixStream::pair().unwrap();
-        stream.set_nonblocking(true).unwrap();
-        theirs.write_all(b"last words").unwrap();
-        drop(theirs);
-        let (has_more, has_ended, was_told, is_left) = (false, false, false, false);
-        let mut line = Line { stream, has_more, has_ended, was_told, is_left };
-        line.carry(id, &mut taker, now);
-        assert!(line.is_left && line.has_ended, "nobody would ever look at it again");
-        pass(&mut taker, &mut opener, now);
-        assert_eq!(opener.readable(ConnectionId(1)), b"last words");
     }
 
     /// One test, since one station takes connections on the one loopback interface.
