@@ -29,11 +29,11 @@ pub enum SecretError {
         min = limits::CHAP_SECRET_LEN_MIN
     )]
     TooShort(usize),
-    /// A file that was torn by a loss of power holds zeros; nobody has drawn these 96 bits (RFC 7143
-    /// §9.2.1).
+    /// A file that was torn by a loss of power holds zeros; nobody has drawn these 96 bits
+    /// (RFC 7143 §9.2.1).
     #[error(
-        "the secret is nothing but zero bytes, as in a file that was cut off while it was written; \
-         try: write it again"
+        "the secret is nothing but zero bytes, as in a file that was cut off while it was \
+         written; try: write it again"
     )]
     Zeros,
     /// A bound of ours: it is refused rather than cut.
