@@ -351,12 +351,8 @@ impl Daemon<'_> {
         let open = || draft.open(&before.disks).map_err(|error| self.sandbox.hint(error));
         let Some(mut holder) = holder else { return open().map(Some) };
         let pid = holder.pid();
-        let mut doors = Doors::of(sockets, &self.access, pid);
-        let is_stopped = || {
-            doors.look();
-            self.is_stopped()
-        };
-        let why = match holder.outlast(open, is_stopped)? {
+        let _doors = Doors::of(sockets, &self.access, pid);
+        let why = match holder.outlast(open, || self.is_stopped())? {
             Waited::Had(opened) => return Ok(Some(opened)),
             Waited::Serves => "the process that was given up serves after all",
             Waited::Stopped => "stopped before all disks were had back",
@@ -399,6 +395,7 @@ impl Daemon<'_> {
         http.iter().for_each(Http::stops);
         admin.hand_over();
         drop((http, attendants));
+        let doors = Doors::of(&handing.sockets, &self.access, pid);
         let draft = configuration.take_draft();
         drop(configuration);
         let stopped = target.stop(GRACE);
@@ -417,14 +414,9 @@ impl Daemon<'_> {
         tracing::info!(pid, seconds, "all is closed");
         carried.events = Some(self.events.all());
         let patience = manager::patience().ok().flatten();
-        let mut doors = Doors::of(&handing.sockets, &self.access, pid);
-        let is_stopped = || {
-            doors.look();
-            self.is_stopped()
-        };
         let handed = match losses::why_kept(&lost) {
             Some(why) => Handed::Back(why),
-            None => handing.release(&carried, is_stopped),
+            None => handing.release(&carried, || self.is_stopped()),
         };
         drop((doors, patience));
         match handed {

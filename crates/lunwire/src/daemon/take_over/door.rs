@@ -3,6 +3,9 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
@@ -19,14 +22,26 @@ use super::sockets::Sockets;
 use crate::daemon::clients::Clients;
 use crate::daemon::clients::Questions;
 use crate::daemon::clients::Stopper;
+use crate::daemon::periodic::Periodic;
 
 /// A take-over that goes well takes less: who comes meanwhile waits, and is served by the next
 /// process.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// The doors of a daemon that serves nothing now.
+/// Between two looks whether it has taken too long.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The doors of a daemon that serves nothing now, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Doors {
+    /// Opens them in time, however long disks take to be closed or opened. Without a thread for
+    /// that who comes waits.
+    _opener: Option<Periodic>,
+    _both: Arc<Mutex<Both>>,
+}
+
+#[derive(Debug)]
+struct Both {
     begun: Instant,
     state: State,
 }
@@ -56,6 +71,15 @@ impl Questions for Nobody {
 impl Doors {
     /// Those of `sockets`. `pid`: whom all wait for.
     pub(crate) fn of(sockets: &Sockets, access: &Access, pid: u32) -> Self {
+        let both = Arc::new(Mutex::new(Both::of(sockets, access, pid)));
+        let shared = Arc::clone(&both);
+        let look = move || shared.lock().unwrap_or_else(PoisonError::into_inner).look();
+        Self { _opener: Periodic::start("doors", LOOK, look).ok(), _both: both }
+    }
+}
+
+impl Both {
+    fn of(sockets: &Sockets, access: &Access, pid: u32) -> Self {
         // Without descriptors for it who comes waits, as before.
         let copy = |socket: &OwnedFd| socket.try_clone().ok();
         let control = sockets.control.as_ref().and_then(copy);
@@ -67,7 +91,7 @@ impl Doors {
     }
 
     /// Opens them when it has taken too long.
-    pub(crate) fn look(&mut self) {
+    fn look(&mut self) {
         if self.begun.elapsed() < WAIT {
             return;
         }
@@ -136,12 +160,12 @@ mod tests {
         let address: SocketAddr = http.address();
         let http = Some((address, http.socket().expect("a socket")));
         let sockets = Sockets { portals: Vec::new(), http, control: Some(control.into()) };
-        let mut doors = Doors::of(&sockets, &Access::default(), 77);
-        doors.look();
-        assert!(matches!(doors.state, State::Closed { .. }), "it may go well");
-        doors.begun -= WAIT;
-        doors.look();
-        doors.look();
+        let mut both = Both::of(&sockets, &Access::default(), 77);
+        both.look();
+        assert!(matches!(both.state, State::Closed { .. }), "it may go well");
+        drop(both);
+        // Nobody looks but they themselves.
+        let doors = Doors::of(&sockets, &Access::default(), 77);
         let mut asked = UnixStream::connect(&path).expect("somebody is there");
         asked.write_all(b"{\"request\":\"status\"}\n").expect("heard");
         let mut line = String::new();
